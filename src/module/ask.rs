@@ -145,7 +145,9 @@ fn require_success(end: HelperExit, budget: &Budget) -> Result<(), Failure> {
             Err(timeout_failure("the helper"))
         }
         HelperExit::Exited(0) | HelperExit::Unknown => Ok(()),
-        HelperExit::Exited(code) => Err(configuration_failure(format_args!("{ended} exit status {code}"))),
+        HelperExit::Exited(code) => {
+            Err(configuration_failure(format_args!("{ended} exit status {code}")))
+        }
         HelperExit::Killed(signal) => {
             Err(configuration_failure(format_args!("{ended} killed by signal {signal}")))
         }

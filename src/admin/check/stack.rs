@@ -116,7 +116,7 @@ fn check_line(site: &Site, group: Group) -> Finding {
             let text = "can undo a refusal of pam_job_adopt.so (action reset)";
             new(&by, text, "take the action reset out of this line")
         }
-        stack::Finding::Unfit(place, why) => {
+        stack::Finding::Unreliable(place, why) => {
             let remedy = match &why {
                 LineFault::NotRequired => "write \"required\" for its control".to_owned(),
                 LineFault::LeadingDash => "take the leading \"-\" away".to_owned(),

@@ -162,8 +162,8 @@ mod tests {
         ] {
             assert_eq!(Query::parse(text.as_bytes()), Some(QUERY), "{text:?}");
         }
-        let most = Query { local: 65535, foreign: 1 };
-        assert_eq!(Query::parse(b"65535,1\r\n"), Some(most));
+        let longest = Query { local: 65535, foreign: 1 };
+        assert_eq!(Query::parse(b"65535,1\r\n"), Some(longest));
     }
 
     #[test]

@@ -57,12 +57,12 @@ impl FromStr for Network {
             None => (text, None),
         };
         let address: IpAddr = address.parse().map_err(|_| error(INVALID_FORM))?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits_max = if address.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
-            None => most,
+            None => bits_max,
             Some(bits) => protocol::parse_decimal(bits).ok_or_else(|| error(INVALID_FORM))?,
         };
-        let bits = u8::try_from(bits).ok().filter(|&bits| u32::from(bits) <= most);
+        let bits = u8::try_from(bits).ok().filter(|&bits| u32::from(bits) <= bits_max);
         let bits = bits.ok_or_else(|| error(TOO_MANY_BITS))?;
         let network = Self::containing(address, bits);
         match network.to_unmapped() {

@@ -468,13 +468,13 @@ mod tests {
         assert_eq!(record.started, Some(1_795_201_200));
         assert_eq!(record.gpus.as_ref().unwrap().get(1), Some(&Gpu::Index(3)));
         assert_eq!(Record::parse(record.to_json().unwrap().as_bytes()), Ok(record.clone()));
-        let RecordDevices::Requested(wanted) = record.devices() else {
+        let RecordDevices::Requested(request) = record.devices() else {
             panic!("{:?}", record.devices())
         };
-        assert_eq!(wanted.policy, Policy::Closed);
-        assert_eq!(wanted.allow.len(), 2);
-        assert_eq!(wanted.names.first().unwrap().to_string(), "nvidia.com/gpu=0");
-        assert_eq!(wanted.names.len(), 7);
+        assert_eq!(request.policy, Policy::Closed);
+        assert_eq!(request.allow.len(), 2);
+        assert_eq!(request.names.first().unwrap().to_string(), "nvidia.com/gpu=0");
+        assert_eq!(request.names.len(), 7);
     }
 
     #[test]
@@ -514,7 +514,7 @@ mod tests {
         let policy = |more: &str| match parse_with(more).unwrap().devices() {
             RecordDevices::Unspecified => "unsaid",
             RecordDevices::Uncontained => "uncontained",
-            RecordDevices::Requested(wanted) => wanted.policy.as_str(),
+            RecordDevices::Requested(request) => request.policy.as_str(),
         };
         for (more, says) in [
             ("", "unsaid"),

@@ -55,7 +55,7 @@ pub enum Finding {
         by: FileLine,
     },
     /// No line of this module can be relied on; the first one, and why.
-    Unfit(FileLine, LineFault),
+    Unreliable(FileLine, LineFault),
     /// The stack has no line of this module.
     Absent,
     /// The stack has too many paths to check them all.
@@ -82,7 +82,7 @@ impl fmt::Display for Finding {
                 write!(f, "session line at {ours} can be skipped by {by}")
             }
             Self::Undone { by } => write!(f, "refusal of the session line can be undone by {by}"),
-            Self::Unfit(ours, why) => write!(f, "session line at {ours} {why}"),
+            Self::Unreliable(ours, why) => write!(f, "session line at {ours} {why}"),
             Self::Absent => f.write_str("no session line for pam_job_adopt.so"),
             Self::TooManyPaths => f.write_str("session stack has too many ways through it"),
             Self::Unreadable(what) => f.write_str(what),
@@ -159,7 +159,7 @@ fn judge_entries(stack: &[Entry], group: Group) -> Finding {
     let Some(ours) = stack.iter().find(|entry| entry.is_fit()).map(|entry| entry.place.clone())
     else {
         let unfit = stack.iter().find_map(|entry| match &entry.ours {
-            Some(Err(why)) => Some(Finding::Unfit(entry.place.clone(), why.clone())),
+            Some(Err(why)) => Some(Finding::Unreliable(entry.place.clone(), why.clone())),
             _ => None,
         });
         return unfit.unwrap_or(Finding::Absent);

@@ -305,8 +305,8 @@ fn resolve_majors(
 ) -> Result<ResolvedDevices, DeviceError> {
     let drivers = tree.read_drivers()?;
     let mut resolved = ResolvedDevices::default();
-    let mut wanted = drivers.drivers_of_kind(kind);
-    while let Some((major, _)) = wanted.find(|(major, driver)| is_wanted(*major, driver)) {
+    let mut matching = drivers.drivers_of_kind(kind);
+    while let Some((major, _)) = matching.find(|(major, driver)| is_wanted(*major, driver)) {
         let rule = DeviceRule::from_numbers(kind, major, None, access)?;
         let device = Device { node: selector.to_string(), rule };
         // Several drivers may share one major.

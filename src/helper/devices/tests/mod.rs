@@ -114,9 +114,9 @@ impl Request {
         };
         let allow: Vec<_> = self.allow.iter().map(pair).collect();
         let site: Vec<Specifier> = self.site.iter().filter_map(|text| text.parse().ok()).collect();
-        let wanted =
+        let request =
             DeviceRequest { policy: self.policy, allow: &allow, names: self.names.clone() };
-        build_allowlist(&wanted, &site, &node.resolver())
+        build_allowlist(&request, &site, &node.resolver())
     }
 
     fn open(&self, node: &WholeNode) -> Option<OpenDevices> {

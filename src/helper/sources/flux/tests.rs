@@ -245,7 +245,7 @@ fn processes_beyond_limit_are_not_read() {
     bench.process(10, 1, [FLUX, 0, 0, 0]);
     bench.process(11, 10, [5; 4]);
     bench.process(12, 1, [5; 4]);
-    let most = i32::try_from(flux::UNIT_PROCESSES_MAX).unwrap();
+    let max = i32::try_from(flux::UNIT_PROCESSES_MAX).unwrap();
     let look = |first: &[i32], others: i32, last: &[i32]| {
         let others = 100_000..100_000 + others - i32::try_from(first.len()).unwrap();
         let all: Vec<i32> =
@@ -259,13 +259,13 @@ fn processes_beyond_limit_are_not_read() {
         (report.jobs.len(), report.starting.len() + report.ending.len(), report.skipped.concat())
     };
     // The IMP is the last process that is read, then the first that is not.
-    assert_eq!(look(&[], most - 2, &[10, 11]), (1, 0, String::new()));
-    let (jobs, passing, skipped) = look(&[], most, &[10, 11]);
+    assert_eq!(look(&[], max - 2, &[10, 11]), (1, 0, String::new()));
+    let (jobs, passing, skipped) = look(&[], max, &[10, 11]);
     assert_eq!((jobs, passing), (0, 0));
     assert!(skipped.contains("no IMP among its first 1024"), "{skipped}");
     // A lingering task is within the limit, then beyond it.
-    assert_eq!(look(&[10], most - 1, &[12]).1, 1);
-    assert_eq!(look(&[10], most, &[12]).1, 0);
+    assert_eq!(look(&[10], max - 1, &[12]).1, 1);
+    assert_eq!(look(&[10], max, &[12]).1, 0);
 }
 
 #[test]

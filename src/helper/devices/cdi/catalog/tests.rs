@@ -192,10 +192,10 @@ fn breaking_files_revives_no_old_definition_and_hides_no_independent_one() {
             let (before, after) = (path(&before), path(&after));
             let of_name = |file: &&Written| file.kind == kind && file.device == device;
             let highest = files.iter().filter(of_name).map(|file| file.rank).max();
-            let meant = |path: &String| {
+            let is_matching = |path: &String| {
                 files.iter().any(|file| file.path == *path && Some(file.rank) == highest)
             };
-            assert!(after.as_ref().is_none_or(meant), "{after:?}");
+            assert!(after.as_ref().is_none_or(is_matching), "{after:?}");
             let may_mean = |kinds: &Option<Option<String>>| match kinds {
                 Some(broken) => broken.as_deref().is_none_or(|broken| broken == kind),
                 None => false,

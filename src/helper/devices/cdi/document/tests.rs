@@ -181,13 +181,13 @@ fn depth_is_bounded() {
 
 #[test]
 fn values_are_bounded() {
-    let most = VALUES_MAX - 1;
+    let max = VALUES_MAX - 1;
     let flow = |count| format!("[{}1]", "1,".repeat(count - 1));
     let block = |count| "- 1\n".repeat(count);
-    assert!(json(&flow(most)).is_ok());
-    assert_eq!(refusal(json(&flow(most + 1))), (1, "more than 200000 values".to_owned()));
-    assert!(yaml(&block(most)).is_ok());
-    assert_eq!(refusal(yaml(&block(most + 1))).0, most + 1);
+    assert!(json(&flow(max)).is_ok());
+    assert_eq!(refusal(json(&flow(max + 1))), (1, "more than 200000 values".to_owned()));
+    assert!(yaml(&block(max)).is_ok());
+    assert_eq!(refusal(yaml(&block(max + 1))).0, max + 1);
 }
 
 /// The texts have the maximum length and consist of tokens that open and never close.

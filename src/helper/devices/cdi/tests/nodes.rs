@@ -56,10 +56,10 @@ fn numbers_that_agree_with_the_node_are_accepted() {
 
 #[test]
 fn stale_specification_is_refused() {
-    let stale = |edit: NodeEdit, is: &str, said: &str| {
+    let stale = |edit: NodeEdit, is: &str, specified: &str| {
         let path = edit.path.clone();
         let end = "the specification is stale; generate it anew";
-        assert_eq!(resolve(&edit), Err(format!("{path} is {is} and not {said}: {end}")));
+        assert_eq!(resolve(&edit), Err(format!("{path} is {is} and not {specified}: {end}")));
     };
     let a = "c 240:5";
     stale(NodeEdit { major: Some(241), ..at("/dev/a") }, a, "major 241");
