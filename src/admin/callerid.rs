@@ -8,7 +8,13 @@ use kernel::log::{Line, Severity};
 use module::node_name;
 use std::cell::Cell;
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Minimum time from the start of this process to its end. A socket unit limits how many of these
+/// processes exist, and systemd before 255 does not limit how many start: with this minimum the first
+/// limit is one of starts per second, for each host and for all. Each start costs systemd more time than
+/// the question costs this process, and any user of the node can ask without end.
+const LIFETIME_MIN: Duration = Duration::from_secs(2);
 
 /// Tell another node which job a connection is of (systemd, inetd)
 #[derive(Debug, Args)]
@@ -24,8 +30,15 @@ pub(super) struct Options {
 /// Once there is a connection, nothing but the answer may be written: standard error is the
 /// connection as well, where inetd(8) runs this.
 pub(super) fn execute(options: &Options, _output: &mut Output<'_>) -> Result<u8, Error> {
+    let began = Instant::now();
     let config = options.conf.read();
-    let Some(connection) = connection()? else { return Ok(EXIT_FINE) };
+    let status = connection()?.map_or(EXIT_FINE, |connection| answer_once(connection, config));
+    std::thread::sleep(LIFETIME_MIN.saturating_sub(began.elapsed()));
+    Ok(status)
+}
+
+/// Answers one question and ends the connection; returns the exit status.
+fn answer_once(connection: Connection, config: Result<Config, Error>) -> u8 {
     let config = config.map_err(|error| fault("", error));
     // Without a configuration nobody may be told anything, and is told so.
     let networks = config.as_ref().map_or(&[][..], |config| &config.callerid_networks);
@@ -38,7 +51,8 @@ pub(super) fn execute(options: &Options, _output: &mut Output<'_>) -> Result<u8,
             Answer::Unknown
         })
     });
-    Ok(if fine.get() { EXIT_FINE } else { EXIT_FAILED })
+    connection.close();
+    if fine.get() { EXIT_FINE } else { EXIT_FAILED }
 }
 
 /// The connection that a question comes in on; `None` where nobody is left to ask.

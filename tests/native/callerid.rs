@@ -179,6 +179,24 @@ fn malformed_question_gets_no_job() {
     });
 }
 
+/// Together with the limit of connections in the socket unit, this limits the starts per second.
+#[test]
+fn process_answers_at_once_and_stays_for_2_s() {
+    on_origin(|node, origin| {
+        let serve = "began=$(date +%s%N); job-adopt callerid
+                     echo $((($(date +%s%N) - began) / 1000000)) >>/tmp/took";
+        let _service = node.serve("::", 113, &["sh", "-c", serve]);
+        let ask = || origin.ask(NODE[0], "1,2\\r\\n").says("NO-USER");
+        retry_until_in_time(Duration::from_millis(1900), ask);
+        eventually("it has ended", || {
+            node.exists("/tmp/took") && !node.read("/tmp/took").is_empty()
+        });
+        for took in node.read("/tmp/took").lines() {
+            assert!(took.parse::<u64>().unwrap() >= 2000, "{took} ms");
+        }
+    });
+}
+
 /// Without the permission to answer the service answers nothing, and the log names the remedy.
 #[test]
 fn failing_service_logs_fault_and_answers_nothing() {

@@ -1,7 +1,7 @@
 //! The origin's end of a query: one connection, one question, one answer.
 
 use std::io::{self, ErrorKind, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -114,6 +114,12 @@ impl Connection {
         Some(answer)
     }
 
+    /// Ends the connection for both ends, also if this process has other descriptors of it.
+    pub fn close(self) {
+        // Ignore the error: the peer has ended it first.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
     fn write_answer(&self, line: &str, deadline: Instant) -> io::Result<()> {
         self.stream.set_write_timeout(Some(time_left(deadline)?))?;
         (&self.stream).write_all(line.as_bytes())
@@ -124,7 +130,7 @@ impl Connection {
 mod tests {
     use std::cell::RefCell;
     use std::io::Read;
-    use std::net::{Shutdown, TcpListener, UdpSocket};
+    use std::net::{TcpListener, UdpSocket};
     use std::os::unix::net::UnixStream;
     use std::thread;
 
