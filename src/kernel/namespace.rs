@@ -203,12 +203,17 @@ impl NamespaceOrigin {
         Ok(())
     }
 
-    /// Leaves the job's namespaces: joins the process's own ones, and restores root and working directory.
+    /// Leaves the job's namespaces: joins the process's own ones, and restores root and working directory. It
+    /// tries twice: modules that run after it work as root where it leaves them.
     ///
     /// # Errors
     ///
     /// As `setns(2)`, `chroot(2)` and `chdir(2)`.
     pub fn leave(&self) -> Result<(), Failed> {
+        self.try_leave().or_else(|_| self.try_leave())
+    }
+
+    fn try_leave(&self) -> Result<(), Failed> {
         let leave = || {
             self.own.iter().try_for_each(Namespace::enter)?;
             fchdir(&self.root)?;

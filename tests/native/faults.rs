@@ -1,8 +1,9 @@
 //! A login of which any part fails is refused in time, or it is in its job and confined as every
-//! other; and it leaves nothing.
+//! other; and it leaves nothing. If a part of its end fails, the job's namespaces are left all the
+//! same.
 //!
 //! These tests inject a few faults of each kind. With `JOB_ADOPT_FAULTS=all`, which `make faults`
-//! sets, they inject all: every system call of both phases fails once, with one of [`ERRORS`], and
+//! sets, they inject all: every system call of both phases and of the end fails once, with one of [`ERRORS`], and
 //! the helper's reply is cut after every byte.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use protocol::{Allowlist, Containment, Placement, Verdict};
 use serde_json::json;
 
 use crate::helper::admitting_reply;
+use crate::namespaces::{OLD as SLURM_24_11, make_private_namespace};
 use crate::support::{
     ALICE, Cgroup, DENIED, Fake, Flags, Node, OPENS, Outcome, SPOOL, Tool, eventually, on_flux,
     on_node, timeout_factor,
@@ -55,7 +57,10 @@ fn install_our_stack(node: &Node) {
     node.install(&Tool::Inject.path(), "/usr/bin/inject");
     node.install(&Tool::Cycles.path(), "/usr/bin/cycles");
     let ours = format!("required pam_job_adopt.so timeout={}", TIMEOUT / 1000);
-    node.write_stack(&format!("account {ours}\nsession required pam_permit.so\nsession {ours}\n"));
+    node.write_stack(&format!(
+        "account {ours}\nsession optional pam_job_adopt.so close_only\n\
+         session required pam_permit.so\nsession {ours}\n"
+    ));
 }
 
 /// A job that many logins join, one after the other.
@@ -122,6 +127,7 @@ impl Tally {
 impl Scene<'_> {
     /// Runs one login in which this call of `who` fails. An empty `who` makes all calls succeed.
     fn login(&self, who: &str, number: usize, error: Errno) -> Outcome {
+        self.node.log.clear();
         let (number, error) = (number.to_string(), (error as i32).to_string());
         let cycles = ["cycles", ALICE.name, "1", "/dev/nvidia0", "/dev/nvidia1"];
         // Without close_range(2) the module closes descriptors one by one, and each call stops
@@ -156,6 +162,10 @@ impl Scene<'_> {
             if !changed.is_empty() {
                 return Err(format!("sshd's process is not as it was: {changed:?}"));
             }
+        }
+        // Modules between our two lines then close the session in the job's files.
+        if self.node.log.entries().iter().any(|entry| entry.text.contains("action=close")) {
+            return Err("the first line that closes is still in the job's namespaces".into());
         }
         let cgroup = outcome.stdout.lines().find_map(|line| line.strip_prefix("0::"));
         let leaf = if admitted { self.leaf.clone() } else { self.node.outside() };
@@ -325,8 +335,8 @@ fn cut_reply(scene: &Scene<'_>) -> Tally {
 }
 
 /// Injects faults into logins to a Slurm job whose filter is pinned, with a stand-in for its step
-/// daemon.
-fn inject_into_slurm_job() -> Tally {
+/// daemon. A `private` job has its own `/tmp`.
+fn inject_into_slurm_job(name: &'static str, private: bool) -> Tally {
     let mut tally = Tally::default();
     on_node(|node| {
         install_our_stack(node);
@@ -334,12 +344,14 @@ fn inject_into_slurm_job() -> Tally {
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         node.create_dir("/etc/slurm", 0o755);
         node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
-        let step = node.step_alone(ALICE, &[]);
+        let namespace = private.then(|| make_private_namespace(node));
+        let faults = namespace.iter().flat_map(|path| ["version", SLURM_24_11, "ns", path]);
+        let step = node.step_alone(ALICE, &faults.collect::<Vec<_>>());
         step.job.attach(Flags::Override, "Slurm_Cgroup_v2", &["195:1"]);
         let reset = || step.leaf().remove();
         // The daemon creates the leaf and leaves it in place.
         let left = || if step.leaf().pids_or_empty().is_empty() { "" } else { "somebody" }.into();
-        let scene = Scene { name: "slurm", node, leaf: step.leaf(), reset: &reset, left: &left };
+        let scene = Scene { name, node, leaf: step.leaf(), reset: &reset, left: &left };
         tally = scene.calls();
     });
     tally
@@ -399,7 +411,12 @@ fn failing_call_in_later_login_refuses_or_confines() {
 
 #[test]
 fn failing_call_in_login_to_slurm_job_refuses_or_confines() {
-    print_tally(inject_into_slurm_job());
+    print_tally(inject_into_slurm_job("slurm", false));
+}
+
+#[test]
+fn failing_call_in_login_to_job_with_private_files_refuses_or_confines() {
+    print_tally(inject_into_slurm_job("private files", true));
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn make_namespace(node: &Node, name: &str, options: &str, script: &str) -> Strin
 }
 
 /// Makes a mount namespace in a scheduler's way, with a private /tmp.
-fn make_private_namespace(node: &Node) -> String {
+pub(crate) fn make_private_namespace(node: &Node) -> String {
     make_namespace(node, "mnt", "", "mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose")
 }
 
@@ -86,7 +86,7 @@ fn assert_refused(faults: &[&str], make: impl FnOnce(&Node), why: &str) {
 }
 
 const FULL: &str = "11520"; // of Slurm 26.05
-const OLD: &str = "9984"; // of Slurm 24.11
+pub(crate) const OLD: &str = "9984"; // of Slurm 24.11
 
 fn start_step(node: &Node, version: &str, faults: &[&str]) -> Step {
     node.step(ALICE, &[&["version", version], faults].concat())

@@ -1,8 +1,8 @@
 /*
  * cycles USER N [DEVICE...]: runs account and session N times in one process, each time with a fresh
  * pam_start, and fails if the process has changed: descriptors, signal dispositions and mask, umask, working
- * directory, environment, threads, credentials, children, scheduling, or the dumpable flag. Then it executes
- * the probe of these devices. The calls that inject.c counts mark its phases.
+ * directory, environment, threads, credentials, children, scheduling, namespace of mounts, or the dumpable
+ * flag. Then it executes the probe of these devices. The calls that inject.c counts mark its phases.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -84,6 +84,15 @@ static void list_scheduling(FILE *out)
             fprintf(out, "scheduling %u\n", words[i]);
 }
 
+/* Prints the namespace of mounts and the root. */
+static void list_place(FILE *out)
+{
+    char name[64] = "";
+    struct stat root = {0};
+    if (readlink("/proc/self/ns/mnt", name, sizeof name - 1) >= 0 && stat("/", &root) == 0)
+        fprintf(out, "place %s %lu:%lu\n", name, (unsigned long)root.st_dev, (unsigned long)root.st_ino);
+}
+
 /* Returns a description of all that a guest must not change. */
 static char *describe_process(void)
 {
@@ -93,6 +102,7 @@ static char *describe_process(void)
     list_folder(out, "/proc/self/fd");
     list_status(out);
     list_scheduling(out);
+    list_place(out);
     copy_file(out, "/proc/self/limits");
     copy_file(out, "/proc/self/attr/exec");
     fprintf(out, "dumpable %d\n", prctl(PR_GET_DUMPABLE));

@@ -59,6 +59,7 @@ static const char *const names[512] = {
     NAME(kill), NAME(setsid), NAME(setpgid), NAME(chdir), NAME(fchdir), NAME(getppid), NAME(getpriority), NAME(setpriority),
     NAME(timerfd_create), NAME(timerfd_settime), NAME(epoll_ctl), NAME(memfd_create), NAME(name_to_handle_at),
     NAME(accept4), NAME(listen), NAME(socketpair), NAME(flock), NAME(fchmod), NAME(fchown),
+    NAME(setns), NAME(chroot), NAME(keyctl),
 #ifdef SYS_open
     NAME(open), NAME(stat), NAME(lstat), NAME(poll), NAME(access), NAME(readlink), NAME(vfork), NAME(fork),
     NAME(pipe), NAME(dup2), NAME(arch_prctl), NAME(mkdir), NAME(rmdir), NAME(unlink),
