@@ -228,6 +228,18 @@ fn keeper_keeps_no_mounts_of_its_login() {
     });
 }
 
+/// pam_keyinit gives sshd the session keyring that the user's keys go to.
+#[test]
+fn keeper_has_empty_session_keyring() {
+    on_flux(|node| {
+        let _job = start_contained_job(node);
+        Fake::new().verb("describe", 0).install_as(node, "keeper");
+        node.in_keyring(&["pamtester", "sshd", "alice", "open_session"]).fails();
+        node.log.line("helper: end");
+        node.log.line("helper: keyring _ses of 0 keys");
+    });
+}
+
 /// pam_limits may have set the nice value of its user.
 #[test]
 fn keeper_has_the_usual_nice_value() {

@@ -357,13 +357,13 @@ fn helper_runs_without_privilege_and_inheritance() {
 
 /// pam_keyinit gives sshd the session keyring that the user's keys go to.
 #[test]
-fn helper_has_no_keys_of_the_login() {
+fn helper_has_empty_session_keyring() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         Fake::new().verb("describe", 0).install(node);
         node.in_keyring(&["pamtester", "sshd", "alice", "acct_mgmt"]).fails();
         node.log.line("helper: end");
-        node.log.line("helper: key -1");
+        node.log.line("helper: keyring _ses of 0 keys");
     });
 }
 

@@ -50,7 +50,12 @@ impl Fake {
 
     /// Installs the fake in place of the helper.
     pub(crate) fn install(self, node: &Node) {
-        let path = format!("{LIBEXEC}/resolve");
+        self.install_as(node, "resolve");
+    }
+
+    /// Installs the fake in place of that program.
+    pub(crate) fn install_as(self, node: &Node, program: &str) {
+        let path = format!("{LIBEXEC}/{program}");
         node.install(&Tool::Fake.path(), &path);
         node.write(&format!("{path}.play"), &self.verbs);
         std::fs::write(node.path(&format!("{path}.reply")), &self.reply).unwrap();

@@ -1,5 +1,5 @@
 /*
- * Plays a helper that misbehaves. It is executed by descriptor with an empty environment, so its actions
+ * Plays a helper that misbehaves, or a keeper that describes itself. It is executed by descriptor with an empty environment, so its actions
  * stand in a file beside it, FAKE.play: one verb per line, in order.
  */
 #define _GNU_SOURCE
@@ -82,6 +82,16 @@ static unsigned long long scheduling_slice(pid_t pid)
     return how.runtime;
 }
 
+/* Logs the name of the session keyring, and its number of keys. */
+static void log_keyring(void)
+{
+    char text[256] = "";
+    syscall(SYS_keyctl, KEYCTL_DESCRIBE, KEY_SPEC_SESSION_KEYRING, text, sizeof text - 1);
+    const char *name = strrchr(text, ';');
+    long bytes = syscall(SYS_keyctl, KEYCTL_READ, KEY_SPEC_SESSION_KEYRING, NULL, 0);
+    syslog(LOG_DEBUG, "helper: keyring %s of %ld keys", name ? name + 1 : "", bytes / 4);
+}
+
 /* Logs a description of this process from inside, since it may write no file. */
 static void log_description(void)
 {
@@ -94,8 +104,7 @@ static void log_description(void)
     setpriority(PRIO_PROCESS, 0, 0);
     setpriority(PRIO_PROCESS, 0, -1);
     syslog(LOG_DEBUG, "helper: then nice %d", getpriority(PRIO_PROCESS, 0));
-    syslog(LOG_DEBUG, "helper: key %ld",
-           syscall(SYS_keyctl, KEYCTL_SEARCH, KEY_SPEC_SESSION_KEYRING, "user", "secret", 0));
+    log_keyring();
     log_lines("/proc/self/status");
     log_lines("/proc/self/limits");
     for (char **entry = environ; *entry; entry++)
