@@ -23,8 +23,14 @@ case ${1-} in
 esac
 set -eu
 
-running=$(condor_status -direct "$(hostname -f)" -constraint 'State == "Claimed" && JobId =!= undefined' \
-    -autoformat Name JobId RemoteOwner)
+slots=$(condor_status -direct "$(hostname -f)" -autoformat Name JobId RemoteOwner)
+# A startd always has a slot. condor_status may print nothing and report success, which does not mean that jobs
+# have ended.
+echo "$slots" | grep -q '^[^ ]*@[^ ]* [^ ]* [^ ]*$' || {
+    echo "$0: the startd names no slot: no job is registered or withdrawn" >&2
+    exit 1
+}
+running=$(echo "$slots" | grep -v ' undefined' || true)
 known=$(job-adopt list --json | tr '{' '\n' | sed -n 's/.*"id":"\(condor-[^"]*\)".*/\1/p')
 
 echo "$running" | while read -r slot job owner; do

@@ -259,7 +259,9 @@ fn htcondor_example_registers_claimed_slots_and_withdraws_others() {
         slot.create();
         let usual = "system.slice/condor.service/htcondor";
         install_example(node, "htcondor.sh", usual, jobs.path().trim_start_matches('/'));
-        let status = "#!/bin/sh\n[ ! -e /run/claimed ] || echo slot1_1@n 12.0 alice@site\n";
+        let status = "#!/bin/sh\n[ ! -e /run/silent ] || exit 0\n\
+                      echo slot1@n undefined undefined\n\
+                      [ ! -e /run/claimed ] || echo slot1_1@n 12.0 alice@site\n";
         node.write("/usr/bin/condor_status", status);
         node.set_mode("/usr/bin/condor_status", 0o755);
         node.write("/run/claimed", "");
@@ -267,7 +269,11 @@ fn htcondor_example_registers_claimed_slots_and_withdraws_others() {
             node.sh("/tmp/htcondor.sh").ok();
             node.job_adopt(&["list"]).ok().says("condor-12.0").says(slot.path());
         }
-        node.sh("rm /run/claimed && /tmp/htcondor.sh").ok();
+        // An empty answer ends no job.
+        node.write("/run/silent", "");
+        node.sh("/tmp/htcondor.sh").fails().says("names no slot");
+        node.job_adopt(&["list"]).ok().says("condor-12.0");
+        node.sh("rm /run/silent /run/claimed && /tmp/htcondor.sh").ok();
         node.job_adopt(&["list"]).ok().omits("condor-12.0");
     });
 }
