@@ -48,7 +48,7 @@ impl Namespace {
     /// A file that is no namespace of mounts or processes, or of another kind; a namespace that belongs to
     /// another user namespace than this process's.
     pub fn from_fd(fd: OwnedFd, kind: i32, object: &str) -> Result<Self, Failed> {
-        Self::check(fd, kind).map_err(|error| failed(object, error))
+        Self::check(fd, kind).map_err(|error| Failed::new("join namespace", object, error))
     }
 
     fn check(fd: OwnedFd, kind: i32) -> io::Result<Self> {

@@ -189,3 +189,17 @@ pub(super) fn open_trusted_executable(role: &str, path: &str) -> Result<OwnedFd,
     };
     Err(untrusted(why))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_system_calls_keep_their_error_numbers() {
+        let missing = open_trusted_executable("helper", "/nowhere/resolve").unwrap_err();
+        assert_eq!(missing.errno(), Some(libc::ENOENT), "{missing}");
+        assert_eq!(start_failure("exec")(Errno::EACCES).errno(), Some(libc::EACCES));
+        let no_file = open_trusted_executable("helper", "/").unwrap_err();
+        assert_eq!(no_file.errno(), None, "{no_file}");
+    }
+}

@@ -133,7 +133,10 @@ impl From<Failed> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernel::namespace::Namespace;
     use nix::errno::Errno;
+    use nix::fcntl::{OFlag, open};
+    use nix::sys::stat::Mode;
     use std::io::ErrorKind;
 
     #[test]
@@ -183,5 +186,14 @@ mod tests {
             }
         }
         assert!(!Failure::new(Reason::Ended, "Permission denied").is_denied());
+    }
+
+    #[test]
+    fn failed_check_of_namespace_keeps_its_error_number() {
+        // No ioctl(2) is possible on this descriptor.
+        let fd = open("/proc/self/ns/mnt", OFlag::O_PATH, Mode::empty()).unwrap();
+        let error = Namespace::from_fd(fd, libc::CLONE_NEWNS, "of a job").unwrap_err();
+        assert_eq!(error.to_string(), "join namespace of a job: Bad file descriptor (os error 9)");
+        assert_eq!(Failure::from(error).errno(), Some(libc::EBADF));
     }
 }
