@@ -37,6 +37,10 @@ pub enum QueryError {
 /// Asks the client's host for the job of this connection, and returns at `deadline` at the latest.
 /// It calls from the server's address of the connection, by which the host knows whose connections
 /// the query may be about.
+///
+/// # Errors
+///
+/// [`QueryError`] if the host has no service, does not answer in time or sends no valid answer.
 pub fn query_origin(flow: Flow, deadline: Instant) -> Result<Answer, QueryError> {
     query_port(flow, IDENT_PORT, deadline)
 }

@@ -121,6 +121,10 @@ impl Tree {
 
     /// Returns the device node at an absolute path. It follows symbolic links as stat(2) does, but
     /// never to above the root.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`] if there is no such file, or if it is no device node.
     pub fn read_node_behind_links(&self, path: &str) -> Result<DeviceNode, NodeError> {
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         let fd = if self.has_other_root() {
@@ -209,6 +213,10 @@ impl Tree {
     }
 
     /// Returns the drivers of `/proc/devices`, which is read at most once.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`] if the file cannot be read.
     pub fn read_drivers(&self) -> Result<&ProcDevices, FileError> {
         let read = || self.read_text("/proc/devices").map(|text| ProcDevices::parse(&text));
         self.cache.drivers.get_or_init(read).as_ref().map_err(Clone::clone)

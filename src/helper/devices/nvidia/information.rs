@@ -26,6 +26,10 @@ pub struct NvidiaGpu {
 
 /// Returns whether the node's processor is a Tegra, as in a Jetson. The GPU of a Tegra is on no PCI
 /// bus and has device nodes of many drivers.
+///
+/// # Errors
+///
+/// [`FileError`] if the device tree exists and cannot be read.
 pub fn is_tegra(tree: &Tree) -> Result<bool, FileError> {
     let compatible = tree.read_text("/sys/firmware/devicetree/base/compatible");
     compatible.map(|names| names.contains("nvidia,tegra")).or_else(if_missing(|| false))

@@ -95,6 +95,10 @@ pub(in crate::devices) fn is_live_instance(tree: &Tree, minor: u32) -> Result<bo
 }
 
 /// Returns whether any MIG instance exists now.
+///
+/// # Errors
+///
+/// [`FileError`] if a directory of the driver cannot be listed.
 pub fn has_instances(tree: &Tree) -> Result<bool, FileError> {
     for gpu in list_numbered(tree, CAPABILITIES_DIR, "gpu")? {
         if !list_numbered(tree, &format!("{gpu}/mig"), "gi")?.is_empty() {
