@@ -48,7 +48,7 @@ const REMOVED: &[(&str, &str, &str)] = &[
     ("guard", "", "systemd closes users' slices: job-adopt slices --write"),
 ];
 
-/// What can be asked for.
+/// A command with its options.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Run(run::Options),
@@ -70,26 +70,29 @@ pub(super) enum Command {
     #[command(hide = true)]
     Completions {
         /// Which shell
-        #[arg(value_parser = shell())]
+        #[arg(value_parser = shell_parser())]
         shell: Shell,
     },
 }
 
-fn shell() -> impl TypedValueParser<Value = Shell> {
-    PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| value::<Shell>(&name))
+fn shell_parser() -> impl TypedValueParser<Value = Shell> {
+    PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| parse_value::<Shell>(&name))
 }
 
-/// Where the configuration is.
+/// The option that names the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(super) struct Conf {
     /// Configuration in place of /etc/security/job_adopt.conf
-    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
     conf: Option<PathBuf>,
 }
 
 impl Conf {
-    /// The usual file may be missing, one that was asked for may not.
-    /// Fails: [`Error::Failed`] where that is missing.
+    /// Returns the path of the configuration. The default file may be missing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the file of the option is missing.
     pub(super) fn path(&self) -> Result<PathBuf, Error> {
         let Some(path) = &self.conf else { return Ok(PathBuf::from(Request::DEFAULT_CONF)) };
         match std::fs::symlink_metadata(path) {
@@ -98,38 +101,44 @@ impl Conf {
         }
     }
 
-    /// What it says.
-    /// Fails: [`Error::Failed`] for one that is not believed, or wrong.
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a file that others may write, or that has a mistake.
     pub(super) fn read(&self) -> Result<Config, Error> {
         Ok(Config::read(&self.path()?, &Trust::root())?)
     }
 }
 
-/// What a command line asks for, or the text that it is answered with on standard output.
+/// A parsed command line: a command, or a text for standard output such as the help.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one")]
-pub(super) enum Asked {
+pub(super) enum Invocation {
     Command(Command),
     Text(String),
 }
 
-/// Reads the words behind the program's name.
-/// Fails: [`Error::Input`], which names the mistake, and what may have been meant.
-pub(super) fn parse(words: &[OsString], build: &'static str) -> Result<Asked, Error> {
+/// Parses the words behind the program's name.
+///
+/// # Errors
+///
+/// [`Error::Input`], which names the mistake, and a similar name if there is one.
+pub(super) fn parse(words: &[OsString], build: &'static str) -> Result<Invocation, Error> {
     let all = std::iter::once(OsString::from("job-adopt")).chain(words.iter().cloned());
     let matches = CommandLine::command().version(build).try_get_matches_from(all);
     match matches.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
-        Ok(line) => Ok(Asked::Command(line.command)),
+        Ok(line) => Ok(Invocation::Command(line.command)),
         Err(error)
             if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
         {
-            Ok(Asked::Text(error.render().to_string()))
+            Ok(Invocation::Text(error.render().to_string()))
         }
-        Err(error) => Err(mistake(&error, words)),
+        Err(error) => Err(usage_error(&error, words)),
     }
 }
 
-/// The completions of a shell.
+/// Generates the completions of a shell.
 pub(super) fn completions(shell: Shell) -> Vec<u8> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut CommandLine::command(), "job-adopt", &mut text);
@@ -137,7 +146,7 @@ pub(super) fn completions(shell: Shell) -> Vec<u8> {
 }
 
 /// The parser's error, in one line, or what replaces what was removed.
-fn mistake(error: &clap::Error, words: &[OsString]) -> Error {
+fn usage_error(error: &clap::Error, words: &[OsString]) -> Error {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let first = words.first().map(AsRef::as_ref).unwrap_or_default();
     let known = CommandLine::command();
@@ -150,39 +159,47 @@ fn mistake(error: &clap::Error, words: &[OsString]) -> Error {
         Some((command, "", instead)) => format!("command {command} was removed; {instead}"),
         Some((_, option, instead)) => format!("option {option} was removed; {instead}"),
         None if words.is_empty() => "a command is needed".to_owned(),
-        None => rendered(error),
+        None => render_error(error),
     };
     Error::usage(command.unwrap_or_default(), what)
 }
 
-/// The parser's own words, without what they repeat of `--help`: the error, and its hint.
-fn rendered(error: &clap::Error) -> String {
+/// Returns the parser's message in one line: the error and its hint, without the usage.
+fn render_error(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let mut parts = text.split("\n\n");
-    let joined = |part: &str| printable(&part.split_whitespace().collect::<Vec<_>>().join(" "));
-    let first = joined(parts.next().unwrap_or_default());
+    let join = |part: &str| printable(&part.split_whitespace().collect::<Vec<_>>().join(" "));
+    let first = join(parts.next().unwrap_or_default());
     let hint = parts.filter_map(|part| part.trim_start().strip_prefix("tip: ")).next();
     match hint {
-        Some(hint) => format!("{first}; {}", joined(hint)),
+        Some(hint) => format!("{first}; {}", join(hint)),
         None => first,
     }
 }
 
-/// A value of a type that reads itself.
-pub(super) fn value<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+/// Parses a value of any type.
+///
+/// # Errors
+///
+/// The type's error, as text.
+pub(super) fn parse_value<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// An absolute path.
-fn absolute(text: &str) -> Result<PathBuf, String> {
+/// Parses an absolute path.
+fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
     match text.starts_with('/') {
         true => Ok(PathBuf::from(text)),
         false => Err("not an absolute path".into()),
     }
 }
 
-/// The name of a PAM service.
+/// Parses the name of a PAM service.
+///
+/// # Errors
+///
+/// A text, for a name that is no file name or begins with a dot.
 pub(super) fn parse_service(text: &str) -> Result<String, String> {
     match text.is_empty() || text.contains('/') || text.starts_with('.') {
         true => Err("not the name of a PAM service".into()),
@@ -202,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn the_declaration_is_sound() {
+    fn declaration_passes_checks_of_clap() {
         CommandLine::command().debug_assert();
     }
 
     #[test]
-    fn a_mistake_is_told_in_two_lines_with_a_hint() {
-        for (line, said) in [
+    fn mistake_is_reported_in_two_lines_with_hint() {
+        for (line, expected) in [
             ("", "a command is needed\ntry: job-adopt --help"),
             ("chek", "unrecognized subcommand 'chek'; a similar subcommand exists: 'check'\n"),
             (
@@ -239,9 +256,9 @@ mod tests {
                 "register: invalid value 'close' for '--policy <POLICY>' [possible values: ",
             ),
         ] {
-            let told = refusal(line);
-            assert!(told.starts_with(said), "{line}: {told}");
-            assert_eq!(told.lines().count(), 2, "{line}: {told}");
+            let error = refusal(line);
+            assert!(error.starts_with(expected), "{line}: {error}");
+            assert_eq!(error.lines().count(), 2, "{line}: {error}");
         }
     }
 
@@ -259,7 +276,7 @@ mod tests {
     fn help_and_version_are_no_mistakes() {
         for line in ["--help", "-h", "--version", "-V", "run --help", "check -h"] {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            assert!(matches!(parse(&words, ""), Ok(Asked::Text(_))), "{line}");
+            assert!(matches!(parse(&words, ""), Ok(Invocation::Text(_))), "{line}");
         }
     }
 
@@ -267,19 +284,19 @@ mod tests {
     fn every_shell_completes_every_command() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let text = String::from_utf8(completions(shell)).unwrap();
-            for command in CommandLine::command().get_subcommands().filter(|one| !one.is_hide_set())
-            {
+            let all = CommandLine::command();
+            for command in all.get_subcommands().filter(|command| !command.is_hide_set()) {
                 assert!(text.contains(command.get_name()), "{shell}: {}", command.get_name());
             }
         }
     }
 
-    /// The text as roff takes it.
+    /// Escapes a text for roff.
     fn roff(text: &str) -> String {
         text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq")
     }
 
-    /// An option's name, and what it takes.
+    /// Returns an option's name and the name of its value.
     fn option(arg: &clap::Arg) -> Option<(String, String)> {
         let takes = arg.get_action().takes_values();
         let value = arg.get_value_names().into_iter().flatten().next();
@@ -287,10 +304,10 @@ mod tests {
         Some((roff(&format!("--{}", arg.get_long()?)), roff(&value)))
     }
 
-    /// Whether it is one of the options that name devices, which are given together.
+    /// Returns whether an option names devices; the synopsis shows these together.
     fn names_devices(command: &clap::Command, arg: &clap::Arg) -> bool {
         let mut groups = command.get_groups().filter(|group| group.get_id() == "DeviceOptions");
-        groups.any(|group| group.get_args().any(|own| own == arg.get_id()))
+        groups.any(|group| group.get_args().any(|member| member == arg.get_id()))
     }
 
     fn is_shown(arg: &clap::Arg) -> bool {
@@ -325,7 +342,7 @@ mod tests {
         text + ".YS\n"
     }
 
-    /// What an option does, what it may be, and what it is unless given.
+    /// Returns the help of an option, with its possible values and its default.
     fn help(arg: &clap::Arg) -> String {
         let mut text = roff(&arg.get_help().unwrap().to_string());
         let takes = arg.get_action().takes_values();
@@ -334,14 +351,14 @@ mod tests {
         if !words.is_empty() {
             text = format!("{text}: {}", words.join(", "));
         }
-        let shown = takes && !arg.is_hide_default_value_set();
-        match arg.get_default_values().first().filter(|_| shown) {
+        let is_shown = takes && !arg.is_hide_default_value_set();
+        match arg.get_default_values().first().filter(|_| is_shown) {
             Some(default) => format!("{text}; {} unless given", default.to_string_lossy()),
             None => text,
         }
     }
 
-    /// Every option with what it does and the commands that have it, by name.
+    /// Lists every option by name, with its help and the commands that have it.
     fn options(all: &clap::Command, commands: &[&clap::Command]) -> String {
         let mut entries: std::collections::BTreeMap<(String, String), Vec<&str>> = [].into();
         for command in commands {
@@ -349,26 +366,28 @@ mod tests {
                 let Some((name, value)) = option(arg) else { continue };
                 let value = if value.is_empty() { value } else { format!("\\~\\fI{value}") };
                 let head = format!("\\fB{name}{value}\\fR");
-                let of = entries.entry((head, help(arg))).or_default();
-                of.push(command.get_name());
+                let commands = entries.entry((head, help(arg))).or_default();
+                commands.push(command.get_name());
             }
         }
-        let own = entries.iter().map(|((head, text), of)| {
-            format!(".TP\n{head}\n{}: {}.\n", roff(&of.join(", ")), text.trim_end_matches('.'))
+        let of_commands = entries.iter().map(|((head, text), commands)| {
+            let commands = roff(&commands.join(", "));
+            format!(".TP\n{head}\n{commands}: {}.\n", text.trim_end_matches('.'))
         });
         let general = all.get_arguments().filter_map(|arg| {
             let (short, (long, _)) = (arg.get_short()?, option(arg)?);
             Some(format!(".TP\n\\fB\\-{short}\\fR, \\fB{long}\\fR\n{}.\n", help(arg)))
         });
-        own.chain(general).collect()
+        of_commands.chain(general).collect()
     }
 
-    /// To write the two sections anew: `JOB_ADOPT_WRITE_PAGE=1 cargo test --lib the_page`.
+    /// Run this with `JOB_ADOPT_WRITE_PAGE=1` to write the two sections anew.
     #[test]
-    fn the_page_says_what_is_declared() {
+    fn page_has_synopsis_and_options_of_declaration() {
         let mut all = CommandLine::command();
         all.build();
-        let commands: Vec<_> = all.get_subcommands().filter(|one| !one.is_hide_set()).collect();
+        let commands: Vec<_> =
+            all.get_subcommands().filter(|command| !command.is_hide_set()).collect();
         let synopses: Vec<_> = commands.iter().map(|command| synopsis(command)).collect();
         let synopsis = synopses.concat()
             + ".SY job\\-adopt\n[\\fICOMMAND\\fR] \\fB\\-\\-help\\fR\n.YS\n.SY job\\-adopt\n\\fB\\-\\-version\\fR\n.YS\n";

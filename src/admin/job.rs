@@ -1,6 +1,6 @@
 //! A record out of job options.
 
-use super::command_line::value;
+use super::command_line::parse_value;
 use super::names::{self, DeviceOptions};
 use super::register::Options as Registered;
 use super::{Error, Output, accounts};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(super) struct JobOptions {
     /// The job's id, unique on this node
-    #[arg(long, value_parser = names::job_id)]
+    #[arg(long, value_parser = names::parse_job_id)]
     pub(super) id: Option<JobId>,
     /// What may be opened besides the devices
     #[arg(long, value_parser = policy())]
@@ -23,7 +23,7 @@ pub(super) struct JobOptions {
     #[command(flatten)]
     devices: DeviceOptions,
     /// The child cgroup that logins go to
-    #[arg(long, value_name = "NAME", value_parser = value::<LeafName>)]
+    #[arg(long, value_name = "NAME", value_parser = parse_value::<LeafName>)]
     leaf: Option<LeafName>,
     /// When the job ends, in seconds since the epoch
     #[arg(long, value_name = "SECONDS")]
@@ -153,7 +153,7 @@ fn gpu(text: String) -> Gpu {
 
 #[cfg(test)]
 mod tests {
-    use super::super::command_line::{Asked, Command, parse};
+    use super::super::command_line::{Command, Invocation, parse};
     use super::*;
     use helper::devices::Policy;
     use std::ffi::OsString;
@@ -170,7 +170,7 @@ mod tests {
         let mut output = Output { out: &mut out, err: &mut err };
         let words: Vec<OsString> =
             std::iter::once("register".to_owned()).chain(words).map(OsString::from).collect();
-        let Asked::Command(Command::Register(options)) = parse(&words, "")? else {
+        let Invocation::Command(Command::Register(options)) = parse(&words, "")? else {
             panic!("{words:?}")
         };
         registered(&options, &mut output)

@@ -31,7 +31,7 @@ mod testing;
 mod unregister;
 mod use_job;
 
-use command_line::{Asked, Command, Conf};
+use command_line::{Command, Conf, Invocation};
 use error::Error;
 use helper::printable;
 use kernel::log::{self, Line, Severity};
@@ -129,11 +129,11 @@ fn execute(
     output: &mut Output<'_>,
 ) -> Result<u8, Error> {
     match command_line::parse(words, build)? {
-        Asked::Text(text) => {
+        Invocation::Text(text) => {
             output.out.write_all(text.as_bytes())?;
             Ok(EXIT_FINE)
         }
-        Asked::Command(command) => match command {
+        Invocation::Command(command) => match command {
             Command::Run(options) => run::execute(&options, caller, output),
             Command::Register(options) => register::execute(&options, output),
             Command::Unregister(options) => unregister::execute(&options, output),

@@ -1,6 +1,6 @@
 //! `register`: makes a job known, for a prolog.
 
-use super::command_line::value;
+use super::command_line::parse_value;
 use super::job::JobOptions;
 use super::pin::sweep;
 use super::placed::Placed;
@@ -35,7 +35,7 @@ pub(super) struct Options {
     #[arg(long, conflicts_with = "uid")]
     pub(super) user: Option<String>,
     /// A cgroup, below the cgroup v2 mount
-    #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
+    #[arg(long, value_name = "PATH", value_parser = parse_value::<CgroupPath>)]
     pub(super) cgroup: Option<CgroupPath>,
     /// The scheduler that places the logins
     #[arg(long, value_name = "SCHEDULER", value_parser = via(), conflicts_with = "cgroup")]

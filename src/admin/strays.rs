@@ -67,7 +67,8 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let look = Snapshot::read(&config)?;
     look.unsure.iter().for_each(|text| output.warn(text));
     let unsure = !look.unsure.is_empty();
-    let open = slices::allowed(&config, &Resolver::new(Tree::host(), config.devices.clone()));
+    let open =
+        slices::closed_slice_rules(&config, &Resolver::new(Tree::host(), config.devices.clone()));
     let mut strays = look.strays(user);
     strays.iter_mut().for_each(|stray| stray.devices = refused(stray.pid, &open));
     if options.json {

@@ -22,7 +22,7 @@ const AFTER_STRAYS: Duration = Duration::from_secs(2);
 Ends everything in a cgroup that job-adopt made, and only the logins in another. An unknown ID is no failure.")]
 pub(super) struct Options {
     /// The job
-    #[arg(value_parser = names::job_id)]
+    #[arg(value_parser = names::parse_job_id)]
     id: JobId,
     /// How long to wait for the end of processes, at most 3600
     #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]

@@ -31,7 +31,7 @@ Your first login into a job here makes the file for the choice, and so does a re
 Exit status: 0 fine, 1 the job is not one of yours that run here, 2 wrong usage, 3 cannot tell.")]
 pub(super) struct Options {
     /// The job; without it the choice is shown
-    #[arg(value_parser = names::job_id, conflicts_with = "clear")]
+    #[arg(value_parser = names::parse_job_id, conflicts_with = "clear")]
     job: Option<JobId>,
     /// Choose none
     #[arg(long)]

@@ -1,10 +1,10 @@
-//! What the filters at a cgroup let through, whoever attached them.
+//! Reports which devices the filters at a cgroup allow, whoever attached them.
 
 use super::super::{Error, Output, require_root};
-use super::nodes::{cell, driver, no_drivers, nodes, type_name};
+use super::nodes::{cell, driver_names, list_nodes, type_name, warn_no_drivers};
 use super::{EXIT_FAILED, EXIT_FINE, Options};
 use crate::filters::interpret::Request;
-use crate::filters::{Filter, Inspection, Judge};
+use crate::filters::{Filter, Inspection, ProgramSet};
 use helper::devices::{DeviceNode, Tree};
 use helper::printable;
 use helper::records::{self, Record};
@@ -15,28 +15,28 @@ use protocol::{Access, CgroupPath, JobId};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// What the kernel asks a filter, each at once: opening for reading, for writing and for both, and
+/// The requests that the kernel makes to a filter: opening for reading, for writing and for both, and
 /// making a node (`devcgroup_inode_permission`, `devcgroup_inode_mknod`).
-const ASKED: [(&str, Access); 4] =
+const REQUESTS: [(&str, Access); 4] =
     [("r", Access::READ), ("w", Access::WRITE), ("rw", Access::RW), ("m", Access::MKNOD)];
 
-/// A device, and what may be done with it.
+/// A device, and the accesses that the filters allow.
 #[derive(Debug, Serialize)]
 struct ShownDevice {
     node: String,
     r#type: &'static str,
     major: u32,
     minor: u32,
-    /// Those of [`ASKED`] that are allowed; `None` where it cannot be told of one of them.
+    /// The allowed [`REQUESTS`]; `None` if the decision about one of them is unknown.
     allowed: Option<Vec<&'static str>>,
     driver: Option<String>,
-    /// Ids of the filters that refuse any of [`ASKED`].
+    /// Ids of the filters that refuse any of [`REQUESTS`].
     refused_by: BTreeSet<u32>,
 }
 
-/// What holds at a cgroup.
+/// The filters at a cgroup, and their decisions about all devices of the node.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct FilterReport {
     schema: u32,
     cgroup: String,
     filters: Vec<Filter>,
@@ -46,24 +46,28 @@ pub(super) struct Report {
     unclear: BTreeSet<u32>,
 }
 
-impl Report {
-    /// Asks what runs at the cgroup about every device node of `tree`.
-    pub(super) fn of(target: &Place, tree: &Tree) -> Result<Self, Error> {
+impl FilterReport {
+    /// Reads the filters at a cgroup, and runs them for every device node of `tree`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for filters that cannot be read, and for nodes that cannot be listed.
+    pub(super) fn read(target: &Place, tree: &Tree) -> Result<Self, Error> {
         let levels = target.levels();
-        let Inspection { filters, judge } = Inspection::of(levels)?;
-        let mut report = Self::over(&nodes(tree)?, &judge, tree);
+        let Inspection { filters, programs } = Inspection::read(levels)?;
+        let mut report = Self::from_programs(&list_nodes(tree)?, &programs, tree);
         report.cgroup = printable(levels.first().map_or("/", Dir::path));
         report.filters = filters;
         Ok(report)
     }
 
-    fn over(nodes: &[(String, DeviceNode)], judge: &Judge, tree: &Tree) -> Self {
-        let mut unclear: BTreeSet<u32> = judge.hidden().collect();
-        let ask = |(path, node): &(String, DeviceNode)| {
-            ShownDevice::of(path, *node, judge, tree, &mut unclear)
+    fn from_programs(nodes: &[(String, DeviceNode)], programs: &ProgramSet, tree: &Tree) -> Self {
+        let mut unclear: BTreeSet<u32> = programs.hidden().collect();
+        let run = |(path, node): &(String, DeviceNode)| {
+            ShownDevice::from_programs(path, *node, programs, tree, &mut unclear)
         };
-        let devices = nodes.iter().map(ask).collect();
-        let hidden: BTreeSet<u32> = judge.hidden().collect();
+        let devices = nodes.iter().map(run).collect();
+        let hidden: BTreeSet<u32> = programs.hidden().collect();
         let warn = |id: &u32| match hidden.contains(id) {
             true => format!(
                 "program {id}: cannot tell what it allows: the kernel does not show its \
@@ -72,12 +76,12 @@ impl Report {
             false => format!("program {id}: cannot tell what it allows: it is not understood"),
         };
         let mut warnings: Vec<String> = unclear.iter().map(warn).collect();
-        warnings.extend(no_drivers(tree));
+        warnings.extend(warn_no_drivers(tree));
         let (cgroup, filters) = (String::new(), Vec::new());
         Self { schema: 1, cgroup, filters, devices, warnings, unclear }
     }
 
-    pub(super) fn code(&self) -> u8 {
+    pub(super) fn exit_code(&self) -> u8 {
         if self.unclear.is_empty() { EXIT_FINE } else { EXIT_FAILED }
     }
 
@@ -114,25 +118,25 @@ impl Filter {
 }
 
 impl ShownDevice {
-    fn of(
+    fn from_programs(
         path: &str,
         node: DeviceNode,
-        judge: &Judge,
+        programs: &ProgramSet,
         tree: &Tree,
         unclear: &mut BTreeSet<u32>,
     ) -> Self {
         let DeviceNode { kind, major, minor } = node;
         let mut allowed = Some(Vec::new());
         let mut refused_by = BTreeSet::new();
-        for (name, access) in ASKED {
-            let answer = judge.answer(Request { kind, major, minor, access });
-            match answer.allowed() {
+        for (name, access) in REQUESTS {
+            let decision = programs.decide(Request { kind, major, minor, access });
+            match decision.is_allowed() {
                 Some(true) => allowed.iter_mut().for_each(|allowed| allowed.push(name)),
                 Some(false) => {}
                 None => allowed = None,
             }
-            refused_by.extend(answer.refused_by);
-            unclear.extend(answer.unclear);
+            refused_by.extend(decision.refused_by);
+            unclear.extend(decision.unclear);
         }
         Self {
             node: printable(path),
@@ -140,7 +144,7 @@ impl ShownDevice {
             major,
             minor,
             allowed,
-            driver: driver(tree, kind, major),
+            driver: driver_names(tree, kind, major),
             refused_by,
         }
     }
@@ -151,36 +155,40 @@ impl ShownDevice {
             self.node.clone(),
             self.r#type.into(),
             format!("{}:{}", self.major, self.minor),
-            self.allowed.as_deref().map_or_else(|| "cannot tell".into(), letters),
+            self.allowed.as_deref().map_or_else(|| "cannot tell".into(), access_letters),
             cell(self.driver.clone()),
             ids.join(","),
         ]
     }
 }
 
-/// `rwm`, as far as allowed, and `-` for nothing. Where opening for both is not what opening for
-/// each is, every request by itself with commas between them, that for both as `r+w`.
-fn letters(allowed: &[&str]) -> String {
+/// Returns the allowed letters of `rwm`, or `-` for none. If reading and writing are allowed each but
+/// not both at once, or the other way round, it lists the requests with commas between them, and
+/// `r+w` for both at once.
+fn access_letters(allowed: &[&str]) -> String {
     let has = |name| allowed.contains(&name);
     if has("rw") == (has("r") && has("w")) {
         let letters: String = allowed.iter().copied().filter(|name| *name != "rw").collect();
         return if letters.is_empty() { "-".into() } else { letters };
     }
-    let spelled: Vec<&str> =
+    let requests: Vec<&str> =
         allowed.iter().map(|&name| if name == "rw" { "r+w" } else { name }).collect();
-    spelled.join(",")
+    requests.join(",")
 }
 
-/// The cgroup that `--cgroup` names, or that of the logins of a job, as `--job` does.
-/// Fails: [`Error::Failed`] for a cgroup that cannot be opened, and a job that the registry does not
-/// have, or has no cgroup of.
-pub(super) fn target(options: &Options) -> Result<Option<Place>, Error> {
+/// Opens the cgroup of `--cgroup`, or the cgroup in which the logins of the job of `--job` are.
+///
+/// # Errors
+///
+/// [`Error::Failed`] for a cgroup that cannot be opened, for a job that the registry lacks, and for a
+/// job whose cgroup only its scheduler knows.
+pub(super) fn open_target(options: &Options) -> Result<Option<Place>, Error> {
     let id = match (&options.cgroup, &options.job) {
-        (Some(path), _) => return open(path).map(Some),
+        (Some(path), _) => return open_cgroup(path).map(Some),
         (None, Some(id)) => id,
         (None, None) => return Ok(None),
     };
-    let record = record(id, options)?;
+    let record = find_record(id, options)?;
     let path = match &record.target {
         records::LoginTarget::Cgroup(path) => path,
         records::LoginTarget::Via(via) => {
@@ -188,19 +196,19 @@ pub(super) fn target(options: &Options) -> Result<Option<Place>, Error> {
             return Err(Error::failed("find cgroup of job", id, cause));
         }
     };
-    let place = open(path)?;
+    let place = open_cgroup(path)?;
     let child = cgroup::choose(place.dir()?, record.leaf.as_ref())?;
-    // Where no login has made it yet: what holds at the job will hold in it.
+    // Before the first login there is no leaf, and the job's own filters apply to it.
     Ok(Some(place.leaf(child.as_ref())?.unwrap_or_else(|job| job)))
 }
 
-fn open(path: &CgroupPath) -> Result<Place, Error> {
+fn open_cgroup(path: &CgroupPath) -> Result<Place, Error> {
     require_root("read device filters")?;
-    Mount::open()?.place(path).map_err(not_opened)
+    Mount::open()?.place(path).map_err(open_error)
 }
 
-/// The path of a cgroup looks like that of any file, so the error says what it is of.
-fn not_opened(error: cgroup::Error) -> Error {
+/// Adds the word "cgroup" to an error, since the path of a cgroup looks like the path of any file.
+fn open_error(error: cgroup::Error) -> Error {
     match error {
         cgroup::Error::System(Failed { operation, object, source }) => {
             Error::failed(operation, format_args!("cgroup {}", printable(&object)), source)
@@ -209,11 +217,11 @@ fn not_opened(error: cgroup::Error) -> Error {
     }
 }
 
-/// The one record of this id.
-fn record(id: &JobId, options: &Options) -> Result<Record, Error> {
+/// Finds the only record of this id.
+fn find_record(id: &JobId, options: &Options) -> Result<Record, Error> {
     let failed = |cause: String| Error::failed("read record of job", id, cause);
-    let mut known = options.conf.read()?.registry.find_jobs(&Trust::root(), id)?;
-    match (known.pop(), known.len()) {
+    let mut jobs = options.conf.read()?.registry.find_jobs(&Trust::root(), id)?;
+    match (jobs.pop(), jobs.len()) {
         (None, _) => Err(failed("the registry has none".into())),
         (Some(only), 0) => only.record.map_err(failed),
         (Some(_), others) => Err(failed(format!("the registry has {} of them", others + 1))),
@@ -236,26 +244,27 @@ mod tests {
         list
     }
 
-    fn report(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Report {
+    fn report(programs: Vec<(u32, Option<Vec<Insn>>)>) -> FilterReport {
         let scratch = Scratch::new();
         scratch.file("dev/null", "c 1:3");
         scratch.file("dev/nvidia0", "c 195:0");
         scratch.file("proc/devices", "Character devices:\n1 mem\n");
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        Report::over(&nodes(&tree).unwrap(), &Judge::over(programs), &tree)
+        let programs = ProgramSet::from_programs(programs);
+        FilterReport::from_programs(&list_nodes(&tree).unwrap(), &programs, &tree)
     }
 
-    fn rows(report: &Report) -> Vec<String> {
+    fn rows(report: &FilterReport) -> Vec<String> {
         report.devices.iter().map(|device| device.row().join(" ")).collect()
     }
 
     #[test]
-    fn every_node_is_judged_by_all_programs() {
-        let one = allow_rules(list(&["c:1:3:rwm", "c:195:0:r"]).rules());
-        let other = allow_rules(list(&["c:1:3:rw", "c:195:-1:rwm"]).rules());
-        let all = report(vec![(4, Some(one)), (9, Some(other))]);
-        super::super::tests::documented(&all);
-        super::super::tests::documented(&Filter {
+    fn node_needs_permission_of_all_programs() {
+        let first = allow_rules(list(&["c:1:3:rwm", "c:195:0:r"]).rules());
+        let second = allow_rules(list(&["c:1:3:rw", "c:195:-1:rwm"]).rules());
+        let all = report(vec![(4, Some(first)), (9, Some(second))]);
+        super::super::tests::assert_documented(&all);
+        super::super::tests::assert_documented(&Filter {
             id: 1,
             name: String::new(),
             tag: String::new(),
@@ -265,35 +274,35 @@ mod tests {
             cgroup: None,
         });
         assert_eq!(rows(&all), ["/dev/null char 1:3 rw mem 9", "/dev/nvidia0 char 195:0 r - 4"]);
-        assert_eq!(all.code(), EXIT_FINE);
+        assert_eq!(all.exit_code(), EXIT_FINE);
     }
 
     #[test]
-    fn what_cannot_be_told_is_said() {
+    fn hidden_or_unknown_program_is_reported() {
         let call = vec![Insn::new(0x85, 0, 0, 0, 1), Insn::exit()];
         for (program, why) in [(None, "does not show"), (Some(call), "not understood")] {
             let unclear =
                 report(vec![(4, Some(allow_rules(list(&["c:1:3:rwm"]).rules()))), (5, program)]);
             let expected = ["/dev/null char 1:3 cannot tell mem ", "/dev/nvidia0 char 195:0 - - 4"];
             assert_eq!(rows(&unclear), expected);
-            assert_eq!(unclear.code(), EXIT_FAILED);
+            assert_eq!(unclear.exit_code(), EXIT_FAILED);
             assert!(unclear.warnings[0].contains("program 5") && unclear.warnings[0].contains(why));
         }
     }
 
     #[test]
-    fn no_filter_is_said_in_so_many_words() {
+    fn cgroup_without_filter_is_reported_in_one_line() {
         let mut none = report(Vec::new());
         none.cgroup = "/a".into();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         none.write(false, &mut Output { out: &mut out, err: &mut err }).unwrap();
         assert_eq!(out, b"/a: no filter: everything is allowed\n");
-        assert_eq!(none.code(), EXIT_FINE);
-        assert_eq!(letters(none.devices[0].allowed.as_deref().unwrap()), "rwm");
+        assert_eq!(none.exit_code(), EXIT_FINE);
+        assert_eq!(access_letters(none.devices[0].allowed.as_deref().unwrap()), "rwm");
     }
 
     #[test]
-    fn letters_tell_both_from_each() {
+    fn letters_distinguish_both_at_once_from_each() {
         for (allowed, shown) in [
             (&["r", "w", "rw", "m"][..], "rwm"),
             (&["r", "m"], "rm"),
@@ -303,14 +312,14 @@ mod tests {
             (&["rw"], "r+w"),
             (&["r", "rw", "m"], "r,r+w,m"),
         ] {
-            assert_eq!(letters(allowed), shown, "{allowed:?}");
+            assert_eq!(access_letters(allowed), shown, "{allowed:?}");
         }
     }
 
     #[test]
-    fn a_cgroup_that_is_not_there_is_called_one() {
+    fn error_of_missing_cgroup_has_the_word_cgroup() {
         let failed = Failed::new("open", "/no\nexist", Errno::ENOENT);
-        let text = not_opened(cgroup::Error::System(failed)).to_string();
+        let text = open_error(cgroup::Error::System(failed)).to_string();
         assert!(text.starts_with("open cgroup /no?exist: No such file"), "{text}");
     }
 }

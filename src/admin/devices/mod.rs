@@ -1,12 +1,12 @@
-//! `devices`: what names of devices stand for, and what a job's filters let through.
+//! `devices`: resolves names of devices, and shows which devices a job's filters allow.
 
-mod asked;
 mod attached;
 mod nodes;
+mod requested;
 mod resolved;
 
 use super::accounts::with_login_rights;
-use super::command_line::value;
+use super::command_line::parse_value;
 use super::names::{self, DeviceOptions};
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output};
 use clap::{ArgGroup, Args};
@@ -30,15 +30,15 @@ Exit status: 0 fine, 1 a name does not resolve, 2 wrong usage, 3 cannot tell."
 )]
 pub(super) struct Options {
     /// Names of devices
-    #[arg(value_name = "NAME", value_parser = asked::operand)]
-    operands: Vec<asked::Operand>,
+    #[arg(value_name = "NAME", value_parser = requested::parse_operand)]
+    operands: Vec<requested::Operand>,
     #[command(flatten)]
     named: DeviceOptions,
     /// A cgroup, below the cgroup v2 mount
-    #[arg(long, value_name = "PATH", value_parser = value::<CgroupPath>)]
+    #[arg(long, value_name = "PATH", value_parser = parse_value::<CgroupPath>)]
     cgroup: Option<CgroupPath>,
     /// A registered job
-    #[arg(long, value_name = "ID", value_parser = names::job_id, conflicts_with = "cgroup")]
+    #[arg(long, value_name = "ID", value_parser = names::parse_job_id, conflicts_with = "cgroup")]
     job: Option<JobId>,
     /// Look names and nodes up below DIR, for tests
     #[arg(long, value_name = "DIR")]
@@ -51,23 +51,24 @@ pub(super) struct Options {
 }
 
 pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    if let Some(target) = attached::target(options)? {
-        let report = attached::Report::of(&target, &tree(options)?)?;
+    if let Some(target) = attached::open_target(options)? {
+        let report = attached::FilterReport::read(&target, &open_tree(options)?)?;
         report.write(options.json, output)?;
-        return Ok(report.code());
+        return Ok(report.exit_code());
     }
-    let resolver = Resolver::new(tree(options)?, options.conf.read()?.devices);
-    let look = || resolved::Report::of(&asked::asked(options), &resolver);
+    let resolver = Resolver::new(open_tree(options)?, options.conf.read()?.devices);
+    let names = requested::requested_names(options);
+    let resolve = || resolved::NameReport::resolve(&names, &resolver);
     let report = match options.root {
-        Some(_) => look(),
-        None => with_login_rights(look, output),
+        Some(_) => resolve(),
+        None => with_login_rights(resolve, output),
     };
     report.write(options.json, output)?;
-    Ok(report.code())
+    Ok(report.exit_code())
 }
 
-/// The node's own files, or those below `--root`, which have to be the caller's.
-fn tree(options: &Options) -> Result<Tree, Error> {
+/// Returns the node's own files, or those below `--root`, which the caller must own.
+fn open_tree(options: &Options) -> Result<Tree, Error> {
     let Some(root) = &options.root else { return Ok(Tree::host()) };
     let shown = || helper::printable(&root.to_string_lossy());
     let root = root.canonicalize().map_err(|error| Error::failed("open", shown(), error))?;
@@ -79,50 +80,50 @@ fn tree(options: &Options) -> Result<Tree, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::command_line::{Asked, Command, parse};
+    use super::super::command_line::{Command, Invocation, parse};
     use super::*;
     use serde_json::Value;
 
-    /// Fails for a key of a report that job-adopt(1) does not have.
-    pub(super) fn documented(report: &impl serde::Serialize) {
+    /// Asserts that job-adopt(1) has every key of a report.
+    pub(super) fn assert_documented(report: &impl serde::Serialize) {
         const PAGE: &str = include_str!("../../../docs/man/job-adopt.1");
         let section = PAGE.split(".SH JSON OF DEVICES\n").nth(1).unwrap();
         let section = section.split("\n.SH ").next().unwrap();
         let words: Vec<&str> =
             section.split(|c: char| !c.is_ascii_lowercase() && c != '_').collect();
-        fn keys(value: &Value, all: &mut Vec<String>) {
+        fn collect_keys(value: &Value, all: &mut Vec<String>) {
             match value {
                 Value::Object(map) => map.iter().for_each(|(key, value)| {
                     all.push(key.clone());
-                    keys(value, all);
+                    collect_keys(value, all);
                 }),
-                Value::Array(list) => list.iter().for_each(|value| keys(value, all)),
+                Value::Array(list) => list.iter().for_each(|value| collect_keys(value, all)),
                 _ => {}
             }
         }
         let mut all = Vec::new();
-        keys(&serde_json::to_value(report).unwrap(), &mut all);
+        collect_keys(&serde_json::to_value(report).unwrap(), &mut all);
         assert!(all.iter().all(|key| words.contains(&key.as_str())), "{all:?}");
     }
 
-    fn question(line: &str) -> Result<(), Error> {
+    fn parse_line(line: &str) -> Result<(), Error> {
         let words = ["devices"].into_iter().chain(line.split_whitespace());
         let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
-        let Asked::Command(Command::Devices(_)) = parse(&words, "")? else { panic!("{line}") };
+        let Invocation::Command(Command::Devices(_)) = parse(&words, "")? else { panic!("{line}") };
         Ok(())
     }
 
     #[test]
-    fn each_question_has_its_options() {
+    fn names_cgroup_or_job_are_accepted() {
         for line in ["/dev/null --json", "--gpu 0 --root /x", "--cgroup /a", "--job 7 --json"] {
-            question(line).unwrap();
+            parse_line(line).unwrap();
         }
     }
 
     #[test]
-    fn what_makes_no_question_is_wrong_usage() {
+    fn no_subject_or_two_subjects_are_wrong_usage() {
         for line in ["", "--json", "--cgroup /a --job 7", "--cgroup /a all", "--job 7 --gpu 0"] {
-            assert!(matches!(question(line), Err(Error::Input(_))), "{line:?}");
+            assert!(matches!(parse_line(line), Err(Error::Input(_))), "{line:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The device nodes of a machine, and what they are called.
+//! Lists the device nodes of a machine, and names their types and drivers.
 
 use super::super::Error;
 use helper::devices::{DeviceNode, NodeError, Tree};
@@ -6,50 +6,54 @@ use helper::printable;
 use protocol::DeviceType;
 use std::os::unix::fs::PermissionsExt;
 
-/// Most files and directories that are looked at.
-const MOST: usize = 65_536;
-/// Most directories in one another.
-const DEPTH: usize = 8;
-/// A directory in which anybody may make files, as `/dev/shm` is.
-const ANYBODY: u32 = 0o002;
+/// Maximum files and directories that are read.
+const FILES_MAX: usize = 65_536;
+/// Maximum depth of directories, `/dev` included.
+const DEPTH_MAX: usize = 8;
+/// The mode bit of a directory in which every user may create files, such as `/dev/shm`.
+const WRITABLE_BY_OTHERS: u32 = 0o002;
 
-/// Every device node below `/dev`, sorted by their paths. No link is followed: what it leads to has a
-/// path of its own. Directories in which anybody may make files are left out; no driver puts a node
-/// there.
-/// Fails: [`Error::Failed`] for a directory that cannot be listed, and past [`MOST`] and [`DEPTH`].
-pub(super) fn nodes(tree: &Tree) -> Result<Vec<(String, DeviceNode)>, Error> {
-    bounded(tree, MOST)
+/// Lists every device node below `/dev`, sorted by path.
+///
+/// It follows no links: their targets have paths of their own. It skips directories in which every
+/// user may create files; no driver puts a node there.
+///
+/// # Errors
+///
+/// [`Error::Failed`] for a directory that cannot be listed, and past [`FILES_MAX`] and [`DEPTH_MAX`].
+pub(super) fn list_nodes(tree: &Tree) -> Result<Vec<(String, DeviceNode)>, Error> {
+    list_at_most(tree, FILES_MAX)
 }
 
-fn bounded(tree: &Tree, mut rest: usize) -> Result<Vec<(String, DeviceNode)>, Error> {
-    let mut found = Vec::new();
+fn list_at_most(tree: &Tree, mut rest: usize) -> Result<Vec<(String, DeviceNode)>, Error> {
+    let mut nodes = Vec::new();
     let mut levels = vec![vec!["/dev".to_owned()]];
     while let Some(waiting) = levels.last_mut() {
         let Some(dir) = waiting.pop() else {
             levels.pop();
             continue;
         };
-        let below = look(tree, &dir, &mut rest, &mut found)?;
-        if levels.len() >= DEPTH && !below.is_empty() {
+        let below = read_directory(tree, &dir, &mut rest, &mut nodes)?;
+        if levels.len() >= DEPTH_MAX && !below.is_empty() {
             let cause = "there are more directories in one another than are looked at";
             return Err(Error::failed("list", dir, cause));
         }
         levels.push(below);
     }
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok(found)
+    nodes.sort_by(|(first, _), (second, _)| first.cmp(second));
+    Ok(nodes)
 }
 
-/// Takes the nodes of one directory; the directories in it are what is returned.
-fn look(
+/// Adds the nodes of one directory to `nodes`; returns the directories in it.
+fn read_directory(
     tree: &Tree,
     dir: &str,
     rest: &mut usize,
-    found: &mut Vec<(String, DeviceNode)>,
+    nodes: &mut Vec<(String, DeviceNode)>,
 ) -> Result<Vec<String>, Error> {
     let names = match tree.list_names(dir) {
         Ok(names) => names,
-        // Gone meanwhile, unless it is /dev itself.
+        // A directory other than /dev may vanish meanwhile.
         Err(error) if error.is_missing() && dir != "/dev" => return Ok(Vec::new()),
         Err(error) => return Err(Error::Failed(error.to_string())),
     };
@@ -60,33 +64,33 @@ fn look(
         })?;
         let path = format!("{dir}/{name}");
         match tree.read_node(&path) {
-            Ok(node) => found.push((path, node)),
-            Err(NodeError::NotADevice) if is_drivers_directory(tree, &path) => below.push(path),
+            Ok(node) => nodes.push((path, node)),
+            Err(NodeError::NotADevice) if is_driver_directory(tree, &path) => below.push(path),
             Err(_) => {}
         }
     }
     Ok(below)
 }
 
-fn is_drivers_directory(tree: &Tree, path: &str) -> bool {
+fn is_driver_directory(tree: &Tree, path: &str) -> bool {
     std::fs::symlink_metadata(tree.locate(path))
-        .is_ok_and(|found| found.is_dir() && found.permissions().mode() & ANYBODY == 0)
+        .is_ok_and(|meta| meta.is_dir() && meta.permissions().mode() & WRITABLE_BY_OTHERS == 0)
 }
 
-/// The drivers of a major, as `/proc/devices` names them; `None` where there is none, or where that
-/// file cannot be read.
-pub(super) fn driver(tree: &Tree, kind: DeviceType, major: u32) -> Option<String> {
+/// Returns the drivers of a major from `/proc/devices`; `None` if there is none, or if that file
+/// cannot be read.
+pub(super) fn driver_names(tree: &Tree, kind: DeviceType, major: u32) -> Option<String> {
     let names: Vec<&str> = tree.read_drivers().ok()?.names_of(kind, major).collect();
     (!names.is_empty()).then(|| printable(&names.join(",")))
 }
 
-/// Says so where no driver can be named.
-pub(super) fn no_drivers(tree: &Tree) -> Option<String> {
+/// Returns a warning if the drivers cannot be read.
+pub(super) fn warn_no_drivers(tree: &Tree) -> Option<String> {
     let error = tree.read_drivers().err()?;
     Some(printable(&format!("no driver is named: {error}")))
 }
 
-/// The type in a table and in JSON, as specifiers of classes begin.
+/// Returns the type in a table and in JSON, which is the prefix of class specifiers.
 pub(super) fn type_name(kind: DeviceType) -> &'static str {
     match kind {
         DeviceType::Char => "char",
@@ -94,7 +98,7 @@ pub(super) fn type_name(kind: DeviceType) -> &'static str {
     }
 }
 
-/// A cell for what may not be known.
+/// Returns the cell of a table for a value that may be unknown.
 pub(super) fn cell(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".into())
 }
@@ -110,11 +114,11 @@ mod tests {
     }
 
     fn paths(scratch: &Scratch) -> Vec<String> {
-        nodes(&tree(scratch)).unwrap().into_iter().map(|(path, _)| path).collect()
+        list_nodes(&tree(scratch)).unwrap().into_iter().map(|(path, _)| path).collect()
     }
 
     #[test]
-    fn every_node_is_found_once_and_links_are_not_followed() {
+    fn every_node_is_listed_once_and_links_are_not_followed() {
         let scratch = Scratch::new();
         for name in ["nvidia0", "dri/by/card0", "dri/renderD128"] {
             scratch.file(&format!("dev/{name}"), "c 195:0");
@@ -126,13 +130,13 @@ mod tests {
         symlink(".", scratch.path().join("dev/again")).unwrap();
         let all = ["/dev/dri/by/card0", "/dev/dri/renderD128", "/dev/nvidia0"];
         assert_eq!(paths(&scratch), all);
-        let nodes = nodes(&tree(&scratch)).unwrap();
+        let nodes = list_nodes(&tree(&scratch)).unwrap();
         let node = DeviceNode { kind: DeviceType::Char, major: 195, minor: 0 };
         assert!(nodes.contains(&("/dev/dri/by/card0".to_owned(), node)));
     }
 
     #[test]
-    fn what_anybody_may_fill_is_left_out() {
+    fn directory_that_every_user_may_write_is_skipped() {
         let scratch = Scratch::new();
         scratch.file("dev/shm/x", "c 1:3");
         assert_eq!(paths(&scratch), ["/dev/shm/x"]);
@@ -146,29 +150,29 @@ mod tests {
         for name in ["a", "b/c"] {
             scratch.file(&format!("dev/{name}"), "c 1:3");
         }
-        assert!(bounded(&tree(&scratch), 3).is_ok());
-        let Err(error) = bounded(&tree(&scratch), 2) else { panic!() };
+        assert!(list_at_most(&tree(&scratch), 3).is_ok());
+        let Err(error) = list_at_most(&tree(&scratch), 2) else { panic!() };
         assert!(error.to_string().starts_with("list /dev: there are more"), "{error:?}");
     }
 
     #[test]
     fn depth_is_bounded_and_no_dev_is_an_error() {
         let scratch = Scratch::new();
-        assert!(nodes(&tree(&scratch)).is_err());
-        let path = format!("dev{}/null", "/a".repeat(DEPTH - 1));
+        assert!(list_nodes(&tree(&scratch)).is_err());
+        let path = format!("dev{}/null", "/a".repeat(DEPTH_MAX - 1));
         scratch.file(&path, "c 1:3");
         assert_eq!(paths(&scratch), [format!("/{path}")]);
-        scratch.dir(&format!("dev{}", "/a".repeat(DEPTH)));
-        assert!(nodes(&tree(&scratch)).is_err());
+        scratch.dir(&format!("dev{}", "/a".repeat(DEPTH_MAX)));
+        assert!(list_nodes(&tree(&scratch)).is_err());
     }
 
     #[test]
-    fn a_driver_is_named_where_it_is_known() {
+    fn driver_in_proc_devices_is_named() {
         let scratch = Scratch::new();
-        assert_eq!(driver(&tree(&scratch), DeviceType::Char, 5), None);
+        assert_eq!(driver_names(&tree(&scratch), DeviceType::Char, 5), None);
         scratch.file("proc/devices", "Character devices:\n 5 /dev/tty\n 5 ptmx\n");
-        let named = driver(&tree(&scratch), DeviceType::Char, 5);
-        assert_eq!(named.as_deref(), Some("/dev/tty,ptmx"));
-        assert_eq!(driver(&tree(&scratch), DeviceType::Block, 5), None);
+        let names = driver_names(&tree(&scratch), DeviceType::Char, 5);
+        assert_eq!(names.as_deref(), Some("/dev/tty,ptmx"));
+        assert_eq!(driver_names(&tree(&scratch), DeviceType::Block, 5), None);
     }
 }

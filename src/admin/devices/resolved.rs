@@ -1,15 +1,15 @@
-//! What names of devices stand for on this node.
+//! Reports which devices of this node names stand for.
 
 use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
-use super::asked::{Asked, What};
-use super::nodes::{cell, driver, no_drivers, type_name};
+use super::nodes::{cell, driver_names, type_name, warn_no_drivers};
+use super::requested::{NameKind, RequestedName};
 use helper::devices::{Device, ResolvedDevices, Resolver};
 use helper::printable;
 use serde::Serialize;
 
-/// One device of a name.
+/// One device that a name stands for.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct NamedDevice {
     specifier: String,
     node: String,
     r#type: &'static str,
@@ -20,64 +20,64 @@ struct Shown {
     driver: Option<String>,
 }
 
-/// A name that stands for nothing here.
+/// A name that does not resolve here.
 #[derive(Debug, Serialize)]
-struct Refused {
+struct UnresolvedName {
     specifier: String,
     why: String,
 }
 
-/// What came of all names.
+/// The devices of all names, and the names that do not resolve.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Report {
+pub(super) struct NameReport {
     schema: u32,
-    devices: Vec<Shown>,
-    refused: Vec<Refused>,
+    devices: Vec<NamedDevice>,
+    refused: Vec<UnresolvedName>,
     warnings: Vec<String>,
-    /// Names that stand for no device, as an empty directory does. In JSON they are in no list.
+    /// Names that stand for no device, for example an empty directory. JSON has them in no list.
     #[serde(skip)]
-    none: Vec<String>,
+    empty: Vec<String>,
 }
 
-impl Report {
-    /// Looks the names up one by one, so that one that does not resolve hides no other.
-    pub(super) fn of(asked: &[Asked], resolver: &Resolver) -> Self {
+impl NameReport {
+    /// Resolves each name by itself, so that a wrong one hides no other.
+    pub(super) fn resolve(names: &[RequestedName], resolver: &Resolver) -> Self {
         let mut report = Self { schema: 1, ..Self::default() };
-        for one in asked {
-            let specifier = printable(&one.text);
-            match look_up(one, resolver) {
-                Ok(found) => report.take(&specifier, found, resolver),
+        for name in names {
+            let specifier = printable(&name.text);
+            match resolve_name(name, resolver) {
+                Ok(resolved) => report.add(&specifier, resolved, resolver),
                 Err(why) => {
                     let why = printable(&resolver.tree.strip_root(&why));
-                    report.refused.push(Refused { specifier, why });
+                    report.refused.push(UnresolvedName { specifier, why });
                 }
             }
         }
-        report.warnings.extend(no_drivers(&resolver.tree));
+        report.warnings.extend(warn_no_drivers(&resolver.tree));
         report
     }
 
-    fn take(&mut self, specifier: &str, found: ResolvedDevices, resolver: &Resolver) {
-        if found.devices.is_empty() {
-            self.none.push(specifier.to_owned());
+    fn add(&mut self, specifier: &str, resolved: ResolvedDevices, resolver: &Resolver) {
+        if resolved.devices.is_empty() {
+            self.empty.push(specifier.to_owned());
         }
-        for Device { node, rule } in found.devices {
-            self.devices.push(Shown {
+        for Device { node, rule } in resolved.devices {
+            self.devices.push(NamedDevice {
                 specifier: specifier.to_owned(),
                 node: printable(&node),
                 r#type: type_name(rule.kind()),
                 major: rule.major(),
                 minor: rule.minor(),
                 access: rule.access().to_string(),
-                driver: driver(&resolver.tree, rule.kind(), rule.major()),
+                driver: driver_names(&resolver.tree, rule.kind(), rule.major()),
             });
         }
         let on_node = |warning: String| printable(&resolver.tree.strip_root(&warning));
-        let warned = |warning: String| format!("{specifier}: {}", on_node(warning));
-        self.warnings.extend(found.warnings.into_iter().map(warned));
+        let with_name = |warning: String| format!("{specifier}: {}", on_node(warning));
+        self.warnings.extend(resolved.warnings.into_iter().map(with_name));
     }
 
-    pub(super) fn code(&self) -> u8 {
+    pub(super) fn exit_code(&self) -> u8 {
         if self.refused.is_empty() { EXIT_FINE } else { EXIT_FINDINGS }
     }
 
@@ -87,21 +87,23 @@ impl Report {
             return output.json(self);
         }
         let head = ["SPECIFIER", "NODE", "TYPE", "MAJOR:MINOR", "ACCESS", "DRIVER"];
-        let none = self.none.iter().map(|specifier| without(specifier, "no device".into()));
-        let refused = |one: &Refused| without(&one.specifier, format!("refused: {}", one.why));
-        let refused = self.refused.iter().map(refused);
-        output.table(head, self.devices.iter().map(Shown::row).chain(none).chain(refused))
+        let empty = self.empty.iter().map(|name| row_without_device(name, "no device".into()));
+        let refused = self
+            .refused
+            .iter()
+            .map(|name| row_without_device(&name.specifier, format!("refused: {}", name.why)));
+        output.table(head, self.devices.iter().map(NamedDevice::row).chain(empty).chain(refused))
     }
 }
 
-fn look_up(asked: &Asked, resolver: &Resolver) -> Result<ResolvedDevices, String> {
-    match &asked.what {
-        What::Specifier(specifier) => {
+fn resolve_name(name: &RequestedName, resolver: &Resolver) -> Result<ResolvedDevices, String> {
+    match &name.kind {
+        NameKind::Specifier(specifier) => {
             resolver.resolve_specifier(specifier).map_err(|error| error.to_string())
         }
-        What::Named(name) => {
+        NameKind::Named(name) => {
             resolver.resolve_names(std::slice::from_ref(name)).map_err(|error| {
-                // The name stands in front already, unless it is that of an entry of a directory.
+                // The row begins with the requested name. Only an entry of a directory has another.
                 match error.name == name.to_string() {
                     true => error.why.to_string(),
                     false => error.to_string(),
@@ -111,7 +113,7 @@ fn look_up(asked: &Asked, resolver: &Resolver) -> Result<ResolvedDevices, String
     }
 }
 
-impl Shown {
+impl NamedDevice {
     fn row(&self) -> [String; 6] {
         let minor = self.minor.map_or("*".into(), |minor| minor.to_string());
         [
@@ -125,8 +127,8 @@ impl Shown {
     }
 }
 
-/// The row of a name without a device. The reason stands last, where its length moves no column.
-fn without(specifier: &str, why: String) -> [String; 6] {
+/// Returns the row of a name without a device. The reason is last, where its length moves no column.
+fn row_without_device(specifier: &str, why: String) -> [String; 6] {
     let none = || "-".to_owned();
     [specifier.to_owned(), none(), none(), none(), none(), why]
 }
@@ -137,26 +139,30 @@ mod tests {
     use crate::testing::Scratch;
     use helper::devices::{DeviceName, Settings, Tree};
 
-    fn report(scratch: &Scratch, asked: &[Asked]) -> (u8, String, String) {
+    fn report(scratch: &Scratch, names: &[RequestedName]) -> (u8, String, String) {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let report = Report::of(asked, &Resolver::new(tree, Settings::default()));
-        super::super::tests::documented(&report);
+        let report = NameReport::resolve(names, &Resolver::new(tree, Settings::default()));
+        super::super::tests::assert_documented(&report);
         let write = |json| {
             let (mut out, mut err) = (Vec::new(), Vec::new());
             let mut output = Output { out: &mut out, err: &mut err };
             report.write(json, &mut output).unwrap();
             [out, err].map(|bytes| String::from_utf8(bytes).unwrap())
         };
-        let ([text, warned], [json, _]) = (write(false), write(true));
-        (report.code(), text + &warned, json)
+        let ([text, warnings], [json, _]) = (write(false), write(true));
+        (report.exit_code(), text + &warnings, json)
     }
 
-    fn specifier(text: &str) -> Asked {
-        Asked { text: text.into(), what: What::Specifier(text.parse().unwrap()) }
+    fn specifier(text: &str) -> RequestedName {
+        RequestedName { text: text.into(), kind: NameKind::Specifier(text.parse().unwrap()) }
+    }
+
+    fn named(text: &str, name: DeviceName) -> RequestedName {
+        RequestedName { text: text.into(), kind: NameKind::Named(name) }
     }
 
     #[test]
-    fn a_name_is_shown_with_its_numbers_and_its_driver() {
+    fn name_is_shown_with_numbers_and_driver() {
         let scratch = Scratch::new();
         scratch.file("dev/nvidia0", "c 195:0");
         scratch.file("proc/devices", "Character devices:\n136 pts\n195 nvidia\n");
@@ -179,19 +185,15 @@ mod tests {
         );
     }
 
-    /// Whoever tried names on files below a directory reads of them as they are on the node.
+    /// With `--root` the report has the paths that the files have on the node.
     #[test]
-    fn paths_are_those_of_the_node() {
+    fn report_has_paths_without_root() {
         let scratch = Scratch::new();
         scratch.file("proc/devices", "Character devices:\n1 mem\n");
         scratch.file("etc/cdi/open.json", "");
         scratch.mode("etc/cdi", 0o777);
-        let dir =
-            Asked { text: "/list".into(), what: What::Named(DeviceName::Dir("/list".into())) };
-        let cdi = Asked {
-            text: "v.com/x=0".into(),
-            what: What::Named(DeviceName::Cdi("v.com/x=0".into())),
-        };
+        let dir = named("/list", DeviceName::Dir("/list".into()));
+        let cdi = named("v.com/x=0", DeviceName::Cdi("v.com/x=0".into()));
         let (_, text, json) = report(&scratch, &[dir, cdi]);
         let root = scratch.path().to_str().unwrap();
         assert!(!text.contains(root) && !json.contains(root), "{text}");
@@ -203,15 +205,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_stands_for_no_device_is_a_row_and_fine() {
+    fn name_without_device_is_a_row_and_no_error() {
         let scratch = Scratch::new();
         scratch.dir("dev");
         scratch.dir("run/site/4242");
         scratch.file("proc/devices", "Character devices:\n1 mem\n");
         let path = "/run/site/4242";
-        let dir = Asked { text: path.into(), what: What::Named(DeviceName::Dir(path.into())) };
-        for asked in [&[dir.clone(), specifier("@hpc")][..], &[specifier("@hpc"), dir]] {
-            let (code, text, json) = report(&scratch, asked);
+        let dir = named(path, DeviceName::Dir(path.into()));
+        for names in [&[dir.clone(), specifier("@hpc")][..], &[specifier("@hpc"), dir]] {
+            let (code, text, json) = report(&scratch, names);
             assert_eq!(code, EXIT_FINE, "{text}");
             for name in [path, "@hpc"] {
                 let line = text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -225,10 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_resolve_is_a_row_and_hides_no_other() {
+    fn unresolved_name_is_a_row_and_hides_no_other() {
         let scratch = Scratch::new();
         scratch.file("dev/null", "c 1:3");
-        let odd = Asked { text: "a\nb".into(), what: What::Named(DeviceName::Gpu("a\nb".into())) };
+        let odd = named("a\nb", DeviceName::Gpu("a\nb".into()));
         let (code, text, json) =
             report(&scratch, &[specifier("/dev/gone"), odd, specifier("/dev/null")]);
         assert_eq!(code, EXIT_FINDINGS);

@@ -1,6 +1,6 @@
-//! Whose a filter is, by what its program looks like.
+//! Recognizes the program that attached a filter, by its name or its instructions.
 
-use super::interpret::{BPF_RSH, dst};
+use super::interpret::{BPF_RSH, dst_register};
 use kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
@@ -8,49 +8,53 @@ use kernel::bpf::generate::code::{
 use kernel::bpf::{Insn, is_ours};
 use protocol::string_enum;
 
-/// Names that others give their programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts at 15 bytes).
-const SLURM: &str = "Slurm_Cgroup_v2";
-const SYSTEMD: &str = "sd_devices";
+/// Slurm's name of its programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts names at 15 bytes).
+const SLURM_PROGRAM: &str = "Slurm_Cgroup_v2";
+/// systemd's name of its programs.
+const SYSTEMD_PROGRAM: &str = "sd_devices";
 
 string_enum! {
-    /// Whose a filter is. Only root can load or name one, so a name is believed; a shape is a hint.
+    /// The program that attached a filter. Only root can load or name one, so a name can be trusted;
+    /// the shape of instructions is a hint.
     Owner {
-        /// One of ours for a job, by its name.
+        /// This project's filter of a job, by its name.
         Ours = "ours",
-        /// A copy of another level's program that we attached, so that ours does not switch it off.
+        /// A copy of another level's program that this project attached, so that its own filter does
+        /// not replace that program.
         Pin = "pin",
         /// Slurm's, by its name.
         Slurm = "slurm",
         /// systemd's, by its name.
         Systemd = "systemd",
-        /// That of Flux's IMP, by the shape of its instructions.
+        /// Flux's IMP, by the shape of its instructions.
         Imp = "flux-imp",
-        /// That of runc, by the shape of its instructions.
+        /// runc, by the shape of its instructions.
         Runc = "runc",
-        /// That of another container runtime (crun, youki), by the shape of its instructions.
+        /// Another container runtime (crun, youki), by the shape of its instructions.
         Runtime = "container-runtime",
-        /// Somebody else's.
+        /// An unknown program.
         Unknown = "unknown",
     }
 }
 
 impl Owner {
-    /// By name and instructions alone; a pin looks like what it is a copy of.
-    pub(super) fn by_looks(name: &str, insns: Option<&[Insn]>) -> Self {
+    /// Recognizes the owner by name and instructions. A pin looks like its original.
+    pub(super) fn from_program(name: &str, insns: Option<&[Insn]>) -> Self {
         match name {
-            SLURM => Self::Slurm,
-            SYSTEMD => Self::Systemd,
+            SLURM_PROGRAM => Self::Slurm,
+            SYSTEMD_PROGRAM => Self::Systemd,
             name if is_ours(name) => Self::Ours,
-            "" => insns.map_or(Self::Unknown, by_shape),
+            "" => insns.map_or(Self::Unknown, owner_from_shape),
             _ => Self::Unknown,
         }
     }
 }
 
-/// By how a program without a name begins and ends. The IMP loads major, minor and the first word
-/// into registers 2 to 4; container runtimes split the first word into registers 2 and 3 before
-/// they load major and minor into 4 and 5, as systemd does, and differ in how they return.
-fn by_shape(insns: &[Insn]) -> Owner {
+/// Recognizes the owner of a program without a name by its first and last instructions. The IMP loads
+/// major, minor and the first word into registers 2 to 4; container runtimes split the first word into
+/// registers 2 and 3 before they load major and minor into 4 and 5, as systemd does, and differ in how
+/// they return.
+fn owner_from_shape(insns: &[Insn]) -> Owner {
     let imp = [(2, CTX_MAJOR), (3, CTX_MINOR), (4, CTX_ACCESS_TYPE)];
     if insns.starts_with(&imp.map(|(register, field)| Insn::load_word(register, 1, field))) {
         return Owner::Imp;
@@ -63,13 +67,13 @@ fn by_shape(insns: &[Insn]) -> Owner {
         Insn::load_word(4, 1, CTX_MAJOR),
         Insn::load_word(5, 1, CTX_MINOR),
     ];
-    const ANSWER_32: u8 = BPF_ALU | BPF_MOV | BPF_K;
-    const ANSWER_64: u8 = BPF_ALU64 | BPF_MOV | BPF_K;
+    const RETURN_32: u8 = BPF_ALU | BPF_MOV | BPF_K;
+    const RETURN_64: u8 = BPF_ALU64 | BPF_MOV | BPF_K;
     match (insns.starts_with(&split), insns) {
-        (true, [.., answer, exit]) if *exit == Insn::exit() && dst(*answer) == 0 => {
-            match answer.code {
-                ANSWER_32 => Owner::Runc,
-                ANSWER_64 => Owner::Runtime,
+        (true, [.., last, exit]) if *exit == Insn::exit() && dst_register(*last) == 0 => {
+            match last.code {
+                RETURN_32 => Owner::Runc,
+                RETURN_64 => Owner::Runtime,
                 _ => Owner::Unknown,
             }
         }
@@ -82,8 +86,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_known_and_shapes_are_for_the_nameless() {
-        let looks = |name, insns: &[Insn]| Owner::by_looks(name, Some(insns));
+    fn name_decides_owner_and_shape_only_without_name() {
+        let owner = |name, insns: &[Insn]| Owner::from_program(name, Some(insns));
         let imp = [
             Insn::load_word(2, 1, 4),
             Insn::load_word(3, 1, 8),
@@ -91,13 +95,13 @@ mod tests {
             Insn::mov64_imm(0, 0),
             Insn::exit(),
         ];
-        assert_eq!(looks("", &imp), Owner::Imp);
-        assert_eq!(looks("other", &imp), Owner::Unknown);
-        assert_eq!(looks("Slurm_Cgroup_v2", &imp), Owner::Slurm);
-        assert_eq!(looks("sd_devices", &[]), Owner::Systemd);
-        assert_eq!(Owner::by_looks("ja_0123456789ab", None), Owner::Ours);
-        assert_eq!(Owner::by_looks("", None), Owner::Unknown);
-        let runtime = |answer: Insn| {
+        assert_eq!(owner("", &imp), Owner::Imp);
+        assert_eq!(owner("other", &imp), Owner::Unknown);
+        assert_eq!(owner("Slurm_Cgroup_v2", &imp), Owner::Slurm);
+        assert_eq!(owner("sd_devices", &[]), Owner::Systemd);
+        assert_eq!(Owner::from_program("ja_0123456789ab", None), Owner::Ours);
+        assert_eq!(Owner::from_program("", None), Owner::Unknown);
+        let runtime = |result: Insn| {
             let split = [
                 Insn::load_word(2, 1, 0),
                 Insn::alu32_imm(BPF_AND, 2, 0xffff),
@@ -105,14 +109,14 @@ mod tests {
                 Insn::alu32_imm(BPF_RSH, 3, 16),
                 Insn::load_word(4, 1, 4),
                 Insn::load_word(5, 1, 8),
-                answer,
+                result,
                 Insn::exit(),
             ];
-            looks("", &split)
+            owner("", &split)
         };
         assert_eq!(runtime(Insn::alu32_imm(BPF_MOV, 0, 0)), Owner::Runc);
         assert_eq!(runtime(Insn::mov64_imm(0, 0)), Owner::Runtime);
         assert_eq!(runtime(Insn::alu32_reg(BPF_MOV, 0, 2)), Owner::Unknown);
-        assert_eq!(looks("", &kernel::bpf::allow_rules(&[])), Owner::Unknown);
+        assert_eq!(owner("", &kernel::bpf::allow_rules(&[])), Owner::Unknown);
     }
 }

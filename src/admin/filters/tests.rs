@@ -1,3 +1,5 @@
+//! Tests of levels in force, of decisions, and of the layouts of other programs.
+
 use super::interpret::BPF_RSH;
 use super::*;
 use kernel::bpf::allow_rules;
@@ -16,12 +18,12 @@ fn list(rules: &[&str]) -> Allowlist {
     list
 }
 
-fn answer(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Answer {
-    Judge::over(programs).answer(NULL)
+fn decide(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Decision {
+    ProgramSet::from_programs(programs).decide(NULL)
 }
 
 #[test]
-fn the_nearest_level_counts_and_multi_ones_above_it() {
+fn nearest_level_and_multi_levels_above_are_in_force() {
     use Attached::{Exclusive, Multi, Nothing, Override};
     for (levels, counts) in [
         (&[Nothing, Nothing][..], &[false, false][..]),
@@ -29,33 +31,34 @@ fn the_nearest_level_counts_and_multi_ones_above_it() {
         (&[Multi, Override, Multi], &[true, false, true]),
         (&[Override, Override, Exclusive], &[true, false, false]),
     ] {
-        assert_eq!(counting(levels), counts, "{levels:?}");
+        assert_eq!(levels_in_force(levels), counts, "{levels:?}");
     }
 }
 
 #[test]
-fn one_that_refuses_is_enough_and_every_one_is_named() {
+fn single_refusal_refuses_and_every_refusing_program_is_named() {
     let opens = allow_rules(list(&["c:1:3:rw"]).rules());
     let refuses = allow_rules(list(&["c:1:3:r"]).rules());
-    assert_eq!(answer(Vec::new()).allowed(), Some(true));
-    assert_eq!(answer(vec![(1, Some(opens.clone()))]).allowed(), Some(true));
+    assert_eq!(decide(Vec::new()).is_allowed(), Some(true));
+    assert_eq!(decide(vec![(1, Some(opens.clone()))]).is_allowed(), Some(true));
     let all = vec![(1, Some(refuses.clone())), (2, Some(opens)), (3, Some(refuses))];
-    let answer = answer(all);
-    assert_eq!((answer.allowed(), answer.refused_by.as_slice()), (Some(false), &[1, 3][..]));
+    let decision = decide(all);
+    assert_eq!((decision.is_allowed(), decision.refused_by.as_slice()), (Some(false), &[1, 3][..]));
 }
 
 #[test]
-fn what_is_not_understood_or_not_shown_is_never_guessed() {
+fn hidden_or_unknown_program_leaves_decision_open() {
     let opens = allow_rules(list(&["c:1:3:rw"]).rules());
     let call = vec![Insn::new(0x85, 0, 0, 0, 1), Insn::exit()];
     for unclear in [None, Some(call)] {
-        let with = answer(vec![(1, Some(opens.clone())), (2, unclear.clone())]);
-        assert_eq!((with.allowed(), with.unclear.as_slice()), (None, &[2][..]));
-        // Whatever the other one says, this one refuses.
+        let decision = decide(vec![(1, Some(opens.clone())), (2, unclear.clone())]);
+        assert_eq!((decision.is_allowed(), decision.unclear.as_slice()), (None, &[2][..]));
+        // A program that refuses decides alone.
         let refuses = Some(allow_rules(list(&[]).rules()));
-        assert_eq!(answer(vec![(1, unclear), (2, refuses)]).allowed(), Some(false));
+        assert_eq!(decide(vec![(1, unclear), (2, refuses)]).is_allowed(), Some(false));
     }
-    assert_eq!(Judge::over(vec![(4, None), (5, Some(opens))]).hidden().collect::<Vec<_>>(), [4]);
+    let programs = ProgramSet::from_programs(vec![(4, None), (5, Some(opens))]);
+    assert_eq!(programs.hidden().collect::<Vec<_>>(), [4]);
 }
 
 /// One entry of a list: type, major, minor or any, access.
@@ -68,15 +71,16 @@ const ENTRIES: [Entry; 4] = [
     (DeviceType::Char, 136, None, Access::RW),
 ];
 
-/// `dst != imm` compared as 64 bits: on to the end of a block of `length` of which `done` are there.
-fn unless(dst: u8, imm: u32, length: usize, done: usize) -> Insn {
+/// Jumps to the end of a block if `dst != imm`, compared as 64 bits. The block has `length`
+/// instructions, of which `done` come before this one.
+fn jump_unless(dst: u8, imm: u32, length: usize, done: usize) -> Insn {
     let offset = i16::try_from(length - done - 1).unwrap();
     Insn::new(BPF_JMP | BPF_JNE | BPF_K, dst, 0, offset, imm as i32)
 }
 
-/// As a container runtime lays a list out: the first word of the context in two registers, and a
-/// block for each entry that asks whether every access that is wanted is listed.
-fn of_a_runtime(answer: u8) -> Vec<Insn> {
+/// Generates a list's program as container runtimes do: the first word of the context is in two
+/// registers, and each entry has a block that checks that it lists every requested access.
+fn runtime_program(class: u8) -> Vec<Insn> {
     let mut code = vec![
         Insn::load_word(2, 1, 0),
         Insn::alu32_imm(BPF_AND, 2, 0xffff),
@@ -89,23 +93,24 @@ fn of_a_runtime(answer: u8) -> Vec<Insn> {
         let length = 7 + usize::from(minor.is_some());
         let differs = i16::try_from(length - 4).unwrap();
         let mut block = vec![
-            unless(2, kind as u32, length, 0),
+            jump_unless(2, kind as u32, length, 0),
             Insn::alu32_reg(BPF_MOV, 1, 3),
             Insn::alu32_imm(BPF_AND, 1, access.bits() as i32),
             Insn::new(BPF_JMP | BPF_JNE | BPF_X, 1, 3, differs, 0),
-            unless(4, major, length, 4),
+            jump_unless(4, major, length, 4),
         ];
-        block.extend(minor.map(|minor| unless(5, minor, length, 5)));
-        block.extend([Insn::new(answer | BPF_MOV | BPF_K, 0, 0, 0, 1), Insn::exit()]);
+        block.extend(minor.map(|minor| jump_unless(5, minor, length, 5)));
+        block.extend([Insn::new(class | BPF_MOV | BPF_K, 0, 0, 0, 1), Insn::exit()]);
         assert_eq!(block.len(), length);
         code.extend(block);
     }
-    code.extend([Insn::new(answer | BPF_MOV | BPF_K, 0, 0, 0, 0), Insn::exit()]);
+    code.extend([Insn::new(class | BPF_MOV | BPF_K, 0, 0, 0, 0), Insn::exit()]);
     code
 }
 
-/// As the IMP does: the first word kept whole, and accesses that are not listed masked out of it.
-fn of_the_imp() -> Vec<Insn> {
+/// Generates a list's program as the IMP does: it keeps the first word whole, and masks the listed
+/// accesses out of it.
+fn imp_program() -> Vec<Insn> {
     let mut code =
         vec![Insn::load_word(2, 1, 4), Insn::load_word(3, 1, 8), Insn::load_word(4, 1, 0)];
     for (kind, major, minor, access) in ENTRIES {
@@ -113,15 +118,15 @@ fn of_the_imp() -> Vec<Insn> {
         let mut block = vec![
             Insn::alu32_reg(BPF_MOV, 5, 4),
             Insn::alu32_imm(BPF_AND, 5, 0xffff),
-            unless(5, kind as u32, length, 2),
-            unless(2, major, length, 3),
+            jump_unless(5, kind as u32, length, 2),
+            jump_unless(2, major, length, 3),
         ];
-        block.extend(minor.map(|minor| unless(3, minor, length, 4)));
+        block.extend(minor.map(|minor| jump_unless(3, minor, length, 4)));
         block.extend([
             Insn::alu32_reg(BPF_MOV, 5, 4),
             Insn::alu32_imm(BPF_RSH, 5, 16),
             Insn::alu32_imm(BPF_AND, 5, !access.bits() as i32 & 7),
-            unless(5, 0, 3, 0),
+            jump_unless(5, 0, 3, 0),
             Insn::mov64_imm(0, 1),
             Insn::exit(),
         ]);
@@ -133,15 +138,15 @@ fn of_the_imp() -> Vec<Insn> {
 }
 
 #[test]
-fn the_layouts_of_others_are_understood() {
+fn layouts_of_other_programs_are_understood() {
     let layouts = [
-        (of_a_runtime(BPF_ALU), Owner::Runc),
-        (of_a_runtime(BPF_ALU64), Owner::Runtime),
-        (of_the_imp(), Owner::Imp),
+        (runtime_program(BPF_ALU), Owner::Runc),
+        (runtime_program(BPF_ALU64), Owner::Runtime),
+        (imp_program(), Owner::Imp),
     ];
     for (code, owner) in layouts {
-        assert_eq!(Owner::by_looks("", Some(&code)), owner);
-        let judge = Judge::over(vec![(1, Some(code))]);
+        assert_eq!(Owner::from_program("", Some(&code)), owner);
+        let programs = ProgramSet::from_programs(vec![(1, Some(code))]);
         for kind in [DeviceType::Char, DeviceType::Block] {
             for (major, minor) in [(1, 3), (1, 5), (195, 0), (195, 255), (7, 0), (136, 9), (0, 0)] {
                 for bits in 1..8 {
@@ -153,7 +158,7 @@ fn the_layouts_of_others_are_understood() {
                     });
                     let request = Request { kind, major, minor, access };
                     assert_eq!(
-                        judge.answer(request).allowed(),
+                        programs.decide(request).is_allowed(),
                         Some(listed),
                         "{owner:?} {request:?}"
                     );

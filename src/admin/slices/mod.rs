@@ -1,5 +1,5 @@
-//! `slices`: the files by which systemd keeps what users run outside of jobs from GPUs, and moves no
-//! login out of its job.
+//! `slices`: writes the files by which systemd keeps GPUs from processes outside of jobs, and by which
+//! it moves no login out of its job.
 
 use super::pam::replace_file;
 use super::{Conf, Error, Output, accounts, require_root};
@@ -12,19 +12,21 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where an admin's drop-ins are.
-const UNITS: &str = "/etc/systemd/system";
-/// Where an admin's policies of the system bus are, which count before those of packages.
-const BUS: &str = "/etc/dbus-1/system.d";
-/// One name in every folder, so that the file of an account replaces that of all users.
-const FILE: &str = "job-adopt.conf";
-/// For all users, but for what the site adds.
-const CLOSED: &str = include_str!("../../../packaging/systemd/user-.slice.d/job-adopt.conf");
-/// For root, and for each account that is exempt.
-const EXEMPT: &str = include_str!("../../../packaging/systemd/user-0.slice.d/job-adopt.conf");
+/// The folder of the admin's drop-ins.
+const UNIT_DIR: &str = "/etc/systemd/system";
+/// The folder of the admin's policies of the system bus, which override those of packages.
+const BUS_POLICY_DIR: &str = "/etc/dbus-1/system.d";
+/// The file's name in every folder: the same, so that an account's file replaces that of all users.
+const FILE_NAME: &str = "job-adopt.conf";
+/// The drop-in of all users, without the site's additions.
+const CLOSED_DROP_IN: &str =
+    include_str!("../../../packaging/systemd/user-.slice.d/job-adopt.conf");
+/// The drop-in of root, and of each exempt account.
+const EXEMPT_DROP_IN: &str =
+    include_str!("../../../packaging/systemd/user-0.slice.d/job-adopt.conf");
 
-/// Denies users what has systemd move a login out of its job.
-const LOGINS: &str = include_str!("../../../packaging/dbus/logins.conf");
+/// The policy that denies users the calls by which systemd moves a login out of its job.
+const BUS_POLICY: &str = include_str!("../../../packaging/dbus/logins.conf");
 
 /// Have systemd keep what users run outside of jobs from GPUs, and logins in their jobs
 #[derive(Debug, Args)]
@@ -46,52 +48,57 @@ pub(super) struct Options {
 
 pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
-    let files = files(&config, &Resolver::new(Tree::host(), config.devices.clone()), output)?;
+    let resolver = Resolver::new(Tree::host(), config.devices.clone());
+    let files = build_drop_ins(&config, &resolver, output)?;
     if !options.write {
         for (name, text) in files {
-            writeln!(output.out, "# {UNITS}/{name}/{FILE}\n{text}")?;
+            writeln!(output.out, "# {UNIT_DIR}/{name}/{FILE_NAME}\n{text}")?;
         }
-        writeln!(output.out, "# {BUS}/{FILE}\n{LOGINS}")?;
+        writeln!(output.out, "# {BUS_POLICY_DIR}/{FILE_NAME}\n{BUS_POLICY}")?;
         return Ok(super::EXIT_FINE);
     }
     require_root("write drop-ins")?;
     let at = |folder: &str| options.root.join(folder.trim_start_matches('/'));
-    let units = put(&at(UNITS), &files, output)?;
-    if place(&at(BUS), LOGINS, output)? || units {
+    let units_changed = write_drop_ins(&at(UNIT_DIR), &files, output)?;
+    if write_file(&at(BUS_POLICY_DIR), BUS_POLICY, output)? || units_changed {
         writeln!(output.out, "now run: systemctl daemon-reload && systemctl reload dbus")?;
     }
     Ok(super::EXIT_FINE)
 }
 
-/// The names of the folders, and what their files say.
-/// Errors: [`Error`] for an entry of `always_allowed` that is no device here, and for an account or
-/// group that cannot be looked up: nothing is left out in silence.
-fn files(
+/// Builds the drop-ins: the name of each folder with the text of its file.
+///
+/// # Errors
+///
+/// [`Error`] for an entry of `always_allowed` that is no device here, and for an account or group that
+/// cannot be looked up: no entry is left out silently.
+fn build_drop_ins(
     config: &Config,
     resolver: &Resolver,
     output: &mut Output<'_>,
 ) -> Result<BTreeMap<String, String>, Error> {
-    let closed = format!("{CLOSED}{}", always_allowed(config, resolver, output)?);
+    let allowed = device_allow_lines(config, resolver, output)?;
+    let closed = format!("{CLOSED_DROP_IN}{allowed}");
     let mut files = BTreeMap::from([("user-.slice.d".to_owned(), closed)]);
     for (uid, why) in exempt_accounts(config)? {
         let head = if uid == 0 { String::new() } else { format!("# {why}\n#\n") };
-        files.insert(format!("user-{uid}.slice.d"), format!("{head}{EXEMPT}"));
+        files.insert(format!("user-{uid}.slice.d"), format!("{head}{EXEMPT_DROP_IN}"));
     }
     Ok(files)
 }
 
-/// What a closed slice lets through, as far as it is known here.
-pub(super) fn allowed(config: &Config, resolver: &Resolver) -> Vec<DeviceRule> {
-    let lines = CLOSED.lines().filter_map(|line| line.strip_prefix("DeviceAllow="));
+/// Returns the devices that a closed slice allows, as far as they resolve here.
+pub(super) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<DeviceRule> {
+    let lines = CLOSED_DROP_IN.lines().filter_map(|line| line.strip_prefix("DeviceAllow="));
     let pair = |line: &str| line.split_once(' ').map(|(spec, access)| (spec.into(), access.into()));
     let allow: Vec<(String, String)> = lines.filter_map(pair).collect();
-    let wanted = DeviceRequest { policy: Policy::Closed, allow: &allow, names: Vec::new() };
-    let resolved = build_allowlist(&wanted, &config.always_allowed, resolver);
+    let request = DeviceRequest { policy: Policy::Closed, allow: &allow, names: Vec::new() };
+    let resolved = build_allowlist(&request, &config.always_allowed, resolver);
     resolved.map(|resolved| resolved.list.rules().to_vec()).unwrap_or_default()
 }
 
-/// The devices of `always_allowed`, as systemd names them.
-fn always_allowed(
+/// Returns the devices of `always_allowed` as lines for systemd.
+fn device_allow_lines(
     config: &Config,
     resolver: &Resolver,
     output: &mut Output<'_>,
@@ -105,17 +112,17 @@ fn always_allowed(
         let failed = |why: &dyn std::fmt::Display| {
             Error::Failed(format!("always_allowed: {specifier}: {why}; no drop-in was written"))
         };
-        let found = resolver.resolve_specifier(specifier).map_err(|error| failed(&error))?;
-        for warning in &found.warnings {
+        let resolved = resolver.resolve_specifier(specifier).map_err(|error| failed(&error))?;
+        for warning in &resolved.warnings {
             output.warn(format_args!("warning: always_allowed: {warning}"));
         }
-        if found.devices.is_empty() {
+        if resolved.devices.is_empty() {
             let text = format!("{specifier} is no device of this node");
             output.warn(format_args!("warning: always_allowed: {text}"));
             let _ = writeln!(lines, "# {text}");
         }
-        for device in found.devices {
-            // What systemd would read as a quote, an escape or a specifier of its own.
+        for device in resolved.devices {
+            // systemd would read these as a quote, an escape or a specifier of its own.
             if device.node.contains(|c: char| !c.is_ascii_graphic() || "\"'\\%".contains(c)) {
                 return Err(failed(&format_args!("systemd has no spelling of {}", device.node)));
             }
@@ -125,8 +132,11 @@ fn always_allowed(
     Ok(lines)
 }
 
-/// Whose slices are not closed, and why.
-/// Errors: [`Error::Failed`] for what cannot be looked up.
+/// Returns the accounts whose slices stay open, each with the reason.
+///
+/// # Errors
+///
+/// [`Error::Failed`] for an account or group that cannot be looked up.
 pub(super) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
     let mut exempt = BTreeMap::from([(0, "root".to_owned())]);
     let mut add = |uid: u32, why: String| {
@@ -154,48 +164,48 @@ pub(super) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, 
     Ok(exempt)
 }
 
-/// Writes what is not there yet, and takes away what an earlier call wrote for an account that is
-/// not exempt any more; whether anything was changed.
-fn put(
+/// Writes the missing drop-ins, and removes those of accounts that are no longer exempt. Returns
+/// whether it changed a file.
+fn write_drop_ins(
     units: &Path,
     files: &BTreeMap<String, String>,
     output: &mut Output<'_>,
 ) -> Result<bool, Error> {
     let mut changed = false;
     for (name, text) in files {
-        changed |= place(&units.join(name), text, output)?;
+        changed |= write_file(&units.join(name), text, output)?;
     }
-    for path in stale(units, files)? {
+    for path in find_stale_files(units, files)? {
         fs::remove_file(&path).map_err(|error| Error::failed("remove", path.display(), error))?;
         writeln!(output.out, "removed {}", path.display())?;
-        // It stays where something else is in it.
+        // This fails if the folder has other files, and then it stays.
         let _ = path.parent().map(fs::remove_dir);
         changed = true;
     }
     Ok(changed)
 }
 
-/// Writes what is not there yet; whether it was not.
-fn place(folder: &Path, text: &str, output: &mut Output<'_>) -> Result<bool, Error> {
-    let path = folder.join(FILE);
-    if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+/// Writes a file, unless it has this text already. Returns whether it wrote it.
+fn write_file(folder: &Path, text: &str, output: &mut Output<'_>) -> Result<bool, Error> {
+    let path = folder.join(FILE_NAME);
+    if fs::read(&path).is_ok_and(|current| current == text.as_bytes()) {
         return Ok(false);
     }
-    // At once, so that systemd never reads half of it.
+    // The replacement is atomic: systemd never reads half a file.
     fs::create_dir_all(folder).map_err(|error| Error::failed("make", folder.display(), error))?;
     replace_file(&path, text, None)?;
     writeln!(output.out, "wrote {}", path.display())?;
     Ok(true)
 }
 
-fn stale(units: &Path, files: &BTreeMap<String, String>) -> Result<Vec<PathBuf>, Error> {
+fn find_stale_files(units: &Path, files: &BTreeMap<String, String>) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(units).map_err(|e| Error::failed("read", units.display(), e))?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let is_stale = |name: &String| {
         let uid = name.strip_prefix("user-").and_then(|name| name.strip_suffix(".slice.d"));
         uid.is_some_and(|uid| uid.parse::<u32>().is_ok()) && !files.contains_key(name)
     };
-    let paths = names.filter(is_stale).map(|name| units.join(name).join(FILE));
+    let paths = names.filter(is_stale).map(|name| units.join(name).join(FILE_NAME));
     Ok(paths.filter(|path| fs::symlink_metadata(path).is_ok()).collect())
 }
 

@@ -1,11 +1,11 @@
-//! Runs a device program without the kernel: what would it answer?
+//! Runs a device program without the kernel, and predicts its decision.
 //!
-//! Covers the instructions that programs of this type are made of when a service manager, a
-//! container runtime or a scheduler generates them, and those that the kernel puts in their place:
-//! a program that is read back may have its constants blinded (`bpf_jit_blind_constants` in
-//! `kernel/bpf/core.c`: each is made in the auxiliary register out of two) and moves of a register
-//! to itself that clear its upper half (`insn_is_zext` in `linux/filter.h`). A program that does
-//! anything else (calls, maps, memory of its own) is not judged.
+//! It covers the instructions that service managers, container runtimes and schedulers generate, and
+//! those by which the kernel replaces them. In a program that is read back constants may be blinded
+//! (`bpf_jit_blind_constants` in `kernel/bpf/core.c`: each is computed from two others in the
+//! auxiliary register), and moves of a register to itself clear its upper half (`insn_is_zext` in
+//! `linux/filter.h`). The result of a program with other instructions (calls, maps, own memory) is
+//! unknown.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
@@ -17,7 +17,7 @@ use kernel::bpf::generate::code::{
 use kernel::bpf::generate::{DST_SHIFT, INSN_LEN, Insn, Register, SRC_SHIFT};
 use protocol::{Access, DeviceType};
 
-// What programs of others have, and ours have not (`linux/bpf.h`).
+// Codes of `linux/bpf.h` that other programs use, and those of this project do not.
 /// Size of a load: 2 bytes.
 const BPF_H: u8 = 0x08;
 /// Arithmetic: `dst += operand`.
@@ -35,17 +35,17 @@ const BPF_JLT: u8 = 0xa0;
 /// Jump if less or equal, unsigned.
 const BPF_JLE: u8 = 0xb0;
 
-/// The destination register.
-pub(super) const fn dst(insn: Insn) -> Register {
+/// Returns the destination register.
+pub(super) const fn dst_register(insn: Insn) -> Register {
     insn.registers >> DST_SHIFT & 0xf
 }
 
-/// The source register.
-const fn src(insn: Insn) -> Register {
+/// Returns the source register.
+const fn src_register(insn: Insn) -> Register {
     insn.registers >> SRC_SHIFT & 0xf
 }
 
-/// The instruction that the kernel wrote.
+/// Decodes an instruction in the kernel's byte order.
 #[must_use]
 pub fn decode(bytes: [u8; INSN_LEN]) -> Insn {
     let [code, registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3] = bytes;
@@ -63,29 +63,28 @@ const CLASS_MASK: u8 = 0x07;
 const OPERATION_MASK: u8 = 0xf0;
 /// Offset of the upper half of the first word of the context.
 const CTX_SECOND_HALF: i16 = CTX_ACCESS_TYPE + 2;
-/// Registers 0 to 11; the last is the auxiliary one that only the kernel's own instructions name
-/// (`BPF_REG_AX`).
+/// Number of registers, 0 to 11. Only instructions of the kernel use the last one (`BPF_REG_AX`).
 const REGISTERS: usize = 12;
-/// The read-only frame pointer (`BPF_REG_FP`), which nothing known here needs.
+/// The read-only frame pointer (`BPF_REG_FP`), which no known program needs.
 const FRAME_POINTER: Register = 10;
 
-/// What the kernel asks a program.
+/// A request of the kernel to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Block or character device.
     pub kind: DeviceType,
-    /// Device major; the kernel asks for 0 to [`protocol::MAJOR_MAX`] only.
+    /// Device major; the kernel requests only 0 to [`protocol::MAJOR_MAX`].
     pub major: u32,
-    /// Device minor; the kernel asks for 0 to [`protocol::MINOR_MAX`] only.
+    /// Device minor; the kernel requests only 0 to [`protocol::MINOR_MAX`].
     pub minor: u32,
-    /// All accesses that are wanted at once; none for `access(2)` with `F_OK`.
+    /// All accesses that are requested at once; none for `access(2)` with `F_OK`.
     pub access: Access,
 }
 
-/// Whether `program` allows `request`; `None` where the program leaves the instructions known here,
-/// reads what it has not set, loops, ends without an exit, or answers anything but 0 or 1.
+/// Returns whether `program` allows `request`; `None` if the program has an unknown instruction, reads
+/// an unset register, loops, ends without an exit, or returns anything but 0 or 1.
 ///
-/// No instruction is run more often than a program without loops would run it.
+/// It runs at most as many instructions as the program has, which suffices without loops.
 #[must_use]
 pub fn run(program: &[Insn], request: Request) -> Option<bool> {
     let mut machine = Machine::new(request);
@@ -97,7 +96,7 @@ pub fn run(program: &[Insn], request: Request) -> Option<bool> {
     None
 }
 
-/// What a register holds.
+/// The content of a register.
 #[derive(Clone, Copy)]
 enum Value {
     Unset,
@@ -111,7 +110,7 @@ struct Machine {
     next: usize,
 }
 
-/// `None` everywhere below: not understood.
+/// The methods return `None` for an instruction that the interpreter does not understand.
 impl Machine {
     fn new(request: Request) -> Self {
         let mut registers = [Value::Unset; REGISTERS];
@@ -143,13 +142,13 @@ impl Machine {
     }
 
     fn load(&mut self, insn: Insn) -> Option<()> {
-        let Value::Context = self.get(src(insn))? else { return None };
+        let Value::Context = self.get(src_register(insn))? else { return None };
         if insn.imm != 0 {
             return None;
         }
         let size = insn.code & !CLASS_MASK ^ BPF_MEM;
-        let value = context(&self.request, size, insn.offset)?;
-        self.set(dst(insn), Value::Number(u64::from(value)))
+        let value = read_context(&self.request, size, insn.offset)?;
+        self.set(dst_register(insn), Value::Number(u64::from(value)))
     }
 
     fn arithmetic(&mut self, insn: Insn) -> Option<()> {
@@ -160,43 +159,45 @@ impl Machine {
         let operation = insn.code & OPERATION_MASK;
         let wide = insn.code & CLASS_MASK == BPF_ALU64;
         let by_register = insn.code & BPF_X != 0;
-        let itself = by_register && src(insn) == dst(insn);
+        let same_register = by_register && src_register(insn) == dst_register(insn);
         match operation {
-            // Blinding makes this of a move of zero: the register need not have been set.
-            BPF_XOR if itself && insn.imm == 0 => return self.set(dst(insn), Value::Number(0)),
+            // Blinding makes this of a move of zero, so the register may be unset.
+            BPF_XOR if same_register && insn.imm == 0 => {
+                return self.set(dst_register(insn), Value::Number(0));
+            }
             BPF_MOV if wide && by_register && insn.imm == 0 => {
-                return self.set(dst(insn), self.get(src(insn))?);
+                return self.set(dst_register(insn), self.get(src_register(insn))?);
             }
             _ => {}
         }
         // The kernel marks its own moves that clear an upper half.
-        let clears = operation == BPF_MOV && !wide && itself && insn.imm == 1;
-        let right = if clears { self.number(src(insn))? } else { self.operand(insn)? };
-        let left = if operation == BPF_MOV { 0 } else { self.number(dst(insn))? };
+        let clears = operation == BPF_MOV && !wide && same_register && insn.imm == 1;
+        let right = if clears { self.number(src_register(insn))? } else { self.operand(insn)? };
+        let left = if operation == BPF_MOV { 0 } else { self.number(dst_register(insn))? };
         let result = compute(operation, if wide { 64 } else { 32 }, left, right)?;
-        self.set(dst(insn), Value::Number(result))
+        self.set(dst_register(insn), Value::Number(result))
     }
 
     fn branch(&mut self, insn: Insn) -> Option<()> {
         let mut right = self.operand(insn)?;
-        let mut left = self.number(dst(insn))?;
+        let mut left = self.number(dst_register(insn))?;
         if insn.code & CLASS_MASK == BPF_JMP32 {
             left &= u64::from(u32::MAX);
             right &= u64::from(u32::MAX);
         }
-        if holds(insn.code & OPERATION_MASK, left, right)? {
+        if compare(insn.code & OPERATION_MASK, left, right)? {
             self.skip(insn.offset)
         } else {
             Some(())
         }
     }
 
-    /// The second operand; an immediate is extended by its sign.
+    /// Returns the second operand, with the sign of an immediate extended.
     fn operand(&self, insn: Insn) -> Option<u64> {
         if insn.code & BPF_X == 0 {
-            return (src(insn) == 0).then_some(i64::from(insn.imm) as u64);
+            return (src_register(insn) == 0).then_some(i64::from(insn.imm) as u64);
         }
-        if insn.imm == 0 { self.number(src(insn)) } else { None }
+        if insn.imm == 0 { self.number(src_register(insn)) } else { None }
     }
 
     fn skip(&mut self, offset: i16) -> Option<()> {
@@ -224,8 +225,9 @@ impl Machine {
     }
 }
 
-/// A field of `struct bpf_cgroup_dev_ctx`; the kernel lets only the first word be read by halves.
-fn context(request: &Request, size: u8, offset: i16) -> Option<u32> {
+/// Reads a field of `struct bpf_cgroup_dev_ctx`. The kernel allows reading halves only of the first
+/// word.
+fn read_context(request: &Request, size: u8, offset: i16) -> Option<u32> {
     let access_type = request.access.bits() << ACCESS_SHIFT | request.kind as u32;
     let [byte_0, byte_1, byte_2, byte_3] = access_type.to_ne_bytes();
     match (size, offset) {
@@ -238,7 +240,7 @@ fn context(request: &Request, size: u8, offset: i16) -> Option<u32> {
     }
 }
 
-/// Arithmetic on so many bits, which the result has too.
+/// Computes a result with so many bits from operands with so many bits.
 fn compute(operation: u8, bits: u32, left: u64, right: u64) -> Option<u64> {
     let mask = u64::MAX >> (64 - bits);
     let (left, right) = (left & mask, right & mask);
@@ -256,7 +258,7 @@ fn compute(operation: u8, bits: u32, left: u64, right: u64) -> Option<u64> {
     Some(result & mask)
 }
 
-fn holds(condition: u8, left: u64, right: u64) -> Option<bool> {
+fn compare(condition: u8, left: u64, right: u64) -> Option<bool> {
     match condition {
         BPF_JEQ => Some(left == right),
         BPF_JNE => Some(left != right),

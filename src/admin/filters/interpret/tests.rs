@@ -1,3 +1,5 @@
+//! Tests of single instructions, of blinded programs, and of programs that are not understood.
+
 mod generated;
 
 use super::*;
@@ -6,12 +8,12 @@ use kernel::bpf::generate::code::{BPF_EXIT, BPF_JA, BPF_K, BPF_MOV};
 const REQUEST: Request =
     Request { kind: DeviceType::Char, major: 195, minor: 255, access: Access::RW };
 
-fn ends_with(program: &[Insn]) -> Option<bool> {
+fn run_program(program: &[Insn]) -> Option<bool> {
     run(program, REQUEST)
 }
 
-/// Runs `body`, then answers whether register 2 holds `value`.
-fn leaves_in_register_2(body: &[Insn], value: i32) -> Option<bool> {
+/// Runs `body`; returns whether register 2 then has `value`.
+fn sets_register_2(body: &[Insn], value: i32) -> Option<bool> {
     let mut program = body.to_vec();
     program.extend([
         Insn::mov64_imm(0, 0),
@@ -19,7 +21,7 @@ fn leaves_in_register_2(body: &[Insn], value: i32) -> Option<bool> {
         Insn::mov64_imm(0, 1),
         Insn::exit(),
     ]);
-    ends_with(&program)
+    run_program(&program)
 }
 
 fn load(size: u8, offset: i16) -> Insn {
@@ -27,24 +29,24 @@ fn load(size: u8, offset: i16) -> Insn {
 }
 
 #[test]
-fn the_context_is_that_of_the_kernel() {
-    assert_eq!(leaves_in_register_2(&[load(BPF_W, 0)], 6 << 16 | 2), Some(true));
-    assert_eq!(leaves_in_register_2(&[load(BPF_W, 4)], 195), Some(true));
-    assert_eq!(leaves_in_register_2(&[load(BPF_W, 8)], 255), Some(true));
+fn context_has_layout_of_kernel() {
+    assert_eq!(sets_register_2(&[load(BPF_W, 0)], 6 << 16 | 2), Some(true));
+    assert_eq!(sets_register_2(&[load(BPF_W, 4)], 195), Some(true));
+    assert_eq!(sets_register_2(&[load(BPF_W, 8)], 255), Some(true));
     let (low, high) = if cfg!(target_endian = "little") { (2, 6) } else { (6, 2) };
-    assert_eq!(leaves_in_register_2(&[load(BPF_H, 0)], low), Some(true));
-    assert_eq!(leaves_in_register_2(&[load(BPF_H, 2)], high), Some(true));
+    assert_eq!(sets_register_2(&[load(BPF_H, 0)], low), Some(true));
+    assert_eq!(sets_register_2(&[load(BPF_H, 2)], high), Some(true));
 }
 
 #[test]
-fn a_copy_of_the_context_serves_as_well() {
+fn copy_of_context_pointer_can_be_read() {
     let copy = Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 6, 1, 0, 0);
     let load = Insn::load_word(2, 6, CTX_MAJOR);
-    assert_eq!(leaves_in_register_2(&[copy, load], 195), Some(true));
+    assert_eq!(sets_register_2(&[copy, load], 195), Some(true));
 }
 
 #[test]
-fn arithmetic() {
+fn arithmetic_gives_results_of_kernel() {
     for class in [BPF_ALU, BPF_ALU64] {
         for (operation, right, result) in [
             (BPF_MOV, 5, 5),
@@ -57,32 +59,28 @@ fn arithmetic() {
         ] {
             let start = Insn::mov64_imm(2, 12);
             let by_imm = Insn::new(class | operation | BPF_K, 2, 0, 0, right);
-            assert_eq!(
-                leaves_in_register_2(&[start, by_imm], result),
-                Some(true),
-                "{operation:#x}"
-            );
+            assert_eq!(sets_register_2(&[start, by_imm], result), Some(true), "{operation:#x}");
             let other = Insn::mov64_imm(3, right);
             let by_reg = Insn::new(class | operation | BPF_X, 2, 3, 0, 0);
             let body = [start, other, by_reg];
-            assert_eq!(leaves_in_register_2(&body, result), Some(true), "{operation:#x}");
+            assert_eq!(sets_register_2(&body, result), Some(true), "{operation:#x}");
         }
     }
 }
 
 #[test]
-fn narrow_arithmetic_clears_the_upper_half() {
+fn narrow_arithmetic_clears_upper_half() {
     let minus_one = Insn::mov64_imm(2, -1);
     let shift = Insn::new(BPF_ALU64 | BPF_RSH | BPF_K, 2, 0, 0, 32);
-    assert_eq!(leaves_in_register_2(&[minus_one, shift], -1), Some(false));
+    assert_eq!(sets_register_2(&[minus_one, shift], -1), Some(false));
     let narrow = Insn::alu32_imm(BPF_OR, 2, 0);
-    assert_eq!(leaves_in_register_2(&[minus_one, narrow, shift], 0), Some(true));
+    assert_eq!(sets_register_2(&[minus_one, narrow, shift], 0), Some(true));
     let narrow = Insn::alu32_reg(BPF_MOV, 2, 2);
-    assert_eq!(leaves_in_register_2(&[minus_one, narrow, shift], 0), Some(true));
+    assert_eq!(sets_register_2(&[minus_one, narrow, shift], 0), Some(true));
 }
 
 #[test]
-fn jumps() {
+fn jumps_are_taken_if_condition_holds() {
     for (condition, taken) in [
         (BPF_JEQ, [false, true, false]),
         (BPF_JNE, [true, false, true]),
@@ -104,7 +102,7 @@ fn jumps() {
                         Insn::mov64_imm(0, 0),
                         Insn::exit(),
                     ];
-                    assert_eq!(ends_with(&program), Some(taken), "{condition:#x} {left}");
+                    assert_eq!(run_program(&program), Some(taken), "{condition:#x} {left}");
                 }
             }
         }
@@ -112,7 +110,7 @@ fn jumps() {
 }
 
 #[test]
-fn only_wide_jumps_see_the_upper_half() {
+fn only_wide_jumps_compare_upper_half() {
     let wide = |register| Insn::mov64_imm(register, -1);
     let narrow = |register| Insn::new(BPF_ALU | BPF_MOV | BPF_K, register, 0, 0, -1);
     for (class, taken) in [(BPF_JMP, false), (BPF_JMP32, true)] {
@@ -125,13 +123,13 @@ fn only_wide_jumps_see_the_upper_half() {
                 Insn::mov64_imm(0, 0),
                 Insn::exit(),
             ];
-            assert_eq!(ends_with(&program), Some(taken));
+            assert_eq!(run_program(&program), Some(taken));
         }
     }
 }
 
-/// `program` as the kernel's blinding leaves it, the auxiliary register 11 for each constant.
-fn blinded(program: &[Insn]) -> Vec<Insn> {
+/// Blinds `program` as the kernel does, with the auxiliary register 11 for each constant.
+fn blind(program: &[Insn]) -> Vec<Insn> {
     const AX: u8 = 11;
     let random = 0x5bad_cafe;
     let mut out = Vec::new();
@@ -144,22 +142,28 @@ fn blinded(program: &[Insn]) -> Vec<Insn> {
             && !matches!(*insn, jump if jump == Insn::exit() || jump == Insn::jump(jump.offset));
         if !constant {
             out.push(*insn);
-        } else if *insn == Insn::mov64_imm(dst(*insn), 0) {
-            out.push(Insn::new(BPF_ALU64 | BPF_XOR | BPF_X, dst(*insn), dst(*insn), 0, 0));
+        } else if *insn == Insn::mov64_imm(dst_register(*insn), 0) {
+            out.push(Insn::new(
+                BPF_ALU64 | BPF_XOR | BPF_X,
+                dst_register(*insn),
+                dst_register(*insn),
+                0,
+                0,
+            ));
         } else {
             let class = if matches!(class, BPF_ALU | BPF_JMP32) { BPF_ALU } else { BPF_ALU64 };
             out.push(Insn::new(class | BPF_MOV | BPF_K, AX, 0, 0, random ^ insn.imm));
             out.push(Insn::new(class | BPF_XOR | BPF_K, AX, 0, 0, random));
-            out.push(Insn::new(insn.code | BPF_X, dst(*insn), AX, insn.offset, 0));
+            out.push(Insn::new(insn.code | BPF_X, dst_register(*insn), AX, insn.offset, 0));
         }
     }
     starts.push(out.len());
-    for (at, insn) in program.iter().enumerate() {
+    for (index, insn) in program.iter().enumerate() {
         let jumps = matches!(insn.code & CLASS_MASK, BPF_JMP | BPF_JMP32) && *insn != Insn::exit();
         if jumps {
-            let goal = starts[(at + 1).checked_add_signed(insn.offset.into()).unwrap()];
-            let last = starts[at + 1] - 1;
-            out[last].offset = i16::try_from(goal - last - 1).unwrap();
+            let target = starts[(index + 1).checked_add_signed(insn.offset.into()).unwrap()];
+            let last = starts[index + 1] - 1;
+            out[last].offset = i16::try_from(target - last - 1).unwrap();
         }
     }
     out
@@ -172,7 +176,7 @@ fn blinded_constants_change_no_answer() {
         list.push(rule.parse().unwrap()).unwrap();
     }
     let plain = kernel::bpf::allow_rules(list.rules());
-    let blinded = blinded(&plain);
+    let blinded = blind(&plain);
     assert!(blinded.len() > plain.len() * 2);
     for kind in [DeviceType::Char, DeviceType::Block] {
         for (major, minor) in [(195, 0), (195, 255), (195, 1), (7, 9), (1, 3), (4095, 0), (0, 0)] {
@@ -187,51 +191,51 @@ fn blinded_constants_change_no_answer() {
 }
 
 #[test]
-fn moves_of_the_kernels_own_clear_the_upper_half() {
+fn zero_extension_of_kernel_clears_upper_half() {
     let shift = Insn::new(BPF_ALU64 | BPF_RSH | BPF_K, 2, 0, 0, 32);
     let clears = Insn::new(BPF_ALU | BPF_MOV | BPF_X, 2, 2, 0, 1);
-    assert_eq!(leaves_in_register_2(&[Insn::mov64_imm(2, -1), clears, shift], 0), Some(true));
+    assert_eq!(sets_register_2(&[Insn::mov64_imm(2, -1), clears, shift], 0), Some(true));
     let other = Insn::new(BPF_ALU | BPF_MOV | BPF_X, 2, 3, 0, 1);
     let body = [Insn::mov64_imm(2, 0), Insn::mov64_imm(3, 0), other];
-    assert_eq!(leaves_in_register_2(&body, 0), None);
+    assert_eq!(sets_register_2(&body, 0), None);
 }
 
 #[test]
-fn what_is_not_understood_is_never_allowed() {
-    let one = Insn::mov64_imm(0, 1);
-    let odd: [&[Insn]; 20] = [
+fn unknown_instruction_gives_no_decision() {
+    let allow = Insn::mov64_imm(0, 1);
+    let programs: [&[Insn]; 20] = [
         &[],
-        &[one],
+        &[allow],
         &[Insn::exit()],
         &[Insn::mov64_imm(0, 2), Insn::exit()],
-        &[one, Insn::jump(-1), Insn::exit()],
-        &[one, Insn::jump(-9), Insn::exit()],
-        &[one, Insn::jump(1), Insn::exit()],
+        &[allow, Insn::jump(-1), Insn::exit()],
+        &[allow, Insn::jump(-9), Insn::exit()],
+        &[allow, Insn::jump(1), Insn::exit()],
         // A call, a store, a wide immediate, an atomic add, a far jump.
-        &[one, Insn::new(0x85, 0, 0, 0, 1), Insn::exit()],
-        &[one, Insn::new(0x62, 10, 0, -4, 0), Insn::exit()],
-        &[one, Insn::new(0x18, 1, 1, 0, 3), Insn::new(0, 0, 0, 0, 0), Insn::exit()],
-        &[one, Insn::new(0xdb, 10, 0, -8, 0), Insn::exit()],
-        &[one, Insn::new(BPF_JMP32 | BPF_JA, 0, 0, 0, 1), Insn::exit(), Insn::exit()],
-        // Beyond the context, by halves of the major, through what is no address.
-        &[one, load(BPF_W, 12), Insn::exit()],
-        &[one, load(BPF_H, 4), Insn::exit()],
-        &[one, Insn::load_word(2, 0, 0), Insn::exit()],
-        // A register that was not set, the frame pointer, the context as a number.
-        &[one, Insn::alu32_reg(BPF_OR, 0, 4), Insn::exit()],
-        &[one, Insn::alu32_reg(BPF_XOR, 4, 0), Insn::exit()],
-        &[one, Insn::mov64_imm(10, 0), Insn::exit()],
+        &[allow, Insn::new(0x85, 0, 0, 0, 1), Insn::exit()],
+        &[allow, Insn::new(0x62, 10, 0, -4, 0), Insn::exit()],
+        &[allow, Insn::new(0x18, 1, 1, 0, 3), Insn::new(0, 0, 0, 0, 0), Insn::exit()],
+        &[allow, Insn::new(0xdb, 10, 0, -8, 0), Insn::exit()],
+        &[allow, Insn::new(BPF_JMP32 | BPF_JA, 0, 0, 0, 1), Insn::exit(), Insn::exit()],
+        // A load beyond the context, of half of the major, and through a number.
+        &[allow, load(BPF_W, 12), Insn::exit()],
+        &[allow, load(BPF_H, 4), Insn::exit()],
+        &[allow, Insn::load_word(2, 0, 0), Insn::exit()],
+        // An unset register, the frame pointer, the context as a number.
+        &[allow, Insn::alu32_reg(BPF_OR, 0, 4), Insn::exit()],
+        &[allow, Insn::alu32_reg(BPF_XOR, 4, 0), Insn::exit()],
+        &[allow, Insn::mov64_imm(10, 0), Insn::exit()],
         &[Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 0, 1, 0, 0), Insn::exit()],
         // A signed comparison.
-        &[one, Insn::new(BPF_JMP | 0x60, 0, 0, 0, 0), Insn::exit()],
+        &[allow, Insn::new(BPF_JMP | 0x60, 0, 0, 0, 0), Insn::exit()],
     ];
-    for program in odd {
-        assert_eq!(ends_with(program), None, "{program:?}");
+    for program in programs {
+        assert_eq!(run_program(program), None, "{program:?}");
     }
 }
 
 #[test]
-fn fields_that_must_be_zero_are() {
+fn unused_field_that_is_not_zero_gives_no_decision() {
     for (code, dst, src, offset, imm) in [
         (BPF_JMP | BPF_EXIT, 1, 0, 0, 0),
         (BPF_JMP | BPF_EXIT, 0, 0, 0, 1),
@@ -244,13 +248,13 @@ fn fields_that_must_be_zero_are() {
         (BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 1),
     ] {
         let program = [Insn::mov64_imm(0, 1), Insn::new(code, dst, src, offset, imm), Insn::exit()];
-        assert_eq!(ends_with(&program), None, "{code:#x}");
+        assert_eq!(run_program(&program), None, "{code:#x}");
     }
 }
 
 #[test]
-fn instructions_read_back_are_those_written() {
+fn decoded_instruction_equals_encoded_one() {
     let jump = Insn::new(BPF_JMP32 | BPF_JSET, 2, 5, -2, 0x0102_0304);
     assert_eq!(decode(jump.to_bytes()), jump);
-    assert_eq!((dst(jump), src(jump)), (2, 5));
+    assert_eq!((dst_register(jump), src_register(jump)), (2, 5));
 }

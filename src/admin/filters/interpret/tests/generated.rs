@@ -1,4 +1,4 @@
-//! What the generator makes means what its list says.
+//! Tests that a generated program allows exactly the accesses of its list.
 
 use crate::filters::interpret::{Request, run};
 use crate::testing::Random;
@@ -8,8 +8,8 @@ use kernel::bpf::generate::code::{
 use kernel::bpf::{Insn, allow_rules};
 use protocol::{ALLOWLIST_ENTRIES_MAX, Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX};
 
-/// The meaning of a list, entry by entry.
-fn expected(rules: &[DeviceRule], request: Request) -> bool {
+/// Evaluates a list entry by entry.
+fn is_listed(rules: &[DeviceRule], request: Request) -> bool {
     let of_device = rules.iter().filter(|rule| {
         rule.kind() == request.kind
             && rule.major() == request.major
@@ -17,17 +17,17 @@ fn expected(rules: &[DeviceRule], request: Request) -> bool {
     });
     let accesses: Vec<Access> = of_device.map(DeviceRule::access).collect();
     let listed = |access: Access| accesses.iter().any(|entry| entry.contains(access));
-    let mut wanted = [Access::READ, Access::WRITE, Access::MKNOD]
+    let mut requested = [Access::READ, Access::WRITE, Access::MKNOD]
         .into_iter()
         .filter(|access| request.access.contains(*access));
-    !accesses.is_empty() && wanted.all(listed)
+    !accesses.is_empty() && requested.all(listed)
 }
 
-fn assert_means(rules: &[DeviceRule], requests: &[Request]) {
+fn assert_allows(rules: &[DeviceRule], requests: &[Request]) {
     let program = allow_rules(rules);
     for request in requests {
-        let want = expected(rules, *request);
-        assert_eq!(run(&program, *request), Some(want), "{request:?} of {rules:?}");
+        let expected = is_listed(rules, *request);
+        assert_eq!(run(&program, *request), Some(expected), "{request:?} of {rules:?}");
     }
 }
 
@@ -35,7 +35,7 @@ fn rules(texts: &[&str]) -> Vec<DeviceRule> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// All accesses to the device and to its neighbours, as both types.
+/// Lists all accesses to the device and to its neighbours, of both types.
 fn requests_around(major: u32, minor: u32) -> Vec<Request> {
     let mut requests = Vec::new();
     for kind in [DeviceType::Block, DeviceType::Char] {
@@ -60,23 +60,23 @@ impl Random {
     }
 
     fn shuffle(&mut self, rules: &mut [DeviceRule]) {
-        for at in (1..rules.len()).rev() {
-            rules.swap(at, self.below(at as u32 + 1) as usize);
+        for index in (1..rules.len()).rev() {
+            rules.swap(index, self.below(index as u32 + 1) as usize);
         }
     }
 }
 
-/// As many steps as `count` entries can make: gaps between all, and no two neighbours alike.
+/// Builds the list of `count` entries with the most steps: gaps between all, and no equal neighbours.
 fn alternating(count: u32) -> Vec<DeviceRule> {
-    let access = |at: u32| Access::from_bits(1 + at % 7).unwrap();
-    let rule = |at: u32| {
-        DeviceRule::from_numbers(DeviceType::Char, 195, Some(2 * at), access(at)).unwrap()
+    let access = |index: u32| Access::from_bits(1 + index % 7).unwrap();
+    let rule = |index: u32| {
+        DeviceRule::from_numbers(DeviceType::Char, 195, Some(2 * index), access(index)).unwrap()
     };
     (0..count).map(rule).collect()
 }
 
 #[test]
-fn every_subset_over_the_small_universe() {
+fn every_subset_of_small_universe_is_decided_by_list() {
     let all = rules(&[
         "c:1:-1:r", "c:1:3:w", "c:1:4:rwm", "c:1:0:rw", "c:2:0:m", "c:0:1048575:rw",
         "c:4095:1048575:rw", "b:1:3:rw", "b:4095:-1:w", "b:0:0:r",
@@ -91,14 +91,14 @@ fn every_subset_over_the_small_universe() {
         access: Access::RW,
     });
     for subset in 0_u32..1 << all.len() {
-        let chosen = all.iter().enumerate().filter(|(at, _)| subset >> at & 1 == 1);
+        let chosen = all.iter().enumerate().filter(|(index, _)| subset >> index & 1 == 1);
         let chosen: Vec<DeviceRule> = chosen.map(|(_, rule)| *rule).collect();
-        assert_means(&chosen, &requests);
+        assert_allows(&chosen, &requests);
     }
 }
 
 #[test]
-fn random_big_lists() {
+fn random_big_lists_are_decided_by_list() {
     let mut random = Random::new(0x6a6f_625f_6164_6f70);
     for (majors, minors) in [(2, 30), (6, 300), (4096, 1 << 20), (1, 1 << 20), (4096, 2)] {
         let list: Vec<DeviceRule> = (0..300).map(|_| random.rule(majors, minors)).collect();
@@ -109,7 +109,7 @@ fn random_big_lists() {
                 requests_around(rule.major(), minor)
             })
             .collect();
-        assert_means(&list, &sample);
+        assert_allows(&list, &sample);
     }
 }
 
@@ -122,12 +122,12 @@ fn entries_of_one_device_add_up_for_one_open() {
 }
 
 #[test]
-fn no_entries_answer_at_once() {
+fn empty_list_refuses_at_once() {
     assert_eq!(allow_rules(&[]), [Insn::mov64_imm(0, 0), Insn::exit()]);
 }
 
 #[test]
-fn the_order_of_entries_does_not_matter() {
+fn order_of_entries_changes_no_program() {
     let mut random = Random::new(7);
     let mut list: Vec<DeviceRule> = (0..400).map(|_| random.rule(8, 200)).collect();
     let allowed = allow_rules(&list);
@@ -154,32 +154,32 @@ fn thousands_of_entries_keep_their_meaning() {
 }
 
 #[test]
-fn a_list_too_long_for_its_jumps_refuses_everything() {
+fn list_too_long_for_jumps_refuses_every_request() {
     assert!(allow_rules(&alternating(8192)).len() > 2);
     let refuse = [Insn::mov64_imm(0, 0), Insn::exit()];
     assert!(allow_rules(&alternating(16_384)) == refuse);
 }
 
-/// Goes all ways that the verifier goes, with what it knows of the key.
-struct Walk<'a> {
+/// A walk over all paths that the verifier explores, with the bounds of the key that it knows.
+struct PathWalk<'a> {
     program: &'a [Insn],
-    seen: Vec<bool>,
+    visited: Vec<bool>,
     longest: usize,
 }
 
-impl Walk<'_> {
-    fn of(program: &[Insn]) -> Walk<'_> {
-        let mut walk = Walk { program, seen: vec![false; program.len()], longest: 0 };
-        walk.from(0, 1, (0, u32::MAX));
+impl PathWalk<'_> {
+    fn new(program: &[Insn]) -> PathWalk<'_> {
+        let mut walk = PathWalk { program, visited: vec![false; program.len()], longest: 0 };
+        walk.visit(0, 1, (0, u32::MAX));
         walk
     }
 
-    fn from(&mut self, at: usize, length: usize, key: (u32, u32)) {
-        let insn = self.program[at];
-        self.seen[at] = true;
+    fn visit(&mut self, index: usize, length: usize, key: (u32, u32)) {
+        let insn = self.program[index];
+        self.visited[index] = true;
         let target = || {
-            assert!(insn.offset > 0, "instruction {at} jumps nowhere");
-            at + 1 + insn.offset as usize
+            assert!(insn.offset > 0, "instruction {index} jumps nowhere");
+            index + 1 + insn.offset as usize
         };
         const JA: u8 = BPF_JMP | BPF_JA;
         const EXIT: u8 = BPF_JMP | BPF_EXIT;
@@ -188,24 +188,24 @@ impl Walk<'_> {
         const JSET: u8 = BPF_JMP32 | BPF_JSET | BPF_K;
         match insn.code {
             EXIT => self.longest = self.longest.max(length),
-            JA => self.from(target(), length + 1, key),
+            JA => self.visit(target(), length + 1, key),
             JGE => {
                 let bound = insn.imm as u32;
-                assert!(key.0 < bound && bound <= key.1, "instruction {at} is decided already");
-                self.from(at + 1, length + 1, (key.0, bound - 1));
-                self.from(target(), length + 1, (bound, key.1));
+                assert!(key.0 < bound && bound <= key.1, "instruction {index} is decided already");
+                self.visit(index + 1, length + 1, (key.0, bound - 1));
+                self.visit(target(), length + 1, (bound, key.1));
             }
             JNE | JSET => {
-                self.from(at + 1, length + 1, key);
-                self.from(target(), length + 1, key);
+                self.visit(index + 1, length + 1, key);
+                self.visit(target(), length + 1, key);
             }
-            _ => self.from(at + 1, length + 1, key),
+            _ => self.visit(index + 1, length + 1, key),
         }
     }
 }
 
 #[test]
-fn the_verifier_finds_nothing_to_drop() {
+fn verifier_drops_no_instruction() {
     let mut random = Random::new(42);
     let mut lists: Vec<Vec<DeviceRule>> = vec![
         rules(&[]),
@@ -225,8 +225,8 @@ fn the_verifier_finds_nothing_to_drop() {
         lists.push((0..length).map(|_| random.rule(3, 12)).collect());
     }
     for list in lists {
-        let unseen = Walk::of(&allow_rules(&list)).seen.iter().position(|seen| !seen);
-        assert_eq!(unseen, None, "{list:?}");
+        let walk = PathWalk::new(&allow_rules(&list)).visited;
+        assert_eq!(walk.iter().position(|visited| !visited), None, "{list:?}");
     }
 }
 
@@ -235,7 +235,8 @@ fn cost_is_logarithmic_in_time_and_linear_in_space() {
     for (entries, longest) in [(8, 17), (512, 23), (ALLOWLIST_ENTRIES_MAX as u32, 24), (4096, 26)] {
         let program = allow_rules(&alternating(entries));
         assert!(program.len() <= 35 + 3 * entries as usize, "{entries}: {}", program.len());
-        assert!(Walk::of(&program).longest <= longest, "{entries}: {}", Walk::of(&program).longest);
+        let walk = PathWalk::new(&program);
+        assert!(walk.longest <= longest, "{entries}: {}", walk.longest);
     }
     let run: Vec<DeviceRule> = (0..1024)
         .map(|minor| {

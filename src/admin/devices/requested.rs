@@ -1,33 +1,34 @@
-//! Names of devices on a command line.
+//! Names of devices on a command line: operands, whose form tells their kind, and options.
 
 use super::super::names::{self, Device, Gres};
 use super::Options;
 use helper::devices::{DeviceName, Specifier};
 use protocol::parse_decimal;
 
-/// A device that was asked for, as it was written.
+/// A name of devices, with its text on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct RequestedName {
     pub(super) text: String,
-    pub(super) what: What,
+    pub(super) kind: NameKind,
 }
 
-/// Which way of naming it is.
+/// The kinds of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum NameKind {
     Specifier(Specifier),
     Named(DeviceName),
 }
 
-/// What an operand names, which may be several devices.
+/// An operand, which may name several devices.
 #[derive(Clone, Debug)]
-pub(super) struct Operand(Vec<Asked>);
+pub(super) struct Operand(Vec<RequestedName>);
 
-/// Everything that the command line names: operands first, then options by their kind.
-pub(super) fn asked(options: &Options) -> Vec<Asked> {
+/// Lists all names on the command line: first the operands, then the options by their kind.
+pub(super) fn requested_names(options: &Options) -> Vec<RequestedName> {
     let Options { operands, named: names, .. } = options;
-    let mut all: Vec<Asked> = operands.iter().flat_map(|operand| operand.0.clone()).collect();
-    all.extend(names.device.iter().map(device));
+    let operands = operands.iter().flat_map(|operand| operand.0.clone());
+    let mut all: Vec<RequestedName> = operands.collect();
+    all.extend(names.device.iter().map(specifier));
     all.extend(names.cdi.iter().map(|text| named(text, DeviceName::Cdi(text.clone()))));
     all.extend(names.gpu.iter().map(|text| named(text, DeviceName::Gpu(text.clone()))));
     all.extend(names.gres.iter().flat_map(gres));
@@ -35,79 +36,83 @@ pub(super) fn asked(options: &Options) -> Vec<Asked> {
     all
 }
 
-/// What a name without an option in front of it can only be.
-/// Fails: why no way of naming devices has it.
-pub(super) fn operand(text: &str) -> Result<Operand, String> {
+/// Parses a name without an option, whose form tells its kind.
+///
+/// # Errors
+///
+/// A text that says why the name has no known form.
+pub(super) fn parse_operand(text: &str) -> Result<Operand, String> {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
-    let one = |named: Asked| vec![named];
-    let asked = if begins(&["/", "char-", "block-", "@"]) {
-        one(device(&names::device(text)?))
+    let single = |name: RequestedName| vec![name];
+    let names = if begins(&["/", "char-", "block-", "@"]) {
+        single(specifier(&names::parse_device(text)?))
     } else if text.contains('=') {
-        one(named(text, DeviceName::Cdi(names::cdi(text)?)))
+        single(named(text, DeviceName::Cdi(names::parse_cdi(text)?)))
     } else if text == "all" {
-        one(named(text, DeviceName::AllGpus))
+        single(named(text, DeviceName::AllGpus))
     } else if let Some(channel) = text.strip_prefix("imex/") {
         let channel = parse_decimal(channel).ok_or("not imex/ and the number of a channel")?;
-        one(named(text, DeviceName::Imex(channel)))
+        single(named(text, DeviceName::Imex(channel)))
     } else if begins(&["GPU-", "MIG-"]) || is_gpu(text) {
-        one(named(text, DeviceName::Gpu(names::gpu(text)?)))
+        single(named(text, DeviceName::Gpu(names::parse_gpu(text)?)))
     } else if text.contains(':') {
-        gres(&names::gres(text)?)
+        gres(&names::parse_gres(text)?)
     } else {
         return Err("no specifier, CDI name, GPU, NAME:INDEX, imex/N or all".into());
     };
-    Ok(Operand(asked))
+    Ok(Operand(names))
 }
 
-/// Whether this is a GPU, or a list of them, which is told to be one too many.
+/// Returns whether a text is a GPU, or a list of GPUs, which is then refused with the right reason.
 fn is_gpu(text: &str) -> bool {
-    text.split(',').all(|part| names::gpu(part).is_ok())
+    text.split(',').all(|part| names::parse_gpu(part).is_ok())
 }
 
-fn device(device: &Device) -> Asked {
-    Asked { text: device.text.clone(), what: What::Specifier(device.specifier.clone()) }
+fn specifier(device: &Device) -> RequestedName {
+    let kind = NameKind::Specifier(device.specifier.clone());
+    RequestedName { text: device.text.clone(), kind }
 }
 
-fn gres((name, indexes): &Gres) -> Vec<Asked> {
-    let one =
+fn gres((name, indexes): &Gres) -> Vec<RequestedName> {
+    let of_index =
         |index| named(&format!("{name}:{index}"), DeviceName::Gres { name: name.clone(), index });
-    indexes.iter().copied().map(one).collect()
+    indexes.iter().copied().map(of_index).collect()
 }
 
-fn named(text: &str, name: DeviceName) -> Asked {
-    Asked { text: text.to_owned(), what: What::Named(name) }
+fn named(text: &str, name: DeviceName) -> RequestedName {
+    RequestedName { text: text.to_owned(), kind: NameKind::Named(name) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::Error;
-    use super::super::super::command_line::{Asked as Line, Command, parse};
+    use super::super::super::command_line::{Command, Invocation, parse};
     use super::*;
     use std::ffi::OsString;
 
     const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";
 
-    fn read(line: &[&str]) -> Result<Vec<Asked>, Error> {
+    fn parse_line(line: &[&str]) -> Result<Vec<RequestedName>, Error> {
         let words: Vec<OsString> = ["devices"].iter().chain(line).map(OsString::from).collect();
-        let Line::Command(Command::Devices(options)) = parse(&words, "")? else {
+        let Invocation::Command(Command::Devices(options)) = parse(&words, "")? else {
             panic!("{line:?}")
         };
-        Ok(asked(&options))
+        Ok(requested_names(&options))
     }
 
     fn shown(line: &[&str]) -> Vec<String> {
-        let shown = |asked: Asked| match asked.what {
-            What::Specifier(specifier) => format!("specifier {specifier}"),
-            What::Named(DeviceName::Cdi(name)) => format!("cdi {name}"),
-            What::Named(DeviceName::Gpu(name)) => format!("gpu {name}"),
-            What::Named(DeviceName::Gres { name, index }) => format!("gres {name} {index}"),
-            What::Named(other) => format!("{other:?}"),
+        let shown = |name: RequestedName| match name.kind {
+            NameKind::Specifier(specifier) => format!("specifier {specifier}"),
+            NameKind::Named(DeviceName::Cdi(name)) => format!("cdi {name}"),
+            NameKind::Named(DeviceName::Gpu(name)) => format!("gpu {name}"),
+            NameKind::Named(DeviceName::Gres { name, index }) => format!("gres {name} {index}"),
+            NameKind::Named(other) => format!("{other:?}"),
         };
-        read(line).unwrap().into_iter().map(shown).collect()
+        parse_line(line).unwrap().into_iter().map(shown).collect()
     }
 
     #[test]
-    fn every_name_is_known_by_its_form() {
+    fn form_of_operand_tells_kind() {
         for (text, kind) in [
             ("/dev/nvidia0 rwm", "specifier /dev/nvidia0 rwm"),
             ("/dev/disk/by-id/a=b", "specifier /dev/disk/by-id/a=b rw"),
@@ -129,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn options_say_what_a_name_is() {
+    fn option_tells_kind_of_name() {
         let line = ["--gpu", "1", "--cdi=a/b=c", "--gres", "g:1", "--device", "/dev/null r", "0"];
         let expected = ["gpu 0", "specifier /dev/null r", "cdi a/b=c", "gpu 1", "gres g 1"];
         assert_eq!(shown(&line), expected);
@@ -138,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_a_mistake() {
+    fn name_of_unknown_form_is_an_input_error() {
         for line in [
             ["nvidia0", ""],
             ["/etc/devices", ""],
@@ -175,12 +180,12 @@ mod tests {
             ["--device-dir=", "0"],
         ] {
             let words: Vec<&str> = line.into_iter().filter(|word| !word.is_empty()).collect();
-            assert!(matches!(read(&words), Err(Error::Input(_))), "{line:?}");
+            assert!(matches!(parse_line(&words), Err(Error::Input(_))), "{line:?}");
         }
     }
 
     #[test]
-    fn a_mistake_is_told_with_the_option_that_has_it() {
+    fn mistake_is_reported_with_option() {
         for (line, begin) in [
             (&["a\u{1b}[1m"][..], "'a?[1m' for '[NAME]...': no specifier, "),
             (&["@hcp"], "'@hcp' for '[NAME]...': there is no such preset"),
@@ -191,8 +196,8 @@ mod tests {
             (&["--gpu", ""], "'' for '--gpu <GPU>': "),
             (&["--device", "@hcp"], "'@hcp' for '--device <SPEC ACCESS>': there is no such preset"),
         ] {
-            let what = read(line).unwrap_err().to_string();
-            assert!(what.starts_with(&format!("devices: invalid value {begin}")), "{what}");
+            let error = parse_line(line).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("devices: invalid value {begin}")), "{error}");
         }
     }
 }
