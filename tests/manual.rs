@@ -42,10 +42,10 @@ fn every_documented_option_is_declared() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// Lists the names of the module's arguments without the removed ones, limited to some origins.
+/// Lists the names of the module's arguments that have one of these origins.
 fn arguments_of(origins: &[&str]) -> BTreeSet<String> {
     let table = ARGUMENTS.split("\narguments! {\n").nth(1).unwrap();
-    let table = table.split("\n    removed {\n").next().unwrap();
+    let table = table.split("\n}\n").next().unwrap();
     let rows = table.lines().map(str::trim_start);
     let of =
         |line: &&str| line.split_once(" \"").is_some_and(|(origin, _)| origins.contains(&origin));

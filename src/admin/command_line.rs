@@ -34,20 +34,6 @@ pub(super) struct CommandLine {
     pub(super) command: Command,
 }
 
-const DEVICES: &str = "devices --cgroup shows what the filters of a job let through";
-
-/// Commands, and options of commands, that earlier versions knew, each with what replaces it.
-const REMOVED: &[(&str, &str, &str)] = &[
-    (
-        "check",
-        "--live",
-        "try the stack with pamtester(1), and see what a login would get with job-adopt resolve --user",
-    ),
-    ("devices", "--policy", DEVICES),
-    ("devices", "--would-deny", DEVICES),
-    ("guard", "", "systemd closes users' slices: job-adopt slices --write"),
-];
-
 /// A command with its options.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -145,23 +131,17 @@ pub(super) fn completions(shell: Shell) -> Vec<u8> {
     text
 }
 
-/// The parser's error, in one line, or what replaces what was removed.
+/// Returns the parser's error in one line, with a hint at the help of the command.
 fn usage_error(error: &clap::Error, words: &[OsString]) -> Error {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let first = words.first().map(AsRef::as_ref).unwrap_or_default();
     let known = CommandLine::command();
     let command = known.get_subcommands().map(clap::Command::get_name).find(|name| *name == first);
-    let given = |option: &str| words.iter().any(|word| word.split('=').next() == Some(option));
-    let removed = |(command, option, _): &&(&str, &str, &str)| {
-        *command == first && (option.is_empty() || given(option))
+    let mistake = match words.is_empty() {
+        true => "a command is needed".to_owned(),
+        false => render_error(error),
     };
-    let what = match REMOVED.iter().find(removed) {
-        Some((command, "", instead)) => format!("command {command} was removed; {instead}"),
-        Some((_, option, instead)) => format!("option {option} was removed; {instead}"),
-        None if words.is_empty() => "a command is needed".to_owned(),
-        None => render_error(error),
-    };
-    Error::usage(command.unwrap_or_default(), what)
+    Error::usage(command.unwrap_or_default(), mistake)
 }
 
 /// Returns the parser's message in one line: the error and its hint, without the usage.
@@ -259,16 +239,6 @@ mod tests {
             let error = refusal(line);
             assert!(error.starts_with(expected), "{line}: {error}");
             assert_eq!(error.lines().count(), 2, "{line}: {error}");
-        }
-    }
-
-    #[test]
-    fn what_was_removed_is_refused_with_what_replaces_it() {
-        for (command, option, instead) in REMOVED {
-            for more in ["", " x", "=x"] {
-                let told = refusal(&format!("{command} {option}{more}"));
-                assert!(told.contains(instead), "{command} {option}{more}: {told}");
-            }
         }
     }
 

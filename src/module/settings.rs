@@ -8,9 +8,7 @@
 use kernel::log::Severity;
 use kernel::mounts::{PRIVATE_DIRS, can_be_private};
 use nix::sys::stat::lstat;
-use protocol::{
-    AbsolutePath, CDI_ENV_ADVICE, CDI_GIDS_ADVICE, Reason, Request, SeveralJobsPolicy, string_enum,
-};
+use protocol::{AbsolutePath, Reason, Request, SeveralJobsPolicy, string_enum};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -53,7 +51,7 @@ enum ArgumentOrigin {
 use ArgumentOrigin::{Ours, Slurm};
 
 /// Declares every argument once: `settings` have a type, a default and a parser, `others` only a
-/// function, and `removed` arguments an error that names their replacement.
+/// function.
 ///
 /// It expands to the struct `Settings` with a public field for each setting, to its `Default`, and
 /// to the table `ARGUMENTS`.
@@ -62,7 +60,6 @@ macro_rules! arguments {
         settings { $($(#[$doc:meta])*
             $of:ident $name:literal $field:ident: $type:ty = $default:expr, $parse:expr;)* }
         others { $($other_of:ident $other:literal $set:expr;)* }
-        removed { $($removed:literal $instead:expr;)* }
     ) => {
         /// The module's arguments after their check; see pam_job_adopt(8).
         #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +80,6 @@ macro_rules! arguments {
                 Ok(())
             }),)*
             $(($other_of, $other, $set),)*
-            $((Ours, $removed, |_, _| Err($instead)),)*
         ];
     };
 }
@@ -149,10 +145,6 @@ arguments! {
         };
         Slurm "ignore_root" |_, value| parse_one_of(value, &[("1", ())], IGNORE_ROOT_FAULT);
         Slurm "single_job_skip_rpc" |_, value| parse_one_of(value, &[("1", ())], SKIP_RPC_FAULT);
-    }
-    removed {
-        "cdi_env" CDI_ENV_ADVICE;
-        "cdi_gids" CDI_GIDS_ADVICE;
     }
 }
 
@@ -484,15 +476,6 @@ mod tests {
         ] {
             let why = parse_error(argument);
             assert!(why.contains(replacement), "{argument}: {why}");
-        }
-    }
-
-    #[test]
-    fn every_removed_argument_is_refused_with_its_replacement() {
-        for (argument, instead) in [("cdi_env", CDI_ENV_ADVICE), ("cdi_gids", CDI_GIDS_ADVICE)] {
-            for argument in [argument.to_owned(), format!("{argument}=1")] {
-                assert_eq!(parse_error(&argument), format!("argument {argument}: {instead}"));
-            }
         }
     }
 }

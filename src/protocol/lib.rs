@@ -30,12 +30,6 @@ pub use schema::{AbsolutePath, CgroupPath, DecodeError, InvalidText, JobId, Leaf
 pub const KEEPER_READY: &[u8] = b"ready";
 /// Message that tells a keeper that a login has joined its leaf.
 pub const KEEPER_STAY: &[u8] = b"keep";
-/// Advice for `cdi_env`, which configuration and PAM line no longer take.
-pub const CDI_ENV_ADVICE: &str = "was removed; logins are given the variables that the key env names, \
-                                  and pam_env can set others";
-/// Advice for `cdi_gids`, which configuration and PAM line no longer take.
-pub const CDI_GIDS_ADVICE: &str = "was removed; pam_group can add groups, and an auth line of this \
-                                   module does nothing";
 /// Version of this build, with a checksum of the protocol's source. Halves of different versions refuse
 /// the login.
 pub const VERSION: &str = env!("BUILD");

@@ -12,7 +12,7 @@ use crate::devices::{Settings, Specifier};
 use crate::printable;
 use crate::records::Registry;
 use kernel::trust::{Trust, TrustError};
-use protocol::{CDI_ENV_ADVICE, CDI_GIDS_ADVICE, Request, SourceName, parse_decimal, string_enum};
+use protocol::{Request, SourceName, parse_decimal, string_enum};
 
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Maximum characters of a key or an entry that a message shows.
@@ -158,9 +158,6 @@ impl Config {
 
     fn set_key(&mut self, key: &str, value: &str) -> Result<(), String> {
         let name = shorten(key);
-        if let Some((_, instead)) = REMOVED_KEYS.iter().find(|(removed, _)| *removed == key) {
-            return Err(format!("key {name} {instead}"));
-        }
         if value.is_empty() || value.chars().any(char::is_control) {
             let form = "text: it is empty or has a control character";
             return Err(format!("the value of {name} is not {form}"));
@@ -246,17 +243,6 @@ const KEY_RULES: [KeyRule; 17] = [
         let fits = value.is_ascii() && value.len() <= 64;
         store(&mut config.hint, fits.then(|| Some(value.to_owned())))
     }),
-];
-
-/// Keys of earlier versions, each with its replacement.
-const REMOVED_KEYS: &[(&str, &str)] = &[
-    ("cdi_env", CDI_ENV_ADVICE),
-    ("cdi_gids", CDI_GIDS_ADVICE),
-    (
-        "limits",
-        "was removed; use ulimit_pam_adopt of slurm.conf, pam_limits, or LimitMEMLOCK= of sshd's unit",
-    ),
-    ("guarded", "was removed; systemd closes users' slices: job-adopt slices --write"),
 ];
 
 fn store<T>(place: &mut T, value: Option<T>) -> Result<(), ValueError> {

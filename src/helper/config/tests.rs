@@ -155,12 +155,3 @@ fn malformed_or_untrusted_file_is_an_error() {
     scratch.mode("job_adopt.conf", 0o666);
     assert!(matches!(Config::read(&path, &scratch.trust()), Err(ConfigError::UntrustedFile(_))));
 }
-
-#[test]
-fn removed_keys_are_refused_with_their_replacement() {
-    for (key, instead) in REMOVED_KEYS {
-        assert!(instead.starts_with("was removed; "), "{key}: {instead}");
-        let (_, fault) = Config::parse(format!("{key} = none").as_bytes()).unwrap_err();
-        assert_eq!(fault, format!("key {key} {instead}"));
-    }
-}
