@@ -1,4 +1,4 @@
-//! `callerid`: answers one question of another node's: which job of this node owns a connection.
+//! `callerid`: answers a query of another node: which job of this node owns a connection.
 
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, log};
 use clap::Args;
@@ -27,45 +27,45 @@ pub(super) struct Options {
     conf: Conf,
 }
 
-/// Once there is a connection, nothing but the answer may be written: standard error is the
-/// connection as well, where inetd(8) runs this.
+/// Answers one query. As soon as there is a connection, only the answer may be written: inetd(8) makes
+/// standard error the connection as well.
 pub(super) fn execute(options: &Options, _output: &mut Output<'_>) -> Result<u8, Error> {
     let began = Instant::now();
     let config = options.conf.read();
-    let status = connection()?.map_or(EXIT_FINE, |connection| answer_once(connection, config));
+    let status = open_connection()?.map_or(EXIT_FINE, |connection| answer_once(connection, config));
     std::thread::sleep(LIFETIME_MIN.saturating_sub(began.elapsed()));
     Ok(status)
 }
 
-/// Answers one question and ends the connection; returns the exit status.
+/// Answers one query and ends the connection; returns the exit status.
 fn answer_once(connection: Connection, config: Result<Config, Error>) -> u8 {
-    let config = config.map_err(|error| fault("", error));
-    // Without a configuration nobody may be told anything, and is told so.
+    let config = config.map_err(|error| log_fault("", error));
+    // Without a configuration no network is allowed, and the answer hides all jobs.
     let networks = config.as_ref().map_or(&[][..], |config| &config.callerid_networks);
-    let fine = Cell::new(config.is_ok());
+    let is_fine = Cell::new(config.is_ok());
     connection.answer_query(networks, Timeouts::DEFAULT, &|flow, deadline| {
         let Ok(config) = &config else { return Answer::Hidden };
-        job(flow, config, deadline).unwrap_or_else(|cause| {
-            fault(&flow.server.ip().to_string(), cause);
-            fine.set(false);
+        find_job(flow, config, deadline).unwrap_or_else(|cause| {
+            log_fault(&flow.server.ip().to_string(), cause);
+            is_fine.set(false);
             Answer::Unknown
         })
     });
     connection.close();
-    if fine.get() { EXIT_FINE } else { EXIT_FAILED }
+    if is_fine.get() { EXIT_FINE } else { EXIT_FAILED }
 }
 
-/// The connection that a question comes in on; `None` where nobody is left to ask.
-fn connection() -> Result<Option<Connection>, Error> {
-    let own = std::io::stdin().as_fd().try_clone_to_owned();
-    let own = own.map_err(|error| Error::failed("duplicate", "standard input", error))?;
-    let (error, hint) = match Connection::from_socket(own) {
+/// Opens the connection of a query, which is standard input; `None` if the other side has closed it.
+fn open_connection() -> Result<Option<Connection>, Error> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned();
+    let socket = socket.map_err(|error| Error::failed("duplicate", "standard input", error))?;
+    let (error, hint) = match Connection::from_socket(socket) {
         Ok(connection) => return Ok(Some(connection)),
         Err(ConnectionError::PeerGone) => return Ok(None),
         Err(error @ ConnectionError::ListeningSocket) => {
             let hint = "it has to be Accept=yes in a socket unit, nowait in inetd.conf";
-            // Where inetd runs this, standard error goes nowhere.
-            fault("", format!("standard input is no TCP connection: {error}; {hint}"));
+            // inetd discards standard error, so the log has the cause as well.
+            log_fault("", format!("standard input is no TCP connection: {error}; {hint}"));
             (error, hint)
         }
         Err(error) => (error, "systemd or inetd runs this for each connection"),
@@ -74,16 +74,19 @@ fn connection() -> Result<Option<Connection>, Error> {
     Err(Error::Input(format!("{text}; see job-adopt-callerid(8)")))
 }
 
-/// The job that a connection is of: one of its owner's own. A question that cannot be answered for
-/// sure is none that has the answer "no job".
-fn job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String> {
+/// Finds the job of a connection, among the jobs of its owner.
+///
+/// # Errors
+///
+/// A text with the causes, if the job is unknown: that differs from the answer "no job".
+fn find_job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String> {
     let owner = diag::find_owner(flow.client, flow.server).map_err(|error| error.to_string())?;
     let Some(owner) = owner else { return Ok(Answer::NoUser) };
     let node = Node::here();
-    // The asker has the same limit, as a rule, and gives up at its end.
+    // Other nodes usually have the same limit, and give up at its end.
     let now = Instant::now();
     let deadline = deadline.min(now + config.callerid_timeout);
-    // One half is for finding the right job among them, so that a silent daemon cannot use it up.
+    // One half is left for the search among the jobs, so that a silent daemon cannot use it up.
     let half = now + deadline.saturating_duration_since(now) / 2;
     let (jobs, warnings) = node.find_running_jobs(config, &node_name(), owner.uid, half)?;
     match node.job_of_cgroup(&jobs, owner.cgroup, deadline) {
@@ -93,8 +96,8 @@ fn job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String>
     }
 }
 
-/// Says in the log what the administrator of this node has to look after.
-fn fault(asker: &str, cause: impl std::fmt::Display) {
+/// Logs a fault that the administrator of this node must repair.
+fn log_fault(asker: &str, cause: impl std::fmt::Display) {
     log(Line::new(Severity::Error)
         .with("callerid", "unknown")
         .with("asker", asker)

@@ -194,7 +194,7 @@ mod tests {
     fn refusal(line: &str) -> String {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let error = parse(&words, "").unwrap_err();
-        assert_eq!(error.code(), 2, "{line}");
+        assert_eq!(error.exit_code(), 2, "{line}");
         error.to_string()
     }
 

@@ -1,6 +1,7 @@
-//! `compare`: how often this module, which observes, and the one beside it in the stack agree.
+//! `compare`: counts how often this module, while it observes, agrees with the rival module in the
+//! stack.
 
-use super::journal::{self, Entry};
+use super::journal::{self, LogEntry};
 use super::{Error, Output};
 use clap::Args;
 use helper::printable;
@@ -24,22 +25,22 @@ pub(super) struct Options {
 }
 
 pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let mut sum = Sum::default();
-    journal::read(options.log.as_deref(), None, &mut |entry| sum.add(entry))?;
-    sum.end();
+    let mut comparison = Comparison::default();
+    journal::read(options.log.as_deref(), None, &mut |entry| comparison.add(entry))?;
+    comparison.count_waiting();
     match options.json {
-        true => output.json(&sum.json())?,
-        false => sum.write(output)?,
+        true => output.json(&comparison.to_json())?,
+        false => comparison.write(output)?,
     }
     Ok(match () {
-        () if sum.logins == 0 => super::EXIT_FAILED,
-        () if sum.agreed == sum.logins => super::EXIT_FINE,
+        () if comparison.logins == 0 => super::EXIT_FAILED,
+        () if comparison.agreed == comparison.logins => super::EXIT_FINE,
         () => super::EXIT_FINDINGS,
     })
 }
 
-/// How the two came apart: the key in JSON, and what people read. A login that has no session was refused,
-/// or its user never asked for one.
+/// A kind of difference: its key in JSON, and its text. A login without a session was refused, or its
+/// user never requested one.
 type Difference = (&'static str, &'static str);
 
 const ONLY_OURS_REFUSES: Difference =
@@ -49,8 +50,8 @@ const ONLY_THEIRS_REFUSES: Difference =
 const ELSEWHERE: Difference =
     ("elsewhere", "theirs left the login outside of the job that ours would join");
 
-/// What an example tells: the key in JSON, that in the log, and what people read.
-const EXAMPLE: [(&str, &str, &str); 5] = [
+/// The parts of an example: the key in JSON, the key in the log, and the word in the text.
+const EXAMPLE_KEYS: [(&str, &str, &str); 5] = [
     ("user", "user", "user"),
     ("code", "code", "code"),
     ("theirs", "theirs", "theirs"),
@@ -58,26 +59,26 @@ const EXAMPLE: [(&str, &str, &str); 5] = [
     ("error", "error", "why"),
 ];
 
-/// What the log comes to.
+/// The counts of a log.
 #[derive(Debug, Default)]
-struct Sum {
+struct Comparison {
     logins: u64,
     agreed: u64,
-    /// How many there were of each kind, and the latest.
-    differences: BTreeMap<Difference, (u64, Entry)>,
-    /// What each user's account lines said, for which no session has come yet.
-    waiting: BTreeMap<String, VecDeque<Entry>>,
+    /// The number of differences of each kind, and the latest one.
+    differences: BTreeMap<Difference, (u64, LogEntry)>,
+    /// The account lines of each user, for which no session has come yet.
+    waiting: BTreeMap<String, VecDeque<LogEntry>>,
 }
 
-impl Sum {
-    fn add(&mut self, entry: Entry) {
+impl Comparison {
+    fn add(&mut self, entry: LogEntry) {
         if entry.get("decision") != "observe" {
             return;
         }
         let user = entry.get("user").to_owned();
         match entry.get("phase") {
             "account" => self.waiting.entry(user).or_default().push_back(entry),
-            // Of a version that does not compare.
+            // Ignore sessions of a version that does not compare.
             "session" if entry.get("agree").is_empty() => {}
             "session" => {
                 self.waiting.get_mut(&user).and_then(VecDeque::pop_front);
@@ -92,15 +93,15 @@ impl Sum {
         }
     }
 
-    /// Logins without a session count as refused by the other module.
-    fn end(&mut self) {
+    /// Counts logins without a session as refused by the rival module.
+    fn count_waiting(&mut self) {
         for entry in std::mem::take(&mut self.waiting).into_values().flatten() {
             let joins = entry.get("would") == "adopt";
             self.count(entry, joins.then_some(ONLY_THEIRS_REFUSES));
         }
     }
 
-    fn count(&mut self, entry: Entry, difference: Option<Difference>) {
+    fn count(&mut self, entry: LogEntry, difference: Option<Difference>) {
         self.logins += 1;
         let Some(difference) = difference else {
             self.agreed += 1;
@@ -110,13 +111,13 @@ impl Sum {
         self.differences.insert(difference, (before + 1, entry));
     }
 
-    fn json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let differences = self.differences.iter().map(|((key, _), (count, entry))| {
-            let example = EXAMPLE.map(|(key, log, _)| (key.to_owned(), entry.get(log).into()));
-            let mut found = Map::from_iter(example);
-            found.insert("count".into(), (*count).into());
-            found.insert("at".into(), entry.at.into());
-            ((*key).to_owned(), found.into())
+            let example = EXAMPLE_KEYS.map(|(key, log, _)| (key.to_owned(), entry.get(log).into()));
+            let mut object = Map::from_iter(example);
+            object.insert("count".into(), (*count).into());
+            object.insert("at".into(), entry.at.into());
+            ((*key).to_owned(), object.into())
         });
         let differences = Map::from_iter(differences);
         let Self { logins, agreed, .. } = self;
@@ -128,10 +129,10 @@ impl Sum {
         writeln!(output.out, "logins: {logins}, agreed: {agreed}, differed: {}", logins - agreed)?;
         for ((_, text), (count, entry)) in &self.differences {
             writeln!(output.out, "{count}: {text}")?;
-            let example = EXAMPLE.map(|(_, log, word)| (word, printable(entry.get(log))));
-            let said = example.iter().filter(|(_, text)| !text.is_empty());
-            let said: Vec<_> = said.map(|(word, text)| format!("{word} {text}")).collect();
-            writeln!(output.out, "  for example: {}", said.join(", "))?;
+            let example = EXAMPLE_KEYS.map(|(_, log, word)| (word, printable(entry.get(log))));
+            let parts = example.iter().filter(|(_, text)| !text.is_empty());
+            let parts: Vec<_> = parts.map(|(word, text)| format!("{word} {text}")).collect();
+            writeln!(output.out, "  for example: {}", parts.join(", "))?;
         }
         if *logins == 0 {
             output.warn("the log has no login that was compared; see observe in pam_job_adopt(8)");
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
-    fn of(lines: &[&str]) -> (u8, String) {
+    fn compare(lines: &[&str]) -> (u8, String) {
         let scratch = Scratch::new();
         let lines =
             lines.iter().map(|line| format!("sshd[1]: pam_job_adopt(sshd:x): decision={line}\n"));
@@ -167,17 +168,17 @@ mod tests {
     ];
 
     #[test]
-    fn who_agrees_is_only_counted() {
-        // Both refuse the second.
+    fn agreement_is_only_counted() {
+        // Both modules refuse the second login.
         let both = "observe code=JA01 user=b phase=account would=refuse";
-        let (code, text) = of(&[FINE[0], FINE[1], both]);
+        let (code, text) = compare(&[FINE[0], FINE[1], both]);
         assert_eq!((code, text.as_str()), (0, "logins: 2, agreed: 2, differed: 0\n"));
-        assert_eq!(of(&["adopt code=JA00 user=a phase=session"]).0, 3);
+        assert_eq!(compare(&["adopt code=JA00 user=a phase=session"]).0, 3);
     }
 
     #[test]
     fn each_kind_of_difference_has_an_example() {
-        let (code, text) = of(&[
+        let (code, text) = compare(&[
             FINE[0],
             "observe code=JA01 user=b phase=account would=refuse",
             "observe code=JA01 user=b phase=session would=refuse theirs=/s agree=no error=\"no job\"",
@@ -196,7 +197,7 @@ mod tests {
             "1: theirs left the login outside of the job that ours would join",
             "  for example: user c, code JA00, theirs /user.slice, ours /k",
         ] {
-            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
         }
     }
 }

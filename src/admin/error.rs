@@ -1,4 +1,4 @@
-//! Why a command failed, and the exit code that stands for it.
+//! The errors of commands, and their exit codes.
 
 use helper::ConfigError;
 use helper::printable;
@@ -10,17 +10,17 @@ use kernel::trust::TrustError;
 use std::fmt;
 use std::io;
 
-/// Why a command failed.
+/// The failure of a command.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// What was given cannot be used.
+    /// An argument, a record or a command line is invalid.
     #[error("{0}")]
     Input(String),
-    /// Something could not be read or done, in the form "operation object: cause".
+    /// An operation failed, in the form "operation object: cause".
     #[error("{0}")]
     Failed(String),
-    /// Our own output could not be written: what `write!` says, since every other system call goes
-    /// through [`Error::failed`].
+    /// Standard output could not be written. Only `write!` gives this error, since every other system
+    /// call goes through [`Error::failed`].
     #[error("write standard output: {0}")]
     Output(#[from] io::Error),
 }
@@ -34,7 +34,8 @@ impl Error {
         Self::Failed(format!("{operation} {object}: {cause}"))
     }
 
-    /// A mistake in the command line of a command, of none where that is empty.
+    /// Builds the error for a wrong command line, with a hint at the command's help, or at the general
+    /// help if `command` is empty.
     pub(super) fn usage(command: &str, what: impl fmt::Display) -> Self {
         Self::Input(match command {
             "" => format!("{what}\ntry: job-adopt --help"),
@@ -42,8 +43,8 @@ impl Error {
         })
     }
 
-    /// The exit code. That nobody reads our output any more is no failure.
-    pub(super) fn code(&self) -> u8 {
+    /// Returns the exit code. A reader that closed standard output is no failure.
+    pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Input(_) => super::EXIT_USAGE,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => super::EXIT_FINE,
@@ -58,8 +59,8 @@ impl From<RecordError> for Error {
     }
 }
 
-/// Whoever owns the inside of a job's cgroup names the cgroups in it.
-macro_rules! failed {
+/// Converts errors into [`Error::Failed`], made printable: users name the cgroups inside of their jobs.
+macro_rules! from_printable {
     ($($kind:ty),*) => {
         $(impl From<$kind> for Error {
             fn from(error: $kind) -> Self {
@@ -69,4 +70,4 @@ macro_rules! failed {
     };
 }
 
-failed!(bpf::Error, cgroup::Error, Failed, ConfigError, TrustError);
+from_printable!(bpf::Error, cgroup::Error, Failed, ConfigError, TrustError);

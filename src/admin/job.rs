@@ -1,8 +1,8 @@
-//! A record out of job options.
+//! Builds a job's record from the options of `run` and `register`.
 
 use super::command_line::parse_value;
 use super::names::{self, DeviceOptions};
-use super::register::Options as Registered;
+use super::register::Options as RegisterOptions;
 use super::{Error, Output, accounts};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -18,7 +18,7 @@ pub(super) struct JobOptions {
     #[arg(long, value_parser = names::parse_job_id)]
     pub(super) id: Option<JobId>,
     /// What may be opened besides the devices
-    #[arg(long, value_parser = policy())]
+    #[arg(long, value_parser = policy_parser())]
     policy: Option<Policy>,
     #[command(flatten)]
     devices: DeviceOptions,
@@ -30,14 +30,17 @@ pub(super) struct JobOptions {
     ends: Option<i64>,
 }
 
-fn policy() -> impl TypedValueParser<Value = Policy> {
+fn policy_parser() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(["closed", "strict", "auto"]).try_map(|text| text.parse())
 }
 
 impl JobOptions {
-    /// The record that they describe, of the job `id` of `uid` with `target`.
-    /// Fails: [`Error::Input`] for what is given twice, and for a record that is none.
-    pub(super) fn record(
+    /// Builds the record of the job `id` of `uid` with `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Input`] for a doubled option, and for an invalid record.
+    pub(super) fn build_record(
         &self,
         command: &str,
         id: &JobId,
@@ -56,15 +59,15 @@ impl JobOptions {
             ends: self.ends,
             leaf: self.leaf.clone(),
             options: self.policies(),
-            cdi: some(cdi.clone()),
-            gpus: some(gpus.iter().cloned().map(gpu).collect()),
+            cdi: non_empty(cdi.clone()),
+            gpus: non_empty(gpus.iter().cloned().map(to_gpu).collect()),
             gres: self.gres(),
             device_dir: device_dir.first().cloned(),
             accounts: None,
             namespaces: None,
             env: None,
         };
-        checked(&record)
+        require_valid(&record)
     }
 
     fn policies(&self) -> Option<Policies> {
@@ -72,12 +75,12 @@ impl JobOptions {
             let (spec, access) = device.text.split_once(' ').unwrap_or((&device.text, "rw"));
             (spec.to_owned(), access.to_owned())
         });
-        let (device_policy, device_allow) = (self.policy, some(allow.collect()));
+        let (device_policy, device_allow) = (self.policy, non_empty(allow.collect()));
         (device_policy.is_some() || device_allow.is_some())
             .then_some(Policies { device_policy, device_allow })
     }
 
-    /// The indexes of all options by their names.
+    /// Collects the indexes of all options by name.
     fn gres(&self) -> Option<BTreeMap<String, Vec<u32>>> {
         let mut gres: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (name, indexes) in &self.devices.gres {
@@ -87,35 +90,45 @@ impl JobOptions {
     }
 }
 
-/// Ranges are the grammar's to judge.
-fn checked(record: &Record) -> Result<Record, Error> {
+/// Parses the record back: the parser checks the ranges of all values.
+fn require_valid(record: &Record) -> Result<Record, Error> {
     Ok(Record::parse(record.to_json()?.as_bytes())?)
 }
 
-/// The record that `register` is given as options.
-/// Fails: as [`JobOptions::record`] and [`accounts::require_owner`].
-pub(super) fn registered(options: &Registered, output: &mut Output<'_>) -> Result<Record, Error> {
-    let needed = |what| Error::usage("register", what);
-    let id = options.job.id.as_ref().ok_or_else(|| needed("option --id is needed"))?;
-    let place = match (&options.cgroup, options.via) {
+/// Builds the record from the options of `register`.
+///
+/// # Errors
+///
+/// The errors of [`JobOptions::build_record`] and [`accounts::require_owner`], and [`Error::Input`] for
+/// a missing option.
+pub(super) fn build_registered(
+    options: &RegisterOptions,
+    output: &mut Output<'_>,
+) -> Result<Record, Error> {
+    let missing = |cause| Error::usage("register", cause);
+    let id = options.job.id.as_ref().ok_or_else(|| missing("option --id is needed"))?;
+    let target = match (&options.cgroup, options.via) {
         (Some(path), None) => LoginTarget::Cgroup(path.clone()),
         (None, Some(via)) => LoginTarget::Via(via),
-        _ => return Err(needed("exactly one of --cgroup and --via is needed")),
+        _ => return Err(missing("exactly one of --cgroup and --via is needed")),
     };
     let uid = match (options.uid, &options.user) {
         (Some(uid), None) => uid,
         (None, Some(name)) => accounts::require_owner(name, "register")?.uid.as_raw(),
-        _ => return Err(needed("exactly one of --uid and --user is needed")),
+        _ => return Err(missing("exactly one of --uid and --user is needed")),
     };
-    let env = environment(&options.env, output)?;
-    let record = options.job.record("register", id, uid, place)?;
-    let (accounts, namespaces) = (some(options.account.clone()), options.namespaces.clone());
-    checked(&Record { env, accounts, namespaces, started: options.started, ..record })
+    let env = build_environment(&options.env, output)?;
+    let record = options.job.build_record("register", id, uid, target)?;
+    let (accounts, namespaces) = (non_empty(options.account.clone()), options.namespaces.clone());
+    require_valid(&Record { env, accounts, namespaces, started: options.started, ..record })
 }
 
-/// A variable's name and its value.
-/// Fails: what is wrong with it; a value that no login is given is no mistake.
-pub(super) fn variable(text: &str) -> Result<(String, String), &'static str> {
+/// Parses a variable's name and its value.
+///
+/// # Errors
+///
+/// A text for a wrong form or name. A value that logins do not get is no error here.
+pub(super) fn parse_variable(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("not of the form NAME=VALUE")?;
     match Environment::NAMES.contains(&name) {
         true => Ok((name.to_owned(), value.to_owned())),
@@ -123,9 +136,9 @@ pub(super) fn variable(text: &str) -> Result<(String, String), &'static str> {
     }
 }
 
-/// The variables of `--env`. A value that no login is given is left out: users choose some of them,
-/// and none may have a prolog fail by the name of a directory.
-fn environment(
+/// Builds the variables of `--env`. It leaves out values that logins do not get: users choose some of
+/// them, and the name of a directory must not make a prolog fail.
+fn build_environment(
     given: &[(String, String)],
     output: &mut Output<'_>,
 ) -> Result<Option<Environment>, Error> {
@@ -142,12 +155,12 @@ fn environment(
     Ok((!given.is_empty()).then(|| Environment::new(variables)).flatten())
 }
 
-/// A key of a record is there where its option is.
-fn some<T>(values: Vec<T>) -> Option<Vec<T>> {
+/// Returns `None` for an option that was not given, so that the record lacks its key.
+fn non_empty<T>(values: Vec<T>) -> Option<Vec<T>> {
     (!values.is_empty()).then_some(values)
 }
 
-fn gpu(text: String) -> Gpu {
+fn to_gpu(text: String) -> Gpu {
     parse_decimal(&text).map_or(Gpu::Name(text), Gpu::Index)
 }
 
@@ -160,12 +173,12 @@ mod tests {
 
     const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";
 
-    fn made(line: &str) -> Result<Record, Error> {
+    fn build(line: &str) -> Result<Record, Error> {
         let line = line.replace("UUID", UUID);
-        registered_by(line.split(' ').map(|word| word.replace('_', " ")))
+        build_from(line.split(' ').map(|word| word.replace('_', " ")))
     }
 
-    fn registered_by(words: impl Iterator<Item = String>) -> Result<Record, Error> {
+    fn build_from(words: impl Iterator<Item = String>) -> Result<Record, Error> {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut output = Output { out: &mut out, err: &mut err };
         let words: Vec<OsString> =
@@ -173,18 +186,18 @@ mod tests {
         let Invocation::Command(Command::Register(options)) = parse(&words, "")? else {
             panic!("{words:?}")
         };
-        registered(&options, &mut output)
+        build_registered(&options, &mut output)
     }
 
     fn with_env(variables: &[&str]) -> Result<Record, Error> {
         let given = ["--id", "7", "--uid", "5", "--via", "slurm"].map(str::to_owned);
         let variables = variables.iter().map(|text| format!("--env={text}"));
-        registered_by(given.into_iter().chain(variables))
+        build_from(given.into_iter().chain(variables))
     }
 
     #[test]
-    fn every_option_has_its_key() {
-        let record = made(
+    fn every_option_sets_key_of_record() {
+        let record = build(
             "--id 7 --uid 5 --cgroup /a/b --policy strict --device /dev/null_r --device char-pts \
              --cdi x.y/z=0 --gpu 1 --gpu GPU-UUID --gres gpu:0,1 --gres gpu:3 --gres gpu:h100:2 \
              --leaf l --started 8 --ends 9 --device-dir /d --namespaces /run/n \
@@ -209,37 +222,37 @@ mod tests {
     }
 
     #[test]
-    fn of_a_jobs_environment_the_known_names_are_kept_and_odd_values_left_out() {
-        let kept = with_env(&[
+    fn known_variables_are_kept_and_odd_values_left_out() {
+        let record = with_env(&[
             "SLURM_JOB_NTASKS=2",
             "SLURM_JOB_WORK_DIR=/a=b c",
             "SLURM_JOB_USER=",
             "SLURM_JOB_ACCOUNT=\u{e4}",
         ]);
-        let kept = kept.unwrap().env.unwrap();
-        assert_eq!(kept.get("SLURM_JOB_NTASKS"), Some("2"));
-        assert_eq!(kept.get("SLURM_JOB_WORK_DIR"), Some("/a=b c"));
-        assert_eq!(kept.variables().len(), 2);
+        let env = record.unwrap().env.unwrap();
+        assert_eq!(env.get("SLURM_JOB_NTASKS"), Some("2"));
+        assert_eq!(env.get("SLURM_JOB_WORK_DIR"), Some("/a=b c"));
+        assert_eq!(env.variables().len(), 2);
         assert_eq!(with_env(&[]).unwrap().env, None);
         assert_eq!(with_env(&["SLURM_JOB_USER="]).unwrap().env, Some(Environment::default()));
         for wrong in ["SLURM_JOB_USER", "PATH=/x", "=x", ""] {
-            assert_eq!(with_env(&[wrong]).unwrap_err().code(), 2, "{wrong}");
+            assert_eq!(with_env(&[wrong]).unwrap_err().exit_code(), 2, "{wrong}");
         }
         assert!(with_env(&["SLURM_JOB_USER=a", "SLURM_JOB_USER=b"]).is_err());
         let ours = ["--id=7", "--uid=5", "--cgroup=/a", "--env=SLURM_JOB_USER=a"];
-        let error = registered_by(ours.map(str::to_owned).into_iter()).unwrap_err();
+        let error = build_from(ours.map(str::to_owned).into_iter()).unwrap_err();
         assert!(error.to_string().contains("env is for records via slurm"), "{error:?}");
     }
 
     #[test]
-    fn nothing_said_is_nothing_recorded() {
-        let record = made("--id 7 --uid 5 --via slurm").unwrap();
+    fn record_lacks_keys_of_missing_options() {
+        let record = build("--id 7 --uid 5 --via slurm").unwrap();
         assert_eq!(record.options, None);
         assert_eq!(record.gpus, None);
     }
 
     #[test]
-    fn mistakes_are_refused() {
+    fn wrong_option_or_combination_is_wrong_usage() {
         for line in [
             "--uid 5 --cgroup /a",
             "--id 7 --cgroup /a",
@@ -274,13 +287,13 @@ mod tests {
             "--id 7 --uid 5 --via slurm --namespaces 7",
             "--id 7 --uid 5 --via slurm --account oar",
         ] {
-            let error = made(line).unwrap_err();
-            assert_eq!(error.code(), 2, "{line}: {error:?}");
+            let error = build(line).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}: {error:?}");
         }
     }
 
     #[test]
-    fn a_name_that_is_none_is_wrong_usage_and_told_with_its_option() {
+    fn invalid_name_is_reported_with_option() {
         for (option, begin) in [
             ("--gpu nvidia0", "'nvidia0' for '--gpu <GPU>': not the name of a GPU: "),
             ("--gpu 0,1", "'0,1' for '--gpu <GPU>': one GPU per option"),
@@ -297,9 +310,9 @@ mod tests {
             ("--device-dir d", "'d' for '--device-dir <DIRECTORY>': not the absolute path"),
             ("--device-dir=", "'' for '--device-dir <DIRECTORY>': "),
         ] {
-            let made = made(&format!("--id 7 --uid 5 --cgroup /a {option}"));
-            let what = made.unwrap_err().to_string();
-            assert!(what.starts_with(&format!("register: invalid value {begin}")), "{what}");
+            let result = build(&format!("--id 7 --uid 5 --cgroup /a {option}"));
+            let error = result.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("register: invalid value {begin}")), "{error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The module's own lines in the log: in the journal, or in a file of a syslog daemon, from where the
-//! last reader stopped.
+//! Reads the module's lines from the log: from the journal, or from a file of a syslog daemon. A cursor
+//! continues where the last reader stopped.
 
 use super::Error;
 use serde::{Deserialize, Serialize};
@@ -11,37 +11,38 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Start of every message of the module, before `SERVICE:PHASE): `.
-const PREFIX: &str = "pam_job_adopt(";
-/// Programs whose messages count: sshd's (since OpenSSH 9.8 of several files) and the command. Other
-/// programs of root log text that users choose.
+const MESSAGE_PREFIX: &str = "pam_job_adopt(";
+/// Programs whose messages count: those of OpenSSH (several since 9.8) and the command. Other programs
+/// of root log text that users choose.
 const PROGRAMS: [&str; 4] = ["sshd", "sshd-session", "sshd-auth", "job-adopt"];
-/// More than the module writes, and than a syslog daemon puts before it.
-const LINE_MAX: u64 = 64 * 1024;
+/// Maximum bytes of a line: more than the module and a syslog daemon write.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// How far the log was read.
+/// The end of the part of the log that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Cursor {
-    /// As journalctl(1) names it.
+    /// A cursor of journalctl(1).
     Journal(String),
-    /// A file by its number, and the byte behind the last line.
+    /// The inode of a file, and the offset behind the last line.
     File { inode: u64, offset: u64 },
 }
 
-/// A line of the module's.
+/// A line of the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// When it was written, in seconds since the epoch; of a file, when that was last written to.
+pub(super) struct LogEntry {
+    /// The time of the line, in seconds since the epoch. For a line in a file it is the time of the
+    /// file's last change.
     pub(super) at: i64,
     pairs: BTreeMap<String, String>,
 }
 
-impl Entry {
-    /// Parses a message; `None` for one that does not begin as those of the module do. sshd logs what
-    /// a client calls itself, so the prefix may stand anywhere else.
+impl LogEntry {
+    /// Parses a message; `None` for one that does not begin as the module's messages do. sshd logs
+    /// names that clients choose, so the prefix may occur later in a message of another origin.
     fn parse(message: &str, at: i64) -> Option<Self> {
-        let (_, text) = message.strip_prefix(PREFIX)?.split_once("): ")?;
-        Some(Self { at, pairs: pairs(text) })
+        let (_, text) = message.strip_prefix(MESSAGE_PREFIX)?.split_once("): ")?;
+        Some(Self { at, pairs: parse_pairs(text) })
     }
 
     /// Parses a line of a file: time and host, `PROGRAM[PID]: ` and the message.
@@ -51,30 +52,30 @@ impl Entry {
         if PROGRAMS.contains(&program) { Self::parse(message, at) } else { None }
     }
 
-    /// The value of a key; empty where it has none.
+    /// Returns the value of a key; empty if the line lacks the key.
     pub(super) fn get(&self, key: &str) -> &str {
         self.pairs.get(key).map(String::as_str).unwrap_or_default()
     }
 }
 
-/// The pairs of a line as [`kernel::log::Line`] writes them.
-fn pairs(text: &str) -> BTreeMap<String, String> {
+/// Parses the pairs of a line in the form of [`kernel::log::Line`].
+fn parse_pairs(text: &str) -> BTreeMap<String, String> {
     let (mut pairs, mut rest) = (BTreeMap::new(), text);
     while let Some((key, after)) = rest.trim_start().split_once('=') {
-        let (value, left) = match after.strip_prefix('"') {
-            Some(quoted) => unquoted(quoted),
+        let (value, tail) = match after.strip_prefix('"') {
+            Some(quoted) => unquote(quoted),
             None => {
-                let (value, left) = after.split_once(' ').unwrap_or((after, ""));
-                (value.to_owned(), left)
+                let (value, tail) = after.split_once(' ').unwrap_or((after, ""));
+                (value.to_owned(), tail)
             }
         };
         pairs.insert(key.to_owned(), value);
-        rest = left;
+        rest = tail;
     }
     pairs
 }
 
-fn unquoted(text: &str) -> (String, &str) {
+fn unquote(text: &str) -> (String, &str) {
     let (mut value, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {
         match c {
@@ -86,13 +87,16 @@ fn unquoted(text: &str) -> (String, &str) {
     (value, chars.as_str())
 }
 
-/// Hands over each line of the module's that is behind the cursor; returns the new one. Without a cursor
-/// it begins with this boot's part of the journal, or with the file.
-/// Fails: [`Error::Failed`] where the log cannot be read.
+/// Calls `each` for every line of the module behind the cursor; returns the new cursor. Without a
+/// cursor it begins with this boot's part of the journal, or at the file's start.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the log cannot be read.
 pub(super) fn read(
     file: Option<&Path>,
     from: Option<&Cursor>,
-    each: &mut dyn FnMut(Entry),
+    each: &mut dyn FnMut(LogEntry),
 ) -> Result<Option<Cursor>, Error> {
     match (file, from) {
         (None, Some(Cursor::Journal(cursor))) => read_journal(Some(cursor), each),
@@ -103,14 +107,14 @@ pub(super) fn read(
     }
 }
 
-/// One entry of `journalctl --output=json`.
+/// An entry in the output of `journalctl --output=json`.
 #[derive(Deserialize)]
-struct Exported {
+struct JournalEntry {
     #[serde(rename = "__CURSOR")]
     cursor: String,
     #[serde(rename = "__REALTIME_TIMESTAMP")]
     micros: String,
-    /// Numbers, where it is no text.
+    /// The message: a string, or numbers if it is no valid text.
     #[serde(rename = "MESSAGE", default)]
     message: serde_json::Value,
     /// The file that the process ran. Missing if the process was gone before the journal looked, as
@@ -122,19 +126,23 @@ struct Exported {
     identifier: serde_json::Value,
 }
 
-impl Exported {
-    fn entry(&self) -> Option<Entry> {
+impl JournalEntry {
+    fn to_log_entry(&self) -> Option<LogEntry> {
         let program = match &self.executable {
             Some(file) => file.file_name()?.to_str()?,
             None => self.identifier.as_str()?,
         };
         let at = self.micros.parse::<i64>().unwrap_or_default() / 1_000_000;
-        if PROGRAMS.contains(&program) { Entry::parse(self.message.as_str()?, at) } else { None }
+        let message = self.message.as_str();
+        if PROGRAMS.contains(&program) { LogEntry::parse(message?, at) } else { None }
     }
 }
 
-/// Only what root has written: the journal knows who did, and everybody may write to the log.
-fn read_journal(after: Option<&str>, each: &mut dyn FnMut(Entry)) -> Result<Option<Cursor>, Error> {
+/// Reads lines that root wrote: every user may write to the journal, which records the writer's uid.
+fn read_journal(
+    after: Option<&str>,
+    each: &mut dyn FnMut(LogEntry),
+) -> Result<Option<Cursor>, Error> {
     let failed = |cause: &dyn std::fmt::Display| Error::failed("run", "journalctl", cause);
     let mut command = Command::new("journalctl");
     command.args([
@@ -152,8 +160,8 @@ fn read_journal(after: Option<&str>, each: &mut dyn FnMut(Entry)) -> Result<Opti
     let mut last = after.map(str::to_owned);
     for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
         let line = line.map_err(|error| failed(&error))?;
-        let entry: Exported = serde_json::from_str(&line).map_err(|error| failed(&error))?;
-        entry.entry().into_iter().for_each(&mut *each);
+        let entry: JournalEntry = serde_json::from_str(&line).map_err(|error| failed(&error))?;
+        entry.to_log_entry().into_iter().for_each(&mut *each);
         last = Some(entry.cursor);
     }
     let status = child.wait().map_err(|error| failed(&error))?;
@@ -163,42 +171,46 @@ fn read_journal(after: Option<&str>, each: &mut dyn FnMut(Entry)) -> Result<Opti
     Ok(last.map(Cursor::Journal))
 }
 
-/// The file, and before it what is left of the one that was rotated away.
+/// Reads a file, and before it the rest of its predecessor if the file was rotated.
 fn read_files(
     path: &Path,
     from: Option<&Cursor>,
-    each: &mut dyn FnMut(Entry),
+    each: &mut dyn FnMut(LogEntry),
 ) -> std::io::Result<Cursor> {
     let file = File::open(path)?;
     let (inode, size) = (file.metadata()?.ino(), file.metadata()?.len());
     let mut offset = 0;
-    if let Some(Cursor::File { inode: known, offset: read }) = from {
+    if let Some(Cursor::File { inode: last_inode, offset: last_offset }) = from {
         let rotated = PathBuf::from(format!("{}.1", path.display()));
-        if *known == inode {
-            // One that was cut is read from its beginning.
-            offset = if *read <= size { *read } else { 0 };
-        } else if fs::metadata(&rotated).is_ok_and(|meta| meta.ino() == *known) {
-            read_file(File::open(&rotated)?, *read, each)?;
+        if *last_inode == inode {
+            // A truncated file is read from its start.
+            offset = if *last_offset <= size { *last_offset } else { 0 };
+        } else if fs::metadata(&rotated).is_ok_and(|meta| meta.ino() == *last_inode) {
+            read_file(File::open(&rotated)?, *last_offset, each)?;
         }
     }
     let offset = read_file(file, offset, each)?;
     Ok(Cursor::File { inode, offset })
 }
 
-/// Reads whole lines; returns where the last one ends.
-fn read_file(mut file: File, mut offset: u64, each: &mut dyn FnMut(Entry)) -> std::io::Result<u64> {
+/// Reads complete lines; returns the offset behind the last one.
+fn read_file(
+    mut file: File,
+    mut offset: u64,
+    each: &mut dyn FnMut(LogEntry),
+) -> std::io::Result<u64> {
     let at = file.metadata()?.mtime();
     file.seek(SeekFrom::Start(offset))?;
     let (mut reader, mut line) = (BufReader::new(file), Vec::new());
     loop {
         line.clear();
-        let count = reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut line)? as u64;
-        if count == 0 || (count < LINE_MAX && !line.ends_with(b"\n")) {
+        let count = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? as u64;
+        if count == 0 || (count < LINE_BYTES_MAX && !line.ends_with(b"\n")) {
             return Ok(offset);
         }
         offset += count;
         let text = String::from_utf8_lossy(&line);
-        Entry::parse_line(text.trim_end_matches('\n'), at).into_iter().for_each(&mut *each);
+        LogEntry::parse_line(text.trim_end_matches('\n'), at).into_iter().for_each(&mut *each);
     }
 }
 
@@ -211,11 +223,11 @@ mod tests {
     const HEAD: &str = "Nov 22 23:00:00 n sshd[1]: pam_job_adopt(sshd:session): ";
 
     #[test]
-    fn what_the_module_writes_is_read_back() {
+    fn line_of_module_is_parsed_back() {
         let nasty = "a \"b\" \\ c=d";
         let line = Line::new(Severity::Info).with("decision", "adopt").with("error", nasty);
         let line = line.with("ms", 4);
-        let entry = Entry::parse_line(&format!("{HEAD}{}", line.text()), 7).unwrap();
+        let entry = LogEntry::parse_line(&format!("{HEAD}{}", line.text()), 7).unwrap();
         assert_eq!(
             [entry.get("decision"), entry.get("error"), entry.get("ms")],
             ["adopt", nasty, "4"]
@@ -226,31 +238,31 @@ mod tests {
             "sshd[1]: pam_job_adopt(sshd",
             "sshd[1]: pam_unix(sshd:session): x",
         ] {
-            assert_eq!(Entry::parse_line(other, 0), None);
+            assert_eq!(LogEntry::parse_line(other, 0), None);
         }
     }
 
     const FORGED: &str = "pam_job_adopt(sshd:session): decision=adopt code=JA00 phase=session";
 
     #[test]
-    fn prefix_within_a_message_is_no_line_of_the_module() {
+    fn prefix_within_message_is_no_line_of_module() {
         let line = |message: &str| format!("Nov 22 23:00:00 n sshd[1]: {message}");
-        assert!(Entry::parse_line(&line(FORGED), 0).is_some());
+        assert!(LogEntry::parse_line(&line(FORGED), 0).is_some());
         for name in [FORGED.to_owned(), format!("x: {FORGED}")] {
             let message = format!("Invalid user {name} from 10.0.0.1 port 4242");
-            assert_eq!(Entry::parse_line(&line(&message), 0), None, "{message}");
+            assert_eq!(LogEntry::parse_line(&line(&message), 0), None, "{message}");
         }
         for program in ["su", "xsshd", "sshd: x", "sshd-fake[1]"] {
             let line = format!("Nov 22 23:00:00 n {program}: {FORGED}");
-            assert_eq!(Entry::parse_line(&line, 0), None, "{line}");
+            assert_eq!(LogEntry::parse_line(&line, 0), None, "{line}");
         }
     }
 
     #[test]
-    fn message_in_journal_counts_if_a_program_of_sshd_wrote_it() {
+    fn journal_message_counts_if_sshd_or_command_wrote_text() {
         let entry = |more: &str| {
             let text = format!(r#"{{"__CURSOR":"c","__REALTIME_TIMESTAMP":"7000000"{more}}}"#);
-            serde_json::from_str::<Exported>(&text).unwrap().entry()
+            serde_json::from_str::<JournalEntry>(&text).unwrap().to_log_entry()
         };
         let ours = |file: &str| entry(&format!(r#","MESSAGE":"{FORGED}","_EXE":"{file}""#));
         for file in ["/usr/sbin/sshd", "/usr/lib/openssh/sshd-session", "/usr/bin/job-adopt"] {
@@ -276,24 +288,24 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_a_file_is_read_once_also_across_its_rotation() {
+    fn every_line_of_file_is_read_once_across_rotation() {
         let scratch = Scratch::new();
         let line = |id: &str| format!("{HEAD}decision=adopt job={id}\n");
         let path = scratch.file("auth.log", &format!("{}other\n{}", line("1"), &line("2")[..30]));
-        let (found, cursor) = ids(&path, None);
-        assert_eq!(found, ["1"]);
-        // Half a line was there; now it is whole.
+        let (read, cursor) = ids(&path, None);
+        assert_eq!(read, ["1"]);
+        // The second line was incomplete before.
         scratch.file("auth.log", "");
         fs::write(&path, format!("{}other\n{}", line("1"), line("2"))).unwrap();
-        let (found, cursor) = ids(&path, Some(&cursor));
-        assert_eq!(found, ["2"]);
+        let (read, cursor) = ids(&path, Some(&cursor));
+        assert_eq!(read, ["2"]);
         fs::write(&path, format!("{}other\n{}{}", line("1"), line("2"), line("3"))).unwrap();
         fs::rename(&path, scratch.path().join("auth.log.1")).unwrap();
         fs::write(&path, line("4")).unwrap();
-        let (found, cursor) = ids(&path, Some(&cursor));
-        assert_eq!(found, ["3", "4"]);
+        let (read, cursor) = ids(&path, Some(&cursor));
+        assert_eq!(read, ["3", "4"]);
         assert_eq!(ids(&path, Some(&cursor)).0, [""; 0]);
-        // One that was cut is read from its beginning.
+        // A truncated file is read from its start.
         fs::write(&path, &line("5")[..line("5").len()]).unwrap();
         fs::write(&path, "x\n").unwrap();
         assert_eq!(ids(&path, Some(&cursor)).0, [""; 0]);

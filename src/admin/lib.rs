@@ -1,5 +1,5 @@
-//! `job-adopt`: for people, and for schedulers' prolog and epilog scripts. Runs as whoever calls
-//! it; what changes a job wants root.
+//! `job-adopt`: the command for people, and for prolog and epilog scripts of schedulers. It runs with
+//! the rights of its caller; commands that change a job require root.
 
 mod accounts;
 mod callerid;
@@ -18,11 +18,11 @@ mod metrics;
 mod names;
 mod pam;
 mod pin;
-mod placed;
 mod register;
 mod resolve;
 mod run;
 mod slices;
+mod stamped_cgroup;
 mod strays;
 mod sys;
 #[cfg(test)]
@@ -36,39 +36,40 @@ use error::Error;
 use helper::printable;
 use kernel::log::{self, Line, Severity};
 use nix::unistd::Uid;
-use run::Caller;
+use run::CallerLimits;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Fine.
+/// Exit status of success.
 const EXIT_FINE: u8 = 0;
-/// Findings: `resolve` of a login that would be refused, `list` of a record that is broken,
-/// `devices` that do not resolve, `check` of a node where something is amiss,
-/// `strays` where there are any, `use` of a job that is not there.
+/// Exit status of a completed query with a negative result: a login that `resolve` or `enable` sees
+/// refused, a broken or reused record in `list`, a name that `devices` cannot resolve, a fault that
+/// `check` finds, a difference in `compare`, a stray, a line that `pam --remove` leaves, and a job of
+/// `use` that does not run here.
 const EXIT_FINDINGS: u8 = 1;
-/// Wrong usage, or a record that is none.
+/// Exit status of wrong usage, and of an invalid record.
 const EXIT_USAGE: u8 = 2;
-/// Something could not be read or done.
+/// Exit status of an operation that failed.
 const EXIT_FAILED: u8 = 3;
 
 /// Longest wait for a lock, for processes to end, and for systemd to move one.
-const PATIENCE: Duration = Duration::from_secs(10);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a command writes.
+/// The output streams of a command.
 struct Output<'a> {
-    /// Its result.
+    /// The stream of the result.
     out: &'a mut dyn Write,
-    /// What else there is to say.
+    /// The stream of errors and warnings.
     err: &'a mut dyn Write,
 }
 
 impl Output<'_> {
-    /// Says something on standard error. Nobody is left to tell where that fails.
+    /// Writes an error or a warning. A failure is ignored: standard error is the last channel.
     fn warn(&mut self, text: impl std::fmt::Display) {
-        // Names that users chose may be in it, as those of cgroups of theirs.
+        // The text may have names that users chose, for example of their cgroups.
         let text = text.to_string();
         let lines: Vec<String> = text.split('\n').map(printable).collect();
         let _ = writeln!(self.err, "job-adopt: {}", lines.join("\n"));
@@ -80,8 +81,8 @@ impl Output<'_> {
         Ok(writeln!(self.out, "{text}")?)
     }
 
-    /// Writes a table for people: columns as wide as what is in them, two blanks between, and none
-    /// at the end of a line.
+    /// Writes a table for people: each column is as wide as its widest cell, with two blanks between
+    /// columns and none at the end of a line.
     fn table<const N: usize>(
         &mut self,
         head: [&str; N],
@@ -106,7 +107,7 @@ impl Output<'_> {
 /// Runs the program, whose `--version` names this build.
 #[must_use]
 pub fn main(build: &'static str) -> ExitCode {
-    let caller = Caller::replace();
+    let caller = CallerLimits::replace();
     let mut out = std::io::stdout().lock();
     let mut err = std::io::stderr().lock();
     let mut output = Output { out: &mut out, err: &mut err };
@@ -114,10 +115,10 @@ pub fn main(build: &'static str) -> ExitCode {
     let result = execute(&words, build, caller, &mut output)
         .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
     let code = result.unwrap_or_else(|error| {
-        if error.code() != EXIT_FINE {
+        if error.exit_code() != EXIT_FINE {
             output.warn(&error);
         }
-        error.code()
+        error.exit_code()
     });
     ExitCode::from(code)
 }
@@ -125,7 +126,7 @@ pub fn main(build: &'static str) -> ExitCode {
 fn execute(
     words: &[OsString],
     build: &'static str,
-    caller: Caller,
+    caller: CallerLimits,
     output: &mut Output<'_>,
 ) -> Result<u8, Error> {
     match command_line::parse(words, build)? {
@@ -157,11 +158,11 @@ fn execute(
     }
 }
 
-/// Fails: [`Error::Failed`] for anybody but root, naming what was to be done.
-fn require_root(what: &str) -> Result<(), Error> {
+/// Refuses any user but root with [`Error::Failed`], which names the operation.
+fn require_root(operation: &str) -> Result<(), Error> {
     match Uid::effective().is_root() {
         true => Ok(()),
-        false => Err(Error::Failed(format!("{what}: must be run as root"))),
+        false => Err(Error::Failed(format!("{operation}: must be run as root"))),
     }
 }
 

@@ -1,6 +1,6 @@
-//! `list`: the jobs of this node, their logins and their devices.
+//! `list`: shows the jobs of this node, their logins and their devices.
 
-use super::ending::{Process, process_table};
+use super::ending::{Process, read_processes};
 use super::{Conf, Error, Output, accounts};
 use clap::Args;
 use helper::devices::{Resolver, Tree};
@@ -44,16 +44,16 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         match config.registry.read_user(&Trust::root(), uid) {
             Ok(found) => {
                 for record in &found.records {
-                    let mut job = Job::of(record, &config, &resolver);
-                    if let Err(error) = job.look(&record.target) {
+                    let mut job = ListedJob::from_record(record, &config, &resolver);
+                    if let Err(error) = job.read_cgroup(&record.target) {
                         job.state = "unknown";
                         job.why.push(format!("job {}: {error}", record.id));
                         code = super::EXIT_FAILED;
                     }
                     jobs.push(job);
                 }
-                found.broken.iter().for_each(|one| output.warn(one));
-                broken.extend(found.broken.into_iter().filter(|one| one.job.is_some()));
+                found.broken.iter().for_each(|file| output.warn(file));
+                broken.extend(found.broken.into_iter().filter(|file| file.job.is_some()));
             }
             Err(ReadError::NoRegistry) => {}
             Err(error) => {
@@ -62,13 +62,14 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             }
         }
     }
-    for source in [SourceName::Slurm, SourceName::Flux] {
-        if config.sources.contains(&source) && !add(&mut jobs, user, source, &config, output) {
+    for source in SourceName::ALL {
+        let is_enabled = config.sources.contains(&source);
+        if is_enabled && !add_scheduler_jobs(&mut jobs, user, source, &config, output) {
             code = super::EXIT_FAILED;
         }
     }
     for job in &mut jobs {
-        job.why.extend(job.no_such_job(&config));
+        job.why.extend(job.explain_unknown(&config));
         job.why.iter().for_each(|why| output.warn(why));
     }
     let reused = jobs.iter().any(|job| job.state == REUSED);
@@ -83,42 +84,42 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         false => {
             let head =
                 ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
-            output.table(head, jobs.iter().map(Job::row))?;
+            output.table(head, jobs.iter().map(ListedJob::row))?;
         }
     }
     Ok(code)
 }
 
-/// State of a record whose cgroup is another account's by now.
+/// State of a record whose cgroup now belongs to another account's job.
 const REUSED: &str = "reused";
 
-/// One job, as it is shown. What cannot be told is left empty.
+/// A job as it is shown. Unknown values stay empty.
 #[derive(Debug, Default, Serialize)]
-struct Job {
+struct ListedJob {
     id: String,
     uid: u32,
     user: String,
     source: &'static str,
     cgroup: Option<String>,
     via: Option<&'static str>,
-    /// Connections; only root can tell.
+    /// The number of connections, which only root can read.
     logins: Option<usize>,
     processes: Option<usize>,
     /// `enforce`, `none` or `unknown`.
     containment: &'static str,
-    /// Entries of the allowlist, where one is enforced.
+    /// The number of entries of the allowlist, if one is enforced.
     devices: Option<usize>,
-    /// `running`, `frozen`, `gone`, `reused`, or `unknown` where it cannot be told, as where a scheduler
-    /// places the logins.
+    /// `running`, `frozen`, `gone`, `reused`, or `unknown`, for example if a scheduler places the
+    /// logins.
     state: &'static str,
-    /// Why either is unknown.
+    /// The reasons why one of these is unknown.
     why: Vec<String>,
     started: Option<i64>,
     ends: Option<i64>,
 }
 
-impl Job {
-    fn of(record: &Record, config: &Config, resolver: &Resolver) -> Self {
+impl ListedJob {
+    fn from_record(record: &Record, config: &Config, resolver: &Resolver) -> Self {
         let contained = contain_by_record(record, config, resolver);
         let (containment, devices, why) = match contained.map(|contained| contained.containment) {
             Ok(Containment::Enforce(list)) => ("enforce", Some(list.rules().len()), Vec::new()),
@@ -147,19 +148,20 @@ impl Job {
         }
     }
 
-    /// The scheduler places its logins, whatever a record says of that.
-    fn runs_in(&mut self, job: &sources::Job) {
+    /// Takes place and state from the scheduler's job: its scheduler places the logins, also if there
+    /// is a record.
+    fn merge_scheduler_job(&mut self, job: &sources::Job) {
         let scheduler = job.placement.source().as_str();
         (self.source, self.state, self.via) = (scheduler, "running", Some(scheduler));
         (self.cgroup, self.started) = (None, Some(job.started));
         if let Placement::Unit { path, .. } = &job.placement {
-            // It may be over by now, and what cannot be told is left empty.
-            let _ = self.look(&LoginTarget::Cgroup(path.clone()));
+            // The unit may have ended meanwhile, and unknown values stay empty.
+            let _ = self.read_cgroup(&LoginTarget::Cgroup(path.clone()));
         }
     }
 
-    fn look(&mut self, place: &LoginTarget) -> cgroup::Result<()> {
-        let path = match place {
+    fn read_cgroup(&mut self, target: &LoginTarget) -> cgroup::Result<()> {
+        let path = match target {
             LoginTarget::Cgroup(path) => path,
             LoginTarget::Via(via) => {
                 self.via = Some(via.as_str());
@@ -175,17 +177,17 @@ impl Job {
             Some(_) => "frozen",
             None => "running",
         };
-        self.require_user(place.dir()?)?;
-        self.count(place.dir()?)
+        self.detect_reuse(place.dir()?)?;
+        self.count_processes(place.dir()?)
     }
 
-    /// Notes where a scheduler has given the cgroup of a record to another account's job. Only root can
-    /// tell.
-    fn require_user(&mut self, dir: &Dir) -> cgroup::Result<()> {
+    /// Sets the state [`REUSED`] if a scheduler has given the cgroup of a record to another account's
+    /// job. Only root can detect that.
+    fn detect_reuse(&mut self, dir: &Dir) -> cgroup::Result<()> {
         if self.source != SourceName::Registry.as_str() || !Uid::effective().is_root() {
             return Ok(());
         }
-        match Occupants::read(dir, self.uid)?.require(dir, Instant::now() + PATIENCE) {
+        match Occupants::read(dir, self.uid)?.require(dir, Instant::now() + QUERY_TIMEOUT) {
             Err(error @ cgroup::Error::Wrong(_)) => {
                 self.state = REUSED;
                 self.why.push(format!("job {}: {error}", self.id));
@@ -195,19 +197,19 @@ impl Job {
         }
     }
 
-    /// Why the state of a record is unknown that leaves its job's cgroup to a scheduler.
-    fn no_such_job(&self, config: &Config) -> Option<String> {
+    /// Returns why the state is unknown, for a record whose scheduler knows the cgroup.
+    fn explain_unknown(&self, config: &Config) -> Option<String> {
         let via = self.via.filter(|_| self.state == "unknown")?;
-        let asked = config.sources.iter().any(|source| source.as_str() == via);
-        let why = if asked { "has no such job here now" } else { "is not among the sources" };
+        let is_enabled = config.sources.iter().any(|source| source.as_str() == via);
+        let why = if is_enabled { "has no such job here now" } else { "is not among the sources" };
         Some(format!("job {}: {via} {why}", self.id))
     }
 
-    fn count(&mut self, dir: &Dir) -> cgroup::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+    fn count_processes(&mut self, dir: &Dir) -> cgroup::Result<()> {
+        let deadline = Instant::now() + QUERY_TIMEOUT;
         self.processes = Some(cgroup::processes(dir, deadline).complete()?.len());
         if Uid::effective().is_root() {
-            self.logins = Some(connections(&process_table(dir, deadline).complete()?));
+            self.logins = Some(count_connections(&read_processes(dir, deadline).complete()?));
         }
         Ok(())
     }
@@ -232,21 +234,26 @@ impl Job {
     }
 }
 
-/// Number of connections: sshd's of root that no other one of them started.
-fn connections(table: &[Process]) -> usize {
-    let sshd = |pid| table.iter().any(|process| process.pid == pid && process.is_sshd);
-    table.iter().filter(|process| process.is_sshd && !sshd(process.parent)).count()
+/// Counts connections: the sshd processes of root that no other of them started.
+fn count_connections(table: &[Process]) -> usize {
+    let is_sshd = |pid| table.iter().any(|process| process.pid == pid && process.is_sshd);
+    table.iter().filter(|process| process.is_sshd && !is_sshd(process.parent)).count()
 }
 
-/// How long the daemons of Slurm's jobs are waited for, and units of Flux's looked at.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest query of Slurm's daemons, and longest walk through Flux's units.
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The running jobs of a scheduler, and what cannot be told of others.
-pub(super) fn running(
+/// Queries the running jobs of a scheduler; returns them, and a report of jobs that may be missing. The
+/// registry is no scheduler and has none.
+///
+/// # Errors
+///
+/// The errors of the source: [`SourceError::Absent`] for a scheduler that is not on this node.
+pub(super) fn query_scheduler(
     source: SourceName,
     config: &Config,
 ) -> Result<(Vec<(u32, sources::Job)>, sources::SourceReport), SourceError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + QUERY_TIMEOUT;
     match source {
         SourceName::Registry => Ok(Default::default()),
         SourceName::Slurm => {
@@ -261,37 +268,38 @@ pub(super) fn running(
     }
 }
 
-/// Adds the jobs that a scheduler runs for this user, or for all, to those of records. Whether it is
-/// sure that there are no others.
-fn add(
-    jobs: &mut Vec<Job>,
+/// Adds the jobs that a scheduler runs for this user, or for all users, to those of records. Returns
+/// whether the list is complete.
+fn add_scheduler_jobs(
+    jobs: &mut Vec<ListedJob>,
     user: Option<u32>,
     source: SourceName,
     config: &Config,
     output: &mut Output<'_>,
 ) -> bool {
-    let (running, found) = match running(source, config) {
-        Ok(answer) => answer,
+    let (running, report) = match query_scheduler(source, config) {
+        Ok(result) => result,
         Err(SourceError::Absent(_)) => return true,
         Err(error) => {
             output.warn(format_args!("{}: {error}", source.as_str()));
             return false;
         }
     };
-    for (uid, job) in running.into_iter().filter(|(uid, _)| user.is_none_or(|own| own == *uid)) {
-        let is_own = |own: &Job| own.id.parse().is_ok_and(|id| job.has_name(&id));
-        match jobs.iter_mut().find(|own| own.uid == uid && is_own(own)) {
-            Some(own) => own.runs_in(&job),
+    let is_selected = |uid: u32| user.is_none_or(|user| user == uid);
+    for (uid, job) in running.into_iter().filter(|(uid, _)| is_selected(*uid)) {
+        let is_same = |listed: &ListedJob| listed.id.parse().is_ok_and(|id| job.has_name(&id));
+        match jobs.iter_mut().find(|listed| listed.uid == uid && is_same(listed)) {
+            Some(listed) => listed.merge_scheduler_job(&job),
             None => {
-                let mut shown = Job::unknown(job.id.to_string(), uid);
-                shown.runs_in(&job);
-                jobs.push(shown);
+                let mut listed = ListedJob::unknown(job.id.to_string(), uid);
+                listed.merge_scheduler_job(&job);
+                jobs.push(listed);
             }
         }
     }
-    let unsure = || found.broken.iter().chain(&found.silent);
-    unsure().for_each(|text| output.warn(text));
-    unsure().next().is_none()
+    let missing = || report.broken.iter().chain(&report.silent);
+    missing().for_each(|text| output.warn(text));
+    missing().next().is_none()
 }
 
 #[cfg(test)]
@@ -300,20 +308,20 @@ mod tests {
     use protocol::Placement;
 
     #[test]
-    fn a_connection_is_counted_once() {
+    fn connection_of_two_sshd_processes_is_counted_once() {
         let sshd = |pid, parent| Process { pid, parent, is_sshd: true, ..Process::default() };
         let shell = Process { pid: 3, parent: 2, ..Process::default() };
-        assert_eq!(connections(&[sshd(1, 0), sshd(2, 1), shell, sshd(4, 0)]), 2);
-        assert_eq!(connections(&[]), 0);
+        assert_eq!(count_connections(&[sshd(1, 0), sshd(2, 1), shell, sshd(4, 0)]), 2);
+        assert_eq!(count_connections(&[]), 0);
     }
 
     #[test]
-    fn a_row_says_what_is_not_known() {
+    fn unknown_state_is_explained() {
         let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
         let record = Record::parse(text.as_bytes()).unwrap();
         let resolver = Resolver::new(Tree::host(), helper::devices::Settings::default());
-        let mut job = Job::of(&record, &Config::default(), &resolver);
-        job.look(&record.target).unwrap();
+        let mut job = ListedJob::from_record(&record, &Config::default(), &resolver);
+        job.read_cgroup(&record.target).unwrap();
         assert_eq!(
             job.row(),
             ["7", "4294967294", "registry", "unknown", "-", "-", "unknown", "(via slurm)"]
@@ -321,20 +329,26 @@ mod tests {
         let why = "job 7: x: not a qualified CDI name, VENDOR/CLASS=NAME";
         assert_eq!(job.why, [why]);
         let mut config = Config::default();
-        let no_such_job = |job: &Job, config: &Config| job.no_such_job(config).unwrap_or_default();
-        assert_eq!(no_such_job(&job, &config), "job 7: slurm has no such job here now");
+        let explain = |job: &ListedJob, config: &Config| job.explain_unknown(config).unwrap();
+        assert_eq!(explain(&job, &config), "job 7: slurm has no such job here now");
         config.sources.retain(|source| *source != SourceName::Slurm);
-        assert_eq!(no_such_job(&job, &config), "job 7: slurm is not among the sources");
+        assert_eq!(explain(&job, &config), "job 7: slurm is not among the sources");
         let placement = Placement::Extern {
             spool: "/var/spool/slurmd".parse().unwrap(),
             node: "n1".parse().unwrap(),
         };
         let id = "7".parse().unwrap();
-        job.runs_in(&sources::Job { id, started: 9, ends: None, placement, record: None });
+        job.merge_scheduler_job(&sources::Job {
+            id,
+            started: 9,
+            ends: None,
+            placement,
+            record: None,
+        });
         assert_eq!(
             job.row(),
             ["7", "4294967294", "slurm", "running", "-", "-", "unknown", "(via slurm)"]
         );
-        assert_eq!(job.no_such_job(&config), None);
+        assert_eq!(job.explain_unknown(&config), None);
     }
 }

@@ -1,7 +1,7 @@
-//! `metrics`: what the module has decided, and how long it took, for Prometheus. Counted from the log, so
-//! that nothing is added to what runs in sshd.
+//! `metrics`: counts the module's decisions and their times for Prometheus. It counts lines of the log,
+//! so that the module in sshd needs no code for it.
 
-use super::journal::{self, Cursor, Entry};
+use super::journal::{self, Cursor, LogEntry};
 use super::pam::replace_file;
 use super::{Conf, Error, Output, check, strays};
 use clap::Args;
@@ -15,12 +15,12 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-const STATE: &str = "/var/lib/job-adopt/metrics.json";
-/// Of the state's form.
-const VERSION: u32 = 1;
-/// The upper bounds of a phase's time, in thousandths of a second.
-const BOUNDS: [u64; 12] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000];
-/// What lines decide; others are none of the module's.
+const STATE_FILE: &str = "/var/lib/job-adopt/metrics.json";
+/// Version of the state's format.
+const STATE_VERSION: u32 = 1;
+/// The upper bounds of the histogram of a phase's time.
+const BOUNDS_MS: [u64; 12] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000];
+/// The module's decisions. A line with another value has another origin.
 const DECISIONS: [&str; 7] = ["admit", "adopt", "exempt", "ignore", "observe", "opened", "refuse"];
 const PHASES: [&str; 2] = ["account", "session"];
 
@@ -31,8 +31,7 @@ Adds what was logged since the last call to the counts, and shows them for Prome
 node. Reads the journal unless a log file is given.
 Exit status: 0 fine, 2 wrong usage, 3 something could not be read or written.")]
 pub(super) struct Options {
-    /// Where the counts are kept
-    #[arg(long, value_name = "FILE", default_value = STATE)]
+    #[arg(long, value_name = "FILE", default_value = STATE_FILE, help = "Where the counts are kept")]
     state: PathBuf,
     /// A log file in place of the journal
     #[arg(long, value_name = "FILE")]
@@ -63,21 +62,21 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         Ok(counts) => counts,
         Err(why) => anew(&why),
     };
-    if let Err(error) = counts.read_on(options.log.as_deref()) {
+    if let Err(error) = counts.read_new_lines(options.log.as_deref()) {
         if counts.cursor.is_none() {
             return Err(error);
         }
-        // The journal does not know the cursor, and without it what was counted would count twice.
+        // The journal does not know the cursor, and without it old lines would count twice.
         counts = anew(&error);
-        counts.read_on(options.log.as_deref())?;
+        counts.read_new_lines(options.log.as_deref())?;
     }
     let text = serde_json::to_string(&counts).map_err(std::io::Error::from)?;
     replace_file(state, &text, None)?;
     drop(locked);
-    let node = Node::look(&options.conf, output)?;
+    let node = NodeState::read(&options.conf, output)?;
     let text = match options.json {
-        true => format!("{}\n", counts.json(&node)),
-        false => counts.prometheus(&node),
+        true => format!("{}\n", counts.to_json(&node)),
+        false => counts.to_prometheus(&node),
     };
     match &options.output {
         Some(path) => replace_file(path, &text, None)?,
@@ -86,19 +85,19 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     Ok(super::EXIT_FINE)
 }
 
-/// What the node is like now.
+/// The present state of the node.
 #[derive(Debug)]
-struct Node {
-    /// Processes of users who have no job here; nothing where it cannot be told.
+struct NodeState {
+    /// The number of processes of users who have no job here; `None` if it is unknown.
     strays: Option<i64>,
-    /// Slices of users that are not closed, with that of users to come.
+    /// The number of users' slices that are not closed. The slice of future users counts as one.
     slices: i64,
 }
 
-impl Node {
-    fn look(conf: &Conf, output: &mut Output<'_>) -> Result<Self, Error> {
+impl NodeState {
+    fn read(conf: &Conf, output: &mut Output<'_>) -> Result<Self, Error> {
         let config = conf.read()?;
-        let strays = strays::count(&config).map_err(|error| {
+        let strays = strays::count_strays(&config).map_err(|error| {
             output.warn(format_args!("strays: {error}"));
         });
         let strays = strays.ok().flatten().map(|count| count as i64);
@@ -106,21 +105,21 @@ impl Node {
     }
 }
 
-/// All that was counted so far.
+/// The counts of all lines so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Counts {
     version: u32,
     cursor: Option<Cursor>,
-    /// By phase, decision and code, with a blank between.
+    /// The number of decisions by phase, decision and code, with blanks between these.
     logins: BTreeMap<String, u64>,
-    phases: BTreeMap<String, Times>,
+    phases: BTreeMap<String, PhaseTimes>,
     last_adoption: Option<i64>,
 }
 
-/// The times that a phase has taken.
+/// The times of a phase.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Times {
-    /// As many as were within each bound, and above that before it.
+struct PhaseTimes {
+    /// The number of times within each bound and above the bound before it.
     within: BTreeMap<u64, u64>,
     count: u64,
     sum_ms: u64,
@@ -128,11 +127,11 @@ struct Times {
 
 impl Counts {
     fn new() -> Self {
-        Self { version: VERSION, ..Self::default() }
+        Self { version: STATE_VERSION, ..Self::default() }
     }
 
-    /// Reads the state. The inner error is why a file that could be read holds none: a disk that was
-    /// full, another version's form, counts of what the module cannot have decided.
+    /// Reads the state. The inner error says why a readable file has no valid state: a full disk, another
+    /// version's format, or decisions that the module does not make.
     ///
     /// # Errors
     ///
@@ -144,31 +143,31 @@ impl Counts {
             Err(error) => return Err(Error::failed("read", path.display(), error)),
         };
         Ok(match serde_json::from_slice::<Self>(&bytes) {
-            Ok(counts) if counts.version != VERSION => {
+            Ok(counts) if counts.version != STATE_VERSION => {
                 Err(format!("is of version {}", counts.version))
             }
-            Ok(counts) if !counts.is_sound() => Err("counts what nobody decides".to_owned()),
+            Ok(counts) if !counts.is_valid() => Err("counts what nobody decides".to_owned()),
             counts => counts.map_err(|error| error.to_string()),
         })
     }
 
-    fn is_sound(&self) -> bool {
+    fn is_valid(&self) -> bool {
         let is_login = |key: &String| {
-            let [phase, decision, code] = parts(key);
+            let [phase, decision, code] = split_key(key);
             is_decision(phase, decision, code)
         };
         let is_phase = |phase: &String| PHASES.contains(&phase.as_str());
         self.logins.keys().all(is_login) && self.phases.keys().all(is_phase)
     }
 
-    /// Adds what was logged behind the cursor, and moves it.
-    fn read_on(&mut self, log: Option<&Path>) -> Result<(), Error> {
+    /// Adds the lines behind the cursor, and moves the cursor.
+    fn read_new_lines(&mut self, log: Option<&Path>) -> Result<(), Error> {
         let cursor = self.cursor.clone();
         self.cursor = journal::read(log, cursor.as_ref(), &mut |entry| self.add(&entry))?;
         Ok(())
     }
 
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: &LogEntry) {
         let [decision, phase, code] = ["decision", "phase", "code"].map(|key| entry.get(key));
         if !is_decision(phase, decision, code) {
             return;
@@ -179,14 +178,14 @@ impl Counts {
         }
         let Ok(ms) = entry.get("ms").parse::<u64>() else { return };
         let times = self.phases.entry(phase.to_owned()).or_default();
-        if let Some(bound) = BOUNDS.iter().find(|bound| ms <= **bound) {
+        if let Some(bound) = BOUNDS_MS.iter().find(|bound| ms <= **bound) {
             *times.within.entry(*bound).or_default() += 1;
         }
         times.count += 1;
         times.sum_ms = times.sum_ms.saturating_add(ms);
     }
 
-    fn prometheus(&self, node: &Node) -> String {
+    fn to_prometheus(&self, node: &NodeState) -> String {
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
             let _ =
@@ -194,7 +193,7 @@ impl Counts {
         };
         head(&mut text, "logins_total", "counter", "Decisions by phase, decision and code.");
         for (key, count) in &self.logins {
-            let [phase, decision, code] = parts(key).map(label);
+            let [phase, decision, code] = split_key(key).map(escape_label);
             let _ = writeln!(
                 text,
                 "job_adopt_logins_total{{phase=\"{phase}\",decision=\"{decision}\",code=\"{code}\"}} \
@@ -203,15 +202,15 @@ impl Counts {
         }
         head(&mut text, "phase_seconds", "histogram", "The time that a phase took.");
         for (phase, times) in &self.phases {
-            let phase = label(phase);
+            let phase = escape_label(phase);
             let name = "job_adopt_phase_seconds";
             let mut within = 0;
-            for bound in BOUNDS {
+            for bound in BOUNDS_MS {
                 within += times.within.get(&bound).copied().unwrap_or_default();
                 let le = seconds(bound);
                 let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"{le}\"}} {within}");
             }
-            let Times { count, sum_ms, .. } = times;
+            let PhaseTimes { count, sum_ms, .. } = times;
             let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"+Inf\"}} {count}");
             let _ = writeln!(text, "{name}_sum{{phase=\"{phase}\"}} {}", seconds(*sum_ms));
             let _ = writeln!(text, "{name}_count{{phase=\"{phase}\"}} {count}");
@@ -235,9 +234,9 @@ impl Counts {
         text
     }
 
-    fn json(&self, node: &Node) -> serde_json::Value {
+    fn to_json(&self, node: &NodeState) -> serde_json::Value {
         let logins = self.logins.iter().map(|(key, count)| {
-            let [phase, decision, code] = parts(key);
+            let [phase, decision, code] = split_key(key);
             serde_json::json!({ "phase": phase, "decision": decision, "code": code, "count": count })
         });
         serde_json::json!({
@@ -258,13 +257,13 @@ fn is_decision(phase: &str, decision: &str, code: &str) -> bool {
     DECISIONS.contains(&decision) && PHASES.contains(&phase) && is_code
 }
 
-/// A label's value as the text format of Prometheus has it between quotes.
-fn label(value: &str) -> String {
+/// Escapes a label's value for the quotes of Prometheus' text format.
+fn escape_label(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }
 
-/// Phase, decision and code.
-fn parts(key: &str) -> [&str; 3] {
+/// Splits a key into phase, decision and code.
+fn split_key(key: &str) -> [&str; 3] {
     let mut parts = key.splitn(3, ' ');
     [(); 3].map(|()| parts.next().unwrap_or_default())
 }
@@ -278,13 +277,13 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
-    const NODE: Node = Node { strays: Some(3), slices: 1 };
+    const NODE: NodeState = NodeState { strays: Some(3), slices: 1 };
 
-    fn counted(lines: &[&str]) -> Counts {
+    fn count(lines: &[&str]) -> Counts {
         let scratch = Scratch::new();
         let lines = lines.iter().map(|line| format!("n sshd[1]: pam_job_adopt(sshd:x): {line}\n"));
         let path = scratch.file("auth.log", &lines.collect::<String>());
-        let mut counts = Counts { version: VERSION, ..Counts::default() };
+        let mut counts = Counts { version: STATE_VERSION, ..Counts::default() };
         journal::read(Some(&path), None, &mut |entry| counts.add(&entry)).unwrap();
         counts
     }
@@ -301,9 +300,9 @@ mod tests {
     ];
 
     #[test]
-    fn decisions_times_and_the_node_are_told() {
-        let counts = counted(&LINES);
-        let text = counts.prometheus(&NODE);
+    fn decisions_times_and_node_are_reported() {
+        let counts = count(&LINES);
+        let text = counts.to_prometheus(&NODE);
         for line in [
             "job_adopt_logins_total{phase=\"account\",decision=\"admit\",code=\"JA00\"} 1",
             "job_adopt_logins_total{phase=\"account\",decision=\"refuse\",code=\"JA01\"} 1",
@@ -317,7 +316,7 @@ mod tests {
             "job_adopt_strays 3",
             "job_adopt_slices_open 1",
         ] {
-            assert!(text.lines().any(|one| one == line), "{line}: {text}");
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
         }
         assert_eq!(text.matches("forged").count(), 0);
         assert!(counts.last_adoption.is_some());
@@ -325,19 +324,19 @@ mod tests {
         for name in ["logins_total", "phase_seconds", "strays", "last_adoption_timestamp_seconds"] {
             assert_eq!(text.matches(&format!("# TYPE job_adopt_{name} ")).count(), 1);
         }
-        let json = counts.json(&NODE);
+        let json = counts.to_json(&NODE);
         assert_eq!((&json["schema"], &json["strays"]), (&1.into(), &3.into()));
         assert_eq!(json["logins"].as_array().unwrap().len(), 3);
     }
 
     #[test]
-    fn what_was_counted_is_kept_and_another_form_is_refused() {
+    fn valid_state_is_kept_and_other_format_is_refused() {
         let scratch = Scratch::new();
         let state = scratch.path().join("state.json");
-        let text = serde_json::to_string(&counted(&LINES)).unwrap();
+        let text = serde_json::to_string(&count(&LINES)).unwrap();
         replace_file(&state, &text, None).unwrap();
         let again = Counts::read(&state).unwrap().unwrap();
-        assert_eq!(again.logins, counted(&LINES).logins);
+        assert_eq!(again.logins, count(&LINES).logins);
         let other = text.replace("\"version\":1", "\"version\":2");
         let forged = text.replace("session adopt JA00", "session adopt JA00\\\"} 1");
         assert_ne!(forged, text);
@@ -348,46 +347,46 @@ mod tests {
         fs::write(&state, [0xff, 0xfe]).unwrap();
         assert!(Counts::read(&state).unwrap().is_err());
         fs::remove_file(&state).unwrap();
-        assert_eq!(Counts::read(&state).unwrap().unwrap().version, VERSION);
+        assert_eq!(Counts::read(&state).unwrap().unwrap().version, STATE_VERSION);
     }
 
     #[test]
-    fn lines_behind_the_cursor_are_added() {
+    fn lines_behind_cursor_are_added() {
         let scratch = Scratch::new();
         let log = format!("n sshd[1]: pam_job_adopt(sshd:x): {}\n", LINES[1]);
         let path = scratch.file("auth.log", &log);
         let mut counts = Counts::new();
         counts.cursor = Some(Cursor::Journal("x".to_owned()));
-        counts.read_on(Some(&path)).unwrap();
+        counts.read_new_lines(Some(&path)).unwrap();
         assert_eq!(counts.logins.values().sum::<u64>(), 1);
         assert!(matches!(counts.cursor, Some(Cursor::File { .. })));
     }
 
     #[test]
-    fn label_values_are_escaped_as_the_format_says() {
-        assert_eq!(label("a\\b\"c\nd"), r#"a\\b\"c\nd"#);
+    fn label_values_are_escaped_for_quotes() {
+        assert_eq!(escape_label("a\\b\"c\nd"), r#"a\\b\"c\nd"#);
         let mut counts = Counts::new();
         counts.logins.insert("x\" y\n z\\".to_owned(), 1);
-        let text = counts.prometheus(&NODE);
+        let text = counts.to_prometheus(&NODE);
         let line = r#"job_adopt_logins_total{phase="x\"",decision="y\n",code="z\\"} 1"#;
-        assert!(text.lines().any(|one| one == line), "{text}");
+        assert!(text.lines().any(|other| other == line), "{text}");
     }
 
-    /// A dashboard that asks for what nobody tells shows nothing.
+    /// A panel with an unknown metric would be empty.
     #[test]
-    fn the_dashboard_asks_for_what_is_told() {
+    fn dashboard_uses_only_reported_metrics() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/monitoring/grafana.json");
         let text = fs::read_to_string(path).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(json["panels"].as_array().unwrap().len() >= 5);
-        let told = counted(&LINES).prometheus(&NODE);
-        let letters = |c: char| c.is_ascii_lowercase() || c == '_';
-        let asked: Vec<&str> =
-            text.split(|c| !letters(c)).filter(|word| word.starts_with("job_adopt_")).collect();
-        assert!(asked.len() >= 5);
-        for name in asked {
-            let told = |end: char| told.contains(&format!("\n{name}{end}"));
-            assert!(told(' ') || told('{'), "{name}");
+        let metrics = count(&LINES).to_prometheus(&NODE);
+        let is_letter = |c: char| c.is_ascii_lowercase() || c == '_';
+        let words = text.split(|c| !is_letter(c));
+        let names: Vec<&str> = words.filter(|word| word.starts_with("job_adopt_")).collect();
+        assert!(names.len() >= 5);
+        for name in names {
+            let is_reported = |end: char| metrics.contains(&format!("\n{name}{end}"));
+            assert!(is_reported(' ') || is_reported('{'), "{name}");
         }
     }
 }

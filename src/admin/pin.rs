@@ -1,5 +1,5 @@
-//! Pins the mount namespaces of registered jobs: each is bound to a file that only root can replace, so that
-//! a login joins what `register` looked at, whatever process has the number by then.
+//! Pins the mount namespaces of registered jobs: each is bound to a file that only root can replace. So
+//! a login joins the namespace that `register` checked, even if the process number is reused.
 
 use super::Error;
 use helper::records::Registry;
@@ -15,68 +15,69 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-const DIR: &str = "/run/job-adopt/namespaces";
+const PIN_DIR: &str = "/run/job-adopt/namespaces";
 
 /// Pins the mount namespace of a process of the job, in place of an earlier pin. Returns the path.
 ///
 /// # Errors
 ///
-/// Fails for a process that is not root's or not in the cgroup `job`, for a namespace that its user may
-/// change, and where the pin cannot be made.
-pub(super) fn pin(pid: u32, id: &JobId, job: &str) -> Result<String, Error> {
+/// [`Error::Failed`] for a process that is not root's or not in the cgroup `job`, for a namespace that
+/// its user may change, and for a pin that cannot be made.
+pub(super) fn pin_namespace(pid: u32, id: &JobId, job: &str) -> Result<String, Error> {
     let number = pid.to_string();
-    let refused = |cause: &str| Error::failed("join namespace of process", &number, cause);
-    let gone = |error: io::Error| refused(&error.to_string());
+    let refusal = |cause: &str| Error::failed("join namespace of process", &number, cause);
+    let gone = |error: io::Error| refusal(&error.to_string());
     let folder = File::open(format!("/proc/{pid}")).map_err(gone)?;
-    let process = i32::try_from(pid).map_err(|_| refused("is no process"))?;
-    // A setuid program that the user started keeps their real uid.
-    let is_roots = Proc::here().process(process).map_err(gone)?.uids == [0; 4];
+    let process = i32::try_from(pid).map_err(|_| refusal("is no process"))?;
+    // A setuid program that the user started keeps the user's real uid.
+    let is_root = Proc::here().process(process).map_err(gone)?.uids == [0; 4];
     let place = Membership::of(process)?;
     let namespace = Namespace::open_of_process(&number, "mnt", libc::CLONE_NEWNS)?;
-    // The number was this process's all the time if it is still there.
+    // The process held its number all the time if it still exists.
     proc::read(format!("/proc/self/fd/{}/stat", folder.as_raw_fd())).map_err(gone)?;
     if !place.unified().is_some_and(|path| is_within(path, job)) {
-        return Err(refused("that process is not in the job"));
+        return Err(refusal("that process is not in the job"));
     }
-    if !is_roots {
+    if !is_root {
         let cause = "is not root's, and its user may have made the namespace: name a process of root's, \
                      or a file that root has bound the namespace to";
-        return Err(refused(cause));
+        return Err(refusal(cause));
     }
-    let path = Path::new(DIR).join(id.as_str());
-    in_first_namespace(|| bind(&namespace, &path))
+    let path = Path::new(PIN_DIR).join(id.as_str());
+    run_in_first_namespace(|| bind(&namespace, &path))
         .map_err(|error| Error::failed("pin namespace of process", &number, error))?;
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Unpins the namespaces of jobs that the registry does not know any more.
+/// Unpins the namespaces of jobs that are no longer in the registry.
 ///
 /// # Errors
 ///
-/// Fails for the first that cannot be unpinned; the others are unpinned all the same.
-pub(super) fn sweep(registry: &Registry, trust: &Trust) -> Result<(), Error> {
-    let mut unknown = Vec::new();
-    for entry in fs::read_dir(DIR).into_iter().flatten().flatten() {
+/// [`Error::Failed`] for the first pin that cannot be removed; the others are removed all the same.
+pub(super) fn unpin_ended_jobs(registry: &Registry, trust: &Trust) -> Result<(), Error> {
+    let mut stale = Vec::new();
+    for entry in fs::read_dir(PIN_DIR).into_iter().flatten().flatten() {
         let name = entry.file_name();
         if let Some(id) = name.to_str().and_then(|name| name.parse::<JobId>().ok()) {
             if registry.find_jobs(trust, &id)?.is_empty() {
-                unknown.push(entry.path());
+                stale.push(entry.path());
             }
         }
     }
-    if unknown.is_empty() {
+    if stale.is_empty() {
         return Ok(());
     }
-    let sweep = || {
-        let ended: Vec<_> = unknown.iter().map(|path| unbind(path)).collect();
-        ended.into_iter().collect()
+    let unpin = || {
+        let results: Vec<_> = stale.iter().map(|path| unbind(path)).collect();
+        results.into_iter().collect()
     };
-    in_first_namespace(sweep).map_err(|error| Error::failed("unpin namespaces in", DIR, error))
+    run_in_first_namespace(unpin)
+        .map_err(|error| Error::failed("unpin namespaces in", PIN_DIR, error))
 }
 
-/// Works where the system's first process is, and sshd with it. A scheduler's daemon may have mounts of its
-/// own, and what is mounted there stays there.
-fn in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+/// Runs `work` in the mount namespace of the system's first process, which sshd shares. A scheduler's
+/// daemon may have its own mount namespace, and mounts there would stay there.
+fn run_in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let Ok(first) = Namespace::open_of_process("1", "mnt", libc::CLONE_NEWNS) else {
         return work();
     };
@@ -88,13 +89,15 @@ fn in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> 
 }
 
 fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
-    Trust::root().make_dir(Path::new(DIR)).map_err(io::Error::other)?;
+    Trust::root().make_dir(Path::new(PIN_DIR)).map_err(io::Error::other)?;
     let bind = |from: &Path, to: &Path| {
         mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
     };
-    // The kernel binds a mount namespace to no file that other namespaces would get as well.
-    let dir = Path::new(DIR);
-    if !proc::read("/proc/self/mountinfo")?.lines().any(|line| line.split(' ').nth(4) == Some(DIR))
+    // The kernel refuses to bind a mount namespace to a file in a shared mount.
+    let dir = Path::new(PIN_DIR);
+    if !proc::read("/proc/self/mountinfo")?
+        .lines()
+        .any(|line| line.split(' ').nth(4) == Some(PIN_DIR))
     {
         bind(dir, dir)?;
     }
@@ -104,7 +107,7 @@ fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
     Ok(bind(&PathBuf::from(format!("/proc/self/fd/{}", namespace.raw_fd())), path)?)
 }
 
-/// Removes a pin; none is no failure.
+/// Removes a pin, if there is one.
 fn unbind(path: &Path) -> io::Result<()> {
     while umount2(path, MntFlags::MNT_DETACH).is_ok() {}
     match fs::remove_file(path) {

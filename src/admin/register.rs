@@ -1,10 +1,10 @@
-//! `register`: makes a job known, for a prolog.
+//! `register`: adds a job to the registry, for a prolog.
 
 use super::command_line::parse_value;
 use super::job::JobOptions;
-use super::pin::sweep;
-use super::placed::Placed;
-use super::{Conf, Error, Output, PATIENCE, accounts, job, require_root};
+use super::pin::unpin_ended_jobs;
+use super::stamped_cgroup::StampedCgroup;
+use super::{Conf, Error, OPERATION_TIMEOUT, Output, accounts, job, require_root};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::{Resolver, Tree};
@@ -38,7 +38,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "PATH", value_parser = parse_value::<CgroupPath>)]
     pub(super) cgroup: Option<CgroupPath>,
     /// The scheduler that places the logins
-    #[arg(long, value_name = "SCHEDULER", value_parser = via(), conflicts_with = "cgroup")]
+    #[arg(long, value_name = "SCHEDULER", value_parser = via_parser(), conflicts_with = "cgroup")]
     pub(super) via: Option<Via>,
     /// An account of the scheduler that may have processes in the job; repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "via")]
@@ -50,19 +50,19 @@ pub(super) struct Options {
     #[arg(long, value_name = "SECONDS")]
     pub(super) started: Option<i64>,
     /// A variable of Slurm's prolog, for env = full; repeatable
-    #[arg(long, value_name = "NAME=VALUE", value_parser = job::variable)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = job::parse_variable)]
     pub(super) env: Vec<(String, String)>,
     #[command(flatten)]
     conf: Conf,
 }
 
-fn via() -> impl TypedValueParser<Value = Via> {
+fn via_parser() -> impl TypedValueParser<Value = Via> {
     PossibleValuesParser::new(Via::ALL.map(Via::as_str)).try_map(|name| name.parse())
 }
 
 pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let said = Options { conf: Conf::default(), ..options.clone() } != Options::default();
-    let record = if said { Some(job::registered(options, output)?) } else { None };
+    let has_options = Options { conf: Conf::default(), ..options.clone() } != Options::default();
+    let record = if has_options { Some(job::build_registered(options, output)?) } else { None };
     require_root("register job")?;
     let record = record.map_or_else(read_record, Ok)?;
     register(record, &options.conf.read()?, output)?;
@@ -80,104 +80,117 @@ fn read_record() -> Result<Record, Error> {
     Ok(Record::parse(&bytes)?)
 }
 
-/// Makes a job known: stamps and confines its cgroup, and writes its record last of all. The same
-/// job again is no failure; what is new about it replaces what was.
-/// Fails: [`Error`]; stamp and registry are then as they were. A filter stays: it belongs to the
-/// job.
+/// Registers a job: stamps and confines its cgroup, and writes its record last. Registering the same job
+/// again is no failure; new values replace old ones.
+///
+/// # Errors
+///
+/// [`Error`]; stamp and registry are then unchanged. A filter stays: it belongs to the job.
 pub(super) fn register(
     record: Record,
     config: &Config,
     output: &mut Output<'_>,
 ) -> Result<(), Error> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + OPERATION_TIMEOUT;
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY_OFFSET, deadline)?;
     config.registry.remove_old_notes(&trust, clock::now())?;
-    let result = place(record, config, &trust, deadline, output);
-    // Pins of jobs whose end nobody reported, and of this one if it is not registered now.
-    let swept = sweep(&config.registry, &trust);
-    result.and(swept)
+    let result = register_locked(record, config, &trust, deadline, output);
+    // This removes the pins of jobs whose end was not reported, and of this one if it is not
+    // registered now.
+    let unpinned = unpin_ended_jobs(&config.registry, &trust);
+    result.and(unpinned)
 }
 
-fn place(
+fn register_locked(
     mut record: Record,
     config: &Config,
     trust: &Trust,
     deadline: Instant,
     output: &mut Output<'_>,
 ) -> Result<(), Error> {
-    let before = alone(&record, &config.registry, trust)?;
-    // Before the cgroup is touched: a filter would stay.
+    let earlier_start = require_unique_id(&record, &config.registry, trust)?;
+    // This comes before any change of the cgroup, because a filter would stay.
     config.registry.make_user_dir(trust, record.uid)?;
-    record.started = record.started.or(before).or_else(|| Some(clock::now()));
-    let wanted = wanted(&record, config, output)?;
+    record.started = record.started.or(earlier_start).or_else(|| Some(clock::now()));
+    let containment = resolve_containment(&record, config, output)?;
     let accounts = record.accounts.iter().flatten().map(|name| accounts::resolve_uid(name));
     let accounts = accounts.collect::<Result<_, _>>()?;
     let mut stamped = None;
     if let LoginTarget::Cgroup(path) = &record.target {
-        let known = |stamp: &Stamp| known(&config.registry, trust, stamp);
-        let placed = Placed::stamp(path, &record, accounts, known, deadline)?;
-        placed.not_in_closed_slice()?;
-        placed.mark_namespace(&record)?;
-        placed.confine(&wanted, deadline, output)?;
-        stamped = Some(placed);
+        let is_registered = |stamp: &Stamp| is_registered(&config.registry, trust, stamp);
+        let cgroup = StampedCgroup::stamp(path, &record, accounts, is_registered, deadline)?;
+        cgroup.require_open_slices()?;
+        cgroup.store_namespace(&record)?;
+        cgroup.confine(&containment, deadline, output)?;
+        stamped = Some(cgroup);
     }
     config.registry.write_record(trust, &record)?;
-    if let Some(placed) = stamped {
-        placed.keep();
+    if let Some(cgroup) = stamped {
+        cgroup.keep();
     }
-    super::log(line(&record, &wanted));
+    super::log(log_line(&record, &containment));
     Ok(())
 }
 
-/// Refuses an id that is somebody's, or the same user's in another place. Returns when the job
-/// started, where it is registered already.
-fn alone(record: &Record, registry: &Registry, trust: &Trust) -> Result<Option<i64>, Error> {
+/// Refuses an id that is registered for another user or cgroup. Returns the start time of the same job,
+/// if it is registered already.
+fn require_unique_id(
+    record: &Record,
+    registry: &Registry,
+    trust: &Trust,
+) -> Result<Option<i64>, Error> {
     let mut started = None;
     let refuse = |cause: String| Err(Error::failed("register job", &record.id, cause));
-    for known in registry.find_jobs(trust, &record.id)? {
-        let is_via = |place: &LoginTarget| matches!(place, LoginTarget::Via(_));
-        if known.ending {
-            // Nothing of it was ours to end: an unregister was cut short, and the job is back.
-            if is_via(&record.target) && known.record.is_ok_and(|other| is_via(&other.target)) {
-                registry.forget_job(known.uid, &known.id)?;
+    for job in registry.find_jobs(trust, &record.id)? {
+        let is_via = |target: &LoginTarget| matches!(target, LoginTarget::Via(_));
+        if job.ending {
+            // An unregister was interrupted that had no cgroup to end, and the job is back.
+            if is_via(&record.target) && job.record.is_ok_and(|other| is_via(&other.target)) {
+                registry.forget_job(job.uid, &job.id)?;
                 continue;
             }
             return refuse("a job of this id is still ending; unregister it first".into());
         }
-        match known.record {
-            _ if known.uid != record.uid => {
-                return refuse(format!("this id is registered for uid {}", known.uid));
+        match job.record {
+            _ if job.uid != record.uid => {
+                return refuse(format!("this id is registered for uid {}", job.uid));
             }
             Ok(other) if other.target != record.target => {
                 return refuse("this id is registered for another cgroup".into());
             }
             Ok(other) => started = other.started,
-            // A broken record of the same user's is as good as replaced.
+            // The new record replaces a broken one of the same user.
             Err(_) => {}
         }
     }
     Ok(started)
 }
 
-/// Whether a stamp is of a job that the registry has, be it on its way out.
-fn known(registry: &Registry, trust: &Trust, stamp: &Stamp) -> Result<bool, Error> {
-    Ok(registry.find_jobs(trust, &stamp.job)?.iter().any(|known| known.uid == stamp.uid))
+/// Returns whether the registry has the job of a stamp, also one that is ending.
+fn is_registered(registry: &Registry, trust: &Trust, stamp: &Stamp) -> Result<bool, Error> {
+    Ok(registry.find_jobs(trust, &stamp.job)?.iter().any(|job| job.uid == stamp.uid))
 }
 
-/// What the job's devices need.
-/// Fails: [`Error::Input`] for a record that says nothing about devices, [`Error::Failed`] for a
-/// name that has to resolve and does not: a job that is not confined would run with every device.
-fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<Containment, Error> {
+/// Resolves the job's devices into its containment.
+///
+/// It fails with [`Error::Input`] for a record without a word about devices, and with
+/// [`Error::Failed`] for a required name that does not resolve: an unconfined job would run with every
+/// device.
+fn resolve_containment(
+    record: &Record,
+    config: &Config,
+    output: &mut Output<'_>,
+) -> Result<Containment, Error> {
     if record.devices() == RecordDevices::Unspecified {
         let cause = "it says nothing about devices; give --device, or --policy closed, or, to \
                      leave the job unconfined, --policy auto";
         return Err(Error::Input(format!("register job {}: {cause}", record.id)));
     }
-    // What root alone can read would be refused to every login.
-    let look =
+    // Logins cannot use files that only root can read.
+    let resolve =
         || contain_by_record(record, config, &Resolver::new(Tree::host(), config.devices.clone()));
-    match accounts::with_login_rights(look, output) {
+    match accounts::with_login_rights(resolve, output) {
         Ok(JobContainment { containment, dropped, warnings, .. }) => {
             for device in dropped {
                 output.warn(format_args!("warning: left out: {device}"));
@@ -197,8 +210,8 @@ fn wanted(record: &Record, config: &Config, output: &mut Output<'_>) -> Result<C
     }
 }
 
-fn line(record: &Record, wanted: &Containment) -> Line {
-    let place = match &record.target {
+fn log_line(record: &Record, containment: &Containment) -> Line {
+    let cgroup = match &record.target {
         LoginTarget::Cgroup(path) => path.to_string(),
         LoginTarget::Via(via) => format!("via {}", via.as_str()),
     };
@@ -206,9 +219,9 @@ fn line(record: &Record, wanted: &Containment) -> Line {
         .with("action", "register")
         .with("job", &record.id)
         .with("uid", record.uid)
-        .with("cgroup", place)
-        .with("containment", wanted.as_str());
-    match wanted {
+        .with("cgroup", cgroup)
+        .with("containment", containment.as_str());
+    match containment {
         Containment::Enforce(list) => line.with("devices", list.rules().len()),
         _ => line,
     }

@@ -1,4 +1,4 @@
-//! `resolve`: what a login would get, without doing it, and why.
+//! `resolve`: predicts the result of a login, and shows the evidence, without changing anything.
 
 use super::accounts::with_helper_rights;
 use super::command_line::parse_service;
@@ -34,7 +34,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = parse_service)]
     service: String,
     /// SSH_CONNECTION of the login, in one word
-    #[arg(long, value_name = "TEXT", value_parser = connection)]
+    #[arg(long, value_name = "TEXT", value_parser = parse_connection)]
     connection: Option<String>,
     /// As JSON
     #[arg(long)]
@@ -43,7 +43,7 @@ pub(super) struct Options {
     conf: Conf,
 }
 
-fn connection(text: &str) -> Result<String, &'static str> {
+fn parse_connection(text: &str) -> Result<String, &'static str> {
     match Flow::parse_ssh_connection(text) {
         Some(_) => Ok(text.to_owned()),
         None => Err("takes CLIENT PORT SERVER PORT in one word, as in \"$SSH_CONNECTION\""),
@@ -54,7 +54,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let conf = options.conf.path()?;
     let account = accounts::require_user(&options.user)?;
     let connection = options.connection.as_deref().unwrap_or_default();
-    // As far as it is known before there is one.
+    // The other fields are unknown before the login.
     let login = Request {
         user: account.name,
         uid: account.uid.as_raw(),
@@ -63,8 +63,8 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         node: node_name(),
         ..Request::default()
     };
-    let (finding, evidence) = found(&login, &conf.to_string_lossy());
-    let (code, decision, reason, text) = finding.shown();
+    let (prediction, evidence) = predict(&login, &conf.to_string_lossy());
+    let (code, decision, reason, text) = prediction.to_report();
     if options.json {
         let line = |(key, value): &(String, String)| json!({ "key": key, "value": value });
         let evidence: Vec<_> = evidence.iter().map(line).collect();
@@ -73,11 +73,11 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         }))?;
         return Ok(code);
     }
-    match &finding {
-        Finding::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
-        Finding::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
-        Finding::Refused(_, text) => writeln!(output.out, "{text}")?,
-        Finding::Unsure => writeln!(output.out, "cannot tell: run this as root")?,
+    match &prediction {
+        Prediction::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
+        Prediction::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
+        Prediction::Refused(_, text) => writeln!(output.out, "{text}")?,
+        Prediction::Unknown => writeln!(output.out, "cannot tell: run this as root")?,
     }
     for (word, text) in &evidence {
         writeln!(output.out, "{word}: {text}")?;
@@ -85,54 +85,55 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     Ok(code)
 }
 
-/// What says why, each with a word for what it is.
-type Shown = Vec<(String, String)>;
+/// Lines of evidence, each with its key.
+type EvidenceLines = Vec<(String, String)>;
 
-fn found(login: &Request, conf: &str) -> (Finding, Shown) {
+/// Predicts the result of a login, also for root and while the module is switched off.
+fn predict(login: &Request, conf: &str) -> (Prediction, EvidenceLines) {
     if login.uid == 0 {
-        return (Finding::Ignored("root is never judged".into()), Vec::new());
+        return (Prediction::Ignored("root is never judged".into()), Vec::new());
     }
-    let (finding, mut evidence) = both_phases(login, conf);
+    let (prediction, mut evidence) = judge_phases(login, conf);
     if !is_off() {
-        return (finding, evidence);
+        return (prediction, evidence);
     }
     evidence.push((
         "off".into(),
         format!("{OFF_SWITCH_PATH} is there: the module ignores every login"),
     ));
-    (Finding::Ignored("switched off".into()), evidence)
+    (Prediction::Ignored("switched off".into()), evidence)
 }
 
-/// What the module rules. What `session` would say counts where `account` would admit.
-fn both_phases(login: &Request, conf: &str) -> (Finding, Shown) {
-    let (finding, mut evidence) = ruling(login, conf);
-    if !matches!(finding, Finding::Admitted) {
-        return (finding, evidence);
+/// Judges `account`, and then `session` if `account` would admit.
+fn judge_phases(login: &Request, conf: &str) -> (Prediction, EvidenceLines) {
+    let (prediction, mut evidence) = judge_phase(login, conf);
+    if !matches!(prediction, Prediction::Admitted) {
+        return (prediction, evidence);
     }
     let session = Request { phase: Phase::Session, ..login.clone() };
-    let (finding, more) = ruling(&session, conf);
-    if !matches!(finding, Finding::Admitted) {
+    let (prediction, more) = judge_phase(&session, conf);
+    if !matches!(prediction, Prediction::Admitted) {
         evidence.push(("phase".into(), "account admits, and session does not".into()));
         evidence.extend(more);
     }
-    (finding, evidence)
+    (prediction, evidence)
 }
 
-/// The module's own ruling, with its default arguments, that only looks.
-fn ruling(login: &Request, conf: &str) -> (Finding, Shown) {
+/// Judges one phase as the module does, with its default arguments and without changing anything.
+fn judge_phase(login: &Request, conf: &str) -> (Prediction, EvidenceLines) {
     let settings = Settings { observe: true, conf: conf.to_owned(), ..Settings::default() };
     let budget = Budget::start(settings.timeout);
-    let found = RefCell::new(Found::default());
-    let ask = |request: &Request| found.borrow_mut().ask(request);
+    let trace = RefCell::new(Trace::default());
+    let ask = |request: &Request| trace.borrow_mut().query_helper(request);
     let look = |job: &Job, foreseen: Option<&JoinResult>| {
-        let mut found = found.borrow_mut();
-        evidence(job).iter().for_each(|(word, text)| found.add(word, text));
+        let mut trace = trace.borrow_mut();
+        collect_evidence(job).iter().for_each(|(key, text)| trace.add(key, text));
         if let Some(foreseen) = foreseen {
-            found.add("in force", foreseen.containment);
+            trace.add("in force", foreseen.containment);
         }
     };
     let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
-    // Nothing is given to a login that does not come.
+    // There is no login whose environment could be set.
     let environment = Environment { has: &|_| false, put: &|_| false };
     let outcome = judge_login(LoginContext {
         login,
@@ -145,33 +146,33 @@ fn ruling(login: &Request, conf: &str) -> (Finding, Shown) {
         observer: Some(&look),
         budget: &budget,
     });
-    let mut found = found.into_inner();
-    if let Some(cause) = found.nobody_to_ask.take() {
-        found.add("cause", cause);
-    } else if !found.unsure && !outcome.cause.is_empty() {
-        // What the user may not see is no cause.
-        found.add("cause", &outcome.cause);
+    let mut trace = trace.into_inner();
+    if let Some(cause) = trace.query_failure.take() {
+        trace.add("cause", cause);
+    } else if !trace.needs_root && !outcome.cause.is_empty() {
+        // Without root's rights the cause would only be that this process cannot read something.
+        trace.add("cause", &outcome.cause);
     }
-    if found.newest {
-        found.add("note", "with action_unknown=deny the module refuses this login: JA05");
+    if trace.is_newest {
+        trace.add("note", "with action_unknown=deny the module refuses this login: JA05");
     }
-    if found.among_answers {
-        found.add("note", "what is silent may be another job of this user, and a newer one");
+    if trace.is_among_answers {
+        trace.add("note", "what is silent may be another job of this user, and a newer one");
     }
-    if found.unsure {
-        found.add("stamp", "only root can see it, and the filters");
+    if trace.needs_root {
+        trace.add("stamp", "only root can see it, and the filters");
     }
-    let finding = match (outcome.reason, outcome.refusal) {
-        _ if found.unsure => Finding::Unsure,
-        (None, _) => Finding::Ignored(outcome.cause),
-        (Some(reason), Some(text)) => Finding::Refused(reason, text),
-        (Some(_), None) => Finding::Admitted,
+    let prediction = match (outcome.reason, outcome.refusal) {
+        _ if trace.needs_root => Prediction::Unknown,
+        (None, _) => Prediction::Ignored(outcome.cause),
+        (Some(reason), Some(text)) => Prediction::Refused(reason, text),
+        (Some(_), None) => Prediction::Admitted,
     };
-    (finding, found.evidence)
+    (prediction, trace.evidence)
 }
 
-/// What says whose the job is, which cgroup takes the login, and the filters that decide.
-fn evidence(job: &Job) -> Vec<(&'static str, String)> {
+/// Collects the proof of the job's owner, the cgroup that takes the login, and the filters that decide.
+fn collect_evidence(job: &Job) -> Vec<(&'static str, String)> {
     let daemon = |daemon: &Daemon| {
         ("daemon", format!("pid {}, uid {}, running", daemon.pid(), daemon.last_answer().uid))
     };
@@ -190,7 +191,7 @@ fn evidence(job: &Job) -> Vec<(&'static str, String)> {
         Job::SlurmV1(asked, step) => (daemon(asked), step.leaf(), Default::default()),
     };
     let mut evidence = vec![proof, ("leaf", leaf)];
-    let below = if let Job::Leaf(cgroups) = job { child(cgroups) } else { None };
+    let below = if let Job::Leaf(cgroups) = job { open_child_leaf(cgroups) } else { None };
     for dir in levels.iter().chain(&below) {
         let text = match Level::read(dir) {
             Ok(level) => {
@@ -204,69 +205,69 @@ fn evidence(job: &Job) -> Vec<(&'static str, String)> {
     evidence
 }
 
-/// The leaf, where that is a child and is there.
-fn child(cgroups: &LeafJob) -> Option<Dir> {
+/// Opens the leaf, if it is a child of the job's cgroup and exists.
+fn open_child_leaf(cgroups: &LeafJob) -> Option<Dir> {
     cgroups.place.dir().ok()?.child(cgroups.child.as_ref()?.as_str()).ok()
 }
 
-/// What was found on the way.
+/// The trace of a ruling.
 #[derive(Debug, Default)]
-struct Found {
-    evidence: Shown,
-    /// Why the unprivileged half was not asked.
-    nobody_to_ask: Option<String>,
-    /// Whether one of several jobs was taken for being the newest.
-    newest: bool,
-    /// Whether something that may stand for another job did not answer.
-    among_answers: bool,
-    /// Whether only root can tell the rest.
-    unsure: bool,
+struct Trace {
+    evidence: EvidenceLines,
+    /// The cause why the helper's part could not run.
+    query_failure: Option<String>,
+    /// True if the newest of several jobs was taken.
+    is_newest: bool,
+    /// True if a source that may have another job did not answer.
+    is_among_answers: bool,
+    /// True if only root can read the rest.
+    needs_root: bool,
 }
 
-impl Found {
-    fn add(&mut self, word: &str, text: impl ToString) {
-        self.evidence.push((word.to_owned(), text.to_string()));
+impl Trace {
+    fn add(&mut self, key: &str, text: impl ToString) {
+        self.evidence.push((key.to_owned(), text.to_string()));
     }
 
-    /// What the unprivileged half says, asked in this process with that half's rights.
-    fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
+    /// Runs the helper's part in this process, with the helper's rights.
+    fn query_helper(&mut self, request: &Request) -> Result<Reply, Failure> {
         let mut evidence = Evidence::default();
         let reply = with_helper_rights(|| Node::here().answer(request, &mut evidence));
-        evidence.lines().for_each(|(word, text)| self.add(word, text));
+        evidence.lines().for_each(|(key, text)| self.add(key, text));
         let reply = reply.map_err(|cause| {
-            self.nobody_to_ask = Some(cause.clone());
+            self.query_failure = Some(cause.clone());
             Failure::new(Reason::Configuration, cause)
         })?;
         reply.warnings.iter().for_each(|text| self.add("warning", text));
         if let Verdict::Admit(plan) = &reply.verdict {
-            self.newest = plan.rule == Rule::Newest;
-            self.among_answers = plan.rule == Rule::Answered;
-            self.unsure = !Uid::effective().is_root();
+            self.is_newest = plan.rule == Rule::Newest;
+            self.is_among_answers = plan.rule == Rule::Answered;
+            self.needs_root = !Uid::effective().is_root();
         }
         Ok(reply)
     }
 }
 
-/// What the login would get.
+/// The predicted result of a login.
 #[derive(Debug)]
-enum Finding {
+enum Prediction {
     Admitted,
-    /// The module would leave it to others, for this reason.
+    /// The module would ignore the login, for this reason.
     Ignored(String),
-    /// The code, and the text that the user would read.
+    /// The code, and the text for the user.
     Refused(Reason, String),
-    /// Only root can see the rest.
-    Unsure,
+    /// Only root can read the rest.
+    Unknown,
 }
 
-impl Finding {
-    /// The exit status; and decision, code and text, as JSON has them.
-    fn shown(&self) -> (u8, &'static str, Option<&'static str>, Option<&str>) {
+impl Prediction {
+    /// Returns the exit status, and decision, code and text for JSON.
+    fn to_report(&self) -> (u8, &'static str, Option<&'static str>, Option<&str>) {
         match self {
             Self::Admitted => (EXIT_FINE, "admit", Some(Reason::Admitted.as_str()), None),
             Self::Ignored(why) => (EXIT_FINE, "ignore", None, Some(why)),
             Self::Refused(why, text) => (EXIT_FINDINGS, "refuse", Some(why.as_str()), Some(text)),
-            Self::Unsure => (EXIT_FAILED, "unknown", None, None),
+            Self::Unknown => (EXIT_FAILED, "unknown", None, None),
         }
     }
 }

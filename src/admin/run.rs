@@ -1,13 +1,13 @@
-//! `run`: a command as a job of a user, without a scheduler.
+//! `run`: runs a command as a job of a user, without a scheduler.
 //!
-//! The command's process is made first and waits; it is put into the job's cgroup, the job is
-//! registered, and only then does the process become the user and the command. So nothing of the
-//! user's ever runs outside.
+//! A child is created first and waits at a gate. It is moved into the job's cgroup, the job is
+//! registered, and only then does the child become the user and execute the command. So no process of
+//! the user ever runs outside of the job.
 
 use super::job::JobOptions;
 use super::register::register;
 use super::unregister::unregister;
-use super::{Conf, Error, Output, PATIENCE, accounts, ending, require_root};
+use super::{Conf, Error, OPERATION_TIMEOUT, Output, accounts, ending, require_root};
 use crate::sys::process::{fork_child, mark_descriptors_cloexec, reset_sigchld};
 use clap::Args;
 use helper::records::LoginTarget;
@@ -30,8 +30,9 @@ use std::path::Path;
 use std::process;
 use std::time::{Duration, Instant};
 
-/// The command could not be started.
+/// Exit status if the command could not be started.
 const EXIT_NOT_STARTED: u8 = 125;
+
 /// Start a command as a job of a user, without a scheduler (root)
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -53,10 +54,10 @@ pub(super) struct Options {
 
 pub(super) fn execute(
     options: &Options,
-    caller: Caller,
+    caller: CallerLimits,
     output: &mut Output<'_>,
 ) -> Result<u8, Error> {
-    match start(options, caller, output) {
+    match run_job(options, caller, output) {
         Err(error @ Error::Failed(_)) => {
             output.warn(error);
             Ok(EXIT_NOT_STARTED)
@@ -65,80 +66,82 @@ pub(super) fn execute(
     }
 }
 
-fn start(options: &Options, caller: Caller, output: &mut Output<'_>) -> Result<u8, Error> {
+fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> Result<u8, Error> {
     let account = accounts::require_owner(&options.user, "run")?;
-    let own = format!("run-{}", nix::unistd::getpid());
-    let id = options.job.id.clone().map_or_else(|| own.parse(), Ok);
-    let id: JobId = id.map_err(|error| Error::failed("run", &own, error))?;
-    // Which cgroup it will be is known once the process is there.
+    let default_id = format!("run-{}", nix::unistd::getpid());
+    let id = options.job.id.clone().map_or_else(|| default_id.parse(), Ok);
+    let id: JobId = id.map_err(|error| Error::failed("run", &default_id, error))?;
+    // The path of the cgroup is known only after the child was moved.
     let pending = "/pending".parse().map_err(|error| Error::failed("run", &id, error))?;
     let pending = LoginTarget::Cgroup(pending);
-    let mut record = options.job.record("run", &id, account.uid.as_raw(), pending)?;
+    let mut record = options.job.build_record("run", &id, account.uid.as_raw(), pending)?;
     require_root("run job")?;
     let config = options.conf.read()?;
-    let command = Command { user: &account, words: &options.words, caller };
+    let command = UserCommand { user: &account, words: &options.words, caller };
     let failed = |step: &'static str| move |errno: Errno| Error::failed(step, "command", errno);
     let before = SigSet::thread_get_mask().map_err(failed("read signal mask of"))?;
     reset_sigchld();
-    // From here on signals wait until they are asked for, so that none ends us before the job.
+    // From here on signals stay pending, so that none ends this process before the job.
     let status = proc::read(Proc::here().at.join("self/status")).unwrap_or_default();
-    let signals = awaited(&status).ok_or_else(|| failed("read signals of")(Errno::EIO))?;
+    let signals = awaited_signals(&status).ok_or_else(|| failed("read signals of")(Errno::EIO))?;
     signals.thread_block().map_err(failed("block signals of"))?;
 
-    let mut child = Waiting::start(&command, &before)?;
+    let mut child = GatedChild::start(&command, &before)?;
     let cgroup = make_cgroup(&id, child.pid)?;
     record.target = LoginTarget::Cgroup(cgroup.clone());
     if let Err(error) = register(record, &config, output) {
         drop(child);
-        discard(&cgroup);
+        discard_cgroup(&cgroup);
         return Err(error);
     }
-    child.go();
-    let status = wait(child.pid, &signals).map_err(failed("wait for"))?;
-    if let Err(error) = unregister(&id, &config.registry, PATIENCE, &mut |_| Ok(())) {
+    child.open_gate();
+    let status = await_end(child.pid, &signals).map_err(failed("wait for"))?;
+    if let Err(error) = unregister(&id, &config.registry, OPERATION_TIMEOUT, &mut |_| Ok(())) {
         output.warn(error);
     }
     Ok(status)
 }
 
-/// The signals that end the job, and the one that says that it ended. What a caller has us ignore,
-/// as nohup(1) does, stays ignored: while it is blocked the kernel would keep it for us.
-fn awaited(status: &str) -> Option<SigSet> {
+/// Returns the signals that end the job, and `SIGCHLD`, which reports its end. A signal that the caller
+/// ignores, for example by nohup(1), stays ignored: while it is blocked the kernel would queue it.
+fn awaited_signals(status: &str) -> Option<SigSet> {
     let ignored = u64::from_str_radix(proc::find_field(status, "SigIgn:")?, 16).ok()?;
     let ends = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP];
-    let heeded = ends.into_iter().filter(|signal| ignored >> (*signal as i32 - 1) & 1 == 0);
-    Some(heeded.chain([Signal::SIGCHLD]).collect())
+    let awaited = ends.into_iter().filter(|signal| ignored >> (*signal as i32 - 1) & 1 == 0);
+    Some(awaited.chain([Signal::SIGCHLD]).collect())
 }
 
-/// A process that waits to become the command. Dropping it before it may ends it.
-struct Waiting {
+/// A child that waits at a gate, which is a pipe, before it executes the command. Dropping it before
+/// the gate is opened ends the child.
+struct GatedChild {
     pid: Pid,
+    /// The write end of the pipe.
     gate: Option<OwnedFd>,
 }
 
-impl Waiting {
-    fn start(command: &Command<'_>, signals: &SigSet) -> Result<Self, Error> {
+impl GatedChild {
+    fn start(command: &UserCommand<'_>, signals: &SigSet) -> Result<Self, Error> {
         let failed = |error: io::Error| Error::failed("fork for", "command", error);
-        let (waiting, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| failed(errno.into()))?;
+        let (read_end, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| failed(errno.into()))?;
         let mut gate = Some(gate);
         let pid = fork_child(|| {
-            // Or the end of the gate in our parent would never be seen.
+            // Close our copy of the write end: otherwise the parent's close gives no EOF.
             drop(gate.take());
-            command.run(&waiting, signals)
+            command.run(&read_end, signals)
         })
         .map_err(failed)?;
         Ok(Self { pid, gate })
     }
 
-    /// Lets it become the command. One that is dead by now will be waited for as any other.
-    fn go(&mut self) {
+    /// Lets the child execute the command. A child that has died meanwhile is reaped like any other.
+    fn open_gate(&mut self) {
         if let Some(gate) = self.gate.take() {
             let _ = write(&gate, b"1");
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for GatedChild {
     fn drop(&mut self) {
         if self.gate.take().is_some() {
             let _ = waitpid(self.pid, None);
@@ -146,49 +149,52 @@ impl Drop for Waiting {
     }
 }
 
-/// Waits for the end of the command, or for a signal that is to end the job.
-fn wait(pid: Pid, signals: &SigSet) -> nix::Result<u8> {
+/// Waits until the command ends, or until a signal requests the job's end; returns the exit status.
+fn await_end(pid: Pid, signals: &SigSet) -> nix::Result<u8> {
     loop {
         let signal = signals.wait()?;
         if signal != Signal::SIGCHLD {
-            return Ok(by_signal(signal));
+            return Ok(signal_status(signal));
         }
         match waitpid(pid, Some(WaitPidFlag::WNOHANG))? {
             WaitStatus::Exited(_, status) => return Ok(u8::try_from(status).unwrap_or(u8::MAX)),
-            WaitStatus::Signaled(_, signal, _) => return Ok(by_signal(signal)),
+            WaitStatus::Signaled(_, signal, _) => return Ok(signal_status(signal)),
             _ => {}
         }
     }
 }
 
-fn by_signal(signal: Signal) -> u8 {
+fn signal_status(signal: Signal) -> u8 {
     u8::try_from(128 + signal as i32).unwrap_or(u8::MAX)
 }
 
-/// What was so when this process started.
+/// The umask and limits that this process got from its caller.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
+pub(super) struct CallerLimits {
     umask: Mode,
-    /// Soft and hard limit of descriptors; `None` where they could not be read.
+    /// Soft and hard limit of descriptors; `None` if they could not be read.
     descriptors: Option<(rlim_t, rlim_t)>,
 }
 
-impl Caller {
-    /// Notes what is so and sets what we need: the unprivileged half has to read what is made
-    /// here, whatever umask a prolog has, and the processes and cgroups of a job are held by
-    /// descriptors, for which the usual soft limit is low.
+impl CallerLimits {
+    /// Replaces umask and soft limit by those that this process needs; returns the caller's. The helper
+    /// must be able to read the files that are created here, whatever the umask of a prolog, and
+    /// descriptors hold a job's processes and cgroups, for which the default soft limit is low.
     pub(super) fn replace() -> Self {
         let umask = umask(Mode::from_bits_truncate(0o022));
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).ok();
         if let Some((_, hard)) = descriptors {
-            // With the lower limit there are only fewer of them at a time.
+            // Ignore a failure: the lower limit only holds fewer descriptors at a time.
             let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
         }
         Self { umask, descriptors }
     }
 
-    /// Makes it so again, in the process that becomes the command.
-    /// Fails: as `setrlimit(2)`.
+    /// Restores the caller's values, in the child that executes the command.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `setrlimit(2)`.
     pub(super) fn restore(self) -> nix::Result<()> {
         umask(self.umask);
         match self.descriptors {
@@ -198,19 +204,19 @@ impl Caller {
     }
 }
 
-/// Where a command without a slash is looked for, and the `PATH` that it gets.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The command's `PATH`, in which a command without a slash is searched.
+const COMMAND_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A command, and the user to run it as.
-struct Command<'a> {
+/// A command, and the user who runs it.
+struct UserCommand<'a> {
     user: &'a User,
     words: &'a [OsString],
-    caller: Caller,
+    caller: CallerLimits,
 }
 
-impl Command<'_> {
-    /// Waits at the gate, becomes the user and the command. Returns only where that fails: the
-    /// status to exit with.
+impl UserCommand<'_> {
+    /// Waits at the gate, becomes the user and executes the command. Returns the exit status only if
+    /// that fails.
     fn run(&self, gate: &OwnedFd, signals: &SigSet) -> i32 {
         if !matches!(read(gate, &mut [0]), Ok(1)) {
             return EXIT_NOT_STARTED.into();
@@ -223,14 +229,14 @@ impl Command<'_> {
             }
             Err(failure) => failure,
         };
-        // Nobody is left to tell where this fails.
+        // Ignore the error: standard error is the last channel.
         let _ = writeln!(io::stderr(), "job-adopt: {step} {}: {error}", word.to_string_lossy());
         EXIT_NOT_STARTED.into()
     }
 
-    /// Leaves behind what is root's and gives back what was the caller's. In a session of its own
-    /// the command has no controlling terminal, so that it can push no input into root's
-    /// (`TIOCSTI` of ioctl_tty(2)) for root's shell to run.
+    /// Gives up root's identity and restores the caller's settings. In its own session the command has
+    /// no controlling terminal, so that it cannot push input into root's terminal (`TIOCSTI` of
+    /// ioctl_tty(2)), which root's shell would run.
     fn become_user(&self, signals: &SigSet) -> Result<(), (&'static str, io::Error)> {
         let step = |step: &'static str| move |errno: Errno| (step, io::Error::from(errno));
         let Self { user, .. } = self;
@@ -247,67 +253,66 @@ impl Command<'_> {
     }
 }
 
-/// What login(1) sets, and the kind of terminal, which the command shares with us.
+/// Returns the variables that login(1) sets, and `TERM`, since the command uses this terminal.
 fn environment(user: &User) -> Vec<(&'static str, OsString)> {
     let mut pairs = vec![
         ("HOME", user.dir.clone().into()),
         ("USER", user.name.clone().into()),
         ("LOGNAME", user.name.clone().into()),
         ("SHELL", user.shell.clone().into()),
-        ("PATH", PATH.into()),
+        ("PATH", COMMAND_PATH.into()),
     ];
     pairs.extend(std::env::var_os("TERM").map(|term| ("TERM", term)));
     pairs
 }
 
-/// The directory of ours that holds those of the jobs.
-const JOBS: &str = "job-adopt.jobs";
-/// How often a directory that others remove at that moment is met with another try.
-const TRIES: usize = 8;
-const PAUSE: Duration = Duration::from_millis(5);
+/// The parent of the jobs' cgroups, on a node without systemd.
+const JOBS_DIR: &str = "job-adopt.jobs";
+/// Maximum tries to create a cgroup while the end of other jobs removes its parent.
+const CREATE_TRIES: usize = 8;
+const SCOPE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Makes the cgroup of a job, and moves the process `pid`, a child of ours, there.
-/// Fails: [`Error::Failed`]; nothing of it is left then.
+/// Creates the cgroup of a job, and moves the child `pid` there. If it fails, it leaves no cgroup.
 fn make_cgroup(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
     let mount = Mount::open()?;
-    let systemd = Path::new("/run/systemd/system").exists();
-    if systemd && mount.path() == "/sys/fs/cgroup" {
-        let path = scope(id, pid)?;
-        mark(mount.place(&path)?.dir()?, ending::SCOPE)?;
+    let has_systemd = Path::new("/run/systemd/system").exists();
+    if has_systemd && mount.path() == "/sys/fs/cgroup" {
+        let path = start_scope(id, pid)?;
+        mark(mount.place(&path)?.dir()?, ending::SCOPE_XATTR)?;
         return Ok(path);
     }
-    let path: CgroupPath = format!("/{JOBS}/{id}")
+    let path: CgroupPath = format!("/{JOBS_DIR}/{id}")
         .parse()
         .map_err(|error| Error::failed("make cgroup of job", id, error))?;
-    if let Err(error) = own(mount.root(), id) {
-        // Refused while there are other jobs in it.
-        let _ = mount.root().remove_child(JOBS);
+    if let Err(error) = create_directory(mount.root(), id) {
+        // This fails while other jobs are in it.
+        let _ = mount.root().remove_child(JOBS_DIR);
         return Err(error);
     }
     let place = mount.place(&path);
     if let Err(error) =
         place.and_then(|job| subtree::write(job.dir()?, "cgroup.procs", &pid.to_string()))
     {
-        discard(&path);
+        discard_cgroup(&path);
         return Err(error.into());
     }
     Ok(path)
 }
 
-/// Removes it again; its process has to be gone. A scope goes by itself: systemd removes it.
-fn discard(path: &CgroupPath) {
+/// Removes a job's cgroup, whose process must have ended. systemd removes a scope by itself.
+fn discard_cgroup(path: &CgroupPath) {
     if let Ok(place) = Mount::open().and_then(|mount| mount.place(path)) {
-        let _ = ending::remove(&place);
+        let _ = ending::remove_made_cgroups(&place);
     }
 }
 
-/// Makes our own directory for a job.
-fn own(root: &Dir, id: &JobId) -> Result<(), Error> {
-    for _ in 0..TRIES {
-        match try_own(root, id.as_str()) {
+/// Creates the cgroup of a job below [`JOBS_DIR`].
+fn create_directory(root: &Dir, id: &JobId) -> Result<(), Error> {
+    for _ in 0..CREATE_TRIES {
+        match try_create_directory(root, id.as_str()) {
             Ok(true) => return Ok(()),
             Ok(false) => break,
-            // The end of another job has just removed the directory above.
+            // The end of another job has just removed the parent.
             Err(error) if error.is_gone() => {}
             Err(error) => return Err(error.into()),
         }
@@ -315,15 +320,16 @@ fn own(root: &Dir, id: &JobId) -> Result<(), Error> {
     Err(Error::failed("make cgroup of job", id, "there is one of this name already"))
 }
 
-fn try_own(root: &Dir, id: &str) -> cgroup::Result<bool> {
-    if root.make_child(JOBS)? {
-        mark(&root.child(JOBS)?, MADE)?;
+/// Creates parent and cgroup; returns false if the name is in use.
+fn try_create_directory(root: &Dir, id: &str) -> cgroup::Result<bool> {
+    if root.make_child(JOBS_DIR)? {
+        mark(&root.child(JOBS_DIR)?, MADE)?;
     }
-    let jobs = root.child(JOBS)?;
+    let jobs = root.child(JOBS_DIR)?;
     while !jobs.make_child(id)? {
-        // One that a run left behind which was killed before it registered its job.
-        let left = jobs.child(id)?;
-        if !is_marked(&left, MADE)? || Stamp::read(&left)?.is_some() {
+        // A run that was killed before it registered its job leaves an unstamped cgroup.
+        let existing = jobs.child(id)?;
+        if !is_marked(&existing, MADE)? || Stamp::read(&existing)?.is_some() {
             return Ok(false);
         }
         jobs.remove_child(id)?;
@@ -332,11 +338,11 @@ fn try_own(root: &Dir, id: &str) -> cgroup::Result<bool> {
     Ok(true)
 }
 
-/// Has systemd make a scope with the process in it (org.freedesktop.systemd1(5)).
-fn scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
+/// Starts a systemd scope with the process in it (org.freedesktop.systemd1(5)); returns its cgroup.
+fn start_scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
     let unit = unit_name(id);
     let failed = |cause: String| Error::failed("start scope", &unit, cause);
-    let called = process::Command::new("busctl")
+    let call = process::Command::new("busctl")
         .args(["--system", "--quiet", "call", "org.freedesktop.systemd1"])
         .args(["/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"])
         .args(["StartTransientUnit", "ssa(sv)a(sa(sv))", &unit, "fail", "4"])
@@ -348,24 +354,24 @@ fn scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
         .stdout(process::Stdio::null())
         .output()
         .map_err(|error| failed(format!("busctl: {error}")))?;
-    if !called.status.success() {
-        return Err(failed(String::from_utf8_lossy(&called.stderr).trim().to_owned()));
+    if !call.status.success() {
+        return Err(failed(String::from_utf8_lossy(&call.stderr).trim().to_owned()));
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + OPERATION_TIMEOUT;
     while Instant::now() < deadline {
         let membership = Membership::of(pid.as_raw()).ok();
-        let path = membership.and_then(|found| found.unified()?.parse::<CgroupPath>().ok());
+        let path = membership.and_then(|own| own.unified()?.parse::<CgroupPath>().ok());
         if let Some(path) = path {
             if path.as_str().rsplit('/').next() == Some(unit.as_str()) {
                 return Ok(path);
             }
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(SCOPE_POLL_INTERVAL);
     }
     Err(failed("systemd did not move the process in time".into()))
 }
 
-/// Of the characters of an id, a unit's name takes all but `+`, which is written as systemd does
+/// Returns the name of a job's scope. It escapes `+`, the only character of ids that units do not take
 /// (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
 fn unit_name(id: &JobId) -> String {
     format!("job-adopt-{}.scope", id.as_str().replace('+', "\\x2b"))
@@ -376,26 +382,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_is_the_users() {
+    fn environment_belongs_to_user() {
         let root = User::from_name("root").unwrap().unwrap();
         let environment = environment(&root);
-        for (name, value) in [("USER", "root"), ("LOGNAME", "root"), ("PATH", PATH)] {
+        for (name, value) in [("USER", "root"), ("LOGNAME", "root"), ("PATH", COMMAND_PATH)] {
             assert!(environment.contains(&(name, value.into())), "{name}");
         }
         assert!(environment.len() <= 6);
     }
 
     #[test]
-    fn what_the_caller_ignores_ends_no_job() {
-        let all = awaited("SigIgn:\t0000000000001000\n").unwrap();
+    fn signal_that_caller_ignores_is_not_awaited() {
+        let all = awaited_signals("SigIgn:\t0000000000001000\n").unwrap();
         assert!(all.contains(Signal::SIGHUP) && all.contains(Signal::SIGCHLD));
-        let without = awaited("SigIgn:\t0000000000001001\n").unwrap();
+        let without = awaited_signals("SigIgn:\t0000000000001001\n").unwrap();
         assert!(!without.contains(Signal::SIGHUP) && without.contains(Signal::SIGTERM));
-        assert!(awaited("").is_none() && awaited("SigIgn:\tx\n").is_none());
+        assert!(awaited_signals("").is_none() && awaited_signals("SigIgn:\tx\n").is_none());
     }
 
     #[test]
-    fn every_id_makes_a_unit_name() {
+    fn plus_of_id_is_escaped_in_unit_name() {
         let unit = unit_name(&"a.b_c+d-1".parse().unwrap());
         assert_eq!(unit, "job-adopt-a.b_c\\x2bd-1.scope");
     }

@@ -1,7 +1,9 @@
-//! `unregister`: makes a job unknown, for an epilog.
+//! `unregister`: ends a job's logins and removes the job from the registry, for an epilog.
 
-use super::ending::{Ending, end};
-use super::{Conf, Error, Output, PATIENCE, names, pin, require_root, strays};
+use super::ending::{EndedLogins, end_logins};
+use super::{
+    Conf, Error, OPERATION_TIMEOUT, Output, names, pin, require_root, stamped_cgroup, strays,
+};
 use clap::Args;
 use helper::Config;
 use helper::records::{LoginTarget, Record, RegisteredJob, Registry};
@@ -13,8 +15,8 @@ use kernel::trust::Trust;
 use protocol::JobId;
 use std::time::{Duration, Instant};
 
-/// Time for the second attempt to end a job, after the strays.
-const AFTER_STRAYS: Duration = Duration::from_secs(2);
+/// Longest second attempt to end a job, after the strays.
+const SECOND_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Make a job unknown and end its logins, for an epilog (root)
 #[derive(Debug, Args)]
@@ -25,7 +27,7 @@ pub(super) struct Options {
     #[arg(value_parser = names::parse_job_id)]
     id: JobId,
     /// How long to wait for the end of processes, at most 3600
-    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
+    #[arg(long, value_name = "SECONDS", default_value_t = OPERATION_TIMEOUT.as_secs())]
     #[arg(value_parser = clap::value_parser!(u64).range(..=3600))]
     timeout: u64,
     /// Then end what the owner has running here without a job
@@ -43,7 +45,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         output.warn(format_args!("warning: {fault}; only the registry is read of it"));
     }
     let mut end_strays = |uid| match strays {
-        true => strays::end_all(&conf.read()?, uid, output),
+        true => strays::end_user_strays(&conf.read()?, uid, output),
         false => Ok(()),
     };
     let owners = unregister(id, &registry, Duration::from_secs(*timeout), &mut end_strays)?;
@@ -53,129 +55,130 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     Ok(super::EXIT_FINE)
 }
 
-/// Makes the jobs of an id unknown, and ends what is theirs to end and the strays of their owners; returns
-/// these owners.
+/// Unregisters the jobs of an id, and ends their logins and the strays of their owners. Returns these
+/// owners.
 ///
 /// # Errors
 ///
-/// [`Error`] for the first thing that failed. Everything else was done all the same, and the same call
-/// again takes up what is left: a job stays known until its processes and those strays have ended.
+/// [`Error`] for the first step that failed. All other steps were done, and a second call does the
+/// rest: a job stays in the registry until its processes and those strays have ended.
 pub(super) fn unregister(
     id: &JobId,
     registry: &Registry,
     timeout: Duration,
     end_strays: &mut dyn FnMut(u32) -> Result<(), Error>,
 ) -> Result<Vec<u32>, Error> {
-    let mut troubles = Vec::new();
-    let jobs = withdraw(id, registry, &mut troubles)?;
+    let mut errors = Vec::new();
+    let jobs = withdraw_jobs(id, registry, &mut errors)?;
     let deadline = Instant::now() + timeout;
     for (job, record) in &jobs {
         let mut ended = end_job(record.as_ref(), deadline);
         let strays_ended = end_strays(job.uid);
         if ended.is_err() {
-            // What a stray held up, as the file system of a user does that does not answer, ends now.
-            ended = end_job(record.as_ref(), Instant::now() + AFTER_STRAYS.min(timeout));
+            // A stray may have held up the first attempt, for example by a file system of its own that
+            // does not answer.
+            ended = end_job(record.as_ref(), Instant::now() + SECOND_ATTEMPT_TIMEOUT.min(timeout));
         }
-        let ended = ended.and_then(|ending| strays_ended.map(|()| ending));
-        if let Err(error) = ended.and_then(|ending| forget(job, registry, ending)) {
-            super::log(line(Severity::Error, job).with("error", &error));
-            troubles.push(error);
+        let ended = ended.and_then(|logins| strays_ended.map(|()| logins));
+        if let Err(error) = ended.and_then(|ended| forget_job(job, registry, ended)) {
+            super::log(log_line(Severity::Error, job).with("error", &error));
+            errors.push(error);
         }
     }
-    if let Err(error) = unpin(registry) {
-        troubles.push(error);
+    if let Err(error) = unpin_namespaces(registry) {
+        errors.push(error);
     }
-    match troubles.into_iter().next() {
+    match errors.into_iter().next() {
         Some(error) => Err(error),
         None => Ok(jobs.iter().map(|(job, _)| job.uid).collect()),
     }
 }
 
-fn unpin(registry: &Registry) -> Result<(), Error> {
-    let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + PATIENCE)?;
-    pin::sweep(registry, &Trust::root())
+fn unpin_namespaces(registry: &Registry) -> Result<(), Error> {
+    let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
+    pin::unpin_ended_jobs(registry, &Trust::root())
 }
 
-/// From here on no login joins: first the stamp goes, then the record. What fails besides, such as
-/// a note that a full file system does not take, is no reason to let the logins live. Returns the
-/// jobs, each with what is known of where it is.
-fn withdraw(
+/// Withdraws the stamps and then the records of an id's jobs, after which no login joins them. Returns
+/// the jobs, each with the record that names its cgroup.
+///
+/// Other failures, for example a note that a full file system does not take, go to `errors`: they do
+/// not prevent the end of the logins.
+fn withdraw_jobs(
     id: &JobId,
     registry: &Registry,
-    troubles: &mut Vec<Error>,
+    errors: &mut Vec<Error>,
 ) -> Result<Vec<(RegisteredJob, Option<Record>)>, Error> {
     let trust = Trust::root();
-    let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + PATIENCE)?;
-    let purged = registry.remove_old_notes(&trust, clock::now());
-    troubles.extend(purged.err().map(Error::from));
-    let mut placed = Vec::new();
+    let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
+    let removed = registry.remove_old_notes(&trust, clock::now());
+    errors.extend(removed.err().map(Error::from));
+    let mut jobs = Vec::new();
     for job in registry.find_jobs(&trust, id)? {
         let record = withdraw_stamp(&job).unwrap_or_else(|error| {
-            troubles.push(error);
+            errors.push(error);
             job.record.clone().ok()
         });
         match registry.withdraw_job(job.uid, &job.id) {
             Ok(true) => {
-                let noted = registry.write_end_note(job.uid, &job.id, clock::now());
-                troubles.extend(noted.err().map(Error::from));
+                let result = registry.write_end_note(job.uid, &job.id, clock::now());
+                errors.extend(result.err().map(Error::from));
             }
             Ok(false) => {}
-            Err(error) => troubles.push(error.into()),
+            Err(error) => errors.push(error.into()),
         }
-        placed.push((job, record));
+        jobs.push((job, record));
     }
-    Ok(placed)
+    Ok(jobs)
 }
 
-/// Withdraws the stamp of a job. Returns what tells where it is: its record, or what is left of a
-/// broken one, which is believed only where the job's own stamp stood, or where an earlier call has
-/// withdrawn it.
+/// Withdraws the stamp of a job. Returns its record, or the readable part of a broken one. It trusts
+/// that part only if the cgroup had the job's own stamp, or if an earlier call has withdrawn the stamp.
 fn withdraw_stamp(job: &RegisteredJob) -> Result<Option<Record>, Error> {
     let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else { return Ok(None) };
-    let own = Stamp { uid: record.uid, job: record.id.clone() };
-    let place = cgroup_of(record)?;
+    let own_stamp = Stamp { uid: record.uid, job: record.id.clone() };
+    let place = open_cgroup(record)?;
     let dir = place.as_ref().map(cgroup::Place::dir).transpose()?;
-    let found = dir.map(|dir| unless_gone(Stamp::read(dir))).transpose()?.flatten().flatten();
-    let ours = match (dir, found) {
-        (Some(dir), Some(found)) if found == own => {
-            super::placed::withdraw_stamp(dir)?;
+    let stamp = dir.map(|dir| unless_gone(Stamp::read(dir))).transpose()?.flatten().flatten();
+    let is_ours = match (dir, stamp) {
+        (Some(dir), Some(stamp)) if stamp == own_stamp => {
+            stamped_cgroup::withdraw_stamp(dir)?;
             true
         }
-        // Somebody else's job is in a cgroup of this name by now.
+        // The cgroup of this name now belongs to another job.
         (_, Some(_)) => false,
         (_, None) => job.ending || job.record.is_ok(),
     };
-    Ok(ours.then(|| record.clone()))
+    Ok(is_ours.then(|| record.clone()))
 }
 
-/// The job's cgroup, where its record names one and it is still there.
-fn cgroup_of(record: &Record) -> Result<Option<cgroup::Place>, Error> {
+/// Opens the job's cgroup, if its record names one and it still exists.
+fn open_cgroup(record: &Record) -> Result<Option<cgroup::Place>, Error> {
     let LoginTarget::Cgroup(path) = &record.target else { return Ok(None) };
     Ok(unless_gone(Mount::open()?.place(path))?)
 }
 
-/// Tells the logins, ends them, and removes what we made.
-fn end_job(record: Option<&Record>, deadline: Instant) -> Result<Ending, Error> {
-    let Some(record) = record else { return Ok(Ending::default()) };
-    match cgroup_of(record)? {
-        Some(place) => end(&place, record, deadline),
-        None => Ok(Ending::default()),
+/// Notifies the logins, ends them, and removes the cgroups that this project made.
+fn end_job(record: Option<&Record>, deadline: Instant) -> Result<EndedLogins, Error> {
+    let Some(record) = record else { return Ok(EndedLogins::default()) };
+    match open_cgroup(record)? {
+        Some(place) => end_logins(&place, record, deadline),
+        None => Ok(EndedLogins::default()),
     }
 }
 
-/// Forgets a job that has ended.
-fn forget(job: &RegisteredJob, registry: &Registry, ending: Ending) -> Result<(), Error> {
-    let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + PATIENCE)?;
+/// Removes a job that has ended from the registry.
+fn forget_job(job: &RegisteredJob, registry: &Registry, ended: EndedLogins) -> Result<(), Error> {
+    let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
     registry.forget_job(job.uid, &job.id)?;
     if let Err(cause) = &job.record {
         return Err(Error::failed("read record of job", &job.id, cause));
     }
-    super::log(
-        line(Severity::Info, job).with("logins", ending.logins).with("terminals", ending.terminals),
-    );
+    let line = log_line(Severity::Info, job).with("logins", ended.logins);
+    super::log(line.with("terminals", ended.terminals));
     Ok(())
 }
 
-fn line(severity: Severity, job: &RegisteredJob) -> Line {
+fn log_line(severity: Severity, job: &RegisteredJob) -> Line {
     Line::new(severity).with("action", "unregister").with("job", &job.id).with("uid", job.uid)
 }

@@ -1,6 +1,6 @@
-//! `use`: which of their jobs here a user's next logins join.
+//! `use`: chooses the job that a user's next logins join, of several jobs on this node.
 
-use super::list::PATIENCE;
+use super::list::QUERY_TIMEOUT;
 use super::{Error, Output, accounts, names};
 use clap::Args;
 use helper::printable;
@@ -17,17 +17,17 @@ use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 use protocol::{JobId, Request};
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Most jobs that a message names.
-const NAMED: usize = 8;
+/// Maximum jobs in a message.
+const JOBS_MAX: usize = 8;
 
 /// Choose which of your jobs here your next logins join
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A choice counts while its job runs here. A login from inside another of your jobs joins that one all the same.
-Your first login into a job here makes the file for the choice, and so does a refusal with JA05.
+Your first login into a job here makes the directory for the choice, and so does a refusal with JA05.
 Exit status: 0 fine, 1 the job is not one of yours that run here, 2 wrong usage, 3 cannot tell.")]
 pub(super) struct Options {
     /// The job; without it the choice is shown
@@ -44,64 +44,67 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         let why = "root has no jobs; run this as the user whose logins it is for";
         return Err(Error::failed("choose", "job", why));
     }
-    let desk =
-        Desk { uid: uid.as_raw(), user: accounts::user_name(uid.as_raw()), node: node_name() };
+    let owner = ChoiceOwner {
+        choice: UserChoice { choices: Choices::here(), uid: uid.as_raw() },
+        user: accounts::user_name(uid.as_raw()),
+        node: node_name(),
+    };
     match &options.job {
-        Some(job) => desk.choose(job, output),
-        None if options.clear => desk.clear(output),
-        None => desk.show(output),
+        Some(job) => owner.choose(job, output),
+        None if options.clear => owner.clear(output),
+        None => owner.show(output),
     }
 }
 
-/// Whose choice it is, and where.
-struct Desk {
-    uid: u32,
+/// The user who chooses, and the node for which the choice counts.
+struct ChoiceOwner {
+    choice: UserChoice,
     user: String,
     node: String,
 }
 
-impl Desk {
+impl ChoiceOwner {
     fn choose(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
-        let (jobs, unsure) = self.running();
-        let found = find_by_name(&jobs, job).map(|job| &job.id);
-        let job = found.unwrap_or(job);
-        if found.is_none() {
-            if unsure.is_empty() {
-                let why = self.not_among(&jobs);
+        let (jobs, doubts) = self.find_running_jobs();
+        let running = find_by_name(&jobs, job).map(|job| &job.id);
+        let job = running.unwrap_or(job);
+        if running.is_none() {
+            if doubts.is_empty() {
+                let why = self.explain_not_running(&jobs);
                 output.warn(format_args!("job {job} was not chosen: {why}"));
                 return Ok(super::EXIT_FINDINGS);
             }
-            unsure.iter().for_each(|text| output.warn(printable(text)));
+            doubts.iter().for_each(|text| output.warn(printable(text)));
             output.warn(format_args!("warning: it cannot be told whether job {job} runs here"));
         }
-        put(&Choices::here(), self.uid, job).map_err(|error| self.explained(&error))?;
-        self.say(Some(job), output)
+        self.choice.write(job).map_err(|error| self.explain_error(&error))?;
+        self.report_effect(Some(job), output)
     }
 
     fn clear(&self, output: &mut Output<'_>) -> Result<u8, Error> {
-        match clear(&Choices::here(), self.uid) {
-            Err(error) if !error.is_missing() => Err(self.explained(&error)),
-            _ => self.say(None, output),
+        match self.choice.remove() {
+            Err(error) if !error.is_missing() => Err(self.explain_error(&error)),
+            _ => self.report_effect(None, output),
         }
     }
 
     fn show(&self, output: &mut Output<'_>) -> Result<u8, Error> {
-        let job = match read_choice(&Choices::here(), self.uid) {
+        let job = match self.choice.read() {
             Ok(Some(job)) => job,
-            Ok(None) => return self.say(None, output),
-            Err(error) => return Err(self.explained(&error)),
+            Ok(None) => return self.report_effect(None, output),
+            Err(error) => return Err(self.explain_error(&error)),
         };
-        let (jobs, unsure) = self.running();
-        if find_by_name(&jobs, &job).is_some() || !unsure.is_empty() {
-            return self.say(Some(&job), output);
+        let (jobs, doubts) = self.find_running_jobs();
+        if find_by_name(&jobs, &job).is_some() || !doubts.is_empty() {
+            return self.report_effect(Some(&job), output);
         }
-        let why = self.not_among(&jobs);
+        let why = self.explain_not_running(&jobs);
         writeln!(output.out, "job {job} is chosen, but does not count: {why}")?;
         Ok(super::EXIT_FINDINGS)
     }
 
-    /// What the next logins do.
-    fn say(&self, chosen: Option<&JobId>, output: &mut Output<'_>) -> Result<u8, Error> {
+    /// Reports which job the next logins join.
+    fn report_effect(&self, chosen: Option<&JobId>, output: &mut Output<'_>) -> Result<u8, Error> {
         let Self { user, node, .. } = self;
         let text = match chosen {
             Some(job) => {
@@ -113,97 +116,115 @@ impl Desk {
         Ok(super::EXIT_FINE)
     }
 
-    /// Why a job is no choice.
-    fn not_among(&self, jobs: &[Job]) -> String {
+    /// Returns why a job cannot be chosen: the jobs that the user has instead.
+    fn explain_not_running(&self, jobs: &[Job]) -> String {
         let Self { user, node, .. } = self;
-        let own: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).take(NAMED).collect();
-        let more = if jobs.len() > NAMED { ", ..." } else { "" };
-        match own.as_slice() {
+        let ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).take(JOBS_MAX).collect();
+        let more = if jobs.len() > JOBS_MAX { ", ..." } else { "" };
+        match ids.as_slice() {
             [] => format!("{user} has no running job on {node}"),
-            own => format!("on {node} {user} has {}{more}", own.join(", ")),
+            ids => format!("on {node} {user} has {}{more}", ids.join(", ")),
         }
     }
 
-    /// The jobs that a login would find, and what may have hidden others.
-    fn running(&self) -> (Vec<Job>, Vec<String>) {
+    /// Finds the jobs that a login would find; returns them, and the faults that may hide others.
+    fn find_running_jobs(&self) -> (Vec<Job>, Vec<String>) {
         let config = Config::read(Path::new(Request::DEFAULT_CONF), &Trust::root());
         let config = config.map_err(|error| error.to_string());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + QUERY_TIMEOUT;
         config
             .and_then(|config| {
-                Node::here().find_running_jobs(&config, &self.node, self.uid, deadline)
+                Node::here().find_running_jobs(&config, &self.node, self.choice.uid, deadline)
             })
             .unwrap_or_else(|cause| (Vec::new(), vec![cause]))
     }
 
-    /// What helps against it, and then what it is.
-    fn explained(&self, error: &TrustError) -> Error {
+    /// Returns an error that begins with the remedy.
+    fn explain_error(&self, error: &TrustError) -> Error {
         let node = &self.node;
         let path = error.path();
         let help = match error.cause() {
             _ if path.ends_with(FILE) => {
                 "no choice counts; undo it: job-adopt use --clear\n".to_owned()
             }
-            // Of a directory nothing else but the mode is the user's to spoil.
+            // The mode is the only fault of the directory that its user can cause.
             Distrust::Open(Errno::ENOENT) | Distrust::WrongMode(_) => {
                 format!("log in to {node} by ssh once, then try again\n")
             }
-            _ if path == Choices::here().user_dir(self.uid) => String::new(),
+            _ if path == self.choice.dir() => String::new(),
             _ => format!("{node} is not set up correctly; not your fault, please report:\n"),
         };
         Error::Failed(format!("{help}{}", printable(&error.to_string())))
     }
 }
 
-/// Mode of the file that holds a choice.
+/// Mode of the file with the choice.
 const FILE_MODE: u32 = 0o640;
 
-/// Chooses a job for the next logins of the calling user.
-/// Errors: [`TrustError::is_missing`] before the directory was made; [`Distrust::WrongMode`] where
-/// the user has changed it so that the helper could not read a choice in it.
-fn put(choices: &Choices, uid: u32, id: &JobId) -> Result<(), TrustError> {
-    let dir = own(choices, uid)?;
-    let mode = permissions(&dir.status);
-    if mode != USER_MODE {
-        return Err(TrustError::new(&dir.path, Distrust::WrongMode(mode)));
-    }
-    // Of two at once, the later rename counts.
-    let unfinished = format!(".{FILE}.{}", std::process::id());
-    let written = write(&dir, &unfinished, id);
-    if written.is_err() {
-        let _ = unlinkat(&dir.fd, unfinished.as_str(), UnlinkatFlags::NoRemoveDir);
-    }
-    written
+/// The choice of one user, which that user writes and removes.
+struct UserChoice {
+    choices: Choices,
+    uid: u32,
 }
 
-/// Chooses none; `false` where none was chosen.
-/// Errors: as [`put`].
-fn clear(choices: &Choices, uid: u32) -> Result<bool, TrustError> {
-    let dir = own(choices, uid)?;
-    match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
-        Ok(()) => Ok(true),
-        Err(Errno::ENOENT) => Ok(false),
-        Err(errno) => Err(TrustError::cannot("remove", &dir.path.join(FILE), errno)),
+impl UserChoice {
+    /// Returns the path of the user's directory.
+    fn dir(&self) -> PathBuf {
+        self.choices.user_dir(self.uid)
+    }
+
+    /// Reads the choice as the helper does; `None` if there is none.
+    fn read(&self) -> Result<Option<JobId>, TrustError> {
+        read_choice(&self.choices, self.uid)
+    }
+
+    /// Chooses a job for the user's next logins. It fails with [`TrustError::is_missing`] before the
+    /// directory was made, and with [`Distrust::WrongMode`] if the user has changed the directory's mode, so
+    /// that the helper could not read the choice.
+    fn write(&self, id: &JobId) -> Result<(), TrustError> {
+        let dir = self.open_dir()?;
+        let mode = permissions(&dir.status);
+        if mode != USER_MODE {
+            return Err(TrustError::new(&dir.path, Distrust::WrongMode(mode)));
+        }
+        // If two processes write at once, the later rename wins.
+        let unfinished = format!(".{FILE}.{}", std::process::id());
+        let result = write_file(&dir, &unfinished, id);
+        if result.is_err() {
+            let _ = unlinkat(&dir.fd, unfinished.as_str(), UnlinkatFlags::NoRemoveDir);
+        }
+        result
+    }
+
+    /// Removes the choice; returns whether there was one. It fails like [`UserChoice::write`].
+    fn remove(&self) -> Result<bool, TrustError> {
+        let dir = self.open_dir()?;
+        match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(errno) => Err(TrustError::cannot("remove", &dir.path.join(FILE), errno)),
+        }
+    }
+
+    fn open_dir(&self) -> Result<UserDir, TrustError> {
+        let Self { choices, uid } = self;
+        let missing = || TrustError::new(&self.dir(), Distrust::Open(Errno::ENOENT));
+        let base = choices.trust.dir(&choices.dir).map_err(|error| match error.is_missing() {
+            true => missing(),
+            false => error,
+        })?;
+        let dir = choices.find(&base, *uid)?.ok_or_else(missing)?;
+        match dir.status.uid {
+            owner if owner == *uid => Ok(dir),
+            owner => Err(TrustError::new(&dir.path, Distrust::WrongOwner(owner))),
+        }
     }
 }
 
-fn own(choices: &Choices, uid: u32) -> Result<UserDir, TrustError> {
-    let missing = || TrustError::new(&choices.user_dir(uid), Distrust::Open(Errno::ENOENT));
-    let base = choices.trust.dir(&choices.dir).map_err(|error| match error.is_missing() {
-        true => missing(),
-        false => error,
-    })?;
-    let dir = choices.find(&base, uid)?.ok_or_else(missing)?;
-    match dir.status.uid {
-        owner if owner == uid => Ok(dir),
-        owner => Err(TrustError::new(&dir.path, Distrust::WrongOwner(owner))),
-    }
-}
-
-fn write(dir: &UserDir, unfinished: &str, id: &JobId) -> Result<(), TrustError> {
+fn write_file(dir: &UserDir, unfinished: &str, id: &JobId) -> Result<(), TrustError> {
     let path = dir.path.join(FILE);
     let unwritten = |errno: Errno| TrustError::cannot("write", &path, errno);
-    // In place of one that a process of the same number has left.
+    // The flags replace a file that a process with the same number has left.
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
     let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let file = openat(&dir.fd, unfinished, flags, Mode::S_IRUSR | Mode::S_IWUSR);

@@ -1,0 +1,271 @@
+//! The cgroup of a job that is being registered: `register` checks, stamps and confines it.
+
+use super::ending::{Process, is_sshd_process, read_process};
+use super::pin::pin_namespace;
+use super::sys::remove_xattr;
+use super::{Error, Output};
+use helper::records::Record;
+use kernel::bpf::{self, Branch, Obstacle};
+use kernel::cgroup::{self, Dir, Mount, Occupants, Place, Stamp};
+use kernel::namespace::Namespace;
+use kernel::sys::file::set_xattr;
+use protocol::{CgroupPath, Containment, parse_decimal};
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+/// A job's cgroup with the stamp of the job, which this call or an earlier one has set. `drop` removes
+/// a stamp that this call has set, unless [`StampedCgroup::keep`] was called.
+#[derive(Debug)]
+pub(super) struct StampedCgroup {
+    place: Place,
+    /// True if this call set the stamp and `drop` removes it.
+    remove_on_drop: bool,
+}
+
+impl StampedCgroup {
+    /// Stamps the cgroup, unless it already has the same stamp. `is_registered` returns whether a
+    /// stamp's job is in the registry; any other stamp is a leftover of a job that has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a cgroup of another job, or above or below one, and for a cgroup that
+    /// cannot belong to a job of this owner ([`check_occupants`]).
+    pub(super) fn stamp(
+        path: &CgroupPath,
+        record: &Record,
+        accounts: Vec<u32>,
+        is_registered: impl Fn(&Stamp) -> Result<bool, Error>,
+        deadline: Instant,
+    ) -> Result<Self, Error> {
+        let place = Mount::open()?.place(path)?;
+        let stamp = Stamp { uid: record.uid, job: record.id.clone() };
+        let current = Stamp::read(place.dir()?)?;
+        for (path, other) in read_stamps(&place, deadline)? {
+            if other != stamp && is_registered(&other)? {
+                let cause = format!("it is the cgroup of job {}", other.job);
+                return Err(Error::failed("stamp", path, cause));
+            }
+        }
+        let dir = place.dir()?;
+        let is_new = current.as_ref() != Some(&stamp);
+        let owner = if is_new { dir.owner()? } else { Occupants::read(dir, record.uid)?.owner };
+        let occupants = Occupants { user: record.uid, owner, accounts };
+        if is_new {
+            check_occupants(dir, &occupants, deadline)?;
+            withdraw_stamp(dir)?;
+            store_occupants(dir, &occupants)?;
+            set_stamp(&stamp, dir)?;
+        } else {
+            occupants.require(dir, deadline)?;
+            store_occupants(dir, &occupants)?;
+        }
+        Ok(Self { place, remove_on_drop: is_new })
+    }
+
+    /// Refuses a cgroup in a user's slice that systemd has closed: the job would lose its devices,
+    /// even if its record lists them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`], which names the slice.
+    pub(super) fn require_open_slices(&self) -> Result<(), Error> {
+        for dir in self.place.levels() {
+            let Some(name) = dir.path().strip_prefix("/user.slice/") else { continue };
+            if !name.contains('/') && bpf::Level::read(dir)?.attached != bpf::Attached::Nothing {
+                let cause = "systemd refuses devices there, to this job too; make its cgroup \
+                             outside of users' slices, or exempt the account (exempt_uids, then \
+                             job-adopt slices --write)";
+                return Err(Error::failed("register job in", dir.path(), cause));
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the path of the job's mount namespace in an extended attribute, where logins read it;
+    /// removes the attribute for a record without one. The namespace of a process is pinned first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a path that is no mount namespace, and for a process outside of the job.
+    pub(super) fn store_namespace(&self, record: &Record) -> Result<(), Error> {
+        let dir = self.place.dir()?;
+        let Some(name) = &record.namespaces else {
+            return Ok(remove_mark(dir, cgroup::NAMESPACE)?);
+        };
+        let path = match parse_decimal(name) {
+            Some(pid) => pin_namespace(pid, &record.id, dir.path())?,
+            None => Namespace::open(name).map(|_| name.clone())?,
+        };
+        set_xattr(dir.as_fd(), cgroup::NAMESPACE, path.as_bytes(), 0)
+            .map_err(|error| dir.failed("note namespace of", "", error).into())
+    }
+
+    /// Confines the job from now on, by the code that a login runs.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`bpf::confine`]. A cgroup that cannot take the filter itself gives a warning:
+    /// its logins get it in a child.
+    pub(super) fn confine(
+        &self,
+        containment: &Containment,
+        deadline: Instant,
+        output: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        match bpf::confine(Branch::of(&self.place)?, containment, true, deadline) {
+            Err(bpf::Error::Obstacle { why: Obstacle::NeedChild, .. }) => {
+                let path = self.place.dir()?.path();
+                output.warn(format_args!(
+                    "warning: {path} cannot take a filter of ours itself; logins will be confined \
+                     in a child of it, the job itself is not"
+                ));
+                Ok(())
+            }
+            result => Ok(result.map(drop)?),
+        }
+    }
+
+    /// Keeps the stamp: `drop` then removes nothing.
+    pub(super) fn keep(mut self) {
+        self.remove_on_drop = false;
+    }
+}
+
+impl Drop for StampedCgroup {
+    fn drop(&mut self) {
+        if self.remove_on_drop {
+            let _ = self.place.dir().and_then(withdraw_stamp);
+        }
+    }
+}
+
+/// Reads the stamps above, at and below a cgroup: a login must not be in two jobs.
+fn read_stamps(place: &Place, deadline: Instant) -> Result<Vec<(String, Stamp)>, Error> {
+    let mut stamps = Vec::new();
+    let mut add_stamp = |dir: &Dir| {
+        let stamp = cgroup::unless_gone(Stamp::read(dir))?.flatten();
+        stamps.extend(stamp.map(|stamp| (dir.path().to_owned(), stamp)));
+        Ok::<_, cgroup::Error>(())
+    };
+    place.levels().iter().skip(1).try_for_each(&mut add_stamp)?;
+    cgroup::walk(place.dir()?, deadline, add_stamp)?;
+    Ok(stamps)
+}
+
+/// Stamps a directory, unless it already has the same stamp. It fails with [`cgroup::Error::Wrong`] for
+/// a cgroup of another job, and with `EPERM` without `CAP_SYS_ADMIN`.
+fn set_stamp(stamp: &Stamp, dir: &Dir) -> cgroup::Result<()> {
+    let text = stamp.to_string();
+    let create = libc::XATTR_CREATE;
+    match set_xattr(dir.as_fd(), cgroup::STAMP, text.as_bytes(), create) {
+        Ok(()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => stamp.require(dir),
+        Err(error) => Err(dir.failed("stamp", "", error)),
+    }
+}
+
+/// Removes a directory's stamp, if it has one, of any job.
+///
+/// # Errors
+///
+/// The errors of `fremovexattr(2)`.
+pub(super) fn withdraw_stamp(dir: &Dir) -> cgroup::Result<()> {
+    remove_mark(dir, cgroup::STAMP)
+}
+
+/// Removes a mark, which is an extended attribute, if the directory has it.
+fn remove_mark(dir: &Dir, mark: &CStr) -> cgroup::Result<()> {
+    match remove_xattr(dir.as_fd(), mark) {
+        Ok(()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
+        Err(error) => Err(dir.failed("withdraw mark of", "", error)),
+    }
+}
+
+/// Stores the accounts that may have processes in a job's cgroup, for the job's logins.
+fn store_occupants(dir: &Dir, occupants: &Occupants) -> Result<(), Error> {
+    set_xattr(dir.as_fd(), cgroup::OCCUPANTS, occupants.to_string().as_bytes(), 0)
+        .map_err(|error| dir.failed("note accounts of", "", error).into())
+}
+
+/// Refuses a cgroup of another account, and one with a process in it or below that cannot belong to the
+/// job before its first login. A wrong path may name a cgroup in which the node itself runs: to confine
+/// it, and later to end it, would take the node down.
+///
+/// It fails with [`Error::Failed`], which names the process and the reason, also if it cannot see all
+/// processes.
+fn check_occupants(dir: &Dir, occupants: &Occupants, deadline: Instant) -> Result<(), Error> {
+    let Occupants { owner, .. } = occupants;
+    if !occupants.admits(*owner) {
+        let cause = format!("it belongs to uid {owner}, which does not own the job");
+        return Err(Error::failed("stamp", dir.path(), cause));
+    }
+    let ancestors = own_ancestry();
+    for pid in cgroup::processes(dir, deadline).complete()? {
+        if let Some(why) = find_objection(pid, occupants, &ancestors) {
+            let cause = format!("process {pid} in it {why}");
+            return Err(Error::failed("stamp", dir.path(), cause));
+        }
+    }
+    Ok(())
+}
+
+/// Returns why a process cannot belong to the job; `None` if it can, or has ended meanwhile.
+fn find_objection(pid: i32, occupants: &Occupants, ancestors: &[i32]) -> Option<String> {
+    if pid == 1 {
+        return Some("is the first one of the system".into());
+    }
+    if ancestors.contains(&pid) {
+        return Some("is this one, or started it".into());
+    }
+    if is_sshd_process(pid) {
+        return Some("is an sshd of root, and no login can be there yet".into());
+    }
+    match occupants.stranger(pid) {
+        Ok(None) => None,
+        Ok(Some(uid)) => Some(format!("belongs to uid {uid}, which does not own the job")),
+        Err(error) => Some(format!("cannot be looked at: {error}")),
+    }
+}
+
+/// Lists this process and its ancestors, as far as they still run.
+pub(super) fn own_ancestry() -> Vec<i32> {
+    let mut pids = Vec::new();
+    let mut next = Some(nix::unistd::getpid().as_raw());
+    while let Some(pid) = next.filter(|pid| *pid > 0 && !pids.contains(pid)) {
+        pids.push(pid);
+        next = read_process(pid).map(|Process { parent, .. }| parent);
+    }
+    pids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::unistd::{getpid, getppid, getuid};
+
+    #[test]
+    fn first_process_and_own_ancestry_cannot_be_in_job() {
+        let ancestors = own_ancestry();
+        let job = job_of(5);
+        assert!(ancestors.starts_with(&[getpid().as_raw(), getppid().as_raw()]));
+        assert!(find_objection(1, &job, &ancestors).unwrap().contains("first"));
+        let objection = find_objection(getpid().as_raw(), &job, &ancestors).unwrap();
+        assert!(objection.contains("this one"));
+    }
+
+    #[test]
+    fn process_of_other_account_is_refused_and_ended_one_ignored() {
+        let (pid, uid) = (getpid().as_raw(), getuid().as_raw());
+        assert_eq!(find_objection(pid, &job_of(uid), &[]), None);
+        assert_eq!(find_objection(i32::MAX, &job_of(5), &[]), None);
+        assert_eq!(find_objection(pid, &job_of(uid + 1), &[]).is_some(), uid != 0);
+        let with_account = Occupants { accounts: vec![uid], ..job_of(uid + 1) };
+        assert_eq!(find_objection(pid, &with_account, &[]), None);
+    }
+
+    fn job_of(user: u32) -> Occupants {
+        Occupants { user, owner: 0, accounts: Vec::new() }
+    }
+}
