@@ -125,7 +125,7 @@ pub(super) fn parse(words: &[OsString], build: &'static str) -> Result<Invocatio
 }
 
 /// Generates the completions of a shell.
-pub(super) fn completions(shell: Shell) -> Vec<u8> {
+pub(super) fn generate_completions(shell: Shell) -> Vec<u8> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut CommandLine::command(), "job-adopt", &mut text);
     text
@@ -135,8 +135,8 @@ pub(super) fn completions(shell: Shell) -> Vec<u8> {
 fn usage_error(error: &clap::Error, words: &[OsString]) -> Error {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let first = words.first().map(AsRef::as_ref).unwrap_or_default();
-    let known = CommandLine::command();
-    let command = known.get_subcommands().map(clap::Command::get_name).find(|name| *name == first);
+    let all = CommandLine::command();
+    let command = all.get_subcommands().map(clap::Command::get_name).find(|name| *name == first);
     let mistake = match words.is_empty() {
         true => "a command is needed".to_owned(),
         false => render_error(error),
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn every_shell_completes_every_command() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let text = String::from_utf8(completions(shell)).unwrap();
+            let text = String::from_utf8(generate_completions(shell)).unwrap();
             let all = CommandLine::command();
             for command in all.get_subcommands().filter(|command| !command.is_hide_set()) {
                 assert!(text.contains(command.get_name()), "{shell}: {}", command.get_name());

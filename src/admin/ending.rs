@@ -369,10 +369,10 @@ impl Process {
 /// It lists them twice: a number may pass to a process elsewhere before it is read, and then the second
 /// list lacks it. It reads no paths, since the kernel shows none of more than 4096 bytes.
 pub(super) fn read_processes(dir: &Dir, deadline: Instant) -> Found<Process> {
-    let own = nix::unistd::getpid().as_raw();
+    let own_pid = nix::unistd::getpid().as_raw();
     let Found { all: pids, cut } = list_processes(dir, deadline);
     let mut all: Vec<Process> =
-        pids.into_iter().filter(|&pid| pid != own).filter_map(read_process).collect();
+        pids.into_iter().filter(|&pid| pid != own_pid).filter_map(read_process).collect();
     let again = list_processes(dir, deadline);
     let remaining: BTreeSet<i32> = again.all.into_iter().collect();
     all.retain(|process| remaining.contains(&process.pid));

@@ -117,8 +117,8 @@ struct JournalEntry {
     /// The message: a string, or numbers if it is no valid text.
     #[serde(rename = "MESSAGE", default)]
     message: serde_json::Value,
-    /// The file that the process ran. Missing if the process was gone before the journal looked, as
-    /// sshd's often is after a refusal.
+    /// The file that the process ran. It is missing if the process ended before the journal read it, as
+    /// sshd often does after a refusal.
     #[serde(rename = "_EXE")]
     executable: Option<PathBuf>,
     /// The name that the process gave itself.

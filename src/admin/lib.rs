@@ -151,7 +151,7 @@ fn execute(
             Command::Use(options) => use_job::execute(&options, output),
             Command::Callerid(options) => callerid::execute(&options, output),
             Command::Completions { shell } => {
-                output.out.write_all(&command_line::completions(shell))?;
+                output.out.write_all(&command_line::generate_completions(shell))?;
                 Ok(EXIT_FINE)
             }
         },

@@ -390,14 +390,14 @@ impl ProcessInfo {
         let mut names = path.rsplit('/');
         let unit = names.find(|name| name.ends_with(".service") || name.ends_with(".scope"));
         let unit = unit.unwrap_or_default();
-        let own = Proc::here().own().map_or(0, |own| own.namespaces);
+        let own_depth = Proc::here().own().map_or(0, |own| own.namespaces);
         let job = self.job.as_ref().and_then(|job| job.rsplit('/').next());
         let ancestors =
             || std::iter::successors(Some(self), |info| table.get(&info.stat.parent)).take(64);
         let is_root_sshd = |info: &Self| info.is_root() && is_sshd_process(info.process.pid);
         match unit {
             _ if job.is_some() => format!("ended job {}", job.unwrap_or_default()),
-            _ if self.process.namespaces > own => "container".into(),
+            _ if self.process.namespaces > own_depth => "container".into(),
             _ if path.contains("/user@") => format!("service manager {unit}"),
             _ if path.starts_with("/user.slice/") => format!("session {unit}"),
             "cron.service" | "crond.service" | "fcron.service" => "cron".into(),
@@ -630,11 +630,11 @@ mod tests {
     #[test]
     fn device_of_open_descriptor_is_found() {
         let file = std::fs::File::open("/dev/zero").unwrap();
-        let own = nix::unistd::getpid().as_raw();
+        let pid = nix::unistd::getpid().as_raw();
         let zero = "/dev/zero".to_owned();
-        assert!(find_refused_devices(own, &[]).unwrap().contains(&zero));
+        assert!(find_refused_devices(pid, &[]).unwrap().contains(&zero));
         let rule: DeviceRule = "c:1:-1:r".parse().unwrap();
-        assert!(!find_refused_devices(own, &[rule]).unwrap().contains(&zero));
+        assert!(!find_refused_devices(pid, &[rule]).unwrap().contains(&zero));
         drop(file);
     }
 }

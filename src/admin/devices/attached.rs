@@ -1,7 +1,7 @@
-//! Reports which devices the filters at a cgroup allow, whoever attached them.
+//! Reports which devices the filters at a cgroup allow, no matter which program attached them.
 
 use super::super::{Error, Output, require_root};
-use super::nodes::{cell, driver_names, list_nodes, type_name, warn_no_drivers};
+use super::nodes::{cell, driver_names, driver_warning, list_nodes, type_name};
 use super::{EXIT_FAILED, EXIT_FINE, Options};
 use crate::filters::interpret::Request;
 use crate::filters::{Filter, Inspection, ProgramSet};
@@ -76,7 +76,7 @@ impl FilterReport {
             false => format!("program {id}: cannot tell what it allows: it is not understood"),
         };
         let mut warnings: Vec<String> = unclear.iter().map(warn).collect();
-        warnings.extend(warn_no_drivers(tree));
+        warnings.extend(driver_warning(tree));
         let (cgroup, filters) = (String::new(), Vec::new());
         Self { schema: 1, cgroup, filters, devices, warnings, unclear }
     }

@@ -85,7 +85,7 @@ pub(super) fn driver_names(tree: &Tree, kind: DeviceType, major: u32) -> Option<
 }
 
 /// Returns a warning if the drivers cannot be read.
-pub(super) fn warn_no_drivers(tree: &Tree) -> Option<String> {
+pub(super) fn driver_warning(tree: &Tree) -> Option<String> {
     let error = tree.read_drivers().err()?;
     Some(printable(&format!("no driver is named: {error}")))
 }

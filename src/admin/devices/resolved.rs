@@ -1,7 +1,7 @@
 //! Reports which devices of this node names stand for.
 
 use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
-use super::nodes::{cell, driver_names, type_name, warn_no_drivers};
+use super::nodes::{cell, driver_names, driver_warning, type_name};
 use super::requested::{NameKind, RequestedName};
 use helper::devices::{Device, ResolvedDevices, Resolver};
 use helper::printable;
@@ -53,7 +53,7 @@ impl NameReport {
                 }
             }
         }
-        report.warnings.extend(warn_no_drivers(&resolver.tree));
+        report.warnings.extend(driver_warning(&resolver.tree));
         report
     }
 

@@ -1,5 +1,5 @@
-//! Reads the filters at a cgroup back from the kernel, and runs their programs without it, whoever
-//! wrote them.
+//! Reads the filters at a cgroup back from the kernel, and runs their programs without it, no matter
+//! which program attached them.
 
 pub mod interpret;
 mod owner;

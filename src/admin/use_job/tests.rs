@@ -96,11 +96,11 @@ fn choice_that_cannot_be_written_leaves_no_file() {
 #[test]
 fn leftover_of_earlier_process_is_replaced() {
     let node = TestNode::with_choice();
-    let left = node.path().join(format!(".{FILE}.{}", std::process::id()));
-    std::fs::write(&left, "9\n").unwrap();
+    let leftover = node.path().join(format!(".{FILE}.{}", std::process::id()));
+    std::fs::write(&leftover, "9\n").unwrap();
     node.write("1").unwrap();
     assert_eq!(node.read(), Ok(Some("1".into())));
-    assert!(!left.exists());
+    assert!(!leftover.exists());
 }
 
 #[test]
@@ -133,8 +133,8 @@ fn link_or_file_instead_of_directory_stays() {
     let elsewhere = node.scratch.dir("elsewhere");
     std::fs::remove_dir(node.path()).unwrap();
     symlink(&elsewhere, node.path()).unwrap();
-    let made = node.make_dir();
-    assert_eq!(*made.unwrap_err().cause(), Distrust::Open(Errno::ENOTDIR));
+    let result = node.make_dir();
+    assert_eq!(*result.unwrap_err().cause(), Distrust::Open(Errno::ENOTDIR));
     assert!(node.read().unwrap_err().contains("or no directory"));
     assert_eq!(elsewhere.metadata().unwrap().mode() & 0o7777, 0o755);
     std::fs::remove_file(node.path()).unwrap();
@@ -148,8 +148,8 @@ fn directory_below_writable_one_is_refused() {
     let node = TestNode::new();
     node.scratch.dir("run/job-adopt");
     node.scratch.mode("run/job-adopt", 0o777);
-    let made = node.make_dir();
-    assert_eq!(*made.unwrap_err().cause(), Distrust::Writable(0o777));
+    let result = node.make_dir();
+    assert_eq!(*result.unwrap_err().cause(), Distrust::Writable(0o777));
     assert!(!node.scratch.path().join("run/job-adopt/use").exists());
     assert!(node.read().unwrap_err().contains("writable by others"));
 }
