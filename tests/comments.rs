@@ -28,6 +28,7 @@ const COVERED: &[&str] = &[
     "src/bin",
     "src/helper",
     "src/keeper",
+    "src/kernel",
     "src/module",
     "src/pam",
     "src/protocol",

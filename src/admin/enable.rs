@@ -306,7 +306,7 @@ fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, E
 
 /// Returns the cgroup of this process.
 fn own_cgroup() -> String {
-    let membership = Membership::own().ok();
+    let membership = Membership::read_own().ok();
     let path = membership.as_ref().and_then(Membership::unified);
     printable(path.unwrap_or("no cgroup of version 2"))
 }

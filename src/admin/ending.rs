@@ -8,8 +8,8 @@ use helper::records::Record;
 use helper::sources::processes;
 use keeper::subtree::{self, KillMode};
 use kernel::cgroup::{
-    self, Dir, Found, MADE, Membership, Place, event, is_marked, processes as list_processes,
-    unless_gone,
+    self, CgroupChain, Dir, Listing, MADE_XATTR, Membership, has_mark, ignore_gone, list_processes,
+    read_event,
 };
 use kernel::proc::{self, Proc};
 use kernel::sys::pidfd::{pidfd_open, pidfd_send_signal};
@@ -51,7 +51,7 @@ pub(super) struct EndedLogins {
 ///
 /// [`Error::Failed`] if processes still run at the deadline, or a directory cannot be removed.
 pub(super) fn end_logins(
-    place: &Place,
+    place: &CgroupChain,
     record: &Record,
     deadline: Instant,
 ) -> Result<EndedLogins, Error> {
@@ -67,7 +67,7 @@ pub(super) fn end_logins(
     }
     let ended = EndedLogins { logins: logins.len(), terminals };
 
-    if unless_gone(is_marked(job, SCOPE_XATTR))? == Some(true) {
+    if ignore_gone(has_mark(job, SCOPE_XATTR))? == Some(true) {
         kill_all(job, deadline)?;
         await_systemd_removal(job, deadline)?;
         return Ok(ended);
@@ -93,8 +93,8 @@ pub(super) fn end_logins(
 /// Finds the children that this project made, with any name.
 fn find_made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
     let mut made = Vec::new();
-    for name in unless_gone(dir.children())?.unwrap_or_default() {
-        if let Some(child) = unless_gone(dir.child(name))? {
+    for name in ignore_gone(dir.children())?.unwrap_or_default() {
+        if let Some(child) = ignore_gone(dir.child(name))? {
             if is_made(&child)? {
                 made.push(child);
             }
@@ -104,7 +104,7 @@ fn find_made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
 }
 
 fn is_made(dir: &Dir) -> cgroup::Result<bool> {
-    Ok(unless_gone(is_marked(dir, MADE))? == Some(true))
+    Ok(ignore_gone(has_mark(dir, MADE_XATTR))? == Some(true))
 }
 
 fn remove_child(above: &Dir, dir: &Dir) -> cgroup::Result<()> {
@@ -121,7 +121,7 @@ fn remove_child(above: &Dir, dir: &Dir) -> cgroup::Result<()> {
 /// then reads the file (`unit_check_cgroup_events` in `src/core/cgroup.c`). If the file is missing, the
 /// scope stays active for ever.
 fn await_systemd_removal(scope: &Dir, deadline: Instant) -> Result<(), Error> {
-    while unless_gone(event(scope, "populated"))?.is_some() && Instant::now() < deadline {
+    while ignore_gone(read_event(scope, "populated"))?.is_some() && Instant::now() < deadline {
         sleep(POLL_INTERVAL);
     }
     Ok(())
@@ -133,7 +133,7 @@ fn await_systemd_removal(scope: &Dir, deadline: Instant) -> Result<(), Error> {
 /// # Errors
 ///
 /// [`Error::Failed`] for a cgroup that cannot be removed.
-pub(super) fn remove_made_cgroups(place: &Place) -> Result<(), Error> {
+pub(super) fn remove_made_cgroups(place: &CgroupChain) -> Result<(), Error> {
     let [job, above, rest @ ..] = place.levels() else { return Ok(()) };
     if !is_made(job)? {
         return Ok(());
@@ -163,11 +163,11 @@ const PIDS_MAX: usize = 8;
 /// [`Error::Failed`] if processes still run at the deadline, or if this process is among them.
 pub(super) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     // Compare paths: a list of all processes could take too long.
-    if Membership::own()?.unified().is_none_or(|own| is_within(own, dir.path())) {
+    if Membership::read_own()?.unified().is_none_or(|own| is_within(own, dir.path())) {
         return Err(Error::failed("kill", dir.path(), "this process is in it itself"));
     }
     let mut mode = KillMode::Cgroup;
-    while unless_gone(event(dir, "populated"))?.flatten() == Some(true) {
+    while ignore_gone(read_event(dir, "populated"))?.flatten() == Some(true) {
         subtree::kill(dir, std::mem::replace(&mut mode, KillMode::EachProcess), deadline);
         sleep(POLL_INTERVAL);
         if Instant::now() >= deadline {
@@ -185,7 +185,7 @@ pub(super) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
 /// read; the logins that it found are killed all the same.
 fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Result<(), Error> {
     let find = |stopped: &BTreeSet<Identity>| {
-        let Found { all, cut } = find_logins(job, leaves, owner, stopped, deadline);
+        let Listing { all, cut } = find_logins(job, leaves, owner, stopped, deadline);
         match cut {
             Some(error) if all.is_empty() => Err(error.into()),
             _ => Ok(all.iter().map(Process::identity).collect()),
@@ -305,15 +305,15 @@ fn find_logins(
     owner: u32,
     members: &BTreeSet<Identity>,
     deadline: Instant,
-) -> Found<Process> {
+) -> Listing<Process> {
     let mut members = members.clone();
     for leaf in leaves {
         members.extend(read_processes(leaf, deadline).all.iter().map(Process::identity));
     }
-    let Found { mut all, cut } = read_processes(job, deadline);
+    let Listing { mut all, cut } = read_processes(job, deadline);
     let selected = select_logins(&all, owner, &members);
     all.retain(|process| selected.contains(&process.pid));
-    Found { all, cut }
+    Listing { all, cut }
 }
 
 /// Selects the numbers of processes that belong to a login: root's sshd in the job's cgroup, processes
@@ -368,15 +368,15 @@ impl Process {
 ///
 /// It lists them twice: a number may pass to a process elsewhere before it is read, and then the second
 /// list lacks it. It reads no paths, since the kernel shows none of more than 4096 bytes.
-pub(super) fn read_processes(dir: &Dir, deadline: Instant) -> Found<Process> {
+pub(super) fn read_processes(dir: &Dir, deadline: Instant) -> Listing<Process> {
     let own_pid = nix::unistd::getpid().as_raw();
-    let Found { all: pids, cut } = list_processes(dir, deadline);
+    let Listing { all: pids, cut } = list_processes(dir, deadline);
     let mut all: Vec<Process> =
         pids.into_iter().filter(|&pid| pid != own_pid).filter_map(read_process).collect();
     let again = list_processes(dir, deadline);
     let remaining: BTreeSet<i32> = again.all.into_iter().collect();
     all.retain(|process| remaining.contains(&process.pid));
-    Found { all, cut: cut.or(again.cut) }
+    Listing { all, cut: cut.or(again.cut) }
 }
 
 /// Reads one process; `None` if it has ended.

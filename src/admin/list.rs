@@ -169,7 +169,7 @@ impl ListedJob {
             }
         };
         self.cgroup = Some(path.to_string());
-        let Some(place) = cgroup::unless_gone(Mount::open()?.place(path))? else {
+        let Some(place) = cgroup::ignore_gone(Mount::open()?.open_chain(path))? else {
             self.state = "gone";
             return Ok(());
         };
@@ -187,8 +187,10 @@ impl ListedJob {
         if self.source != SourceName::Registry.as_str() || !Uid::effective().is_root() {
             return Ok(());
         }
-        match Occupants::read(dir, self.uid)?.require(dir, Instant::now() + QUERY_TIMEOUT) {
-            Err(error @ cgroup::Error::Wrong(_)) => {
+        match Occupants::read(dir, self.uid)?
+            .require_no_strangers(dir, Instant::now() + QUERY_TIMEOUT)
+        {
+            Err(error @ cgroup::Error::UnexpectedState(_)) => {
                 self.state = REUSED;
                 self.why.push(format!("job {}: {error}", self.id));
                 Ok(())
@@ -207,7 +209,7 @@ impl ListedJob {
 
     fn count_processes(&mut self, dir: &Dir) -> cgroup::Result<()> {
         let deadline = Instant::now() + QUERY_TIMEOUT;
-        self.processes = Some(cgroup::processes(dir, deadline).complete()?.len());
+        self.processes = Some(cgroup::list_processes(dir, deadline).complete()?.len());
         if Uid::effective().is_root() {
             self.logins = Some(count_connections(&read_processes(dir, deadline).complete()?));
         }

@@ -31,7 +31,7 @@ pub(super) fn pin_namespace(pid: u32, id: &JobId, job: &str) -> Result<String, E
     let process = i32::try_from(pid).map_err(|_| refusal("is no process"))?;
     // A setuid program that the user started keeps the user's real uid.
     let is_root = Proc::here().process(process).map_err(gone)?.uids == [0; 4];
-    let place = Membership::of(process)?;
+    let place = Membership::read(process)?;
     let namespace = Namespace::open_of_process(&number, "mnt", libc::CLONE_NEWNS)?;
     // The process held its number all the time if it still exists.
     proc::read(format!("/proc/self/fd/{}/stat", folder.as_raw_fd())).map_err(gone)?;

@@ -7,7 +7,7 @@ use crate::filters::attach_mode_name;
 use clap::Args;
 use helper::callerid::Flow;
 use helper::{Evidence, Node};
-use kernel::bpf::Level;
+use kernel::bpf::CgroupPrograms;
 use kernel::cgroup::Dir;
 use module::{
     Budget, Environment, Failure, Job, JoinResult, LeafJob, LoginContext, OFF_SWITCH_PATH,
@@ -193,10 +193,10 @@ fn collect_evidence(job: &Job) -> Vec<(&'static str, String)> {
     let mut evidence = vec![proof, ("leaf", leaf)];
     let below = if let Job::Leaf(cgroups) = job { open_child_leaf(cgroups) } else { None };
     for dir in levels.iter().chain(&below) {
-        let text = match Level::read(dir) {
+        let text = match CgroupPrograms::read(dir) {
             Ok(level) => {
                 let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
-                format!("{}: {} {}", dir.path(), attach_mode_name(level.attached), ids.join(" "))
+                format!("{}: {} {}", dir.path(), attach_mode_name(level.mode), ids.join(" "))
             }
             Err(error) => format!("{}: {error}", dir.path()),
         };

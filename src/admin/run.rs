@@ -12,7 +12,7 @@ use crate::sys::process::{fork_child, mark_descriptors_cloexec, reset_sigchld};
 use clap::Args;
 use helper::records::LoginTarget;
 use keeper::subtree;
-use kernel::cgroup::{self, Dir, MADE, Membership, Mount, Stamp, is_marked, mark};
+use kernel::cgroup::{self, Dir, MADE_XATTR, Membership, Mount, Stamp, has_mark, set_mark};
 use kernel::proc::{self, Proc};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -278,7 +278,7 @@ fn make_cgroup(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
     let has_systemd = Path::new("/run/systemd/system").exists();
     if has_systemd && mount.path() == "/sys/fs/cgroup" {
         let path = start_scope(id, pid)?;
-        mark(mount.place(&path)?.dir()?, ending::SCOPE_XATTR)?;
+        set_mark(mount.open_chain(&path)?.dir()?, ending::SCOPE_XATTR)?;
         return Ok(path);
     }
     let path: CgroupPath = format!("/{JOBS_DIR}/{id}")
@@ -289,7 +289,7 @@ fn make_cgroup(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
         let _ = mount.root().remove_child(JOBS_DIR);
         return Err(error);
     }
-    let place = mount.place(&path);
+    let place = mount.open_chain(&path);
     if let Err(error) =
         place.and_then(|job| subtree::write(job.dir()?, "cgroup.procs", &pid.to_string()))
     {
@@ -301,7 +301,7 @@ fn make_cgroup(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
 
 /// Removes a job's cgroup, whose process must have ended. systemd removes a scope by itself.
 fn discard_cgroup(path: &CgroupPath) {
-    if let Ok(place) = Mount::open().and_then(|mount| mount.place(path)) {
+    if let Ok(place) = Mount::open().and_then(|mount| mount.open_chain(path)) {
         let _ = ending::remove_made_cgroups(&place);
     }
 }
@@ -323,18 +323,18 @@ fn create_directory(root: &Dir, id: &JobId) -> Result<(), Error> {
 /// Creates parent and cgroup; returns false if the name is in use.
 fn try_create_directory(root: &Dir, id: &str) -> cgroup::Result<bool> {
     if root.make_child(JOBS_DIR)? {
-        mark(&root.child(JOBS_DIR)?, MADE)?;
+        set_mark(&root.child(JOBS_DIR)?, MADE_XATTR)?;
     }
     let jobs = root.child(JOBS_DIR)?;
     while !jobs.make_child(id)? {
         // A run that was killed before it registered its job leaves an unstamped cgroup.
         let existing = jobs.child(id)?;
-        if !is_marked(&existing, MADE)? || Stamp::read(&existing)?.is_some() {
+        if !has_mark(&existing, MADE_XATTR)? || Stamp::read(&existing)?.is_some() {
             return Ok(false);
         }
         jobs.remove_child(id)?;
     }
-    mark(&jobs.child(id)?, MADE)?;
+    set_mark(&jobs.child(id)?, MADE_XATTR)?;
     Ok(true)
 }
 
@@ -359,7 +359,7 @@ fn start_scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
     }
     let deadline = Instant::now() + OPERATION_TIMEOUT;
     while Instant::now() < deadline {
-        let membership = Membership::of(pid.as_raw()).ok();
+        let membership = Membership::read(pid.as_raw()).ok();
         let path = membership.and_then(|own| own.unified()?.parse::<CgroupPath>().ok());
         if let Some(path) = path {
             if path.as_str().rsplit('/').next() == Some(unit.as_str()) {

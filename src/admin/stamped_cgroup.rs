@@ -5,8 +5,8 @@ use super::pin::pin_namespace;
 use super::sys::remove_xattr;
 use super::{Error, Output};
 use helper::records::Record;
-use kernel::bpf::{self, Branch, Obstacle};
-use kernel::cgroup::{self, Dir, Mount, Occupants, Place, Stamp};
+use kernel::bpf::{self, AttachTarget, Obstacle, OldFilter};
+use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, Stamp};
 use kernel::namespace::Namespace;
 use kernel::sys::file::set_xattr;
 use protocol::{CgroupPath, Containment, parse_decimal};
@@ -18,7 +18,7 @@ use std::time::Instant;
 /// a stamp that this call has set, unless [`StampedCgroup::keep`] was called.
 #[derive(Debug)]
 pub(super) struct StampedCgroup {
-    place: Place,
+    place: CgroupChain,
     /// True if this call set the stamp and `drop` removes it.
     remove_on_drop: bool,
 }
@@ -38,7 +38,7 @@ impl StampedCgroup {
         is_registered: impl Fn(&Stamp) -> Result<bool, Error>,
         deadline: Instant,
     ) -> Result<Self, Error> {
-        let place = Mount::open()?.place(path)?;
+        let place = Mount::open()?.open_chain(path)?;
         let stamp = Stamp { uid: record.uid, job: record.id.clone() };
         let current = Stamp::read(place.dir()?)?;
         for (path, other) in read_stamps(&place, deadline)? {
@@ -57,7 +57,7 @@ impl StampedCgroup {
             store_occupants(dir, &occupants)?;
             set_stamp(&stamp, dir)?;
         } else {
-            occupants.require(dir, deadline)?;
+            occupants.require_no_strangers(dir, deadline)?;
             store_occupants(dir, &occupants)?;
         }
         Ok(Self { place, remove_on_drop: is_new })
@@ -72,7 +72,9 @@ impl StampedCgroup {
     pub(super) fn require_open_slices(&self) -> Result<(), Error> {
         for dir in self.place.levels() {
             let Some(name) = dir.path().strip_prefix("/user.slice/") else { continue };
-            if !name.contains('/') && bpf::Level::read(dir)?.attached != bpf::Attached::Nothing {
+            if !name.contains('/')
+                && bpf::CgroupPrograms::read(dir)?.mode != bpf::AttachMode::Nothing
+            {
                 let cause = "systemd refuses devices there, to this job too; make its cgroup \
                              outside of users' slices, or exempt the account (exempt_uids, then \
                              job-adopt slices --write)";
@@ -91,13 +93,13 @@ impl StampedCgroup {
     pub(super) fn store_namespace(&self, record: &Record) -> Result<(), Error> {
         let dir = self.place.dir()?;
         let Some(name) = &record.namespaces else {
-            return Ok(remove_mark(dir, cgroup::NAMESPACE)?);
+            return Ok(remove_mark(dir, cgroup::NAMESPACE_XATTR)?);
         };
         let path = match parse_decimal(name) {
             Some(pid) => pin_namespace(pid, &record.id, dir.path())?,
             None => Namespace::open(name).map(|_| name.clone())?,
         };
-        set_xattr(dir.as_fd(), cgroup::NAMESPACE, path.as_bytes(), 0)
+        set_xattr(dir.as_fd(), cgroup::NAMESPACE_XATTR, path.as_bytes(), 0)
             .map_err(|error| dir.failed("note namespace of", "", error).into())
     }
 
@@ -113,7 +115,12 @@ impl StampedCgroup {
         deadline: Instant,
         output: &mut Output<'_>,
     ) -> Result<(), Error> {
-        match bpf::confine(Branch::of(&self.place)?, containment, true, deadline) {
+        match bpf::confine(
+            AttachTarget::from_leaf(&self.place)?,
+            containment,
+            OldFilter::Replace,
+            deadline,
+        ) {
             Err(bpf::Error::Obstacle { why: Obstacle::NeedChild, .. }) => {
                 let path = self.place.dir()?.path();
                 output.warn(format_args!(
@@ -141,10 +148,10 @@ impl Drop for StampedCgroup {
 }
 
 /// Reads the stamps above, at and below a cgroup: a login must not be in two jobs.
-fn read_stamps(place: &Place, deadline: Instant) -> Result<Vec<(String, Stamp)>, Error> {
+fn read_stamps(place: &CgroupChain, deadline: Instant) -> Result<Vec<(String, Stamp)>, Error> {
     let mut stamps = Vec::new();
     let mut add_stamp = |dir: &Dir| {
-        let stamp = cgroup::unless_gone(Stamp::read(dir))?.flatten();
+        let stamp = cgroup::ignore_gone(Stamp::read(dir))?.flatten();
         stamps.extend(stamp.map(|stamp| (dir.path().to_owned(), stamp)));
         Ok::<_, cgroup::Error>(())
     };
@@ -153,12 +160,12 @@ fn read_stamps(place: &Place, deadline: Instant) -> Result<Vec<(String, Stamp)>,
     Ok(stamps)
 }
 
-/// Stamps a directory, unless it already has the same stamp. It fails with [`cgroup::Error::Wrong`] for
+/// Stamps a directory, unless it already has the same stamp. It fails with [`cgroup::Error::UnexpectedState`] for
 /// a cgroup of another job, and with `EPERM` without `CAP_SYS_ADMIN`.
 fn set_stamp(stamp: &Stamp, dir: &Dir) -> cgroup::Result<()> {
     let text = stamp.to_string();
     let create = libc::XATTR_CREATE;
-    match set_xattr(dir.as_fd(), cgroup::STAMP, text.as_bytes(), create) {
+    match set_xattr(dir.as_fd(), cgroup::STAMP_XATTR, text.as_bytes(), create) {
         Ok(()) => Ok(()),
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => stamp.require(dir),
         Err(error) => Err(dir.failed("stamp", "", error)),
@@ -171,7 +178,7 @@ fn set_stamp(stamp: &Stamp, dir: &Dir) -> cgroup::Result<()> {
 ///
 /// The errors of `fremovexattr(2)`.
 pub(super) fn withdraw_stamp(dir: &Dir) -> cgroup::Result<()> {
-    remove_mark(dir, cgroup::STAMP)
+    remove_mark(dir, cgroup::STAMP_XATTR)
 }
 
 /// Removes a mark, which is an extended attribute, if the directory has it.
@@ -185,7 +192,7 @@ fn remove_mark(dir: &Dir, mark: &CStr) -> cgroup::Result<()> {
 
 /// Stores the accounts that may have processes in a job's cgroup, for the job's logins.
 fn store_occupants(dir: &Dir, occupants: &Occupants) -> Result<(), Error> {
-    set_xattr(dir.as_fd(), cgroup::OCCUPANTS, occupants.to_string().as_bytes(), 0)
+    set_xattr(dir.as_fd(), cgroup::OCCUPANTS_XATTR, occupants.to_string().as_bytes(), 0)
         .map_err(|error| dir.failed("note accounts of", "", error).into())
 }
 
@@ -197,12 +204,12 @@ fn store_occupants(dir: &Dir, occupants: &Occupants) -> Result<(), Error> {
 /// processes.
 fn check_occupants(dir: &Dir, occupants: &Occupants, deadline: Instant) -> Result<(), Error> {
     let Occupants { owner, .. } = occupants;
-    if !occupants.admits(*owner) {
+    if !occupants.is_admitted(*owner) {
         let cause = format!("it belongs to uid {owner}, which does not own the job");
         return Err(Error::failed("stamp", dir.path(), cause));
     }
     let ancestors = own_ancestry();
-    for pid in cgroup::processes(dir, deadline).complete()? {
+    for pid in cgroup::list_processes(dir, deadline).complete()? {
         if let Some(why) = find_objection(pid, occupants, &ancestors) {
             let cause = format!("process {pid} in it {why}");
             return Err(Error::failed("stamp", dir.path(), cause));
@@ -222,7 +229,7 @@ fn find_objection(pid: i32, occupants: &Occupants, ancestors: &[i32]) -> Option<
     if is_sshd_process(pid) {
         return Some("is an sshd of root, and no login can be there yet".into());
     }
-    match occupants.stranger(pid) {
+    match occupants.stranger_uid(pid) {
         Ok(None) => None,
         Ok(Some(uid)) => Some(format!("belongs to uid {uid}, which does not own the job")),
         Err(error) => Some(format!("cannot be looked at: {error}")),

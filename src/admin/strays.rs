@@ -13,7 +13,7 @@ use helper::records::{LoginTarget, ReadError};
 use helper::sources::{SourceError, account_uid, processes};
 use helper::stack::{Entry, Group, read_entries};
 use helper::{Config, printable};
-use kernel::cgroup::{self, Dir, Membership, Mount, Occupants, unless_gone};
+use kernel::cgroup::{self, Dir, Membership, Mount, Occupants, ignore_gone};
 use kernel::log::{Line, Severity};
 use kernel::proc::{Proc, Process};
 use kernel::sys::file::read_file_status;
@@ -288,7 +288,7 @@ impl Snapshot {
             for record in records.map(|records| records.records).unwrap_or_default() {
                 // The scheduler's own source reports its jobs.
                 let LoginTarget::Cgroup(path) = &record.target else { continue };
-                let lost = match unless_gone(Mount::open()?.place(path)) {
+                let lost = match ignore_gone(Mount::open()?.open_chain(path)) {
                     Ok(None) => continue,
                     Ok(Some(place)) => is_lost(place.dir()?, uid),
                     Err(_) => false,
@@ -331,10 +331,10 @@ impl Snapshot {
 /// Without root's rights it returns false.
 fn is_lost(dir: &Dir, user: u32) -> bool {
     let deadline = Instant::now() + OPERATION_TIMEOUT;
-    let occupants =
-        Occupants::read(dir, user).and_then(|occupants| occupants.require(dir, deadline));
+    let occupants = Occupants::read(dir, user)
+        .and_then(|occupants| occupants.require_no_strangers(dir, deadline));
     Uid::effective().is_root()
-        && matches!(occupants, Err(cgroup::Error::Wrong(_)))
+        && matches!(occupants, Err(cgroup::Error::UnexpectedState(_)))
         && matches!(has_job_process(dir, user, deadline), Ok(false))
 }
 
@@ -354,13 +354,13 @@ impl ProcessInfo {
     fn read(pid: i32, flux: Option<u32>) -> Option<Self> {
         let proc = Proc::here();
         let (stat, process) = (processes::read_stat(&proc, pid).ok()?, proc.process(pid).ok()?);
-        let membership = Membership::of(pid).ok().or_else(|| Membership::parse(""))?;
+        let membership = Membership::read(pid).ok().or_else(|| Membership::parse(""))?;
         let threads =
             || processes::list_numbers::<i32>(&proc.dir(pid).join("task")).map(Iterator::count);
         // Another start time means that the number has passed to another process meanwhile.
         let is_same = read_start_ticks(pid) == Some(stat.start);
         let has_ended = process.ended && threads().is_ok_and(|threads| threads < 2);
-        let legacy = || membership.legacy().find_map(|(_, path)| job_dir(path, flux));
+        let legacy = || membership.v1_hierarchies().find_map(|(_, path)| job_dir(path, flux));
         let job = membership.unified().and_then(|path| job_dir(path, flux)).or_else(legacy);
         let job = job.map(str::to_owned);
         (is_same && !has_ended).then_some(Self { process, stat, membership, job })

@@ -7,7 +7,7 @@ use super::{
 use clap::Args;
 use helper::Config;
 use helper::records::{LoginTarget, Record, RegisteredJob, Registry};
-use kernel::cgroup::{self, Mount, Stamp, unless_gone};
+use kernel::cgroup::{self, Mount, Stamp, ignore_gone};
 use kernel::lock::Lock;
 use kernel::log::{Line, Severity};
 use kernel::sys::clock;
@@ -138,8 +138,8 @@ fn withdraw_stamp(job: &RegisteredJob) -> Result<Option<Record>, Error> {
     let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else { return Ok(None) };
     let own_stamp = Stamp { uid: record.uid, job: record.id.clone() };
     let place = open_cgroup(record)?;
-    let dir = place.as_ref().map(cgroup::Place::dir).transpose()?;
-    let stamp = dir.map(|dir| unless_gone(Stamp::read(dir))).transpose()?.flatten().flatten();
+    let dir = place.as_ref().map(cgroup::CgroupChain::dir).transpose()?;
+    let stamp = dir.map(|dir| ignore_gone(Stamp::read(dir))).transpose()?.flatten().flatten();
     let is_ours = match (dir, stamp) {
         (Some(dir), Some(stamp)) if stamp == own_stamp => {
             stamped_cgroup::withdraw_stamp(dir)?;
@@ -153,9 +153,9 @@ fn withdraw_stamp(job: &RegisteredJob) -> Result<Option<Record>, Error> {
 }
 
 /// Opens the job's cgroup, if its record names one and it still exists.
-fn open_cgroup(record: &Record) -> Result<Option<cgroup::Place>, Error> {
+fn open_cgroup(record: &Record) -> Result<Option<cgroup::CgroupChain>, Error> {
     let LoginTarget::Cgroup(path) = &record.target else { return Ok(None) };
-    Ok(unless_gone(Mount::open()?.place(path))?)
+    Ok(ignore_gone(Mount::open()?.open_chain(path))?)
 }
 
 /// Notifies the logins, ends them, and removes the cgroups that this project made.

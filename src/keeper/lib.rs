@@ -12,7 +12,7 @@
 pub mod subtree;
 
 use kernel::Failed;
-use kernel::cgroup::{self, Dir, Membership, event, processes, unless_gone, walk};
+use kernel::cgroup::{self, Dir, Membership, ignore_gone, list_processes, read_event, walk};
 use kernel::lock;
 use kernel::log::{self, Line, Severity};
 use kernel::sys::child::KeeperFds;
@@ -164,7 +164,7 @@ fn block_termination_signals() -> nix::Result<SignalFd> {
 /// cgroup of the system's first process, which outlives everything as well.
 fn leave_login_cgroup(root: &Dir) -> Result<(), KeeperError> {
     let Err(error) = enter(root) else { return Ok(()) };
-    let first = Membership::of(1)?;
+    let first = Membership::read(1)?;
     match first.unified().map(str::parse::<CgroupPath>) {
         Some(Ok(path)) => {
             let mut dir = root.try_clone()?;
@@ -202,17 +202,17 @@ fn kill_until_removed(unit: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), K
     let mut pause = KILL_PAUSE;
     let mut mode = KillMode::Cgroup;
     loop {
-        if unless_gone(event(leaf, "populated"))?.flatten() != Some(false) {
+        if ignore_gone(read_event(leaf, "populated"))?.flatten() != Some(false) {
             kill(leaf, std::mem::replace(&mut mode, KillMode::EachProcess), deadline);
         }
-        if unless_gone(leaf.read("cgroup.events"))?.is_none()
+        if ignore_gone(leaf.read("cgroup.events"))?.is_none()
             || try_remove_tree(unit, leaf, deadline)
         {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            let survivors = processes(leaf, Instant::now() + KILL_PAUSE_MAX).all;
-            let cgroups = survivors.first().and_then(|pid| Membership::of(*pid).ok());
+            let survivors = list_processes(leaf, Instant::now() + KILL_PAUSE_MAX).all;
+            let cgroups = survivors.first().and_then(|pid| Membership::read(*pid).ok());
             let cgroup = cgroups.as_ref().and_then(Membership::unified).unwrap_or_default();
             return Err(KeeperError::Survivors(survivors.len(), cgroup.to_owned()));
         }
@@ -247,13 +247,13 @@ fn try_remove_tree(unit: &Dir, leaf: &Dir, deadline: Instant) -> bool {
 /// The same as those of [`Dir::parent`], [`Dir::children`] and [`Dir::remove_child`].
 fn remove_unit_cgroup(unit: &Dir) -> cgroup::Result<()> {
     sleep(UNIT_REMOVAL_GRACE);
-    if unless_gone(event(unit, "populated"))?.flatten() != Some(false) {
+    if ignore_gone(read_event(unit, "populated"))?.flatten() != Some(false) {
         return Ok(());
     }
     let identity = unit.identity()?;
     let parent = unit.parent()?;
     for name in parent.children()? {
-        let Some(child) = unless_gone(parent.child(&name))? else { continue };
+        let Some(child) = ignore_gone(parent.child(&name))? else { continue };
         // A new cgroup may have the unit's name by now.
         if child.identity()? == identity {
             return parent.remove_child(name);

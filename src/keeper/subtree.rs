@@ -1,6 +1,6 @@
 //! Kills cgroup subtrees, for the keeper and for `job-adopt`.
 
-use kernel::cgroup::{Dir, Result, own_processes, walk};
+use kernel::cgroup::{Dir, Result, list_own_processes, walk};
 use kernel::sys::pidfd::{pidfd_open, pidfd_send_signal};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::signal::Signal;
@@ -44,10 +44,10 @@ pub fn kill(dir: &Dir, mode: KillMode, deadline: Instant) {
     let _ = walk(dir, deadline, |dir| {
         // Signal only processes listed before and after `pidfd_open`: a reused PID fails one of the
         // two checks.
-        let listed = own_processes(dir)?;
+        let listed = list_own_processes(dir)?;
         let held: Vec<_> =
             listed.into_iter().filter_map(|pid| Some((pid, pidfd_open(pid).ok()?))).collect();
-        let still_listed: BTreeSet<i32> = own_processes(dir)?.into_iter().collect();
+        let still_listed: BTreeSet<i32> = list_own_processes(dir)?.into_iter().collect();
         for (_, pidfd) in held.iter().filter(|(pid, _)| still_listed.contains(pid)) {
             let _ = pidfd_send_signal(pidfd.as_fd(), Signal::SIGKILL as i32);
         }

@@ -4,6 +4,7 @@ use super::job::{Job, JoinResult};
 use super::text::{RefusalFacts, refusal_text, success_text};
 use super::undo::{Environment, Undo, set_variables};
 use super::{Action, Budget, Failure, Line, Settings, Severity};
+use kernel::bpf::OldFilter;
 use kernel::cgroup::{Membership, Origin};
 use kernel::choice::Choices;
 use kernel::log::Log;
@@ -86,10 +87,13 @@ pub(super) struct Adoption<'a> {
 }
 
 impl Adoption<'_> {
-    /// Returns whether the plan is from the account phase. Such a plan replaces no filter, which
+    /// Returns what happens to an older filter that we attached. The plan of the account phase replaces no filter, which
     /// may be newer.
-    pub(super) fn is_carried(&self) -> bool {
-        !self.context.carried_replies.is_empty()
+    pub(super) fn old_filter(&self) -> OldFilter {
+        match self.context.carried_replies.is_empty() {
+            true => OldFilter::Replace,
+            false => OldFilter::Keep,
+        }
     }
 
     pub(super) fn uid(&self) -> u32 {
@@ -405,13 +409,14 @@ impl LoginDecision<'_> {
     fn with_comparison(&self, line: Line, ours: Option<(&Plan, &str)>) -> Line {
         let LoginContext { login, settings, observer, .. } = self.context;
         let is_observed = settings.observe && login.phase == Phase::Session && observer.is_none();
-        let (true, Ok(current)) = (is_observed, Membership::own()) else { return line };
+        let (true, Ok(current)) = (is_observed, Membership::read_own()) else { return line };
         let job = ours.map(|(plan, leaf)| match &plan.placement {
             // Slurm moves a login on, within the step.
             Placement::Extern { .. } => leaf.rsplit_once('/').map_or(leaf, |(parent, _)| parent),
             Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => path.as_str(),
         });
-        let mut paths = current.unified().into_iter().chain(current.legacy().map(|(_, path)| path));
+        let mut paths =
+            current.unified().into_iter().chain(current.v1_hierarchies().map(|(_, path)| path));
         let same = job.and_then(|job| paths.find(|path| is_within(path, job)));
         let theirs = same.or(current.unified()).unwrap_or_default();
         line.with("theirs", theirs).with("agree", if same.is_some() { "yes" } else { "no" })

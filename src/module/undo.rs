@@ -3,7 +3,7 @@
 
 use super::Failure;
 use super::job::KeeperHandle;
-use kernel::cgroup::{Dir, MADE, Origin, mark};
+use kernel::cgroup::{Dir, MADE_XATTR, Origin, set_mark};
 use kernel::namespace::{Namespace, NamespaceOrigin};
 use protocol::{LeafName, Reason, Variable};
 
@@ -40,7 +40,7 @@ impl Undo {
             return Ok(());
         }
         self.made_leaf = Some((below, name.clone()));
-        Ok(mark(&job.child(name.as_str())?, MADE)?)
+        Ok(set_mark(&job.child(name.as_str())?, MADE_XATTR)?)
     }
 
     /// Joins the job's namespaces.
@@ -85,7 +85,8 @@ impl Undo {
     fn restore(&mut self) -> kernel::cgroup::Result<()> {
         // Leave the job's namespaces first: they may have another /proc.
         let namespaces_left = self.outside.take().map_or(Ok(()), |outside| outside.leave());
-        let moved_back = if std::mem::take(&mut self.moved) { self.origin.back() } else { Ok(()) };
+        let moved_back =
+            if std::mem::take(&mut self.moved) { self.origin.move_back() } else { Ok(()) };
         if let Some((job, name)) = self.made_leaf.take() {
             // Ignore the error: another login may have joined, and needs the leaf then.
             let _ = job.remove_child(name.as_str());

@@ -3,14 +3,14 @@
 
 use admin::filters::interpret::{decode, run};
 use job_adopt_fuzz::Bytes;
-use kernel::bpf::{INSN_LEN, Insn};
+use kernel::bpf::{INSN_BYTES, Insn};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Bytes(bytes);
     let Some(request) = bytes.request() else { return };
     let mut program = Vec::new();
-    while let Some(insn) = bytes.take::<INSN_LEN>() {
+    while let Some(insn) = bytes.take::<INSN_BYTES>() {
         program.push(decode(insn));
         assert_eq!(decode(insn).to_bytes(), insn);
     }

@@ -7,8 +7,8 @@ use crate::ending::kill_all;
 use crate::filters::attach_mode_name;
 use crate::sys::remove_xattr;
 use keeper::subtree;
-use kernel::bpf::{self, Attached, Level, Program};
-use kernel::cgroup::{self, Dir, Mount, event};
+use kernel::bpf::{self, AttachMode, CgroupPrograms, Program};
+use kernel::cgroup::{self, Dir, Mount, read_event};
 use kernel::sys;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -67,7 +67,7 @@ fn check_pidfd() -> Finding {
 }
 
 fn check_freezer(dir: &Dir) -> Finding {
-    if let (Ok(Some(_)), Ok(Some(_))) = (dir.read("cgroup.freeze"), event(dir, "frozen")) {
+    if let (Ok(Some(_)), Ok(Some(_))) = (dir.read("cgroup.freeze"), read_event(dir, "frozen")) {
         return Finding::fine(
             KERNEL_FREEZER,
             "kernel",
@@ -145,11 +145,11 @@ fn attach_filter(dir: &Dir) -> Result<Program, String> {
 
 /// Checks that the queries for attached and for effective programs both report the program.
 fn check_queries(dir: &Dir, program: &Program) -> Result<(), String> {
-    let level = Level::read(dir).map_err(|error| error.to_string())?;
-    let running = bpf::effective(dir).map_err(|error| error.to_string())?;
-    let (ids, attached) = (level.ids(), level.attached);
+    let level = CgroupPrograms::read(dir).map_err(|error| error.to_string())?;
+    let running = bpf::query_effective(dir).map_err(|error| error.to_string())?;
+    let (ids, attached) = (level.ids(), level.mode);
     let is_reported = ids == [program.id()] && running.contains(&program.id());
-    if is_reported && attached == Attached::Multi {
+    if is_reported && attached == AttachMode::Multi {
         return Ok(());
     }
     let attached = attach_mode_name(attached);
@@ -216,7 +216,7 @@ impl TrialCgroup {
     ///
     /// The errors of `mkdir(2)`: `EROFS` for a mount that is read-only.
     fn create(root: &Path) -> Result<Self, cgroup::Error> {
-        let root = Mount::below(root)?.root().try_clone()?;
+        let root = Mount::open_below(root)?.root().try_clone()?;
         // A process number is valid in one pid namespace; the name has the inode of this one.
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let namespace = namespace.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");

@@ -32,7 +32,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 ///
 /// A text that says why no login joins a job in it, and the remedy.
 pub(super) fn open_hierarchy(root: &Path) -> Result<Mount, (String, &'static str)> {
-    let mount = Mount::below(root).map_err(|error| {
+    let mount = Mount::open_below(root).map_err(|error| {
         let remedy = "boot with systemd.unified_cgroup_hierarchy=1, or mount it beside version 1: \
                       mkdir /sys/fs/cgroup/unified; mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified";
         (format!("{error}: every login is refused"), remedy)

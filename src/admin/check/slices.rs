@@ -5,7 +5,7 @@ use super::finding::Severity;
 use super::{Check, Finding, NOBODY_UID, Site, root_processes};
 use crate::slices::exempt_accounts;
 use helper::stack::Entry;
-use kernel::bpf::{self, Attached, Level};
+use kernel::bpf::{self, AttachMode, CgroupPrograms};
 use kernel::cgroup::{Membership, Mount};
 use protocol::CgroupPath;
 use std::collections::BTreeSet;
@@ -120,15 +120,15 @@ fn check_existing_slices(exempt: &BTreeSet<u32>) -> Vec<Finding> {
         let uid = name.strip_prefix("user-").and_then(|name| name.strip_suffix(".slice"));
         let Some(uid) = uid.and_then(|uid| uid.parse().ok()) else { continue };
         let Ok(slice) = above.child(&*name) else { continue };
-        match Level::read(&slice).map(|level| level.attached) {
-            Ok(Attached::Nothing) if exempt.contains(&uid) => {}
+        match CgroupPrograms::read(&slice).map(|level| level.mode) {
+            Ok(AttachMode::Nothing) if exempt.contains(&uid) => {}
             Ok(_) if exempt.contains(&uid) => findings.push(Finding::warning(
                 SLICES_EXEMPT,
                 &name,
                 "the account is exempt, but its slice still has the filter of before",
                 "loginctl terminate-user: systemd takes a filter away with the slice only",
             )),
-            Ok(Attached::Nothing) => findings.push(Finding::warning(
+            Ok(AttachMode::Nothing) => findings.push(Finding::warning(
                 SLICES_CLOSED,
                 &name,
                 "it has no filter: what the user runs outside of jobs opens every device",
@@ -205,10 +205,10 @@ fn check_cron(name: &str, pid: i32) -> Finding {
 
 /// Returns whether a filter applies to a process.
 fn has_filter(pid: i32) -> bpf::Result<bool> {
-    let membership = Membership::of(pid)?;
+    let membership = Membership::read(pid)?;
     // The root cgroup, which is no valid path of a job, counts as unfiltered.
     let Ok(path) = membership.unified().unwrap_or("/").parse::<CgroupPath>() else {
         return Ok(false);
     };
-    Ok(!bpf::effective(Mount::open()?.place(&path)?.dir()?)?.is_empty())
+    Ok(!bpf::query_effective(Mount::open()?.open_chain(&path)?.dir()?)?.is_empty())
 }

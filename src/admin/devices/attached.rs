@@ -9,7 +9,7 @@ use helper::devices::{DeviceNode, Tree};
 use helper::printable;
 use helper::records::{self, Record};
 use kernel::Failed;
-use kernel::cgroup::{self, Dir, Mount, Place};
+use kernel::cgroup::{self, CgroupChain, Dir, Mount};
 use kernel::trust::Trust;
 use protocol::{Access, CgroupPath, JobId};
 use serde::Serialize;
@@ -52,7 +52,7 @@ impl FilterReport {
     /// # Errors
     ///
     /// [`Error::Failed`] for filters that cannot be read, and for nodes that cannot be listed.
-    pub(super) fn read(target: &Place, tree: &Tree) -> Result<Self, Error> {
+    pub(super) fn read(target: &CgroupChain, tree: &Tree) -> Result<Self, Error> {
         let levels = target.levels();
         let Inspection { filters, programs } = Inspection::read(levels)?;
         let mut report = Self::from_programs(&list_nodes(tree)?, &programs, tree);
@@ -182,7 +182,7 @@ fn access_letters(allowed: &[&str]) -> String {
 ///
 /// [`Error::Failed`] for a cgroup that cannot be opened, for a job that the registry lacks, and for a
 /// job whose cgroup only its scheduler knows.
-pub(super) fn open_target(options: &Options) -> Result<Option<Place>, Error> {
+pub(super) fn open_target(options: &Options) -> Result<Option<CgroupChain>, Error> {
     let id = match (&options.cgroup, &options.job) {
         (Some(path), _) => return open_cgroup(path).map(Some),
         (None, Some(id)) => id,
@@ -197,14 +197,14 @@ pub(super) fn open_target(options: &Options) -> Result<Option<Place>, Error> {
         }
     };
     let place = open_cgroup(path)?;
-    let child = cgroup::choose(place.dir()?, record.leaf.as_ref())?;
+    let child = cgroup::choose_leaf(place.dir()?, record.leaf.as_ref())?;
     // Before the first login there is no leaf, and the job's own filters apply to it.
-    Ok(Some(place.leaf(child.as_ref())?.unwrap_or_else(|job| job)))
+    Ok(Some(place.into_leaf(child.as_ref())?.unwrap_or_else(|job| job)))
 }
 
-fn open_cgroup(path: &CgroupPath) -> Result<Place, Error> {
+fn open_cgroup(path: &CgroupPath) -> Result<CgroupChain, Error> {
     require_root("read device filters")?;
-    Mount::open()?.place(path).map_err(open_error)
+    Mount::open()?.open_chain(path).map_err(open_error)
 }
 
 /// Adds the word "cgroup" to an error, since the path of a cgroup looks like the path of any file.

@@ -8,7 +8,7 @@ use crate::sys::read_instructions;
 use helper::printable;
 use interpret::Request;
 use kernel::Failed;
-use kernel::bpf::{Attached, INSN_LEN, Insn, Level, Program, Result, effective};
+use kernel::bpf::{AttachMode, CgroupPrograms, INSN_BYTES, Insn, Program, Result, query_effective};
 use kernel::cgroup::{self, Dir};
 use nix::errno::Errno;
 use serde::Serialize;
@@ -62,17 +62,18 @@ impl Inspection {
             Some(dir) => read_effective_programs(dir)?,
             None => Vec::new(),
         };
-        let read: Vec<Level> = levels.iter().map(Level::read).collect::<Result<_>>()?;
-        let counts = levels_in_force(&read.iter().map(|level| level.attached).collect::<Vec<_>>());
+        let read: Vec<CgroupPrograms> =
+            levels.iter().map(CgroupPrograms::read).collect::<Result<_>>()?;
+        let counts = levels_in_force(&read.iter().map(|level| level.mode).collect::<Vec<_>>());
         // An id may appear at two levels: a pin and its original can be one program.
         let mut rest: Vec<&Program> = running.iter().collect();
         let mut filters = Vec::new();
         for (index, (dir, level)) in levels.iter().zip(&read).enumerate() {
-            let mark = cgroup::pin(dir)?;
+            let mark = cgroup::pinned_program_id(dir)?;
             let above = read.get(index + 1..).unwrap_or_default();
             for program in &level.programs {
-                let mut filter = Filter::read(program, Some(dir.path()), level.attached)?;
-                if is_pin(program, level.attached, mark, above) {
+                let mut filter = Filter::read(program, Some(dir.path()), level.mode)?;
+                if is_pin(program, level.mode, mark, above) {
                     filter.owner = Owner::Pin.as_str();
                 }
                 let runs = rest.iter().position(|other| other.id() == program.id());
@@ -82,26 +83,26 @@ impl Inspection {
             }
         }
         for program in rest {
-            filters.push(Filter::read(program, None, Attached::Nothing)?);
+            filters.push(Filter::read(program, None, AttachMode::Nothing)?);
         }
         Ok(Self { filters, programs: ProgramSet::read(&running)? })
     }
 }
 
 /// Returns the name of an attachment in reports.
-pub(super) fn attach_mode_name(attached: Attached) -> &'static str {
+pub(super) fn attach_mode_name(attached: AttachMode) -> &'static str {
     match attached {
-        Attached::Nothing => "no filter",
-        Attached::Exclusive => "flags 0",
-        Attached::Override => "allow-override",
-        Attached::Multi => "allow-multi",
+        AttachMode::Nothing => "no filter",
+        AttachMode::Exclusive => "flags 0",
+        AttachMode::Override => "allow-override",
+        AttachMode::Multi => "allow-multi",
     }
 }
 
 /// Reads the programs that run at a cgroup, with those of its ancestors, in the kernel's order.
 fn read_effective_programs(dir: &Dir) -> Result<Vec<Program>> {
     for _ in 0..READ_TRIES {
-        let programs = effective(dir)?.into_iter().map(Program::by_id);
+        let programs = query_effective(dir)?.into_iter().map(Program::open_by_id);
         if let Some(programs) = programs.collect::<Result<Option<_>>>()? {
             return Ok(programs);
         }
@@ -110,7 +111,7 @@ fn read_effective_programs(dir: &Dir) -> Result<Vec<Program>> {
 }
 
 impl Filter {
-    fn read(program: &Program, level: Option<&str>, attached: Attached) -> Result<Self> {
+    fn read(program: &Program, level: Option<&str>, attached: AttachMode) -> Result<Self> {
         let insns = read_program(program)?;
         Ok(Self {
             cgroup: level.map(printable),
@@ -127,22 +128,29 @@ impl Filter {
 /// Tells for each level whether its programs run at the first one: those of the nearest level that has
 /// any, and those of `ALLOW_MULTI` levels above it (`compute_effective_progs` in
 /// `kernel/bpf/cgroup.c`).
-fn levels_in_force(levels: &[Attached]) -> Vec<bool> {
-    let nearest = levels.iter().position(|attached| *attached != Attached::Nothing);
-    let runs = |(index, attached): (usize, &Attached)| {
-        Some(index) == nearest || nearest.is_some() && *attached == Attached::Multi
+fn levels_in_force(levels: &[AttachMode]) -> Vec<bool> {
+    let nearest = levels.iter().position(|attached| *attached != AttachMode::Nothing);
+    let runs = |(index, attached): (usize, &AttachMode)| {
+        Some(index) == nearest || nearest.is_some() && *attached == AttachMode::Multi
     };
     levels.iter().enumerate().map(runs).collect()
 }
 
 /// Returns whether a program is a pin: its level's mark names it, or it is an `ALLOW_MULTI` copy of a
 /// program of an `ALLOW_OVERRIDE` level above.
-fn is_pin(program: &Program, attached: Attached, mark: Option<u32>, above: &[Level]) -> bool {
+fn is_pin(
+    program: &Program,
+    attached: AttachMode,
+    mark: Option<u32>,
+    above: &[CgroupPrograms],
+) -> bool {
     let copied = || {
-        let overridable = above.iter().filter(|level| level.attached == Attached::Override);
-        overridable.flat_map(|level| &level.programs).any(|original| original.same_as(program))
+        let overridable = above.iter().filter(|level| level.mode == AttachMode::Override);
+        overridable
+            .flat_map(|level| &level.programs)
+            .any(|original| original.is_same_program(program))
     };
-    mark == Some(program.id()) || attached == Attached::Multi && copied()
+    mark == Some(program.id()) || attached == AttachMode::Multi && copied()
 }
 
 /// Reads the instructions of a program as the verifier left them; `None` if the kernel hides them. It
@@ -153,7 +161,7 @@ fn read_program(program: &Program) -> Result<Option<Vec<Insn>>> {
         Failed::new("read instructions of program", program.id().to_string(), error)
     })?;
     let insn = |bytes: &[u8]| bytes.try_into().ok().map(interpret::decode);
-    Ok(bytes.and_then(|bytes| bytes.chunks(INSN_LEN).map(insn).collect()))
+    Ok(bytes.and_then(|bytes| bytes.chunks(INSN_BYTES).map(insn).collect()))
 }
 
 /// The programs in force at a cgroup, which must all allow a request.

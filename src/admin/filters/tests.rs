@@ -24,7 +24,7 @@ fn decide(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Decision {
 
 #[test]
 fn nearest_level_and_multi_levels_above_are_in_force() {
-    use Attached::{Exclusive, Multi, Nothing, Override};
+    use AttachMode::{Exclusive, Multi, Nothing, Override};
     for (levels, counts) in [
         (&[Nothing, Nothing][..], &[false, false][..]),
         (&[Nothing, Override, Nothing, Multi], &[false, true, false, true]),

@@ -226,7 +226,7 @@ impl Node {
         if let Some(cgroup) = self.cgroup.get() {
             return Ok(cgroup.clone());
         }
-        let mount = Mount::below(&self.root).map_err(|error| error.to_string())?;
+        let mount = Mount::open_below(&self.root).map_err(|error| error.to_string())?;
         let mount = self.root.join(mount.path().trim_start_matches('/'));
         Ok(self.cgroup.get_or_init(|| mount).clone())
     }

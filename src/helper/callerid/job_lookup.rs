@@ -66,7 +66,7 @@ fn find_cgroup(job: &Job, search: CgroupSearch<'_>) -> Option<CgroupPath> {
             let socket = SocketName::from_job(node, &job.id)?.to_string();
             let socket = Path::new(spool.as_str()).join(socket);
             let pid = connect_to_daemon(&socket, search.owner, Some(search.deadline)).ok()??.pid;
-            job_of_daemon(Membership::of(pid).ok()?.unified()?)
+            job_of_daemon(Membership::read(pid).ok()?.unified()?)
         }
     }
 }

@@ -1,16 +1,15 @@
-//! The composition rules: what may be attached where, so that nobody's filter is ever loosened; and a
-//! decision by them carried out, and proved.
+//! Decides by the composition rules which filters may be attached where, attaches them, and verifies the
+//! result. No filter of others is ever loosened.
 //!
-//! A program on a child takes the place of an `ALLOW_OVERRIDE` ancestor's, comes on top of an
-//! `ALLOW_MULTI` ancestor's, and is refused below flags 0 (`compute_effective_progs` and
-//! `hierarchy_allows_attach` in `kernel/bpf/cgroup.c`). So ours are `ALLOW_MULTI` always, and
-//! where the nearest filter above is an `ALLOW_OVERRIDE` one, its own program is attached beside
-//! ours first: the pin.
+//! A program on a child replaces the programs of an `ALLOW_OVERRIDE` ancestor, runs besides the programs of
+//! an `ALLOW_MULTI` ancestor, and is refused below flags 0 (`compute_effective_progs` and
+//! `hierarchy_allows_attach` in `kernel/bpf/cgroup.c`). So our filters are always `ALLOW_MULTI`. If the
+//! nearest filter above is an `ALLOW_OVERRIDE` one, its own program is first attached beside ours: the pin.
 
-use super::program::{Level, Program, effective, program_name};
-use super::{Attached, Error, Insn, Result, allow_rules};
+use super::program::{CgroupPrograms, Program, program_name, query_effective};
+use super::{AttachMode, Error, Insn, Result, allow_rules};
 use crate::Failed;
-use crate::cgroup::{self, Dir, Place};
+use crate::cgroup::{self, CgroupChain, Dir};
 use crate::lock::Lock;
 use crate::sys::bpf as kernel;
 use protocol::Containment;
@@ -18,104 +17,106 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 use thiserror::Error as ThisError;
 
-/// Where ours may go.
+/// The cgroups to which our filter may be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// To the job's own cgroup, where it holds for the whole job, and else to a leaf below.
+pub enum AttachScope {
+    /// The job's own cgroup, where the filter holds for the whole job, or else a leaf below.
     Job,
-    /// To the leaf alone: the scheduler may attach anew to the job's own cgroup at any time, and
-    /// would fail beside our filter.
+    /// The leaf alone. The scheduler may attach to the job's own cgroup at any time, and our filter there
+    /// would make that fail.
     Leaf,
 }
 
-/// Why the demand is not met.
+/// The reason why the required containment does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
 pub enum Obstacle {
-    /// The scheduler should constrain the job, and its filter is not there.
+    /// The scheduler should constrain the job, but has no filter there.
     #[error("the scheduler's device filter is not in force")]
     NothingInForce,
-    /// A filter with flags 0 at or above the leaf: the kernel lets nothing be added.
+    /// A filter with flags 0 is at or above the leaf: the kernel allows no other filter.
     #[error("a filter attached with flags 0 lets no other be added")]
     Exclusive,
     /// A filter with flags 0 at the job does not run at the leaf.
     #[error("the filter attached with flags 0 does not run here")]
     ExclusiveSkipped,
-    /// The job's own cgroup carries an `ALLOW_OVERRIDE` filter and cannot take ours beside it: a
-    /// child leaf is needed, and then a new decision.
+    /// The job's own cgroup has an `ALLOW_OVERRIDE` filter, beside which ours cannot be attached: a child
+    /// leaf is needed, and then a new decision.
     #[error(
         "an ALLOW_OVERRIDE filter of its own lets no other be added: a child has to take logins"
     )]
     NeedChild,
-    /// The leaf itself, a child, carries an `ALLOW_OVERRIDE` filter: no pin fits beside it.
+    /// The leaf, a child of the job's cgroup, has an `ALLOW_OVERRIDE` filter: no pin can be attached there.
     #[error("an ALLOW_OVERRIDE filter of its own lets no other be added")]
     LeafOverridden,
-    /// After all was done, this program must run at the leaf and does not.
+    /// This program must run at the leaf and does not, although every step succeeded.
     #[error("program {0} is not in force there")]
     NotEffective(u32),
-    /// Filters were changed by others as fast as we looked.
+    /// Other programs have changed filters in every round, or our older filter may not be replaced.
     #[error("others keep changing the filters there")]
-    Unsettled,
+    ChangedByOthers,
 }
 
-/// What to do.
+/// The steps by which a containment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
-    /// It cannot be done.
+    /// No step leads to the containment.
     Refuse(Obstacle),
-    /// The job carries no filter and asks for none.
+    /// The job has no filter and needs none.
     Uncontained,
-    /// The filters of this level hold; nothing is to be attached.
+    /// The filters of this level hold, and no other is needed.
     Keep { level: usize },
-    /// Attach at this level: first a pin of that level's program, where there is one, then ours, where
-    /// demanded.
+    /// Programs must be attached at the level `at`: first a pin of the program at the level `pin`, if there
+    /// is one, then, with `ours`, our filter.
     Attach { at: usize, pin: Option<usize>, ours: bool },
 }
 
-/// Decides; pure. `levels` are the leaf first and the root last; `job` is the index of the job's own
-/// cgroup, 0 where that is the leaf. With [`Reach::Leaf`] the leaf must be below the job.
-fn decide(levels: &[Attached], job: usize, reach: Reach, wanted: &Containment) -> Decision {
+/// Decides by the composition rules, without side effects. The leaf is the first of `levels` and the root
+/// the last. `job` is the index of the job's own cgroup, 0 if that is the leaf. With [`AttachScope::Leaf`]
+/// the leaf must be below the job.
+fn decide(levels: &[AttachMode], job: usize, scope: AttachScope, wanted: &Containment) -> Decision {
     match wanted {
         Containment::InheritAndEnforce(_) if nearest_own(levels, job).is_none() => {
             Decision::Refuse(Obstacle::NothingInForce)
         }
-        Containment::Enforce(_) | Containment::InheritAndEnforce(_) => enforce(levels, job, reach),
+        Containment::Enforce(_) | Containment::InheritAndEnforce(_) => enforce(levels, job, scope),
         Containment::None | Containment::Inherit => inherit(levels, job, wanted),
     }
 }
 
-/// The first level, up to the job, that has programs: one above is not the job's.
-fn nearest_own(levels: &[Attached], job: usize) -> Option<usize> {
+/// Returns the first level, up to the job, that has programs. A filter above the job is not the job's.
+fn nearest_own(levels: &[AttachMode], job: usize) -> Option<usize> {
     let own = levels.get(..=job).unwrap_or(levels);
-    own.iter().position(|attached| *attached != Attached::Nothing)
+    own.iter().position(|attached| *attached != AttachMode::Nothing)
 }
 
-fn at(levels: &[Attached], index: usize) -> Attached {
-    levels.get(index).copied().unwrap_or(Attached::Nothing)
+fn at(levels: &[AttachMode], index: usize) -> AttachMode {
+    levels.get(index).copied().unwrap_or(AttachMode::Nothing)
 }
 
-/// The level whose program a filter at `index` would take the place of: the first above that has any.
-fn to_pin(levels: &[Attached], index: usize) -> Option<usize> {
+/// Returns the nearest level above `index` with programs, if it is `ALLOW_OVERRIDE`: a filter at `index`
+/// replaces them.
+fn level_to_pin(levels: &[AttachMode], index: usize) -> Option<usize> {
     let mut above = levels.iter().enumerate().skip(index + 1);
-    let (level, nearest) = above.find(|(_, attached)| **attached != Attached::Nothing)?;
-    (*nearest == Attached::Override).then_some(level)
+    let (level, nearest) = above.find(|(_, attached)| **attached != AttachMode::Nothing)?;
+    (*nearest == AttachMode::Override).then_some(level)
 }
 
-fn enforce(levels: &[Attached], job: usize, reach: Reach) -> Decision {
-    if levels.contains(&Attached::Exclusive) {
+fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Decision {
+    if levels.contains(&AttachMode::Exclusive) {
         return Decision::Refuse(Obstacle::Exclusive);
     }
-    // At the job's own cgroup ours holds for the job and every login. Where the scheduler has an
-    // ALLOW_OVERRIDE filter right there, ours would not fit beside it and goes to the leaf.
-    let leaf = reach == Reach::Leaf || at(levels, job) == Attached::Override;
+    // At the job's own cgroup our filter holds for the job and every login. Beside an ALLOW_OVERRIDE filter
+    // of the scheduler there it cannot be attached, so it goes to the leaf.
+    let leaf = scope == AttachScope::Leaf || at(levels, job) == AttachMode::Override;
     let point = if leaf { 0 } else { job };
     match at(levels, point) {
-        Attached::Override if job == 0 => Decision::Refuse(Obstacle::NeedChild),
-        Attached::Override => Decision::Refuse(Obstacle::LeafOverridden),
-        _ => Decision::Attach { at: point, pin: to_pin(levels, point), ours: true },
+        AttachMode::Override if job == 0 => Decision::Refuse(Obstacle::NeedChild),
+        AttachMode::Override => Decision::Refuse(Obstacle::LeafOverridden),
+        _ => Decision::Attach { at: point, pin: level_to_pin(levels, point), ours: true },
     }
 }
 
-fn inherit(levels: &[Attached], job: usize, wanted: &Containment) -> Decision {
+fn inherit(levels: &[AttachMode], job: usize, wanted: &Containment) -> Decision {
     let own = levels.get(..=job).unwrap_or(levels);
     let Some(nearest) = nearest_own(levels, job) else {
         return match wanted {
@@ -123,62 +124,67 @@ fn inherit(levels: &[Attached], job: usize, wanted: &Containment) -> Decision {
             _ => Decision::Uncontained,
         };
     };
-    if let Some(exclusive) = own.iter().position(|attached| *attached == Attached::Exclusive) {
+    if let Some(exclusive) = own.iter().position(|attached| *attached == AttachMode::Exclusive) {
         return match exclusive == nearest {
             true => Decision::Keep { level: exclusive },
             false => Decision::Refuse(Obstacle::ExclusiveSkipped),
         };
     }
-    match (at(own, 0), to_pin(own, 0)) {
-        (Attached::Override, _) if job == 0 => Decision::Refuse(Obstacle::NeedChild),
-        (Attached::Override, _) => Decision::Refuse(Obstacle::LeafOverridden),
+    match (at(own, 0), level_to_pin(own, 0)) {
+        (AttachMode::Override, _) if job == 0 => Decision::Refuse(Obstacle::NeedChild),
+        (AttachMode::Override, _) => Decision::Refuse(Obstacle::LeafOverridden),
         (_, Some(level)) => Decision::Attach { at: 0, pin: Some(level), ours: false },
         (_, None) => Decision::Keep { level: nearest },
     }
 }
 
-/// A leaf and every cgroup above it, and how far ours may reach.
+/// A leaf with every cgroup above it, and the cgroups to which our filter may be attached.
 #[derive(Clone, Copy, Debug)]
-pub struct Branch<'a> {
+pub struct AttachTarget<'a> {
     /// The leaf first, the root of the mount last.
     pub levels: &'a [Dir],
     /// Index of the job's own cgroup.
     pub job: usize,
-    /// Where ours may go.
-    pub reach: Reach,
+    /// Cgroups to which our filter may be attached.
+    pub scope: AttachScope,
 }
 
-impl<'a> Branch<'a> {
-    /// That of a leaf of a job that nobody else attaches filters to.
-    pub fn of(leaf: &'a Place) -> Result<Self> {
-        Ok(Self { levels: leaf.levels(), job: leaf.job()?.1, reach: Reach::Job })
+impl<'a> AttachTarget<'a> {
+    /// Returns the target for a leaf of a job to which no scheduler attaches filters.
+    ///
+    /// # Errors
+    ///
+    /// A chain without the job's own cgroup.
+    pub fn from_leaf(leaf: &'a CgroupChain) -> Result<Self> {
+        Ok(Self { levels: leaf.levels(), job: leaf.job()?.1, scope: AttachScope::Job })
     }
 
-    fn read(self) -> Result<Vec<Level>> {
-        self.levels.iter().map(Level::read).collect()
+    fn read(self) -> Result<Vec<CgroupPrograms>> {
+        self.levels.iter().map(CgroupPrograms::read).collect()
     }
 
-    fn refused(self, why: Obstacle) -> Error {
+    fn obstacle_error(self, why: Obstacle) -> Error {
         nth(self.levels, 0).map_or_else(|error| error, |leaf| Error::obstacle(leaf, why))
     }
 
-    /// Decides, with so many levels to come below those that are there.
-    fn decide(self, levels: &[Level], missing: usize, wanted: &Containment) -> Decision {
+    /// Decides for a leaf that will be `missing` levels below the present ones.
+    fn decide(self, levels: &[CgroupPrograms], missing: usize, wanted: &Containment) -> Decision {
         let own = levels.get(..=self.job).unwrap_or(levels);
-        // Ours may stand here from a login under another configuration: that does not count.
-        let scheduled = own.iter().any(|level| others(level).next().is_some());
-        if !scheduled && matches!(wanted, Containment::Inherit | Containment::InheritAndEnforce(_))
-        {
+        // A login under another configuration may have attached our filter here. It is not the scheduler's.
+        let is_constrained = own.iter().any(|level| others(level).next().is_some());
+        let needs_scheduler =
+            matches!(wanted, Containment::Inherit | Containment::InheritAndEnforce(_));
+        if !is_constrained && needs_scheduler {
             return Decision::Refuse(Obstacle::NothingInForce);
         }
-        let mut attached = vec![Attached::Nothing; missing];
-        attached.extend(levels.iter().map(|level| level.attached));
-        decide(&attached, self.job + missing, self.reach, wanted)
+        let mut modes = vec![AttachMode::Nothing; missing];
+        modes.extend(levels.iter().map(|level| level.mode));
+        decide(&modes, self.job + missing, self.scope, wanted)
     }
 
-    /// Ids of the scheduler's programs that must run at the leaf: those of the nearest level, up
-    /// to the job, that has any, unless a pin stands for them.
-    fn kept(self, levels: &[Level], pin: Option<usize>) -> Vec<u32> {
+    /// Returns the ids of the scheduler's programs that must run at the leaf: the programs of the nearest
+    /// level, up to the job, that has any, unless a pin copies them.
+    fn scheduler_ids(self, levels: &[CgroupPrograms], pin: Option<usize>) -> Vec<u32> {
         let own = levels.get(..=self.job).unwrap_or(levels);
         let nearest = own.iter().position(|level| others(level).next().is_some());
         let level = nearest.filter(|_| nearest != pin).and_then(|index| levels.get(index));
@@ -186,25 +192,28 @@ impl<'a> Branch<'a> {
     }
 }
 
-/// The programs of a level but ours. A pin counts as one of the scheduler's.
-fn others(level: &Level) -> impl Iterator<Item = &Program> {
+/// Iterates over the programs of a level that are not ours. A pin counts as a program of the scheduler.
+fn others(level: &CgroupPrograms) -> impl Iterator<Item = &Program> {
     level.programs.iter().filter(|program| !program.is_ours())
 }
 
-/// What holds at a leaf.
+/// The containment that holds at a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confinement {
-    /// As in [`Containment`], and as the log has it.
+    /// Name of the containment in protocol and log.
     pub name: &'static str,
-    /// Ids of the programs that must run there.
+    /// Ids of the programs that must run at the leaf.
     required: Vec<u32>,
 }
 
 impl Confinement {
-    /// Checks at the leaf that every required program runs there.
-    /// Errors: [`Obstacle::NotEffective`] for the first that does not.
+    /// Verifies that every required program runs at the leaf.
+    ///
+    /// # Errors
+    ///
+    /// [`Obstacle::NotEffective`] for the first program that does not; as [`query_effective`].
     pub fn verify(&self, leaf: &Dir) -> Result<()> {
-        let running = effective(leaf)?;
+        let running = query_effective(leaf)?;
         match self.required.iter().find(|id| !running.contains(id)) {
             None => Ok(()),
             Some(&id) => Err(Error::obstacle(leaf, Obstacle::NotEffective(id))),
@@ -212,8 +221,9 @@ impl Confinement {
     }
 }
 
-/// What a decision comes to: a filter that is found at a job that asks for none is kept.
-fn name(decision: Decision, wanted: &Containment) -> &'static str {
+/// Returns the name of the containment after a decision. If a job needs no filter but has one, the filter is
+/// kept and the containment is `inherit`.
+fn containment_name(decision: Decision, wanted: &Containment) -> &'static str {
     match (decision, wanted) {
         (Decision::Uncontained, _) => Containment::None.as_str(),
         (_, Containment::None) => Containment::Inherit.as_str(),
@@ -221,95 +231,122 @@ fn name(decision: Decision, wanted: &Containment) -> &'static str {
     }
 }
 
-/// What would hold at a leaf, by its name; changes nothing. `missing`: so many levels are not there
-/// yet below those of the branch, the leaf among them.
-/// Errors: [`Error::Obstacle`] where the rules leave no way, else as [`Level::read`].
-pub fn foresee(branch: Branch<'_>, missing: usize, wanted: &Containment) -> Result<&'static str> {
-    let levels = branch.read()?;
-    let mut decision = branch.decide(&levels, missing, wanted);
+/// Predicts the name of the containment at a leaf, and changes nothing. `missing` is the number of levels,
+/// the leaf among them, that do not exist yet below those of the target.
+///
+/// # Errors
+///
+/// [`Error::Obstacle`] if the rules allow no containment; as [`CgroupPrograms::read`].
+pub fn predict_containment(
+    target: AttachTarget<'_>,
+    missing: usize,
+    wanted: &Containment,
+) -> Result<&'static str> {
+    let levels = target.read()?;
+    let mut decision = target.decide(&levels, missing, wanted);
     if decision == Decision::Refuse(Obstacle::NeedChild) {
-        decision = branch.decide(&levels, missing + 1, wanted);
+        decision = target.decide(&levels, missing + 1, wanted);
     }
     match decision {
-        Decision::Refuse(why) => Err(branch.refused(why)),
-        decision => Ok(name(decision, wanted)),
+        Decision::Refuse(why) => Err(target.obstacle_error(why)),
+        decision => Ok(containment_name(decision, wanted)),
     }
 }
 
-/// Looks under the lock before giving up: each changes something, and somebody else may as well.
-const LOOKS: usize = 8;
+/// Maximum rounds under the lock. Each may attach one program; others may change filters meanwhile.
+const LOCKED_ROUNDS_MAX: usize = 8;
 
-/// Makes the containment hold at the leaf: attaches what is missing, reuses what is there. Only a
-/// look that finds everything in place and changes nothing counts, since a scheduler may attach
-/// its own filter at any moment, also between our look and our change.
-/// `replace`: this filter may replace our older one, since the containment is not a carried one.
-/// Errors: [`Obstacle::NeedChild`]; another obstacle where the rules allow nothing, or where our older
-/// filter may not be replaced; any error of `bpf(2)`. An attached filter stays: another login may rely
-/// on it.
+/// The treatment of a filter that we attached for another list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldFilter {
+    /// The new filter replaces it.
+    Replace,
+    /// It stays, and the login is refused: the containment comes from a carried reply, which may be older
+    /// than the filter.
+    Keep,
+}
+
+/// Makes the containment hold at the leaf: attaches missing programs and reuses present ones.
+///
+/// Only a round that finds everything in place and changes nothing counts, since a scheduler may attach its
+/// own filter at any moment, also between our query and our change. An attached filter stays after an error:
+/// another login may rely on it.
+///
+/// # Errors
+///
+/// [`Obstacle::NeedChild`]; another obstacle if the rules allow no containment, or if our older filter may not
+/// be replaced; as `bpf(2)`; as [`Lock::take`].
 pub fn confine(
-    branch: Branch<'_>,
+    target: AttachTarget<'_>,
     containment: &Containment,
-    replace: bool,
+    old_filter: OldFilter,
     deadline: Instant,
 ) -> Result<Confinement> {
     let insns = containment.list().map(|list| allow_rules(list.rules())).unwrap_or_default();
-    let want = Want { containment, replace, name: program_name(&insns), insns };
+    let filter = DesiredFilter { containment, old_filter, name: program_name(&insns), insns };
     // Nearly every login finds everything in place and needs no lock.
-    match want.look(branch, None) {
+    match filter.check_or_attach(target, None) {
         Ok(Some(confinement)) => return Ok(confinement),
-        // Not yet, or no longer: another login is changing it.
+        // A program is missing, or another login is changing the filters.
         Ok(None) | Err(Error::Obstacle { why: Obstacle::NotEffective(_), .. }) => {}
         Err(error) => return Err(error),
     }
-    // The job's own cgroup: logins of one job meet there, whatever their leaf.
-    let lock = Lock::take(nth(branch.levels, branch.job)?.identity()?.1, deadline)?;
-    for _ in 0..LOOKS {
-        if let Some(confinement) = want.look(branch, Some(&lock))? {
+    // All logins of a job lock the job's own cgroup, whatever their leaf.
+    let lock = Lock::take(nth(target.levels, target.job)?.identity()?.1, deadline)?;
+    for _ in 0..LOCKED_ROUNDS_MAX {
+        if let Some(confinement) = filter.check_or_attach(target, Some(&lock))? {
             return Ok(confinement);
         }
     }
-    Err(branch.refused(Obstacle::Unsettled))
+    Err(target.obstacle_error(Obstacle::ChangedByOthers))
 }
 
-/// The containment that is wanted, and our filter for it, which is not loaded yet.
-struct Want<'a> {
+/// A required containment, and our filter for it, which is not loaded yet.
+struct DesiredFilter<'a> {
     containment: &'a Containment,
-    replace: bool,
-    /// By it the filter is found again.
+    old_filter: OldFilter,
+    /// Name by which later logins find the filter.
     name: String,
     insns: Vec<Insn>,
 }
 
-impl Want<'_> {
-    /// Looks at the levels once and verifies which filters hold. `None` where one was missing. With the
-    /// lock it has been attached by then, and the caller looks again.
-    fn look(&self, branch: Branch<'_>, lock: Option<&Lock>) -> Result<Option<Confinement>> {
-        let levels = branch.read()?;
-        let decision = branch.decide(&levels, 0, self.containment);
+impl DesiredFilter<'_> {
+    /// Reads all levels once and verifies that the filters hold; `None` if a program was missing. With the
+    /// lock that program is attached by then, and the caller must check again.
+    fn check_or_attach(
+        &self,
+        target: AttachTarget<'_>,
+        lock: Option<&Lock>,
+    ) -> Result<Option<Confinement>> {
+        let levels = target.read()?;
+        let decision = target.decide(&levels, 0, self.containment);
         let mut required = Vec::new();
         match decision {
-            Decision::Refuse(why) => return Err(branch.refused(why)),
+            Decision::Refuse(why) => return Err(target.obstacle_error(why)),
             Decision::Uncontained => {}
             Decision::Keep { level } => required = nth(&levels, level)?.ids(),
             Decision::Attach { at, pin, ours } => {
-                let point = Point { dir: nth(branch.levels, at)?, level: nth(&levels, at)?, lock };
-                // The pin first: ours alone would take the place of what it copies.
+                let dir = nth(target.levels, at)?;
+                let point = AttachPoint { dir, level: nth(&levels, at)?, lock };
+                // The pin comes first: our filter alone would replace the programs that it copies.
                 if let Some(pin) = pin {
-                    let Some(pinned) = point.pin(nth(&levels, pin)?)? else { return Ok(None) };
-                    required = pinned;
+                    let pin_ids = point.find_or_attach_pin(nth(&levels, pin)?)?;
+                    let Some(pin_ids) = pin_ids else { return Ok(None) };
+                    required = pin_ids;
                 }
                 if ours {
-                    let Some(id) = point.ours(self)? else { return Ok(None) };
+                    let Some(id) = point.find_or_attach_ours(self)? else { return Ok(None) };
                     required.push(id);
                 }
                 if let Containment::InheritAndEnforce(_) = self.containment {
-                    // One that is kept must run beside ours as well as one that is pinned.
-                    required.extend(branch.kept(&levels, pin));
+                    // The scheduler's filter must run besides ours, whether it is pinned or stays as it is.
+                    required.extend(target.scheduler_ids(&levels, pin));
                 }
             }
         }
-        let confinement = Confinement { name: name(decision, self.containment), required };
-        confinement.verify(nth(branch.levels, 0)?)?;
+        let name = containment_name(decision, self.containment);
+        let confinement = Confinement { name, required };
+        confinement.verify(nth(target.levels, 0)?)?;
         Ok(Some(confinement))
     }
 }
@@ -319,21 +356,21 @@ fn nth<T>(levels: &[T], index: usize) -> Result<&T> {
     levels.get(index).ok_or_else(|| missing().into())
 }
 
-/// A cgroup, the programs on it, and the right to change them where the lock is held.
-struct Point<'a> {
+/// A cgroup and the programs on it. With the lock these may be changed.
+struct AttachPoint<'a> {
     dir: &'a Dir,
-    level: &'a Level,
+    level: &'a CgroupPrograms,
     lock: Option<&'a Lock>,
 }
 
-impl Point<'_> {
-    /// The ids here of the programs that stand for those of `above`; `None` where one was missing
-    /// and, with the lock, has been attached now.
-    fn pin(&self, above: &Level) -> Result<Option<Vec<u32>>> {
+impl AttachPoint<'_> {
+    /// Returns the ids of the pins that copy the programs of `above`; `None` if one was missing. With the
+    /// lock it is attached by then.
+    fn find_or_attach_pin(&self, above: &CgroupPrograms) -> Result<Option<Vec<u32>>> {
         let mut ids = Vec::new();
         for program in &above.programs {
-            match self.level.programs.iter().find(|found| found.same_as(program)) {
-                Some(found) => ids.push(found.id()),
+            match self.level.programs.iter().find(|pin| pin.is_same_program(program)) {
+                Some(pin) => ids.push(pin.id()),
                 None => {
                     self.attach_pin(program)?;
                     return Ok(None);
@@ -343,35 +380,35 @@ impl Point<'_> {
         Ok(Some(ids))
     }
 
-    /// Attaches a pin, in place of the one that an earlier login attached and that the scheduler
-    /// has since replaced by another program. Without that, each step of a job would leave a pin.
+    /// Attaches a pin with the lock. It replaces the pin of an earlier login, whose original the scheduler
+    /// has replaced since. Otherwise each step of a job would leave a pin.
     fn attach_pin(&self, program: &Program) -> Result<()> {
         if self.lock.is_none() {
             return Ok(());
         }
-        let stale = cgroup::pin(self.dir)?;
-        let stale = self.level.programs.iter().find(|found| Some(found.id()) == stale);
+        let stale_id = cgroup::pinned_program_id(self.dir)?;
+        let stale = self.level.programs.iter().find(|pin| Some(pin.id()) == stale_id);
         self.attach(program, stale)?;
-        Ok(cgroup::mark_pin(self.dir, program.id())?)
+        Ok(cgroup::store_pinned_program_id(self.dir, program.id())?)
     }
 
-    /// The id of our filter; `None` where it is missing, or where an older one of ours is there. With
-    /// the lock that has been repaired: exactly one of ours is attached then.
-    fn ours(&self, want: &Want<'_>) -> Result<Option<u32>> {
-        let found: Vec<&Program> =
+    /// Returns the id of our filter; `None` if it is missing, or if an older one is there. With the
+    /// lock only the desired one is attached by then.
+    fn find_or_attach_ours(&self, filter: &DesiredFilter<'_>) -> Result<Option<u32>> {
+        let ours: Vec<&Program> =
             self.level.programs.iter().filter(|program| program.is_ours()).collect();
-        if let [only] = found.as_slice() {
-            if only.name() == want.name {
+        if let [only] = ours.as_slice() {
+            if only.name() == filter.name {
                 return Ok(Some(only.id()));
             }
         }
         if self.lock.is_some() {
-            if !want.replace && !found.is_empty() {
-                return Err(Error::obstacle(self.dir, Obstacle::Unsettled));
+            if filter.old_filter == OldFilter::Keep && !ours.is_empty() {
+                return Err(Error::obstacle(self.dir, Obstacle::ChangedByOthers));
             }
-            let program = Program::load(&want.name, &want.insns)?;
-            self.attach(&program, found.first().copied())?;
-            for surplus in found.iter().skip(1) {
+            let program = Program::load(&filter.name, &filter.insns)?;
+            self.attach(&program, ours.first().copied())?;
+            for surplus in ours.iter().skip(1) {
                 kernel::prog_detach(self.dir.as_fd(), surplus.as_fd())
                     .map_err(|error| self.dir.failed("detach filter from", "", error))?;
             }
@@ -382,11 +419,11 @@ impl Point<'_> {
     fn attach(&self, program: &Program, replace: Option<&Program>) -> Result<()> {
         let (old, flags) = (replace.map(AsFd::as_fd), kernel::BPF_F_ALLOW_MULTI);
         match kernel::prog_attach(self.dir.as_fd(), program.as_fd(), flags, old) {
-            // "The same program twice": then the next look will find it.
+            // The program is attached already: the next round will find it.
             Err(error)
                 if error.raw_os_error() == Some(libc::EINVAL)
                     && replace.is_none()
-                    && Level::read(self.dir)?.ids().contains(&program.id()) =>
+                    && CgroupPrograms::read(self.dir)?.ids().contains(&program.id()) =>
             {
                 Ok(())
             }
@@ -397,24 +434,25 @@ impl Point<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::Attached::{Exclusive, Multi, Nothing, Override};
+    use super::AttachMode::{Exclusive, Multi, Nothing, Override};
     use super::Decision::{Attach, Keep, Refuse, Uncontained};
     use super::*;
 
-    /// Leaf and job are one: `[job, slice, root]`. Leaf below the job: `[leaf, job, slice, root]`.
-    fn check(levels: &[Attached], job: usize, expected: [Decision; 3]) {
+    /// Checks the decisions for none, inherit and enforce. The levels are `[job, slice, root]` if the job's
+    /// own cgroup is the leaf, and else `[leaf, job, slice, root]`.
+    fn check(levels: &[AttachMode], job: usize, expected: [Decision; 3]) {
         let [none, inherit, enforce] = expected;
-        // A list besides the scheduler's filter: as the list alone, where there is a filter.
+        // With a filter of the scheduler, "inherit+enforce" decides as "enforce" does.
         let both = if inherit == NOTHING { NOTHING } else { enforce };
-        check_reach(levels, job, Reach::Job, [none, inherit, enforce, both]);
+        check_scope(levels, job, AttachScope::Job, [none, inherit, enforce, both]);
     }
 
-    /// `[task_special, user, step_extern, job, scope, root]`.
-    fn check_slurm(levels: &[Attached; 6], expected: [Decision; 4]) {
-        check_reach(levels, 3, Reach::Leaf, expected);
+    /// Checks the decisions for the levels `[task_special, user, step_extern, job, scope, root]`.
+    fn check_slurm(levels: &[AttachMode; 6], expected: [Decision; 4]) {
+        check_scope(levels, 3, AttachScope::Leaf, expected);
     }
 
-    fn check_reach(levels: &[Attached], job: usize, reach: Reach, expected: [Decision; 4]) {
+    fn check_scope(levels: &[AttachMode], job: usize, scope: AttachScope, expected: [Decision; 4]) {
         let list = protocol::Allowlist::new;
         let wanted = [
             Containment::None,
@@ -423,8 +461,8 @@ mod tests {
             Containment::InheritAndEnforce(list()),
         ];
         for (wanted, expected) in wanted.iter().zip(expected) {
-            let decision = decide(levels, job, reach, wanted);
-            assert_eq!(decision, expected, "{levels:?} {job} {reach:?} {wanted:?}");
+            let decision = decide(levels, job, scope, wanted);
+            assert_eq!(decision, expected, "{levels:?} {job} {scope:?} {wanted:?}");
         }
     }
 
@@ -434,13 +472,13 @@ mod tests {
     const BARRED: Decision = Refuse(Obstacle::Exclusive);
 
     #[test]
-    fn no_filter_anywhere() {
+    fn job_without_filter_gets_ours_or_refuses_inherit() {
         check(&[Nothing; 3], 0, [Uncontained, NOTHING, OURS]);
         check(&[Nothing; 4], 1, [Uncontained, NOTHING, OURS_AT_JOB]);
     }
 
     #[test]
-    fn a_filter_above_the_job_is_not_the_jobs() {
+    fn filter_above_job_does_not_count_as_its_own() {
         check(&[Nothing, Multi, Nothing], 0, [Uncontained, NOTHING, OURS]);
         let pinned = Attach { at: 0, pin: Some(1), ours: true };
         check(&[Nothing, Override, Nothing], 0, [Uncontained, NOTHING, pinned]);
@@ -450,37 +488,37 @@ mod tests {
     }
 
     #[test]
-    fn nearest_is_multi() {
+    fn multi_filter_is_kept_and_ours_added() {
         check(&[Multi, Nothing, Nothing], 0, [Keep { level: 0 }, Keep { level: 0 }, OURS]);
-        let kept = Keep { level: 1 };
-        check(&[Nothing, Multi, Nothing], 1, [kept, kept, OURS_AT_JOB]);
+        let keep = Keep { level: 1 };
+        check(&[Nothing, Multi, Nothing], 1, [keep, keep, OURS_AT_JOB]);
         check(&[Multi, Multi, Nothing], 1, [Keep { level: 0 }, Keep { level: 0 }, OURS_AT_JOB]);
     }
 
     #[test]
-    fn nearest_is_override_above_the_leaf() {
+    fn override_filter_above_leaf_is_pinned() {
         let pin = Attach { at: 0, pin: Some(1), ours: false };
         let both = Attach { at: 0, pin: Some(1), ours: true };
         check(&[Nothing, Override, Nothing], 1, [pin, pin, both]);
         check(&[Nothing, Override, Override], 1, [pin, pin, both]);
-        // A pin of an earlier login stands at the leaf: it is looked for again, not trusted.
+        // A pin of an earlier login is at the leaf: it is compared again, not trusted.
         check(&[Multi, Override, Nothing], 1, [pin, pin, both]);
     }
 
     #[test]
-    fn override_on_the_jobs_own_cgroup() {
+    fn override_on_own_cgroup_of_job_needs_child() {
         check(&[Override, Nothing, Nothing], 0, [Refuse(Obstacle::NeedChild); 3]);
     }
 
     #[test]
-    fn override_on_a_child_leaf() {
+    fn override_on_child_leaf_refuses() {
         let refused = Refuse(Obstacle::LeafOverridden);
         check(&[Override, Nothing, Nothing], 1, [refused, refused, OURS_AT_JOB]);
         check(&[Override, Override, Nothing], 1, [refused; 3]);
     }
 
     #[test]
-    fn flags_0() {
+    fn flags_0_filter_is_kept_or_refuses() {
         check(&[Exclusive, Nothing], 0, [Keep { level: 0 }, Keep { level: 0 }, BARRED]);
         check(&[Nothing, Exclusive], 1, [Keep { level: 1 }, Keep { level: 1 }, BARRED]);
         let skipped = Refuse(Obstacle::ExclusiveSkipped);
@@ -488,44 +526,44 @@ mod tests {
     }
 
     #[test]
-    fn override_above_a_multi_job() {
-        // Ours goes beside the job's own MULTI filter; the slice's, switched off by that filter
-        // already, is pinned all the same: more than the job had, never less.
+    fn override_above_multi_job_is_pinned() {
+        // Our filter goes beside the job's own MULTI filter, which has switched the slice's off already. The
+        // slice's is pinned nevertheless: the job gets a stricter containment, never a looser one.
         let both = Attach { at: 0, pin: Some(1), ours: true };
         check(&[Multi, Override, Nothing], 0, [Keep { level: 0 }, Keep { level: 0 }, both]);
     }
 
     #[test]
-    fn slurms_filter_is_pinned_at_the_leaf_and_ours_goes_there_alone() {
+    fn filter_of_slurm_is_pinned_at_leaf_where_ours_goes() {
         let pin = Attach { at: 0, pin: Some(3), ours: false };
         let both = Attach { at: 0, pin: Some(3), ours: true };
         let job = [Nothing, Nothing, Nothing, Override, Nothing, Nothing];
         check_slurm(&job, [pin, pin, both, both]);
-        // Pins and filters of earlier logins stand at the leaf.
+        // Pins and filters of earlier logins are at the leaf.
         let again = [Multi, Nothing, Nothing, Override, Nothing, Nothing];
         check_slurm(&again, [pin, pin, both, both]);
-        // Without a filter of Slurm's the job's own cgroup stays free of ours as well.
+        // Without a filter of Slurm, too, the job's own cgroup gets none of our filters.
         check_slurm(&[Nothing; 6], [Uncontained, NOTHING, OURS, NOTHING]);
     }
 
     #[test]
-    fn a_pin_holds_when_slurms_filter_has_gone() {
-        let kept = Keep { level: 0 };
+    fn pin_holds_without_filter_of_slurm() {
+        let keep = Keep { level: 0 };
         check_slurm(
             &[Multi, Nothing, Nothing, Nothing, Nothing, Nothing],
-            [kept, kept, OURS, OURS],
+            [keep, keep, OURS, OURS],
         );
     }
 
     #[test]
-    fn a_filter_above_slurms_job_is_not_the_jobs() {
+    fn filter_above_job_of_slurm_does_not_count() {
         let slice = Attach { at: 0, pin: Some(4), ours: true };
         let above = [Nothing, Nothing, Nothing, Nothing, Override, Nothing];
         check_slurm(&above, [Uncontained, NOTHING, slice, NOTHING]);
     }
 
     #[test]
-    fn the_nearest_of_slurms_filters_is_pinned() {
+    fn nearest_filter_of_slurm_is_pinned() {
         for (level, step) in [(1, [Override, Nothing]), (2, [Nothing, Override])] {
             let pin = |ours| Attach { at: 0, pin: Some(level), ours };
             let [user, step] = step;
@@ -535,11 +573,11 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_no_filter_beside_it_refuses() {
+    fn filter_that_excludes_others_refuses() {
         let refused = Refuse(Obstacle::LeafOverridden);
         check_slurm(&[Override, Nothing, Nothing, Override, Nothing, Nothing], [refused; 4]);
-        let kept = Keep { level: 1 };
+        let keep = Keep { level: 1 };
         let flags_0 = [Nothing, Exclusive, Nothing, Nothing, Nothing, Nothing];
-        check_slurm(&flags_0, [kept, kept, BARRED, BARRED]);
+        check_slurm(&flags_0, [keep, keep, BARRED, BARRED]);
     }
 }

@@ -1,7 +1,7 @@
-//! Device filters: `BPF_PROG_TYPE_CGROUP_DEVICE` programs.
+//! Generates, loads and attaches device filters: `BPF_PROG_TYPE_CGROUP_DEVICE` programs.
 //!
-//! [`generate`] turns an allowlist into instructions, `program` reads and loads, and `compose` decides
-//! what may be attached where, attaches under a lock and proves the result.
+//! [`generate`] turns an allowlist into instructions. `program` loads programs and reads those of a cgroup.
+//! `compose` decides which may be attached where, attaches them under a lock and verifies the result.
 
 mod compose;
 pub mod generate;
@@ -12,26 +12,28 @@ use crate::cgroup::{self, Dir};
 use std::io;
 use thiserror::Error;
 
-pub use compose::{Branch, Confinement, Obstacle, Reach, confine, foresee};
-pub use generate::{INSN_LEN, Insn, allow_rules};
+pub use compose::{
+    AttachScope, AttachTarget, Confinement, Obstacle, OldFilter, confine, predict_containment,
+};
+pub use generate::{INSN_BYTES, Insn, allow_rules};
 pub use program::is_ours;
-pub use program::{Attached, Level, Program, effective};
+pub use program::{AttachMode, CgroupPrograms, Program, query_effective};
 
-/// Result of this layer.
+/// Result of an operation on filters.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An operation, the cgroup or program it was done on, and why it failed.
+/// The failure of an operation on a cgroup's filters.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A command of `bpf(2)`, or a step around it, failed.
     #[error(transparent)]
     System(#[from] Failed),
-    /// What the job needs does not hold.
+    /// The required containment does not hold.
     #[error("confine {object}: {why}")]
     Obstacle {
-        /// The leaf.
+        /// Path of the leaf.
         object: String,
-        /// Why not.
+        /// Reason.
         why: Obstacle,
     },
 }

@@ -1,4 +1,4 @@
-//! Device programs in the kernel: one, the ones attached to a cgroup, and the names of ours.
+//! Loads and opens device programs, reads the programs of a cgroup, and names our own programs.
 
 use super::{Insn, Result};
 use crate::Failed;
@@ -8,13 +8,14 @@ use nix::errno::Errno;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// How often a load is tried again that a pending signal cut short.
+/// Tries to load a program again after a pending signal has interrupted the load.
 const LOAD_TRIES: usize = 8;
-/// A program, kept alive by its descriptor.
+
+/// A loaded program. Its descriptor keeps it alive.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
-    /// What the kernel tells about it.
+    /// Attributes of the program.
     pub info: kernel::ProgInfo,
 }
 
@@ -25,9 +26,12 @@ impl AsFd for Program {
 }
 
 impl Program {
-    /// Loads instructions of ours under this name.
-    /// Errors: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`; `EINVAL` or `EACCES` when the verifier
-    /// refuses.
+    /// Loads instructions under this name.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`; `EINVAL` or `EACCES` if the verifier refuses the
+    /// program.
     pub fn load(name: &str, insns: &[Insn]) -> Result<Self> {
         let bytes: Vec<u8> = insns.iter().flat_map(|insn| insn.to_bytes()).collect();
         let mut tries = 0;
@@ -40,138 +44,149 @@ impl Program {
                 Err(error) => return Err(Failed::new("load device filter", name, error).into()),
             }
         };
-        Self::of(fd, name)
+        Self::from_fd(fd, name)
     }
 
-    /// The program with this id; `None` when it is gone.
-    /// Errors: `EPERM` without `CAP_SYS_ADMIN`.
-    pub fn by_id(id: u32) -> Result<Option<Self>> {
+    /// Opens the program with this id; `None` if it is gone.
+    ///
+    /// # Errors
+    ///
+    /// `EPERM` without `CAP_SYS_ADMIN`.
+    pub fn open_by_id(id: u32) -> Result<Option<Self>> {
         match kernel::prog_fd_by_id(id) {
-            Ok(fd) => Self::of(fd, &id.to_string()).map(Some),
+            Ok(fd) => Self::from_fd(fd, &id.to_string()).map(Some),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
             Err(error) => Err(Failed::new("open program", id.to_string(), error).into()),
         }
     }
 
-    fn of(fd: OwnedFd, object: &str) -> Result<Self> {
+    fn from_fd(fd: OwnedFd, object: &str) -> Result<Self> {
         let info = kernel::prog_info(fd.as_fd())
             .map_err(|error| Failed::new("read program", object, error))?;
         Ok(Self { fd, info })
     }
 
-    /// Its id.
+    /// Returns the id, which is unique until reboot.
     pub fn id(&self) -> u32 {
         self.info.id
     }
 
-    /// Its name.
+    /// Returns the name that was given at load time.
     pub fn name(&self) -> &str {
         &self.info.name
     }
 
-    /// Whether it is one of ours, by the form of its name.
+    /// Returns whether the program's name has the form of our names.
     pub fn is_ours(&self) -> bool {
         is_ours(&self.info.name)
     }
 
-    /// Whether both do the same: a scheduler that attaches anew at every step loads the same
-    /// program again under another id. By the kernel's digest of what was loaded, since the
-    /// instructions cannot be compared where constants are blinded (`net.core.bpf_jit_harden`);
-    /// the digest leaves maps out, so that programs with maps are the same by id only.
-    pub fn same_as(&self, other: &Self) -> bool {
+    /// Returns whether both programs have the same instructions. A scheduler that attaches anew at every step
+    /// loads the same program again under another id.
+    ///
+    /// The kernel's digest of the loaded instructions is compared. The instructions themselves differ at every
+    /// reading if constants are blinded (`net.core.bpf_jit_harden`). The digest does not cover maps, so
+    /// programs with maps are the same only if their ids are.
+    pub fn is_same_program(&self, other: &Self) -> bool {
         let without_maps = self.info.maps == 0 && other.info.maps == 0;
         self.info.id == other.info.id || (without_maps && self.info.tag == other.info.tag)
     }
 }
 
-/// How often a level is read anew whose programs vanish meanwhile.
-const LEVEL_TRIES: usize = 64;
+/// Tries to read the programs of a cgroup while others replace them.
+const READ_TRIES: usize = 64;
 
-/// How the programs of one cgroup are attached; one cgroup has one way (`linux/bpf.h`).
+/// The mode in which the programs of a cgroup are attached. A cgroup has one mode (`linux/bpf.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attached {
-    /// No program here.
+pub enum AttachMode {
+    /// The cgroup has no program.
     Nothing,
-    /// Flags 0: no child may attach anything.
+    /// Flags 0: no program can be attached to a child.
     Exclusive,
-    /// `BPF_F_ALLOW_OVERRIDE`: a child's program takes this one's place.
+    /// `BPF_F_ALLOW_OVERRIDE`: a child's program replaces the cgroup's.
     Override,
-    /// `BPF_F_ALLOW_MULTI`: a child's programs come on top.
+    /// `BPF_F_ALLOW_MULTI`: a child's programs run besides the cgroup's.
     Multi,
 }
 
-/// The programs of one cgroup.
+/// The programs that are attached to one cgroup.
 #[derive(Debug)]
-pub struct Level {
-    /// How they are attached.
-    pub attached: Attached,
+pub struct CgroupPrograms {
+    /// Mode in which they are attached.
+    pub mode: AttachMode,
     /// The programs, in the kernel's order.
     pub programs: Vec<Program>,
 }
 
-impl Level {
+impl CgroupPrograms {
     /// Reads one cgroup's own programs.
-    /// Errors: as `bpf(2)`; `EAGAIN` for a cgroup whose programs are replaced faster than they are
-    /// read.
+    ///
+    /// # Errors
+    ///
+    /// As `bpf(2)`; `EAGAIN` for a cgroup whose programs are replaced faster than they are read.
     pub fn read(dir: &Dir) -> Result<Self> {
-        for _ in 0..LEVEL_TRIES {
+        for _ in 0..READ_TRIES {
             let (ids, flags) = kernel::prog_query(dir.as_fd(), 0)
                 .map_err(|error| dir.failed("query filters of", "", error))?;
             let programs: Option<Vec<Program>> =
-                ids.into_iter().map(Program::by_id).collect::<Result<_>>()?;
-            // One that vanished has been replaced: a level read without it would not be this one.
+                ids.into_iter().map(Program::open_by_id).collect::<Result<_>>()?;
+            // A program that has vanished was replaced: a list without it would be wrong.
             if let Some(programs) = programs {
-                return Ok(Self::of(programs, flags));
+                return Ok(Self::new(programs, flags));
             }
         }
         Err(dir.failed("query filters of", "", Errno::EAGAIN).into())
     }
 
-    fn of(programs: Vec<Program>, flags: u32) -> Self {
-        let attached = match flags {
-            _ if programs.is_empty() => Attached::Nothing,
-            kernel::BPF_F_ALLOW_OVERRIDE => Attached::Override,
-            flags if flags & kernel::BPF_F_ALLOW_MULTI != 0 => Attached::Multi,
-            _ => Attached::Exclusive,
+    fn new(programs: Vec<Program>, flags: u32) -> Self {
+        let mode = match flags {
+            _ if programs.is_empty() => AttachMode::Nothing,
+            kernel::BPF_F_ALLOW_OVERRIDE => AttachMode::Override,
+            flags if flags & kernel::BPF_F_ALLOW_MULTI != 0 => AttachMode::Multi,
+            _ => AttachMode::Exclusive,
         };
-        Self { attached, programs }
+        Self { mode, programs }
     }
 
-    /// Ids of the programs.
+    /// Returns the ids of the programs.
     pub fn ids(&self) -> Vec<u32> {
         self.programs.iter().map(Program::id).collect()
     }
 }
 
-/// Ids of the programs that run at a cgroup, ancestors' included.
-pub fn effective(dir: &Dir) -> Result<Vec<u32>> {
-    let found = kernel::prog_query(dir.as_fd(), kernel::BPF_F_QUERY_EFFECTIVE);
-    Ok(found.map_err(|error| dir.failed("query filters in force at", "", error))?.0)
+/// Returns the ids of the programs that run at a cgroup, the ancestors' included.
+///
+/// # Errors
+///
+/// As `bpf(2)`.
+pub fn query_effective(dir: &Dir) -> Result<Vec<u32>> {
+    let result = kernel::prog_query(dir.as_fd(), kernel::BPF_F_QUERY_EFFECTIVE);
+    Ok(result.map_err(|error| dir.failed("query filters in force at", "", error))?.0)
 }
 
-/// What the names of our programs begin with.
-const PREFIX: &str = "ja_";
+/// Prefix of our programs' names.
+const NAME_PREFIX: &str = "ja_";
 
-/// Whether a name is of the form that `program_name` gives.
+/// Returns whether a name has the form that `program_name` gives.
 pub fn is_ours(name: &str) -> bool {
-    name.strip_prefix(PREFIX).is_some_and(|digits| {
+    name.strip_prefix(NAME_PREFIX).is_some_and(|digits| {
         digits.len() == 12 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
     })
 }
 
-/// The upper 16 bits of the hash are left out: a name has 15 bytes (`BPF_OBJ_NAME_LEN` less NUL).
-const LABEL_MASK: u64 = (1 << 48) - 1;
+/// Bits of the hash in a name, without the upper 16: a name has 15 bytes (`BPF_OBJ_NAME_LEN` less NUL).
+const NAME_HASH_MASK: u64 = (1 << 48) - 1;
 
-/// A name for a program: `ja_` and 12 hexadecimal digits, the same for the same instructions.
+/// Returns the name for a program: `ja_` and 12 hexadecimal digits, the same for the same instructions.
 ///
-/// By this name a login finds the filter that an earlier one attached. The hash is not
-/// cryptographic and may differ between builds, which costs one replacement; nobody but root can
-/// load a program or write the records that lists come from. Reading the instructions back would
-/// not do: where constants are blinded (`net.core.bpf_jit_harden`) they differ at every reading.
+/// By this name a login finds the filter that an earlier login has attached. The hash is not cryptographic
+/// and may differ between builds, which costs one replacement. Only root can load a program or write the
+/// records that lists come from. The instructions cannot be compared instead: if constants are blinded
+/// (`net.core.bpf_jit_harden`), they differ at every reading.
 pub(super) fn program_name(program: &[Insn]) -> String {
     let mut hasher = DefaultHasher::new();
     program.hash(&mut hasher);
-    format!("{PREFIX}{:012x}", hasher.finish() & LABEL_MASK)
+    format!("{NAME_PREFIX}{:012x}", hasher.finish() & NAME_HASH_MASK)
 }
 
 #[cfg(test)]
@@ -179,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_fits_and_follows_the_instructions() {
+    fn name_fits_and_depends_on_instructions() {
         let refuse = [Insn::mov64_imm(0, 0), Insn::exit()];
         let allow = [Insn::mov64_imm(0, 1), Insn::exit()];
         let name = program_name(&refuse);

@@ -1,5 +1,7 @@
-//! One cgroup, by a descriptor of its directory, and the marks of ours on that: extended attributes of
-//! the namespace `trusted` (xattr(7)), which only root can set or see, and which live and die with it.
+//! Operates on one cgroup by a descriptor of its directory, and reads and sets our marks on it.
+//!
+//! Marks are extended attributes of the namespace `trusted` (xattr(7)). Only root can set or see them, and they
+//! end with the directory.
 
 use super::{Error, Result};
 use crate::sys::file::{open_beneath, read_to_end};
@@ -14,9 +16,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::{fmt, fs, io};
 
-/// Longest file that is read: some millions of process numbers.
-const FILE_MAX: u64 = 64 * 1024 * 1024;
-/// The file by which every cgroup but the root tells its processes, and takes them.
+/// Maximum bytes of a file: some millions of process numbers.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// File with the processes of a cgroup. A process moves by writing to it.
 const PROCS: &str = "cgroup.procs";
 
 /// A cgroup's directory, open for reading, and its path below the mount.
@@ -33,26 +35,29 @@ impl AsFd for Dir {
 }
 
 impl Dir {
-    /// The directory behind `fd`, whose path below the mount is `path` (empty for the root).
+    /// Wraps a directory. `path` is its path below the mount, empty for the root.
     pub fn new(fd: OwnedFd, path: impl Into<String>) -> Self {
         Self { fd, path: path.into() }
     }
 
-    /// Path below the mount, `/` in front. A component of it that is no UTF-8 is shown, and cannot
-    /// be opened by it.
+    /// Returns the path below the mount, which begins with `/`. A component that is not UTF-8 is shown with
+    /// replacements, so the path cannot be opened then.
     pub fn path(&self) -> &str {
         if self.path.is_empty() { "/" } else { &self.path }
     }
 
-    /// Another descriptor of the same directory.
-    /// Errors: `EMFILE` when there are too many.
+    /// Duplicates the descriptor of the directory.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE` with too many descriptors.
     pub fn try_clone(&self) -> Result<Self> {
         let fd = self.fd.try_clone().map_err(|error| self.failed("dup", "", error))?;
         Ok(Self::new(fd, self.path.clone()))
     }
 
-    /// That an operation on a file, or child, of this cgroup failed; on the cgroup itself where
-    /// that has no name.
+    /// Describes the failure of an operation on a file or child of this cgroup; with an empty name, on the
+    /// cgroup itself.
     pub fn failed(
         &self,
         operation: &'static str,
@@ -67,7 +72,10 @@ impl Dir {
     }
 
     /// Opens a child, never through a link or a mount point.
-    /// Errors: as [`open_beneath`].
+    ///
+    /// # Errors
+    ///
+    /// As [`open_beneath`].
     pub fn child(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
         let shown = name.to_string_lossy();
@@ -81,25 +89,41 @@ impl Dir {
         fstat(self).map_err(|errno| self.failed("stat", "", errno))
     }
 
-    /// File system and inode: two descriptors of one identity are one cgroup.
+    /// Returns file system and inode. Two descriptors with the same identity are the same cgroup.
+    ///
+    /// # Errors
+    ///
+    /// As `fstat(2)`.
     pub fn identity(&self) -> Result<(u64, u64)> {
         self.stat().map(|stat| (stat.st_dev, stat.st_ino))
     }
 
     /// Returns the uid of the directory's owner.
+    ///
+    /// # Errors
+    ///
+    /// As `fstat(2)`.
     pub fn owner(&self) -> Result<u32> {
         self.stat().map(|stat| stat.st_uid)
     }
 
-    /// Whether there is any child: a cgroup's directory has two links more than it has children.
+    /// Returns whether the cgroup has children: its directory has two links more than it has children.
+    ///
+    /// # Errors
+    ///
+    /// As `fstat(2)`.
     pub fn has_children(&self) -> Result<bool> {
         self.stat().map(|stat| stat.st_nlink > 2)
     }
 
-    /// Names of the children, in no order. Whoever owns the directory chooses them: any byte but
-    /// `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
+    /// Lists the names of the children, in no order. The owner of the directory chooses them: they have any
+    /// byte but `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
+    ///
+    /// # Errors
+    ///
+    /// As `open(2)` and `getdents(2)`.
     pub fn children(&self) -> Result<Vec<OsString>> {
-        // By a path: where fdopendir(3) fails, nix 0.30 keeps the descriptor open.
+        // Open it by a path: nix 0.30 leaks the descriptor if fdopendir(3) fails.
         let path = format!("/proc/self/fd/{}", self.as_fd().as_raw_fd());
         let failed = |error: io::Error| self.failed("list", "", error);
         let mut names = Vec::new();
@@ -112,8 +136,12 @@ impl Dir {
         Ok(names)
     }
 
-    /// Opens the cgroup that this one is in, or was in when it was removed. The root of the mount has
-    /// none, and is not for this.
+    /// Opens the cgroup that contains this one, or contained it when it was removed. The caller must not use it
+    /// for the root of the mount.
+    ///
+    /// # Errors
+    ///
+    /// As `open(2)`.
     pub fn parent(&self) -> Result<Self> {
         let path = self.path().rsplit_once('/').map_or("", |(parent, _)| parent);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -122,9 +150,13 @@ impl Dir {
         Ok(Self::new(fd, path))
     }
 
-    /// Reads a file of the interface to its end, up to 64 MiB: `cgroup.procs` has a line for every
-    /// process. `None` where the cgroup is there, which `cgroup.procs` tells, and has no such file.
-    /// Errors: `ENODEV` when the cgroup is gone; [`Error::Wrong`] for what is no UTF-8;
+    /// Reads a file of the interface to its end, up to 64 MiB: `cgroup.procs` has a line for every process.
+    /// Returns `None` for a file that an existing cgroup does not have. A cgroup exists as long as it has
+    /// `cgroup.procs`.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` or `ENOENT` for a cgroup that is gone; [`Error::UnexpectedState`] for a text that is not UTF-8;
     /// `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
     pub fn read(&self, file: &str) -> Result<Option<String>> {
         let fd = match openat(self, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
@@ -135,20 +167,27 @@ impl Dir {
             },
             Err(errno) => return Err(self.failed("open", file, errno)),
         };
-        let bytes = read_to_end(fd, FILE_MAX).map_err(|error| self.failed("read", file, error))?;
+        let bytes =
+            read_to_end(fd, FILE_BYTES_MAX).map_err(|error| self.failed("read", file, error))?;
         let malformed = |_| Error::malformed(&self.path_of(file));
         String::from_utf8(bytes).map(Some).map_err(malformed)
     }
 
     /// Opens `cgroup.procs` for writing.
-    /// Errors: `ENOENT` or `ENODEV` when the cgroup is gone.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` or `ENODEV` for a cgroup that is gone.
     pub fn open_procs(&self) -> Result<OwnedFd> {
         openat(self, PROCS, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|errno| self.failed("open", PROCS, errno))
     }
 
-    /// Makes a child; `false` when there is one of that name already.
-    /// Errors: as `mkdirat(2)`; `EAGAIN` past `cgroup.max.descendants`.
+    /// Makes a child; returns `false` if a child of that name exists already.
+    ///
+    /// # Errors
+    ///
+    /// As `mkdirat(2)`; `EAGAIN` past `cgroup.max.descendants`.
     pub fn make_child(&self, name: &str) -> Result<bool> {
         match mkdirat(self, name, Mode::from_bits_truncate(0o755)) {
             Ok(()) => Ok(true),
@@ -157,8 +196,11 @@ impl Dir {
         }
     }
 
-    /// Removes an empty child; one that is gone already is no failure.
-    /// Errors: `EBUSY` when it has processes or children.
+    /// Removes an empty child, unless it is gone already.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` for a child with processes or children.
     pub fn remove_child(&self, name: impl AsRef<OsStr>) -> Result<()> {
         let name = name.as_ref();
         match unlinkat(self, name, UnlinkatFlags::RemoveDir) {
@@ -168,21 +210,22 @@ impl Dir {
     }
 }
 
-/// Name of the mark that says whose job a cgroup is ([`Stamp`]).
-pub const STAMP: &CStr = c"trusted.job_adopt";
-const PIN: &CStr = c"trusted.job_adopt_pin";
-/// What [`super::Occupants`] are noted as.
-pub const OCCUPANTS: &CStr = c"trusted.job_adopt_uids";
-/// Name of the mark that says by what the job's namespace is found ([`namespace`]).
-pub const NAMESPACE: &CStr = c"trusted.job_adopt_namespace";
+/// Attribute with the [`Stamp`] of a job.
+pub const STAMP_XATTR: &CStr = c"trusted.job_adopt";
+/// Attribute with the id of the pin that we have attached.
+const PIN_XATTR: &CStr = c"trusted.job_adopt_pin";
+/// Attribute with the [`super::Occupants`] of a job.
+pub const OCCUPANTS_XATTR: &CStr = c"trusted.job_adopt_uids";
+/// Attribute with the path of the job's mount namespace ([`read_namespace_path`]).
+pub const NAMESPACE_XATTR: &CStr = c"trusted.job_adopt_namespace";
 
-/// Whose job a cgroup is: `uid:id`. Set by `register`, withdrawn first of all by `unregister`, so
-/// a stamp that stands also says that the job is not over.
+/// The owner and id of a cgroup's job, in the form `uid:id`. `register` sets it, and `unregister` removes it
+/// before anything else. So a stamp also shows that the job is not over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The owner's numeric user id.
+    /// Numeric user id of the owner.
     pub uid: u32,
-    /// The job.
+    /// Id of the job.
     pub job: JobId,
 }
 
@@ -193,11 +236,13 @@ impl fmt::Display for Stamp {
 }
 
 impl Stamp {
-    /// Reads a directory's stamp; `None` when it has none.
-    /// Errors: as `fgetxattr(2)`; [`Error::Wrong`] for a stamp that is not of the form
-    /// `uid:id`.
+    /// Reads a directory's stamp; `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// As `fgetxattr(2)`; [`Error::UnexpectedState`] for a stamp that does not have the form `uid:id`.
     pub fn read(dir: &Dir) -> Result<Option<Self>> {
-        let Some(value) = get(dir, STAMP)? else { return Ok(None) };
+        let Some(value) = read_xattr(dir, STAMP_XATTR)? else { return Ok(None) };
         let malformed = || Error::malformed(&format!("stamp of {}", dir.path()));
         let text = String::from_utf8(value).map_err(|_| malformed())?;
         let (uid, job) = text.split_once(':').ok_or_else(malformed)?;
@@ -208,11 +253,14 @@ impl Stamp {
         if stamp.to_string() == text { Ok(Some(stamp)) } else { Err(malformed()) }
     }
 
-    /// Refuses a directory that does not carry exactly this stamp.
-    /// Errors: [`Error::Wrong`] without a stamp or with another one, else as [`Stamp::read`].
+    /// Requires that a directory has exactly this stamp.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnexpectedState`] without a stamp or with another one; as [`Stamp::read`].
     pub fn require(&self, dir: &Dir) -> Result<()> {
         let why = match Self::read(dir)? {
-            Some(found) if found == *self => return Ok(()),
+            Some(stamp) if stamp == *self => return Ok(()),
             Some(_) => "is stamped for another job",
             None => "is not stamped for a job",
         };
@@ -220,11 +268,15 @@ impl Stamp {
     }
 }
 
-/// Name of the mark "this directory was made by us", which lets us empty and remove it.
-pub const MADE: &CStr = c"trusted.job_adopt_made";
+/// Attribute of a directory that we have made, and may therefore empty and remove.
+pub const MADE_XATTR: &CStr = c"trusted.job_adopt_made";
 
-/// Marks a directory; a mark that stands already is no failure.
-pub fn mark(dir: &Dir, name: &CStr) -> Result<()> {
+/// Marks a directory, unless it has the mark already.
+///
+/// # Errors
+///
+/// As `fsetxattr(2)`.
+pub fn set_mark(dir: &Dir, name: &CStr) -> Result<()> {
     match sys::file::set_xattr(dir.as_fd(), name, b"1", libc::XATTR_CREATE) {
         Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
             Err(dir.failed("mark", "", error))
@@ -233,31 +285,45 @@ pub fn mark(dir: &Dir, name: &CStr) -> Result<()> {
     }
 }
 
-/// Whether a directory has a mark of this name.
-pub fn is_marked(dir: &Dir, name: &CStr) -> Result<bool> {
-    get(dir, name).map(|value| value.is_some())
+/// Returns whether a directory has a mark of this name.
+///
+/// # Errors
+///
+/// As `fgetxattr(2)`.
+pub fn has_mark(dir: &Dir, name: &CStr) -> Result<bool> {
+    read_xattr(dir, name).map(|value| value.is_some())
 }
 
-/// The id of the pin that we attached to a cgroup; `None` without one. A pin is a copy of somebody
-/// else's filter, and its program looks the same, so the id is kept in an attribute.
-pub fn pin(dir: &Dir) -> Result<Option<u32>> {
-    let value = get(dir, PIN)?;
+/// Returns the id of the pin that we have attached to a cgroup; `None` without a pin. A pin copies the filter
+/// of another program and has its name, so an attribute records the id.
+///
+/// # Errors
+///
+/// As `fgetxattr(2)`.
+pub fn pinned_program_id(dir: &Dir) -> Result<Option<u32>> {
+    let value = read_xattr(dir, PIN_XATTR)?;
     Ok(value.and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok()))
 }
 
-/// Marks a pin, in place of the last one.
-pub(crate) fn mark_pin(dir: &Dir, id: u32) -> Result<()> {
-    sys::file::set_xattr(dir.as_fd(), PIN, id.to_string().as_bytes(), 0)
+/// Records the id of a pin, which replaces the last one.
+pub(crate) fn store_pinned_program_id(dir: &Dir, id: u32) -> Result<()> {
+    sys::file::set_xattr(dir.as_fd(), PIN_XATTR, id.to_string().as_bytes(), 0)
         .map_err(|error| dir.failed("mark", "", error))
 }
 
-/// Reads the path of the mount namespace that the job's logins join; `None` without one.
-pub fn namespace(dir: &Dir) -> Result<Option<String>> {
+/// Reads the path of the mount namespace that the job's logins join; `None` if they join none.
+///
+/// # Errors
+///
+/// As `fgetxattr(2)`; [`Error::UnexpectedState`] for a path that is not UTF-8.
+pub fn read_namespace_path(dir: &Dir) -> Result<Option<String>> {
     let malformed = |_| Error::malformed(&format!("namespace of {}", dir.path()));
-    get(dir, NAMESPACE)?.map(|value| String::from_utf8(value).map_err(malformed)).transpose()
+    let value = read_xattr(dir, NAMESPACE_XATTR)?;
+    value.map(|value| String::from_utf8(value).map_err(malformed)).transpose()
 }
 
-pub(super) fn get(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {
+/// Reads an attribute; `None` if the directory does not have it.
+pub(super) fn read_xattr(dir: &Dir, name: &CStr) -> Result<Option<Vec<u8>>> {
     match sys::file::get_xattr(dir.as_fd(), name) {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(None),
@@ -272,7 +338,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     #[test]
-    fn a_long_list_is_read_to_its_end() {
+    fn long_list_is_read_to_its_end() {
         let scratch = Scratch::new();
         let text: String = (1..2000).map(|pid| format!("{pid}\n")).collect();
         scratch.file("cgroup.procs", &text);
@@ -282,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_any_name_is_found() {
+    fn child_with_non_utf8_name_is_found() {
         let scratch = Scratch::new();
         let name = OsStr::from_bytes(b"a\xff");
         std::fs::create_dir(scratch.path().join(name)).unwrap();

@@ -1,60 +1,63 @@
-//! The cgroup v2 hierarchy: where it is mounted, a job's place in it, and the move there; and what
-//! a scheduler on cgroup v1 does to a login ([`v1`]).
+//! Finds a job's cgroups, moves logins into them, and verifies the move: in the cgroup v2 hierarchy, and for
+//! schedulers on cgroup v1 ([`v1`]).
 //!
-//! Everything is done on descriptors that were opened once, component by component from the
-//! mount, so that checks, stamp, filter and move are about one and the same directory.
+//! All operations use descriptors that were opened once, component by component from the mount. So checks,
+//! stamp, filter and move apply to the same directory.
 
 mod dir;
+mod hierarchy;
 mod membership;
 mod occupants;
-mod place;
 mod subtree;
 pub mod v1;
 
-pub(crate) use dir::mark_pin;
-pub use dir::{Dir, MADE, NAMESPACE, OCCUPANTS, STAMP, Stamp, is_marked, mark, namespace, pin};
-pub use membership::{Membership, Origin, enter, stands_in};
+pub(crate) use dir::store_pinned_program_id;
+pub use dir::{
+    Dir, MADE_XATTR, NAMESPACE_XATTR, OCCUPANTS_XATTR, STAMP_XATTR, Stamp, has_mark,
+    pinned_program_id, read_namespace_path, set_mark,
+};
+pub use hierarchy::{CgroupChain, Mount, MountInfo, choose_leaf, frozen_level, read_event};
+pub use membership::{Membership, Origin, enter, verify_in_leaf};
 pub use occupants::Occupants;
-pub use place::{Mount, Mounted, Place, choose, event, frozen_level};
-pub use subtree::{Found, own_processes, processes, unless_gone, walk};
+pub use subtree::{Listing, ignore_gone, list_own_processes, list_processes, walk};
 
 use crate::Failed;
 use thiserror::Error;
 
-/// Result of this layer.
+/// Result of an operation on cgroups.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An operation, the object it was done on, and why it failed.
+/// The failure of an operation on cgroups.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A system call failed.
     #[error(transparent)]
     System(#[from] Failed),
-    /// No cgroup v2 hierarchy at `/sys/fs/cgroup` or `/sys/fs/cgroup/unified`.
+    /// No cgroup v2 hierarchy is at `/sys/fs/cgroup` or `/sys/fs/cgroup/unified`.
     #[error("no cgroup v2 hierarchy is mounted")]
     NotMounted,
-    /// Something there is not as it must be; the words for it.
+    /// A cgroup, file or process is in an unexpected state, which the text describes.
     #[error("{0}")]
-    Wrong(String),
+    UnexpectedState(String),
 }
 
 impl Error {
-    /// The cgroup is there but cannot take a login.
+    /// Describes a cgroup that cannot take a login.
     pub fn unfit(cgroup: &str, why: &str) -> Self {
-        Self::Wrong(format!("cgroup {cgroup} {why}"))
+        Self::UnexpectedState(format!("cgroup {cgroup} {why}"))
     }
 
-    /// A file of the kernel's interface does not read as documented.
-    pub(crate) fn malformed(what: &str) -> Self {
-        Self::Wrong(format!("read {what}: not as documented"))
+    /// Describes a file of the kernel's interface that is not as documented.
+    pub(crate) fn malformed(file: &str) -> Self {
+        Self::UnexpectedState(format!("read {file}: not as documented"))
     }
 
-    /// The login is not where it should be, says `/proc/self/cgroup`.
-    pub fn elsewhere(wanted: &str, found: &str) -> Self {
-        Self::Wrong(format!("the login should be in {wanted} and is in {found}"))
+    /// Describes a login that `/proc/self/cgroup` shows in another cgroup.
+    pub fn elsewhere(expected: &str, actual: &str) -> Self {
+        Self::UnexpectedState(format!("the login should be in {expected} and is in {actual}"))
     }
 
-    /// The kernel's answer, where a system call failed.
+    /// Returns the kernel's error if a system call failed.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::System(failed) => failed.source.raw_os_error(),
@@ -62,7 +65,7 @@ impl Error {
         }
     }
 
-    /// Whether the kernel said that the cgroup is gone or going.
+    /// Returns whether the cgroup is gone or being removed.
     pub fn is_gone(&self) -> bool {
         matches!(self.errno(), Some(libc::ENOENT | libc::ENODEV))
     }

@@ -1,10 +1,10 @@
-//! The accounts that may have processes in a job's cgroup.
+//! Checks that only accounts of a job have processes in its cgroup.
 //!
-//! A stamp alone does not prove whose a cgroup is: a scheduler may give the same directory, with the stamp
-//! on it, to the next job. Owner and processes of the directory show the change.
+//! A stamp alone does not prove which job a cgroup belongs to: a scheduler may give the same directory, with
+//! the stamp on it, to the next job. Owner and processes of the directory show the change.
 
-use super::dir::{OCCUPANTS, get};
-use super::{Dir, Error, Result, own_processes, walk};
+use super::dir::{OCCUPANTS_XATTR, read_xattr};
+use super::{Dir, Error, Result, list_own_processes, walk};
 use crate::Failed;
 use crate::proc::Proc;
 use crate::sys::nsfs::namespace_owner;
@@ -16,20 +16,20 @@ use std::io::{self, ErrorKind};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Maximum processes of one job that a login looks at.
+/// Maximum processes of one job that a login checks.
 const PROCESSES_MAX: usize = 65_536;
-/// Pause before the second look. A setuid program may be in the job for a moment.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause before the second check. A setuid program may be in the job for a moment.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The accounts that `register` has noted for a job, as `OWNER ACCOUNT...`: they and root may have
-/// processes in its cgroup beside the job's user.
+/// The accounts that may have processes in a job's cgroup: the job's user, root, and accounts of the scheduler.
+/// `register` records the owner and these accounts as `OWNER ACCOUNT...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Occupants {
-    /// The job's user.
+    /// Uid of the job's user.
     pub user: u32,
-    /// The directory's owner when the job was registered.
+    /// Uid of the directory's owner when the job was registered.
     pub owner: u32,
-    /// Accounts of the scheduler, as the record names them.
+    /// Uids of the scheduler's accounts, from the record.
     pub accounts: Vec<u32>,
 }
 
@@ -41,14 +41,14 @@ impl fmt::Display for Occupants {
 }
 
 impl Occupants {
-    /// Reads what was noted for the job of `user`. Without a note the directory was root's, and the
-    /// record names no account.
+    /// Reads the accounts that were recorded for the job of `user`. Without the attribute, root has owned the
+    /// directory, and the record names no account.
     ///
     /// # Errors
     ///
-    /// As `fgetxattr(2)`; [`Error::Wrong`] for a note that is not of that form.
+    /// As `fgetxattr(2)`; [`Error::UnexpectedState`] for an attribute that is not of this form.
     pub fn read(dir: &Dir, user: u32) -> Result<Self> {
-        let Some(value) = get(dir, OCCUPANTS)? else {
+        let Some(value) = read_xattr(dir, OCCUPANTS_XATTR)? else {
             return Ok(Self { user, owner: 0, accounts: Vec::new() });
         };
         let uids = std::str::from_utf8(&value).ok().and_then(|text| {
@@ -62,31 +62,31 @@ impl Occupants {
         }
     }
 
-    /// Requires that the directory has not changed its owner, and that no other account has a process
-    /// in it or below. What is found there must be there a moment later, too. A cgroup without
+    /// Requires that the directory has not changed its owner, and that no other account has a process in it or
+    /// below. A process of another account counts only if a second check finds one, too. A cgroup without
     /// processes passes: an allocation may have none.
     ///
     /// # Errors
     ///
-    /// [`Error::Wrong`] for a cgroup that is another account's, with more processes than one login
-    /// looks at, or with a process outside of this pid namespace; [`ErrorKind::TimedOut`] at the
-    /// deadline; what the kernel answers for a process that cannot be looked at.
-    pub fn require(&self, dir: &Dir, deadline: Instant) -> Result<()> {
+    /// [`Error::UnexpectedState`] for a cgroup of another account, with a process of another account, or with
+    /// more processes than one login checks; [`ErrorKind::TimedOut`] at the deadline; as
+    /// [`Occupants::stranger_uid`].
+    pub fn require_no_strangers(&self, dir: &Dir, deadline: Instant) -> Result<()> {
         let owner = dir.owner()?;
         if owner != self.owner && owner != self.user {
             let why = format!("belongs to uid {owner} now: a scheduler has used it again");
             return Err(Error::unfit(dir.path(), &why));
         }
-        self.look(dir, deadline).or_else(|_| {
-            sleep(PAUSE.min(deadline.saturating_duration_since(Instant::now())));
-            self.look(dir, deadline)
+        self.check_processes(dir, deadline).or_else(|_| {
+            sleep(RECHECK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
+            self.check_processes(dir, deadline)
         })
     }
 
-    fn look(&self, top: &Dir, deadline: Instant) -> Result<()> {
+    fn check_processes(&self, top: &Dir, deadline: Instant) -> Result<()> {
         let mut count = 0;
         walk(top, deadline, |dir| {
-            for pid in own_processes(dir)? {
+            for pid in list_own_processes(dir)? {
                 count += 1;
                 if count > PROCESSES_MAX {
                     return Err(Error::unfit(top.path(), "has more processes than are looked at"));
@@ -94,9 +94,9 @@ impl Occupants {
                 if Instant::now() >= deadline {
                     return Err(top.failed("look at processes in", "", ErrorKind::TimedOut));
                 }
-                let stranger = self.stranger(pid);
+                let stranger_uid = self.stranger_uid(pid);
                 let failed = |error| Failed::new("look at process", pid.to_string(), error);
-                if let Some(uid) = stranger.map_err(failed)? {
+                if let Some(uid) = stranger_uid.map_err(failed)? {
                     let why = format!("has process {pid} of uid {uid}, which does not own the job");
                     return Err(Error::unfit(top.path(), &why));
                 }
@@ -105,38 +105,39 @@ impl Occupants {
         })
     }
 
-    /// Returns the real uid of a process that may not be in the job; `None` for any other one, and for
-    /// one that is gone. A setuid program of a user's keeps the real uid; what root runs as another
-    /// account does too. Processes of a container that the user runs without root have uids of their own,
-    /// in a user namespace of the user's.
+    /// Returns the real uid of a process that may not be in the job; `None` for a process that may, or that is
+    /// gone. A setuid program keeps the real uid of its user, and so does a program that root runs with another
+    /// effective uid. A container that the user runs without root has other uids, in a user namespace that the
+    /// user owns.
     ///
     /// # Errors
     ///
-    /// As `stat(2)` of the process, and as for reading its `status` and user namespace.
-    pub fn stranger(&self, pid: i32) -> io::Result<Option<u32>> {
+    /// A process outside of this pid namespace; as `stat(2)` of the process, and as for reading its `status` and
+    /// user namespace.
+    pub fn stranger_uid(&self, pid: i32) -> io::Result<Option<u32>> {
         if pid == 0 {
             return Err(io::Error::other("it is in another pid namespace"));
         }
         let find = || {
             let uid = Proc::here().effective_uid(pid)?;
-            if self.admits(uid) {
+            if self.is_admitted(uid) {
                 return Ok(None);
             }
             let [real, ..] = Proc::here().process(pid)?.uids;
-            if self.admits(real) || namespace_owner(pid)? == Some(self.user) {
+            if self.is_admitted(real) || namespace_owner(pid)? == Some(self.user) {
                 return Ok(None);
             }
             Ok(Some(real))
         };
         match find() {
-            // Only signals tell a process that is gone from one that is hidden.
+            // A hidden process looks as if it was gone, but takes signals.
             Err(_) if kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH) => Ok(None),
             result => result,
         }
     }
 
     /// Returns whether processes of this account may be in the job.
-    pub fn admits(&self, uid: u32) -> bool {
+    pub fn is_admitted(&self, uid: u32) -> bool {
         uid == 0 || uid == self.user || self.accounts.contains(&uid)
     }
 }
@@ -151,27 +152,27 @@ mod tests {
     }
 
     #[test]
-    fn process_is_a_strangers_unless_its_account_is_admitted() {
+    fn process_of_account_without_admission_is_stranger() {
         let (own, uid) = (nix::unistd::getpid().as_raw(), nix::unistd::getuid().as_raw());
-        assert_eq!(job_of(uid).stranger(own).unwrap(), None);
-        let other = job_of(uid + 1).stranger(own).unwrap();
+        assert_eq!(job_of(uid).stranger_uid(own).unwrap(), None);
+        let other = job_of(uid + 1).stranger_uid(own).unwrap();
         assert_eq!(other, (uid != 0).then_some(uid));
         let named = Occupants { accounts: vec![uid], ..job_of(uid + 1) };
-        assert_eq!(named.stranger(own).unwrap(), None);
+        assert_eq!(named.stranger_uid(own).unwrap(), None);
     }
 
     #[test]
-    fn process_that_is_gone_is_none_and_one_of_another_namespace_is_an_error() {
+    fn gone_process_is_no_stranger_and_process_of_other_namespace_fails() {
         let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        assert_eq!(job_of(5).stranger(child.id().cast_signed()).unwrap(), None);
-        assert!(job_of(5).stranger(0).is_err());
+        assert_eq!(job_of(5).stranger_uid(child.id().cast_signed()).unwrap(), None);
+        assert!(job_of(5).stranger_uid(0).is_err());
     }
 
     #[test]
-    fn note_has_the_owner_first() {
-        let noted = Occupants { user: 5, owner: 7, accounts: vec![101, 64] };
-        assert_eq!(noted.to_string(), "7 101 64");
+    fn attribute_has_owner_first() {
+        let occupants = Occupants { user: 5, owner: 7, accounts: vec![101, 64] };
+        assert_eq!(occupants.to_string(), "7 101 64");
         assert_eq!(job_of(5).to_string(), "0");
     }
 }

@@ -1,25 +1,28 @@
 //! Walks a cgroup with everything below it, and lists its processes.
 //!
-//! A user who owns the inside of a job's cgroup decides how many cgroups and processes there are. So a
-//! walk ends at a deadline, and not after a number that such a user could reach.
+//! A user who owns cgroups in a job decides how many cgroups and processes there are. So a walk ends at a
+//! deadline, and not after a number that such a user could reach.
 
 use super::{Dir, Error, Result};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::time::Instant;
 
-/// What was found on a walk, and why the walk ended early where it did.
+/// The items of a walk, which may have ended early.
 #[derive(Debug)]
-pub struct Found<T> {
-    /// What was found so far.
+pub struct Listing<T> {
+    /// Items up to the end of the walk.
     pub all: Vec<T>,
-    /// Why there may be more.
+    /// Error that ended the walk early.
     pub cut: Option<Error>,
 }
 
-impl<T> Found<T> {
-    /// All there is.
-    /// Errors: the one that ended the walk.
+impl<T> Listing<T> {
+    /// Returns the items of a complete walk.
+    ///
+    /// # Errors
+    ///
+    /// The error that ended the walk early.
     pub fn complete(self) -> Result<Vec<T>> {
         match self.cut {
             None => Ok(self.all),
@@ -28,9 +31,8 @@ impl<T> Found<T> {
     }
 }
 
-/// Visits the cgroup itself and its descendants, parents before children. Those that go away
-/// meanwhile are left out. One descriptor and one path are held, however many cgroups there are in
-/// one another.
+/// Visits the cgroup itself and its descendants, parents before children. Cgroups that go away meanwhile are left
+/// out. It needs one descriptor and one path, however deep the subtree is.
 ///
 /// # Errors
 ///
@@ -39,7 +41,7 @@ impl<T> Found<T> {
 pub fn walk(top: &Dir, deadline: Instant, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
     visit(top)?;
     let mut dir = top.try_clone()?;
-    let mut levels = vec![children(top)?];
+    let mut levels = vec![list_children(top)?];
     while let Some(names) = levels.last_mut() {
         let Some(name) = names.pop() else {
             levels.pop();
@@ -48,45 +50,52 @@ pub fn walk(top: &Dir, deadline: Instant, mut visit: impl FnMut(&Dir) -> Result<
             }
             continue;
         };
-        let Some(child) = unless_gone(dir.child(&name))? else { continue };
+        let Some(child) = ignore_gone(dir.child(&name))? else { continue };
         if Instant::now() >= deadline {
             return Err(top.failed("visit all cgroups in", "", ErrorKind::TimedOut));
         }
         visit(&child)?;
-        levels.push(children(&child)?);
+        levels.push(list_children(&child)?);
         dir = child;
     }
     Ok(())
 }
 
-fn children(dir: &Dir) -> Result<Vec<OsString>> {
-    Ok(unless_gone(dir.children())?.unwrap_or_default())
+fn list_children(dir: &Dir) -> Result<Vec<OsString>> {
+    Ok(ignore_gone(dir.children())?.unwrap_or_default())
 }
 
-/// Lists the processes in a cgroup and below it, by number.
+/// Lists the numbers of the processes in a cgroup and below it.
 #[must_use]
-pub fn processes(dir: &Dir, deadline: Instant) -> Found<i32> {
+pub fn list_processes(dir: &Dir, deadline: Instant) -> Listing<i32> {
     let mut all = Vec::new();
-    let cut = walk(dir, deadline, |dir| {
-        all.extend(own_processes(dir)?);
+    let result = walk(dir, deadline, |dir| {
+        all.extend(list_own_processes(dir)?);
         Ok(())
     });
-    Found { all, cut: cut.err() }
+    Listing { all, cut: result.err() }
 }
 
-/// Lists the processes right in a cgroup, by number. A threaded cgroup has none: its processes stand in
-/// the list of its domain, further up.
-pub fn own_processes(dir: &Dir) -> Result<Vec<i32>> {
-    let text = match unless_gone(dir.read("cgroup.procs")) {
+/// Lists the numbers of the processes right in a cgroup. A threaded cgroup has none: its processes are in the
+/// list of its domain, further up.
+///
+/// # Errors
+///
+/// As [`Dir::read`], except for a cgroup that is gone.
+pub fn list_own_processes(dir: &Dir) -> Result<Vec<i32>> {
+    let text = match ignore_gone(dir.read("cgroup.procs")) {
         Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => return Ok(Vec::new()),
         text => text?.flatten().unwrap_or_default(),
     };
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
-/// `None` where the cgroup is gone, which is no failure here.
-/// Errors: any other one.
-pub fn unless_gone<T>(result: Result<T>) -> Result<Option<T>> {
+/// Turns the error of a cgroup that is gone into `None`.
+///
+/// # Errors
+///
+/// Any other error.
+pub fn ignore_gone<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_gone() => Ok(None),
@@ -103,11 +112,11 @@ mod tests {
 
     fn count(top: &Dir, deadline: Instant) -> (usize, Option<Error>) {
         let mut count = 0;
-        let walked = walk(top, deadline, |_| {
+        let result = walk(top, deadline, |_| {
             count += 1;
             Ok(())
         });
-        (count, walked.err())
+        (count, result.err())
     }
 
     #[test]
@@ -117,10 +126,10 @@ mod tests {
             create_dir(scratch.path().join(number.to_string())).unwrap();
         }
         let top = Dir::new(File::open(scratch.path()).unwrap().into(), "/a");
-        let (seen, error) = count(&top, Instant::now() + Duration::from_secs(60));
-        assert_eq!((seen, error.map(|error| error.to_string())), (10, None));
-        let (seen, error) = count(&top, Instant::now());
-        assert_eq!(seen, 1, "the cgroup itself is always visited");
+        let (visited, error) = count(&top, Instant::now() + Duration::from_secs(60));
+        assert_eq!((visited, error.map(|error| error.to_string())), (10, None));
+        let (visited, error) = count(&top, Instant::now());
+        assert_eq!(visited, 1, "the cgroup itself is always visited");
         let Some(Error::System(failed)) = error else { panic!("{error:?}") };
         assert!(failed.is_timeout(), "{failed}");
     }

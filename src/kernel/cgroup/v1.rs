@@ -1,26 +1,26 @@
-//! cgroup v1: where its hierarchies are mounted (proc(5), `/proc/PID/mountinfo`), one for each
-//! controller or set of them, and where a Slurm job is in them.
+//! Opens cgroup v1 hierarchies by their mounts (proc(5), `/proc/PID/mountinfo`), one for each controller or set of
+//! controllers, and finds a Slurm job's cgroups in them.
 //!
-//! `/slurm_NODE/uid_UID/job_ID/step_extern` in the hierarchies of freezer, devices, cpuset, memory
-//! and cpuacct, as far as the site's configuration uses them. A step's daemon stays in its job's
-//! cgroup in the hierarchy of the freezer, which is the one that Slurm's kill goes by, and in its
-//! step's in those whose limits it keeps (`src/plugins/cgroup/v1` of Slurm 22.05).
+//! A Slurm job has `/slurm_NODE/uid_UID/job_ID/step_extern` in the hierarchies of freezer, devices, cpuset, memory
+//! and cpuacct, if the site's configuration uses them. The step's daemon stays in its job's cgroup in the
+//! freezer's hierarchy, by which Slurm kills, and in its step's cgroup in the hierarchies whose limits it keeps
+//! (`src/plugins/cgroup/v1` of Slurm 22.05).
 
-use super::place::Mounted;
+use super::hierarchy::MountInfo;
 use super::{Dir, Error, Membership, Result};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat, major, minor};
 use protocol::is_within;
 
-impl Mounted {
-    /// Whether this is the v1 hierarchy of these controllers, whole: its options name each of them.
-    fn has(&self, controllers: &str) -> bool {
-        let named = |wanted| self.options.split(',').any(|option| option == wanted);
-        self.kind == "cgroup" && self.root == "/" && controllers.split(',').all(named)
+impl MountInfo {
+    /// Returns whether this mount is the whole v1 hierarchy of these controllers: its options name each of them.
+    fn has_controllers(&self, controllers: &str) -> bool {
+        let has = |controller| self.options.split(',').any(|option| option == controller);
+        self.kind == "cgroup" && self.root == "/" && controllers.split(',').all(has)
     }
 
-    /// Opens its root; `None` where something else is seen at that place, or nothing.
-    fn open(&self) -> Option<Dir> {
+    /// Opens the root of the mount; `None` if another mount covers it, or it is gone.
+    fn open_root(&self) -> Option<Dir> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let fd = open(self.at.as_str(), flags, Mode::empty()).ok()?;
         let device = fstat(&fd).ok()?.st_dev;
@@ -28,55 +28,57 @@ impl Mounted {
     }
 }
 
-/// Opens the root of the hierarchy that has these controllers, as `/proc/PID/cgroup` lists them;
-/// `None` where it is not to be seen.
-pub(super) fn root(mounts: &[Mounted], controllers: &str) -> Option<Dir> {
-    mounts.iter().rev().filter(|mounted| mounted.has(controllers)).find_map(Mounted::open)
+/// Opens the root of the hierarchy with these controllers, which are written as in `/proc/PID/cgroup`; `None` if
+/// its root is not visible.
+pub(super) fn open_root(mounts: &[MountInfo], controllers: &str) -> Option<Dir> {
+    let matching = mounts.iter().rev().filter(|mount| mount.has_controllers(controllers));
+    matching.into_iter().find_map(MountInfo::open_root)
 }
 
-/// The extern step's own cgroup in each hierarchy.
-const STEP: &str = "/step_extern";
+/// Path of the extern step's cgroup below its job's.
+const STEP_SUFFIX: &str = "/step_extern";
 
 /// Controllers whose limits hold for a login wherever the step's daemon is.
-const LIMITS: [&str; 2] = ["cpuset", "memory"];
+const LIMIT_CONTROLLERS: [&str; 2] = ["cpuset", "memory"];
 
-/// Where a job is, as the place of its extern step's daemon tells.
+/// A job's cgroups on cgroup v1, derived from the cgroups of its extern step's daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct JobCgroups {
     path: String,
-    /// Controllers of each hierarchy that it uses.
+    /// Controllers of each hierarchy that the job uses.
     pub hierarchies: Vec<String>,
 }
 
-impl Job {
-    /// Finds the job of a daemon; `None` for one that is in no job on cgroup v1: it has not got
-    /// there yet, or has left, or the node is one of cgroup v2.
-    pub fn of(daemon: &Membership) -> Option<Self> {
-        let freezer = daemon.of_controller("freezer")?;
-        let path = freezer.strip_suffix(STEP).unwrap_or(freezer);
+impl JobCgroups {
+    /// Derives the job's cgroups from the daemon's; `None` for a daemon that is in no job on cgroup v1: it has not
+    /// entered the job yet, or has left it, or the node uses cgroup v2.
+    pub fn from_daemon(daemon: &Membership) -> Option<Self> {
+        let freezer = daemon.path_of_controller("freezer")?;
+        let path = freezer.strip_suffix(STEP_SUFFIX).unwrap_or(freezer);
         let names = path.strip_prefix('/')?.split('/');
         if names.into_iter().any(|name| matches!(name, "" | "..")) {
             return None;
         }
-        let step = format!("{path}{STEP}");
-        let used = daemon.legacy().filter(|(_, place)| *place == path || *place == step);
+        let step = format!("{path}{STEP_SUFFIX}");
+        let is_used = |(_, cgroup): &(&str, &str)| *cgroup == path || *cgroup == step;
+        let used = daemon.v1_hierarchies().filter(is_used);
         let hierarchies = used.map(|(controllers, _)| controllers.to_owned()).collect();
         Some(Self { path: path.to_owned(), hierarchies })
     }
 
-    /// Adds the hierarchies with limits in which the step has a cgroup, although its daemon is
-    /// elsewhere: that of Slurm 24.11 stays out of the job's memory cgroup.
+    /// Adds the hierarchies with limits in which the step has a cgroup, although its daemon is elsewhere: the daemon
+    /// of Slurm 24.11 stays out of the job's memory cgroup.
     ///
     /// # Errors
     ///
-    /// As [`Dir::child`], but for a cgroup that does not exist.
-    pub fn add_limits(&mut self, daemon: &Membership, mounts: &[Mounted]) -> Result<()> {
-        for (controllers, _) in daemon.legacy() {
-            let limits = controllers.split(',').any(|name| LIMITS.contains(&name));
-            if !limits || self.hierarchies.iter().any(|known| known == controllers) {
+    /// As [`Dir::child`], except for a cgroup that does not exist.
+    pub fn add_limits(&mut self, daemon: &Membership, mounts: &[MountInfo]) -> Result<()> {
+        for (controllers, _) in daemon.v1_hierarchies() {
+            let has_limits = controllers.split(',').any(|name| LIMIT_CONTROLLERS.contains(&name));
+            if !has_limits || self.hierarchies.iter().any(|known| known == controllers) {
                 continue;
             }
-            let Some(root) = root(mounts, controllers) else { continue };
+            let Some(root) = open_root(mounts, controllers) else { continue };
             match self.step().split('/').skip(1).try_fold(root, |dir, name| dir.child(name)) {
                 Ok(_) => self.hierarchies.push(controllers.to_owned()),
                 Err(error) if error.is_gone() => {}
@@ -86,23 +88,27 @@ impl Job {
         Ok(())
     }
 
-    /// The cgroup of its logins, the same in each hierarchy.
+    /// Returns the path of the cgroup for logins, which is the same in each hierarchy.
     pub fn step(&self) -> String {
-        format!("{}{STEP}", self.path)
+        format!("{}{STEP_SUFFIX}", self.path)
     }
 
-    /// Whether Slurm keeps its devices by a cgroup of its own.
-    pub fn holds_devices(&self) -> bool {
-        self.hierarchies.iter().any(|list| list.split(',').any(|found| found == "devices"))
+    /// Returns whether the job uses the devices controller, by which Slurm constrains its devices.
+    pub fn has_devices(&self) -> bool {
+        let has = |list: &String| list.split(',').any(|controller| controller == "devices");
+        self.hierarchies.iter().any(has)
     }
 
-    /// Opens the extern step's cgroup in the hierarchy of the freezer, and those above it but for
-    /// the root, which has no freezer: the step's last.
-    /// Errors: [`Error::Wrong`] where the hierarchy is not mounted here; as [`Dir::child`],
-    /// `ENOENT` for a step that is gone.
-    pub fn freezers(&self, mounts: &[Mounted]) -> Result<Vec<Dir>> {
+    /// Opens the extern step's cgroup in the freezer's hierarchy, and its ancestors except for the root, which has no
+    /// freezer. The step's cgroup is the last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnexpectedState`] if the hierarchy is not mounted here; as [`Dir::child`], `ENOENT` for a step that
+    /// is gone.
+    pub fn open_freezers(&self, mounts: &[MountInfo]) -> Result<Vec<Dir>> {
         let why = "is in the hierarchy of the freezer, which is not mounted here";
-        let root = root(mounts, "freezer").ok_or_else(|| Error::unfit(&self.step(), why))?;
+        let root = open_root(mounts, "freezer").ok_or_else(|| Error::unfit(&self.step(), why))?;
         let mut levels: Vec<Dir> = Vec::new();
         for name in self.step().split('/').skip(1) {
             levels.push(levels.last().unwrap_or(&root).child(name)?);
@@ -110,22 +116,31 @@ impl Job {
         Ok(levels)
     }
 
-    /// Checks that a process is in the extern step, in every hierarchy that the job uses.
-    /// Errors: [`Error::Wrong`] for the first in which it is not.
-    pub fn require(&self, login: &Membership) -> Result<()> {
+    /// Requires that a process is in the extern step, in every hierarchy that the job uses.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnexpectedState`] for the first hierarchy in which it is not.
+    pub fn require_in_step(&self, login: &Membership) -> Result<()> {
         let step = self.step();
-        let found = |hierarchy: &str| login.path(hierarchy).unwrap_or_default();
-        match self.hierarchies.iter().find(|one| !is_within(found(one), &step)) {
+        let path = |hierarchy: &str| login.path(hierarchy).unwrap_or_default();
+        match self.hierarchies.iter().find(|hierarchy| !is_within(path(hierarchy), &step)) {
             None => Ok(()),
-            Some(one) => {
-                Err(Error::elsewhere(&format!("{one}:{step}"), &format!("{one}:{}", found(one))))
+            Some(hierarchy) => {
+                let (expected, actual) = (&step, path(hierarchy));
+                let line = |path: &str| format!("{hierarchy}:{path}");
+                Err(Error::elsewhere(&line(expected), &line(actual)))
             }
         }
     }
 }
 
-/// The first of these cgroups in which a process would stop: any state but `THAWED` is such a one,
-/// be it the cgroup's own or that of one above it (freezer-subsystem.rst).
+/// Finds the first of these cgroups in which a process would stop. It stops in any state but `THAWED`, and the state
+/// of a cgroup follows its ancestors (freezer-subsystem.rst).
+///
+/// # Errors
+///
+/// As [`Dir::read`].
 pub fn frozen_level(levels: &[Dir]) -> Result<Option<&Dir>> {
     for dir in levels {
         let state = dir.read("freezer.state")?;
@@ -160,21 +175,23 @@ mod tests {
         Membership::parse(text).unwrap()
     }
 
-    fn job() -> Job {
-        Job::of(&membership(DAEMON)).unwrap()
+    fn job() -> JobCgroups {
+        JobCgroups::from_daemon(&membership(DAEMON)).unwrap()
     }
 
     #[test]
-    fn a_job_is_where_its_daemon_is() {
+    fn cgroups_of_job_follow_from_its_daemon() {
         let job = job();
         assert_eq!(job.step(), "/slurm_n/uid_1001/job_7/step_extern");
         assert_eq!(job.hierarchies, ["freezer", "devices", "memory"]);
-        assert!(job.holds_devices());
+        assert!(job.has_devices());
         let unconstrained =
             DAEMON.replace("5:devices:/slurm_n/uid_1001/job_7/step_extern", "5:devices:/");
-        assert!(!Job::of(&membership(&unconstrained)).unwrap().holds_devices());
+        let has_devices =
+            |text: &str| JobCgroups::from_daemon(&membership(text)).unwrap().has_devices();
+        assert!(!has_devices(&unconstrained));
         let shared = DAEMON.replace("5:devices:", "5:pids,devices:");
-        assert!(Job::of(&membership(&shared)).unwrap().holds_devices(), "one mount of two");
+        assert!(has_devices(&shared), "one mount of two");
     }
 
     #[test]
@@ -186,7 +203,7 @@ mod tests {
             let at = format!("{}/{controllers}", scratch.path().display());
             let device = (major(device), minor(device));
             scratch.dir(controllers);
-            Mounted { at, device, ..Mounted::parse(&line).unwrap() }
+            MountInfo { at, device, ..MountInfo::parse(&line).unwrap() }
         });
         for controllers in ["memory", "cpu,cpuacct"] {
             scratch.dir(&format!("{controllers}/slurm_n/uid_1001/job_7/step_extern"));
@@ -194,7 +211,7 @@ mod tests {
         let daemon = membership(
             "6:freezer:/slurm_n/uid_1001/job_7\n4:memory:/\n3:cpuset:/\n2:cpu,cpuacct:/\n0::/\n",
         );
-        let mut job = Job::of(&daemon).unwrap();
+        let mut job = JobCgroups::from_daemon(&daemon).unwrap();
         job.add_limits(&daemon, &[]).unwrap();
         assert_eq!(job.hierarchies, ["freezer"], "not mounted");
         job.add_limits(&daemon, &mounts).unwrap();
@@ -204,27 +221,28 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_in_its_step_everywhere_is_in_the_same_job() {
+    fn daemon_in_its_step_everywhere_is_in_same_job() {
         let text = DAEMON.replace("job_7\n", "job_7/step_extern\n");
-        assert_eq!(Job::of(&membership(&text)), Some(job()));
+        assert_eq!(JobCgroups::from_daemon(&membership(&text)), Some(job()));
     }
 
     #[test]
-    fn a_daemon_outside_any_job_has_none() {
+    fn daemon_outside_any_job_has_no_cgroups() {
+        let from_daemon = |text: &str| JobCgroups::from_daemon(&membership(text));
         for freezer in ["/", "/../slurm_n/uid_1/job_7", "/a//b", "/step_extern"] {
             let text = format!("6:freezer:{freezer}\n0::/\n");
-            assert_eq!(Job::of(&membership(&text)), None, "{freezer}");
+            assert_eq!(from_daemon(&text), None, "{freezer}");
         }
-        assert_eq!(Job::of(&membership("0::/system.slice/slurmstepd.scope/job_7\n")), None);
+        assert_eq!(from_daemon("0::/system.slice/slurmstepd.scope/job_7\n"), None);
     }
 
     #[test]
-    fn a_login_in_the_step_or_below_is_in_the_job() {
-        job().require(&membership(LOGIN)).unwrap();
+    fn login_in_step_or_below_is_in_job() {
+        job().require_in_step(&membership(LOGIN)).unwrap();
     }
 
     #[test]
-    fn one_hierarchy_elsewhere_is_enough_to_be_outside() {
+    fn login_outside_in_one_hierarchy_is_outside() {
         for (controllers, wrong) in [
             ("freezer", "/"),
             ("devices", "/slurm_n/uid_1001/job_7"),
@@ -232,28 +250,28 @@ mod tests {
             ("devices", "/slurm_n/uid_1001/job_7/step_externs"),
             ("memory", "/slurm_n/uid_1001/job_7/step_batch"),
         ] {
-            let moved = |line: &str| match line.split(':').nth(1) {
-                Some(found) if found == controllers => format!("0:{found}:{wrong}\n"),
+            let replace_path = |line: &str| match line.split(':').nth(1) {
+                Some(list) if list == controllers => format!("0:{list}:{wrong}\n"),
                 _ => format!("{line}\n"),
             };
-            let text: String = LOGIN.lines().map(moved).collect();
-            let error = job().require(&membership(&text)).unwrap_err().to_string();
-            let wanted = format!(
+            let text: String = LOGIN.lines().map(replace_path).collect();
+            let error = job().require_in_step(&membership(&text)).unwrap_err().to_string();
+            let expected = format!(
                 "the login should be in {controllers}:/slurm_n/uid_1001/job_7/step_extern and \
                  is in {controllers}:{wrong}"
             );
-            assert_eq!(error, wanted);
+            assert_eq!(error, expected);
         }
     }
 
     #[test]
-    fn a_hierarchy_that_has_gone_counts_as_elsewhere() {
+    fn missing_hierarchy_counts_as_outside() {
         let text = LOGIN.replace("6:freezer", "6:frozen");
-        assert!(job().require(&membership(&text)).is_err());
+        assert!(job().require_in_step(&membership(&text)).is_err());
     }
 
     #[test]
-    fn any_level_that_is_not_thawed_is_frozen() {
+    fn level_that_is_not_thawed_is_frozen() {
         let scratch = Scratch::new();
         scratch.dir("job/step");
         let levels = || -> Vec<Dir> {
@@ -282,32 +300,32 @@ mod tests {
         40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd\n\
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
 
-    fn place(controllers: &str) -> Option<String> {
-        let mut all = LINES.lines().filter_map(Mounted::parse);
-        all.find(|mounted| mounted.has(controllers)).map(|mounted| mounted.at)
+    fn mount_point(controllers: &str) -> Option<String> {
+        let mut mounts = LINES.lines().filter_map(MountInfo::parse);
+        mounts.find(|mount| mount.has_controllers(controllers)).map(|mount| mount.at)
     }
 
     #[test]
-    fn a_hierarchy_is_found_by_its_controllers() {
-        assert_eq!(place("cpuacct,cpu").as_deref(), Some("/sys/fs/cgroup/cpu"));
-        assert_eq!(place("freezer").as_deref(), Some("/sys/fs/cgroup/freezer"));
-        assert_eq!(place("name=systemd").as_deref(), Some("/sys/fs/cgroup/systemd"));
-        for none in ["memory", "cpu,memory", "systemd"] {
-            assert_eq!(place(none), None, "{none}");
+    fn hierarchy_is_found_by_its_controllers() {
+        assert_eq!(mount_point("cpuacct,cpu").as_deref(), Some("/sys/fs/cgroup/cpu"));
+        assert_eq!(mount_point("freezer").as_deref(), Some("/sys/fs/cgroup/freezer"));
+        assert_eq!(mount_point("name=systemd").as_deref(), Some("/sys/fs/cgroup/systemd"));
+        for absent in ["memory", "cpu,memory", "systemd"] {
+            assert_eq!(mount_point(absent), None, "{absent}");
         }
     }
 
     #[test]
-    fn a_mount_of_a_part_is_not_the_hierarchy() {
-        assert_eq!(place("devices"), None);
+    fn mount_of_a_part_is_not_the_hierarchy() {
+        assert_eq!(mount_point("devices"), None);
     }
 
     #[test]
-    fn what_is_mounted_over_is_not_opened() {
+    fn covered_mount_is_not_opened() {
         let line = "21 1 0:0 / /proc rw - proc proc rw";
-        let mounted = |device| Mounted { device, ..Mounted::parse(line).unwrap() };
+        let mount = |device| MountInfo { device, ..MountInfo::parse(line).unwrap() };
         let device = fstat(std::fs::File::open("/proc").unwrap()).unwrap().st_dev;
-        assert!(mounted((major(device), minor(device))).open().is_some());
-        assert!(mounted((major(device), minor(device) + 1)).open().is_none());
+        assert!(mount((major(device), minor(device))).open_root().is_some());
+        assert!(mount((major(device), minor(device) + 1)).open_root().is_none());
     }
 }

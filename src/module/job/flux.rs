@@ -8,7 +8,7 @@ use crate::ask::{open_trusted_executable, timeout_failure};
 use crate::ruling::Adoption;
 use crate::undo::Undo;
 use kernel::Failed;
-use kernel::cgroup::{Dir, Membership, Place};
+use kernel::cgroup::{CgroupChain, Dir, Membership};
 use kernel::lock::{Lock, has_keeper, open_keepers_file};
 use kernel::proc::{Proc, Process};
 use kernel::sys::child::{KeeperFds, spawn_keeper};
@@ -84,7 +84,7 @@ impl Imp {
     ///
     /// [`Reason::CannotConfine`] if another account than the one of Flux or root can write the
     /// file, or if it is no text.
-    pub(super) fn unit_text(&self, unit: &Place) -> Result<String, Failure> {
+    pub(super) fn unit_text(&self, unit: &CgroupChain) -> Result<String, Failure> {
         let run = format!("/run/user/{}", self.flux);
         let (_, name) = unit.dir()?.path().rsplit_once('/').unwrap_or_default();
         let file = format!("{run}/systemd/transient/{name}");
@@ -110,7 +110,7 @@ impl Imp {
     fn require_shell(&self, unit: &Dir, no_shell: fn() -> Failure) -> Result<(), Failure> {
         let process = Proc::here().process(self.pid);
         let is_imp = process.is_ok_and(|process| flux::is_imp(&process, self.flux));
-        let cgroups = Membership::of(self.pid);
+        let cgroups = Membership::read(self.pid);
         let is_in_unit =
             cgroups.as_ref().is_ok_and(|cgroups| cgroups.unified() == Some(unit.path()));
         let shell = self.find_shell(unit);
@@ -211,7 +211,7 @@ impl KeeperHandle {
 ///
 /// The executable is not trusted, the keeper ends at once, or the budget is used up.
 pub(super) fn ensure_keeper(
-    leaf: &Place,
+    leaf: &CgroupChain,
     imp: &Imp,
     adoption: &Adoption<'_>,
     undo: &mut Undo,
@@ -236,7 +236,11 @@ pub(super) fn open_keeper_executable(adoption: &Adoption<'_>) -> Result<OwnedFd,
 }
 
 /// Starts a keeper, and waits until it holds its lock.
-fn start_keeper(leaf: &Place, imp: &Imp, adoption: &Adoption<'_>) -> Result<KeeperHandle, Failure> {
+fn start_keeper(
+    leaf: &CgroupChain,
+    imp: &Imp,
+    adoption: &Adoption<'_>,
+) -> Result<KeeperHandle, Failure> {
     let failed = |step: &str, errno: Errno| Failed::new("start keeper:", step, errno);
     let executable = open_keeper_executable(adoption)?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())

@@ -7,8 +7,8 @@ use crate::Failure;
 use crate::probe::ProbeResult;
 use crate::ruling::Adoption;
 use crate::undo::Undo;
-use kernel::bpf::{self, Branch, Confinement, Level, Obstacle, Reach};
-use kernel::cgroup::{self, Dir, Occupants, Place, Stamp};
+use kernel::bpf::{self, AttachScope, AttachTarget, CgroupPrograms, Confinement, Obstacle};
+use kernel::cgroup::{self, CgroupChain, Dir, Occupants, Stamp};
 use kernel::namespace::Namespace;
 use protocol::{LeafName, Reason};
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub struct LeafJob {
     /// The proof that the user owns the job.
     pub proof: OwnerProof,
     /// The cgroups.
-    pub place: Place,
+    pub place: CgroupChain,
     /// The child for the login; `None` if the login goes into the job's own cgroup.
     pub child: Option<LeafName>,
 }
@@ -51,13 +51,13 @@ impl OwnerProof {
 /// for the next job, with the stamp on it.
 pub(super) fn require_stamp(stamp: &Stamp, job: &Dir, deadline: Instant) -> Result<(), Failure> {
     stamp.require(job)?;
-    Ok(Occupants::read(job, stamp.uid)?.require(job, deadline)?)
+    Ok(Occupants::read(job, stamp.uid)?.require_no_strangers(job, deadline)?)
 }
 
 impl LeafJob {
     /// Returns whether the job's own cgroup has a filter that is not ours.
     pub(super) fn has_foreign_filter(&self) -> Result<bool, Failure> {
-        let level = Level::read(self.place.dir()?)?;
+        let level = CgroupPrograms::read(self.place.dir()?)?;
         Ok(level.programs.iter().any(|program| !program.is_ours()))
     }
 
@@ -70,14 +70,14 @@ impl LeafJob {
             open_keeper_executable(adoption)?;
         }
         let required = &adoption.plan.containment;
-        let containment = match self.place.try_clone()?.leaf(self.child.as_ref())? {
+        let containment = match self.place.try_clone()?.into_leaf(self.child.as_ref())? {
             Ok(leaf) => {
                 self.child.as_ref().map_or(Ok(()), |_| require_not_frozen(leaf.levels()))?;
-                bpf::foresee(Branch::of(&leaf)?, 0, required)?
+                bpf::predict_containment(AttachTarget::from_leaf(&leaf)?, 0, required)?
             }
             Err(job) => {
-                let branch = Branch { levels: job.levels(), job: 0, reach: Reach::Job };
-                bpf::foresee(branch, 1, required)?
+                let target = AttachTarget { levels: job.levels(), job: 0, scope: AttachScope::Job };
+                bpf::predict_containment(target, 1, required)?
             }
         };
         Ok((self.place.dir()?.path().to_owned(), containment))
@@ -127,7 +127,7 @@ impl LeafJob {
         let (cgroup, job) = (leaf.dir()?.path().to_owned(), self.place.dir()?);
         let mut joined = JoinResult { cgroup, containment, probes, ..JoinResult::default() };
         let joins_namespaces = adoption.context.settings.join_container;
-        if let (true, Some(name)) = (joins_namespaces, cgroup::namespace(job)?) {
+        if let (true, Some(name)) = (joins_namespaces, cgroup::read_namespace_path(job)?) {
             joined.namespaces.push(Namespace::open(&name)?);
         }
         Ok(joined)
@@ -137,7 +137,7 @@ impl LeafJob {
     /// are in force, the login is in the leaf, and a keeper for the leaf runs if its job needs one.
     fn enter_leaf(
         &self,
-        leaf: &Place,
+        leaf: &CgroupChain,
         confinement: &Confinement,
         adoption: &Adoption<'_>,
         undo: &mut Undo,
@@ -161,24 +161,29 @@ impl LeafJob {
         }
         self.proof.require(leaf.job()?.0, adoption.deadline())?;
         confinement.verify(leaf.dir()?)?;
-        Ok(cgroup::stands_in(leaf.dir()?, leaf.root()?)?)
+        Ok(cgroup::verify_in_leaf(leaf.dir()?, leaf.root()?)?)
     }
 }
 
 /// Opens or makes the leaf, and confines it.
 fn open_confined_leaf(
-    place: Place,
+    place: CgroupChain,
     child: Option<&LeafName>,
     adoption: &Adoption<'_>,
     undo: &mut Undo,
-) -> Result<(Place, Confinement), Failure> {
+) -> Result<(CgroupChain, Confinement), Failure> {
     let leaf = open_or_make_leaf(place, child, undo)?;
     if child.is_some() {
         require_not_frozen(leaf.levels())?;
     }
     let deadline = adoption.deadline();
     let containment = &adoption.plan.containment;
-    match bpf::confine(Branch::of(&leaf)?, containment, !adoption.is_carried(), deadline) {
+    match bpf::confine(
+        AttachTarget::from_leaf(&leaf)?,
+        containment,
+        adoption.old_filter(),
+        deadline,
+    ) {
         // Only the job's own cgroup needs a child, so this recurses once.
         Err(bpf::Error::Obstacle { why: Obstacle::NeedChild, .. }) => {
             open_confined_leaf(leaf, Some(&LeafName::default()), adoption, undo)
@@ -189,11 +194,11 @@ fn open_confined_leaf(
 
 /// Opens the leaf; makes it if it does not exist.
 fn open_or_make_leaf(
-    place: Place,
+    place: CgroupChain,
     child: Option<&LeafName>,
     undo: &mut Undo,
-) -> Result<Place, Failure> {
-    let job = match place.leaf(child)? {
+) -> Result<CgroupChain, Failure> {
+    let job = match place.into_leaf(child)? {
         Ok(leaf) => return Ok(leaf),
         Err(job) => job,
     };
@@ -201,7 +206,7 @@ fn open_or_make_leaf(
         undo.make_leaf(job.dir()?, name)?;
     }
     let lost = cgroup::Error::unfit(job.dir()?.path(), "lost the leaf that was just made");
-    job.leaf(child)?.map_err(|_| Failure::CgroupGone(lost))
+    job.into_leaf(child)?.map_err(|_| Failure::CgroupGone(lost))
 }
 
 /// Panics after the move to one job, for a test of an unexpected fault. Installed builds are no

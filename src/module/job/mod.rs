@@ -14,7 +14,7 @@ use super::probe::ProbeResult;
 use super::ruling::Adoption;
 use super::undo::Undo;
 use flux::Imp;
-use kernel::cgroup::{Dir, Mount, Stamp, choose, frozen_level};
+use kernel::cgroup::{Dir, Mount, Stamp, choose_leaf, frozen_level};
 use kernel::namespace::Namespace;
 pub use leaf::{LeafJob, OwnerProof};
 use protocol::{Containment, LeafName, Placement, Plan, Reason, Variable};
@@ -55,17 +55,17 @@ impl Job {
         let uid = adoption.uid();
         match &adoption.plan.placement {
             Placement::Cgroup { path, leaf } => {
-                let place = Mount::open()?.place(path)?;
+                let place = Mount::open()?.open_chain(path)?;
                 let stamp = Stamp { uid, job: adoption.plan.job.clone() };
                 leaf::require_stamp(&stamp, place.dir()?, adoption.deadline())?;
                 require_not_frozen(place.levels())?;
-                let child = choose(place.dir()?, leaf.as_ref())?;
+                let child = choose_leaf(place.dir()?, leaf.as_ref())?;
                 Ok(Self::Leaf(LeafJob { place, child, proof: OwnerProof::Stamp(stamp) }))
             }
             Placement::Extern { spool, node } => slurm::open(adoption, spool, node),
             Placement::Unit { path, flux } => {
                 flux::require_unit(adoption, path, *flux)?;
-                let place = Mount::open()?.place(path)?;
+                let place = Mount::open()?.open_chain(path)?;
                 let proof = OwnerProof::Imp(Imp::find(place.dir()?, *flux, uid)?);
                 require_not_frozen(place.levels())?;
                 // Use a child: Flux waits until the unit's own cgroup is empty.

@@ -12,8 +12,8 @@ use crate::Failure;
 use crate::probe::ProbeResult;
 use crate::ruling::Adoption;
 use crate::undo::Undo;
-use kernel::bpf::{self, Branch, Confinement, Reach};
-use kernel::cgroup::{self, Dir, Membership, Mount, Mounted, Place, stands_in, v1};
+use kernel::bpf::{self, AttachScope, AttachTarget, Confinement};
+use kernel::cgroup::{self, CgroupChain, Dir, Membership, Mount, MountInfo, v1, verify_in_leaf};
 use kernel::namespace::Namespace;
 use kernel::proc::{Proc, Process};
 use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
@@ -36,7 +36,7 @@ pub(super) fn open(
     let mut daemon = connect_to_daemon(adoption, spool, node)?;
     require_running(adoption, daemon.last_answer())?;
     require_shared_pid_namespace(daemon.pid())?;
-    let cgroups = Membership::of(daemon.pid()).map_err(|error| {
+    let cgroups = Membership::read(daemon.pid()).map_err(|error| {
         let errno = error.errno();
         Failure::with_errno(Reason::Ended, format_args!("{DAEMON_TEXT}: {error}"), errno)
     })?;
@@ -45,13 +45,13 @@ pub(super) fn open(
         require_not_frozen(step.levels())?;
         return Ok(Job::Slurm(daemon, step));
     }
-    if let Some(job) = v1::Job::of(&cgroups) {
+    if let Some(job) = v1::JobCgroups::from_daemon(&cgroups) {
         return Ok(Job::SlurmV1(daemon, ExternStepV1::open(job, &cgroups)?));
     }
     // A daemon is in its step's cgroup as long as it runs, so it may have ended meanwhile.
     let answer = daemon.query_state(adoption.deadline()).map_err(stepd_failure)?;
     require_running(adoption, answer)?;
-    let path = cgroups.unified().or(cgroups.of_controller("freezer")).unwrap_or("/");
+    let path = cgroups.unified().or(cgroups.path_of_controller("freezer")).unwrap_or("/");
     let cause = format_args!(
         "is in {path}, which is no step's cgroup: slurm.conf has to say \
          ProctrackType=proctrack/cgroup"
@@ -189,9 +189,9 @@ pub struct ExternStep {
     /// The step's path.
     path: String,
     /// The step, and every level above.
-    step: Place,
+    step: CgroupChain,
     /// `task_special`, `user` and the step, as far as they exist, and every level above.
-    place: Place,
+    place: CgroupChain,
     /// The number of `user` and `task_special` that do not exist, before the first login.
     missing: usize,
 }
@@ -204,11 +204,11 @@ impl ExternStep {
     /// [`Failure::CgroupGone`] if the step ended meanwhile.
     fn open(step: &CgroupPath) -> Result<Self, Failure> {
         let path = step.as_str().to_owned();
-        let mut place = Mount::open()?.place(step)?;
+        let mut place = Mount::open()?.open_chain(step)?;
         let (step, mut missing) = (place.try_clone()?, LOGIN_CGROUPS.len());
         for name in LOGIN_CGROUPS {
             match place.dir()?.child(name) {
-                Ok(dir) => place = place.below(dir),
+                Ok(dir) => place = place.with_child(dir),
                 Err(error) if error.is_gone() => break,
                 Err(error) => return Err(error.into()),
             }
@@ -229,8 +229,8 @@ impl ExternStep {
         adoption: &Adoption<'_>,
     ) -> Result<&'static str, Failure> {
         let job = JOB_LEVEL - self.missing;
-        let branch = Branch { levels: self.place.levels(), job, reach: Reach::Leaf };
-        Ok(bpf::foresee(branch, self.missing, &adoption.plan.containment)?)
+        let target = AttachTarget { levels: self.place.levels(), job, scope: AttachScope::Leaf };
+        Ok(bpf::predict_containment(target, self.missing, &adoption.plan.containment)?)
     }
 
     /// Returns the step's cgroup, those above it, and the existing ones below.
@@ -257,7 +257,7 @@ impl ExternStep {
         let containment = require_containment(confinement.name, adoption)?;
         let probes = ProbeResult::from_probes(&adoption.plan.probes);
         confinement.verify(place.dir()?)?;
-        stands_in(place.dir()?, place.root()?)?;
+        verify_in_leaf(place.dir()?, place.root()?)?;
         let cgroup = place.dir()?.path().to_owned();
         let joined = JoinResult { cgroup, containment, probes, ..JoinResult::default() };
         query_namespaces_and_display(joined, daemon, adoption)
@@ -268,9 +268,12 @@ impl ExternStep {
     /// # Errors
     ///
     /// The login is in another cgroup: the daemon reports success even if its own move failed.
-    fn confine_login(&self, adoption: &Adoption<'_>) -> Result<(Place, Confinement), Failure> {
+    fn confine_login(
+        &self,
+        adoption: &Adoption<'_>,
+    ) -> Result<(CgroupChain, Confinement), Failure> {
         let [user, special] = LOGIN_CGROUPS;
-        let current = Membership::own()?.unified().unwrap_or_default().to_owned();
+        let current = Membership::read_own()?.unified().unwrap_or_default().to_owned();
         let Some(name) = parse_leaf_name(&current, &format!("{}/{user}", self.path)) else {
             return Err(cgroup::Error::elsewhere(&self.leaf(), &current).into());
         };
@@ -280,18 +283,18 @@ impl ExternStep {
         // above both.
         let point = place.levels().get(usize::from(name != special)..).unwrap_or_default();
         let job = JOB_LEVEL - usize::from(name != special);
-        let branch = Branch { levels: point, job, reach: Reach::Leaf };
+        let target = AttachTarget { levels: point, job, scope: AttachScope::Leaf };
         let (containment, deadline) = (&adoption.plan.containment, adoption.deadline());
-        let confinement = bpf::confine(branch, containment, !adoption.is_carried(), deadline)?;
+        let confinement = bpf::confine(target, containment, adoption.old_filter(), deadline)?;
         Ok((place, confinement))
     }
 
     /// Opens the leaf and all cgroups above it, below the step that was checked before the move.
-    fn open_leaf(&self, names: [&str; 2]) -> Result<Place, Failure> {
+    fn open_leaf(&self, names: [&str; 2]) -> Result<CgroupChain, Failure> {
         let mut place = self.step.try_clone()?;
         for name in names {
             let dir = place.dir()?.child(name)?;
-            place = place.below(dir);
+            place = place.with_child(dir);
         }
         Ok(place)
     }
@@ -305,10 +308,10 @@ impl ExternStep {
 /// in the cgroups of the job, and the module probes which devices it can open.
 #[derive(Debug)]
 pub struct ExternStepV1 {
-    job: v1::Job,
+    job: v1::JobCgroups,
     /// The cgroups in the freezer's hierarchy.
     freezers: Vec<Dir>,
-    mounts: Vec<Mounted>,
+    mounts: Vec<MountInfo>,
 }
 
 impl ExternStepV1 {
@@ -318,10 +321,10 @@ impl ExternStepV1 {
     ///
     /// [`Failure::CgroupGone`] if the step ended meanwhile; [`Failure::CheckFailed`] if the freezer
     /// is not mounted or the job is frozen.
-    fn open(mut job: v1::Job, daemon: &Membership) -> Result<Self, Failure> {
-        let mounts = Mounted::all()?;
+    fn open(mut job: v1::JobCgroups, daemon: &Membership) -> Result<Self, Failure> {
+        let mounts = MountInfo::read_all()?;
         job.add_limits(daemon, &mounts)?;
-        let step = Self { freezers: job.freezers(&mounts)?, job, mounts };
+        let step = Self { freezers: job.open_freezers(&mounts)?, job, mounts };
         step.require_not_frozen()?;
         Ok(step)
     }
@@ -347,7 +350,7 @@ impl ExternStepV1 {
     ) -> Result<&'static str, Failure> {
         let containment = &adoption.plan.containment;
         let cause = match containment {
-            Containment::Inherit if !self.job.holds_devices() => {
+            Containment::Inherit if !self.job.has_devices() => {
                 "Slurm was to constrain the job's devices, and has made no devices cgroup for it"
             }
             Containment::Enforce(_) | Containment::InheritAndEnforce(_) => {
@@ -371,15 +374,15 @@ impl ExternStepV1 {
         undo: &mut Undo,
     ) -> Result<JoinResult, Failure> {
         let containment = require_containment(self.predict_containment(adoption)?, adoption)?;
-        undo.origin.require(&self.job.hierarchies, &self.mounts)?;
+        undo.origin.require_hierarchies(&self.job.hierarchies, &self.mounts)?;
         add_login(daemon, adoption, undo)?;
-        self.job.require(&Membership::own()?)?;
+        self.job.require_in_step(&Membership::read_own()?)?;
         let mut probes = ProbeResult::from_probes(&adoption.plan.probes);
         if let Some(error) = probes.error.take() {
             let errno = error.source.raw_os_error();
             return Err(Failure::with_errno(Reason::CannotConfine, error, errno));
         }
-        self.job.require(&Membership::own()?)?;
+        self.job.require_in_step(&Membership::read_own()?)?;
         let cgroup = self.leaf();
         let joined = JoinResult { cgroup, containment, probes, ..JoinResult::default() };
         query_namespaces_and_display(joined, daemon, adoption)

@@ -14,7 +14,7 @@ use kernel::bpf::generate::code::{
     BPF_LDX, BPF_LSH, BPF_MEM, BPF_MOV, BPF_OR, BPF_W, BPF_X, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
 };
-use kernel::bpf::generate::{DST_SHIFT, INSN_LEN, Insn, Register, SRC_SHIFT};
+use kernel::bpf::generate::{DST_SHIFT, INSN_BYTES, Insn, Register, SRC_SHIFT};
 use protocol::{Access, DeviceType};
 
 // Codes of `linux/bpf.h` that other programs use, and those of this project do not.
@@ -47,7 +47,7 @@ const fn src_register(insn: Insn) -> Register {
 
 /// Decodes an instruction in the kernel's byte order.
 #[must_use]
-pub fn decode(bytes: [u8; INSN_LEN]) -> Insn {
+pub fn decode(bytes: [u8; INSN_BYTES]) -> Insn {
     let [code, registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3] = bytes;
     Insn {
         code,

@@ -30,7 +30,7 @@ impl TcpPair {
 
 /// Returns the owner that the kernel must report for sockets of this process.
 fn own_owner() -> Option<SocketOwner> {
-    let membership = Membership::own().unwrap();
+    let membership = Membership::read_own().unwrap();
     let path = membership.unified().unwrap().trim_start_matches('/').to_owned();
     let mount = Mount::open().unwrap().path();
     let cgroup = std::fs::metadata(std::path::Path::new(mount).join(path)).unwrap().ino();

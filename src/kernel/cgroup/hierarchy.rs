@@ -1,5 +1,5 @@
-//! A job's cgroup and every cgroup above it, and the leaf that its logins are put into (cgroup-v2.rst,
-//! "Core Interface Files").
+//! Finds the cgroup v2 mount, opens a job's cgroup with every cgroup above it, and chooses the leaf for its
+//! logins (cgroup-v2.rst, "Core Interface Files").
 
 use super::{Dir, Error, Result};
 use crate::Failed;
@@ -11,20 +11,20 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 use protocol::{CgroupPath, LeafName};
 use std::path::Path;
 
-/// Where a cgroup v2 hierarchy is looked for, in this order: unified, then hybrid.
-const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+/// Mount points of a cgroup v2 hierarchy, in the order of the search: unified, then hybrid.
+const MOUNT_POINTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// Inode of the initial cgroup namespace (`linux/proc_ns.h`), in which every mount has the one root.
 const PROC_CGROUP_INIT_INO: u64 = 0xEFFF_FFFB;
 /// Inode of a hierarchy's root (`cgroup_setup_root` in `kernel/cgroup/cgroup.c`).
 const ROOT_INO: u64 = 1;
 
-/// A mount of the kernel's table (proc(5), `/proc/PID/mountinfo`), as far as it matters here.
+/// The fields of a mount that matter here (proc(5), `/proc/PID/mountinfo`).
 #[derive(Debug, PartialEq, Eq)]
-pub struct Mounted {
+pub struct MountInfo {
     /// Major and minor of the file system.
     pub(super) device: (u64, u64),
-    /// What of the file system is seen.
+    /// Directory of the file system that is mounted.
     pub(super) root: String,
     pub(super) at: String,
     pub(super) kind: String,
@@ -32,17 +32,21 @@ pub struct Mounted {
     pub(super) options: String,
 }
 
-impl Mounted {
-    /// All mounts, in order: the last one on a place is the one that is seen. Users' stand there too,
-    /// on directories of any name.
-    pub fn all() -> Result<Vec<Self>> {
+impl MountInfo {
+    /// Reads all mounts, in order: the last mount on a directory covers the others. Mounts of users are among
+    /// them, on directories of any name.
+    ///
+    /// # Errors
+    ///
+    /// As `open(2)` and `read(2)`.
+    pub fn read_all() -> Result<Vec<Self>> {
         const FILE: &str = "/proc/self/mountinfo";
         let text = proc::read(FILE).map_err(|error| Failed::new("read", FILE, error))?;
         Ok(text.lines().filter_map(Self::parse).collect())
     }
 
-    /// Reads a line: id, parent, device, root, mount point, options, optional fields, a dash, type,
-    /// source, options of the file system.
+    /// Parses a line: id, parent, device, root, mount point, options, optional fields, a dash, type, source,
+    /// options of the file system.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (mount, system) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(2);
@@ -66,16 +70,23 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Opens the mount.
-    /// Errors: [`Error::NotMounted`] where neither place is a cgroup v2 file system.
+    /// Opens the mount of this node.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotMounted`] if no mount point has a cgroup v2 file system; as `open(2)`.
     pub fn open() -> Result<Self> {
-        Self::below(Path::new("/"))
+        Self::open_below(Path::new("/"))
     }
 
-    /// Opens the mount of a node whose root is `root`. A link in the last component is none.
-    pub fn below(root: &Path) -> Result<Self> {
+    /// Opens the cgroup v2 mount below `root`. Skips a path that ends in a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mount::open`].
+    pub fn open_below(root: &Path) -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        for at in MOUNTS {
+        for at in MOUNT_POINTS {
             let fd = match open(&root.join(at.trim_start_matches('/')), flags, Mode::empty()) {
                 Ok(fd) => fd,
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
@@ -89,13 +100,16 @@ impl Mount {
         Err(Error::NotMounted)
     }
 
-    /// Where it is mounted, as seen from the node's root.
+    /// Returns the mount point below the node's root.
     pub fn path(&self) -> &'static str {
         self.at
     }
 
-    /// Refuses a mount whose root is not the root of our cgroup namespace (cgroup_namespaces(7)).
-    /// Errors: [`Error::Wrong`] for such a mount, or one that `/proc/self/mountinfo` does not have.
+    /// Requires that the root of the mount is the root of our cgroup namespace (cgroup_namespaces(7)).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnexpectedState`] for another mount, or one that `/proc/self/mountinfo` does not have.
     pub fn require_own_namespace(&self) -> Result<()> {
         let namespace = stat("/proc/self/ns/cgroup")
             .map_err(|errno| Failed::new("stat", "/proc/self/ns/cgroup", errno))?;
@@ -103,87 +117,108 @@ impl Mount {
         if namespace.st_ino == PROC_CGROUP_INIT_INO && root == ROOT_INO {
             return Ok(());
         }
-        let mut here = Mounted::all()?
+        let mut mounts = MountInfo::read_all()?
             .into_iter()
             .filter(|mount| mount.kind == "cgroup2" && mount.at == self.at);
-        match here.next_back() {
+        match mounts.next_back() {
             Some(mount) if mount.root == "/" => Ok(()),
             _ => Err(Error::unfit(self.at, "is mounted for another cgroup namespace than ours")),
         }
     }
 
-    /// The root's directory.
+    /// Returns the directory of the root.
     pub fn root(&self) -> &Dir {
         &self.root
     }
 
     /// Opens a cgroup and all its ancestors.
-    /// Errors: as [`Dir::child`] for the first component that cannot be opened.
-    pub fn place(self, path: &CgroupPath) -> Result<Place> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::child`] for the first component that cannot be opened.
+    pub fn open_chain(self, path: &CgroupPath) -> Result<CgroupChain> {
         let mut levels = vec![self.root];
         for name in path.relative().split('/') {
-            let below = match levels.last() {
-                Some(above) => above.child(name)?,
+            let child = match levels.last() {
+                Some(parent) => parent.child(name)?,
                 None => return Err(Error::NotMounted),
             };
-            levels.push(below);
+            levels.push(child);
         }
         levels.reverse();
-        Ok(Place { levels, depth: 0 })
+        Ok(CgroupChain { levels, depth: 0 })
     }
 }
 
-/// A cgroup with its ancestors, each opened below the one above it.
+/// A job's cgroup or a leaf below it, with all its ancestors, each opened below its parent.
 #[derive(Debug)]
-pub struct Place {
+pub struct CgroupChain {
     /// The cgroup itself first, the root last; never empty.
     levels: Vec<Dir>,
-    /// How many levels below that of the path this is.
+    /// Number of levels between the cgroup and the job's own.
     depth: usize,
 }
 
-impl Place {
-    /// The cgroup itself first, then every ancestor up to the root of the mount.
+impl CgroupChain {
+    /// Returns the cgroup itself and then every ancestor up to the root of the mount.
     pub fn levels(&self) -> &[Dir] {
         &self.levels
     }
 
-    /// The cgroup itself.
+    /// Returns the cgroup itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotMounted`] for an empty chain, which is never made.
     pub fn dir(&self) -> Result<&Dir> {
         self.levels.first().ok_or(Error::NotMounted)
     }
 
-    /// The cgroup of the path by which it was opened, and its index in [`Place::levels`].
+    /// Returns the job's own cgroup and its index in [`CgroupChain::levels`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotMounted`] for an empty chain, which is never made.
     pub fn job(&self) -> Result<(&Dir, usize)> {
         self.levels.get(self.depth).map(|dir| (dir, self.depth)).ok_or(Error::NotMounted)
     }
 
-    /// The root of the mount.
+    /// Returns the root of the mount.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotMounted`] for an empty chain, which is never made.
     pub fn root(&self) -> Result<&Dir> {
         self.levels.last().ok_or(Error::NotMounted)
     }
 
-    /// Other descriptors of the same directories.
-    /// Errors: `EMFILE` when there are too many.
+    /// Duplicates the descriptors of all directories.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE` with too many descriptors.
     pub fn try_clone(&self) -> Result<Self> {
         let levels = self.levels.iter().map(Dir::try_clone).collect::<Result<_>>()?;
         Ok(Self { levels, depth: self.depth })
     }
 
-    /// The place of a child of this cgroup, opened below it.
-    pub fn below(mut self, child: Dir) -> Self {
+    /// Extends the chain by a child of this cgroup.
+    pub fn with_child(mut self, child: Dir) -> Self {
         self.levels.insert(0, child);
         self.depth += 1;
         self
     }
 
-    /// The leaf of this job: a child of that name, or the job's own cgroup. Gives the job back where
-    /// there is no such child.
-    /// Errors: [`Error::Wrong`] for a child that can take no process.
-    pub fn leaf(self, child: Option<&LeafName>) -> Result<std::result::Result<Self, Self>> {
+    /// Returns the chain of the job's leaf, a child of this name or the job's own cgroup; this chain as `Err` if
+    /// the child does not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnexpectedState`] for a child that can take no process; as [`Dir::child`].
+    pub fn into_leaf(self, child: Option<&LeafName>) -> Result<std::result::Result<Self, Self>> {
         let Some(name) = child else { return Ok(Ok(self)) };
         match self.dir()?.child(name.as_str()) {
-            Ok(dir) if is_leaf(&dir)? => Ok(Ok(self.below(dir))),
+            Ok(dir) if is_leaf(&dir)? => Ok(Ok(self.with_child(dir))),
             Ok(dir) => Err(Error::unfit(dir.path(), "is to take logins and is no leaf")),
             Err(error) if error.is_gone() => Ok(Err(self)),
             Err(error) => Err(error),
@@ -191,16 +226,23 @@ impl Place {
     }
 }
 
-/// The child of a job's cgroup that takes its logins, which may not be there yet; `None` where the job's
-/// own does. The child that a record names is always used. Otherwise it is the default one where the
-/// job's own cgroup can hold no process, or already has children of its own.
-pub fn choose(job: &Dir, wanted: Option<&LeafName>) -> Result<Option<LeafName>> {
+/// Chooses the child of a job's cgroup that takes its logins, which may not exist yet; `None` if the job's own
+/// cgroup takes them. The child that a record names is always used. Otherwise it is the default child if the
+/// job's own cgroup has children or controllers for children.
+///
+/// # Errors
+///
+/// [`Error::UnexpectedState`] for a threaded or invalid cgroup, which takes no process.
+pub fn choose_leaf(job: &Dir, requested: Option<&LeafName>) -> Result<Option<LeafName>> {
     let is_leaf = is_leaf(job)?;
-    Ok(wanted.cloned().or_else(|| (!is_leaf).then(LeafName::default)))
+    Ok(requested.cloned().or_else(|| (!is_leaf).then(LeafName::default)))
 }
 
-/// Whether a cgroup can hold processes itself: it has no children, and hands no controllers to any.
-/// Errors: [`Error::Wrong`] for a threaded or invalid one, which takes no process.
+/// Returns whether a cgroup can take processes itself: it has no children, and no controllers for children.
+///
+/// # Errors
+///
+/// [`Error::UnexpectedState`] for a threaded or invalid cgroup, which takes no process.
 fn is_leaf(dir: &Dir) -> Result<bool> {
     let kind = dir.read("cgroup.type")?.unwrap_or_default();
     let why = match kind.trim_end() {
@@ -215,28 +257,36 @@ fn is_leaf(dir: &Dir) -> Result<bool> {
     Err(Error::unfit(dir.path(), why))
 }
 
-/// Whether any of these cgroups is frozen or about to be: moving below one would stop us at once,
-/// inside sshd (`cgroup.freeze` is what was asked for, `frozen` in `cgroup.events` what is).
-/// Errors: as [`Dir::read`]; kernels before 5.2 have no freezer here, and the root never has.
+/// Finds the first of these cgroups that is frozen or will be: a move below it would stop sshd at once.
+/// `cgroup.freeze` has the requested state, and `frozen` in `cgroup.events` the present one. Kernels before 5.2
+/// have no freezer in cgroup v2, and the root never has one.
+///
+/// # Errors
+///
+/// As [`Dir::read`].
 pub fn frozen_level(levels: &[Dir]) -> Result<Option<&Dir>> {
     for dir in levels {
-        let wanted = dir.read("cgroup.freeze")?.is_some_and(|text| text.trim_end() == "1");
-        if wanted {
+        let is_requested = dir.read("cgroup.freeze")?.is_some_and(|text| text.trim_end() == "1");
+        if is_requested {
             return Ok(Some(dir));
         }
     }
     match levels.first() {
-        Some(leaf) if event(leaf, "frozen")? == Some(true) => Ok(Some(leaf)),
+        Some(leaf) if read_event(leaf, "frozen")? == Some(true) => Ok(Some(leaf)),
         _ => Ok(None),
     }
 }
 
-/// One flag of `cgroup.events`; `None` where the kernel has none of that name.
-pub fn event(dir: &Dir, key: &str) -> Result<Option<bool>> {
+/// Reads a flag of `cgroup.events`; `None` if the kernel has no flag of that name.
+///
+/// # Errors
+///
+/// As [`Dir::read`].
+pub fn read_event(dir: &Dir, key: &str) -> Result<Option<bool>> {
     let events = dir.read("cgroup.events")?.unwrap_or_default();
     Ok(events.lines().find_map(|line| {
-        let (found, value) = line.split_once(' ')?;
-        (found == key).then(|| value.trim() == "1")
+        let (name, value) = line.split_once(' ')?;
+        (name == key).then(|| value.trim() == "1")
     }))
 }
 
@@ -246,26 +296,26 @@ mod tests {
     use crate::testing::Scratch;
     use std::os::unix::fs::symlink;
 
-    fn is_none(scratch: &Scratch) -> bool {
-        matches!(Mount::below(scratch.path()), Err(Error::NotMounted))
+    fn is_not_mounted(scratch: &Scratch) -> bool {
+        matches!(Mount::open_below(scratch.path()), Err(Error::NotMounted))
     }
 
     #[test]
-    fn a_plain_directory_is_no_mount() {
+    fn plain_directory_is_no_mount() {
         let scratch = Scratch::new();
-        assert!(is_none(&scratch));
+        assert!(is_not_mounted(&scratch));
         scratch.dir("sys/fs/cgroup/unified");
-        assert!(is_none(&scratch));
+        assert!(is_not_mounted(&scratch));
     }
 
-    /// Can only fail on a node that has one to link to.
+    /// This can only fail on a node with a mount to link to.
     #[test]
-    fn a_link_to_a_mount_is_none() {
-        for mount in MOUNTS {
+    fn link_to_mount_is_skipped() {
+        for mount in MOUNT_POINTS {
             let scratch = Scratch::new();
             scratch.dir("sys/fs/cgroup");
             symlink(mount, scratch.path().join("sys/fs/cgroup/unified")).unwrap();
-            assert!(is_none(&scratch), "{mount}");
+            assert!(is_not_mounted(&scratch), "{mount}");
         }
     }
 }
