@@ -220,8 +220,8 @@ pub(super) fn ensure_keeper(
     if check.has_keeper()? {
         return Ok(check);
     }
-    // All logins of the job take this lock. No filter's lock has its number, since no cgroup with
-    // our filter has this inode.
+    // All logins of the job take this lock. No lock of filters has its number: such a lock has the
+    // inode of a job's own cgroup.
     let _lock = Lock::take(check.leaf, adoption.deadline())?;
     if !check.has_keeper()? {
         undo.keeper = Some(start_keeper(leaf, imp, adoption)?);
