@@ -2,7 +2,7 @@
 //! includes resolved. Continuations, words and control fields are parsed as libpam does
 //! (pam.conf(5)).
 
-use super::Group;
+use super::{Group, ModuleReturn};
 use nix::fcntl::OFlag;
 use std::fmt;
 use std::io::Read;
@@ -435,6 +435,29 @@ impl Control {
         outcomes.sort_unstable();
         outcomes.dedup();
         outcomes
+    }
+
+    /// Returns every outcome of a module of which this much is known.
+    pub(super) fn returning(&self, returns: ModuleReturn) -> Vec<(Return, Action)> {
+        let outcome = |code: Return, name: &str| {
+            let index = RETURNS.iter().position(|one| *one == name);
+            let action = index.and_then(|index| self.0.get(index).copied().flatten());
+            vec![(code, action.unwrap_or(Action::Bad))]
+        };
+        match returns {
+            ModuleReturn::Success => outcome(Return::Success, "success"),
+            ModuleReturn::Denied => outcome(Return::Other, "perm_denied"),
+            ModuleReturn::Ignore => outcome(Return::Ignore, "ignore"),
+            ModuleReturn::Any
+            | ModuleReturn::AccountCheck
+            | ModuleReturn::IgnorableAccountCheck => {
+                let ignores = returns != ModuleReturn::AccountCheck;
+                let mut outcomes = self.outcomes();
+                outcomes.retain(|(code, _)| *code != Return::Renew);
+                outcomes.retain(|(code, _)| ignores || *code != Return::Ignore);
+                outcomes
+            }
+        }
     }
 
     /// Returns whether it acts as `required` or `requisite` do: success counts, every failure

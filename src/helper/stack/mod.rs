@@ -4,8 +4,12 @@
 //! one and without the other would admit users to the bare node, so the account phase asks this
 //! module. It reads the service files as libpam does.
 
+mod compare;
 mod flatten;
 
+pub use compare::{
+    ComparedLine, Comparison, ModuleReturn, Side, Step, compare_stacks, jump_targets,
+};
 use flatten::{Action, Replacement, Return, flatten};
 pub use flatten::{
     Entry, FileLine, LineFault, LogicalLine, MODULE_FILES, is_close_only, parse_lines,
@@ -219,12 +223,7 @@ fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
         StackVerdict::Positive(Return::Renew) => group == Group::Account,
         _ => false,
     };
-    let start = WalkState {
-        index: 0,
-        level: 0,
-        verdict: StackVerdict::Open,
-        entries: vec![StackVerdict::Open],
-    };
+    let start = start_state();
     let mut visited = HashSet::from([start.clone()]);
     // Each state with the index of its predecessor.
     let mut trail = vec![(start, None)];
@@ -250,14 +249,24 @@ fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
     None
 }
 
-/// Returns every state that can follow, except those in which our module accepted the login.
-fn next_states(stack: &[Entry], entry: &Entry, state: &WalkState) -> Vec<WalkState> {
-    let mut state = state.clone();
+/// Returns the state in front of the first line.
+fn start_state() -> WalkState {
+    WalkState { index: 0, level: 0, verdict: StackVerdict::Open, entries: vec![StackVerdict::Open] }
+}
+
+/// Enters the level of the next line: the verdict so far is the one at a substack's entry.
+fn enter_level(state: &mut WalkState, entry: &Entry) {
     if state.level < entry.level {
         state.entries.resize(entry.level, StackVerdict::Open);
         state.entries.push(state.verdict);
     }
     state.level = entry.level;
+}
+
+/// Returns every state that can follow, except those in which our module accepted the login.
+fn next_states(stack: &[Entry], entry: &Entry, state: &WalkState) -> Vec<WalkState> {
+    let mut state = state.clone();
+    enter_level(&mut state, entry);
     let Some(control) = &entry.control else {
         state.index += 1;
         return vec![state];

@@ -1,0 +1,207 @@
+//! Compares whom a stack admits before and after a change of its lines.
+//!
+//! Both stacks are walked side by side. A line that is in both returns the same value in both, and
+//! each combination of values is tried. Accounts whose password is due are left out: applications
+//! ask for a new one.
+
+use super::flatten::{Action, Entry, Return};
+use super::{
+    STATES_MAX, StackVerdict, WalkState, apply_action, enter_level, find_jump_target, start_state,
+};
+use std::collections::HashSet;
+
+/// The values that a module may return for the user whose login is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModuleReturn {
+    /// Any value.
+    Any,
+    /// Any value but `PAM_IGNORE`, and success if the line is reached only after the change. It
+    /// belongs to modules that refuse no accounts but those that are locked or expired.
+    AccountCheck,
+    /// Any value, and success if the line is reached only after the change. It belongs to modules
+    /// that refuse the same accounts, and ignore some.
+    IgnorableAccountCheck,
+    /// `PAM_SUCCESS`.
+    Success,
+    /// `PAM_PERM_DENIED`.
+    Denied,
+    /// `PAM_IGNORE`.
+    Ignore,
+}
+
+/// A line of one of the two stacks.
+#[derive(Clone, Copy, Debug)]
+pub struct ComparedLine {
+    /// Its position. A line that is in both stacks has the same in both; they rise from line to
+    /// line.
+    pub position: usize,
+    /// The values that its module may return.
+    pub returns: ModuleReturn,
+}
+
+/// One of the two stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The stack before the change.
+    Before,
+    /// The stack after the change.
+    After,
+}
+
+/// A line on a path through both stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Position of the line.
+    pub position: usize,
+    /// The only side on which the path reaches the line; `None` if it does on both.
+    pub alone: Option<Side>,
+    /// Set if its module returns success.
+    pub succeeded: bool,
+    /// Set if it makes a verdict unfavourable.
+    pub refuses: bool,
+}
+
+/// The result of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// That side admits no login that the other refuses.
+    Same,
+    /// That side admits a login that the other refuses: the lines on its path.
+    Differs(Vec<Step>),
+    /// The stacks have too many paths to compare them all.
+    TooManyPaths,
+}
+
+/// Lines and what is known of each.
+type Stack<'a> = (&'a [Entry], &'a [ComparedLine]);
+/// A state of each side, as [`Side`] orders them.
+type Pair = [WalkState; 2];
+
+struct Visit {
+    pair: Pair,
+    /// Index of the visit before this one, and the line between both.
+    from: Option<(usize, Step)>,
+}
+
+/// Looks for a login that only `side` admits.
+pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Comparison {
+    let stacks = [before, after];
+    let start = [start_state(), start_state()];
+    let mut visited = HashSet::from([start.clone()]);
+    let mut trail = vec![Visit { pair: start, from: None }];
+    let mut next = 0;
+    while let Some(visit) = trail.get(next) {
+        let pair = visit.pair.clone();
+        let positions = [0, 1].map(|index| position_of(stacks, &pair, index));
+        let Some(position) = positions.into_iter().flatten().min() else {
+            if pair.each_ref().map(is_admitted) == [side == Side::Before, side == Side::After] {
+                return Comparison::Differs(path_to(&trail, next));
+            }
+            next += 1;
+            continue;
+        };
+        let reached = positions.map(|own| own == Some(position));
+        for (pair, step) in next_pairs(stacks, &pair, reached, position) {
+            if visited.len() >= STATES_MAX {
+                return Comparison::TooManyPaths;
+            }
+            if visited.insert(pair.clone()) {
+                trail.push(Visit { pair, from: Some((next, step)) });
+            }
+        }
+        next += 1;
+    }
+    Comparison::Same
+}
+
+/// Returns for each jump of a line the index of the last line that it skips; `None` for a jump past
+/// the end.
+pub fn jump_targets(stack: &[Entry], at: usize) -> Vec<Option<usize>> {
+    let Some(entry) = stack.get(at) else { return Vec::new() };
+    let outcomes = entry.control.iter().flat_map(|control| control.outcomes());
+    let mut counts: Vec<usize> = outcomes
+        .filter_map(|(_, action)| match action {
+            Action::Jump(count) => Some(count),
+            _ => None,
+        })
+        .collect();
+    counts.sort_unstable();
+    counts.dedup();
+    counts.into_iter().map(|count| find_jump_target(stack, at, entry.level, count)).collect()
+}
+
+/// Returns the position of the side's next line; `None` at its end.
+fn position_of(stacks: [Stack<'_>; 2], pair: &Pair, side: usize) -> Option<usize> {
+    let (state, (_, lines)) = (pair.get(side)?, stacks.get(side)?);
+    lines.get(state.index).map(|line| line.position)
+}
+
+fn is_admitted(state: &WalkState) -> bool {
+    state.verdict == StackVerdict::Positive(Return::Success)
+}
+
+/// Returns every pair of states that can follow the line at `position`.
+fn next_pairs(
+    stacks: [Stack<'_>; 2],
+    pair: &Pair,
+    reached: [bool; 2],
+    position: usize,
+) -> Vec<(Pair, Step)> {
+    let alone = match reached {
+        [true, false] => Some(Side::Before),
+        [false, true] => Some(Side::After),
+        _ => None,
+    };
+    let first = usize::from(alone == Some(Side::After));
+    let line = pair.get(first).zip(stacks.get(first)).and_then(|(state, (entries, lines))| {
+        Some((entries.get(state.index)?, lines.get(state.index)?))
+    });
+    let Some((entry, line)) = line else { return Vec::new() };
+    let returns = match line.returns {
+        ModuleReturn::AccountCheck | ModuleReturn::IgnorableAccountCheck
+            if alone == Some(Side::After) =>
+        {
+            ModuleReturn::Success
+        }
+        other => other,
+    };
+    let advance = |outcome: Option<(Return, Action)>| {
+        let mut next = pair.clone();
+        let mut refuses = false;
+        for ((state, (entries, _)), _) in
+            next.iter_mut().zip(stacks).zip(reached).filter(|(_, reached)| *reached)
+        {
+            enter_level(state, entry);
+            *state = match outcome {
+                Some((code, action)) => apply_action(entries, state, code, action),
+                // The line begins a substack.
+                None => WalkState { index: state.index + 1, ..state.clone() },
+            };
+            refuses |= state.verdict == StackVerdict::Negative;
+        }
+        let was_refused = pair
+            .iter()
+            .zip(reached)
+            .any(|(state, reached)| reached && state.verdict == StackVerdict::Negative);
+        let succeeded = outcome.is_some_and(|(code, _)| code == Return::Success);
+        let refuses = refuses && !was_refused;
+        (next, Step { position, alone, succeeded, refuses })
+    };
+    match &entry.control {
+        None => vec![advance(None)],
+        Some(control) => {
+            control.returning(returns).into_iter().map(|one| advance(Some(one))).collect()
+        }
+    }
+}
+
+fn path_to(trail: &[Visit], end: usize) -> Vec<Step> {
+    let mut path = Vec::new();
+    let mut current = trail.get(end);
+    while let Some((from, step)) = current.and_then(|visit| visit.from) {
+        path.push(step);
+        current = trail.get(from);
+    }
+    path.reverse();
+    path
+}
