@@ -1,5 +1,9 @@
 //! `pam`: installs the lines of this module in a service's PAM stack, and removes them.
 
+#[cfg(test)]
+mod recipes;
+mod replacement;
+
 use super::check::programs::find_module_folder;
 use super::check::stack::RIVAL_MODULES;
 use super::command_line::parse_service;
@@ -15,12 +19,12 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use replacement::AccountChange;
+
 /// Comment mark before a line that our lines replace.
 const REPLACED_MARK: &str = "#job-adopt: ";
 /// The module whose arguments our module understands.
 const SLURM_MODULE: &str = "pam_slurm_adopt.so";
-/// Modules that sites use to admit operators before a job is required.
-const ACCESS_MODULES: [&str; 3] = ["pam_access.so", "pam_listfile.so", "pam_succeed_if.so"];
 /// The folder of the original files.
 const ORIGINALS_DIR: &str = "var/lib/job-adopt/pam";
 
@@ -30,7 +34,8 @@ const ORIGINALS_DIR: &str = "var/lib/job-adopt/pam";
     group = ArgGroup::new("what").required(true),
     after_help = "\
 Only the service's own file changes, at once. Lines of pam_slurm_adopt.so in it are commented out, and their
-arguments are taken over. What cannot be done safely is refused, with the reason.
+arguments are taken over; so are lines that would refuse users with a job, whom they never judged before.
+What cannot be done safely is refused, with the reason.
 Exit status: 0 fine, also where nothing had to change, 1 lines in other files are left, 2 wrong usage,
 3 refused or not done."
 )]
@@ -239,29 +244,6 @@ impl<'a> Stack<'a> {
         let settings = Settings::parse(&words).map_err(|why| {
             self.refusal(format!("{why} (--arguments NAME=VALUE replaces what is taken over)"))
         })?;
-        let mut replaced = Vec::new();
-        if settings.observe {
-            let beside = rivals.iter().map(|rival| {
-                format!("{} at {} goes on to decide; ours only observes", rival.file(), rival.place)
-            });
-            notes.extend(beside);
-        } else {
-            replaced = self.find_replaced(&rivals, &text)?;
-            let exempts = !(settings.exempt_uids.is_empty() && settings.exempt_groups.is_empty());
-            let before_slurm = account.iter().take_while(|entry| entry.file() != SLURM_MODULE);
-            let mut lists = before_slurm
-                .filter(|entry| ACCESS_MODULES.contains(&entry.file()) && !entry.is_pass_through());
-            if let (Some(_), false, Some(list)) = (slurm, exempts, lists.next()) {
-                let why = format!(
-                    "{} at {} lets users in before {SLURM_MODULE} is asked; name them by --arguments \
-                     exempt_groups=NAMES or exempt_uids=NUMBERS",
-                    list.file(),
-                    list.place
-                );
-                return Err(self.refusal(why));
-            }
-            notes.extend(slurm.map(|_| DEFAULTS_NOTE.to_owned()));
-        }
         // Our line observes logins that a rival refuses, too.
         let is_observed = |entry: &Entry| settings.observe && is_rival(entry);
         let may_end_stack = |entry: &&Entry| {
@@ -269,7 +251,44 @@ impl<'a> Stack<'a> {
         };
         let before = account.iter().find(may_end_stack).map_or(usize::MAX, |entry| entry.top);
         let first = session.first().map_or(0, |entry| entry.top);
-        let text = self.insert_lines(&text, (before, first), &replaced, &words.join(" "));
+        let words = words.join(" ");
+        let assemble = |replaced: &[&FileLine]| {
+            let mut lines = parse_lines(&text).unwrap_or_default();
+            lines.retain(|line| replaced.iter().any(|place| place.line == line.number));
+            self.insert_lines(&text, (before, first), &lines, &words)
+        };
+        let mut replaced: Vec<&FileLine> = Vec::new();
+        if settings.observe {
+            let beside = rivals.iter().map(|rival| {
+                format!("{} at {} goes on to decide; ours only observes", rival.file(), rival.place)
+            });
+            notes.extend(beside);
+        } else {
+            self.require_replaceable(&rivals, &text)?;
+            replaced.extend(rivals.iter().map(|rival| &rival.place));
+            let places = |lines: &[usize]| -> Vec<&FileLine> {
+                lines.iter().filter_map(|index| Some(&account.get(*index)?.place)).collect()
+            };
+            if let Some(slurm) = account.iter().find(|entry| entry.file() == SLURM_MODULE) {
+                let change = AccountChange {
+                    before: &account,
+                    after: &|lines| {
+                        let text = assemble(&places(lines));
+                        let file = Some((self.path.as_path(), text.as_str()));
+                        read_entries_with(self.root, &self.service, Group::Account, file)
+                    },
+                    is_own: &|entry| !self.is_elsewhere(&entry.place),
+                    settings: &settings,
+                    states_no_jobs: states_no_jobs(&words, arguments),
+                    by_hand: by_hand(slurm, before, &words),
+                };
+                let replacement = change.find_replaced().map_err(|why| self.refusal(why))?;
+                replaced.extend(places(&replacement.lines));
+                notes.extend(replacement.notes);
+            }
+            notes.extend(slurm.map(|_| DEFAULTS_NOTE.to_owned()));
+        }
+        let text = assemble(&replaced);
         self.require_effective(&text)?;
         Ok(Plan { text, notes })
     }
@@ -291,9 +310,9 @@ impl<'a> Stack<'a> {
         words
     }
 
-    /// Returns the lines that ours replace.
-    fn find_replaced(&self, rivals: &[&Entry], text: &str) -> Result<Vec<LogicalLine>, Error> {
-        let mut lines = parse_lines(text).unwrap_or_default();
+    /// Checks that lines of rivals can be commented out, and that we understand their arguments.
+    fn require_replaceable(&self, rivals: &[&Entry], text: &str) -> Result<(), Error> {
+        let lines = parse_lines(text).unwrap_or_default();
         for entry in rivals {
             let (file, place) = (entry.file(), &entry.place);
             if file != SLURM_MODULE {
@@ -308,8 +327,7 @@ impl<'a> Stack<'a> {
                 return Err(self.refusal(why));
             }
         }
-        lines.retain(|line| rivals.iter().any(|entry| entry.place.line == line.number));
-        Ok(lines)
+        Ok(())
     }
 
     /// Inserts our lines, and comments out the replaced ones. The account line and the `close_only` line
@@ -395,6 +413,32 @@ impl<'a> Stack<'a> {
 const DEFAULTS_NOTE: &str = "note: what pam_slurm_adopt.so leaves open unless told otherwise, ours refuses: \
                         action_adopt_failure and action_generic_failure are deny unless given";
 
+/// Returns whether the admin decides about users without a job: by the arguments given now, or by
+/// those of our line, which were given before.
+fn states_no_jobs(words: &str, given: Option<&str>) -> bool {
+    let mut words = given.unwrap_or(words).split_whitespace();
+    words.any(|word| word.to_ascii_lowercase().starts_with("action_no_jobs="))
+}
+
+/// Describes what to write by hand where a line below the old one prevents the change: with a
+/// control like the old one's, ours spares users with a job all lines below it.
+fn by_hand(slurm: &Entry, first_end: usize, words: &str) -> String {
+    if first_end != slurm.top {
+        return format!(
+            "By hand: put that line above {SLURM_MODULE}, if it lets in users with a job, or take \
+             it out of this service's stack; then run this again"
+        );
+    }
+    let ours = format!("pam_job_adopt.so {words}");
+    let ours = ours.trim_end();
+    format!(
+        "By hand: in place of {} write \"account [success=done ignore=ignore default=die] {ours}\", \
+         with exempt_groups=NAMES for those whom the lines below it let in, and as the last line \
+         \"session required {ours}\"",
+        slurm.place
+    )
+}
+
 /// Returns whether the physical line with this number belongs to one of these logical lines.
 fn covers(lines: &[LogicalLine], number: usize) -> bool {
     lines.iter().any(|line| (line.number..=line.last).contains(&number))
@@ -453,11 +497,14 @@ mod tests {
     use crate::testing::Scratch;
     use std::process::Command;
 
-    const SHAPES: [&str; 3] = ["debian", "el", "suse"];
+    const SHAPES: [&str; 10] = [
+        "debian", "el", "el7", "el-sssd", "el-sssd-features", "el-winbind", "el-winbind-features",
+        "suse", "suse-sss", "ubuntu",
+    ];
     const OURS: &str = "required     pam_job_adopt.so";
 
     /// Lays out a node with a stack of this shape.
-    fn node(shape: &str) -> Scratch {
+    pub(super) fn node(shape: &str) -> Scratch {
         let scratch = Scratch::new();
         let from = format!("{}/../../tests/fixtures/pam/{shape}/.", env!("CARGO_MANIFEST_DIR"));
         assert!(
@@ -469,7 +516,7 @@ mod tests {
         scratch
     }
 
-    fn read(scratch: &Scratch) -> Stack<'_> {
+    pub(super) fn read(scratch: &Scratch) -> Stack<'_> {
         Stack::read(scratch.path(), "sshd").unwrap()
     }
 

@@ -1,8 +1,15 @@
-//! `job-adopt pam` adds both lines to real stacks of each shape, and removes them again.
+//! `job-adopt pam` adds both lines to real stacks of each shape and in place of the old module's, and
+//! removes them again.
 
 use std::path::Path;
 
-use crate::support::{ALICE, CAROL, Node, on_node};
+use crate::support::{ALICE, CAROL, Node, OPS, ROOT, User, on_node};
+
+/// The shapes below `tests/fixtures/pam`, with the modules that this machine has.
+const SHAPES: [&str; 10] = [
+    "debian", "ubuntu", "el", "el7", "el-sssd", "el-sssd-features", "el-winbind",
+    "el-winbind-features", "suse", "suse-sss",
+];
 
 /// Installs the stack of a shape, with the modules that this machine has.
 fn install_shape(node: &Node, shape: &str) -> String {
@@ -40,7 +47,7 @@ fn install_shape(node: &Node, shape: &str) -> String {
 fn every_shape_of_stack_is_switched_on_and_off() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        for shape in ["debian", "el", "suse"] {
+        for shape in SHAPES {
             let old = install_shape(node, shape);
             node.pam(CAROL).ok();
             let install = ["pam", "--install", "--arguments", "timeout=40"];
@@ -57,7 +64,7 @@ fn every_shape_of_stack_is_switched_on_and_off() {
             node.job_adopt(&["pam", "--remove"]).exits(0);
             node.job_adopt(&["pam", "--remove"]).exits(0).says("unchanged");
             assert_eq!(node.sh("cat /etc/pam.d/sshd /usr/lib/pam.d/sshd 2>/dev/null").stdout, old);
-            assert_eq!(node.exists("/etc/pam.d/sshd"), shape != "suse");
+            assert_eq!(node.exists("/etc/pam.d/sshd"), !shape.starts_with("suse"));
             assert_eq!(node.read("/var/lib/job-adopt/pam/sshd"), old);
             node.pam(CAROL).ok();
         }
@@ -88,5 +95,86 @@ fn unsupported_stack_is_refused_and_unchanged() {
         node.job_adopt(&["enable", "--try", "15m", "alice"]).exits(3).says("systemd");
         node.job_adopt(&["enable", "--keep"]).exits(3).says("nothing is tried");
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
+    });
+}
+
+/// Lines of sites above and below pam_slurm_adopt.so, with real modules. Each lets in alice, who has
+/// a job, and some let in the staff.
+const RECIPES: [&str; 11] = [
+    "account sufficient pam_slurm_adopt.so\naccount required ACCESS\n",
+    "account sufficient ACCESS\naccount required pam_slurm_adopt.so\n",
+    "account sufficient pam_slurm_adopt.so\naccount requisite LISTFILE\n",
+    "account sufficient LISTFILE\naccount required pam_slurm_adopt.so\n",
+    "account sufficient pam_slurm_adopt.so\naccount required pam_time.so\n",
+    "account sufficient pam_time.so\naccount requisite pam_slurm_adopt.so\n",
+    "account [success=1 default=ignore] SUCCEED_IF\naccount required pam_slurm_adopt.so\n",
+    "account [success=1 default=ignore] pam_slurm_adopt.so\naccount required SUCCEED_IF\n",
+    "account [success=2 default=ignore] SUCCEED_IF\naccount sufficient pam_slurm_adopt.so\n\
+     account required ACCESS\n",
+    "account required pam_faillock.so\naccount sufficient pam_slurm_adopt.so\n\
+     account required ACCESS\naccount required pam_faillock.so\n",
+    "account sufficient pam_slurm_adopt.so\naccount required pam_deny.so\n",
+];
+
+/// Lays out files of the modules in the recipes: they let in the staff alone. A copy of pam_access
+/// stands in for the old module, with the owners of jobs and root in its list.
+fn lay_out_recipes(node: &Node) {
+    let folder = Path::new(&node.module()).parent().unwrap().to_owned();
+    node.sh(&format!("cp {0}/pam_access.so {0}/pam_slurm_adopt.so", folder.display())).ok();
+    node.write("/etc/security/access.conf", "+:alice root:ALL\n-:ALL:ALL\n");
+    node.write("/etc/security/staff.conf", "+:(ops) root:ALL\n-:ALL:ALL\n");
+    node.write("/etc/security/time.conf", "*;*;!opsuser & !root;!Al0000-2400\n");
+    node.write("/etc/staff", "ops\nroot\n");
+}
+
+fn write_recipe(node: &Node, recipe: &str) {
+    let recipe = recipe
+        .replace("ACCESS", "pam_access.so accessfile=/etc/security/staff.conf")
+        .replace("LISTFILE", "pam_listfile.so item=group sense=allow file=/etc/staff onerr=fail")
+        .replace("SUCCEED_IF", "pam_succeed_if.so quiet user ingroup ops");
+    let text = format!(
+        "auth required pam_unix.so\naccount required pam_nologin.so\n{recipe}\
+         account required pam_unix.so\nsession required pam_permit.so\n"
+    );
+    node.write("/etc/pam.d/sshd", &text);
+}
+
+/// Returns who gets in.
+fn admitted(node: &Node, users: &[User]) -> Vec<&'static str> {
+    let is_admitted = |user: &&User| node.account(**user).code == 0;
+    users.iter().filter(is_admitted).map(|user| user.name).collect()
+}
+
+/// Owners of jobs, users without a job and staff get in or stay out as before, and root gets in.
+#[test]
+fn recipes_of_sites_keep_their_verdicts() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_recipes(node);
+        let install = ["pam", "--install", "--arguments", "exempt_groups=ops timeout=40"];
+        for recipe in RECIPES {
+            write_recipe(node, recipe);
+            let old = node.read("/etc/pam.d/sshd");
+            let before = admitted(node, &[ALICE, CAROL, OPS]);
+            let staff = !recipe.contains("pam_deny");
+            assert_eq!(
+                before,
+                if staff { vec!["alice", "opsuser"] } else { vec!["alice"] },
+                "{old}"
+            );
+            let refused = node.job_adopt(&["pam", "--print"]);
+            assert_eq!(refused.code, if staff { 3 } else { 0 }, "{old}{refused}");
+            if !staff {
+                node.job_adopt(&["pam", "--install", "--arguments", "timeout=40"]).exits(0);
+            } else {
+                node.job_adopt(&install).exits(0);
+            }
+            let new = node.read("/etc/pam.d/sshd");
+            assert_eq!(admitted(node, &[ALICE, CAROL, OPS]), before, "{old} became {new}");
+            assert_eq!(admitted(node, &[ROOT]), ["root"], "{old} became {new}");
+            node.job_adopt(&["pam", "--remove"]).exits(0);
+            assert_eq!(node.read("/etc/pam.d/sshd"), old);
+            assert_eq!(admitted(node, &[ALICE, CAROL, OPS]), before, "{old}");
+        }
     });
 }

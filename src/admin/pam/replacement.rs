@@ -5,7 +5,7 @@
 //! instead. The stack with and without these lines is compared for owners of jobs, users without a
 //! job, exempt users and root: each of them gets in as before, or the change is refused.
 
-use super::SLURM;
+use super::SLURM_MODULE;
 use helper::stack::{
     ComparedLine, Comparison, Entry, ModuleReturn, Side, Step, compare_stacks, jump_targets,
 };
@@ -13,29 +13,14 @@ use module::{Action, Settings};
 
 /// Modules that decide who may log in.
 const GATES: [&str; 8] = [
-    "pam_access.so",
-    "pam_deny.so",
-    "pam_listfile.so",
-    "pam_localuser.so",
-    "pam_succeed_if.so",
-    "pam_time.so",
-    "pam_usertype.so",
-    "pam_wheel.so",
+    "pam_access.so", "pam_deny.so", "pam_listfile.so", "pam_localuser.so", "pam_succeed_if.so",
+    "pam_time.so", "pam_usertype.so", "pam_wheel.so",
 ];
-/// Modules that refuse no accounts but those that are locked or expired, and none while logins are
-/// open.
-const CHECKS: [&str; 12] = [
-    "pam_faillock.so",
-    "pam_krb5.so",
-    "pam_lastlog.so",
-    "pam_ldap.so",
-    "pam_nologin.so",
-    "pam_sepermit.so",
-    "pam_sss.so",
-    "pam_systemd_home.so",
-    "pam_tally.so",
-    "pam_tally2.so",
-    "pam_unix.so",
+/// Modules besides pam_unix.so that refuse no accounts but those that are locked or expired, or
+/// everybody while nobody may log in.
+const ACCOUNT_CHECKS: [&str; 11] = [
+    "pam_faillock.so", "pam_krb5.so", "pam_lastlog.so", "pam_ldap.so", "pam_nologin.so",
+    "pam_sepermit.so", "pam_sss.so", "pam_systemd_home.so", "pam_tally.so", "pam_tally2.so",
     "pam_winbind.so",
 ];
 /// The way to name users whom another line let in without a job.
@@ -57,17 +42,20 @@ enum LoginClass {
     Root,
 }
 
+/// Returns the stack with ours and without the lines of these indices.
+type AfterChange<'a> = dyn Fn(&[usize]) -> Result<Vec<Entry>, String> + 'a;
+
 /// The account stack in which ours replaces other lines.
 pub(super) struct AccountChange<'a> {
     /// The stack without ours.
     pub(super) before: &'a [Entry],
     /// Returns the stack with ours and without the lines of these indices.
-    pub(super) after: &'a dyn Fn(&[usize]) -> Result<Vec<Entry>, String>,
-    /// Whether a line is in the service's own file, where it can be commented out.
+    pub(super) after: &'a AfterChange<'a>,
+    /// Returns whether a line is in the service's own file, where it can be commented out.
     pub(super) is_own: &'a dyn Fn(&Entry) -> bool,
     /// The arguments of our lines.
     pub(super) settings: &'a Settings,
-    /// Whether the admin gave `action_no_jobs`.
+    /// Set if the admin gave `action_no_jobs`.
     pub(super) states_no_jobs: bool,
     /// What the admin can write instead.
     pub(super) by_hand: String,
@@ -101,7 +89,11 @@ impl AccountChange<'_> {
         self.require_same_jumps(&lines, &after)?;
         if let Some(path) = self.differs(&lines, &after, LoginClass::JobOwner, Side::After)? {
             let by = path.iter().find(|step| step.alone == Some(Side::Before) && step.refuses);
-            return Err(self.unlike("would no longer refuse users with a job", by));
+            let jump = lines.iter().find(|index| !rivals.contains(index) && !gates.contains(index));
+            return Err(match (jump, by) {
+                (Some(jump), Some(by)) if index_of(by.position) != *jump => self.jumps(*jump),
+                _ => self.unlike("would no longer refuse users with a job", by),
+            });
         }
         if let Some(path) = self.differs(&lines, &after, LoginClass::Jobless, Side::Before)? {
             self.require_exemption(&rivals, &path)?;
@@ -122,13 +114,14 @@ impl AccountChange<'_> {
     }
 
     fn is_rival(&self, index: usize) -> bool {
-        self.before.get(index).is_some_and(|entry| entry.file() == SLURM)
+        self.before.get(index).is_some_and(|entry| entry.file() == SLURM_MODULE)
     }
 
     /// Returns these lines and those of the service's own file that jump over one of them.
     fn with_jumps(&self, mut lines: Vec<usize>) -> Vec<usize> {
         for index in (0..self.before.len()).rev() {
-            let skips = |line: &usize| self.skipped_lines(index).iter().flatten().any(|one| one == line);
+            let skips =
+                |line: &usize| self.skipped_lines(index).iter().flatten().any(|one| one == line);
             if self.is_own(index) && !lines.contains(&index) && lines.iter().any(skips) {
                 lines.push(index);
             }
@@ -147,7 +140,7 @@ impl AccountChange<'_> {
     /// would change which lines run.
     fn require_same_jumps(&self, lines: &[usize], after: &[Entry]) -> Result<(), String> {
         let positions = positions_after(self.before.len(), lines, after)?;
-        for (index, entry) in self.before.iter().enumerate() {
+        for index in 0..self.before.len() {
             let skipped = self.skipped_lines(index);
             let stays = |line: &usize| !lines.contains(line);
             let is_same = if lines.contains(&index) {
@@ -156,20 +149,16 @@ impl AccountChange<'_> {
                 let at = positions.iter().position(|own| *own == position_of(index));
                 let targets = at.map(|at| (at, jump_targets(after, at)));
                 let left = |line: &usize| stays(line).then(|| position_of(*line));
-                let expected: Vec<Vec<usize>> = skipped.iter().map(|one| one.iter().filter_map(left).collect()).collect();
+                let expected: Vec<Vec<usize>> =
+                    skipped.iter().map(|one| one.iter().filter_map(left).collect()).collect();
                 targets.is_some_and(|(at, targets)| {
-                    let skips = |last: usize| positions.get(at + 1..=last).unwrap_or_default().to_vec();
+                    let skips =
+                        |last: usize| positions.get(at + 1..=last).unwrap_or_default().to_vec();
                     targets.into_iter().flatten().map(skips).collect::<Vec<_>>() == expected
                 })
             };
             if !is_same {
-                return Err(format!(
-                    "{} at {} jumps over {SLURM} and over lines that stay, and would jump over \
-                     other lines without it: give each of these lines a control that needs no \
-                     jump, and run this again",
-                    entry.file(),
-                    entry.place
-                ));
+                return Err(self.jumps(index));
             }
         }
         Ok(())
@@ -212,15 +201,16 @@ impl AccountChange<'_> {
             _ => ModuleReturn::Ignore,
         };
         match (entry.file(), class) {
-            (SLURM, LoginClass::JobOwner | LoginClass::ExemptOwner) => ModuleReturn::Success,
-            (SLURM, LoginClass::Jobless | LoginClass::Exempt) => no_jobs,
-            (SLURM, LoginClass::Root) => ModuleReturn::Ignore,
+            (SLURM_MODULE, LoginClass::JobOwner | LoginClass::ExemptOwner) => ModuleReturn::Success,
+            (SLURM_MODULE, LoginClass::Jobless | LoginClass::Exempt) => no_jobs,
+            (SLURM_MODULE, LoginClass::Root) => ModuleReturn::Ignore,
             (_, LoginClass::JobOwner) if entry.is_our_module() => ModuleReturn::Success,
             (_, LoginClass::Jobless) if entry.is_our_module() => no_jobs,
             _ if entry.is_our_module() => ModuleReturn::Ignore,
             ("pam_permit.so", _) => ModuleReturn::Success,
             ("pam_deny.so", _) => ModuleReturn::Denied,
-            (file, _) if CHECKS.contains(&file) => ModuleReturn::HealthyAccount,
+            ("pam_unix.so", _) => ModuleReturn::AccountCheck,
+            (file, _) if ACCOUNT_CHECKS.contains(&file) => ModuleReturn::IgnorableAccountCheck,
             _ => ModuleReturn::Any,
         }
     }
@@ -236,12 +226,17 @@ impl AccountChange<'_> {
         };
         let why = match GATES.contains(&entry.file()) {
             true if self.is_own(index) => return Ok(index),
-            true => "in a file of other services too, would refuse users with a job",
-            false => "decides by rules of its own, and may refuse users with a job",
+            true => "would refuse users with a job",
+            false => "may refuse users with a job, by rules of its own",
+        };
+        let by_hand = match self.is_own(index) {
+            true => self.by_hand.clone(),
+            false => "Other services have its file too. By hand: put the lines of that file into \
+                      this service's in place of the line that takes it in, and run this again"
+                .to_owned(),
         };
         let (file, place) = (entry.file(), &entry.place);
-        let by_hand = &self.by_hand;
-        Err(format!("{file} at {place}, {why}: {SLURM} let them in before. {by_hand}"))
+        Err(format!("{file} at {place} {why}: {SLURM_MODULE} let them in without it. {by_hand}"))
     }
 
     /// Refuses to lock out users whom a line let in without a job, unless the arguments name them.
@@ -269,8 +264,8 @@ impl AccountChange<'_> {
             Some((_, _, entry)) => {
                 let (file, place) = (entry.file(), &entry.place);
                 let whom = match is_asked {
-                    true => format!("whom {SLURM} refuses"),
-                    false => format!("before {SLURM} is asked"),
+                    true => format!("whom {SLURM_MODULE} refuses"),
+                    false => format!("before {SLURM_MODULE} is asked"),
                 };
                 Err(format!("{file} at {place} lets users in {whom}; {NAME_THEM}"))
             }
@@ -279,12 +274,24 @@ impl AccountChange<'_> {
                 let place = self.before.get(first).map(|entry| &entry.place);
                 let place = place.map(ToString::to_string).unwrap_or_default();
                 Err(format!(
-                    "{SLURM} at {place} has a control that keeps no user out who has no job, and \
+                    "{SLURM_MODULE} at {place} has a control that keeps no user out who has no job, and \
                      ours would: --arguments action_no_jobs=deny refuses them, \
                      action_no_jobs=ignore leaves them to the other modules"
                 ))
             }
         }
+    }
+
+    /// Describes a jump that cannot stay and cannot go.
+    fn jumps(&self, index: usize) -> String {
+        let line = self.before.get(index);
+        let line = line.map(|entry| format!("{} at {}", entry.file(), entry.place));
+        format!(
+            "{} jumps over {SLURM_MODULE} and over lines that stay, and without {SLURM_MODULE} would \
+             jump over others. By hand: give these lines controls that need no jump, and run this \
+             again",
+            line.unwrap_or_default()
+        )
     }
 
     /// Describes a difference for which no change of this command makes up.
@@ -307,9 +314,9 @@ impl AccountChange<'_> {
                 "note: {file} at {place} is commented out too: it never judged users with a job, \
                  and would refuse them. It no longer judges exempt users and root either"
             ),
-            false => format!(
-                "note: {file} at {place} is commented out too: all that it jumps over is"
-            ),
+            false => {
+                format!("note: {file} at {place} is commented out too: all that it jumps over is")
+            }
         })
     }
 }

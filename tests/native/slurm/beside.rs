@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::support::{
-    ALICE, BOB, CAROL, FORGED, LOOK, Outcome, Slurm, SlurmJob, Sshd, User, on_slurm,
+    ALICE, BOB, CAROL, FORGED, LOOK, OPS, Outcome, Slurm, SlurmJob, Sshd, User, on_slurm,
 };
 
 /// Arguments that the rival's documentation gives to sites that want it to fail closed.
@@ -233,6 +233,36 @@ fn observe_logs_where_rival_has_put_login() {
         // The rival refuses, and no session follows.
         sshd.ssh(CAROL, LOOK).fails();
         assert_eq!(node.log.decision("JA01").field("would"), Some("refuse"));
+        job.cancel();
+    });
+}
+
+/// The recipe of Slurm's own page: owners of jobs end the stack, and access.conf lets in the staff.
+#[test]
+fn recipe_of_slurm_keeps_its_verdicts() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let old = "auth required pam_unix.so\naccount required pam_unix.so\n\
+                   account sufficient pam_slurm_adopt.so action_adopt_failure=deny\n\
+                   account required pam_access.so\nsession required pam_permit.so\n";
+        node.write("/etc/security/access.conf", "+:(ops) root:ALL\n-:ALL:ALL\n");
+        node.write("/etc/pam.d/sshd", old);
+        let job = slurm.alloc(ALICE, 1);
+        let sshd = node.sshd();
+        let admitted = || {
+            let users = [ALICE, CAROL, OPS].into_iter();
+            let admitted = users.filter(|user| sshd.ssh(*user, "true").code == 0);
+            admitted.map(|user| user.name).collect::<Vec<_>>()
+        };
+        assert_eq!(admitted(), ["alice", "opsuser"]);
+        node.job_adopt(&["pam", "--print"]).exits(3).says("pam_access.so").says("exempt_groups");
+        let install = ["pam", "--install", "--arguments", "exempt_groups=ops timeout=40"];
+        node.job_adopt(&install).exits(0).says("pam_access.so");
+        assert_eq!(admitted(), ["alice", "opsuser"], "{}", node.read("/etc/pam.d/sshd"));
+        let login = sshd.ssh(ALICE, LOOK).ok();
+        assert!(login.path_in("devices").starts_with(&job.path()), "{login}");
+        node.job_adopt(&["pam", "--remove"]).exits(0);
+        assert_eq!(node.read("/etc/pam.d/sshd"), old);
         job.cancel();
     });
 }

@@ -1,0 +1,336 @@
+//! Stacks with pam_slurm_adopt.so as sites write them, and what becomes of each.
+//!
+//! The shapes below `tests/fixtures/pam` name the package that ships them. The first recipe and the
+//! one for EL are those of Slurm's page `pam_slurm_adopt.html`; pam_access.so above the old module is
+//! in its `contribs/pam/README`.
+
+use super::tests::{node, read};
+use super::*;
+use crate::testing::Scratch;
+
+const SLURM_SUFFICIENT: &str = "account sufficient pam_slurm_adopt.so\n";
+const SLURM_REQUIRED: &str = "account required pam_slurm_adopt.so\n";
+const STAFF: &str = "exempt_groups=staff";
+const NAMES_GROUPS: &str = "--arguments exempt_groups=NAMES";
+const BEFORE: &str = "lets users in before pam_slurm_adopt.so is asked";
+
+/// The line by which each shape includes the lines that all services have.
+fn common_line(shape: &str) -> &'static str {
+    match shape {
+        "debian" | "ubuntu" => "@include common-account\n",
+        "suse" | "suse-sss" => "account     include     common-account\n",
+        _ => "account    include      password-auth\n",
+    }
+}
+
+/// Lines of the service's own file above and below the common ones.
+type Lines<'a> = (&'a str, &'a str);
+
+/// Lays out a node of that shape with the recipe in it.
+fn lay_out(shape: &str, (above, below): Lines<'_>) -> Scratch {
+    let scratch = node(shape);
+    let common = common_line(shape);
+    let old = read(&scratch).text;
+    assert!(old.contains(common), "{shape}");
+    scratch.file("etc/pam.d/sshd", &old.replacen(common, &format!("{above}{common}{below}"), 1));
+    scratch
+}
+
+/// Asserts that these lines are commented out and no others, and that all come back.
+#[track_caller]
+fn assert_replaces(shape: &str, lines: Lines<'_>, arguments: &str, expected: &[&str]) {
+    let scratch = lay_out(shape, lines);
+    let old = read(&scratch).text;
+    let plan = read(&scratch).with_our_lines(Some(arguments));
+    let text = plan.unwrap_or_else(|why| panic!("{shape} {arguments}: {old}{why}")).text;
+    let marked: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix(REPLACED_MARK)).collect();
+    assert_eq!(marked, expected, "{shape} {arguments}: {text}");
+    read(&scratch).write(&text).unwrap();
+    assert_eq!(read(&scratch).without_our_lines().unwrap(), old);
+    assert_eq!(read(&scratch).with_our_lines(None).unwrap().text, text);
+}
+
+/// Asserts that the recipe is refused, with these parts in the text.
+#[track_caller]
+fn assert_refuses(shape: &str, lines: Lines<'_>, arguments: &str, parts: &[&str]) {
+    let scratch = lay_out(shape, lines);
+    let old = read(&scratch).text;
+    match read(&scratch).with_our_lines(Some(arguments)) {
+        Ok(plan) => panic!("{shape} {arguments}: {}", plan.text),
+        Err(why) => {
+            let why = why.to_string();
+            assert!(parts.iter().all(|part| why.contains(part)), "{shape} {arguments}: {old}{why}");
+        }
+    }
+}
+
+const ACCESS: &str = "account required pam_access.so";
+const LISTFILE: &str = "account required pam_listfile.so item=group sense=allow file=/etc/staff";
+const TIME: &str = "account requisite pam_time.so";
+const SUCCEED_IF: &str = "account required pam_succeed_if.so user ingroup staff";
+
+#[test]
+fn lines_that_never_judged_job_owners_go_with_a_sufficient_line() {
+    let slurm = SLURM_SUFFICIENT.trim_end();
+    let whom = "lets users in whom pam_slurm_adopt.so refuses";
+    for (gate, both) in [
+        (ACCESS, [SLURM_SUFFICIENT.trim_end(), ACCESS]),
+        (LISTFILE, [slurm, LISTFILE]),
+        (TIME, [slurm, TIME]),
+        (SUCCEED_IF, [slurm, SUCCEED_IF]),
+    ] {
+        let below = format!("{SLURM_SUFFICIENT}{gate}\n");
+        let module = gate.split(' ').nth(2).unwrap();
+        for shape in ["debian", "suse"] {
+            let named = &[module, whom, NAMES_GROUPS];
+            assert_refuses(shape, ("", &below), "", named);
+        }
+        for shape in ["debian", "suse", "ubuntu", "el", "el7", "el-sssd", "el-winbind", "suse-sss"]
+        {
+            assert_replaces(shape, ("", &below), STAFF, &both);
+        }
+        // Above the common lines all of them are below the old line.
+        assert_replaces("debian", (&below, ""), STAFF, &both);
+    }
+    // pam_deny lets nobody in whom the arguments would have to name.
+    let deny = "account required pam_deny.so";
+    let below = format!("{SLURM_SUFFICIENT}{deny}\n");
+    assert_replaces(
+        "debian",
+        ("", &below),
+        "",
+        &["account sufficient pam_slurm_adopt.so", "account required pam_deny.so"],
+    );
+    // The same by a jump.
+    let jump = "account [success=1 default=ignore] pam_slurm_adopt.so";
+    let below = format!("{jump}\n{ACCESS}\n");
+    assert_refuses("debian", ("", &below), "", &["pam_access.so", whom]);
+    assert_replaces(
+        "debian",
+        ("", &below),
+        STAFF,
+        &["account [success=1 default=ignore] pam_slurm_adopt.so", ACCESS],
+    );
+}
+
+#[test]
+fn lines_that_judged_job_owners_stay() {
+    for gate in [ACCESS, LISTFILE, TIME, SUCCEED_IF] {
+        for (above, below) in [
+            (String::new(), format!("{SLURM_REQUIRED}{gate}\n")),
+            (String::new(), format!("{gate}\n{SLURM_REQUIRED}")),
+            (format!("{gate}\n"), SLURM_REQUIRED.to_owned()),
+        ] {
+            for shape in ["debian", "suse"] {
+                let slurm = &[SLURM_REQUIRED.trim_end()];
+                assert_replaces(shape, (&above, &below), "", slurm);
+            }
+        }
+    }
+    // Modules that only check the account would refuse few owners of jobs, and rightly.
+    for check in ["pam_faillock.so", "pam_unix.so", "pam_sss.so", "pam_winbind.so", "pam_tally2.so"]
+    {
+        let below = format!("{SLURM_SUFFICIENT}{ACCESS}\naccount required {check}\n");
+        let gone = &[SLURM_SUFFICIENT.trim_end(), ACCESS];
+        assert_replaces("debian", ("", &below), STAFF, gone);
+        assert_replaces("el-sssd", ("", &below), STAFF, gone);
+    }
+}
+
+#[test]
+fn users_let_in_before_the_old_line_have_to_be_named() {
+    for gate in [
+        "account sufficient pam_access.so",
+        "account sufficient pam_listfile.so item=user sense=allow file=/etc/staff",
+        "account sufficient pam_time.so",
+        "account [success=done default=ignore] pam_succeed_if.so user ingroup staff",
+    ] {
+        let below = format!("{gate}\n{SLURM_REQUIRED}");
+        let slurm = &[SLURM_REQUIRED.trim_end()];
+        assert_refuses("debian", ("", &below), "", &[BEFORE, NAMES_GROUPS]);
+        for shape in ["debian", "suse", "el-sssd"] {
+            assert_replaces(shape, ("", &below), STAFF, slurm);
+        }
+        assert_replaces("debian", (&below, ""), STAFF, slurm);
+    }
+    // The common lines of these let local users in.
+    let dashed = "-account required pam_slurm_adopt.so";
+    for (shape, module) in [
+        ("el", "pam_localuser.so"),
+        ("el7", "pam_localuser.so"),
+        ("el-sssd", "pam_localuser.so"),
+        ("el-winbind", "pam_localuser.so"),
+        ("el-sssd-features", "pam_systemd_home.so"),
+        ("el-winbind-features", "pam_systemd_home.so"),
+        ("ubuntu", "pam_localuser.so"),
+        ("suse-sss", "pam_localuser.so"),
+    ] {
+        let below = format!("{dashed}\n");
+        let named = &[module, BEFORE, "exempt_uids=0 if there are none"];
+        assert_refuses(shape, ("", &below), "", named);
+        assert_replaces(
+            shape,
+            ("", &below),
+            "exempt_uids=0",
+            &["-account required pam_slurm_adopt.so"],
+        );
+    }
+    assert_replaces(
+        "debian",
+        ("", &format!("{dashed}\n")),
+        "",
+        &["-account required pam_slurm_adopt.so"],
+    );
+}
+
+#[test]
+fn jumps_over_the_old_line_go_with_it_or_refuse() {
+    for (line, below) in [
+        (
+            "account [success=1 default=ignore] pam_sss.so",
+            "account [success=1 default=ignore] pam_sss.so\naccount required pam_slurm_adopt.so\n",
+        ),
+        (
+            "account [success=1 default=ignore] pam_winbind.so",
+            "account [success=1 default=ignore] pam_winbind.so\naccount required pam_slurm_adopt.so\n",
+        ),
+        (
+            "account [success=1 default=ignore] pam_succeed_if.so user ingroup staff",
+            "account [success=1 default=ignore] pam_succeed_if.so user ingroup staff\n\
+             account required pam_slurm_adopt.so\n",
+        ),
+    ] {
+        let both = [line, SLURM_REQUIRED.trim_end()];
+        assert_refuses(
+            "debian",
+            ("", &format!("{below}account required pam_unix.so\n")),
+            "",
+            &[BEFORE],
+        );
+        for shape in ["debian", "suse", "el-sssd"] {
+            assert_replaces(shape, (below, ""), STAFF, &both);
+            let below = format!("{below}account required pam_unix.so\n");
+            assert_replaces(shape, ("", &below), STAFF, &both);
+        }
+    }
+    // The jump is over a line that stays, too.
+    let two = format!(
+        "account [success=2 default=ignore] pam_sss.so\n{SLURM_REQUIRED}{ACCESS}\n\
+         account required pam_unix.so\n"
+    );
+    assert_refuses("debian", ("", &two), STAFF, &["jumps over", "need no jump"]);
+    // Over a line that goes as well.
+    let two = format!(
+        "account [success=2 default=ignore] pam_succeed_if.so user ingroup staff\n\
+         {SLURM_SUFFICIENT}{ACCESS}\naccount required pam_unix.so\n"
+    );
+    assert_replaces(
+        "debian",
+        ("", &two),
+        STAFF,
+        &[
+            "account [success=2 default=ignore] pam_succeed_if.so user ingroup staff",
+            "account sufficient pam_slurm_adopt.so",
+            ACCESS,
+        ],
+    );
+    // Without the line that jumps, users would get in whom it refuses.
+    let refusing = format!(
+        "account [success=1 default=bad] pam_sss.so\n{SLURM_REQUIRED}account required pam_unix.so\n"
+    );
+    assert_refuses("debian", ("", &refusing), STAFF, &["would no longer refuse"]);
+    // A jump over other lines stays where it is.
+    let other = format!("account [success=1 default=ignore] pam_x.so\n{ACCESS}\n{SLURM_REQUIRED}");
+    assert_replaces("debian", ("", &other), "", &[SLURM_REQUIRED.trim_end()]);
+}
+
+#[test]
+fn second_factors_stay() {
+    for line in [
+        "auth required pam_duo.so",
+        "auth required pam_google_authenticator.so nullok",
+        "auth [success=1 default=ignore] pam_duo.so",
+    ] {
+        let below = format!("{line}\n{SLURM_REQUIRED}");
+        assert_replaces("debian", ("", &below), "", &[SLURM_REQUIRED.trim_end()]);
+        let below = format!("{line}\n{SLURM_SUFFICIENT}{ACCESS}\n");
+        let gone = &[SLURM_SUFFICIENT.trim_end(), ACCESS];
+        assert_replaces("el-sssd", ("", &below), STAFF, gone);
+    }
+}
+
+#[test]
+fn lines_that_cannot_go_refuse_with_what_to_write() {
+    let unknown = format!("{SLURM_SUFFICIENT}account required pam_site.so\n");
+    let rules = "may refuse users with a job, by rules of its own";
+    assert_refuses("debian", ("", &unknown), STAFF, &[rules, "put that line above"]);
+    let done = "write \"account [success=done ignore=ignore default=die] pam_job_adopt.so";
+    assert_refuses("debian", (&unknown, ""), STAFF, &[rules, done]);
+    // with-pamaccess: the line is in a file of all services.
+    let shared = &["pam_access.so at", "password-auth", "put the lines of that file into"];
+    for shape in ["el-sssd-features", "el-winbind-features"] {
+        assert_refuses(shape, (SLURM_SUFFICIENT, ""), STAFF, shared);
+    }
+    let ignores =
+        format!("account sufficient pam_slurm_adopt.so action_no_jobs=ignore\n{ACCESS}\n");
+    assert_refuses("debian", ("", &ignores), STAFF, &["users without a job"]);
+}
+
+#[test]
+fn old_line_that_kept_no_user_out_refuses() {
+    let why = &["keeps no user out", "action_no_jobs=deny"];
+    for line in ["account sufficient pam_slurm_adopt.so", "account optional pam_slurm_adopt.so"] {
+        let gone = &[line];
+        let below = format!("{line}\n");
+        for arguments in ["", STAFF] {
+            assert_refuses("debian", ("", &below), arguments, why);
+        }
+        for arguments in ["action_no_jobs=deny", "action_no_jobs=ignore"] {
+            assert_replaces("debian", ("", &below), arguments, gone);
+        }
+    }
+}
+
+/// Root and staff need a line that lets them in, since ours ignores them.
+#[test]
+fn stack_that_would_refuse_exempt_users_refuses() {
+    let scratch = node("debian");
+    let text = format!(
+        "account required pam_nologin.so\n{SLURM_SUFFICIENT}{ACCESS}\n\
+         session required pam_permit.so\n"
+    );
+    scratch.file("etc/pam.d/sshd", &text);
+    let why = read(&scratch).with_our_lines(Some(STAFF)).unwrap_err().to_string();
+    assert!(why.contains("would refuse exempt users or root"), "{why}");
+}
+
+/// The line that a refusal proposes is effective, and spares users with a job the lines below it.
+#[test]
+fn proposed_line_is_effective() {
+    let scratch = node("debian");
+    let text = read(&scratch).text.replace(
+        "@include common-account\n",
+        "account [success=done ignore=ignore default=die] pam_job_adopt.so exempt_groups=staff\n\
+         account required pam_site.so\n@include common-account\n",
+    ) + "session required pam_job_adopt.so exempt_groups=staff\n";
+    read(&scratch).require_effective(&text).unwrap();
+}
+
+#[test]
+fn notes_name_each_line_that_goes() {
+    let scratch = node("debian");
+    let include = "@include common-account\n";
+    let lines = format!(
+        "account [success=2 default=ignore] pam_sss.so\n{SLURM_SUFFICIENT}{ACCESS}\n{include}"
+    );
+    let text = read(&scratch).text.replace(include, &lines);
+    scratch.file("etc/pam.d/sshd", &text);
+    let notes = read(&scratch).with_our_lines(Some(STAFF)).unwrap().notes;
+    let has = |parts: [&str; 2]| {
+        assert!(notes.iter().any(|note| parts.iter().all(|part| note.contains(part))), "{notes:?}");
+    };
+    has(["pam_access.so at", "it never judged users with a job"]);
+    has(["pam_sss.so at", "all that it jumps over"]);
+    has(["pam_slurm_adopt.so", "action_adopt_failure"]);
+}
