@@ -5,7 +5,7 @@
 //! transient timer starts it, and so does the next boot, before any login. The undo is ready before the
 //! new stack is in place, so a crash at any step can be undone.
 
-use super::pam::{LineOptions, Stack, replace_file};
+use super::pam::{LineOptions, Stack, changed_lines, replace_file};
 use super::sys::pam::{Phase, Transaction};
 use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
@@ -31,9 +31,9 @@ const RUN_TIMEOUT_PROPERTY: &str = "RuntimeMaxSec=120";
 #[command(
     group = ArgGroup::new("what").required(true),
     after_help = "\
-Writes what job-adopt pam --install would, and runs the service's real stack once for USER, who must
-have a job here or be exempt. If it refuses USER, the old file comes back at once; else after TIME or at the
-next boot, unless you run job-adopt enable --keep before. Needs systemd.
+Writes what job-adopt pam --install would, shows the lines that change, and runs the service's real stack once
+for USER, who must have a job here or be exempt. If it refuses USER, the old file comes back at once; else after
+TIME or at the next boot, unless you run job-adopt enable --keep before. Needs systemd.
 Exit status: 0 fine, 1 USER was refused, 2 wrong usage, 3 refused or not done."
 )]
 pub(super) struct Options {
@@ -135,6 +135,9 @@ impl Trial<'_> {
         replace_file(&self.before, &self.stack.text, self.stack.meta.as_ref())?;
         self.stack.write(&plan.text)?;
         writeln!(output.out, "{path}: changed")?;
+        for line in changed_lines(&self.stack.text, &plan.text) {
+            writeln!(output.out, "  {}", printable(&line))?;
+        }
         output.out.flush()?;
         let service = &self.stack.service;
         match run_stack_for(service, user) {

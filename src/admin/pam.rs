@@ -449,6 +449,31 @@ fn is_our_line(line: &LogicalLine) -> bool {
     module.is_some_and(|module| MODULE_FILES.contains(&module))
 }
 
+/// Returns the lines by which two texts of a service's file differ, with `-` before those that go and
+/// `+` before those that come.
+pub(super) fn changed_lines(old: &str, new: &str) -> Vec<String> {
+    let is_ours = |line: &str| parse_lines(line).unwrap_or_default().iter().any(is_our_line);
+    let unmarked = |line: &str| line.strip_prefix(REPLACED_MARK).map(str::to_owned);
+    let mut old = old.lines().peekable();
+    let mut changes = Vec::new();
+    for line in new.lines() {
+        // Only our own lines go without a line that comes in their place.
+        while let Some(gone) = old.next_if(|old| *old != line && is_ours(old)) {
+            changes.push(format!("- {gone}"));
+        }
+        if old.next_if_eq(&line).is_some() {
+            continue;
+        }
+        let is_pair = |old: &&str| {
+            unmarked(line).as_deref() == Some(*old) || unmarked(old).as_deref() == Some(line)
+        };
+        changes.extend(old.next_if(is_pair).map(|gone| format!("- {gone}")));
+        changes.push(format!("+ {line}"));
+    }
+    changes.extend(old.map(|gone| format!("- {gone}")));
+    changes
+}
+
 /// Merges arguments: a given one replaces theirs with the same name.
 fn merge_arguments(theirs: &[String], given: &str) -> Vec<String> {
     let given: Vec<&str> = given.split_whitespace().collect();

@@ -292,6 +292,39 @@ fn old_line_that_kept_no_user_out_refuses() {
     }
 }
 
+#[test]
+fn changed_lines_are_shown_with_those_that_they_replace() {
+    let scratch = lay_out("debian", ("", &format!("{SLURM_SUFFICIENT}{ACCESS}\n")));
+    let old = read(&scratch).text;
+    let new = read(&scratch).with_our_lines(Some(STAFF)).unwrap().text;
+    let ours = "required     pam_job_adopt.so exempt_groups=staff";
+    let close = "+ session    optional     pam_job_adopt.so close_only";
+    assert_eq!(
+        changed_lines(&old, &new),
+        [
+            &format!("+ account    {ours}"),
+            "- account sufficient pam_slurm_adopt.so",
+            "+ #job-adopt: account sufficient pam_slurm_adopt.so",
+            "- account required pam_access.so",
+            "+ #job-adopt: account required pam_access.so",
+            close,
+            &format!("+ session    {ours}"),
+        ]
+    );
+    assert_eq!(changed_lines(&new, &old).len(), 7);
+    assert_eq!(changed_lines(&new, &new), [""; 0]);
+    let other = new.replace(STAFF, "exempt_uids=7");
+    assert_eq!(
+        changed_lines(&new, &other),
+        [
+            format!("- account    {ours}"),
+            "+ account    required     pam_job_adopt.so exempt_uids=7".to_owned(),
+            format!("- session    {ours}"),
+            "+ session    required     pam_job_adopt.so exempt_uids=7".to_owned(),
+        ]
+    );
+}
+
 /// Root and staff need a line that lets them in, since ours ignores them.
 #[test]
 fn stack_that_would_refuse_exempt_users_refuses() {
