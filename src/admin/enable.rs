@@ -5,6 +5,7 @@
 //! transient timer starts it, and so does the next boot, before any login. The undo is ready before the
 //! new stack is in place, so a crash at any step can be undone.
 
+use super::check::sshd::warn_of_penalties;
 use super::pam::{LineOptions, Stack, changed_lines, replace_file};
 use super::sys::pam::{Phase, Transaction};
 use super::{Error, Output, require_root};
@@ -139,6 +140,9 @@ impl Trial<'_> {
             writeln!(output.out, "  {}", printable(&line))?;
         }
         output.out.flush()?;
+        if let Some(warning) = warn_of_penalties(&self.stack.service) {
+            output.warn(warning);
+        }
         let service = &self.stack.service;
         match run_stack_for(service, user) {
             Ok(true) => {

@@ -12,7 +12,7 @@ mod mounts;
 pub(super) mod programs;
 mod slices;
 mod sources;
-mod sshd;
+pub(super) mod sshd;
 pub(super) mod stack;
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,7 @@ use std::process::Command;
 const SSHD_CONFIG: Check = "sshd-config";
 const SSHD_PAM: Check = "sshd-pam";
 const SSHD_SERVICE: Check = "sshd-service";
+const SSHD_PENALTIES: Check = "sshd-penalties";
 const SSH_OTHERS: Check = "ssh-others";
 const SSHD_SERVER: Check = "sshd-server";
 const SSHD_NAMESPACES: Check = "sshd-namespaces";
@@ -49,8 +50,7 @@ const REQUIRED_CAPABILITIES: [(&str, u32, bool); 5] = [
 const CAP_SYS_ADMIN: u32 = 21;
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let pids = processes::list_numbers(Path::new("/proc")).into_iter().flatten().flatten();
-    let servers: Vec<i32> = pids.filter(|pid| is_server(*pid) && is_here(*pid)).collect();
+    let servers = list_servers();
     let mut findings = check_configurations(&servers, site);
     findings.extend(servers.iter().flat_map(|pid| check_server(*pid, site)));
     let others = root_processes(&OTHER_SERVERS);
@@ -60,6 +60,12 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
         Finding::warning(SSH_OTHERS, format!("{name} (process {pid})"), text, remedy)
     }));
     findings
+}
+
+/// Returns every sshd of this node that listens.
+fn list_servers() -> Vec<i32> {
+    let pids = processes::list_numbers(Path::new("/proc")).into_iter().flatten().flatten();
+    pids.filter(|pid| is_server(*pid) && is_here(*pid)).collect()
 }
 
 /// Returns whether a process is root's sshd that listens, not the sshd of a login.
@@ -88,33 +94,69 @@ fn is_in_own_namespace(pid: i32, kind: &str) -> Option<bool> {
     Some(link(&proc_dir(pid))? == link(Path::new("/proc/self"))?)
 }
 
-/// Checks each configuration of the servers once. If none listens, it checks the one that would be
-/// started for each connection.
-fn check_configurations(servers: &[i32], site: &Site) -> Vec<Finding> {
+/// The effective configuration of an sshd, as far as it matters here.
+#[derive(Debug, PartialEq, Eq)]
+struct Configuration {
+    uses_pam: bool,
+    /// The PAM service: `PAMServiceName` (OpenSSH 9.8), else the program's name.
+    service: String,
+    /// Refused logins cost everybody at their address connections; `None` before OpenSSH 9.8, which
+    /// cannot do so.
+    punishes_addresses: Option<bool>,
+}
+
+/// Reads each configuration of the servers once, with the command line that it belongs to. If none
+/// listens, reads the one that would be started for each connection.
+fn read_configurations(servers: &[i32]) -> Vec<(String, Result<Configuration, Finding>)> {
     let mut commands: BTreeSet<_> = servers.iter().filter_map(|pid| read_command(*pid)).collect();
     if let (true, Ok(program)) = (commands.is_empty(), Path::new(DEFAULT_SSHD).canonicalize()) {
         commands.insert((program, Vec::new()));
     }
-    let configurations: Vec<_> = commands
+    let configuration = |(program, options): &(PathBuf, Vec<String>)| {
+        let object = [&[program.display().to_string()], options.as_slice()].concat().join(" ");
+        let configuration = read_configuration(&object, program, options);
+        (object, configuration)
+    };
+    commands.iter().map(configuration).collect()
+}
+
+/// Checks each configuration of the servers.
+fn check_configurations(servers: &[i32], site: &Site) -> Vec<Finding> {
+    let configurations = read_configurations(servers);
+    let is_served = configurations
         .iter()
-        .map(|(program, options)| {
-            let object = [&[program.display().to_string()], options.as_slice()].concat().join(" ");
-            (read_configuration(&object, program, options), object)
-        })
-        .collect();
-    let is_checked = |configuration: &Result<(bool, String), _>| matches!(configuration, Ok((_, name)) if *name == site.service);
-    let is_served = configurations.iter().any(|(configuration, _)| is_checked(configuration));
-    let findings = configurations.into_iter().map(|(configuration, object)| match configuration {
-        Ok((use_pam, name)) => judge(&object, use_pam, &name, &site.service, is_served),
+        .any(|(_, configuration)| matches!(configuration, Ok(own) if own.service == site.service));
+    let findings = configurations.into_iter().map(|(object, configuration)| match configuration {
+        Ok(configuration) => judge(&object, &configuration, &site.service, is_served),
         Err(finding) => vec![finding],
     });
     findings.flatten().collect()
 }
 
+/// Returns a warning if refusals of a user by this service cost others at the same address their
+/// connections.
+pub(crate) fn warn_of_penalties(service: &str) -> Option<String> {
+    let configurations = read_configurations(&list_servers()).into_iter();
+    let mut own = configurations.filter_map(|(_, configuration)| configuration.ok());
+    let punishes = own.any(|own| own.service == service && own.punishes_addresses == Some(true));
+    punishes.then(|| format!("sshd: {PENALTIES}; {EXEMPT_ADDRESSES}"))
+}
+
+const PENALTIES: &str = "PerSourcePenalties is on: after some refused logins it drops everybody's \
+                         connections from their address for a while";
+const EXEMPT_ADDRESSES: &str = "write \"PerSourcePenaltyExemptList 10.77.0.0/16\", with the networks \
+                                of your login nodes, into sshd_config and reload";
+
 /// Judges the configuration of one server. It may have a service of its own: that is an error only if
 /// no server has the service that is checked.
-fn judge(object: &str, use_pam: bool, own: &str, service: &str, is_served: bool) -> Vec<Finding> {
-    let pam = match use_pam {
+fn judge(
+    object: &str,
+    configuration: &Configuration,
+    service: &str,
+    is_served: bool,
+) -> Vec<Finding> {
+    let own = &configuration.service;
+    let pam = match configuration.uses_pam {
         true => Finding::fine(SSHD_PAM, object, "UsePAM yes"),
         false => {
             let text = "UsePAM no: sshd runs no PAM module, and every login is outside of jobs";
@@ -126,8 +168,12 @@ fn judge(object: &str, use_pam: bool, own: &str, service: &str, is_served: bool)
             )
         }
     };
+    let penalties = configuration.punishes_addresses.map(|punishes| match punishes {
+        true => Finding::warning(SSHD_PENALTIES, object, PENALTIES, EXEMPT_ADDRESSES),
+        false => Finding::fine(SSHD_PENALTIES, object, "PerSourcePenalties spares addresses"),
+    });
     let (severity, text, remedy) = match own == service {
-        true => return vec![pam],
+        true => return [pam].into_iter().chain(penalties).collect(),
         false if is_served => {
             (Severity::Note, "not checked", format!("run: job-adopt check --service {own}"))
         }
@@ -161,7 +207,7 @@ fn read_configuration(
     object: &str,
     program: &Path,
     options: &[String],
-) -> Result<(bool, String), Finding> {
+) -> Result<Configuration, Finding> {
     if !geteuid().is_root() {
         let text = "only root can ask it for its configuration (sshd -T)";
         return Err(Finding::unknown(SSHD_CONFIG, object, text, "run this as root"));
@@ -185,15 +231,19 @@ fn read_configuration(
 }
 
 /// Parses the output of `sshd -T`, which has a key in small letters and its value on each line.
-/// Returns whether sshd uses PAM, and its service: `PAMServiceName` (OpenSSH 9.8), else the program's
-/// name.
-fn parse_configuration(text: &str, program: &Path) -> (bool, String) {
+fn parse_configuration(text: &str, program: &Path) -> Configuration {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once(' '));
         lines.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value.trim())
     };
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    (value("usepam") == Some("yes"), value("pamservicename").unwrap_or(&name).to_owned())
+    let exempts = value("persourcepenaltyexemptlist").is_some_and(|list| list != "none");
+    let punishes = |value| value != "no" && !exempts;
+    Configuration {
+        uses_pam: value("usepam") == Some("yes"),
+        service: value("pamservicename").unwrap_or(&name).to_owned(),
+        punishes_addresses: value("persourcepenalties").map(punishes),
+    }
 }
 
 /// Parses the options in a listener's title, "sshd: PROGRAM OPTIONS [listener] ..." (sshd.c:
@@ -322,8 +372,8 @@ mod tests {
     use super::*;
 
     fn bad_findings(text: &str, service: &str, is_served: bool) -> Vec<String> {
-        let (use_pam, own) = parse_configuration(text, Path::new("/usr/sbin/sshd"));
-        let findings = judge("sshd", use_pam, &own, service, is_served);
+        let configuration = parse_configuration(text, Path::new("/usr/sbin/sshd"));
+        let findings = judge("sshd", &configuration, service, is_served);
         let bad = findings.iter().filter(|finding| finding.severity != Severity::Fine);
         bad.map(|finding| format!("{:?} {}", finding.severity, finding.check)).collect()
     }
@@ -341,9 +391,26 @@ mod tests {
         assert_eq!(bad_findings(alternative, "ssh-alt", true), [""; 0]);
     }
 
+    /// The lines are those of OpenSSH 10.0.
+    #[test]
+    fn penalties_without_exempt_addresses_are_warned_of() {
+        let on = "usepam yes\npersourcepenalties crash:90 authfail:5 noauth:1 grace-exceeded:10 \
+                  refuseconnection:10 max:600 min:15 max-sources4:65536 max-sources6:65536 \
+                  overflow:permissive overflow6:permissive\n";
+        let none = format!("{on}persourcepenaltyexemptlist none\n");
+        for text in [on, &none] {
+            assert_eq!(bad_findings(text, "sshd", true), ["Warning sshd-penalties"], "{text}");
+        }
+        let spares = none.replace("none", "10.77.0.0/16,fd77::/64");
+        let off = "usepam yes\npersourcepenalties no\npersourcepenaltyexemptlist none\n";
+        for text in [&spares, off] {
+            assert_eq!(bad_findings(text, "sshd", true), [""; 0], "{text}");
+        }
+    }
+
     #[test]
     fn program_names_service_unless_configuration_does() {
-        let service = |text| parse_configuration(text, Path::new("/opt/sshd-alt")).1;
+        let service = |text| parse_configuration(text, Path::new("/opt/sshd-alt")).service;
         assert_eq!(service("usepam yes\n"), "sshd-alt");
         assert_eq!(service("pamservicename x\n"), "x");
     }
