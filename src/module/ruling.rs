@@ -48,7 +48,7 @@ pub struct Outcome {
     /// The node's log, opened before the login joined namespaces, which may have another one.
     pub log: Option<Log>,
     /// The way out of the job's namespaces, if the login joined some.
-    pub outside: Option<NamespaceOrigin>,
+    pub namespace_origin: Option<NamespaceOrigin>,
 }
 
 /// A function that gets the opened job and the predicted result of the login, in a dry run.
@@ -248,10 +248,10 @@ impl LoginDecision<'_> {
             variables.iter().for_each(|name| _ = (context.environment.put)(name));
             undo.roll_back(failure)
         })?;
-        let outside = undo.commit();
+        let namespace_origin = undo.commit();
         let outcome =
             self.adoption_outcome(plan, &joined, &requested, &variables, choice_dir_error);
-        Ok(Outcome { outside, log, ..outcome })
+        Ok(Outcome { namespace_origin, log, ..outcome })
     }
 
     /// Requires that the budget is not used up. Other processes that hold the kernel's locks may

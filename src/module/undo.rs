@@ -19,13 +19,13 @@ pub(super) struct Undo {
     /// The login may be in the job.
     pub(super) moved: bool,
     /// The way back to the node's namespaces, if the login has joined others.
-    outside: Option<NamespaceOrigin>,
+    namespace_origin: Option<NamespaceOrigin>,
 }
 
 impl Undo {
     /// Starts without any change.
     pub(super) fn new(origin: Origin) -> Self {
-        Self { origin, made_leaf: None, keeper: None, moved: false, outside: None }
+        Self { origin, made_leaf: None, keeper: None, moved: false, namespace_origin: None }
     }
 
     /// Makes the leaf of that name below `job`, unless it exists.
@@ -56,8 +56,8 @@ impl Undo {
         match namespaces {
             [] => Ok(()),
             _ => {
-                let outside = self.outside.insert(NamespaceOrigin::open(namespaces)?);
-                Ok(outside.enter(namespaces, private_dirs)?)
+                let origin = self.namespace_origin.insert(NamespaceOrigin::open(namespaces)?);
+                Ok(origin.enter(namespaces, private_dirs)?)
             }
         }
     }
@@ -70,7 +70,7 @@ impl Undo {
         if let Some(keeper) = self.keeper.take() {
             keeper.confirm_login();
         }
-        self.outside.take()
+        self.namespace_origin.take()
     }
 
     /// Rolls back all changes. Returns the failure to report: the given one, or
@@ -84,7 +84,8 @@ impl Undo {
 
     fn restore(&mut self) -> kernel::cgroup::Result<()> {
         // Leave the job's namespaces first: they may have another /proc.
-        let namespaces_left = self.outside.take().map_or(Ok(()), |outside| outside.leave());
+        let namespace_origin = self.namespace_origin.take();
+        let namespaces_left = namespace_origin.map_or(Ok(()), |origin| origin.leave());
         let moved_back =
             if std::mem::take(&mut self.moved) { self.origin.move_back() } else { Ok(()) };
         if let Some((job, name)) = self.made_leaf.take() {

@@ -83,15 +83,15 @@ fn close_session(handle: *mut PamHandle) -> c_int {
 /// Goes back to the node's namespaces. Only the first of several lines of this module has to.
 fn leave_namespaces(handle: &Handle) -> PamReturnCode {
     let stored = handle.take_stored_value();
-    let Some(Ok(outside)) = stored.map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) else {
+    let Some(Ok(origin)) = stored.map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) else {
         return PamReturnCode::SUCCESS;
     };
-    let Err(error) = outside.leave() else { return PamReturnCode::SUCCESS };
+    let Err(error) = origin.leave() else { return PamReturnCode::SUCCESS };
     let line = Line::new(Severity::Alert).with("action", "close").with("error", error);
     let service = handle.item(PamItemType::SERVICE).unwrap_or_default();
     write_log(None, &[line], Severity::Alert, &service, Phase::Session);
     // The next line tries again.
-    handle.store_value(outside);
+    handle.store_value(origin);
     PamReturnCode::SESSION_ERR
 }
 
@@ -255,9 +255,9 @@ impl Call<'_> {
         let find_slurm_user = || self.handle.find_account(SLURM_USER).map(|account| account.uid);
         let in_account = self.login.phase == Phase::Account;
         let stored = self.handle.take_stored_value();
-        let (outside, carried) = match stored.map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) {
+        let (origin, carried) = match stored.map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) {
             // Another line of this module has joined the namespaces, and stored the way back.
-            Some(Ok(outside)) => (Some(outside), None),
+            Some(Ok(origin)) => (Some(origin), None),
             Some(Err(value)) => (None, value.downcast::<CarriedReplies>().ok()),
             None => (None, None),
         };
@@ -293,8 +293,8 @@ impl Call<'_> {
             let replies = replies.into_inner();
             let carried = CarriedReplies { process, made_at, arguments, replies };
             self.handle.store_value(Box::new(carried));
-        } else if let Some(outside) = outside.or(outcome.outside.take().map(Box::new)) {
-            self.handle.store_value(outside);
+        } else if let Some(origin) = origin.or(outcome.namespace_origin.take().map(Box::new)) {
+            self.handle.store_value(origin);
         }
         self.report(&outcome, settings.log_level, flags)
     }
