@@ -93,7 +93,7 @@ fn lines_that_never_judged_job_owners_go_with_a_sufficient_line() {
         // Above the common lines all of them are below the old line.
         assert_replaces("debian", (&below, ""), STAFF, &both);
     }
-    // pam_deny lets nobody in whom the arguments would have to name.
+    // pam_deny lets no user in, so the arguments need not name any.
     let deny = "account required pam_deny.so";
     let below = format!("{SLURM_SUFFICIENT}{deny}\n");
     assert_replaces(
@@ -185,7 +185,7 @@ fn users_let_in_before_the_old_line_have_to_be_named() {
 }
 
 #[test]
-fn jumps_over_the_old_line_go_with_it_or_refuse() {
+fn jump_over_old_line_is_replaced_or_refuses_change() {
     for (line, below) in [
         (
             "account [success=1 default=ignore] pam_sss.so",
@@ -261,7 +261,7 @@ fn second_factors_stay() {
 }
 
 #[test]
-fn lines_that_cannot_go_refuse_with_what_to_write() {
+fn line_that_must_stay_refuses_change_with_remedy() {
     let unknown = format!("{SLURM_SUFFICIENT}account required pam_site.so\n");
     let rules = "may refuse users with a job, by rules of its own";
     assert_refuses("debian", ("", &unknown), STAFF, &[rules, "put that line above"]);
@@ -293,7 +293,7 @@ fn old_line_that_kept_no_user_out_refuses() {
 }
 
 #[test]
-fn changed_lines_are_shown_with_those_that_they_replace() {
+fn changed_lines_are_shown_in_pairs() {
     let scratch = lay_out("debian", ("", &format!("{SLURM_SUFFICIENT}{ACCESS}\n")));
     let old = read(&scratch).text;
     let new = read(&scratch).with_our_lines(Some(STAFF)).unwrap().text;

@@ -16,8 +16,8 @@ const GATES: [&str; 8] = [
     "pam_access.so", "pam_deny.so", "pam_listfile.so", "pam_localuser.so", "pam_succeed_if.so",
     "pam_time.so", "pam_usertype.so", "pam_wheel.so",
 ];
-/// Modules besides pam_unix.so that refuse no accounts but those that are locked or expired, or
-/// everybody while nobody may log in.
+/// Modules besides pam_unix.so that refuse no accounts but those that are locked or expired, or all
+/// accounts while logins are closed.
 const ACCOUNT_CHECKS: [&str; 11] = [
     "pam_faillock.so", "pam_krb5.so", "pam_lastlog.so", "pam_ldap.so", "pam_nologin.so",
     "pam_sepermit.so", "pam_sss.so", "pam_systemd_home.so", "pam_tally.so", "pam_tally2.so",
@@ -57,7 +57,7 @@ pub(super) struct AccountChange<'a> {
     pub(super) settings: &'a Settings,
     /// Set if the admin gave `action_no_jobs`.
     pub(super) states_no_jobs: bool,
-    /// What the admin can write instead.
+    /// A text that proposes lines which the admin can write instead.
     pub(super) by_hand: String,
 }
 
