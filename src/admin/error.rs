@@ -3,7 +3,7 @@
 use helper::ConfigError;
 use helper::printable;
 use helper::records::RecordError;
-use kernel::Failed;
+use kernel::OperationError;
 use kernel::bpf;
 use kernel::cgroup;
 use kernel::trust::TrustError;
@@ -70,4 +70,4 @@ macro_rules! from_printable {
     };
 }
 
-from_printable!(bpf::Error, cgroup::Error, Failed, ConfigError, TrustError);
+from_printable!(bpf::Error, cgroup::Error, OperationError, ConfigError, TrustError);

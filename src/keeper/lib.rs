@@ -11,7 +11,7 @@
 
 pub mod subtree;
 
-use kernel::Failed;
+use kernel::OperationError;
 use kernel::cgroup::{self, Dir, Membership, ignore_gone, list_processes, read_event, walk};
 use kernel::lock;
 use kernel::log::{self, Line, Severity};
@@ -68,14 +68,14 @@ pub fn main() -> ExitCode {
 fn keep_leaf(handed: KeeperFds<OwnedFd>) -> Result<(), KeeperError> {
     // The lock lasts as long as its file is open.
     let KeeperFds { talk, watched, above, leaf, keepers, root } = handed;
-    let signals =
-        block_termination_signals().map_err(|errno| Failed::new("take", "signals", errno))?;
+    let signals = block_termination_signals()
+        .map_err(|errno| OperationError::new("take", "signals", errno))?;
     leave_login_cgroup(&Dir::new(root, ""))?;
     leave_login_mounts();
     let (unit, leaf) = (Dir::new(above, ""), Dir::new(leaf, LeafName::DEFAULT));
     let byte = lock::byte_range(leaf.identity()?.1);
     let is_locked = lock::try_lock(&keepers, &byte);
-    if !is_locked.map_err(|errno| Failed::new("lock", "keepers", errno))? {
+    if !is_locked.map_err(|errno| OperationError::new("lock", "keepers", errno))? {
         return Err(KeeperError::SecondKeeper);
     }
     // If the login has ended meanwhile, its socket reports the end of the stream below.
@@ -117,7 +117,7 @@ fn wait_for_event(
     loop {
         match poll(&mut fds, PollTimeout::NONE) {
             Err(Errno::EINTR) => {}
-            Err(errno) => return Err(Failed::new("wait for", "end", errno).into()),
+            Err(errno) => return Err(OperationError::new("wait for", "end", errno).into()),
             Ok(_) => break,
         }
     }
@@ -143,7 +143,7 @@ enum KeeperError {
     Cgroup(#[from] cgroup::Error),
     /// A system call failed.
     #[error("{0}")]
-    System(#[from] Failed),
+    System(#[from] OperationError),
     /// Another keeper holds the lock.
     #[error("the leaf has a keeper already")]
     SecondKeeper,

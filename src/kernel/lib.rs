@@ -30,7 +30,7 @@ use thiserror::Error;
 /// A failed operation: its object and the kernel's error.
 #[derive(Debug, Error)]
 #[error("{operation} {object}: {source}")]
-pub struct Failed {
+pub struct OperationError {
     /// Verb of the operation.
     pub operation: &'static str,
     /// File, cgroup or program of the operation.
@@ -39,7 +39,7 @@ pub struct Failed {
     pub source: io::Error,
 }
 
-impl Failed {
+impl OperationError {
     /// Describes the failure of `operation` on `object`.
     pub fn new(
         operation: &'static str,

@@ -4,7 +4,7 @@
 //! identifies the object: a cgroup's inode, so that jobs do not wait for each other, or 0, which is no inode,
 //! for the registry. No user can take such a lock, as any user could take one on the cgroup's own directory.
 
-use crate::Failed;
+use crate::OperationError;
 use crate::trust::Trust;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
@@ -35,10 +35,10 @@ impl Lock {
     /// # Errors
     ///
     /// [`io::ErrorKind::TimedOut`] at the deadline; `EPERM` for a lock file that is not root's alone.
-    pub fn take(offset: u64, deadline: Instant) -> Result<Self, Failed> {
+    pub fn take(offset: u64, deadline: Instant) -> Result<Self, OperationError> {
         let file = open_root_only(LOCK_FILE)?;
         let range = byte_range(offset);
-        let failed = |error: io::Error| Failed::new("lock", LOCK_FILE, error);
+        let failed = |error: io::Error| OperationError::new("lock", LOCK_FILE, error);
         loop {
             if try_lock(&file, &range).map_err(|errno| failed(errno.into()))? {
                 return Ok(Self { _file: file });
@@ -60,7 +60,7 @@ impl Lock {
 /// # Errors
 ///
 /// `EPERM` for a file that is not root's alone; as `open(2)`.
-pub fn open_keepers_file() -> Result<OwnedFd, Failed> {
+pub fn open_keepers_file() -> Result<OwnedFd, OperationError> {
     open_root_only(KEEPERS_FILE)
 }
 
@@ -69,10 +69,10 @@ pub fn open_keepers_file() -> Result<OwnedFd, Failed> {
 /// # Errors
 ///
 /// As `fcntl(2)`.
-pub fn has_keeper(keepers: &OwnedFd, leaf: u64) -> Result<bool, Failed> {
+pub fn has_keeper(keepers: &OwnedFd, leaf: u64) -> Result<bool, OperationError> {
     let mut range = byte_range(leaf);
     fcntl(keepers, FcntlArg::F_OFD_GETLK(&mut range))
-        .map_err(|errno| Failed::new("look at lock", KEEPERS_FILE, errno))?;
+        .map_err(|errno| OperationError::new("look at lock", KEEPERS_FILE, errno))?;
     Ok(range.l_type != libc::F_UNLCK as libc::c_short)
 }
 
@@ -100,22 +100,23 @@ pub fn try_lock(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
     }
 }
 
-fn open_root_only(path: &'static str) -> Result<OwnedFd, Failed> {
+fn open_root_only(path: &'static str) -> Result<OwnedFd, OperationError> {
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     let file = match open(path, flags, mode) {
         Err(Errno::ENOENT) => {
             // tmpfiles.d usually makes this directory. The helper must be able to search it.
             let result = Trust::root().make_dir(Path::new(RUN_DIR));
-            result.map_err(|error| Failed::new("make", RUN_DIR, io::Error::other(error)))?;
+            result
+                .map_err(|error| OperationError::new("make", RUN_DIR, io::Error::other(error)))?;
             open(path, flags, mode)
         }
         result => result,
     }
-    .map_err(|errno| Failed::new("open", path, errno))?;
-    let stat = fstat(&file).map_err(|errno| Failed::new("stat", path, errno))?;
+    .map_err(|errno| OperationError::new("open", path, errno))?;
+    let stat = fstat(&file).map_err(|errno| OperationError::new("stat", path, errno))?;
     if stat.st_uid != 0 || stat.st_mode & 0o077 != 0 {
-        return Err(Failed::new("open", path, Errno::EPERM));
+        return Err(OperationError::new("open", path, Errno::EPERM));
     }
     Ok(file)
 }

@@ -4,7 +4,7 @@
 //! mounts a user may change, and none in which a path leads to other files than on the node, except in
 //! directories that jobs have to themselves.
 
-use super::Failed;
+use super::OperationError;
 use super::mounts::MountTable;
 use super::sys::nsfs::{namespace_kind, owning_user_namespace};
 use super::trust::{Trust, open_below};
@@ -36,8 +36,8 @@ pub struct Namespace {
     id: u64,
 }
 
-fn failed(object: &str, why: impl Display) -> Failed {
-    Failed::new("join namespace", object, io::Error::other(why.to_string()))
+fn failed(object: &str, why: impl Display) -> OperationError {
+    OperationError::new("join namespace", object, io::Error::other(why.to_string()))
 }
 
 impl Namespace {
@@ -47,8 +47,8 @@ impl Namespace {
     ///
     /// A file that is no namespace of mounts or processes, or of another kind; a namespace that belongs to
     /// another user namespace than this process's.
-    pub fn from_fd(fd: OwnedFd, kind: i32, object: &str) -> Result<Self, Failed> {
-        Self::check(fd, kind).map_err(|error| Failed::new("join namespace", object, error))
+    pub fn from_fd(fd: OwnedFd, kind: i32, object: &str) -> Result<Self, OperationError> {
+        Self::check(fd, kind).map_err(|error| OperationError::new("join namespace", object, error))
     }
 
     fn check(fd: OwnedFd, kind: i32) -> io::Result<Self> {
@@ -74,7 +74,7 @@ impl Namespace {
     /// # Errors
     ///
     /// A path that others can change; as [`Namespace::from_fd`].
-    pub fn open(path: &str) -> Result<Self, Failed> {
+    pub fn open(path: &str) -> Result<Self, OperationError> {
         let name = Path::new(path);
         let dir = Trust::root().dir(name.parent().unwrap_or(name));
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
@@ -88,7 +88,7 @@ impl Namespace {
     /// # Errors
     ///
     /// A process that is gone; as [`Namespace::from_fd`].
-    pub fn open_of_process(process: &str, name: &str, kind: i32) -> Result<Self, Failed> {
+    pub fn open_of_process(process: &str, name: &str, kind: i32) -> Result<Self, OperationError> {
         let path = format!("/proc/{process}/ns/{name}");
         let fd = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
         Self::from_fd(fd.map_err(|errno| failed(&path, errno.desc()))?, kind, &path)
@@ -138,7 +138,7 @@ impl NamespaceOrigin {
     /// # Errors
     ///
     /// As `open(2)` and `getcwd(2)`; as [`Namespace::from_fd`].
-    pub fn open(job: &[Namespace]) -> Result<Self, Failed> {
+    pub fn open(job: &[Namespace]) -> Result<Self, OperationError> {
         let own = |namespace: &Namespace| match namespace.kind {
             CloneFlags::CLONE_NEWPID => {
                 Namespace::open_of_process("self", "pid_for_children", libc::CLONE_NEWPID)
@@ -147,15 +147,18 @@ impl NamespaceOrigin {
         };
         let dir = |path: &str| {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-            open(path, flags, Mode::empty()).map_err(|errno| Failed::new("open", path, errno))
+            open(path, flags, Mode::empty())
+                .map_err(|errno| OperationError::new("open", path, errno))
         };
         let proc = dir("/proc")?;
         let mounts = open_mounts(&proc);
         Ok(Self {
             own: job.iter().map(own).collect::<Result<_, _>>()?,
             root: dir("/")?,
-            path: std::env::current_dir().map_err(|error| Failed::new("find", ".", error))?,
-            mounts: mounts.map_err(|error| Failed::new("open", "/proc/self/mountinfo", error))?,
+            path: std::env::current_dir()
+                .map_err(|error| OperationError::new("find", ".", error))?,
+            mounts: mounts
+                .map_err(|error| OperationError::new("open", "/proc/self/mountinfo", error))?,
             proc,
         })
     }
@@ -168,12 +171,12 @@ impl NamespaceOrigin {
     ///
     /// `EINVAL` for a process with threads; a path that leads to other files than on the node
     /// ([`MountTable::difference`]).
-    pub fn enter(&self, job: &[Namespace], private: &[String]) -> Result<(), Failed> {
+    pub fn enter(&self, job: &[Namespace], private: &[String]) -> Result<(), OperationError> {
         let enter = || {
             self.join(job)?;
             self.require_same_files(private)
         };
-        enter().map_err(|error| Failed::new("join", "the job's namespaces", error))
+        enter().map_err(|error| OperationError::new("join", "the job's namespaces", error))
     }
 
     /// Joins the job's namespaces without comparing their mounts.
@@ -209,17 +212,18 @@ impl NamespaceOrigin {
     /// # Errors
     ///
     /// As `setns(2)`, `chroot(2)` and `chdir(2)`.
-    pub fn leave(&self) -> Result<(), Failed> {
+    pub fn leave(&self) -> Result<(), OperationError> {
         self.try_leave().or_else(|_| self.try_leave())
     }
 
-    fn try_leave(&self) -> Result<(), Failed> {
+    fn try_leave(&self) -> Result<(), OperationError> {
         let leave = || {
             self.own.iter().try_for_each(Namespace::enter)?;
             fchdir(&self.root)?;
             chroot(".")?;
             Ok(chdir(&self.path)?)
         };
-        leave().map_err(|error: io::Error| Failed::new("leave", "the job's namespaces", error))
+        leave()
+            .map_err(|error: io::Error| OperationError::new("leave", "the job's namespaces", error))
     }
 }

@@ -1,6 +1,6 @@
 //! Reasons why a login does not join its job, with the code for the user and the cause for the log.
 
-use kernel::Failed;
+use kernel::OperationError;
 use kernel::{bpf, cgroup};
 use protocol::{Reason, Refusal};
 use std::fmt;
@@ -122,8 +122,8 @@ impl From<bpf::Error> for Failure {
     }
 }
 
-impl From<Failed> for Failure {
-    fn from(failed: Failed) -> Self {
+impl From<OperationError> for Failure {
+    fn from(failed: OperationError) -> Self {
         let reason = if failed.is_timeout() { Reason::Timeout } else { Reason::AdoptionFailed };
         let errno = failed.source.raw_os_error();
         Self::with_errno(reason, failed, errno)
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn lock_timeout_has_the_code_for_timeouts() {
-        let failed = |kind| Failed::new("lock", "x", kind);
+        let failed = |kind| OperationError::new("lock", "x", kind);
         let reason = |kind| Failure::from(failed(kind)).reason();
         let filter_reason = |kind| Failure::from(bpf::Error::System(failed(kind))).reason();
         let (late, missing) = (ErrorKind::TimedOut, ErrorKind::NotFound);
@@ -156,7 +156,7 @@ mod tests {
     /// the error number of every system call.
     #[test]
     fn failure_is_denied_if_its_text_shows_a_denial() {
-        let system = |errno| Failed::new("open", "x", errno);
+        let system = |errno| OperationError::new("open", "x", errno);
         for errno in [Errno::EACCES, Errno::EPERM, Errno::ENOENT, Errno::EIO] {
             let is_denied = matches!(errno, Errno::EACCES | Errno::EPERM);
             let moved = Failure::MoveBackFailed(

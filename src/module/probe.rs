@@ -4,7 +4,7 @@
 //! `open(2)` (`devcgroup_inode_permission` in `include/linux/device_cgroup.h`, through
 //! `inode_permission`). A file's mode does not stop root, so in sshd only these can deny.
 
-use kernel::Failed;
+use kernel::OperationError;
 use kernel::sys::file::open_beneath;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open};
@@ -23,7 +23,7 @@ pub(super) struct ProbeResult {
     /// The variables that name these devices to programs.
     pub(super) variables: Vec<Variable>,
     /// The error that prevented the probes.
-    pub(super) error: Option<Failed>,
+    pub(super) error: Option<OperationError>,
 }
 
 impl ProbeResult {
@@ -48,11 +48,11 @@ impl ProbeResult {
 ///
 /// The node is another device, the path has a link or leaves the file system of `/dev`, or a system
 /// call failed for another reason than a denial.
-fn filter_openable(probes: &[Probe]) -> Result<Vec<&Probe>, Failed> {
+fn filter_openable(probes: &[Probe]) -> Result<Vec<&Probe>, OperationError> {
     let mut openable = Vec::new();
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let dev =
-        open("/dev", flags, Mode::empty()).map_err(|errno| Failed::new("find", "/dev", errno))?;
+    let dev = open("/dev", flags, Mode::empty())
+        .map_err(|errno| OperationError::new("find", "/dev", errno))?;
     for probe in probes {
         if can_open(&dev, probe)? {
             openable.push(probe);
@@ -62,14 +62,14 @@ fn filter_openable(probes: &[Probe]) -> Result<Vec<&Probe>, Failed> {
 }
 
 /// Returns whether the calling process can open a device for reading and writing.
-fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
+fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, OperationError> {
     let path = probe.path.as_str();
     // O_PATH finds the node without calling its driver.
     let below = Path::new(path.trim_start_matches("/dev/"));
     let node = match open_beneath(dev, below, OFlag::O_PATH) {
         Ok(node) => node,
         Err(Errno::ENOENT) => return Ok(false),
-        Err(errno) => return Err(Failed::new("find", path, errno)),
+        Err(errno) => return Err(OperationError::new("find", path, errno)),
     };
     require_device(&node, probe)?;
     // Use the descriptor's own path: AT_EMPTY_PATH would need faccessat2(2), Linux 5.8.
@@ -78,14 +78,14 @@ fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, Failed> {
     match faccessat(dev, by_fd.as_str(), both, AtFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::EPERM | Errno::EACCES) => Ok(false),
-        Err(errno) => Err(Failed::new("probe", path, errno)),
+        Err(errno) => Err(OperationError::new("probe", path, errno)),
     }
 }
 
 /// Requires that a node is the device of a probe.
-fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), Failed> {
+fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), OperationError> {
     let path = probe.path.as_str();
-    let stat = fstat(node).map_err(|errno| Failed::new("stat", path, errno))?;
+    let stat = fstat(node).map_err(|errno| OperationError::new("stat", path, errno))?;
     let kind = match probe.device.kind() {
         DeviceType::Char => SFlag::S_IFCHR,
         DeviceType::Block => SFlag::S_IFBLK,
@@ -96,7 +96,7 @@ fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), Failed> {
         return Ok(());
     }
     let why = format!("is another device than {}", probe.device);
-    Err(Failed::new("probe", path, io::Error::other(why)))
+    Err(OperationError::new("probe", path, io::Error::other(why)))
 }
 
 #[cfg(test)]

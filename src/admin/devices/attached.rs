@@ -8,7 +8,7 @@ use crate::filters::{Filter, Inspection, ProgramSet};
 use helper::devices::{DeviceNode, Tree};
 use helper::printable;
 use helper::records::{self, Record};
-use kernel::Failed;
+use kernel::OperationError;
 use kernel::cgroup::{self, CgroupChain, Dir, Mount};
 use kernel::trust::Trust;
 use protocol::{Access, CgroupPath, JobId};
@@ -210,7 +210,7 @@ fn open_cgroup(path: &CgroupPath) -> Result<CgroupChain, Error> {
 /// Adds the word "cgroup" to an error, since the path of a cgroup looks like the path of any file.
 fn open_error(error: cgroup::Error) -> Error {
     match error {
-        cgroup::Error::System(Failed { operation, object, source }) => {
+        cgroup::Error::System(OperationError { operation, object, source }) => {
             Error::failed(operation, format_args!("cgroup {}", printable(&object)), source)
         }
         error => error.into(),
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn error_of_missing_cgroup_has_the_word_cgroup() {
-        let failed = Failed::new("open", "/no\nexist", Errno::ENOENT);
+        let failed = OperationError::new("open", "/no\nexist", Errno::ENOENT);
         let text = open_error(cgroup::Error::System(failed)).to_string();
         assert!(text.starts_with("open cgroup /no?exist: No such file"), "{text}");
     }

@@ -7,7 +7,7 @@ mod owner;
 use crate::sys::read_instructions;
 use helper::printable;
 use interpret::Request;
-use kernel::Failed;
+use kernel::OperationError;
 use kernel::bpf::{AttachMode, CgroupPrograms, INSN_BYTES, Insn, Program, Result, query_effective};
 use kernel::cgroup::{self, Dir};
 use nix::errno::Errno;
@@ -158,7 +158,7 @@ fn is_pin(
 /// `kernel.kptr_restrict` hides addresses.
 fn read_program(program: &Program) -> Result<Option<Vec<Insn>>> {
     let bytes = read_instructions(program.as_fd(), INSTRUCTION_BYTES_MAX).map_err(|error| {
-        Failed::new("read instructions of program", program.id().to_string(), error)
+        OperationError::new("read instructions of program", program.id().to_string(), error)
     })?;
     let insn = |bytes: &[u8]| bytes.try_into().ok().map(interpret::decode);
     Ok(bytes.and_then(|bytes| bytes.chunks(INSN_BYTES).map(insn).collect()))

@@ -9,7 +9,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::AcceptConn;
 
 use super::{Answer, Flow, Network, Query, read_line, time_left, unmap_address};
-use kernel::Failed;
+use kernel::OperationError;
 use thiserror::Error;
 
 /// A connection on which a question arrives.
@@ -32,7 +32,7 @@ pub enum ConnectionError {
     PeerGone,
     /// The descriptor is no TCP socket, or a system call on it failed.
     #[error("{reason}", reason = .0.source)]
-    NotTcp(Failed),
+    NotTcp(OperationError),
 }
 
 /// How long to wait for the peer.
@@ -66,7 +66,9 @@ impl Connection {
     pub fn from_socket(socket: OwnedFd) -> Result<Self, ConnectionError> {
         let stream = TcpStream::from(socket);
         let failed = |operation| {
-            move |error: io::Error| ConnectionError::NotTcp(Failed::new(operation, "socket", error))
+            move |error: io::Error| {
+                ConnectionError::NotTcp(OperationError::new(operation, "socket", error))
+            }
         };
         // Only TCP sockets have this option.
         stream.nodelay().map_err(failed("getsockopt TCP_NODELAY"))?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Note, Record, Registry};
 use crate::sources::FluxId;
-use kernel::Failed;
+use kernel::OperationError;
 use kernel::trust::Trust;
 use protocol::{JobId, parse_decimal};
 
@@ -37,8 +37,12 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Failed`] if the registry cannot be listed.
-    pub fn find_jobs(&self, trust: &Trust, id: &JobId) -> Result<Vec<RegisteredJob>, Failed> {
+    /// [`OperationError`] if the registry cannot be listed.
+    pub fn find_jobs(
+        &self,
+        trust: &Trust,
+        id: &JobId,
+    ) -> Result<Vec<RegisteredJob>, OperationError> {
         let found = self.find_by_id(trust, id)?;
         let of_flux = FluxId::parse_job_id(id.as_str()).filter(|_| found.is_empty());
         let Some(of_flux) = of_flux else { return Ok(found) };
@@ -47,7 +51,7 @@ impl Registry {
         Ok(found)
     }
 
-    fn find_by_id(&self, trust: &Trust, id: &JobId) -> Result<Vec<RegisteredJob>, Failed> {
+    fn find_by_id(&self, trust: &Trust, id: &JobId) -> Result<Vec<RegisteredJob>, OperationError> {
         let mut found = Vec::new();
         for uid in self.list_users()? {
             for (path, ending) in
@@ -69,8 +73,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Failed`] if the registry cannot be listed.
-    pub fn list_users(&self) -> Result<Vec<u32>, Failed> {
+    /// [`OperationError`] if the registry cannot be listed.
+    pub fn list_users(&self) -> Result<Vec<u32>, OperationError> {
         let failed = |error| failed("list", self.dir(), error);
         let entries = match fs::read_dir(self.dir()) {
             Ok(entries) => entries,
@@ -90,8 +94,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Failed`] if the record cannot be encoded or written; then the earlier one stays.
-    pub fn write_record(&self, trust: &Trust, record: &Record) -> Result<(), Failed> {
+    /// [`OperationError`] if the record cannot be encoded or written; then the earlier one stays.
+    pub fn write_record(&self, trust: &Trust, record: &Record) -> Result<(), OperationError> {
         let path = self.record_path(record.uid, &record.id);
         let text =
             record.to_json().map_err(|error| failed("encode", &path, io::Error::other(error)))?;
@@ -104,8 +108,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Failed`] if the record cannot be renamed.
-    pub fn withdraw_job(&self, uid: u32, id: &JobId) -> Result<bool, Failed> {
+    /// [`OperationError`] if the record cannot be renamed.
+    pub fn withdraw_job(&self, uid: u32, id: &JobId) -> Result<bool, OperationError> {
         let path = self.record_path(uid, id);
         match fs::rename(&path, self.ending_path(uid, id)) {
             Ok(()) => Ok(true),
@@ -118,8 +122,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Failed`] if the note cannot be written.
-    pub fn write_end_note(&self, uid: u32, id: &JobId, now: i64) -> Result<(), Failed> {
+    /// [`OperationError`] if the note cannot be written.
+    pub fn write_end_note(&self, uid: u32, id: &JobId, now: i64) -> Result<(), OperationError> {
         let note = Note::new(now).to_json();
         self.write(&self.note_path(uid, id), &self.unfinished_path(uid, id), &note)
     }
@@ -128,8 +132,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Failed`] if its file cannot be removed.
-    pub fn forget_job(&self, uid: u32, id: &JobId) -> Result<(), Failed> {
+    /// [`OperationError`] if its file cannot be removed.
+    pub fn forget_job(&self, uid: u32, id: &JobId) -> Result<(), OperationError> {
         remove(&self.ending_path(uid, id))
     }
 
@@ -137,8 +141,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Failed`] for the first note that cannot be removed.
-    pub fn remove_old_notes(&self, trust: &Trust, now: i64) -> Result<(), Failed> {
+    /// [`OperationError`] for the first note that cannot be removed.
+    pub fn remove_old_notes(&self, trust: &Trust, now: i64) -> Result<(), OperationError> {
         for uid in self.list_users()? {
             for (id, note) in self.read_notes(trust, uid) {
                 if !note.is_valid(now) {
@@ -156,14 +160,14 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`Failed`] with the first directory that cannot be made or trusted.
-    pub fn make_user_dir(&self, trust: &Trust, uid: u32) -> Result<(), Failed> {
+    /// [`OperationError`] with the first directory that cannot be made or trusted.
+    pub fn make_user_dir(&self, trust: &Trust, uid: u32) -> Result<(), OperationError> {
         let dir = self.user_dir(uid);
         let result = trust.make_dir(&dir).map(drop);
         result.map_err(|error| failed("open", &dir, io::Error::other(error.to_string())))
     }
 
-    fn write(&self, path: &Path, unfinished: &Path, text: &str) -> Result<(), Failed> {
+    fn write(&self, path: &Path, unfinished: &Path, text: &str) -> Result<(), OperationError> {
         let result = create(unfinished, text).and_then(|()| fs::rename(unfinished, path));
         result.map_err(|error| {
             let _ = fs::remove_file(unfinished);
@@ -180,8 +184,8 @@ impl Registry {
     }
 }
 
-fn failed(operation: &'static str, path: &Path, error: io::Error) -> Failed {
-    Failed::new(operation, path.to_string_lossy(), error)
+fn failed(operation: &'static str, path: &Path, error: io::Error) -> OperationError {
+    OperationError::new(operation, path.to_string_lossy(), error)
 }
 
 fn create(path: &Path, text: &str) -> io::Result<()> {
@@ -199,7 +203,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-fn remove(path: &Path) -> Result<(), Failed> {
+fn remove(path: &Path) -> Result<(), OperationError> {
     remove_stale(path).map_err(|error| failed("remove", path, error))
 }
 

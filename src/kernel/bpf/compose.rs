@@ -8,7 +8,7 @@
 
 use super::program::{CgroupPrograms, Program, program_name, query_effective};
 use super::{AttachMode, Error, Insn, Result, allow_rules};
-use crate::Failed;
+use crate::OperationError;
 use crate::cgroup::{self, CgroupChain, Dir};
 use crate::lock::Lock;
 use crate::sys::bpf as kernel;
@@ -352,7 +352,8 @@ impl DesiredFilter<'_> {
 }
 
 fn nth<T>(levels: &[T], index: usize) -> Result<&T> {
-    let missing = || Failed::new("find level", index.to_string(), std::io::ErrorKind::NotFound);
+    let missing =
+        || OperationError::new("find level", index.to_string(), std::io::ErrorKind::NotFound);
     levels.get(index).ok_or_else(|| missing().into())
 }
 

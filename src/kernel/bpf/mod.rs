@@ -7,7 +7,7 @@ mod compose;
 pub mod generate;
 mod program;
 
-use crate::Failed;
+use crate::OperationError;
 use crate::cgroup::{self, Dir};
 use std::io;
 use thiserror::Error;
@@ -27,7 +27,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// A command of `bpf(2)`, or a step around it, failed.
     #[error(transparent)]
-    System(#[from] Failed),
+    System(#[from] OperationError),
     /// The required containment does not hold.
     #[error("confine {object}: {why}")]
     Obstacle {
@@ -48,7 +48,9 @@ impl From<cgroup::Error> for Error {
     fn from(error: cgroup::Error) -> Self {
         match error {
             cgroup::Error::System(failed) => Self::System(failed),
-            error => Failed::new("look at", "cgroup", io::Error::other(error.to_string())).into(),
+            error => {
+                OperationError::new("look at", "cgroup", io::Error::other(error.to_string())).into()
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Loads and opens device programs, reads the programs of a cgroup, and names our own programs.
 
 use super::{Insn, Result};
-use crate::Failed;
+use crate::OperationError;
 use crate::cgroup::Dir;
 use crate::sys::bpf as kernel;
 use nix::errno::Errno;
@@ -41,7 +41,9 @@ impl Program {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && tries < LOAD_TRIES => {
                     tries += 1;
                 }
-                Err(error) => return Err(Failed::new("load device filter", name, error).into()),
+                Err(error) => {
+                    return Err(OperationError::new("load device filter", name, error).into());
+                }
             }
         };
         Self::from_fd(fd, name)
@@ -56,13 +58,13 @@ impl Program {
         match kernel::prog_fd_by_id(id) {
             Ok(fd) => Self::from_fd(fd, &id.to_string()).map(Some),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(error) => Err(Failed::new("open program", id.to_string(), error).into()),
+            Err(error) => Err(OperationError::new("open program", id.to_string(), error).into()),
         }
     }
 
     fn from_fd(fd: OwnedFd, object: &str) -> Result<Self> {
         let info = kernel::prog_info(fd.as_fd())
-            .map_err(|error| Failed::new("read program", object, error))?;
+            .map_err(|error| OperationError::new("read program", object, error))?;
         Ok(Self { fd, info })
     }
 

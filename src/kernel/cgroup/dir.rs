@@ -5,7 +5,7 @@
 
 use super::{Error, Result};
 use crate::sys::file::{open_beneath, read_to_end};
-use crate::{Failed, sys};
+use crate::{OperationError, sys};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
@@ -64,7 +64,7 @@ impl Dir {
         file: &str,
         error: impl Into<io::Error>,
     ) -> Error {
-        Failed::new(operation, self.path_of(file), error).into()
+        OperationError::new(operation, self.path_of(file), error).into()
     }
 
     fn path_of(&self, file: &str) -> String {

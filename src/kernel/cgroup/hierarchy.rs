@@ -2,7 +2,7 @@
 //! logins (cgroup-v2.rst, "Core Interface Files").
 
 use super::{Dir, Error, Result};
-use crate::Failed;
+use crate::OperationError;
 use crate::proc;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -41,7 +41,7 @@ impl MountInfo {
     /// As `open(2)` and `read(2)`.
     pub fn read_all() -> Result<Vec<Self>> {
         const FILE: &str = "/proc/self/mountinfo";
-        let text = proc::read(FILE).map_err(|error| Failed::new("read", FILE, error))?;
+        let text = proc::read(FILE).map_err(|error| OperationError::new("read", FILE, error))?;
         Ok(text.lines().filter_map(Self::parse).collect())
     }
 
@@ -90,9 +90,9 @@ impl Mount {
             let fd = match open(&root.join(at.trim_start_matches('/')), flags, Mode::empty()) {
                 Ok(fd) => fd,
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
-                Err(errno) => return Err(Failed::new("open", at, errno).into()),
+                Err(errno) => return Err(OperationError::new("open", at, errno).into()),
             };
-            let stat = fstatfs(&fd).map_err(|errno| Failed::new("statfs", at, errno))?;
+            let stat = fstatfs(&fd).map_err(|errno| OperationError::new("statfs", at, errno))?;
             if stat.filesystem_type() == CGROUP2_SUPER_MAGIC {
                 return Ok(Self { root: Dir::new(fd, ""), at });
             }
@@ -112,7 +112,7 @@ impl Mount {
     /// [`Error::UnexpectedState`] for another mount, or one that `/proc/self/mountinfo` does not have.
     pub fn require_own_namespace(&self) -> Result<()> {
         let namespace = stat("/proc/self/ns/cgroup")
-            .map_err(|errno| Failed::new("stat", "/proc/self/ns/cgroup", errno))?;
+            .map_err(|errno| OperationError::new("stat", "/proc/self/ns/cgroup", errno))?;
         let (_, root) = self.root.identity()?;
         if namespace.st_ino == PROC_CGROUP_INIT_INO && root == ROOT_INO {
             return Ok(());

@@ -3,7 +3,7 @@
 
 use super::hierarchy::MountInfo;
 use super::{Dir, Error, Mount, Result, v1};
-use crate::Failed;
+use crate::OperationError;
 use crate::proc;
 use nix::unistd::write;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ impl Membership {
     }
 
     fn read_file(file: &str) -> Result<Self> {
-        let text = proc::read(file).map_err(|error| Failed::new("read", file, error))?;
+        let text = proc::read(file).map_err(|error| OperationError::new("read", file, error))?;
         Self::parse(&text).ok_or_else(|| Error::malformed(file))
     }
 
@@ -213,7 +213,7 @@ impl OriginCgroup {
 ///
 /// `ENODEV` for a cgroup that is gone; `EBUSY` and `EOPNOTSUPP` for a cgroup that can take no process.
 pub fn enter(path: &str, procs: &OwnedFd) -> Result<()> {
-    Ok(write(procs, b"0").map(drop).map_err(|errno| Failed::new("move to", path, errno))?)
+    Ok(write(procs, b"0").map(drop).map_err(|errno| OperationError::new("move to", path, errno))?)
 }
 
 /// Verifies that the calling process is in the leaf: by its path, and by the same directory.

@@ -21,7 +21,7 @@ pub use membership::{Membership, Origin, enter, verify_in_leaf};
 pub use occupants::Occupants;
 pub use subtree::{Listing, ignore_gone, list_own_processes, list_processes, walk};
 
-use crate::Failed;
+use crate::OperationError;
 use thiserror::Error;
 
 /// Result of an operation on cgroups.
@@ -32,7 +32,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// A system call failed.
     #[error(transparent)]
-    System(#[from] Failed),
+    System(#[from] OperationError),
     /// No cgroup v2 hierarchy is at `/sys/fs/cgroup` or `/sys/fs/cgroup/unified`.
     #[error("no cgroup v2 hierarchy is mounted")]
     NotMounted,

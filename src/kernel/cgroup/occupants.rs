@@ -5,7 +5,7 @@
 
 use super::dir::{OCCUPANTS_XATTR, read_xattr};
 use super::{Dir, Error, Result, list_own_processes, walk};
-use crate::Failed;
+use crate::OperationError;
 use crate::proc::Proc;
 use crate::sys::nsfs::namespace_owner;
 use nix::errno::Errno;
@@ -95,7 +95,7 @@ impl Occupants {
                     return Err(top.failed("look at processes in", "", ErrorKind::TimedOut));
                 }
                 let stranger_uid = self.stranger_uid(pid);
-                let failed = |error| Failed::new("look at process", pid.to_string(), error);
+                let failed = |error| OperationError::new("look at process", pid.to_string(), error);
                 if let Some(uid) = stranger_uid.map_err(failed)? {
                     let why = format!("has process {pid} of uid {uid}, which does not own the job");
                     return Err(Error::unfit(top.path(), &why));

@@ -7,7 +7,7 @@ use crate::Failure;
 use crate::ask::{open_trusted_executable, timeout_failure};
 use crate::ruling::Adoption;
 use crate::undo::Undo;
-use kernel::Failed;
+use kernel::OperationError;
 use kernel::cgroup::{CgroupChain, Dir, Membership};
 use kernel::lock::{Lock, has_keeper, open_keepers_file};
 use kernel::proc::{Proc, Process};
@@ -68,7 +68,7 @@ impl Imp {
         let pid = flux::find_imp(&read_unit_processes(unit)?, flux).ok_or_else(unit_ended)?;
         let pidfd = pidfd_open(pid).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => unit_ended(),
-            _ => Failed::new("hold process", pid.to_string(), error).into(),
+            _ => OperationError::new("hold process", pid.to_string(), error).into(),
         })?;
         let imp = Self { pid, pidfd, flux, user };
         // Check the process behind the pidfd: another one may have the number by now.
@@ -241,7 +241,7 @@ fn start_keeper(
     imp: &Imp,
     adoption: &Adoption<'_>,
 ) -> Result<KeeperHandle, Failure> {
-    let failed = |step: &str, errno: Errno| Failed::new("start keeper:", step, errno);
+    let failed = |step: &str, errno: Errno| OperationError::new("start keeper:", step, errno);
     let executable = open_keeper_executable(adoption)?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| failed("/dev/null", errno))?;
