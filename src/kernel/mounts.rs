@@ -285,14 +285,14 @@ mod tests {
 
     #[test]
     fn mount_that_the_node_made_later_is_a_system_file_or_none() {
-        for (at, found) in
+        for (at, expected) in
             [("/data", None), ("/run/x", None), ("/etc/security", Some("/etc/security"))]
         {
             let parent = if at.starts_with("/run") { 4 } else { 1 };
             let line = format!("20 {parent} 0:20 / {at} rw - tmpfs tmpfs rw");
             let below = format!("21 20 0:21 / {at}/below rw - tmpfs tmpfs rw");
-            assert_eq!(without(&[&line]).as_deref(), found);
-            assert_eq!(without(&[&line, &below]).as_deref(), found);
+            assert_eq!(without(&[&line]).as_deref(), expected);
+            assert_eq!(without(&[&line, &below]).as_deref(), expected);
         }
     }
 
@@ -318,12 +318,12 @@ mod tests {
 
     #[test]
     fn users_own_file_system_is_tolerated_among_their_files() {
-        for (at, found) in
+        for (at, expected) in
             [("/scratch/a", None), ("/run/a", Some("/run/a")), ("/etc/a", Some("/etc/a"))]
         {
             let parent = if at.starts_with("/run") { 4 } else { 1 };
             let line = format!("20 {parent} 0:20 / {at} rw - fuse.sshfs x rw");
-            assert_eq!(with(&[&line]).as_deref(), found);
+            assert_eq!(with(&[&line]).as_deref(), expected);
         }
     }
 

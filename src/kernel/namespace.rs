@@ -108,7 +108,7 @@ impl Namespace {
 /// its working directory.
 #[derive(Debug)]
 pub struct NamespaceOrigin {
-    own: Vec<Namespace>,
+    current: Vec<Namespace>,
     root: OwnedFd,
     path: PathBuf,
     proc: OwnedFd,
@@ -139,7 +139,7 @@ impl NamespaceOrigin {
     ///
     /// As `open(2)` and `getcwd(2)`; as [`Namespace::from_fd`].
     pub fn open(job: &[Namespace]) -> Result<Self, OperationError> {
-        let own = |namespace: &Namespace| match namespace.kind {
+        let open_current = |namespace: &Namespace| match namespace.kind {
             CloneFlags::CLONE_NEWPID => {
                 Namespace::open_of_process("self", "pid_for_children", libc::CLONE_NEWPID)
             }
@@ -153,7 +153,7 @@ impl NamespaceOrigin {
         let proc = dir("/proc")?;
         let mounts = open_mounts(&proc);
         Ok(Self {
-            own: job.iter().map(own).collect::<Result<_, _>>()?,
+            current: job.iter().map(open_current).collect::<Result<_, _>>()?,
             root: dir("/")?,
             path: std::env::current_dir()
                 .map_err(|error| OperationError::new("find", ".", error))?,
@@ -185,7 +185,7 @@ impl NamespaceOrigin {
     ///
     /// As `setns(2)` and `chdir(2)`.
     pub fn join(&self, job: &[Namespace]) -> io::Result<()> {
-        let mut new = self.own.iter().zip(job).filter(|(own, new)| own.id != new.id);
+        let mut new = self.current.iter().zip(job).filter(|(current, new)| current.id != new.id);
         new.try_for_each(|(_, new)| new.enter())?;
         Ok(chdir(&self.path)?)
     }
@@ -218,7 +218,7 @@ impl NamespaceOrigin {
 
     fn try_leave(&self) -> Result<(), OperationError> {
         let leave = || {
-            self.own.iter().try_for_each(Namespace::enter)?;
+            self.current.iter().try_for_each(Namespace::enter)?;
             fchdir(&self.root)?;
             chroot(".")?;
             Ok(chdir(&self.path)?)

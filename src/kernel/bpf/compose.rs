@@ -73,20 +73,25 @@ enum Decision {
 /// Decides by the composition rules, without side effects. The leaf is the first of `levels` and the root
 /// the last. `job` is the index of the job's own cgroup, 0 if that is the leaf. With [`AttachScope::Leaf`]
 /// the leaf must be below the job.
-fn decide(levels: &[AttachMode], job: usize, scope: AttachScope, wanted: &Containment) -> Decision {
-    match wanted {
+fn decide(
+    levels: &[AttachMode],
+    job: usize,
+    scope: AttachScope,
+    required: &Containment,
+) -> Decision {
+    match required {
         Containment::InheritAndEnforce(_) if nearest_own(levels, job).is_none() => {
             Decision::Refuse(Obstacle::NothingInForce)
         }
         Containment::Enforce(_) | Containment::InheritAndEnforce(_) => enforce(levels, job, scope),
-        Containment::None | Containment::Inherit => inherit(levels, job, wanted),
+        Containment::None | Containment::Inherit => inherit(levels, job, required),
     }
 }
 
 /// Returns the first level, up to the job, that has programs. A filter above the job is not the job's.
 fn nearest_own(levels: &[AttachMode], job: usize) -> Option<usize> {
-    let own = levels.get(..=job).unwrap_or(levels);
-    own.iter().position(|attached| *attached != AttachMode::Nothing)
+    let job_levels = levels.get(..=job).unwrap_or(levels);
+    job_levels.iter().position(|attached| *attached != AttachMode::Nothing)
 }
 
 fn at(levels: &[AttachMode], index: usize) -> AttachMode {
@@ -116,21 +121,23 @@ fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Decision {
     }
 }
 
-fn inherit(levels: &[AttachMode], job: usize, wanted: &Containment) -> Decision {
-    let own = levels.get(..=job).unwrap_or(levels);
+fn inherit(levels: &[AttachMode], job: usize, required: &Containment) -> Decision {
+    let job_levels = levels.get(..=job).unwrap_or(levels);
     let Some(nearest) = nearest_own(levels, job) else {
-        return match wanted {
+        return match required {
             Containment::Inherit => Decision::Refuse(Obstacle::NothingInForce),
             _ => Decision::Uncontained,
         };
     };
-    if let Some(exclusive) = own.iter().position(|attached| *attached == AttachMode::Exclusive) {
+    if let Some(exclusive) =
+        job_levels.iter().position(|attached| *attached == AttachMode::Exclusive)
+    {
         return match exclusive == nearest {
             true => Decision::Keep { level: exclusive },
             false => Decision::Refuse(Obstacle::ExclusiveSkipped),
         };
     }
-    match (at(own, 0), level_to_pin(own, 0)) {
+    match (at(job_levels, 0), level_to_pin(job_levels, 0)) {
         (AttachMode::Override, _) if job == 0 => Decision::Refuse(Obstacle::NeedChild),
         (AttachMode::Override, _) => Decision::Refuse(Obstacle::LeafOverridden),
         (_, Some(level)) => Decision::Attach { at: 0, pin: Some(level), ours: false },
@@ -168,25 +175,25 @@ impl<'a> AttachTarget<'a> {
     }
 
     /// Decides for a leaf that will be `missing` levels below the present ones.
-    fn decide(self, levels: &[CgroupPrograms], missing: usize, wanted: &Containment) -> Decision {
-        let own = levels.get(..=self.job).unwrap_or(levels);
+    fn decide(self, levels: &[CgroupPrograms], missing: usize, required: &Containment) -> Decision {
+        let job_levels = levels.get(..=self.job).unwrap_or(levels);
         // A login under another configuration may have attached our filter here. It is not the scheduler's.
-        let is_constrained = own.iter().any(|level| others(level).next().is_some());
+        let is_constrained = job_levels.iter().any(|level| others(level).next().is_some());
         let needs_scheduler =
-            matches!(wanted, Containment::Inherit | Containment::InheritAndEnforce(_));
+            matches!(required, Containment::Inherit | Containment::InheritAndEnforce(_));
         if !is_constrained && needs_scheduler {
             return Decision::Refuse(Obstacle::NothingInForce);
         }
         let mut modes = vec![AttachMode::Nothing; missing];
         modes.extend(levels.iter().map(|level| level.mode));
-        decide(&modes, self.job + missing, self.scope, wanted)
+        decide(&modes, self.job + missing, self.scope, required)
     }
 
     /// Returns the ids of the scheduler's programs that must run at the leaf: the programs of the nearest
     /// level, up to the job, that has any, unless a pin copies them.
     fn scheduler_ids(self, levels: &[CgroupPrograms], pin: Option<usize>) -> Vec<u32> {
-        let own = levels.get(..=self.job).unwrap_or(levels);
-        let nearest = own.iter().position(|level| others(level).next().is_some());
+        let job_levels = levels.get(..=self.job).unwrap_or(levels);
+        let nearest = job_levels.iter().position(|level| others(level).next().is_some());
         let level = nearest.filter(|_| nearest != pin).and_then(|index| levels.get(index));
         level.into_iter().flat_map(others).map(Program::id).collect()
     }
@@ -223,11 +230,11 @@ impl Confinement {
 
 /// Returns the name of the containment after a decision. If a job needs no filter but has one, the filter is
 /// kept and the containment is `inherit`.
-fn containment_name(decision: Decision, wanted: &Containment) -> &'static str {
-    match (decision, wanted) {
+fn containment_name(decision: Decision, required: &Containment) -> &'static str {
+    match (decision, required) {
         (Decision::Uncontained, _) => Containment::None.as_str(),
         (_, Containment::None) => Containment::Inherit.as_str(),
-        (_, wanted) => wanted.as_str(),
+        (_, required) => required.as_str(),
     }
 }
 
@@ -240,16 +247,16 @@ fn containment_name(decision: Decision, wanted: &Containment) -> &'static str {
 pub fn predict_containment(
     target: AttachTarget<'_>,
     missing: usize,
-    wanted: &Containment,
+    required: &Containment,
 ) -> Result<&'static str> {
     let levels = target.read()?;
-    let mut decision = target.decide(&levels, missing, wanted);
+    let mut decision = target.decide(&levels, missing, required);
     if decision == Decision::Refuse(Obstacle::NeedChild) {
-        decision = target.decide(&levels, missing + 1, wanted);
+        decision = target.decide(&levels, missing + 1, required);
     }
     match decision {
         Decision::Refuse(why) => Err(target.obstacle_error(why)),
-        decision => Ok(containment_name(decision, wanted)),
+        decision => Ok(containment_name(decision, required)),
     }
 }
 
@@ -455,15 +462,15 @@ mod tests {
 
     fn check_scope(levels: &[AttachMode], job: usize, scope: AttachScope, expected: [Decision; 4]) {
         let list = protocol::Allowlist::new;
-        let wanted = [
+        let required = [
             Containment::None,
             Containment::Inherit,
             Containment::Enforce(list()),
             Containment::InheritAndEnforce(list()),
         ];
-        for (wanted, expected) in wanted.iter().zip(expected) {
-            let decision = decide(levels, job, scope, wanted);
-            assert_eq!(decision, expected, "{levels:?} {job} {scope:?} {wanted:?}");
+        for (required, expected) in required.iter().zip(expected) {
+            let decision = decide(levels, job, scope, required);
+            assert_eq!(decision, expected, "{levels:?} {job} {scope:?} {required:?}");
         }
     }
 

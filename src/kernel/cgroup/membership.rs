@@ -234,8 +234,8 @@ pub fn verify_in_leaf(leaf: &Dir, root: &Dir) -> Result<()> {
 }
 
 /// Returns the cgroup v2 path of a membership.
-fn unified(own: &Membership) -> Result<&str> {
-    own.unified().ok_or_else(|| Error::malformed("/proc/self/cgroup"))
+fn unified(membership: &Membership) -> Result<&str> {
+    membership.unified().ok_or_else(|| Error::malformed("/proc/self/cgroup"))
 }
 
 /// Opens a cgroup by a path of `/proc/self/cgroup`. Two kinds of paths must not be opened, and cannot be: a path
@@ -281,9 +281,9 @@ mod tests {
         let parse = |text: &str| Membership::parse(text).unwrap();
         let before = parse("2:freezer:/a\n0::/\n");
         before.require_same(&parse("9:cpu:/x\n3:freezer:/a\n0::/\n")).unwrap();
-        for (now, found) in [("2:freezer:/b\n0::/\n", "freezer:/b"), ("0::/\n", "freezer:")] {
+        for (now, actual) in [("2:freezer:/b\n0::/\n", "freezer:/b"), ("0::/\n", "freezer:")] {
             let error = before.require_same(&parse(now)).unwrap_err().to_string();
-            assert_eq!(error, format!("the login should be in freezer:/a and is in {found}"));
+            assert_eq!(error, format!("the login should be in freezer:/a and is in {actual}"));
         }
     }
 }

@@ -153,12 +153,12 @@ mod tests {
 
     #[test]
     fn process_of_account_without_admission_is_stranger() {
-        let (own, uid) = (nix::unistd::getpid().as_raw(), nix::unistd::getuid().as_raw());
-        assert_eq!(job_of(uid).stranger_uid(own).unwrap(), None);
-        let other = job_of(uid + 1).stranger_uid(own).unwrap();
+        let (pid, uid) = (nix::unistd::getpid().as_raw(), nix::unistd::getuid().as_raw());
+        assert_eq!(job_of(uid).stranger_uid(pid).unwrap(), None);
+        let other = job_of(uid + 1).stranger_uid(pid).unwrap();
         assert_eq!(other, (uid != 0).then_some(uid));
         let named = Occupants { accounts: vec![uid], ..job_of(uid + 1) };
-        assert_eq!(named.stranger_uid(own).unwrap(), None);
+        assert_eq!(named.stranger_uid(pid).unwrap(), None);
     }
 
     #[test]

@@ -38,14 +38,14 @@ pub fn owning_user_namespace(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// As `open(2)`: `ENOENT` or `ESRCH` for a process that is gone, `EACCES` without the right to read it;
 /// `EPERM` for a namespace that is not below this process's.
 pub fn namespace_owner(pid: i32) -> io::Result<Option<u32>> {
-    let own = std::fs::metadata("/proc/self/ns/user")?.ino();
+    let current = std::fs::metadata("/proc/self/ns/user")?.ino();
     let mut namespace = File::open(format!("/proc/{pid}/ns/user"))?;
-    if namespace.metadata()?.ino() == own {
+    if namespace.metadata()?.ino() == current {
         return Ok(None);
     }
     loop {
         let parent = File::from(owning_user_namespace(namespace.as_fd())?);
-        if parent.metadata()?.ino() == own {
+        if parent.metadata()?.ino() == current {
             break;
         }
         namespace = parent;

@@ -116,9 +116,9 @@ unsafe fn prepare_exec<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), Spawn
     unsafe {
         // The SELinux context that pam_selinux has set for the user's shell would apply to our exec. Without
         // SELinux, this test costs less than the first file of proc(5) that a new process opens.
-        let (selinux, own) = (c"/sys/fs/selinux/enforce", c"/proc/thread-self/attr/exec");
+        let (selinux, exec_context) = (c"/sys/fs/selinux/enforce", c"/proc/thread-self/attr/exec");
         if sys!(SYS_faccessat, libc::AT_FDCWD, selinux.as_ptr(), 0) == 0 {
-            let fd = sys!(SYS_openat, libc::AT_FDCWD, own.as_ptr(), libc::O_WRONLY, 0);
+            let fd = sys!(SYS_openat, libc::AT_FDCWD, exec_context.as_ptr(), libc::O_WRONLY, 0);
             sys!(SYS_write, fd, std::ptr::null::<u8>(), 0_usize);
         }
         // The session's keyring has the user's keys by now, so this process gets an empty one. A kernel
