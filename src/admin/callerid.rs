@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// Minimum time from the start of this process to its end. A socket unit limits how many of these
 /// processes exist, and systemd before 255 does not limit how many start: with this minimum the first
 /// limit is one of starts per second, for each host and for all. Each start costs systemd more time than
-/// the question costs this process, and any user of the node can ask without end.
-const LIFETIME_MIN: Duration = Duration::from_secs(2);
+/// the question costs this process (3 to 4 ms), and any user of the node can ask without end.
+const LIFETIME_MIN: Duration = Duration::from_secs(5);
 
 /// Tell another node which job a connection is of (systemd, inetd)
 #[derive(Debug, Args)]

@@ -181,7 +181,7 @@ fn malformed_question_gets_no_job() {
 
 /// Together with the limit of connections in the socket unit, this limits the starts per second.
 #[test]
-fn process_answers_at_once_and_stays_for_2_s() {
+fn process_answers_at_once_and_stays_for_5_s() {
     on_origin(|node, origin| {
         let serve = "began=$(date +%s%N); job-adopt callerid
                      echo $((($(date +%s%N) - began) / 1000000)) >>/tmp/took";
@@ -192,7 +192,7 @@ fn process_answers_at_once_and_stays_for_2_s() {
             node.exists("/tmp/took") && !node.read("/tmp/took").is_empty()
         });
         for took in node.read("/tmp/took").lines() {
-            assert!(took.parse::<u64>().unwrap() >= 2000, "{took} ms");
+            assert!(took.parse::<u64>().unwrap() >= 5000, "{took} ms");
         }
     });
 }
