@@ -19,7 +19,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use replacement::AccountChange;
+use replacement::{AccountChange, require_no_jump_over_slurm};
 
 /// Comment mark before a line that our lines replace.
 const REPLACED_MARK: &str = "#job-adopt: ";
@@ -265,6 +265,7 @@ impl<'a> Stack<'a> {
             notes.extend(beside);
         } else {
             self.require_replaceable(&rivals, &text)?;
+            require_no_jump_over_slurm(&session).map_err(|why| self.refusal(why))?;
             replaced.extend(rivals.iter().map(|rival| &rival.place));
             let places = |lines: &[usize]| -> Vec<&FileLine> {
                 lines.iter().filter_map(|index| Some(&account.get(*index)?.place)).collect()

@@ -178,3 +178,25 @@ fn recipes_of_sites_keep_their_verdicts() {
         }
     });
 }
+
+/// The line that a refusal proposes spares users with a job the lines below it, and staff pass these.
+#[test]
+fn proposed_line_keeps_verdicts() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_recipes(node);
+        let unknown = "account sufficient pam_slurm_adopt.so\naccount required pam_site.so\n";
+        write_recipe(node, unknown);
+        let print = ["pam", "--print", "--arguments", "exempt_groups=ops timeout=40"];
+        let proposed = "account [success=done ignore=ignore default=die] pam_job_adopt.so \
+                        exempt_groups=ops timeout=40";
+        node.job_adopt(&print).exits(3).says(proposed);
+        let new = node
+            .read("/etc/pam.d/sshd")
+            .replace("account sufficient pam_slurm_adopt.so", proposed)
+            .replace("pam_site.so", "pam_access.so accessfile=/etc/security/staff.conf")
+            + "session required pam_job_adopt.so exempt_groups=ops timeout=40\n";
+        node.write("/etc/pam.d/sshd", &new);
+        assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "opsuser", "root"]);
+    });
+}

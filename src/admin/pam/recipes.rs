@@ -240,6 +240,11 @@ fn jump_over_old_line_is_replaced_or_refuses_change() {
         "account [success=1 default=bad] pam_sss.so\n{SLURM_REQUIRED}account required pam_unix.so\n"
     );
     assert_refuses("debian", ("", &refusing), STAFF, &["would no longer refuse"]);
+    // The same in the session stack.
+    let session = "session [success=1 default=ignore] pam_succeed_if.so user ingroup staff\n\
+                   session required pam_slurm_adopt.so\n";
+    let below = format!("{SLURM_REQUIRED}{session}");
+    assert_refuses("debian", ("", &below), STAFF, &["pam_succeed_if.so at", "jumps over"]);
     // A jump over other lines stays where it is.
     let other = format!("account [success=1 default=ignore] pam_x.so\n{ACCESS}\n{SLURM_REQUIRED}");
     assert_replaces("debian", ("", &other), "", &[SLURM_REQUIRED.trim_end()]);

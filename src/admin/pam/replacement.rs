@@ -91,7 +91,9 @@ impl AccountChange<'_> {
             let by = path.iter().find(|step| step.alone == Some(Side::Before) && step.refuses);
             let jump = lines.iter().find(|index| !rivals.contains(index) && !gates.contains(index));
             return Err(match (jump, by) {
-                (Some(jump), Some(by)) if index_of(by.position) != *jump => self.jumps(*jump),
+                (Some(jump), Some(by)) if index_of(by.position) != *jump => {
+                    describe_jump(self.before.get(*jump))
+                }
                 _ => self.unlike("would no longer refuse users with a job", by),
             });
         }
@@ -120,8 +122,9 @@ impl AccountChange<'_> {
     /// Returns these lines and those of the service's own file that jump over one of them.
     fn with_jumps(&self, mut lines: Vec<usize>) -> Vec<usize> {
         for index in (0..self.before.len()).rev() {
-            let skips =
-                |line: &usize| self.skipped_lines(index).iter().flatten().any(|one| one == line);
+            let skips = |line: &usize| {
+                skipped_lines(self.before, index).iter().flatten().any(|one| one == line)
+            };
             if self.is_own(index) && !lines.contains(&index) && lines.iter().any(skips) {
                 lines.push(index);
             }
@@ -130,18 +133,12 @@ impl AccountChange<'_> {
         lines
     }
 
-    /// Returns for each jump of a line the lines that it skips.
-    fn skipped_lines(&self, index: usize) -> Vec<Vec<usize>> {
-        let targets = jump_targets(self.before, index);
-        targets.into_iter().flatten().map(|last| (index + 1..=last).collect()).collect()
-    }
-
     /// Refuses a jump over lines that go and lines that stay, whether it goes or stays itself: both
     /// would change which lines run.
     fn require_same_jumps(&self, lines: &[usize], after: &[Entry]) -> Result<(), String> {
         let positions = positions_after(self.before.len(), lines, after)?;
         for index in 0..self.before.len() {
-            let skipped = self.skipped_lines(index);
+            let skipped = skipped_lines(self.before, index);
             let stays = |line: &usize| !lines.contains(line);
             let is_same = if lines.contains(&index) {
                 self.is_rival(index) || !skipped.iter().flatten().any(stays)
@@ -158,7 +155,7 @@ impl AccountChange<'_> {
                 })
             };
             if !is_same {
-                return Err(self.jumps(index));
+                return Err(describe_jump(self.before.get(index)));
             }
         }
         Ok(())
@@ -282,18 +279,6 @@ impl AccountChange<'_> {
         }
     }
 
-    /// Describes a jump that cannot stay and cannot go.
-    fn jumps(&self, index: usize) -> String {
-        let line = self.before.get(index);
-        let line = line.map(|entry| format!("{} at {}", entry.file(), entry.place));
-        format!(
-            "{} jumps over {SLURM_MODULE} and over lines that stay, and without {SLURM_MODULE} would \
-             jump over others. By hand: give these lines controls that need no jump, and run this \
-             again",
-            line.unwrap_or_default()
-        )
-    }
-
     /// Describes a difference for which no change of this command makes up.
     fn unlike(&self, what: &str, by: Option<&Step>) -> String {
         let entry = by.and_then(|step| self.before.get(index_of(step.position)));
@@ -319,6 +304,38 @@ impl AccountChange<'_> {
             }
         })
     }
+}
+
+/// Refuses a stack in which a line jumps over one of pam_slurm_adopt.so.
+///
+/// # Errors
+///
+/// A text that names the line that jumps.
+pub(super) fn require_no_jump_over_slurm(stack: &[Entry]) -> Result<(), String> {
+    let is_slurm =
+        |line: &usize| stack.get(*line).is_some_and(|entry| entry.file() == SLURM_MODULE);
+    let jumps = |index: &usize| skipped_lines(stack, *index).iter().flatten().any(is_slurm);
+    match (0..stack.len()).find(jumps) {
+        None => Ok(()),
+        Some(index) => Err(describe_jump(stack.get(index))),
+    }
+}
+
+/// Returns for each jump of a line the lines that it skips.
+fn skipped_lines(stack: &[Entry], index: usize) -> Vec<Vec<usize>> {
+    let targets = jump_targets(stack, index);
+    targets.into_iter().flatten().map(|last| (index + 1..=last).collect()).collect()
+}
+
+/// Describes a jump that can neither stay nor be commented out.
+fn describe_jump(line: Option<&Entry>) -> String {
+    let line = line.map(|entry| format!("{} at {}", entry.file(), entry.place));
+    format!(
+        "{} jumps over {SLURM_MODULE} and over lines that stay, and without {SLURM_MODULE} would \
+         jump over others. By hand: give these lines controls that need no jump, and run this \
+         again",
+        line.unwrap_or_default()
+    )
 }
 
 /// Returns the position of a line of the old stack; ours is in front of a line.
