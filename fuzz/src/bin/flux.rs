@@ -4,7 +4,7 @@
 use helper::sources::FluxId;
 use libfuzzer_sys::fuzz_target;
 use protocol::{CgroupPath, JobId};
-use schedulers::flux::{Unit, unit_parents, unit_at};
+use schedulers::flux::{Unit, unit_at, unit_parents};
 
 fuzz_target!(|text: &str| {
     if let Some(id) = FluxId::parse_canonical(text) {
@@ -24,6 +24,9 @@ fuzz_target!(|text: &str| {
         }
     }
     if unit_at(text, 992).is_some() {
-        assert!(unit_parents(992).iter().any(|folder| text.starts_with(folder.as_str())), "{text:?}");
+        assert!(
+            unit_parents(992).iter().any(|folder| text.starts_with(folder.as_str())),
+            "{text:?}"
+        );
     }
 });

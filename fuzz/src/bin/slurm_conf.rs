@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use helper::devices::slurm_conf::{
-    ConfPosition, ConfLine, SpoolPath, join_lines, parse_constrain_devices,
+    ConfLine, ConfPosition, SpoolPath, join_lines, parse_constrain_devices,
 };
 use libfuzzer_sys::fuzz_target;
 
