@@ -1,0 +1,104 @@
+//! The licences of all crates that a release contains: debian/copyright and the rpm name them as the
+//! crates themselves do.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that fails has to say so at once"
+)]
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A licence expression: of each inner set one licence may be chosen, and all sets hold.
+type Terms = BTreeSet<BTreeSet<String>>;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Parses an expression of Cargo, of rpm or of debian/copyright.
+fn terms(expression: &str) -> Terms {
+    let plain = expression.replace(['(', ')'], "").replace(", and ", " AND ").replace('/', " or ");
+    let plain = plain.replace(" OR ", " or ");
+    let choices = plain.split(" AND ");
+    choices
+        .map(|choice| choice.split(" or ").map(|name| name.trim().to_owned()).collect())
+        .collect()
+}
+
+/// Lists third-party crates by name, with the licence of each.
+fn crates(edges: &[&str]) -> BTreeMap<String, Terms> {
+    let cargo = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--workspace", "--prefix", "none"])
+        .args(["--format", "{p}|{l}"])
+        .args(edges)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+    let text = String::from_utf8(cargo.stdout).unwrap();
+    // A crate of this workspace has its path behind the version.
+    let lines = text.lines().filter(|line| !line.contains(&root().display().to_string()));
+    let rows = lines.filter_map(|line| line.split_once('|'));
+    rows.map(|(name, licence)| {
+        let name = name.split(' ').next().unwrap().to_owned();
+        (name, terms(licence.trim_end_matches(" (*)")))
+    })
+    .collect()
+}
+
+/// Lists the crates of debian/copyright, with the licence of each.
+fn crates_of_copyright(text: &str) -> BTreeMap<String, Terms> {
+    let mut found = BTreeMap::new();
+    for paragraph in text.split("\n\n").filter(|paragraph| paragraph.starts_with("Files:")) {
+        let (files, rest) = paragraph.split_once("\nCopyright:").unwrap();
+        let licence = rest.split_once("\nLicense: ").unwrap().1.lines().next().unwrap();
+        for pattern in files.split_whitespace() {
+            if let Some(name) = pattern.strip_prefix("vendor/") {
+                let name = name.strip_suffix("-*").unwrap().to_owned();
+                assert!(found.insert(name, terms(licence)).is_none(), "{pattern} stands twice");
+            }
+        }
+    }
+    found
+}
+
+/// Cargo.lock names every crate, and `vendor/` of a release has them all.
+#[test]
+fn copyright_of_debian_names_each_crate_with_its_licence() {
+    let text = fs::read_to_string(root().join("debian/copyright")).unwrap();
+    let all = crates(&["--edges", "all", "--target", "all"]);
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let locked = lock.split("[[package]]").filter(|package| package.contains("\nsource = "));
+    let locked: BTreeSet<_> =
+        locked.map(|package| package.split('"').nth(1).unwrap().to_owned()).collect();
+    assert!(locked.len() > 40, "{locked:?}");
+    assert_eq!(crates_of_copyright(&text).keys().cloned().collect::<BTreeSet<_>>(), locked);
+    let named = crates_of_copyright(&text);
+    for (name, licence) in &all {
+        assert_eq!(named.get(name), Some(licence), "{name}");
+    }
+    let licences: BTreeSet<&String> = named.values().flatten().flatten().collect();
+    for licence in licences {
+        assert!(text.contains(&format!("\nLicense: {licence}\n ")), "the text of {licence}");
+    }
+}
+
+#[test]
+fn rpm_names_the_licences_of_all_linked_and_build_crates() {
+    let spec = fs::read_to_string(root().join("packaging/rpm/job-adopt.spec")).unwrap();
+    let named = spec.lines().find_map(|line| line.strip_prefix("License:")).unwrap();
+    let mut built = terms("MIT OR Apache-2.0");
+    built.extend(crates(&["--edges", "normal,build"]).into_values().flatten());
+    assert_eq!(terms(named.trim()), built);
+}
+
+#[test]
+fn expressions_are_compared_by_meaning() {
+    assert_eq!(terms("MIT/Apache-2.0"), terms("Apache-2.0 OR MIT"));
+    assert_eq!(terms("(MIT OR Apache-2.0) AND X"), terms("Apache-2.0 or MIT, and X"));
+    assert_ne!(terms("MIT"), terms("MIT OR Unlicense"));
+}
