@@ -20,7 +20,7 @@
 #   make corpus     adds those inputs to fuzz/corpus that reach new code
 #   make bench      measures a login, a device check and a lookup, as ratios; as root
 #   make dist       builds a release for glibc 2.28 in target/releases/VERSION, with checksums
-#                   (docs/release.md). DRAFT=1: for yourself, without a maintainer
+#                   (docs/release.md), with MAINTAINER="NAME <ADDRESS>". DRAFT=1: for yourself, without one
 #   make fresh      runs the README's commands on Debian 12 and 13 as mmdebstrap makes them; as root.
 #                   SUITE=bookworm or trixie runs one
 #   make lint       checks formatting, clippy, documentation, manual pages and the code of each privilege, with
@@ -41,7 +41,8 @@
 #   BUILT        a folder with the files that `make` builds, to be installed unchanged
 #   UNITDIR      the folder in which systemd finds units; PREFIX/lib/systemd/system. No unit is
 #                enabled. Drop-ins for foreign units are in PREFIX/share/job-adopt/systemd, and one for
-#                podman's configuration in PREFIX/share/job-adopt/containers: an admin copies them
+#                podman's configuration in PREFIX/share/job-adopt/containers: an admin copies them, and
+#                the scripts for schedulers and monitoring beside these folders
 
 PREFIX ?= /usr
 DESTDIR ?=
@@ -99,6 +100,9 @@ endif
 DBUS_POLICY = /usr/share/dbus-1/system.d/job-adopt.conf
 UNITS = $(wildcard packaging/systemd/*.*t packaging/systemd/*.service)
 DROPINS = $(wildcard packaging/systemd/*.d/*.conf packaging/containers/*.d/*.conf packaging/selinux/*.cil)
+# Scripts that an admin copies: images often lack all of /usr/share/doc.
+HOOKS = $(wildcard $(addprefix packaging/,slurm/* flux/* examples/* monitoring/*))
+SHARED = $(DROPINS) $(HOOKS)
 MANPAGES = $(wildcard docs/man/*.[1-8])
 
 # Required programs, as PROGRAM=PACKAGE; a path names a file. Of A|B one is enough, and the first package that
@@ -174,7 +178,7 @@ EXPIRED = $(shell systemd-sysusers --version 2>/dev/null | awk 'NR == 1 && $$2 >
 unit_path = $(DESTDIR)$(UNITDIR)/$(subst job-adopt-use.,run-job\x2dadopt-use.,$(notdir $(1)))
 
 # A drop-in for a foreign unit or configuration would take effect as soon as its reader finds it.
-dropin_path = $(patsubst packaging/%,$(DESTDIR)$(PREFIX)/share/job-adopt/%,$(1))
+shared_path = $(patsubst packaging/%,$(DESTDIR)$(PREFIX)/share/job-adopt/%,$(1))
 
 # Folders in which shells find completions.
 BASH_COMPLETION = $(PREFIX)/share/bash-completion/completions/job-adopt
@@ -182,10 +186,10 @@ ZSH_COMPLETION = $(PREFIX)/share/zsh/site-functions/_job-adopt
 FISH_COMPLETION = $(PREFIX)/share/fish/vendor_completions.d/job-adopt.fish
 COMPLETIONS = bash zsh fish
 
-# unit FILE PATH: installs a unit with the paths of this installation.
+# unit FILE PATH: installs a unit or a script with the paths of this installation.
 define unit
 sed 's|=/usr/bin/|=$(PREFIX)/bin/|; s|/usr/share/job-adopt|$(PREFIX)/share/job-adopt|' '$(1)' | \
-    install -D -m 0644 /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
+    install -D -m $(if $(filter %.sh,$(1)),0755,0644) /dev/stdin "$(2).new" && mv -f "$(2).new" "$(2)"
 endef
 
 .PHONY: all needs install uninstall dist test fresh faults soak demo picture fuzz corpus bench lint clean
@@ -254,7 +258,7 @@ install: all
 	$(call put,0644,$(BUILD)/completions/zsh,$(ZSH_COMPLETION))
 	$(call put,0644,$(BUILD)/completions/fish,$(FISH_COMPLETION))
 	$(foreach file,$(UNITS),$(call unit,$(file),$(call unit_path,$(file))) &&) true
-	$(foreach file,$(DROPINS),$(call unit,$(file),$(call dropin_path,$(file))) &&) true
+	$(foreach file,$(SHARED),$(call unit,$(file),$(call shared_path,$(file))) &&) true
 	$(foreach page,$(MANPAGES),$(call put,0644,$(page),$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) &&) true
 	$(call put,0644,packaging/dbus/job-adopt.conf,$(DBUS_POLICY))
 	$(if $(DESTDIR),,$(LIBEXEC)/account)
@@ -273,7 +277,7 @@ uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf" "$(DESTDIR)$(DBUS_POLICY)"
 	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")
-	rm -f $(foreach file,$(DROPINS),"$(call dropin_path,$(file))")
+	rm -f $(foreach file,$(SHARED),"$(call shared_path,$(file))")
 	-find "$(DESTDIR)$(PREFIX)/share/job-adopt" -depth -type d -empty -delete
 	rm -f $(foreach page,$(MANPAGES),"$(DESTDIR)$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))")
 	-rmdir "$(DESTDIR)$(LIBEXEC)"
@@ -287,11 +291,12 @@ BUILT_FIRST = @$(MAKE) --no-print-directory -j all
 
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 dist:
-	@test -n '$(DRAFT)' || ! grep '^Maintainer:.*\.invalid>' debian/control || { \
-	    echo 'make: nobody reads this address: set one, as docs/release.md says, or DRAFT=1' >&2; exit 1; }
+	@test -n '$(DRAFT)' || grep -q '^Maintainer:' debian/control || \
+	    echo '$(MAINTAINER)' | grep -Eq '^[^<>]+ <[^<>@ ]+@[^<>@ ]+\.[^<>@ ]+>$$' || { \
+	    echo 'make: a release names who answers for it: MAINTAINER="NAME <ADDRESS>", or DRAFT=1 for yourself' >&2; exit 1; }
 	$(call install,$(DIST_NEEDS))
 	$(if $(LINKER),$(MAKE) --no-print-directory $(LINKER))
-	CARGO='$(CARGO)' packaging/release '$(CARGO_TARGET_DIR)/releases/$(VERSION)'
+	CARGO='$(CARGO)' MAINTAINER='$(MAINTAINER)' packaging/release '$(CARGO_TARGET_DIR)/releases/$(VERSION)'
 
 # Each tier builds its files while others run already.
 test:
