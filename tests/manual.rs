@@ -1,6 +1,7 @@
 //! The manual pages name only what exists: job-adopt(1) the declared options, pam_job_adopt(8) the
 //! arguments of the module, docs/migrate.md those of pam_slurm_adopt, job_adopt.conf(5) the keys of
-//! the configuration, and docs/settings.md all of these and the variables of the prologs.
+//! the configuration, both with the default of each, and docs/settings.md what opens and the
+//! variables of the prologs.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -60,21 +61,6 @@ fn arguments() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_argument_of_module_is_documented() {
-    let page = MODULE_PAGE.split(".SH OPTIONS\n").nth(1).unwrap();
-    let page = page.split("\n.SH ").next().unwrap().replace("\\-", "-");
-    let entries: Vec<&str> =
-        page.split(".TP\n").skip(1).map(|entry| entry.lines().next().unwrap()).collect();
-    for name in arguments() {
-        let is_entry = |entry: &&str| {
-            let word = entry.split_whitespace().nth(1).unwrap_or_default();
-            word.trim_end_matches('=') == name
-        };
-        assert!(entries.iter().any(is_entry), "{name}");
-    }
-}
-
-#[test]
 fn every_argument_of_pam_slurm_adopt_is_in_migration_table() {
     let table = MIGRATE.split("\n## Options\n").nth(1).unwrap().split("\n## ").next().unwrap();
     let first = |row: &str| row.trim_start_matches("| ").split(" | ").next().unwrap().to_owned();
@@ -108,44 +94,92 @@ fn literal_default(default: &str) -> Option<&str> {
     default.strip_prefix('`').and_then(|default| default.strip_suffix('`'))
 }
 
-#[test]
-fn every_argument_of_module_is_in_settings_with_default() {
-    let rows = settings("PAM arguments");
-    assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), arguments());
-    for (name, default) in &rows {
-        let Some(value) = literal_default(default) else { continue };
-        let parsed = Settings::parse(&[format!("{name}={value}")]);
-        assert_eq!(parsed, Ok(Settings::default()), "{name}={value}");
+/// Returns the entries of a section of a manual page: each name with its text, without fonts.
+fn entries(page: &str, section: &str) -> BTreeMap<String, String> {
+    let body = page.split(&format!(".SH {section}\n")).nth(1).unwrap();
+    let body = body.split("\n.SH ").next().unwrap().replace("\\-", "-");
+    let plain = |text: &str| {
+        let fonts = ["\\fB", "\\fI", "\\fR", "\\fP"];
+        fonts.iter().fold(text.to_owned(), |text, font| text.replace(font, ""))
+    };
+    body.split(".TP\n")
+        .skip(1)
+        .map(|entry| {
+            let (tag, text) = entry.split_once('\n').unwrap();
+            let name = tag.split_whitespace().nth(1).unwrap().trim_end_matches('=');
+            (name.to_owned(), plain(text))
+        })
+        .collect()
+}
+
+/// Returns the default that an entry states: the word before "(default", or else the words after
+/// "default", as far as commas join them.
+fn stated_default(text: &str) -> Option<String> {
+    let trim = |word: &str| word.trim_matches([',', '.', ';', ':']).to_owned();
+    if let Some((before, _)) = text.split_once("(default") {
+        return before.split_whitespace().last().map(trim);
     }
-    let unwritten: Vec<_> =
-        rows.iter().filter(|(_, default)| literal_default(default).is_none()).collect();
-    let unwritten: Vec<_> = unwritten.iter().map(|(name, text)| format!("{name} {text}")).collect();
+    let (_, after) = text.split_once("efault ")?;
+    let mut value = String::new();
+    for word in after.split_whitespace() {
+        value.push_str(word);
+        if !word.ends_with(',') || after.contains(", which") {
+            break;
+        }
+        value.push(' ');
+    }
+    Some(trim(&value))
+}
+
+#[test]
+fn every_argument_of_module_is_documented_with_its_default() {
+    let entries = entries(MODULE_PAGE, "OPTIONS");
+    assert_eq!(entries.keys().cloned().collect::<BTreeSet<_>>(), arguments());
+    let (mut stated, mut unstated) = (0, Vec::new());
+    for (name, text) in &entries {
+        match stated_default(text) {
+            // Only sshd is judged without the argument, under any name of its own.
+            Some(value) if name == "service" => assert_eq!(value, "sshd"),
+            Some(value) => {
+                let parsed = Settings::parse(&[format!("{name}={value}")]);
+                assert_eq!(parsed, Ok(Settings::default()), "{name}={value}");
+                stated += 1;
+            }
+            None => unstated.push(name.as_str()),
+        }
+    }
+    assert!(stated >= 10, "{stated}");
     let without = Settings::default();
     assert!(without.service.is_none() && without.node.is_none());
     assert!(!without.require_devices && !without.observe && without.log_level != Severity::Debug);
     assert!(without.exempt_uids.is_empty() && without.exempt_groups.is_empty());
+    // A flag is off by default; the others need a value and have no default.
+    let with_value: Vec<_> = unstated
+        .into_iter()
+        .filter(|name| Settings::parse(&[(*name).to_owned()]).is_err())
+        .collect();
     assert_eq!(
-        unwritten,
-        [
-            "close_only off", "debug off", "exempt_groups none", "exempt_uids none",
-            "nodename host name", "observe off", "require_devices off", "service sshd",
-        ]
+        with_value,
+        ["exempt_groups", "exempt_uids", "ignore_root", "nodename", "single_job_skip_rpc"]
     );
 }
 
 #[test]
-fn every_configuration_key_is_in_settings_with_default() {
-    let rows = settings("Keys of the configuration");
+fn every_configuration_key_is_documented_with_its_default() {
+    let entries = entries(CONFIG_PAGE, "KEYS");
     let keys: BTreeSet<String> = Config::keys().map(str::to_owned).collect();
-    assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), keys);
-    for (key, default) in &rows {
-        let Some(value) = literal_default(default) else { continue };
+    assert_eq!(entries.keys().cloned().collect::<BTreeSet<_>>(), keys);
+    let (mut stated, mut unstated) = (0, Vec::new());
+    for (key, text) in &entries {
+        let Some(value) = stated_default(text).filter(|_| key != "always_allowed") else {
+            unstated.push(key.as_str());
+            continue;
+        };
         let parsed = Config::parse(format!("{key} = {value}").as_bytes());
         assert_eq!(parsed, Ok(Config::default()), "{key} = {value}");
+        stated += 1;
     }
-    let unwritten: Vec<_> =
-        rows.iter().filter(|(_, default)| literal_default(default).is_none()).collect();
-    let unwritten: Vec<_> = unwritten.iter().map(|(key, text)| format!("{key} {text}")).collect();
+    assert!(stated >= 8, "{stated}");
     let without = Config::default();
     assert!(without.always_allowed.is_empty() && without.callerid_networks.is_empty());
     assert!(without.exempt_uids.is_empty() && without.exempt_groups.is_empty());
@@ -153,19 +187,29 @@ fn every_configuration_key_is_in_settings_with_default() {
     assert!(without.slurm_spool.is_none());
     assert!(without.message_file.is_none() && without.hint.is_none());
     assert_eq!(
-        unwritten,
+        unstated,
         [
-            "always_allowed none",
-            "callerid_networks none",
-            "exempt_groups none",
-            "exempt_uids none",
-            "hint by scheduler",
-            "message_file none",
-            "nodename host name",
-            "slurm_conf usual places",
-            "slurm_spool from `slurm.conf`",
+            "always_allowed", "callerid_networks", "exempt_groups", "exempt_uids", "hint",
+            "message_file", "nodename", "slurm_conf", "slurm_spool",
         ]
     );
+}
+
+#[test]
+fn every_setting_that_opens_exists() {
+    let table = SETTINGS.split("\n## ").next().unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let keys: BTreeSet<String> = Config::keys().map(str::to_owned).collect();
+    let mut named = BTreeSet::new();
+    for row in rows {
+        let cell = row.trim_start_matches("| ").split(" | ").next().unwrap();
+        for code in cell.split('`').skip(1).step_by(2).filter(|code| !code.starts_with('/')) {
+            let name = code.split(['=', ' ']).next().unwrap();
+            assert!(name == "allow" || arguments().contains(name) || keys.contains(name), "{row}");
+            named.insert(name.to_owned());
+        }
+    }
+    assert!(named.len() > 8, "{named:?}");
 }
 
 /// Lists the variables that a prolog or an epilog takes from its environment, or defines at its top
@@ -217,13 +261,6 @@ fn every_prolog_variable_is_in_settings_with_default() {
         }
     }
     assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), seen);
-}
-
-#[test]
-fn every_configuration_key_is_documented() {
-    for key in Config::keys() {
-        assert!(CONFIG_PAGE.contains(&format!(".TP\n.B {key}\n")), "{key}");
-    }
 }
 
 #[test]
