@@ -304,3 +304,123 @@ fn every_check_has_entry_and_every_entry_is_a_check() {
     }
     assert_eq!(described, known);
 }
+
+/// Lists the pages for people and the manual pages, each with its text in plain minus signs.
+fn all_pages() -> Vec<(String, String)> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages: Vec<_> =
+        ["README.md", "CONTRIBUTING.md"].into_iter().map(|name| root.join(name)).collect();
+    for folder in ["docs", "docs/man"] {
+        let entries = std::fs::read_dir(root.join(folder)).unwrap();
+        pages.extend(entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()));
+    }
+    let read = |path: std::path::PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap().replace("\\-", "-");
+        (path.display().to_string(), text)
+    };
+    let pages: Vec<_> = pages.into_iter().map(read).collect();
+    assert!(pages.len() > 20, "{}", pages.len());
+    pages
+}
+
+/// Lists the words of a text that begin so, in any punctuation.
+fn words_from<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
+    let ends = |c: char| c.is_whitespace() || "`'\"()[],;|<>\\".contains(c);
+    let found = text.match_indices(prefix).map(|(at, _)| text[at..].split(ends).next().unwrap());
+    found.map(|word| word.trim_end_matches(['.', ':', '/'])).collect()
+}
+
+#[test]
+fn every_code_is_explained_and_no_other_is_named() {
+    let known: Vec<String> = (0..=11).map(|number| format!("JA{number:02}")).collect();
+    let source = include_str!("../src/protocol/message.rs");
+    let of_source: Vec<&str> =
+        source.split("= \"JA").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    assert_eq!(of_source.iter().map(|code| format!("JA{code}")).collect::<Vec<_>>(), known);
+    let causes = include_str!("../docs/troubleshoot.md");
+    for code in &known {
+        assert!(MODULE_PAGE.contains(&format!("\n{code}  ")), "{code} in pam_job_adopt(8)");
+        assert!(causes.contains(&format!("\n| {code} | ")), "{code} in docs/troubleshoot.md");
+    }
+    for (page, text) in all_pages() {
+        for (at, _) in text.match_indices("JA") {
+            let code = &text.as_bytes()[at..text.len().min(at + 4)];
+            let code = String::from_utf8_lossy(code).into_owned();
+            let numbered = code[2..].chars().all(|c| c.is_ascii_digit()) && code.len() == 4;
+            assert!(!numbered || known.contains(&code), "{page}: {code}");
+        }
+    }
+}
+
+#[test]
+fn every_installed_path_on_a_page_is_packaged() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let installers = ["Makefile", "debian/rules"]
+        .map(|name| std::fs::read_to_string(root.join(name)).unwrap())
+        .concat();
+    let mut seen = 0;
+    for (page, text) in all_pages() {
+        for path in words_from(&text, "/usr/share/job-adopt/") {
+            let name = path.strip_prefix("/usr/share/job-adopt/").unwrap();
+            let folder = name.split('*').next().unwrap();
+            assert!(root.join("packaging").join(folder).exists(), "{page}: {path}");
+            seen += 1;
+        }
+        for path in words_from(&text, "/usr/libexec/job-adopt/") {
+            let name = path.strip_prefix("/usr/libexec/job-adopt/").unwrap();
+            let installed = ["$(LIBEXEC)/", "libexec/job-adopt/"];
+            let is_installed =
+                installed.iter().any(|folder| installers.contains(&format!("{folder}{name}")));
+            assert!(is_installed, "{page}: {path}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "{seen} paths");
+}
+
+#[test]
+fn every_option_of_the_command_on_a_page_is_declared() {
+    let known = options(&section_lines("OPTIONS"));
+    let mut seen = 0;
+    for (page, text) in all_pages() {
+        for (at, _) in text.match_indices("job-adopt ") {
+            // One command of a line, or one code span.
+            let command = text[at..].split(['\n', '`', '|', '#', ';', '&']).next().unwrap();
+            for option in options(command) {
+                assert!(known.contains(&option), "{page}: {command}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 30, "{seen} options");
+}
+
+/// Numbers that several pages repeat: text of a page, and the constant that it states.
+#[test]
+fn numbers_on_pages_are_those_of_the_source() {
+    let stated = [
+        ("docs/man/job-adopt-protocol.7", "At most 56 KiB.", "protocol/message.rs", "= 56 * 1024;"),
+        ("docs/man/job-adopt-protocol.7", "At most 64 KiB;", "protocol/message.rs", "= 64 * 1024;"),
+        (
+            "docs/man/job-adopt-protocol.7",
+            "at most 256 entries",
+            "protocol/schema.rs",
+            "ITEMS_MAX: usize = 256;",
+        ),
+        ("docs/man/job-adopt.1", "at most 3600", "admin/unregister.rs", "range(..=3600)"),
+        (
+            "docs/man/pam_job_adopt.8",
+            "in the last ten minutes",
+            "helper/records/read.rs",
+            "NOTE_VALID_SECONDS: i64 = 600;",
+        ),
+    ];
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (page, text, file, constant) in stated {
+        let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
+        let plain = read(root.join(page)).split_whitespace().collect::<Vec<_>>().join(" ");
+        let source = read(root.join("src").join(file));
+        // Both, or neither: a change of one side fails.
+        assert!(plain.contains(text) && source.contains(constant), "{page}: {text}: {file}");
+    }
+}
