@@ -200,3 +200,24 @@ fn proposed_line_keeps_verdicts() {
         assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "opsuser", "root"]);
     });
 }
+
+/// The page has one block with the file before the change and after it.
+#[test]
+fn pam_writes_the_stack_of_the_migration_page() {
+    on_node(|node| {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pam/el-sssd");
+        for file in ["etc/pam.d/password-auth", "etc/pam.d/postlogin"] {
+            let text = std::fs::read_to_string(fixtures.join(file)).unwrap();
+            node.write(&format!("/{file}"), &text);
+        }
+        let page = include_str!("../../docs/migrate.md");
+        let block = page.split("```diff\n").nth(1).unwrap().split("```").next().unwrap();
+        let side = |mark: char| -> String {
+            let lines = block.lines().filter(|line| line.starts_with([' ', mark]));
+            lines.map(|line| format!("{}\n", &line[1..])).collect()
+        };
+        node.write("/etc/pam.d/sshd", &side('-'));
+        let printed = node.job_adopt(&["pam", "--print", "--arguments", "exempt_groups=ops"]);
+        assert_eq!(printed.exits(0).stdout, side('+'));
+    });
+}
