@@ -46,8 +46,25 @@ fn other_prefix_requires_securitydir() {
         "\"/stage/usr/share/dbus-1/system.d/job-adopt.conf\"",
         "\"/stage/opt/x/share/job-adopt/systemd/user-.slice.d/job-adopt.conf\"",
         "\"/stage/opt/x/share/job-adopt/systemd/cron.service.d/job-adopt.conf\"",
+        "-m 0755 /dev/stdin \"/stage/opt/x/share/job-adopt/slurm/prolog.sh.new\"",
+        "-m 0644 /dev/stdin \"/stage/opt/x/share/job-adopt/monitoring/nrpe.cfg.new\"",
     ] {
         assert!(output_text(&given).contains(text), "{text}: {}", output_text(&given));
+    }
+}
+
+/// A release archive names its maintainer; this tree does not.
+#[test]
+fn release_without_maintainer_is_refused() {
+    let control = Path::new(env!("CARGO_MANIFEST_DIR")).join("debian/control");
+    if std::fs::read_to_string(control).unwrap().contains("\nMaintainer:") {
+        return;
+    }
+    for maintainer in ["", "Nobody", "root <root@localhost>"] {
+        let refused =
+            make(&["dist", "DRAFT=", &format!("MAINTAINER={maintainer}")]).output().unwrap();
+        assert!(!refused.status.success(), "{maintainer}");
+        assert!(output_text(&refused).contains("MAINTAINER="), "{}", output_text(&refused));
     }
 }
 
