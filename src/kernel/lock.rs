@@ -15,7 +15,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const RUN_DIR: &str = "/run/job-adopt";
-const LOCK_FILE: &str = "/run/job-adopt/lock";
+/// Path of the lock file, which the first lock after the node's start makes.
+pub const LOCK_FILE: &str = "/run/job-adopt/lock";
 const KEEPERS_FILE: &str = "/run/job-adopt/keepers";
 /// Pause between two tries. A holder needs a few milliseconds.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);

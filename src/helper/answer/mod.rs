@@ -16,6 +16,7 @@ use crate::devices::{Resolver, Settings, Tree};
 use crate::sources::{FluxSource, Job, RegistrySource, SlurmSource, Source};
 use kernel::cgroup::Mount;
 use kernel::choice::Choices;
+use kernel::lock::LOCK_FILE;
 use kernel::sys::clock;
 use kernel::trust::Trust;
 use limits::{read_message, shorten_to_limits};
@@ -203,7 +204,14 @@ impl Node {
             match name {
                 SourceName::Registry => {
                     let (registry, cgroup) = (config.registry.clone(), self.cgroup_mount()?);
-                    Ok(Box::new(RegistrySource::new(registry, self.trust.clone(), cgroup)))
+                    let source = RegistrySource::new(registry, self.trust.clone(), cgroup);
+                    Ok(Box::new(match config.names_registry() {
+                        true => source,
+                        false => {
+                            let lock = LOCK_FILE.trim_start_matches('/');
+                            source.absent_before_first_use(self.root.join(lock))
+                        }
+                    }))
                 }
                 SourceName::Slurm => {
                     let settings = Self::device_settings(node, config);

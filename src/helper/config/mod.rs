@@ -144,6 +144,13 @@ impl Config {
         Ok(config)
     }
 
+    /// Returns whether the site has chosen the registry as a source: it names some sources and not
+    /// all, or another directory.
+    pub(crate) fn names_registry(&self) -> bool {
+        let default = Self::default();
+        self.sources.len() < default.sources.len() || self.registry != default.registry
+    }
+
     /// Returns the path of `enforce` if it does not exist, so that logins are not judged here. Any
     /// other error than a missing file counts as existence.
     pub fn missing_enforce_path(&self) -> Option<&Path> {

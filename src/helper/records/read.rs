@@ -74,6 +74,12 @@ impl Registry {
         Ok(found)
     }
 
+    /// Returns whether the registry has no entry; `false` if it cannot be listed.
+    pub(crate) fn is_empty(&self, trust: &Trust) -> bool {
+        let names = trust.dir(self.dir()).and_then(|dir| tree::list_visible_names(&dir, 1));
+        names.is_ok_and(|names| names.is_empty())
+    }
+
     /// Reads all usable notes of `uid`; their number is not limited.
     pub(super) fn read_notes(&self, trust: &Trust, uid: u32) -> Vec<(JobId, Note)> {
         let Ok(dir) = trust.dir(&self.user_dir(uid)) else { return Vec::new() };

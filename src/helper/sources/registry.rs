@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::{Addition, Job, Source, SourceError, SourceReport};
-use crate::records::{LoginTarget, ReadError, Record, RecordDevices, Registry, Via};
+use crate::records::{LoginTarget, ReadError, Record, RecordDevices, Registry, UserRecords, Via};
 use kernel::trust::Trust;
 use protocol::{CgroupPath, JobId, Placement, SourceName};
 
@@ -15,13 +15,29 @@ pub struct RegistrySource {
     registry: Registry,
     trust: Trust,
     cgroup: PathBuf,
+    /// The file that the first registration makes; `None` if the site has chosen this source.
+    first_use: Option<PathBuf>,
 }
 
 impl RegistrySource {
     /// A source that reads the records in `registry`, as far as `trust` allows, of jobs whose
     /// cgroups are below the mount `cgroup`.
     pub fn new(registry: Registry, trust: Trust, cgroup: PathBuf) -> Self {
-        Self { registry, trust, cgroup }
+        Self { registry, trust, cgroup, first_use: None }
+    }
+
+    /// Makes the source absent while it is empty and the file `lock`, which the first registration
+    /// makes, does not exist. Packages create the registry on login nodes too.
+    pub fn absent_before_first_use(self, lock: PathBuf) -> Self {
+        Self { first_use: Some(lock), ..self }
+    }
+
+    /// Returns whether no job was registered since the node started.
+    fn is_unused(&self) -> bool {
+        let is_missing = |path: &PathBuf| {
+            path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        self.first_use.as_ref().is_some_and(is_missing) && self.registry.is_empty(&self.trust)
     }
 
     /// Adds a record to the report: as a running job, as an addition, or as unusable.
@@ -101,6 +117,10 @@ impl Source for RegistrySource {
             }
             ReadError::Distrusted(error) => SourceError::Failed(error.to_string()),
         })?;
+        if user == UserRecords::default() && self.is_unused() {
+            let dir = self.registry.dir().display();
+            return Err(SourceError::Absent(format!("{dir} is empty, and no job was registered since the boot")));
+        }
         let mut report = SourceReport::default();
         for record in user.records {
             self.add_record(record, &mut report);
@@ -162,6 +182,25 @@ mod tests {
         assert_eq!(unusable, ["3", "9", "7"]);
         assert_eq!(report.broken.len(), 3, "{:?}", report.broken);
         assert_eq!(report.skipped.len(), 1, "{:?}", report.skipped);
+    }
+
+    #[test]
+    fn empty_registry_is_absent_until_first_registration() {
+        let scratch = Scratch::new();
+        let lock = scratch.path().join("lock");
+        let read = |uid| {
+            let registry = Registry::new(&scratch.dir("jobs"));
+            RegistrySource::new(registry, scratch.trust(), scratch.path().join("cg"))
+                .absent_before_first_use(lock.clone())
+                .jobs(uid, Instant::now())
+        };
+        assert!(matches!(read(5), Err(SourceError::Absent(_))));
+        assert_eq!(read_jobs(&scratch), Ok(SourceReport::default()));
+        scratch.file("lock", "");
+        assert_eq!(read(5), Ok(SourceReport::default()));
+        std::fs::remove_file(&lock).unwrap();
+        write_record(&scratch, "4", r#""via":"slurm","cdi":[]"#);
+        assert_eq!(read(6), Ok(SourceReport::default()));
     }
 
     #[test]

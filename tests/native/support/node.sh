@@ -67,6 +67,8 @@ echo 0 > "$top/$cgroup/node/cgroup.procs"
 hostname "$name"
 ip link set lo up
 mkdir -m 0755 /run/sshd /run/job-adopt /run/job-adopt/jobs
+# A job was registered since the start: the node is no login node.
+(umask 077 && : >/run/job-adopt/lock)
 
 # A caller that is gone by now leaves the cgroups to this script.
 trap '' PIPE
