@@ -143,6 +143,7 @@ fn judge_phase(login: &Request, conf: &str) -> (Prediction, EvidenceLines) {
         environment,
         find_slurm_user: &slurm_user,
         helper_group: None,
+        exemption: None,
         observer: Some(&look),
         budget: &budget,
     });

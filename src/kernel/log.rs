@@ -34,6 +34,8 @@ pub enum Severity {
 pub struct Line {
     /// Severity of the line.
     pub severity: Severity,
+    /// True if the minimum severity does not filter the line.
+    is_unfiltered: bool,
     text: String,
 }
 
@@ -43,7 +45,7 @@ const VALUE_BYTES_MAX: usize = 600;
 impl Line {
     /// Creates a line without pairs.
     pub fn new(severity: Severity) -> Self {
-        Self { severity, text: String::new() }
+        Self { severity, is_unfiltered: false, text: String::new() }
     }
 
     /// Adds a pair, unless the value is empty.
@@ -59,6 +61,16 @@ impl Line {
         let _ = write!(self.text, "{key}=");
         push_value(&mut self.text, &value);
         self
+    }
+
+    /// Returns the line so that it is written whatever the minimum severity is.
+    pub fn unfiltered(self) -> Self {
+        Self { is_unfiltered: true, ..self }
+    }
+
+    /// Returns whether the line is written if `min` is the minimum severity.
+    fn passes(&self, min: Severity) -> bool {
+        self.is_unfiltered || self.severity <= min
     }
 
     /// Returns the pairs as text.
@@ -102,11 +114,11 @@ const SOCKET: &str = "/dev/log";
 /// ends the call.
 const SEND_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Writes the lines that are at least as severe as `min`, in order. `process` is the program's name in the
+/// Writes the lines that are unfiltered or at least as severe as `min`, in order. `process` is the program's name in the
 /// log, and each line follows `prefix`, which may be empty. Without a syslog daemon the lines are lost, as
 /// with `syslog(3)`.
 pub fn write(lines: &[Line], min: Severity, process: &str, prefix: &str) {
-    if lines.iter().any(|line| line.severity <= min) {
+    if lines.iter().any(|line| line.passes(min)) {
         if let Ok(log) = Log::open() {
             log.write(lines, min, process, prefix);
         }
@@ -132,7 +144,7 @@ impl Log {
 
     /// Does the same as [`write()`], through this connection.
     pub fn write(&self, lines: &[Line], min: Severity, process: &str, prefix: &str) {
-        for line in lines.iter().filter(|line| line.severity <= min) {
+        for line in lines.iter().filter(|line| line.passes(min)) {
             if self.0.send(format_record(line, process, prefix).as_bytes()).is_err() {
                 return;
             }

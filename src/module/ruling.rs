@@ -72,6 +72,8 @@ pub struct LoginContext<'a> {
     pub find_slurm_user: &'a dyn Fn() -> Option<u32>,
     /// The group of the helper's account, which reads the user's choice of a job.
     pub helper_group: Option<u32>,
+    /// The argument that lets the user in outside of jobs if this module would refuse the login.
+    pub exemption: Option<&'static str>,
     /// The observer of a dry run.
     pub observer: Option<DryRunObserver<'a>>,
     /// The time for the whole phase.
@@ -195,12 +197,13 @@ impl LoginDecision<'_> {
 
     fn make_request(&self) -> Request {
         let millis = |length: Duration| u32::try_from(length.as_millis()).unwrap_or(u32::MAX);
-        let LoginContext { login, settings, .. } = self.context;
+        let LoginContext { login, settings, exemption, .. } = self.context;
         Request {
             conf: settings.conf.clone(),
             several: settings.several,
             budget_ms: millis(self.context.budget.remaining()),
-            wait_ms: millis(settings.wait_job),
+            // An exempt user is let in at once without a job.
+            wait_ms: exemption.map_or(millis(settings.wait_job), |_| 0),
             ..login.clone()
         }
     }
@@ -339,7 +342,8 @@ impl LoginDecision<'_> {
         outcome
     }
 
-    /// Returns the outcome of a failure: a refusal, unless `action_*` or `observe` changes that.
+    /// Returns the outcome of a failure: a refusal, unless `action_*`, `observe` or an exemption
+    /// changes that.
     /// With a `plan`, the helper had admitted the login.
     ///
     /// After a carried reply it decides again with a fresh one, since the job may have changed,
@@ -355,13 +359,16 @@ impl LoginDecision<'_> {
             _ => refusal(failure.reason(), plan.map(|plan| &plan.job)),
         };
         let reason = refusal.reason;
-        let (action, knob) = match failure {
+        let exemption = self.context.exemption;
+        let (action, knob) = match (failure, exemption) {
             // An action admits a login outside the job, where this one may not be.
-            Failure::MoveBackFailed(..) => (Action::Deny, ""),
-            _ => self.context.settings.action(reason),
+            (Failure::MoveBackFailed(..), _) => (Action::Deny, ""),
+            (_, Some(argument)) => (Action::Ignore, argument),
+            (_, None) => self.context.settings.action(reason),
         };
         let (decision, ruling, severity) = match action {
             _ if self.context.settings.observe => ("observe", Ruling::Ignore, Severity::Info),
+            Action::Ignore if exemption.is_some() => ("exempt", Ruling::Ignore, Severity::Info),
             Action::Deny => ("refuse", Ruling::Refuse, refusal_severity(failure, reason)),
             Action::Ignore => ("opened", Ruling::Ignore, Severity::Alert),
             Action::Allow => ("opened", Ruling::Admit, Severity::Alert),
@@ -372,7 +379,7 @@ impl LoginDecision<'_> {
             None => line.with("job", refusal.jobs.first().map_or("", |job| job.as_str())),
         };
         let line = match decision {
-            "opened" => self.with_elapsed(line).with("knob", knob),
+            "opened" | "exempt" => self.with_elapsed(line).with("knob", knob),
             "observe" => {
                 self.with_comparison(self.with_elapsed(line).with("would", "refuse"), None)
             }
@@ -427,7 +434,7 @@ impl LoginDecision<'_> {
     }
 
     /// Returns an outcome whose log has the decision, and behind it the warnings and dropped
-    /// devices.
+    /// devices. `log_level` does not filter the decision that leaves a session outside of jobs.
     fn new_outcome(
         &self,
         ruling: Ruling,
@@ -440,6 +447,8 @@ impl LoginDecision<'_> {
         let dropped = plan.iter().flat_map(|plan| &plan.dropped);
         let details = warnings.map(|text| detail("warning", text));
         let details = details.chain(dropped.map(|text| detail("dropped", text)));
+        let is_outside = ruling == Ruling::Ignore && self.context.login.phase == Phase::Session;
+        let decision = if is_outside { decision.unfiltered() } else { decision };
         // The decision is the first line, since the log may drop later ones.
         let (reason, lines) = (Some(reason), vec![decision]);
         let mut outcome = Outcome { ruling, reason, lines, ..Outcome::default() };

@@ -134,6 +134,8 @@ arguments! {
         /// Users whose logins this module ignores.
         Ours "exempt_uids" exempt_uids: Vec<u32> = Vec::new(),
             |value| parse_list(value, NUMBERS_FAULT);
+        /// Takes exempt users into their jobs, and lets them in outside if that fails.
+        Ours "exempt_join" exempt_join: bool = false, parse_flag;
         /// Groups whose users' logins this module ignores.
         Ours "exempt_groups" exempt_groups: Vec<String> = Vec::new(),
             |value| parse_list(value, LIST_FAULT);

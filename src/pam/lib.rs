@@ -222,7 +222,7 @@ impl Call<'_> {
             if let Some(name) = &settings.service {
                 // A mistyped name would admit all users.
                 let line = self.line(Severity::Warning, "ignore");
-                self.log(settings.log_level, &[line.with("knob", format_args!("service={name}"))]);
+                self.log_outside(settings, line.with("knob", format_args!("service={name}")));
             }
             return PamReturnCode::IGNORE;
         }
@@ -242,9 +242,9 @@ impl Call<'_> {
         if self.login.uid == UNKNOWN_UID {
             return PamReturnCode::USER_UNKNOWN;
         }
-        if let Some(knob) = self.find_exemption(settings) {
-            let line = self.line(Severity::Info, "exempt").with("knob", knob);
-            self.log(settings.log_level, &[line]);
+        let exemption = self.find_exemption(settings);
+        if let (Some(knob), false) = (exemption, settings.exempt_join) {
+            self.log_outside(settings, self.line(Severity::Info, "exempt").with("knob", knob));
             return PamReturnCode::IGNORE;
         }
         if let Some(node) = &settings.node {
@@ -284,6 +284,7 @@ impl Call<'_> {
             environment: Environment { has: &has, put: &put },
             find_slurm_user: &find_slurm_user,
             helper_group: helper.map(|account| account.gid),
+            exemption,
             observer: None,
             budget: &budget,
         };
@@ -331,6 +332,13 @@ impl Call<'_> {
     /// Returns a log line with a decision that needs no code for the user.
     fn line(&self, severity: Severity, decision: &str) -> Line {
         module::decision_line(severity, decision, None, &self.login)
+    }
+
+    /// Writes the decision to ignore a login. In the session phase, which leaves the login outside of
+    /// jobs, `log_level` does not filter it.
+    fn log_outside(&self, settings: &Settings, line: Line) {
+        let line = if self.login.phase == Phase::Session { line.unfiltered() } else { line };
+        self.log(settings.log_level, &[line]);
     }
 
     /// Writes lines of at least this severity.

@@ -245,3 +245,19 @@ fn wrong_argument_refuses_login_and_is_logged() {
         }
     });
 }
+
+/// Packages make the registry on a login node too.
+#[test]
+fn node_that_never_had_a_job_refuses_with_no_job_service() {
+    on_node(|node| {
+        node.sh("rm /run/job-adopt/lock").ok();
+        let text = "no job service runs on this node, so only operators may log in.";
+        node.account(CAROL).fails().says(text).says("[JA11]");
+        node.job_adopt(&["check"]).says("no source of jobs is on this node");
+        node.configure("sources = registry\n");
+        node.account(CAROL).fails().says("[JA01]");
+        node.configure("");
+        let _job = node.job(ALICE, "4242").start();
+        node.account(CAROL).fails().says("[JA01]");
+    });
+}

@@ -45,6 +45,53 @@ fn exempt_users_and_groups_are_ignored() {
     });
 }
 
+/// A level that hides all decisions hides none that leaves a login outside of its job.
+#[test]
+fn login_outside_of_jobs_is_logged_once_at_every_level() {
+    on_node(|node| {
+        for (arguments, user, text) in [
+            ("exempt_groups=ops", OPS, "decision=exempt"),
+            ("exempt_uids=1003", CAROL, "decision=exempt"),
+            ("exempt_groups=ops exempt_join", OPS, "decision=exempt"),
+            ("observe", CAROL, "decision=observe"),
+            ("service=shhd", CAROL, "knob=service=shhd"),
+        ] {
+            node.log.clear();
+            node.arguments(&format!("log_level=quiet {arguments}"));
+            node.pam(user).ok();
+            node.log.line(text);
+            let entries = node.log.entries();
+            let count = entries.iter().filter(|entry| entry.text.contains("decision=")).count();
+            assert_eq!(count, 1, "{arguments}");
+        }
+        node.log.clear();
+        node.configure("enforce = if-exists:/run/compute-node\n");
+        node.arguments("log_level=quiet");
+        node.pam(CAROL).ok();
+        node.log.line("decision=ignore");
+    });
+}
+
+#[test]
+fn exempt_user_joins_job_and_enters_without_one() {
+    on_node(|node| {
+        node.reporting("exempt_groups=ops exempt_join");
+        node.pam(OPS).ok().joins_cgroup(&node.outside());
+        let job = node.job(OPS, "4242").start();
+        node.pam(OPS).ok().joins_cgroup(&job.cgroup);
+        node.log.line("decision=adopt");
+        job.unstamp();
+        node.log.clear();
+        node.pam(OPS).ok().joins_cgroup(&node.outside()).omits("[JA");
+        let entry = node.log.line("decision=exempt");
+        assert_eq!(entry.field("knob"), Some("exempt_groups"), "{}", entry.text);
+        assert_eq!(entry.field("code"), Some("JA07"), "{}", entry.text);
+        node.pam(CAROL).fails().says("[JA01]");
+        node.reporting("exempt_groups=ops exempt_join helper=/nonexistent wait_job=4");
+        node.pam(OPS).ok().joins_cgroup(&node.outside());
+    });
+}
+
 #[test]
 fn if_exists_ignores_logins_on_other_nodes() {
     on_node(|node| {

@@ -119,7 +119,9 @@ impl Source for RegistrySource {
         })?;
         if user == UserRecords::default() && self.is_unused() {
             let dir = self.registry.dir().display();
-            return Err(SourceError::Absent(format!("{dir} is empty, and no job was registered since the boot")));
+            return Err(SourceError::Absent(format!(
+                "{dir} is empty, and no job was registered since the boot"
+            )));
         }
         let mut report = SourceReport::default();
         for record in user.records {
