@@ -4,9 +4,10 @@ use super::{Error, Output};
 use helper::records::Record;
 use nix::errno::Errno;
 use nix::unistd::{
-    Gid, Group, Uid, User, getegid, geteuid, getgroups, setegid, seteuid, setgroups,
+    Gid, Group, Uid, User, getegid, geteuid, getgrouplist, getgroups, setegid, seteuid, setgroups,
 };
 use protocol::parse_decimal;
+use std::ffi::CString;
 
 /// Returns the account of this name; `None` if there is none.
 ///
@@ -33,6 +34,18 @@ pub(super) fn require_user(name: &str) -> Result<User, Error> {
 /// [`Error::Failed`] if the name service cannot be asked.
 pub(super) fn find_group(name: &str) -> Result<Option<Group>, Error> {
     Group::from_name(name).map_err(|errno| Error::failed("look up group", name, errno.desc()))
+}
+
+/// Returns whether a user is in the group of this name. A group that does not exist has no members.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the name service cannot be asked.
+pub(super) fn is_in_group(user: &User, group: &str) -> Result<bool, Error> {
+    let failed = |errno: Errno| Error::failed("look up the groups of", &user.name, errno.desc());
+    let Some(group) = find_group(group)? else { return Ok(false) };
+    let name = CString::new(user.name.as_str()).map_err(|_| failed(Errno::EINVAL))?;
+    Ok(getgrouplist(&name, user.gid).map_err(failed)?.contains(&group.gid))
 }
 
 /// Returns the uid of a user who is given by name or number. The number needs no account.

@@ -80,9 +80,18 @@ impl Conf {
     ///
     /// [`Error::Failed`] if the file of the option is missing.
     pub(super) fn path(&self) -> Result<PathBuf, Error> {
-        let Some(path) = &self.conf else { return Ok(PathBuf::from(Request::DEFAULT_CONF)) };
+        Ok(self.option()?.unwrap_or_else(|| PathBuf::from(Request::DEFAULT_CONF)))
+    }
+
+    /// Returns the path that the option names; `None` without the option.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the file of the option is missing.
+    pub(super) fn option(&self) -> Result<Option<PathBuf>, Error> {
+        let Some(path) = &self.conf else { return Ok(None) };
         match std::fs::symlink_metadata(path) {
-            Ok(_) => Ok(path.clone()),
+            Ok(_) => Ok(Some(path.clone())),
             Err(error) => Err(Error::failed("read", path.display(), error)),
         }
     }

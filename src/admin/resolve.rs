@@ -6,24 +6,26 @@ use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, accounts
 use crate::filters::attach_mode_name;
 use clap::Args;
 use helper::callerid::Flow;
+use helper::stack::{Group, read_entries};
 use helper::{Evidence, Node};
 use kernel::bpf::CgroupPrograms;
 use kernel::cgroup::Dir;
+use module::{Action, Settings, is_off, judge_login, misconfiguration_outcome, node_name};
 use module::{
     Budget, Environment, Failure, Job, JoinResult, LeafJob, LoginContext, OFF_SWITCH_PATH,
     OwnerProof,
 };
-use module::{Settings, is_off, judge_login, node_name};
 use nix::unistd::{Uid, User};
 use protocol::{Phase, Reason, Reply, Request, Rule, Verdict};
 use schedulers::stepd::Daemon;
 use serde_json::json;
 use std::cell::RefCell;
+use std::path::Path;
 
 /// Show what a login would get, and why, without doing it
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Assumes the default arguments of the module. With --connection and several jobs it asks which job the
+Uses the arguments of the service's lines in /etc/pam.d, and --conf in place of theirs. With --connection and several jobs it asks which job the
 client runs in, as a login does.
 Exit status: 0 admitted or not judged, 1 refused, 3 cannot tell.")]
 pub(super) struct Options {
@@ -51,19 +53,19 @@ fn parse_connection(text: &str) -> Result<String, &'static str> {
 }
 
 pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let conf = options.conf.path()?;
     let account = accounts::require_user(&options.user)?;
     let connection = options.connection.as_deref().unwrap_or_default();
     // The other fields are unknown before the login.
     let login = Request {
-        user: account.name,
+        user: account.name.clone(),
         uid: account.uid.as_raw(),
         service: options.service.clone(),
         ssh_connection: connection.to_owned(),
-        node: node_name(),
         ..Request::default()
     };
-    let (prediction, evidence) = predict(&login, &conf.to_string_lossy());
+    let conf = options.conf.option()?;
+    let predictor = Predictor { account: &account, conf: conf.as_deref() };
+    let (prediction, evidence) = predictor.predict(&login)?;
     let (code, decision, reason, text) = prediction.to_report();
     if options.json {
         let line = |(key, value): &(String, String)| json!({ "key": key, "value": value });
@@ -88,40 +90,142 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 /// Lines of evidence, each with its key.
 type EvidenceLines = Vec<(String, String)>;
 
-/// Predicts the result of a login, also for root and while the module is switched off.
-fn predict(login: &Request, conf: &str) -> (Prediction, EvidenceLines) {
-    if login.uid == 0 {
-        return (Prediction::Ignored("root is never judged".into()), Vec::new());
-    }
-    let (prediction, mut evidence) = judge_phases(login, conf);
-    if !is_off() {
-        return (prediction, evidence);
-    }
-    evidence.push((
-        "off".into(),
-        format!("{OFF_SWITCH_PATH} is there: the module ignores every login"),
-    ));
-    (Prediction::Ignored("switched off".into()), evidence)
+/// The facts of a prediction that both phases share.
+struct Predictor<'a> {
+    account: &'a User,
+    /// The configuration that replaces the one of the PAM lines.
+    conf: Option<&'a Path>,
 }
 
-/// Judges `account`, and then `session` if `account` would admit.
-fn judge_phases(login: &Request, conf: &str) -> (Prediction, EvidenceLines) {
-    let (prediction, mut evidence) = judge_phase(login, conf);
-    if !matches!(prediction, Prediction::Admitted) {
-        return (prediction, evidence);
+impl Predictor<'_> {
+    /// Predicts the result of a login, also for root and while the module is switched off.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the groups of the user cannot be looked up.
+    fn predict(&self, login: &Request) -> Result<(Prediction, EvidenceLines), Error> {
+        if login.uid == 0 {
+            return Ok((Prediction::Ignored("root is never judged".into()), Vec::new()));
+        }
+        let (prediction, mut evidence) = self.judge_phases(login)?;
+        if !is_off() {
+            return Ok((prediction, evidence));
+        }
+        evidence.push((
+            "off".into(),
+            format!("{OFF_SWITCH_PATH} is there: the module ignores every login"),
+        ));
+        Ok((Prediction::Ignored("switched off".into()), evidence))
     }
-    let session = Request { phase: Phase::Session, ..login.clone() };
-    let (prediction, more) = judge_phase(&session, conf);
-    if !matches!(prediction, Prediction::Admitted) {
-        evidence.push(("phase".into(), "account admits, and session does not".into()));
-        evidence.extend(more);
+
+    /// Judges `account`, and then `session` if `account` would admit.
+    fn judge_phases(&self, login: &Request) -> Result<(Prediction, EvidenceLines), Error> {
+        let [account, session] =
+            [Group::Account, Group::Session].map(|group| PamLine::find(&login.service, group));
+        let (prediction, mut evidence) = self.judge_phase(login, &account)?;
+        evidence.splice(0..0, describe_lines(&account, &session));
+        if !matches!(prediction, Prediction::Admitted) {
+            return Ok((prediction, evidence));
+        }
+        let login = Request { phase: Phase::Session, ..login.clone() };
+        let (prediction, more) = self.judge_phase(&login, &session)?;
+        if !matches!(prediction, Prediction::Admitted) {
+            evidence.push(("phase".into(), "account admits, and session does not".into()));
+            evidence.extend(more);
+        }
+        Ok((prediction, evidence))
     }
-    (prediction, evidence)
+
+    /// Judges one phase as the module does with the arguments of its line, without changing
+    /// anything.
+    fn judge_phase(
+        &self,
+        login: &Request,
+        line: &PamLine,
+    ) -> Result<(Prediction, EvidenceLines), Error> {
+        let mut settings = match Settings::parse(&line.arguments) {
+            Ok(settings) => settings,
+            Err(why) => {
+                let outcome = misconfiguration_outcome(login, &why);
+                let text = outcome.refusal.unwrap_or_default();
+                let evidence = vec![("cause".to_owned(), why)];
+                return Ok((Prediction::Refused(Reason::Configuration, text), evidence));
+            }
+        };
+        if let Some(conf) = self.conf {
+            settings.conf = conf.to_string_lossy().into_owned();
+        }
+        let login =
+            Request { node: settings.node.clone().unwrap_or_else(node_name), ..login.clone() };
+        let exemption = self.find_exemption(&settings)?;
+        if let (Some(argument), false) = (exemption, settings.exempt_join) {
+            let why = format!("{argument} lets {} in, outside of jobs", login.user);
+            return Ok((Prediction::Ignored(why), Vec::new()));
+        }
+        let (prediction, evidence) =
+            judge_dry(&login, &Settings { observe: true, ..settings.clone() });
+        Ok((prediction.with_arguments(&settings, exemption), evidence))
+    }
+
+    /// Returns the argument that exempts the user, if one does.
+    fn find_exemption(&self, settings: &Settings) -> Result<Option<&'static str>, Error> {
+        if settings.exempt_uids.contains(&self.account.uid.as_raw()) {
+            return Ok(Some("exempt_uids"));
+        }
+        for group in &settings.exempt_groups {
+            if accounts::is_in_group(self.account, group)? {
+                return Ok(Some("exempt_groups"));
+            }
+        }
+        Ok(None)
+    }
 }
 
-/// Judges one phase as the module does, with its default arguments and without changing anything.
-fn judge_phase(login: &Request, conf: &str) -> (Prediction, EvidenceLines) {
-    let settings = Settings { observe: true, conf: conf.to_owned(), ..Settings::default() };
+/// The line of this module that libpam runs for one phase.
+struct PamLine {
+    /// The line's file and number; `None` without a line, when the default arguments hold.
+    place: Option<String>,
+    arguments: Vec<String>,
+}
+
+impl PamLine {
+    /// Finds the first line for the service that can be relied on. A stack that cannot be read has
+    /// none.
+    fn find(service: &str, group: Group) -> Self {
+        let entries = read_entries(Path::new("/"), service, group).unwrap_or_default();
+        let mut lines = entries.iter().filter(|entry| entry.is_for_service());
+        match lines.find(|entry| !entry.is_close_only()) {
+            Some(entry) => {
+                Self { place: Some(entry.place.to_string()), arguments: entry.arguments.clone() }
+            }
+            None => Self { place: None, arguments: vec![format!("service={service}")] },
+        }
+    }
+
+    fn describe(&self) -> String {
+        match &self.place {
+            Some(place) => format!("{place}: {}", self.arguments.join(" ")).trim_end().to_owned(),
+            None => "no line of pam_job_adopt.so: default arguments".into(),
+        }
+    }
+}
+
+/// Describes the lines whose arguments hold, and notes a difference.
+fn describe_lines(account: &PamLine, session: &PamLine) -> EvidenceLines {
+    let evidence = |key: &str, text: String| (key.to_owned(), text);
+    let mut lines = vec![
+        evidence("account line", account.describe()),
+        evidence("session line", session.describe()),
+    ];
+    if account.place.is_some() && session.place.is_some() && account.arguments != session.arguments
+    {
+        lines.push(evidence("note", "account and session line have different arguments".into()));
+    }
+    lines
+}
+
+/// Judges one phase by these settings without changing anything.
+fn judge_dry(login: &Request, settings: &Settings) -> (Prediction, EvidenceLines) {
     let budget = Budget::start(settings.timeout);
     let trace = RefCell::new(Trace::default());
     let ask = |request: &Request| trace.borrow_mut().query_helper(request);
@@ -137,7 +241,7 @@ fn judge_phase(login: &Request, conf: &str) -> (Prediction, EvidenceLines) {
     let environment = Environment { has: &|_| false, put: &|_| false };
     let outcome = judge_login(LoginContext {
         login,
-        settings: &settings,
+        settings,
         ask_helper: &ask,
         carried_replies: &[],
         environment,
@@ -262,6 +366,32 @@ enum Prediction {
 }
 
 impl Prediction {
+    /// Returns the prediction under arguments that let a login in outside of jobs.
+    fn with_arguments(self, settings: &Settings, exemption: Option<&str>) -> Self {
+        let (reason, argument) = match &self {
+            Self::Refused(reason, _) => (
+                reason.as_str(),
+                match exemption {
+                    Some(argument) => Some(argument),
+                    None => match settings.action(*reason) {
+                        (Action::Deny, _) => None,
+                        (_, argument) => Some(argument),
+                    },
+                },
+            ),
+            _ => (Reason::Admitted.as_str(), None),
+        };
+        match (argument, self) {
+            (_, Self::Refused(..) | Self::Admitted) if settings.observe => {
+                Self::Ignored(format!("the line only observes; without observe: {reason}"))
+            }
+            (Some(argument), Self::Refused(..)) => Self::Ignored(format!(
+                "{reason}, but {argument} lets the login in, outside of jobs"
+            )),
+            (_, prediction) => prediction,
+        }
+    }
+
     /// Returns the exit status, and decision, code and text for JSON.
     fn to_report(&self) -> (u8, &'static str, Option<&'static str>, Option<&str>) {
         match self {

@@ -1,6 +1,6 @@
 //! `job-adopt resolve` agrees with the module and names the cause.
 
-use crate::support::{ALICE, CAROL, Node, Outcome, on_node};
+use crate::support::{ALICE, CAROL, Node, OPS, Outcome, on_node};
 
 fn run_resolve(node: &Node, options: &[&str]) -> Outcome {
     node.job_adopt(&[&["resolve", "--user", ALICE.name], options].concat())
@@ -73,5 +73,52 @@ fn off_switch_counts_as_in_module() {
         node.sh("chown alice /run/job-adopt/off").ok();
         node.pam(CAROL).fails().says("[JA0");
         run_resolve(node, &[]).exits(1).says("[JA01]").omits("switched off");
+    });
+}
+
+/// The prediction is what the module does by the arguments of its lines.
+#[test]
+fn arguments_of_pam_lines_count() {
+    on_node(|node| {
+        for (arguments, text) in [
+            ("action_no_jobs=ignore", "not judged: JA01, but action_no_jobs lets the login in"),
+            ("exempt_uids=1001", "not judged: exempt_uids lets alice in, outside of jobs"),
+            ("exempt_uids=1001 exempt_join", "not judged: JA01, but exempt_uids lets the login in"),
+            ("observe", "not judged: the line only observes; without observe: JA01"),
+        ] {
+            node.arguments(arguments);
+            run_resolve(node, &[]).exits(0).says(text).says(&format!("sshd:2: {arguments}"));
+            node.pam(ALICE).ok();
+        }
+        node.arguments("exempt_groups=ops");
+        let outcome = node.job_adopt(&["resolve", "--user", OPS.name]).exits(0);
+        outcome.says("exempt_groups lets opsuser in");
+        run_resolve(node, &[]).exits(1).says("[JA01]");
+        node.arguments("no_such=1");
+        run_resolve(node, &[]).exits(1).says("[JA09]").says("argument no_such=1: is unknown");
+        node.pam(ALICE).fails();
+        let auto = serde_json::json!({ "DevicePolicy": "auto" });
+        let _job = node.job(ALICE, "4242").with("options", auto).start();
+        node.arguments("require_devices");
+        run_resolve(node, &[]).exits(1).says("[JA06]");
+        node.pam(ALICE).fails();
+        node.arguments("");
+        run_resolve(node, &[]).exits(0).says("JA00");
+    });
+}
+
+#[test]
+fn different_arguments_of_account_and_session_are_noted() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.write_stack(
+            "account required pam_permit.so\naccount required pam_job_adopt.so timeout=4\n\
+             session required pam_permit.so\nsession required pam_job_adopt.so\n",
+        );
+        let text = "note: account and session line have different arguments";
+        run_resolve(node, &[])
+            .exits(0)
+            .says(text)
+            .says("account line: /etc/pam.d/sshd:2: timeout=4");
     });
 }

@@ -170,10 +170,30 @@ fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
         let remedy = "take observe away when the log says what you expect";
         findings.push(Finding::warning(PAM_OPEN, place, text, remedy));
     }
+    findings
+        .extend(list_exemptions(&settings).map(|text| Finding::note(PAM_OPEN, place, text, "")));
     if findings.len() == 1 {
         findings.push(Finding::fine(PAM_OPEN, place, "no argument opens anything"));
     }
     findings
+}
+
+/// Describes each argument that exempts users, and what these get.
+fn list_exemptions(settings: &Settings) -> impl Iterator<Item = String> {
+    let uids: Vec<String> = settings.exempt_uids.iter().map(u32::to_string).collect();
+    let result = match settings.exempt_join {
+        true => "log in to their job, and outside of jobs if they have none or cannot join it",
+        false => "log in outside of jobs, also while they have one",
+    };
+    let text = move |argument: &str, users: &str, list: &str| {
+        (!list.is_empty()).then(|| format!("{argument}={list} opens: {users} {result}"))
+    };
+    [
+        text("exempt_uids", "these users", &uids.join(",")),
+        text("exempt_groups", "members of these groups", &settings.exempt_groups.join(",")),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Checks that the line's configuration exists, and is the one that is checked.

@@ -146,7 +146,12 @@ fn wrong_or_opening_arguments_are_reported() {
     site.assert_bad(&["Warning pam-open sshd:3", "Warning pam-open sshd:8"]);
     with("action_no_jobs=deny require_devices wait_job=2 debug").assert_bad(&[]);
     with("conf=/no/such/file").assert_bad(&["Error pam-arguments sshd:8"]);
-    with("exempt_uids=5 exempt_groups=no-such-group").assert_bad(&[]);
+    let site = with("exempt_uids=5 exempt_groups=ops");
+    site.assert_bad(&["Note pam-open sshd:8", "Note pam-open sshd:8"]);
+    site.assert_mentions("exempt_uids=5 opens: these users log in outside of jobs");
+    site.assert_mentions("exempt_groups=ops opens: members of these groups log in outside of jobs");
+    let site = with("exempt_groups=ops exempt_join");
+    site.assert_mentions("members of these groups log in to their job, and outside of jobs if");
 }
 
 #[test]
