@@ -157,6 +157,18 @@ impl Settings {
     ///
     /// A text with the first argument that is unknown, malformed, doubled, or in conflict with
     /// another.
+    ///
+    /// ```
+    /// use module::Settings;
+    ///
+    /// let arguments = ["timeout=9", "exempt_groups=ops"].map(String::from);
+    /// let settings = Settings::parse(&arguments)?;
+    /// assert_eq!(settings.timeout.as_secs(), 9);
+    /// // A typo refuses every login instead of opening one.
+    /// let error = Settings::parse(&["exempt_group=ops".to_owned()]).unwrap_err();
+    /// assert_eq!(error, "argument exempt_group=ops: is unknown");
+    /// # Ok::<(), String>(())
+    /// ```
     pub fn parse(arguments: &[String]) -> Result<Self, String> {
         let mut settings = Self::default();
         let mut seen: Vec<&str> = Vec::new();
