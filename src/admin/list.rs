@@ -281,7 +281,7 @@ fn add_scheduler_jobs(
 ) -> bool {
     let (running, report) = match query_scheduler(source, config) {
         Ok(result) => result,
-        Err(SourceError::Absent(_)) => return true,
+        Err(SourceError::Absent(_) | SourceError::Unused(_)) => return true,
         Err(error) => {
             output.warn(format_args!("{}: {error}", source.as_str()));
             return false;

@@ -311,7 +311,7 @@ impl Snapshot {
                     self.doubts.extend(report.broken.into_iter().chain(report.silent));
                     self.doubts.extend(report.skipped.into_iter().filter(|_| skips_jobs));
                 }
-                Err(SourceError::Absent(_)) => {}
+                Err(SourceError::Absent(_) | SourceError::Unused(_)) => {}
                 Err(error) => self.doubts.push(format!("{}: {error}", source.as_str())),
             }
         }

@@ -30,7 +30,7 @@ impl Survey {
             let name = source.name();
             match source.jobs(uid, deadline) {
                 Ok(report) => survey.add_report(name, report),
-                Err(SourceError::Absent(what)) => {
+                Err(SourceError::Absent(what) | SourceError::Unused(what)) => {
                     survey.absent.push(format!("{}: {what}", name.as_str()));
                 }
                 Err(SourceError::Failed(what)) => {

@@ -62,11 +62,20 @@ fn judge_sources(health: &[SourceHealth], has_slurm: bool) -> Vec<Finding> {
     let is_expected = |source: &SourceHealth| has_slurm && source.source == SourceName::Slurm;
     let mut findings: Vec<_> =
         health.iter().flat_map(|source| judge_source(source, is_expected(source))).collect();
-    if health.iter().all(|source| matches!(source.answer, Err(SourceError::Absent(_)))) {
+    let is_missing = |source: &SourceHealth| {
+        matches!(source.answer, Err(SourceError::Absent(_) | SourceError::Unused(_)))
+    };
+    let is_unused = |source: &SourceHealth| matches!(source.answer, Err(SourceError::Unused(_)));
+    if health.iter().all(is_missing) {
+        // A monitor that takes nodes with errors away would keep the first job from a new node.
+        let severity = match health.iter().any(is_unused) {
+            true => Severity::Warning,
+            false => Severity::Error,
+        };
         let text = "no source of jobs is on this node: every login is refused (JA11)";
-        let remedy = "start the scheduler's daemon, or register jobs; on a login node see enforce \
-                      in job_adopt.conf(5)";
-        findings.push(Finding::error(SOURCES, "all", text, remedy));
+        let remedy = "start the scheduler's daemon; if a prolog registers jobs, set sources = \
+                      registry; on a login node see enforce in job_adopt.conf(5)";
+        findings.push(Finding::new(severity, SOURCES, "all", text, remedy));
     }
     findings
 }
@@ -84,6 +93,9 @@ fn judge_source(health: &SourceHealth, is_expected: bool) -> Vec<Finding> {
         Err(SourceError::Absent(what)) => {
             let text = format!("is not on this node: {what}");
             return vec![Finding::fine(SOURCES, source, text)];
+        }
+        Err(SourceError::Unused(what)) => {
+            return vec![Finding::fine(SOURCES, source, what)];
         }
         Err(SourceError::Failed(what)) => {
             let text = format!("fails, so that who has no other job is refused (JA09): {what}");

@@ -116,6 +116,10 @@ pub enum SourceError {
     /// missing.
     #[error("{0}")]
     Absent(String),
+    /// The registry is empty, and no job was registered since the node started. Logins treat it
+    /// like an absent one.
+    #[error("{0}")]
+    Unused(String),
     /// The source exists and cannot be read.
     #[error("{0}")]
     Failed(String),

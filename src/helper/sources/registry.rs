@@ -119,7 +119,7 @@ impl Source for RegistrySource {
         })?;
         if user == UserRecords::default() && self.is_unused() {
             let dir = self.registry.dir().display();
-            return Err(SourceError::Absent(format!(
+            return Err(SourceError::Unused(format!(
                 "{dir} is empty, and no job was registered since the boot"
             )));
         }
@@ -196,7 +196,7 @@ mod tests {
                 .absent_before_first_use(lock.clone())
                 .jobs(uid, Instant::now())
         };
-        assert!(matches!(read(5), Err(SourceError::Absent(_))));
+        assert!(matches!(read(5), Err(SourceError::Unused(_))));
         assert_eq!(read_jobs(&scratch), Ok(SourceReport::default()));
         scratch.file("lock", "");
         assert_eq!(read(5), Ok(SourceReport::default()));
