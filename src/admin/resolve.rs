@@ -118,21 +118,28 @@ impl Predictor<'_> {
         Ok((Prediction::Ignored("switched off".into()), evidence))
     }
 
-    /// Judges `account`, and then `session` if `account` would admit.
+    /// Judges `account`, and then `session` unless `account` would refuse: `session` decides where
+    /// the login ends.
     fn judge_phases(&self, login: &Request) -> Result<(Prediction, EvidenceLines), Error> {
         let [account, session] =
             [Group::Account, Group::Session].map(|group| PamLine::find(&login.service, group));
-        let (prediction, mut evidence) = self.judge_phase(login, &account)?;
+        let (admission, mut evidence) = self.judge_phase(login, &account)?;
         evidence.splice(0..0, describe_lines(&account, &session));
-        if !matches!(prediction, Prediction::Admitted) {
-            return Ok((prediction, evidence));
+        if !matches!(admission, Prediction::Admitted | Prediction::Ignored(_)) {
+            return Ok((admission, evidence));
         }
         let login = Request { phase: Phase::Session, ..login.clone() };
         let (prediction, more) = self.judge_phase(&login, &session)?;
-        if !matches!(prediction, Prediction::Admitted) {
-            evidence.push(("phase".into(), "account admits, and session does not".into()));
-            evidence.extend(more);
-        }
+        let note = match (&admission, &prediction) {
+            (Prediction::Admitted, Prediction::Admitted)
+            | (Prediction::Ignored(_), Prediction::Ignored(_)) => {
+                return Ok((prediction, evidence));
+            }
+            (Prediction::Admitted, _) => "account admits, and session does not",
+            _ => "account ignores the login, and session judges it",
+        };
+        evidence.push(("phase".into(), note.into()));
+        evidence.extend(more);
         Ok((prediction, evidence))
     }
 
@@ -189,8 +196,7 @@ struct PamLine {
 }
 
 impl PamLine {
-    /// Finds the first line for the service that can be relied on. A stack that cannot be read has
-    /// none.
+    /// Finds the first line for the service. A stack that cannot be read has none.
     fn find(service: &str, group: Group) -> Self {
         let entries = read_entries(Path::new("/"), service, group).unwrap_or_default();
         let mut lines = entries.iter().filter(|entry| entry.is_for_service());

@@ -122,3 +122,20 @@ fn different_arguments_of_account_and_session_are_noted() {
             .says("account line: /etc/pam.d/sshd:2: timeout=4");
     });
 }
+
+/// The session line decides, also if the account line ignores the login.
+#[test]
+fn session_line_decides_after_account_line_that_ignores() {
+    on_node(|node| {
+        node.write_stack(
+            "account required pam_permit.so\naccount required pam_job_adopt.so exempt_uids=1001\n\
+             session required pam_permit.so\nsession required pam_job_adopt.so\n",
+        );
+        let text = "phase: account ignores the login, and session judges it";
+        run_resolve(node, &[]).exits(1).says("[JA01]").says(text);
+        node.pam(ALICE).fails();
+        let _job = node.job(ALICE, "4242").start();
+        run_resolve(node, &[]).exits(0).says("JA00").says(text);
+        node.pam(ALICE).ok();
+    });
+}
