@@ -83,7 +83,7 @@ impl Comparison {
             "session" => {
                 self.waiting.get_mut(&user).and_then(VecDeque::pop_front);
                 let difference = match (entry.get("agree"), entry.get("would")) {
-                    ("yes", "adopt") => None,
+                    ("yes", "adopt") | (_, "exempt") => None,
                     (_, "adopt") => Some(ELSEWHERE),
                     _ => Some(ONLY_OURS_REFUSES),
                 };
@@ -96,8 +96,8 @@ impl Comparison {
     /// Counts logins without a session as refused by the rival module.
     fn count_waiting(&mut self) {
         for entry in std::mem::take(&mut self.waiting).into_values().flatten() {
-            let joins = entry.get("would") == "adopt";
-            self.count(entry, joins.then_some(ONLY_THEIRS_REFUSES));
+            let is_refused = entry.get("would") == "refuse";
+            self.count(entry, (!is_refused).then_some(ONLY_THEIRS_REFUSES));
         }
     }
 
@@ -173,6 +173,12 @@ mod tests {
         let both = "observe code=JA01 user=b phase=account would=refuse";
         let (code, text) = compare(&[FINE[0], FINE[1], both]);
         assert_eq!((code, text.as_str()), (0, "logins: 2, agreed: 2, differed: 0\n"));
+        // Ours lets an exempt user in as theirs does.
+        let exempt = |phase: &str| {
+            format!("observe code=JA01 user=o phase={phase} would=exempt theirs=/s agree=no")
+        };
+        let (code, text) = compare(&[&exempt("account"), &exempt("session")]);
+        assert_eq!((code, text.as_str()), (0, "logins: 1, agreed: 1, differed: 0\n"));
         assert_eq!(compare(&["adopt code=JA00 user=a phase=session"]).0, 3);
     }
 

@@ -368,7 +368,14 @@ impl LoginDecision<'_> {
         };
         let (decision, ruling, severity) = match action {
             _ if self.context.settings.observe => ("observe", Ruling::Ignore, Severity::Info),
-            Action::Ignore if exemption.is_some() => ("exempt", Ruling::Ignore, Severity::Info),
+            Action::Ignore if exemption.is_some() => {
+                // A fault of the node is one for exempt users too.
+                let severity = match refusal_severity(failure, reason) {
+                    Severity::Error => Severity::Error,
+                    _ => Severity::Info,
+                };
+                ("exempt", Ruling::Ignore, severity)
+            }
             Action::Deny => ("refuse", Ruling::Refuse, refusal_severity(failure, reason)),
             Action::Ignore => ("opened", Ruling::Ignore, Severity::Alert),
             Action::Allow => ("opened", Ruling::Admit, Severity::Alert),
@@ -381,7 +388,8 @@ impl LoginDecision<'_> {
         let line = match decision {
             "opened" | "exempt" => self.with_elapsed(line).with("knob", knob),
             "observe" => {
-                self.with_comparison(self.with_elapsed(line).with("would", "refuse"), None)
+                let would = if exemption.is_some() { "exempt" } else { "refuse" };
+                self.with_comparison(self.with_elapsed(line).with("would", would), None)
             }
             _ => self.with_elapsed(line),
         };

@@ -172,6 +172,12 @@ fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
     }
     findings
         .extend(list_exemptions(&settings).map(|text| Finding::note(PAM_OPEN, place, text, "")));
+    if settings.exempt_join && settings.exempt_uids.is_empty() && settings.exempt_groups.is_empty()
+    {
+        let text = "exempt_join has no effect: nobody is exempt";
+        let remedy = "add exempt_groups=NAMES or exempt_uids=NUMBERS, or take exempt_join away";
+        findings.push(Finding::warning(PAM_ARGUMENTS, place, text, remedy));
+    }
     if findings.len() == 1 {
         findings.push(Finding::fine(PAM_OPEN, place, "no argument opens anything"));
     }

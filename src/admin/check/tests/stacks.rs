@@ -152,6 +152,7 @@ fn wrong_or_opening_arguments_are_reported() {
     site.assert_mentions("exempt_groups=ops opens: members of these groups log in outside of jobs");
     let site = with("exempt_groups=ops exempt_join");
     site.assert_mentions("members of these groups log in to their job, and outside of jobs if");
+    with("exempt_join").assert_bad(&["Warning pam-arguments sshd:8"]);
 }
 
 #[test]
