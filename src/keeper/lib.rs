@@ -47,10 +47,7 @@ const UNIT_REMOVAL_GRACE: Duration = Duration::from_secs(2);
 #[must_use]
 pub fn main() -> ExitCode {
     let _ = nix::sys::prctl::set_name(PROCESS_NAME);
-    let handed = match KeeperFds::take() {
-        Ok(handed) => handed,
-        Err(_) => return ExitCode::from(2),
-    };
+    let Ok(handed) = KeeperFds::take() else { return ExitCode::from(2) };
     // The kernel must not kill the keeper for memory: the logins would outlive their job.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     match keep_leaf(handed) {

@@ -107,7 +107,7 @@ fn errors_name_line_and_key() {
         ),
     ] {
         let (number, fault) = Config::parse(text.as_bytes()).unwrap_err();
-        assert_eq!((number, fault.to_string().as_str()), (line, expected), "{text:?}");
+        assert_eq!((number, fault.as_str()), (line, expected), "{text:?}");
     }
     for text in [&b"hint = \xff"[..], b"# f\xfcr alle"] {
         assert_eq!(Config::parse(text), Err((1, "not UTF-8".to_owned())));

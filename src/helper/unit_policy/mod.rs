@@ -313,7 +313,7 @@ mod unit_tests {
             ("[Service]\nDeviceAllow=/dev/a \\\n", 2),
         ] {
             let error = UnitPolicy::parse(text).unwrap_err();
-            assert!(error.to_string().starts_with(&format!("line {line}: ")), "{text:?} {error}");
+            assert!(error.starts_with(&format!("line {line}: ")), "{text:?} {error}");
         }
     }
 
