@@ -206,6 +206,8 @@ impl Trial<'_> {
         )
     }
 
+    /// Ends the trial and keeps the new lines. It fails if no trial is under way, or if the file for
+    /// the undo cannot be removed; a unit that stays behind is only a warning.
     fn keep(&self, output: &mut Output<'_>) -> Result<u8, Error> {
         let path = self.stack.path.display();
         // The undo needs this file: without it the lines stay, even if a later step fails.

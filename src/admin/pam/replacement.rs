@@ -115,6 +115,7 @@ impl AccountChange<'_> {
         Ok(Replacement { lines, notes })
     }
 
+    /// Returns whether this line of the old stack is one of `pam_slurm_adopt`; `false` past the end.
     fn is_rival(&self, index: usize) -> bool {
         self.before.get(index).is_some_and(|entry| entry.file() == SLURM_MODULE)
     }

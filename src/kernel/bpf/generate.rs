@@ -294,6 +294,7 @@ struct ReverseAssembler(Vec<Insn>);
 impl ReverseAssembler {
     /// Prepends instructions; returns the label of the first of them.
     fn prepend(&mut self, insns: &[Insn]) -> Label {
+        // The last instruction comes first, so this prepends; a label counts from the end.
         self.0.extend(insns.iter().rev());
         self.0.len()
     }

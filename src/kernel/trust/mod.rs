@@ -138,7 +138,7 @@ impl AsFd for TrustedDir {
 }
 
 impl TrustedDir {
-    /// Returns the path by which it was opened, for messages.
+    /// Returns the path by which this directory was opened, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }

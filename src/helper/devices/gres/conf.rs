@@ -128,6 +128,10 @@ impl GresConf {
         self.lines.iter().filter_map(|line| line.parse_record(FILES_MAX).transpose())
     }
 
+    /// Adds a line unless it is for other nodes. A faulty `NodeName=` beside `Name=` is stored, and
+    /// reported only when that name is requested.
+    ///
+    /// It fails for a faulty `NodeName=` beside `AutoDetect=`, and for a line with neither key.
     fn add_line(&mut self, line: KeyValues, node: &str) -> Result<(), String> {
         let Some(scope) = parse_scope(&line, node).transpose() else { return Ok(()) };
         if let Some(value) = line.value("AutoDetect") {

@@ -104,10 +104,12 @@ impl SlurmConfFiles {
         self.dir.join(name)
     }
 
+    /// Reads a file once, with its includes in place.
     fn read(&self, path: PathBuf) -> Result<Lines, ConfError> {
         if let Some(lines) = self.cache.borrow().get(&path) {
             return Ok(Rc::clone(lines));
         }
+        // The name of the cluster is known from the file's own line on.
         let mut reader = IncludeReader { files: self, lines: Vec::new(), bytes: 0, cluster: None };
         reader.add_file(path.clone(), INCLUDE_DEPTH_MAX)?;
         let lines: Lines = reader.lines.into();

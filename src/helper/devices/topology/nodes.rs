@@ -33,7 +33,7 @@ pub(super) fn card_devices(tree: &Tree, card: &Card) -> Result<ResolvedDevices, 
             found.extend(kfd_device(tree)?);
         }
         Vendor::Habana => {
-            found.extend(require_compute_node(accel_devices(tree, card.address)?, is_accel, card)?)
+            found.extend(require_compute_node(habana_devices(tree, card.address)?, is_accel, card)?)
         }
         Vendor::Other => {
             found.extend(require_compute_node(
@@ -173,8 +173,10 @@ pub(super) fn is_intel_of_one_tile(tree: &Tree, card: &Card) -> bool {
 
 /// Returns the accelerator and control nodes of a Habana card. The control device has the number of
 /// the accelerator and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), so it is
-/// looked up by its class.
-fn accel_devices(tree: &Tree, address: PciAddress) -> Result<ResolvedDevices, DeviceError> {
+/// looked up by its class. A device that sysfs lacks is left out.
+///
+/// It fails if a node in `/dev` contradicts the kernel's number.
+fn habana_devices(tree: &Tree, address: PciAddress) -> Result<ResolvedDevices, DeviceError> {
     let mut devices = Vec::new();
     for entry in list_class(tree, address, "accel")?.iter().filter(|entry| is_accel(entry)) {
         let control = entry.replace("accel", "accel_controlD");
