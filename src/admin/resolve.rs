@@ -170,7 +170,7 @@ impl Predictor<'_> {
             return Ok((Prediction::Ignored(why), Vec::new()));
         }
         let (prediction, evidence) =
-            judge_dry(&login, &Settings { observe: true, ..settings.clone() });
+            judge_in_dry_run(&login, &Settings { observe: true, ..settings.clone() });
         Ok((prediction.with_arguments(&settings, exemption), evidence))
     }
 
@@ -231,18 +231,18 @@ fn describe_lines(account: &PamLine, session: &PamLine) -> EvidenceLines {
 }
 
 /// Judges one phase by these settings without changing anything.
-fn judge_dry(login: &Request, settings: &Settings) -> (Prediction, EvidenceLines) {
+fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, EvidenceLines) {
     let budget = Budget::start(settings.timeout);
     let trace = RefCell::new(Trace::default());
     let ask = |request: &Request| trace.borrow_mut().query_helper(request);
-    let look = |job: &Job, foreseen: Option<&JoinResult>| {
+    let observe = |job: &Job, predicted: Option<&JoinResult>| {
         let mut trace = trace.borrow_mut();
         collect_evidence(job).iter().for_each(|(key, text)| trace.add(key, text));
-        if let Some(foreseen) = foreseen {
-            trace.add("in force", foreseen.containment);
+        if let Some(predicted) = predicted {
+            trace.add("in force", predicted.containment);
         }
     };
-    let slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
+    let find_slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
     // There is no login whose environment could be set.
     let environment = Environment { has: &|_| false, put: &|_| false };
     let outcome = judge_login(LoginContext {
@@ -251,10 +251,10 @@ fn judge_dry(login: &Request, settings: &Settings) -> (Prediction, EvidenceLines
         ask_helper: &ask,
         carried_replies: &[],
         environment,
-        find_slurm_user: &slurm_user,
+        find_slurm_user: &find_slurm_user,
         helper_group: None,
         exemption: None,
-        observer: Some(&look),
+        observer: Some(&observe),
         budget: &budget,
     });
     let mut trace = trace.into_inner();

@@ -241,7 +241,7 @@ fn try_remove_tree(unit: &Dir, leaf: &Dir, deadline: Instant) -> bool {
 ///
 /// # Errors
 ///
-/// The same as those of [`Dir::parent`], [`Dir::children`] and [`Dir::remove_child`].
+/// The errors of [`Dir::parent`], [`Dir::children`] and [`Dir::remove_child`].
 fn remove_unit_cgroup(unit: &Dir) -> cgroup::Result<()> {
     sleep(UNIT_REMOVAL_GRACE);
     if ignore_gone(read_event(unit, "populated"))?.flatten() != Some(false) {

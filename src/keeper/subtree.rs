@@ -22,7 +22,7 @@ pub enum KillMode {
 ///
 /// # Errors
 ///
-/// The same as those of `write(2)`; `ENOENT` if the kernel has no such file.
+/// The errors of `write(2)`; `ENOENT` if the kernel has no such file.
 pub fn write(dir: &Dir, file: &str, text: &str) -> Result<()> {
     let fd = openat(dir, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| dir.failed("open", file, errno))?;

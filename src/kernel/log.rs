@@ -14,7 +14,7 @@ use syslog::Facility;
 /// The severity of a line, with the numbers of syslog(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// An argument opened a login, or a login is outside of its job.
+    /// `action_*` or the off switch opened a login, a way back failed, or the module has an internal error.
     Alert = 1,
     /// This program or the node is at fault.
     Error = 3,

@@ -32,7 +32,7 @@ impl Undo {
     ///
     /// # Errors
     ///
-    /// The same as those of [`Dir::make_child`] and [`mark`]; a new leaf is rolled back like the
+    /// The errors of [`Dir::make_child`] and [`set_mark`]; a new leaf is rolled back like the
     /// other changes.
     pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
         let below = job.try_clone()?;
@@ -47,7 +47,7 @@ impl Undo {
     ///
     /// # Errors
     ///
-    /// The same as those of [`NamespaceOrigin::open`] and [`NamespaceOrigin::enter`].
+    /// The errors of [`NamespaceOrigin::open`] and [`NamespaceOrigin::enter`].
     pub(super) fn enter_namespaces(
         &mut self,
         namespaces: &[Namespace],

@@ -249,10 +249,15 @@ fn login_admitted_without_adoption_is_outside() {
 /// No argument admits a login that is inside the job without the required filters.
 #[test]
 fn login_stuck_in_job_is_admitted_by_no_argument() {
-    for faults in [["elsewhere"].as_slice(), &["then-state", "3"]] {
+    let actions = "action_no_jobs=ignore action_adopt_failure=allow";
+    for (faults, arguments) in [
+        (["elsewhere"].as_slice(), actions),
+        (&["then-state", "3"], actions),
+        (&["elsewhere"], "exempt_uids=1001 exempt_join"),
+    ] {
         on_node(|node| {
             let _step = node.step(ALICE, faults);
-            node.session_alone("action_no_jobs=ignore action_adopt_failure=allow");
+            node.session_alone(arguments);
             let procs = format!("/sys/fs/cgroup{}/cgroup.procs", node.outside().path());
             let barred = ["-P", &procs, "-e", "inject=write:error=EPERM"];
             node.session_under_strace("/tmp/strace", &barred, ALICE).fails().says("JA07");

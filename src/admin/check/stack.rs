@@ -174,7 +174,7 @@ fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
         .extend(list_exemptions(&settings).map(|text| Finding::note(PAM_OPEN, place, text, "")));
     if settings.exempt_join && settings.exempt_uids.is_empty() && settings.exempt_groups.is_empty()
     {
-        let text = "exempt_join has no effect: nobody is exempt";
+        let text = "exempt_join has no effect: no user is exempt";
         let remedy = "add exempt_groups=NAMES or exempt_uids=NUMBERS, or take exempt_join away";
         findings.push(Finding::warning(PAM_ARGUMENTS, place, text, remedy));
     }

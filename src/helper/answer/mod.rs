@@ -205,11 +205,11 @@ impl Node {
                 SourceName::Registry => {
                     let (registry, cgroup) = (config.registry.clone(), self.cgroup_mount()?);
                     let source = RegistrySource::new(registry, self.trust.clone(), cgroup);
-                    Ok(Box::new(match config.names_registry() {
+                    Ok(Box::new(match config.has_chosen_registry() {
                         true => source,
                         false => {
                             let lock = LOCK_FILE.trim_start_matches('/');
-                            source.absent_before_first_use(self.root.join(lock))
+                            source.unused_before_first_job(self.root.join(lock))
                         }
                     }))
                 }

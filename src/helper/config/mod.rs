@@ -22,7 +22,7 @@ const CALLERID_TIMEOUT_MS: std::ops::RangeInclusive<u32> = 10..=2000;
 /// Flux's account if the site sets none.
 const DEFAULT_FLUX_USER: &str = "flux";
 
-/// The settings of a site. [`Config::default`] has those of an empty file.
+/// The settings of a site. An empty file has the settings of [`Config::default`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Sources of jobs, in the order of their queries.
@@ -146,7 +146,7 @@ impl Config {
 
     /// Returns whether the site has chosen the registry as a source: it names some sources and not
     /// all, or another directory.
-    pub(crate) fn names_registry(&self) -> bool {
+    pub(crate) fn has_chosen_registry(&self) -> bool {
         let default = Self::default();
         self.sources.len() < default.sources.len() || self.registry != default.registry
     }

@@ -26,9 +26,9 @@ impl RegistrySource {
         Self { registry, trust, cgroup, first_use: None }
     }
 
-    /// Makes the source absent while it is empty and the file `lock`, which the first registration
-    /// makes, does not exist. Packages create the registry on login nodes too.
-    pub fn absent_before_first_use(self, lock: PathBuf) -> Self {
+    /// Makes the source report [`SourceError::Unused`] while it is empty and the file `lock`, which
+    /// the first registration makes, does not exist. Packages create the registry on login nodes too.
+    pub fn unused_before_first_job(self, lock: PathBuf) -> Self {
         Self { first_use: Some(lock), ..self }
     }
 
@@ -187,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn empty_registry_is_absent_until_first_registration() {
+    fn empty_registry_is_unused_until_first_registration() {
         let scratch = Scratch::new();
         let lock = scratch.path().join("lock");
         let read = |uid| {
             let registry = Registry::new(&scratch.dir("jobs"));
             RegistrySource::new(registry, scratch.trust(), scratch.path().join("cg"))
-                .absent_before_first_use(lock.clone())
+                .unused_before_first_job(lock.clone())
                 .jobs(uid, Instant::now())
         };
         assert!(matches!(read(5), Err(SourceError::Unused(_))));
