@@ -301,7 +301,9 @@ fn every_link_leads_somewhere() {
 
 #[test]
 fn pages_are_short() {
-    let words = |path: &String| read(path).split_whitespace().count();
+    // The bar of a table and the sign of a comment are no words.
+    let is_word = |word: &&str| word.chars().any(char::is_alphanumeric);
+    let words = |path: &String| read(path).split_whitespace().filter(is_word).count();
     let pages: Vec<(String, usize)> =
         pages().into_iter().map(|page| (page.clone(), words(&page))).collect();
     let manuals: Vec<(String, usize)> =
