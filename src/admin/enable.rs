@@ -171,6 +171,7 @@ impl Trial<'_> {
 
     /// Installs the unit and starts the timer. The unit does nothing while there is no old file.
     fn arm_undo(&self, length: Duration) -> Result<(), Error> {
+        self.await_earlier_undo();
         let unit = Path::new(UNIT_DIR).join(&self.unit);
         replace_file(&unit, &self.unit_text(), None)?;
         let link = Path::new(WANTS_DIR).join(&self.unit);
@@ -180,13 +181,23 @@ impl Trial<'_> {
         });
         linked.map_err(|error| Error::failed("link", link.display(), error))?;
         systemctl(&["daemon-reload"])?;
-        // Stop the timer of an earlier trial. Usually there is none, and systemctl would complain.
-        if systemctl(&["is-active", "--quiet", &self.timer]).is_ok() {
-            let _ = systemctl(&["stop", &self.timer]);
-        }
         let after = format!("--on-active={}", length.as_secs());
         let accuracy = "--timer-property=AccuracySec=1s";
         run("systemd-run", &["--quiet", &after, accuracy, "--unit", &self.unit])
+    }
+
+    /// Waits for the undo of an earlier trial, and stops its timer. The undo restores the old file first and removes
+    /// its own unit last: until it has ended, it would remove the unit of this trial.
+    fn await_earlier_undo(&self) {
+        for words in [["start", &self.unit], ["stop", &self.timer]] {
+            // Usually there is neither: then the only result is an error message.
+            let _ = Command::new("systemctl")
+                .args(words)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+        }
     }
 
     fn unit_text(&self) -> String {
