@@ -82,7 +82,7 @@ fn open_connection() -> Result<Option<Connection>, Error> {
 fn find_job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String> {
     let owner = diag::find_owner(flow.client, flow.server).map_err(|error| error.to_string())?;
     let Some(owner) = owner else { return Ok(Answer::NoUser) };
-    let node = Node::here();
+    let node = Node::host();
     // Other nodes usually have the same limit, and give up at its end.
     let now = Instant::now();
     let deadline = deadline.min(now + config.callerid_timeout);

@@ -382,14 +382,14 @@ pub(super) fn read_processes(dir: &Dir, deadline: Instant) -> Listing<Process> {
 /// Reads one process; `None` if it has ended.
 pub(super) fn read_process(pid: i32) -> Option<Process> {
     let processes::Stat { parent, terminal, start, .. } =
-        processes::read_stat(&Proc::here(), pid).ok()?;
+        processes::read_stat(&Proc::host(), pid).ok()?;
     let is_sshd = is_sshd_process(pid) && (is_sshd_process(parent) || !has_listening_socket(pid));
     Some(Process { pid, parent, start, terminal, is_sshd, login: read_login_uid(pid) })
 }
 
 /// Returns the start time of a process, in ticks since boot; `None` if it has ended.
 pub(super) fn read_start_ticks(pid: i32) -> Option<u64> {
-    processes::read_stat(&Proc::here(), pid).ok().map(|stat| stat.start)
+    processes::read_stat(&Proc::host(), pid).ok().map(|stat| stat.start)
 }
 
 /// Returns the uid of the login that a process comes from. The login of this command counts as none:
@@ -403,20 +403,20 @@ fn read_login_uid(pid: i32) -> Option<u32> {
 /// Reads a number that the kernel's audit keeps of a process (proc(5)); the highest number means that
 /// there is none.
 pub(super) fn read_audit_number(pid: i32, file: &str) -> Option<u32> {
-    let text = proc::read(Proc::here().dir(pid).join(file)).ok()?;
+    let text = proc::read(Proc::host().dir(pid).join(file)).ok()?;
     text.trim().parse().ok().filter(|&number| number != u32::MAX)
 }
 
 /// Returns whether a process is root's sshd, of a login or not. It checks the executable, since a
 /// process can choose its name, and the uid, since users may run an sshd as well.
 pub(super) fn is_sshd_process(pid: i32) -> bool {
-    let Ok(path) = fs::read_link(Proc::here().dir(pid).join("exe")) else { return false };
+    let Ok(path) = fs::read_link(Proc::host().dir(pid).join("exe")) else { return false };
     is_sshd_path(&path.to_string_lossy()) && real_uid(pid).is_some_and(Uid::is_root)
 }
 
 /// Returns whether a process has a listening TCP socket.
 fn has_listening_socket(pid: i32) -> bool {
-    let dir = Proc::here().dir(pid);
+    let dir = Proc::host().dir(pid);
     let listening: BTreeSet<String> = ["net/tcp", "net/tcp6"]
         .iter()
         .filter_map(|table| proc::read(dir.join(table)).ok())
@@ -446,7 +446,7 @@ fn is_sshd_path(path: &str) -> bool {
 
 /// Returns the real uid of a process; `None` if it has ended.
 pub(super) fn real_uid(pid: i32) -> Option<Uid> {
-    let [uid, ..] = Proc::here().process(pid).ok()?.uids;
+    let [uid, ..] = Proc::host().read_process(pid).ok()?.uids;
     Some(Uid::from_raw(uid))
 }
 

@@ -7,7 +7,7 @@ use helper::devices::{Resolver, Tree};
 use helper::records::{LoginTarget, ReadError, Record};
 use helper::sources::{self, FluxSource, SlurmSource, SourceError};
 use helper::{Config, contain_by_record};
-use kernel::cgroup::{self, Dir, Mount, Occupants, frozen_level};
+use kernel::cgroup::{self, Dir, Mount, Occupants, find_frozen};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
 use protocol::{Containment, Placement, SourceName};
@@ -173,7 +173,7 @@ impl ListedJob {
             self.state = "gone";
             return Ok(());
         };
-        self.state = match frozen_level(place.levels())? {
+        self.state = match find_frozen(place.levels())? {
             Some(_) => "frozen",
             None => "running",
         };

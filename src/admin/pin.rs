@@ -30,7 +30,7 @@ pub(super) fn pin_namespace(pid: u32, id: &JobId, job: &str) -> Result<String, E
     let folder = File::open(format!("/proc/{pid}")).map_err(gone)?;
     let process = i32::try_from(pid).map_err(|_| refusal("is no process"))?;
     // A setuid program that the user started keeps the user's real uid.
-    let is_root = Proc::here().process(process).map_err(gone)?.uids == [0; 4];
+    let is_root = Proc::host().read_process(process).map_err(gone)?.uids == [0; 4];
     let place = Membership::read(process)?;
     let namespace = Namespace::open_of_process(&number, "mnt", libc::CLONE_NEWNS)?;
     // The process held its number all the time if it still exists.

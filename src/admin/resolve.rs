@@ -16,7 +16,7 @@ use module::{
     OwnerProof,
 };
 use nix::unistd::{Uid, User};
-use protocol::{Phase, Reason, Reply, Request, Rule, Verdict};
+use protocol::{ChoiceRule, Phase, Reason, Reply, Request, Verdict};
 use schedulers::stepd::Daemon;
 use serde_json::json;
 use std::cell::RefCell;
@@ -343,7 +343,7 @@ impl Trace {
     /// Runs the helper's part in this process, with the helper's rights.
     fn query_helper(&mut self, request: &Request) -> Result<Reply, Failure> {
         let mut evidence = Evidence::default();
-        let reply = with_helper_rights(|| Node::here().answer(request, &mut evidence));
+        let reply = with_helper_rights(|| Node::host().answer(request, &mut evidence));
         evidence.lines().for_each(|(key, text)| self.add(key, text));
         let reply = reply.map_err(|cause| {
             self.query_failure = Some(cause.clone());
@@ -351,8 +351,8 @@ impl Trace {
         })?;
         reply.warnings.iter().for_each(|text| self.add("warning", text));
         if let Verdict::Admit(plan) = &reply.verdict {
-            self.is_newest = plan.rule == Rule::Newest;
-            self.is_among_answers = plan.rule == Rule::Answered;
+            self.is_newest = plan.rule == ChoiceRule::Newest;
+            self.is_among_answers = plan.rule == ChoiceRule::Answered;
             self.needs_root = !Uid::effective().is_root();
         }
         Ok(reply)

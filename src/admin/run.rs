@@ -82,7 +82,7 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
     let before = SigSet::thread_get_mask().map_err(failed("read signal mask of"))?;
     reset_sigchld();
     // From here on signals stay pending, so that none ends this process before the job.
-    let status = proc::read(Proc::here().at.join("self/status")).unwrap_or_default();
+    let status = proc::read(Proc::host().at.join("self/status")).unwrap_or_default();
     let signals = awaited_signals(&status).ok_or_else(|| failed("read signals of")(Errno::EIO))?;
     signals.thread_block().map_err(failed("block signals of"))?;
 

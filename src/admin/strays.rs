@@ -352,8 +352,9 @@ struct ProcessInfo {
 impl ProcessInfo {
     /// Reads a process; `None` if it is gone, or a zombie that its parent has not reaped.
     fn read(pid: i32, flux: Option<u32>) -> Option<Self> {
-        let proc = Proc::here();
-        let (stat, process) = (processes::read_stat(&proc, pid).ok()?, proc.process(pid).ok()?);
+        let proc = Proc::host();
+        let (stat, process) =
+            (processes::read_stat(&proc, pid).ok()?, proc.read_process(pid).ok()?);
         let membership = Membership::read(pid).ok().or_else(|| Membership::parse(""))?;
         let threads =
             || processes::list_numbers::<i32>(&proc.dir(pid).join("task")).map(Iterator::count);
@@ -378,7 +379,7 @@ impl ProcessInfo {
     /// a step daemon, or an IMP.
     fn is_job_daemon(&self, flux: Option<u32>) -> bool {
         let is_step_daemon = || {
-            let exe = fs::read_link(Proc::here().dir(self.process.pid).join("exe"));
+            let exe = fs::read_link(Proc::host().dir(self.process.pid).join("exe"));
             exe.is_ok_and(|exe| exe.to_string_lossy().contains("/slurmstepd"))
         };
         flux.is_some_and(|flux| is_imp(&self.process, flux)) || (self.is_root() && is_step_daemon())
@@ -390,7 +391,7 @@ impl ProcessInfo {
         let mut names = path.rsplit('/');
         let unit = names.find(|name| name.ends_with(".service") || name.ends_with(".scope"));
         let unit = unit.unwrap_or_default();
-        let own_depth = Proc::here().own().map_or(0, |own| own.namespaces);
+        let own_depth = Proc::host().read_current().map_or(0, |own| own.namespaces);
         let job = self.job.as_ref().and_then(|job| job.rsplit('/').next());
         let ancestors =
             || std::iter::successors(Some(self), |info| table.get(&info.stat.parent)).take(64);
@@ -530,7 +531,7 @@ fn parse_uid_min(defs: &str) -> Option<u32> {
 /// Finds the devices that a process has open and that a closed slice would refuse; `None` if they cannot
 /// be read. The device numbers decide; a path is shown if it leads to the same numbers here.
 fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<Vec<String>> {
-    let (dir, tree) = (Proc::here().dir(pid).join("fd"), Tree::host());
+    let (dir, tree) = (Proc::host().dir(pid).join("fd"), Tree::host());
     let mut names = BTreeSet::new();
     for link in
         processes::list_numbers::<u32>(&dir).ok()?.flatten().map(|fd| dir.join(fd.to_string()))

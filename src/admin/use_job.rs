@@ -45,7 +45,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         return Err(Error::failed("choose", "job", why));
     }
     let owner = ChoiceOwner {
-        choice: UserChoice { choices: Choices::here(), uid: uid.as_raw() },
+        choice: UserChoice { choices: Choices::host(), uid: uid.as_raw() },
         user: accounts::user_name(uid.as_raw()),
         node: node_name(),
     };
@@ -134,7 +134,7 @@ impl ChoiceOwner {
         let deadline = Instant::now() + QUERY_TIMEOUT;
         config
             .and_then(|config| {
-                Node::here().find_running_jobs(&config, &self.node, self.choice.uid, deadline)
+                Node::host().find_running_jobs(&config, &self.node, self.choice.uid, deadline)
             })
             .unwrap_or_else(|cause| (Vec::new(), vec![cause]))
     }
@@ -202,7 +202,7 @@ impl UserChoice {
         match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
             Ok(()) => Ok(true),
             Err(Errno::ENOENT) => Ok(false),
-            Err(errno) => Err(TrustError::cannot("remove", &dir.path.join(FILE), errno)),
+            Err(errno) => Err(TrustError::from_error("remove", &dir.path.join(FILE), errno)),
         }
     }
 
@@ -223,14 +223,14 @@ impl UserChoice {
 
 fn write_file(dir: &UserDir, unfinished: &str, id: &JobId) -> Result<(), TrustError> {
     let path = dir.path.join(FILE);
-    let unwritten = |errno: Errno| TrustError::cannot("write", &path, errno);
+    let unwritten = |errno: Errno| TrustError::from_error("write", &path, errno);
     // The flags replace a file that a process with the same number has left.
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
     let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let file = openat(&dir.fd, unfinished, flags, Mode::S_IRUSR | Mode::S_IWUSR);
     let mut file = File::from(file.map_err(unwritten)?);
     fchmod(&file, Mode::from_bits_truncate(FILE_MODE)).map_err(unwritten)?;
-    writeln!(file, "{id}").map_err(|error| TrustError::cannot("write", &path, error))?;
+    writeln!(file, "{id}").map_err(|error| TrustError::from_error("write", &path, error))?;
     renameat(&dir.fd, unfinished, &dir.fd, FILE).map_err(unwritten)
 }
 

@@ -8,7 +8,7 @@ use kernel::trust::{Distrust, TrustError};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{Mode, SFlag};
-use protocol::{JobId, Rule, SeveralJobsPolicy};
+use protocol::{ChoiceRule, JobId, SeveralJobsPolicy};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,13 +20,13 @@ pub(super) enum Choice {
     /// The user has no job.
     None,
     /// This job, by this rule.
-    Job(Box<Job>, Rule),
+    Job(Box<Job>, ChoiceRule),
     /// The user must choose one of these jobs.
     Needed(Vec<JobId>),
 }
 
 /// Rules that choose among several jobs, in order.
-const CHOICE_RULES: [Rule; 2] = [Rule::Caller, Rule::Chosen];
+const CHOICE_RULES: [ChoiceRule; 2] = [ChoiceRule::Caller, ChoiceRule::Chosen];
 
 /// Chooses a job. With several jobs, `find_id` is called with each rule of [`CHOICE_RULES`]; an id
 /// of no job does not count. Of two jobs that started in the same second, the one with the larger id
@@ -34,11 +34,11 @@ const CHOICE_RULES: [Rule; 2] = [Rule::Caller, Rule::Chosen];
 pub(super) fn choose_job(
     mut jobs: Vec<Job>,
     several: SeveralJobsPolicy,
-    mut find_id: impl FnMut(Rule, &[Job]) -> Option<JobId>,
+    mut find_id: impl FnMut(ChoiceRule, &[Job]) -> Option<JobId>,
 ) -> Choice {
     jobs.sort_by(|a, b| age_key(a).cmp(&age_key(b)));
     if jobs.len() < 2 {
-        return choice_of(jobs.pop(), Rule::OnlyJob);
+        return choice_of(jobs.pop(), ChoiceRule::OnlyJob);
     }
     for rule in CHOICE_RULES {
         let id = find_id(rule, &jobs);
@@ -48,20 +48,20 @@ pub(super) fn choose_job(
     }
     match several {
         SeveralJobsPolicy::Deny => Choice::Needed(jobs.into_iter().map(|job| job.id).collect()),
-        SeveralJobsPolicy::Newest => choice_of(jobs.pop(), Rule::Newest),
+        SeveralJobsPolicy::Newest => choice_of(jobs.pop(), ChoiceRule::Newest),
     }
 }
 
 /// Returns the rule to report if some daemons did not answer. The job is then not known to be the
 /// only or the newest one.
-pub(super) fn rule_among_answers(rule: Rule) -> Rule {
+pub(super) fn rule_among_answers(rule: ChoiceRule) -> ChoiceRule {
     match rule {
-        Rule::OnlyJob | Rule::Newest | Rule::Answered => Rule::Answered,
-        Rule::Caller | Rule::Chosen => rule,
+        ChoiceRule::OnlyJob | ChoiceRule::Newest | ChoiceRule::Answered => ChoiceRule::Answered,
+        ChoiceRule::Caller | ChoiceRule::Chosen => rule,
     }
 }
 
-fn choice_of(job: Option<Job>, rule: Rule) -> Choice {
+fn choice_of(job: Option<Job>, rule: ChoiceRule) -> Choice {
     job.map_or(Choice::None, |job| Choice::Job(Box::new(job), rule))
 }
 
@@ -131,7 +131,7 @@ fn read_from_dir(dir: &UserDir, uid: u32) -> Result<Option<JobId>, TrustError> {
     let file = match openat(&dir.fd, FILE, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::ENOENT) => return Ok(None),
-        Err(errno) => return Err(TrustError::cannot("open", &path, errno)),
+        Err(errno) => return Err(TrustError::from_error("open", &path, errno)),
     };
     let status = read_status(&file, &path)?;
     let text = match require_choice_file(&dir.status, &status, uid) {
@@ -167,12 +167,12 @@ fn read_opened(file: &OwnedFd, path: &Path) -> Result<Vec<u8>, TrustError> {
     let by_fd = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let file = open(by_fd.as_str(), flags, Mode::empty())
-        .map_err(|errno| TrustError::cannot("open", path, errno))?;
+        .map_err(|errno| TrustError::from_error("open", path, errno))?;
     let mut text = Vec::new();
     File::from(file)
         .take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut text)
-        .map_err(|error| TrustError::cannot("read", path, error))?;
+        .map_err(|error| TrustError::from_error("read", path, error))?;
     Ok(text)
 }
 
@@ -180,14 +180,14 @@ fn read_opened(file: &OwnedFd, path: &Path) -> Result<Vec<u8>, TrustError> {
 ///
 /// # Errors
 ///
-/// [`Distrust::TooLarge`] for a text of more than 65 bytes, [`Distrust::Lacks`] if it is no such
+/// [`Distrust::TooLarge`] for a text of more than 65 bytes, [`Distrust::MissingContent`] if it is no such
 /// line.
 pub fn parse_choice(text: &[u8]) -> Result<JobId, Distrust> {
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(Distrust::TooLarge(FILE_BYTES_MAX));
     }
     let line = std::str::from_utf8(text).ok().and_then(|text| text.strip_suffix('\n'));
-    line.and_then(|id| id.parse().ok()).ok_or(Distrust::Lacks("job's id"))
+    line.and_then(|id| id.parse().ok()).ok_or(Distrust::MissingContent("job's id"))
 }
 
 #[cfg(test)]
@@ -208,16 +208,16 @@ mod tests {
         }
     }
 
-    fn find_none(_: Rule, _: &[Job]) -> Option<JobId> {
+    fn find_none(_: ChoiceRule, _: &[Job]) -> Option<JobId> {
         None
     }
 
-    fn choose_newest(jobs: &[(&str, i64)]) -> (String, Rule) {
+    fn choose_newest(jobs: &[(&str, i64)]) -> (String, ChoiceRule) {
         let jobs = jobs.iter().map(|(id, started)| job(id, *started)).collect();
         job_and_rule(choose_job(jobs, SeveralJobsPolicy::Newest, find_none))
     }
 
-    fn job_and_rule(choice: Choice) -> (String, Rule) {
+    fn job_and_rule(choice: Choice) -> (String, ChoiceRule) {
         match choice {
             Choice::Job(job, rule) => (job.id.to_string(), rule),
             other => panic!("{other:?}"),
@@ -226,12 +226,16 @@ mod tests {
 
     /// Chooses between 1 and the newer 2 by the ids of the caller and of the user's choice. Returns
     /// the choice and the rules that were tried.
-    fn choose_by(caller: &str, chosen: &str, several: SeveralJobsPolicy) -> (Choice, Vec<Rule>) {
+    fn choose_by(
+        caller: &str,
+        chosen: &str,
+        several: SeveralJobsPolicy,
+    ) -> (Choice, Vec<ChoiceRule>) {
         let mut rules = Vec::new();
         let choice = choose_job(vec![job("2", 9), job("1", 5)], several, |rule, jobs| {
             assert_eq!(jobs.len(), 2);
             rules.push(rule);
-            if rule == Rule::Caller { caller } else { chosen }.parse().ok()
+            if rule == ChoiceRule::Caller { caller } else { chosen }.parse().ok()
         });
         (choice, rules)
     }
@@ -240,18 +244,24 @@ mod tests {
     fn only_or_newest_job_is_chosen_without_a_rule() {
         assert_eq!(choose_job(Vec::new(), SeveralJobsPolicy::Newest, find_none), Choice::None);
         assert_eq!(choose_job(Vec::new(), SeveralJobsPolicy::Deny, find_none), Choice::None);
-        assert_eq!(choose_newest(&[("1", 5)]), ("1".into(), Rule::OnlyJob));
-        assert_eq!(choose_newest(&[("1", 5), ("2", 9), ("3", 7)]), ("2".into(), Rule::Newest));
-        assert_eq!(choose_newest(&[("10", 5), ("9", 5), ("8", 0)]), ("10".into(), Rule::Newest));
+        assert_eq!(choose_newest(&[("1", 5)]), ("1".into(), ChoiceRule::OnlyJob));
+        assert_eq!(
+            choose_newest(&[("1", 5), ("2", 9), ("3", 7)]),
+            ("2".into(), ChoiceRule::Newest)
+        );
+        assert_eq!(
+            choose_newest(&[("10", 5), ("9", 5), ("8", 0)]),
+            ("10".into(), ChoiceRule::Newest)
+        );
     }
 
     #[test]
     fn missing_answer_changes_the_rules_that_compare_jobs() {
-        for rule in [Rule::Caller, Rule::Chosen] {
+        for rule in [ChoiceRule::Caller, ChoiceRule::Chosen] {
             assert_eq!(rule_among_answers(rule), rule);
         }
-        for rule in [Rule::OnlyJob, Rule::Newest, Rule::Answered] {
-            assert_eq!(rule_among_answers(rule), Rule::Answered);
+        for rule in [ChoiceRule::OnlyJob, ChoiceRule::Newest, ChoiceRule::Answered] {
+            assert_eq!(rule_among_answers(rule), ChoiceRule::Answered);
         }
     }
 
@@ -260,32 +270,35 @@ mod tests {
         let needed = choose_job(vec![job("2", 9), job("1", 5)], SeveralJobsPolicy::Deny, find_none);
         assert_eq!(needed, Choice::Needed(vec!["1".parse().unwrap(), "2".parse().unwrap()]));
         let one = choose_job(vec![job("2", 9)], SeveralJobsPolicy::Deny, find_none);
-        assert!(matches!(one, Choice::Job(_, Rule::OnlyJob)));
+        assert!(matches!(one, Choice::Job(_, ChoiceRule::OnlyJob)));
     }
 
     #[test]
     fn caller_comes_before_the_users_choice() {
-        let both = vec![Rule::Caller, Rule::Chosen];
+        let both = vec![ChoiceRule::Caller, ChoiceRule::Chosen];
         for several in [SeveralJobsPolicy::Newest, SeveralJobsPolicy::Deny] {
             let (choice, rules) = choose_by("1", "2", several);
             assert_eq!(
                 (job_and_rule(choice), rules),
-                (("1".into(), Rule::Caller), vec![Rule::Caller])
+                (("1".into(), ChoiceRule::Caller), vec![ChoiceRule::Caller])
             );
             let (choice, rules) = choose_by("", "1", several);
-            assert_eq!((job_and_rule(choice), rules), (("1".into(), Rule::Chosen), both.clone()));
+            assert_eq!(
+                (job_and_rule(choice), rules),
+                (("1".into(), ChoiceRule::Chosen), both.clone())
+            );
         }
     }
 
     #[test]
     fn id_of_another_job_does_not_count() {
         let (choice, rules) = choose_by("3", "4", SeveralJobsPolicy::Newest);
-        assert_eq!(job_and_rule(choice), ("2".into(), Rule::Newest));
+        assert_eq!(job_and_rule(choice), ("2".into(), ChoiceRule::Newest));
         assert_eq!(rules.len(), 2);
         assert!(matches!(choose_by("3", "4", SeveralJobsPolicy::Deny).0, Choice::Needed(_)));
         assert_eq!(
             job_and_rule(choose_by("3", "1", SeveralJobsPolicy::Deny).0),
-            ("1".into(), Rule::Chosen)
+            ("1".into(), ChoiceRule::Chosen)
         );
     }
 

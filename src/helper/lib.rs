@@ -26,7 +26,7 @@ mod unit_policy;
 
 use std::fmt;
 
-use protocol::{Reason, Refusal, Reply, Stack, Verdict, parse_decimal};
+use protocol::{Reason, Refusal, Reply, SessionLine, Verdict, parse_decimal};
 
 pub use answer::{Node, answer, main};
 pub use choice::{parse_choice, read_choice};
@@ -58,7 +58,7 @@ fn refusal(reason: Reason) -> Refusal {
 /// Returns a reply without texts for the user, and with an unchecked stack.
 fn reply(verdict: Verdict, detail: String) -> Reply {
     let (warnings, hint, message) = (Vec::new(), String::new(), String::new());
-    Reply { stack: Stack::Unchecked, detail, warnings, hint, message, verdict }
+    Reply { stack: SessionLine::Unchecked, detail, warnings, hint, message, verdict }
 }
 
 /// Returns an untrusted text with `?` for each control character, so that it stays on one line.

@@ -10,7 +10,9 @@ use crate::devices::{
 };
 use crate::records::{Record, RecordDevices};
 use crate::sources::Job;
-use protocol::{Allowlist, Containment, JobId, Placement, Plan, Probe, Reason, Refusal, Rule};
+use protocol::{
+    Allowlist, ChoiceRule, Containment, JobId, Placement, Plan, Probe, Reason, Refusal,
+};
 
 /// The refusal of a login to a job, and its cause for the log.
 pub type PlanRefusal = (Refusal, String);
@@ -24,7 +26,7 @@ pub type PlanRefusal = (Refusal, String);
 /// exceed an allowlist.
 pub(super) fn make_plan(
     job: &Job,
-    rule: Rule,
+    rule: ChoiceRule,
     unit: &str,
     config: &Config,
     resolver: &Resolver,

@@ -54,7 +54,7 @@ pub struct UserDir {
 
 impl Choices {
     /// Returns the choices of this node.
-    pub fn here() -> Self {
+    pub fn host() -> Self {
         Self::below(Path::new("/"), Trust::root())
     }
 
@@ -105,7 +105,7 @@ impl Choices {
                 // Only root can use the directory until it is complete.
                 match mkdirat(&base, uid.to_string().as_str(), Mode::S_IRWXU) {
                     Ok(()) | Err(Errno::EEXIST) => {}
-                    Err(errno) => return Err(TrustError::cannot("mkdir", &path, errno)),
+                    Err(errno) => return Err(TrustError::from_error("mkdir", &path, errno)),
                 }
                 self.find(&base, uid)?
                     .ok_or_else(|| TrustError::new(&path, Distrust::Open(Errno::ENOENT)))?
@@ -127,10 +127,10 @@ impl UserDir {
             return Ok(());
         }
         set_mode(&self.fd, USER_MODE)
-            .map_err(|errno| TrustError::cannot("chmod", &self.path, errno))?;
+            .map_err(|errno| TrustError::from_error("chmod", &self.path, errno))?;
         let (uid, group) = (Uid::from_raw(uid), Gid::from_raw(group));
         fchownat(&self.fd, "", Some(uid), Some(group), AtFlags::AT_EMPTY_PATH)
-            .map_err(|errno| TrustError::cannot("chown", &self.path, errno))
+            .map_err(|errno| TrustError::from_error("chown", &self.path, errno))
     }
 }
 
@@ -140,7 +140,7 @@ impl UserDir {
 ///
 /// [`Distrust::Cannot`] with the error of `statx(2)`.
 pub fn read_status(fd: &impl AsFd, path: &Path) -> Result<FileStatus, TrustError> {
-    read_file_status(fd.as_fd()).map_err(|error| TrustError::cannot("stat", path, error))
+    read_file_status(fd.as_fd()).map_err(|error| TrustError::from_error("stat", path, error))
 }
 
 /// Returns the mode without the type of the file.

@@ -64,12 +64,12 @@ pub fn find_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 impl Proc {
     /// Returns the mount at `/proc`.
-    pub fn here() -> Self {
-        Self::at("/proc".into())
+    pub fn host() -> Self {
+        Self::with_root("/proc".into())
     }
 
     /// Returns the mount, or its imitation in a test, at a directory.
-    pub fn at(at: PathBuf) -> Self {
+    pub fn with_root(at: PathBuf) -> Self {
         Self { at }
     }
 
@@ -83,7 +83,7 @@ impl Proc {
     /// # Errors
     ///
     /// As [`read`]; [`ErrorKind::InvalidData`] for lines that are not as documented.
-    pub fn process(&self, pid: i32) -> io::Result<Process> {
+    pub fn read_process(&self, pid: i32) -> io::Result<Process> {
         let text = read(self.dir(pid).join("status"))?;
         Process::parse(pid, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
@@ -103,8 +103,8 @@ impl Proc {
     ///
     /// # Errors
     ///
-    /// As [`Proc::process`].
-    pub fn own(&self) -> io::Result<Process> {
+    /// As [`Proc::read_process`].
+    pub fn read_current(&self) -> io::Result<Process> {
         let text = read(self.at.join("self/status"))?;
         let own = nix::unistd::getpid().as_raw();
         Process::parse(own, &text).ok_or_else(|| ErrorKind::InvalidData.into())
@@ -116,7 +116,7 @@ impl Proc {
         let list = self.dir(pid).join("task").join(pid.to_string()).join("children");
         let text = read(list).unwrap_or_default();
         let pids = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
-        let processes = pids.filter_map(|pid| self.process(pid).ok());
+        let processes = pids.filter_map(|pid| self.read_process(pid).ok());
         processes.filter(|process| process.parent == pid).collect()
     }
 }
@@ -161,12 +161,12 @@ mod tests {
 
     #[test]
     fn own_process_is_found() {
-        let (proc, own) = (Proc::here(), nix::unistd::getpid().as_raw());
-        let process = proc.process(own).unwrap();
+        let (proc, own) = (Proc::host(), nix::unistd::getpid().as_raw());
+        let process = proc.read_process(own).unwrap();
         assert!(!process.ended && process.namespaces > 0);
-        assert_eq!(proc.own().unwrap(), process);
+        assert_eq!(proc.read_current().unwrap(), process);
         assert_eq!(process.parent, nix::unistd::getppid().as_raw());
-        assert!(proc.process(-1).is_err());
+        assert!(proc.read_process(-1).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use kernel::choice::Choices;
 use kernel::log::Log;
 use kernel::namespace::NamespaceOrigin;
 use protocol::{
-    JobId, Phase, Placement, Plan, Reason, Refusal, Reply, Request, Stack, Variable, Verdict,
+    JobId, Phase, Placement, Plan, Reason, Refusal, Reply, Request, SessionLine, Variable, Verdict,
     is_within,
 };
 use std::time::{Duration, Instant};
@@ -170,7 +170,7 @@ impl LoginDecision<'_> {
         let (verdict, detail) = self.store_reply(reply);
         match verdict {
             Verdict::NotEnforced => self.not_enforced_outcome(&detail),
-            _ if is_stack_judged && stack != Stack::Effective => {
+            _ if is_stack_judged && stack != SessionLine::Effective => {
                 self.decide_on_failure(&Failure::new(Reason::Configuration, detail), None)
             }
             Verdict::Refuse(refusal) => {
@@ -411,7 +411,7 @@ impl LoginDecision<'_> {
     /// does not refuse a login, since the directory is a convenience.
     fn make_choice_dir(&self) -> Result<(), String> {
         let Some(group) = self.context.helper_group else { return Ok(()) };
-        let result = Choices::here().make(self.context.login.uid, group);
+        let result = Choices::host().make(self.context.login.uid, group);
         result.map(drop).map_err(|error| error.to_string())
     }
 

@@ -175,7 +175,7 @@ fn to_ascii_char(character: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::{Stack, Verdict};
+    use protocol::{SessionLine, Verdict};
 
     /// Returns the text of a refusal with these jobs and this message of the site.
     fn text(reason: Reason, jobs: &[&str], message: &str) -> String {
@@ -191,7 +191,7 @@ mod tests {
     fn format_refusal(refusal: &Refusal, node: &str, message: &str) -> String {
         let login = Request { user: "alice".into(), node: node.into(), ..Request::default() };
         let reply = Reply {
-            stack: Stack::Effective,
+            stack: SessionLine::Effective,
             detail: String::new(),
             hint: "squeue --me".into(),
             message: message.into(),

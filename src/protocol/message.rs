@@ -114,7 +114,7 @@ string_enum! {
 
 string_enum! {
     /// The rule that has chosen the job.
-    Rule {
+   ChoiceRule {
         /// The user has no other job here.
         OnlyJob = "only-job",
         /// The ssh client runs in the job.
@@ -130,7 +130,7 @@ string_enum! {
 
 string_enum! {
     /// The state of our session line in the service's flattened PAM stack.
-    Stack {
+    SessionLine {
         /// A line of this module must succeed before a session opens.
         Effective = "effective",
         /// No line exists, it is optional, or another line can skip it.
@@ -271,8 +271,8 @@ schema! {
     struct Plan {
         /// Job that the login joins.
         job: JobId = "job",
-        /// Rule that has chosen this job.
-        rule: Rule = "rule",
+        /// ChoiceRule that has chosen this job.
+        rule: ChoiceRule = "rule",
         /// Place of the job's logins.
         placement: Placement = "source",
         /// End of the job, in seconds since the epoch; `None` if the source does not know it.
@@ -321,7 +321,7 @@ schema! {
     /// The answer of the unprivileged half to one request.
     struct Reply {
         /// State of our session line in the PAM stack.
-        stack: Stack = "stack",
+        stack: SessionLine = "stack",
         /// Cause in full, for the log. The user never sees it.
         detail: String = "detail",
         /// Command of the scheduler that lists a user's own jobs.

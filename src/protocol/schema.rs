@@ -5,7 +5,10 @@
 //! directions. The reader requires each key in its turn. So it finds a missing, doubled, moved or unknown
 //! key without a table. A text is checked once, when its value is constructed.
 
-use super::{Phase, Reason, Rule, SeveralJobsPolicy, SourceName, Stack, VERSION, VERSION_MISMATCH};
+use super::{
+    ChoiceRule, Phase, Reason, SessionLine, SeveralJobsPolicy, SourceName, VERSION,
+    VERSION_MISMATCH,
+};
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -52,8 +55,8 @@ pub(super) trait Text: FromStr + fmt::Display {
 
 impl Text for String {}
 impl Text for SourceName {}
-impl Text for Rule {}
-impl Text for Stack {}
+impl Text for ChoiceRule {}
+impl Text for SessionLine {}
 impl Text for Reason {}
 impl Text for Phase {}
 impl Text for SeveralJobsPolicy {}

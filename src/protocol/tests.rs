@@ -14,7 +14,7 @@ fn plan() -> Plan {
     list.push("c:136:-1:rw".parse().unwrap()).unwrap();
     Plan {
         job: "4242".parse().unwrap(),
-        rule: Rule::Newest,
+        rule: ChoiceRule::Newest,
         placement: Placement::Cgroup {
             path: "/system.slice/site-job-4242.scope".parse().unwrap(),
             leaf: Some("logins".parse().unwrap()),
@@ -47,7 +47,7 @@ fn slurm_plan() -> Plan {
 
 fn reply(verdict: Verdict) -> Reply {
     Reply {
-        stack: Stack::Effective,
+        stack: SessionLine::Effective,
         detail: "cause".into(),
         warnings: vec!["one".into(), "two".into()],
         hint: "squeue --me".into(),
@@ -76,10 +76,10 @@ fn reply_round_trips() {
         Verdict::Admit(Plan { placement: slurm_placement(), probes: Vec::new(), ..plan() }),
         Verdict::Admit(Plan { containment: both, ..plan() }),
         Verdict::Admit(Plan { containment: Containment::Inherit, ends: None, ..plan() }),
-        Verdict::Admit(Plan { rule: Rule::OnlyJob, ..plan() }),
-        Verdict::Admit(Plan { rule: Rule::Caller, ..plan() }),
-        Verdict::Admit(Plan { rule: Rule::Chosen, ..plan() }),
-        Verdict::Admit(Plan { rule: Rule::Answered, ..plan() }),
+        Verdict::Admit(Plan { rule: ChoiceRule::OnlyJob, ..plan() }),
+        Verdict::Admit(Plan { rule: ChoiceRule::Caller, ..plan() }),
+        Verdict::Admit(Plan { rule: ChoiceRule::Chosen, ..plan() }),
+        Verdict::Admit(Plan { rule: ChoiceRule::Answered, ..plan() }),
         Verdict::Refuse(refusal()),
         Verdict::NotEnforced,
     ] {

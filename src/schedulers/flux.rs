@@ -209,7 +209,7 @@ mod tests {
             scratch.file(&format!("{}/status", child.pid), &status_text(child));
             list.push_str(&format!("{} ", child.pid));
         }
-        let proc = Proc::at(scratch.path().to_owned());
+        let proc = Proc::with_root(scratch.path().to_owned());
         let by_cgroup = find_shell(&proc, 9, children, FLUX);
         scratch.file("9/task/9/children", &list);
         [find_shell(&proc, 9, &[], FLUX), by_cgroup]

@@ -1,6 +1,6 @@
 //! Variables of a login describe its job and come from a fixed table.
 
-use protocol::{Containment, Plan, Reply, Stack, Variables, Verdict};
+use protocol::{Containment, Plan, Reply, SessionLine, Variables, Verdict};
 use serde_json::json;
 
 use crate::helper::admitting_reply;
@@ -20,7 +20,7 @@ fn plan_with_variables() -> Plan {
 /// Returns the bytes of that plan.
 fn reply_text() -> String {
     let reply = Reply {
-        stack: Stack::Effective,
+        stack: SessionLine::Effective,
         detail: String::new(),
         warnings: Vec::new(),
         hint: String::new(),

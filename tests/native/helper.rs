@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use protocol::{Allowlist, Containment, Placement, Plan, Reply, Rule, Stack, Variables, Verdict};
+use protocol::{
+    Allowlist, ChoiceRule, Containment, Placement, Plan, Reply, SessionLine, Variables, Verdict,
+};
 
 use crate::support::{
     ALICE, BOB, Cgroup, Fake, HELPER, Node, Outcome, eventually, on_node, retry_until_in_time,
@@ -13,14 +15,14 @@ const RESOLVE: &str = "/usr/libexec/job-adopt/resolve";
 /// Returns the real helper's reply that admits to that cgroup.
 pub(crate) fn admitting_reply(job: &str, cgroup: &Cgroup) -> Reply {
     Reply {
-        stack: Stack::Effective,
+        stack: SessionLine::Effective,
         detail: String::new(),
         warnings: Vec::new(),
         hint: String::new(),
         message: String::new(),
         verdict: Verdict::Admit(Plan {
             job: job.parse().unwrap(),
-            rule: Rule::OnlyJob,
+            rule: ChoiceRule::OnlyJob,
             placement: Placement::Cgroup { path: cgroup.path().parse().unwrap(), leaf: None },
             ends: None,
             gpus: 0,

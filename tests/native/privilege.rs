@@ -1,6 +1,6 @@
 //! The helper's file and account, and the privileges of root that could reach the helper.
 
-use protocol::{Reason, Refusal, Stack, Verdict};
+use protocol::{Reason, Refusal, SessionLine, Verdict};
 
 use crate::helper::admitting_reply;
 use crate::support::{ALICE, Fake, Node, on_node};
@@ -84,9 +84,11 @@ fn helper_in_folder_writable_by_others_refuses_login() {
 fn reply_without_stack_key_refuses_account() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        for (stack, admits) in
-            [(Stack::Effective, true), (Stack::Unchecked, false), (Stack::Missing, false)]
-        {
+        for (stack, admits) in [
+            (SessionLine::Effective, true),
+            (SessionLine::Unchecked, false),
+            (SessionLine::Missing, false),
+        ] {
             let mut reply = admitting_reply("4242", &job.cgroup);
             reply.stack = stack;
             Fake::new().answers(&reply).install(node);

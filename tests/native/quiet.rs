@@ -1,7 +1,7 @@
 //! Our lines print nothing where a program reads: launchers and copies take every byte for output
 //! of the other end.
 
-use protocol::{Reply, Rule, Verdict};
+use protocol::{ChoiceRule, Reply, Verdict};
 
 use crate::helper::admitting_reply;
 use crate::support::{ALICE, Cgroup, Fake, Node, Sshd, on_node};
@@ -58,7 +58,7 @@ fn command_and_copy_read_no_text_of_ours() {
 }
 
 /// Returns the reply of a helper that chose by this rule and has many warnings.
-fn reply_by_rule(rule: Rule, cgroup: &Cgroup) -> Reply {
+fn reply_by_rule(rule: ChoiceRule, cgroup: &Cgroup) -> Reply {
     let mut reply = admitting_reply("4242", cgroup);
     reply.warnings = (0..9).map(|number| format!("warning {number}")).collect();
     if let Verdict::Admit(plan) = &mut reply.verdict {
@@ -70,7 +70,13 @@ fn reply_by_rule(rule: Rule, cgroup: &Cgroup) -> Reply {
 
 #[test]
 fn no_selection_rule_prints_to_programs() {
-    for rule in [Rule::OnlyJob, Rule::Caller, Rule::Chosen, Rule::Newest, Rule::Answered] {
+    for rule in [
+        ChoiceRule::OnlyJob,
+        ChoiceRule::Caller,
+        ChoiceRule::Chosen,
+        ChoiceRule::Newest,
+        ChoiceRule::Answered,
+    ] {
         with_data(|node, sshd| {
             let job = node.job(ALICE, "4242").start();
             Fake::new().answers(&reply_by_rule(rule, &job.cgroup)).install(node);

@@ -6,7 +6,7 @@
 use helper::stack::{Finding, judge_session_stack};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
-use protocol::Stack;
+use protocol::SessionLine;
 
 const OTHERS: [&str; 3] = ["common", "deeper", "other"];
 /// A line that lets a session continue, and cannot end the stack, jump or undo anything.
@@ -31,8 +31,8 @@ fuzz_target!(|text: &str| {
         assert!(rest.contains("pam_job_adopt.so"), "{finding}: no such line");
     }
     let more = read_stack(laid, &format!("{HARMLESS}{own}"));
-    if finding.to_stack() == Stack::Missing {
-        assert_eq!(more.to_stack(), Stack::Missing, "a line of others made {finding} into {more}");
+    if finding.session_line() == SessionLine::Missing {
+        assert_eq!(more.session_line(), SessionLine::Missing, "a line of others made {finding} into {more}");
     }
 });
 

@@ -199,7 +199,7 @@ impl Site {
 fn root_processes(names: &[&str]) -> Vec<(String, i32)> {
     let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
     let named = |pid: i32| {
-        let name = processes::read_stat(&Proc::here(), pid).ok()?.name;
+        let name = processes::read_stat(&Proc::host(), pid).ok()?.name;
         let runs_as_root = real_uid(pid).is_some_and(Uid::is_root);
         (runs_as_root && names.contains(&name.as_str())).then_some((name, pid))
     };

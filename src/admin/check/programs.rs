@@ -161,7 +161,7 @@ pub(super) fn require_trusted(trust: &Trust, path: &Path) -> Result<u32, TrustEr
         trust.dir(parent)?;
     }
     let meta =
-        path.symlink_metadata().map_err(|error| TrustError::cannot("look at", path, error))?;
+        path.symlink_metadata().map_err(|error| TrustError::from_error("look at", path, error))?;
     if !meta.is_file() {
         return Err(TrustError::new(path, Distrust::NotRegular));
     }

@@ -48,7 +48,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 fn check_answers(site: &Site, has_slurm: bool) -> Vec<Finding> {
     let node = site.settings().node.unwrap_or_else(node_name);
     let query =
-        || Node::here().query_source_health(&node, &site.config, NOBODY_UID, SOURCE_TIMEOUT);
+        || Node::host().query_source_health(&node, &site.config, NOBODY_UID, SOURCE_TIMEOUT);
     match site.with_helper_rights(query).and_then(|health| health) {
         Ok(health) => judge_sources(&health, has_slurm),
         Err(why) => {

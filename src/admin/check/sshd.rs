@@ -80,7 +80,7 @@ fn is_here(pid: i32) -> bool {
 }
 
 fn proc_dir(pid: i32) -> PathBuf {
-    Proc::here().dir(pid)
+    Proc::host().dir(pid)
 }
 
 fn object(pid: i32) -> String {

@@ -57,7 +57,7 @@ fn judge_old_helpers(pids: &[i32]) -> Finding {
 
 /// Returns the age of a process.
 fn age_seconds(pid: i32) -> Option<i64> {
-    Some(now() - processes::start_time(&Proc::here(), pid)?)
+    Some(now() - processes::start_time(&Proc::host(), pid)?)
 }
 
 fn judge_counts(counts: &BTreeMap<u32, usize>) -> Finding {

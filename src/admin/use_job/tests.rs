@@ -191,7 +191,7 @@ fn only_single_line_with_id_is_read() {
         "4242\n4250\n", "42\x0042\n", "4\u{fc}\n",
     ] {
         std::fs::write(node.file(), text).unwrap();
-        assert_eq!(node.fault(), Distrust::Lacks("job's id"), "{text:?}");
+        assert_eq!(node.fault(), Distrust::MissingContent("job's id"), "{text:?}");
     }
     for length in [65, 4096, 1 << 20] {
         std::fs::write(node.file(), "4".repeat(length) + "\n").unwrap();

@@ -84,8 +84,9 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
     use protocol::{
-        ALLOWLIST_ENTRIES_MAX, Allowlist, Containment, ENVIRONMENT_BYTES_MAX, PROBES_MAX,
-        Placement, Plan, REPLY_BYTES_MAX, Reason, Refusal, Rule, Stack, Variable, Variables,
+        ALLOWLIST_ENTRIES_MAX, Allowlist, ChoiceRule, Containment, ENVIRONMENT_BYTES_MAX,
+        PROBES_MAX, Placement, Plan, REPLY_BYTES_MAX, Reason, Refusal, SessionLine, Variable,
+        Variables,
     };
 
     /// Returns the largest set of variables of a plan.
@@ -109,14 +110,14 @@ mod tests {
         let probe = format!("c:4095:1048575:rw /dev/{path} CUDA_VISIBLE_DEVICES={gpu}");
         let probe = probe.parse().unwrap();
         let reply = Reply {
-            stack: Stack::Effective,
+            stack: SessionLine::Effective,
             detail: long.clone(),
             warnings: vec![long.clone(); 5000],
             hint: "h".repeat(64),
             message: "m".repeat(400),
             verdict: Verdict::Admit(Plan {
                 job: "j".repeat(64).parse().unwrap(),
-                rule: Rule::Newest,
+                rule: ChoiceRule::Newest,
                 placement: Placement::Extern {
                     spool: format!("/{}", "c".repeat(4094)).parse().unwrap(),
                     node: "n".repeat(64).parse().unwrap(),
@@ -142,7 +143,7 @@ mod tests {
         let jobs = (0..5000).map(|id| format!("{id}").parse().unwrap()).collect();
         let (reason, device) = (Reason::ChoiceNeeded, "d".repeat(5000));
         let reply = Reply {
-            stack: Stack::Effective,
+            stack: SessionLine::Effective,
             detail: String::new(),
             warnings: Vec::new(),
             hint: String::new(),

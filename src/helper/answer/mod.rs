@@ -21,7 +21,7 @@ use kernel::sys::clock;
 use kernel::trust::Trust;
 use limits::{read_message, shorten_to_limits};
 use protocol::{
-    Phase, Placement, Reason, Refusal, Reply, Request, Rule, SourceName, Stack, Verdict,
+    ChoiceRule, Phase, Placement, Reason, Refusal, Reply, Request, SessionLine, SourceName, Verdict,
 };
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -40,12 +40,12 @@ pub struct Node {
 
 /// Answers a request on this node.
 pub fn answer(request: &Request) -> Reply {
-    Node::here().answer(request, &mut Evidence::default())
+    Node::host().answer(request, &mut Evidence::default())
 }
 
 impl Node {
     /// Returns this node.
-    pub fn here() -> Self {
+    pub fn host() -> Self {
         Self { root: PathBuf::from("/"), trust: Trust::root(), cgroup: OnceLock::new() }
     }
 
@@ -85,9 +85,9 @@ impl Node {
         self.decide(request, config, reply, evidence);
         if request.phase == Phase::Account {
             let finding = judge_session_stack(&self.root, &request.service);
-            reply.stack = finding.to_stack();
+            reply.stack = finding.session_line();
             evidence.add("stack", &finding);
-            if reply.stack == Stack::Missing {
+            if reply.stack == SessionLine::Missing {
                 reply.warnings.insert(0, format!("service {}: {finding}", request.service));
             }
         }
@@ -127,15 +127,15 @@ impl Node {
         present.find_map(job_list_command).unwrap_or_default().clone_into(&mut reply.hint);
         let jobs = std::mem::take(&mut survey.report.jobs);
         let choice = choose_job(jobs, request.several, |rule, jobs| match rule {
-            Rule::Caller => {
+            ChoiceRule::Caller => {
                 let deadline = reply_deadline(request, began);
                 let caller = CallerQuery::new(self, request, config, deadline);
                 caller.find_job(jobs, evidence, &mut survey.report.broken)
             }
-            Rule::Chosen => {
+            ChoiceRule::Chosen => {
                 self.find_chosen_job(request.uid, jobs, evidence, &mut survey.report.broken)
             }
-            Rule::OnlyJob | Rule::Newest | Rule::Answered => None,
+            ChoiceRule::OnlyJob | ChoiceRule::Newest | ChoiceRule::Answered => None,
         });
         (reply.verdict, reply.detail) = match choice {
             Choice::None => {

@@ -108,7 +108,7 @@ fn only_job_is_joined() {
     let bench = NodeBench::new();
     bench.job("7", &format!(r#"{STRICT},"ends":99,"leaf":"logins""#));
     let plan = bench.plan();
-    assert_eq!((plan.job.as_str(), plan.rule), ("7", Rule::OnlyJob));
+    assert_eq!((plan.job.as_str(), plan.rule), ("7", ChoiceRule::OnlyJob));
     let (path, leaf) = ("/7".parse().unwrap(), Some("logins".parse().unwrap()));
     assert_eq!(plan.placement, Placement::Cgroup { path, leaf });
     assert_eq!(plan.ends, Some(99));
@@ -125,7 +125,7 @@ fn newest_of_several_jobs_is_joined_unless_a_choice_is_needed() {
     bench.job("8", &format!(r#"{STRICT},"started":20"#));
     bench.job("9", STRICT);
     let plan = bench.plan();
-    assert_eq!((plan.job.as_str(), plan.rule), ("8", Rule::Newest));
+    assert_eq!((plan.job.as_str(), plan.rule), ("8", ChoiceRule::Newest));
     bench.request.several = SeveralJobsPolicy::Deny;
     let refusal = bench.refusal();
     assert_eq!(refusal.reason, Reason::ChoiceNeeded);
@@ -176,7 +176,7 @@ fn records_of_other_users_are_not_read() {
     bench.job("7", STRICT);
     bench.scratch.file("jobs/6/8.json", "{");
     bench.scratch.mode("jobs/6", 0o777);
-    assert_eq!(bench.plan().rule, Rule::OnlyJob);
+    assert_eq!(bench.plan().rule, ChoiceRule::OnlyJob);
     let other = NodeBench::new();
     other.scratch.file("jobs/6/7.json", "{}");
     assert_eq!(other.refusal().reason, Reason::NoJob);

@@ -14,7 +14,7 @@ use flatten::{Action, Replacement, Return, flatten};
 pub use flatten::{
     Entry, FileLine, LineFault, LogicalLine, MODULE_FILES, is_close_only, parse_lines,
 };
-use protocol::Stack;
+use protocol::SessionLine;
 use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
@@ -70,10 +70,10 @@ pub enum Finding {
 
 impl Finding {
     /// Returns the value of the reply's key `stack`.
-    pub fn to_stack(&self) -> Stack {
+    pub fn session_line(&self) -> SessionLine {
         match self {
-            Self::Effective(_) => Stack::Effective,
-            _ => Stack::Missing,
+            Self::Effective(_) => SessionLine::Effective,
+            _ => SessionLine::Missing,
         }
     }
 }

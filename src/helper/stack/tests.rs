@@ -2,7 +2,7 @@ use super::*;
 use crate::testing::Scratch;
 
 /// Analyses the service `sshd`; cuts the scratch directory out of the text.
-fn judge_files(files: &[(&str, &str)]) -> (Stack, String) {
+fn judge_files(files: &[(&str, &str)]) -> (SessionLine, String) {
     let scratch = Scratch::new();
     for (name, text) in files {
         let name =
@@ -11,19 +11,19 @@ fn judge_files(files: &[(&str, &str)]) -> (Stack, String) {
     }
     let finding = judge_session_stack(scratch.path(), "sshd");
     let text = finding.to_string().replace(&format!("{}/", scratch.path().display()), "");
-    (finding.to_stack(), text)
+    (finding.session_line(), text)
 }
 
 #[track_caller]
 fn assert_effective(files: &[(&str, &str)]) {
     let (stack, text) = judge_files(files);
-    assert_eq!(stack, Stack::Effective, "{text}");
+    assert_eq!(stack, SessionLine::Effective, "{text}");
 }
 
 #[track_caller]
 fn assert_missing(files: &[(&str, &str)], part: &str) {
     let (stack, text) = judge_files(files);
-    assert_eq!(stack, Stack::Missing);
+    assert_eq!(stack, SessionLine::Missing);
     assert!(text.contains(part), "{text:?} lacks {part:?}");
 }
 
@@ -296,8 +296,8 @@ fn stacks_of_distributions_are_effective_with_our_fragment() {
         judge_files(&[("sshd", text), ("common-session", common), ("common-account", account)])
     };
     let (stack, text) = files(&format!("{debian}{OURS}"));
-    assert_eq!(stack, Stack::Effective, "{text}");
-    assert_eq!(files(debian).0, Stack::Missing);
+    assert_eq!(stack, SessionLine::Effective, "{text}");
+    assert_eq!(files(debian).0, SessionLine::Missing);
 
     let redhat = "session    required     pam_selinux.so close\nsession    required     pam_loginuid.so\n\
         session    required     pam_selinux.so open env_params\nsession    optional     pam_keyinit.so force revoke\n\

@@ -264,7 +264,7 @@ fn is_leaf(dir: &Dir) -> Result<bool> {
 /// # Errors
 ///
 /// As [`Dir::read`].
-pub fn frozen_level(levels: &[Dir]) -> Result<Option<&Dir>> {
+pub fn find_frozen(levels: &[Dir]) -> Result<Option<&Dir>> {
     for dir in levels {
         let is_requested = dir.read("cgroup.freeze")?.is_some_and(|text| text.trim_end() == "1");
         if is_requested {

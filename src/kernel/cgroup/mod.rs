@@ -16,7 +16,7 @@ pub use dir::{
     Dir, MADE_XATTR, NAMESPACE_XATTR, OCCUPANTS_XATTR, STAMP_XATTR, Stamp, has_mark,
     pinned_program_id, read_namespace_path, set_mark,
 };
-pub use hierarchy::{CgroupChain, Mount, MountInfo, choose_leaf, frozen_level, read_event};
+pub use hierarchy::{CgroupChain, Mount, MountInfo, choose_leaf, find_frozen, read_event};
 pub use membership::{Membership, Origin, enter, verify_in_leaf};
 pub use occupants::Occupants;
 pub use subtree::{Listing, ignore_gone, list_own_processes, list_processes, walk};

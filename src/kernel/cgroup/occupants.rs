@@ -119,11 +119,11 @@ impl Occupants {
             return Err(io::Error::other("it is in another pid namespace"));
         }
         let find = || {
-            let uid = Proc::here().effective_uid(pid)?;
+            let uid = Proc::host().effective_uid(pid)?;
             if self.is_admitted(uid) {
                 return Ok(None);
             }
-            let [real, ..] = Proc::here().process(pid)?.uids;
+            let [real, ..] = Proc::host().read_process(pid)?.uids;
             if self.is_admitted(real) || namespace_owner(pid)? == Some(self.user) {
                 return Ok(None);
             }

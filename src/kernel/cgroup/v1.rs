@@ -141,7 +141,7 @@ impl JobCgroups {
 /// # Errors
 ///
 /// As [`Dir::read`].
-pub fn frozen_level(levels: &[Dir]) -> Result<Option<&Dir>> {
+pub fn find_stopped(levels: &[Dir]) -> Result<Option<&Dir>> {
     for dir in levels {
         let state = dir.read("freezer.state")?;
         if state.is_some_and(|state| state.trim_end() != "THAWED") {
@@ -288,7 +288,7 @@ mod tests {
             scratch.file("job/freezer.state", &format!("{job}\n"));
             scratch.file("job/step/freezer.state", &format!("{step}\n"));
             let levels = levels();
-            assert_eq!(frozen_level(&levels).unwrap().map(Dir::path), frozen);
+            assert_eq!(find_stopped(&levels).unwrap().map(Dir::path), frozen);
         }
     }
 

@@ -87,9 +87,9 @@ impl Trust {
         let dir = parent.dir(Path::new(name))?;
         match result {
             Ok(()) => set_mode(&dir, DIR_MODE)
-                .map_err(|errno| TrustError::cannot("chmod", path, errno))?,
+                .map_err(|errno| TrustError::from_error("chmod", path, errno))?,
             Err(Errno::EEXIST) => {}
-            Err(errno) => return Err(TrustError::cannot("mkdir", path, errno)),
+            Err(errno) => return Err(TrustError::from_error("mkdir", path, errno)),
         }
         Ok(dir)
     }
@@ -174,7 +174,7 @@ impl TrustedDir {
         // Without O_NONBLOCK, opening a FIFO would wait for its writer.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = open_below(&self.dir, name, flags, &path)?;
-        let stat = fstat(&file).map_err(|errno| TrustError::cannot("read", &path, errno))?;
+        let stat = fstat(&file).map_err(|errno| TrustError::from_error("read", &path, errno))?;
         if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() {
             return Err(distrust(Distrust::NotRegular));
         }
@@ -184,7 +184,7 @@ impl TrustedDir {
         }
         read_to_end(file, bytes_max).map_err(|error| match error.raw_os_error() {
             Some(libc::EFBIG) => distrust(Distrust::TooLarge(bytes_max)),
-            _ => TrustError::cannot("read", &path, error),
+            _ => TrustError::from_error("read", &path, error),
         })
     }
 }
@@ -245,7 +245,7 @@ pub enum Distrust {
     #[error("has mode {0:04o}")]
     WrongMode(u32),
     #[error("holds no {0}")]
-    Lacks(&'static str),
+    MissingContent(&'static str),
     #[error("cannot {operation}: {}", errno.desc())]
     Cannot { operation: &'static str, errno: Errno },
 }
@@ -271,7 +271,7 @@ impl TrustError {
     }
 
     /// Describes the failure of an operation on a file or directory.
-    pub fn cannot(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+    pub fn from_error(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
         let errno = Errno::from_raw(error.into().raw_os_error().unwrap_or(0));
         Self::new(path, Distrust::Cannot { operation, errno })
     }

@@ -108,7 +108,7 @@ impl Imp {
     /// Requires a living IMP in this unit, with the user's shell as its child; `no_shell` makes the
     /// failure for an IMP without a child.
     fn require_shell(&self, unit: &Dir, no_shell: fn() -> Failure) -> Result<(), Failure> {
-        let process = Proc::here().process(self.pid);
+        let process = Proc::host().read_process(self.pid);
         let is_imp = process.is_ok_and(|process| flux::is_imp(&process, self.flux));
         let cgroups = Membership::read(self.pid);
         let is_in_unit =
@@ -127,7 +127,7 @@ impl Imp {
     }
 
     fn find_shell(&self, unit: &Dir) -> Shell {
-        let find = |all: &[Process]| flux::find_shell(&Proc::here(), self.pid, all, self.flux);
+        let find = |all: &[Process]| flux::find_shell(&Proc::host(), self.pid, all, self.flux);
         match find(&[]) {
             // Some kernels do not list a process's children.
             Shell::None => find(&read_unit_processes(unit).unwrap_or_default()),
@@ -153,7 +153,7 @@ impl AsFd for Imp {
 fn read_unit_processes(unit: &Dir) -> kernel::cgroup::Result<Vec<Process>> {
     let text = unit.read("cgroup.procs")?.unwrap_or_default();
     let pids = text.lines().take(flux::UNIT_PROCESSES_MAX).filter_map(|pid| pid.parse().ok());
-    Ok(pids.filter_map(|pid| Proc::here().process(pid).ok()).collect())
+    Ok(pids.filter_map(|pid| Proc::host().read_process(pid).ok()).collect())
 }
 
 /// Returns the failure for a unit that has no shell any more.

@@ -14,7 +14,7 @@ use super::probe::ProbeResult;
 use super::ruling::Adoption;
 use super::undo::Undo;
 use flux::Imp;
-use kernel::cgroup::{Dir, Mount, Stamp, choose_leaf, frozen_level};
+use kernel::cgroup::{Dir, Mount, Stamp, choose_leaf, find_frozen};
 use kernel::namespace::Namespace;
 pub use leaf::{LeafJob, OwnerProof};
 use protocol::{Containment, LeafName, Placement, Plan, Reason, Variable};
@@ -149,7 +149,7 @@ fn require_containment(
 
 /// Requires that none of the cgroups is frozen.
 fn require_not_frozen(levels: &[Dir]) -> Result<(), Failure> {
-    frozen_level(levels)?.map_or(Ok(()), |dir| Err(frozen_failure(dir)))
+    find_frozen(levels)?.map_or(Ok(()), |dir| Err(frozen_failure(dir)))
 }
 
 fn frozen_failure(dir: &Dir) -> Failure {

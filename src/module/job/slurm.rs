@@ -156,10 +156,10 @@ fn require_running(adoption: &Adoption<'_>, answer: stepd::Answer) -> Result<(),
 /// the login by its process number. `NSpid` has one number for each namespace from the one of
 /// `/proc` downwards (proc_pid_status(5)).
 fn require_shared_pid_namespace(pid: i32) -> Result<(), Failure> {
-    let proc = Proc::here();
+    let proc = Proc::host();
     let has_one_number =
         |process: std::io::Result<Process>| process.is_ok_and(|process| process.namespaces == 1);
-    match pid > 0 && has_one_number(proc.own()) && has_one_number(proc.process(pid)) {
+    match pid > 0 && has_one_number(proc.read_current()) && has_one_number(proc.read_process(pid)) {
         true => Ok(()),
         false => {
             Err(daemon_failure(Reason::Configuration, "is in another process namespace than this"))
@@ -336,7 +336,7 @@ impl ExternStepV1 {
 
     /// Requires that none of the cgroups is frozen.
     pub(super) fn require_not_frozen(&self) -> Result<(), Failure> {
-        v1::frozen_level(&self.freezers)?.map_or(Ok(()), |dir| Err(frozen_failure(dir)))
+        v1::find_stopped(&self.freezers)?.map_or(Ok(()), |dir| Err(frozen_failure(dir)))
     }
 
     /// Predicts the containment of the login.

@@ -5,7 +5,9 @@ use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use protocol::{Containment, Placement, Plan, Probe, Reply, Rule, Stack, Variables, Verdict};
+use protocol::{
+    ChoiceRule, Containment, Placement, Plan, Probe, Reply, SessionLine, Variables, Verdict,
+};
 
 use super::{Cgroup, Fake, Node, SPOOL, Tool, User, eventually};
 
@@ -24,7 +26,7 @@ pub(crate) struct Step {
 pub(crate) fn plan(containment: Containment) -> Plan {
     Plan {
         job: "4242".parse().unwrap(),
-        rule: Rule::OnlyJob,
+        rule: ChoiceRule::OnlyJob,
         placement: Placement::Extern {
             spool: SPOOL.parse().unwrap(),
             node: "gpu017".parse().unwrap(),
@@ -68,7 +70,7 @@ impl Node {
     /// Makes the helper answer both phases with this plan.
     pub(crate) fn answers(&self, plan: &Plan) {
         let reply = Reply {
-            stack: Stack::Effective,
+            stack: SessionLine::Effective,
             detail: String::new(),
             warnings: Vec::new(),
             hint: String::new(),

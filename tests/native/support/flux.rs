@@ -4,7 +4,7 @@
 use std::os::unix::fs::chown;
 use std::process::{Child, Stdio};
 
-use protocol::{Containment, Placement, Plan, Reply, Rule, Stack, Variables, Verdict};
+use protocol::{ChoiceRule, Containment, Placement, Plan, Reply, SessionLine, Variables, Verdict};
 
 use super::{Cgroup, FLUX, Mount, Node, Tool, User, eventually, on_node_with};
 
@@ -20,14 +20,14 @@ pub(crate) fn on_flux(body: impl FnOnce(&Node)) {
 /// Returns a reply that places the login below that unit.
 pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containment) -> Reply {
     Reply {
-        stack: Stack::Effective,
+        stack: SessionLine::Effective,
         detail: String::new(),
         warnings: Vec::new(),
         hint: String::new(),
         message: String::new(),
         verdict: Verdict::Admit(Plan {
             job: job.parse().unwrap(),
-            rule: Rule::OnlyJob,
+            rule: ChoiceRule::OnlyJob,
             placement: Placement::Unit { path: path.parse().unwrap(), flux },
             ends: None,
             gpus: 0,

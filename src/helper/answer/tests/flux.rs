@@ -31,7 +31,7 @@ fn flux_job_inherits_the_filter_of_the_imp() {
     let bench = NodeBench::new();
     let uid = add_flux_job(&bench);
     let plan = bench.plan();
-    assert_eq!((plan.job.as_str(), plan.rule), ("fxyzzy", Rule::OnlyJob));
+    assert_eq!((plan.job.as_str(), plan.rule), ("fxyzzy", ChoiceRule::OnlyJob));
     let path =
         format!("/user.slice/user-{uid}.slice/user@{uid}.service/imp-shell-0-fxyzzy.service");
     assert_eq!(plan.placement, Placement::Unit { path: path.parse().unwrap(), flux: uid });

@@ -52,12 +52,12 @@ fn login_is_not_judged_unless_enforced() {
 fn stack_is_judged_in_the_account_phase() {
     let mut bench = NodeBench::new();
     bench.job("7", STRICT);
-    assert_eq!(bench.ask().stack, Stack::Unchecked);
+    assert_eq!(bench.ask().stack, SessionLine::Unchecked);
     bench.request.phase = Phase::Account;
-    assert_eq!(bench.ask().stack, Stack::Effective);
+    assert_eq!(bench.ask().stack, SessionLine::Effective);
     bench.scratch.file("etc/pam.d/sshd", "session optional pam_job_adopt.so\n");
     let reply = bench.ask();
-    assert_eq!(reply.stack, Stack::Missing);
+    assert_eq!(reply.stack, SessionLine::Missing);
     assert!(reply.warnings.first().unwrap().contains("etc/pam.d/sshd:1"), "{:?}", reply.warnings);
 }
 

@@ -9,7 +9,7 @@ fn slurm_job_inherits_the_filter_and_its_gpus_are_probed() {
     bench.daemons.running(&bench.socket(7), 5);
     bench.daemons.running(&bench.socket(8), 6);
     let plan = bench.plan();
-    assert_eq!((plan.job.as_str(), plan.rule), ("7", Rule::OnlyJob));
+    assert_eq!((plan.job.as_str(), plan.rule), ("7", ChoiceRule::OnlyJob));
     let spool = bench.scratch.path().join("spool").to_str().unwrap().parse().unwrap();
     assert_eq!(plan.placement, Placement::Extern { spool, node: "gpu017".parse().unwrap() });
     assert_eq!(plan.containment, Containment::Inherit);
@@ -72,7 +72,7 @@ fn record_adds_its_devices_to_a_slurm_job() {
     };
     assert!(list.rules().contains(&"c:195:2:rw".parse().unwrap()));
     assert!(!list.rules().contains(&"c:195:1:rw".parse().unwrap()));
-    assert_eq!((plan.gpus, plan.ends, plan.rule), (1, Some(99), Rule::OnlyJob));
+    assert_eq!((plan.gpus, plan.ends, plan.rule), (1, Some(99), ChoiceRule::OnlyJob));
     // A record without a list of devices adds none, and removes none of the site.
     record(r#","options":{"DevicePolicy":"auto"}"#);
     assert_eq!(bench.plan().containment, Containment::Inherit);
@@ -180,7 +180,7 @@ fn starting_and_ending_jobs_have_their_own_codes() {
     bench.daemons.running(&bench.socket(11), 5);
     let reply = bench.ask();
     let Verdict::Admit(plan) = &reply.verdict else { panic!("{reply:?}") };
-    assert_eq!((plan.job.as_str(), plan.rule), ("11", Rule::Answered));
+    assert_eq!((plan.job.as_str(), plan.rule), ("11", ChoiceRule::Answered));
     assert_eq!(reply.warnings.len(), 2, "{:?}", reply.warnings);
 }
 
@@ -192,15 +192,15 @@ fn late_daemon_leaves_only_and_newest_unknown_unless_its_job_is_another_users() 
     bench.daemons.hung(&bench.socket(7));
     bench.daemons.running(&bench.socket(8), 5);
     let rule = |bench: &NodeBench| (bench.plan().rule, bench.ask().warnings.len());
-    assert_eq!(rule(&bench), (Rule::Answered, 1));
+    assert_eq!(rule(&bench), (ChoiceRule::Answered, 1));
     let file = format!("proc/{}/cgroup", std::process::id());
     let owned_by = |uid: u32| format!("2:freezer:/slurm/uid_{uid}/job_7/step_extern\n");
     bench.scratch.file(&file, &owned_by(6));
-    assert_eq!(rule(&bench), (Rule::OnlyJob, 1));
+    assert_eq!(rule(&bench), (ChoiceRule::OnlyJob, 1));
     bench.daemons.running(&bench.socket(9), 5);
-    assert_eq!(rule(&bench), (Rule::Newest, 1));
+    assert_eq!(rule(&bench), (ChoiceRule::Newest, 1));
     bench.scratch.file(&file, &owned_by(5));
-    assert_eq!(rule(&bench), (Rule::Answered, 1));
+    assert_eq!(rule(&bench), (ChoiceRule::Answered, 1));
 }
 
 #[test]

@@ -61,7 +61,8 @@ impl FluxSource {
         let flux = account_uid(&self.account)?;
         let mut report = SourceReport::default();
         let units = self.list_units(flux, &mut report)?;
-        let inspector = UnitInspector { proc: &Proc::at(self.root.join("proc")), flux, deadline };
+        let inspector =
+            UnitInspector { proc: &Proc::with_root(self.root.join("proc")), flux, deadline };
         let (mut jobs, mut ending) = (BTreeMap::new(), Vec::new());
         let (mut running, mut waiting, mut left, mut late) = (0_usize, 0_usize, 0_usize, 0_usize);
         for ((id, _, path), dir) in units {

@@ -124,7 +124,7 @@ impl UnitInspector<'_> {
                 return None;
             }
             table.has_foreign |= pid == 0;
-            match self.proc.process(pid) {
+            match self.proc.read_process(pid) {
                 Ok(process) => {
                     table.processes.push(process);
                     if is_sought(&process) {
@@ -139,7 +139,7 @@ impl UnitInspector<'_> {
 
     /// Returns whether other users' processes are hidden: then process 1 is hidden too.
     fn has_hidden_processes(&self) -> bool {
-        self.proc.process(1).is_err()
+        self.proc.read_process(1).is_err()
     }
 }
 

@@ -24,7 +24,7 @@ const ROOT_UID: u32 = 0;
 /// Returns whether the job of the daemon `pid` may be this user's: `false` only if the cgroup that
 /// Slurm made for it names another user, or other users have processes in it and this one has none.
 pub(super) fn can_be_owned_by(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> bool {
-    let proc = Proc::at(tree.locate("/proc"));
+    let proc = Proc::with_root(tree.locate("/proc"));
     let Ok(text) = read(proc.dir(pid).join("cgroup")) else { return true };
     let paths = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     if let Some(owner) = paths().find_map(|path| named_owner(path, job)) {
