@@ -17,6 +17,12 @@ const UPGRADE: Check = "upgrade";
 /// Suffixes of new files that have not yet replaced the old ones, as make, dpkg and rpm write them.
 const UNFINISHED_SUFFIXES: [&str; 4] = [".new", ".dpkg-new", ".dpkg-tmp", ";"];
 
+/// Folders of documentation, which many images leave out (`path-exclude` of dpkg).
+const DOCUMENTATION_DIRS: [&str; 5] = [
+    "/usr/share/doc/", "/usr/share/man/", "/usr/share/lintian/", "/usr/share/locale/",
+    "/usr/share/info/",
+];
+
 /// A package manager, with the command lines that query it.
 struct PackageManager {
     /// Our packages; the first one has the module.
@@ -68,12 +74,10 @@ impl PackageManager {
                 findings.push(Finding::error(UPGRADE, self.names.join(" and "), text, self.remedy));
             }
         }
-        let changed = read_output(self.verify, &self.names);
-        // A "c" before the path marks the admin's own configuration.
-        for line in changed.lines().filter(|line| !line.contains(" c ")) {
-            let Some((_, path)) = line.split_once(" /") else { continue };
+        let verified = read_output(self.verify, &self.names);
+        for (path, line) in verified.lines().filter_map(parse_damage) {
             let text = format!("is not as the package has it ({line})");
-            findings.push(Finding::warning(INSTALLED, format!("/{path}"), text, self.remedy));
+            findings.push(Finding::warning(INSTALLED, path, text, self.remedy));
         }
         let [package, _] = self.names;
         let files = read_output(self.files, &[package]);
@@ -88,6 +92,16 @@ impl PackageManager {
         });
         Some(findings)
     }
+}
+
+/// Parses a line of `dpkg --verify` or `rpm --verify`. Returns the path of a file that is not as its
+/// package has it, with the line; `None` for changed configuration, which the line marks with a "c",
+/// and for missing documentation.
+fn parse_damage(line: &str) -> Option<(&str, &str)> {
+    let path = &line[line.find(" /")? + 1..];
+    let is_documentation = DOCUMENTATION_DIRS.iter().any(|dir| path.starts_with(dir));
+    let is_left_out = line.starts_with("missing ") && is_documentation;
+    (!line.contains(" c ") && !is_left_out).then_some((path, line))
 }
 
 /// Returns the output of a package manager; an empty text if it is not installed.
@@ -161,5 +175,32 @@ fn check_loading(module: &Path) -> Finding {
             Finding::error(MODULE_LOADED, object, text, remedy)
         }
         _ => Finding::unknown(MODULE_LOADED, object, "no process could try to load it", ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_damage;
+
+    #[test]
+    fn missing_documentation_and_changed_configuration_are_no_damage() {
+        for (line, path) in [
+            ("??5?????? /usr/bin/job-adopt", Some("/usr/bin/job-adopt")),
+            (
+                "missing     /usr/share/job-adopt/slurm/prolog.sh",
+                Some("/usr/share/job-adopt/slurm/prolog.sh"),
+            ),
+            (
+                "??5?????? /usr/share/doc/job-adopt/changelog.gz",
+                Some("/usr/share/doc/job-adopt/changelog.gz"),
+            ),
+            ("missing     /usr/share/doc/job-adopt/changelog.gz", None),
+            ("missing   d /usr/share/man/man1/job-adopt.1.gz", None),
+            ("missing     /usr/share/lintian/overrides/job-adopt", None),
+            ("??5?????? c /etc/security/job_adopt.conf", None),
+            ("Unsatisfied dependencies for job-adopt-0.1.0-1.x86_64:", None),
+        ] {
+            assert_eq!(parse_damage(line), path.map(|path| (path, line)), "{line}");
+        }
     }
 }
