@@ -24,6 +24,7 @@ mod chosen;
 mod cli;
 mod compose;
 mod controllers;
+mod cost;
 mod deadline;
 mod death;
 mod devices;

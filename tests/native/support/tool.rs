@@ -37,9 +37,11 @@ pub(crate) enum Tool {
     Sum,
     /// Plays the IMP of Flux.
     Imp,
+    /// Counts the page faults of a program.
+    Faults,
 }
 
-const ALL: [(Tool, &str, &str); 14] = [
+const ALL: [(Tool, &str, &str); 15] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -54,6 +56,7 @@ const ALL: [(Tool, &str, &str); 14] = [
     (Tool::Listen, "listen", include_str!("../tools/listen.c")),
     (Tool::Sum, "sum", include_str!("../tools/sum.c")),
     (Tool::Imp, "imp", include_str!("../tools/imp.c")),
+    (Tool::Faults, "faults", include_str!("../tools/faults.c")),
 ];
 
 impl Tool {

@@ -1,0 +1,282 @@
+//! The costs of one login, in counts that no other load changes: processes, system calls, opened
+//! files and page faults. They show in review what a time would hide in its noise.
+//!
+//! A test fails if a count exceeds its budget, and if a budget is far above its count. A change
+//! with a good reason for another count changes the budget and the reason beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use protocol::{Phase, Request};
+
+use crate::support::{ALICE, Artifact, HELPER, Node, Tool, artifact_path, on_node, on_slurm};
+
+/// Empty files that the stack opens right before and right after our line.
+const MARKS: [&str; 2] = ["/tmp/cost-begin", "/tmp/cost-end"];
+const RESOLVE: &str = "/usr/libexec/job-adopt/resolve";
+/// Size of the part of a file that one page fault maps, if the page cache has it.
+const FAULT_AROUND_BYTES: u64 = 64 * 1024;
+/// Number of logins of which one must stay within the budget: on a busy machine a login waits longer,
+/// and waits again.
+const TRIES: usize = 5;
+
+/// The counts of one phase.
+#[derive(Debug, Default)]
+struct Cost {
+    processes: BTreeSet<String>,
+    /// System calls of the module, and of the C library on its behalf.
+    module: Vec<String>,
+    /// System calls of the helper's process up to its exec.
+    start: Vec<String>,
+    /// System calls of the helper from its exec on.
+    helper: Vec<String>,
+    /// Files and directories that module and helper open, and how often.
+    opened: BTreeMap<String, usize>,
+}
+
+impl Cost {
+    /// Adds a line of the trace, by the module or by the process that it has started.
+    fn add(&mut self, pid: &str, call: &str, is_module: bool) {
+        if let Some((_, path)) =
+            call.split_once("open").and_then(|(_, rest)| rest.rsplit_once(" = "))
+        {
+            if let Some((_, path)) = path.split_once('<') {
+                *self.opened.entry(path.trim_end_matches('>').to_owned()).or_default() += 1;
+            }
+        }
+        // An exit, a signal, or the second half of a call.
+        if call.starts_with(['+', '-', '<']) {
+            return;
+        }
+        let calls = if is_module {
+            &mut self.module
+        } else {
+            self.processes.insert(pid.to_owned());
+            let has_program = self.start.iter().any(|call| call.starts_with("execve"));
+            if has_program { &mut self.helper } else { &mut self.start }
+        };
+        calls.push(call.to_owned());
+    }
+}
+
+/// Installs a stack with both of our lines between two marks each.
+fn install_marked_stack(node: &Node) {
+    MARKS.iter().for_each(|mark| node.write(mark, ""));
+    let [begin, end] = MARKS;
+    let lines = |group: &str| {
+        format!(
+            "{group} optional pam_echo.so file={begin}\n{group} required pam_job_adopt.so\n\
+             {group} optional pam_echo.so file={end}\n"
+        )
+    };
+    node.write_stack(&format!("{}{}", lines("account"), lines("session")));
+}
+
+/// Traces a login, and returns the costs of its account and session phases.
+fn trace_login(node: &Node) -> [Cost; 2] {
+    node.pam_under_strace(&["-y"], ALICE).ok();
+    let log = node.read("/tmp/strace");
+    let hierarchies = machine_hierarchies();
+    let mut costs = [Cost::default(), Cost::default()];
+    let (mut phase, mut module) = (0, None);
+    let [begin, end] = MARKS;
+    for line in log.lines() {
+        let (pid, call) = line.split_once(' ').unwrap();
+        let call = call.trim_start();
+        let opens = |mark: &str| call.starts_with("open") && call.ends_with(&format!("<{mark}>"));
+        if opens(begin) {
+            module = Some(pid);
+        } else if opens(end) {
+            module = None;
+            phase += 1;
+        } else if let Some(module) = module {
+            if !call.contains(begin) && !depends_on_machine(call, &hierarchies) {
+                costs[phase].add(pid, call, pid == module);
+            }
+        }
+    }
+    assert_eq!(phase, costs.len(), "{log}");
+    costs
+}
+
+/// Lists the directories of cgroup v1 hierarchies, of which each machine has others.
+fn machine_hierarchies() -> Vec<String> {
+    let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+    let names = cgroups.lines().filter_map(|line| line.split(':').nth(1));
+    let names = names.filter(|name| !name.is_empty()).map(|name| name.trim_start_matches("name="));
+    names.map(|name| format!("/sys/fs/cgroup/{name}")).collect()
+}
+
+/// Returns whether the number of such calls depends on the machine: on its mounts, on its cgroup v1
+/// hierarchies, and on how deep in these the tests run.
+fn depends_on_machine(call: &str, hierarchies: &[String]) -> bool {
+    let is_way_back = hierarchies.iter().any(|path| call.contains(path.as_str()));
+    is_way_back && !call.contains("/slurm_")
+        || call.starts_with("read(") && call.contains("/mountinfo>")
+}
+
+/// The budget of one phase: the highest counts that pass.
+#[derive(Debug)]
+struct Budget {
+    processes: usize,
+    module: usize,
+    start: usize,
+    helper: usize,
+    opened: usize,
+}
+
+/// Lists the counts that exceed their budget, with the calls, and the budgets that are more than a
+/// quarter above their count.
+fn find_violations(phase: &str, cost: &Cost, budget: &Budget) -> Vec<String> {
+    let files: Vec<String> =
+        cost.opened.iter().map(|(path, times)| format!("{times} {path}")).collect();
+    let opened = cost.opened.values().sum();
+    let counts = [
+        ("processes", cost.processes.len(), budget.processes, &cost.start),
+        ("system calls of the module", cost.module.len(), budget.module, &cost.module),
+        ("system calls up to the exec", cost.start.len(), budget.start, &cost.start),
+        ("system calls of the helper", cost.helper.len(), budget.helper, &cost.helper),
+        ("opened files", opened, budget.opened, &files),
+    ];
+    let check = |(what, count, limit, trace): (&str, usize, usize, &Vec<String>)| {
+        eprintln!("{phase}: {count} {what}, at most {limit}");
+        if count > limit {
+            Some(format!("{phase}: {count} {what}, at most {limit}:\n{}", trace.join("\n")))
+        } else if limit > count + count / 4 {
+            Some(format!("{phase}: {count} {what}: lower the budget of {limit}"))
+        } else {
+            None
+        }
+    };
+    counts.into_iter().filter_map(check).collect()
+}
+
+/// Asserts that both phases of a login stay within their budgets.
+#[track_caller]
+fn assert_within_budget(node: &Node, budgets: &[Budget; 2]) {
+    install_marked_stack(node);
+    // The first login attaches filters and makes directories.
+    node.pam(ALICE).ok();
+    let find_all = || {
+        let costs = trace_login(node);
+        let phases = ["account", "session"].into_iter().zip(&costs).zip(budgets);
+        let violations =
+            phases.flat_map(|((phase, cost), budget)| find_violations(phase, cost, budget));
+        violations.collect::<Vec<_>>()
+    };
+    let mut violations = find_all();
+    for _ in 1..TRIES {
+        if violations.is_empty() {
+            break;
+        }
+        violations = find_all();
+    }
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
+
+#[test]
+fn login_to_registered_job_stays_within_budget() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let account = Budget {
+            // The helper alone: a process waits behind jobs until it is scheduled.
+            processes: 1,
+            // The accounts of user and helper, the start of the helper, the job's cgroups up to the
+            // root with their filters, its processes, and the log.
+            module: 146,
+            // The helper's descriptors, limits, identity and capabilities; 4 fewer for a caller that
+            // may raise limits.
+            start: 39,
+            // The start of the C library, the configuration, the records, `slurm.conf` in four
+            // places, eight devices, and one PAM service file.
+            helper: 104,
+            opened: 41,
+        };
+        let session = Budget {
+            // It uses the reply to `account`.
+            processes: 0,
+            // As in `account` without a helper, and the move with its way back and its proof.
+            module: 160,
+            start: 0,
+            helper: 0,
+            opened: 33,
+        };
+        assert_within_budget(node, &[account, session]);
+    });
+}
+
+#[test]
+fn login_to_slurm_job_stays_within_budget() {
+    on_slurm(|slurm| {
+        let _job = slurm.alloc(ALICE, 1);
+        let account = Budget {
+            processes: 1,
+            // The step daemon in place of stamp and filters, and a freezer for each of four levels.
+            module: 142,
+            start: 39,
+            // Three files of Slurm, four GPUs, and a daemon that sends its answer in three parts.
+            helper: 182,
+            opened: 63,
+        };
+        let session = Budget {
+            processes: 0,
+            // The daemon adds the login; four GPUs are probed.
+            module: 163,
+            start: 0,
+            helper: 0,
+            opened: 36,
+        };
+        assert_within_budget(slurm.node, &[account, session]);
+    });
+}
+
+/// Returns the lowest count of page faults in several runs of a program as that account.
+fn count_faults(node: &Node, uid: u32, command: &str) -> usize {
+    let script = format!("exec faults {uid} {command} >/dev/null");
+    let faults = |_| {
+        let outcome = node.sh(&script).ok();
+        let count = outcome.stderr.lines().find_map(|line| line.strip_prefix("faults "));
+        count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{outcome}"))
+    };
+    (0..TRIES).map(faults).min().unwrap()
+}
+
+#[test]
+fn page_faults_of_login_stay_within_budget() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        node.install(&Tool::Faults.path(), "/usr/bin/faults");
+        let request = Request {
+            phase: Phase::Account,
+            user: ALICE.name.to_owned(),
+            uid: ALICE.uid,
+            service: "sshd".to_owned(),
+            node: node.name().to_owned(),
+            conf: Request::DEFAULT_CONF.to_owned(),
+            budget_ms: 40_000,
+            ..Request::default()
+        };
+        std::fs::write(node.path("/tmp/request"), request.encode()).unwrap();
+        let helper = count_faults(node, HELPER.uid, &format!("{RESOLVE} </tmp/request"));
+        let login = "/usr/bin/pamtester sshd alice acct_mgmt open_session close_session";
+        let [ours, permit] = ["pam_job_adopt.so", "pam_permit.so"].map(|module| {
+            node.write_stack(&format!("account required {module}\nsession required {module}\n"));
+            count_faults(node, 0, login)
+        });
+        let windows = |files: &[Artifact]| {
+            let bytes = files.iter().map(|file| artifact_path(*file).metadata().unwrap().len());
+            usize::try_from(bytes.sum::<u64>() / FAULT_AROUND_BYTES).unwrap()
+        };
+        // Beside the program's own parts: its stack, heap and relocated data.
+        assert_faults("helper", helper, windows(&[Artifact::Helper]) + 38);
+        // The module's data and heap, and a buffer of 64 KiB for the reply, as well.
+        let both = windows(&[Artifact::Helper, Artifact::Module]);
+        assert_faults("login", ours - permit, both + 85);
+    });
+}
+
+/// Asserts a count of page faults, which differs by a few between kernels and compilers.
+#[track_caller]
+fn assert_faults(what: &str, count: usize, limit: usize) {
+    eprintln!("{what}: {count} page faults, at most {limit}");
+    assert!(count <= limit, "{what}: {count} page faults, at most {limit}");
+}
