@@ -94,10 +94,33 @@ fn leftover_of_killed_check_is_removed() {
     on_node(|node| {
         let space = node.sh("readlink /proc/self/ns/pid | tr -dc 0-9").ok().stdout;
         let name = format!("job-adopt-check-{space}-999999");
-        node.sh(&format!("mkdir /sys/fs/cgroup/{name}")).ok();
+        node.sh(&format!("mkdir -p /sys/fs/cgroup/{name}/second")).ok();
         assert_eq!(leftover_cgroups(node).len(), 1);
         check(node);
         assert_eq!(leftover_cgroups(node), [""; 0]);
+    });
+}
+
+/// Linux has the option since 6.0.
+#[test]
+fn moves_are_measured_in_cgroups_of_check_only() {
+    on_node(|node| {
+        let _sshd = node.sshd();
+        let job = node.job(ALICE, "4242").start();
+        let (processes, trace) = (job.cgroup.pids(), "trace=open,openat,openat2");
+        let strace = ["-f", "-y", "-qq", "-o", "/tmp/strace", "-e", trace];
+        let checked =
+            node.run("strace", &[&strace[..], &["job-adopt", "check", "--verbose"]].concat());
+        let log = node.read("/tmp/strace");
+        let writes = |line: &&str| line.contains("</sys/fs/cgroup") && line.contains("O_WRONLY");
+        let writes: Vec<&str> = log.lines().filter(writes).collect();
+        if node.read("/sys/kernel/cgroup/features").contains("favordynmods") {
+            checked.says("cgroup-favordynmods /sys/fs/cgroup: a ").says(" ms just now");
+            assert!(log.contains("/second>, \"cgroup.procs\", O_WRONLY"), "{log}");
+        }
+        let is_own = |line: &&str| line.contains("</sys/fs/cgroup/job-adopt-check-");
+        assert!(writes.iter().all(is_own), "{writes:#?}");
+        assert_eq!((leftover_cgroups(node), job.cgroup.pids()), (Vec::new(), processes));
     });
 }
 

@@ -12,12 +12,16 @@ use kernel::cgroup::{self, Dir, Mount, read_event};
 use kernel::sys;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::kill;
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpid};
 use protocol::{Access, DeviceRule, DeviceType};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const KERNEL_CGROUP: Check = "kernel-cgroup";
@@ -192,6 +196,35 @@ fn check_enforcement(dir: &Dir) -> Finding {
     Finding::new(severity, KERNEL_FILTER_HOLDS, "kernel", text, remedy)
 }
 
+/// Name of the cgroup below the trial's for a second move.
+const SECOND: &str = "second";
+/// Pause before the first move. A move does not wait while the kernel remembers an earlier one, of this
+/// command or of another program.
+const IDLE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Measures how long two moves of a child of this process into a temporary cgroup take: one after a
+/// pause, and one right after it, which need not wait for the kernel. `None` if they cannot be made.
+pub(super) fn measure_moves(root: &Path) -> Option<[Duration; 2]> {
+    let trial = TrialCgroup::create(root).ok()?;
+    trial.dir.make_child(SECOND).ok()?;
+    let second = trial.dir.child(SECOND).ok()?;
+    let mut times = File::from(memfd_create(c"times", MFdFlags::MFD_CLOEXEC).ok()?);
+    let status = run_in_child(|| {
+        sleep(IDLE_INTERVAL);
+        let written = [&trial.dir, &second].iter().all(|dir| {
+            let began = Instant::now();
+            subtree::write(dir, "cgroup.procs", "0").is_ok()
+                && times.write_all(&began.elapsed().as_secs_f64().to_ne_bytes()).is_ok()
+        });
+        i32::from(!written)
+    });
+    let mut seconds = [[0; 8]; 2];
+    times.rewind().ok()?;
+    seconds.iter_mut().try_for_each(|time| times.read_exact(time)).ok()?;
+    let times = seconds.map(|time| Duration::from_secs_f64(f64::from_ne_bytes(time)));
+    (status.ok()? == 0).then_some(times)
+}
+
 /// Prefix of the cgroups' names; the pid namespace and the process follow.
 const NAME_PREFIX: &str = "job-adopt-check-";
 
@@ -241,6 +274,9 @@ impl Drop for TrialCgroup {
 
 /// Kills every process in a trial cgroup and removes it. If that fails, the next check tries again.
 fn remove(root: &Dir, name: &str) {
-    let killed = root.child(name).map(|dir| kill_all(&dir, Instant::now() + REMOVAL_TIMEOUT));
-    let _ = killed.map(|_| root.remove_child(name));
+    let _ = root.child(name).and_then(|dir| {
+        let _ = kill_all(&dir, Instant::now() + REMOVAL_TIMEOUT);
+        dir.remove_child(SECOND)?;
+        root.remove_child(name)
+    });
 }

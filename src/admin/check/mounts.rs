@@ -1,5 +1,6 @@
 //! Checks the mounts that logins need: cgroup v2 as the module finds it, /proc, and /run/job-adopt.
 
+use super::kernel::measure_moves;
 use super::{Check, Finding, Site};
 use crate::accounts::HELPER_USER;
 use kernel::cgroup::Mount;
@@ -8,6 +9,7 @@ use kernel::trust::Trust;
 use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use std::path::Path;
+use std::time::Duration;
 
 const CGROUP_MOUNT: Check = "cgroup-mount";
 const CGROUP_FAVORDYNMODS: Check = "cgroup-favordynmods";
@@ -20,7 +22,8 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     // The helper gives up all groups but this one.
     let helper_gid = site.find_account(HELPER_USER).map(|account| account.gid);
     let mut findings = vec![check_cgroup(&site.root), check_proc(&mounts, helper_gid)];
-    findings.extend(check_favordynmods(&mounts, &read("/sys/kernel/cgroup/features")));
+    let measure = || site.is_here().then(|| measure_moves(&site.root)).flatten();
+    findings.extend(check_favordynmods(&mounts, &read("/sys/kernel/cgroup/features"), measure));
     let paths = ["/run/job-adopt", "/run/job-adopt/use"];
     findings.extend(paths.map(|path| check_directory(&site.trust, &site.at(path))));
     findings
@@ -69,22 +72,46 @@ fn mount_options<'a>(mounts: &'a str, path: &str, kind: &str) -> Option<&'a str>
     })
 }
 
-/// Checks that moves do not wait for the kernel, if it has an option for that.
-fn check_favordynmods(mounts: &str, features: &str) -> Option<Finding> {
+/// Shortest wait of a lone move that is worth a note.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// Checks that moves do not wait for the kernel, if it has an option for that. Without the option,
+/// `measure` returns the times of a lone move and of one right after it.
+fn check_favordynmods(
+    mounts: &str,
+    features: &str,
+    measure: impl FnOnce() -> Option<[Duration; 2]>,
+) -> Option<Finding> {
     const OPTION: &str = "favordynmods";
     const MOUNT_PATH: &str = "/sys/fs/cgroup";
+    let fine = |text: String| Some(Finding::fine(CGROUP_FAVORDYNMODS, MOUNT_PATH, text));
     let mut options = mount_options(mounts, MOUNT_PATH, "cgroup2")?.split(',');
     if options.any(|option| option == OPTION) {
-        let text = "moves do not wait for the kernel";
-        return Some(Finding::fine(CGROUP_FAVORDYNMODS, MOUNT_PATH, text));
+        return fine("moves do not wait for the kernel".to_owned());
     }
-    features.lines().any(|feature| feature == OPTION).then(|| {
-        let text = "without the mount option favordynmods a login on an idle node waits 10 to 20 ms \
-                    for the kernel to move it, with it 2 ms";
-        let remedy = "systemctl enable --now job-adopt-favordynmods.service, or nothing: \
-                      docs/systemd.md says what it costs";
-        Finding::note(CGROUP_FAVORDYNMODS, MOUNT_PATH, text, remedy)
-    })
+    if !features.lines().any(|feature| feature == OPTION) {
+        return None;
+    }
+    let millis = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
+    let text = match measure() {
+        Some([lone, next]) if lone < next + WAIT_MIN => {
+            return fine(format!("a move took {} just now, without a wait", millis(lone)));
+        }
+        Some([lone, next]) => format!(
+            "a lone move took {} just now, and one right after it {}: with the mount option \
+             favordynmods no login waits for the difference",
+            millis(lone),
+            millis(next)
+        ),
+        None => {
+            "without the mount option favordynmods a login on an idle node waits 10 to 20 ms for \
+                 the kernel to move it, with it 2 ms"
+                .to_owned()
+        }
+    };
+    let remedy = "systemctl enable --now job-adopt-favordynmods.service, or nothing: docs/systemd.md \
+                  says what it costs";
+    Some(Finding::note(CGROUP_FAVORDYNMODS, MOUNT_PATH, text, remedy))
 }
 
 /// Checks that the helper's group sees the processes of others (`hidepid`, proc(5)).
@@ -160,13 +187,27 @@ mod tests {
     fn missing_favordynmods_is_noted_if_kernel_has_option() {
         let severity = |options: &str, features: &str| {
             let mounts = format!("cgroup2 /sys/fs/cgroup cgroup2 {options} 0 0\n");
-            check_favordynmods(&mounts, features).map(|finding| finding.severity)
+            check_favordynmods(&mounts, features, || None).map(|finding| finding.severity)
         };
         assert_eq!(severity("rw,nsdelegate", "nsdelegate\n"), None);
         assert_eq!(severity("rw,nsdelegate", "nsdelegate\nfavordynmods\n"), Some(Severity::Note));
         assert_eq!(severity("rw,favordynmods", "favordynmods\n"), Some(Severity::Fine));
         let v1 = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\nx /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        assert_eq!(check_favordynmods(v1, "favordynmods\n"), None);
+        assert_eq!(check_favordynmods(v1, "favordynmods\n", || None), None);
+    }
+
+    #[test]
+    fn note_on_favordynmods_has_measured_times() {
+        let check = |micros: [u64; 2]| {
+            let mounts = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n";
+            let measure = || Some(micros.map(Duration::from_micros));
+            check_favordynmods(mounts, "favordynmods\n", measure).unwrap()
+        };
+        let slow = check([17_940, 310]);
+        assert_eq!(slow.severity, Severity::Note);
+        assert!(slow.text.contains("took 17.94 ms just now, and one right after it 0.31 ms"));
+        assert_eq!(check([700, 310]).severity, Severity::Fine);
+        assert_eq!(check([310, 700]).severity, Severity::Fine);
     }
 
     #[test]
