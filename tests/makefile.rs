@@ -313,12 +313,15 @@ fn scripts() -> Vec<PathBuf> {
 }
 
 /// Several calls at once would stop at each other's lock, and their packages would look like
-/// leftovers of tests.
+/// leftovers of tests. A booted node has a package manager of its own.
 #[test]
 fn only_makefile_calls_package_manager() {
     let managers = ["apt", "apt-get", "aptitude", "dnf", "yum", "zypper", "pip", "pip3"];
     let mut callers = Vec::new();
-    for path in scripts().iter().filter(|path| !path.ends_with("tests/makefile.rs")) {
+    let is_searched = |path: &&PathBuf| {
+        !path.ends_with("makefile.rs") && !path.display().to_string().contains("node/groups/")
+    };
+    for path in scripts().iter().filter(is_searched) {
         let text = String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
         let lines = text.lines().filter(|line| !line.trim_start().starts_with(['#', '/']));
         for line in lines {
