@@ -283,6 +283,24 @@ fn assert_none(offences: &[String]) {
     assert!(offences.is_empty(), "\n{}", offences.join("\n"));
 }
 
+/// No scheduler of these could be installed.
+#[test]
+fn example_never_run_is_named_as_such() {
+    const CLAIM: &str = "written from documentation, never run";
+    for example in ["openpbs.py", "lsf.sh"] {
+        let text = read(&format!("packaging/examples/{example}"));
+        let first = text.lines().find(|line| line.starts_with("# ")).unwrap();
+        assert!(first.contains(CLAIM), "{example}: {first}");
+    }
+    let texts = pages().into_iter().chain(manuals()).chain(["CHANGELOG.md".to_owned()]);
+    for path in texts {
+        let text = read(&path);
+        let text = text.replace(['*', '\n'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let names = ["OpenPBS", "openpbs", "LSF", "lsf.sh"].map(|name| text.contains(name));
+        assert!(!names.contains(&true) || text.contains(CLAIM), "{path}");
+    }
+}
+
 #[test]
 fn every_link_leads_somewhere() {
     let mut all = pages();

@@ -1,14 +1,14 @@
 #!/bin/sh -p
-# LSF: "lsf.sh begin" as PRE_EXEC and "lsf.sh end" as POST_EXEC of a queue (lsb.queues), as root:
-# LSB_PRE_POST_EXEC_USER=root in lsf.sudoers.
+# LSF: written from documentation, never run. Try it on one node first.
 #
-# NOT RUN BY THIS PROJECT: written from LSF's documentation. Try it on one node first.
+# "lsf.sh begin" is the PRE_EXEC and "lsf.sh end" the POST_EXEC of a queue (lsb.queues), as root:
+# LSB_PRE_POST_EXEC_USER=root in lsf.sudoers.
 #
 # LSF starts both by "/bin/sh -c" with the job's environment. This takes LSB_JOBID and LSB_JOBINDEX from it, which
 # LSF sets last, and asks LSF for the owner. It cannot help against LD_PRELOAD and its like: the user's code runs
 # in that first shell, as root, before any line here. LSF_LD_SECURITY=Y (lsf.conf) takes them out of interactive
 # jobs (-Is, -Ip) only. Submit a batch job with one of them set, and inspect the environment of PRE_EXEC: if it is
-# there, do not use this script; compare bjobs with the records from a timer of root, as htcondor.sh does.
+# there, do not use this script; compare bjobs with the records from a timer of root instead.
 #
 # LSF may make the job's cgroup only after PRE_EXEC. So this makes one itself, and moves the process that starts the
 # job into it: its parent. The site decides which devices a job may open: by default the standard devices; add

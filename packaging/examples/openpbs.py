@@ -1,19 +1,21 @@
-# OpenPBS hook: registers each job for ssh logins, and withdraws it at its end.
+# OpenPBS: written from documentation, never run. Try it on one node first.
 #
-# NOT RUN BY THIS PROJECT: written from OpenPBS's documentation. Try it on one node first.
+# A hook that makes the cgroup of each job on each of its nodes, registers it for ssh logins, and ends what is left
+# in it at the job's end:
 #
-#   qmgr -c 'create hook job_adopt event="execjob_begin,execjob_epilogue,execjob_end"'
-#   qmgr -c 'set hook job_adopt order=200'          # after pbs_cgroups, which makes the job's cgroup
+#   qmgr -c 'create hook job_adopt event="execjob_begin,execjob_launch,execjob_attach"'
+#   qmgr -c 'set hook job_adopt event+="execjob_epilogue,execjob_end,execjob_abort"'
 #   qmgr -c 'import hook job_adopt application/x-python default openpbs.py'
 #
-# Needs the hook pbs_cgroups on cgroup v2. Look once at /proc/PID/cgroup of a job's process and set CGROUP to
-# where your version puts jobs. The site decides which devices a job may open besides the standard ones: by
-# default none; add --gpu or --gres for what pbs_cgroups has assigned.
+# OpenPBS's own hook pbs_cgroups has no cgroup v2 in its sources: leave it disabled. The site decides which devices
+# a job may open: by default the standard ones. Add --gpu for those that it gives to the job.
+import os
 import subprocess
+import time
 
 import pbs
 
-CGROUP = "/pbs_jobs.service/jobs/%s"
+JOBS = "/pbs-jobs"
 JOB_ADOPT = "/usr/bin/job-adopt"
 # The command gets no variable of the environment of pbs_mom.
 environment = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -22,14 +24,53 @@ event = pbs.event()
 job = event.job
 # Ids of array jobs have brackets, which the id of a record cannot have.
 name = str(job.id).replace("[", ".").replace("]", "")
+folder = "/sys/fs/cgroup%s/%s" % (JOBS, name)
+
+
+def job_adopt(*words):
+    subprocess.check_output((JOB_ADOPT,) + words, env=environment, stderr=subprocess.STDOUT)
+
+
+def write(file, value):
+    with open(os.path.join(folder, file), "w") as opened:
+        opened.write("%d" % value)
+
+
+def end():
+    """Writes the note of the end, ends the logins, then the rest of the job."""
+    try:
+        job_adopt("unregister", "--strays", name)
+    finally:
+        for _ in range(50):
+            try:
+                os.rmdir(folder)
+            except FileNotFoundError:
+                break
+            except OSError:
+                write("cgroup.kill", 1)
+                time.sleep(0.1)
+
+
+starts = event.type in (pbs.EXECJOB_BEGIN, pbs.EXECJOB_LAUNCH, pbs.EXECJOB_ATTACH)
 try:
     if event.type == pbs.EXECJOB_BEGIN:
-        words = ["register", "--id", name, "--user", str(job.euser), "--policy", "closed"]
-        words += ["--cgroup", CGROUP % job.id]
+        os.makedirs(folder, exist_ok=True)
+        job_adopt("register", "--id", name, "--user", str(job.euser), "--cgroup", "%s/%s" % (JOBS, name),
+                  "--policy", "closed")
+    elif event.type == pbs.EXECJOB_LAUNCH:
+        # The process that becomes the task has started this hook.
+        write("cgroup.procs", os.getppid())
+    elif event.type == pbs.EXECJOB_ATTACH:
+        write("cgroup.procs", event.pid)
     else:
-        words = ["unregister", "--strays", name]
-    subprocess.check_output([JOB_ADOPT] + words, env=environment, stderr=subprocess.STDOUT)
+        end()
+except (OSError, subprocess.CalledProcessError) as error:
+    reason = "job-adopt: %s %s" % (error, getattr(error, "output", ""))
+    if starts:
+        # A job without logins, or a task outside of the job's cgroup, should run elsewhere.
+        event.reject(reason)
+    else:
+        pbs.logmsg(pbs.EVENT_ERROR, reason)
+        event.accept()
+else:
     event.accept()
-except subprocess.CalledProcessError as error:
-    # A job that is not registered gets no logins: it should run elsewhere.
-    event.reject("job-adopt: %s" % error.output)

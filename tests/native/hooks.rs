@@ -252,6 +252,33 @@ fn lsf_example_registers_and_withdraws_job() {
 }
 
 #[test]
+fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
+    on_node(|node| {
+        let jobs = format!("{}/pbs-jobs", node.cgroup().child("jobs").path());
+        install_example(node, "openpbs.py", "/pbs-jobs", &jobs);
+        write_pbs_module(node, "int(os.environ['EVENT'])", "77[3].server");
+        let hook = |event: u32| format!("EVENT={event} python3 -I -c \"{OPENPBS_START}\"");
+        node.sh(&hook(1)).ok().says("accepted");
+        node.job_adopt(&["list"]).ok().says("77.3.server").says("alice");
+        let task = format!(
+            "{} && cat /proc/self/cgroup; sleep 1000 >/dev/null 2>&1 & echo $! >/run/left",
+            hook(2)
+        );
+        node.sh(&task).ok().says("accepted").says(&format!("{jobs}/77.3.server"));
+        node.sh("kill -0 $(cat /run/left)").ok();
+        for event in [4, 5] {
+            node.sh(&hook(event)).ok().says("accepted").omits("EVENT_ERROR");
+        }
+        node.sh("kill -0 $(cat /run/left)").fails();
+        node.job_adopt(&["list"]).ok().omits("77.3.server");
+        node.sh(&format!("ls -d /sys/fs/cgroup{jobs}/77.3.server")).fails();
+        node.sh("sed -i 's/, .alice.$/, \"nobody-here\"/' /tmp/pbs.py").ok();
+        node.sh(&hook(1)).ok().says("rejected").omits("accepted");
+        node.sh(&format!("rmdir /sys/fs/cgroup{jobs}/77.3.server /sys/fs/cgroup{jobs}")).ok();
+    });
+}
+
+#[test]
 fn htcondor_example_registers_claimed_slots_and_withdraws_others() {
     on_node(|node| {
         let jobs = node.cgroup().child("jobs");
@@ -340,11 +367,29 @@ fn lay_traps(node: &Node, shell: &str) {
         node.write(&path, RECORDER);
         node.set_mode(&path, 0o755);
     }
-    // Files that OpenPBS's daemon keeps for its hooks.
-    let event = "type = 1\n    def accept(self): pass\n    class job: id, euser = '77', 'alice'\n";
-    let pbs = format!("EXECJOB_BEGIN = 1\nclass event:\n    {event}");
-    node.write("/tmp/pbs.py", &pbs);
+    write_pbs_module(node, "4", "77");
 }
+
+/// Writes a stand-in for the module that OpenPBS gives its hooks: an event of this type for a job with
+/// this id. Types from 4 on are ends.
+fn write_pbs_module(node: &Node, event: &str, id: &str) {
+    let text = format!(
+        "import os
+EXECJOB_BEGIN, EXECJOB_LAUNCH, EXECJOB_ATTACH, EVENT_ERROR = 1, 2, 3, 'EVENT_ERROR'
+def logmsg(level, text): print(level, text)
+class event:
+    type = {event}
+    def accept(self): print('accepted')
+    def reject(self, text): print('rejected', text)
+    class job: id, euser = '{id}', 'alice'
+"
+    );
+    node.write("/tmp/pbs.py", &text);
+}
+
+/// Runs the hook of OpenPBS with that module.
+const OPENPBS_START: &str =
+    "import sys; sys.path.insert(0, '/tmp'); exec(open('/tmp/openpbs.py').read())";
 
 /// Lists the hooks, each named by its folder and file below `packaging`.
 fn every_hook() -> Vec<String> {
@@ -366,9 +411,9 @@ fn run_with_hostile_environment(shell: &str) {
             node.sh("rm -f /run/seen /run/mark").ok();
             node.install(&packaging.join(&hook), "/tmp/hook");
             let (arguments, variables) = start(&hook);
-            let python = "import sys; sys.path.insert(0, '/tmp'); exec(open('/tmp/hook').read())";
+            let python = OPENPBS_START.replace("openpbs.py", "hook");
             let program: &[&str] = if hook.ends_with(".py") {
-                &["/usr/bin/python3", "-I", "-c", python]
+                &["/usr/bin/python3", "-I", "-c", &python]
             } else {
                 &["/tmp/hook"]
             };
