@@ -5,7 +5,7 @@ mod recipes;
 mod replacement;
 
 use super::check::programs::find_module_folder;
-use super::check::stack::RIVAL_MODULES;
+use super::check::stack::{RIVAL_MODULES, module_name};
 use super::command_line::parse_service;
 use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
@@ -229,7 +229,7 @@ impl<'a> Stack<'a> {
                 return Err(self.refusal(why));
             }
         }
-        let is_rival = |entry: &Entry| RIVAL_MODULES.contains(&entry.file());
+        let is_rival = |entry: &Entry| RIVAL_MODULES.contains(&module_name(entry));
         let rivals: Vec<&Entry> =
             account.iter().chain(&session).filter(|entry| is_rival(entry)).collect();
         let slurm = rivals.iter().find(|entry| entry.file() == SLURM_MODULE);
@@ -260,7 +260,8 @@ impl<'a> Stack<'a> {
         let mut replaced: Vec<&FileLine> = Vec::new();
         if settings.observe {
             let beside = rivals.iter().map(|rival| {
-                format!("{} at {} goes on to decide; ours only observes", rival.file(), rival.place)
+                let name = module_name(rival);
+                format!("{name} at {} goes on to decide; ours only observes", rival.place)
             });
             notes.extend(beside);
         } else {
@@ -315,11 +316,13 @@ impl<'a> Stack<'a> {
     fn require_replaceable(&self, rivals: &[&Entry], text: &str) -> Result<(), Error> {
         let lines = parse_lines(text).unwrap_or_default();
         for entry in rivals {
-            let (file, place) = (entry.file(), &entry.place);
+            let (file, place) = (module_name(entry), &entry.place);
             if file != SLURM_MODULE {
+                let by =
+                    if self.is_elsewhere(place) { " (pam-auth-update, or by hand)" } else { "" };
                 return Err(self.refusal(format!(
-                    "{file} at {place} decides about logins as well: take that line out first, or \
-                     try ours beside it by --arguments observe"
+                    "{file} at {place} decides about logins as well: take that line out first{by}, \
+                     or try ours beside it by --arguments observe"
                 )));
             }
             if self.is_elsewhere(place) || lines.iter().all(|line| line.number != place.line) {
@@ -568,6 +571,7 @@ mod tests {
         scratch.file("etc/pam.d/sshd", &text.replacen(from, to, 1));
         scratch
     }
+    const OAR: &str = "account required pam_exec.so quiet stdout /usr/sbin/pam_oar_adopt -a\n";
     const THEIRS: &str =
         "-account required pam_slurm_adopt.so action_adopt_failure=deny nodename=n1\n";
     fn beside_theirs(theirs: &str) -> Scratch {
@@ -677,6 +681,13 @@ mod tests {
         let include = "@include common-account\n";
         let scratch = beside_theirs("account required pam_flux.so\n");
         assert!(refusal(&scratch, None).contains("pam_flux.so"));
+        let scratch = node("debian");
+        scratch.file("etc/pam.d/common-account", OAR);
+        let why = refusal(&scratch, None);
+        assert!(why.contains("pam_oar_adopt at ") && why.contains("common-account:1"), "{why}");
+        assert!(why.contains("take that line out first (pam-auth-update"), "{why}");
+        let plan = read(&scratch).with_our_lines(Some("observe")).unwrap();
+        assert!(plan.notes.iter().any(|note| note.starts_with("pam_oar_adopt at ")));
         let scratch = beside_theirs("account required pam_slurm_adopt.so service=*\n");
         assert!(refusal(&scratch, None).contains("name one"));
         let scratch = beside_theirs("account required pam_slurm_adopt.so no_such=1\n");

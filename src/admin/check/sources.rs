@@ -2,7 +2,7 @@
 //! cgroup.conf(5)) and Flux (flux-config(5)) must be configured so that logins find and join jobs.
 
 use super::finding::Severity;
-use super::stack::MOVERS;
+use super::stack::{MOVERS, module_name};
 use super::{Account, Check, Finding, NOBODY_UID, Site};
 use helper::devices::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};
 use helper::sources::SourceError;
@@ -357,9 +357,9 @@ fn check_flux_pam(site: &Site) -> Option<Finding> {
         return None;
     }
     let mover = match stack::read_entries(&site.root, "flux", Group::Session) {
-        Ok(lines) => {
-            lines.into_iter().find(|line| MOVERS.iter().any(|(mover, _)| line.file() == *mover))
-        }
+        Ok(lines) => lines
+            .into_iter()
+            .find(|line| MOVERS.iter().any(|(mover, _)| module_name(line) == *mover)),
         Err(why) => {
             return Some(Finding::unknown(FLUX_PAM, "service flux", why, "run this as root"));
         }
@@ -368,7 +368,7 @@ fn check_flux_pam(site: &Site) -> Option<Finding> {
         Some(line) => {
             let text = format!(
                 "{} takes IMP and shell out of their unit: no login finds the job",
-                line.file()
+                module_name(&line)
             );
             let remedy = "keep that module, and whatever includes it, such as common-session, out of \
                           the service flux";

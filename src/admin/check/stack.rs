@@ -30,7 +30,7 @@ pub(super) const MOVERS: [(&str, &str); 7] = [
     ("pam_elogind.so", "has elogind put the login into a cgroup of its own"),
     ("pam_flux.so", "puts the login into a scope of Flux's"),
     ("pam_slurm_adopt.so", "puts the login into a job of Slurm's"),
-    ("pam_oar_adopt.so", "puts the login into a job of OAR's"),
+    ("pam_oar_adopt", "puts the login into a job of OAR's"),
     ("pam_cgfs.so", "puts the login into a cgroup of its own"),
     ("pam_cgroup.so", "puts the login where cgrules.conf says"),
 ];
@@ -60,7 +60,18 @@ const QUIET_MODULES: [&str; 19] = [
 const SCRIPT_MODULES: [&str; 4] = ["pam_exec.so", "pam_script.so", "pam_python.so", "pam_perl.so"];
 /// Modules that, like ours, decide who may log in, or into which job.
 pub(crate) const RIVAL_MODULES: [&str; 4] =
-    ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", "pam_oar_adopt.so"];
+    ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", "pam_oar_adopt"];
+/// Programs that do the work of such a module, run by `pam_exec`.
+const MODULE_PROGRAMS: [&str; 1] = ["pam_oar_adopt"];
+
+/// Returns the file name of a line's module, or of the program of [`MODULE_PROGRAMS`] that it runs.
+pub(crate) fn module_name(entry: &Entry) -> &str {
+    let mut words = entry.arguments.iter().filter_map(|word| word.rsplit('/').next());
+    match entry.file() {
+        "pam_exec.so" => words.find(|name| MODULE_PROGRAMS.contains(name)).unwrap_or("pam_exec.so"),
+        file => file,
+    }
+}
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut findings = vec![check_line(site, Group::Session), check_line(site, Group::Account)];
@@ -225,7 +236,8 @@ fn check_conf(site: &Site, entry: &Entry, conf: &Path) -> Finding {
 fn check_order(site: &Site) -> Vec<Finding> {
     let Some(last) = site.session.iter().rposition(Entry::is_fit) else { return Vec::new() };
     let late = |entry: &Entry| {
-        let (file, place, below) = (entry.file(), &entry.place, "move our session line below it");
+        let (file, place, below) =
+            (module_name(entry), &entry.place, "move our session line below it");
         if let Some((_, does)) = MOVERS.iter().find(|(name, _)| *name == file) {
             let text = format!("{file} runs after ours and {does}, out of the job");
             return Some(Finding::error(PAM_ORDER, place, text, below));
@@ -273,7 +285,7 @@ fn find_rivals(site: &Site) -> Vec<Finding> {
     let before = site.session.iter().take(ours.unwrap_or(usize::MAX));
     let observes = site.settings().observe;
     let rival = |entry: &Entry| {
-        let (file, place) = (entry.file(), &entry.place);
+        let (file, place) = (module_name(entry), &entry.place);
         if observes {
             let text = format!("{file} decides, and ours observes: job-adopt compare sums it up");
             return Finding::note(PAM_RIVAL, place, text, "");
@@ -283,5 +295,5 @@ fn find_rivals(site: &Site) -> Vec<Finding> {
         Finding::warning(PAM_RIVAL, place, text, remedy)
     };
     let all = site.account.iter().chain(before);
-    all.filter(|entry| RIVAL_MODULES.contains(&entry.file())).map(rival).collect()
+    all.filter(|entry| RIVAL_MODULES.contains(&module_name(entry))).map(rival).collect()
 }

@@ -81,6 +81,8 @@ fn unreadable_stack_is_an_error() {
     site.assert_mentions("gone: no such service file");
 }
 
+const OAR_PROGRAM: &str = "pam_exec.so quiet stdout /usr/sbin/pam_oar_adopt -a";
+
 #[test]
 fn module_that_moves_logins_after_ours_is_reported() {
     let common = COMMON.replace("session optional pam_systemd.so\n", "");
@@ -88,7 +90,7 @@ fn module_that_moves_logins_after_ours_is_reported() {
         ("pam_systemd.so", "Error"),
         ("/lib/security/pam_elogind.so", "Error"),
         ("pam_flux.so", "Error"),
-        ("pam_oar_adopt.so", "Error"),
+        ("pam_exec.so quiet stdout /usr/sbin/pam_oar_adopt -s", "Error"),
         ("pam_cgfs.so -c memory", "Error"),
         ("pam_cgroup.so", "Error"),
         ("pam_exec.so /usr/bin/x", "Warning"),
@@ -108,7 +110,7 @@ fn module_that_moves_logins_after_ours_is_reported() {
 
 #[test]
 fn rival_module_is_named() {
-    for module in ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", "pam_oar_adopt.so"] {
+    for module in ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", OAR_PROGRAM] {
         let site = TestSite::new().sshd(&format!("-account required {module}\n{SSHD}"));
         site.assert_bad(&["Warning pam-rival sshd:1"]);
     }
