@@ -12,8 +12,8 @@ use std::path::PathBuf;
 /// Sum up where the module that observes and the one beside it differ
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Reads what the module logged with observe beside pam_slurm_adopt or pam_flux: where that put each login, and
-what ours would have done. Reads the journal of this boot unless a log file is given.
+Reads what the module logged with observe beside pam_slurm_adopt, pam_flux or pam_oar_adopt: where that
+put each login, and what ours would have done. Reads the journal of this boot unless a log file is given.
 Exit status: 0 they agree on every login, 1 they differ, 2 wrong usage, 3 no login was seen, or the log cannot be read.")]
 pub(super) struct Options {
     /// A log file in place of the journal

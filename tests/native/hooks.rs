@@ -251,6 +251,32 @@ fn lsf_example_registers_and_withdraws_job() {
     });
 }
 
+/// The node tier runs OAR itself, on a node without a driver.
+#[test]
+fn oar_example_registers_gpu_by_address() {
+    on_node(|node| {
+        node.add_nvidia_driver(510);
+        node.add_nvidia_gpus();
+        let job = node.cgroup().child("jobs").child("oar-u1001-j77.slice");
+        job.create();
+        install_example(node, "oar.sh", "--account oar", "--account bob");
+        let init = format!("/tmp/oar.sh init 77 alice /sys/fs/cgroup{}", job.path());
+        node.sh(&format!("{init} /dev/nvidia2 /dev/fuse")).ok();
+        let record = read_record(node);
+        assert_eq!(record["gpus"], json!(["0000:12:00.0"]));
+        assert_eq!(record["options"]["DevicePolicy"], "closed");
+        assert_eq!(record["options"]["DeviceAllow"], json!([["/dev/fuse", "rw"]]));
+        assert_eq!(record["accounts"], json!(["bob"]));
+        node.sh("/tmp/oar.sh clean 77").ok();
+        assert!(!node.exists(RECORD));
+        node.sh(&init).ok();
+        assert_eq!(read_record(node)["options"], json!({ "DevicePolicy": "closed" }));
+        node.sh("/tmp/oar.sh clean 77").ok();
+        node.sh("sed -i s/=lists/=theirs/ /tmp/oar.sh").ok();
+        node.sh(&init).fails().says("OAR_DEVICES");
+    });
+}
+
 #[test]
 fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
     on_node(|node| {
@@ -343,6 +369,7 @@ fn start(name: &str) -> (&'static [&'static str], &'static [&'static str]) {
         "examples/epilog.sh" => (&[], &["JOB_ID=77"]),
         "examples/lsf.sh" => (&["begin"], &["LSB_JOBID=77", "LSB_JOBINDEX=0"]),
         "examples/gridengine.sh" => (&["over", "77"], &[]),
+        "examples/oar.sh" => (&["clean", "77"], &[]),
         "examples/htcondor.sh" | "examples/openpbs.py" => (&[], &[]),
         other => panic!("{other}: how it is started is not known here"),
     }
