@@ -164,7 +164,7 @@ fn leave_login_cgroup(root: &Dir) -> Result<(), KeeperError> {
     let first = Membership::read(1)?;
     match first.unified().map(str::parse::<CgroupPath>) {
         Some(Ok(path)) => {
-            let mut dir = root.try_clone()?;
+            let mut dir = root.clone();
             for name in path.relative().split('/') {
                 dir = dir.child(name)?;
             }
@@ -223,7 +223,7 @@ fn try_remove_tree(unit: &Dir, leaf: &Dir, deadline: Instant) -> bool {
     let mut children = Vec::new();
     let _ = walk(leaf, deadline, |dir| {
         for name in dir.children()? {
-            children.push((dir.try_clone()?, name));
+            children.push((dir.clone(), name));
         }
         Ok(())
     });

@@ -35,7 +35,7 @@ impl Undo {
     /// The errors of [`Dir::make_child`] and [`set_mark`]; a new leaf is rolled back like the
     /// other changes.
     pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
-        let below = job.try_clone()?;
+        let below = job.clone();
         if !job.make_child(name.as_str())? {
             return Ok(());
         }

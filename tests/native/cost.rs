@@ -196,23 +196,23 @@ fn login_to_registered_job_stays_within_budget() {
             processes: 1,
             // The accounts of user and helper, the start of the helper, the job's cgroups up to the
             // root with their filters, its processes, and the log.
-            module: 146,
+            module: 132,
             // The helper's descriptors, limits, identity and capabilities; 4 fewer for a caller that
             // may raise limits.
             start: 39,
             // The start of the C library, the configuration, the records, `slurm.conf` in four
             // places, eight devices, and one PAM service file.
             helper: 104,
-            opened: 41,
+            opened: 40,
         };
         let session = Budget {
             // It uses the reply to `account`.
             processes: 0,
             // As in `account` without a helper, and the move with its way back and its proof.
-            module: 160,
+            module: 134,
             start: 0,
             helper: 0,
-            opened: 33,
+            opened: 31,
         };
         assert_within_budget(node, &[account, session]);
     });
@@ -237,7 +237,7 @@ fn login_to_slurm_job_stays_within_budget() {
         let session = Budget {
             processes: 0,
             // The daemon adds the login; four GPUs are probed.
-            module: 163,
+            module: 159,
             start: 0,
             helper: 0,
             opened: 36,

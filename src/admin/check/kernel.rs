@@ -249,7 +249,7 @@ impl TrialCgroup {
     ///
     /// The errors of `mkdir(2)`: `EROFS` for a mount that is read-only.
     fn create(root: &Path) -> Result<Self, cgroup::Error> {
-        let root = Mount::open_below(root)?.root().try_clone()?;
+        let root = Mount::open_below(root)?.root().clone();
         // A process number is valid in one pid namespace; the name has the inode of this one.
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let namespace = namespace.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");

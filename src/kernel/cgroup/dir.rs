@@ -14,6 +14,7 @@ use protocol::JobId;
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::rc::Rc;
 use std::{fmt, fs, io};
 
 /// Maximum bytes of a file: some millions of process numbers.
@@ -21,10 +22,10 @@ const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// File with the processes of a cgroup. A process moves by writing to it.
 const PROCS: &str = "cgroup.procs";
 
-/// A cgroup's directory, open for reading, and its path below the mount.
-#[derive(Debug)]
+/// A cgroup's directory, open for reading, and its path below the mount. Clones share the descriptor.
+#[derive(Clone, Debug)]
 pub struct Dir {
-    fd: OwnedFd,
+    fd: Rc<OwnedFd>,
     path: String,
 }
 
@@ -37,23 +38,13 @@ impl AsFd for Dir {
 impl Dir {
     /// Wraps a directory. `path` is its path below the mount, empty for the root.
     pub fn new(fd: OwnedFd, path: impl Into<String>) -> Self {
-        Self { fd, path: path.into() }
+        Self { fd: fd.into(), path: path.into() }
     }
 
     /// Returns the path below the mount, which begins with `/`. A component that is not UTF-8 is shown with
     /// replacements, so the path cannot be opened then.
     pub fn path(&self) -> &str {
         if self.path.is_empty() { "/" } else { &self.path }
-    }
-
-    /// Duplicates the descriptor of the directory.
-    ///
-    /// # Errors
-    ///
-    /// `EMFILE` with too many descriptors.
-    pub fn try_clone(&self) -> Result<Self> {
-        let fd = self.fd.try_clone().map_err(|error| self.failed("dup", "", error))?;
-        Ok(Self::new(fd, self.path.clone()))
     }
 
     /// Describes the failure of an operation on a file or child of this cgroup; with an empty name, on the
@@ -107,13 +98,14 @@ impl Dir {
         self.stat().map(|stat| stat.st_uid)
     }
 
-    /// Returns whether the cgroup has children: its directory has two links more than it has children.
+    /// Returns whether the cgroup has children: its directory has two links more than it has children. Of a
+    /// file system that counts no links, it may have some.
     ///
     /// # Errors
     ///
     /// As `fstat(2)`.
     pub fn has_children(&self) -> Result<bool> {
-        self.stat().map(|stat| stat.st_nlink > 2)
+        self.stat().map(|stat| stat.st_nlink != 2)
     }
 
     /// Lists the names of the children, in no order. The owner of the directory chooses them: they have any

@@ -151,7 +151,7 @@ impl Mount {
 }
 
 /// A job's cgroup or a leaf below it, with all its ancestors, each opened below its parent.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CgroupChain {
     /// The cgroup itself first, the root last; never empty.
     levels: Vec<Dir>,
@@ -190,16 +190,6 @@ impl CgroupChain {
     /// [`Error::NotMounted`] for an empty chain, which is never made.
     pub fn root(&self) -> Result<&Dir> {
         self.levels.last().ok_or(Error::NotMounted)
-    }
-
-    /// Duplicates the descriptors of all directories.
-    ///
-    /// # Errors
-    ///
-    /// `EMFILE` with too many descriptors.
-    pub fn try_clone(&self) -> Result<Self> {
-        let levels = self.levels.iter().map(Dir::try_clone).collect::<Result<_>>()?;
-        Ok(Self { levels, depth: self.depth })
     }
 
     /// Extends the chain by a child of this cgroup.

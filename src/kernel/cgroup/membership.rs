@@ -128,7 +128,7 @@ impl Origin {
 
     fn add(&mut self, controllers: &str, path: &str, root: &Dir) -> Result<()> {
         let procs = open_path(root, path)?.open_procs()?;
-        let cgroup = OriginCgroup { procs, root: root.try_clone()? };
+        let cgroup = OriginCgroup { procs, root: root.clone() };
         self.procs_fds.insert(controllers.to_owned(), cgroup);
         Ok(())
     }
@@ -241,7 +241,7 @@ fn unified(membership: &Membership) -> Result<&str> {
 /// Opens a cgroup by a path of `/proc/self/cgroup`. Two kinds of paths must not be opened, and cannot be: a path
 /// with `..` is outside of our cgroup namespace, and the cgroup of a path that ends in ` (deleted)` is gone.
 fn open_path(root: &Dir, path: &str) -> Result<Dir> {
-    let mut dir = root.try_clone()?;
+    let mut dir = root.clone();
     for name in path.split('/').filter(|name| !name.is_empty()) {
         if name == ".." {
             return Err(Error::unfit(path, "lies outside this cgroup namespace"));

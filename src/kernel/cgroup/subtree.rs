@@ -40,7 +40,7 @@ impl<T> Listing<T> {
 /// itself is always visited.
 pub fn walk(top: &Dir, deadline: Instant, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
     visit(top)?;
-    let mut dir = top.try_clone()?;
+    let mut dir = top.clone();
     let mut levels = vec![list_children(top)?];
     while let Some(names) = levels.last_mut() {
         let Some(name) = names.pop() else {
@@ -62,7 +62,10 @@ pub fn walk(top: &Dir, deadline: Instant, mut visit: impl FnMut(&Dir) -> Result<
 }
 
 fn list_children(dir: &Dir) -> Result<Vec<OsString>> {
-    Ok(ignore_gone(dir.children())?.unwrap_or_default())
+    // Most cgroups have none, and a look at the number of links needs no list.
+    let names =
+        dir.has_children().and_then(|has| if has { dir.children() } else { Ok(Vec::new()) });
+    Ok(ignore_gone(names)?.unwrap_or_default())
 }
 
 /// Lists the numbers of the processes in a cgroup and below it.

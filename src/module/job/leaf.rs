@@ -70,7 +70,7 @@ impl LeafJob {
             open_keeper_executable(adoption)?;
         }
         let required = &adoption.plan.containment;
-        let containment = match self.place.try_clone()?.into_leaf(self.child.as_ref())? {
+        let containment = match self.place.clone().into_leaf(self.child.as_ref())? {
             Ok(leaf) => {
                 self.child.as_ref().map_or(Ok(()), |_| require_not_frozen(leaf.levels()))?;
                 bpf::predict_containment(AttachTarget::from_leaf(&leaf)?, 0, required)?
@@ -112,7 +112,7 @@ impl LeafJob {
 
     /// Confines the leaf, moves the login into it, and probes the devices.
     fn try_join(&self, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<JoinResult, Failure> {
-        let place = self.place.try_clone()?;
+        let place = self.place.clone();
         let (leaf, confinement) = open_confined_leaf(place, self.child.as_ref(), adoption, undo)?;
         let containment = require_containment(confinement.name, adoption)?;
         self.enter_leaf(&leaf, &confinement, adoption, undo).map_err(|failure| {

@@ -205,7 +205,7 @@ impl ExternStep {
     fn open(step: &CgroupPath) -> Result<Self, Failure> {
         let path = step.as_str().to_owned();
         let mut place = Mount::open()?.open_chain(step)?;
-        let (step, mut missing) = (place.try_clone()?, LOGIN_CGROUPS.len());
+        let (step, mut missing) = (place.clone(), LOGIN_CGROUPS.len());
         for name in LOGIN_CGROUPS {
             match place.dir()?.child(name) {
                 Ok(dir) => place = place.with_child(dir),
@@ -291,7 +291,7 @@ impl ExternStep {
 
     /// Opens the leaf and all cgroups above it, below the step that was checked before the move.
     fn open_leaf(&self, names: [&str; 2]) -> Result<CgroupChain, Failure> {
-        let mut place = self.step.try_clone()?;
+        let mut place = self.step.clone();
         for name in names {
             let dir = place.dir()?.child(name)?;
             place = place.with_child(dir);
