@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::sys::file::read_to_end;
+use crate::sys::file;
 
 /// Maximum bytes of a file: all mounts, all sockets, or the longest path of a cgroup in every hierarchy.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -52,7 +52,7 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
 ///
 /// As `open(2)` and `read(2)`; `EFBIG` for a longer file.
 pub fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<String> {
-    let bytes = read_to_end(File::open(path)?.into(), bytes_max)?;
+    let bytes = file::read_to_end(File::open(path)?.into(), bytes_max)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -60,6 +60,16 @@ pub fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<String> {
 /// own name cannot forge a line: the kernel escapes line ends in it.
 pub fn find_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// Reads a file that is one record, such as `status` and `cgroup` of a process.
+///
+/// # Errors
+///
+/// As [`read`].
+pub(crate) fn read_record(path: impl AsRef<Path>) -> io::Result<String> {
+    let bytes = file::read_record(File::open(path)?.into(), FILE_BYTES_MAX)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl Proc {
@@ -84,7 +94,7 @@ impl Proc {
     ///
     /// As [`read`]; [`ErrorKind::InvalidData`] for lines that are not as documented.
     pub fn read_process(&self, pid: i32) -> io::Result<Process> {
-        let text = read(self.dir(pid).join("status"))?;
+        let text = read_record(self.dir(pid).join("status"))?;
         Process::parse(pid, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
@@ -105,7 +115,7 @@ impl Proc {
     ///
     /// As [`Proc::read_process`].
     pub fn read_current(&self) -> io::Result<Process> {
-        let text = read(self.at.join("self/status"))?;
+        let text = read_record(self.at.join("self/status"))?;
         let own = nix::unistd::getpid().as_raw();
         Process::parse(own, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }

@@ -196,20 +196,20 @@ fn login_to_registered_job_stays_within_budget() {
             processes: 1,
             // The accounts of user and helper, the start of the helper, the job's cgroups up to the
             // root with their filters, its processes, and the log.
-            module: 132,
+            module: 126,
             // The helper's descriptors, limits, identity and capabilities; 4 fewer for a caller that
             // may raise limits.
             start: 39,
             // The start of the C library, the configuration, the records, `slurm.conf` in four
             // places, eight devices, and one PAM service file.
-            helper: 104,
+            helper: 102,
             opened: 40,
         };
         let session = Budget {
             // It uses the reply to `account`.
             processes: 0,
             // As in `account` without a helper, and the move with its way back and its proof.
-            module: 134,
+            module: 127,
             start: 0,
             helper: 0,
             opened: 31,
@@ -228,16 +228,16 @@ fn login_to_slurm_job_stays_within_budget() {
         let account = Budget {
             processes: 1,
             // The step daemon in place of stamp and filters, and a freezer for each of four levels.
-            module: 142,
+            module: 134,
             start: 39,
             // Three files of Slurm, four GPUs, and a daemon that sends its answer in three parts.
-            helper: 182,
+            helper: 178,
             opened: 63,
         };
         let session = Budget {
             processes: 0,
             // The daemon adds the login; four GPUs are probed.
-            module: 159,
+            module: 149,
             start: 0,
             helper: 0,
             opened: 36,

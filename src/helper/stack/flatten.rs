@@ -3,9 +3,9 @@
 //! (pam.conf(5)).
 
 use super::{Group, ModuleReturn};
+use kernel::sys::file::read_regular;
 use nix::fcntl::OFlag;
 use std::fmt;
-use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -316,14 +316,13 @@ fn service_argument(word: &str) -> Option<String> {
 fn read_service_file(path: &Path) -> std::io::Result<String> {
     let mut options = std::fs::OpenOptions::new();
     let file = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-    if !file.metadata()?.is_file() {
+    let status = file.metadata()?;
+    if !status.is_file() {
         return Err(std::io::Error::other("not a regular file"));
     }
-    // One read is enough: most files are shorter.
-    let mut bytes = Vec::with_capacity(4096);
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX || bytes.contains(&0) {
-        return Err(std::io::Error::other("too large, or not a text"));
+    let bytes = read_regular(file.into(), status.len(), FILE_BYTES_MAX)?;
+    if bytes.contains(&0) {
+        return Err(std::io::Error::other("not a text"));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

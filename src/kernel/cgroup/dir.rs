@@ -4,7 +4,7 @@
 //! end with the directory.
 
 use super::{Error, Result};
-use crate::sys::file::{open_beneath, read_to_end};
+use crate::sys::file::{open_beneath, read_record, read_to_end};
 use crate::{OperationError, sys};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -159,8 +159,9 @@ impl Dir {
             },
             Err(errno) => return Err(self.failed("open", file, errno)),
         };
-        let bytes =
-            read_to_end(fd, FILE_BYTES_MAX).map_err(|error| self.failed("read", file, error))?;
+        // Each process has a record; every other file is one.
+        let read = if file == PROCS { read_to_end } else { read_record };
+        let bytes = read(fd, FILE_BYTES_MAX).map_err(|error| self.failed("read", file, error))?;
         let malformed = |_| Error::malformed(&self.path_of(file));
         String::from_utf8(bytes).map(Some).map_err(malformed)
     }

@@ -35,7 +35,8 @@ impl Membership {
     }
 
     fn read_file(file: &str) -> Result<Self> {
-        let text = proc::read(file).map_err(|error| OperationError::new("read", file, error))?;
+        let text =
+            proc::read_record(file).map_err(|error| OperationError::new("read", file, error))?;
         Self::parse(&text).ok_or_else(|| Error::malformed(file))
     }
 

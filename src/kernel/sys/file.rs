@@ -55,16 +55,48 @@ fn open_by_names(dir: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<
     opened.ok_or(Errno::EINVAL)
 }
 
+/// Initial capacity for a file of the kernel. Most are shorter, and the kernel does not report their length.
+const BUFFER_BYTES: usize = 4096;
+
 /// Reads a file to its end.
 ///
 /// # Errors
 ///
 /// `EFBIG` past `bytes_max` bytes; else as `read(2)`.
 pub fn read_to_end(file: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Most of the kernel's files are short, and the kernel does not report their length.
-    let mut bytes = Vec::with_capacity(4096);
+    let mut bytes = Vec::with_capacity(BUFFER_BYTES);
     File::from(file).take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max { Err(Errno::EFBIG.into()) } else { Ok(bytes) }
+}
+
+/// Reads a regular file of this length. A file of length 0, as the kernel has, is read to its end.
+///
+/// # Errors
+///
+/// As [`read_to_end`].
+pub fn read_regular(file: OwnedFd, length: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+    if length == 0 || length > bytes_max {
+        return read_to_end(file, bytes_max);
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+    File::from(file).take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a file of the kernel that is one record (`single_open` in `fs/seq_file.c`): a read that does not fill
+/// the buffer returns all of it, so that no other one is needed.
+///
+/// # Errors
+///
+/// As [`read_to_end`].
+pub fn read_record(file: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut buffer = [0; BUFFER_BYTES];
+    let length = nix::unistd::read(&file, &mut buffer)?;
+    let mut bytes = buffer.get(..length).unwrap_or_default().to_vec();
+    if length == buffer.len() {
+        bytes.append(&mut read_to_end(file, bytes_max.saturating_sub(BUFFER_BYTES as u64))?);
+    }
+    Ok(bytes)
 }
 
 /// Maximum bytes of an extended attribute that is read.
@@ -169,6 +201,25 @@ mod tests {
             assert!(matches!(errno(""), Errno::ENOENT | Errno::EINVAL));
             assert!(find("null").is_ok());
         }
+    }
+
+    #[test]
+    fn long_record_and_regular_file_are_read_to_their_ends() {
+        let scratch = crate::testing::Scratch::new();
+        for length in [0, 1, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1, 3 * BUFFER_BYTES] {
+            let text = "x".repeat(length);
+            let path = scratch.file("file", &text);
+            let open = || OwnedFd::from(File::open(&path).unwrap());
+            let max = 3 * BUFFER_BYTES as u64;
+            assert_eq!(read_record(open(), max).unwrap(), text.as_bytes());
+            assert_eq!(read_regular(open(), length as u64, max).unwrap(), text.as_bytes());
+            assert_eq!(read_regular(open(), 0, max).unwrap(), text.as_bytes());
+        }
+        let path = scratch.file("file", &"x".repeat(BUFFER_BYTES + 2));
+        let open = || OwnedFd::from(File::open(&path).unwrap());
+        let max = BUFFER_BYTES as u64 + 1;
+        assert!(read_record(open(), max).is_err());
+        assert!(read_regular(open(), max + 1, max).is_err());
     }
 
     #[test]

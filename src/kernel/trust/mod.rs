@@ -5,7 +5,7 @@
 //! all directories above it, without write access for others. No symbolic link is followed, so the checked
 //! path is the path that is read.
 
-use crate::sys::file::read_to_end;
+use crate::sys::file::read_regular;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -182,7 +182,8 @@ impl TrustedDir {
         if stat.st_nlink != 1 {
             return Err(distrust(Distrust::SeveralNames(stat.st_nlink)));
         }
-        read_to_end(file, bytes_max).map_err(|error| match error.raw_os_error() {
+        let length = u64::try_from(stat.st_size).unwrap_or_default();
+        read_regular(file, length, bytes_max).map_err(|error| match error.raw_os_error() {
             Some(libc::EFBIG) => distrust(Distrust::TooLarge(bytes_max)),
             _ => TrustError::from_error("read", &path, error),
         })
