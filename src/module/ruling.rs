@@ -424,7 +424,8 @@ impl LoginDecision<'_> {
     fn with_comparison(&self, line: Line, ours: Option<(&Plan, &str)>) -> Line {
         let LoginContext { login, settings, observer, .. } = self.context;
         let is_observed = settings.observe && login.phase == Phase::Session && observer.is_none();
-        let (true, Ok(current)) = (is_observed, Membership::read_own()) else { return line };
+        let current = if is_observed { Membership::read_own().ok() } else { None };
+        let Some(current) = current else { return line };
         let job = ours.map(|(plan, leaf)| match &plan.placement {
             // Slurm moves a login on, within the step.
             Placement::Extern { .. } => leaf.rsplit_once('/').map_or(leaf, |(parent, _)| parent),

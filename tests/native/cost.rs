@@ -196,14 +196,14 @@ fn login_to_registered_job_stays_within_budget() {
             processes: 1,
             // The accounts of user and helper, the start of the helper, the job's cgroups up to the
             // root with their filters, its processes, and the log.
-            module: 126,
+            module: 123,
             // The helper's descriptors, limits, identity and capabilities; 4 fewer for a caller that
             // may raise limits.
             start: 39,
             // The start of the C library, the configuration, the records, `slurm.conf` in four
             // places, eight devices, and one PAM service file.
             helper: 102,
-            opened: 40,
+            opened: 39,
         };
         let session = Budget {
             // It uses the reply to `account`.
@@ -228,11 +228,11 @@ fn login_to_slurm_job_stays_within_budget() {
         let account = Budget {
             processes: 1,
             // The step daemon in place of stamp and filters, and a freezer for each of four levels.
-            module: 134,
+            module: 131,
             start: 39,
             // Three files of Slurm, four GPUs, and a daemon that sends its answer in three parts.
             helper: 178,
-            opened: 63,
+            opened: 62,
         };
         let session = Budget {
             processes: 0,
