@@ -25,6 +25,8 @@ pub struct Account {
 /// Interval between two reads of the reply's pipe. A usual reply fits into the pipe and is read
 /// once, after the helper's end; a longer one is read in parts.
 const PIPE_READ_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum bytes of a usual reply, which is read in one part.
+const USUAL_REPLY_BYTES_MAX: usize = 4096;
 
 /// Runs the helper with a request, and waits for the reply until the budget is used up. Accepts a
 /// complete reply if the helper exited with status 0, or if sshd reaped it first. The helper has
@@ -70,22 +72,27 @@ pub fn ask_helper(
 
 /// Reads the reply until the helper has ended or the budget is used up.
 fn await_reply(mut helper: Helper, pipe: &OwnedFd, budget: &Budget) -> Result<Reply, Failure> {
-    let mut buffer = vec![0; REPLY_BYTES_MAX + 1];
-    let mut length = 0;
+    // A buffer for the longest reply would be 16 pages that the kernel has to provide.
+    let (mut bytes, mut part) = (Vec::new(), [0; USUAL_REPLY_BYTES_MAX]);
     loop {
         let until = budget.deadline().min(Instant::now() + PIPE_READ_INTERVAL);
         let end = helper.wait(Some(pipe.as_fd()), until);
-        length += match read(pipe, buffer.get_mut(length..).unwrap_or_default()) {
-            Ok(more) => more,
-            Err(Errno::EAGAIN | Errno::EINTR) => 0,
-            Err(errno) => return Err(start_failure("read answer")(errno)),
-        };
-        if length > REPLY_BYTES_MAX {
-            return Err(configuration_failure("the helper's answer is longer than 64 KiB"));
+        loop {
+            let length = match read(pipe, &mut part) {
+                Err(Errno::EAGAIN | Errno::EINTR) => 0,
+                length => length.map_err(start_failure("read answer"))?,
+            };
+            bytes.extend_from_slice(part.get(..length).unwrap_or_default());
+            if bytes.len() > REPLY_BYTES_MAX {
+                return Err(configuration_failure("the helper's answer is longer than 64 KiB"));
+            }
+            if length < part.len() {
+                break;
+            }
         }
         if let Some(end) = end {
             require_success(end, budget)?;
-            return Reply::decode(buffer.get(..length).unwrap_or_default()).map_err(decode_failure);
+            return Reply::decode(&bytes).map_err(decode_failure);
         }
         if budget.remaining().is_zero() {
             return Err(timeout_failure("the helper"));

@@ -11,7 +11,9 @@ mod handle;
 use handle::{Handle, copy_arguments};
 use kernel::log::{self, Log};
 use kernel::namespace::NamespaceOrigin;
-use module::{self, Budget, Environment, Line, LoginContext, Outcome, Ruling, Settings, Severity};
+use module::{
+    self, Account, Budget, Environment, Line, LoginContext, Outcome, Ruling, Settings, Severity,
+};
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
 use protocol::{Phase, Reason, Reply, Request, Verdict};
 use std::any::Any;
@@ -145,12 +147,13 @@ const UNKNOWN_UID: u32 = u32::MAX;
 /// Maximum age of the replies to `account` that `session` uses.
 const CARRIED_AGE_MAX: Duration = Duration::from_secs(2);
 
-/// The helper's replies in `account`, with their requests. sshd opens the session of a public key
-/// login in the same process, a moment later.
+/// The helper's account and its replies in `account`, with their requests. sshd opens the session of
+/// a public key login in the same process, a moment later.
 struct CarriedReplies {
     process: u32,
     made_at: Instant,
     arguments: Vec<String>,
+    helper: Option<Account>,
     replies: Vec<(Request, Reply)>,
 }
 
@@ -251,7 +254,6 @@ impl Call<'_> {
             self.login.node.clone_from(node);
         }
         let budget = Budget::start(settings.timeout);
-        let helper = self.handle.find_account(HELPER_USER);
         let find_slurm_user = || self.handle.find_account(SLURM_USER).map(|account| account.uid);
         let in_account = self.login.phase == Phase::Account;
         let stored = self.handle.take_stored_value();
@@ -262,6 +264,10 @@ impl Call<'_> {
             None => (None, None),
         };
         let carried = carried.filter(|carried| !in_account && carried.is_valid_for(arguments));
+        let helper = match &carried {
+            Some(carried) => carried.helper,
+            None => self.handle.find_account(HELPER_USER),
+        };
         let (made_at, replies) = (Instant::now(), RefCell::default());
         let ask_helper = |request: &Request| {
             let reply = module::ask_helper(&settings.helper, helper, request, &budget)?;
@@ -292,7 +298,7 @@ impl Call<'_> {
         if in_account {
             let (process, arguments) = (std::process::id(), arguments.to_vec());
             let replies = replies.into_inner();
-            let carried = CarriedReplies { process, made_at, arguments, replies };
+            let carried = CarriedReplies { process, made_at, arguments, helper, replies };
             self.handle.store_value(Box::new(carried));
         } else if let Some(origin) = origin.or(outcome.namespace_origin.take().map(Box::new)) {
             self.handle.store_value(origin);

@@ -209,10 +209,10 @@ fn login_to_registered_job_stays_within_budget() {
             // It uses the reply to `account`.
             processes: 0,
             // As in `account` without a helper, and the move with its way back and its proof.
-            module: 127,
+            module: 121,
             start: 0,
             helper: 0,
-            opened: 31,
+            opened: 30,
         };
         assert_within_budget(node, &[account, session]);
     });
@@ -237,10 +237,10 @@ fn login_to_slurm_job_stays_within_budget() {
         let session = Budget {
             processes: 0,
             // The daemon adds the login; four GPUs are probed.
-            module: 149,
+            module: 143,
             start: 0,
             helper: 0,
-            opened: 36,
+            opened: 35,
         };
         assert_within_budget(slurm.node, &[account, session]);
     });
@@ -290,7 +290,7 @@ fn page_faults_of_login_stay_within_budget() {
         assert_faults("helper", helper, windows(&[Artifact::Helper]) + 38);
         // The module's data and heap, and a buffer of 64 KiB for the reply, as well.
         let both = windows(&[Artifact::Helper, Artifact::Module]);
-        assert_faults("login", ours - permit, both + 85);
+        assert_faults("login", ours - permit, both + 75);
     });
 }
 
