@@ -194,24 +194,28 @@ fn login_to_registered_job_stays_within_budget() {
         let account = Budget {
             // The helper alone: a process waits behind jobs until it is scheduled.
             processes: 1,
-            // The accounts of user and helper, the start of the helper, the job's cgroups up to the
-            // root with their filters, its processes, and the log.
+            // 27 for the accounts of user and helper, 36 to run the helper, 14 for the log; the rest
+            // opens the cgroups from the root to the job, and reads the job's state, owner, processes
+            // and filters.
             module: 123,
-            // The helper's descriptors, limits, identity and capabilities; 4 fewer for a caller that
-            // may raise limits.
+            // 10 for descriptors, directories and the key ring, 15 for limits (4 fewer for a caller
+            // that may raise limits), 2 for the timer, 12 for identity, capabilities and the exec.
             start: 39,
-            // The start of the C library, the configuration, the records, `slurm.conf` in four
-            // places, eight devices, and one PAM service file.
-            helper: 102,
-            opened: 39,
+            // 13 for the start of the C library, 10 for the configuration, 27 for the record, 10 to
+            // find neither Flux nor Slurm, 8 for as many devices, 4 for one PAM service file.
+            helper: 84,
+            // Each directory of a checked path is opened: 4 for the configuration, 6 for the record.
+            opened: 31,
         };
         let session = Budget {
             // It uses the reply to `account`.
             processes: 0,
-            // As in `account` without a helper, and the move with its way back and its proof.
+            // 8 for the user's account, 7 for the log, 14 for the directory of choices; the rest reads
+            // the job before and after the move, and opens the way back.
             module: 121,
             start: 0,
             helper: 0,
+            // The job's processes and the login's cgroup are read before and after the move.
             opened: 30,
         };
         assert_within_budget(node, &[account, session]);
@@ -227,19 +231,24 @@ fn login_to_slurm_job_stays_within_budget() {
         let _job = slurm.alloc(ALICE, 1);
         let account = Budget {
             processes: 1,
-            // The step daemon in place of stamp and filters, and a freezer for each of four levels.
+            // In place of the job's marks and filters: the spool directory, the daemon's answer, its
+            // process and cgroups, and four freezers.
             module: 131,
             start: 39,
-            // Three files of Slurm, four GPUs, and a daemon that sends its answer in three parts.
-            helper: 178,
-            opened: 62,
+            // In place of the record: three files of Slurm, the spool directory, four GPUs, and a
+            // daemon whose answer may come in three parts.
+            helper: 137,
+            // Besides those above: 6 for Slurm's files, 5 for GPUs, 8 for the spool directory.
+            opened: 50,
         };
         let session = Budget {
             processes: 0,
-            // The daemon adds the login; four GPUs are probed.
+            // The daemon is asked again, adds the login and names its namespaces and display; four
+            // GPUs are probed.
             module: 143,
             start: 0,
             helper: 0,
+            // The GPUs, and each freezer once more.
             opened: 35,
         };
         assert_within_budget(slurm.node, &[account, session]);
@@ -288,7 +297,7 @@ fn page_faults_of_login_stay_within_budget() {
         };
         // Beside the program's own parts: its stack, heap and relocated data.
         assert_faults("helper", helper, windows(&[Artifact::Helper]) + 38);
-        // The module's data and heap, and a buffer of 64 KiB for the reply, as well.
+        // The module's data and heap as well.
         let both = windows(&[Artifact::Helper, Artifact::Module]);
         assert_faults("login", ours - permit, both + 75);
     });

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::AtFlags;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::fstatat;
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, major, minor};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, major, minor, stat};
 use protocol::{DeviceType, MAJOR_MAX};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -45,6 +45,8 @@ struct ReadCache {
     drivers: OnceCell<Result<ProcDevices, FileError>>,
     texts: RefCell<BTreeMap<String, Result<String, FileError>>>,
     slurm: RefCell<Option<SlurmConfFiles>>,
+    /// The directory of the node that was read last, and its path: most nodes are in `/dev`.
+    node_dir: RefCell<Option<(String, OpenedFile)>>,
 }
 
 /// The type and numbers of a device node.
@@ -98,25 +100,25 @@ impl Tree {
     /// [`NodeError`], also if a component is a symbolic link, `..`, or a directory that everyone may
     /// write, such as `/dev/shm`: a file system that a user mounts there shows any nodes.
     pub fn read_node(&self, path: &str) -> Result<DeviceNode, NodeError> {
-        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let mut fd = nix::fcntl::open(&self.root, flags, Mode::empty()).map_err(NodeError::Open)?;
-        let mut stat = fstat(&fd).map_err(NodeError::Open)?;
-        let mut world_writable = false;
-        for part in path.split('/').filter(|part| !part.is_empty()) {
-            if part == ".." {
-                return Err(NodeError::SymbolicLink);
+        // The root is no device.
+        let Some((dir_path, name)) = path.trim_end_matches('/').rsplit_once('/') else {
+            return Err(NodeError::NotADevice);
+        };
+        let mut cached = self.cache.node_dir.borrow_mut();
+        let dir = match cached.take() {
+            Some((path, dir)) if path == dir_path => dir,
+            _ => {
+                let root = nix::fcntl::open(&self.root, NODE_FLAGS, Mode::empty());
+                let mut dir = OpenedFile::new(root.map_err(NodeError::Open)?)?;
+                for part in dir_path.split('/').filter(|part| !part.is_empty()) {
+                    dir = dir.open(part)?;
+                }
+                dir
             }
-            if world_writable {
-                return Err(NodeError::WorldWritableParent);
-            }
-            fd = openat(&fd, part, flags, Mode::empty()).map_err(NodeError::Open)?;
-            stat = fstat(&fd).map_err(NodeError::Open)?;
-            if file_type(&stat) == SFlag::S_IFLNK {
-                return Err(NodeError::SymbolicLink);
-            }
-            world_writable = stat.st_mode & Mode::S_IWOTH.bits() != 0;
-        }
-        self.node_from_stat(&fd, &stat)
+        };
+        let file = dir.open(name);
+        *cached = Some((dir_path.to_owned(), dir));
+        file.and_then(|file| self.node_from_stat(&file.fd, &file.stat))
     }
 
     /// Returns the device node at an absolute path. It follows symbolic links as stat(2) does, but
@@ -126,17 +128,14 @@ impl Tree {
     ///
     /// [`NodeError`] if there is no such file, or if it is no device node.
     pub fn read_node_behind_links(&self, path: &str) -> Result<DeviceNode, NodeError> {
+        if !self.has_other_root() {
+            return node_of_device(&stat(path).map_err(NodeError::Open)?);
+        }
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-        let fd = if self.has_other_root() {
-            let root = nix::fcntl::open(&self.root, flags, Mode::empty());
-            let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT);
-            openat2(root.map_err(NodeError::Open)?, path, how)
-        } else {
-            nix::fcntl::open(path, flags, Mode::empty())
-        };
-        let fd = fd.map_err(NodeError::Open)?;
-        let stat = fstat(&fd).map_err(NodeError::Open)?;
-        self.node_from_stat(&fd, &stat)
+        let root = nix::fcntl::open(&self.root, flags, Mode::empty()).map_err(NodeError::Open)?;
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT);
+        let file = OpenedFile::new(openat2(root, path, how).map_err(NodeError::Open)?)?;
+        self.node_from_stat(&file.fd, &file.stat)
     }
 
     /// Returns the text of a file of `/proc` or `/sys`; invalid UTF-8 is replaced. Each file is read
@@ -247,16 +246,59 @@ impl Tree {
     }
 
     fn node_from_stat(&self, fd: &OwnedFd, stat: &FileStat) -> Result<DeviceNode, NodeError> {
-        let kind = match file_type(stat) {
-            SFlag::S_IFCHR => DeviceType::Char,
-            SFlag::S_IFBLK => DeviceType::Block,
-            SFlag::S_IFREG if self.has_other_root() => return read_stand_in(fd),
-            _ => return Err(NodeError::NotADevice),
-        };
-        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-        let (major, minor) = (number(major(stat.st_rdev)), number(minor(stat.st_rdev)));
-        Ok(DeviceNode { kind, major, minor })
+        match file_type(stat) {
+            SFlag::S_IFREG if self.has_other_root() => read_stand_in(fd),
+            _ => node_of_device(stat),
+        }
     }
+}
+
+/// Flags with which no driver notices that its node is opened.
+const NODE_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// A file or directory that is open, and its attributes.
+#[derive(Debug)]
+struct OpenedFile {
+    fd: OwnedFd,
+    stat: FileStat,
+}
+
+impl OpenedFile {
+    fn new(fd: OwnedFd) -> Result<Self, NodeError> {
+        let stat = fstat(&fd).map_err(NodeError::Open)?;
+        Ok(Self { fd, stat })
+    }
+
+    /// Opens a file of this directory.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`], also if it is a symbolic link or `..`, or if everyone may write the directory.
+    fn open(&self, name: &str) -> Result<Self, NodeError> {
+        if name == ".." {
+            return Err(NodeError::SymbolicLink);
+        }
+        if self.stat.st_mode & Mode::S_IWOTH.bits() != 0 {
+            return Err(NodeError::WorldWritableParent);
+        }
+        let file = openat(&self.fd, name, NODE_FLAGS, Mode::empty()).map_err(NodeError::Open)?;
+        match Self::new(file)? {
+            link if file_type(&link.stat) == SFlag::S_IFLNK => Err(NodeError::SymbolicLink),
+            file => Ok(file),
+        }
+    }
+}
+
+/// Returns type and numbers of a device node.
+fn node_of_device(stat: &FileStat) -> Result<DeviceNode, NodeError> {
+    let kind = match file_type(stat) {
+        SFlag::S_IFCHR => DeviceType::Char,
+        SFlag::S_IFBLK => DeviceType::Block,
+        _ => return Err(NodeError::NotADevice),
+    };
+    let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+    let (major, minor) = (number(major(stat.st_rdev)), number(minor(stat.st_rdev)));
+    Ok(DeviceNode { kind, major, minor })
 }
 
 fn file_type(stat: &FileStat) -> SFlag {
@@ -430,9 +472,9 @@ fn list_filtered(
 ) -> Result<Vec<String>, TrustError> {
     let failed = |errno| TrustError::new(dir.path(), Distrust::Open(errno));
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut listing = Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?;
+    let listing = Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?;
     let mut names = Vec::new();
-    for entry in listing.iter() {
+    for entry in listing.into_iter() {
         let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
         if !is_wanted(&name) {
             continue;

@@ -8,7 +8,7 @@ use super::flatten::{Action, Entry, Return};
 use super::{
     STATES_MAX, StackVerdict, WalkState, apply_action, enter_level, find_jump_target, start_state,
 };
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 /// The values that a module may return for the user whose login is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ struct Visit {
 pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Comparison {
     let stacks = [before, after];
     let start = [start_state(), start_state()];
-    let mut visited = HashSet::from([start.clone()]);
+    let mut visited = BTreeSet::from([start.clone()]);
     let mut trail = vec![Visit { pair: start, from: None }];
     let mut next = 0;
     while let Some(visit) = trail.get(next) {

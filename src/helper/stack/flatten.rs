@@ -359,7 +359,7 @@ const ACTIONS: [(&str, Action); 6] = [
 ];
 
 /// Return values, as far as the analysis distinguishes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Return {
     Success,
     /// `PAM_IGNORE`, which our module returns for logins that it does not judge.

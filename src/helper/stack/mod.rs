@@ -15,7 +15,7 @@ pub use flatten::{
     Entry, FileLine, LineFault, LogicalLine, MODULE_FILES, is_close_only, parse_lines,
 };
 use protocol::SessionLine;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
@@ -183,7 +183,7 @@ fn judge_entries(stack: &[Entry], group: Group) -> Finding {
 const STATES_MAX: usize = 100_000;
 
 /// The verdict that libpam has formed up to a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StackVerdict {
     /// No line has decided.
     Open,
@@ -193,7 +193,7 @@ enum StackVerdict {
     Negative,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WalkState {
     /// Index of the next line.
     index: usize,
@@ -224,7 +224,7 @@ fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
         _ => false,
     };
     let start = start_state();
-    let mut visited = HashSet::from([start.clone()]);
+    let mut visited = BTreeSet::from([start.clone()]);
     // Each state with the index of its predecessor.
     let mut trail = vec![(start, None)];
     let mut next = 0;

@@ -11,7 +11,7 @@ use super::ConfError;
 use super::lines::{ConfLine, ConfPosition, join_lines};
 use crate::devices::{Settings, Tree};
 use crate::find_local_uid;
-use kernel::trust::{Distrust, Trust, TrustError};
+use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
 
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Maximum bytes of a file with all files that it includes.
@@ -42,6 +42,8 @@ pub struct SlurmConfFiles {
     configured: Option<PathBuf>,
     conf: PathBuf,
     dir: PathBuf,
+    /// The directory, once it was opened and checked.
+    opened_dir: Rc<RefCell<Option<TrustedDir>>>,
     cache: Rc<RefCell<BTreeMap<PathBuf, Lines>>>,
 }
 
@@ -78,7 +80,7 @@ impl SlurmConfFiles {
         };
         let dir = conf.parent().ok_or(ConfError::MissingSlurmConf)?.to_owned();
         let (trust, configured) = (tree.trust().clone(), settings.slurm_conf.clone());
-        Ok(Self { trust, configured, conf, dir, cache: Rc::default() })
+        Ok(Self { trust, configured, conf, dir, opened_dir: Rc::default(), cache: Rc::default() })
     }
 
     /// Returns the lines of `slurm.conf`.
@@ -102,6 +104,26 @@ impl SlurmConfFiles {
     /// Returns the path of the file with this name beside `slurm.conf`.
     pub fn path_of(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    /// Reads the bytes of a file. Most files are in the one directory, which is opened once.
+    fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
+        let name = path.file_name().filter(|_| path.parent() == Some(self.dir.as_path()));
+        if let Some(name) = name {
+            let mut opened = self.opened_dir.borrow_mut();
+            let dir = match opened.take() {
+                Some(dir) => dir,
+                None => with_slurm_trusted(&self.trust, |trust| trust.dir(&self.dir))?,
+            };
+            let result = dir.read(Path::new(name), FILE_BYTES_MAX);
+            *opened = Some(dir);
+            match result {
+                // Slurm's account may own the file and not the directory.
+                Err(error) if matches!(error.cause(), Distrust::WrongOwner(_)) => {}
+                result => return result,
+            }
+        }
+        with_slurm_trusted(&self.trust, |trust| trust.read(path, FILE_BYTES_MAX))
     }
 
     /// Reads a file once, with its includes in place.
@@ -130,9 +152,7 @@ struct IncludeReader<'a> {
 impl IncludeReader<'_> {
     /// Adds the lines of a file. `depth` is how long a chain of files may still be.
     fn add_file(&mut self, path: PathBuf, depth: usize) -> Result<(), ConfError> {
-        let trust = &self.files.trust;
-        let bytes = with_slurm_trusted(trust, |trust| trust.read(&path, FILE_BYTES_MAX));
-        let bytes = bytes.map_err(ConfError::UnreadableFile)?;
+        let bytes = self.files.read_bytes(&path).map_err(ConfError::UnreadableFile)?;
         let file: Rc<Path> = path.into();
         let at = |line| ConfPosition { file: Rc::clone(&file), line };
         self.bytes += bytes.len() as u64;

@@ -181,16 +181,20 @@ impl<'a> DaemonQuery<'a> {
                     }
                 }
             }
+            // No daemon has answered yet.
+            return Ok(None);
         }
         let Some(socket) = &self.socket else { return Ok(None) };
-        while let Some(buffer @ [_, ..]) = self.bytes.get_mut(self.filled..) {
-            match recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::ConnectionClosed),
-                Ok(length) => self.filled += length,
-                Err(Errno::EAGAIN) => return Ok(None),
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(Error::SystemCall("recv", errno)),
-            }
+        let buffer = self.bytes.get_mut(self.filled..).unwrap_or_default();
+        match recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::ConnectionClosed),
+            Ok(length) => self.filled += length,
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            Err(errno) => return Err(Error::SystemCall("recv", errno)),
+        }
+        // poll(2) tells when more of the answer has come.
+        if self.filled < ANSWER_BYTES {
+            return Ok(None);
         }
         Answer::parse(&self.bytes).map(Some)
     }
