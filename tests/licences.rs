@@ -96,6 +96,52 @@ fn rpm_names_the_licences_of_all_linked_and_build_crates() {
     assert_eq!(terms(named.trim()), built);
 }
 
+/// Fedora asks for `bundled(crate(NAME)) = VERSION` for each crate that a program of the package contains.
+#[test]
+fn rpm_provides_the_bundled_crates_of_each_package() {
+    let spec = fs::read_to_string(root().join("packaging/rpm/job-adopt.spec")).unwrap();
+    let spec = spec.replace("\\\n", " ");
+    let listed = |name: &str| -> BTreeSet<String> {
+        let prefix = format!("%global {name} ");
+        let list = spec.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap();
+        list.split_whitespace().map(ToOwned::to_owned).collect()
+    };
+    let mut command = listed("command_crates");
+    assert!(command.remove("%{login_crates}"));
+    command.extend(listed("login_crates"));
+    assert_eq!(listed("login_crates"), linked_crates(&["pam", "keeper", "helper"]));
+    assert_eq!(command, linked_crates(&["admin"]));
+    for (package, list) in
+        [("Recommends:     pam_job_adopt", "command"), ("%description -n pam_job_adopt\n", "login")]
+    {
+        let preamble = spec.split_once(package).unwrap().0;
+        let last = preamble.rsplit("%{lua: bundle(").next().unwrap();
+        assert!(last.starts_with(&format!("\"%{list}_crates\")}}")), "{package}");
+    }
+}
+
+/// Lists the third-party crates that these packages of the workspace link, each `NAME=VERSION`.
+fn linked_crates(packages: &[&str]) -> BTreeSet<String> {
+    let cargo = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--edges", "normal,no-proc-macro"])
+        .args(["--prefix", "none", "--format", "{p}"])
+        .args(packages.iter().flat_map(|package| ["--package", package]))
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+    let text = String::from_utf8(cargo.stdout).unwrap();
+    // A crate of this workspace has its path behind the version.
+    let third_party = text.lines().filter(|line| !line.is_empty() && !line.contains("(/"));
+    third_party
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            let name = words.next().unwrap();
+            format!("{name}={}", words.next().unwrap().trim_start_matches('v'))
+        })
+        .collect()
+}
+
 #[test]
 fn expressions_are_compared_by_meaning() {
     assert_eq!(terms("MIT/Apache-2.0"), terms("Apache-2.0 OR MIT"));

@@ -136,7 +136,7 @@ fn check_selinux_label(site: &Site, helper: &Path) -> Option<Finding> {
         return Some(Finding::fine(SELINUX, helper.display(), "has the label of our policy"));
     }
     let text = format!("SELinux enforces, and its policy does not know it as ours ({label:?})");
-    let remedy = "semodule -i /usr/share/job-adopt/selinux/job-adopt.cil; \
+    let remedy = "semodule -X 200 -i /usr/share/job-adopt/selinux/job-adopt.cil; \
                   restorecon -RF /usr/libexec/job-adopt /run/job-adopt";
     Some(Finding::error(SELINUX, helper.display(), text, remedy))
 }

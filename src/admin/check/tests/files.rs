@@ -77,7 +77,7 @@ fn helper_without_our_label_is_an_error_if_selinux_enforces() {
     with("0").assert_bad(&[]);
     let site = with("1");
     site.assert_bad(&["Error selinux resolve"]);
-    site.assert_mentions("semodule -i");
+    site.assert_mentions("semodule -X 200 -i");
 }
 
 #[test]
