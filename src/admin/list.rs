@@ -7,7 +7,8 @@ use helper::devices::{Resolver, Tree};
 use helper::records::{LoginTarget, ReadError, Record};
 use helper::sources::{self, FluxSource, SlurmSource, SourceError};
 use helper::{Config, contain_by_record};
-use kernel::cgroup::{self, Dir, Mount, Occupants, find_frozen};
+use kernel::bpf::{self, AttachTarget};
+use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, find_frozen};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
 use protocol::{Containment, Placement, SourceName};
@@ -105,7 +106,7 @@ struct ListedJob {
     /// The number of connections, which only root can read.
     logins: Option<usize>,
     processes: Option<usize>,
-    /// `enforce`, `none` or `unknown`.
+    /// `enforce`, `inherit`, `none` or `unknown`.
     containment: &'static str,
     /// The number of entries of the allowlist, if one is enforced.
     devices: Option<usize>,
@@ -178,6 +179,7 @@ impl ListedJob {
             None => "running",
         };
         self.detect_reuse(place.dir()?)?;
+        self.detect_foreign_filter(&place);
         self.count_processes(place.dir()?)
     }
 
@@ -196,6 +198,23 @@ impl ListedJob {
                 Ok(())
             }
             result => result,
+        }
+    }
+
+    /// Corrects the containment of a job whose record asks for none: a filter of its scheduler may hold
+    /// there. Only root can see filters.
+    fn detect_foreign_filter(&mut self, place: &CgroupChain) {
+        let none = Containment::None;
+        if self.containment != none.as_str() || !Uid::effective().is_root() {
+            return;
+        }
+        let target = AttachTarget::from_leaf(place);
+        match target.and_then(|target| bpf::predict_containment(target, 0, &none)) {
+            Ok(name) => self.containment = name,
+            Err(error) => {
+                self.containment = "unknown";
+                self.why.push(format!("job {}: {error}", self.id));
+            }
         }
     }
 

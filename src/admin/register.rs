@@ -116,20 +116,20 @@ fn register_locked(
     let containment = resolve_containment(&record, config, output)?;
     let accounts = record.accounts.iter().flatten().map(|name| accounts::resolve_uid(name));
     let accounts = accounts.collect::<Result<_, _>>()?;
-    let mut stamped = None;
+    let (mut stamped, mut in_force) = (None, containment.as_str());
     if let LoginTarget::Cgroup(path) = &record.target {
         let is_registered = |stamp: &Stamp| is_registered(&config.registry, trust, stamp);
         let cgroup = StampedCgroup::stamp(path, &record, accounts, is_registered, deadline)?;
         cgroup.require_open_slices()?;
         cgroup.store_namespace(&record)?;
-        cgroup.confine(&containment, deadline, output)?;
+        in_force = cgroup.confine(&containment, deadline, output)?;
         stamped = Some(cgroup);
     }
     config.registry.write_record(trust, &record)?;
     if let Some(cgroup) = stamped {
         cgroup.keep();
     }
-    super::log(log_line(&record, &containment));
+    super::log(log_line(&record, &containment, in_force));
     Ok(())
 }
 
@@ -210,7 +210,9 @@ fn resolve_containment(
     }
 }
 
-fn log_line(record: &Record, containment: &Containment) -> Line {
+/// Returns the line of the log. `in_force` names the containment, which is a filter of the scheduler if the record
+/// asks for none.
+fn log_line(record: &Record, containment: &Containment, in_force: &str) -> Line {
     let cgroup = match &record.target {
         LoginTarget::Cgroup(path) => path.to_string(),
         LoginTarget::Via(via) => format!("via {}", via.as_str()),
@@ -220,7 +222,7 @@ fn log_line(record: &Record, containment: &Containment) -> Line {
         .with("job", &record.id)
         .with("uid", record.uid)
         .with("cgroup", cgroup)
-        .with("containment", containment.as_str());
+        .with("containment", in_force);
     match containment {
         Containment::Enforce(list) => line.with("devices", list.rules().len()),
         _ => line,

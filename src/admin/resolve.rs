@@ -239,6 +239,7 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
         let mut trace = trace.borrow_mut();
         collect_evidence(job).iter().for_each(|(key, text)| trace.add(key, text));
         if let Some(predicted) = predicted {
+            trace.replace("containment", predicted.containment);
             trace.add("in force", predicted.containment);
         }
     };
@@ -338,6 +339,14 @@ struct Trace {
 impl Trace {
     fn add(&mut self, key: &str, text: impl ToString) {
         self.evidence.push((key.to_owned(), text.to_string()));
+    }
+
+    /// Replaces the text of a key: the record asks for less than what holds.
+    fn replace(&mut self, key: &str, text: &str) {
+        self.evidence
+            .iter_mut()
+            .filter(|(known, _)| known == key)
+            .for_each(|(_, old)| text.clone_into(old));
     }
 
     /// Runs the helper's part in this process, with the helper's rights.

@@ -103,7 +103,8 @@ impl StampedCgroup {
             .map_err(|error| dir.failed("note namespace of", "", error).into())
     }
 
-    /// Confines the job from now on, by the code that a login runs.
+    /// Confines the job from now on, by the code that a login runs. Returns the name of the containment
+    /// that holds: `inherit` if the record asks for none and the scheduler has a filter there.
     ///
     /// # Errors
     ///
@@ -114,22 +115,18 @@ impl StampedCgroup {
         containment: &Containment,
         deadline: Instant,
         output: &mut Output<'_>,
-    ) -> Result<(), Error> {
-        match bpf::confine(
-            AttachTarget::from_leaf(&self.place)?,
-            containment,
-            OldFilter::Replace,
-            deadline,
-        ) {
+    ) -> Result<&'static str, Error> {
+        let target = AttachTarget::from_leaf(&self.place)?;
+        match bpf::confine(target, containment, OldFilter::Replace, deadline) {
             Err(bpf::Error::Obstacle { why: Obstacle::NeedChild, .. }) => {
                 let path = self.place.dir()?.path();
                 output.warn(format_args!(
                     "warning: {path} cannot take a filter of ours itself; logins will be confined \
                      in a child of it, the job itself is not"
                 ));
-                Ok(())
+                Ok(bpf::predict_containment(target, 0, containment)?)
             }
-            result => Ok(result.map(drop)?),
+            result => Ok(result?.name),
         }
     }
 

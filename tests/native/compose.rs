@@ -181,6 +181,34 @@ fn job_without_containment_keeps_existing_filters() {
     });
 }
 
+/// The record asks for no containment, and the scheduler has one.
+#[test]
+fn filter_of_scheduler_is_reported_as_inherited() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        let options = ["--id", "4242", "--user", "alice", "--policy", "auto", "--cgroup"];
+        let register = [&["register"], &options[..], &[job.cgroup.path()]].concat();
+        let assert_reported = |containment: &str| {
+            node.log.clear();
+            node.job_adopt(&register).ok();
+            node.log.line(&format!(" containment={containment}"));
+            let listed = node.job_adopt(&["list", "--json"]).ok();
+            listed.says(&format!("\"containment\":\"{containment}\""));
+            let resolved = job.resolved().ok().says(&format!("\ncontainment: {containment}\n"));
+            resolved.says(&format!("\nin force: {containment}\n"));
+        };
+        assert_reported("none");
+        for flags in Flags::ALL {
+            job.cgroup.attach(flags, "foreign", &["195:2"]);
+            assert_reported("inherit");
+            job.cgroup.detach(&job.cgroup.filters()[0]);
+        }
+        // A filter above the job is not the job's.
+        Level::Parent.cgroup(node).attach(Flags::Multi, "above", &["195:2"]);
+        assert_reported("none");
+    });
+}
+
 #[test]
 fn hundred_logins_leave_as_many_filters_as_one() {
     for flags in [None, Some(Flags::Multi), Some(Flags::Override)] {
