@@ -1,45 +1,134 @@
 #!/bin/sh -p
-# HTCondor: registers the jobs that run here, and withdraws those that are over. HTCondor's own hooks run as
-# the job's user, who must not say what a job is; so root compares the startd's jobs with the records,
-# for instance every few seconds from the startd itself:
+# HTCondor: registers the job of a slot while it runs. On every execute node:
 #
-#   STARTD_CRON_JOBLIST = $(STARTD_CRON_JOBLIST) JOBADOPT
-#   STARTD_CRON_JOBADOPT_EXECUTABLE = /usr/local/libexec/htcondor.sh
-#   STARTD_CRON_JOBADOPT_PERIOD = 5s
+#   STARTER = /usr/local/libexec/htcondor.sh
 #
-# or from a timer of systemd, as root (cron jobs of the startd run as the account condor unless told otherwise).
+# Run by this project's tests with 23.9.6 of Debian 13 and with 25.14.1, on systemd 257 and 262
+# (make test TIER=node SUITE=htcondor). docs/schedulers.md has all steps.
 #
-# NOT RUN BY THIS PROJECT: written from HTCondor's documentation. Try it on one node first. Look once at
-# /proc/PID/cgroup of a job's process, and set "cgroup" to where your version puts jobs.
-# The site decides which devices a job may open: by default the standard devices; add --gpu for AssignedGPUs
-# of its slot.
+# HTCondor's hooks run as the job's user, who must not say whose job it is, and no hook of root runs at its end.
+# So the startd starts this script, as root, in place of its starter. The script has systemd start a watcher and
+# then becomes the starter. The watcher waits until the starter has a child in the slot's cgroup, which belongs
+# to the job's user by then, compares that user with RemoteOwner of the startd, and registers the job. When the
+# job's process or the starter is gone, however it went, systemd withdraws the record, which ends the logins.
+#
+# The id of a job is JOBID-SLOT, since two schedds can give the same JobId. A node has one startd.
 
-# Drops the environment except the variables named here: a scheduler may pass on variables of the user.
+# The real starter, and the parent of all jobs' cgroups, as in HTCondor's configuration.
+starter=/usr/sbin/condor_starter
+base_cgroup=htcondor
+# Options of "job-adopt register". HTCondor hides GPUs of other jobs by a filter beside which no other can be
+# attached. With STARTER_HIDE_GPU_DEVICES = False these may be "--policy closed" and devices.
+devices='--policy auto'
+# Seconds until the log names a job that cannot be registered yet.
+patience=60
+
+# Drops the environment: a scheduler may pass on variables of the user. Only the starter itself keeps it.
 case ${1-} in
 --clean) shift ;;
-*)
+--watch | --over)
     exec /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin /bin/sh "$0" --clean "$@"
+    ;;
+*)
+    slot='' before=''
+    for word; do
+        test "$before" != -a || slot=$word
+        before=$word
+    done
+    # Without a slot the startd only asks for the starter's abilities. A starter without a watcher runs its job,
+    # too: logins to it are refused.
+    test -z "$slot" || /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        /bin/sh "$0" --clean --begin "$slot" "$$" </dev/null >/dev/null 2>&1
+    exec "$starter" "$@"
     ;;
 esac
 set -eu
 
-slots=$(condor_status -direct "$(hostname -f)" -autoformat Name JobId RemoteOwner)
-# A startd always has a slot. condor_status may print nothing and report success, which does not mean that jobs
-# have ended.
-echo "$slots" | grep -q '^[^ ]*@[^ ]* [^ ]* [^ ]*$' || {
-    echo "$0: the startd names no slot: no job is registered or withdrawn" >&2
-    exit 1
+top=/sys/fs/cgroup
+mode=$1 slot=$2 pid=${3-}
+unit=htcondor-job-$slot.service
+log() {
+    logger -p authpriv.err -t htcondor.sh "slot $slot: $*"
 }
-running=$(echo "$slots" | grep -v ' undefined' || true)
-known=$(job-adopt list --json | tr '{' '\n' | sed -n 's/.*"id":"\(condor-[^"]*\)".*/\1/p')
+case $slot in
+'' | *[!A-Za-z0-9_]*)
+    log "this is no name of a slot; logins to its jobs are refused"
+    exit 1
+    ;;
+esac
 
-echo "$running" | while read -r slot job owner; do
-    [ -n "$slot" ] || continue
-    id=condor-$job
-    case " $(echo $known) " in *" $id "*) continue ;; esac
-    cgroup=$(cd /sys/fs/cgroup && ls -d system.slice/condor.service/htcondor/*"${slot%%@*}"@* 2>/dev/null | head -n 1)
-    [ -z "$cgroup" ] || job-adopt register --id "$id" --user "${owner%%@*}" --cgroup "/$cgroup" --policy closed
-done
-for id in $known; do
-    echo "$running" | grep -qF " ${id#condor-} " || job-adopt unregister --strays "$id"
-done
+# Withdraws all records of this slot. "unregister" can be repeated until it succeeds.
+over() {
+    for id in $(job-adopt list --json | tr '{' '\n' | sed -n "s/.*\"id\":\"\([^\"]*-$slot\)\".*/\1/p"); do
+        job-adopt unregister "$id" || job-adopt unregister "$id" || log "job $id: not all has ended"
+    done
+}
+
+# Prints a child of the starter in a cgroup of this slot, that cgroup, and the uid of its owner. The cgroup has
+# another form in each version (NAME, NAME.slice/NAME.scope), and belongs to root at first.
+find_job() {
+    parent=$(sed -n "s|^0::\(.*\)/[^/]*\$|\1/$base_cgroup|p" "/proc/$pid/cgroup")
+    for child in $(cat "/proc/$pid/task/"*/children); do
+        cgroup=$(sed -n "s|^0::\($parent/[^/]*_$slot@[^/]*\).*|\1|p" "/proc/$child/cgroup")
+        uid=$(stat -c %u "$top$cgroup")
+        test -z "$cgroup" || test "$uid" = 0 || echo "$child $cgroup $uid"
+    done 2>/dev/null | head -n 1
+}
+
+# Prints JobId and owner of the job in this slot. The startd itself answers at its own address: no other daemon
+# need be up, and no name resolve. Before 25.x it does not name the starter.
+ask_startd() {
+    address=$(head -n 1 "$(condor_config_val STARTD_ADDRESS_FILE)")
+    timeout 20 condor_status -direct "$address" -autoformat StarterPid Name JobId RemoteOwner |
+        sed -n "s/^\($pid\|undefined\) $slot@[^ ]* \([0-9.]*\) \([^ ]*\)\$/\2 \3/p"
+} 2>/dev/null
+
+# await TEXT COMMAND...: repeats COMMAND until it prints words, and stores them in $found. Ends the script with
+# the starter.
+await() {
+    text=$1
+    shift
+    began=$(date +%s) pause=0.2
+    until found=$("$@") && test -n "$found"; do
+        kill -0 "$pid" 2>/dev/null || exit 0
+        sleep "$pause"
+        if test "$(($(date +%s) - began))" -ge "$patience" && test $pause != 2; then
+            log "$text; until then, logins to its job are refused"
+            pause=2
+        fi
+    done
+}
+
+case $mode in
+--begin)
+    # Ends the watcher of an earlier job, if the starter of that job was killed just now.
+    timeout 30 systemctl stop "$unit" || :
+    systemd-run --quiet --collect --unit="$unit" --property=ExecStopPost="$0 --over $slot" \
+        "$0" --watch "$slot" "$pid" || log "systemd-run failed; logins to its job are refused"
+    ;;
+--watch)
+    over
+    await "starter $pid has no process in a cgroup of this slot below $base_cgroup (BASE_CGROUP)" find_job
+    # shellcheck disable=SC2086
+    set -- $found
+    child=$1 cgroup=$2 uid=$3
+    await "the startd names no job in this slot (condor_status -direct ADDRESS)" ask_startd
+    job=${found% *} owner=${found#* }
+    if test "$(id -u "${owner%%@*}")" != "$uid"; then
+        log "the cgroup of job $job belongs to uid $uid, the job to $owner; logins to it are refused"
+        exit 1
+    fi
+    # Until the starter's child becomes the user's, "register" refuses its cgroup.
+    for try in 1 2 3 4 5; do
+        # shellcheck disable=SC2086
+        job-adopt register --id "$job-$slot" --uid "$uid" --cgroup "$cgroup" $devices && break
+        test $try != 5 || { log "job $job cannot be registered; logins to it are refused"; exit 1; }
+        sleep 0.2
+    done
+    # The end of this process, or a signal to it, ends the unit.
+    (tail --pid="$pid" --sleep-interval=0.5 -f /dev/null; kill "$$") &
+    exec tail --pid="$child" --sleep-interval=0.5 -f /dev/null
+    ;;
+--over) over ;;
+*) exit 2 ;;
+esac

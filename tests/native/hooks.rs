@@ -1,11 +1,13 @@
 //! Prolog and epilog for Slurm, run in slurmd's way: as root, with only the variables that Slurm
 //! sets (measured on 22.05; 24.11 adds times and the newer name of the node list).
 
+use std::os::unix::fs::chown;
 use std::path::Path;
+use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Node, Outcome, on_node};
+use crate::support::{ALICE, Cgroup, Node, Outcome, Process, ROOT, eventually, on_node};
 
 const RECORD: &str = "/run/job-adopt/jobs/1001/77.json";
 const NOTE: &str = "/run/job-adopt/jobs/1001/77.ended";
@@ -304,30 +306,83 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
     });
 }
 
-#[test]
-fn htcondor_example_registers_claimed_slots_and_withdraws_others() {
-    on_node(|node| {
+/// A starter that runs, with a child of alice in the cgroup of its slot, and a stand-in for the startd's
+/// answer. The slot's watcher runs until it is dropped.
+struct Slot<'a> {
+    node: &'a Node,
+    starter: Process,
+    job: Cgroup,
+}
+
+impl<'a> Slot<'a> {
+    fn new(node: &'a Node) -> Self {
         let jobs = node.cgroup().child("jobs");
-        let slot = jobs.child("condor_execute_slot1_1@n");
-        slot.create();
-        let usual = "system.slice/condor.service/htcondor";
-        install_example(node, "htcondor.sh", usual, jobs.path().trim_start_matches('/'));
-        let status = "#!/bin/sh\n[ ! -e /run/silent ] || exit 0\n\
-                      echo slot1@n undefined undefined\n\
-                      [ ! -e /run/claimed ] || echo slot1_1@n 12.0 alice@site\n";
-        node.write("/usr/bin/condor_status", status);
-        node.set_mode("/usr/bin/condor_status", 0o755);
-        node.write("/run/claimed", "");
-        for _ in 0..2 {
-            node.sh("/tmp/htcondor.sh").ok();
-            node.job_adopt(&["list"]).ok().says("condor-12.0").says(slot.path());
+        let job = jobs.child("htcondor").child("execute_slot1_1@n");
+        jobs.child("htcondor").create();
+        chown(job.create().dir(), Some(ALICE.uid), None).unwrap();
+        install_example(node, "htcondor.sh", "patience=60", "patience=0");
+        let answer = "#!/bin/sh\n[ ! -e /run/answer ] || cat /run/answer\n";
+        for (name, text) in
+            [("condor_config_val", "#!/bin/sh\necho /etc/passwd\n"), ("condor_status", answer)]
+        {
+            node.write(&format!("/usr/bin/{name}"), text);
+            node.set_mode(&format!("/usr/bin/{name}"), 0o755);
         }
-        // An empty answer ends no job.
-        node.write("/run/silent", "");
-        node.sh("/tmp/htcondor.sh").fails().says("names no slot");
-        node.job_adopt(&["list"]).ok().says("condor-12.0");
-        node.sh("rm /run/silent /run/claimed && /tmp/htcondor.sh").ok();
-        node.job_adopt(&["list"]).ok().omits("condor-12.0");
+        let enter = format!("echo \\$\\$ >/sys/fs/cgroup{}/cgroup.procs", job.path());
+        let become_alice = "exec setpriv --reuid 1001 --regid 1001 --clear-groups sleep infinity";
+        let script = format!("sh -c \"{enter}; {become_alice}\" & wait");
+        let starter = Process::start_in(node, jobs.child("leaf").create(), ROOT, &script);
+        eventually("the job runs", || !job.pids().is_empty());
+        Self { node, starter, job }
+    }
+
+    /// Has the startd name these jobs, each as JobId and RemoteOwner.
+    fn answer(&self, job: &str) {
+        let pid = self.starter.pid();
+        let slots = format!("undefined slot1@n undefined undefined\n{pid} slot1_1@n {job}\n");
+        self.node.write("/run/answer", &slots);
+    }
+
+    fn watch(&self) -> Child {
+        let mut watcher = self.node.command("/tmp/htcondor.sh");
+        watcher.args(["--watch", "slot1_1", &self.starter.pid().to_string()]);
+        watcher.stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn has_record(&self) -> bool {
+        self.node.job_adopt(&["list"]).ok().stdout.contains("12.0-slot1_1")
+    }
+}
+
+#[test]
+fn htcondor_watcher_registers_job_that_startd_names() {
+    on_node(|node| {
+        let slot = Slot::new(node);
+        let mut watcher = slot.watch();
+        // An empty answer is no answer.
+        node.log.line("the startd names no job in this slot");
+        assert!(!slot.has_record());
+        slot.answer("12.0 alice@site");
+        eventually("it is registered", || slot.has_record());
+        node.look(ALICE).ok().joins_cgroup(&slot.job);
+        // It withdraws no job on such an answer either.
+        node.sh("rm /run/answer").ok();
+        assert!(watcher.try_wait().unwrap().is_none() && slot.has_record());
+        slot.job.kill();
+        watcher.wait().unwrap();
+        node.sh("/tmp/htcondor.sh --over slot1_1").ok();
+        assert!(!slot.has_record());
+    });
+}
+
+#[test]
+fn htcondor_watcher_refuses_job_of_another_owner() {
+    on_node(|node| {
+        let slot = Slot::new(node);
+        slot.answer("12.0 bob@site");
+        assert!(!slot.watch().wait().unwrap().success());
+        node.log.line("belongs to uid 1001, the job to bob@site");
+        assert!(!slot.has_record());
     });
 }
 
@@ -370,7 +425,8 @@ fn start(name: &str) -> (&'static [&'static str], &'static [&'static str]) {
         "examples/lsf.sh" => (&["begin"], &["LSB_JOBID=77", "LSB_JOBINDEX=0"]),
         "examples/gridengine.sh" => (&["over", "77"], &[]),
         "examples/oar.sh" => (&["clean", "77"], &[]),
-        "examples/htcondor.sh" | "examples/openpbs.py" => (&[], &[]),
+        "examples/htcondor.sh" => (&["--over", "slot1_1"], &[]),
+        "examples/openpbs.py" => (&[], &[]),
         other => panic!("{other}: how it is started is not known here"),
     }
 }
