@@ -21,8 +21,8 @@ pub(super) enum Choice {
     None,
     /// This job, by this rule.
     Job(Box<Job>, ChoiceRule),
-    /// The user must choose one of these jobs.
-    Needed(Vec<JobId>),
+    /// The user must choose one of these jobs, the oldest of which comes first.
+    Needed(Vec<Job>),
 }
 
 /// Rules that choose among several jobs, in order.
@@ -47,7 +47,7 @@ pub(super) fn choose_job(
         }
     }
     match several {
-        SeveralJobsPolicy::Deny => Choice::Needed(jobs.into_iter().map(|job| job.id).collect()),
+        SeveralJobsPolicy::Deny => Choice::Needed(jobs),
         SeveralJobsPolicy::Newest => choice_of(jobs.pop(), ChoiceRule::Newest),
     }
 }
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn several_jobs_need_a_choice_if_the_site_denies_the_newest() {
         let needed = choose_job(vec![job("2", 9), job("1", 5)], SeveralJobsPolicy::Deny, find_none);
-        assert_eq!(needed, Choice::Needed(vec!["1".parse().unwrap(), "2".parse().unwrap()]));
+        assert_eq!(needed, Choice::Needed(vec![job("1", 5), job("2", 9)]));
         let one = choose_job(vec![job("2", 9)], SeveralJobsPolicy::Deny, find_none);
         assert!(matches!(one, Choice::Job(_, ChoiceRule::OnlyJob)));
     }

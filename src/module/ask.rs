@@ -34,9 +34,9 @@ const USUAL_REPLY_BYTES_MAX: usize = 4096;
 ///
 /// # Errors
 ///
-/// [`Reason::Timeout`] if the budget is used up or the helper has another version;
-/// [`Reason::Configuration`] if the executable is not trusted or cannot be run, and for all but one
-/// complete reply.
+/// [`Reason::Timeout`] if the budget is used up; [`Failure::OtherVersion`] if the helper has another
+/// version; [`Reason::Configuration`] if the executable is not trusted or cannot be run, and for all
+/// but one complete reply.
 pub fn ask_helper(
     helper: &str,
     account: Option<Account>,
@@ -112,9 +112,10 @@ pub(super) fn timeout_failure(process: &str) -> Failure {
 
 /// Returns the failure for a reply that is malformed or has another version.
 fn decode_failure(error: DecodeError) -> Failure {
-    let is_other_version = matches!(error, DecodeError::WrongVersion(_));
-    let reason = if is_other_version { Reason::Timeout } else { Reason::Configuration };
-    Failure::new(reason, format_args!("the helper's answer: {error}"))
+    match error {
+        DecodeError::WrongVersion(_) => Failure::OtherVersion(error),
+        _ => configuration_failure(format_args!("the helper's answer: {error}")),
+    }
 }
 
 /// Returns a function that makes the failure of a step of the helper's start, with the usual cause.

@@ -2,7 +2,7 @@
 
 use kernel::OperationError;
 use kernel::{bpf, cgroup};
-use protocol::{Reason, Refusal};
+use protocol::{DecodeError, Reason, Refusal};
 use std::fmt;
 use thiserror::Error;
 
@@ -27,6 +27,9 @@ pub enum Failure {
         /// The error number of the system call that failed, if one did.
         errno: Option<i32>,
     },
+    /// The helper is of another version, as in the middle of an upgrade.
+    #[error("the helper's answer: {0}")]
+    OtherVersion(DecodeError),
     /// A cgroup is gone: the job's, or only the leaf.
     #[error("{0}")]
     CgroupGone(cgroup::Error),
@@ -69,7 +72,9 @@ impl Failure {
                 detail.contains("(os error 13)") || detail.contains("(os error 1)")
             }
             Self::MoveBackFailed(failure, error) => failure.is_denied() || is_denial(error.errno()),
-            Self::CheckFailed { .. } | Self::CgroupGone(_) => is_denial(self.errno()),
+            Self::CheckFailed { .. } | Self::OtherVersion(_) | Self::CgroupGone(_) => {
+                is_denial(self.errno())
+            }
         }
     }
 
@@ -78,6 +83,7 @@ impl Failure {
         match self {
             Self::HelperRefused { refusal, .. } => refusal.reason,
             Self::CheckFailed { reason, .. } => *reason,
+            Self::OtherVersion(_) => Reason::Timeout,
             Self::CgroupGone(_) => Reason::Ended,
             Self::MoveBackFailed(..) => Reason::AdoptionFailed,
         }
@@ -86,7 +92,7 @@ impl Failure {
     /// Returns the error number of the first system call that failed, if one did.
     pub(crate) fn errno(&self) -> Option<i32> {
         match self {
-            Self::HelperRefused { .. } => None,
+            Self::HelperRefused { .. } | Self::OtherVersion(_) => None,
             Self::CheckFailed { errno, .. } => *errno,
             Self::CgroupGone(error) => error.errno(),
             Self::MoveBackFailed(failure, _) => failure.errno(),

@@ -116,7 +116,13 @@ pub fn judge_login(context: LoginContext<'_>) -> Outcome {
 pub fn misconfiguration_outcome(login: &Request, why: &str) -> Outcome {
     let reason = Reason::Configuration;
     let line = decision_line(Severity::Error, "refuse", Some(reason), login).with("error", why);
-    let facts = RefusalFacts { login, refusal: &refusal(reason, None), reply: None, elapsed_ms: 0 };
+    let facts = RefusalFacts {
+        login,
+        refusal: &refusal(reason, None),
+        reply: None,
+        elapsed_ms: 0,
+        is_upgrade: false,
+    };
     let refusal = Some(refusal_text(&facts));
     Outcome { reason: Some(reason), refusal, lines: vec![line], ..Outcome::default() }
 }
@@ -138,7 +144,7 @@ pub fn decision_line(
         .with("phase", login.phase.as_str())
 }
 
-fn refusal(reason: Reason, job: Option<&JobId>) -> Refusal {
+pub(super) fn refusal(reason: Reason, job: Option<&JobId>) -> Refusal {
     let jobs = job.into_iter().cloned().collect();
     Refusal { reason, jobs, ended: None, device: String::new() }
 }
@@ -398,7 +404,8 @@ impl LoginDecision<'_> {
         let mut outcome = self.new_outcome(ruling, reason, line, plan);
         outcome.cause = failure.cause();
         let elapsed_ms = self.context.budget.elapsed_ms();
-        let facts = RefusalFacts { login, refusal: &refusal, reply, elapsed_ms };
+        let is_upgrade = matches!(failure, Failure::OtherVersion(_));
+        let facts = RefusalFacts { login, refusal: &refusal, reply, elapsed_ms, is_upgrade };
         outcome.refusal = Some(refusal_text(&facts));
         if reason == Reason::ChoiceNeeded && !self.context.settings.observe {
             let error = self.make_choice_dir().err();

@@ -10,10 +10,12 @@ use protocol::{JobId, Plan, Reason, Refusal, Reply, Request};
 pub(super) struct RefusalFacts<'a> {
     pub(super) login: &'a Request,
     pub(super) refusal: &'a Refusal,
-    /// The reply, with the scheduler's command that lists the user's jobs, and the site's text.
+    /// The reply, with the scheduler's command for the user, and the site's text.
     pub(super) reply: Option<&'a Reply>,
     /// Milliseconds since the start of the phase.
     pub(super) elapsed_ms: u128,
+    /// True if module and helper are of different versions.
+    pub(super) is_upgrade: bool,
 }
 
 impl RefusalFacts<'_> {
@@ -48,7 +50,7 @@ pub(super) fn refusal_text(facts: &RefusalFacts<'_>) -> String {
 pub(super) fn success_text(plan: &Plan, gpus: u32, node: &str) -> String {
     let mut facts = Vec::new();
     if gpus > 0 {
-        facts.push(format!("GPUs {gpus}"));
+        facts.push(format!("{gpus} GPU{}", if gpus == 1 { "" } else { "s" }));
     }
     if let Some(ends) = plan.ends.and_then(local_time) {
         facts.push(format!("ends {}", hour_and_minute(ends)));
@@ -67,35 +69,36 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
             let user = to_ascii(&facts.login.user);
             [
                 format!("login refused: you ({user}) have no running job on this node."),
-                job_list_line(facts, "Your jobs:", "Log in while a job of yours is running here."),
+                hint_line(facts, "Your jobs:", "Log in while a job of yours is running here."),
             ]
         }
         Reason::Starting => [
-            format!("your {job} is still starting here."),
+            format!("login refused: your {job} is still starting here."),
             "Try again in a few seconds.".to_owned(),
         ],
         Reason::Ended => [
             format!("login refused: your {job} here {}.", end_phrase(facts)),
-            job_list_line(facts, "Start a new job, or see:", "Start a new job."),
+            hint_line(facts, "Start a new job, or see:", "Start a new job."),
         ],
         Reason::Suspended => [
-            format!("your {job} is suspended; a login would freeze with it."),
+            format!("login refused: your {job} is suspended here."),
             "Try again when it has been resumed.".to_owned(),
         ],
         Reason::ChoiceNeeded => [several_jobs_line(facts), choice_line(facts)],
-        Reason::CannotConfine => [
-            "login refused: this node cannot confine it to your job's devices.".to_owned(),
-            report(),
-        ],
+        Reason::CannotConfine => {
+            ["login refused: this node cannot limit it to your job's devices.".to_owned(), report()]
+        }
         Reason::AdoptionFailed => {
             [format!("your login could not join {job} and was refused."), report()]
         }
         Reason::Timeout => {
             let seconds = (facts.elapsed_ms + 500).max(1000) / 1000;
-            [
-                format!("the job look-up did not answer in {seconds} s. Try again in a minute."),
-                facts.report_line("If it persists,"),
-            ]
+            let cause = match facts.is_upgrade {
+                true => "the software for logins is being upgraded.".to_owned(),
+                false => format!("finding or joining your job took longer than {seconds} s."),
+            };
+            let report = facts.report_line("Try again in a minute. If it persists,");
+            [format!("login refused: {cause}"), report]
         }
         Reason::Configuration => {
             ["this node is not set up correctly, so logins are refused.".to_owned(), report()]
@@ -105,13 +108,13 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
             facts.report_line("Login refused. Please"),
         ],
         Reason::NoScheduler => {
-            ["no job service runs on this node, so only operators may log in.".to_owned(), report()]
+            ["login refused: no job service runs on this node.".to_owned(), report()]
         }
     }
 }
 
-/// Returns the line with the command that lists the user's jobs; `without_hint` if there is none.
-fn job_list_line(facts: &RefusalFacts<'_>, lead: &str, without_hint: &str) -> String {
+/// Returns the line with the scheduler's command; `without_hint` if there is none.
+fn hint_line(facts: &RefusalFacts<'_>, lead: &str, without_hint: &str) -> String {
     match to_ascii(facts.reply.map_or("", |reply| reply.hint.trim())) {
         hint if hint.is_empty() => without_hint.to_owned(),
         hint => format!("{lead} {hint}  "),
@@ -134,12 +137,16 @@ fn several_jobs_line(facts: &RefusalFacts<'_>) -> String {
     longest.unwrap_or_else(|| format!("login refused: you have {count} jobs here."))
 }
 
-/// Returns the line about how to choose a job, with an example if it fits.
+/// Returns the line about how to choose a job: the scheduler's command for the first job, or else one
+/// to type in a job, each if it fits.
 fn choice_line(facts: &RefusalFacts<'_>) -> String {
-    let line = |job: &str| format!("From inside one of them, choose: job-adopt use {job}  ");
+    let inside = |job: &str| format!("From inside one of them, choose: job-adopt use {job}  ");
+    let command = hint_line(facts, "Choose one:", "");
+    let example = facts.refusal.jobs.first().map(|job| inside(job.as_str()));
     let capacity = LINE_CHARACTERS_MAX - " [JA05]".len();
-    let example = facts.refusal.jobs.first().map(|job| line(job.as_str()));
-    example.filter(|line| line.len() <= capacity).unwrap_or_else(|| line("JOB"))
+    let mut lines = [Some(command), example].into_iter().flatten();
+    let fitting = lines.find(|line| (1..=capacity).contains(&line.len()));
+    fitting.unwrap_or_else(|| inside("JOB"))
 }
 
 fn device_name(facts: &RefusalFacts<'_>) -> String {
@@ -189,16 +196,26 @@ mod tests {
     }
 
     fn format_refusal(refusal: &Refusal, node: &str, message: &str) -> String {
+        format_with_hint(refusal, node, message, "squeue --me")
+    }
+
+    fn format_with_hint(refusal: &Refusal, node: &str, message: &str, hint: &str) -> String {
         let login = Request { user: "alice".into(), node: node.into(), ..Request::default() };
         let reply = Reply {
             stack: SessionLine::Effective,
             detail: String::new(),
-            hint: "squeue --me".into(),
+            hint: hint.into(),
             message: message.into(),
             warnings: Vec::new(),
             verdict: Verdict::NotEnforced,
         };
-        let facts = RefusalFacts { login: &login, refusal, reply: Some(&reply), elapsed_ms: 5100 };
+        let facts = RefusalFacts {
+            login: &login,
+            refusal,
+            reply: Some(&reply),
+            elapsed_ms: 5100,
+            is_upgrade: false,
+        };
         refusal_text(&facts)
     }
 
@@ -212,6 +229,7 @@ mod tests {
             assert_eq!(lines.len(), 2, "{text}");
             assert!(lines.iter().all(|line| line.len() <= 80 && line.is_ascii()), "{text}");
             assert!(lines[0].starts_with("gpu017: "), "{text}");
+            assert!(text.contains("refused"), "{text}");
             assert!(lines[1].ends_with(&format!(" [{reason}]")), "{text}");
         }
     }
@@ -241,12 +259,63 @@ mod tests {
     }
 
     #[test]
+    fn refusal_during_an_upgrade_asks_for_patience() {
+        let login = Request { node: "gpu017".into(), ..Request::default() };
+        let refusal = crate::ruling::refusal(Reason::Timeout, None);
+        let text = |is_upgrade| {
+            let facts = RefusalFacts {
+                login: &login,
+                refusal: &refusal,
+                reply: None,
+                elapsed_ms: 2,
+                is_upgrade,
+            };
+            refusal_text(&facts)
+        };
+        let upgrade =
+            "gpu017: login refused: the software for logins is being upgraded.\nTry again in";
+        assert!(text(true).starts_with(upgrade), "{}", text(true));
+        assert!(text(false).contains("took longer than 1 s.\nTry again in"), "{}", text(false));
+    }
+
+    #[test]
+    fn welcome_counts_the_gpus() {
+        let plan = Plan {
+            job: "4242".parse().unwrap(),
+            rule: protocol::ChoiceRule::OnlyJob,
+            placement: protocol::Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None },
+            ends: None,
+            gpus: 0,
+            containment: protocol::Containment::None,
+            probes: Vec::new(),
+            dropped: Vec::new(),
+            env: protocol::Variables::default(),
+        };
+        for (gpus, shown) in [(0, ""), (1, ": 1 GPU"), (2, ": 2 GPUs")] {
+            assert_eq!(
+                success_text(&plan, gpus, "gpu017"),
+                format!("Joined job 4242 on gpu017{shown}. This login ends with the job.")
+            );
+        }
+    }
+
+    #[test]
+    fn refusal_for_several_jobs_has_the_command_that_chooses() {
+        let refusal = |jobs: [&str; 2]| Refusal {
+            jobs: jobs.map(|job| job.parse().unwrap()).into(),
+            ..crate::ruling::refusal(Reason::ChoiceNeeded, None)
+        };
+        let text = |hint: &str| format_with_hint(&refusal(JOBS), "gpu017", "", hint);
+        let first = "gpu017: login refused: you have 2 jobs here (4242, 4250).\n";
+        let inside = "From inside one of them, choose: job-adopt use 4242   [JA05]";
+        assert_eq!(text(""), format!("{first}{inside}"));
+        let command = "srun --jobid=4242 --overlap job-adopt use 4242";
+        assert_eq!(text(command), format!("{first}Choose one: {command}   [JA05]"));
+        assert_eq!(text(&"h".repeat(60)), format!("{first}{inside}"));
+    }
+
+    #[test]
     fn refusal_for_several_jobs_names_as_many_as_fit() {
-        assert_eq!(
-            text(Reason::ChoiceNeeded, &JOBS, ""),
-            "gpu017: login refused: you have 2 jobs here (4242, 4250).\n\
-             From inside one of them, choose: job-adopt use 4242   [JA05]"
-        );
         for (count, length) in [(2, 64), (3, 24), (5, 25), (9, 7), (256, 4), (256, 64)] {
             let jobs: Vec<String> = (0..count).map(|number| format!("{number:0length$}")).collect();
             let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();

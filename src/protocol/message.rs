@@ -324,7 +324,7 @@ schema! {
         stack: SessionLine = "stack",
         /// Cause in full, for the log. The user never sees it.
         detail: String = "detail",
-        /// Command of the scheduler that lists a user's own jobs.
+        /// Command for the user: the one that lists their jobs or, for [`Reason::ChoiceNeeded`], chooses one.
         hint: String = "hint",
         /// Text of the site, which follows ours; at most 400 bytes.
         message: String = "message",

@@ -22,7 +22,7 @@ fn frozen_job_refuses_login_within_a_second() {
         job.cgroup.freeze(true);
         assert_refused_within_a_second(node, Node::account);
         assert_refused_within_a_second(node, Node::session);
-        let text = "gpu017: your job 4242 is suspended; a login would freeze with it.";
+        let text = "gpu017: login refused: your job 4242 is suspended here.";
         node.account(ALICE).fails().says(text).says("[JA04]");
         assert_eq!(job.cgroup.pids().len(), 1);
         job.cgroup.freeze(false);

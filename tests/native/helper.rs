@@ -225,7 +225,7 @@ fn damaged_plan_refuses_login() {
             ("without its mode", good.replace("mode\0snone\0", ""), "[JA0"),
             ("with more behind", format!("{good}more\0s\0"), "[JA0"),
             ("twice", format!("{good}{good}"), "[JA0"),
-            ("of another version", good.replacen(&version, "s0.0.9\0", 1), "[JA08]"),
+            ("of another version", good.replacen(&version, "s0.0.9\0", 1), "is being upgraded."),
             ("with a path upwards", good.replace(job.cgroup.path(), "/../.."), "[JA0"),
         ];
         for (what, bytes, code) in damaged {

@@ -40,7 +40,7 @@ fn interactive_login_reads_joined_job() {
         let ends = node.sh(ends).ok().stdout;
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia2"]);
         let _job = job.with("ends", 1_795_219_200.into()).start();
-        let line = format!("Joined job 4242 on gpu017: GPUs 2, ends {}.", ends.trim());
+        let line = format!("Joined job 4242 on gpu017: 2 GPUs, ends {}.", ends.trim());
         let shell = node.sshd().shell(ALICE, "exit\n").ok();
         shell.says(&line).says("This login ends with the job.");
     });

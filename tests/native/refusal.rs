@@ -251,7 +251,7 @@ fn wrong_argument_refuses_login_and_is_logged() {
 fn node_that_never_had_a_job_refuses_with_no_job_service() {
     on_node(|node| {
         node.sh("rm /run/job-adopt/lock").ok();
-        let text = "no job service runs on this node, so only operators may log in.";
+        let text = "login refused: no job service runs on this node.";
         node.account(CAROL).fails().says(text).says("[JA11]");
         node.job_adopt(&["check"]).says("no source of jobs is on this node");
         node.configure("sources = registry\n");

@@ -320,7 +320,7 @@ fn gpus_that_open_are_counted() {
         let mut plan = plan(Containment::Inherit);
         plan.probes = probes();
         node.answers(&plan);
-        node.session(ALICE).ok().says("Joined job 4242 on gpu017: GPUs 2.");
+        node.session(ALICE).ok().says("Joined job 4242 on gpu017: 2 GPUs.");
         let entry = node.log.find("adopt", |entry| entry.field("decision") == Some("adopt"));
         assert_eq!(entry.field("devices"), Some("2"), "{}", entry.text);
         step.assert_empty();
@@ -339,7 +339,7 @@ fn gpus_are_counted_without_openat2() {
         for error in ["ENOSYS", "EPERM"] {
             let lacking = ["-e", &format!("inject=openat2:error={error}")];
             let outcome = node.session_under_strace("/tmp/strace", &lacking, ALICE);
-            outcome.ok().says("Joined job 4242 on gpu017: GPUs 2.");
+            outcome.ok().says("Joined job 4242 on gpu017: 2 GPUs.");
             assert!(node.read("/tmp/strace").contains("INJECTED"));
         }
     });

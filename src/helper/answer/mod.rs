@@ -64,6 +64,9 @@ impl Node {
             Err(error) => {
                 reply.detail = error.to_string();
                 reply.verdict = Verdict::Refuse(refusal(Reason::Configuration));
+                let path = Config::read_message_file(Path::new(&request.conf), &self.trust);
+                let message = path.and_then(|path| read_message(&path, &self.trust).ok());
+                reply.message = message.unwrap_or_default();
             }
         }
         shorten_to_limits(reply)
@@ -91,13 +94,19 @@ impl Node {
                 reply.warnings.insert(0, format!("service {}: {finding}", request.service));
             }
         }
-        if let (Verdict::Refuse(_), Some(path)) = (&reply.verdict, &config.message_file) {
+        let reason = match &reply.verdict {
+            Verdict::Refuse(refusal) => refusal.reason,
+            Verdict::Admit(_) | Verdict::NotEnforced => Reason::Admitted,
+        };
+        // The privileged half may refuse a login that this half admits.
+        if let Some(path) = &config.message_file {
             match read_message(path, &self.trust) {
                 Ok(text) => reply.message = text,
-                Err(error) => reply.warnings.push(error.to_string()),
+                Err(error) if reason != Reason::Admitted => reply.warnings.push(error.to_string()),
+                Err(_) => {}
             }
         }
-        if let Some(hint) = &config.hint {
+        if let (Some(hint), true) = (&config.hint, reason != Reason::ChoiceNeeded) {
             reply.hint.clone_from(hint);
         }
     }
@@ -144,6 +153,8 @@ impl Node {
                 return;
             }
             Choice::Needed(jobs) => {
+                reply.hint = jobs.first().map(choice_command).unwrap_or_default();
+                let jobs = jobs.into_iter().map(|job| job.id).collect();
                 let refusal = Refusal { jobs, ..refusal(Reason::ChoiceNeeded) };
                 (Verdict::Refuse(refusal), "action_unknown=deny".to_owned())
             }
@@ -246,6 +257,16 @@ fn job_list_command(source: SourceName) -> Option<&'static str> {
         SourceName::Registry => None,
         SourceName::Slurm => Some("squeue --me"),
         SourceName::Flux => Some("flux jobs"),
+    }
+}
+
+/// Returns the command by which a user chooses this job from outside of it; empty if there is none.
+fn choice_command(job: &Job) -> String {
+    let id = &job.id;
+    match job.placement.source() {
+        SourceName::Registry => String::new(),
+        SourceName::Slurm => format!("srun --jobid={id} --overlap job-adopt use {id}"),
+        SourceName::Flux => format!("flux exec --jobid={id} job-adopt use {id}"),
     }
 }
 

@@ -130,6 +130,8 @@ fn newest_of_several_jobs_is_joined_unless_a_choice_is_needed() {
     let refusal = bench.refusal();
     assert_eq!(refusal.reason, Reason::ChoiceNeeded);
     assert_eq!(refusal.jobs.len(), 3);
+    bench.configure("hint = qstat\n");
+    assert_eq!(bench.ask().hint, "");
 }
 
 #[test]

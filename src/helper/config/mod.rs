@@ -112,16 +112,25 @@ impl Config {
             Err(error @ ConfigError::UntrustedFile(_)) => return Err(error),
             Err(fault) => fault,
         };
+        Ok((Self::read_key(path, trust, "registry")?.registry, Some(fault)))
+    }
+
+    /// Reads only the path of the site's message, so that a mistake elsewhere in the file does not keep
+    /// users from reading whom to ask.
+    pub(crate) fn read_message_file(path: &Path, trust: &Trust) -> Option<PathBuf> {
+        Self::read_key(path, trust, "message_file").ok()?.message_file
+    }
+
+    /// Reads one key, and ignores all other lines.
+    fn read_key(path: &Path, trust: &Trust, name: &str) -> Result<Self, ConfigError> {
         let bytes = trust.read(path, FILE_BYTES_MAX).map_err(ConfigError::UntrustedFile)?;
         let mut config = Self::default();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-            if let Ok(Some((key @ "registry", value))) = parse_pair(line) {
-                config
-                    .set_key(key, value)
-                    .map_err(|fault| ConfigError::InvalidLine(path.to_owned(), index + 1, fault))?;
-            }
+            let pair = parse_pair(line).ok().flatten().filter(|(key, _)| *key == name);
+            let result = pair.map_or(Ok(()), |(key, value)| config.set_key(key, value));
+            result.map_err(|fault| ConfigError::InvalidLine(path.to_owned(), index + 1, fault))?;
         }
-        Ok((config.registry, Some(fault)))
+        Ok(config)
     }
 
     /// Parses the text of the file.

@@ -48,7 +48,7 @@ fn suspended_job_refuses_login_until_resumed() {
         eventually("Slurm has frozen it", || state().trim_end() == "FROZEN");
         let refused = sshd.ssh(ALICE, LOOK).fails();
         assert!(refused.took < Duration::from_secs(15), "{refused}");
-        let text = format!("your job {} is suspended; a login would freeze with it.", job.id);
+        let text = format!("login refused: your job {} is suspended here.", job.id);
         let refused = refused.says(&text).says("[JA04]");
         assert!(refused.stdout.is_empty(), "{refused}");
         assert_eq!(slurm.node.log.decision("JA04").field("job"), Some(&*job.id));

@@ -47,6 +47,17 @@ fn flux_job_inherits_the_filter_of_the_imp() {
 }
 
 #[test]
+fn choice_among_jobs_has_the_command_for_the_oldest() {
+    let mut bench = NodeBench::new();
+    add_flux_job(&bench);
+    bench.request.several = SeveralJobsPolicy::Deny;
+    bench.job("7", &format!(r#"{STRICT},"started":9000000000"#));
+    bench.configure("flux_user = nobody\nhint = qstat\n");
+    assert_eq!(bench.refusal().reason, Reason::ChoiceNeeded);
+    assert_eq!(bench.ask().hint, "flux exec --jobid=fxyzzy job-adopt use fxyzzy");
+}
+
+#[test]
 fn text_of_the_unit_replaces_the_filter() {
     let mut bench = NodeBench::new();
     add_flux_job(&bench);

@@ -68,11 +68,20 @@ fn refusal_has_the_texts_of_the_site() {
     bench.configure(&format!("message_file = {}\nhint = qstat -u $USER\n", path.display()));
     let reply = bench.ask();
     assert_eq!((reply.message.as_str(), reply.hint.as_str()), ("Ask hpc@x", "qstat -u $USER"));
+    // A mistake elsewhere leaves the text; a login that is admitted may still be refused.
+    bench.configure(&format!("sources = none\nmessage_file = {}\n", path.display()));
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+    assert_eq!(bench.ask().message, "Ask hpc@x");
+    bench.configure(&format!("message_file = {}\n", path.display()));
+    bench.job("7", STRICT);
+    let admitted = bench.ask();
+    assert!(matches!(admitted.verdict, Verdict::Admit(_)));
+    assert_eq!(admitted.message, "Ask hpc@x");
     std::fs::remove_file(path).unwrap();
+    assert!(bench.ask().warnings.is_empty());
+    std::fs::remove_dir_all(bench.scratch.path().join("jobs/5")).unwrap();
     let reply = bench.ask();
     assert_eq!((reply.message.as_str(), reply.warnings.len()), ("", 1));
-    bench.job("7", STRICT);
-    assert!(bench.ask().warnings.is_empty());
 }
 
 #[test]

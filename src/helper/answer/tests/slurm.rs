@@ -19,6 +19,11 @@ fn slurm_job_inherits_the_filter_and_its_gpus_are_probed() {
     assert_eq!(bench.ask().hint, "squeue --me");
     bench.configure("hint = qstat\n");
     assert_eq!(bench.ask().hint, "qstat");
+    bench.daemons.running(&bench.socket(9), 5);
+    bench.request.several = SeveralJobsPolicy::Deny;
+    assert_eq!(bench.refusal().jobs.len(), 2);
+    let id = bench.refusal().jobs.first().unwrap().clone();
+    assert_eq!(bench.ask().hint, format!("srun --jobid={id} --overlap job-adopt use {id}"));
 }
 
 #[test]
