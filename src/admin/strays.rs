@@ -463,7 +463,6 @@ struct AccountFilter {
 impl AccountFilter {
     /// Reads the exempt accounts and groups from the configuration and from sshd's PAM stack.
     fn read(config: &Config) -> Result<Self, Error> {
-        let defs = fs::read_to_string("/etc/login.defs").unwrap_or_default();
         let mut exempt: BTreeSet<u32> = slices::exempt_accounts(config)?.into_keys().collect();
         let mut groups = config.exempt_groups.clone();
         let ours = read_session_lines().into_iter().filter(|line| line.ours.is_some());
@@ -474,8 +473,7 @@ impl AccountFilter {
         let groups: Vec<_> =
             groups.iter().map(|name| accounts::find_group(name)).collect::<Result<_, _>>()?;
         let exempt_groups = groups.into_iter().flatten().map(|group| group.gid).collect();
-        let uid_min = parse_uid_min(&defs).unwrap_or(DEFAULT_UID_MIN);
-        Ok(Self { uid_min, exempt, exempt_groups, names: BTreeMap::new() })
+        Ok(Self { uid_min: read_uid_min(), exempt, exempt_groups, names: BTreeMap::new() })
     }
 
     /// Returns uid and name of the owner of a process, unless the account is exempt. A uid without an
@@ -518,6 +516,12 @@ impl AccountFilter {
         }
         self.names.get(&uid).cloned().flatten()
     }
+}
+
+/// Returns the first uid of people on this node.
+pub(super) fn read_uid_min() -> u32 {
+    let defs = fs::read_to_string("/etc/login.defs").unwrap_or_default();
+    parse_uid_min(&defs).unwrap_or(DEFAULT_UID_MIN)
 }
 
 /// Parses `UID_MIN` of login.defs(5).

@@ -7,7 +7,9 @@ use super::finding::Severity;
 use super::mounts::open_hierarchy;
 use super::programs::require_trusted;
 use super::{Check, Finding, Site, root_processes};
+use crate::accounts::find_user;
 use crate::ending::{is_sshd_process, read_process};
+use crate::strays::read_uid_min;
 use helper::sources::processes;
 use kernel::cgroup::Mount;
 use kernel::proc::{self, Proc};
@@ -98,6 +100,8 @@ fn is_in_own_namespace(pid: i32, kind: &str) -> Option<bool> {
 #[derive(Debug, PartialEq, Eq)]
 struct Configuration {
     uses_pam: bool,
+    /// Only accounts of the system may log in, such as a scheduler's.
+    is_for_system: bool,
     /// The PAM service: `PAMServiceName` (OpenSSH 9.8), else the program's name.
     service: String,
     /// Refused logins cost everybody at their address connections; `None` before OpenSSH 9.8, which
@@ -158,6 +162,10 @@ fn judge(
     let own = &configuration.service;
     let pam = match configuration.uses_pam {
         true => Finding::fine(SSHD_PAM, object, "UsePAM yes"),
+        false if configuration.is_for_system => {
+            let text = "UsePAM no, but AllowUsers lets in accounts of the system only";
+            return vec![Finding::note(SSHD_PAM, object, text, "")];
+        }
         false => {
             let text = "UsePAM no: sshd runs no PAM module, and every login is outside of jobs";
             Finding::error(
@@ -241,9 +249,23 @@ fn parse_configuration(text: &str, program: &Path) -> Configuration {
     let punishes = |value| value != "no" && !exempts;
     Configuration {
         uses_pam: value("usepam") == Some("yes"),
+        is_for_system: allows_system_only(text),
         service: value("pamservicename").unwrap_or(&name).to_owned(),
         punishes_addresses: value("persourcepenalties").map(punishes),
     }
+}
+
+/// Returns whether `AllowUsers` names accounts below `UID_MIN` only, without a pattern.
+fn allows_system_only(text: &str) -> bool {
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    let lists = lines.filter(|(name, _)| name.eq_ignore_ascii_case("allowusers"));
+    let mut users = lists.flat_map(|(_, users)| users.split_whitespace()).peekable();
+    let is_system = |name: &str| {
+        // A pattern names no account; a host may follow the name.
+        let account = find_user(name.split('@').next().unwrap_or_default());
+        account.is_ok_and(|user| user.is_some_and(|user| user.uid.as_raw() < read_uid_min()))
+    };
+    users.peek().is_some() && users.all(is_system)
 }
 
 /// Parses the options in a listener's title, "sshd: PROGRAM OPTIONS [listener] ..." (sshd.c:
@@ -384,6 +406,14 @@ mod tests {
         assert_eq!(bad_findings("usepam yes\n", "other", false), ["Error sshd-service"]);
         for text in ["usepam no\n", "", "permittunnel no\n"] {
             assert_eq!(bad_findings(text, "sshd", true), ["Error sshd-pam"], "{text}");
+        }
+        for users in ["root", "root@10.0.0.*", "root\nallowusers root@h"] {
+            let text = format!("usepam no\npersourcepenalties authfail:5\nallowusers {users}\n");
+            assert_eq!(bad_findings(&text, "sshd", true), ["Note sshd-pam"], "{users}");
+        }
+        for users in ["*", "r?ot", "root\nallowusers *", "no-such-account", "@h"] {
+            let text = format!("usepam no\nallowusers {users}\n");
+            assert_eq!(bad_findings(&text, "sshd", true), ["Error sshd-pam"], "{users}");
         }
         let alternative = "usepam yes\npamservicename ssh-alt\n";
         assert_eq!(bad_findings(alternative, "sshd", false), ["Error sshd-service"]);
