@@ -6,6 +6,9 @@ use protocol::{DecodeError, Reason, Refusal};
 use std::fmt;
 use thiserror::Error;
 
+/// The texts of `EACCES` and `EPERM`.
+const DENIALS: [&str; 2] = ["Permission denied", "Operation not permitted"];
+
 /// Reason why a login does not join its job.
 #[derive(Debug, Error)]
 pub enum Failure {
@@ -69,7 +72,7 @@ impl Failure {
         match self {
             // A reply has no error number, only the text of the helper's error.
             Self::HelperRefused { detail, .. } => {
-                detail.contains("(os error 13)") || detail.contains("(os error 1)")
+                DENIALS.iter().any(|denial| detail.contains(denial))
             }
             Self::MoveBackFailed(failure, error) => failure.is_denied() || is_denial(error.errno()),
             Self::CheckFailed { .. } | Self::OtherVersion(_) | Self::CgroupGone(_) => {
@@ -140,10 +143,12 @@ impl From<OperationError> for Failure {
 mod tests {
     use super::*;
     use kernel::namespace::Namespace;
+    use kernel::trust::{Distrust, TrustError};
     use nix::errno::Errno;
     use nix::fcntl::{OFlag, open};
     use nix::sys::stat::Mode;
     use std::io::ErrorKind;
+    use std::path::Path;
 
     #[test]
     fn lock_timeout_has_the_code_for_timeouts() {
@@ -169,25 +174,27 @@ mod tests {
                 Box::new(Failure::new(Reason::Ended, "x")),
                 cgroup::Error::System(system(errno)),
             );
-            let refused = Failure::HelperRefused {
+            let refused = |detail| Failure::HelperRefused {
                 refusal: Refusal {
                     reason: Reason::Configuration,
                     jobs: Vec::new(),
                     ended: None,
                     device: String::new(),
                 },
-                detail: system(errno).to_string(),
+                detail,
             };
+            let record = TrustError::new(Path::new("/x"), Distrust::Open(errno));
             for failure in [
                 Failure::from(system(errno)),
                 Failure::from(cgroup::Error::System(system(errno))),
                 Failure::from(bpf::Error::System(system(errno))),
                 moved,
-                refused,
+                refused(system(errno).to_string()),
+                refused(record.to_string()),
             ] {
                 assert_eq!(failure.is_denied(), is_denied, "{failure}");
                 let text = failure.to_string();
-                let is_in_text = text.contains("(os error 13)") || text.contains("(os error 1)");
+                let is_in_text = DENIALS.iter().any(|denial| text.contains(denial));
                 assert_eq!(is_in_text, is_denied, "{failure}");
             }
         }
