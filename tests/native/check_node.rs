@@ -221,7 +221,7 @@ fn open_user_slices_are_found() {
     on_node(|node| {
         check(node).says("note", "slices-drop-in", "systemd does not run");
         fake_closed_slices_except(node, "*.slice");
-        check(node).says("warning", "slices-drop-in", "opens every device");
+        check(node).says("warning", "slices-drop-in", "can open every device");
         node.configure("flux_user = no-such-user\n");
         fake_closed_slices_except(node, "user-0.slice");
         check(node).says("fine", "slices-drop-in", "closed").spares("slices-exempt", "");

@@ -40,7 +40,7 @@ fn unit_sets_mount_option_repeatedly_and_logins_work() {
         let job = node.job(ALICE, "4242").start();
         node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
         let checked = node.job_adopt(&["check", "--verbose"]);
-        checked.says("fine cgroup-favordynmods /sys/fs/cgroup: moves do not wait");
+        checked.says("fine cgroup-favordynmods /sys/fs/cgroup: is mounted with favordynmods");
     });
 }
 

@@ -1,6 +1,6 @@
 //! Checks the configuration, the registry, and the file that switches the module off.
 
-use super::{Check, Finding, Site};
+use super::{Check, Finding, Site, trust_remedy};
 use crate::accounts;
 use helper::devices::{Resolver, Specifier, gpu_count};
 use helper::records::ReadError;
@@ -34,25 +34,16 @@ fn check_file(site: &Site) -> Finding {
         Ok(_) => Finding::fine(
             CONFIGURATION,
             object,
-            "is right, or not there, and only root can change it",
+            "is valid, or missing, and only root can change it",
         ),
         Err(ConfigError::UntrustedFile(error)) => {
-            let text = format!("is not believed, every login is refused (JA09): {error}");
-            Finding::error(
-                CONFIGURATION,
-                object,
-                text,
-                "chown root: and chmod go-w,a+r what is named",
-            )
+            let text = format!("cannot be used, so every login is refused (JA09): {error}");
+            Finding::error(CONFIGURATION, object, text, trust_remedy(&error))
         }
         Err(error) => {
-            let text = format!("every login is refused (JA09): {error}");
-            Finding::error(
-                CONFIGURATION,
-                object,
-                text,
-                "correct the line; job_adopt.conf(5) has the keys",
-            )
+            let text = format!("has a mistake, so every login is refused (JA09): {error}");
+            let remedy = "correct that line; man job_adopt.conf has all keys";
+            Finding::error(CONFIGURATION, object, text, remedy)
         }
     }
 }
@@ -67,13 +58,13 @@ fn check_always_allowed(site: &Site, specifier: &Specifier) -> Option<Finding> {
     let text = match (gpu_count(&list), resolved.warnings.as_slice()) {
         (0, []) if fits => return None,
         (0, _) => resolved.warnings.join("; "),
-        (gpus, _) => format!("opens GPUs to every job: {gpus}"),
+        (gpus, _) => format!("gives {gpus} of the GPUs to every job"),
     };
     Some(Finding::warning(
         ALWAYS_ALLOWED,
         object,
         text,
-        "take it out: a job's own devices are in its record",
+        "remove it from always_allowed: a job gets its own devices from its scheduler or record",
     ))
 }
 
@@ -81,7 +72,7 @@ fn check_switch(site: &Site) -> Finding {
     let path = site.at(module::OFF_SWITCH_PATH);
     match path.symlink_metadata() {
         Ok(meta) if meta.uid() == site.trust.owner() => {
-            let text = "is there: the module ignores every login, which nothing keeps out then";
+            let text = "switches the module off: every user can log in, outside of jobs";
             Finding::error(
                 SWITCHED_OFF,
                 path.display(),
@@ -89,7 +80,7 @@ fn check_switch(site: &Site) -> Finding {
                 format!("rm {}", module::OFF_SWITCH_PATH),
             )
         }
-        _ => Finding::fine(SWITCHED_OFF, path.display(), "switches nothing off"),
+        _ => Finding::fine(SWITCHED_OFF, path.display(), "is not there, so the module is on"),
     }
 }
 
@@ -98,15 +89,20 @@ fn check_enforce(site: &Site) -> Option<Finding> {
     let object = format!("enforce = if-exists:{}", path.display());
     let trusted = path.parent().map(|parent| site.trust.dir(parent));
     if let Some(error) = trusted.and_then(Result::err).filter(|error| !error.is_missing()) {
-        let text = format!("somebody else than root decides whether it exists: {error}");
-        let remedy = "name a path in folders that only root can write";
+        let text = format!("can be made or removed by others than root: {error}");
+        let remedy = trust_remedy(&error);
         return Some(Finding::warning(ENFORCED, object, text, remedy));
     }
     Some(match path.symlink_metadata() {
-        Ok(_) => Finding::fine(ENFORCED, object, "exists: logins are judged on this node"),
+        Ok(_) => Finding::fine(
+            ENFORCED,
+            object,
+            "exists, so the module decides on the logins to this node",
+        ),
         Err(_) => {
-            let text = "does not exist: logins are not judged on this node";
-            Finding::note(ENFORCED, object, text, "none on a login node; else make that path")
+            let text = "does not exist, so the module lets every user log in to this node";
+            let remedy = format!("touch {}, unless this is a login node", path.display());
+            Finding::note(ENFORCED, object, text, remedy)
         }
     })
 }
@@ -115,14 +111,13 @@ fn check_enforce(site: &Site) -> Option<Finding> {
 fn check_registry(site: &Site) -> Vec<Finding> {
     let Config { registry, sources, .. } = &site.config;
     let object = registry.dir().display();
-    let chown = "chown root: and chmod go-w what is named";
     match site.trust.dir(registry.dir()) {
         _ if !sources.contains(&SourceName::Registry) => return Vec::new(),
         // `register` makes it.
         Err(error) if error.is_missing() => return Vec::new(),
         Err(error) => {
-            let text = format!("is not believed, every login is refused (JA09): {error}");
-            return vec![Finding::error(REGISTRY, object, text, chown)];
+            let text = format!("cannot be used, so every login is refused (JA09): {error}");
+            return vec![Finding::error(REGISTRY, object, text, trust_remedy(&error))];
         }
         Ok(_) => {}
     }
@@ -133,17 +128,25 @@ fn check_registry(site: &Site) -> Vec<Finding> {
     let mut findings = vec![Finding::fine(REGISTRY, object, "only root can write it")];
     for uid in users {
         let broken = |path: &Path, cause: &dyn Display, remedy: &str| {
-            let text = format!("refuses logins of {} (JA09): {cause}", accounts::user_name(uid));
+            let text = format!("makes logins of {} fail (JA09): {cause}", accounts::user_name(uid));
             Finding::error(RECORDS, path.display(), text, remedy)
         };
         match registry.read_user(&site.trust, uid) {
             Ok(records) => {
                 let files = records.broken.iter().filter(|file| file.job.is_some());
-                let remedy = "correct or remove it, or register the job again";
-                findings.extend(files.map(|file| broken(&file.path, &file.cause, remedy)));
+                findings.extend(files.map(|file| {
+                    let path = file.path.display();
+                    let remedy = format!("rm {path}, and if the job still runs, register it again");
+                    broken(&file.path, &file.cause, &remedy)
+                }));
             }
             Err(ReadError::NoRegistry) => {}
-            Err(error) => findings.push(broken(&registry.user_dir(uid), &error, chown)),
+            Err(error) => {
+                let dir = registry.user_dir(uid);
+                let shown = dir.display();
+                let remedy = format!("chown -R root: {shown} && chmod -R go-w {shown}");
+                findings.push(broken(&dir, &error, &remedy));
+            }
         }
     }
     findings

@@ -121,12 +121,12 @@ impl CheckReport {
             [Severity::Error, Severity::Warning, Severity::Unknown].map(count);
         let describe =
             |finding: &Finding| format!("{} {}: {}", finding.check, finding.object, finding.text);
-        let gravest = self.gravest().map_or_else(|| "nothing is amiss".to_owned(), describe);
+        let gravest = self.gravest().map_or_else(|| "no problem found".to_owned(), describe);
         // Nagios takes all text after a bar for performance data.
         let gravest = printable(&gravest).replace('|', "/");
         format!(
-            "JOB_ADOPT {state} - {gravest} ({errors} errors, {warnings} warnings, {unknown} cannot be \
-             told) | errors={errors} warnings={warnings} unknown={unknown}"
+            "JOB_ADOPT {state} - {gravest} ({errors} errors, {warnings} warnings, {unknown} \
+             unknown) | errors={errors} warnings={warnings} unknown={unknown}"
         )
     }
 
@@ -150,7 +150,7 @@ impl CheckReport {
                 writeln!(output.out, "  do: {}", printable(&finding.remedy))?;
             }
         }
-        let names = ["errors", "warnings", "cannot be told", "notes", "fine"];
+        let names = ["errors", "warnings", "unknown", "notes", "fine"];
         let counts = names.iter().zip(self.counts.values());
         let counts: Vec<String> = counts.map(|(name, count)| format!("{name}: {count}")).collect();
         Ok(writeln!(output.out, "{}", counts.join(", "))?)
@@ -193,7 +193,7 @@ mod tests {
     fn monitoring_gets_one_line_and_own_exit_statuses() {
         use Severity::{Error, Note, Unknown, Warning};
         for (severities, word, nagios, nhc) in [
-            (&[Note][..], "OK - nothing is amiss (0 errors", 0, 0),
+            (&[Note][..], "OK - no problem found (0 errors", 0, 0),
             (&[Unknown], "UNKNOWN - x-y /a: it is?so (0 errors", 3, 0),
             (&[Unknown, Warning, Warning], "WARNING - x-y /a: it is?so (0 errors, 2 warn", 1, 0),
             (&[Warning, Error], "CRITICAL - x-y /a: it is?so (1 errors, 1 warnings, ", 2, 1),
@@ -220,7 +220,7 @@ mod tests {
         };
         let first =
             "error x-y /a: it is?so\n  do: change it\nnote x-y /a: it is?so\n  do: change it\n";
-        let last = "errors: 1, warnings: 0, cannot be told: 0, notes: 1, fine: 1\n";
+        let last = "errors: 1, warnings: 0, unknown: 0, notes: 1, fine: 1\n";
         assert_eq!(text(false), format!("{first}{last}"));
         assert_eq!(text(true), format!("{first}fine x-y /a: it is?so\n{last}"));
     }

@@ -34,7 +34,9 @@ struct PackageManager {
     /// Prints the files that differ from the package.
     verify: &'static [&'static str],
     /// The commands that complete an interrupted upgrade.
-    remedy: &'static str,
+    complete: &'static str,
+    /// The command that installs both packages again.
+    reinstall: &'static str,
 }
 
 const PACKAGE_MANAGERS: [PackageManager; 2] = [
@@ -43,14 +45,16 @@ const PACKAGE_MANAGERS: [PackageManager; 2] = [
         list: &["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package} ${Version}\n"],
         files: &["dpkg-query", "--listfiles"],
         verify: &["dpkg", "--verify"],
-        remedy: "dpkg --configure --pending, then apt-get --fix-broken install",
+        complete: "dpkg --configure --pending, then apt-get --fix-broken install",
+        reinstall: "apt-get install --reinstall libpam-job-adopt job-adopt",
     },
     PackageManager {
         names: ["pam_job_adopt", "job-adopt"],
         list: &["rpm", "--query", "--queryformat=installed %{NAME} %{VERSION}\n"],
         files: &["rpm", "--query", "--list"],
         verify: &["rpm", "--verify", "--nodeps"],
-        remedy: "dnf reinstall job-adopt pam_job_adopt",
+        complete: "dnf reinstall job-adopt pam_job_adopt",
+        reinstall: "dnf reinstall job-adopt pam_job_adopt",
     },
 ];
 
@@ -70,24 +74,33 @@ impl PackageManager {
             [("installed", first, _), ("installed", second, _)] if first == second => {}
             _ => {
                 let shown: Vec<&str> = packages.iter().map(|(.., line)| *line).collect();
-                let text = format!("are not both installed in one version: {}", shown.join(", "));
-                findings.push(Finding::error(UPGRADE, self.names.join(" and "), text, self.remedy));
+                let text =
+                    format!("are not both installed, in the same version: {}", shown.join(", "));
+                findings.push(Finding::error(
+                    UPGRADE,
+                    self.names.join(" and "),
+                    text,
+                    self.complete,
+                ));
             }
         }
         let verified = read_output(self.verify, &self.names);
         for (path, line) in verified.lines().filter_map(parse_damage) {
-            let text = format!("is not as the package has it ({line})");
-            findings.push(Finding::warning(INSTALLED, path, text, self.remedy));
+            let text = format!("differs from the file of the package ({line})");
+            findings.push(Finding::warning(INSTALLED, path, text, self.reinstall));
         }
         let [package, _] = self.names;
         let files = read_output(self.files, &[package]);
         let is_module =
             |line: &str| Path::new(line).canonicalize().is_ok_and(|path| path == module);
         findings.push(if files.lines().any(is_module) {
-            Finding::fine(INSTALLED, module.display(), format!("is of the package {package}"))
+            Finding::fine(INSTALLED, module.display(), format!("belongs to the package {package}"))
         } else {
-            let text = format!("was installed by hand, beside the package {package}");
-            let remedy = "remove the one or the other; they may be of different versions";
+            let text = format!(
+                "was installed by hand, but the package {package} is installed too, perhaps in another \
+                 version"
+            );
+            let remedy = "make uninstall, or remove both packages";
             Finding::warning(INSTALLED, module.display(), text, remedy)
         });
         Some(findings)
@@ -117,8 +130,8 @@ pub(super) fn findings(site: &Site, module: &Path, helper: &Path) -> Vec<Finding
     let command = site.at("/usr/bin/job-adopt");
     let leftovers = [module, helper, &keeper, &command].into_iter().flat_map(find_unfinished);
     let leftovers = leftovers.map(|path| {
-        let text = "is left of an upgrade that did not end";
-        let remedy = "install all of one version, then remove it";
+        let text = "is left over from an interrupted upgrade";
+        let remedy = format!("install both packages again, then rm {}", path.display());
         Finding::warning(UPGRADE, path.display(), text, remedy)
     });
     let mut findings: Vec<Finding> = leftovers.collect();
@@ -128,7 +141,7 @@ pub(super) fn findings(site: &Site, module: &Path, helper: &Path) -> Vec<Finding
             findings.push(check_loading(module));
         }
         let by_hand = || {
-            let text = "was installed by hand: no package has it";
+            let text = "was installed by hand: it belongs to no package";
             vec![Finding::fine(INSTALLED, module.display(), text)]
         };
         let packaged = PACKAGE_MANAGERS.iter().find_map(|manager| manager.findings(module));
@@ -168,13 +181,15 @@ fn check_loading(module: &Path) -> Finding {
     match status {
         Ok(0) => Finding::fine(MODULE_LOADED, object, "can be loaded"),
         Ok(1) => {
-            let text =
-                format!("cannot be loaded, so that libpam refuses every login, root's too: {why}");
+            let text = format!("cannot be loaded, so every login is refused, root's too: {why}");
             let remedy =
-                "install one for this machine's C library, or take our lines out of the stack";
+                "job-adopt pam --remove, then install the module for this system's C library";
             Finding::error(MODULE_LOADED, object, text, remedy)
         }
-        _ => Finding::unknown(MODULE_LOADED, object, "no process could try to load it", ""),
+        _ => {
+            let text = "could not be tried: no child process could load it";
+            Finding::unknown(MODULE_LOADED, object, text, "run job-adopt check again")
+        }
     }
 }
 

@@ -36,11 +36,12 @@ const KERNEL_PIDFD: Check = "kernel-pidfd";
 const TRIAL_XATTR: &std::ffi::CStr = c"trusted.job_adopt_check";
 /// Longest wait for processes to leave the cgroup.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
-const WRITABLE_REMEDY: &str = "mount cgroup v2 writable for root";
+const WRITABLE_REMEDY: &str =
+    "mount -o remount,rw /sys/fs/cgroup; in a container, run it with a writable one";
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     if !site.is_root() {
-        let text = "what it can do cannot be tried";
+        let text = "only root can try what it supports";
         return vec![Finding::unknown(KERNEL_CGROUP, "kernel", text, "run this as root")];
     }
     let mut findings = vec![check_pidfd()];
@@ -60,26 +61,22 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 
 fn check_pidfd() -> Finding {
     let Err(error) = sys::pidfd::pidfd_open(getpid().as_raw()) else {
-        return Finding::fine(KERNEL_PIDFD, "kernel", "processes can be held on to (pidfd)");
+        return Finding::fine(KERNEL_PIDFD, "kernel", "it has pidfd_open");
     };
     let text = format!(
-        "there is no pidfd_open ({error}): jobs of Flux are refused, and unregister cannot end \
-         logins"
+        "it has no pidfd_open ({error}), so logins to Flux jobs are refused, and unregister cannot \
+         end logins"
     );
-    let remedy = "Linux 5.3, and no filter of system calls that refuses it";
+    let remedy = "boot Linux 5.3 or newer; in a container, allow pidfd_open in its seccomp profile";
     Finding::warning(KERNEL_PIDFD, "kernel", text, remedy)
 }
 
 fn check_freezer(dir: &Dir) -> Finding {
     if let (Ok(Some(_)), Ok(Some(_))) = (dir.read("cgroup.freeze"), read_event(dir, "frozen")) {
-        return Finding::fine(
-            KERNEL_FREEZER,
-            "kernel",
-            "a suspended job is told from a running one",
-        );
+        return Finding::fine(KERNEL_FREEZER, "kernel", "it shows which jobs are suspended");
     }
-    let text = "it has no cgroup.freeze: a login to a job that is suspended by other means stops";
-    Finding::warning(KERNEL_FREEZER, "kernel", text, "Linux 5.2")
+    let text = "it has no cgroup.freeze, so a login to a suspended job hangs until the job goes on";
+    Finding::warning(KERNEL_FREEZER, "kernel", text, "boot Linux 5.2 or newer")
 }
 
 fn check_xattr(dir: &Dir) -> Finding {
@@ -91,15 +88,17 @@ fn check_xattr(dir: &Dir) -> Finding {
             return Finding::fine(
                 KERNEL_TRUSTED_XATTR,
                 "kernel",
-                "cgroups can carry marks of root's (trusted.*)",
+                "root can mark cgroups (trusted.* attributes)",
             );
         }
-        Ok(_) => "another one is read back".to_owned(),
+        Ok(_) => "it reads back another value".to_owned(),
         Err(error) => error.to_string(),
     };
-    let text = format!("cgroups cannot carry marks of root's ({why}): no job can be registered");
-    let remedy = "CAP_SYS_ADMIN in the first user namespace: no unprivileged container, no \
-                  PrivateUsers=";
+    let text = format!(
+        "root cannot mark cgroups (trusted.* attributes: {why}), so no job can be registered"
+    );
+    let remedy = "run it with CAP_SYS_ADMIN of the host: not in an unprivileged container, and \
+                  without PrivateUsers= in the unit";
     Finding::error(KERNEL_TRUSTED_XATTR, "kernel", text, remedy)
 }
 
@@ -109,27 +108,25 @@ fn check_filter(dir: &Dir) -> Vec<Finding> {
         Ok(program) => program,
         Err(error) => {
             let text = format!(
-                "no filter can be put on a cgroup ({error}): jobs with a device list are refused"
+                "no device filter can be attached ({error}), so logins to jobs with a device list are \
+                 refused"
             );
-            let remedy = "CONFIG_BPF_SYSCALL, CONFIG_CGROUP_BPF and Linux 5.1; as root with \
-                          CAP_BPF and CAP_NET_ADMIN, and no lockdown=confidentiality";
+            let remedy = "boot Linux 5.1 or newer with CONFIG_CGROUP_BPF and without \
+                          lockdown=confidentiality; in a container, add CAP_BPF and CAP_NET_ADMIN";
             return vec![Finding::error(KERNEL_DEVICE_FILTER, "kernel", text, remedy)];
         }
     };
-    let fine = Finding::fine(
-        KERNEL_DEVICE_FILTER,
-        "kernel",
-        "filters can be loaded and attached (ALLOW_MULTI)",
-    );
+    let fine = Finding::fine(KERNEL_DEVICE_FILTER, "kernel", "device filters can be attached");
     let query = match check_queries(dir, &program) {
         Ok(()) => Finding::fine(
             KERNEL_FILTER_QUERY,
             "kernel",
-            "it tells which filters are attached and run",
+            "it shows which device filters are attached and effective",
         ),
         Err(why) => {
-            let text = format!("{why}: every login is refused");
-            let remedy = "CAP_SYS_ADMIN and CAP_NET_ADMIN; Linux 4.15";
+            let text = format!("{why}, so every login is refused");
+            let remedy =
+                "boot Linux 4.15 or newer; in a container, add CAP_SYS_ADMIN and CAP_NET_ADMIN";
             Finding::error(KERNEL_FILTER_QUERY, "kernel", text, remedy)
         }
     };
@@ -158,7 +155,8 @@ fn check_queries(dir: &Dir, program: &Program) -> Result<(), String> {
     }
     let attached = attach_mode_name(attached);
     Err(format!(
-        "a filter that was attached is not told of: {attached} {ids:?}, running {running:?}"
+        "it does not show an attached device filter (attached: {attached} {ids:?}, effective: \
+         {running:?})"
     ))
 }
 
@@ -175,23 +173,25 @@ fn check_enforcement(dir: &Dir) -> Finding {
             _ => 3,
         }
     });
-    let tested = "use a kernel that its distribution has tested: nothing here can be confined";
+    let tested = "boot another kernel, such as the distribution's own: this one confines no login";
     let (severity, text, remedy) = match status {
-        Ok(0) => (Severity::Fine, "a process meets the filter of its cgroup", ""),
+        Ok(0) => (Severity::Fine, "device filters hold for the processes of a cgroup", ""),
         Ok(1) => (
             Severity::Error,
-            "a process cannot be moved into a cgroup: every login is refused",
+            "no process can be moved into a cgroup, so every login is refused",
             WRITABLE_REMEDY,
         ),
-        Ok(2) => {
-            (Severity::Error, "a process cannot open what the filter of its cgroup allows", tested)
-        }
+        Ok(2) => (Severity::Error, "device filters refuse devices that they allow", tested),
         Ok(3) => (
             Severity::Error,
-            "a process opens what the filter of its cgroup refuses: logins would not be confined",
+            "device filters let processes open devices that they refuse: logins are not confined",
             tested,
         ),
-        _ => (Severity::Unknown, "no process could try a filter", "run this again"),
+        _ => (
+            Severity::Unknown,
+            "no child process could try a device filter",
+            "run job-adopt check again",
+        ),
     };
     Finding::new(severity, KERNEL_FILTER_HOLDS, "kernel", text, remedy)
 }

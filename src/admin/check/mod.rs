@@ -23,7 +23,7 @@ use super::command_line::parse_service;
 use super::ending::real_uid;
 use super::{Conf, Error, Output};
 use ::kernel::proc::Proc;
-use ::kernel::trust::Trust;
+use ::kernel::trust::{Distrust, Trust, TrustError};
 use clap::Args;
 use finding::{Check, CheckReport, Finding};
 use helper::Config;
@@ -31,6 +31,7 @@ use helper::devices::Tree;
 use helper::sources::processes;
 use helper::stack::{Entry, Group, read_entries};
 use module::Settings;
+use nix::errno::Errno;
 use nix::unistd::{Uid, User};
 use protocol::parse_decimal;
 use std::path::{Path, PathBuf};
@@ -38,12 +39,12 @@ use std::path::{Path, PathBuf};
 /// The uid of the account `nobody`, which has no job.
 const NOBODY_UID: u32 = 65_534;
 
-/// Show what is amiss with this node, and what to do about it
+/// Find problems of this node, and show how to solve them
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Shows what refuses logins, admits them outside of their jobs, or lets them leave the job, the worst first.
-Much of it only root can tell. It changes nothing; it tries the kernel in a temporary cgroup.
-Exit status: 0 fine, notes at most, 1 warnings or errors, 2 wrong usage, 3 cannot tell; --nagios and --nhc
+Much of it only root can check. It changes nothing; it tries the kernel in a temporary cgroup.
+Exit status: 0 fine, notes at most, 1 warnings or errors, 2 wrong usage, 3 unknown; --nagios and --nhc
 have their own.")]
 pub(super) struct Options {
     /// The PAM service
@@ -192,6 +193,20 @@ impl Site {
     /// Returns the files that describe devices and schedulers.
     fn tree(&self) -> Tree {
         Tree::with_root(&self.root, self.trust.clone())
+    }
+}
+
+/// Returns the remedy for a file or directory that others can write or the helper cannot read.
+fn trust_remedy(error: &TrustError) -> String {
+    let path = error.path().display();
+    match error.cause() {
+        Distrust::WrongOwner(_)
+        | Distrust::Writable(_)
+        | Distrust::WrongMode(_)
+        | Distrust::Open(Errno::EACCES) => {
+            format!("chown root: {path} && chmod go-w,a+rX {path}")
+        }
+        _ => format!("replace {path} by one that only root can write"),
     }
 }
 

@@ -34,17 +34,20 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 /// # Errors
 ///
 /// A text that says why no login joins a job in it, and the remedy.
-pub(super) fn open_hierarchy(root: &Path) -> Result<Mount, (String, &'static str)> {
+pub(super) fn open_hierarchy(root: &Path) -> Result<Mount, (String, String)> {
     let mount = Mount::open_below(root).map_err(|error| {
         let remedy = "boot with systemd.unified_cgroup_hierarchy=1, or mount it beside version 1: \
                       mkdir /sys/fs/cgroup/unified; mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified";
-        (format!("{error}: every login is refused"), remedy)
+        (format!("{error}, so every login is refused"), remedy.to_owned())
     })?;
     let flags = fstatvfs(mount.root()).map_or(FsFlags::empty(), |stat| stat.flags());
     match flags.contains(FsFlags::ST_RDONLY) {
         true => Err((
             format!("{} is mounted read-only: no login can be moved into its job", mount.path()),
-            "mount -o remount,rw what is named; in a container, run it with a writable one",
+            format!(
+                "mount -o remount,rw {}; in a container, run it with a writable one",
+                mount.path()
+            ),
         )),
         false => Ok(mount),
     }
@@ -53,9 +56,9 @@ pub(super) fn open_hierarchy(root: &Path) -> Result<Mount, (String, &'static str
 /// Checks the cgroup v2 hierarchy as this process sees it.
 fn check_cgroup(root: &Path) -> Finding {
     let result = open_hierarchy(root).and_then(|mount| {
-        let remedy =
-            "mount it in this cgroup namespace, or run sshd and this command in the other one";
-        mount.require_own_namespace().map_err(|error| (error.to_string(), remedy))
+        let remedy = "run sshd and this command in the cgroup namespace of that mount, or mount cgroup \
+                      v2 anew in this one";
+        mount.require_own_namespace().map_err(|error| (error.to_string(), remedy.to_owned()))
     });
     match result {
         Ok(()) => Finding::fine(CGROUP_MOUNT, "/sys/fs/cgroup", "cgroup v2 is mounted writable"),
@@ -87,7 +90,7 @@ fn check_favordynmods(
     let fine = |text: String| Some(Finding::fine(CGROUP_FAVORDYNMODS, MOUNT_PATH, text));
     let mut options = mount_options(mounts, MOUNT_PATH, "cgroup2")?.split(',');
     if options.any(|option| option == OPTION) {
-        return fine("moves do not wait for the kernel".to_owned());
+        return fine("is mounted with favordynmods, so the kernel moves logins at once".to_owned());
     }
     if !features.lines().any(|feature| feature == OPTION) {
         return None;
@@ -95,7 +98,10 @@ fn check_favordynmods(
     let millis = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
     let text = match measure() {
         Some([lone, next]) if lone < next + WAIT_MIN => {
-            return fine(format!("a move took {} just now, without a wait", millis(lone)));
+            return fine(format!(
+                "moves logins without a wait: a move took {} just now",
+                millis(lone)
+            ));
         }
         Some([lone, next]) => format!(
             "a lone move took {} just now, and one right after it {}: with the mount option \
@@ -104,8 +110,8 @@ fn check_favordynmods(
             millis(next)
         ),
         None => {
-            "without the mount option favordynmods a login on an idle node waits 10 to 20 ms for \
-                 the kernel to move it, with it 2 ms"
+            "is mounted without favordynmods, so on an idle node the kernel takes 10 to 20 ms to \
+             move a login, not 2 ms"
                 .to_owned()
         }
     };
@@ -117,28 +123,29 @@ fn check_favordynmods(
 /// Checks that the helper's group sees the processes of others (`hidepid`, proc(5)).
 fn check_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
     let Some(options) = mount_options(mounts, "/proc", "proc") else {
-        let text = "it is not mounted: no login can be judged";
+        let text = "is not mounted, so every login is refused";
         return Finding::error(PROC_HIDEPID, "/proc", text, "mount -t proc proc /proc");
     };
     let value =
         |name| options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='));
     let hidden = value("hidepid").unwrap_or("0");
     if matches!(hidden, "0" | "off") {
-        return Finding::fine(PROC_HIDEPID, "/proc", "everybody sees every process");
+        return Finding::fine(PROC_HIDEPID, "/proc", "every user can see all processes");
     }
     let gid = value("gid").and_then(|gid| gid.parse().ok()).unwrap_or(0);
-    let text = format!("it hides the processes of others (hidepid={hidden}, gid={gid})");
+    let text = format!("hides the processes of other users (hidepid={hidden}, gid={gid})");
     if gid != 0 && helper_gid == Some(gid) {
-        let text = format!("{text}, and the group of {HELPER_USER} sees them");
+        let text = format!("{text}, but not from the group of {HELPER_USER}");
         return Finding::fine(PROC_HIDEPID, "/proc", text);
     }
     let text = format!(
-        "{text}, from {HELPER_USER} as well: jobs of records and of Slurm are found all the same, jobs \
-         of Flux are not, and other nodes are not told whose a connection is"
+        "{text}, also from {HELPER_USER}: no login finds a Flux job, and other nodes get no answer \
+         about callers; jobs of Slurm and of records are found"
     );
+    let gid = helper_gid.map_or("GID".to_owned(), |gid| gid.to_string());
     let remedy = format!(
-        "mount -o remount,gid=N /proc, N being the primary group of {HELPER_USER} (the helper has no \
-         other), and SupplementaryGroups= of it in job-adopt-callerid@.service"
+        "mount -o remount,gid={gid} /proc, here and in /etc/fstab (gid is the primary group of \
+         {HELPER_USER}), and SupplementaryGroups={gid} in job-adopt-callerid@.service"
     );
     Finding::warning(PROC_HIDEPID, "/proc", text, remedy)
 }
@@ -148,8 +155,7 @@ fn check_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
 fn check_directory(trust: &Trust, path: &Path) -> Finding {
     let object = path.display();
     let remedy = format!(
-        "install -d -m 0755 -o root -g root {object}; at each boot systemd-tmpfiles does so by \
-         tmpfiles.d/job-adopt.conf"
+        "install -d -m 0755 -o root -g root {object} (systemd-tmpfiles does so at each boot)"
     );
     let mode = trust.dir(path).map(|dir| fstat(&dir).map_or(0, |stat| stat.st_mode & 0o7777));
     let why = match mode {
@@ -157,17 +163,17 @@ fn check_directory(trust: &Trust, path: &Path) -> Finding {
             return Finding::fine(
                 RUN_DIRECTORY,
                 object,
-                "it is root's, and the helper can read it",
+                "belongs to root, and the helper can read it",
             );
         }
         Ok(mode) => format!("the helper cannot read it (mode {mode:04o})"),
         Err(error) if error.is_missing() => {
-            let text = "it is not there: users with several jobs cannot choose";
+            let text = "is missing, so users with several jobs cannot choose one";
             return Finding::note(RUN_DIRECTORY, object, text, remedy);
         }
         Err(error) => error.to_string(),
     };
-    Finding::error(RUN_DIRECTORY, object, format!("{why}: logins are refused"), remedy)
+    Finding::error(RUN_DIRECTORY, object, format!("{why}, so logins are refused"), remedy)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Checks the programs of a login: the module, its helper and keeper, and the helper's account.
 
-use super::{Account, Check, Finding, NOBODY_UID, Site, installed};
+use super::{Account, Check, Finding, NOBODY_UID, Site, installed, trust_remedy};
 use crate::accounts::HELPER_USER;
 use kernel::sys::clock::now;
 use kernel::sys::file::get_xattr;
@@ -41,29 +41,25 @@ fn check_module(site: &Site, name: &str, helper: &Path) -> Vec<Finding> {
         false => find_module_folder(&site.root),
     };
     let Some(path) = folder.map(|folder| folder.join(name.trim_start_matches('/'))) else {
-        let text = "cannot be found: no folder of PAM modules has pam_permit.so";
-        return vec![Finding::unknown(
-            MODULE_FILE,
-            name,
-            text,
-            "look where libpam finds its modules",
-        )];
+        let text = "was not found: the folder of the PAM modules is not known";
+        let remedy = "find / -name pam_permit.so shows it; give the full path in the PAM lines";
+        return vec![Finding::unknown(MODULE_FILE, name, text, remedy)];
     };
     let object = path.display();
     // libpam follows links.
     let Ok(real) = path.canonicalize() else {
-        let text = "is not there: libpam refuses every login of the service, root's too";
-        let remedy = "install the module there, or take our lines out of the stack";
+        let text = "is missing, so every login of the service is refused, root's too";
+        let remedy = "job-adopt pam --remove, or install the module again";
         return vec![Finding::error(MODULE_FILE, object, text, remedy)];
     };
     let file = match require_trusted(&site.trust, &real) {
-        Ok(_) => Finding::fine(MODULE_FILE, object, "is there, and only root can change it"),
+        Ok(_) => Finding::fine(MODULE_FILE, object, "exists, and only root can change it"),
         Err(why) => {
-            let text = format!("runs as root in every login, and {why}");
-            Finding::error(MODULE_FILE, object, text, "chown root: and chmod go-w what is named")
+            let text = format!("runs as root at every login, but {why}");
+            Finding::error(MODULE_FILE, object, text, trust_remedy(&why))
         }
     };
-    let version = check_version(MODULE_VERSION, &path, &real, "install the module again");
+    let version = check_version(MODULE_VERSION, &path, &real, "install both packages again");
     let mut findings = vec![file, version];
     findings.extend(installed::findings(site, &real, helper));
     findings
@@ -74,13 +70,18 @@ fn check_module(site: &Site, name: &str, helper: &Path) -> Vec<Finding> {
 fn check_version(check: Check, shown_path: &Path, path: &Path, again: &str) -> Finding {
     let object = shown_path.display();
     match find_version(&std::fs::read(path).unwrap_or_default()).as_deref() {
-        Some(VERSION) => Finding::fine(check, object, format!("is fit, and of version {VERSION}")),
+        Some(VERSION) => {
+            Finding::fine(check, object, format!("can be used, and is of version {VERSION}"))
+        }
         Some(other) => {
-            let text = format!("is of version {other}, this program of {VERSION}");
-            let remedy = "install module, helper and program of one version";
+            let text = format!(
+                "is of version {other}, but job-adopt is of {VERSION}: module and helper of different \
+                 versions refuse logins (JA08)"
+            );
+            let remedy = "install both packages again, in one version";
             Finding::error(check, object, text, remedy)
         }
-        None => Finding::unknown(check, object, "does not tell its version", again),
+        None => Finding::unknown(check, object, "shows no version", again),
     }
 }
 
@@ -97,11 +98,10 @@ pub(crate) fn find_module_folder(root: &Path) -> Option<PathBuf> {
 fn check_helper(site: &Site, path: &Path) -> Finding {
     // The account job-adopt runs it.
     if let Err(why) = require_executable(&site.trust, path, 0o001) {
-        let text = format!("{why}: every login is refused (JA09)");
-        let remedy = "install it again, root's, mode 0711, in folders that only root can write";
-        return Finding::error(HELPER, path.display(), text, remedy);
+        let text = format!("cannot be run, so every login is refused (JA09): {why}");
+        return Finding::error(HELPER, path.display(), text, mode_remedy(path, &why, "0711"));
     }
-    let remedy = if site.is_root() { "install it again" } else { "run this as root" };
+    let remedy = if site.is_root() { "install both packages again" } else { "run this as root" };
     check_version(HELPER, path, path, remedy)
 }
 
@@ -113,13 +113,22 @@ fn check_keeper(site: &Site, helper: &Path) -> Option<Finding> {
         return None;
     }
     Some(match require_executable(&site.trust, &path, 0o111) {
-        Ok(()) => Finding::fine(KEEPER, path.display(), "is fit to be run"),
+        Ok(()) => Finding::fine(KEEPER, path.display(), "can be run"),
         Err(why) => {
-            let text = format!("{why}: logins to Flux jobs are refused");
-            let remedy = "install it again, root's, mode 0755, in folders that only root can write";
-            Finding::error(KEEPER, path.display(), text, remedy)
+            let text = format!("cannot be run, so logins to Flux jobs are refused: {why}");
+            Finding::error(KEEPER, path.display(), text, mode_remedy(&path, &why, "0755"))
         }
     })
+}
+
+/// Returns the remedy for a program that the module would not run, and that should have this mode.
+fn mode_remedy(path: &Path, why: &TrustError, mode: &str) -> String {
+    let shown = path.display();
+    match path.symlink_metadata() {
+        Err(_) => "install both packages again".to_owned(),
+        Ok(_) if why.path() == path => format!("chown root: {shown} && chmod {mode} {shown}"),
+        Ok(_) => trust_remedy(why),
+    }
 }
 
 /// Checks the helper's SELinux label, if SELinux enforces: then only our policy lets sshd do what a
@@ -135,7 +144,10 @@ fn check_selinux_label(site: &Site, helper: &Path) -> Option<Finding> {
     if is_known && label.contains(":job_adopt_helper_exec_t") {
         return Some(Finding::fine(SELINUX, helper.display(), "has the label of our policy"));
     }
-    let text = format!("SELinux enforces, and its policy does not know it as ours ({label:?})");
+    let text = format!(
+        "SELinux enforces without our policy, or this file lacks its label: every login but root's is \
+         refused (label {label:?})"
+    );
     let remedy = "semodule -X 200 -i /usr/share/job-adopt/selinux/job-adopt.cil; \
                   restorecon -RF /usr/libexec/job-adopt /run/job-adopt";
     Some(Finding::error(SELINUX, helper.display(), text, remedy))
@@ -182,24 +194,30 @@ fn find_version(bytes: &[u8]) -> Option<String> {
 
 fn check_account(site: &Site) -> Finding {
     let object = format!("account {HELPER_USER}");
-    let make = "make a system account of its own: /usr/libexec/job-adopt/account";
+    let make = "/usr/libexec/job-adopt/account makes it";
     let Some(Account { uid, gid, .. }) = site.find_account(HELPER_USER) else {
-        let text = "does not exist: every login is refused (JA09)";
+        let text = "does not exist, so every login is refused (JA09)";
         return Finding::error(ACCOUNT, object, text, make);
     };
     if uid == 0 || gid == 0 {
-        let text = "has root's uid or gid: every login is refused (JA09)";
-        return Finding::error(ACCOUNT, object, text, make);
+        let text = "has root's uid or gid, so every login is refused (JA09)";
+        let remedy = format!("remove it from /etc/passwd; {make} anew");
+        return Finding::error(ACCOUNT, object, text, remedy);
     }
     let is_other = |other: &Account| other.uid == uid && other.name != HELPER_USER;
     if uid == NOBODY_UID || site.local_accounts().iter().any(is_other) {
         let text = format!(
-            "shares uid {uid} with others, whose processes can trace those that look jobs up"
+            "shares uid {uid} with other accounts, whose processes can change what a login finds"
         );
-        return Finding::warning(ACCOUNT, object, text, "give it a uid of its own");
+        return Finding::warning(
+            ACCOUNT,
+            object,
+            text,
+            "usermod --uid N job-adopt, where no other account has the uid N",
+        );
     }
     if is_usable(&std::fs::read_to_string(site.at("/etc/shadow")).unwrap_or_default()) {
-        let text = "is not locked and expired: cron and others take it for a person's";
+        let text = "is not locked and expired, so cron and other services run programs for it";
         let remedy = "usermod --lock --expiredate 1 job-adopt";
         return Finding::warning(ACCOUNT, object, text, remedy);
     }

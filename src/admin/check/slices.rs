@@ -36,13 +36,16 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let exempt: BTreeSet<u32> = match exempt_accounts(&site.config) {
         Ok(exempt) => exempt.into_keys().collect(),
         Err(error) => {
-            let remedy = "correct the configuration";
+            let remedy = "correct exempt_uids, exempt_groups or flux_user in job_adopt.conf";
             return vec![Finding::unknown(SLICES_DROP_IN, all, error.to_string(), remedy)];
         }
     };
     let closed = match read_closed_slices(&exempt) {
         Ok(closed) => closed,
-        Err(why) => return vec![Finding::unknown(SLICES_DROP_IN, all, why, WRITE_REMEDY)],
+        Err(why) => {
+            let remedy = "systemctl show --property=DevicePolicy user-1000.slice shows why";
+            return vec![Finding::unknown(SLICES_DROP_IN, all, why, remedy)];
+        }
     };
     let mut findings: Vec<Finding> =
         exempt.intersection(&closed).map(|uid| closed_but_exempt(*uid)).collect();
@@ -53,15 +56,15 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
         (true, false) => Finding::warning(
             SLICES_OBSERVE,
             all,
-            "users' slices are closed, and logins are not taken into jobs here (observe, or \
-             enforce): they stay in these slices and lose their GPUs",
-            "take observe away, or the drop-in: rm /etc/systemd/system/user-.slice.d/job-adopt.conf, \
-             daemon-reload, and have users log out",
+            "users' slices are closed, but logins stay in them (observe, or enforce) and lose their \
+             GPUs",
+            "rm /etc/systemd/system/user-.slice.d/job-adopt.conf && systemctl daemon-reload, and have \
+             users log out; or remove observe",
         ),
         (false, true) => Finding::warning(
             SLICES_DROP_IN,
             all,
-            "it is not closed: what users run outside of jobs opens every device",
+            "is not closed: what users run outside of jobs can open every device",
             WRITE_REMEDY,
         ),
         (false, false) => return findings,
@@ -96,7 +99,7 @@ fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
     let values = output.lines().filter_map(|line| line.strip_prefix("DevicePolicy="));
     let values: Vec<&str> = values.collect();
     if values.len() != uids.len() {
-        return Err("systemctl show tells no DevicePolicy".into());
+        return Err("systemctl show prints no DevicePolicy".into());
     }
     let closed = uids.into_iter().zip(values).filter(|(_, value)| *value != "auto");
     Ok(closed.map(|(uid, _)| uid).collect())
@@ -104,8 +107,7 @@ fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
 
 fn closed_but_exempt(uid: u32) -> Finding {
     let object = format!("user-{uid}.slice");
-    let text =
-        "it is closed, but the account is exempt (root, exempt_uids, exempt_groups, flux_user)";
+    let text = "is closed, but the account is exempt (root, exempt_uids, exempt_groups, flux_user)";
     Finding::warning(SLICES_EXEMPT, object, text, WRITE_REMEDY)
 }
 
@@ -125,14 +127,14 @@ fn check_existing_slices(exempt: &BTreeSet<u32>) -> Vec<Finding> {
             Ok(_) if exempt.contains(&uid) => findings.push(Finding::warning(
                 SLICES_EXEMPT,
                 &name,
-                "the account is exempt, but its slice still has the filter of before",
-                "loginctl terminate-user: systemd takes a filter away with the slice only",
+                "still has a device filter, although the account is exempt by now",
+                format!("loginctl terminate-user {uid}: a filter goes only with the whole slice"),
             )),
             Ok(AttachMode::Nothing) => findings.push(Finding::warning(
                 SLICES_CLOSED,
                 &name,
-                "it has no filter: what the user runs outside of jobs opens every device",
-                "systemctl daemon-reload; loginctl terminate-user ends what runs there",
+                "has no device filter: what the user runs outside of jobs can open every device",
+                format!("systemctl daemon-reload, then loginctl terminate-user {uid}"),
             )),
             Ok(_) => {}
             Err(error) => {
@@ -144,7 +146,7 @@ fn check_existing_slices(exempt: &BTreeSet<u32>) -> Vec<Finding> {
         findings.push(Finding::fine(
             SLICES_CLOSED,
             "user.slice",
-            "every user's slice here is closed, unless exempt",
+            "every user's slice is closed, unless exempt",
         ));
     }
     findings
@@ -170,17 +172,17 @@ fn check_bus(site: &Site) -> Finding {
         Ok((_, output)) if output.contains("not loaded") => Finding::warning(
             BUS_CLOSED,
             object,
-            "users can have systemd move their processes out of their jobs, with every device that \
+            "users can make systemd move their processes out of their jobs, with the devices that \
              these have open (systemd-run --user --scope)",
             WRITE_REMEDY,
         ),
         Ok((false, output)) if output.contains("denied") => Finding::fine(
             BUS_CLOSED,
             object,
-            "users cannot have systemd move a process out of its job",
+            "users cannot make systemd move a process out of its job",
         ),
         Ok((_, why)) | Err(why) => {
-            Finding::unknown(BUS_CLOSED, object, why.trim(), "see whether busctl(1) works here")
+            Finding::unknown(BUS_CLOSED, object, why.trim(), "busctl --system list shows why")
         }
     }
 }
@@ -188,16 +190,19 @@ fn check_bus(site: &Site) -> Finding {
 fn check_cron(name: &str, pid: i32) -> Finding {
     let object = format!("{name} (process {pid})");
     match has_filter(pid) {
-        Ok(true) => {
-            Finding::fine(CRON_CLOSED, object, "what it starts opens the devices of its unit only")
-        }
+        Ok(true) => Finding::fine(
+            CRON_CLOSED,
+            object,
+            "what it starts can open only the devices of its unit",
+        ),
         Ok(false) => Finding::warning(
             CRON_CLOSED,
             object,
-            "it runs commands of users outside of jobs and of their slices, with every device",
-            "close its service: cp -r the folder of its name in /usr/share/job-adopt/systemd to \
-             /etc/systemd/system/, systemctl daemon-reload, and restart it; or let users have none: \
-             crontab(1), at.allow(5)",
+            "runs commands of users outside of jobs, where they can open every device",
+            format!(
+                "cp -r /usr/share/job-adopt/systemd/{name}.service.d /etc/systemd/system/ && systemctl \
+                 daemon-reload && systemctl restart {name}; or let no user have jobs of {name}"
+            ),
         ),
         Err(why) => Finding::unknown(CRON_CLOSED, object, why, "run this as root"),
     }

@@ -27,6 +27,7 @@ const FLUX_PAM: Check = "flux-pam";
 
 /// Longest query of a source at a login: half of the default `timeout`.
 const SOURCE_TIMEOUT: Duration = Duration::from_millis(2500);
+const REPAIR_REMEDY: &str = "repair what the message names, then run job-adopt check again";
 /// Flags each of which makes Slurm create the extern step, which logins join: X11 sets Contain.
 const EXTERN_STEP_FLAGS: [&str; 2] = ["contain", "x11"];
 
@@ -52,8 +53,8 @@ fn check_answers(site: &Site, has_slurm: bool) -> Vec<Finding> {
     match site.with_helper_rights(query).and_then(|health| health) {
         Ok(health) => judge_sources(&health, has_slurm),
         Err(why) => {
-            let text = format!("cannot be asked: {why}");
-            vec![Finding::unknown(SOURCES, "all", text, "correct what it names")]
+            let text = format!("could not be queried for jobs: {why}");
+            vec![Finding::unknown(SOURCES, "all", text, REPAIR_REMEDY)]
         }
     }
 }
@@ -72,9 +73,10 @@ fn judge_sources(health: &[SourceHealth], has_slurm: bool) -> Vec<Finding> {
             true => Severity::Warning,
             false => Severity::Error,
         };
-        let text = "no source of jobs is on this node: every login is refused (JA11)";
+        let text =
+            "no scheduler runs here and no job is registered, so every login is refused (JA11)";
         let remedy = "start the scheduler's daemon; if a prolog registers jobs, set sources = \
-                      registry; on a login node see enforce in job_adopt.conf(5)";
+                      registry; on a login node set enforce (man job_adopt.conf)";
         findings.push(Finding::new(severity, SOURCES, "all", text, remedy));
     }
     findings
@@ -86,8 +88,8 @@ fn judge_source(health: &SourceHealth, is_expected: bool) -> Vec<Finding> {
     let answer = match &health.answer {
         Ok(answer) => answer,
         Err(SourceError::Absent(what)) if is_expected => {
-            let text = format!("is set up, but no login finds a job of it: {what}");
-            let remedy = "start it, or leave it out of sources in the configuration";
+            let text = format!("is configured, but no login finds its jobs: {what}");
+            let remedy = "systemctl start slurmd, or remove slurm from sources in job_adopt.conf";
             return vec![Finding::warning(SOURCES, source, text, remedy)];
         }
         Err(SourceError::Absent(what)) => {
@@ -98,17 +100,19 @@ fn judge_source(health: &SourceHealth, is_expected: bool) -> Vec<Finding> {
             return vec![Finding::fine(SOURCES, source, what)];
         }
         Err(SourceError::Failed(what)) => {
-            let text = format!("fails, so that who has no other job is refused (JA09): {what}");
-            return vec![Finding::error(SOURCES, source, text, "correct what it names")];
+            let text = format!("fails, so users without another job are refused (JA09): {what}");
+            return vec![Finding::error(SOURCES, source, text, REPAIR_REMEDY)];
         }
     };
     let broken = answer.broken.iter().map(|what| {
-        let text = format!("cannot use what may stand for a job: {what}");
-        Finding::warning(SOURCES, source, text, "correct or remove it")
+        let text = format!("leaves out what may be a job: {what}");
+        Finding::warning(SOURCES, source, text, "repair or remove what the message names")
     });
     let silent = answer.silent.iter().chain(&answer.foreign).map(|what| {
-        let text = format!("had no answer from what may stand for a job: {what}");
-        Finding::warning(SOURCES, source, text, "find out why it hangs")
+        let text = format!("got no answer about what may be a job: {what}");
+        let remedy =
+            "kill the process that hangs; for Slurm, scancel the job or kill its slurmstepd";
+        Finding::warning(SOURCES, source, text, remedy)
     });
     let mut findings: Vec<_> = broken.chain(silent).collect();
     if findings.is_empty() {
@@ -153,13 +157,14 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
         Err(ConfError::MissingSlurmConf) => return Vec::new(),
         // With `slurm_spool` jobs are found without slurm.conf, and refused only after that.
         Err(error) if error.is_missing() && site.config.slurm_spool.is_none() => {
-            let text = format!("logins to Slurm jobs find none: {error}");
-            let remedy = "correct slurm_conf in the configuration";
+            let text = format!("is missing, so no login finds a Slurm job: {error}");
+            let remedy = "correct slurm_conf in job_adopt.conf";
             return vec![Finding::error(SLURM_CONF, "slurm.conf", text, remedy)];
         }
         Err(error) => {
-            let text = format!("logins to Slurm jobs are refused (JA09): {error}");
-            let remedy = "correct what it names; the user job-adopt has to be able to read it";
+            let text =
+                format!("cannot be used, so logins to Slurm jobs are refused (JA09): {error}");
+            let remedy = "correct the file that is named, and let the user job-adopt read it";
             return vec![Finding::error(SLURM_CONF, "slurm.conf", text, remedy)];
         }
     };
@@ -170,7 +175,7 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
     let confines = conf.constrains || site.config.slurm_devices == SlurmDevices::Closed;
     let (severity, consequence) = match site.settings().require_devices {
         true => (Severity::Error, "logins are refused (JA06, require_devices)"),
-        false => (Severity::Warning, "logins open every device"),
+        false => (Severity::Warning, "logins can open every device"),
     };
     let unconfined = format!(
         "ConstrainDevices is not set: {consequence}, unless the job's record names devices"
@@ -181,8 +186,8 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
             conf.has_word("PrologFlags", &EXTERN_STEP_FLAGS),
             "PrologFlags make an extern step",
             Severity::Error,
-            "PrologFlags without Contain: jobs have no extern step, and no login finds one",
-            "write PrologFlags=Contain and reconfigure",
+            "PrologFlags lacks Contain: jobs have no extern step, and no login finds them",
+            "write PrologFlags=Contain into slurm.conf, and scontrol reconfigure",
         ),
         (
             SLURM_CGROUPS,
@@ -191,7 +196,7 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
             Severity::Warning,
             "ProctrackType is not proctrack/cgroup, or TaskPlugin lacks task/cgroup: jobs are not \
              held in cgroups, and logins cannot join",
-            "set both and restart slurmd",
+            "write both into slurm.conf, and restart slurmd",
         ),
         (
             SLURM_DEVICES,
@@ -199,7 +204,8 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
             "devices of jobs are confined",
             severity,
             &unconfined,
-            "write ConstrainDevices=yes into cgroup.conf, or slurm_devices = closed here",
+            "write ConstrainDevices=yes into cgroup.conf and restart slurmd, or slurm_devices = closed into \
+             job_adopt.conf",
         ),
     ];
     let findings =
@@ -232,8 +238,9 @@ fn check_flux(site: &Site) -> Vec<Finding> {
         // A name that the site chose must have an account. The default name has one only on nodes
         // with Flux.
         let is_chosen = *flux_user != Config::default().flux_user;
-        let text = "flux_user names no account of /etc/passwd: no Flux job is found";
-        let remedy = "write the number of an account that is elsewhere, or correct the name";
+        let text = "is no account of /etc/passwd, so no login finds a Flux job";
+        let remedy =
+            "set flux_user in job_adopt.conf to Flux's account, or to its uid if it is elsewhere";
         let is_missing = is_chosen && sources.contains(&SourceName::Flux);
         return is_missing
             .then(|| Finding::warning(FLUX_ACCOUNT, flux_user, text, remedy))
@@ -241,8 +248,8 @@ fn check_flux(site: &Site) -> Vec<Finding> {
             .collect();
     };
     if uid == 0 {
-        let text = "is root, which Flux is not: who has no other job is refused (JA09)";
-        let remedy = "name the account of Flux's system instance in flux_user";
+        let text = "is root, which Flux never is: users without another job are refused (JA09)";
+        let remedy = "set flux_user in job_adopt.conf to the account of Flux's system instance";
         return vec![Finding::error(FLUX_ACCOUNT, user, text, remedy)];
     }
     // An account that a package made, without a configured instance, runs no jobs.
@@ -251,7 +258,7 @@ fn check_flux(site: &Site) -> Vec<Finding> {
     findings.push(match site.at(LINGER_DIR).join(&user).try_exists() {
         Ok(true) => Finding::fine(FLUX_LINGER, user, "lingers"),
         Ok(false) => {
-            let text = "does not linger: it has no service manager that jobs could run below";
+            let text = "does not linger, so it has no service manager in which jobs could run";
             Finding::warning(FLUX_LINGER, &user, text, format!("loginctl enable-linger {user}"))
         }
         Err(error) => Finding::unknown(FLUX_LINGER, user, error, "run this as root"),
@@ -275,7 +282,7 @@ fn check_flux_conf(site: &Site) -> Option<Vec<Finding>> {
         match read.and_then(parse) {
             Ok(table) => merge_tables(&mut conf, table),
             Err(why) => {
-                let remedy = "correct it, or run this as root";
+                let remedy = "correct the file, or run this as root";
                 return Some(vec![Finding::unknown(FLUX_EXEC, file.display(), why, remedy)]);
             }
         }
@@ -288,40 +295,37 @@ fn check_flux_conf(site: &Site) -> Option<Vec<Finding>> {
         (
             FLUX_EXEC,
             !is("exec.service", "sdexec"),
-            "jobs run in no units of their own: [exec] service is not \"sdexec\", and no login finds \
-             them",
+            "[exec] service is not \"sdexec\": jobs have no units of their own, and no login finds them",
             "write service = \"sdexec\" under [exec]",
         ),
         (
             FLUX_EXEC,
             get("systemd.enable").and_then(Value::as_bool) != Some(true),
-            "sdexec is not loaded: [systemd] enable is not true, and no job starts in a unit",
+            "[systemd] enable is not true: sdexec is not loaded, and no job starts in a unit",
             "write enable = true under [systemd]",
         ),
         (
             FLUX_EXEC,
             get("exec.imp").is_none(),
-            "[exec] imp is not set: jobs have no IMP, which says whose they are, and no login finds \
-             them",
+            "[exec] imp is not set: nothing shows whose a job is, and no login finds it",
             "write imp = \"/usr/libexec/flux/flux-imp\" under [exec]",
         ),
         (
             FLUX_EXEC,
             is("exec.method", "bgexec"),
             "[exec] method is \"bgexec\": units are not named by their job, and no login finds them",
-            "take method away",
+            "remove method under [exec]",
         ),
         (
             FLUX_EXEC,
             get(slice).is_some() && !is(slice, "app.slice"),
-            "[exec.sdexec-properties] has a Slice: no login looks for jobs there",
-            "take Slice away, or name app.slice",
+            "[exec.sdexec-properties] sets a Slice, in which no login looks for jobs",
+            "remove Slice, or set it to app.slice",
         ),
         (
             FLUX_OOM_POLICY,
             !is("exec.sdexec-properties.OOMPolicy", "continue"),
-            "the whole job ends when a process of a login is killed for memory: systemd stops its \
-             unit",
+            "OOMPolicy is not \"continue\": when a login runs out of memory, systemd ends the whole job",
             "write OOMPolicy = \"continue\" under [exec.sdexec-properties]",
         ),
     ];
@@ -367,14 +371,14 @@ fn check_flux_pam(site: &Site) -> Option<Finding> {
     Some(match mover {
         Some(line) => {
             let text = format!(
-                "{} takes IMP and shell out of their unit: no login finds the job",
+                "{} moves processes of jobs out of their unit, so no login finds the job",
                 module_name(&line)
             );
-            let remedy = "keep that module, and whatever includes it, such as common-session, out of \
-                          the service flux";
+            let remedy = "remove that module from /etc/pam.d/flux, or the include that brings it, such \
+                          as common-session";
             Finding::warning(FLUX_PAM, line.place, text, remedy)
         }
-        None => Finding::fine(FLUX_PAM, "service flux", "leaves IMP and shell in their unit"),
+        None => Finding::fine(FLUX_PAM, "service flux", "leaves processes of jobs in their unit"),
     })
 }
 

@@ -6,7 +6,7 @@ use super::child_process::query_program;
 use super::finding::Severity;
 use super::mounts::open_hierarchy;
 use super::programs::require_trusted;
-use super::{Check, Finding, Site, root_processes};
+use super::{Check, Finding, Site, root_processes, trust_remedy};
 use crate::accounts::find_user;
 use crate::ending::{is_sshd_process, read_process};
 use crate::strays::read_uid_min;
@@ -57,7 +57,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     findings.extend(servers.iter().flat_map(|pid| check_server(*pid, site)));
     let others = root_processes(&OTHER_SERVERS);
     findings.extend(others.iter().filter(|(_, pid)| is_here(*pid)).map(|(name, pid)| {
-        let text = "serves logins and may ask no PAM module of this service";
+        let text = "serves logins too, perhaps without our PAM lines";
         let remedy = "stop it, or let only operators reach it";
         Finding::warning(SSH_OTHERS, format!("{name} (process {pid})"), text, remedy)
     }));
@@ -163,11 +163,11 @@ fn judge(
     let pam = match configuration.uses_pam {
         true => Finding::fine(SSHD_PAM, object, "UsePAM yes"),
         false if configuration.is_for_system => {
-            let text = "UsePAM no, but AllowUsers lets in accounts of the system only";
+            let text = "UsePAM no, but AllowUsers lets in system accounts only";
             return vec![Finding::note(SSHD_PAM, object, text, "")];
         }
         false => {
-            let text = "UsePAM no: sshd runs no PAM module, and every login is outside of jobs";
+            let text = "UsePAM no: sshd runs no PAM module, so every login is outside of jobs";
             Finding::error(
                 SSHD_PAM,
                 object,
@@ -183,11 +183,11 @@ fn judge(
     let (severity, text, remedy) = match own == service {
         true => return [pam].into_iter().chain(penalties).collect(),
         false if is_served => {
-            (Severity::Note, "not checked", format!("run: job-adopt check --service {own}"))
+            (Severity::Note, "which was not checked", format!("job-adopt check --service {own}"))
         }
         false => (
             Severity::Error,
-            "not the one checked",
+            "not the one that was checked",
             format!("set up /etc/pam.d/{own}, with service={own} on our lines"),
         ),
     };
@@ -221,19 +221,24 @@ fn read_configuration(
         return Err(Finding::unknown(SSHD_CONFIG, object, text, "run this as root"));
     }
     if let Err(why) = require_trusted(&Trust::root(), program) {
-        let text = format!("runs as root, and {why}");
-        return Err(Finding::error(SSHD_CONFIG, object, text, "install it again"));
+        let text = format!("runs as root, but {why}");
+        return Err(Finding::error(SSHD_CONFIG, object, text, trust_remedy(&why)));
     }
     match query_program(Command::new(program).arg("-T").args(options)) {
         Ok((true, text)) => Ok(parse_configuration(&text, program)),
         Ok((false, why)) => {
             let why = why.trim().replace(['\r', '\n'], " ");
             let text = format!("sshd -T fails, and so will its next start: {why}");
-            Err(Finding::error(SSHD_CONFIG, object, text, "correct what it names"))
+            Err(Finding::error(
+                SSHD_CONFIG,
+                object,
+                text,
+                "correct what it prints, then try: sshd -t",
+            ))
         }
         Err(why) => {
-            let text = format!("cannot be asked: {why}");
-            Err(Finding::unknown(SSHD_CONFIG, object, text, "run sshd -T by hand"))
+            let text = format!("sshd -T gives no answer: {why}");
+            Err(Finding::unknown(SSHD_CONFIG, object, text, "sshd -T, by hand, shows why"))
         }
     }
 }
@@ -290,7 +295,7 @@ fn parse_title(title: &str) -> Option<Vec<String>> {
 /// Checks which files of this node a server sees, and its rights.
 fn check_server(pid: i32, site: &Site) -> Vec<Finding> {
     let Some(shares_mounts) = is_in_own_namespace(pid, "mnt") else {
-        let text = "its mounts and namespaces are not to be seen";
+        let text = "its mounts and namespaces cannot be read";
         return vec![Finding::unknown(SSHD_SERVER, object(pid), text, "run this as root")];
     };
     let mut findings = Vec::new();
@@ -303,7 +308,7 @@ fn check_server(pid: i32, site: &Site) -> Vec<Finding> {
     findings
         .extend(check_capabilities(pid, proc::find_field(&status, "CapEff:").unwrap_or_default()));
     if findings.is_empty() {
-        let text = "it sees the same mounts as this process, and has what the module needs";
+        let text = "sees the same mounts as this process, and has what the module needs";
         findings.push(Finding::fine(SSHD_SERVER, object(pid), text));
     }
     findings
@@ -316,22 +321,22 @@ fn check_namespaces(pid: i32) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "it runs in another {} namespace: it cannot move a login into what is outside of it",
+        "runs in another {} namespace, so it cannot move logins into jobs outside of that",
         others.join(" and ")
     );
-    let remedy = "PrivateUsers=no and no ProtectControlGroups=private, ProtectControlGroups=strict \
-                  or container around it";
+    let remedy = "remove PrivateUsers= and ProtectControlGroups= from its unit (systemctl edit --full \
+                  ssh, or sshd), or run it outside of the container";
     Some(Finding::error(SSHD_NAMESPACES, object(pid), text, remedy))
 }
 
 fn check_cgroup_mount(pid: i32) -> Option<Finding> {
-    let remedy = "take ProtectControlGroups=, ReadOnlyPaths= and the like from its unit: systemctl \
-                  cat ssh.service sshd.service";
+    let remedy = "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit (systemctl \
+                  edit --full ssh, or sshd)";
     let root = |mount: &Mount| mount.root().identity().ok();
     let theirs = open_hierarchy(&proc_dir(pid).join("root"));
     let text = match (theirs, open_hierarchy(Path::new("/"))) {
         (Ok(theirs), Ok(ours)) if root(&theirs) != root(&ours) => {
-            format!("it sees another cgroup v2 hierarchy at {}", theirs.path())
+            format!("sees another cgroup v2 hierarchy at {}", theirs.path())
         }
         (Ok(_), _) => return None,
         (Err((why, _)), _) => format!("as it sees the mounts, {why}"),
@@ -358,13 +363,13 @@ fn check_file(pid: i32, path: &Path, settings: &str) -> Option<Finding> {
     let theirs = identity(&proc_dir(pid).join("root").join(path.strip_prefix("/").ok()?));
     let difference = match (theirs, identity(path)) {
         (Ok(theirs), Ok(ours)) if theirs == ours => return None,
-        (Ok(_), _) => "it sees another one".to_owned(),
+        (Ok(_), _) => "sees another one there".to_owned(),
         // Other checks report a file that is missing for both.
         (Err(error), Err(_)) if error.kind() == ErrorKind::NotFound => return None,
-        (Err(error), _) => format!("it does not see it ({error})"),
+        (Err(error), _) => format!("does not see it ({error})"),
     };
-    let text = format!("{}: {difference}", object(pid));
-    let remedy = format!("take {settings} from its unit");
+    let text = format!("{} {difference}", object(pid));
+    let remedy = format!("remove {settings} from its unit (systemctl edit --full ssh, or sshd)");
     // Logins are in sshd's mount namespace, which may have devices of its own.
     let severity = if path == Path::new("/dev") { Severity::Warning } else { Severity::Error };
     Some(Finding::new(severity, SSHD_FILES, path.display(), text, remedy))
@@ -374,7 +379,7 @@ fn check_file(pid: i32, path: &Path, settings: &str) -> Option<Finding> {
 /// (capabilities(7)).
 fn check_capabilities(pid: i32, effective: &str) -> Option<Finding> {
     let Ok(set) = u64::from_str_radix(effective, 16) else {
-        let text = "its capabilities are not to be seen";
+        let text = "its capabilities cannot be read";
         return Some(Finding::unknown(SSHD_CAPABILITIES, object(pid), text, "run this as root"));
     };
     let has = |bit: u32| set & (1 << bit) != 0;
@@ -383,8 +388,9 @@ fn check_capabilities(pid: i32, effective: &str) -> Option<Finding> {
     let missing = REQUIRED_CAPABILITIES.into_iter().filter(lacks);
     let missing: Vec<&str> = missing.map(|(name, ..)| name).collect();
     (!missing.is_empty()).then(|| {
-        let text = format!("it lacks {}: logins are refused", missing.join(", "));
-        let remedy = "give them: CapabilityBoundingSet= of its unit, --cap-add of its container";
+        let text = format!("lacks {}: logins are refused", missing.join(", "));
+        let remedy =
+            "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container";
         Finding::error(SSHD_CAPABILITIES, object(pid), text, remedy)
     })
 }
@@ -455,7 +461,7 @@ mod tests {
         // CAP_BPF was split from CAP_SYS_ADMIN: one of them is enough.
         assert_eq!(text("0000017fffffffff"), None);
         assert!(named("0000017fffdfffff").contains("CAP_SYS_ADMIN, CAP_BPF:"));
-        assert_eq!(named("no number"), "its capabilities are not to be seen");
+        assert_eq!(named("no number"), "its capabilities cannot be read");
     }
 
     #[test]

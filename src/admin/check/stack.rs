@@ -18,19 +18,19 @@ const PAM_RIVAL: Check = "pam-rival";
 const PAM_CLOSE: Check = "pam-close";
 
 /// Remedy for an account line that is missing or at a wrong place.
-const ACCOUNT_REMEDY: &str = "put \"account required pam_job_adopt.so\" above every other account \
-                            line but pam_nologin's";
+const ACCOUNT_REMEDY: &str = "job-adopt pam --install, or by hand: \"account required \
+                            pam_job_adopt.so\" above every other account line but pam_nologin's";
 /// Remedy for a session line that is missing or at a wrong place.
-const SESSION_REMEDY: &str =
-    "put \"session required pam_job_adopt.so\" below every other session line";
+const SESSION_REMEDY: &str = "job-adopt pam --install, or by hand: \"session required pam_job_adopt.so\" as the last session \
+     line";
 
 /// Modules that put a process into a cgroup when its session opens.
 pub(super) const MOVERS: [(&str, &str); 7] = [
     ("pam_systemd.so", "has logind put the login into a scope of its own"),
     ("pam_elogind.so", "has elogind put the login into a cgroup of its own"),
-    ("pam_flux.so", "puts the login into a scope of Flux's"),
-    ("pam_slurm_adopt.so", "puts the login into a job of Slurm's"),
-    ("pam_oar_adopt", "puts the login into a job of OAR's"),
+    ("pam_flux.so", "puts the login into a scope of Flux"),
+    ("pam_slurm_adopt.so", "puts the login into a job of Slurm"),
+    ("pam_oar_adopt", "puts the login into a job of OAR"),
     ("pam_cgfs.so", "puts the login into a cgroup of its own"),
     ("pam_cgroup.so", "puts the login where cgrules.conf says"),
 ];
@@ -90,8 +90,8 @@ fn check_line(site: &Site, group: Group) -> Finding {
             PAM_ACCOUNT,
             Severity::Warning,
             ACCOUNT_REMEDY,
-            "has no account line of pam_job_adopt.so: who has no job is refused only after the \
-             login, without being told why",
+            "has no account line of pam_job_adopt.so, so users without a job are refused late, \
+             without a reason",
         ),
         _ if site.account.iter().any(Entry::is_for_service) => (
             PAM_SESSION,
@@ -112,41 +112,47 @@ fn check_line(site: &Site, group: Group) -> Finding {
     };
     match judge_stack(&site.root, &site.service, group) {
         stack::Finding::Effective(place) => {
-            Finding::fine(check, place, "nobody is let in past this line")
+            Finding::fine(check, place, "no login gets past this line")
         }
         stack::Finding::Absent => new(&service, absent, line),
         stack::Finding::Skipped { ours, by } => {
-            let text = format!("can be skipped by {by}, which may end the stack or leap over it");
+            let text = format!("can be skipped: {by} may end the stack or jump over it");
             let change = format!(
-                "change {by} so that it neither ends the stack nor leaps, or take its file in by \
-                 substack instead of include"
+                "change {by} so that it neither ends the stack nor jumps, or use its file by substack \
+                 instead of include"
             );
             new(&ours, &text, if check == PAM_ACCOUNT { line } else { &change })
         }
         stack::Finding::Undone { by } => {
             let text = "can undo a refusal of pam_job_adopt.so (action reset)";
-            new(&by, text, "take the action reset out of this line")
+            new(&by, text, "remove the action reset from this line")
         }
         stack::Finding::Unreliable(place, why) => {
             let remedy = match &why {
-                LineFault::NotRequired => "write \"required\" for its control".to_owned(),
-                LineFault::LeadingDash => "take the leading \"-\" away".to_owned(),
+                LineFault::NotRequired => "write \"required\" as its control".to_owned(),
+                LineFault::LeadingDash => "remove the leading \"-\"".to_owned(),
                 LineFault::ObservesAlone => {
-                    "take observe away, or add it to the account line".to_owned()
+                    "remove observe, or add it to the account line".to_owned()
                 }
                 LineFault::OtherService(other) => {
-                    format!("take service={other} away, or run: job-adopt check --service {other}")
+                    format!("remove service={other}, or run job-adopt check --service {other}")
                 }
             };
             new(&place, &format!("this line of pam_job_adopt.so {why}"), &remedy)
         }
         stack::Finding::TooManyPaths => {
-            let text = "has too many ways through it to tell whether one leads past our line";
-            new(&service, text, "leap less in it")
+            let text =
+                "has so many jumps that it cannot be checked whether one leads past our line";
+            new(&service, text, "use fewer [success=N] jumps in it")
         }
         stack::Finding::Unreadable(why) if site.is_root() => {
-            let text = format!("cannot be read, so that libpam refuses every login: {why}");
-            Finding::error(check, service, text, "correct what it names")
+            let text = format!("cannot be read, so every login is refused: {why}");
+            Finding::error(
+                check,
+                service,
+                text,
+                "restore the file that is named, or remove its include",
+            )
         }
         stack::Finding::Unreadable(why) => {
             Finding::unknown(check, service, why, "run this as root")
@@ -162,7 +168,7 @@ fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
         Ok(settings) => settings,
         Err(error) => {
             let text = format!("{error}: every login is refused (JA09)");
-            let remedy = "correct the argument; pam_job_adopt(8) has them all";
+            let remedy = "correct that argument; man pam_job_adopt has all";
             return vec![Finding::error(PAM_ARGUMENTS, place, text, remedy)];
         }
     };
@@ -174,11 +180,11 @@ fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
     ];
     for (name, action, does) in knobs.into_iter().filter(|(_, action, _)| *action != Action::Deny) {
         let text = format!("{name}={action} opens: {does}, outside of jobs");
-        findings.push(Finding::warning(PAM_OPEN, place, text, format!("take {name} away")));
+        findings.push(Finding::warning(PAM_OPEN, place, text, format!("remove {name}")));
     }
     if settings.observe {
-        let text = "observe: nothing is enforced, logins are only written about in the log";
-        let remedy = "take observe away when the log says what you expect";
+        let text = "observe: nothing is enforced; the log shows what would happen";
+        let remedy = "job-adopt compare sums up the log; if it is as you expect, remove observe";
         findings.push(Finding::warning(PAM_OPEN, place, text, remedy));
     }
     findings
@@ -186,7 +192,7 @@ fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
     if settings.exempt_join && settings.exempt_uids.is_empty() && settings.exempt_groups.is_empty()
     {
         let text = "exempt_join has no effect: no user is exempt";
-        let remedy = "add exempt_groups=NAMES or exempt_uids=NUMBERS, or take exempt_join away";
+        let remedy = "add exempt_groups=NAMES or exempt_uids=NUMBERS, or remove exempt_join";
         findings.push(Finding::warning(PAM_ARGUMENTS, place, text, remedy));
     }
     if findings.len() == 1 {
@@ -217,8 +223,8 @@ fn list_exemptions(settings: &Settings) -> impl Iterator<Item = String> {
 fn check_conf(site: &Site, entry: &Entry, conf: &Path) -> Finding {
     let (place, shown) = (&entry.place, conf.display());
     if conf != Path::new(Request::DEFAULT_CONF) && conf.symlink_metadata().is_err() {
-        let text = format!("has conf={shown}, which is not there: every login is refused (JA09)");
-        return Finding::error(PAM_ARGUMENTS, place, text, "write the file, or take conf= away");
+        let text = format!("has conf={shown}, which does not exist: every login is refused (JA09)");
+        return Finding::error(PAM_ARGUMENTS, place, text, "make the file, or remove conf=");
     }
     if conf != site.conf && site.is_here() {
         let text = format!("has conf={shown}, but {} was checked", site.conf.display());
@@ -226,10 +232,10 @@ fn check_conf(site: &Site, entry: &Entry, conf: &Path) -> Finding {
             PAM_ARGUMENTS,
             place,
             text,
-            format!("run: job-adopt check --conf {shown}"),
+            format!("job-adopt check --conf {shown}"),
         );
     }
-    Finding::fine(PAM_ARGUMENTS, place, "its arguments are known")
+    Finding::fine(PAM_ARGUMENTS, place, "its arguments are valid")
 }
 
 /// Finds modules after our session line that may move the login out of its job.
@@ -239,10 +245,10 @@ fn check_order(site: &Site) -> Vec<Finding> {
         let (file, place, below) =
             (module_name(entry), &entry.place, "move our session line below it");
         if let Some((_, does)) = MOVERS.iter().find(|(name, _)| *name == file) {
-            let text = format!("{file} runs after ours and {does}, out of the job");
+            let text = format!("{file} runs after our session line and {does}, out of the job");
             return Some(Finding::error(PAM_ORDER, place, text, below));
         }
-        let text = format!("{file} runs after ours, and what it runs may move the login");
+        let text = format!("{file} runs after our session line, and its script may move the login");
         SCRIPT_MODULES.contains(&file).then(|| Finding::warning(PAM_ORDER, place, text, below))
     };
     let mut findings: Vec<_> = site.session.iter().skip(last + 1).filter_map(late).collect();
@@ -270,7 +276,7 @@ fn check_closing(site: &Site) -> Option<Finding> {
         return Some(Finding::fine(PAM_CLOSE, service, text));
     };
     let text = format!(
-        "{} closes sessions in a job's private /tmp, where its user decides what a path leads to",
+        "{} closes sessions inside the job's private /tmp, whose files the user controls",
         entry.file()
     );
     let remedy =
@@ -287,11 +293,15 @@ fn find_rivals(site: &Site) -> Vec<Finding> {
     let rival = |entry: &Entry| {
         let (file, place) = (module_name(entry), &entry.place);
         if observes {
-            let text = format!("{file} decides, and ours observes: job-adopt compare sums it up");
+            let text = format!(
+                "{file} decides, and ours observes: job-adopt compare sums up the differences"
+            );
             return Finding::note(PAM_RIVAL, place, text, "");
         }
-        let text = format!("{file} decides about logins as well: who has no job of its is refused");
-        let remedy = "take this line out, unless both are to agree on every login";
+        let text = format!(
+            "{file} decides on logins too, and refuses users without a job of its scheduler"
+        );
+        let remedy = "remove this line, unless both modules shall have to agree on each login";
         Finding::warning(PAM_RIVAL, place, text, remedy)
     };
     let all = site.account.iter().chain(before);

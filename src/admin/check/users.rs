@@ -47,11 +47,12 @@ fn judge_old_helpers(pids: &[i32]) -> Finding {
         return Finding::fine(
             HELPER_LEFT,
             HELPER_USER,
-            "no process of the account outlived its login",
+            "no process of the account is older than a login takes",
         );
     }
-    let text = "outlived its login, and can end the helpers of all others: they are refused (JA08)";
-    let remedy = "kill it, and see how it came there";
+    let text = "is older than any login takes, and can kill the helpers of all logins (JA08)";
+    let numbers: Vec<String> = pids.iter().map(i32::to_string).collect();
+    let remedy = format!("kill -KILL {}, and find out who started it", numbers.join(" "));
     Finding::error(HELPER_LEFT, format!("process {pids:?}"), text, remedy)
 }
 
@@ -74,9 +75,9 @@ fn judge_counts(counts: &BTreeMap<u32, usize>) -> Finding {
         names.push(format!("and {} more", counts.len() - NAMES_MAX));
     }
     let sum: usize = counts.values().sum();
-    let text = format!("{sum} of their processes are in none of their jobs");
-    let remedy = "see those of users without a job: job-adopt strays; end them: --kill; what was \
-                  started before the module was enabled stays until it is ended";
+    let text = format!("{sum} of their processes are outside of their jobs");
+    let remedy = "job-adopt strays shows those of users without a job, and --kill ends them; what \
+                  was started before the module was enabled stays until it ends";
     Finding::note(USERS_OUTSIDE_JOBS, names.join(", "), text, remedy)
 }
 

@@ -49,11 +49,19 @@ fn leftovers_of_upgrade_are_named() {
 #[test]
 fn helper_must_be_executable_and_of_this_version() {
     let helper = "usr/libexec/job-adopt/resolve";
-    TestSite::new().mode(helper, 0o644).assert_bad(&["Error helper resolve"]);
+    let site = TestSite::new().mode(helper, 0o644);
+    site.assert_bad(&["Error helper resolve"]);
+    let path = site.scratch.path().join(helper).display().to_string();
+    site.assert_mentions(&format!("chown root: {path} && chmod 0711 {path}"));
+    std::fs::remove_file(&path).unwrap();
+    site.assert_mentions("install both packages again");
     TestSite::new().mode(helper, 0o700).assert_bad(&["Error helper resolve"]);
     TestSite::new().mode(helper, 0o4711).assert_bad(&["Error helper resolve"]);
     TestSite::new().mode(helper, 0o733).assert_bad(&["Error helper resolve"]);
-    TestSite::new().mode("usr/libexec", 0o777).assert_bad(&["Error helper resolve"]);
+    let site = TestSite::new().mode("usr/libexec", 0o777);
+    site.assert_bad(&["Error helper resolve"]);
+    let folder = site.scratch.path().join("usr/libexec").display().to_string();
+    site.assert_mentions(&format!("chown root: {folder} && chmod go-w,a+rX {folder}"));
     let line = "pam_job_adopt.so helper=/opt/resolve\n";
     TestSite::new()
         .sshd(&SSHD.replace("pam_job_adopt.so\n", line))
@@ -137,6 +145,8 @@ fn broken_record_is_an_error() {
     site.assert_bad(&[]);
     let site = site.file("run/job-adopt/jobs/5/8.json", "{");
     site.assert_bad(&["Error records 8.json"]);
+    let file = site.scratch.path().join("run/job-adopt/jobs/5/8.json");
+    site.assert_mentions(&format!("rm {}, and if", file.display()));
     site.mode("run/job-adopt/jobs/5", 0o777).assert_bad(&["Error records 5"]);
     TestSite::new().mode("run/job-adopt/jobs", 0o777).assert_bad(&["Error registry jobs"]);
     let site = TestSite::new();
@@ -170,7 +180,7 @@ fn slurm_must_make_extern_step_and_confine_devices() {
     slurm("", "no").conf("sources = registry\n").assert_bad(&[]);
     let site = TestSite::new().conf("slurm_conf = /none/slurm.conf\n");
     site.assert_bad(&["Error slurm-conf slurm.conf"]);
-    site.assert_mentions("find none");
+    site.assert_mentions("no login finds a Slurm job");
 }
 
 #[test]
