@@ -128,7 +128,7 @@ fn start_failure(step: &str) -> impl Fn(Errno) -> Failure {
             }
             _ => "",
         };
-        let cause = format_args!("start helper: {step}: {}{hint}", io::Error::from(errno));
+        let cause = format!("start helper: {step}: {}{hint}", io::Error::from(errno));
         Failure::with_errno(Reason::Configuration, cause, Some(errno as i32))
     }
 }
@@ -167,7 +167,7 @@ fn require_success(end: HelperExit, budget: &Budget) -> Result<(), Failure> {
 pub(super) fn open_trusted_executable(role: &str, path: &str) -> Result<OwnedFd, Failure> {
     let untrusted = |why: &str| configuration_failure(format_args!("{role} {path}: {why}"));
     let failed = |errno: Errno| {
-        let cause = format_args!("{role} {path}: {}", io::Error::from(errno));
+        let cause = format!("{role} {path}: {}", io::Error::from(errno));
         Failure::with_errno(Reason::Configuration, cause, Some(errno as i32))
     };
     for folder in Path::new(path).ancestors().skip(1) {

@@ -269,7 +269,7 @@ impl LoginDecision<'_> {
         match self.context.budget.remaining().is_zero() {
             false => Ok(()),
             true => {
-                let cause = format_args!("the time budget was used up during {step}");
+                let cause = format!("the time budget was used up during {step}");
                 Err(Failure::new(Reason::Timeout, cause))
             }
         }

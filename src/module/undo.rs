@@ -129,7 +129,7 @@ pub(super) fn set_variables(
         if !(environment.put)(&variable.to_string()) {
             names.iter().for_each(|name| _ = (environment.put)(name));
             let name = variable.name();
-            let cause = format_args!("set {name} for the login: libpam did not take it");
+            let cause = format!("set {name} for the login: libpam did not take it");
             return Err(Failure::new(Reason::AdoptionFailed, cause));
         }
         names.push(variable.name());

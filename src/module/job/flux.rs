@@ -41,7 +41,7 @@ pub(super) fn require_unit(
     match is_unit_of_job && flux != 0 && flux != adoption.uid() {
         true => Ok(()),
         false => {
-            let cause = format_args!("{path} is not the job's unit, if Flux runs as uid {flux}");
+            let cause = format!("{path} is not the job's unit, if Flux runs as uid {flux}");
             Err(Failure::new(Reason::AdoptionFailed, cause))
         }
     }
@@ -90,7 +90,7 @@ impl Imp {
         let file = format!("{run}/systemd/transient/{name}");
         let trust = Trust::below(Path::new(&run), self.flux).or_owned_by(0);
         let unreadable = |why: &dyn fmt::Display| {
-            let cause = format_args!("no filter is in force at the job's unit, and its file {why}");
+            let cause = format!("no filter is in force at the job's unit, and its file {why}");
             Failure::new(Reason::CannotConfine, cause)
         };
         let text = trust.read(Path::new(&file), Request::UNIT_BYTES_MAX as u64);

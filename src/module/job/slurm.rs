@@ -52,7 +52,7 @@ pub(super) fn open(
     let answer = daemon.query_state(adoption.deadline()).map_err(stepd_failure)?;
     require_running(adoption, answer)?;
     let path = cgroups.unified().or(cgroups.path_of_controller("freezer")).unwrap_or("/");
-    let cause = format_args!(
+    let cause = format!(
         "is in {path}, which is no step's cgroup: slurm.conf has to say \
          ProctrackType=proctrack/cgroup"
     );
@@ -102,7 +102,7 @@ pub(super) fn recheck_job(
     }
     match (Job::open(adoption), failure) {
         (Err(Failure::CheckFailed { reason: Reason::Ended, .. }), failure) => {
-            let cause = format_args!("the job is over: {failure}");
+            let cause = format!("the job is over: {failure}");
             Failure::with_errno(Reason::Ended, cause, failure.errno())
         }
         (_, Failure::CgroupGone(error)) => Failure::new(Reason::AdoptionFailed, error),

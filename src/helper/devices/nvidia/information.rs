@@ -112,7 +112,7 @@ fn require_distinct(gpus: Vec<NvidiaGpu>) -> Result<Vec<NvidiaGpu>, DeviceError>
         };
         if let Some((second, what)) = others.iter().find_map(|it| Some((it.address, shared(it)?))) {
             let first = gpu.address;
-            let text = format_args!("GPUs {first} and {second} both have {what}");
+            let text = format!("GPUs {first} and {second} both have {what}");
             return Err(DeviceError::new(text));
         }
         rest = others;

@@ -52,7 +52,7 @@ fn resolve_capability(tree: &Tree, gpu: u32, below: &str) -> Result<ResolvedDevi
     let path = format!("{CAPABILITIES_DIR}/gpu{gpu}/mig/{below}/access");
     let text = match tree.read_text(&path) {
         Err(error) if error.is_missing() => {
-            let text = format_args!("no such MIG instance exists now ({path} is not there)");
+            let text = format!("no such MIG instance exists now ({path} is not there)");
             return Err(DeviceError::new(text));
         }
         text => text?,
@@ -68,7 +68,7 @@ fn resolve_capability(tree: &Tree, gpu: u32, below: &str) -> Result<ResolvedDevi
                     Some(listed) => format!("mig-minors has {listed}"),
                     None => "mig-minors does not list it".to_owned(),
                 };
-                let text = format_args!("{path} has minor {minor}, but {listed}");
+                let text = format!("{path} has minor {minor}, but {listed}");
                 return Err(DeviceError::new(text));
             }
         }

@@ -185,7 +185,7 @@ fn find_major(tree: &Tree, names: &[&'static str]) -> Result<Option<u32>, Device
     let majors: BTreeSet<u32> = names.iter().flat_map(majors).collect();
     if majors.len() > 1 {
         let driver = names.first().copied().unwrap_or_default();
-        let text = format_args!("driver {driver} has several majors in /proc/devices");
+        let text = format!("driver {driver} has several majors in /proc/devices");
         return Err(DeviceError::new(text));
     }
     Ok(majors.into_iter().next())

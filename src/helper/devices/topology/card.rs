@@ -106,7 +106,7 @@ pub(super) fn explain_no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
             ["0x0300", "0x0302", "0x0380", "0x1200"].iter().any(|prefix| class.starts_with(prefix));
         let driver = tree.read_link_name(&format!("{FUNCTIONS_DIR}/{name}/driver"));
         if is_gpu && driver.is_err_and(|error| error.is_missing()) {
-            let text = format_args!("the node has no GPUs: no driver is loaded for {name}");
+            let text = format!("the node has no GPUs: no driver is loaded for {name}");
             return Ok(DeviceError::new(text));
         }
     }
@@ -170,7 +170,7 @@ impl KfdPartitions {
                 let (address, render) =
                     (properties.address()?, properties.number("drm_render_minor")?);
                 if parts.iter().any(|(_, other)| *other == render) {
-                    let why = format_args!("another GPU has the render node {render} too");
+                    let why = format!("another GPU has the render node {render} too");
                     return Err(DeviceError::at(path, why));
                 }
                 parts.push((address, render));

@@ -223,7 +223,7 @@ fn find_device(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>,
         node => node.map_err(|why| DeviceError::at(path, why))?,
     };
     if node.kind != DeviceType::Char || format!("{}:{}", node.major, node.minor) != numbers {
-        let text = format_args!("{path} is {node}, and the kernel's device c {numbers}");
+        let text = format!("{path} is {node}, and the kernel's device c {numbers}");
         return Err(DeviceError::new(text));
     }
     driver::check_node(tree, path, node)?;

@@ -183,7 +183,7 @@ impl Catalog {
         let with_format = |name: String| format_from_name(&name).map(|format| (name, format));
         let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
         if files.len() > FILES_MAX {
-            let fault = format_args!("holds more than {FILES_MAX} specifications");
+            let fault = format!("holds more than {FILES_MAX} specifications");
             return Err(DeviceError::at(path.display(), fault));
         }
         for (name, format) in files {
