@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn process_with_reused_number_gets_no_signal() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = child.id().cast_signed();
+        let pid = i32::try_from(child.id()).unwrap();
         let start = read_start_ticks(pid).unwrap();
         send_signal((pid, start + 1), Signal::SIGKILL).unwrap();
         std::thread::sleep(Duration::from_millis(50));
@@ -561,7 +561,7 @@ mod tests {
         let find = |_: &BTreeSet<Identity>| {
             children.borrow_mut().push(start());
             let children = children.borrow();
-            let pids = children.iter().map(|child| child.id().cast_signed());
+            let pids = children.iter().map(|child| i32::try_from(child.id()).unwrap());
             Ok(pids.map(|pid| (pid, read_start_ticks(pid).unwrap())).collect())
         };
         let deadline = Instant::now() + Duration::from_millis(200);
@@ -591,7 +591,7 @@ mod tests {
         std::os::unix::fs::symlink("/bin/sleep", &path).unwrap();
         let mut child = std::process::Command::new(&path).arg("60").spawn().unwrap();
         fs::remove_file(&path).unwrap();
-        let pid = child.id().cast_signed();
+        let pid = i32::try_from(child.id()).unwrap();
         // The kernel resumes this process a moment before it sets the name of the new one.
         let named = || fs::read(format!("/proc/{pid}/comm")).unwrap();
         let comm = (0..1000).map(|_| named()).find(|comm| comm.starts_with(b"\xff"));

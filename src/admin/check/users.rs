@@ -90,7 +90,7 @@ mod tests {
     fn helper_older_than_any_phase_is_an_error() {
         assert_eq!(judge_old_helpers(&[]).severity, Severity::Fine);
         assert_eq!(judge_old_helpers(&[7]).severity, Severity::Error);
-        let own = age_seconds(std::process::id().cast_signed()).unwrap();
+        let own = age_seconds(i32::try_from(std::process::id()).unwrap()).unwrap();
         let first = age_seconds(1).unwrap();
         assert!(own < 60 * 60 && first >= own, "{own} {first}");
     }

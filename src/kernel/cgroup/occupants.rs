@@ -165,7 +165,7 @@ mod tests {
     fn gone_process_is_no_stranger_and_process_of_other_namespace_fails() {
         let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        assert_eq!(job_of(5).stranger_uid(child.id().cast_signed()).unwrap(), None);
+        assert_eq!(job_of(5).stranger_uid(i32::try_from(child.id()).unwrap()).unwrap(), None);
         assert!(job_of(5).stranger_uid(0).is_err());
     }
 

@@ -215,7 +215,11 @@ fn units_after_deadline_are_silent() {
     for number in 0..300 {
         let id = super::FluxId(1_000_000 + number);
         let pid = 100 + 2 * i32::try_from(number).unwrap();
-        bench.running(&format!("imp-shell-0-{id}.service"), pid, 5 + (pid.cast_unsigned() & 2));
+        bench.running(
+            &format!("imp-shell-0-{id}.service"),
+            pid,
+            5 + (u32::try_from(pid).unwrap() & 2),
+        );
     }
     assert_eq!(bench.report().jobs.len(), 150);
     let late = bench.source().jobs(5, Instant::now()).unwrap();
