@@ -86,16 +86,17 @@ ask_startd() {
 # await TEXT COMMAND...: repeats COMMAND until it prints words, and stores them in $found. Ends the script with
 # the starter.
 await() {
-    text=$1
+    text=$1 began=$(date +%s) named=
     shift
-    began=$(date +%s) pause=0.2
     until found=$("$@") && test -n "$found"; do
         kill -0 "$pid" 2>/dev/null || exit 0
-        sleep "$pause"
-        if test "$(($(date +%s) - began))" -ge "$patience" && test $pause != 2; then
+        waited=$(($(date +%s) - began))
+        if test "$waited" -ge "$patience" && test -z "$named"; then
             log "$text; until then, logins to its job are refused"
-            pause=2
+            named=1
         fi
+        # The files of a job may take hours to arrive before it runs.
+        if test "$waited" -lt 5; then sleep 0.2; else sleep 1; fi
     done
 }
 
