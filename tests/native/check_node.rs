@@ -115,7 +115,7 @@ fn moves_are_measured_in_cgroups_of_check_only() {
         let writes = |line: &&str| line.contains("</sys/fs/cgroup") && line.contains("O_WRONLY");
         let writes: Vec<&str> = log.lines().filter(writes).collect();
         if node.read("/sys/kernel/cgroup/features").contains("favordynmods") {
-            checked.says("cgroup-favordynmods /sys/fs/cgroup: a ").says(" ms just now");
+            checked.says("cgroup-favordynmods /sys/fs/cgroup: ").says(" ms just now");
             assert!(log.contains("/second>, \"cgroup.procs\", O_WRONLY"), "{log}");
         }
         let is_own = |line: &&str| line.contains("</sys/fs/cgroup/job-adopt-check-");
