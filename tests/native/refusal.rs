@@ -253,7 +253,7 @@ fn node_that_never_had_a_job_refuses_with_no_job_service() {
         node.sh("rm /run/job-adopt/lock").ok();
         let text = "login refused: no job service runs on this node.";
         node.account(CAROL).fails().says(text).says("[JA11]");
-        node.job_adopt(&["check"]).says("no source of jobs is on this node");
+        node.job_adopt(&["check"]).says("no scheduler runs here and no job is registered");
         node.configure("sources = registry\n");
         node.account(CAROL).fails().says("[JA01]");
         node.configure("");
