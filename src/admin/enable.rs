@@ -8,7 +8,7 @@
 use super::check::sshd::warn_of_penalties;
 use super::pam::{LineOptions, Stack, changed_lines, replace_file};
 use super::sys::pam::{Phase, Transaction};
-use super::{Error, Output, require_root};
+use super::{Error, Output, accounts, require_root};
 use clap::{ArgGroup, Args};
 use helper::printable;
 use kernel::cgroup::Membership;
@@ -119,6 +119,9 @@ impl Trial<'_> {
         if !Path::new("/run/systemd/system").exists() {
             return refuse("systemd does not run here, so nothing would bring the file back");
         }
+        if accounts::find_user(user)?.is_some_and(|user| user.uid.is_root()) {
+            return refuse("root gets in whatever the stack says: name a user with a job here");
+        }
         if self.is_under_way() {
             return refuse("a try is under way; end it by job-adopt enable --keep or --undo");
         }
@@ -135,6 +138,7 @@ impl Trial<'_> {
         self.arm_undo(length)?;
         replace_file(&self.before, &self.stack.text, self.stack.meta.as_ref())?;
         self.stack.write(&plan.text)?;
+        self.require_armed(output)?;
         writeln!(output.out, "{path}: changed")?;
         for line in changed_lines(&self.stack.text, &plan.text) {
             writeln!(output.out, "  {}", printable(&line))?;
@@ -198,6 +202,30 @@ impl Trial<'_> {
                 .stderr(Stdio::null())
                 .status();
         }
+    }
+
+    /// Checks that the old file is still going to come back, now that the new one is in place. The timer began
+    /// before both, since a crash in between must not leave the new one for good.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the time was over before; the old file is back then.
+    fn require_armed(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        let is_waiting = systemctl(&["is-active", "--quiet", &self.timer]).is_ok();
+        if is_waiting && self.is_under_way() {
+            return Ok(());
+        }
+        if self.is_under_way() {
+            self.undo(output)?;
+        } else if self.stack.meta.is_some() {
+            self.stack.write(&self.stack.text)?;
+        } else {
+            let path = &self.stack.path;
+            fs::remove_file(path)
+                .map_err(|error| Error::failed("remove", path.display(), error))?;
+        }
+        let why = "the time was over before the lines were in place; try a longer one";
+        Err(Error::failed("try", self.stack.path.display(), why))
     }
 
     fn unit_text(&self) -> String {
