@@ -18,7 +18,7 @@ use kernel::log::{Line, Severity};
 use kernel::proc::{Proc, Process};
 use kernel::sys::file::read_file_status;
 use kernel::trust::Trust;
-use module::{Settings, is_off};
+use module::{Action, Settings, is_off};
 use nix::fcntl::{OFlag, open};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, major, minor};
@@ -127,7 +127,9 @@ fn read_session_lines() -> Vec<Entry> {
 /// Checks that logins are taken into jobs on this node. If they are not, or if users without a job may
 /// log in, processes are outside of jobs by the admin's will.
 fn require_adoption(config: &Config) -> Result<(), &'static str> {
-    let opens = |line: &Entry| line.arguments.iter().any(|word| word == "action_no_jobs=ignore");
+    let opens = |line: &Entry| {
+        Settings::parse(&line.arguments).is_ok_and(|settings| settings.no_jobs == Action::Ignore)
+    };
     let takes_all = |line: &Entry| line.is_fit() && !line.is_observing() && !opens(line);
     match read_session_lines().iter().any(takes_all) {
         _ if config.missing_enforce_path().is_some() => {

@@ -146,7 +146,7 @@ fn node_without_adoption_has_no_strays() {
         node.arguments("observe");
         refuses("no session line");
         // A user without a job may log in and stay.
-        node.arguments("action_no_jobs=ignore");
+        node.arguments("action_no_jobs=Ignore");
         refuses("no session line");
         node.arguments("");
         node.write("/run/job-adopt/off", "");
