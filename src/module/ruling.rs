@@ -298,7 +298,7 @@ impl LoginDecision<'_> {
 
     fn not_enforced_outcome(&self, detail: &str) -> Outcome {
         let line = self.decision_line("ignore", Severity::Info, Reason::Admitted);
-        let line = self.with_elapsed(line).with("error", detail);
+        let line = self.with_elapsed(line).with("knob", "enforce").with("error", detail);
         Outcome {
             reason: None,
             cause: detail.to_owned(),

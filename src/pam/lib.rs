@@ -202,6 +202,11 @@ fn handle_call(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) 
     }
 }
 
+/// Returns whether this process is sshd's, by its name: `sshd`, from OpenSSH 9.8 on `sshd-session`.
+fn is_inside_sshd() -> bool {
+    std::fs::read("/proc/self/comm").is_ok_and(|name| name.starts_with(b"sshd"))
+}
+
 /// Logs a panic that was caught, so that an admin can report it.
 fn log_panic(phase: Phase, text: &str) {
     let line = Line::new(Severity::Alert)
@@ -222,8 +227,10 @@ impl Call<'_> {
     /// Judges the login by these settings, and reports the outcome.
     fn judge(mut self, settings: &Settings, arguments: &[String], flags: i32) -> PamReturnCode {
         if self.login.service != settings.service.as_deref().unwrap_or("sshd") {
-            if let Some(name) = &settings.service {
-                // A mistyped name would admit all users.
+            // A mistyped name would admit all users, and so would a missing one in the stack of a second sshd.
+            // Files that all services include have our lines without a name for cron, su and the like.
+            if settings.service.is_some() || is_inside_sshd() {
+                let name = settings.service.as_deref().unwrap_or("sshd");
                 let line = self.line(Severity::Warning, "ignore");
                 self.log_outside(settings, line.with("knob", format_args!("service={name}")));
             }

@@ -183,6 +183,13 @@ fn line_for_another_service_is_logged() {
         node.phases("other", CAROL, &["acct_mgmt", "open_session"]).ok();
         let log = &node.log;
         assert!(log.entries().is_empty(), "a line without service= is for sshd alone:\n{log}");
+        // A second sshd whose stack lacks the argument; libpam runs the module in its process.
+        node.sh("cp \"$(command -v pamtester)\" /tmp/sshd-session").ok();
+        node.sh("/tmp/sshd-session other carol acct_mgmt open_session").ok();
+        for phase in ["account", "session"] {
+            let entry = node.log.line(&format!("phase={phase}"));
+            assert!(entry.text.contains("knob=service=sshd"), "{}", entry.text);
+        }
     });
 }
 

@@ -68,7 +68,8 @@ fn login_outside_of_jobs_is_logged_once_at_every_level() {
         node.configure("enforce = if-exists:/run/compute-node\n");
         node.arguments("log_level=quiet");
         node.pam(CAROL).ok();
-        node.log.line("decision=ignore");
+        let line = node.log.line("decision=ignore").text;
+        assert!(line.contains("knob=enforce"), "{line}");
     });
 }
 

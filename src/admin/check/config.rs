@@ -1,6 +1,6 @@
 //! Checks the configuration, the registry, and the file that switches the module off.
 
-use super::{Check, Finding, Site, trust_remedy};
+use super::{Check, Finding, Site, root_processes, trust_remedy};
 use crate::accounts;
 use helper::devices::{Resolver, Specifier, gpu_count};
 use helper::records::ReadError;
@@ -99,12 +99,25 @@ fn check_enforce(site: &Site) -> Option<Finding> {
             object,
             "exists, so the module decides on the logins to this node",
         ),
+        Err(_) if runs_jobs(site) => {
+            let text =
+                "does not exist, so every user gets in, outside of jobs, and this node runs jobs";
+            let remedy =
+                format!("touch {}, or correct the path in {}", path.display(), site.conf.display());
+            Finding::error(ENFORCED, object, text, remedy)
+        }
         Err(_) => {
             let text = "does not exist, so the module lets every user log in to this node";
             let remedy = format!("touch {}, unless this is a login node", path.display());
             Finding::note(ENFORCED, object, text, remedy)
         }
     })
+}
+
+/// Returns whether this is a compute node: Slurm's daemon runs here, or jobs are registered.
+fn runs_jobs(site: &Site) -> bool {
+    let has_records = || site.config.registry.list_users().is_ok_and(|users| !users.is_empty());
+    site.is_here() && !root_processes(&["slurmd"]).is_empty() || has_records()
 }
 
 /// Checks the registry, and finds the records in it that refuse their owners' logins.

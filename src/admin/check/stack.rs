@@ -135,7 +135,10 @@ fn check_line(site: &Site, group: Group) -> Finding {
                     "remove observe, or add it to the account line".to_owned()
                 }
                 LineFault::OtherService(other) => {
-                    format!("remove service={other}, or run job-adopt check --service {other}")
+                    format!(
+                        "write service={} into both lines, or run job-adopt check --service {other}",
+                        site.service
+                    )
                 }
             };
             new(&place, &format!("this line of pam_job_adopt.so {why}"), &remedy)

@@ -109,6 +109,10 @@ fn module_that_is_off_or_not_enforced_is_reported() {
     let root = site.scratch.path().display().to_string();
     let site = site.conf(&format!("enforce = if-exists:{root}/etc/gpus\n"));
     site.assert_bad(&["Note enforced gpus"]);
+    let jobs = TestSite::new().file("run/job-adopt/jobs/1001/7.json", "{}");
+    let path = jobs.scratch.path().join("etc/gpus");
+    let jobs = jobs.conf(&format!("enforce = if-exists:{}\n", path.display()));
+    jobs.assert_bad(&["Error enforced gpus", "Error records 7.json"]);
     site.scratch.file("etc/gpus", "");
     site.assert_bad(&[]);
 }
