@@ -90,8 +90,9 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 struct NodeState {
     /// The number of processes of users who have no job here; `None` if it is unknown.
     strays: Option<i64>,
-    /// The number of users' slices that are not closed. The slice of future users counts as one.
-    slices: i64,
+    /// The number of users' slices that are not closed; `None` if it is unknown. The slice of future
+    /// users counts as one.
+    slices: Option<i64>,
 }
 
 impl NodeState {
@@ -101,7 +102,8 @@ impl NodeState {
             output.warn(format_args!("strays: {error}"));
         });
         let strays = strays.ok().flatten().map(|count| count as i64);
-        Ok(Self { strays, slices: check::count_open_slices(conf.path()?, config) as i64 })
+        let slices = check::count_open_slices(conf.path()?, config).map(|count| count as i64);
+        Ok(Self { strays, slices })
     }
 }
 
@@ -222,7 +224,7 @@ impl Counts {
                 "When a login last joined a job.",
             ),
             ("strays", node.strays, "Processes of users who have no job here."),
-            ("slices_open", Some(node.slices), "Users' slices that are not closed."),
+            ("slices_open", node.slices, "Users' slices that are not closed."),
             ("metrics_timestamp_seconds", Some(now()), "When this was counted."),
         ];
         for (name, value, help) in gauges {
@@ -277,7 +279,7 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
-    const NODE: NodeState = NodeState { strays: Some(3), slices: 1 };
+    const NODE: NodeState = NodeState { strays: Some(3), slices: Some(1) };
 
     fn count(lines: &[&str]) -> Counts {
         let scratch = Scratch::new();
@@ -327,6 +329,16 @@ mod tests {
         let json = counts.to_json(&NODE);
         assert_eq!((&json["schema"], &json["strays"]), (&1.into(), &3.into()));
         assert_eq!(json["logins"].as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn unknown_state_of_node_is_left_out() {
+        let unknown = NodeState { strays: None, slices: None };
+        let text = count(&LINES).to_prometheus(&unknown);
+        for name in ["strays", "slices_open"] {
+            assert!(!text.contains(&format!("job_adopt_{name}")), "{text}");
+        }
+        assert!(count(&LINES).to_json(&unknown)["slices_open"].is_null());
     }
 
     #[test]

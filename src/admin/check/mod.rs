@@ -81,10 +81,10 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     Ok(code)
 }
 
-/// Counts the slices of users that are not closed.
-pub(super) fn count_open_slices(conf: PathBuf, config: Config) -> usize {
+/// Counts the slices of users that are not closed; `None` if a slice could not be checked.
+pub(super) fn count_open_slices(conf: PathBuf, config: Config) -> Option<usize> {
     let site = Site::read("/".into(), "sshd", conf, config);
-    slices::findings(&site).iter().filter(|finding| slices::is_open(finding)).count()
+    slices::count_open(&slices::findings(&site))
 }
 
 /// Checks the files that the site has set up: PAM stack, programs, configuration, schedulers.

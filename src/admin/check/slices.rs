@@ -80,10 +80,18 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     findings
 }
 
-/// Returns whether a finding names a slice that is not closed.
-pub(super) fn is_open(finding: &Finding) -> bool {
-    [SLICES_DROP_IN, SLICES_CLOSED].contains(&finding.check)
-        && finding.severity <= Severity::Warning
+/// Counts the slices of users that are not closed; `None` if a slice could not be checked.
+pub(super) fn count_open(findings: &[Finding]) -> Option<usize> {
+    findings.iter().map(|finding| names_open_slice(finding).map(usize::from)).sum()
+}
+
+/// Returns whether a finding names a slice that is not closed; `None` if that could not be checked.
+fn names_open_slice(finding: &Finding) -> Option<bool> {
+    let is_about_closing = [SLICES_DROP_IN, SLICES_CLOSED].contains(&finding.check);
+    match finding.severity {
+        Severity::Unknown if is_about_closing => None,
+        severity => Some(is_about_closing && severity <= Severity::Warning),
+    }
 }
 
 /// Returns the exempt uids, and [`UNUSED_UID`], whose slices have a device policy that closes them.
@@ -216,4 +224,26 @@ fn has_filter(pid: i32) -> bpf::Result<bool> {
         return Ok(false);
     };
     Ok(!bpf::query_effective(Mount::open()?.open_chain(&path)?.dir()?)?.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_slice_leaves_no_count() {
+        let open = Finding::warning(SLICES_DROP_IN, "user-.slice", "is not closed", "");
+        let closed = Finding::fine(SLICES_CLOSED, "user.slice", "is closed");
+        let unknown = Finding::unknown(SLICES_CLOSED, "user-7.slice", "run this as root", "");
+        let other = Finding::unknown(BUS_CLOSED, "system bus", "no busctl", "");
+        for (findings, count) in [
+            (vec![closed.clone()], Some(0)),
+            (vec![closed, open.clone(), other], Some(1)),
+            (vec![open, unknown], None),
+        ] {
+            assert_eq!(count_open(&findings), count, "{findings:?}");
+        }
+        let without_systemctl = Finding::unknown(SLICES_DROP_IN, "user-.slice", "no systemctl", "");
+        assert_eq!(count_open(&[without_systemctl]), None);
+    }
 }
