@@ -65,11 +65,14 @@ case $1 in
 begin)
     # The unit of an earlier run of the job, whose shepherd was killed just now.
     systemctl stop "$unit" 2>/dev/null || :
+    # A command that fails among the arguments of "register" would go unnoticed.
+    list=$(devices "$2" "$3" "$4")
     mkdir -p "$top$cgroup"
-    # shellcheck disable=SC2046
-    job-adopt register --id "$id" --user "$4" --cgroup "$cgroup" $(devices "$2" "$3" "$4")
-    systemd-run --quiet --collect --unit="$unit" --property=ExecStop="$0 over $id" \
+    # Before the record, so that the shepherd's end withdraws it wherever the prolog is killed.
+    systemd-run --quiet --collect --unit="$unit" --property=ExecStopPost="$0 over $id" \
         tail --pid="$PPID" -f /dev/null
+    # shellcheck disable=SC2086
+    job-adopt register --id "$id" --user "$4" --cgroup "$cgroup" $list
     echo "$PPID" >"$top$cgroup/cgroup.procs"
     ;;
 end)
@@ -79,7 +82,7 @@ end)
     for pid in "$PPID" "$$"; do
         echo "$pid" >"$top${out%/}/cgroup.procs"
     done
-    # A prolog that failed has left no unit.
+    # A prolog that failed early has left no unit.
     systemctl stop "$unit" 2>/dev/null || over "$id"
     ;;
 *) exit 2 ;;
