@@ -76,18 +76,17 @@ ask_slurmd() {
     name=${SLURMD_NODENAME:-${node%%.*}}
     # Several slurmd on a host have names of their own.
     test "$name" = "${node%%.*}" || set -- -N "$name"
-    if timeout 30 slurmd -G "$@" >"$told.$$" 2>&1; then
-        {
-            echo "$stamp"
-            # A record of one resource with several files, as a MIG instance, has Count=1.
-            sed -n -e 's/^.*: Gres \(Name=[^ ]*\) \(Type=[^ ]*\) /NodeName='"$name"' \1 \2 /' \
-                -e '/^NodeName=/!d' -e 's/ Type=(null)//' \
-                -e '/ Count=1 /s/ Count=1 .* File=\([^ ]*\).*/ MultipleFiles=\1/p' \
-                -e '/ Count=1 /!s/ \(Count=[0-9]*\) .* \(File=[^ ]*\).*/ \1 \2/p' "$told.$$"
-        } >"$told.$$.new"
-        mv -f "$told.$$.new" "$told"
+    found=$(timeout 30 slurmd -G "$@" 2>&1) || found=
+    # A record of one resource with several files, as a MIG instance, has Count=1.
+    records=$(printf '%s\n' "$found" |
+        sed -n -e 's/^.*: Gres \(Name=[^ ]*\) \(Type=[^ ]*\) /NodeName='"$name"' \1 \2 /' \
+            -e '/^NodeName=/!d' -e 's/ Type=(null)//' \
+            -e '/ Count=1 /s/ Count=1 .* File=\([^ ]*\).*/ MultipleFiles=\1/p' \
+            -e '/ Count=1 /!s/ \(Count=[0-9]*\) .* \(File=[^ ]*\).*/ \1 \2/p')
+    # Keeps nothing that is outdated, or cut short by a full file system.
+    if ! { test -n "$records" && printf '%s\n%s\n' "$stamp" "$records" >"$told.$$" && mv -f "$told.$$" "$told"; }; then
+        rm -f "$told" "$told.$$"
     fi
-    rm -f "$told.$$"
 }
 
 # SLURM_JOB_GPUS has indexes, of whole GPUs as well as of those that jobs share (shard, mps). Only if
@@ -103,7 +102,7 @@ lists,GPU-*,* | lists,MIG-*,*)
     ;;
 lists,*,) ;;
 lists,*)
-    ask_slurmd
+    ask_slurmd || :
     list="$list --gres gpu:$SLURM_JOB_GPUS"
     ;;
 slurm,*) ;;

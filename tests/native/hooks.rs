@@ -11,6 +11,8 @@ use crate::support::{ALICE, Cgroup, Node, Outcome, Process, ROOT, eventually, on
 
 const RECORD: &str = "/run/job-adopt/jobs/1001/77.json";
 const NOTE: &str = "/run/job-adopt/jobs/1001/77.ended";
+/// Answer of slurmd about the GPUs, which the prolog keeps.
+const GRES: &str = "/run/job-adopt/gres.conf";
 
 /// Variables of every prolog of a job of alice.
 const JOB: [&str; 8] = [
@@ -48,6 +50,13 @@ fn run_hook(node: &Node, name: &str, more: &[&str]) -> Outcome {
 
 fn read_record(node: &Node) -> Value {
     serde_json::from_str(&node.read(RECORD)).unwrap()
+}
+
+/// Fills `/run` with `/run/full`.
+fn fill_run(node: &Node) {
+    let used = "$(df --output=used -k /run | tail -1)";
+    node.sh(&format!("mount -o remount,size=$(({used} + 64))k /run")).ok();
+    node.sh("cat /dev/zero >/run/full").fails();
 }
 
 fn write_gpu_files(node: &Node) {
@@ -154,7 +163,25 @@ fn failing_list_leaves_devices_to_slurm_and_is_logged() {
             assert_eq!(record["options"], json!({ "DevicePolicy": "auto" }), "{lines}");
             assert!(record.get("gres").is_none(), "{record}");
             node.log.line("job 77: devices left to Slurm: ");
+            // Neither an empty answer is kept, nor the last one.
+            assert_eq!(node.exists(GRES), lines.contains("nvidia[0-3]"), "{lines}");
         }
+    });
+}
+
+#[test]
+fn full_file_system_fails_no_prolog_and_keeps_no_answer_of_slurmd() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
+        configure_slurm(node, "gpu:2", "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n");
+        node.sh("mkdir -p /run/spool /run/job-adopt").ok();
+        fill_run(node);
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok().says("has no record");
+        node.sh("ls /run/job-adopt/gres.conf*").fails();
+        node.sh("rm /run/full").ok();
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok();
+        assert_eq!(read_record(node)["gres"], json!({ "gpu": [1] }));
+        assert_eq!(gpu_device(node, 1), "/dev/nvidia3");
     });
 }
 
@@ -171,7 +198,7 @@ fn index_among_several_types_follows_slurmd() {
         assert_eq!(read_record(node)["gres"], json!({ "gpu": [0, 2] }));
         assert_eq!(gpus(), ["/dev/nvidia1", "/dev/nvidia0", "/dev/nvidia2"]);
         // The prolog asks slurmd again only for a reason.
-        let written = "/run/job-adopt/gres.conf";
+        let written = GRES;
         node.sh(&format!("echo '# mark' >>{written}")).ok();
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
         assert!(node.read(written).ends_with("# mark\n"));
