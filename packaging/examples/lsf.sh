@@ -39,9 +39,20 @@ case ${1:-} in
 begin)
     index=${LSB_JOBINDEX#0}
     owner=$(bjobs -u all -noheader -o user "$LSB_JOBID${index:+[$index]}")
+    # Moves neither LSF's own daemon, whose end would be that of this job, nor a process of another job.
+    comm=$(cat "/proc/$PPID/comm")
+    parent=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$PPID/status")
+    test "$comm,$parent" != sbatchd,1
+    case $(sed -n 's/^0:://p' "/proc/$PPID/cgroup") in
+    "$cgroup") ;;
+    "${cgroup%/*}"/*) exit 1 ;;
+    esac
+    trap 'job-adopt unregister "$id"; rmdir "$top$cgroup"' EXIT
+    trap 'exit 1' HUP INT TERM
     mkdir -p "$top$cgroup"
     job-adopt register --id "$id" --user "$owner" --cgroup "$cgroup" --policy closed
     echo "$PPID" >"$top$cgroup/cgroup.procs"
+    trap - EXIT
     ;;
 end)
     # Moves out of the cgroup, so that it can be removed.

@@ -36,6 +36,20 @@ def write(file, value):
         opened.write("%d" % value)
 
 
+def move(pid):
+    """Moves a process into the job, unless it is pbs_mom itself, or of another job."""
+    def read(file, start):
+        with open("/proc/%d/%s" % (pid, file)) as opened:
+            return [line[len(start):].strip() for line in opened if line.startswith(start)][0]
+
+    if (read("comm", ""), read("status", "PPid:")) == ("pbs_mom", "1"):
+        raise OSError("process %d is pbs_mom, which is in no job" % pid)
+    cgroup = read("cgroup", "0::")
+    if cgroup.startswith(JOBS + "/") and cgroup != "%s/%s" % (JOBS, name):
+        raise OSError("process %d is in another job: %s" % (pid, cgroup))
+    write("cgroup.procs", pid)
+
+
 def end():
     """Writes the note of the end, ends the logins, then the rest of the job."""
     try:
@@ -59,9 +73,9 @@ try:
                   "--policy", "closed")
     elif event.type == pbs.EXECJOB_LAUNCH:
         # The process that becomes the task has started this hook.
-        write("cgroup.procs", os.getppid())
+        move(os.getppid())
     elif event.type == pbs.EXECJOB_ATTACH:
-        write("cgroup.procs", event.pid)
+        move(event.pid)
     else:
         end()
 except (OSError, subprocess.CalledProcessError) as error:

@@ -276,8 +276,28 @@ fn lsf_example_registers_and_withdraws_job() {
         node.job_adopt(&["list"]).ok().omits("77.0");
         assert!(!node.sh(&format!("ls -d /sys/fs/cgroup{jobs}/77.0")).stdout.contains("77.0"));
         node.sh("LSB_JOBID='77;id' /tmp/lsf.sh begin").fails();
+        let two = format!("{begin}; export LSB_JOBID=78; /tmp/lsf.sh begin");
+        node.sh(&two).fails().says("77.0");
+        node.job_adopt(&["list"]).ok().says("77.0").omits("78.0");
+        node.sh("LSB_JOBID=77 /tmp/lsf.sh end").ok();
+        run_as_daemon(node, "sbatchd", "LSB_JOBID=77 /tmp/lsf.sh begin").fails();
+        run_as_daemon(node, "res", "LSB_JOBID=77 /tmp/lsf.sh begin").ok();
+        node.sh("LSB_JOBID=77 /tmp/lsf.sh end").ok();
+        // The process that starts the job cannot be moved.
+        node.sh("sed -i 's/^    echo \"$PPID\"/    echo 0x/' /tmp/lsf.sh").ok();
+        node.sh("LSB_JOBID=77 /tmp/lsf.sh begin").fails();
+        node.job_adopt(&["list"]).ok().omits("77.0");
         node.sh(&format!("rmdir /sys/fs/cgroup{jobs}")).ok();
     });
+}
+
+/// Runs a command by a process with this name whose parent is init.
+fn run_as_daemon(node: &Node, name: &str, command: &str) -> Outcome {
+    let path = format!("/tmp/{name}");
+    node.write(&path, &format!("#!/bin/sh\n{command}\nexit $?\n"));
+    node.set_mode(&path, 0o755);
+    let init = format!("{path}; exit $?");
+    node.run("unshare", &["--pid", "--fork", "--mount-proc", "sh", "-c", &init])
 }
 
 /// The node tier runs OAR itself, on a node without a driver.
@@ -327,6 +347,18 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
         node.sh("kill -0 $(cat /run/left)").fails();
         node.job_adopt(&["list"]).ok().omits("77.3.server");
         node.sh(&format!("ls -d /sys/fs/cgroup{jobs}/77.3.server")).fails();
+        let other = format!(
+            "echo $$ >/sys/fs/cgroup{jobs}/78/cgroup.procs; {}; echo $$ >/sys/fs/cgroup{}/cgroup.procs",
+            hook(2),
+            node.cgroup().path()
+        );
+        node.sh(&hook(1)).ok().says("accepted");
+        node.sh(&format!("mkdir /sys/fs/cgroup{jobs}/78")).ok();
+        node.sh(&other).ok().says("rejected").says("is in another job");
+        run_as_daemon(node, "pbs_mom", &hook(2)).ok().says("rejected").says("is pbs_mom");
+        run_as_daemon(node, "starter", &hook(2)).ok().says("accepted");
+        node.sh(&hook(4)).ok().says("accepted");
+        node.sh(&format!("rmdir /sys/fs/cgroup{jobs}/78")).ok();
         node.sh("sed -i 's/, .alice.$/, \"nobody-here\"/' /tmp/pbs.py").ok();
         node.sh(&hook(1)).ok().says("rejected").omits("accepted");
         node.sh(&format!("rmdir /sys/fs/cgroup{jobs}/77.3.server /sys/fs/cgroup{jobs}")).ok();
