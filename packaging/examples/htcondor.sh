@@ -19,7 +19,7 @@ starter=/usr/sbin/condor_starter
 base_cgroup=htcondor
 # Options of "job-adopt register". HTCondor hides GPUs of other jobs by a filter beside which no other can be
 # attached. With STARTER_HIDE_GPU_DEVICES = False these may be "--policy closed" and devices.
-devices='--policy auto'
+HTCONDOR_DEVICES="--policy auto"
 # Seconds until the log names a job that cannot be registered yet.
 patience=60
 
@@ -122,7 +122,7 @@ case $mode in
     # Until the starter's child becomes the user's, "register" refuses its cgroup.
     for try in 1 2 3 4 5; do
         # shellcheck disable=SC2086
-        job-adopt register --id "$job-$slot" --uid "$uid" --cgroup "$cgroup" $devices && break
+        job-adopt register --id "$job-$slot" --uid "$uid" --cgroup "$cgroup" $HTCONDOR_DEVICES && break
         test $try != 5 || { log "job $job cannot be registered; logins to it are refused"; exit 1; }
         sleep 0.2
     done
