@@ -125,6 +125,16 @@ fn moves_are_measured_in_cgroups_of_check_only() {
 }
 
 #[test]
+fn choices_on_the_file_system_of_run_are_found() {
+    on_node(|node| {
+        node.sh("install -d -m 0755 /run/job-adopt/use").ok();
+        check(node).says("warning", "use-mount", "any user who has logged in to a job can fill it");
+        node.sh("mount -t tmpfs -o mode=0755 tmpfs /run/job-adopt/use").ok();
+        check(node).finds_nothing(&["use-mount"]);
+    });
+}
+
+#[test]
 fn read_only_mount_is_found() {
     on_node(|node| {
         let readonly = "unshare --mount sh -c 'mount -o remount,bind,ro /sys/fs/cgroup && exec \

@@ -95,8 +95,14 @@ fn check_setup(site: &Site) -> Vec<Finding> {
 
 /// Checks the running node: sshd, mounts, kernel, slices, users.
 fn check_node(site: &Site) -> Vec<Finding> {
-    let subjects =
-        [sshd::findings, mounts::findings, kernel::findings, slices::findings, users::findings];
+    let subjects = [
+        sshd::findings,
+        mounts::findings,
+        kernel::findings,
+        slices::findings,
+        mounts::use_mount_findings,
+        users::findings,
+    ];
     subjects.iter().flat_map(|findings| findings(site)).collect()
 }
 

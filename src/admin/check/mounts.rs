@@ -4,6 +4,7 @@ use super::kernel::measure_moves;
 use super::{Check, Finding, Site};
 use crate::accounts::HELPER_USER;
 use kernel::cgroup::Mount;
+use kernel::choice::DIR as CHOICE_DIR;
 use kernel::proc as procfs;
 use kernel::trust::Trust;
 use nix::sys::stat::fstat;
@@ -15,6 +16,7 @@ const CGROUP_MOUNT: Check = "cgroup-mount";
 const CGROUP_FAVORDYNMODS: Check = "cgroup-favordynmods";
 const PROC_HIDEPID: Check = "proc-hidepid";
 const RUN_DIRECTORY: Check = "run-directory";
+const USE_MOUNT: Check = "use-mount";
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let read = |path| procfs::read(site.at(path)).unwrap_or_default();
@@ -24,7 +26,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut findings = vec![check_cgroup(&site.root), check_proc(&mounts, helper_gid)];
     let measure = || site.is_here().then(|| measure_moves(&site.root)).flatten();
     findings.extend(check_favordynmods(&mounts, &read("/sys/kernel/cgroup/features"), measure));
-    let paths = ["/run/job-adopt", "/run/job-adopt/use"];
+    let paths = ["/run/job-adopt", CHOICE_DIR];
     findings.extend(paths.map(|path| check_directory(&site.trust, &site.at(path))));
     findings
 }
@@ -176,6 +178,24 @@ fn check_directory(trust: &Trust, path: &Path) -> Finding {
     Finding::error(RUN_DIRECTORY, object, format!("{why}, so logins are refused"), remedy)
 }
 
+/// Checks that files of users are in a file system of their own, if there is a directory for them.
+pub(super) fn use_mount_findings(site: &Site) -> Vec<Finding> {
+    let mounts = procfs::read(site.at("/proc/self/mounts")).unwrap_or_default();
+    let is_dir = site.at(CHOICE_DIR).is_dir();
+    is_dir.then(|| check_use_mount(&mounts)).into_iter().collect()
+}
+
+fn check_use_mount(mounts: &str) -> Finding {
+    let mut paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    if paths.any(|path| path == CHOICE_DIR) {
+        return Finding::fine(USE_MOUNT, CHOICE_DIR, "is a file system of its own");
+    }
+    let text = "is part of /run: any user who has logged in to a job can fill it, which stops \
+                prologs and logins";
+    let remedy = r"systemctl enable --now 'run-job\x2dadopt-use.mount'; with SELinux, also restorecon -F /run/job-adopt/use";
+    Finding::warning(USE_MOUNT, CHOICE_DIR, text, remedy)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,6 +253,16 @@ mod tests {
         }
         let without_proc = "sysfs /sys sysfs rw 0 0\n/proc\n";
         assert_eq!(check_proc(without_proc, Some(44)).severity, Severity::Error);
+    }
+
+    #[test]
+    fn choices_on_the_file_system_of_run_are_a_warning() {
+        let run = "tmpfs /run tmpfs rw 0 0\ntmpfs /run/job-adopt/used tmpfs rw 0 0\n";
+        let finding = check_use_mount(run);
+        assert_eq!(finding.severity, Severity::Warning);
+        assert!(finding.remedy.contains(r"'run-job\x2dadopt-use.mount'"), "{finding:?}");
+        let own = format!("{run}tmpfs /run/job-adopt/use tmpfs rw 0 0\n");
+        assert_eq!(check_use_mount(&own).severity, Severity::Fine);
     }
 
     #[test]
