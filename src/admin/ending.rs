@@ -203,14 +203,14 @@ fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Resu
     killed
 }
 
-/// Kills the processes that `find` returns; its argument are the stopped ones. All are stopped first,
-/// until there are no new ones. Returns the processes that remain at the deadline; these are killed as
+/// Kills the processes that `find` returns. All are stopped first, until there are no new ones: `stopped`
+/// receives each of them, and is the argument of `find`. Returns the processes that remain at the deadline; these are killed as
 /// well, so that a process which starts others without end protects none.
 ///
 /// # Errors
 ///
-/// The errors of `find`, and [`Error::Failed`] for a process that takes no signal. The others are
-/// signaled all the same.
+/// The errors of `find`: the processes in `stopped` then remain stopped, and the caller must signal them.
+/// [`Error::Failed`] for a process that takes no signal; the others are signaled all the same.
 pub(super) fn stop_then_kill(
     find: impl Fn(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
     deadline: Instant,

@@ -128,6 +128,7 @@ struct PhaseTimes {
 }
 
 impl Counts {
+    /// Returns zero counts of this version, which the default value lacks.
     fn new() -> Self {
         Self { version: STATE_VERSION, ..Self::default() }
     }

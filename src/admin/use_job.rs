@@ -161,7 +161,7 @@ impl ChoiceOwner {
 /// Mode of the file with the choice.
 const FILE_MODE: u32 = 0o640;
 
-/// The choice of one user, which that user writes and removes.
+/// The choice of one user, which that user reads, writes and removes with their own rights.
 struct UserChoice {
     choices: Choices,
     uid: u32,

@@ -427,7 +427,8 @@ impl LoginDecision<'_> {
     }
 
     /// In an observed session, adds the cgroup in which another module has put the login, and
-    /// whether that is in the job that this module would have chosen.
+    /// whether that is in the job that this module would have chosen: without one `agree` is `no`. Adds
+    /// nothing in a dry run, or if the cgroups cannot be read.
     fn with_comparison(&self, line: Line, ours: Option<(&Plan, &str)>) -> Line {
         let LoginContext { login, settings, observer, .. } = self.context;
         let is_observed = settings.observe && login.phase == Phase::Session && observer.is_none();

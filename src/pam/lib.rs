@@ -105,7 +105,8 @@ constant_entry_points! {
     pam_sm_setcred IGNORE;
 }
 
-/// Turns a panic into a refusal, so that none unwinds into C. Unwinding rolls back all changes.
+/// Runs a phase for libpam. A panic becomes a refusal, so that none unwinds into C; unwinding rolls back all
+/// changes.
 fn catch_panics(
     phase: Phase,
     handle: *mut PamHandle,

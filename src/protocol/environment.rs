@@ -57,7 +57,7 @@ const VARIABLE_KINDS: [VariableKind; 19] = [
     ("ZE_AFFINITY_MASK", Slurm, Word),
 ];
 
-/// A variable of the table, with a value of its form and at most 1,024 bytes as `NAME=VALUE`.
+/// A variable of the table with a plain value, or one for an X11 display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     kind: VariableKind,
@@ -65,12 +65,13 @@ pub struct Variable {
 }
 
 impl Variable {
-    /// Checks name and value of a variable for a login.
+    /// Checks name and value of a variable for a login, but not the job that an id names: that is checked
+    /// with the whole reply.
     ///
     /// # Errors
     ///
-    /// A name that is not in the table; a value that is empty, too long, not of its form, or active in a
-    /// shell or as an option.
+    /// A name that is not in the table; a value that is empty, of more than 1,024 bytes as `NAME=VALUE`, no
+    /// number or list where the table has one, or active in a shell or as an option.
     pub fn from_pair(name: &str, value: &str) -> Result<Self, InvalidText> {
         let has_name = |kind: &VariableKind| kind.0 == name;
         let kind = VARIABLE_KINDS.into_iter().find(has_name).ok_or(UNKNOWN_NAME)?;

@@ -31,7 +31,7 @@ pub(super) fn requested_names(options: &Options) -> Vec<RequestedName> {
     all.extend(names.device.iter().map(specifier));
     all.extend(names.cdi.iter().map(|text| named(text, DeviceName::Cdi(text.clone()))));
     all.extend(names.gpu.iter().map(|text| named(text, DeviceName::Gpu(text.clone()))));
-    all.extend(names.gres.iter().flat_map(gres));
+    all.extend(names.gres.iter().flat_map(expand_gres));
     all.extend(names.device_dir.iter().map(|text| named(text, DeviceName::Dir(text.into()))));
     all
 }
@@ -56,7 +56,7 @@ pub(super) fn parse_operand(text: &str) -> Result<Operand, String> {
     } else if begins(&["GPU-", "MIG-"]) || is_gpu(text) {
         single(named(text, DeviceName::Gpu(names::parse_gpu(text)?)))
     } else if text.contains(':') {
-        gres(&names::parse_gres(text)?)
+        expand_gres(&names::parse_gres(text)?)
     } else {
         return Err("no specifier, CDI name, GPU, NAME:INDEX, imex/N or all".into());
     };
@@ -73,7 +73,8 @@ fn specifier(device: &Device) -> RequestedName {
     RequestedName { text: device.text.clone(), kind }
 }
 
-fn gres((name, indexes): &Gres) -> Vec<RequestedName> {
+/// Returns one name for each index of a resource.
+fn expand_gres((name, indexes): &Gres) -> Vec<RequestedName> {
     let of_index =
         |index| named(&format!("{name}:{index}"), DeviceName::Gres { name: name.clone(), index });
     indexes.iter().copied().map(of_index).collect()

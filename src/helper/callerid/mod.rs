@@ -73,8 +73,9 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Parses PAM's `SSH_CONNECTION`: client address and port, server address and port. `None` for
-    /// any other text, and for a connection that is not TCP.
+    /// Parses PAM's `SSH_CONNECTION`: client address and port, server address and port. The interface of a
+    /// scope is looked up on this node. `None` for any other text, for two address families, and for a
+    /// connection that is not TCP.
     pub fn parse_ssh_connection(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut end = || parse_end(words.next()?, words.next()?);

@@ -287,8 +287,9 @@ pub fn has_mark(dir: &Dir, name: &CStr) -> Result<bool> {
     read_xattr(dir, name).map(|value| value.is_some())
 }
 
-/// Returns the id of the pin that we have attached to a cgroup; `None` without a pin. A pin copies the filter
-/// of another program and has its name, so an attribute records the id.
+/// Returns the recorded id of the pin that we have attached to a cgroup; `None` without a pin, and for a caller
+/// without `CAP_SYS_ADMIN`. The program may be gone. A pin copies the filter of another program and has its
+/// name, so an attribute records the id.
 ///
 /// # Errors
 ///

@@ -117,7 +117,7 @@ impl ConfLine {
 }
 
 impl KeyValues {
-    /// Returns the value of a key, in any case.
+    /// Returns the value of a key, without regard to upper and lower case. A key occurs once.
     pub fn value(&self, key: &str) -> Option<&str> {
         let pair = self.pairs.iter().find(|(own_key, _)| own_key.eq_ignore_ascii_case(key));
         pair.map(|(_, value)| value.as_str())

@@ -258,7 +258,7 @@ fn wait_id(
 }
 
 /// Makes this thread, and the helper that it starts, run at once while jobs compute on every core; `drop`
-/// restores the old values. Without the right to do so nothing changes.
+/// restores the old nice value, with the default slice. Without the right to do so nothing changes.
 ///
 /// The two run for half a millisecond and would wait for their turn three times. Since Linux 6.6 a running
 /// process finishes its slice, whatever its nice value, unless the slice of the waking process is shorter.
