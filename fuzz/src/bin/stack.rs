@@ -32,7 +32,11 @@ fuzz_target!(|text: &str| {
     }
     let more = read_stack(laid, &format!("{HARMLESS}{own}"));
     if finding.session_line() == SessionLine::Missing {
-        assert_eq!(more.session_line(), SessionLine::Missing, "a line of others made {finding} into {more}");
+        assert_eq!(
+            more.session_line(),
+            SessionLine::Missing,
+            "a line of others made {finding} into {more}"
+        );
     }
 });
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
 use super::user::PEOPLE;
 use super::{Node, Outcome, ROOT, User, eventually, tool};
@@ -43,11 +44,26 @@ pub(crate) struct Sshd<'a> {
     server: Child,
 }
 
+/// Returns the line that keeps sshd from punishing the address of refused logins, which all tests share. OpenSSH
+/// has it from 9.8 on.
+fn penalties() -> &'static str {
+    static LINE: OnceLock<&str> = OnceLock::new();
+    LINE.get_or_init(|| {
+        let output = Command::new("/usr/sbin/sshd").arg("-V").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let version = text.split("OpenSSH_").nth(1).unwrap();
+        let mut numbers =
+            version.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse().ok());
+        let version: [u32; 2] = [numbers.next().unwrap(), numbers.next().unwrap()];
+        if version >= [9, 8] { "PerSourcePenalties no\n" } else { "" }
+    })
+}
+
 impl Node {
     /// Starts `sshd`, which accepts the test's key for every user.
     pub(crate) fn sshd(&self) -> Sshd<'_> {
         self.create_dir("/etc/ssh", 0o755);
-        self.write("/etc/ssh/sshd_config", CONFIG);
+        self.write("/etc/ssh/sshd_config", &(CONFIG.to_owned() + penalties()));
         self.install_secret(&tool::key("host-key"), "/etc/ssh/test-host-key");
         self.install_secret(&tool::key("user-key"), "/root/key");
         let host = fs::read_to_string(tool::key("host-key.pub")).unwrap();
