@@ -41,7 +41,7 @@ fn login_of_any_kind_joins_job() {
         assert_like_step(sshd.ssh_password(ALICE, LOOK).ok(), &job);
         assert_like_step(sshd.ssh_tty(ALICE, LOOK).ok(), &job);
         let shell = sshd.shell(ALICE, &format!("{LOOK}\nexit\n")).ok();
-        let welcome = format!("Joined job {} on {}: GPUs 1.", job.id, slurm.node.name());
+        let welcome = format!("Joined job {} on {}: 1 GPU.", job.id, slurm.node.name());
         assert_like_step(shell, &job).says(&welcome);
         assert_file_transfers(slurm, &sshd, &job);
     });

@@ -2,12 +2,13 @@
 
 use super::{Node, Outcome, User};
 
-/// Returns a complete stack with both of our lines and these arguments.
+/// Returns a complete stack with both of our lines and these arguments. Debian 13's `pam_unix` runs a child for an
+/// account, and sets the disposition of `SIGCHLD` for that.
 pub(super) fn stack(arguments: &str) -> String {
     format!(
         "auth required pam_unix.so\n\
          account required pam_job_adopt.so {arguments}\n\
-         account required pam_unix.so\n\
+         account required pam_permit.so\n\
          session required pam_permit.so\n\
          session required pam_job_adopt.so {arguments}\n"
     )
