@@ -85,7 +85,8 @@ impl PackageManager {
             }
         }
         let verified = read_output(self.verify, &self.names);
-        for (path, line) in verified.lines().filter_map(parse_damage) {
+        let exists = |path: &str| Path::new(path).symlink_metadata().is_ok();
+        for (path, line) in verified.lines().filter_map(|line| parse_damage(line, exists)) {
             let text = format!("differs from the file of the package ({line})");
             findings.push(Finding::warning(INSTALLED, path, text, self.reinstall));
         }
@@ -109,11 +110,11 @@ impl PackageManager {
 
 /// Parses a line of `dpkg --verify` or `rpm --verify`. Returns the path of a file that is not as its
 /// package has it, with the line; `None` for changed configuration, which the line marks with a "c",
-/// and for missing documentation.
-fn parse_damage(line: &str) -> Option<(&str, &str)> {
+/// and for missing documentation. dpkg before 1.21 (Debian 11) reports a missing file as a changed one.
+fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<(&str, &str)> {
     let path = &line[line.find(" /")? + 1..];
     let is_documentation = DOCUMENTATION_DIRS.iter().any(|dir| path.starts_with(dir));
-    let is_left_out = line.starts_with("missing ") && is_documentation;
+    let is_left_out = is_documentation && !exists(path);
     (!line.contains(" c ") && !is_left_out).then_some((path, line))
 }
 
@@ -209,13 +210,15 @@ mod tests {
                 "??5?????? /usr/share/doc/job-adopt/changelog.gz",
                 Some("/usr/share/doc/job-adopt/changelog.gz"),
             ),
-            ("missing     /usr/share/doc/job-adopt/changelog.gz", None),
+            ("missing     /usr/share/doc/job-adopt/copyright", None),
+            ("??5?????? /usr/share/doc/job-adopt/copyright", None),
             ("missing   d /usr/share/man/man1/job-adopt.1.gz", None),
             ("missing     /usr/share/lintian/overrides/job-adopt", None),
             ("??5?????? c /etc/security/job_adopt.conf", None),
             ("Unsatisfied dependencies for job-adopt-0.1.0-1.x86_64:", None),
         ] {
-            assert_eq!(parse_damage(line), path.map(|path| (path, line)), "{line}");
+            let exists = |path: &str| path.ends_with("/changelog.gz");
+            assert_eq!(parse_damage(line, exists), path.map(|path| (path, line)), "{line}");
         }
     }
 }
