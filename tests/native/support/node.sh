@@ -13,7 +13,7 @@ for top in etc usr var; do
     mount -t overlay -o "lowerdir=/$top,upperdir=/run/.overlay/$top/upper,workdir=/run/.overlay/$top/work" overlay /$top
 done
 chmod 0700 /run/.overlay
-for top in home root; do
+for top in home root mnt srv; do
     mount -t tmpfs -o mode=0755 tmpfs /$top
 done
 mount -t tmpfs -o mode=1777 tmpfs /tmp

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -166,7 +167,12 @@ fn parse_job_id(output: &str) -> Option<String> {
 impl SlurmJob<'_> {
     /// Returns the state of its extern step, if the daemon answers.
     fn state(&self) -> Option<State> {
-        let mut socket = UnixStream::connect(self.slurm.node.path(&self.socket())).ok()?;
+        let path = self.slurm.node.path(&self.socket());
+        // An address has 107 bytes, which a node's long name can exceed (unix(7)).
+        let spool = File::open(path.parent()?).ok()?;
+        let name = path.file_name()?.to_str()?;
+        let address = format!("/proc/self/fd/{}/{name}", spool.as_raw_fd());
+        let mut socket = UnixStream::connect(address).ok()?;
         socket.write_all(&stepd::encode_query()).ok()?;
         let mut answer = [0; stepd::ANSWER_BYTES];
         socket.read_exact(&mut answer).ok()?;
