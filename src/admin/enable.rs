@@ -196,12 +196,7 @@ impl Trial<'_> {
     fn await_earlier_undo(&self) {
         for words in [["start", &self.unit], ["stop", &self.timer]] {
             // Usually there is neither: then the only result is an error message.
-            let _ = Command::new("systemctl")
-                .args(words)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status();
+            let _ = command_without_output("systemctl", &words).stderr(Stdio::null()).status();
         }
     }
 
@@ -304,10 +299,16 @@ fn systemctl(words: &[&str]) -> Result<(), Error> {
     run("systemctl", words)
 }
 
-/// Runs a program of systemd, whose own messages go to standard error.
+/// Prepares a program without input, whose output is dropped and whose messages go to standard error.
+fn command_without_output(program: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// Runs a program of systemd.
 fn run(program: &str, words: &[&str]) -> Result<(), Error> {
-    let status =
-        Command::new(program).args(words).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    let status = command_without_output(program, words).status();
     let failed = |why: String| Error::failed("run", format!("{program} {}", words.join(" ")), why);
     match status {
         Ok(status) if status.success() => Ok(()),

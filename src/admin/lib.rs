@@ -4,6 +4,7 @@
 mod accounts;
 mod callerid;
 mod check;
+mod child_process;
 mod command_line;
 mod compare;
 mod devices;

@@ -11,7 +11,6 @@ use super::{Conf, Error, OPERATION_TIMEOUT, Output, accounts, ending, require_ro
 use crate::sys::process::{fork_child, mark_descriptors_cloexec, reset_sigchld};
 use clap::Args;
 use helper::records::LoginTarget;
-use keeper::subtree;
 use kernel::cgroup::{self, Dir, MADE_XATTR, Membership, Mount, Stamp, has_mark, set_mark};
 use kernel::proc::{self, Proc};
 use nix::errno::Errno;
@@ -290,9 +289,7 @@ fn make_cgroup(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
         return Err(error);
     }
     let place = mount.open_chain(&path);
-    if let Err(error) =
-        place.and_then(|job| subtree::write(job.dir()?, "cgroup.procs", &pid.to_string()))
-    {
+    if let Err(error) = place.and_then(|job| job.dir()?.write("cgroup.procs", &pid.to_string())) {
         discard_cgroup(&path);
         return Err(error.into());
     }

@@ -186,7 +186,7 @@ fn leave_login_mounts() {
 
 /// Moves this process into a cgroup.
 fn enter(dir: &Dir) -> cgroup::Result<()> {
-    subtree::write(dir, "cgroup.procs", "0")
+    dir.write("cgroup.procs", "0")
 }
 
 /// Kills the processes in the leaf and below until the leaf can be removed. It repeats, since a

@@ -1,10 +1,8 @@
 //! Kills cgroup subtrees, for the keeper and for `job-adopt`.
 
-use kernel::cgroup::{Dir, Result, list_own_processes, walk};
+use kernel::cgroup::{Dir, list_own_processes, walk};
 use kernel::sys::pidfd::{pidfd_open, pidfd_send_signal};
-use nix::fcntl::{OFlag, openat};
 use nix::sys::signal::Signal;
-use nix::sys::stat::Mode;
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -18,19 +16,6 @@ pub enum KillMode {
     EachProcess,
 }
 
-/// Writes a file of a cgroup.
-///
-/// # Errors
-///
-/// The errors of `write(2)`; `ENOENT` if the kernel has no such file.
-pub fn write(dir: &Dir, file: &str, text: &str) -> Result<()> {
-    let fd = openat(dir, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|errno| dir.failed("open", file, errno))?;
-    nix::unistd::write(&fd, text.as_bytes())
-        .map(drop)
-        .map_err(|errno| dir.failed("write", file, errno))
-}
-
 /// Kills every process in the cgroup and below. Processes that survive can be seen in the cgroup.
 ///
 /// `cgroup.kill` signals only the first thread of each process (`__cgroup_kill` in
@@ -38,7 +23,7 @@ pub fn write(dir: &Dir, file: &str, text: &str) -> Result<()> {
 /// before Linux 5.14 the file is missing. So [`KillMode::EachProcess`], for a second attempt, also
 /// signals each process, until the deadline.
 pub fn kill(dir: &Dir, mode: KillMode, deadline: Instant) {
-    if write(dir, "cgroup.kill", "1").is_ok() && mode == KillMode::Cgroup {
+    if dir.write("cgroup.kill", "1").is_ok() && mode == KillMode::Cgroup {
         return;
     }
     let _ = walk(dir, deadline, |dir| {

@@ -1,7 +1,7 @@
 //! Checks that the installation is complete and from one source: one package, or by hand.
 
-use super::child_process::{query_program, run_in_child};
 use super::{Check, Finding, Site};
+use crate::child_process::{query_program, run_in_child};
 use crate::sys::process::load_shared_object;
 use std::ffi::CString;
 use std::io::{Read, Write};

@@ -1,12 +1,11 @@
 //! Tries the kernel features that logins need, in a temporary cgroup.
 
-use super::child_process::run_in_child;
 use super::finding::Severity;
 use super::{Check, Finding, Site};
+use crate::child_process::run_in_child;
 use crate::ending::kill_all;
 use crate::filters::attach_mode_name;
 use crate::sys::remove_xattr;
-use keeper::subtree;
 use kernel::bpf::{self, AttachMode, CgroupPrograms, Program};
 use kernel::cgroup::{self, Dir, Mount, read_event};
 use kernel::sys;
@@ -165,7 +164,7 @@ fn check_queries(dir: &Dir, program: &Program) -> Result<(), String> {
 fn check_enforcement(dir: &Dir) -> Finding {
     let status = run_in_child(|| {
         let open = |path| open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-        let entered = subtree::write(dir, "cgroup.procs", "0");
+        let entered = dir.write("cgroup.procs", "0");
         match (entered, open("/dev/null"), open("/dev/zero")) {
             (Ok(()), Ok(_), Err(Errno::EPERM)) => 0,
             (Err(_), ..) => 1,
@@ -197,7 +196,7 @@ fn check_enforcement(dir: &Dir) -> Finding {
 }
 
 /// Name of the cgroup below the trial's for a second move.
-const SECOND: &str = "second";
+const SECOND_MOVE_CGROUP: &str = "second";
 /// Pause before the first move. A move does not wait while the kernel remembers an earlier one, of this
 /// command or of another program.
 const IDLE_INTERVAL: Duration = Duration::from_millis(50);
@@ -206,14 +205,14 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 /// pause, and one right after it, which need not wait for the kernel. `None` if they cannot be made.
 pub(super) fn measure_moves(root: &Path) -> Option<[Duration; 2]> {
     let trial = TrialCgroup::create(root).ok()?;
-    trial.dir.make_child(SECOND).ok()?;
-    let second = trial.dir.child(SECOND).ok()?;
+    trial.dir.make_child(SECOND_MOVE_CGROUP).ok()?;
+    let second = trial.dir.child(SECOND_MOVE_CGROUP).ok()?;
     let mut times = File::from(memfd_create(c"times", MFdFlags::MFD_CLOEXEC).ok()?);
     let status = run_in_child(|| {
         sleep(IDLE_INTERVAL);
         let written = [&trial.dir, &second].iter().all(|dir| {
             let began = Instant::now();
-            subtree::write(dir, "cgroup.procs", "0").is_ok()
+            dir.write("cgroup.procs", "0").is_ok()
                 && times.write_all(&began.elapsed().as_secs_f64().to_ne_bytes()).is_ok()
         });
         i32::from(!written)
@@ -276,7 +275,7 @@ impl Drop for TrialCgroup {
 fn remove(root: &Dir, name: &str) {
     let _ = root.child(name).and_then(|dir| {
         let _ = kill_all(&dir, Instant::now() + REMOVAL_TIMEOUT);
-        dir.remove_child(SECOND)?;
+        dir.remove_child(SECOND_MOVE_CGROUP)?;
         root.remove_child(name)
     });
 }

@@ -3,7 +3,6 @@
 //! Each file checks one subject and changes nothing, except that [`kernel`] makes and removes a
 //! cgroup. A finding names one cause and its remedy.
 
-mod child_process;
 mod config;
 mod finding;
 mod installed;

@@ -1,8 +1,8 @@
 //! Checks that systemd keeps GPUs from processes outside of jobs (job-adopt(1), `slices`).
 
-use super::child_process::query_program;
 use super::finding::Severity;
 use super::{Check, Finding, NOBODY_UID, Site, root_processes};
+use crate::child_process::query_program;
 use crate::slices::exempt_accounts;
 use helper::stack::Entry;
 use kernel::bpf::{self, AttachMode, CgroupPrograms};

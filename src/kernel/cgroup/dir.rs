@@ -166,6 +166,18 @@ impl Dir {
         String::from_utf8(bytes).map(Some).map_err(malformed)
     }
 
+    /// Writes a file of the interface.
+    ///
+    /// # Errors
+    ///
+    /// As `open(2)` and `write(2)`; `ENOENT` if the kernel has no such file, or the cgroup is gone.
+    pub fn write(&self, file: &str, text: &str) -> Result<()> {
+        let fd = openat(self, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
+            .map_err(|errno| self.failed("open", file, errno))?;
+        let written = nix::unistd::write(&fd, text.as_bytes());
+        written.map(drop).map_err(|errno| self.failed("write", file, errno))
+    }
+
     /// Opens `cgroup.procs` for writing.
     ///
     /// # Errors

@@ -16,25 +16,39 @@ const CHILD_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum bytes of output that are read.
 const OUTPUT_BYTES_MAX: u64 = 256 * 1024;
 
-/// Runs a program; returns whether it succeeded, and its standard output and error.
+/// Runs a program without this environment; returns whether it succeeded, and its standard output and
+/// error.
 ///
 /// # Errors
 ///
 /// A text, if the program cannot be started or takes too long.
 pub(super) fn query_program(command: &mut Command) -> Result<(bool, String), String> {
-    run(command).map_err(|error| match error.kind() {
-        io::ErrorKind::TimedOut => format!("no answer in {} s", CHILD_TIMEOUT.as_secs()),
+    query_with_environment(command.env_clear().env("PATH", "/usr/bin:/bin"), CHILD_TIMEOUT)
+}
+
+/// Runs a program with the environment of its command; returns whether it succeeded, and its standard
+/// output and error.
+///
+/// # Errors
+///
+/// A text, if the program cannot be started or takes longer than `timeout`.
+pub(super) fn query_with_environment(
+    command: &mut Command,
+    timeout: Duration,
+) -> Result<(bool, String), String> {
+    run(command, timeout).map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => format!("no answer in {} s", timeout.as_secs()),
         _ => error.to_string(),
     })
 }
 
 /// Runs a program with its output in memory, where no full pipe can block it.
-fn run(command: &mut Command) -> io::Result<(bool, String)> {
+fn run(command: &mut Command, timeout: Duration) -> io::Result<(bool, String)> {
     let mut output = File::from(memfd_create(c"answer", MFdFlags::MFD_CLOEXEC)?);
-    command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+    command.stdin(Stdio::null());
     let child = command.stdout(output.try_clone()?).stderr(output.try_clone()?).spawn()?;
     let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-    let status = await_exit(Pid::from_raw(pid))?;
+    let status = await_exit(Pid::from_raw(pid), timeout)?;
     output.rewind()?;
     let mut bytes = Vec::new();
     output.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
@@ -43,12 +57,12 @@ fn run(command: &mut Command) -> io::Result<(bool, String)> {
 
 /// Runs `body` in a child; returns its exit status.
 pub(super) fn run_in_child(body: impl FnOnce() -> i32) -> io::Result<i32> {
-    await_exit(fork_child(body)?)
+    await_exit(fork_child(body)?, CHILD_TIMEOUT)
 }
 
-/// Waits for a child and returns its exit status; kills it after [`CHILD_TIMEOUT`].
-fn await_exit(child: Pid) -> io::Result<i32> {
-    let deadline = Instant::now() + CHILD_TIMEOUT;
+/// Waits for a child and returns its exit status; kills it after `timeout`.
+fn await_exit(child: Pid, timeout: Duration) -> io::Result<i32> {
+    let deadline = Instant::now() + timeout;
     loop {
         match waitpid(child, Some(WaitPidFlag::WNOHANG))? {
             WaitStatus::Exited(_, status) => return Ok(status),
