@@ -3,6 +3,7 @@
 //! These files contain names of processes and of cgroups, in which users may have any bytes. Bytes that are
 //! not UTF-8 are replaced, so that such a name hides no process.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -70,6 +71,13 @@ pub fn find_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 pub(crate) fn read_record(path: impl AsRef<Path>) -> io::Result<String> {
     let bytes = file::read_record(File::open(path)?.into(), FILE_BYTES_MAX)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads a number that the kernel's audit keeps for a process, by number or `self`: its `loginuid` or
+/// `sessionid` (auditctl(8)). `None` if no login has set it, or if the kernel has no audit.
+pub fn read_audit_number(process: impl Display, file: &str) -> Option<u32> {
+    let text = read_record(format!("/proc/{process}/{file}")).ok()?;
+    text.trim_end().parse().ok().filter(|&number| number != u32::MAX)
 }
 
 impl Proc {

@@ -9,6 +9,7 @@ use kernel::cgroup::{Membership, Origin};
 use kernel::choice::Choices;
 use kernel::log::Log;
 use kernel::namespace::NamespaceOrigin;
+use kernel::proc::read_audit_number;
 use protocol::{
     JobId, Phase, Placement, Plan, Reason, Refusal, Reply, Request, SessionLine, Variable, Verdict,
     is_within,
@@ -127,21 +128,33 @@ pub fn misconfiguration_outcome(login: &Request, why: &str) -> Outcome {
     Outcome { reason: Some(reason), refusal, lines: vec![line], ..Outcome::default() }
 }
 
-/// Returns the log line of a decision, with the facts of the login.
+/// Returns the log line of a decision, with the facts of the login. A session's line has what the
+/// kernel's audit calls it, which joins the job to the commands that ran in it. `account` comes
+/// before pam_loginuid(8) sets that, and sees at most what whoever started sshd has.
 pub fn decision_line(
     severity: Severity,
     decision: &str,
     reason: Option<Reason>,
     login: &Request,
 ) -> Line {
-    Line::new(severity)
+    let line = Line::new(severity)
         .with("decision", decision)
         .with("code", reason.map_or("", Reason::as_str))
         .with("user", &login.user)
         .with("uid", login.uid)
         .with("rhost", &login.rhost)
         .with("service", &login.service)
-        .with("phase", login.phase.as_str())
+        .with("phase", login.phase.as_str());
+    let with_audit_number = |line: Line, (key, file)| match read_audit_number("self", file) {
+        Some(number) => line.with(key, number),
+        None => line,
+    };
+    match login.phase {
+        Phase::Account => line,
+        Phase::Session => {
+            [("auid", "loginuid"), ("ses", "sessionid")].into_iter().fold(line, with_audit_number)
+        }
+    }
 }
 
 pub(super) fn refusal(reason: Reason, job: Option<&JobId>) -> Refusal {
@@ -249,6 +262,7 @@ impl LoginDecision<'_> {
         let variables = variables.map_err(|failure| undo.roll_back(failure))?;
         // Use the node's files before the login joins the job's namespaces.
         let choice_dir_error = self.make_choice_dir().err();
+        let line = self.decision_line("adopt", Severity::Info, Reason::Admitted);
         let log = if joined.namespaces.is_empty() { None } else { Log::open().ok() };
         // Join the namespaces last, since every later read of a file happens in them.
         let entered = undo.enter_namespaces(&joined.namespaces, &context.settings.private_dirs);
@@ -259,7 +273,7 @@ impl LoginDecision<'_> {
         })?;
         let namespace_origin = undo.commit();
         let outcome =
-            self.adoption_outcome(plan, &joined, &requested, &variables, choice_dir_error);
+            self.adoption_outcome(line, plan, &joined, &requested, &variables, choice_dir_error);
         Ok(Outcome { namespace_origin, log, ..outcome })
     }
 
@@ -319,17 +333,17 @@ impl LoginDecision<'_> {
         self.new_outcome(ruling, Reason::Admitted, line, Some(plan))
     }
 
-    /// Returns the outcome of a login that has joined its job. Of the `requested` variables this
-    /// login has set those named in `variables`.
+    /// Returns the outcome of a login that has joined its job, with the rest of its log line. Of the
+    /// `requested` variables this login has set those named in `variables`.
     fn adoption_outcome(
         &self,
+        line: Line,
         plan: &Plan,
         joined: &JoinResult,
         requested: &[&Variable],
         variables: &[&'static str],
         choice_dir_error: Option<String>,
     ) -> Outcome {
-        let line = self.decision_line("adopt", Severity::Info, Reason::Admitted);
         let line = with_plan(line, plan, Some(joined)).with("env", variables.join(" "));
         let line = self.with_elapsed(line);
         let mut outcome = self.new_outcome(Ruling::Admit, Reason::Admitted, line, Some(plan));

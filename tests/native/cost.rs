@@ -210,13 +210,14 @@ fn login_to_registered_job_stays_within_budget() {
         let session = Budget {
             // It uses the reply to `account`.
             processes: 0,
-            // 8 for the user's account, 7 for the log, 14 for the directory of choices; the rest reads
-            // the job before and after the move, and opens the way back.
-            module: 121,
+            // 8 for the user's account, 7 for the log, 6 for the login's numbers in audit, 14 for the
+            // directory of choices; the rest reads the job before and after the move, and opens the way
+            // back.
+            module: 127,
             start: 0,
             helper: 0,
-            // The job's processes and the login's cgroup are read before and after the move.
-            opened: 30,
+            // The job's processes and the login's cgroup are read before and after the move; 2 for audit.
+            opened: 32,
         };
         assert_within_budget(node, &[account, session]);
     });
@@ -232,7 +233,8 @@ fn login_to_slurm_job_stays_within_budget() {
         let account = Budget {
             processes: 1,
             // In place of the job's marks and filters: the spool directory, the daemon's answer, its
-            // process and cgroups, and four freezers. Slurm 24.11 has a cgroup more on the way than 22.05: eight calls.
+            // process and cgroups, and four freezers. With Slurm 24.11 also the job's four levels below
+            // the memory hierarchy.
             module: 139,
             start: 39,
             // In place of the record: three files of Slurm, the spool directory, four GPUs, and a
@@ -244,12 +246,12 @@ fn login_to_slurm_job_stays_within_budget() {
         let session = Budget {
             processes: 0,
             // The daemon is asked again, adds the login and names its namespaces and display; four
-            // GPUs are probed.
-            module: 151,
+            // GPUs are probed. Audit's numbers are 6 calls more.
+            module: 157,
             start: 0,
             helper: 0,
-            // The GPUs, and each freezer once more.
-            opened: 39,
+            // The GPUs, each freezer once more, and audit's two numbers.
+            opened: 41,
         };
         assert_within_budget(slurm.node, &[account, session]);
     });

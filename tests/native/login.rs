@@ -33,6 +33,39 @@ fn terminal_login_joins_job() {
     });
 }
 
+/// With these numbers auditd(8) records each command of the login.
+#[test]
+fn log_of_session_has_its_audit_login_and_session() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        let run_as = |loginuid: &str, before: &str| {
+            node.write_stack(&format!(
+                "account required pam_job_adopt.so\n{before}session required pam_job_adopt.so\n\
+                 session optional pam_exec.so stdout /usr/bin/grep . /proc/self/sessionid\n"
+            ));
+            node.log.clear();
+            let script = format!(
+                "echo {loginuid} >/proc/self/loginuid; pamtester sshd alice acct_mgmt open_session"
+            );
+            node.sh(&script).ok()
+        };
+        let decision = |word: &str| {
+            let start = format!("decision={word} ");
+            node.log.find(word, |entry| entry.text.contains(&start))
+        };
+        let outcome = run_as("7", "session required pam_loginuid.so\n");
+        let adopt = decision("adopt");
+        assert_eq!(adopt.field("auid"), Some("1001"), "{}", adopt.text);
+        let session = adopt.field("ses").unwrap();
+        outcome.says(&format!("{session}\n"));
+        // The number before pam_loginuid is the one of whoever started sshd.
+        assert_eq!(decision("admit").field("auid"), None);
+        run_as("4294967295", "");
+        let adopt = decision("adopt");
+        assert!(!["auid=", "ses="].iter().any(|key| adopt.text.contains(key)), "{}", adopt.text);
+    });
+}
+
 #[test]
 fn interactive_login_reads_joined_job() {
     on_node(|node| {
