@@ -185,12 +185,14 @@ fn every_configuration_key_is_documented_with_its_default() {
     assert!(without.exempt_uids.is_empty() && without.exempt_groups.is_empty());
     assert!(without.devices.node_name.is_none() && without.devices.slurm_conf.is_none());
     assert!(without.slurm_spool.is_none());
+    assert_eq!(without.login_limits, protocol::LoginLimits::default());
     assert!(without.message_file.is_none() && without.hint.is_none());
     assert_eq!(
         unstated,
         [
             "always_allowed", "callerid_networks", "exempt_groups", "exempt_uids", "hint",
-            "message_file", "nodename", "slurm_conf", "slurm_spool",
+            "login_cpu_weight", "login_memory", "login_tasks", "message_file", "nodename",
+            "slurm_conf", "slurm_spool",
         ]
     );
 }

@@ -25,7 +25,7 @@ const PARSERS: [&str; 6] = ["clap", "saphyr-parser", "serde", "serde_json", "tom
 /// Rooms whose code can run as root inside sshd.
 const ROOT_ROOMS: [&str; 5] = ["pam", "module", "schedulers", "kernel", "protocol"];
 /// Maximum lines of their code together, without comments, blank lines and tests.
-const ROOT_LINES_MAX: usize = 7000;
+const ROOT_LINES_MAX: usize = 7170;
 /// Maximum number of unsafe blocks in each room that has any.
 const UNSAFE_BLOCKS_MAX: [(&str, usize); 3] = [("admin", 28), ("kernel", 68), ("pam", 24)];
 

@@ -9,14 +9,14 @@ use helper::callerid::Flow;
 use helper::stack::{Group, read_entries};
 use helper::{Evidence, Node};
 use kernel::bpf::CgroupPrograms;
-use kernel::cgroup::Dir;
+use kernel::cgroup::{Dir, MADE_XATTR, has_mark};
 use module::{Action, Settings, is_off, judge_login, misconfiguration_outcome, node_name};
 use module::{
     Budget, Environment, Failure, Job, JoinResult, LeafJob, LoginContext, OFF_SWITCH_PATH,
     OwnerProof,
 };
 use nix::unistd::{Uid, User};
-use protocol::{ChoiceRule, Phase, Reason, Reply, Request, Verdict};
+use protocol::{ChoiceRule, LoginLimits, Phase, Reason, Reply, Request, Verdict};
 use schedulers::stepd::Daemon;
 use serde_json::json;
 use std::cell::RefCell;
@@ -241,6 +241,8 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
         if let Some(predicted) = predicted {
             trace.replace("containment", predicted.containment);
             trace.add("in force", predicted.containment);
+            let limits = describe_limits(&trace.limits, job, predicted);
+            limits.iter().for_each(|(key, text)| trace.add(key, text));
         }
     };
     let find_slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
@@ -317,6 +319,58 @@ fn collect_evidence(job: &Job) -> Vec<(&'static str, String)> {
     evidence
 }
 
+/// Describes each limit of the configuration: its value at the leaf, or why it does not apply.
+fn describe_limits(
+    limits: &LoginLimits,
+    job: &Job,
+    predicted: &JoinResult,
+) -> Vec<(&'static str, String)> {
+    let memory = limits.memory_mib.max(limits.memory_percent);
+    let rows = [
+        ("login_memory", "memory.max", memory),
+        ("login_tasks", "pids.max", limits.tasks),
+        ("login_cpu_weight", "cpu.weight", limits.cpu_weight),
+    ];
+    let describe = |(key, file, amount): (&'static str, &str, u32)| {
+        let applied = predicted.limits.iter().find(|(known, _)| *known == file);
+        let text = match applied {
+            _ if amount == 0 => return None,
+            Some((_, value)) => format!("{file} {value}"),
+            None => format!("does not apply: {}", find_limit_obstacle(file, job)),
+        };
+        Some((key, text))
+    };
+    rows.into_iter().filter_map(describe).collect()
+}
+
+/// Finds the reason why a limit does not apply to the logins of a job.
+fn find_limit_obstacle(file: &str, job: &Job) -> &'static str {
+    let is_made = |leaf: &Dir| has_mark(leaf, MADE_XATTR).unwrap_or(true);
+    let above = match job {
+        Job::SlurmV1(..) => return "Slurm is on cgroup v1",
+        Job::Slurm(..) if file == "cpu.weight" => {
+            return "it would count among logins only, not beside the job's steps";
+        }
+        Job::Leaf(cgroups) if cgroups.child.is_none() => {
+            return "logins go into the job's own cgroup";
+        }
+        Job::Leaf(cgroups) if open_child_leaf(cgroups).is_some_and(|leaf| !is_made(&leaf)) => {
+            return "the cgroup of the logins is not one that this program has made";
+        }
+        Job::Leaf(cgroups) => cgroups.place.levels().first(),
+        Job::Slurm(_, step) => step.above_leaf().first(),
+    };
+    let controller = file.split('.').next().unwrap_or_default();
+    let is_enabled = |dir: &Dir| {
+        let enabled = dir.read("cgroup.subtree_control").ok().flatten().unwrap_or_default();
+        enabled.split_whitespace().any(|name| name == controller)
+    };
+    match above.is_some_and(is_enabled) {
+        true => "the job's memory has no limit to take a percentage of",
+        false => "the cgroup above has not enabled the controller for it",
+    }
+}
+
 /// Opens the leaf, if it is a child of the job's cgroup and exists.
 fn open_child_leaf(cgroups: &LeafJob) -> Option<Dir> {
     cgroups.place.dir().ok()?.child(cgroups.child.as_ref()?.as_str()).ok()
@@ -334,6 +388,8 @@ struct Trace {
     is_among_answers: bool,
     /// True if only root can read the rest.
     needs_root: bool,
+    /// The limits for the job's logins.
+    limits: LoginLimits,
 }
 
 impl Trace {
@@ -363,6 +419,7 @@ impl Trace {
             self.is_newest = plan.rule == ChoiceRule::Newest;
             self.is_among_answers = plan.rule == ChoiceRule::Answered;
             self.needs_root = !Uid::effective().is_root();
+            self.limits = plan.limits;
         }
         Ok(reply)
     }

@@ -68,6 +68,7 @@ pub(super) fn make_plan(
         ends: job.ends,
         gpus,
         containment,
+        limits: config.login_limits,
         probes,
         dropped,
         env,

@@ -19,7 +19,7 @@ mod undo;
 
 pub use ask::{Account, ask_helper};
 pub use error::Failure;
-pub use job::{Job, JoinResult, LeafJob, OwnerProof};
+pub use job::{Job, JoinResult, LeafJob, LeafLimit, OwnerProof};
 pub use kernel::log::{Line, Severity};
 pub use ruling::{
     LoginContext, Outcome, Ruling, decision_line, judge_login, misconfiguration_outcome,

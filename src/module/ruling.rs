@@ -505,6 +505,8 @@ impl LoginDecision<'_> {
 fn with_plan(line: Line, plan: &Plan, joined: Option<&JoinResult>) -> Line {
     let cgroup = joined.map_or(plan.placement.cgroup(), |joined| &joined.cgroup);
     let containment = joined.map_or("", |joined| joined.containment);
+    let limits = joined.map_or(&[][..], |joined| &joined.limits).iter();
+    let limits: Vec<_> = limits.map(|(file, value)| format!("{file}={value}")).collect();
     let openable = joined.and_then(|joined| joined.probes.openable);
     let listed = plan.containment.list().map(|list| list.rules().len().to_string());
     let devices = listed.or(openable.map(|count| count.to_string())).unwrap_or_default();
@@ -515,6 +517,7 @@ fn with_plan(line: Line, plan: &Plan, joined: Option<&JoinResult>) -> Line {
         .with("containment", containment)
         .with("devices", devices)
         .with("dropped", plan.dropped.len())
+        .with("limits", limits.join(" "))
 }
 
 /// Returns the severity of a refusal: a notice if the user could have expected it, an error for a

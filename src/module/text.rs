@@ -182,7 +182,7 @@ fn to_ascii_char(character: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::{SessionLine, Verdict};
+    use protocol::{LoginLimits, SessionLine, Verdict};
 
     /// Returns the text of a refusal with these jobs and this message of the site.
     fn text(reason: Reason, jobs: &[&str], message: &str) -> String {
@@ -287,6 +287,7 @@ mod tests {
             ends: None,
             gpus: 0,
             containment: protocol::Containment::None,
+            limits: LoginLimits::default(),
             probes: Vec::new(),
             dropped: Vec::new(),
             env: protocol::Variables::default(),

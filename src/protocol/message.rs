@@ -3,6 +3,7 @@
 use super::schema::{self, DecodeError, Field, Reader, Writer, schema};
 use super::{AbsolutePath, Allowlist, CgroupPath, JobId, LeafName, NodeName, Probe, Variables};
 use crate::string_enum;
+use std::ops::RangeInclusive;
 
 string_enum! {
     /// The PAM phase that sends a request.
@@ -114,7 +115,7 @@ string_enum! {
 
 string_enum! {
     /// The rule that has chosen the job.
-   ChoiceRule {
+    ChoiceRule {
         /// The user has no other job here.
         OnlyJob = "only-job",
         /// The ssh client runs in the job.
@@ -267,11 +268,43 @@ schema!(enum Containment by "mode" {
 });
 
 schema! {
+    /// The limits for all logins of a job together; 0 stands for no limit.
+    #[derive(Copy, Default)]
+    struct LoginLimits {
+        /// MiB of memory.
+        memory_mib: u32 = "memory",
+        /// Percent of the job's memory, in place of a size.
+        memory_percent: u32 = "memory_percent",
+        /// Number of tasks.
+        tasks: u32 = "tasks",
+        /// Weight of the logins' processor time, beside 100 for each other cgroup in the job.
+        cpu_weight: u32 = "cpu_weight",
+    }
+}
+
+impl LoginLimits {
+    /// Least memory with which a login starts, in MiB.
+    pub const MEMORY_MIB_MIN: u32 = 64;
+
+    /// Returns whether each limit is 0 or in its range: less memory or fewer tasks would keep a login
+    /// from starting, and the kernel takes no more tasks and weight.
+    pub fn is_valid(&self) -> bool {
+        let fits = |value, range: RangeInclusive<u32>| value == 0 || range.contains(&value);
+        let is_one_of_both = self.memory_mib == 0 || self.memory_percent == 0;
+        is_one_of_both
+            && fits(self.memory_mib, Self::MEMORY_MIB_MIN..=u32::MAX)
+            && fits(self.memory_percent, 1..=100)
+            && fits(self.tasks, 16..=4_194_304)
+            && fits(self.cpu_weight, 1..=10_000)
+    }
+}
+
+schema! {
     /// Everything that the privileged half needs for one login.
     struct Plan {
         /// Job that the login joins.
         job: JobId = "job",
-        /// ChoiceRule that has chosen this job.
+        /// Rule that has chosen this job.
         rule: ChoiceRule = "rule",
         /// Place of the job's logins.
         placement: Placement = "source",
@@ -281,6 +314,8 @@ schema! {
         gpus: u32 = "gpus",
         /// Device containment that must hold.
         containment: Containment = "mode",
+        /// Limits for the job's logins.
+        limits: LoginLimits = "",
         /// One node of each GPU that the scheduler gives out here or, if it names none and variables for
         /// GPUs are wanted, of each GPU of this node. The privileged half finds out which of these the login
         /// can open, and opens none.
@@ -360,6 +395,9 @@ impl Reply {
             _ if reply.hint.len() > HINT_BYTES_MAX => Err(DecodeError::invalid_value("hint")),
             _ if reply.message.len() > MESSAGE_BYTES_MAX => {
                 Err(DecodeError::invalid_value("message"))
+            }
+            Verdict::Admit(plan) if !plan.limits.is_valid() => {
+                Err(DecodeError::invalid_value("memory, tasks or cpu_weight"))
             }
             Verdict::Admit(plan) => {
                 plan.env.require_described_job(&plan.job, plan.placement.source())

@@ -81,10 +81,9 @@ impl Field for u32 {
     }
 }
 
-/// Seconds since the epoch; 0 stands for `None`.
+/// Seconds since the epoch, at least 1; 0 stands for `None`.
 impl Field for Option<i64> {
     fn write(&self, key: &str, out: &mut Writer) {
-        // 0 stands for `None`: `read` refuses times before 1.
         out.push_entry(key, b'i', &self.unwrap_or(0).to_string());
     }
 

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::support::{ALICE, Cgroup, Job, Node, eventually, on_node};
+use crate::support::{ALICE, Cgroup, Job, Node, Outcome, eventually, on_node};
 
 /// Starts a job whose cgroup has these controllers, on a node that delegates them.
 fn start_job_with_controllers(node: &Node) -> Job<'_> {
@@ -72,5 +72,146 @@ fn login_in_leaf_is_held_to_limit_of_job() {
         job.cgroup.write("pids.max", &job.cgroup.read("pids.current"));
         node.session(ALICE).omits("forked");
         eventually("the login was held", || read_count(&job.cgroup, "pids.events", "max") > 0);
+    });
+}
+
+/// Starts a job whose process is in a child of its cgroup, as a scheduler's step, and which gives
+/// these controllers to its children. Its logins go into another child.
+fn start_job_with_step(node: &Node) -> (Job<'_>, Cgroup, Cgroup) {
+    let job = start_job_with_controllers(node);
+    let step = job.cgroup.child("step");
+    step.create().write("cgroup.procs", &job.cgroup.pids()[0].to_string());
+    job.cgroup.write("cgroup.subtree_control", "+memory +pids");
+    let leaf = job.cgroup.child("job-adopt");
+    (job, step, leaf)
+}
+
+#[test]
+#[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
+fn login_that_exceeds_its_share_of_memory_is_killed_alone() {
+    on_node(|node| {
+        let (job, step, leaf) = start_job_with_step(node);
+        job.cgroup.write("memory.max", "512M");
+        node.configure("login_memory = 25%\n");
+        let script = "dd if=/dev/zero of=/dev/null bs=256M count=1; echo ended with $?";
+        node.run_in_session(script, ALICE).ok().says("ended with 137");
+        node.log.line("limits=memory.max=134217728");
+        assert_eq!(leaf.read("memory.max").trim(), (128 << 20).to_string());
+        assert!(read_count(&leaf, "memory.events", "oom_kill") > 0);
+        assert_eq!(read_count(&step, "memory.events", "oom_kill"), 0);
+        assert_eq!(step.pids().len(), 1, "the job's own process was ended");
+        job.resolved().says("login_memory: memory.max 134217728");
+    });
+}
+
+#[test]
+#[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
+fn fork_bomb_of_login_leaves_job_its_tasks() {
+    on_node(|node| {
+        let (job, step, leaf) = start_job_with_step(node);
+        job.cgroup.write("pids.max", "60");
+        node.configure("login_tasks = 20\n");
+        // The shell ends at the first fork that fails.
+        let script = "n=0; while [ $n -lt 80 ]; do sleep 600 >/dev/null 2>&1 & n=$((n + 1)); done";
+        node.run_in_session(script, ALICE);
+        node.log.line("limits=pids.max=20");
+        assert!(read_count(&leaf, "pids.events", "max") > 0);
+        let free = 60 - job.cgroup.read("pids.current").trim().parse::<u64>().unwrap();
+        assert!(free >= 30, "{free} tasks are left to the job");
+        let script = "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1 & done; wait";
+        let mut command = node.daemon(&step, "sh");
+        Outcome::run(command.args(["-c", script])).ok();
+    });
+}
+
+#[test]
+#[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
+fn limit_of_logins_exceeds_neither_the_job_nor_a_lower_one() {
+    on_node(|node| {
+        let (job, _, leaf) = start_job_with_step(node);
+        job.cgroup.write("memory.max", "512M").write("pids.max", "60");
+        node.configure("login_memory = 1T\nlogin_tasks = 4000\nlogin_cpu_weight = 50\n");
+        node.pam(ALICE).ok();
+        node.log.line("limits=\"memory.max=536870912 pids.max=60\"");
+        assert_eq!(leaf.read("memory.max").trim(), "536870912");
+        assert_eq!(leaf.read("pids.max").trim(), "60");
+        let text = "login_cpu_weight: does not apply: ";
+        job.resolved().says(text).says("the cgroup above has not enabled");
+        for above in [node.cgroup(), &node.cgroup().child("jobs"), &job.cgroup] {
+            above.write("cgroup.subtree_control", "+cpu");
+        }
+        leaf.write("pids.max", "40");
+        node.pam(ALICE).ok();
+        assert_eq!(leaf.read("cpu.weight").trim(), "50");
+        assert_eq!(leaf.read("pids.max").trim(), "40", "a limit of somebody else was raised");
+    });
+}
+
+#[test]
+#[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
+fn limit_that_cannot_be_set_refuses_login() {
+    on_node(|node| {
+        let (_job, _, leaf) = start_job_with_step(node);
+        node.pam(ALICE).ok();
+        node.configure("login_tasks = 20\n");
+        let file = format!("{}/pids.max", leaf.dir().display());
+        let options = ["-P", &file, "-e", "inject=write:error=EIO"];
+        let outcome = node.session_under_strace("/tmp/strace", &options, ALICE);
+        outcome.fails().says("[JA07]");
+        node.log.line("pids.max: Input/output error");
+        assert!(leaf.pids().is_empty());
+        node.arguments("action_adopt_failure=allow");
+        node.session_under_strace("/tmp/strace", &options, ALICE).ok();
+        node.log.line("decision=opened code=JA07");
+    });
+}
+
+#[test]
+#[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
+fn cgroup_of_scheduler_gets_no_limit_of_logins() {
+    on_node(|node| {
+        node.configure("login_memory = 64M\nlogin_tasks = 20\n");
+        let job = start_job_with_controllers(node);
+        node.pam(ALICE).ok();
+        let limits = |cgroup: &Cgroup| [cgroup.read("memory.max"), cgroup.read("pids.max")];
+        assert_eq!(limits(&job.cgroup), ["max\n", "max\n"]);
+        drop(job);
+        let (_job, step, leaf) = start_job_with_step(node);
+        leaf.create();
+        node.run_in_session("cat /proc/self/cgroup", ALICE).ok().joins_cgroup(&leaf);
+        assert_eq!([limits(&leaf), limits(&step)], [["max\n", "max\n"], ["max\n", "max\n"]]);
+    });
+}
+
+/// Files in memory count for the cgroup of the process that wrote them.
+#[test]
+#[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
+fn reported_memory_of_logins_is_that_of_their_leaf() {
+    on_node(|node| {
+        let (_job, _, leaf) = start_job_with_step(node);
+        let sshd = node.sshd();
+        let script = "head -c 40M /dev/zero >/tmp/file; exec sleep infinity";
+        let mut login = sshd.stay(ALICE, script);
+        let read = |file: &str| -> u64 { leaf.read(file).trim().parse().unwrap() };
+        let runs = |pid: &i32| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n")
+        };
+        eventually("the file is written", || leaf.exists() && leaf.pids().iter().any(runs));
+        // The login's sshd goes on using memory.
+        let before = read("memory.peak");
+        let list = node.job_adopt(&["list", "--json"]).ok();
+        let peak = read("memory.peak");
+        let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+        let usage = &list["jobs"][0]["login_usage"];
+        let (memory, counted) = (usage["memory"].as_u64().unwrap(), read("memory.current"));
+        assert!(counted > 40 << 20, "{counted}");
+        assert!(memory.abs_diff(counted) < 4 << 20, "{memory} {counted}");
+        let reported = usage["memory_peak"].as_u64().unwrap();
+        assert!((before..=peak).contains(&reported), "{before} {reported} {peak}");
+        node.job_adopt(&["unregister", "4242"]).ok();
+        let logged = node.log.line("action=unregister");
+        let logged: u64 = logged.field("login_memory_peak").unwrap().parse().unwrap();
+        assert!((peak..peak + (4 << 20)).contains(&logged), "{peak} {logged}");
+        eventually("the login has ended", || login.try_wait().unwrap().is_some());
     });
 }

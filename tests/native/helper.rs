@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use protocol::{
-    Allowlist, ChoiceRule, Containment, Placement, Plan, Reply, SessionLine, Variables, Verdict,
+    Allowlist, ChoiceRule, Containment, LoginLimits, Placement, Plan, Reply, SessionLine,
+    Variables, Verdict,
 };
 
 use crate::support::{
@@ -27,6 +28,7 @@ pub(crate) fn admitting_reply(job: &str, cgroup: &Cgroup) -> Reply {
             ends: None,
             gpus: 0,
             containment: Containment::None,
+            limits: LoginLimits::default(),
             probes: Vec::new(),
             dropped: Vec::new(),
             env: Variables::default(),

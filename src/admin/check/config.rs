@@ -5,13 +5,16 @@ use crate::accounts;
 use helper::devices::{Resolver, Specifier, gpu_count};
 use helper::records::ReadError;
 use helper::{Config, ConfigError};
+use kernel::cgroup::Mount;
 use protocol::{Allowlist, SourceName};
 use std::fmt::Display;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const CONFIGURATION: Check = "configuration";
 const ALWAYS_ALLOWED: Check = "always-allowed";
+const LOGIN_LIMITS: Check = "login-limits";
 const SWITCHED_OFF: Check = "switched-off";
 const ENFORCED: Check = "enforced";
 const REGISTRY: Check = "registry";
@@ -22,8 +25,33 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     findings.extend(check_enforce(site));
     let specifiers = site.config.always_allowed.iter();
     findings.extend(specifiers.filter_map(|specifier| check_always_allowed(site, specifier)));
+    findings.extend(check_login_limits(site));
     findings.extend(check_registry(site));
     findings
+}
+
+/// Finds limits of logins that apply to no job here, since their controller is not on cgroup v2.
+fn check_login_limits(site: &Site) -> Vec<Finding> {
+    let limits = site.config.login_limits;
+    let mount = Mount::open_below(&site.root).map_or("/sys/fs/cgroup", |mount| mount.path());
+    let available = fs::read_to_string(site.at(mount).join("cgroup.controllers"));
+    let available = available.unwrap_or_default();
+    let rows = [
+        ("login_memory", "memory", limits.memory_mib.max(limits.memory_percent)),
+        ("login_tasks", "pids", limits.tasks),
+        ("login_cpu_weight", "cpu", limits.cpu_weight),
+    ];
+    let is_missing =
+        |controller: &str| !available.split_whitespace().any(|name| name == controller);
+    let set =
+        rows.into_iter().filter(|&(_, controller, limit)| limit != 0 && is_missing(controller));
+    let finding = |(key, controller, _)| {
+        let text =
+            format!("applies to no job: cgroup v2 does not have the controller {controller}");
+        let remedy = "boot with systemd.unified_cgroup_hierarchy=1, or remove the key";
+        Finding::warning(LOGIN_LIMITS, key, text, remedy)
+    };
+    set.map(finding).collect()
 }
 
 fn check_file(site: &Site) -> Finding {

@@ -85,8 +85,8 @@ mod tests {
     use crate::testing::Scratch;
     use protocol::{
         ALLOWLIST_ENTRIES_MAX, Allowlist, ChoiceRule, Containment, ENVIRONMENT_BYTES_MAX,
-        PROBES_MAX, Placement, Plan, REPLY_BYTES_MAX, Reason, Refusal, SessionLine, Variable,
-        Variables,
+        LoginLimits, PROBES_MAX, Placement, Plan, REPLY_BYTES_MAX, Reason, Refusal, SessionLine,
+        Variable, Variables,
     };
 
     /// Returns the largest set of variables of a plan.
@@ -125,6 +125,7 @@ mod tests {
                 ends: Some(i64::MAX),
                 gpus: u32::MAX,
                 containment: Containment::Enforce(list),
+                limits: LoginLimits::default(),
                 probes: vec![probe; PROBES_MAX],
                 dropped: vec![long; 5000],
                 env: largest_environment(),

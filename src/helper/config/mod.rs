@@ -12,7 +12,7 @@ use crate::devices::{Settings, Specifier};
 use crate::printable;
 use crate::records::Registry;
 use kernel::trust::{Trust, TrustError};
-use protocol::{Request, SourceName, parse_decimal, string_enum};
+use protocol::{LoginLimits, Request, SourceName, parse_decimal, string_enum};
 
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Maximum characters of a key or an entry that a message shows.
@@ -41,6 +41,8 @@ pub struct Config {
     pub slurm_devices: SlurmDevices,
     /// Variables of a job's environment that its logins get.
     pub env: JobEnvironment,
+    /// The limits for all logins of a job together.
+    pub login_limits: LoginLimits,
     /// Users whose systemd slices stay open.
     pub exempt_uids: Vec<u32>,
     /// Groups of such users, by name.
@@ -68,6 +70,7 @@ impl Default for Config {
             slurm_spool: None,
             slurm_devices: SlurmDevices::default(),
             env: JobEnvironment::default(),
+            login_limits: LoginLimits::default(),
             exempt_uids: Vec::new(),
             exempt_groups: Vec::new(),
             flux_user: DEFAULT_FLUX_USER.to_owned(),
@@ -204,7 +207,7 @@ enum ValueError {
 const ABSOLUTE_PATH: &str = "an absolute path";
 
 /// Every key of the configuration, in the order of job_adopt.conf(5).
-const KEY_RULES: [KeyRule; 17] = [
+const KEY_RULES: [KeyRule; 20] = [
     ("sources", "a list of: registry, slurm, flux", |config, value| {
         store(&mut config.sources, parse_sources(value))
     }),
@@ -233,6 +236,17 @@ const KEY_RULES: [KeyRule; 17] = [
         store(&mut config.slurm_devices, value.parse().ok())
     }),
     ("env", "none, id, gpus or full", |config, value| store(&mut config.env, value.parse().ok())),
+    ("login_memory", "a size in M, G or T, at least 64M, or 1% to 100%", |config, value| {
+        store_limit(config, parse_memory(value), |limits, (mib, percent)| {
+            (limits.memory_mib, limits.memory_percent) = (mib, percent);
+        })
+    }),
+    ("login_tasks", "a number, 16 to 4194304", |config, value| {
+        store_limit(config, parse_decimal(value), |limits, tasks| limits.tasks = tasks)
+    }),
+    ("login_cpu_weight", "a number, 1 to 10000", |config, value| {
+        store_limit(config, parse_decimal(value), |limits, weight| limits.cpu_weight = weight)
+    }),
     ("exempt_uids", "a list of numbers", |config, value| {
         store(&mut config.exempt_uids, parse_list(value, parse_decimal))
     }),
@@ -264,6 +278,17 @@ const KEY_RULES: [KeyRule; 17] = [
 fn store<T>(place: &mut T, value: Option<T>) -> Result<(), ValueError> {
     *place = value.ok_or(ValueError::WrongForm)?;
     Ok(())
+}
+
+/// Stores a limit of logins unless it is out of its range. 0 is, since it stands for none.
+fn store_limit<T: PartialEq + Default>(
+    config: &mut Config,
+    value: Option<T>,
+    set: impl Fn(&mut LoginLimits, T),
+) -> Result<(), ValueError> {
+    let value = value.filter(|value| *value != T::default()).ok_or(ValueError::WrongForm)?;
+    set(&mut config.login_limits, value);
+    if config.login_limits.is_valid() { Ok(()) } else { Err(ValueError::WrongForm) }
 }
 
 /// Returns whether a name is a known one in another case, or with one character wrong, missing or
@@ -313,6 +338,16 @@ fn parse_enforce(value: &str) -> Option<Option<PathBuf>> {
         "always" => Some(None),
         value => value.strip_prefix("if-exists:").and_then(parse_path).map(Some),
     }
+}
+
+/// Parses a size as MiB, or a percentage: one of both, and 0 for the other.
+fn parse_memory(value: &str) -> Option<(u32, u32)> {
+    if let Some(percent) = value.strip_suffix('%') {
+        return Some((0, parse_decimal(percent)?));
+    }
+    let units = [('M', 1), ('G', 1 << 10), ('T', 1 << 20)];
+    let mib = |(unit, mib)| parse_decimal(value.strip_suffix(unit)?)?.checked_mul(mib);
+    Some((units.into_iter().find_map(mib)?, 0))
 }
 
 fn parse_host_name(value: &str) -> Option<String> {

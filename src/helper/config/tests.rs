@@ -37,6 +37,34 @@ fn callerid_timeout_is_accepted_at_its_bounds() {
 }
 
 #[test]
+fn limits_of_logins_are_accepted_at_their_bounds() {
+    let memory = |text: &str| {
+        let config = Config::parse(format!("login_memory = {text}").as_bytes());
+        config.map(|config| (config.login_limits.memory_mib, config.login_limits.memory_percent))
+    };
+    for (text, expected) in [
+        ("64M", (64, 0)),
+        ("4G", (4096, 0)),
+        ("2T", (2 << 20, 0)),
+        ("1%", (0, 1)),
+        ("100%", (0, 100)),
+    ] {
+        assert_eq!(memory(text), Ok(expected), "{text}");
+    }
+    for text in ["63M", "0%", "101%", "0M", "4", "4g", "4 G", "4.5G", "-1%", "4096T", "%", "G"] {
+        assert!(memory(text).is_err(), "{text}");
+    }
+    for (key, bounds, wrong) in [
+        ("login_tasks", ["16", "4194304"], ["15", "4194305"]),
+        ("login_cpu_weight", ["1", "10000"], ["0", "10001"]),
+    ] {
+        let parse = |value: &str| Config::parse(format!("{key} = {value}").as_bytes());
+        assert!(bounds.into_iter().all(|value| parse(value).is_ok()), "{key}");
+        assert!(wrong.into_iter().all(|value| parse(value).is_err()), "{key}");
+    }
+}
+
+#[test]
 fn errors_name_line_and_key() {
     for (text, line, expected) in [
         ("\nregistry\n", 2, "not of the form key = value"),

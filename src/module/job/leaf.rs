@@ -2,6 +2,7 @@
 //! own cgroup, or a child of it.
 
 use super::flux::{Imp, ensure_keeper, open_keeper_executable};
+use super::share::{LeafLimit, plan_leaf_limits, plan_limits, set_limits};
 use super::{JoinResult, require_containment, require_not_frozen};
 use crate::Failure;
 use crate::probe::ProbeResult;
@@ -61,26 +62,29 @@ impl LeafJob {
         Ok(level.programs.iter().any(|program| !program.is_ours()))
     }
 
-    /// Predicts the cgroup of the login, and its containment.
+    /// Predicts the cgroup of the login, its containment, and the limits of the leaf.
     pub(super) fn predict_join(
         &self,
         adoption: &Adoption<'_>,
-    ) -> Result<(String, &'static str), Failure> {
+    ) -> Result<(String, &'static str, Vec<LeafLimit>), Failure> {
         if let OwnerProof::Imp(_) = self.proof {
             open_keeper_executable(adoption)?;
         }
-        let required = &adoption.plan.containment;
-        let containment = match self.place.clone().into_leaf(self.child.as_ref())? {
+        let (required, limits) = (&adoption.plan.containment, &adoption.plan.limits);
+        let (containment, limits) = match self.place.clone().into_leaf(self.child.as_ref())? {
             Ok(leaf) => {
                 self.child.as_ref().map_or(Ok(()), |_| require_not_frozen(leaf.levels()))?;
-                bpf::predict_containment(AttachTarget::from_leaf(&leaf)?, 0, required)?
+                let target = AttachTarget::from_leaf(&leaf)?;
+                let containment = bpf::predict_containment(target, 0, required)?;
+                (containment, plan_leaf_limits(limits, &leaf)?)
             }
             Err(job) => {
                 let target = AttachTarget { levels: job.levels(), job: 0, scope: AttachScope::Job };
-                bpf::predict_containment(target, 1, required)?
+                let containment = bpf::predict_containment(target, 1, required)?;
+                (containment, plan_limits(limits, job.levels())?)
             }
         };
-        Ok((self.place.dir()?.path().to_owned(), containment))
+        Ok((self.place.dir()?.path().to_owned(), containment, limits))
     }
 
     /// Moves the login into the job. Retries once if another login's rollback removed the leaf.
@@ -110,11 +114,13 @@ impl LeafJob {
         require_not_frozen(self.place.levels())
     }
 
-    /// Confines the leaf, moves the login into it, and probes the devices.
+    /// Confines and limits the leaf, moves the login into it, and probes the devices.
     fn try_join(&self, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<JoinResult, Failure> {
         let place = self.place.clone();
         let (leaf, confinement) = open_confined_leaf(place, self.child.as_ref(), adoption, undo)?;
         let containment = require_containment(confinement.name, adoption)?;
+        let limits = plan_leaf_limits(&adoption.plan.limits, &leaf)?;
+        set_limits(&limits, leaf.dir()?)?;
         self.enter_leaf(&leaf, &confinement, adoption, undo).map_err(|failure| {
             // If the job has ended since its check, report that.
             let job = leaf.job().map_err(Failure::from);
@@ -125,7 +131,8 @@ impl LeafJob {
         })?;
         let probes = ProbeResult::from_probes(&adoption.plan.probes);
         let (cgroup, job) = (leaf.dir()?.path().to_owned(), self.place.dir()?);
-        let mut joined = JoinResult { cgroup, containment, probes, ..JoinResult::default() };
+        let mut joined =
+            JoinResult { cgroup, containment, limits, probes, ..JoinResult::default() };
         let joins_namespaces = adoption.context.settings.join_container;
         if let (true, Some(name)) = (joins_namespaces, cgroup::read_namespace_path(job)?) {
             joined.namespaces.push(Namespace::open(&name)?);

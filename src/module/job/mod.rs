@@ -5,6 +5,7 @@
 
 mod flux;
 mod leaf;
+mod share;
 mod slurm;
 
 pub(super) use flux::KeeperHandle;
@@ -19,6 +20,7 @@ use kernel::namespace::Namespace;
 pub use leaf::{LeafJob, OwnerProof};
 use protocol::{Containment, LeafName, Placement, Plan, Reason, Variable};
 use schedulers::stepd::Daemon;
+pub use share::LeafLimit;
 
 /// A job that runs, that the user owns, and that is not frozen.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct JoinResult {
     pub(crate) cgroup: String,
     /// The name of the containment in the log.
     pub containment: &'static str,
+    /// The limits that apply to the job's logins.
+    pub limits: Vec<LeafLimit>,
     /// The result of the plan's probes.
     pub(super) probes: ProbeResult,
     /// The job's namespaces, which the login joins last.
@@ -97,13 +101,18 @@ impl Job {
     /// The composition rules do not allow the containment, the job has none although the admin
     /// requires it, or the keeper's executable is not trusted.
     pub(super) fn predict_join(&self, adoption: &Adoption<'_>) -> Result<JoinResult, Failure> {
-        let (cgroup, containment) = match self {
+        let (cgroup, containment, limits) = match self {
             Self::Leaf(job) => job.predict_join(adoption)?,
-            Self::Slurm(_, step) => (step.leaf(), step.predict_containment(adoption)?),
-            Self::SlurmV1(_, step) => (step.leaf(), step.predict_containment(adoption)?),
+            Self::Slurm(_, step) => {
+                let limits = step.predict_limits(adoption)?;
+                (step.leaf(), step.predict_containment(adoption)?, limits)
+            }
+            Self::SlurmV1(_, step) => {
+                (step.leaf(), step.predict_containment(adoption)?, Vec::new())
+            }
         };
         let containment = require_containment(containment, adoption)?;
-        Ok(JoinResult { cgroup, containment, ..JoinResult::default() })
+        Ok(JoinResult { cgroup, containment, limits, ..JoinResult::default() })
     }
 
     /// Moves the calling process into the job.

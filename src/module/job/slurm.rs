@@ -7,6 +7,7 @@
 //! the job. This module makes no cgroup there: the daemon cannot remove a cgroup that it does not
 //! know.
 
+use super::share::{LeafLimit, plan_limits, set_limits};
 use super::{Job, JoinResult, frozen_failure, require_containment, require_not_frozen};
 use crate::Failure;
 use crate::probe::ProbeResult;
@@ -17,7 +18,7 @@ use kernel::cgroup::{self, CgroupChain, Dir, Membership, Mount, MountInfo, v1, v
 use kernel::namespace::Namespace;
 use kernel::proc::{Proc, Process};
 use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
-use protocol::{AbsolutePath, CgroupPath, Containment, NodeName, Reason};
+use protocol::{AbsolutePath, CgroupPath, Containment, LoginLimits, NodeName, Reason};
 use protocol::{Variable, parse_decimal};
 use schedulers::stepd::{self, Daemon, SocketName, State};
 use std::fmt::Display;
@@ -233,6 +234,20 @@ impl ExternStep {
         Ok(bpf::predict_containment(target, self.missing, &adoption.plan.containment)?)
     }
 
+    /// Predicts the limits of the leaf. The daemon makes missing cgroups, and enables for them what the
+    /// nearest one has.
+    pub(super) fn predict_limits(
+        &self,
+        adoption: &Adoption<'_>,
+    ) -> Result<Vec<LeafLimit>, Failure> {
+        plan_step_limits(adoption, self.above_leaf())
+    }
+
+    /// Returns the cgroups above the leaf that exist, the nearest first.
+    pub fn above_leaf(&self) -> &[Dir] {
+        self.levels().get(usize::from(self.missing == 0)..).unwrap_or_default()
+    }
+
     /// Returns the step's cgroup, those above it, and the existing ones below.
     pub fn levels(&self) -> &[Dir] {
         self.place.levels()
@@ -255,11 +270,13 @@ impl ExternStep {
         add_login(daemon, adoption, undo)?;
         let (place, confinement) = self.confine_login(adoption)?;
         let containment = require_containment(confinement.name, adoption)?;
+        let limits = plan_step_limits(adoption, place.levels().get(1..).unwrap_or_default())?;
+        set_limits(&limits, place.dir()?)?;
         let probes = ProbeResult::from_probes(&adoption.plan.probes);
         confinement.verify(place.dir()?)?;
         verify_in_leaf(place.dir()?, place.root()?)?;
         let cgroup = place.dir()?.path().to_owned();
-        let joined = JoinResult { cgroup, containment, probes, ..JoinResult::default() };
+        let joined = JoinResult { cgroup, containment, limits, probes, ..JoinResult::default() };
         query_namespaces_and_display(joined, daemon, adoption)
     }
 
@@ -298,6 +315,12 @@ impl ExternStep {
         }
         Ok(place)
     }
+}
+
+/// Works out the limits of a leaf below `user`. Slurm's own limits are on the cgroups above it, and a
+/// weight would count among logins only: the job's steps are beside the extern step.
+fn plan_step_limits(adoption: &Adoption<'_>, above: &[Dir]) -> Result<Vec<LeafLimit>, Failure> {
+    Ok(plan_limits(&LoginLimits { cpu_weight: 0, ..adoption.plan.limits }, above)?)
 }
 
 /// The cgroups of an extern step, and of its job, on cgroup v1: one in each hierarchy that Slurm

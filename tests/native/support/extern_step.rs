@@ -6,7 +6,8 @@ use std::process::{Child, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use protocol::{
-    ChoiceRule, Containment, Placement, Plan, Probe, Reply, SessionLine, Variables, Verdict,
+    ChoiceRule, Containment, LoginLimits, Placement, Plan, Probe, Reply, SessionLine, Variables,
+    Verdict,
 };
 
 use super::{Cgroup, Fake, Node, SPOOL, Tool, User, eventually};
@@ -34,6 +35,7 @@ pub(crate) fn plan(containment: Containment) -> Plan {
         ends: None,
         gpus: 0,
         containment,
+        limits: LoginLimits::default(),
         probes: Vec::new(),
         dropped: Vec::new(),
         env: Variables::default(),

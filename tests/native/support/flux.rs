@@ -4,7 +4,9 @@
 use std::os::unix::fs::chown;
 use std::process::{Child, Stdio};
 
-use protocol::{ChoiceRule, Containment, Placement, Plan, Reply, SessionLine, Variables, Verdict};
+use protocol::{
+    ChoiceRule, Containment, LoginLimits, Placement, Plan, Reply, SessionLine, Variables, Verdict,
+};
 
 use super::{Cgroup, FLUX, Mount, Node, Tool, User, eventually, on_node_with};
 
@@ -32,6 +34,7 @@ pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containm
             ends: None,
             gpus: 0,
             containment,
+            limits: LoginLimits::default(),
             probes: Vec::new(),
             dropped: Vec::new(),
             env: Variables::default(),

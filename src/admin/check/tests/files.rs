@@ -143,6 +143,17 @@ fn always_allowed_gpu_is_a_warning() {
 }
 
 #[test]
+fn limit_of_logins_without_controller_is_a_warning() {
+    let site = |controllers: &str| {
+        let site = TestSite::new().conf("login_memory = 25%\nlogin_tasks = 99\n");
+        site.file("sys/fs/cgroup/cgroup.controllers", controllers)
+    };
+    site("cpu memory pids\n").assert_bad(&[]);
+    site("cpuset memory\n").assert_bad(&["Warning login-limits login_tasks"]);
+    site("").assert_bad(&["Warning login-limits login_memory", "Warning login-limits login_tasks"]);
+}
+
+#[test]
 fn broken_record_is_an_error() {
     let record = r#"{"version":1,"id":"7","uid":5,"cgroup":"/job","cdi":[]}"#;
     let site = TestSite::new().file("run/job-adopt/jobs/5/7.json", record);
