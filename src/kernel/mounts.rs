@@ -10,19 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Directories that a job may have to itself unless the admin names others.
 pub const PRIVATE_DIRS: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
+/// Directory of the channels of NVIDIA's IMEX driver, which lead to the memory of GPUs in other nodes. Slurm's
+/// plugin switch/nvidia_imex leaves it empty on the node, and mounts another in the namespace of each job's step.
+pub const IMEX_CHANNEL_DIR: &str = "/dev/nvidia-caps-imex-channels";
+
 /// Trees in which Slurm, systemd and container engines mount and unmount while jobs run. Neither sshd nor
 /// PAM reads system files in them.
 const VOLATILE_TREES: [&str; 11] = [
-    "/dev/nvidia-caps-imex-channels",
-    "/run/containerd",
-    "/run/containers",
-    "/run/credentials",
-    "/run/docker",
-    "/run/netns",
-    "/run/user",
-    "/var/lib/containerd",
-    "/var/lib/containers",
-    "/var/lib/docker",
+    IMEX_CHANNEL_DIR, "/run/containerd", "/run/containers", "/run/credentials", "/run/docker",
+    "/run/netns", "/run/user", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker",
     "/var/lib/kubelet",
 ];
 /// Trees of programs and settings: a job must have each of their mounts as the node has it.
@@ -168,6 +164,11 @@ impl MountTable {
                 |other: &MountEntry| (&other.at, &other.device) == (&mount.at, &mount.device);
             is_within(at, &mount.at) && other.mounts.iter().any(is_same)
         })
+    }
+
+    /// Returns whether anything is mounted on this directory.
+    pub fn has_mount_at(&self, dir: &str) -> bool {
+        self.points.contains_key(dir)
     }
 
     /// Finds the first path that leads elsewhere in a job's namespace than in this one, the node's. Jobs may

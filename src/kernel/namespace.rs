@@ -94,6 +94,25 @@ impl Namespace {
         Self::from_fd(fd.map_err(|errno| failed(&path, errno.desc()))?, kind, &path)
     }
 
+    /// Opens the mount namespace of a process if anything is mounted on `dir` there. `process` is its directory
+    /// in `/proc`, which stands for no later process with that number.
+    ///
+    /// # Errors
+    ///
+    /// A process that is gone; a malformed table of mounts; as [`Namespace::from_fd`].
+    pub fn open_with_mount(process: &OwnedFd, dir: &str) -> Result<Option<Self>, OperationError> {
+        let object = "of a process";
+        let open =
+            |name: &str| openat(process, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        let table = || read_mounts(&File::from(open("mountinfo")?));
+        let table = table().map_err(|error| OperationError::new("read mounts", object, error))?;
+        if !table.has_mount_at(dir) {
+            return Ok(None);
+        }
+        let fd = open("ns/mnt").map_err(|errno| failed(object, errno.desc()))?;
+        Self::from_fd(fd, libc::CLONE_NEWNS, object).map(Some)
+    }
+
     /// Returns the number of the open descriptor.
     pub fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()

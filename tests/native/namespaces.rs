@@ -130,6 +130,76 @@ fn ssh_sftp_and_scp_enter_namespace_and_sshd_stays_outside() {
     });
 }
 
+/// Directory of IMEX channels, empty on the node.
+const CHANNELS: &str = "/dev/nvidia-caps-imex-channels";
+
+/// Prints the channels that a login has, and whether it can open the first one.
+const LIST_CHANNELS: &str = "cat /proc/self/cgroup; readlink /proc/self/ns/mnt; \
+     echo \"channels: $(ls /dev/nvidia-caps-imex-channels)\"; \
+     ! : </dev/nvidia-caps-imex-channels/channel1 || echo it opens";
+
+/// Slurm's switch/nvidia_imex mounts a job's channel for each of its steps but the extern step, and hands
+/// over no descriptor of that namespace.
+#[test]
+fn login_has_imex_channels_of_its_job() {
+    for version in [OLD, FULL] {
+        on_node(|node| {
+            node.sh(&format!("mkdir {CHANNELS}")).ok();
+            let step = start_step(node, version, &["channels", CHANNELS]);
+            let sshd = node.sshd();
+            let own = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap();
+            let before = own(sshd.pid());
+            let login = sshd.ssh(ALICE, LIST_CHANNELS).ok().joins_cgroup(&step.leaf());
+            login.says("channels: channel1\n").says("it opens");
+            assert_eq!(own(sshd.pid()), before);
+            print_session(node, "").ok();
+            assert!(!node.exists(&format!("{CHANNELS}/channel1")), "the node has the channel");
+        });
+    }
+}
+
+#[test]
+fn mounts_of_steps_without_imex_channels_change_nothing() {
+    on_node(|node| {
+        make_private_namespace(node);
+        let own = node.sh("readlink /proc/self/ns/mnt").ok().stdout;
+        let step = start_step(node, FULL, &["channels", "/srv"]);
+        // Without the directory, and with it.
+        for _ in 0..2 {
+            print_session(node, "")
+                .says("successfully")
+                .says(own.trim())
+                .joins_cgroup(&step.leaf());
+            node.sh(&format!("mkdir --parents {CHANNELS}")).ok();
+        }
+    });
+}
+
+/// A daemon of Slurm runs as root.
+#[test]
+fn imex_channels_of_users_process_are_not_taken() {
+    on_node(|node| {
+        make_private_namespace(node);
+        let own = node.sh(&format!("mkdir {CHANNELS}; readlink /proc/self/ns/mnt")).ok().stdout;
+        let user = ALICE.uid.to_string();
+        let step = start_step(node, FULL, &["channels", CHANNELS, "step-user", &user]);
+        print_session(node, "").says("successfully").says(own.trim()).joins_cgroup(&step.leaf());
+    });
+}
+
+#[test]
+fn imex_channels_beside_other_system_files_are_refused() {
+    on_node(|node| {
+        make_private_namespace(node);
+        node.sh(&format!("mkdir {CHANNELS} /usr/lib/site")).ok();
+        let step = start_step(node, FULL, &["channels", CHANNELS, "mounts", "/usr/lib/site"]);
+        assert_undone(node, print_session(node, ""), "[JA07]");
+        node.log.line("/usr/lib/site is not the node's there");
+        step.assert_empty();
+        print_session(node, "join_container=false").says("node\n").joins_cgroup(&step.leaf());
+    });
+}
+
 #[test]
 fn job_without_namespaces_changes_nothing() {
     for version in [OLD, FULL] {

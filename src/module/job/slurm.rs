@@ -14,15 +14,21 @@ use crate::probe::ProbeResult;
 use crate::ruling::Adoption;
 use crate::undo::Undo;
 use kernel::bpf::{self, AttachScope, AttachTarget, Confinement};
-use kernel::cgroup::{self, CgroupChain, Dir, Membership, Mount, MountInfo, v1, verify_in_leaf};
+use kernel::cgroup::{self, CgroupChain, Dir, Membership, Mount, MountInfo, ignore_gone};
+use kernel::cgroup::{list_own_processes, v1, verify_in_leaf};
+use kernel::mounts::IMEX_CHANNEL_DIR;
 use kernel::namespace::Namespace;
 use kernel::proc::{Proc, Process};
 use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
+use nix::fcntl::{self, OFlag};
+use nix::sys::stat::{Mode, fstat};
 use protocol::{AbsolutePath, CgroupPath, Containment, LoginLimits, NodeName, Reason};
 use protocol::{Variable, parse_decimal};
 use schedulers::stepd::{self, Daemon, SocketName, State};
 use std::fmt::Display;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Instant;
 
 /// Connects to the daemon and opens the cgroups of its job. The user of the job is the one that the
 /// daemon reports, which only root can have started, and not the one of the helper's reply.
@@ -170,6 +176,8 @@ fn require_shared_pid_namespace(pid: i32) -> Result<(), Failure> {
 
 /// The cgroups between the step and its logins.
 const LOGIN_CGROUPS: [&str; 2] = ["user", "task_special"];
+/// The cgroup of a step's daemon, below the step's.
+const DAEMON_CGROUP: &str = "slurm";
 /// Prefix of the name of a leaf for accounting; a number follows.
 const TASK_PREFIX: &str = "task_";
 /// Index of the job's own cgroup, counted from `task_special`.
@@ -277,7 +285,39 @@ impl ExternStep {
         verify_in_leaf(place.dir()?, place.root()?)?;
         let cgroup = place.dir()?.path().to_owned();
         let joined = JoinResult { cgroup, containment, limits, probes, ..JoinResult::default() };
-        query_namespaces_and_display(joined, daemon, adoption)
+        let mut joined = query_namespaces_and_display(joined, daemon, adoption)?;
+        if joined.namespaces.is_empty() && adoption.context.settings.join_container {
+            joined.namespaces.extend(self.open_channel_namespace(adoption.deadline())?);
+        }
+        Ok(joined)
+    }
+
+    /// Opens the mount namespace of another step's daemon if the job's IMEX channel is there. Slurm mounts it for
+    /// each step but this one (24.11 and 26.05), and does not hand that namespace over. All of them have the same.
+    /// A step that is ending is passed over.
+    fn open_channel_namespace(&self, deadline: Instant) -> Result<Option<Namespace>, Failure> {
+        let Some(job) = self.step.levels().get(1).filter(|_| Path::new(IMEX_CHANNEL_DIR).exists())
+        else {
+            return Ok(None);
+        };
+        for step in job.children()? {
+            let daemons = job.child(step).and_then(|step| step.child(DAEMON_CGROUP));
+            let Some(daemons) = ignore_gone(daemons)? else {
+                continue;
+            };
+            for pid in list_own_processes(&daemons)? {
+                if Instant::now() >= deadline {
+                    let cause = "the search for the job's IMEX channel took too long";
+                    return Err(Failure::new(Reason::Timeout, cause));
+                }
+                let namespace = open_daemon(&daemons, pid)?
+                    .and_then(|it| Namespace::open_with_mount(&it, IMEX_CHANNEL_DIR).ok()?);
+                if namespace.is_some() {
+                    return Ok(namespace);
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Finds the leaf with the login, and confines it. The caller must verify the confinement.
@@ -315,6 +355,19 @@ impl ExternStep {
         }
         Ok(place)
     }
+}
+
+/// Opens the directory in `/proc` of a daemon in its cgroup; `None` if it is gone, or not root's.
+fn open_daemon(daemons: &Dir, pid: i32) -> Result<Option<OwnedFd>, Failure> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let Ok(process) = fcntl::open(&Proc::host().dir(pid), flags, Mode::empty()) else {
+        return Ok(None);
+    };
+    // The directory belongs to the process's effective uid. As the number is still that of a process in the
+    // cgroup, it was so when the directory was opened, or nothing can be read there.
+    let is_root = fstat(&process).is_ok_and(|status| status.st_uid == 0);
+    let is_daemon = is_root && list_own_processes(daemons)?.contains(&pid);
+    Ok(is_daemon.then_some(process))
 }
 
 /// Works out the limits of a leaf below `user`. Slurm's own limits are on the cgroups above it, and a

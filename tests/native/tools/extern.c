@@ -16,6 +16,8 @@
  *   aside        is itself in no step's cgroup
  *   accounted    moves on to "task_3" and removes "task_special", as with jobacct_gather/cgroup
  *   pids         has a PID namespace of its own
+ *   channels DIR has another step, whose daemon has DIR in mounts of its own, with a "channel1"
+ *   mounts DIR   and this one, empty               step-user N  as this user
  *   display N    reports this X11 display          keys PATH  and this file of keys for it
  *   ns PATH      passes this namespace             ns2 PATH   and this one
  *   kind N       reports this kind for them        count N    reports this number of them
@@ -35,8 +37,11 @@
 #include <string.h>
 #include <linux/nsfs.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,6 +53,7 @@ static int32_t owner;
 static const char *job_dir;
 static char **faults;
 static volatile sig_atomic_t ended, asked_to_add;
+static pid_t step_daemon;
 /* Held while a process is added. */
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 static char socket_path[4096];
@@ -303,8 +309,13 @@ static int remove_cgroups(void)
 {
     static const char *const known[] = {"/step_extern/user/task_special", "/step_extern/user/other",
                                         "/step_extern/user/task_3",
-                                        "/step_extern/user", "/step_extern/slurm", "/step_extern", ""};
+                                        "/step_extern/user", "/step_extern/slurm", "/step_extern",
+                                        "/step_0/slurm", "/step_0", ""};
     int left = 0;
+    if (step_daemon) {
+        kill(step_daemon, SIGKILL);
+        waitpid(step_daemon, NULL, 0);
+    }
     unlink(socket_path);
     pthread_mutex_lock(&adding);
     pthread_mutex_unlock(&adding);
@@ -337,6 +348,43 @@ static void enter_pid_namespace(void)
     }
 }
 
+/* Starts the daemon of another step, which mounts in a namespace of its own, as Slurm's switch/nvidia_imex does. The
+ * channel is a null device. Returns when it is ready. */
+static void start_step_with_channels(const char *dir)
+{
+    const char *other = fault_value("mounts"), *user = fault_value("step-user");
+    char path[4096];
+    int ready[2];
+    if (pipe(ready) || (step_daemon = fork()) < 0)
+        die("fork");
+    close(ready[step_daemon ? 1 : 0]);
+    if (step_daemon) {
+        if (read(ready[0], path, 1) != 1)
+            exit(1);
+        close(ready[0]);
+        return;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    make_cgroup("/step_0");
+    make_cgroup("/step_0/slurm");
+    if (write_file("/step_0/slurm/cgroup.procs", "0"))
+        die("cgroup.procs");
+    if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_SLAVE | MS_REC, NULL)
+        || mount("tmpfs", dir, "tmpfs", MS_NOSUID | MS_NOEXEC, "size=0,mode=0755")
+        || (other && mount("tmpfs", other, "tmpfs", 0, "size=0,mode=0755")))
+        die(dir);
+    snprintf(path, sizeof path, "%s/channel1", dir);
+    umask(0);
+    if (mknod(path, S_IFCHR | 0666, makedev(1, 3)))
+        die(path);
+    if (user && setuid((uid_t)atoi(user)))
+        die("setuid");
+    if (write(ready[1], "", 1) != 1)
+        exit(1);
+    for (;;)
+        pause();
+}
+
 int main(int argc, char **argv)
 {
     struct sigaction action = {.sa_handler = end};
@@ -349,6 +397,8 @@ int main(int argc, char **argv)
     if (fault_value("pids"))
         enter_pid_namespace();
     make_cgroup("");
+    if (fault_value("channels"))
+        start_step_with_channels(fault_value("channels"));
     make_cgroup("/step_extern");
     make_cgroup("/step_extern/slurm");
     if (!fault_value("no-user"))
