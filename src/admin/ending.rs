@@ -4,6 +4,8 @@
 //! kills only the logins that were moved there: the scheduler ends the rest itself.
 
 use super::Error;
+use super::terminals::{open_terminals, write_to_terminals};
+use super::usage::Usage;
 use helper::records::Record;
 use helper::sources::processes;
 use keeper::subtree::{self, KillMode};
@@ -11,13 +13,11 @@ use kernel::cgroup::{
     self, CgroupChain, Dir, Listing, MADE_XATTR, Membership, has_mark, ignore_gone, list_processes,
     read_event,
 };
-use kernel::proc::{self, Proc};
+use kernel::proc::{self, Proc, read_audit_number};
 use kernel::sys::pidfd::{pidfd_open, pidfd_send_signal};
-use nix::fcntl::{OFlag, open};
 use nix::sys::signal::Signal;
-use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
-use nix::unistd::{Uid, write};
-use protocol::{JobId, is_within};
+use nix::unistd::Uid;
+use protocol::is_within;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs;
@@ -36,13 +36,15 @@ const LEAF_KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause between two searches for processes that still run.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The numbers of ended processes and notified terminals.
+/// The numbers of ended processes and notified terminals, and what the logins had used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EndedLogins {
     /// Processes of logins.
     pub(super) logins: usize,
     /// Terminals that got the message.
     pub(super) terminals: usize,
+    /// Empty unless the logins had a cgroup of their own.
+    pub(super) usage: Usage,
 }
 
 /// Ends the logins of a job in its cgroup, and the job itself if `run` made the cgroup.
@@ -61,19 +63,24 @@ pub(super) fn end_logins(
     let time = deadline.saturating_duration_since(Instant::now()) / 4;
     let none = BTreeSet::new();
     let logins = find_logins(job, &leaves, record.uid, &none, Instant::now() + time).all;
-    let terminals = notify_terminals(&record.id, record.uid, &logins);
+    let line = format!("job {} has ended; closing this login", record.id);
+    let terminals = write_to_terminals(record.uid, &open_terminals(record.uid, &logins), &line);
     if terminals > 0 {
         sleep(LAST_MESSAGE_GRACE.min(deadline.saturating_duration_since(Instant::now())));
     }
-    let ended = EndedLogins { logins: logins.len(), terminals };
+    let count = logins.len();
+    // Read after the kill: only then nothing more is used.
+    let ended = || EndedLogins { logins: count, terminals, usage: Usage::of_leaves(&leaves) };
 
     if ignore_gone(has_mark(job, SCOPE_XATTR))? == Some(true) {
         kill_all(job, deadline)?;
+        let ended = ended();
         await_systemd_removal(job, deadline)?;
         return Ok(ended);
     }
     if is_made(job)? {
         kill_all(job, deadline)?;
+        let ended = ended();
         remove_made_cgroups(place)?;
         return Ok(ended);
     }
@@ -82,8 +89,10 @@ pub(super) fn end_logins(
     let killed = kill_logins(job, &leaves, record.uid, deadline);
     // Every leaf is killed, also if that failed.
     let deadline = deadline.max(Instant::now() + LEAF_KILL_TIMEOUT);
-    let removed = leaves.iter().map(|leaf| {
-        kill_all(leaf, deadline)?;
+    let emptied: Vec<_> = leaves.iter().map(|leaf| kill_all(leaf, deadline)).collect();
+    let ended = ended();
+    let removed = leaves.iter().zip(emptied).map(|(leaf, emptied)| {
+        emptied?;
         Ok(remove_child(job, leaf)?)
     });
     let removed = removed.fold(Ok(()), Result::and);
@@ -91,7 +100,7 @@ pub(super) fn end_logins(
 }
 
 /// Finds the children that this project made, with any name.
-fn find_made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
+pub(super) fn find_made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
     let mut made = Vec::new();
     for name in ignore_gone(dir.children())?.unwrap_or_default() {
         if let Some(child) = ignore_gone(dir.child(name))? {
@@ -204,8 +213,8 @@ fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Resu
 }
 
 /// Kills the processes that `find` returns. All are stopped first, until there are no new ones: `stopped`
-/// receives each of them, and is the argument of `find`. Returns the processes that remain at the deadline; these are killed as
-/// well, so that a process which starts others without end protects none.
+/// receives each of them, and is the argument of `find`. Returns the processes that remain at the
+/// deadline; these are killed as well, so that a process which starts others without end protects none.
 ///
 /// # Errors
 ///
@@ -297,6 +306,11 @@ pub(super) fn has_job_process(job: &Dir, owner: u32, deadline: Instant) -> Resul
     Ok(all.iter().any(|pid| !logins.contains(pid) && is_own(pid)))
 }
 
+/// Lists the processes of the logins of `owner` in a job's cgroup, as far as they can be read in time.
+pub(super) fn list_logins(job: &Dir, owner: u32, deadline: Instant) -> Result<Vec<Process>, Error> {
+    Ok(find_logins(job, &find_made_children(job)?, owner, &BTreeSet::new(), deadline).all)
+}
+
 /// Finds the processes of the logins of `owner` in a job's cgroup, with all in the leaves. `members` are
 /// processes that are known to belong to a login.
 fn find_logins(
@@ -341,6 +355,8 @@ fn select_logins(table: &[Process], owner: u32, members: &BTreeSet<Identity>) ->
 pub(super) struct Process {
     pub(super) pid: i32,
     pub(super) parent: i32,
+    /// The number of its session's first process.
+    pub(super) session: i32,
     /// The start time in ticks since boot; with the number it identifies the process.
     pub(super) start: u64,
     /// Device number of its controlling terminal, 0 for none.
@@ -381,10 +397,11 @@ pub(super) fn read_processes(dir: &Dir, deadline: Instant) -> Listing<Process> {
 
 /// Reads one process; `None` if it has ended.
 pub(super) fn read_process(pid: i32) -> Option<Process> {
-    let processes::Stat { parent, terminal, start, .. } =
+    let processes::Stat { parent, session, terminal, start, .. } =
         processes::read_stat(&Proc::host(), pid).ok()?;
     let is_sshd = is_sshd_process(pid) && (is_sshd_process(parent) || !has_listening_socket(pid));
-    Some(Process { pid, parent, start, terminal, is_sshd, login: read_login_uid(pid) })
+    let login = read_login_uid(pid);
+    Some(Process { pid, parent, session, start, terminal, is_sshd, login })
 }
 
 /// Returns the start time of a process, in ticks since boot; `None` if it has ended.
@@ -395,16 +412,9 @@ pub(super) fn read_start_ticks(pid: i32) -> Option<u64> {
 /// Returns the uid of the login that a process comes from. The login of this command counts as none:
 /// then an admin has started the scheduler by hand.
 fn read_login_uid(pid: i32) -> Option<u32> {
-    let own_session = read_audit_number(nix::unistd::getpid().as_raw(), "sessionid");
+    let own_session = read_audit_number("self", "sessionid");
     let session = read_audit_number(pid, "sessionid")?;
     (Some(session) != own_session).then(|| read_audit_number(pid, "loginuid"))?
-}
-
-/// Reads a number that the kernel's audit keeps of a process (proc(5)); the highest number means that
-/// there is none.
-pub(super) fn read_audit_number(pid: i32, file: &str) -> Option<u32> {
-    let text = proc::read(Proc::host().dir(pid).join(file)).ok()?;
-    text.trim().parse().ok().filter(|&number| number != u32::MAX)
 }
 
 /// Returns whether a process is root's sshd, of a login or not. It checks the executable, since a
@@ -448,51 +458,6 @@ fn is_sshd_path(path: &str) -> bool {
 pub(super) fn real_uid(pid: i32) -> Option<Uid> {
     let [uid, ..] = Proc::host().read_process(pid).ok()?.uids;
     Some(Uid::from_raw(uid))
-}
-
-/// Majors of pseudo-terminals (Documentation/admin-guide/devices.txt).
-const PTS_MAJORS: std::ops::RangeInclusive<u64> = 136..=143;
-
-/// Writes the end of the job to the controlling terminals of these processes, as far as the user owns
-/// them; returns their number. It skips a terminal that would block.
-fn notify_terminals(job: &JobId, uid: u32, processes: &[Process]) -> usize {
-    let terminals: BTreeSet<u32> = processes.iter().map(|process| process.terminal).collect();
-    let text = format!("\r\n*** job {job} has ended; closing this login ***\r\n");
-    terminals.into_iter().filter(|&terminal| notify_terminal(terminal, uid, &text)).count()
-}
-
-fn notify_terminal(terminal: u32, uid: u32, text: &str) -> bool {
-    let Some(path) = terminal_path(terminal) else { return false };
-    let flags = OFlag::O_WRONLY
-        | OFlag::O_NOCTTY
-        | OFlag::O_NONBLOCK
-        | OFlag::O_NOFOLLOW
-        | OFlag::O_CLOEXEC;
-    let Ok(file) = open(path.as_str(), flags, Mode::empty()) else { return false };
-    // In another instance of devpts the terminal of the same number belongs to another user.
-    let is_users = fstat(&file).is_ok_and(|stat| {
-        stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFCHR.bits()
-            && stat.st_rdev == terminal_device(terminal)
-            && stat.st_uid == uid
-    });
-    is_users && write(&file, text.as_bytes()).is_ok()
-}
-
-/// Returns `/dev/pts/N`; `None` for anything but a pseudo-terminal.
-fn terminal_path(terminal: u32) -> Option<String> {
-    let device = terminal_device(terminal);
-    let first = *PTS_MAJORS.start();
-    PTS_MAJORS
-        .contains(&major(device))
-        .then(|| format!("/dev/pts/{}", (major(device) - first) * 256 + minor(device)))
-}
-
-/// Decodes the terminal's number in `/proc/PID/stat`, which has the kernel's own packing: the minor in
-/// the bits 0 to 7 and 20 to 31, the major in between (`new_encode_dev()` of linux/kdev_t.h).
-fn terminal_device(terminal: u32) -> u64 {
-    let terminal = u64::from(terminal);
-    let minor = (terminal & 0xff) | ((terminal >> 12) & 0xf_ff00);
-    nix::sys::stat::makedev((terminal >> 8) & 0xfff, minor)
 }
 
 #[cfg(test)]
@@ -634,23 +599,5 @@ mod tests {
         for path in ["/home/a/sshd2", "/usr/bin/ssh", "/sshd/x", ""] {
             assert!(!is_sshd_path(path), "{path}");
         }
-    }
-
-    #[test]
-    fn only_pseudo_terminals_have_a_path() {
-        assert_eq!(terminal_path(136 << 8).as_deref(), Some("/dev/pts/0"));
-        assert_eq!(terminal_path((136 << 8) | 7).as_deref(), Some("/dev/pts/7"));
-        assert_eq!(terminal_path((136 << 8) | (1 << 20) | 2).as_deref(), Some("/dev/pts/258"));
-        assert_eq!(terminal_path((137 << 8) | 2).as_deref(), Some("/dev/pts/258"));
-        for other in [0, 4 << 8, (5 << 8) | 1, 144 << 8] {
-            assert_eq!(terminal_path(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn terminal_of_other_user_gets_no_message() {
-        let process = Process { terminal: 4 << 8, ..Process::default() };
-        let processes = [process, Process::default()];
-        assert_eq!(notify_terminals(&"7".parse().unwrap(), u32::MAX, &processes), 0);
     }
 }

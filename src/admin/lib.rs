@@ -22,14 +22,17 @@ mod pin;
 mod register;
 mod resolve;
 mod run;
+mod running_jobs;
 mod slices;
 mod stamped_cgroup;
 mod strays;
 mod sys;
+mod terminals;
 #[cfg(test)]
 #[path = "../testing.rs"]
 mod testing;
 mod unregister;
+mod usage;
 mod use_job;
 
 use command_line::{Command, Conf, Invocation};

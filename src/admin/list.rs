@@ -1,6 +1,7 @@
 //! `list`: shows the jobs of this node, their logins and their devices.
 
 use super::ending::{Process, read_processes};
+use super::usage::Usage;
 use super::{Conf, Error, Output, accounts};
 use clap::Args;
 use helper::devices::{Resolver, Tree};
@@ -83,9 +84,15 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             output.json(&serde_json::json!({ "schema": 1, "jobs": jobs, "broken": broken }))?;
         }
         false => {
-            let head =
+            const HEAD: [&str; 8] =
                 ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
-            output.table(head, jobs.iter().map(ListedJob::row))?;
+            if jobs.iter().all(|job| job.login_usage.is_empty()) {
+                output.table(HEAD, jobs.iter().map(ListedJob::row))?;
+            } else {
+                let head = with_usage(HEAD, ["LOGIN-MEM", "LOGIN-CPU"]);
+                let row = |job: &ListedJob| with_usage(job.row(), job.login_usage.columns());
+                output.table(head, jobs.iter().map(row))?;
+            }
         }
     }
     Ok(code)
@@ -117,6 +124,8 @@ struct ListedJob {
     why: Vec<String>,
     started: Option<i64>,
     ends: Option<i64>,
+    /// The usage of the logins, if they have a separate cgroup.
+    login_usage: Usage,
 }
 
 impl ListedJob {
@@ -180,6 +189,8 @@ impl ListedJob {
         };
         self.detect_reuse(place.dir()?)?;
         self.detect_foreign_filter(&place);
+        // A job that is ending has no usage any more.
+        self.login_usage = Usage::read(place.dir()?).unwrap_or_default();
         self.count_processes(place.dir()?)
     }
 
@@ -253,6 +264,12 @@ impl ListedJob {
             self.cgroup.clone().unwrap_or_else(via),
         ]
     }
+}
+
+/// Adds the columns of the usage before the last one.
+fn with_usage<T>(row: [T; 8], usage: [T; 2]) -> [T; 10] {
+    let ([a, b, c, d, e, f, g, cgroup], [memory, cpu]) = (row, usage);
+    [a, b, c, d, e, f, g, memory, cpu, cgroup]
 }
 
 /// Counts connections: the sshd processes of root that no other of them started.

@@ -3,16 +3,20 @@
 
 use super::journal::{self, Cursor, LogEntry};
 use super::pam::replace_file;
+use super::running_jobs::{RunningJob, find_running_jobs};
+use super::usage::Usage;
 use super::{Conf, Error, Output, check, strays};
 use clap::Args;
+use helper::Config;
 use kernel::sys::clock::now;
 use nix::fcntl::{Flock, FlockArg};
-use protocol::Reason;
+use protocol::{Reason, SourceName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 const STATE_FILE: &str = "/var/lib/job-adopt/metrics.json";
@@ -22,6 +26,19 @@ const STATE_VERSION: u32 = 1;
 const BOUNDS_MS: [u64; 12] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000];
 /// The module's decisions. A line with another value has another origin.
 const DECISIONS: [&str; 7] = ["admit", "adopt", "exempt", "ignore", "observe", "opened", "refuse"];
+/// Name, kind, help and value of a metric of the logins of a job.
+type LoginMetric = (&'static str, &'static str, &'static str, fn(&Usage) -> Option<f64>);
+const LOGIN_METRICS: [LoginMetric; 3] = [
+    ("login_memory_bytes", "gauge", "Memory of a job's logins.", |usage| {
+        usage.memory.map(|bytes| bytes as f64)
+    }),
+    ("login_memory_peak_bytes", "gauge", "Most memory of a job's logins.", |usage| {
+        usage.memory_peak.map(|bytes| bytes as f64)
+    }),
+    ("login_cpu_seconds_total", "counter", "Processor time of a job's logins.", |usage| {
+        usage.cpu_usec.map(|usec| usec as f64 / 1e6)
+    }),
+];
 const PHASES: [&str; 2] = ["account", "session"];
 
 /// Count logins from the log, for Prometheus
@@ -50,7 +67,10 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let state = &options.state;
     let folder = state.parent().unwrap_or(Path::new("/"));
     let lock = folder.join(".metrics.lock");
-    let locked = fs::create_dir_all(folder).and_then(|()| File::create(&lock)).and_then(|file| {
+    // A user who can open the file can hold the lock for ever (flock(2)).
+    let open =
+        || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock);
+    let locked = fs::create_dir_all(folder).and_then(|()| open()).and_then(|file| {
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
     });
     let locked = locked.map_err(|error| Error::failed("lock", lock.display(), error))?;
@@ -93,6 +113,8 @@ struct NodeState {
     /// The number of users' slices that are not closed; `None` if it is unknown. The slice of future
     /// users counts as one.
     slices: Option<i64>,
+    /// Id and owner of each job whose logins have a cgroup of their own, and what they have used.
+    logins: Vec<(String, u32, Usage)>,
 }
 
 impl NodeState {
@@ -102,9 +124,24 @@ impl NodeState {
             output.warn(format_args!("strays: {error}"));
         });
         let strays = strays.ok().flatten().map(|count| count as i64);
+        let logins = read_usage(&config, output);
         let slices = check::count_open_slices(conf.path()?, config).map(|count| count as i64);
-        Ok(Self { strays, slices })
+        Ok(Self { strays, slices, logins })
     }
+}
+
+/// Reads what the logins of each job have used, where that is known: logins to a Slurm job are in a cgroup
+/// that Slurm made.
+fn read_usage(config: &Config, output: &mut Output<'_>) -> Vec<(String, u32, Usage)> {
+    let mut config = config.clone();
+    config.sources.retain(|source| *source != SourceName::Slurm);
+    let jobs = find_running_jobs(&config, output).unwrap_or_else(|error| {
+        output.warn(format_args!("jobs: {error}"));
+        Default::default()
+    });
+    let usage = |job: &RunningJob| Usage::read(job.open_cgroup().ok()??.dir().ok()?).ok();
+    let known = |job: RunningJob| Some((job.id.to_string(), job.uid, usage(&job)?));
+    jobs.0.into_iter().filter_map(known).filter(|(.., usage)| !usage.is_empty()).collect()
 }
 
 /// The counts of all lines so far.
@@ -234,6 +271,16 @@ impl Counts {
                 let _ = writeln!(text, "job_adopt_{name} {value}");
             }
         }
+        for (name, kind, help, value) in LOGIN_METRICS {
+            let values = node.logins.iter().filter_map(|(job, uid, usage)| {
+                Some(format!("job_adopt_{name}{{job=\"{job}\",uid=\"{uid}\"}} {}\n", value(usage)?))
+            });
+            let values: String = values.collect();
+            if !values.is_empty() {
+                head(&mut text, name, kind, help);
+                text += &values;
+            }
+        }
         text
     }
 
@@ -250,6 +297,9 @@ impl Counts {
             "last_adoption_age": self.last_adoption.map(|at| (now() - at).max(0)),
             "strays": node.strays,
             "slices_open": node.slices,
+            "login_usage": node.logins.iter().map(|(job, uid, usage)| {
+                serde_json::json!({ "job": job, "uid": uid, "usage": usage })
+            }).collect::<Vec<_>>(),
         })
     }
 }
@@ -280,7 +330,7 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
-    const NODE: NodeState = NodeState { strays: Some(3), slices: Some(1) };
+    const NODE: NodeState = NodeState { strays: Some(3), slices: Some(1), logins: Vec::new() };
 
     fn count(lines: &[&str]) -> Counts {
         let scratch = Scratch::new();
@@ -333,8 +383,25 @@ mod tests {
     }
 
     #[test]
+    fn known_usage_of_logins_is_reported() {
+        let usage = Usage { memory: Some(4096), memory_peak: None, cpu_usec: Some(1_500_000) };
+        let node = NodeState { logins: vec![("7".into(), 5, usage)], ..NODE };
+        let text = count(&LINES).to_prometheus(&node);
+        assert!(
+            text.contains("\njob_adopt_login_memory_bytes{job=\"7\",uid=\"5\"} 4096\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\njob_adopt_login_cpu_seconds_total{job=\"7\",uid=\"5\"} 1.5\n"),
+            "{text}"
+        );
+        assert!(!text.contains("peak"), "{text}");
+        assert_eq!(count(&LINES).to_json(&node)["login_usage"][0]["usage"]["memory"], 4096);
+    }
+
+    #[test]
     fn unknown_state_of_node_is_left_out() {
-        let unknown = NodeState { strays: None, slices: None };
+        let unknown = NodeState { strays: None, slices: None, logins: Vec::new() };
         let text = count(&LINES).to_prometheus(&unknown);
         for name in ["strays", "slices_open"] {
             assert!(!text.contains(&format!("job_adopt_{name}")), "{text}");

@@ -1,8 +1,7 @@
 //! `strays`: shows and ends processes of users who have no job on the node.
 
 use super::ending::{
-    Identity, has_job_process, is_sshd_process, read_audit_number, read_start_ticks, send_signals,
-    stop_then_kill,
+    Identity, has_job_process, is_sshd_process, read_start_ticks, send_signals, stop_then_kill,
 };
 use super::list::query_scheduler;
 use super::stamped_cgroup::own_ancestry;
@@ -15,7 +14,7 @@ use helper::stack::{Entry, Group, read_entries};
 use helper::{Config, printable};
 use kernel::cgroup::{self, Dir, Membership, Mount, Occupants, ignore_gone};
 use kernel::log::{Line, Severity};
-use kernel::proc::{Proc, Process};
+use kernel::proc::{Proc, Process, read_audit_number};
 use kernel::sys::file::read_file_status;
 use kernel::trust::Trust;
 use module::{Action, Settings, is_off};

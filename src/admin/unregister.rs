@@ -1,6 +1,7 @@
 //! `unregister`: ends a job's logins and removes the job from the registry, for an epilog.
 
 use super::ending::{EndedLogins, end_logins};
+use super::usage::Usage;
 use super::{
     Conf, Error, OPERATION_TIMEOUT, Output, names, pin, require_root, stamped_cgroup, strays,
 };
@@ -175,7 +176,11 @@ fn forget_job(job: &RegisteredJob, registry: &Registry, ended: EndedLogins) -> R
         return Err(Error::failed("read record of job", &job.id, cause));
     }
     let line = log_line(Severity::Info, job).with("logins", ended.logins);
-    super::log(line.with("terminals", ended.terminals));
+    let line = line.with("terminals", ended.terminals);
+    let show = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
+    let Usage { memory_peak, cpu_usec, .. } = ended.usage;
+    let line = line.with("login_memory_peak", show(memory_peak));
+    super::log(line.with("login_cpu_ms", show(cpu_usec.map(|usec| usec / 1000))));
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! Choice of the cgroup that a job's logins join.
 
-use crate::support::{ALICE, Cgroup, DENIED, OPENS, on_node};
+use serde_json::Value;
+
+use crate::support::{ALICE, Cgroup, DENIED, Job, OPENS, eventually, on_node};
 
 #[test]
 fn job_with_children_gets_leaf_beside_children() {
@@ -50,5 +52,91 @@ fn refused_login_leaves_no_leaf() {
         job.cgroup.freeze(false);
         node.pam(ALICE).ok();
         assert_eq!(job.cgroup.children().len(), 1);
+    });
+}
+
+/// A limit on the job's own cgroup, or on one that the scheduler has made, would be one for the job.
+#[test]
+fn limit_of_logins_stands_on_no_cgroup_but_their_own() {
+    on_node(|node| {
+        node.configure("login_memory = 64M\nlogin_tasks = 100\nlogin_cpu_weight = 50\n");
+        let resolved = |job: &Job<'_>, why: &str| {
+            let outcome = job.resolved().ok();
+            for key in ["login_memory", "login_tasks", "login_cpu_weight"] {
+                assert!(
+                    outcome.output().contains(&format!("{key}: does not apply: {why}")),
+                    "{outcome}"
+                );
+            }
+        };
+        let job = node.job(ALICE, "4242").start();
+        node.look(ALICE).ok().joins_cgroup(&job.cgroup);
+        resolved(&job, "logins go into the job's own cgroup");
+        drop(job);
+        let job = node.job(ALICE, "4243").with("leaf", "logins".into()).start();
+        job.cgroup.child("logins").create();
+        node.look(ALICE).ok().joins_cgroup(&job.cgroup.child("logins"));
+        resolved(&job, "the cgroup of the logins is not one that");
+        drop(job);
+        let job = node.job(ALICE, "4244").start();
+        job.cgroup.child("step").create();
+        let controllers = |job: &Job<'_>| job.cgroup.read("cgroup.subtree_control");
+        resolved(&job, "the cgroup above has not enabled");
+        node.look(ALICE).ok().joins_cgroup(&job.cgroup.child("job-adopt"));
+        resolved(&job, "the cgroup above has not enabled");
+        assert_eq!(controllers(&job).trim(), "", "a controller was enabled in the job's cgroup");
+    });
+}
+
+/// A login that computes in a cgroup of its own, and one in the job's own cgroup, of which nothing is
+/// claimed.
+#[test]
+fn usage_of_logins_is_that_of_their_own_cgroup() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").started(2).start();
+        job.cgroup.child("step").create();
+        let _shared = node.job(ALICE, "4243").started(1).start();
+        let sshd = node.sshd();
+        let script = "timeout 2 yes >/dev/null; exec sleep infinity";
+        let mut login = sshd.stay(ALICE, script);
+        let leaf = job.cgroup.child("job-adopt");
+        let counted = || -> u64 {
+            let text = leaf.read("cpu.stat");
+            text.lines().next().unwrap().strip_prefix("usage_usec ").unwrap().parse().unwrap()
+        };
+        eventually("the login has computed", || leaf.exists() && counted() > 500_000);
+        let before = counted();
+        let list: Value =
+            serde_json::from_str(&node.job_adopt(&["list", "--json"]).ok().stdout).unwrap();
+        let after = counted();
+        let usage = |id: &str| {
+            let jobs = list["jobs"].as_array().unwrap();
+            jobs.iter().find(|job| job["id"] == id).unwrap()["login_usage"].clone()
+        };
+        let cpu = usage("4242")["cpu_usec"].as_u64().unwrap();
+        assert!((before..=after).contains(&cpu), "{before} {cpu} {after}");
+        assert!(usage("4243")["cpu_usec"].is_null(), "{list}");
+        node.job_adopt(&["list"]).ok().says("LOGIN-CPU");
+        let id = ALICE.uid.to_string();
+        let hers = ["--reuid", &id, "--regid", &id, "--clear-groups", "job-adopt", "list"];
+        node.run("setpriv", &hers).ok().says("LOGIN-CPU");
+        let metrics = node.job_adopt(&["metrics", "--log", "/dev/null"]).ok();
+        let name = "job_adopt_login_cpu_seconds_total{job=\"4242\",uid=\"1001\"} ";
+        let metrics = metrics.says(name).omits("4243").stdout;
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        assert!(line.parse::<f64>().unwrap() >= before as f64 / 1e6, "{line}");
+        eventually("it has ended", || {
+            leaf.pids().iter().all(|pid| {
+                std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                    .is_ok_and(|comm| comm != "yes\n")
+            })
+        });
+        let total = counted() / 1000;
+        node.job_adopt(&["unregister", "4242"]).ok();
+        let logged = node.log.line("action=unregister");
+        let logged: u64 = logged.field("login_cpu_ms").unwrap().parse().unwrap();
+        assert!((total..total + 500).contains(&logged), "{total} {logged}");
+        node.job_adopt(&["unregister", "4243"]).ok();
+        eventually("it has ended", || login.try_wait().unwrap().is_some());
     });
 }

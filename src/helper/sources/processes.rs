@@ -14,6 +14,8 @@ use kernel::proc::{Proc, find_field, read};
 pub struct Stat {
     /// The process id of its parent.
     pub parent: i32,
+    /// The process id of its session's first process.
+    pub session: i32,
     /// Device number of its controlling terminal, 0 for none.
     pub terminal: u32,
     /// When it started, in ticks since boot: with the process id, its identity.
@@ -62,6 +64,7 @@ impl Stat {
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         Some(Self {
             parent: fields.get(1)?.parse().ok()?,
+            session: fields.get(3)?.parse().ok()?,
             terminal: u32::from_ne_bytes(fields.get(4)?.parse::<i32>().ok()?.to_ne_bytes()),
             start: fields.get(19)?.parse().ok()?,
             name: name.to_owned(),
@@ -76,9 +79,10 @@ mod tests {
 
     #[test]
     fn name_with_parentheses_is_one_field() {
-        let tail = "S 3 7 7 34817 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 123 0";
+        let tail = "S 3 6 5 34817 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 123 0";
         for name in ["imp", "a) b", ") S 1 2 3", "a) b) (c", ""] {
-            let expected = Stat { parent: 3, terminal: 34817, start: 123, name: name.to_owned() };
+            let (terminal, name_text) = (34817, name.to_owned());
+            let expected = Stat { parent: 3, session: 5, terminal, start: 123, name: name_text };
             assert_eq!(Stat::parse(&format!("7 ({name}) {tail}")), Some(expected), "{name}");
         }
         assert_eq!((Stat::parse("7 (a) S 1"), Stat::parse("")), (None, None));
