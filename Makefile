@@ -98,7 +98,7 @@ override UNITDIR = $(PREFIX)/lib/systemd/system
 endif
 # The bus reads policies in this folder only.
 DBUS_POLICY = /usr/share/dbus-1/system.d/job-adopt.conf
-UNITS = $(wildcard packaging/systemd/*.*t packaging/systemd/*.service)
+UNITS = $(wildcard packaging/systemd/*.*t packaging/systemd/*.service packaging/systemd/*.timer)
 DROPINS = $(wildcard packaging/systemd/*.d/*.conf packaging/containers/*.d/*.conf packaging/selinux/*.cil)
 # Scripts that an admin copies: images often lack all of /usr/share/doc.
 HOOKS = $(wildcard $(addprefix packaging/,slurm/* flux/* examples/* monitoring/*))
@@ -176,6 +176,8 @@ EXPIRED = $(shell systemd-sysusers --version 2>/dev/null | awk 'NR == 1 && $$2 >
 
 # Path of a unit. The name of a mount is its escaped path (systemd.mount(5)), which cargo cannot package.
 unit_path = $(DESTDIR)$(UNITDIR)/$(subst job-adopt-use.,run-job\x2dadopt-use.,$(notdir $(1)))
+
+PRESET = $(PREFIX)/lib/systemd/system-preset/90-job-adopt.preset
 
 # A drop-in for a foreign unit or configuration would take effect as soon as its reader finds it.
 shared_path = $(patsubst packaging/%,$(DESTDIR)$(PREFIX)/share/job-adopt/%,$(1))
@@ -258,6 +260,7 @@ install: all
 	$(call put,0644,$(BUILD)/completions/zsh,$(ZSH_COMPLETION))
 	$(call put,0644,$(BUILD)/completions/fish,$(FISH_COMPLETION))
 	$(foreach file,$(UNITS),$(call unit,$(file),$(call unit_path,$(file))) &&) true
+	$(call put,0644,packaging/system-preset/90-job-adopt.preset,$(PRESET))
 	$(foreach file,$(SHARED),$(call unit,$(file),$(call shared_path,$(file))) &&) true
 	$(foreach page,$(MANPAGES),$(call put,0644,$(page),$(PREFIX)/share/man/man$(subst .,,$(suffix $(page)))/$(notdir $(page))) &&) true
 	$(call put,0644,packaging/dbus/job-adopt.conf,$(DBUS_POLICY))
@@ -275,7 +278,7 @@ uninstall:
 	rm -f "$(DESTDIR)$(LIBEXEC)/in-use" "$(DESTDIR)$(LIBEXEC)/account"
 	rm -f "$(DESTDIR)$(BASH_COMPLETION)" "$(DESTDIR)$(ZSH_COMPLETION)" "$(DESTDIR)$(FISH_COMPLETION)"
 	rm -f "$(DESTDIR)$(PREFIX)/lib/sysusers.d/job-adopt.conf"
-	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf" "$(DESTDIR)$(DBUS_POLICY)"
+	rm -f "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/job-adopt.conf" "$(DESTDIR)$(DBUS_POLICY)" "$(DESTDIR)$(PRESET)"
 	rm -f $(foreach file,$(UNITS),"$(call unit_path,$(file))")
 	rm -f $(foreach file,$(SHARED),"$(call shared_path,$(file))")
 	-find "$(DESTDIR)$(PREFIX)/share/job-adopt" -depth -type d -empty -delete

@@ -2,8 +2,8 @@
 //! completions come from it, and so do the synopsis and the options of job-adopt(1).
 
 use super::{
-    Error, callerid, check, compare, devices, enable, list, metrics, pam, register, resolve, run,
-    slices, strays, unregister, use_job,
+    Error, callerid, check, compare, devices, enable, list, metrics, notify, pam, register,
+    resolve, run, slices, strays, unregister, use_job,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -46,6 +46,7 @@ pub(super) enum Command {
     Check(check::Options),
     Compare(compare::Options),
     Metrics(metrics::Options),
+    Notify(notify::Options),
     Pam(pam::Options),
     Enable(enable::Options),
     Slices(slices::Options),

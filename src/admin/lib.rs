@@ -17,6 +17,7 @@ mod journal;
 mod list;
 mod metrics;
 mod names;
+mod notify;
 mod pam;
 mod pin;
 mod register;
@@ -148,6 +149,7 @@ fn execute(
             Command::Check(options) => check::execute(&options, output),
             Command::Compare(options) => compare::execute(&options, output),
             Command::Metrics(options) => metrics::execute(&options, output),
+            Command::Notify(options) => notify::execute(&options, output),
             Command::Pam(options) => pam::execute(&options, output),
             Command::Enable(options) => enable::execute(&options, output),
             Command::Slices(options) => slices::execute(&options, output),

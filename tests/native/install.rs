@@ -54,6 +54,9 @@ fn staged_installation_is_complete_and_creates_no_account() {
     has("/usr/lib/systemd/system/job-adopt-callerid.socket", 0o644);
     has("/usr/lib/systemd/system/job-adopt-callerid@.service", 0o644);
     has("/usr/lib/systemd/system/job-adopt-favordynmods.service", 0o644);
+    has("/usr/lib/systemd/system/job-adopt-notify.service", 0o644);
+    has("/usr/lib/systemd/system/job-adopt-notify.timer", 0o644);
+    has("/usr/lib/systemd/system-preset/90-job-adopt.preset", 0o644);
     for of in ["user-.slice", "user-0.slice", "cron.service", "crond.service", "atd.service"] {
         has(&format!("/usr/share/job-adopt/systemd/{of}.d/job-adopt.conf"), 0o644);
     }

@@ -45,6 +45,7 @@ mod login;
 mod mpi;
 mod namespaces;
 mod naming;
+mod notify;
 mod nproc;
 mod panic;
 mod policy;

@@ -17,6 +17,8 @@ use protocol::{LoginLimits, Request, SourceName, parse_decimal, string_enum};
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Maximum characters of a key or an entry that a message shows.
 const SHOWN_CHARACTERS_MAX: usize = 64;
+/// Allowed values of `notice`.
+const NOTICE_MINUTES: std::ops::RangeInclusive<u32> = 1..=1440;
 /// Allowed values of `callerid_timeout`, in milliseconds.
 const CALLERID_TIMEOUT_MS: std::ops::RangeInclusive<u32> = 10..=2000;
 /// Flux's account if the site sets none.
@@ -53,6 +55,8 @@ pub struct Config {
     pub callerid_networks: Vec<Network>,
     /// Maximum time for a caller identity query, with its connection.
     pub callerid_timeout: Duration,
+    /// When terminals of logins get a notice, in minutes before the end of their job; empty for never.
+    pub notice: Vec<u32>,
     /// A file whose text is added to refusals.
     pub message_file: Option<PathBuf>,
     /// A command that shows users their jobs, in place of the source's own.
@@ -76,6 +80,7 @@ impl Default for Config {
             flux_user: DEFAULT_FLUX_USER.to_owned(),
             callerid_networks: Vec::new(),
             callerid_timeout: Duration::from_millis(300),
+            notice: vec![15, 5, 1],
             message_file: None,
             hint: None,
         }
@@ -207,7 +212,7 @@ enum ValueError {
 const ABSOLUTE_PATH: &str = "an absolute path";
 
 /// Every key of the configuration, in the order of job_adopt.conf(5).
-const KEY_RULES: [KeyRule; 20] = [
+const KEY_RULES: [KeyRule; 21] = [
     ("sources", "a list of: registry, slurm, flux", |config, value| {
         store(&mut config.sources, parse_sources(value))
     }),
@@ -265,6 +270,9 @@ const KEY_RULES: [KeyRule; 20] = [
             &mut config.callerid_timeout,
             millis.map(|millis| Duration::from_millis(millis.into())),
         )
+    }),
+    ("notice", "none or a list of minutes, 1 to 1440", |config, value| {
+        store(&mut config.notice, parse_notice(value))
     }),
     ("message_file", ABSOLUTE_PATH, |config, value| {
         store(&mut config.message_file, parse_path(value).map(Some))
@@ -348,6 +356,12 @@ fn parse_memory(value: &str) -> Option<(u32, u32)> {
     let units = [('M', 1), ('G', 1 << 10), ('T', 1 << 20)];
     let mib = |(unit, mib)| parse_decimal(value.strip_suffix(unit)?)?.checked_mul(mib);
     Some((units.into_iter().find_map(mib)?, 0))
+}
+
+fn parse_notice(value: &str) -> Option<Vec<u32>> {
+    let minutes =
+        |entry: &str| parse_decimal(entry).filter(|minutes| NOTICE_MINUTES.contains(minutes));
+    if value == "none" { Some(Vec::new()) } else { parse_list(value, minutes) }
 }
 
 fn parse_host_name(value: &str) -> Option<String> {

@@ -29,6 +29,18 @@ fn empty_file_gives_the_defaults_of_caller_identity() {
 }
 
 #[test]
+fn notice_is_a_list_of_minutes_or_none() {
+    let notice = |text: &str| Config::parse(text.as_bytes()).map(|config| config.notice);
+    assert_eq!(notice(""), Ok(vec![15, 5, 1]));
+    assert_eq!(notice("notice = 1440, 1"), Ok(vec![1440, 1]));
+    assert_eq!(notice("notice = none"), Ok(vec![]));
+    for wrong in ["0", "1441", "5,", "5 min", "none, 5", "-1"] {
+        let fault = "the value of notice is not none or a list of minutes, 1 to 1440".to_owned();
+        assert_eq!(notice(&format!("notice = {wrong}")), Err((1, fault)), "{wrong}");
+    }
+}
+
+#[test]
 fn callerid_timeout_is_accepted_at_its_bounds() {
     for millis in [10, 2000] {
         let config = Config::parse(format!("callerid_timeout = {millis}").as_bytes());
