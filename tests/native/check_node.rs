@@ -316,3 +316,17 @@ fn daemon_that_runs_user_commands_is_found() {
         let _ = cron.wait();
     });
 }
+
+/// The scheduler has ended the job without `unregister`.
+#[test]
+fn record_of_job_that_is_gone_is_found() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        check(node).spares("records", "whose cgroup is gone");
+        job.cgroup.remove();
+        check(node).says("warning", "records", "is of a job whose cgroup is gone");
+        node.pam(ALICE).says("[JA03]");
+        node.job_adopt(&["unregister", "4242"]).ok();
+        check(node).spares("records", "whose cgroup is gone");
+    });
+}

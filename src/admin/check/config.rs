@@ -3,14 +3,16 @@
 use super::{Check, Finding, Site, root_processes, trust_remedy};
 use crate::accounts;
 use helper::devices::{Resolver, Specifier, gpu_count};
-use helper::records::ReadError;
+use helper::records::{LoginTarget, ReadError, Record};
 use helper::{Config, ConfigError};
-use kernel::cgroup::Mount;
+use kernel::cgroup::{Mount, ignore_gone};
 use protocol::{Allowlist, SourceName};
 use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 const CONFIGURATION: Check = "configuration";
 const ALWAYS_ALLOWED: Check = "always-allowed";
@@ -148,6 +150,34 @@ fn runs_jobs(site: &Site) -> bool {
     site.is_here() && !root_processes(&["slurmd"]).is_empty() || has_records()
 }
 
+/// Time in which an epilog removes the record of a job whose cgroup it has found gone.
+const EPILOG_TIME: Duration = Duration::from_secs(1);
+
+/// Returns whether a record is left of a job whose cgroup is gone.
+fn is_left(site: &Site, record: &Record) -> bool {
+    let LoginTarget::Cgroup(path) = &record.target else {
+        return false;
+    };
+    let is_gone = || {
+        let open = Mount::open_below(&site.root).and_then(|mount| mount.open_chain(path));
+        ignore_gone(open).is_ok_and(|chain| chain.is_none())
+    };
+    let file = site.config.registry.record_path(record.uid, &record.id);
+    is_gone() && {
+        sleep(EPILOG_TIME);
+        file.exists() && is_gone()
+    }
+}
+
+fn describe_left(site: &Site, record: &Record) -> Finding {
+    let Record { id, uid, .. } = record;
+    let file = site.config.registry.record_path(*uid, id);
+    let user = accounts::user_name(*uid);
+    let text = format!("is of a job whose cgroup is gone, so it takes no login of {user} (JA03)");
+    let remedy = format!("job-adopt unregister {id}, and see why its epilog did not");
+    Finding::warning(RECORDS, file.display(), text, remedy)
+}
+
 /// Checks the registry, and finds the records in it that refuse their owners' logins.
 fn check_registry(site: &Site) -> Vec<Finding> {
     let Config { registry, sources, .. } = &site.config;
@@ -180,6 +210,8 @@ fn check_registry(site: &Site) -> Vec<Finding> {
                     let remedy = format!("rm {path}, and if the job still runs, register it again");
                     broken(&file.path, &file.cause, &remedy)
                 }));
+                let left = records.records.iter().filter(|record| is_left(site, record));
+                findings.extend(left.map(|record| describe_left(site, record)));
             }
             Err(ReadError::NoRegistry) => {}
             Err(error) => {
