@@ -27,6 +27,10 @@ mod fanout;
 mod login;
 #[path = "support/lookup.rs"]
 mod lookup;
+#[path = "support/peer.rs"]
+mod peer;
+#[path = "support/phases.rs"]
+mod phases;
 #[path = "support/slurm.rs"]
 mod slurm;
 #[path = "support/specification.rs"]
@@ -37,11 +41,13 @@ fn main() {
         println!("skipped: needs root");
         return;
     }
-    let parts: [(&str, fn()); 7] = [
+    let parts: [(&str, fn()); 9] = [
         ("login", login::measure),
         ("fanout", fanout::measure),
         ("slurm", slurm::measure),
         ("busy", slurm::measure_busy),
+        ("peer", peer::measure),
+        ("phases", phases::measure),
         ("check", check::measure),
         ("lookup", lookup::measure),
         ("specification", specification::measure),

@@ -7,13 +7,15 @@ use super::support::{Node, Outcome};
 const LOGINS: &str = include_str!("logins.c");
 const PERMIT: &str = "session required pam_permit.so\naccount required pam_permit.so\n";
 
-/// The duration of one login in microseconds.
+/// The cost of one login; durations in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
     /// The PAM calls alone.
     pub(super) calls: f64,
     /// With `pam_start`, which loads the modules and their libraries.
     pub(super) whole: f64,
+    /// Page faults of the PAM calls, and of the processes that they waited for.
+    pub(super) faults: f64,
 }
 
 /// Installs the driver and the service `permit`, which does nothing.
@@ -38,5 +40,6 @@ pub(super) fn run(node: &Node, arguments: &[&str]) -> Vec<Cost> {
     let numbers = |line: &str| -> Vec<f64> {
         line.split_ascii_whitespace().map(|number| number.parse().unwrap()).collect()
     };
-    outcome.stdout.lines().map(numbers).map(|n| Cost { calls: n[0], whole: n[1] }).collect()
+    let cost = |n: Vec<f64>| Cost { calls: n[0], whole: n[1], faults: n[2] };
+    outcome.stdout.lines().map(numbers).map(cost).collect()
 }

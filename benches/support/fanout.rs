@@ -8,7 +8,7 @@ use super::{Goal, median, print_heading, print_row};
 
 const LOGINS: usize = 256;
 const ROUNDS: usize = 5;
-const PERMIT: &str = "account required pam_permit.so\nsession required pam_permit.so\n";
+pub(super) const PERMIT: &str = "account required pam_permit.so\nsession required pam_permit.so\n";
 const OURS: &str = "account required pam_job_adopt.so log_level=quiet\n\
                     session required pam_job_adopt.so log_level=quiet\n";
 

@@ -1,12 +1,14 @@
 /* logins SERVICE account|session|both COUNT PAUSE_US   times PAM calls, each in its own process
  * logins bare CGROUP COUNT PAUSE_US                    times fork, exec of the helper and move
- * Prints the microseconds of each: of the calls, and with pam_start, which loads the modules. */
+ * Prints for each the microseconds of the calls, and with pam_start, which loads the modules; and the page faults of
+ * the calls and of the processes that they waited for. */
 #include <fcntl.h>
 #include <pwd.h>
 #include <security/pam_appl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,8 +33,16 @@ static double now(void)
 }
 
 struct cost {
-    double calls, whole;
+    double calls, whole, faults;
 };
+
+static double faults_so_far(void)
+{
+    struct rusage own, children;
+    getrusage(RUSAGE_SELF, &own);
+    getrusage(RUSAGE_CHILDREN, &children);
+    return own.ru_minflt + children.ru_minflt;
+}
 
 static struct cost through_pam(const char *service, const char *phases)
 {
@@ -41,13 +51,13 @@ static struct cost through_pam(const char *service, const char *phases)
     double begin = now();
     if (pam_start(service, "alice", &conversation, &handle) != PAM_SUCCESS)
         exit(2);
-    double start = now();
+    double faults = faults_so_far(), start = now();
     if (strcmp(phases, "session") != 0 && pam_acct_mgmt(handle, PAM_SILENT) != PAM_SUCCESS)
         exit(3);
     if (strcmp(phases, "account") != 0 && pam_open_session(handle, PAM_SILENT) != PAM_SUCCESS)
         exit(4);
     double end = now();
-    return (struct cost){end - start, end - begin};
+    return (struct cost){end - start, end - begin, faults_so_far() - faults};
 }
 
 static struct cost bare(const char *cgroup)
@@ -74,7 +84,7 @@ static struct cost bare(const char *cgroup)
         exit(3);
     close(procs);
     double cost = now() - start;
-    return (struct cost){cost, cost};
+    return (struct cost){cost, cost, 0};
 }
 
 int main(int argc, char **argv)
@@ -105,7 +115,7 @@ int main(int argc, char **argv)
         waitpid(child, &status, 0);
         if (status != 0 || got != sizeof cost)
             return fprintf(stderr, "login failed: status %d\n", status), 1;
-        printf("%.1f %.1f\n", cost.calls, cost.whole);
+        printf("%.1f %.1f %.0f\n", cost.calls, cost.whole, cost.faults);
         usleep(atoi(argv[4]));
     }
     return 0;

@@ -14,11 +14,11 @@ const JOBS: [usize; 2] = [1, 100];
 /// A number far from those that Slurm assigns.
 const FIRST: usize = 70_000;
 const ROUNDS: usize = 6;
-const OURS: &str = "account required pam_job_adopt.so log_level=quiet\n\
+pub(super) const OURS: &str = "account required pam_job_adopt.so log_level=quiet\n\
                     session required pam_permit.so\n\
                     session required pam_job_adopt.so log_level=quiet\n";
 /// Arguments that its documentation gives to sites that want it to fail closed.
-const THEIRS: &str = "account required pam_slurm_adopt.so action_adopt_failure=deny \
+pub(super) const THEIRS: &str = "account required pam_slurm_adopt.so action_adopt_failure=deny \
                       action_generic_failure=deny log_level=quiet service=*\n\
                       session required pam_permit.so\n";
 /// Services and phases. The first is subtracted from the others.
@@ -69,7 +69,7 @@ pub(super) fn measure_busy() {
 }
 
 /// Runs `body` with a job of the user on the node.
-fn on_job(body: impl FnOnce(&Slurm<'_>)) {
+pub(super) fn on_job(body: impl FnOnce(&Slurm<'_>)) {
     on_slurm(|slurm| {
         let node = slurm.node;
         install(node);

@@ -4,117 +4,19 @@
 //! A test fails if a count exceeds its budget, and if a budget is far above its count. A change
 //! with a good reason for another count changes the budget and the reason beside it.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use protocol::{Phase, Request};
 
 use crate::support::{
-    ALICE, Artifact, HELPER, Node, Tool, artifact_path, finished_dir, on_node, on_slurm, skip,
+    ALICE, Artifact, Cost, HELPER, Node, Tool, artifact_path, finished_dir, on_node, on_slurm,
+    skip, trace_login,
 };
 
-/// Empty files that the stack opens right before and right after our line.
-const MARKS: [&str; 2] = ["/tmp/cost-begin", "/tmp/cost-end"];
 const RESOLVE: &str = "/usr/libexec/job-adopt/resolve";
 /// Size of the part of a file that one page fault maps, if the page cache has it.
 const FAULT_AROUND_BYTES: u64 = 64 * 1024;
 /// Number of logins of which one must stay within the budget: on a busy machine a login waits longer,
 /// and waits again.
 const TRIES: usize = 5;
-
-/// The counts of one phase.
-#[derive(Debug, Default)]
-struct Cost {
-    processes: BTreeSet<String>,
-    /// System calls of the module, and of the C library on its behalf.
-    module: Vec<String>,
-    /// System calls of the helper's process up to its exec.
-    start: Vec<String>,
-    /// System calls of the helper from its exec on.
-    helper: Vec<String>,
-    /// Files and directories that module and helper open, and how often.
-    opened: BTreeMap<String, usize>,
-}
-
-impl Cost {
-    /// Adds a line of the trace, by the module or by the process that it has started.
-    fn add(&mut self, pid: &str, call: &str, is_module: bool) {
-        if let Some((_, path)) =
-            call.split_once("open").and_then(|(_, rest)| rest.rsplit_once(" = "))
-        {
-            if let Some((_, path)) = path.split_once('<') {
-                *self.opened.entry(path.trim_end_matches('>').to_owned()).or_default() += 1;
-            }
-        }
-        // An exit, a signal, or the second half of a call.
-        if call.starts_with(['+', '-', '<']) {
-            return;
-        }
-        let calls = if is_module {
-            &mut self.module
-        } else {
-            self.processes.insert(pid.to_owned());
-            let has_program = self.start.iter().any(|call| call.starts_with("execve"));
-            if has_program { &mut self.helper } else { &mut self.start }
-        };
-        calls.push(call.to_owned());
-    }
-}
-
-/// Installs a stack with both of our lines between two marks each.
-fn install_marked_stack(node: &Node) {
-    MARKS.iter().for_each(|mark| node.write(mark, ""));
-    let [begin, end] = MARKS;
-    let lines = |group: &str| {
-        format!(
-            "{group} optional pam_echo.so file={begin}\n{group} required pam_job_adopt.so\n\
-             {group} optional pam_echo.so file={end}\n"
-        )
-    };
-    node.write_stack(&format!("{}{}", lines("account"), lines("session")));
-}
-
-/// Traces a login, and returns the costs of its account and session phases.
-fn trace_login(node: &Node) -> [Cost; 2] {
-    node.pam_under_strace(&["-y"], ALICE).ok();
-    let log = node.read("/tmp/strace");
-    let hierarchies = machine_hierarchies();
-    let mut costs = [Cost::default(), Cost::default()];
-    let (mut phase, mut module) = (0, None);
-    let [begin, end] = MARKS;
-    for line in log.lines() {
-        let (pid, call) = line.split_once(' ').unwrap();
-        let call = call.trim_start();
-        let opens = |mark: &str| call.starts_with("open") && call.ends_with(&format!("<{mark}>"));
-        if opens(begin) {
-            module = Some(pid);
-        } else if opens(end) {
-            module = None;
-            phase += 1;
-        } else if let Some(module) = module {
-            if !call.contains(begin) && !depends_on_machine(call, &hierarchies) {
-                costs[phase].add(pid, call, pid == module);
-            }
-        }
-    }
-    assert_eq!(phase, costs.len(), "{log}");
-    costs
-}
-
-/// Lists the directories of cgroup v1 hierarchies, of which each machine has others.
-fn machine_hierarchies() -> Vec<String> {
-    let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
-    let names = cgroups.lines().filter_map(|line| line.split(':').nth(1));
-    let names = names.filter(|name| !name.is_empty()).map(|name| name.trim_start_matches("name="));
-    names.map(|name| format!("/sys/fs/cgroup/{name}")).collect()
-}
-
-/// Returns whether the number of such calls depends on the machine: on its mounts, on its cgroup v1
-/// hierarchies, and on how deep in these the tests run.
-fn depends_on_machine(call: &str, hierarchies: &[String]) -> bool {
-    let is_way_back = hierarchies.iter().any(|path| call.contains(path.as_str()));
-    is_way_back && !call.contains("/slurm_")
-        || call.starts_with("read(") && call.contains("/mountinfo>")
-}
 
 /// The budget of one phase: the highest counts that pass.
 #[derive(Debug)]
@@ -155,11 +57,11 @@ fn find_violations(phase: &str, cost: &Cost, budget: &Budget) -> Vec<String> {
 /// Asserts that both phases of a login stay within their budgets.
 #[track_caller]
 fn assert_within_budget(node: &Node, budgets: &[Budget; 2]) {
-    install_marked_stack(node);
+    let lines = ["account", "session"].map(|group| (group, "required pam_job_adopt.so"));
     // The first login attaches filters and makes directories.
-    node.pam(ALICE).ok();
+    trace_login(node, lines);
     let find_all = || {
-        let costs = trace_login(node);
+        let costs = trace_login(node, lines);
         let phases = ["account", "session"].into_iter().zip(&costs).zip(budgets);
         let violations =
             phases.flat_map(|((phase, cost), budget)| find_violations(phase, cost, budget));

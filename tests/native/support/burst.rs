@@ -3,30 +3,34 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::{Sshd, User};
 
 /// `bash -c START_CLIENTS CLIENTS COUNT COMMAND...` starts COUNT clients at once. They read the
-/// shell's standard input. It names each client that failed.
+/// shell's standard input. In the command, `@START@` becomes the time at which the client starts. It
+/// names each client that failed.
 const START_CLIENTS: &str = r#"
 count=$0
 for ((i = 0; i < count; i++)); do
-    "$@" <&0 &
+    "${@/@START@/$EPOCHREALTIME}" <&0 &
     clients+=("$!")
 done
 for client in "${clients[@]}"; do
     wait "$client" || echo "lost: status $?"
 done
 "#;
-/// Command of a login: prints its cgroup, and stays until its input ends.
-const STAY_COMMAND: &str = "grep ^0:: /proc/self/cgroup; read -r _ || true";
+/// Command of a login: prints the start of its client and its cgroup, and stays until its input ends. One
+/// call of `echo` writes the line, since all logins share the output.
+const STAY_COMMAND: &str = r#"echo "@START@ $(grep ^0:: /proc/self/cgroup)"; read -r _ || true"#;
 
 /// Result of logins that were started at once.
 #[derive(Debug)]
 pub(crate) struct Burst {
     /// The cgroup that each login printed.
     pub(crate) cgroups: Vec<String>,
+    /// Time of each login from the start of its client until its command's first line arrived.
+    pub(crate) waits: Vec<Duration>,
     /// All other output: empty if every login succeeded.
     pub(crate) complaints: Vec<String>,
     /// Time from the first start until every login was open.
@@ -67,6 +71,7 @@ impl Sshd<'_> {
         let mut output = BufReader::new(clients.stdout.take().unwrap());
         let mut burst = Burst {
             cgroups: Vec::new(),
+            waits: Vec::new(),
             complaints: Vec::new(),
             took: Duration::ZERO,
             cpu: Duration::ZERO,
@@ -101,9 +106,11 @@ impl Sshd<'_> {
 
 impl Burst {
     fn add(&mut self, line: &str) {
-        match line.trim_end().strip_prefix("0::") {
-            Some(cgroup) => self.cgroups.push(cgroup.to_owned()),
-            None => self.complaints.push(line.to_owned()),
-        }
+        let parts = line.trim_end().split_once(" 0::");
+        let parts = parts.and_then(|(start, cgroup)| Some((start.parse().ok()?, cgroup)));
+        let Some((start, cgroup)) = parts else { return self.complaints.push(line.to_owned()) };
+        let start = SystemTime::UNIX_EPOCH + Duration::from_secs_f64(start);
+        self.waits.push(start.elapsed().unwrap_or_default());
+        self.cgroups.push(cgroup.to_owned());
     }
 }

@@ -23,6 +23,7 @@ mod sshd;
 mod stand_in;
 mod syslog;
 mod tool;
+mod trace;
 mod user;
 
 pub(crate) use artifact::{Artifact, artifact_path, built_path, finished_dir};
@@ -44,6 +45,7 @@ pub(crate) use slurm_job::{HIERARCHIES, SlurmJob};
 pub(crate) use sshd::Sshd;
 pub(crate) use stand_in::{FORGED, StandIn};
 pub(crate) use tool::Tool;
+pub(crate) use trace::{Cost, trace_login};
 pub(crate) use user::{ALICE, BOB, CAROL, FLUX, HELPER, OPS, ROOT, SLURM, User};
 
 use std::collections::BTreeSet;
