@@ -2,12 +2,12 @@
 //! stack, and it must see the node as this process does. A unit may give it other mounts, namespaces
 //! and capabilities (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
 
-use super::child_process::query_program;
 use super::finding::Severity;
 use super::mounts::open_hierarchy;
 use super::programs::require_trusted;
 use super::{Check, Finding, Site, root_processes, trust_remedy};
 use crate::accounts::find_user;
+use crate::child_process::query_program;
 use crate::ending::{is_sshd_process, read_process};
 use crate::strays::read_uid_min;
 use helper::sources::processes;
@@ -38,6 +38,8 @@ const DEFAULT_SSHD: &str = "/usr/sbin/sshd";
 /// Process names of other servers than OpenSSH that take logins over the network.
 const OTHER_SERVERS: [&str; 8] =
     ["dropbear", "tinysshd", "lshd", "telnetd", "in.telnetd", "in.rlogind", "in.rshd", "rlogind"];
+/// Sockets on which systemd starts one of them for each connection, so that none may run now.
+const OTHER_SOCKETS: [&str; 3] = ["dropbear.socket", "telnet.socket", "tinysshd.socket"];
 /// Options of sshd that change its configuration, and take a value.
 const CONFIG_OPTIONS: [&str; 2] = ["-f", "-o"];
 /// Capabilities without which the module refuses every login: name, number in `linux/capability.h`,
@@ -55,13 +57,28 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let servers = list_servers();
     let mut findings = check_configurations(&servers, site);
     findings.extend(servers.iter().flat_map(|pid| check_server(*pid, site)));
-    let others = root_processes(&OTHER_SERVERS);
-    findings.extend(others.iter().filter(|(_, pid)| is_here(*pid)).map(|(name, pid)| {
+    findings.extend(list_other_servers().into_iter().map(|object| {
         let text = "serves logins too, perhaps without our PAM lines";
         let remedy = "stop it, or let only operators reach it";
-        Finding::warning(SSH_OTHERS, format!("{name} (process {pid})"), text, remedy)
+        Finding::warning(SSH_OTHERS, object, text, remedy)
     }));
     findings
+}
+
+/// Returns the other servers of this node that take logins: processes, and listening sockets of
+/// systemd.
+fn list_other_servers() -> Vec<String> {
+    let mut command = Command::new("systemctl");
+    command.args(["--no-pager", "--plain", "--no-legend", "--state=active", "list-units"]);
+    // Without systemd no socket starts a server.
+    let sockets = match query_program(command.args(OTHER_SOCKETS)) {
+        Ok((true, output)) => output,
+        _ => String::new(),
+    };
+    let sockets = sockets.lines().filter_map(|line| line.split_whitespace().next());
+    let processes = root_processes(&OTHER_SERVERS).into_iter().filter(|(_, pid)| is_here(*pid));
+    let processes = processes.map(|(name, pid)| format!("{name} (process {pid})"));
+    processes.chain(sockets.map(str::to_owned)).collect()
 }
 
 /// Returns every sshd of this node that listens.
