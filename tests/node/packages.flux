@@ -1,0 +1,33 @@
+# Debian packages of a node of the group `flux-real`, one per line: those of any node, and what
+# flux-core and flux-security are linked with or run.
+attr
+bpftool
+dbus
+dbus-user-session
+iproute2
+libarchive13t64
+libhwloc15
+libjansson4
+liblua5.1-0
+liblz4-1
+libncursesw6
+libpam-modules
+libpam-systemd
+libpython3.13
+libsodium23
+libsqlite3-0
+libuuid1
+libzmq5
+lua-posix
+lua5.1
+munge
+openssh-client
+openssh-server
+passwd
+procps
+python3
+python3-cffi-backend
+python3-ply
+python3-yaml
+systemd-sysv
+util-linux
