@@ -132,6 +132,17 @@ PATIENCE = 600
 
 require = @packaging/require $(foreach pair,$(1),'$(pair)')
 
+# wheels LIST FOLDER WHAT ADVICE: replaces a folder by the packages of PyPI that LIST names.
+define wheels
+rm -rf $(2).new
+pip3 install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes --no-cache-dir \
+    --target $(2).new --requirement $(1) >$(2).log 2>&1 || { \
+    rm -rf $(2).new; \
+    echo "make: pip did not get $(3), as $(1) names it: $$(grep -m 1 -E 'Retrying|ERROR' $(2).log)$(4)" >&2; \
+    exit 1; }
+rm -rf $(2) && mv $(2).new $(2)
+endef
+
 # install PROGRAM=PACKAGE...: installs the packages of missing programs, as root on a machine with apt. apt waits
 # for dpkg's locks, but not for its own: while another program holds one, it is called again. No service is
 # started: a Slurm daemon that a test needs must not run on the machine itself.
@@ -211,16 +222,10 @@ LINKED = $(if $(GLIBC),-C linker=$(CURDIR)/packaging/floor/cc)
 export GLIBC ZIG
 export ZIG_GLOBAL_CACHE_DIR ?= $(abspath $(CARGO_TARGET_DIR))/zig-cache
 export ZIG_LOCAL_CACHE_DIR ?= $(ZIG_GLOBAL_CACHE_DIR)
+comma := ,
 $(OWN_ZIG): packaging/floor/zig.txt
 	$(call require,$(PIP_NEEDS))
-	rm -rf $(@D:/ziglang=).new
-	pip3 install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes --no-cache-dir \
-	    --target $(@D:/ziglang=).new --requirement packaging/floor/zig.txt >$(@D:/ziglang=).log 2>&1 || { \
-	    rm -rf $(@D:/ziglang=).new; \
-	    echo 'make: pip did not get zig, as packaging/floor/zig.txt names it, for GLIBC=$(GLIBC):' \
-	        "$$(grep -m 1 -E 'Retrying|ERROR' $(@D:/ziglang=).log); give ZIG=PATH, or GLIBC= to build for the C library of this machine" >&2; \
-	    exit 1; }
-	rm -rf $(@D:/ziglang=) && mv $(@D:/ziglang=).new $(@D:/ziglang=)
+	$(call wheels,$<,$(@D:/ziglang=),zig,; give ZIG=PATH$(comma) or GLIBC= to build for the C library of this machine)
 	touch $@
 
 # One call compiles the shared crates of these three once, and links the three side by side.
@@ -301,10 +306,20 @@ dist:
 	$(if $(LINKER),$(MAKE) --no-print-directory $(LINKER))
 	CARGO='$(CARGO)' MAINTAINER='$(MAINTAINER)' packaging/release '$(CARGO_TARGET_DIR)/releases/$(VERSION)'
 
+# Launchers of MPI that Debian lacks, for the group launchers-pypi of the node tests.
+LAUNCHERS = $(patsubst tests/node/pypi/%.txt,$(CARGO_TARGET_DIR)/pypi/%,$(wildcard tests/node/pypi/*.txt))
+$(LAUNCHERS): $(CARGO_TARGET_DIR)/pypi/%: tests/node/pypi/%.txt
+	$(call require,$(PIP_NEEDS))
+	mkdir -p $(@D)
+	$(call wheels,$<,$@,$*)
+	touch $@
+
 # Each tier builds its files while others run already.
 test:
 	$(if $(filter-out unit native node kernel sample,$(TIER)),$(error TIER=$(TIER): unit, native, node, kernel or sample))
-	$(call install,$(if $(filter unit,$(TIER)),$(FUZZ_NEEDS),$(NEEDS)))
+	$(call install,$(if $(filter unit,$(TIER)),$(FUZZ_NEEDS) $(if $(filter arm64,$(SUITE)),$(FRESH_NEEDS)),\
+	    $(NEEDS) $(if $(filter arm64%,$(SUITE)),$(ARM64_NEEDS))))
+	$(if $(filter launchers-pypi,$(SUITE)),@$(MAKE) --no-print-directory $(LAUNCHERS))
 	@CARGO='$(CARGO)' MAKE='$(MAKE)' JOB_ADOPT_ARTIFACTS='$(abspath $(BUILD))' LINT='$(LINT)' FRESH='$(FRESH)' \
 	    tests/all '$(TIER)' $(SUITE)
 
