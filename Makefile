@@ -124,6 +124,8 @@ NEEDS = $(sort $(DEMO_NEEDS) $(FUZZ_NEEDS) $(LINT_NEEDS) $(DIST_NEEDS) $(FRESH_N
     /lib/security/$(RIVAL)|/lib/*/security/$(RIVAL)=libpam-slurm-adopt \
     qemu-system-x86_64=qemu-system-x86 setfiles=policycoreutils mke2fs=e2fsprogs)
 RIVAL = pam_slurm_adopt.so
+# For the kernel tier's suites arm64 and arm64-16k alone.
+ARM64_NEEDS = qemu-system-aarch64=qemu-system-arm
 
 # Script that Debian's packages ask whether they may start services (invoke-rc.d(8)).
 POLICY = /usr/sbin/policy-rc.d

@@ -129,6 +129,28 @@ fn missing_packages_are_named_together() {
     }
 }
 
+/// Only the suites that emulate another machine need an emulator of it.
+#[test]
+fn suite_of_aarch64_has_needs_of_its_own() {
+    let programs = empty_folder("suite");
+    let id = ["/usr/bin/id", "/bin/id"].into_iter().find(|path| Path::new(path).exists());
+    symlink(id.unwrap(), programs.join("id")).unwrap();
+    let path = format!("PATH={}", programs.display());
+    let needs = ["NEEDS=none=first", "FUZZ_NEEDS=none=second", "FRESH_NEEDS=none=third"];
+    for (tier, suite, missing) in [
+        ("kernel", "bookworm", "first"),
+        ("kernel", "arm64", "first fourth"),
+        ("kernel", "arm64-16k", "first fourth"),
+        ("unit", "lib", "second"),
+        ("unit", "arm64", "second third"),
+    ] {
+        let [tier, suite] = [format!("TIER={tier}"), format!("SUITE={suite}")];
+        let mut make = make(&["test", &tier, &suite, "ARM64_NEEDS=none=fourth", &path]);
+        let output = output_text(&make.args(needs).output().unwrap());
+        assert!(output.contains(&format!("please install: {missing}\n")), "{suite}: {output}");
+    }
+}
+
 /// A machine on which `make needs` runs as root, with an `apt-get` that runs `script`.
 struct Debian {
     folder: PathBuf,
@@ -338,7 +360,7 @@ fn only_makefile_calls_package_manager() {
 /// A script that is called alone names what it lacks, and `make test` must install it.
 #[test]
 fn every_requirement_of_scripts_is_in_package_list() {
-    let print = "--eval=needed: ; @echo '$(NEEDS)'";
+    let print = "--eval=needed: ; @echo '$(NEEDS) $(ARM64_NEEDS)'";
     let needs = output_text(&make(&[print, "needed"]).output().unwrap());
     let is_pair = |word: &&str| {
         word.split_once('=').is_some_and(|(program, package)| {
@@ -371,7 +393,7 @@ fn every_requirement_of_scripts_is_in_package_list() {
 /// A missing launcher would skip its tests.
 #[test]
 fn rank_launchers_are_installed_for_tests() {
-    let print = "--eval=needed: ; @echo '$(NEEDS)'";
+    let print = "--eval=needed: ; @echo '$(NEEDS) $(ARM64_NEEDS)'";
     let needs = output_text(&make(&[print, "needed"]).output().unwrap());
     for pair in ["mpirun=openmpi-bin", "mpiexec.hydra=mpich", "pdsh=pdsh"] {
         assert!(needs.split_whitespace().any(|need| need == pair), "{pair}: {needs}");
