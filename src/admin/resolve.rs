@@ -16,7 +16,7 @@ use module::{
     OwnerProof,
 };
 use nix::unistd::{Uid, User};
-use protocol::{ChoiceRule, LoginLimits, Phase, Reason, Reply, Request, Verdict};
+use protocol::{ChoiceRule, LimitKey, LoginLimits, Phase, Reason, Reply, Request, Verdict};
 use schedulers::stepd::Daemon;
 use serde_json::json;
 use std::cell::RefCell;
@@ -325,30 +325,23 @@ fn describe_limits(
     job: &Job,
     predicted: &JoinResult,
 ) -> Vec<(&'static str, String)> {
-    let memory = limits.memory_mib.max(limits.memory_percent);
-    let rows = [
-        ("login_memory", "memory.max", memory),
-        ("login_tasks", "pids.max", limits.tasks),
-        ("login_cpu_weight", "cpu.weight", limits.cpu_weight),
-    ];
-    let describe = |(key, file, amount): (&'static str, &str, u32)| {
-        let applied = predicted.limits.iter().find(|(known, _)| *known == file);
-        let text = match applied {
-            _ if amount == 0 => return None,
-            Some((_, value)) => format!("{file} {value}"),
-            None => format!("does not apply: {}", find_limit_obstacle(file, job)),
+    let describe = |limit: LimitKey| {
+        let leaf_limit = predicted.limits.iter().find(|(file, _)| *file == limit.file);
+        let text = match leaf_limit {
+            Some((file, value)) => format!("{file} {value}"),
+            None => format!("does not apply: {}", find_limit_obstacle(limit, job)),
         };
-        Some((key, text))
+        (limit.key, text)
     };
-    rows.into_iter().filter_map(describe).collect()
+    limits.list_keys().map(describe).collect()
 }
 
 /// Finds the reason why a limit does not apply to the logins of a job.
-fn find_limit_obstacle(file: &str, job: &Job) -> &'static str {
+fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
     let is_made = |leaf: &Dir| has_mark(leaf, MADE_XATTR).unwrap_or(true);
     let above = match job {
         Job::SlurmV1(..) => return "Slurm is on cgroup v1",
-        Job::Slurm(..) if file == "cpu.weight" => {
+        Job::Slurm(..) if limit.controller == "cpu" => {
             return "it would count among logins only, not beside the job's steps";
         }
         Job::Leaf(cgroups) if cgroups.child.is_none() => {
@@ -360,12 +353,7 @@ fn find_limit_obstacle(file: &str, job: &Job) -> &'static str {
         Job::Leaf(cgroups) => cgroups.place.levels().first(),
         Job::Slurm(_, step) => step.above_leaf().first(),
     };
-    let controller = file.split('.').next().unwrap_or_default();
-    let is_enabled = |dir: &Dir| {
-        let enabled = dir.read("cgroup.subtree_control").ok().flatten().unwrap_or_default();
-        enabled.split_whitespace().any(|name| name == controller)
-    };
-    match above.is_some_and(is_enabled) {
+    match above.is_some_and(|dir| dir.enables_controller(limit.controller).unwrap_or(false)) {
         true => "the job's memory has no limit to take a percentage of",
         false => "the cgroup above has not enabled the controller for it",
     }

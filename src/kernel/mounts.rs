@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const PRIVATE_DIRS: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// Directory of the channels of NVIDIA's IMEX driver, which lead to the memory of GPUs in other nodes. Slurm's
-/// plugin switch/nvidia_imex leaves it empty on the node, and mounts another in the namespace of each job's step.
+/// plugin switch/nvidia_imex leaves it empty on the node, and mounts another in namespaces of steps.
 pub const IMEX_CHANNEL_DIR: &str = "/dev/nvidia-caps-imex-channels";
 
 /// Trees in which Slurm, systemd and container engines mount and unmount while jobs run. Neither sshd nor

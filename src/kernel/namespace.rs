@@ -95,22 +95,14 @@ impl Namespace {
     }
 
     /// Opens the mount namespace of a process if anything is mounted on `dir` there. `process` is its directory
-    /// in `/proc`, which stands for no later process with that number.
-    ///
-    /// # Errors
-    ///
-    /// A process that is gone; a malformed table of mounts; as [`Namespace::from_fd`].
-    pub fn open_with_mount(process: &OwnedFd, dir: &str) -> Result<Option<Self>, OperationError> {
-        let object = "of a process";
+    /// in `/proc`, which stands for no later process with that number. `None` also if the process is gone, or
+    /// its namespace belongs to a user namespace.
+    pub fn open_with_mount(process: &OwnedFd, dir: &str) -> Option<Self> {
         let open =
             |name: &str| openat(process, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-        let table = || read_mounts(&File::from(open("mountinfo")?));
-        let table = table().map_err(|error| OperationError::new("read mounts", object, error))?;
-        if !table.has_mount_at(dir) {
-            return Ok(None);
-        }
-        let fd = open("ns/mnt").map_err(|errno| failed(object, errno.desc()))?;
-        Self::from_fd(fd, libc::CLONE_NEWNS, object).map(Some)
+        let table = read_mounts(&File::from(open("mountinfo").ok()?)).ok()?;
+        let fd = if table.has_mount_at(dir) { open("ns/mnt").ok()? } else { return None };
+        Self::from_fd(fd, libc::CLONE_NEWNS, "of a process").ok()
     }
 
     /// Returns the number of the open descriptor.

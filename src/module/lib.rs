@@ -14,6 +14,9 @@ mod job;
 mod probe;
 mod ruling;
 mod settings;
+#[cfg(test)]
+#[path = "../testing.rs"]
+mod testing;
 mod text;
 mod undo;
 

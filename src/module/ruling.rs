@@ -128,9 +128,9 @@ pub fn misconfiguration_outcome(login: &Request, why: &str) -> Outcome {
     Outcome { reason: Some(reason), refusal, lines: vec![line], ..Outcome::default() }
 }
 
-/// Returns the log line of a decision, with the facts of the login. A session's line has what the
-/// kernel's audit calls it, which joins the job to the commands that ran in it. `account` comes
-/// before pam_loginuid(8) sets that, and sees at most what whoever started sshd has.
+/// Returns the log line of a decision, with the facts of the login. In `session` it has audit's login uid and
+/// session id, which lead to the commands that ran in the job. In `account` pam_loginuid(8) has not set them
+/// yet: they would be those of whoever started sshd.
 pub fn decision_line(
     severity: Severity,
     decision: &str,
@@ -145,16 +145,12 @@ pub fn decision_line(
         .with("rhost", &login.rhost)
         .with("service", &login.service)
         .with("phase", login.phase.as_str());
-    let with_audit_number = |line: Line, (key, file)| match read_audit_number("self", file) {
-        Some(number) => line.with(key, number),
-        None => line,
-    };
-    match login.phase {
-        Phase::Account => line,
-        Phase::Session => {
-            [("auid", "loginuid"), ("ses", "sessionid")].into_iter().fold(line, with_audit_number)
-        }
+    if login.phase == Phase::Account {
+        return line;
     }
+    let audit_number =
+        |file| read_audit_number("self", file).map_or(String::new(), |number| number.to_string());
+    line.with("auid", audit_number("loginuid")).with("ses", audit_number("sessionid"))
 }
 
 pub(super) fn refusal(reason: Reason, job: Option<&JobId>) -> Refusal {

@@ -19,8 +19,8 @@ pub use allowlist::{
 };
 pub use environment::{ENVIRONMENT_BYTES_MAX, Variable, Variables};
 pub use message::{
-    ChoiceRule, Containment, LoginLimits, Phase, Placement, Plan, REPLY_BYTES_MAX, Reason, Refusal,
-    Reply, Request, SessionLine, SeveralJobsPolicy, SourceName, Verdict,
+    ChoiceRule, Containment, LimitKey, LoginLimits, Phase, Placement, Plan, REPLY_BYTES_MAX,
+    Reason, Refusal, Reply, Request, SessionLine, SeveralJobsPolicy, SourceName, Verdict,
 };
 pub use schema::is_within;
 pub use schema::parse_decimal;

@@ -282,16 +282,38 @@ schema! {
     }
 }
 
+/// A key of the configuration that limits logins, and where the kernel has such a limit (cgroup-v2.rst).
+#[derive(Clone, Copy, Debug)]
+pub struct LimitKey {
+    /// Name of the key.
+    pub key: &'static str,
+    /// Controller that the parent of a cgroup must enable.
+    pub controller: &'static str,
+    /// File of the limit.
+    pub file: &'static str,
+}
+
 impl LoginLimits {
+    /// Returns the keys of the limits that are set.
+    pub fn list_keys(&self) -> impl Iterator<Item = LimitKey> + use<> {
+        let rows = [
+            ("login_memory", "memory", "memory.max", self.memory_mib.max(self.memory_percent)),
+            ("login_tasks", "pids", "pids.max", self.tasks),
+            ("login_cpu_weight", "cpu", "cpu.weight", self.cpu_weight),
+        ];
+        let is_set = rows.into_iter().filter(|(.., value)| *value != 0);
+        is_set.map(|(key, controller, file, _)| LimitKey { key, controller, file })
+    }
+
     /// Least memory with which a login starts, in MiB.
     pub const MEMORY_MIB_MIN: u32 = 64;
 
-    /// Returns whether each limit is 0 or in its range: less memory or fewer tasks would keep a login
-    /// from starting, and the kernel takes no more tasks and weight.
+    /// Returns whether each limit is 0 or in its range, and at most one of memory is set. Below the minima no login
+    /// starts; the maxima are the kernel's.
     pub fn is_valid(&self) -> bool {
         let fits = |value, range: RangeInclusive<u32>| value == 0 || range.contains(&value);
-        let is_one_of_both = self.memory_mib == 0 || self.memory_percent == 0;
-        is_one_of_both
+        let has_one_of_memory = self.memory_mib == 0 || self.memory_percent == 0;
+        has_one_of_memory
             && fits(self.memory_mib, Self::MEMORY_MIB_MIN..=u32::MAX)
             && fits(self.memory_percent, 1..=100)
             && fits(self.tasks, 16..=4_194_304)

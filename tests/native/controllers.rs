@@ -75,8 +75,8 @@ fn login_in_leaf_is_held_to_limit_of_job() {
     });
 }
 
-/// Starts a job whose process is in a child of its cgroup, as a scheduler's step, and which gives
-/// these controllers to its children. Its logins go into another child.
+/// Starts a job with a step, with memory and pids enabled for its children. Returns the job, its step
+/// and its future leaf.
 fn start_job_with_step(node: &Node) -> (Job<'_>, Cgroup, Cgroup) {
     let job = start_job_with_controllers(node);
     let step = job.cgroup.child("step");

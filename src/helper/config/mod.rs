@@ -288,7 +288,7 @@ fn store<T>(place: &mut T, value: Option<T>) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Stores a limit of logins unless it is out of its range. 0 is, since it stands for none.
+/// Stores a limit of logins that is in its range. 0, which stands for no limit, is not.
 fn store_limit<T: PartialEq + Default>(
     config: &mut Config,
     value: Option<T>,
@@ -348,7 +348,7 @@ fn parse_enforce(value: &str) -> Option<Option<PathBuf>> {
     }
 }
 
-/// Parses a size as MiB, or a percentage: one of both, and 0 for the other.
+/// Parses a size or a percentage: returns MiB and percent, of which one is 0.
 fn parse_memory(value: &str) -> Option<(u32, u32)> {
     if let Some(percent) = value.strip_suffix('%') {
         return Some((0, parse_decimal(percent)?));

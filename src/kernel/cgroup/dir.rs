@@ -12,6 +12,7 @@ use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use protocol::JobId;
 use std::ffi::{CStr, OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
@@ -166,16 +167,33 @@ impl Dir {
         String::from_utf8(bytes).map(Some).map_err(malformed)
     }
 
-    /// Writes a file of the interface.
+    /// Returns the error of an operation on the cgroup that the deadline has ended.
+    pub fn timed_out(&self, operation: &'static str) -> Error {
+        self.failed(operation, "", ErrorKind::TimedOut)
+    }
+
+    /// Writes an interface file of the cgroup.
     ///
     /// # Errors
     ///
     /// As `open(2)` and `write(2)`; `ENOENT` if the kernel has no such file, or the cgroup is gone.
     pub fn write(&self, file: &str, text: &str) -> Result<()> {
-        let fd = openat(self, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
+        // From Linux 6.16 on a write to `memory.max` then does not wait until the cgroup's memory fits.
+        let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let fd = openat(self, file, flags, Mode::empty())
             .map_err(|errno| self.failed("open", file, errno))?;
         let written = nix::unistd::write(&fd, text.as_bytes());
         written.map(drop).map_err(|errno| self.failed("write", file, errno))
+    }
+
+    /// Returns whether the children of this cgroup have a controller (cgroup-v2.rst, "Enabling and Disabling").
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::read`].
+    pub fn enables_controller(&self, controller: &str) -> Result<bool> {
+        let enabled = self.read("cgroup.subtree_control")?.unwrap_or_default();
+        Ok(enabled.split_whitespace().any(|name| name == controller))
     }
 
     /// Opens `cgroup.procs` for writing.

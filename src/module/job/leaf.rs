@@ -2,7 +2,7 @@
 //! own cgroup, or a child of it.
 
 use super::flux::{Imp, ensure_keeper, open_keeper_executable};
-use super::share::{LeafLimit, plan_leaf_limits, plan_limits, set_limits};
+use super::login_limits::{LeafLimit, plan_leaf_limits, plan_limits, set_limits};
 use super::{JoinResult, require_containment, require_not_frozen};
 use crate::Failure;
 use crate::probe::ProbeResult;

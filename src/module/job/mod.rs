@@ -5,7 +5,7 @@
 
 mod flux;
 mod leaf;
-mod share;
+mod login_limits;
 mod slurm;
 
 pub(super) use flux::KeeperHandle;
@@ -18,9 +18,9 @@ use flux::Imp;
 use kernel::cgroup::{Dir, Mount, Stamp, choose_leaf, find_frozen};
 use kernel::namespace::Namespace;
 pub use leaf::{LeafJob, OwnerProof};
+pub use login_limits::LeafLimit;
 use protocol::{Containment, LeafName, Placement, Plan, Reason, Variable};
 use schedulers::stepd::Daemon;
-pub use share::LeafLimit;
 
 /// A job that runs, that the user owns, and that is not frozen.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 //! the job. This module makes no cgroup there: the daemon cannot remove a cgroup that it does not
 //! know.
 
-use super::share::{LeafLimit, plan_limits, set_limits};
+use super::login_limits::{LeafLimit, plan_limits, set_limits};
 use super::{Job, JoinResult, frozen_failure, require_containment, require_not_frozen};
 use crate::Failure;
 use crate::probe::ProbeResult;
@@ -242,8 +242,8 @@ impl ExternStep {
         Ok(bpf::predict_containment(target, self.missing, &adoption.plan.containment)?)
     }
 
-    /// Predicts the limits of the leaf. The daemon makes missing cgroups, and enables for them what the
-    /// nearest one has.
+    /// Predicts the limits of the leaf. If cgroups are missing, the daemon makes them and enables in them the
+    /// controllers of the nearest existing one.
     pub(super) fn predict_limits(
         &self,
         adoption: &Adoption<'_>,
@@ -251,7 +251,7 @@ impl ExternStep {
         plan_step_limits(adoption, self.above_leaf())
     }
 
-    /// Returns the cgroups above the leaf that exist, the nearest first.
+    /// Returns the existing cgroups above the leaf, the nearest first.
     pub fn above_leaf(&self) -> &[Dir] {
         self.levels().get(usize::from(self.missing == 0)..).unwrap_or_default()
     }
@@ -293,8 +293,8 @@ impl ExternStep {
     }
 
     /// Opens the mount namespace of another step's daemon if the job's IMEX channel is there. Slurm mounts it for
-    /// each step but this one (24.11 and 26.05), and does not hand that namespace over. All of them have the same.
-    /// A step that is ending is passed over.
+    /// steps of srun, from 26.05 on also for the batch step, never for the extern step, and does not hand that
+    /// namespace over. All these mounts are the same. A step that is ending is skipped.
     fn open_channel_namespace(&self, deadline: Instant) -> Result<Option<Namespace>, Failure> {
         let Some(job) = self.step.levels().get(1).filter(|_| Path::new(IMEX_CHANNEL_DIR).exists())
         else {
@@ -310,8 +310,8 @@ impl ExternStep {
                     let cause = "the search for the job's IMEX channel took too long";
                     return Err(Failure::new(Reason::Timeout, cause));
                 }
-                let namespace = open_daemon(&daemons, pid)?
-                    .and_then(|it| Namespace::open_with_mount(&it, IMEX_CHANNEL_DIR).ok()?);
+                let namespace = open_daemon_proc_dir(&daemons, pid)?
+                    .and_then(|dir| Namespace::open_with_mount(&dir, IMEX_CHANNEL_DIR));
                 if namespace.is_some() {
                     return Ok(namespace);
                 }
@@ -358,19 +358,19 @@ impl ExternStep {
 }
 
 /// Opens the directory in `/proc` of a daemon in its cgroup; `None` if it is gone, or not root's.
-fn open_daemon(daemons: &Dir, pid: i32) -> Result<Option<OwnedFd>, Failure> {
+fn open_daemon_proc_dir(daemons: &Dir, pid: i32) -> Result<Option<OwnedFd>, Failure> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let Ok(process) = fcntl::open(&Proc::host().dir(pid), flags, Mode::empty()) else {
         return Ok(None);
     };
-    // The directory belongs to the process's effective uid. As the number is still that of a process in the
-    // cgroup, it was so when the directory was opened, or nothing can be read there.
+    // The directory belongs to the process's effective uid. The pid is looked for after the directory was opened: if
+    // a new process has it since, nothing can be read in the old process's directory.
     let is_root = fstat(&process).is_ok_and(|status| status.st_uid == 0);
     let is_daemon = is_root && list_own_processes(daemons)?.contains(&pid);
     Ok(is_daemon.then_some(process))
 }
 
-/// Works out the limits of a leaf below `user`. Slurm's own limits are on the cgroups above it, and a
+/// Computes the limits of a leaf below `user`. Slurm's own limits are on the cgroups above it, and a
 /// weight would count among logins only: the job's steps are beside the extern step.
 fn plan_step_limits(adoption: &Adoption<'_>, above: &[Dir]) -> Result<Vec<LeafLimit>, Failure> {
     Ok(plan_limits(&LoginLimits { cpu_weight: 0, ..adoption.plan.limits }, above)?)
