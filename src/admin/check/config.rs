@@ -6,11 +6,11 @@ use helper::devices::{Resolver, Specifier, gpu_count};
 use helper::records::{LoginTarget, ReadError, Record};
 use helper::{Config, ConfigError};
 use kernel::cgroup::{Mount, ignore_gone};
-use protocol::{Allowlist, SourceName};
+use protocol::{Allowlist, LimitKey, SourceName};
 use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -38,22 +38,17 @@ fn check_login_limits(site: &Site) -> Vec<Finding> {
     let mount = Mount::open_below(&site.root).map_or("/sys/fs/cgroup", |mount| mount.path());
     let available = fs::read_to_string(site.at(mount).join("cgroup.controllers"));
     let available = available.unwrap_or_default();
-    let rows = [
-        ("login_memory", "memory", limits.memory_mib.max(limits.memory_percent)),
-        ("login_tasks", "pids", limits.tasks),
-        ("login_cpu_weight", "cpu", limits.cpu_weight),
-    ];
-    let is_missing =
-        |controller: &str| !available.split_whitespace().any(|name| name == controller);
-    let set =
-        rows.into_iter().filter(|&(_, controller, limit)| limit != 0 && is_missing(controller));
-    let finding = |(key, controller, _)| {
+    let is_missing = |limit: &LimitKey| {
+        !available.split_whitespace().any(|controller| controller == limit.controller)
+    };
+    let describe = |LimitKey { key, controller, .. }| {
         let text =
             format!("applies to no job: cgroup v2 does not have the controller {controller}");
-        let remedy = "boot with systemd.unified_cgroup_hierarchy=1, or remove the key";
+        let remedy = "boot with systemd.unified_cgroup_hierarchy=1 and without cgroup_disable=, or \
+                      remove the key";
         Finding::warning(LOGIN_LIMITS, key, text, remedy)
     };
-    set.map(finding).collect()
+    limits.list_keys().filter(is_missing).map(describe).collect()
 }
 
 fn check_file(site: &Site) -> Finding {
@@ -150,31 +145,24 @@ fn runs_jobs(site: &Site) -> bool {
     site.is_here() && !root_processes(&["slurmd"]).is_empty() || has_records()
 }
 
-/// Time in which an epilog removes the record of a job whose cgroup it has found gone.
-const EPILOG_TIME: Duration = Duration::from_secs(1);
+/// Pause before a second look: the epilog of such a job may be removing its record.
+const EPILOG_GRACE: Duration = Duration::from_secs(1);
 
-/// Returns whether a record is left of a job whose cgroup is gone.
-fn is_left(site: &Site, record: &Record) -> bool {
-    let LoginTarget::Cgroup(path) = &record.target else {
-        return false;
-    };
-    let is_gone = || {
-        let open = Mount::open_below(&site.root).and_then(|mount| mount.open_chain(path));
-        ignore_gone(open).is_ok_and(|chain| chain.is_none())
-    };
-    let file = site.config.registry.record_path(record.uid, &record.id);
-    is_gone() && {
-        sleep(EPILOG_TIME);
-        file.exists() && is_gone()
-    }
+fn is_cgroup_gone(site: &Site, record: &Record) -> bool {
+    let LoginTarget::Cgroup(path) = &record.target else { return false };
+    let open = Mount::open_below(&site.root).and_then(|mount| mount.open_chain(path));
+    ignore_gone(open).is_ok_and(|chain| chain.is_none())
 }
 
-fn describe_left(site: &Site, record: &Record) -> Finding {
-    let Record { id, uid, .. } = record;
-    let file = site.config.registry.record_path(*uid, id);
-    let user = accounts::user_name(*uid);
-    let text = format!("is of a job whose cgroup is gone, so it takes no login of {user} (JA03)");
-    let remedy = format!("job-adopt unregister {id}, and see why its epilog did not");
+fn path_of_record(site: &Site, record: &Record) -> PathBuf {
+    site.config.registry.record_path(record.uid, &record.id)
+}
+
+fn describe_stale_record(site: &Site, record: &Record) -> Finding {
+    let file = path_of_record(site, record);
+    let user = accounts::user_name(record.uid);
+    let text = format!("is of a job whose cgroup is gone: it refuses logins of {user} (JA03)");
+    let remedy = format!("job-adopt unregister {}, and see why its epilog did not", record.id);
     Finding::warning(RECORDS, file.display(), text, remedy)
 }
 
@@ -197,21 +185,22 @@ fn check_registry(site: &Site) -> Vec<Finding> {
         Err(error) => return vec![Finding::unknown(REGISTRY, object, error, "run this as root")],
     };
     let mut findings = vec![Finding::fine(REGISTRY, object, "only root can write it")];
+    let mut stale = Vec::new();
     for uid in users {
         let broken = |path: &Path, cause: &dyn Display, remedy: &str| {
             let text = format!("makes logins of {} fail (JA09): {cause}", accounts::user_name(uid));
             Finding::error(RECORDS, path.display(), text, remedy)
         };
         match registry.read_user(&site.trust, uid) {
-            Ok(records) => {
+            Ok(mut records) => {
+                records.records.retain(|record| is_cgroup_gone(site, record));
+                stale.append(&mut records.records);
                 let files = records.broken.iter().filter(|file| file.job.is_some());
                 findings.extend(files.map(|file| {
                     let path = file.path.display();
                     let remedy = format!("rm {path}, and if the job still runs, register it again");
                     broken(&file.path, &file.cause, &remedy)
                 }));
-                let left = records.records.iter().filter(|record| is_left(site, record));
-                findings.extend(left.map(|record| describe_left(site, record)));
             }
             Err(ReadError::NoRegistry) => {}
             Err(error) => {
@@ -222,5 +211,11 @@ fn check_registry(site: &Site) -> Vec<Finding> {
             }
         }
     }
+    if !stale.is_empty() {
+        sleep(EPILOG_GRACE);
+        stale
+            .retain(|record| path_of_record(site, record).exists() && is_cgroup_gone(site, record));
+    }
+    findings.extend(stale.iter().map(|record| describe_stale_record(site, record)));
     findings
 }
