@@ -16,14 +16,13 @@ const CHILD_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum bytes of output that are read.
 const OUTPUT_BYTES_MAX: u64 = 256 * 1024;
 
-/// Runs a program without this environment; returns whether it succeeded, and its standard output and
-/// error.
+/// Runs a program in a clean environment; returns whether it succeeded, and its standard output and error.
 ///
 /// # Errors
 ///
 /// A text, if the program cannot be started or takes too long.
-pub(super) fn query_program(command: &mut Command) -> Result<(bool, String), String> {
-    query_with_environment(command.env_clear().env("PATH", "/usr/bin:/bin"), CHILD_TIMEOUT)
+pub(super) fn query_in_clean_environment(command: &mut Command) -> Result<(bool, String), String> {
+    query_program(command.env_clear().env("PATH", "/usr/bin:/bin"), CHILD_TIMEOUT)
 }
 
 /// Runs a program with the environment of its command; returns whether it succeeded, and its standard
@@ -32,7 +31,7 @@ pub(super) fn query_program(command: &mut Command) -> Result<(bool, String), Str
 /// # Errors
 ///
 /// A text, if the program cannot be started or takes longer than `timeout`.
-pub(super) fn query_with_environment(
+pub(super) fn query_program(
     command: &mut Command,
     timeout: Duration,
 ) -> Result<(bool, String), String> {

@@ -5,7 +5,7 @@
 
 use super::Error;
 use super::terminals::{open_terminals, write_to_terminals};
-use super::usage::Usage;
+use super::usage::{Usage, open_login_cgroup};
 use helper::records::Record;
 use helper::sources::processes;
 use keeper::subtree::{self, KillMode};
@@ -17,7 +17,7 @@ use kernel::proc::{self, Proc, read_audit_number};
 use kernel::sys::pidfd::{pidfd_open, pidfd_send_signal};
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
-use protocol::is_within;
+use protocol::{LeafName, is_within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
 use std::fs;
@@ -68,19 +68,19 @@ pub(super) fn end_logins(
     if terminals > 0 {
         sleep(LAST_MESSAGE_GRACE.min(deadline.saturating_duration_since(Instant::now())));
     }
-    let count = logins.len();
-    // Read after the kill: only then nothing more is used.
-    let ended = || EndedLogins { logins: count, terminals, usage: Usage::of_leaves(&leaves) };
+    let logins = logins.len();
+    // Read after the kill, when nothing can use more.
+    let count_ended = || EndedLogins { logins, terminals, usage: Usage::read_leaves(&leaves) };
 
     if ignore_gone(has_mark(job, SCOPE_XATTR))? == Some(true) {
         kill_all(job, deadline)?;
-        let ended = ended();
+        let ended = count_ended();
         await_systemd_removal(job, deadline)?;
         return Ok(ended);
     }
     if is_made(job)? {
         kill_all(job, deadline)?;
-        let ended = ended();
+        let ended = count_ended();
         remove_made_cgroups(place)?;
         return Ok(ended);
     }
@@ -89,10 +89,10 @@ pub(super) fn end_logins(
     let killed = kill_logins(job, &leaves, record.uid, deadline);
     // Every leaf is killed, also if that failed.
     let deadline = deadline.max(Instant::now() + LEAF_KILL_TIMEOUT);
-    let emptied: Vec<_> = leaves.iter().map(|leaf| kill_all(leaf, deadline)).collect();
-    let ended = ended();
-    let removed = leaves.iter().zip(emptied).map(|(leaf, emptied)| {
-        emptied?;
+    let kill_results: Vec<_> = leaves.iter().map(|leaf| kill_all(leaf, deadline)).collect();
+    let ended = count_ended();
+    let removed = leaves.iter().zip(kill_results).map(|(leaf, kill_result)| {
+        kill_result?;
         Ok(remove_child(job, leaf)?)
     });
     let removed = removed.fold(Ok(()), Result::and);
@@ -100,7 +100,7 @@ pub(super) fn end_logins(
 }
 
 /// Finds the children that this project made, with any name.
-pub(super) fn find_made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
+fn find_made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
     let mut made = Vec::new();
     for name in ignore_gone(dir.children())?.unwrap_or_default() {
         if let Some(child) = ignore_gone(dir.child(name))? {
@@ -306,9 +306,19 @@ pub(super) fn has_job_process(job: &Dir, owner: u32, deadline: Instant) -> Resul
     Ok(all.iter().any(|pid| !logins.contains(pid) && is_own(pid)))
 }
 
-/// Lists the processes of the logins of `owner` in a job's cgroup, as far as they can be read in time.
-pub(super) fn list_logins(job: &Dir, owner: u32, deadline: Instant) -> Result<Vec<Process>, Error> {
-    Ok(find_logins(job, &find_made_children(job)?, owner, &BTreeSet::new(), deadline).all)
+/// Lists the processes of the logins of `owner` in a job's cgroup and in the one for its logins.
+///
+/// # Errors
+///
+/// As [`open_login_cgroup`].
+pub(super) fn list_logins(
+    job: &Dir,
+    leaf: Option<&LeafName>,
+    owner: u32,
+    deadline: Instant,
+) -> Result<Listing<Process>, Error> {
+    let leaves: Vec<Dir> = open_login_cgroup(job, leaf)?.into_iter().collect();
+    Ok(find_logins(job, &leaves, owner, &BTreeSet::new(), deadline))
 }
 
 /// Finds the processes of the logins of `owner` in a job's cgroup, with all in the leaves. `members` are
@@ -321,12 +331,16 @@ fn find_logins(
     deadline: Instant,
 ) -> Listing<Process> {
     let mut members = members.clone();
-    for leaf in leaves {
-        members.extend(read_processes(leaf, deadline).all.iter().map(Process::identity));
-    }
+    let in_leaves: Vec<Process> =
+        leaves.iter().flat_map(|leaf| read_processes(leaf, deadline).all).collect();
+    members.extend(in_leaves.iter().map(Process::identity));
     let Listing { mut all, cut } = read_processes(job, deadline);
-    let selected = select_logins(&all, owner, &members);
+    let mut selected = select_logins(&all, owner, &members);
     all.retain(|process| selected.contains(&process.pid));
+    // A job with too many processes hides none of its logins that have been found already.
+    if cut.is_some() {
+        all.extend(in_leaves.into_iter().filter(|process| selected.insert(process.pid)));
+    }
     Listing { all, cut }
 }
 
@@ -355,7 +369,7 @@ fn select_logins(table: &[Process], owner: u32, members: &BTreeSet<Identity>) ->
 pub(super) struct Process {
     pub(super) pid: i32,
     pub(super) parent: i32,
-    /// The number of its session's first process.
+    /// Session id: the process id of its session's leader.
     pub(super) session: i32,
     /// The start time in ticks since boot; with the number it identifies the process.
     pub(super) start: u64,

@@ -1,21 +1,21 @@
 //! `list`: shows the jobs of this node, their logins and their devices.
 
 use super::ending::{Process, read_processes};
+use super::running_jobs::{QUERY_TIMEOUT, query_scheduler};
 use super::usage::Usage;
 use super::{Conf, Error, Output, accounts};
 use clap::Args;
 use helper::devices::{Resolver, Tree};
 use helper::records::{LoginTarget, ReadError, Record};
-use helper::sources::{self, FluxSource, SlurmSource, SourceError};
+use helper::sources::{self, SourceError};
 use helper::{Config, contain_by_record};
 use kernel::bpf::{self, AttachTarget};
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, find_frozen};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
-use protocol::{Containment, Placement, SourceName};
+use protocol::{Containment, LeafName, Placement, SourceName};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Show the jobs of this node
 #[derive(Debug, Args)]
@@ -47,7 +47,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             Ok(found) => {
                 for record in &found.records {
                     let mut job = ListedJob::from_record(record, &config, &resolver);
-                    if let Err(error) = job.read_cgroup(&record.target) {
+                    if let Err(error) = job.read_cgroup(&record.target, record.leaf.as_ref()) {
                         job.state = "unknown";
                         job.why.push(format!("job {}: {error}", record.id));
                         code = super::EXIT_FAILED;
@@ -166,11 +166,11 @@ impl ListedJob {
         (self.cgroup, self.started) = (None, Some(job.started));
         if let Placement::Unit { path, .. } = &job.placement {
             // The unit may have ended meanwhile, and unknown values stay empty.
-            let _ = self.read_cgroup(&LoginTarget::Cgroup(path.clone()));
+            let _ = self.read_cgroup(&LoginTarget::Cgroup(path.clone()), None);
         }
     }
 
-    fn read_cgroup(&mut self, target: &LoginTarget) -> cgroup::Result<()> {
+    fn read_cgroup(&mut self, target: &LoginTarget, leaf: Option<&LeafName>) -> cgroup::Result<()> {
         let path = match target {
             LoginTarget::Cgroup(path) => path,
             LoginTarget::Via(via) => {
@@ -190,7 +190,7 @@ impl ListedJob {
         self.detect_reuse(place.dir()?)?;
         self.detect_foreign_filter(&place);
         // A job that is ending has no usage any more.
-        self.login_usage = Usage::read(place.dir()?).unwrap_or_default();
+        self.login_usage = Usage::read(place.dir()?, leaf).unwrap_or_default();
         self.count_processes(place.dir()?)
     }
 
@@ -278,34 +278,6 @@ fn count_connections(table: &[Process]) -> usize {
     table.iter().filter(|process| process.is_sshd && !is_sshd(process.parent)).count()
 }
 
-/// Longest query of Slurm's daemons, and longest walk through Flux's units.
-pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Queries the running jobs of a scheduler; returns them, and a report of jobs that may be missing. The
-/// registry is no scheduler and has none.
-///
-/// # Errors
-///
-/// The errors of the source: [`SourceError::Absent`] for a scheduler that is not on this node.
-pub(super) fn query_scheduler(
-    source: SourceName,
-    config: &Config,
-) -> Result<(Vec<(u32, sources::Job)>, sources::SourceReport), SourceError> {
-    let deadline = Instant::now() + QUERY_TIMEOUT;
-    match source {
-        SourceName::Registry => Ok(Default::default()),
-        SourceName::Slurm => {
-            let (settings, spool) = (config.devices.clone(), config.slurm_spool.clone());
-            SlurmSource::new(Tree::host(), settings, spool).jobs_of_all_users(deadline)
-        }
-        SourceName::Flux => {
-            let mount = Mount::open().map_err(|error| SourceError::Failed(error.to_string()))?;
-            FluxSource::new(&config.flux_user, PathBuf::from(mount.path()), Path::new("/"))
-                .jobs_of_all_users(deadline)
-        }
-    }
-}
-
 /// Adds the jobs that a scheduler runs for this user, or for all users, to those of records. Returns
 /// whether the list is complete.
 fn add_scheduler_jobs(
@@ -359,7 +331,7 @@ mod tests {
         let record = Record::parse(text.as_bytes()).unwrap();
         let resolver = Resolver::new(Tree::host(), helper::devices::Settings::default());
         let mut job = ListedJob::from_record(&record, &Config::default(), &resolver);
-        job.read_cgroup(&record.target).unwrap();
+        job.read_cgroup(&record.target, None).unwrap();
         assert_eq!(
             job.row(),
             ["7", "4294967294", "registry", "unknown", "-", "-", "unknown", "(via slurm)"]

@@ -14,9 +14,9 @@ use protocol::{Reason, SourceName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const STATE_FILE: &str = "/var/lib/job-adopt/metrics.json";
@@ -26,22 +26,39 @@ const STATE_VERSION: u32 = 1;
 const BOUNDS_MS: [u64; 12] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000];
 /// The module's decisions. A line with another value has another origin.
 const DECISIONS: [&str; 7] = ["admit", "adopt", "exempt", "ignore", "observe", "opened", "refuse"];
-/// Name, kind, help and value of a metric of the logins of a job.
-type LoginMetric = (&'static str, &'static str, &'static str, fn(&Usage) -> Option<f64>);
+
+/// A metric of the logins of a job.
+struct LoginMetric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&Usage) -> Option<f64>,
+}
+
 const LOGIN_METRICS: [LoginMetric; 3] = [
-    ("login_memory_bytes", "gauge", "Memory of a job's logins.", |usage| {
-        usage.memory.map(|bytes| bytes as f64)
-    }),
-    ("login_memory_peak_bytes", "gauge", "Most memory of a job's logins.", |usage| {
-        usage.memory_peak.map(|bytes| bytes as f64)
-    }),
-    ("login_cpu_seconds_total", "counter", "Processor time of a job's logins.", |usage| {
-        usage.cpu_usec.map(|usec| usec as f64 / 1e6)
-    }),
+    LoginMetric {
+        name: "login_memory_bytes",
+        kind: "gauge",
+        help: "Memory of a job's logins.",
+        value: |usage| usage.memory.map(|bytes| bytes as f64),
+    },
+    LoginMetric {
+        name: "login_memory_peak_bytes",
+        kind: "gauge",
+        help: "Most memory of a job's logins at any time.",
+        value: |usage| usage.memory_peak.map(|bytes| bytes as f64),
+    },
+    LoginMetric {
+        name: "login_cpu_seconds_total",
+        kind: "counter",
+        help: "Processor time of a job's logins.",
+        value: |usage| usage.cpu_usec.map(|usec| usec as f64 / 1e6),
+    },
 ];
+
 const PHASES: [&str; 2] = ["account", "session"];
 
-/// Count logins from the log, for Prometheus
+/// Count logins from the log, and show their usage, for Prometheus
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Adds what was logged since the last call to the counts, and shows them for Prometheus, with the state of the
@@ -71,6 +88,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let open =
         || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock);
     let locked = fs::create_dir_all(folder).and_then(|()| open()).and_then(|file| {
+        file.set_permissions(Permissions::from_mode(0o600))?;
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
     });
     let locked = locked.map_err(|error| Error::failed("lock", lock.display(), error))?;
@@ -113,8 +131,16 @@ struct NodeState {
     /// The number of users' slices that are not closed; `None` if it is unknown. The slice of future
     /// users counts as one.
     slices: Option<i64>,
-    /// Id and owner of each job whose logins have a cgroup of their own, and what they have used.
-    logins: Vec<(String, u32, Usage)>,
+    /// The usage of each job whose logins have a cgroup of their own.
+    usage: Vec<JobUsage>,
+}
+
+/// What the logins of a job have used.
+#[derive(Debug, Serialize)]
+struct JobUsage {
+    job: String,
+    uid: u32,
+    usage: Usage,
 }
 
 impl NodeState {
@@ -124,24 +150,26 @@ impl NodeState {
             output.warn(format_args!("strays: {error}"));
         });
         let strays = strays.ok().flatten().map(|count| count as i64);
-        let logins = read_usage(&config, output);
+        let usage = read_usage(&config, output);
         let slices = check::count_open_slices(conf.path()?, config).map(|count| count as i64);
-        Ok(Self { strays, slices, logins })
+        Ok(Self { strays, slices, usage })
     }
 }
 
-/// Reads what the logins of each job have used, where that is known: logins to a Slurm job are in a cgroup
-/// that Slurm made.
-fn read_usage(config: &Config, output: &mut Output<'_>) -> Vec<(String, u32, Usage)> {
+/// Reads the usage of the logins of registered and Flux jobs. Slurm jobs are left out: their logins are in a
+/// cgroup that Slurm made.
+fn read_usage(config: &Config, output: &mut Output<'_>) -> Vec<JobUsage> {
     let mut config = config.clone();
     config.sources.retain(|source| *source != SourceName::Slurm);
     let jobs = find_running_jobs(&config, output).unwrap_or_else(|error| {
         output.warn(format_args!("jobs: {error}"));
         Default::default()
     });
-    let usage = |job: &RunningJob| Usage::read(job.open_cgroup().ok()??.dir().ok()?).ok();
-    let known = |job: RunningJob| Some((job.id.to_string(), job.uid, usage(&job)?));
-    jobs.0.into_iter().filter_map(known).filter(|(.., usage)| !usage.is_empty()).collect()
+    let usage_of = |job: RunningJob| {
+        let usage = Usage::read(job.open_cgroup().ok()??.dir().ok()?, job.leaf()).ok()?;
+        Some(JobUsage { job: job.id.to_string(), uid: job.uid, usage })
+    };
+    jobs.0.into_iter().filter_map(usage_of).filter(|job| !job.usage.is_empty()).collect()
 }
 
 /// The counts of all lines so far.
@@ -271,8 +299,8 @@ impl Counts {
                 let _ = writeln!(text, "job_adopt_{name} {value}");
             }
         }
-        for (name, kind, help, value) in LOGIN_METRICS {
-            let values = node.logins.iter().filter_map(|(job, uid, usage)| {
+        for LoginMetric { name, kind, help, value } in LOGIN_METRICS {
+            let values = node.usage.iter().filter_map(|JobUsage { job, uid, usage }| {
                 Some(format!("job_adopt_{name}{{job=\"{job}\",uid=\"{uid}\"}} {}\n", value(usage)?))
             });
             let values: String = values.collect();
@@ -297,9 +325,7 @@ impl Counts {
             "last_adoption_age": self.last_adoption.map(|at| (now() - at).max(0)),
             "strays": node.strays,
             "slices_open": node.slices,
-            "login_usage": node.logins.iter().map(|(job, uid, usage)| {
-                serde_json::json!({ "job": job, "uid": uid, "usage": usage })
-            }).collect::<Vec<_>>(),
+            "login_usage": node.usage,
         })
     }
 }
@@ -330,7 +356,7 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
-    const NODE: NodeState = NodeState { strays: Some(3), slices: Some(1), logins: Vec::new() };
+    const NODE: NodeState = NodeState { strays: Some(3), slices: Some(1), usage: Vec::new() };
 
     fn count(lines: &[&str]) -> Counts {
         let scratch = Scratch::new();
@@ -385,7 +411,8 @@ mod tests {
     #[test]
     fn known_usage_of_logins_is_reported() {
         let usage = Usage { memory: Some(4096), memory_peak: None, cpu_usec: Some(1_500_000) };
-        let node = NodeState { logins: vec![("7".into(), 5, usage)], ..NODE };
+        let usage = vec![JobUsage { job: "7".into(), uid: 5, usage }];
+        let node = NodeState { usage, ..NODE };
         let text = count(&LINES).to_prometheus(&node);
         assert!(
             text.contains("\njob_adopt_login_memory_bytes{job=\"7\",uid=\"5\"} 4096\n"),
@@ -401,7 +428,7 @@ mod tests {
 
     #[test]
     fn unknown_state_of_node_is_left_out() {
-        let unknown = NodeState { strays: None, slices: None, logins: Vec::new() };
+        let unknown = NodeState { strays: None, slices: None, usage: Vec::new() };
         let text = count(&LINES).to_prometheus(&unknown);
         for name in ["strays", "slices_open"] {
             assert!(!text.contains(&format!("job_adopt_{name}")), "{text}");

@@ -3,18 +3,20 @@
 //! A timer runs it each minute, so it is no daemon. A file below /run has the notices that were given, so
 //! that each comes once, also from a run that is late or beside another one.
 
-use super::child_process::query_with_environment;
+use super::child_process::query_program;
 use super::pam::replace_file;
 use super::running_jobs::{RunningJob, find_running_jobs};
 use super::terminals::{open_terminals, write_to_terminals};
 use super::{Conf, Error, OPERATION_TIMEOUT, Output, require_root};
 use clap::Args;
 use helper::Config;
+use kernel::cgroup::Listing;
 use kernel::lock::Lock;
 use kernel::sys::clock::{local_time, now};
 use protocol::{JobId, Placement};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -26,23 +28,25 @@ use std::time::{Duration, Instant};
 const STATE_FILE: &str = "/run/job-adopt/notices.json";
 /// Version of the state's format.
 const STATE_VERSION: u32 = 1;
-/// Offset of the lock that keeps two runs apart; no inode of a cgroup has this number.
-const LOCK_OFFSET: u64 = u64::MAX >> 2;
-/// Longest answer of Slurm about one job. All answers of a run share [`OPERATION_TIMEOUT`].
+/// Longest answer of Slurm about one job. All answers of a round share [`OPERATION_TIMEOUT`].
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time of a round for the processes of one user, who can make any number of them: other users' notices
+/// must not wait.
+const LISTING_TIME_OF_USER: Duration = Duration::from_secs(1);
 /// A later end gives new notices if it is later by this much. Slurm corrects ends by seconds.
 const EXTENSION_SECONDS_MIN: i64 = 60;
-/// How long notices of jobs that are gone are kept: a scheduler may fail to answer for a while.
-const STATE_KEPT_SECONDS: i64 = 600;
+/// How long after a job's end its entry is kept, if no source has the job: a scheduler may fail to answer
+/// for a while.
+const ENTRY_KEPT_SECONDS: i64 = 600;
 
 /// Tell users on their terminals when their job ends (root)
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Writes a line to the terminals of a job's logins, as many minutes before its end as the key \"notice\" says, and
-at its end. job-adopt-notify.timer runs it each minute.
+at the end of a Slurm or Flux job. job-adopt-notify.timer runs it each minute.
 Exit status: 0 fine, 2 wrong usage, 3 something could not be read or written.")]
 pub(super) struct Options {
-    /// Also give the notices of so many seconds, each at its time
+    /// Stay for so many seconds, and give the notices that become due
     #[arg(long = "for", value_name = "SECONDS", default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u32).range(..=3600))]
     seconds: u32,
@@ -56,7 +60,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if config.notice.is_empty() {
         return Ok(super::EXIT_FINE);
     }
-    let last = now().saturating_add(options.seconds.into());
+    let until = now().saturating_add(options.seconds.into());
     let mut code = super::EXIT_FINE;
     loop {
         let (next, is_complete) = give_due_notices(&config, output)?;
@@ -64,7 +68,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         if !is_complete {
             code = super::EXIT_FAILED;
         }
-        match next.filter(|next| *next <= last) {
+        match next.filter(|next| *next <= until) {
             Some(next) => sleep(Duration::from_secs((next - now()).max(1).unsigned_abs())),
             None => return Ok(code),
         }
@@ -87,77 +91,124 @@ fn give_due_notices(
     config: &Config,
     output: &mut Output<'_>,
 ) -> Result<(Option<i64>, bool), Error> {
-    let _lock = Lock::take(LOCK_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
-    let (jobs, mut is_complete) = find_running_jobs(config, output)?;
-    let mut given = GivenNotices::read(Path::new(STATE_FILE), output)?;
-    let (now, deadline) = (now(), Instant::now() + OPERATION_TIMEOUT);
-    let before = given.clone();
+    let _lock = Lock::take(Lock::NOTICES_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
+    let (jobs, is_complete) = find_running_jobs(config, output)?;
+    let mut state = NoticeState::read(Path::new(STATE_FILE), output)?;
+    let old_state = state.clone();
+    let deadline = Instant::now() + OPERATION_TIMEOUT;
+    let listing_times = BTreeMap::new();
+    let mut round = Round { config, now: now(), deadline, listing_times, output, is_complete };
     let mut notices = Vec::new();
     for job in &jobs {
-        let schedule = Schedule::new(&config.notice, &job.placement);
-        let entry = given.jobs.get(&job_key(job)).copied();
-        let known = entry.filter(|entry| entry.recorded == job.ends);
-        let was_asked = known.is_some();
-        let Some(known) = known.or_else(|| Entry::from_record(job, entry)) else { continue };
-        match known.ends {
-            // Slurm has said that the job has no end.
-            None if was_asked => continue,
-            None => {}
-            Some(ends) => {
-                given.jobs.insert(job_key(job), known);
-                if schedule.find_due(ends, now, known.minutes).is_none() {
-                    continue;
-                }
-            }
-        }
-        let terminals = match job.list_logins(deadline) {
-            Ok(logins) => open_terminals(job.uid, &logins),
-            Err(error) => {
-                output.warn(format_args!("job {}: {error}", job.id));
-                is_complete = false;
-                continue;
-            }
-        };
-        if terminals.is_empty() {
-            continue;
-        }
-        let is_slurm = matches!(job.placement, Placement::Extern { .. });
-        let ends = match is_slurm.then(|| ask_slurm(&job.id, config, deadline)) {
-            None => known.ends,
-            Some(Ok(ends)) => ends,
-            Some(Err(why)) => {
-                output.warn(format_args!("job {}: scontrol: {why}", job.id));
-                is_complete = false;
-                if known.ends.is_none() {
-                    continue;
-                }
-                known.ends
-            }
-        };
-        let known = known.with_end(ends);
-        let due = ends.and_then(|ends| Some((ends, schedule.find_due(ends, now, known.minutes)?)));
-        let minutes = due.map(|(_, minutes)| minutes).or(known.minutes);
-        given.jobs.insert(job_key(job), Entry { minutes, ..known });
-        if let Some((ends, _)) = due {
-            let line = describe_end(&job.id, ends, now);
-            notices.push(Notice { job, terminals, line });
+        let key = job_key(job);
+        let (entry, notice) = round.update(job, state.jobs.get(&key).copied());
+        notices.extend(notice);
+        if let Some(entry) = entry {
+            state.jobs.insert(key, entry);
         }
     }
+    let Round { now, output, is_complete, .. } = round;
     let keys: BTreeSet<String> = jobs.iter().map(job_key).collect();
-    let is_kept = |entry: &Entry| entry.ends.is_some_and(|ends| ends + STATE_KEPT_SECONDS > now);
-    given.jobs.retain(|key, entry| keys.contains(key) || is_kept(entry));
-    if given != before {
-        given.write(Path::new(STATE_FILE))?;
+    state.jobs.retain(|key, entry| keys.contains(key) || entry.is_kept(now));
+    if state != old_state {
+        state.write(Path::new(STATE_FILE))?;
     }
     for Notice { job, terminals, line } in notices {
         let count = write_to_terminals(job.uid, &terminals, &line);
         writeln!(output.out, "{line} {count} of {} terminals", terminals.len())?;
     }
     let next = jobs.iter().filter_map(|job| {
-        let ends = given.jobs.get(&job_key(job))?.ends?;
+        let ends = state.jobs.get(&job_key(job))?.ends?;
         Schedule::new(&config.notice, &job.placement).find_next(ends, now)
     });
     Ok((next.min(), is_complete))
+}
+
+/// One round of notices.
+struct Round<'r, 'o> {
+    config: &'r Config,
+    /// Seconds since the epoch.
+    now: i64,
+    /// End of the queries of Slurm.
+    deadline: Instant,
+    /// Time for which each user's processes were listed.
+    listing_times: BTreeMap<u32, Duration>,
+    output: &'r mut Output<'o>,
+    is_complete: bool,
+}
+
+impl Round<'_, '_> {
+    fn warn(&mut self, job: &RunningJob, why: impl Display) {
+        self.output.warn(format_args!("job {}: {why}", job.id));
+        self.is_complete = false;
+    }
+
+    /// Opens the terminals of a job's logins, as far as they are found in the time for their user.
+    fn open_terminals(&mut self, job: &RunningJob) -> Vec<OwnedFd> {
+        let (began, spent) = (Instant::now(), self.listing_times.entry(job.uid).or_default());
+        let processes =
+            job.list_login_processes(began + LISTING_TIME_OF_USER.saturating_sub(*spent));
+        *spent += began.elapsed();
+        match processes {
+            Ok(Listing { all, cut }) => {
+                if let Some(error) = cut {
+                    self.warn(job, error);
+                }
+                open_terminals(job.uid, &all)
+            }
+            Err(error) => {
+                self.warn(job, error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Updates the entry of a job, and finds the notice that is due. Returns the entry if the job's end is known, or
+    /// is known to be missing. Slurm is asked only while logins have terminals.
+    fn update<'j>(
+        &mut self,
+        job: &'j RunningJob,
+        old: Option<JobNotices>,
+    ) -> (Option<JobNotices>, Option<Notice<'j>>) {
+        let now = self.now;
+        let schedule = Schedule::new(&self.config.notice, &job.placement);
+        let find_due = |entry: &JobNotices| {
+            let ends = entry.ends?;
+            schedule.find_due(ends, now, entry.minutes).map(|minutes| (ends, minutes))
+        };
+        let stored = old.filter(|entry| entry.recorded == job.ends);
+        let Some(mut entry) = stored.or_else(|| JobNotices::from_record(job, old)) else {
+            return (None, None);
+        };
+        let is_slurm = matches!(job.placement, Placement::Extern { .. });
+        // A job that goes on has another end by now, or Slurm lets it exceed its limit.
+        let is_late = |ends: i64| is_slurm && ends.saturating_add(EXTENSION_SECONDS_MIN) < now;
+        // A stored entry without an end has Slurm's answer that there is none.
+        let may_be_due = match entry.ends {
+            Some(ends) => is_late(ends) || find_due(&entry).is_some(),
+            None => stored.is_none(),
+        };
+        let terminals = if may_be_due { self.open_terminals(job) } else { Vec::new() };
+        if terminals.is_empty() {
+            return (entry.ends.map(|_| entry), None);
+        }
+        if is_slurm {
+            match query_job_end(&job.id, self.config, self.deadline) {
+                Ok(ends) => entry = entry.with_end(ends),
+                Err(why) => {
+                    self.warn(job, format_args!("squeue: {why}"));
+                    if entry.ends.is_none() {
+                        return (None, None);
+                    }
+                }
+            }
+        }
+        let notice = find_due(&entry).map(|(ends, minutes)| {
+            entry.minutes = Some(minutes);
+            Notice { job, terminals, line: describe_end(&job.id, ends, now) }
+        });
+        (Some(entry), notice)
+    }
 }
 
 /// Returns the key of a job in the state. Ids of different sources may be the same.
@@ -165,7 +216,7 @@ fn job_key(job: &RunningJob) -> String {
     format!("{}:{}:{}", job.placement.source().as_str(), job.uid, job.id)
 }
 
-/// The line that users read.
+/// Returns the line that users read.
 fn describe_end(id: &JobId, ends: i64, now: i64) -> String {
     let at = local_time(ends).map(|time| format!(" ({:02}:{:02})", time.tm_hour, time.tm_min));
     let at = at.unwrap_or_default();
@@ -181,11 +232,12 @@ fn describe_end(id: &JobId, ends: i64, now: i64) -> String {
     }
 }
 
-/// The minutes before the end of a job at which its logins get a notice, in no order.
+/// The minutes before the end of a job at which its logins get a notice, in ascending order:
+/// [`Schedule::find_due`] needs that.
 struct Schedule(BTreeSet<u32>);
 
 impl Schedule {
-    /// Adds the end itself for a job that its scheduler ends: `unregister` tells those of records.
+    /// Adds the end itself, unless the job is a registered one: `unregister` notifies its logins.
     fn new(minutes: &[u32], placement: &Placement) -> Self {
         let has_last_line = matches!(placement, Placement::Cgroup { .. });
         Self(minutes.iter().copied().chain((!has_last_line).then_some(0)).collect())
@@ -196,8 +248,7 @@ impl Schedule {
     fn find_due(&self, ends: i64, now: i64, given: Option<u32>) -> Option<u32> {
         let left = ends.saturating_sub(now);
         let due = self.0.iter().copied().find(|&minutes| left <= i64::from(minutes) * 60);
-        let last = if left <= 0 { self.0.first().copied() } else { due };
-        last.filter(|&minutes| given.is_none_or(|given| minutes < given))
+        due.filter(|&minutes| given.is_none_or(|given| minutes < given))
     }
 
     /// Returns when the next notice is due.
@@ -208,48 +259,49 @@ impl Schedule {
 }
 
 /// Asks Slurm for the end of a running job, in seconds since the epoch; `None` for a job without one.
-fn ask_slurm(id: &JobId, config: &Config, deadline: Instant) -> Result<Option<i64>, String> {
+fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Option<i64>, String> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return Err("not asked: others took too long".into());
+        return Err("not asked: the queries for other jobs used up the time".into());
     }
-    let mut command = Command::new("scontrol");
-    command.args(["show", "job", id.as_str()]).env("SLURM_TIME_FORMAT", "%s");
+    let mut command = Command::new("squeue");
+    // Numbers alone: users choose the names that other formats have.
+    command.args(["--noheader", "--format=%A %e", "--jobs", id.as_str()]);
+    command.env("SLURM_TIME_FORMAT", "%s");
     if let Some(path) = &config.devices.slurm_conf {
         command.env("SLURM_CONF", path);
     }
-    let (succeeded, text) = query_with_environment(&mut command, ANSWER_TIMEOUT.min(left))?;
+    let (succeeded, text) = query_program(&mut command, ANSWER_TIMEOUT.min(left))?;
     match parse_end(&text, id) {
         Some(end) if succeeded => Ok(end),
-        _ => Err(text.lines().last().unwrap_or("no answer").trim().to_owned()),
+        _ => Err(text
+            .lines()
+            .rfind(|line| !line.trim().is_empty())
+            .unwrap_or("no answer")
+            .to_owned()),
     }
 }
 
-/// Parses the end of this job in the text of `scontrol show job`, which has all tasks of an array if
-/// the job is one of them. The inner value is `None` for a job without an end.
+/// Parses the end of this job in the lines of `squeue`, which has all tasks of an array if the job is
+/// one of them. The inner value is `None` for a job without an end.
 fn parse_end(text: &str, id: &JobId) -> Option<Option<i64>> {
-    let lines = text.lines().map(str::trim_start);
-    let head = format!("JobId={id}");
-    let mut own =
-        lines.skip_while(|line| line.split_ascii_whitespace().next() != Some(head.as_str()));
-    own.next()?;
-    let times = own
-        .take_while(|line| !line.starts_with("JobId="))
-        .find(|line| line.starts_with("StartTime="))?;
-    let end = times.split_ascii_whitespace().find_map(|word| word.strip_prefix("EndTime="))?;
-    Some(end.parse().ok().filter(|seconds| *seconds > 0))
+    let end_of = |line: &str| {
+        let (job, end) = line.trim().split_once(' ')?;
+        (job == id.as_str()).then(|| end.trim().parse().ok().filter(|seconds| *seconds > 0))
+    };
+    text.lines().find_map(end_of)
 }
 
 /// The notices that were given, by job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct GivenNotices {
+struct NoticeState {
     version: u32,
-    jobs: BTreeMap<String, Entry>,
+    jobs: BTreeMap<String, JobNotices>,
 }
 
 /// The known end of a job, and the last notice of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
+struct JobNotices {
     /// The end in the job's record: another one replaces `ends`.
     recorded: Option<i64>,
     /// The last known end; `None` if Slurm has said that there is none.
@@ -258,13 +310,21 @@ struct Entry {
     minutes: Option<u32>,
 }
 
-impl Entry {
-    /// Returns what the record of a job has. `None` for a job without an end that cannot be asked for.
-    fn from_record(job: &RunningJob, before: Option<Self>) -> Option<Self> {
+impl JobNotices {
+    /// Creates the entry from the job's record. `None` if the record has no end and no scheduler can be
+    /// asked.
+    fn from_record(job: &RunningJob, old: Option<Self>) -> Option<Self> {
         let is_slurm = matches!(job.placement, Placement::Extern { .. });
-        let before = before.unwrap_or(Self { recorded: None, ends: None, minutes: None });
-        (job.ends.is_some() || is_slurm)
-            .then(|| Self { recorded: job.ends, ..before.with_end(job.ends) })
+        let old = old.unwrap_or(Self { recorded: None, ends: None, minutes: None });
+        // The record of a running job may be gone.
+        let entry = Self { recorded: job.ends, ..old.with_end(job.ends.or(old.ends)) };
+        (job.ends.is_some() || is_slurm).then_some(entry)
+    }
+
+    /// Returns whether the entry stays although no source has the job.
+    fn is_kept(&self, now: i64) -> bool {
+        let may_go_on = |ends: i64| ends.saturating_add(ENTRY_KEPT_SECONDS) > now;
+        self.minutes.is_some() && self.ends.is_some_and(may_go_on)
     }
 
     /// Replaces the end. A job that goes on for longer gets its notices again.
@@ -277,8 +337,8 @@ impl Entry {
     }
 }
 
-impl GivenNotices {
-    /// Reads the state. It begins anew with a file that cannot be used.
+impl NoticeState {
+    /// Reads the state; starts an empty one if the file is missing, malformed or of another version.
     fn read(path: &Path, output: &mut Output<'_>) -> Result<Self, Error> {
         let new = Self { version: STATE_VERSION, jobs: BTreeMap::new() };
         let bytes = match fs::read(path) {
@@ -287,8 +347,8 @@ impl GivenNotices {
             Err(error) => return Err(Error::failed("read", path.display(), error)),
         };
         let why = match serde_json::from_slice::<Self>(&bytes) {
-            Ok(given) if given.version == STATE_VERSION => return Ok(given),
-            Ok(given) => format!("is of version {}", given.version),
+            Ok(state) if state.version == STATE_VERSION => return Ok(state),
+            Ok(state) => format!("is of version {}", state.version),
             Err(error) => error.to_string(),
         };
         output.warn(format_args!("{}: {why}; notices may come again", path.display()));
@@ -366,28 +426,24 @@ mod tests {
 
     #[test]
     fn later_end_gives_new_notices_and_correction_does_not() {
-        let known = Entry { recorded: Some(9), ends: Some(5000), minutes: Some(5) };
+        let known = JobNotices { recorded: Some(9), ends: Some(5000), minutes: Some(5) };
         assert_eq!(known.with_end(Some(5059)).minutes, Some(5));
-        assert_eq!(known.with_end(Some(4000)), Entry { ends: Some(4000), ..known });
+        assert_eq!(known.with_end(Some(4000)), JobNotices { ends: Some(4000), ..known });
         let extended = known.with_end(Some(5060));
-        assert_eq!(extended, Entry { ends: Some(5060), minutes: None, ..known });
+        assert_eq!(extended, JobNotices { ends: Some(5060), minutes: None, ..known });
         // A job that runs again under its number has another record.
-        let again = Entry::from_record(&job(Some(8000)), Some(known)).unwrap();
-        assert_eq!(again, Entry { recorded: Some(8000), ends: Some(8000), minutes: None });
-        assert_eq!(Entry::from_record(&job(None), None).unwrap().ends, None);
+        let again = JobNotices::from_record(&job(Some(8000)), Some(known)).unwrap();
+        assert_eq!(again, JobNotices { recorded: Some(8000), ends: Some(8000), minutes: None });
+        assert_eq!(JobNotices::from_record(&job(None), None).unwrap().ends, None);
     }
 
     #[test]
-    fn end_of_the_very_job_is_parsed() {
-        let text = "\
-JobId=41 ArrayJobId=40 ArrayTaskId=1 JobName=a\n   StartTime=1 EndTime=2 Deadline=N/A\n\n\
-JobId=40 ArrayJobId=40 ArrayTaskId=2 JobName=EndTime=9 StartTime=9\n   UserId=alice(1001)\n   \
-RunTime=00:00:01 TimeLimit=00:10:00\n   StartTime=1795201200 EndTime=1795201800 Deadline=N/A\n\n\
-JobId=42 JobName=b\n   StartTime=5 EndTime=Unknown Deadline=N/A\n\nJobId=43 JobName=c\n";
+    fn end_of_one_array_task_is_parsed() {
+        let text = "41 2\n40 1795201800\n42 N/A\n";
         assert_eq!(parse_end(text, &id("40")), Some(Some(1_795_201_800)));
         assert_eq!(parse_end(text, &id("41")), Some(Some(2)));
         assert_eq!(parse_end(text, &id("42")), Some(None));
-        for missing in ["43", "4", "44"] {
+        for missing in ["43", "4", "2"] {
             assert_eq!(parse_end(text, &id(missing)), None, "{missing}");
         }
         assert_eq!(parse_end("slurm_load_jobs error: Invalid job id specified\n", &id("40")), None);
@@ -399,14 +455,14 @@ JobId=42 JobName=b\n   StartTime=5 EndTime=Unknown Deadline=N/A\n\nJobId=43 JobN
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut output = Output { out: &mut out, err: &mut err };
         let path = scratch.path().join("notices.json");
-        let mut given = GivenNotices::read(&path, &mut output).unwrap();
-        let entry = Entry { recorded: None, ends: Some(7), minutes: Some(5) };
-        given.jobs.insert("slurm:5:7".into(), entry);
-        given.write(&path).unwrap();
-        assert_eq!(GivenNotices::read(&path, &mut output).unwrap(), given);
+        let mut state = NoticeState::read(&path, &mut output).unwrap();
+        let entry = JobNotices { recorded: None, ends: Some(7), minutes: Some(5) };
+        state.jobs.insert("slurm:5:7".into(), entry);
+        state.write(&path).unwrap();
+        assert_eq!(NoticeState::read(&path, &mut output).unwrap(), state);
         for broken in ["", "[]", r#"{"version":2,"jobs":{}}"#] {
             scratch.file("notices.json", broken);
-            assert!(GivenNotices::read(&path, &mut output).unwrap().jobs.is_empty());
+            assert!(NoticeState::read(&path, &mut output).unwrap().jobs.is_empty());
         }
         assert_eq!(String::from_utf8(err).unwrap().lines().count(), 3);
     }

@@ -1,17 +1,46 @@
 //! Finds the running jobs of this node, by records and by schedulers, and the processes of their logins.
 
 use super::ending::{Process, list_logins, read_processes};
-use super::list::query_scheduler;
 use super::{Error, Output};
 use helper::Config;
+use helper::devices::Tree;
 use helper::records::{LoginTarget, ReadError, Record};
-use helper::sources::SourceError;
-use kernel::cgroup::{CgroupChain, Dir, Membership, Mount, MountInfo, ignore_gone, v1};
+use helper::sources::{self, FluxSource, SlurmSource, SourceError};
+use kernel::cgroup::{CgroupChain, Dir, Listing, Membership, Mount, MountInfo, ignore_gone, v1};
 use kernel::trust::Trust;
-use protocol::{CgroupPath, JobId, Placement, SourceName};
+use protocol::{CgroupPath, JobId, LeafName, Placement, SourceName};
 use schedulers::stepd::{SocketName, connect_to_daemon, step_of_daemon};
-use std::path::Path;
-use std::time::Instant;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Longest query of Slurm's daemons, and longest walk through Flux's units.
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Queries the running jobs of a scheduler; returns them, and a report of jobs that may be missing. The
+/// registry is no scheduler and has none.
+///
+/// # Errors
+///
+/// The errors of the source: [`SourceError::Absent`] for a scheduler that is not on this node.
+pub(super) fn query_scheduler(
+    source: SourceName,
+    config: &Config,
+) -> Result<(Vec<(u32, sources::Job)>, sources::SourceReport), SourceError> {
+    let deadline = Instant::now() + QUERY_TIMEOUT;
+    match source {
+        SourceName::Registry => Ok(Default::default()),
+        SourceName::Slurm => {
+            let (settings, spool) = (config.devices.clone(), config.slurm_spool.clone());
+            SlurmSource::new(Tree::host(), settings, spool).jobs_of_all_users(deadline)
+        }
+        SourceName::Flux => {
+            let mount = Mount::open().map_err(|error| SourceError::Failed(error.to_string()))?;
+            FluxSource::new(&config.flux_user, PathBuf::from(mount.path()), Path::new("/"))
+                .jobs_of_all_users(deadline)
+        }
+    }
+}
 
 /// A running job.
 #[derive(Clone, Debug)]
@@ -19,7 +48,7 @@ pub(super) struct RunningJob {
     pub(super) id: JobId,
     pub(super) uid: u32,
     pub(super) placement: Placement,
-    /// When it ends, in seconds since the epoch, if its record or its source has that.
+    /// When it ends, in seconds since the epoch, if its record has that.
     pub(super) ends: Option<i64>,
 }
 
@@ -44,7 +73,7 @@ pub(super) fn find_running_jobs(
             }
         }
     }
-    let mut jobs = Vec::new();
+    let (mut jobs, mut merged) = (Vec::new(), BTreeSet::new());
     for &source in config.sources.iter().filter(|source| **source != SourceName::Registry) {
         match query_scheduler(source, config) {
             Ok((running, report)) => {
@@ -54,9 +83,10 @@ pub(super) fn find_running_jobs(
                 }
                 for (uid, job) in running {
                     let has_job = |record: &&Record| record.uid == uid && job.has_name(&record.id);
-                    let recorded = records.iter().find(has_job).and_then(|record| record.ends);
-                    let (id, ends) = (job.id, job.ends.or(recorded));
-                    jobs.push(RunningJob { id, uid, placement: job.placement, ends });
+                    let record = records.iter().find(has_job);
+                    let ends = record.and_then(|record| record.ends);
+                    merged.extend(record.map(|record| (uid, record.id.clone())));
+                    jobs.push(RunningJob { id: job.id, uid, placement: job.placement, ends });
                 }
             }
             Err(SourceError::Absent(_) | SourceError::Unused(_)) => {}
@@ -68,39 +98,57 @@ pub(super) fn find_running_jobs(
     }
     let is_registry_used = config.sources.contains(&SourceName::Registry);
     for Record { id, uid, target, leaf, ends, .. } in records {
-        let is_known = jobs.iter().any(|job| job.uid == uid && job.id == id);
-        if let (LoginTarget::Cgroup(path), true, false) = (target, is_registry_used, is_known) {
-            jobs.push(RunningJob { id, uid, placement: Placement::Cgroup { path, leaf }, ends });
+        let is_merged = merged.contains(&(uid, id.clone()));
+        match target {
+            LoginTarget::Cgroup(path) if is_registry_used && !is_merged => {
+                jobs.push(RunningJob {
+                    id,
+                    uid,
+                    placement: Placement::Cgroup { path, leaf },
+                    ends,
+                });
+            }
+            _ => {}
         }
     }
     Ok((jobs, is_complete))
 }
 
 impl RunningJob {
-    /// Lists the processes of the job's logins; none if the job is over.
+    /// Lists the processes of the job's logins, for Slurm all of the extern step; none if the job is over.
     ///
     /// # Errors
     ///
     /// [`Error::Failed`] if its cgroup cannot be found or read.
-    pub(super) fn list_logins(&self, deadline: Instant) -> Result<Vec<Process>, Error> {
+    pub(super) fn list_login_processes(
+        &self,
+        deadline: Instant,
+    ) -> Result<Listing<Process>, Error> {
+        let none = Listing { all: Vec::new(), cut: None };
         let step = match &self.placement {
             Placement::Cgroup { .. } | Placement::Unit { .. } => {
-                let Some(place) = self.open_cgroup()? else { return Ok(Vec::new()) };
-                return list_logins(place.dir()?, self.uid, deadline);
+                let Some(place) = self.open_cgroup()? else { return Ok(none) };
+                return list_logins(place.dir()?, self.leaf(), self.uid, deadline);
             }
             Placement::Extern { spool, node } => {
-                let Some(socket) = SocketName::from_job(node, &self.id) else {
-                    return Ok(Vec::new());
-                };
+                let Some(socket) = SocketName::from_job(node, &self.id) else { return Ok(none) };
                 let path = Path::new(spool.as_str()).join(socket.to_string());
                 match connect_to_daemon(&path, 0, Some(deadline)) {
-                    Ok(Some(daemon)) => open_step(daemon.pid)?,
+                    Ok(Some(daemon)) => open_extern_step(daemon.pid)?,
                     Ok(None) | Err(schedulers::stepd::Error::SocketGone) => None,
                     Err(error) => return Err(Error::failed("query", path.display(), error)),
                 }
             }
         };
-        Ok(step.map(|step| read_processes(&step, deadline).all).unwrap_or_default())
+        Ok(step.map_or(none, |step| read_processes(&step, deadline)))
+    }
+
+    /// Returns the name of the leaf in the job's record.
+    pub(super) fn leaf(&self) -> Option<&LeafName> {
+        match &self.placement {
+            Placement::Cgroup { leaf, .. } => leaf.as_ref(),
+            Placement::Unit { .. } | Placement::Extern { .. } => None,
+        }
     }
 
     /// Opens the job's cgroup; `None` if it is gone, and for a Slurm job.
@@ -120,10 +168,10 @@ fn open_chain(path: &CgroupPath) -> Result<Option<CgroupChain>, Error> {
     Ok(ignore_gone(Mount::open()?.open_chain(path))?)
 }
 
-/// Opens the cgroup of the extern step whose daemon this is, in the hierarchy by which Slurm kills;
-/// `None` for a daemon that has ended. It has only logins and Slurm's own processes.
-fn open_step(daemon: i32) -> Result<Option<Dir>, Error> {
-    let Some(membership) = ignore_gone(Membership::read(daemon))? else { return Ok(None) };
+/// Opens the cgroup of the extern step of this daemon, on cgroup v1 in the freezer hierarchy; `None` if the
+/// daemon has ended. The cgroup has logins and Slurm's own processes.
+fn open_extern_step(daemon_pid: i32) -> Result<Option<Dir>, Error> {
+    let Some(membership) = ignore_gone(Membership::read(daemon_pid))? else { return Ok(None) };
     if let Some(job) = v1::JobCgroups::from_daemon(&membership) {
         let levels = ignore_gone(job.open_freezers(&MountInfo::read_all()?))?;
         return Ok(levels.and_then(|levels| levels.last().cloned()));

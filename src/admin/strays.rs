@@ -3,7 +3,7 @@
 use super::ending::{
     Identity, has_job_process, is_sshd_process, read_start_ticks, send_signals, stop_then_kill,
 };
-use super::list::query_scheduler;
+use super::running_jobs::query_scheduler;
 use super::stamped_cgroup::own_ancestry;
 use super::{Conf, Error, OPERATION_TIMEOUT, Output, accounts, require_root, slices};
 use clap::Args;

@@ -1,8 +1,8 @@
 //! Writes messages to the terminals of logins.
 //!
-//! No user can hold a message up, or have it written elsewhere: a terminal is opened without links and
-//! does not become this process's own, it must have the device number that the kernel names and belong
-//! to the user, and a write to a full one fails at once.
+//! Users can neither delay a message nor redirect it. A terminal is opened without following links and
+//! without becoming the controlling one; it must have the kernel's device number and belong to the user;
+//! a write to a full one fails at once.
 
 use super::ending::Process;
 use nix::fcntl::{OFlag, open};
@@ -14,9 +14,9 @@ use std::os::fd::OwnedFd;
 /// Majors of pseudo-terminals (Documentation/admin-guide/devices.txt).
 const PTS_MAJORS: std::ops::RangeInclusive<u64> = 136..=143;
 
-/// Opens the terminals of the sessions among `processes` that take messages for `uid`, by their numbers
-/// in `/proc/PID/stat`. A session counts if its first process is among them too: as a rule a terminal
-/// passes to another session only after that process has ended.
+/// Opens the controlling terminals of these processes that belong to `uid` and take messages. Only
+/// sessions whose leader is among `processes` count: a terminal usually passes to another session only
+/// after its leader has ended.
 pub(super) fn open_terminals(uid: u32, processes: &[Process]) -> Vec<OwnedFd> {
     let pids: BTreeSet<i32> = processes.iter().map(|process| process.pid).collect();
     let own = processes.iter().filter(|process| pids.contains(&process.session));
@@ -28,15 +28,15 @@ pub(super) fn open_terminals(uid: u32, processes: &[Process]) -> Vec<OwnedFd> {
 /// one whose user takes no messages by now.
 pub(super) fn write_to_terminals(uid: u32, terminals: &[OwnedFd], line: &str) -> usize {
     let text = format!("\r\n*** {line} ***\r\n");
-    let takes = |terminal: &&OwnedFd| fstat(terminal).is_ok_and(|stat| takes_messages(&stat, uid));
-    let wrote = |terminal: &OwnedFd| write(terminal, text.as_bytes()).ok();
-    terminals.iter().filter(takes).filter_map(wrote).count()
+    let is_open = |terminal: &OwnedFd| fstat(terminal).is_ok_and(|stat| takes_messages(&stat, uid));
+    let write_line = |terminal: &OwnedFd| write(terminal, text.as_bytes()).is_ok();
+    terminals.iter().filter(|terminal| is_open(terminal) && write_line(terminal)).count()
 }
 
 /// Opens a terminal; `None` if it is no pseudo-terminal of the user, or if the user takes no messages
 /// there (mesg(1)).
-fn open_terminal(terminal: u32, uid: u32) -> Option<OwnedFd> {
-    let path = terminal_path(terminal)?;
+fn open_terminal(tty_nr: u32, uid: u32) -> Option<OwnedFd> {
+    let path = terminal_path(tty_nr)?;
     let flags = OFlag::O_WRONLY
         | OFlag::O_NOCTTY
         | OFlag::O_NONBLOCK
@@ -46,7 +46,7 @@ fn open_terminal(terminal: u32, uid: u32) -> Option<OwnedFd> {
     let stat = fstat(&file).ok()?;
     // In another instance of devpts the terminal of the same number belongs to another user.
     let is_users = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFCHR.bits()
-        && stat.st_rdev == terminal_device(terminal)
+        && stat.st_rdev == decode_tty_nr(tty_nr)
         && takes_messages(&stat, uid);
     is_users.then_some(file)
 }
@@ -57,20 +57,20 @@ fn takes_messages(stat: &FileStat, uid: u32) -> bool {
 }
 
 /// Returns `/dev/pts/N`; `None` for anything but a pseudo-terminal.
-fn terminal_path(terminal: u32) -> Option<String> {
-    let device = terminal_device(terminal);
+fn terminal_path(tty_nr: u32) -> Option<String> {
+    let device = decode_tty_nr(tty_nr);
     let first = *PTS_MAJORS.start();
     PTS_MAJORS
         .contains(&major(device))
         .then(|| format!("/dev/pts/{}", (major(device) - first) * 256 + minor(device)))
 }
 
-/// Decodes the terminal's number in `/proc/PID/stat`, which has the kernel's own packing: the minor in
+/// Decodes `tty_nr` of `/proc/PID/stat` to a device number. It has the kernel's own packing: the minor in
 /// the bits 0 to 7 and 20 to 31, the major in between (`new_encode_dev()` of linux/kdev_t.h).
-fn terminal_device(terminal: u32) -> u64 {
-    let terminal = u64::from(terminal);
-    let minor = (terminal & 0xff) | ((terminal >> 12) & 0xf_ff00);
-    nix::sys::stat::makedev((terminal >> 8) & 0xfff, minor)
+fn decode_tty_nr(tty_nr: u32) -> u64 {
+    let tty_nr = u64::from(tty_nr);
+    let minor = (tty_nr & 0xff) | ((tty_nr >> 12) & 0xf_ff00);
+    nix::sys::stat::makedev((tty_nr >> 8) & 0xfff, minor)
 }
 
 #[cfg(test)]
@@ -89,9 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn terminal_of_other_user_gets_no_message() {
+    fn console_gets_no_message() {
         let process = Process { pid: 7, session: 7, terminal: 4 << 8, ..Process::default() };
         assert!(open_terminals(u32::MAX, &[process, Process::default()]).is_empty());
+    }
+
+    #[test]
+    fn terminal_of_other_user_gets_no_message() {
         let file = std::fs::File::options().write(true).open("/dev/null").unwrap();
         assert_eq!(write_to_terminals(u32::MAX, &[file.into()], "x"), 0);
     }

@@ -1,8 +1,7 @@
 //! Reads what the logins of a job have used, from cgroups that have nothing but logins.
 
 use super::Error;
-use super::ending::find_made_children;
-use kernel::cgroup::{Dir, ignore_gone};
+use kernel::cgroup::{Dir, MADE_XATTR, has_mark, ignore_gone};
 use nix::unistd::Uid;
 use protocol::LeafName;
 use serde::Serialize;
@@ -23,13 +22,14 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if the children cannot be listed.
-    pub(super) fn read(job: &Dir) -> Result<Self, Error> {
-        Ok(Self::of_leaves(&find_login_cgroups(job)?))
+    /// As [`open_login_cgroup`].
+    pub(super) fn read(job: &Dir, leaf: Option<&LeafName>) -> Result<Self, Error> {
+        let leaf = open_login_cgroup(job, leaf)?;
+        Ok(leaf.map(|leaf| Self::read_leaves(&[leaf])).unwrap_or_default())
     }
 
-    /// Reads the usage of cgroups for logins. A file that cannot be read counts as missing.
-    pub(super) fn of_leaves(leaves: &[Dir]) -> Self {
+    /// Reads the usage of cgroups for logins. A value that one of them lacks is missing in the sum.
+    pub(super) fn read_leaves(leaves: &[Dir]) -> Self {
         let number = |dir: &Dir, file: &str, key: &str| {
             let text = dir.read(file).ok()??;
             let value = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -47,7 +47,7 @@ impl Usage {
         }
     }
 
-    /// Returns memory and processor time for people, as ps(1) shows them.
+    /// Returns memory in MiB, rounded up, and processor time as H:MM:SS, for people; `-` for a missing value.
     pub(super) fn columns(&self) -> [String; 2] {
         let time = |usec: u64| {
             let seconds = usec / 1_000_000;
@@ -66,15 +66,21 @@ impl Usage {
     }
 }
 
-/// Finds the children of a job's cgroup that have nothing but logins: those that this project made. Only
-/// root can see that mark. Others know the usual name, which a user could have given only to a directory
-/// of their own.
-fn find_login_cgroups(job: &Dir) -> Result<Vec<Dir>, Error> {
-    if Uid::effective().is_root() {
-        return find_made_children(job);
-    }
-    let leaf = ignore_gone(job.child(LeafName::DEFAULT))?;
-    Ok(leaf.into_iter().filter(|leaf| leaf.owner().is_ok_and(|uid| uid == 0)).collect())
+/// Opens the child of a job's cgroup that has nothing but logins: the one with the leaf's name that this
+/// project made. Only root can read that mark. Other users take the one that root owns. `None` if there is
+/// none.
+///
+/// # Errors
+///
+/// The child cannot be opened, or its mark not be read.
+pub(super) fn open_login_cgroup(job: &Dir, leaf: Option<&LeafName>) -> Result<Option<Dir>, Error> {
+    let name = leaf.map_or(LeafName::DEFAULT, LeafName::as_str);
+    let Some(leaf) = ignore_gone(job.child(name))? else { return Ok(None) };
+    let is_of_logins = match Uid::effective().is_root() {
+        true => ignore_gone(has_mark(&leaf, MADE_XATTR))? == Some(true),
+        false => ignore_gone(leaf.owner())? == Some(0),
+    };
+    Ok(is_of_logins.then_some(leaf))
 }
 
 #[cfg(test)]
@@ -88,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_summed_and_missing_ones_claimed_for_none() {
+    fn usage_is_summed_unless_a_leaf_lacks_the_value() {
         let scratch = Scratch::new();
         for name in ["a", "b"] {
             scratch.file(&format!("{name}/cgroup.procs"), "");
@@ -98,12 +104,12 @@ mod tests {
         scratch.file("a/memory.current", "4096\n");
         let (a, b) = (leaf(&scratch, "a"), leaf(&scratch, "b"));
         let expected = Usage { memory: Some(4096), memory_peak: Some(9000), cpu_usec: Some(70) };
-        assert_eq!(Usage::of_leaves(std::slice::from_ref(&a)), expected);
+        assert_eq!(Usage::read_leaves(std::slice::from_ref(&a)), expected);
         assert_eq!(expected.columns(), ["1M", "0:00:00"]);
         let long = Usage { memory: None, cpu_usec: Some(3_723_999_999), ..expected };
         assert_eq!(long.columns(), ["-", "1:02:03"]);
         let expected = Usage { cpu_usec: Some(140), ..Usage::default() };
-        assert_eq!(Usage::of_leaves(&[a, b]), expected);
-        assert!(Usage::of_leaves(&[]).is_empty());
+        assert_eq!(Usage::read_leaves(&[a, b]), expected);
+        assert!(Usage::read_leaves(&[]).is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! `use`: chooses the job that a user's next logins join, of several jobs on this node.
 
-use super::list::QUERY_TIMEOUT;
+use super::running_jobs::QUERY_TIMEOUT;
 use super::{Error, Output, accounts, names};
 use clap::Args;
 use helper::printable;

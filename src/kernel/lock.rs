@@ -1,8 +1,8 @@
 //! Locks that allow one writer at a time, and one keeper for each leaf.
 //!
 //! A lock is an open-file-description lock on one byte of a file that only root can open. The byte's offset
-//! identifies the object: a cgroup's inode, so that jobs do not wait for each other, or 0, which is no inode,
-//! for the registry. No user can take such a lock, as any user could take one on the cgroup's own directory.
+//! identifies the object: a cgroup's inode, so that jobs do not wait for each other, or a number that is no inode,
+//! for the registry and for notices. No user can take such a lock, as any user could take one on the cgroup's own directory.
 
 use crate::OperationError;
 use crate::trust::Trust;
@@ -30,6 +30,8 @@ pub struct Lock {
 impl Lock {
     /// Offset of the byte that protects writing to the registry.
     pub const REGISTRY_OFFSET: u64 = 0;
+    /// Offset of the byte that keeps two runs of `job-adopt notify` apart.
+    pub const NOTICES_OFFSET: u64 = u64::MAX >> 2;
 
     /// Takes the lock on the byte at `offset`.
     ///

@@ -73,8 +73,8 @@ pub(crate) fn read_record(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Reads a number that the kernel's audit keeps for a process, by number or `self`: its `loginuid` or
-/// `sessionid` (auditctl(8)). `None` if no login has set it, or if the kernel has no audit.
+/// Reads the login uid (`loginuid`) or the session id (`sessionid`) that the kernel's audit keeps for a process, which
+/// is a pid or `self` (proc(5)). `None` if no login has set it, the kernel has no audit, or the process is gone.
 pub fn read_audit_number(process: impl Display, file: &str) -> Option<u32> {
     let text = read_record(format!("/proc/{process}/{file}")).ok()?;
     text.trim_end().parse().ok().filter(|&number| number != u32::MAX)

@@ -88,8 +88,7 @@ fn limit_of_logins_stands_on_no_cgroup_but_their_own() {
     });
 }
 
-/// A login that computes in a cgroup of its own, and one in the job's own cgroup, of which nothing is
-/// claimed.
+/// A login that computes in a cgroup of its own. A job without logins reports no usage.
 #[test]
 fn usage_of_logins_is_that_of_their_own_cgroup() {
     on_node(|node| {

@@ -295,6 +295,25 @@ fn configuration_decides_about_notices() {
     });
 }
 
+/// A user can make any number of processes.
+#[test]
+fn user_whose_processes_take_long_delays_no_notice_of_others() {
+    on_node(|node| {
+        let slow = start_job(node, ALICE, "4242", 290);
+        let job = start_job(node, BOB, "4243", 290);
+        job.cgroup.child("step").create();
+        let sshd = node.sshd();
+        let login = Terminal::idle(&sshd, BOB, "login");
+        eventually("the login has a leaf", || !job.cgroup.child("job-adopt").is_empty());
+        let delay = "-o /dev/null -e inject=read:delay_enter=1500000";
+        let list = format!("/sys/fs/cgroup{}/cgroup.procs", slow.cgroup.path());
+        let began = Instant::now();
+        node.sh(&format!("strace {delay} -P {list} job-adopt notify")).ok();
+        assert!(began.elapsed() > Duration::from_secs(3), "{:?}", began.elapsed());
+        login.awaits("*** job 4243 ends in 5 minutes (");
+    });
+}
+
 /// Otherwise it would come each minute.
 #[test]
 fn notice_that_cannot_be_stored_is_not_written() {
@@ -328,22 +347,16 @@ fn run_twice_at_once(node: &Node) {
     }
 }
 
-/// Writes the answer of `scontrol`, which a job's user cannot see.
+/// Installs a `squeue` that notes its arguments and runs `script`.
 fn answer(node: &Node, script: &str) {
-    node.write("/usr/bin/scontrol", &format!("#!/bin/sh\necho \"$*\" >>/run/asked\n{script}\n"));
-    node.set_mode("/usr/bin/scontrol", 0o755);
+    node.write("/usr/bin/squeue", &format!("#!/bin/sh\necho \"$*\" >>/run/asked\n{script}\n"));
+    node.set_mode("/usr/bin/squeue", 0o755);
 }
 
-/// Lets `scontrol` answer that job 4242 ends in `left` seconds.
+/// Lets `squeue` answer that job 4242 ends in `left` seconds.
 fn answer_end(node: &Node, left: i64) {
     let end = now() + left;
-    answer(
-        node,
-        &format!(
-            "sleep 1; test \"$SLURM_TIME_FORMAT\" = %s && echo 'JobId=4242 JobName=x
-   StartTime=1 EndTime={end} Deadline=N/A'"
-        ),
-    );
+    answer(node, &format!("sleep 1; test \"$SLURM_TIME_FORMAT\" = %s && echo '4242 {end}'"));
 }
 
 fn count_questions(node: &Node) -> usize {

@@ -1,7 +1,7 @@
 //! Checks that the installation is complete and from one source: one package, or by hand.
 
 use super::{Check, Finding, Site};
-use crate::child_process::{query_program, run_in_child};
+use crate::child_process::{query_in_clean_environment, run_in_child};
 use crate::sys::process::load_shared_object;
 use std::ffi::CString;
 use std::io::{Read, Write};
@@ -121,7 +121,7 @@ fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<(&str, &str
 /// Returns the output of a package manager; an empty text if it is not installed.
 fn read_output(command: &[&str], names: &[&str]) -> String {
     let Some((program, arguments)) = command.split_first() else { return String::new() };
-    let result = query_program(Command::new(program).args(arguments).args(names));
+    let result = query_in_clean_environment(Command::new(program).args(arguments).args(names));
     result.map(|(_, output)| output).unwrap_or_default()
 }
 

@@ -2,7 +2,7 @@
 
 use super::finding::Severity;
 use super::{Check, Finding, NOBODY_UID, Site, root_processes};
-use crate::child_process::query_program;
+use crate::child_process::query_in_clean_environment;
 use crate::slices::exempt_accounts;
 use helper::stack::Entry;
 use kernel::bpf::{self, AttachMode, CgroupPrograms};
@@ -100,7 +100,7 @@ fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
     let units = uids.iter().map(|uid| format!("user-{uid}.slice"));
     let mut systemctl = Command::new("systemctl");
     systemctl.args(["--no-pager", "show", "--property=DevicePolicy"]).args(units);
-    let output = match query_program(&mut systemctl) {
+    let output = match query_in_clean_environment(&mut systemctl) {
         Ok((true, output)) => output,
         Ok((false, why)) | Err(why) => return Err(format!("systemctl show: {}", why.trim())),
     };
@@ -176,7 +176,7 @@ fn check_bus(site: &Site) -> Finding {
     if site.is_root() {
         call.uid(NOBODY_UID).gid(NOBODY_UID);
     }
-    match query_program(&mut call) {
+    match query_in_clean_environment(&mut call) {
         Ok((_, output)) if output.contains("not loaded") => Finding::warning(
             BUS_CLOSED,
             object,

@@ -7,7 +7,7 @@ use super::mounts::open_hierarchy;
 use super::programs::require_trusted;
 use super::{Check, Finding, Site, root_processes, trust_remedy};
 use crate::accounts::find_user;
-use crate::child_process::query_program;
+use crate::child_process::query_in_clean_environment;
 use crate::ending::{is_sshd_process, read_process};
 use crate::strays::read_uid_min;
 use helper::sources::processes;
@@ -38,7 +38,7 @@ const DEFAULT_SSHD: &str = "/usr/sbin/sshd";
 /// Process names of other servers than OpenSSH that take logins over the network.
 const OTHER_SERVERS: [&str; 8] =
     ["dropbear", "tinysshd", "lshd", "telnetd", "in.telnetd", "in.rlogind", "in.rshd", "rlogind"];
-/// Sockets on which systemd starts one of them for each connection, so that none may run now.
+/// Sockets of systemd that start such a server for each connection: between connections no process shows it.
 const OTHER_SOCKETS: [&str; 3] = ["dropbear.socket", "telnet.socket", "tinysshd.socket"];
 /// Options of sshd that change its configuration, and take a value.
 const CONFIG_OPTIONS: [&str; 2] = ["-f", "-o"];
@@ -71,7 +71,7 @@ fn list_other_servers() -> Vec<String> {
     let mut command = Command::new("systemctl");
     command.args(["--no-pager", "--plain", "--no-legend", "--state=active", "list-units"]);
     // Without systemd no socket starts a server.
-    let sockets = match query_program(command.args(OTHER_SOCKETS)) {
+    let sockets = match query_in_clean_environment(command.args(OTHER_SOCKETS)) {
         Ok((true, output)) => output,
         _ => String::new(),
     };
@@ -241,7 +241,7 @@ fn read_configuration(
         let text = format!("runs as root, but {why}");
         return Err(Finding::error(SSHD_CONFIG, object, text, trust_remedy(&why)));
     }
-    match query_program(Command::new(program).arg("-T").args(options)) {
+    match query_in_clean_environment(Command::new(program).arg("-T").args(options)) {
         Ok((true, text)) => Ok(parse_configuration(&text, program)),
         Ok((false, why)) => {
             let why = why.trim().replace(['\r', '\n'], " ");

@@ -14,7 +14,7 @@ use kernel::proc::{Proc, find_field, read};
 pub struct Stat {
     /// The process id of its parent.
     pub parent: i32,
-    /// The process id of its session's first process.
+    /// Session id: the process id of its session's leader.
     pub session: i32,
     /// Device number of its controlling terminal, 0 for none.
     pub terminal: u32,
@@ -81,8 +81,8 @@ mod tests {
     fn name_with_parentheses_is_one_field() {
         let tail = "S 3 6 5 34817 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 123 0";
         for name in ["imp", "a) b", ") S 1 2 3", "a) b) (c", ""] {
-            let (terminal, name_text) = (34817, name.to_owned());
-            let expected = Stat { parent: 3, session: 5, terminal, start: 123, name: name_text };
+            let expected =
+                Stat { parent: 3, session: 5, terminal: 34817, start: 123, name: name.to_owned() };
             assert_eq!(Stat::parse(&format!("7 ({name}) {tail}")), Some(expected), "{name}");
         }
         assert_eq!((Stat::parse("7 (a) S 1"), Stat::parse("")), (None, None));

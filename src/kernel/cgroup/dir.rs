@@ -12,7 +12,6 @@ use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use protocol::JobId;
 use std::ffi::{CStr, OsStr, OsString};
-use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
@@ -165,11 +164,6 @@ impl Dir {
         let bytes = read(fd, FILE_BYTES_MAX).map_err(|error| self.failed("read", file, error))?;
         let malformed = |_| Error::malformed(&self.path_of(file));
         String::from_utf8(bytes).map(Some).map_err(malformed)
-    }
-
-    /// Returns the error of an operation on the cgroup that the deadline has ended.
-    pub fn timed_out(&self, operation: &'static str) -> Error {
-        self.failed(operation, "", ErrorKind::TimedOut)
     }
 
     /// Writes an interface file of the cgroup.
