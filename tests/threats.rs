@@ -14,19 +14,17 @@ fn exists(test: &str) -> bool {
     places.iter().any(|place| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(place.replace('M', &module));
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        let test =
-            text.split("#[test]\n")
-                .skip(1)
-                // Those that need another kernel are ignored without it.
-                .map(|rest| {
-                    if rest.starts_with("#[ignore") {
-                        rest.split_once('\n').unwrap().1
-                    } else {
-                        rest
-                    }
-                })
-                .find(|rest| rest.trim_start().starts_with(&format!("fn {name}(")));
-        test.is_some()
+        // Tests that need another kernel have a second attribute, by which they are ignored.
+        let declaration = |rest: &'_ str| {
+            rest.lines()
+                .map(str::trim_start)
+                .find(|line| !line.starts_with("#["))
+                .map(str::to_owned)
+        };
+        let start = format!("fn {name}(");
+        text.split("#[test]\n")
+            .skip(1)
+            .any(|rest| declaration(rest).is_some_and(|line| line.starts_with(&start)))
     })
 }
 

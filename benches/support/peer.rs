@@ -19,7 +19,7 @@ pub(super) fn measure() {
     });
 }
 
-/// Runs rounds of each in turn and in every order, so that other load affects all of them.
+/// Runs rounds of each in rotating order, so that other load affects all of them.
 fn compare(sshd: &Sshd<'_>, logins: usize, rounds: usize) {
     let mut waits = [const { Vec::new() }; STACKS.len()];
     for round in 0..rounds {

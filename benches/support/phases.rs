@@ -13,16 +13,16 @@ const LOGINS: &str = "60";
 pub(super) fn measure() {
     on_job(|slurm| {
         let node = slurm.node;
-        let measured = |service: &str, phases: &str| {
+        let measure = |service: &str, phases: &str| {
             let costs = run(node, &[service, phases, LOGINS, "0"]);
-            let of = |number: fn(&Cost) -> f64| median(costs.iter().map(number).collect());
-            [of(|cost| cost.calls), of(|cost| cost.faults)]
+            let median_of = |number: fn(&Cost) -> f64| median(costs.iter().map(number).collect());
+            [median_of(|cost| cost.calls), median_of(|cost| cost.faults)]
         };
-        let permit = measured("permit", "both");
-        let above = |cost: [f64; 2], other: [f64; 2]| [cost[0] - other[0], cost[1] - other[1]];
-        let theirs = above(measured("theirs", "account"), permit);
-        let account = above(measured("sshd", "account"), permit);
-        let session = above(above(measured("sshd", "both"), permit), account);
+        let permit = measure("permit", "both");
+        let subtract = |cost: [f64; 2], part: [f64; 2]| [cost[0] - part[0], cost[1] - part[1]];
+        let theirs = subtract(measure("theirs", "account"), permit);
+        let account = subtract(measure("sshd", "account"), permit);
+        let session = subtract(subtract(measure("sshd", "both"), permit), account);
         println!(
             "\nSlurm, 1 job\n{:<28} {:>8} {:>8} {:>8} {:>8} {:>8}",
             "", "us", "calls", "files", "bytes", "faults"
@@ -33,9 +33,9 @@ pub(super) fn measure() {
         let lines = [("account", OUR_LINE), ("session", OUR_LINE)];
         // The first login of a job attaches filters.
         trace_login(node, lines);
-        let [of_account, of_session] = trace_login(node, lines);
-        print_counts("account", account, &of_account);
-        print_counts("session", session, &of_session);
+        let [account_trace, session_trace] = trace_login(node, lines);
+        print_counts("account", account, &account_trace);
+        print_counts("session", session, &session_trace);
     });
 }
 

@@ -59,7 +59,7 @@ fn refusals_through_step_daemon_change_nothing() {
     for fault in faults.into_iter().chain(["hang-then", "exit-then"]) {
         on_node(|node| {
             let step = node.step(ALICE, &[fault]);
-            // Debian 13's pam_exec sets SIGCHLD itself: no line prints the cgroup, as this program does.
+            // Debian 13's pam_exec sets SIGCHLD itself, so this stack has none: the test's program prints the cgroup.
             node.write_stack(
                 "account required pam_permit.so\nsession required pam_permit.so\n\
                  session required pam_job_adopt.so timeout=1\n",

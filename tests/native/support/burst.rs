@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use super::{Sshd, User};
 
 /// `bash -c START_CLIENTS CLIENTS COUNT COMMAND...` starts COUNT clients at once. They read the
-/// shell's standard input. In the command, `@START@` becomes the time at which the client starts. It
-/// names each client that failed.
+/// shell's standard input. In the command, `@START@` becomes the time at which the client starts. The
+/// script names each client that failed.
 const START_CLIENTS: &str = r#"
 count=$0
 for ((i = 0; i < count; i++)); do

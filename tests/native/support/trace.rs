@@ -34,7 +34,7 @@ impl Cost {
                 *self.opened.entry(path.trim_end_matches('>').to_owned()).or_default() += 1;
             }
         }
-        if ["read", "pread", "recv"].iter().any(|name| call.starts_with(name)) {
+        if ["read(", "pread", "recv"].iter().any(|name| call.starts_with(name)) {
             let result = call.rsplit_once(" = ").and_then(|(_, result)| result.parse::<u64>().ok());
             self.read_bytes += result.unwrap_or_default();
         }
