@@ -161,7 +161,7 @@ fn path_of_record(site: &Site, record: &Record) -> PathBuf {
 fn describe_stale_record(site: &Site, record: &Record) -> Finding {
     let file = path_of_record(site, record);
     let user = accounts::user_name(record.uid);
-    let text = format!("is of a job whose cgroup is gone: it refuses logins of {user} (JA03)");
+    let text = format!("is of a job whose cgroup is gone, so it admits no login of {user} (JA01)");
     let remedy = format!("job-adopt unregister {}, and see why its epilog did not", record.id);
     Finding::warning(RECORDS, file.display(), text, remedy)
 }
