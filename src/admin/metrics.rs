@@ -135,7 +135,7 @@ struct NodeState {
     usage: Vec<JobUsage>,
 }
 
-/// What the logins of a job have used.
+/// Usage of the logins of a job.
 #[derive(Debug, Serialize)]
 struct JobUsage {
     job: String,
