@@ -268,15 +268,20 @@ impl SlurmJob<'_> {
         self.is_over();
     }
 
-    /// Waits until Slurm has ended the job, then removes the empty cgroups that Slurm left, and
-    /// returns their number. Slurm 22.05 creates some again for a login that it adds while the step
+    /// Waits until Slurm has ended the job, then removes the empty cgroups that Slurm left, with the
+    /// socket of their daemon, and returns their number. Slurm 22.05 creates some again for a login that it adds while the step
     /// ends.
     pub(crate) fn remove_forgotten_cgroups(&self) -> usize {
         eventually("its daemon has ended", || self.find_daemon().is_none());
         self.is_over();
         let trees = HIERARCHIES.iter().flat_map(|hierarchy| walk_tree(&self.dir(hierarchy)));
         let dirs: Vec<PathBuf> = trees.collect();
-        dirs.iter().rev().filter(|dir| std::fs::remove_dir(dir).is_ok()).count()
+        let removed = dirs.iter().rev().filter(|dir| std::fs::remove_dir(dir).is_ok()).count();
+        if removed > 0 {
+            // The daemon was killed before it could remove its socket.
+            let _ = std::fs::remove_file(self.slurm.node.path(&self.socket()));
+        }
+        removed
     }
 
     fn is_over(&self) {
