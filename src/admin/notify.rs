@@ -35,8 +35,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const LISTING_TIME_OF_USER: Duration = Duration::from_secs(1);
 /// A later end gives new notices if it is later by this much. Slurm corrects ends by seconds.
 const EXTENSION_SECONDS_MIN: i64 = 60;
-/// How long after a job's end its entry is kept, if no source has the job: a scheduler may fail to answer
-/// for a while.
+/// How long after a job's end its entry is kept if no source has the job, and if it got a notice: a
+/// scheduler may fail to answer for a while, and the notice must not come again.
 const ENTRY_KEPT_SECONDS: i64 = 600;
 
 /// Tell users on their terminals when their job ends (root)

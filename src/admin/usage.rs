@@ -72,7 +72,7 @@ impl Usage {
 ///
 /// # Errors
 ///
-/// The child cannot be opened, or its mark not be read.
+/// The child cannot be opened, or its mark cannot be read.
 pub(super) fn open_login_cgroup(job: &Dir, leaf: Option<&LeafName>) -> Result<Option<Dir>, Error> {
     let name = leaf.map_or(LeafName::DEFAULT, LeafName::as_str);
     let Some(leaf) = ignore_gone(job.child(name))? else { return Ok(None) };

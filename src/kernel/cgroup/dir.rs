@@ -172,7 +172,7 @@ impl Dir {
     ///
     /// As `open(2)` and `write(2)`; `ENOENT` if the kernel has no such file, or the cgroup is gone.
     pub fn write(&self, file: &str, text: &str) -> Result<()> {
-        // From Linux 6.16 on a write to `memory.max` then does not wait until the cgroup's memory fits.
+        // With O_NONBLOCK a write to `memory.max` does not wait until the cgroup's memory fits, from Linux 6.16 on.
         let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let fd = openat(self, file, flags, Mode::empty())
             .map_err(|errno| self.failed("open", file, errno))?;

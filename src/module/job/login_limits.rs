@@ -32,8 +32,8 @@ pub(super) fn plan_limits(limits: &LoginLimits, above: &[Dir]) -> cgroup::Result
     Ok(leaf_limits)
 }
 
-/// Returns the bytes for the logins of a job that can use `job_bytes`, or any number if that is `u64::MAX`; then
-/// a percentage gives `None`.
+/// Returns the bytes for the logins of a job whose limit is `job_bytes`, where `u64::MAX` stands for no limit.
+/// `None` for a percentage of a job without a limit.
 fn choose_memory_limit(limits: &LoginLimits, job_bytes: u64) -> Option<u64> {
     let percent = u64::from(limits.memory_percent);
     match job_bytes {
