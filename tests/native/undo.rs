@@ -79,7 +79,14 @@ fn leaf_of_job_with_new_owner_is_not_made_again() {
             node.session_reporting("");
             let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
             let gone = format!("inject=openat2:error=ENOENT:when={number}");
-            let options = ["-e", &gone, "-e", "inject=fgetxattr:error=ENODATA:when=2+"];
+            let options = [
+                "-e",
+                "trace=openat2,mkdirat,fgetxattr",
+                "-e",
+                &gone,
+                "-e",
+                "inject=fgetxattr:error=ENODATA:when=2+",
+            ];
             let outcome = node.session_under_strace("/tmp/strace", &options, ALICE);
             node.log.line("decision=refuse");
             let trace = node.read("/tmp/strace");
