@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// Folder of the helper, and of its fakes, on a node.
+pub(crate) const LIBEXEC: &str = "/usr/libexec/job-adopt";
+
 /// One file of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Artifact {
@@ -29,6 +32,19 @@ pub(crate) fn artifact_path(artifact: Artifact) -> PathBuf {
 pub(crate) fn built_path(artifact: Artifact) -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_job-adopt")).parent().unwrap();
     folder.join(names(artifact).1)
+}
+
+/// Returns the path of the module on a node, in the folder of this machine's PAM modules.
+pub(crate) fn module_path() -> String {
+    let folder = [
+        "/usr/lib/x86_64-linux-gnu/security",
+        "/usr/lib/aarch64-linux-gnu/security",
+        "/usr/lib64/security",
+        "/usr/lib/security",
+    ]
+    .into_iter()
+    .find(|folder| Path::new(folder).join("pam_permit.so").exists());
+    format!("{}/pam_job_adopt.so", folder.expect("no folder of PAM modules"))
 }
 
 /// Returns the names that `make` and cargo give the file.

@@ -2,7 +2,7 @@
 
 use protocol::Reply;
 
-use super::node::LIBEXEC;
+use super::artifact::LIBEXEC;
 use super::{Node, Tool};
 
 /// A fake helper, built verb by verb (`tools/fake.c`).

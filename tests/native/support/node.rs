@@ -2,20 +2,24 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+
+use super::artifact::module_path;
 use super::syslog::Syslog;
 use super::user::{self, PEOPLE};
-use super::{Artifact, Cgroup, HELPER, Mount, Outcome, Tool, artifact_path, tool};
+use super::{Cgroup, HELPER, Mount, Outcome, tool};
 
-/// Folder of the helper, and of its fakes, on a node.
-pub(crate) const LIBEXEC: &str = "/usr/libexec/job-adopt";
 /// Moves itself into the node's cgroup, then executes the command.
 const ENTER: &str = r#"echo 0 > "$0" && exec "$@""#;
+
+/// The files of `/dev`.
+const DEVICES: &str = include_str!("devices");
 
 static NODES: AtomicU32 = AtomicU32::new(0);
 
@@ -59,6 +63,7 @@ impl Node {
             .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
             .args(["--uts", "--net", "bash", "-c", include_str!("node.sh"), "node"])
             .args([mount.layout(), inside, &name])
+            .arg(tool::installed_product())
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .stdin(Stdio::piped())
@@ -81,6 +86,7 @@ impl Node {
     }
 
     fn populate(&self) {
+        self.make_devices();
         self.write("/etc/passwd", &user::passwd());
         self.write("/etc/group", &user::group());
         self.write("/etc/shadow", &user::shadow(tool::password_hash));
@@ -93,13 +99,24 @@ impl Node {
             self.create_dir(&person.home(), 0o700);
             chown(self.path(&person.home()), Some(person.uid), Some(person.uid)).unwrap();
         }
-        self.create_dir(LIBEXEC, 0o755);
-        self.install(&artifact_path(Artifact::Module), &self.module());
-        self.install(&artifact_path(Artifact::Helper), &format!("{LIBEXEC}/resolve"));
-        self.install(&artifact_path(Artifact::Keeper), &format!("{LIBEXEC}/keeper"));
-        self.install(&artifact_path(Artifact::Program), "/usr/bin/job-adopt");
-        self.install(&Tool::Probe.path(), "/usr/bin/probe");
         self.write_stack(&super::pam::stack(""));
+    }
+
+    fn make_devices(&self) {
+        self.create_dir("/dev/dri", 0o755);
+        self.create_dir("/dev/shm", 0o755);
+        for line in DEVICES.lines().filter(|line| !line.starts_with('#')) {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let path = self.path(&format!("/dev/{}", fields[0]));
+            if fields[1] == "link" {
+                symlink(fields[2], path).unwrap();
+                continue;
+            }
+            let kind = if fields[1] == "b" { SFlag::S_IFBLK } else { SFlag::S_IFCHR };
+            let number = makedev(fields[2].parse().unwrap(), fields[3].parse().unwrap());
+            mknod(&path, kind, Mode::empty(), number).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+        }
     }
 
     /// Returns the host name.
@@ -121,12 +138,7 @@ impl Node {
 
     /// Returns the path of the module on the node.
     pub(crate) fn module(&self) -> String {
-        let folders = ["/usr/lib/x86_64-linux-gnu/security", "/usr/lib/aarch64-linux-gnu/security"];
-        let folder = folders
-            .iter()
-            .chain(&["/usr/lib64/security", "/usr/lib/security"])
-            .find(|folder| self.path(folder).join("pam_permit.so").exists());
-        format!("{}/pam_job_adopt.so", folder.expect("no folder of PAM modules"))
+        module_path()
     }
 
     /// Converts a path of the node to a path of this process.

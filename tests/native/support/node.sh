@@ -1,48 +1,37 @@
 # Builds one private node. It runs as process 1 of new mount, PID, network and UTS namespaces.
 # Arguments: unified|hybrid|v1|namespace, the name of the cgroup that holds everything of this node,
-# and its host name. With "namespace" the cgroup is the root of this script's cgroup namespace, and
-# its name is ".".
+# its host name, and if wanted a folder whose `usr` lies on top of /usr. With "namespace" the cgroup is the root
+# of this script's cgroup namespace, and its name is ".". The caller makes the devices, which `devices` lists.
 # Only cgroups outlive the namespaces. The node lives while the caller keeps standard input open; then
 # the caller removes the cgroups. If the caller was killed, this script removes them.
 set -eu
-layout=$1 cgroup=$2 name=$3
+umask 022
+layout=$1 cgroup=$2 name=$3 installed=${4-}
 
+# Every test pays for each process of this script, and an emulated processor starts few in a second: so one mount(8)
+# makes most mounts. It skips those that it finds mounted already, so their source is a name that no other mount has.
 mount -t tmpfs -o mode=0755 tmpfs /run
-for top in etc usr var; do
-    mkdir -p /run/.overlay/$top/upper /run/.overlay/$top/work
-    mount -t overlay -o "lowerdir=/$top,upperdir=/run/.overlay/$top/upper,workdir=/run/.overlay/$top/work" overlay /$top
-done
-chmod 0700 /run/.overlay
-for top in home root mnt srv; do
-    mount -t tmpfs -o mode=0755 tmpfs /$top
-done
-mount -t tmpfs -o mode=1777 tmpfs /tmp
+mkdir -m 0700 /run/.overlay
+mkdir -p /run/.overlay/{etc,usr,var}/{upper,work} /run/.overlay/installed
+[ -z "$installed" ] || mount --bind "$installed" /run/.overlay/installed
+layers() { echo "lowerdir=${2-}/$1,upperdir=/run/.overlay/$1/upper,workdir=/run/.overlay/$1/work"; }
+cat >/run/.overlay/fstab <<END
+test-node /etc overlay $(layers etc) 0 0
+test-node /usr overlay $(layers usr "${installed:+/run/.overlay/installed/usr:}") 0 0
+test-node /var overlay $(layers var) 0 0
+test-node /home tmpfs mode=0755 0 0
+test-node /root tmpfs mode=0755 0 0
+test-node /mnt tmpfs mode=0755 0 0
+test-node /srv tmpfs mode=0755 0 0
+test-node /tmp tmpfs mode=1777 0 0
+test-node /proc proc defaults 0 0
+test-node /dev tmpfs mode=0755 0 0
+test-node /dev/pts devpts newinstance,ptmxmode=0666,mode=0620,gid=5,x-mount.mkdir 0 0
+END
+mount --all --fstab /run/.overlay/fstab
 # The account of Flux lingers, as with its system instance.
 mkdir -p /var/lib/systemd/linger
 : >/var/lib/systemd/linger/flux
-mount -t proc proc /proc
-
-mount -t tmpfs -o mode=0755 tmpfs /dev
-node() { mknod -m "$2" "/dev/$1" "$3" "$4" "$5"; }
-node null 666 c 1 3
-node zero 666 c 1 5
-node full 666 c 1 7
-node random 666 c 1 8
-node urandom 666 c 1 9
-node tty 666 c 5 0
-# Stand-ins with the real numbers. Without a driver an allowed open fails with ENXIO.
-for minor in 0 1 2 3; do node "nvidia$minor" 666 c 195 "$minor"; done
-node nvidiactl 666 c 195 255
-mkdir /dev/dri /dev/pts /dev/shm
-node dri/renderD128 666 c 226 128
-node loop0 666 b 7 0
-node fuse 666 c 10 229
-mount -t devpts -o newinstance,ptmxmode=0666,mode=0620,gid=5 devpts /dev/pts
-ln -s pts/ptmx /dev/ptmx
-ln -s /proc/self/fd /dev/fd
-ln -s /proc/self/fd/0 /dev/stdin
-ln -s /proc/self/fd/1 /dev/stdout
-ln -s /proc/self/fd/2 /dev/stderr
 
 case $layout in
 unified) top=/sys/fs/cgroup ;;
@@ -64,7 +53,7 @@ esac
 [ "$(stat -fc %T "$top")" = cgroup2fs ] || mount -t cgroup2 cgroup2 "$top"
 echo 0 > "$top/$cgroup/node/cgroup.procs"
 
-hostname "$name"
+echo "$name" >/proc/sys/kernel/hostname
 ip link set lo up
 mkdir -m 0755 /run/sshd /run/job-adopt /run/job-adopt/jobs
 # A job was registered since the start: the node is no login node.

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use super::{Outcome, User};
+use super::artifact::{LIBEXEC, module_path};
+use super::{Artifact, Outcome, User, artifact_path};
 
 /// A program of `tests/native/tools`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,28 @@ fn compile(folder: &Path, name: &str, source: &str) {
 fn make_key(path: &Path) {
     let mut keygen = Command::new("ssh-keygen");
     Outcome::run(keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"]).arg(path)).ok();
+}
+
+/// Returns a folder with the files under test, and with `probe`, where each node has them: a node does not copy them.
+pub(super) fn installed_product() -> &'static Path {
+    static READY: OnceLock<PathBuf> = OnceLock::new();
+    READY.get_or_init(|| {
+        let folder = workshop().join("installed");
+        let _ = std::fs::remove_dir_all(&folder);
+        let files = [
+            (artifact_path(Artifact::Module), module_path()),
+            (artifact_path(Artifact::Helper), format!("{LIBEXEC}/resolve")),
+            (artifact_path(Artifact::Keeper), format!("{LIBEXEC}/keeper")),
+            (artifact_path(Artifact::Program), "/usr/bin/job-adopt".to_owned()),
+            (Tool::Probe.path(), "/usr/bin/probe".to_owned()),
+        ];
+        for (from, path) in files {
+            let mut install = Command::new("sh");
+            install.args(["-c", r#"umask 022 && install -D -m 0755 "$0" "$1""#]).arg(from);
+            Outcome::run(install.arg(folder.join(path.trim_start_matches('/')))).ok();
+        }
+        folder
+    })
 }
 
 /// Returns the path of the private key with that name. Its public half has the suffix `.pub`.
