@@ -49,6 +49,8 @@ DESTDIR ?=
 CARGO ?= cargo
 SECONDS ?= 60
 LOGINS ?= 10000
+# make itself sets it to `lint`.
+LINT =
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
 export PATH := $(PATH):/usr/sbin:/sbin
