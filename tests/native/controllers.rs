@@ -208,10 +208,16 @@ fn reported_memory_of_logins_is_that_of_their_leaf() {
         assert!(memory.abs_diff(counted) < 4 << 20, "{memory} {counted}");
         let reported = usage["memory_peak"].as_u64().unwrap();
         assert!((before..=peak).contains(&reported), "{before} {reported} {peak}");
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         let logged = node.log.line("action=unregister");
-        let logged: u64 = logged.field("login_memory_peak").unwrap().parse().unwrap();
-        assert!((peak..peak + (4 << 20)).contains(&logged), "{peak} {logged}");
+        match logged.field("login_memory_peak") {
+            Some(logged) => {
+                let logged: u64 = logged.parse().unwrap();
+                assert!((peak..peak + (4 << 20)).contains(&logged), "{peak} {logged}");
+            }
+            // On a slow machine a second attempt does the rest, and no longer finds what the first has ended.
+            None => assert_eq!(logged.field("logins").unwrap(), "0"),
+        }
         eventually("the login has ended", || login.try_wait().unwrap().is_some());
     });
 }
