@@ -47,7 +47,26 @@ pub(super) struct EndedLogins {
     pub(super) usage: Usage,
 }
 
-/// Ends the logins of a job in its cgroup, and the job itself if `run` made the cgroup.
+impl EndedLogins {
+    /// Adds what an attempt to end the logins found. A second attempt finds again what the first has
+    /// left, so the larger numbers count.
+    fn add_attempt(&mut self, logins: usize, terminals: usize) {
+        self.logins = self.logins.max(logins);
+        self.terminals = self.terminals.max(terminals);
+    }
+
+    /// Reads what the logins have used, after the kill, when nothing can use more. Keeps the usage of an
+    /// earlier attempt that has removed their cgroups.
+    fn read_usage(&mut self, leaves: &[Dir]) {
+        let usage = Usage::read_leaves(leaves);
+        if !usage.is_empty() {
+            self.usage = usage;
+        }
+    }
+}
+
+/// Ends the logins of a job in its cgroup, and the job itself if `run` made the cgroup. `ended` receives
+/// the numbers, also of an attempt that fails.
 ///
 /// # Errors
 ///
@@ -56,7 +75,8 @@ pub(super) fn end_logins(
     place: &CgroupChain,
     record: &Record,
     deadline: Instant,
-) -> Result<EndedLogins, Error> {
+    ended: &mut EndedLogins,
+) -> Result<(), Error> {
     let job = place.dir()?;
     let leaves = find_made_children(job)?;
     // A login that this walk misses gets no message. The kill below reports remaining processes.
@@ -68,21 +88,17 @@ pub(super) fn end_logins(
     if terminals > 0 {
         sleep(LAST_MESSAGE_GRACE.min(deadline.saturating_duration_since(Instant::now())));
     }
-    let logins = logins.len();
-    // Read after the kill, when nothing can use more.
-    let count_ended = || EndedLogins { logins, terminals, usage: Usage::read_leaves(&leaves) };
+    ended.add_attempt(logins.len(), terminals);
 
     if ignore_gone(has_mark(job, SCOPE_XATTR))? == Some(true) {
         kill_all(job, deadline)?;
-        let ended = count_ended();
-        await_systemd_removal(job, deadline)?;
-        return Ok(ended);
+        ended.read_usage(&leaves);
+        return await_systemd_removal(job, deadline);
     }
     if is_made(job)? {
         kill_all(job, deadline)?;
-        let ended = count_ended();
-        remove_made_cgroups(place)?;
-        return Ok(ended);
+        ended.read_usage(&leaves);
+        return remove_made_cgroups(place);
     }
     // Processes in the leaves are killed together with the others: the origin of a process that has
     // left its leaf could not be found later.
@@ -90,13 +106,12 @@ pub(super) fn end_logins(
     // Every leaf is killed, also if that failed.
     let deadline = deadline.max(Instant::now() + LEAF_KILL_TIMEOUT);
     let kill_results: Vec<_> = leaves.iter().map(|leaf| kill_all(leaf, deadline)).collect();
-    let ended = count_ended();
+    ended.read_usage(&leaves);
     let removed = leaves.iter().zip(kill_results).map(|(leaf, kill_result)| {
         kill_result?;
         Ok(remove_child(job, leaf)?)
     });
-    let removed = removed.fold(Ok(()), Result::and);
-    killed.and(removed).map(|()| ended)
+    killed.and(removed.fold(Ok(()), Result::and))
 }
 
 /// Finds the children that this project made, with any name.

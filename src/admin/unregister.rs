@@ -73,15 +73,17 @@ pub(super) fn unregister(
     let jobs = withdraw_jobs(id, registry, &mut errors)?;
     let deadline = Instant::now() + timeout;
     for (job, record) in &jobs {
-        let mut ended = end_job(record.as_ref(), deadline);
+        let mut ended = EndedLogins::default();
+        let mut result = end_job(record.as_ref(), deadline, &mut ended);
         let strays_ended = end_strays(job.uid);
-        if ended.is_err() {
+        if result.is_err() {
             // A stray may have held up the first attempt, for example by a file system of its own that
             // does not answer.
-            ended = end_job(record.as_ref(), Instant::now() + SECOND_ATTEMPT_TIMEOUT.min(timeout));
+            let deadline = Instant::now() + SECOND_ATTEMPT_TIMEOUT.min(timeout);
+            result = end_job(record.as_ref(), deadline, &mut ended);
         }
-        let ended = ended.and_then(|logins| strays_ended.map(|()| logins));
-        if let Err(error) = ended.and_then(|ended| forget_job(job, registry, ended)) {
+        let result = result.and(strays_ended);
+        if let Err(error) = result.and_then(|()| forget_job(job, registry, ended)) {
             super::log(log_line(Severity::Error, job).with("error", &error));
             errors.push(error);
         }
@@ -159,12 +161,17 @@ fn open_cgroup(record: &Record) -> Result<Option<cgroup::CgroupChain>, Error> {
     Ok(ignore_gone(Mount::open()?.open_chain(path))?)
 }
 
-/// Notifies the logins, ends them, and removes the cgroups that this project made.
-fn end_job(record: Option<&Record>, deadline: Instant) -> Result<EndedLogins, Error> {
-    let Some(record) = record else { return Ok(EndedLogins::default()) };
+/// Notifies the logins, ends them, and removes the cgroups that this project made. `ended` receives the
+/// numbers, also of an attempt that fails.
+fn end_job(
+    record: Option<&Record>,
+    deadline: Instant,
+    ended: &mut EndedLogins,
+) -> Result<(), Error> {
+    let Some(record) = record else { return Ok(()) };
     match open_cgroup(record)? {
-        Some(place) => end_logins(&place, record, deadline),
-        None => Ok(EndedLogins::default()),
+        Some(place) => end_logins(&place, record, deadline, ended),
+        None => Ok(()),
     }
 }
 
