@@ -46,6 +46,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* States of a step in slurmstepd's protocol, and the numbers of its requests. */
+enum { RUNNING = 2, ENDING = 3 };
 enum { STATE = 5, UID = 20, ADD = 22, X11 = 23, NS = 26, NSS = 28, SEVERAL = 44 << 8 };
 
 static int listener;
@@ -243,7 +245,7 @@ static void *talk(void *argument)
             if (word == UID) {
                 write_int(fd, added ? fault_number("then-uid", owner) : owner);
             } else if (word == STATE) {
-                int32_t state = fault_number("state", 2);
+                int32_t state = fault_number("state", ended ? ENDING : RUNNING);
                 write_int(fd, asked_to_add ? fault_number("then-state", state) : state);
             } else if (word == X11) {
                 report_display(fd);
