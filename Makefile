@@ -324,7 +324,7 @@ test:
 	$(call install,$(if $(filter unit,$(TIER)),$(FUZZ_NEEDS) $(if $(filter arm64,$(SUITE)),$(FRESH_NEEDS)),\
 	    $(NEEDS) $(if $(filter arm64%,$(SUITE)),$(ARM64_NEEDS))))
 	$(if $(filter launchers-pypi,$(SUITE)),@$(MAKE) --no-print-directory $(LAUNCHERS))
-	@CARGO='$(CARGO)' MAKE='$(MAKE)' JOB_ADOPT_ARTIFACTS='$(abspath $(BUILD))' LINT='$(LINT)' FRESH='$(FRESH)' \
+	@CARGO='$(CARGO)' MAKE='$(MAKE_COMMAND)' JOB_ADOPT_ARTIFACTS='$(abspath $(BUILD))' LINT='$(LINT)' FRESH='$(FRESH)' \
 	    tests/all '$(TIER)' $(SUITE)
 
 fresh:
