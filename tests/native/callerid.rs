@@ -96,14 +96,12 @@ fn connection_without_process_belongs_to_no_job() {
         let job = node.job(ALICE, "4242").start();
         let his = node.job(BOB, "777").start();
         let _service = origin.service("::");
-        let nobodys = |client: &Client, what: &str| {
-            let outcome = origin.ask(NODE[0], &ask_about(client));
-            assert!(outcome.stdout.ends_with(" : ERROR : NO-USER\r\n"), "{what}: {outcome}");
-            outcome.omits("4242").omits("777");
-        };
-        nobodys(&origin.client(ALICE, &node.outside(), HOST[0]), "outside every job");
-        nobodys(&origin.client(ALICE, &his.cgroup, HOST[0]), "in the job of another user");
-        nobodys(&origin.client(ROOT, &job.cgroup, HOST[0]), "root's, inside a job");
+        let outside = node.outside();
+        for (user, place) in [(ALICE, &outside), (ALICE, &his.cgroup), (ROOT, &job.cgroup)] {
+            let client = origin.client(user, place, HOST[0]);
+            let outcome = origin.ask(NODE[0], &ask_about(&client));
+            assert_answer(outcome, &client, "ERROR : NO-USER");
+        }
         let client = origin.client(ALICE, &job.cgroup, HOST[0]);
         let other_port = format!("{} , {}\\r\\n", client.port, SSH + 1);
         origin.ask(NODE[0], &other_port).says("ERROR : NO-USER");
