@@ -76,9 +76,7 @@ fn workshop() -> &'static Path {
         if let Some(finished) = std::env::var_os("JOB_ADOPT_TOOLS") {
             return finished.into();
         }
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native");
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = make_own_folder(Path::new(env!("CARGO_TARGET_TMPDIR")));
         for (_, name, source) in ALL {
             compile(&folder, name, source);
         }
@@ -86,6 +84,25 @@ fn workshop() -> &'static Path {
         make_key(&folder.join("host-key"));
         folder
     })
+}
+
+/// Makes a folder below `parent` for this process, so that two test runs of a checkout do not disturb
+/// each other, and removes those of processes that have ended.
+fn make_own_folder(parent: &Path) -> PathBuf {
+    const PREFIX: &str = "native-";
+    let entries = parent.read_dir().into_iter().flatten().flatten();
+    for folder in entries.map(|entry| entry.path()) {
+        let name = folder.file_name().unwrap().to_string_lossy();
+        let pid = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Another run may remove it at the same time.
+            let _ = std::fs::remove_dir_all(&folder);
+        }
+    }
+    let folder = parent.join(format!("{PREFIX}{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
 }
 
 fn compile(folder: &Path, name: &str, source: &str) {
@@ -106,7 +123,6 @@ pub(super) fn installed_product() -> &'static Path {
     static READY: OnceLock<PathBuf> = OnceLock::new();
     READY.get_or_init(|| {
         let folder = workshop().join("installed");
-        let _ = std::fs::remove_dir_all(&folder);
         let files = [
             (artifact_path(Artifact::Module), module_path()),
             (artifact_path(Artifact::Helper), format!("{LIBEXEC}/resolve")),
