@@ -318,7 +318,8 @@ $(LAUNCHERS): $(CARGO_TARGET_DIR)/pypi/%: tests/node/pypi/%.txt
 	$(call wheels,$<,$@,$*)
 	touch $@
 
-# Each tier builds its files while others run already.
+# Each tier builds its files while others run already. Make starts a line that contains MAKE in parentheses even with
+# `-n`, so its path is passed by another name.
 test:
 	$(if $(filter-out unit native node kernel sample,$(TIER)),$(error TIER=$(TIER): unit, native, node, kernel or sample))
 	$(call install,$(if $(filter unit,$(TIER)),$(FUZZ_NEEDS) $(if $(filter arm64,$(SUITE)),$(FRESH_NEEDS)),\

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use prose::{double_genitive, headless, phrases, sentences, without_code};
 
-const ALL_WORDS: usize = 22_000;
+const ALL_WORDS: usize = 22_100;
 const MANUAL_WORDS: usize = 8_400;
 const README_LINES: usize = 130;
 const SENTENCE: f64 = 25.0;

@@ -48,25 +48,24 @@ pub(super) struct EndedLogins {
 }
 
 impl EndedLogins {
-    /// Adds what an attempt to end the logins found. A second attempt finds again what the first has
-    /// left, so the larger numbers count.
-    fn add_attempt(&mut self, logins: usize, terminals: usize) {
+    /// Raises the numbers to those of this attempt: a second attempt finds only what the first has left.
+    fn raise_counts(&mut self, logins: usize, terminals: usize) {
         self.logins = self.logins.max(logins);
         self.terminals = self.terminals.max(terminals);
     }
 
-    /// Reads what the logins have used, after the kill, when nothing can use more. Keeps the usage of an
-    /// earlier attempt that has removed their cgroups.
-    fn read_usage(&mut self, leaves: &[Dir]) {
+    /// Records what the logins have used, unless an earlier attempt saw them use more: it may have
+    /// removed some of their cgroups.
+    fn record_usage(&mut self, leaves: &[Dir]) {
         let usage = Usage::read_leaves(leaves);
-        if !usage.is_empty() {
+        if usage.cpu_usec >= self.usage.cpu_usec {
             self.usage = usage;
         }
     }
 }
 
-/// Ends the logins of a job in its cgroup, and the job itself if `run` made the cgroup. `ended` receives
-/// the numbers, also of an attempt that fails.
+/// Ends the logins of a job in its cgroup, and the job itself if `run` made the cgroup. Updates `ended`
+/// even if it fails.
 ///
 /// # Errors
 ///
@@ -88,16 +87,16 @@ pub(super) fn end_logins(
     if terminals > 0 {
         sleep(LAST_MESSAGE_GRACE.min(deadline.saturating_duration_since(Instant::now())));
     }
-    ended.add_attempt(logins.len(), terminals);
+    ended.raise_counts(logins.len(), terminals);
 
     if ignore_gone(has_mark(job, SCOPE_XATTR))? == Some(true) {
         kill_all(job, deadline)?;
-        ended.read_usage(&leaves);
+        ended.record_usage(&leaves);
         return await_systemd_removal(job, deadline);
     }
     if is_made(job)? {
         kill_all(job, deadline)?;
-        ended.read_usage(&leaves);
+        ended.record_usage(&leaves);
         return remove_made_cgroups(place);
     }
     // Processes in the leaves are killed together with the others: the origin of a process that has
@@ -106,7 +105,7 @@ pub(super) fn end_logins(
     // Every leaf is killed, also if that failed.
     let deadline = deadline.max(Instant::now() + LEAF_KILL_TIMEOUT);
     let kill_results: Vec<_> = leaves.iter().map(|leaf| kill_all(leaf, deadline)).collect();
-    ended.read_usage(&leaves);
+    ended.record_usage(&leaves);
     let removed = leaves.iter().zip(kill_results).map(|(leaf, kill_result)| {
         kill_result?;
         Ok(remove_child(job, leaf)?)

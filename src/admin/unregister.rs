@@ -161,8 +161,8 @@ fn open_cgroup(record: &Record) -> Result<Option<cgroup::CgroupChain>, Error> {
     Ok(ignore_gone(Mount::open()?.open_chain(path))?)
 }
 
-/// Notifies the logins, ends them, and removes the cgroups that this project made. `ended` receives the
-/// numbers, also of an attempt that fails.
+/// Notifies the logins, ends them, and removes the cgroups that this project made. Updates `ended` even
+/// if it fails.
 fn end_job(
     record: Option<&Record>,
     deadline: Instant,

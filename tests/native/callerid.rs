@@ -98,6 +98,7 @@ fn connection_without_process_belongs_to_no_job() {
         let _service = origin.service("::");
         let outside = node.outside();
         for (user, place) in [(ALICE, &outside), (ALICE, &his.cgroup), (ROOT, &job.cgroup)] {
+            eprintln!("{} in {}", user.name, place.path());
             let client = origin.client(user, place, HOST[0]);
             let outcome = origin.ask(NODE[0], &ask_about(&client));
             assert_answer(outcome, &client, "ERROR : NO-USER");

@@ -187,9 +187,11 @@ fn helper_stopped_before_exec_refuses_login_in_time() {
             let inject = format!("inject={call}:signal=SIGSTOP:when=1");
             let trace = format!("trace={call}");
             let options = ["-e", &trace, "-e", &inject];
-            retry_until_in_time(Duration::from_secs(15), || {
+            let outcome = retry_until_in_time(Duration::from_secs(15), || {
+                node.log.clear();
                 node.session_under_strace("/tmp/strace", &options, ALICE)
             });
+            outcome.fails();
             node.log.decision("JA08");
             node.log.clear();
             eventually("nothing is left", || node.processes().len() == before);

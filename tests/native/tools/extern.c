@@ -2,8 +2,8 @@
  * Stands in for the daemon of a Slurm job's extern step on cgroup v2: listens at SPOOL/NODE_JOB.4294967292,
  * moves processes into JOBDIR/step_extern/user/task_special, and itself into JOBDIR/step_extern/slurm.
  *   extern SPOOL NODE JOB UID JOBDIR [FAULT...]
- * Prints "ready" once it listens. At SIGTERM it ends the step in Slurm's way: it kills, leaves the cgroup, and
- * removes the cgroups that it knows of; the status shows whether all of them are gone.
+ * Prints "ready" once it listens. At SIGTERM it ends the step in Slurm's way: it reports the state ENDING, kills,
+ * leaves the cgroup, and removes the cgroups that it knows of; the status shows whether all of them are gone.
  * Faults, in its replies and its actions:
  *   version N    greets with this version          state N   reports this state
  *   then-state N reports this state after an add   then-uid N  reports this owner after an add
@@ -46,7 +46,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* States of a step in slurmstepd's protocol, and the numbers of its requests. */
+/* States of a step and numbers of requests in slurmstepd's protocol. */
 enum { RUNNING = 2, ENDING = 3 };
 enum { STATE = 5, UID = 20, ADD = 22, X11 = 23, NS = 26, NSS = 28, SEVERAL = 44 << 8 };
 

@@ -190,11 +190,13 @@ fn values_are_bounded() {
     assert_eq!(refusal(yaml(&block(max + 1))).0, max + 1);
 }
 
-/// Returns the processor time of this thread (Documentation/scheduler/sched-stats.rst), which does not
-/// grow while other programs run.
-fn thread_time() -> Duration {
+/// Reads the processor time of this thread (Documentation/scheduler/sched-stats.rst). Time in which other
+/// programs run does not count.
+fn read_thread_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+    let time = Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap());
+    assert!(time > Duration::ZERO, "this kernel does not count it");
+    time
 }
 
 /// The texts have the maximum length and consist of tokens that open and never close.
@@ -209,7 +211,7 @@ fn worst_files_parse_in_time() {
         assert!(json(&full(Format::Json, unit)).is_err(), "{unit:?}");
     }
     let units = ["[", "{", "{a: ", "- ", "? ", "a: a: ", "&a [*a, ", "\"", "&a ", "!a "];
-    let started = thread_time();
+    let started = read_thread_time();
     for unit in units {
         assert!(yaml(&full(Format::Yaml, unit)).is_err(), "{unit:?}");
     }
@@ -219,8 +221,8 @@ fn worst_files_parse_in_time() {
     let stairs: String = (0..1400).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
     assert_eq!(refusal(yaml(&stairs)).0, 34);
     assert!(yaml(&full(Format::Yaml, "a")).is_ok());
-    let took = thread_time() - started;
-    assert!(took < Duration::from_secs(120), "{took:?}");
+    let took = read_thread_time() - started;
+    assert!(took < Duration::from_secs(60), "{took:?}");
 }
 
 #[test]
