@@ -222,7 +222,9 @@ fn worst_files_parse_in_time() {
     assert_eq!(refusal(yaml(&stairs)).0, 34);
     assert!(yaml(&full(Format::Yaml, "a")).is_ok());
     let took = read_thread_time() - started;
-    assert!(took < Duration::from_secs(60), "{took:?}");
+    // An emulated processor is slower.
+    let factor = std::env::var("JOB_ADOPT_PATIENCE").map_or(1, |times| times.parse().unwrap());
+    assert!(took < Duration::from_secs(60) * factor, "{took:?}");
 }
 
 #[test]
