@@ -49,8 +49,11 @@ fn login_to_job_frozen_before_move_continues_after_thaw() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
-        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000"];
-        node.session_alone("");
+        // On a busy emulated processor the freeze can come seconds after the delay has begun.
+        let microseconds = 1_500_000 * timeout_factor().min(4);
+        let inject = format!("inject=write:delay_enter={microseconds}");
+        let delay = ["-P", &procs, "-e", &inject];
+        node.session_alone("timeout=30");
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
         let outcome = run_while_delayed(node, login, || {
             job.cgroup.freeze(true);
