@@ -318,8 +318,8 @@ $(LAUNCHERS): $(CARGO_TARGET_DIR)/pypi/%: tests/node/pypi/%.txt
 	$(call wheels,$<,$@,$*)
 	touch $@
 
-# Each tier builds its files while others run already. Make starts a line that contains MAKE in parentheses even with
-# `-n`, so its path is passed by another name.
+# Each tier builds its files while others run already. With `-n` make would run the line below if it named
+# $(MAKE).
 test:
 	$(if $(filter-out unit native node kernel sample,$(TIER)),$(error TIER=$(TIER): unit, native, node, kernel or sample))
 	$(call install,$(if $(filter unit,$(TIER)),$(FUZZ_NEEDS) $(if $(filter arm64,$(SUITE)),$(FRESH_NEEDS)),\

@@ -193,7 +193,6 @@ fn helper_stopped_before_exec_refuses_login_in_time() {
             });
             outcome.fails();
             node.log.decision("JA08");
-            node.log.clear();
             eventually("nothing is left", || node.processes().len() == before);
         }
         node.session_alone("");

@@ -76,7 +76,7 @@ fn workshop() -> &'static Path {
         if let Some(finished) = std::env::var_os("JOB_ADOPT_TOOLS") {
             return finished.into();
         }
-        let folder = make_own_folder(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        let folder = make_run_folder(Path::new(env!("CARGO_TARGET_TMPDIR")));
         for (_, name, source) in ALL {
             compile(&folder, name, source);
         }
@@ -86,23 +86,29 @@ fn workshop() -> &'static Path {
     })
 }
 
-/// Makes a folder below `parent` for this process, so that two test runs of a checkout do not disturb
-/// each other, and removes those of processes that have ended.
-fn make_own_folder(parent: &Path) -> PathBuf {
-    const PREFIX: &str = "native-";
+/// Before the number of a run's process, in the name of its folder.
+const RUN_PREFIX: &str = "native-";
+
+/// Makes a folder below `parent` for this run, so that two runs of a checkout do not disturb each other.
+fn make_run_folder(parent: &Path) -> PathBuf {
+    remove_folders_of_ended_runs(parent);
+    let folder = parent.join(format!("{RUN_PREFIX}{}", std::process::id()));
+    // An ended run may have had the same number.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn remove_folders_of_ended_runs(parent: &Path) {
     let entries = parent.read_dir().into_iter().flatten().flatten();
     for folder in entries.map(|entry| entry.path()) {
         let name = folder.file_name().unwrap().to_string_lossy();
-        let pid = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok());
+        let pid = name.strip_prefix(RUN_PREFIX).and_then(|pid| pid.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             // Another run may remove it at the same time.
             let _ = std::fs::remove_dir_all(&folder);
         }
     }
-    let folder = parent.join(format!("{PREFIX}{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 fn compile(folder: &Path, name: &str, source: &str) {
