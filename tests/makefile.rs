@@ -453,3 +453,11 @@ fn other_machine_has_own_compiler_folders_and_securitydir() {
     );
     assert!(!own.contains("aarch64-unknown"), "{own}");
 }
+
+/// The suite does not exist, so that a run which starts all the same fails.
+#[test]
+fn dry_run_of_test_starts_nothing() {
+    let output = make(&["-n", "test", "TIER=unit", "SUITE=no-such-suite"]).output().unwrap();
+    assert!(output.status.success(), "{}", output_text(&output));
+    assert!(output_text(&output).contains("tests/all"), "{}", output_text(&output));
+}
