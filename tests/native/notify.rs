@@ -9,7 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use crate::support::{ALICE, BOB, Job, Node, Outcome, SPOOL, Sshd, User, eventually, on_node};
+use crate::support::{
+    ALICE, BOB, Cgroup, Job, Node, Outcome, SPOOL, Sshd, User, eventually, on_node,
+};
 
 /// A login with a terminal, whose output goes to a file.
 struct Terminal {
@@ -162,14 +164,21 @@ fn terminal_of_session_in_other_job_gets_no_notice() {
         assert_eq!(outcome.stdout, "", "{outcome}");
         assert_eq!(login.notices(), 0, "{}", login.text());
         let own = Terminal::idle(&sshd, ALICE, "own");
-        for pid in own_session(node, &own) {
-            fs::write(leaf.dir().join("cgroup.procs"), pid.to_string()).unwrap();
-        }
+        move_session(node, &own, &leaf);
         move_end(&job, 290);
         notify(node).says(" 1 of 1 terminals");
         own.awaits(FIVE);
         node.job_adopt(&["unregister", "4242"]).ok();
         eventually("the login has ended", || first.try_wait().unwrap().is_some());
+    });
+}
+
+/// Moves every process with this terminal into a cgroup. A process of the login's first commands may end meanwhile.
+fn move_session(node: &Node, terminal: &Terminal, cgroup: &Cgroup) {
+    let procs = cgroup.dir().join("cgroup.procs");
+    eventually("the session has moved", || {
+        let session = own_session(node, terminal);
+        !session.is_empty() && session.iter().all(|pid| fs::write(&procs, pid.to_string()).is_ok())
     });
 }
 
