@@ -54,12 +54,15 @@ fn login_to_job_frozen_before_move_continues_after_thaw() {
         let inject = format!("inject=write:delay_enter={microseconds}");
         let delay = ["-P", &procs, "-e", &inject];
         node.session_alone("timeout=30");
-        let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
+        let login = || node.session_delayed_by_strace("/tmp/strace", &delay, ALICE);
+        let mut delayed = false;
         let outcome = run_while_delayed(node, login, || {
+            delayed = true;
             job.cgroup.freeze(true);
             eventually("the login is in the job", || job.cgroup.pids().len() == 2);
             job.cgroup.freeze(false);
         });
+        assert!(delayed, "the login was not delayed: {outcome}");
         outcome.ok().joins_cgroup(&job.cgroup);
     });
 }

@@ -36,7 +36,7 @@ impl Held {
 fn delay_at_bpf_call(node: &Node, number: usize, rival: impl FnOnce()) -> Held {
     let inject = format!("inject=bpf:delay_enter={}:when={number}", DELAY.as_micros());
     let options = ["-ttt", "-e", "trace=bpf", "-e", &inject];
-    let login = || node.session_under_strace("/tmp/strace", &options, ALICE);
+    let login = || node.session_delayed_by_strace("/tmp/strace", &options, ALICE);
     let mut ended = None;
     let outcome = run_while_delayed(node, login, || {
         rival();
@@ -211,7 +211,7 @@ fn slow_logins_take_turns_under_lock() {
             let logins: Vec<_> = (0..3)
                 .map(|number| {
                     let log = format!("/tmp/strace-{number}");
-                    scope.spawn(move || node.session_under_strace(&log, &slowly, ALICE))
+                    scope.spawn(move || node.session_delayed_by_strace(&log, &slowly, ALICE))
                 })
                 .collect();
             for login in logins {

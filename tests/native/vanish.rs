@@ -54,8 +54,8 @@ fn rollback_of_one_login_admits_no_other_outside() {
         let waits = ["-P", &procs, "-e", "inject=write:delay_enter=2000000:when=1"];
         let other = std::thread::scope(|scope| {
             let mut other = None;
-            let failing = || node.session_under_strace("/tmp/one", &fails, ALICE);
-            let start = || node.session_under_strace("/tmp/other", &waits, ALICE);
+            let failing = || node.session_delayed_by_strace("/tmp/one", &fails, ALICE);
+            let start = || node.session_delayed_by_strace("/tmp/other", &waits, ALICE);
             run_while_delayed(node, failing, || other = Some(scope.spawn(start))).fails();
             other.expect("the first was not held up").join().unwrap()
         });

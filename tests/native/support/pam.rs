@@ -102,25 +102,41 @@ impl Node {
         self.under_strace(log, options, user, &["open_session"])
     }
 
-    /// Runs phases under `strace`. The tracer is not their parent, so they survive its end.
+    /// Runs the session phase under a `strace` that delays calls with these options and stays to the end. Other calls
+    /// take no longer than untraced ones.
+    pub(crate) fn session_delayed_by_strace(
+        &self,
+        log: &str,
+        options: &[&str],
+        user: User,
+    ) -> Outcome {
+        self.traced_to_end(log, options, user, &["open_session"])
+    }
+
+    /// Runs phases under `strace`. They survive the end of a tracer that delays calls.
     fn under_strace(&self, log: &str, options: &[&str], user: User, phases: &[&str]) -> Outcome {
-        let delayed = options.iter().any(|option| option.contains("delay_"));
-        let common = [if delayed { "-fD" } else { "-f" }, "-qq", "-o", log];
+        if !options.iter().any(|option| option.contains("delay_")) {
+            return self.traced_to_end(log, options, user, phases);
+        }
         let tested = [&["pamtester", "sshd", user.name], phases].concat();
-        // The kernel stops the login at these calls alone, instead of twice at each. A login that outlives its tracer
+        // With -D the tracer is not their parent.
+        let outcome = self.run("strace", &[&["-fD", "-qq", "-o", log], options, &tested].concat());
+        let end = format!(
+            "while pgrep --full '^strace -fD -qq -o {log} ' >/dev/null; do sleep 0.01; done"
+        );
+        self.sh(&end).ok();
+        outcome
+    }
+
+    /// Runs phases under a `strace` that nothing ends before them.
+    fn traced_to_end(&self, log: &str, options: &[&str], user: User, phases: &[&str]) -> Outcome {
+        let tested = [&["pamtester", "sshd", user.name], phases].concat();
+        // The kernel stops the login at these calls alone, instead of twice at each. A login that outlived its tracer
         // could make none of them.
-        let calls = if delayed { None } else { find_traced_calls(options) };
-        let calls = calls.map(|calls| format!("trace={calls}"));
+        let calls = find_traced_calls(options).map(|calls| format!("trace={calls}"));
         let filter = calls.iter().flat_map(|calls| ["--seccomp-bpf", "-e", calls]);
         let filter: Vec<&str> = filter.collect();
-        let outcome = self.run("strace", &[&common, &filter[..], options, &tested].concat());
-        if delayed {
-            let end = format!(
-                "while pgrep --full '^strace -fD -qq -o {log} ' >/dev/null; do sleep 0.01; done"
-            );
-            self.sh(&end).ok();
-        }
-        outcome
+        self.run("strace", &[&["-f", "-qq", "-o", log], &filter[..], options, &tested].concat())
     }
 }
 
