@@ -1,7 +1,9 @@
 //! Frozen jobs: sshd would freeze if it moved into one.
 
+use std::thread::scope;
+
 use crate::support::{
-    ALICE, Node, Outcome, User, eventually, on_node, run_while_delayed, timeout_factor,
+    ALICE, Node, Outcome, User, eventually, on_node, run_while_held, timeout_factor,
 };
 
 /// Asserts that one of several attempts is refused within a second, by the module's own measure: a
@@ -49,20 +51,19 @@ fn login_to_job_frozen_before_move_continues_after_thaw() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
-        // On a busy emulated processor the freeze can come seconds after the delay has begun.
-        let microseconds = 1_500_000 * timeout_factor().min(4);
-        let inject = format!("inject=write:delay_enter={microseconds}");
-        let delay = ["-P", &procs, "-e", &inject];
-        node.session_alone("timeout=30");
-        let login = || node.session_delayed_by_strace("/tmp/strace", &delay, ALICE);
-        let mut delayed = false;
-        let outcome = run_while_delayed(node, login, || {
-            delayed = true;
-            job.cgroup.freeze(true);
+        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=60000000"];
+        node.session_alone("timeout=60");
+        let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
+        // The login is held until the job is frozen, however long that takes, and then freezes in it.
+        scope(|scope| {
+            let login = scope.spawn(|| {
+                run_while_held(node, login, || {
+                    job.cgroup.freeze(true);
+                })
+            });
             eventually("the login is in the job", || job.cgroup.pids().len() == 2);
             job.cgroup.freeze(false);
+            login.join().unwrap().ok().joins_cgroup(&job.cgroup);
         });
-        assert!(delayed, "the login was not delayed: {outcome}");
-        outcome.ok().joins_cgroup(&job.cgroup);
     });
 }
