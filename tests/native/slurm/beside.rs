@@ -107,8 +107,8 @@ impl Row {
     }
 }
 
-/// Exit status of timeout(1) if it has killed the command. A client that may end by itself after the limit would give
-/// one of two statuses.
+/// Exit status of timeout(1) if it has killed the command. SIGTERM would give another status, but only if the client
+/// ends soon after it.
 const GIVEN_UP: i32 = 128 + 9;
 
 /// The results of all scenarios, and their shared state.

@@ -110,13 +110,13 @@ impl Node {
         options: &[&str],
         user: User,
     ) -> Outcome {
-        self.traced_to_end(log, options, user, &["open_session"])
+        self.trace_to_end(log, options, user, &["open_session"])
     }
 
     /// Runs phases under `strace`. They survive the end of a tracer that delays calls.
     fn under_strace(&self, log: &str, options: &[&str], user: User, phases: &[&str]) -> Outcome {
         if !options.iter().any(|option| option.contains("delay_")) {
-            return self.traced_to_end(log, options, user, phases);
+            return self.trace_to_end(log, options, user, phases);
         }
         let tested = [&["pamtester", "sshd", user.name], phases].concat();
         // With -D the tracer is not their parent.
@@ -129,7 +129,7 @@ impl Node {
     }
 
     /// Runs phases under a `strace` that nothing ends before them.
-    fn traced_to_end(&self, log: &str, options: &[&str], user: User, phases: &[&str]) -> Outcome {
+    fn trace_to_end(&self, log: &str, options: &[&str], user: User, phases: &[&str]) -> Outcome {
         let tested = [&["pamtester", "sshd", user.name], phases].concat();
         // The kernel stops the login at these calls alone, instead of twice at each. A login that outlived its tracer
         // could make none of them.

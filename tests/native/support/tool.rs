@@ -86,7 +86,7 @@ fn workshop() -> &'static Path {
     })
 }
 
-/// Before the number of a run's process, in the name of its folder.
+/// Start of the name of a run's folder. The number of the run's process follows.
 const RUN_PREFIX: &str = "native-";
 
 /// Makes a folder below `parent` for this run, so that two runs of a checkout do not disturb each other.
