@@ -17,7 +17,6 @@ BatchMode yes
 StrictHostKeyChecking yes
 GlobalKnownHostsFile /etc/ssh/ssh_known_hosts
 KexAlgorithms curve25519-sha256
-ConnectTimeout 20
 LogLevel ERROR
 ";
 /// Prints one line about its own process: node, cgroup, and the stand-in GPUs that it can open.

@@ -13,10 +13,13 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use super::artifact::module_path;
 use super::syslog::Syslog;
 use super::user::{self, PEOPLE};
-use super::{Cgroup, HELPER, Mount, Outcome, tool};
+use super::{Cgroup, HELPER, Mount, Outcome, timeout_factor, tool};
 
 /// Moves itself into the node's cgroup, then executes the command.
 const ENTER: &str = r#"echo 0 > "$0" && exec "$@""#;
+
+/// Maximum of our argument `timeout=`, in seconds.
+const TIMEOUT_SECONDS_MAX: u32 = 60;
 
 /// The files of `/dev`.
 const DEVICES: &str = include_str!("devices");
@@ -180,9 +183,10 @@ impl Node {
     /// Replaces `/etc/pam.d/sshd`. Our lines without `timeout=` get a longer one than the default:
     /// a small machine is slow, and slower while calls are traced.
     pub(crate) fn write_stack(&self, text: &str) {
+        let timeout = format!(" timeout={}", (40 * timeout_factor()).min(TIMEOUT_SECONDS_MAX));
         let patient = |line: &str| {
             let ours = line.contains("pam_job_adopt.so") && !line.contains("timeout=");
-            format!("{line}{}\n", if ours { " timeout=40" } else { "" })
+            format!("{line}{}\n", if ours { &timeout } else { "" })
         };
         self.write("/etc/pam.d/sshd", &text.lines().map(patient).collect::<String>());
     }
@@ -203,10 +207,10 @@ impl Node {
     }
 
     /// Prepares a command on the node, as root, with a clean environment and a limit of three
-    /// minutes.
+    /// minutes, which grows on an emulated processor.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = self.daemon(&self.outside(), "timeout");
-        command.args(["--kill-after=1", "180", program]);
+        command.args(["--kill-after=1", &(180 * timeout_factor()).to_string(), program]);
         command
     }
 

@@ -188,8 +188,8 @@ impl<'a> Origin<'a> {
             printf '{bytes}' >&3
             cat <&3"
         );
-        let mut command = on_host(self.node);
-        Outcome::run(command.args(["timeout", "20", "bash", "-c", &script]))
+        let limit = (20 * timeout_factor()).to_string();
+        Outcome::run(on_host(self.node).args(["timeout", &limit, "bash", "-c", &script]))
     }
 }
 

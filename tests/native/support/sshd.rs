@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use super::user::PEOPLE;
 use super::{Node, Outcome, ROOT, User, eventually, tool};
 
+/// The server's configuration. Only the client's command limits the time of a login: that limit grows on an emulated
+/// processor.
 const CONFIG: &str = "\
 HostKey /etc/ssh/test-host-key
 PidFile /run/sshd.pid
@@ -19,6 +21,7 @@ AuthorizedKeysFile .ssh/authorized_keys
 LogLevel VERBOSE
 UseDNS no
 PrintMotd no
+LoginGraceTime 0
 MaxStartups 400:30:500
 MaxSessions 100
 Subsystem sftp internal-sftp
@@ -30,7 +33,6 @@ const CLIENT_CONFIG: &str = "\
 IdentityFile /root/key
 StrictHostKeyChecking yes
 UserKnownHostsFile /root/known_hosts
-ConnectTimeout 20
 KexAlgorithms curve25519-sha256
 ";
 
