@@ -23,6 +23,7 @@ use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ pub(super) const SCOPE_XATTR: &CStr = c"trusted.job_adopt_scope";
 const LAST_MESSAGE_GRACE: Duration = Duration::from_millis(200);
 /// Shortest time to kill the leaves, also past the deadline.
 const LEAF_KILL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum searches for descendants of stopped logins: one of them can have started others during each.
+const DESCENDANT_SEARCHES_MAX: u32 = 10;
 /// Pause between two searches for processes that still run.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -205,14 +208,19 @@ pub(super) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
 /// process starts no other that could escape.
 ///
 /// It fails with [`Error::Failed`] if a login still runs at the deadline, or if a cgroup could not be
-/// read; the logins that it found are killed all the same.
+/// read; the logins that it found are killed all the same, with what they have started in other cgroups of the
+/// job.
 fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Result<(), Error> {
     let find = |stopped: &BTreeSet<Identity>| {
         let Listing { all, cut } = find_logins(job, leaves, owner, stopped, deadline);
+        let mut logins = all.iter().map(Process::identity).collect();
         match cut {
-            Some(error) if all.is_empty() => Err(error.into()),
-            _ => Ok(all.iter().map(Process::identity).collect()),
+            Some(error) if all.is_empty() => return Err(error.into()),
+            // Once the logins are killed, a later search could not tell where their processes come from.
+            Some(_) => stop_descendants(job.path(), &mut logins),
+            None => {}
         }
+        Ok(logins.into_iter().collect())
     };
     let mut stopped = BTreeSet::new();
     let result = stop_then_kill(find, deadline, &mut stopped);
@@ -261,6 +269,41 @@ pub(super) fn stop_then_kill(
             return result.and(killed).map(|()| remaining);
         }
     }
+}
+
+/// Stops these processes of logins and adds their descendants in the job's cgroup and below it, which it stops as
+/// well, until there are no new ones. It reads no cgroup, however many there are.
+fn stop_descendants(job: &str, logins: &mut BTreeSet<Identity>) {
+    for _ in 0..DESCENDANT_SEARCHES_MAX {
+        // The caller signals them again, and reports failures.
+        let _ = send_signals(logins.iter().copied(), Signal::SIGSTOP);
+        let known = logins.len();
+        logins.extend(find_descendants(job, logins));
+        if logins.len() == known {
+            return;
+        }
+    }
+}
+
+/// Finds the descendants of these processes whose cgroup is the job's or below it. One whose path is too long for the
+/// kernel to show counts as well.
+fn find_descendants(job: &str, logins: &BTreeSet<Identity>) -> Vec<Identity> {
+    let own_pid = nix::unistd::getpid().as_raw();
+    let read = |pid| {
+        let processes::Stat { parent, start, .. } =
+            processes::read_stat(&Proc::host(), pid).ok()?;
+        Some(Process { pid, parent, start, ..Process::default() })
+    };
+    let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
+    let table: Vec<Process> = pids.filter(|&pid| pid != own_pid).filter_map(read).collect();
+    let selected = select_descendants(&table, |process| logins.contains(&process.identity()));
+    let is_inside = |pid: i32| match Membership::read(pid) {
+        Ok(membership) => membership.unified().is_some_and(|path| is_within(path, job)),
+        Err(_) => true,
+    };
+    let inside =
+        table.iter().filter(|process| selected.contains(&process.pid) && is_inside(process.pid));
+    inside.map(Process::identity).collect()
 }
 
 fn remaining_error(dir: &Dir, pids: &[i32]) -> Error {
@@ -361,15 +404,20 @@ fn find_logins(
 /// Selects the numbers of processes that belong to a login: root's sshd in the job's cgroup, processes
 /// that pam_loginuid(8) marked as logins of the job's owner, `members`, and all descendants of these.
 fn select_logins(table: &[Process], owner: u32, members: &BTreeSet<Identity>) -> BTreeSet<i32> {
-    let is_first = |process: &&Process| {
+    select_descendants(table, |process| {
         process.is_sshd || process.login == Some(owner) || members.contains(&process.identity())
-    };
+    })
+}
+
+/// Selects the numbers of the processes for which `is_first` holds, and of all their descendants.
+fn select_descendants(table: &[Process], is_first: impl Fn(&Process) -> bool) -> BTreeSet<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for process in table {
         children.entry(process.parent).or_default().push(process.pid);
     }
     let mut selected = BTreeSet::new();
-    let mut open: Vec<i32> = table.iter().filter(is_first).map(|process| process.pid).collect();
+    let first = table.iter().filter(|process| is_first(process));
+    let mut open: Vec<i32> = first.map(|process| process.pid).collect();
     while let Some(pid) = open.pop() {
         if selected.insert(pid) {
             open.extend(children.get(&pid).into_iter().flatten());

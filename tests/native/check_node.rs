@@ -326,7 +326,7 @@ fn record_of_job_that_is_gone_is_found() {
         job.cgroup.remove();
         check(node).says("warning", "records", "is of a job whose cgroup is gone");
         node.pam(ALICE).says("[JA01]");
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         check(node).spares("records", "whose cgroup is gone");
     });
 }

@@ -35,12 +35,12 @@ fn register_then_unregister_starts_and_ends_job() {
         let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
         node.probe_in(&job.cgroup).devices(&gpus);
         node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup).devices(&gpus);
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         node.pam(ALICE).fails().says("[JA03]");
         assert!(job.cgroup.exists(), "unregister removed a cgroup that it did not make");
         eventually("only the scheduler's own process is left", || job.cgroup.pids().len() == 1);
-        node.job_adopt(&["unregister", "4242"]).ok();
-        node.job_adopt(&["unregister", "never-was"]).ok();
+        node.unregister("4242").ok();
+        node.unregister("never-was").ok();
     });
 }
 
@@ -126,7 +126,7 @@ fn unregister_ends_and_notifies_logins() {
         eventually("the login has its terminal", || {
             leaf.exists() && leaf.pids().iter().any(|pid| named(pid) == "sleep\n")
         });
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         let output = login.wait_with_output().unwrap();
         let output = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.contains("*** job 4242 has ended; closing this login ***"), "{output}");
@@ -193,7 +193,7 @@ fn login_joins_job_started_by_run() {
         eventually("the job is there", || node.exists("/run/job-adopt/jobs/1001/r2.json"));
         let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
         let outcome = node.sshd().ssh(ALICE, LOOK).ok().devices(&gpus);
-        node.job_adopt(&["unregister", "r2"]).ok();
+        node.unregister("r2").ok();
         eventually("run ends", || run.try_wait().unwrap().is_some());
         assert!(!Cgroup::new(outcome.cgroup()).exists());
     });

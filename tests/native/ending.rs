@@ -66,7 +66,7 @@ fn login_behind_thousand_processes_ends_with_job() {
             let list = list_jobs(node, "", 0);
             assert!(list["jobs"][0]["processes"].as_u64().unwrap() > 1200, "{list}");
             assert_eq!(list["jobs"][0]["logins"], 1, "{list}");
-            node.job_adopt(&["unregister", "4242"]).ok();
+            node.unregister("4242").ok();
         });
         assert!(job.cgroup.pids().len() > 1200, "unregister killed the scheduler's processes");
         job.finish();
@@ -97,7 +97,7 @@ fn job_with_threaded_children_ends() {
         job.cgroup.child("threads").create().write("cgroup.type", "threaded");
         let list = list_jobs(node, "", 0);
         assert_eq!(list["jobs"][0]["processes"], 1, "{list}");
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
     });
 }
 
@@ -130,7 +130,7 @@ fn unreadable_job_hides_no_other() {
         assert_eq!((states(0), states(1)), (Some("running"), Some("unknown")), "{list}");
         node.sh("ulimit -n 40; exec job-adopt list").exits(3).says("job 2: ");
         node.sh("ulimit -n 40; exec job-adopt unregister 2").exits(3);
-        node.job_adopt(&["unregister", "2"]).ok();
+        node.unregister("2").ok();
     });
 }
 
@@ -163,7 +163,7 @@ fn login_in_leaf_ends_however_many_cgroups_its_job_has() {
         node.job_adopt(&["unregister", "--timeout", "0", "4242"]).exits(3);
         eventually("the login has ended", || login.try_wait().unwrap().is_some());
         assert!(!leaf.exists(), "its leaf is left");
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
     });
 }
 
@@ -174,7 +174,7 @@ fn sshd_in_cgroup_of_job_is_no_login() {
         with_login(node, &job, || {
             let move_server = "cat /run/sshd.pid >/sys/fs/cgroup$0/cgroup.procs";
             node.run("sh", &["-c", move_server, job.cgroup.path()]).ok();
-            node.job_adopt(&["unregister", "4242"]).ok();
+            node.unregister("4242").ok();
             node.sh("kill -0 $(cat /run/sshd.pid)").ok();
         });
         assert_eq!(job.cgroup.pids().len(), 2);
@@ -191,7 +191,7 @@ fn full_file_system_keeps_no_login_alive() {
             node.sh("cat /dev/zero >/run/full").fails();
             node.job_adopt(&["unregister", "4242"]).exits(3).says("4242.ended");
             assert!(!node.exists(&job.record_path()));
-            node.job_adopt(&["unregister", "4242"]).ok().says("no job 4242");
+            node.unregister("4242").ok().says("no job 4242");
         });
         assert_eq!(job.cgroup.pids().len(), 1);
     });
@@ -223,7 +223,7 @@ fn broken_record_ends_no_login_of_another_user() {
             node.write("/run/job-adopt/jobs/1001/7.json", &broken);
             node.job_adopt(&["unregister", "7"]).exits(3);
             assert_eq!(count_sleepers(&job.cgroup), 1, "another job's login was ended");
-            node.job_adopt(&["unregister", "4242"]).ok();
+            node.unregister("4242").ok();
         });
     });
 }
@@ -234,7 +234,7 @@ fn configuration_error_stops_no_epilog() {
         let job = node.job(ALICE, "4242").start();
         node.configure("enforce = sometimes\n");
         node.job_adopt(&["list"]).exits(3);
-        node.job_adopt(&["unregister", "4242"]).ok().says("warning").says("enforce");
+        node.unregister("4242").ok().says("warning").says("enforce");
         assert!(!node.exists(&job.record_path()));
     });
 }
@@ -284,7 +284,7 @@ fn process_with_non_utf8_name_ends_with_its_login() {
         eventually("it runs", || job.cgroup.pids().iter().any(named));
         let list = list_jobs(node, "", 0);
         assert_eq!(list["jobs"][0]["logins"], 1, "{list}");
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         assert_eq!(job.cgroup.pids().len(), 1, "what the login started is left");
         eventually("the login has ended", || login.try_wait().unwrap().is_some());
     });
@@ -306,7 +306,7 @@ fn process_without_its_first_thread_ends_with_job() {
             let ended = |pid: &i32| stat(pid).is_ok_and(|stat| stat.contains("(threads) Z"));
             leaf.pids().iter().any(ended)
         });
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         assert!(!leaf.exists());
         // If nsenter(1) saw its child stopped before the kill, it has stopped itself.
         held.kill().unwrap();
@@ -368,7 +368,7 @@ fn process_left_by_login_ends_with_job() {
         let sshd = node.sshd();
         sshd.ssh(ALICE, "setsid -f sleep infinity </dev/null >/dev/null 2>&1").ok();
         eventually("the login is over", || job.cgroup.pids().len() == 2);
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         assert_eq!(job.cgroup.pids().len(), 1);
     });
 }
@@ -415,6 +415,37 @@ fn login_ends_in_cgroup_with_overlong_path() {
         let deep = Deep::create_below(job.cgroup.child("mine").create());
         let leaf = job.cgroup.child("job-adopt");
         assert_end_reaches_login(node, &job, "exec sleep infinity", &leaf, |pid| deep.move_in(pid));
+    });
+}
+
+/// Withdraws a job with so little time that no cgroup below the job's is visited.
+fn withdraw_too_late(node: &Node) {
+    node.job_adopt(&["unregister", "--timeout", "0", "4242"]).exits(3);
+}
+
+/// The first call ends the sshd that shows where the process in the deep cgroup comes from.
+#[test]
+fn login_in_unvisited_overlong_cgroup_ends() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let deep = Deep::create_below(job.cgroup.child("mine").create());
+        let leaf = job.cgroup.child("job-adopt");
+        assert_end_reaches_login(node, &job, "exec sleep infinity", &leaf, |pid| {
+            deep.move_in(pid);
+            withdraw_too_late(node);
+        });
+    });
+}
+
+#[test]
+fn login_in_unvisited_cgroup_ends_without_leaf() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let inside = job.cgroup.clone();
+        assert_end_reaches_login(node, &job, "exec sleep infinity", &inside, |pid| {
+            job.cgroup.child("mine").create().write("cgroup.procs", &pid.to_string());
+            withdraw_too_late(node);
+        });
     });
 }
 

@@ -156,7 +156,7 @@ fn id_in_any_notation_names_same_record() {
             let options = ["--via", "flux", "--user", "alice", "--policy", "closed"];
             node.job_adopt(&[&["register", "--id", given], &options[..]].concat()).ok();
             assert_eq!(node.sh("ls /run/job-adopt/jobs/1001").ok().stdout, "fxyzzy.json\n");
-            node.job_adopt(&["unregister", back]).ok();
+            node.unregister(back).ok();
             let left = node.sh("ls -A /run/job-adopt/jobs/1001").ok().stdout;
             assert_eq!(left, "fxyzzy.ended\n", "{given}, then {back}");
         }

@@ -132,11 +132,11 @@ fn usage_of_logins_is_that_of_their_own_cgroup() {
             })
         });
         let total = counted() / 1000;
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         let logged = node.log.line("action=unregister");
         let logged: u64 = logged.field("login_cpu_ms").unwrap().parse().unwrap();
         assert!((total..total + 500).contains(&logged), "{total} {logged}");
-        node.job_adopt(&["unregister", "4243"]).ok();
+        node.unregister("4243").ok();
         eventually("it has ended", || login.try_wait().unwrap().is_some());
     });
 }

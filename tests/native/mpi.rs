@@ -122,7 +122,7 @@ fn rank_that_outlives_its_launcher_ends_with_job() {
             let survivors = processes_of_alice(node, "survivor");
             survivors.iter().for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGTERM).unwrap());
             assert_eq!(processes_of_alice(node, "survivor"), survivors);
-            node.job_adopt(&["unregister", "4242"]).ok();
+            node.unregister("4242").ok();
             job.finish();
             eventually("nothing of alice's is left", || processes_of_alice(node, "").is_empty());
         }

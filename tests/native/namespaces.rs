@@ -526,7 +526,7 @@ fn namespace_of_process_is_pinned_until_the_job_is_unregistered() {
         register_with(node, job, &pid).fails().says("that process is not in the job");
         end(node, held, &pid);
         assert_inside(print_session(node, ""), job);
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         pinned().says("0\n");
         assert_eq!(node.sh("ls /run/job-adopt/namespaces").stdout, "");
     });

@@ -126,7 +126,7 @@ fn only_terminals_of_job_get_notice() {
         assert_eq!(outcome.stdout.lines().count(), 1, "{outcome}");
         hers.awaits(FIVE);
         hers.awaits(REST);
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         output.read_line(&mut line).unwrap();
         assert_eq!(line, "in\n", "the command got a notice");
         without.wait().unwrap();
@@ -168,7 +168,7 @@ fn terminal_of_session_in_other_job_gets_no_notice() {
         move_end(&job, 290);
         notify(node).says(" 1 of 1 terminals");
         own.awaits(FIVE);
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         eventually("the login has ended", || first.try_wait().unwrap().is_some());
     });
 }

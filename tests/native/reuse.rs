@@ -37,7 +37,7 @@ fn directory_of_next_job_refuses_previous_user() {
         assert_eq!(job.cgroup.pids().len(), 1, "alice is in bob's job");
         node.job_adopt(&["resolve", "--user", "alice"]).exits(1).says("[JA07]").says("uid 1002");
         node.job_adopt(&["list"]).exits(1).says("reused").says("uid 1002");
-        node.job_adopt(&["unregister", "4242"]).ok();
+        node.unregister("4242").ok();
         let cgroup = job.cgroup.path();
         let register = ["register", "--id", "7", "--user", "bob", "--policy", "closed"];
         node.job_adopt(&[&register[..], &["--cgroup", cgroup]].concat()).ok();

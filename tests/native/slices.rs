@@ -21,7 +21,7 @@ fn job_in_closed_slice_is_not_registered() {
             });
             let job = node.job(ALICE, "4242").unstamped().unrecorded().in_cgroup(cgroup).start();
             register_job(node, job.cgroup.path()).ok();
-            node.job_adopt(&["unregister", "4242"]).ok();
+            node.unregister("4242").ok();
             hers.attach(Flags::Multi, "sd_devices", &["195:0"]);
             let refused = register_job(node, job.cgroup.path());
             refused.exits(3).says("/user.slice/user-1001.slice").says("systemd refuses devices");

@@ -59,7 +59,7 @@ fn running_job_is_registered_again() {
         let mut login = sshd.stay(ALICE, "exec sleep infinity");
         eventually("the login has joined", || job.cgroup.pids().len() > 2);
         register_path(node, job.cgroup.path()).ok();
-        node.job_adopt(&["unregister", "7"]).ok();
+        node.unregister("7").ok();
         let _ = login.wait();
     });
 }

@@ -118,7 +118,7 @@ fn epilog_ends_strays_with_last_job() {
         let theirs = Process::new(node, BOB, STAYS);
         node.job_adopt(&["unregister", "--strays", "1"]).ok();
         assert!(stray.runs() && two.cgroup.pids().len() == 1, "she has another job");
-        node.job_adopt(&["unregister", "2"]).ok();
+        node.unregister("2").ok();
         assert!(stray.runs(), "nobody asked for that");
         two.record(
             &serde_json::json!({

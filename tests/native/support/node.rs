@@ -252,16 +252,10 @@ impl Node {
         self.run("job-adopt", arguments)
     }
 
-    /// Withdraws a job as an epilog does: again if one call, with its ten seconds, was too short. An emulated processor
-    /// beside others may need more.
+    /// Withdraws a job, with more time than an epilog usually gives: the machine may be busy, and its processor emulated.
     pub(crate) fn unregister(&self, id: &str) -> Outcome {
-        let mut outcome = self.job_adopt(&["unregister", id]);
-        for _ in 1..5 {
-            if outcome.stderr.contains("timed out") {
-                outcome = self.job_adopt(&["unregister", id]);
-            }
-        }
-        outcome
+        let timeout = (60 * timeout_factor()).to_string();
+        self.job_adopt(&["unregister", "--timeout", &timeout, id])
     }
 
     /// Returns the processes of the helper's account, in this process's PID namespace.
