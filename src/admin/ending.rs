@@ -34,7 +34,7 @@ pub(super) const SCOPE_XATTR: &CStr = c"trusted.job_adopt_scope";
 const LAST_MESSAGE_GRACE: Duration = Duration::from_millis(200);
 /// Shortest time to kill the leaves, also past the deadline.
 const LEAF_KILL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum searches for descendants of stopped logins: one of them can have started others during each.
+/// Maximum searches for descendants of stopped logins: each can find what was started during the one before.
 const DESCENDANT_SEARCHES_MAX: u32 = 10;
 /// Pause between two searches for processes that still run.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -217,7 +217,7 @@ fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Resu
         match cut {
             Some(error) if all.is_empty() => return Err(error.into()),
             // Once the logins are killed, a later search could not tell where their processes come from.
-            Some(_) => stop_descendants(job.path(), &mut logins),
+            Some(_) => stop_descendants(job, &mut logins),
             None => {}
         }
         Ok(logins.into_iter().collect())
@@ -271,9 +271,9 @@ pub(super) fn stop_then_kill(
     }
 }
 
-/// Stops these processes of logins and adds their descendants in the job's cgroup and below it, which it stops as
-/// well, until there are no new ones. It reads no cgroup, however many there are.
-fn stop_descendants(job: &str, logins: &mut BTreeSet<Identity>) {
+/// Stops these processes and, until it finds no new ones, their descendants in the job's cgroup and below it, which it
+/// adds to `logins`. It looks for them in the process table, so the number of cgroups does not matter.
+fn stop_descendants(job: &Dir, logins: &mut BTreeSet<Identity>) {
     for _ in 0..DESCENDANT_SEARCHES_MAX {
         // The caller signals them again, and reports failures.
         let _ = send_signals(logins.iter().copied(), Signal::SIGSTOP);
@@ -285,9 +285,9 @@ fn stop_descendants(job: &str, logins: &mut BTreeSet<Identity>) {
     }
 }
 
-/// Finds the descendants of these processes whose cgroup is the job's or below it. One whose path is too long for the
-/// kernel to show counts as well.
-fn find_descendants(job: &str, logins: &BTreeSet<Identity>) -> Vec<Identity> {
+/// Finds the descendants of these processes whose cgroup is the job's or below it. One whose path cannot be read counts
+/// as well: before Linux 6.8 the kernel shows none of more than 4096 bytes.
+fn find_descendants(job: &Dir, logins: &BTreeSet<Identity>) -> Vec<Identity> {
     let own_pid = nix::unistd::getpid().as_raw();
     let read = |pid| {
         let processes::Stat { parent, start, .. } =
@@ -298,7 +298,7 @@ fn find_descendants(job: &str, logins: &BTreeSet<Identity>) -> Vec<Identity> {
     let table: Vec<Process> = pids.filter(|&pid| pid != own_pid).filter_map(read).collect();
     let selected = select_descendants(&table, |process| logins.contains(&process.identity()));
     let is_inside = |pid: i32| match Membership::read(pid) {
-        Ok(membership) => membership.unified().is_some_and(|path| is_within(path, job)),
+        Ok(membership) => membership.unified().is_some_and(|path| is_within(path, job.path())),
         Err(_) => true,
     };
     let inside =

@@ -449,6 +449,27 @@ fn login_in_unvisited_cgroup_ends_without_leaf() {
     });
 }
 
+/// The admin, for example, has moved it away.
+#[test]
+fn descendant_outside_job_outlives_late_search() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        job.cgroup.child("step").create();
+        let leaf = job.cgroup.child("job-adopt");
+        let outside = node.cgroup().child("outside");
+        outside.create();
+        let sshd = node.sshd();
+        let mut login = sshd.stay(ALICE, "exec sleep infinity");
+        eventually("it runs", || count_sleepers(&leaf) == 1);
+        outside.write("cgroup.procs", &sleepers(&leaf)[0].to_string());
+        withdraw_too_late(node);
+        node.unregister("4242").ok();
+        assert_eq!(count_sleepers(&outside), 1);
+        outside.write("cgroup.kill", "1");
+        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+    });
+}
+
 #[test]
 fn leaf_with_any_name_ends() {
     on_node(|node| {

@@ -553,7 +553,7 @@ fn run_with_hostile_environment(shell: &str) {
         for hook in hooks {
             node.sh("rm -f /run/seen /run/mark").ok();
             let text = std::fs::read_to_string(packaging.join(&hook)).unwrap();
-            // A cgroup below the root would be the machine's.
+            // The root is the machine's, where a cgroup would be left behind.
             node.write("/tmp/hook", &text.replace("/lsf-jobs", &format!("{jobs}/lsf-jobs")));
             node.set_mode("/tmp/hook", 0o755);
             let (arguments, variables) = start(&hook);

@@ -252,9 +252,9 @@ impl Node {
         self.run("job-adopt", arguments)
     }
 
-    /// Withdraws a job, with more time than an epilog usually gives: the machine may be busy, and its processor emulated.
+    /// Withdraws a job with the default time, and with more on an emulated processor.
     pub(crate) fn unregister(&self, id: &str) -> Outcome {
-        let timeout = (60 * timeout_factor()).to_string();
+        let timeout = (10 * timeout_factor()).to_string();
         self.job_adopt(&["unregister", "--timeout", &timeout, id])
     }
 
