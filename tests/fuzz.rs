@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use helper::Config;
 use protocol::{Reply, Request, VERSION, Verdict};
 
-/// Maximum number of files in a corpus. Every `make test` runs all of them.
+/// Maximum number of files in a corpus. Every `make test-stress` runs all of them.
 const CORPUS_MAX: usize = 50;
 /// Maximum bytes of a file.
 const FILE_MAX: u64 = 16 * 1024;

@@ -7,7 +7,7 @@
 # Keep "env -i": both run as root with the environment that the user gave the job. This script drops it too, but
 # only after its shell has started.
 #
-# Run by this project's tests with Debian 12's 8.1.9 and systemd (make test TIER=node SUITE=gridengine).
+# Run by this project's tests with Debian 12's 8.1.9 and systemd (make test-nodes SUITE=gridengine).
 #
 # Grid Engine makes no cgroup on v2. So the prolog makes one and moves the job's shepherd, its parent, into
 # it: what the shepherd starts is born there. The epilog moves the shepherd out and ends what is left, logins

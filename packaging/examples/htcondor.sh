@@ -4,7 +4,7 @@
 #   STARTER = /usr/local/libexec/htcondor.sh
 #
 # Run by this project's tests with 23.9.6 of Debian 13 and with 25.14.1, on systemd 257 and 262
-# (make test TIER=node SUITE=htcondor). docs/schedulers.md has all steps.
+# (make test-nodes SUITE=htcondor). docs/schedulers.md has all steps.
 #
 # HTCondor's hooks run as the job's user, who must not say whose job it is, and no hook of root runs at its end.
 # So the startd starts this script, as root, in place of its starter. The script has systemd start a watcher and

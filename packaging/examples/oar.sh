@@ -12,7 +12,7 @@
 #
 #   system_with_log("oardodo /usr/local/libexec/oar.sh clean $Cpuset->{job_id}");
 #
-# Run by this project's tests with Debian 13's 2.6.1 (make test TIER=node SUITE=oar). If "init" fails, OAR does
+# Run by this project's tests with Debian 13's 2.6.1 (make test-nodes SUITE=oar). If "init" fails, OAR does
 # not start the job, suspects the node and gives it no more jobs: oarnodesetting -h NODE -s Alive.
 # Its prologue runs on the first node alone, inside of the job: too late, as the epilogue is.
 
