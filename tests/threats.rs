@@ -10,7 +10,7 @@ const THREATS: &str = include_str!("../docs/threats.md");
 fn exists(test: &str) -> bool {
     let (module, name) = test.rsplit_once("::").unwrap();
     let module = module.replace("::", "/");
-    let places = ["tests/native/M.rs", "src/M.rs", "src/M/mod.rs", "src/M/tests.rs"];
+    let places = ["tests/native/M.rs", "tests/M.rs", "src/M.rs", "src/M/mod.rs", "src/M/tests.rs"];
     places.iter().any(|place| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(place.replace('M', &module));
         let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -39,7 +39,6 @@ mod freeze;
 mod helper;
 mod hooks;
 mod hygiene;
-mod install;
 mod leaf;
 mod login;
 mod mpi;
