@@ -1,17 +1,18 @@
-//! The manual pages name only what exists: job-adopt(1) the declared options, pam_job_adopt(8) the
-//! arguments of the module, docs/migrate.md those of pam_slurm_adopt, job_adopt.conf(5) the keys of
-//! the configuration, both with the default of each, and docs/settings.md what opens and the
-//! variables of the prologs.
+//! The pages name all that is declared and nothing else: options of the command, arguments of the
+//! module and keys of the configuration with the default of each, codes, checks, and variables of the
+//! prologs.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "a test that fails has to say so at once"
+    reason = "a failing test must report at once"
 )]
 #![forbid(unsafe_code)]
 
 use helper::Config;
-use module::{Settings, Severity};
+use module::{ArgumentOrigin, Settings, Severity};
+use protocol::{REPLY_BYTES_MAX, Reason, Request};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 const PAGE: &str = include_str!("../docs/man/job-adopt.1");
 const MODULE_PAGE: &str = include_str!("../docs/man/pam_job_adopt.8");
@@ -19,45 +20,63 @@ const CONFIG_PAGE: &str = include_str!("../docs/man/job_adopt.conf.5");
 const RECORD_PAGE: &str = include_str!("../docs/man/job-adopt-record.5");
 const SETTINGS: &str = include_str!("../docs/settings.md");
 const MIGRATE: &str = include_str!("../docs/migrate.md");
-const ARGUMENTS: &str = include_str!("../src/module/settings.rs");
+const PROTOCOL_PAGE: &str = include_str!("../docs/man/job-adopt-protocol.7");
+const TROUBLESHOOT: &str = include_str!("../docs/troubleshoot.md");
 
-/// Lists the options that a text names, with or without roff's minus signs.
-fn options(text: &str) -> BTreeSet<String> {
-    let text = text.replace("\\-", "-").replace("\\fR", " ");
-    let letter = |c: char| c.is_ascii_lowercase() || c == '-';
-    let words = text.split(|c| !letter(c)).filter(|word| word.len() > 2);
-    words.filter(|word| word.starts_with("--")).map(str::to_owned).collect()
+/// Lists the options that a text names.
+fn named_options(text: &str) -> BTreeSet<&str> {
+    text.split(|c: char| !c.is_ascii_lowercase() && c != '-')
+        .filter(|word| word.len() > 2 && word.starts_with("--"))
+        .collect()
 }
 
-/// Returns the lines of a section.
-fn section_lines(name: &str) -> String {
-    let body = PAGE.split(&format!(".SH {name}\n")).nth(1).unwrap();
-    body.split("\n.SH ").next().unwrap().to_owned()
+/// Lists the options of all commands.
+fn declared_options() -> BTreeSet<String> {
+    let mut all = admin::declaration();
+    all.build();
+    let commands = all.get_subcommands().flat_map(|command| command.get_arguments());
+    let options = commands.chain(all.get_arguments()).filter_map(|option| option.get_long());
+    options.map(|name| format!("--{name}")).collect()
 }
 
+/// Unit tests of the command compare the synopsis and the section OPTIONS with the declaration.
 #[test]
-fn every_documented_option_is_declared() {
-    let known = options(&section_lines("OPTIONS"));
-    assert!(known.len() > 20, "{known:?}");
-    let unknown: Vec<_> = options(PAGE).into_iter().filter(|name| !known.contains(name)).collect();
-    assert!(unknown.is_empty(), "{unknown:?}");
+fn every_option_of_the_command_on_a_page_is_declared() {
+    let declared = declared_options();
+    assert!(declared.contains("--user"), "{declared:?}");
+    let mut seen = 0;
+    for (page, text) in all_pages() {
+        for (at, _) in text.match_indices("job-adopt ") {
+            // One command of a line, or one code span.
+            let command = text[at..].split(['\n', '`', '|', '#', ';', '&']).next().unwrap();
+            for option in named_options(command) {
+                assert!(declared.contains(option), "{page}: {command}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 30, "{seen} options");
+    for option in named_options(&plain_roff(PAGE)) {
+        assert!(declared.contains(option), "{option} in job-adopt(1)");
+    }
+}
+
+/// Returns a manual page without fonts and with plain minus signs.
+fn plain_roff(page: &str) -> String {
+    let mut text = page.replace("\\-", "-").replace("\\~", " ");
+    for font in ["\\fB", "\\fI", "\\fR", "\\fP"] {
+        text = text.replace(font, "");
+    }
+    text
 }
 
 /// Lists the names of the module's arguments that have one of these origins.
-fn arguments_of(origins: &[&str]) -> BTreeSet<String> {
-    let table = ARGUMENTS.split("\narguments! {\n").nth(1).unwrap();
-    let table = table.split("\n}\n").next().unwrap();
-    let rows = table.lines().map(str::trim_start);
-    let of =
-        |line: &&str| line.split_once(" \"").is_some_and(|(origin, _)| origins.contains(&origin));
-    let rows = rows.filter(of);
-    rows.map(|row| row.split('"').nth(1).unwrap().to_owned()).collect()
+fn arguments_of(origins: &[ArgumentOrigin]) -> BTreeSet<String> {
+    origins.iter().flat_map(|origin| Settings::names(*origin)).map(str::to_owned).collect()
 }
 
 fn arguments() -> BTreeSet<String> {
-    let known = arguments_of(&["Slurm", "Ours"]);
-    assert!(known.len() >= 20 && known.contains("single_job_skip_rpc"), "{known:?}");
-    known
+    arguments_of(&[ArgumentOrigin::Slurm, ArgumentOrigin::Ours])
 }
 
 #[test]
@@ -72,7 +91,7 @@ fn every_argument_of_pam_slurm_adopt_is_in_migration_table() {
             cell.split(", ").map(|name| name.trim_matches('`').to_owned()).collect::<Vec<_>>()
         })
         .collect();
-    assert_eq!(named, arguments_of(&["Slurm"]));
+    assert_eq!(named, arguments_of(&[ArgumentOrigin::Slurm]));
 }
 
 /// Returns the rows of a table of docs/settings.md: each name with its default.
@@ -97,17 +116,13 @@ fn literal_default(default: &str) -> Option<&str> {
 /// Returns the entries of a section of a manual page: each name with its text, without fonts.
 fn entries(page: &str, section: &str) -> BTreeMap<String, String> {
     let body = page.split(&format!(".SH {section}\n")).nth(1).unwrap();
-    let body = body.split("\n.SH ").next().unwrap().replace("\\-", "-");
-    let plain = |text: &str| {
-        let fonts = ["\\fB", "\\fI", "\\fR", "\\fP"];
-        fonts.iter().fold(text.to_owned(), |text, font| text.replace(font, ""))
-    };
+    let body = body.split("\n.SH ").next().unwrap();
     body.split(".TP\n")
         .skip(1)
         .map(|entry| {
             let (tag, text) = entry.split_once('\n').unwrap();
             let name = tag.split_whitespace().nth(1).unwrap().trim_end_matches('=');
-            (name.to_owned(), plain(text))
+            (name.replace("\\-", "-"), plain_roff(text))
         })
         .collect()
 }
@@ -243,7 +258,7 @@ fn variables(script: &str) -> Vec<(String, Option<String>)> {
 #[test]
 fn every_prolog_variable_is_in_settings_with_default() {
     let rows = settings("Variables of prologs and epilogs");
-    let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
     let scripts =
         ["slurm", "flux", "examples"].map(|folder| std::fs::read_dir(packaging.join(folder)));
     let mut seen = BTreeSet::new();
@@ -273,7 +288,7 @@ fn every_record_variable_is_documented() {
 }
 
 /// Collects the names of checks in the sources of `check`: constants of the type `Check`.
-fn collect_checks(folder: &std::path::Path, names: &mut BTreeSet<String>) {
+fn collect_checks(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -290,12 +305,10 @@ fn collect_checks(folder: &std::path::Path, names: &mut BTreeSet<String>) {
 #[test]
 fn every_check_has_entry_and_every_entry_is_a_check() {
     let mut known = BTreeSet::new();
-    collect_checks(
-        &std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/check"),
-        &mut known,
-    );
+    collect_checks(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/check"), &mut known);
     assert!(known.contains("pam-session"), "{known:?}");
-    let section = section_lines("CHECKS").replace("\\-", "-");
+    let page = plain_roff(PAGE);
+    let section = page.split(".SH CHECKS\n").nth(1).unwrap();
     let table = section.split("\n.nf\n").nth(1).unwrap().split("\n.fi").next().unwrap();
     let mut described = BTreeSet::new();
     for line in table.lines() {
@@ -309,7 +322,7 @@ fn every_check_has_entry_and_every_entry_is_a_check() {
 
 /// Lists the pages for people and the manual pages, each with its text in plain minus signs.
 fn all_pages() -> Vec<(String, String)> {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pages: Vec<_> =
         ["README.md", "CONTRIBUTING.md"].into_iter().map(|name| root.join(name)).collect();
     for folder in ["docs", "docs/man"] {
@@ -325,104 +338,26 @@ fn all_pages() -> Vec<(String, String)> {
     pages
 }
 
-/// Lists the words of a text that begin so, in any punctuation.
-fn words_from<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
-    let ends = |c: char| c.is_whitespace() || "`'\"()[],;|<>\\".contains(c);
-    let found = text.match_indices(prefix).map(|(at, _)| text[at..].split(ends).next().unwrap());
-    found.map(|word| word.trim_end_matches(['.', ':', '/'])).collect()
-}
-
 #[test]
 fn every_code_is_explained_and_no_other_is_named() {
-    let known: Vec<String> = (0..=11).map(|number| format!("JA{number:02}")).collect();
-    let source = include_str!("../src/protocol/message.rs");
-    let of_source: Vec<&str> =
-        source.split("= \"JA").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-    assert_eq!(of_source.iter().map(|code| format!("JA{code}")).collect::<Vec<_>>(), known);
-    let causes = include_str!("../docs/troubleshoot.md");
-    for code in &known {
+    for code in Reason::ALL {
         assert!(MODULE_PAGE.contains(&format!("\n{code}  ")), "{code} in pam_job_adopt(8)");
-        assert!(causes.contains(&format!("\n| {code} | ")), "{code} in docs/troubleshoot.md");
+        assert!(TROUBLESHOOT.contains(&format!("\n| {code} | ")), "{code} in docs/troubleshoot.md");
     }
     for (page, text) in all_pages() {
         for (at, _) in text.match_indices("JA") {
-            let code = &text.as_bytes()[at..text.len().min(at + 4)];
-            let code = String::from_utf8_lossy(code).into_owned();
-            let numbered = code[2..].chars().all(|c| c.is_ascii_digit()) && code.len() == 4;
-            assert!(!numbered || known.contains(&code), "{page}: {code}");
+            let Some(code) = text.get(at..at + 4) else { continue };
+            let is_numbered = code[2..].chars().all(|c| c.is_ascii_digit());
+            assert!(!is_numbered || code.parse::<Reason>().is_ok(), "{page}: {code}");
         }
     }
 }
 
 #[test]
-fn every_installed_path_on_a_page_is_packaged() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let installers = ["Makefile", "debian/rules"]
-        .map(|name| std::fs::read_to_string(root.join(name)).unwrap())
-        .concat();
-    let mut seen = 0;
-    for (page, text) in all_pages() {
-        for path in words_from(&text, "/usr/share/job-adopt/") {
-            let name = path.strip_prefix("/usr/share/job-adopt/").unwrap();
-            let folder = name.split('*').next().unwrap();
-            assert!(root.join("packaging").join(folder).exists(), "{page}: {path}");
-            seen += 1;
-        }
-        for path in words_from(&text, "/usr/libexec/job-adopt/") {
-            let name = path.strip_prefix("/usr/libexec/job-adopt/").unwrap();
-            let installed = ["$(LIBEXEC)/", "libexec/job-adopt/"];
-            let is_installed =
-                installed.iter().any(|folder| installers.contains(&format!("{folder}{name}")));
-            assert!(is_installed, "{page}: {path}");
-            seen += 1;
-        }
-    }
-    assert!(seen > 10, "{seen} paths");
-}
-
-#[test]
-fn every_option_of_the_command_on_a_page_is_declared() {
-    let known = options(&section_lines("OPTIONS"));
-    let mut seen = 0;
-    for (page, text) in all_pages() {
-        for (at, _) in text.match_indices("job-adopt ") {
-            // One command of a line, or one code span.
-            let command = text[at..].split(['\n', '`', '|', '#', ';', '&']).next().unwrap();
-            for option in options(command) {
-                assert!(known.contains(&option), "{page}: {command}");
-                seen += 1;
-            }
-        }
-    }
-    assert!(seen > 30, "{seen} options");
-}
-
-/// Numbers that several pages repeat: text of a page, and the constant that it states.
-#[test]
-fn numbers_on_pages_are_those_of_the_source() {
-    let stated = [
-        ("docs/man/job-adopt-protocol.7", "At most 56 KiB.", "protocol/message.rs", "= 56 * 1024;"),
-        ("docs/man/job-adopt-protocol.7", "At most 64 KiB;", "protocol/message.rs", "= 64 * 1024;"),
-        (
-            "docs/man/job-adopt-protocol.7",
-            "at most 256 entries",
-            "protocol/schema.rs",
-            "ITEMS_MAX: usize = 256;",
-        ),
-        ("docs/man/job-adopt.1", "at most 3600", "admin/unregister.rs", "range(..=3600)"),
-        (
-            "docs/man/pam_job_adopt.8",
-            "in the last ten minutes",
-            "helper/records/read.rs",
-            "NOTE_VALID_SECONDS: i64 = 600;",
-        ),
-    ];
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    for (page, text, file, constant) in stated {
-        let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
-        let plain = read(root.join(page)).split_whitespace().collect::<Vec<_>>().join(" ");
-        let source = read(root.join("src").join(file));
-        // Both, or neither: a change of one side fails.
-        assert!(plain.contains(text) && source.contains(constant), "{page}: {text}: {file}");
+fn sizes_of_messages_are_in_manual_page() {
+    let page = PROTOCOL_PAGE.split_whitespace().collect::<Vec<_>>().join(" ");
+    for bytes in [Request::BYTES_MAX, REPLY_BYTES_MAX] {
+        let text = format!("At most {} KiB", bytes / 1024);
+        assert!(page.contains(&text), "{text}");
     }
 }

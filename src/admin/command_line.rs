@@ -107,6 +107,11 @@ impl Conf {
     }
 }
 
+/// Returns the declaration of the command line, with all of its commands and options.
+pub fn declaration() -> clap::Command {
+    CommandLine::command()
+}
+
 /// A parsed command line: a command, or a text for standard output such as the help.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one")]

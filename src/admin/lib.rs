@@ -36,6 +36,7 @@ mod unregister;
 mod usage;
 mod use_job;
 
+pub use command_line::declaration;
 use command_line::{Command, Conf, Invocation};
 use error::Error;
 use helper::printable;

@@ -27,7 +27,7 @@ pub use kernel::log::{Line, Severity};
 pub use ruling::{
     LoginContext, Outcome, Ruling, decision_line, judge_login, misconfiguration_outcome,
 };
-pub use settings::{Action, OFF_SWITCH_PATH, Settings, is_off};
+pub use settings::{Action, ArgumentOrigin, OFF_SWITCH_PATH, Settings, is_off};
 pub use undo::Environment;
 
 use std::time::{Duration, Instant};

@@ -40,8 +40,8 @@ type ParseResult<T> = Result<T, &'static str>;
 type Argument = (ArgumentOrigin, &'static str, fn(&mut Settings, Option<&str>) -> ParseResult<()>);
 
 /// The module that defined an argument.
-#[derive(Clone, Copy, PartialEq)]
-enum ArgumentOrigin {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentOrigin {
     /// `pam_slurm_adopt`, which accepts names and words in any case: a line for it must mean the
     /// same here.
     Slurm,
@@ -151,24 +151,17 @@ arguments! {
 }
 
 impl Settings {
+    /// Returns the names of all arguments that a module has defined.
+    pub fn names(origin: ArgumentOrigin) -> impl Iterator<Item = &'static str> {
+        ARGUMENTS.iter().filter(move |(of, ..)| *of == origin).map(|(_, name, _)| *name)
+    }
+
     /// Parses the arguments of one line of a PAM stack.
     ///
     /// # Errors
     ///
     /// A text with the first argument that is unknown, malformed, doubled, or in conflict with
     /// another.
-    ///
-    /// ```
-    /// use module::Settings;
-    ///
-    /// let arguments = ["timeout=9", "exempt_groups=ops"].map(String::from);
-    /// let settings = Settings::parse(&arguments)?;
-    /// assert_eq!(settings.timeout.as_secs(), 9);
-    /// // A typo refuses every login instead of opening one.
-    /// let error = Settings::parse(&["exempt_group=ops".to_owned()]).unwrap_err();
-    /// assert_eq!(error, "argument exempt_group=ops: is unknown");
-    /// # Ok::<(), String>(())
-    /// ```
     pub fn parse(arguments: &[String]) -> Result<Self, String> {
         let mut settings = Self::default();
         let mut seen: Vec<&str> = Vec::new();
