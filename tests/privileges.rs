@@ -1,13 +1,12 @@
 //! The code of each privilege: third-party crates, unsafe code, and how much code can run as root.
 //!
 //! Cargo enforces the arrows between the rooms of `src`, and five rooms have `forbid(unsafe_code)`.
-//! The numbers are printed for review. Their limits leave some room; a change that exceeds one for
-//! a good reason raises it in the same commit.
+//! The numbers are printed for review, without a limit.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::print_stdout,
-    reason = "a test that fails has to say so at once"
+    reason = "a failing test must report at once"
 )]
 #![forbid(unsafe_code)]
 
@@ -24,10 +23,6 @@ const PARSERS: [&str; 6] = ["clap", "saphyr-parser", "serde", "serde_json", "tom
 
 /// Rooms whose code can run as root inside sshd.
 const ROOT_ROOMS: [&str; 5] = ["pam", "module", "schedulers", "kernel", "protocol"];
-/// Maximum lines of their code together, without comments, blank lines and tests.
-const ROOT_LINES_MAX: usize = 7170;
-/// Maximum number of unsafe blocks in each room that has any.
-const UNSAFE_BLOCKS_MAX: [(&str, usize); 3] = [("admin", 28), ("kernel", 68), ("pam", 24)];
 
 #[test]
 fn each_artifact_links_the_crates_that_the_page_lists() {
@@ -59,28 +54,29 @@ fn unsafe_code_is_allowed_in_four_files() {
     assert_eq!(found, files.map(|file| src.join(file)));
 }
 
+/// Lines count without comments, blank lines and tests.
 #[test]
-fn code_of_root_stays_small() {
-    let rooms = fs::read_dir(root().join("src")).unwrap().map(|entry| entry.unwrap().path());
-    let mut lines = BTreeMap::new();
-    let mut blocks = BTreeMap::new();
-    for room in rooms.filter(|path| path.is_dir()) {
-        let name = room.file_name().unwrap().to_str().unwrap().to_owned();
-        let text: String = sources(&room).iter().map(|file| code(file)).collect();
-        lines.insert(name.clone(), text.lines().count());
-        blocks.insert(name, text.matches("unsafe {").count());
+fn amount_of_code_is_printed() {
+    let mut lines_of_root = 0;
+    for entry in fs::read_dir(root().join("src")).unwrap() {
+        let room = entry.unwrap();
+        if !room.path().is_dir() {
+            continue;
+        }
+        let name = room.file_name().into_string().unwrap();
+        let text: String = sources(&room.path()).iter().map(|file| code(file)).collect();
+        let lines = text.lines().count();
+        println!("src/{name}: {lines} lines of code, {} unsafe blocks", unsafe_blocks(&text));
+        if ROOT_ROOMS.contains(&name.as_str()) {
+            lines_of_root += lines;
+        }
     }
-    for (room, count) in &lines {
-        println!("src/{room}: {count} lines of code, {} unsafe blocks", blocks[room]);
-    }
-    let of_root: usize = ROOT_ROOMS.iter().map(|room| lines[*room]).sum();
-    println!("can run as root inside sshd: {of_root} lines of code, at most {ROOT_LINES_MAX}");
-    assert!((1..=ROOT_LINES_MAX).contains(&of_root), "{of_root} lines");
-    for (room, count) in blocks {
-        let most =
-            UNSAFE_BLOCKS_MAX.iter().find(|(name, _)| *name == room).map_or(0, |(_, most)| *most);
-        assert!(count <= most, "{count} unsafe blocks in src/{room}, at most {most}");
-    }
+    println!("can run as root inside sshd: {lines_of_root} lines of code");
+    assert!(lines_of_root > 0);
+}
+
+fn unsafe_blocks(text: &str) -> usize {
+    text.matches("unsafe {").count()
 }
 
 fn root() -> PathBuf {
