@@ -197,21 +197,6 @@ impl Text for DeviceRule {
 }
 
 /// The devices that a job may open, each entry once. An empty list allows nothing.
-///
-/// ```
-/// use protocol::{Allowlist, DeviceRule};
-///
-/// // GPU 0 of an NVIDIA driver, for reading and writing; then every pseudo-terminal.
-/// let gpu: DeviceRule = "c:195:0:rw".parse()?;
-/// let terminals: DeviceRule = "c:136:-1:rw".parse()?;
-/// let mut list = Allowlist::new();
-/// list.push(gpu)?;
-/// list.push(terminals)?;
-/// list.push(gpu)?;
-/// assert_eq!(list.rules(), [gpu, terminals]);
-/// assert!("c:195:0:open".parse::<DeviceRule>().is_err());
-/// # Ok::<(), protocol::InvalidText>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Allowlist(Vec<DeviceRule>);
 

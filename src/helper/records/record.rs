@@ -116,17 +116,6 @@ impl Record {
     ///
     /// [`RecordError`] for anything but a JSON object with the keys of a record, each of its type
     /// and within its range.
-    ///
-    /// ```
-    /// use helper::records::Record;
-    ///
-    /// let text = r#"{"version": 1, "id": "4242", "uid": 1001, "cgroup": "/site/4242", "gpus": [0, 2]}"#;
-    /// let record = Record::parse(text.as_bytes())?;
-    /// assert_eq!((record.id.as_str(), record.uid), ("4242", 1001));
-    /// // A record without a version is refused, since its keys may mean something else.
-    /// assert!(Record::parse(br#"{"id": "4242", "uid": 1001}"#).is_err());
-    /// # Ok::<(), helper::records::RecordError>(())
-    /// ```
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let MapOnly(wire): MapOnly<WireRecord> =
             serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
