@@ -1,11 +1,20 @@
-//! Support for the unit tests of several crates: temporary directories and pseudo-random numbers.
+//! Support for the unit tests of several crates: temporary directories, pseudo-random numbers, and
+//! notes about skipped tests.
 
 #![allow(dead_code, reason = "each crate uses only a part")]
+
+#[path = "../tests/skipped/notes.rs"]
+mod notes;
 
 use kernel::trust::Trust;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Notes that the calling test is skipped; the last program of `cargo test` reports it.
+pub(crate) fn skip(why: &str) {
+    notes::add(why);
+}
 
 /// A directory for one test, removed at its end.
 pub(crate) struct Scratch(PathBuf);

@@ -4,7 +4,8 @@ use std::thread::scope;
 use std::time::{Duration, SystemTime};
 
 use crate::support::{
-    ALICE, Cgroup, DENIED, Flags, Job, LOOK, Node, OPENS, Outcome, on_node, run_while_delayed,
+    ALICE, Cgroup, DENIED, Flags, Job, LOOK, Node, OPENS, Outcome, missing_requirement, on_node,
+    run_while_delayed, skip,
 };
 
 /// Number of logins that are delayed at once, each on a node of its own.
@@ -64,6 +65,9 @@ fn delay_at_each_bpf_call(
     rival: impl Fn(&Node, &Job<'_>) + Sync,
     repaired: bool,
 ) {
+    if let Some(obstacle) = missing_requirement() {
+        return skip(obstacle);
+    }
     let try_at = |number: usize| {
         let mut covered = None;
         on_node(|node| {

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::{ALICE, Job, Node, Outcome, on_node, timeout_factor};
+use crate::support::{
+    ALICE, Job, Node, Outcome, missing_requirement, on_node, skip, timeout_factor,
+};
 
 /// Asserts that the session is refused and outside, and that no leaf is left.
 fn assert_refused_and_undone(options: &[&str], file: Option<&str>) {
@@ -73,6 +75,9 @@ fn stamp_lost_after_move_leaves_no_leaf() {
 /// A lost leaf is made again only if the job still belongs to the user.
 #[test]
 fn leaf_of_job_with_new_owner_is_not_made_again() {
+    if let Some(obstacle) = missing_requirement() {
+        return skip(obstacle);
+    }
     let lost = std::cell::Cell::new(0);
     for number in 4..12 {
         on_node(|node| {

@@ -73,14 +73,18 @@ fn job_runs_as_owner_in_its_cgroup() {
     });
 }
 
+/// The notes are for the last program of `cargo test`, in a folder beside that of the programs.
 #[test]
 fn run_without_root_reports_skipped_tests() {
     on_node(|node| {
-        node.install(&std::env::current_exe().unwrap(), "/usr/bin/native");
+        node.sh("mkdir -p /tmp/debug/deps && mkdir --mode 1777 /tmp/debug/skipped").ok();
+        node.install(&std::env::current_exe().unwrap(), "/tmp/debug/deps/native");
         let nobody = "env -u JOB_ADOPT_TESTS setpriv --reuid 65534 --regid 65534 --clear-groups";
-        let outcome = node.sh(&format!("cd /; {nobody} native world::")).ok();
+        let run = format!("cd /; {nobody} /tmp/debug/deps/native world::");
+        let outcome = node.sh(&format!("{run}; sort -u /tmp/debug/skipped/$$")).ok();
         let count = outcome.stdout.matches("... ok").count();
         let line = format!("native: needs root: {count} tests were skipped; make test as root");
         assert_eq!(outcome.stderr.matches(&line).count(), 1, "{outcome}");
+        assert_eq!(outcome.stdout.matches("needs root\tpam_job_adopt\tworld::").count(), count);
     });
 }

@@ -13,6 +13,8 @@ mod held;
 mod job;
 mod login;
 mod node;
+#[path = "../../skipped/notes.rs"]
+mod notes;
 pub(crate) mod origin;
 mod outcome;
 mod pam;
@@ -102,6 +104,7 @@ fn run_on_new_node(mount: Mount, body: impl FnOnce(&Node)) {
 pub(crate) fn skip(why: &'static str) {
     static REPORTED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
     assert!(std::env::var("JOB_ADOPT_TESTS").as_deref() != Ok("all"), "skipped: {why}");
+    notes::add(why);
     if REPORTED.lock().unwrap().insert(why) {
         let _ = writeln!(std::io::stderr(), "{}", skip_message(why));
     }
@@ -126,7 +129,8 @@ fn selected_test_count() -> usize {
     String::from_utf8_lossy(&listed.stdout).lines().filter(|line| line.ends_with(": test")).count()
 }
 
-fn missing_requirement() -> Option<&'static str> {
+/// Returns why this machine cannot have a node.
+pub(crate) fn missing_requirement() -> Option<&'static str> {
     if !nix::unistd::geteuid().is_root() {
         return Some("needs root");
     }
