@@ -1,5 +1,5 @@
-//! The pages: their links and anchors lead somewhere, pages that files name exist, and blocks of
-//! commands are run on a node.
+//! The pages: their links and anchors lead somewhere, pages that files name exist, files of ours
+//! that pages name are installed, and blocks of commands are run on a node.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Pages whose commands no node runs, since they build or test the project itself.
 const ABOUT_THE_PROJECT: [&str; 4] =
@@ -216,6 +217,52 @@ fn every_named_page_exists() {
     }
     assert!(named > 40, "{named} names");
     assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+}
+
+/// Installs into an empty folder. The programs are empty.
+fn stage_installation() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    let _ = fs::remove_dir_all(&folder);
+    let [built, stage] = ["built", "stage"].map(|name| folder.join(name));
+    fs::create_dir_all(built.join("completions")).unwrap();
+    for file in ["pam_job_adopt.so", "resolve", "keeper", "job-adopt"] {
+        fs::write(built.join(file), "").unwrap();
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        fs::write(built.join("completions").join(shell), "").unwrap();
+    }
+    let output = Command::new("make")
+        .arg("install")
+        .arg(format!("BUILT={}", built.display()))
+        .arg(format!("DESTDIR={}", stage.display()))
+        .current_dir(root())
+        .env_remove("MAKEFLAGS")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    stage
+}
+
+#[test]
+fn every_named_file_of_ours_is_installed() {
+    let stage = stage_installation();
+    let mut pages = pages();
+    for entry in fs::read_dir(root().join("docs/man")).unwrap() {
+        pages.push(format!("docs/man/{}", entry.unwrap().file_name().into_string().unwrap()));
+    }
+    let mut named = 0;
+    for page in pages {
+        let text = read(&page).replace("\\-", "-");
+        for folder in ["/usr/share/job-adopt/", "/usr/libexec/job-adopt/"] {
+            for (at, _) in text.match_indices(folder) {
+                let ends = |c: char| c.is_whitespace() || "*`'\"()[],;|<>\\".contains(c);
+                let path = text[at..].split(ends).next().unwrap().trim_end_matches(['.', ':']);
+                assert!(stage.join(&path[1..]).exists(), "{page}: {path} is not installed");
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 10, "{named} files");
 }
 
 /// Returns whether a fenced block holds commands that are run. An info string of neither kind is an
