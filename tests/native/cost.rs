@@ -81,7 +81,7 @@ fn assert_within_budget(node: &Node, budgets: &[Budget; 2]) {
 /// loads libraries.
 fn has_finished_files() -> bool {
     if finished_dir().is_none() {
-        skip("needs the finished files: run make test");
+        skip("needs optimised programs: make test-release");
     }
     finished_dir().is_some()
 }

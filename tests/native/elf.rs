@@ -8,7 +8,7 @@ use crate::support::{Artifact, Outcome, artifact_path, finished_dir, skip};
 /// Returns the path of the stripped module that `make` has built.
 fn module_path() -> Option<String> {
     if finished_dir().is_none() {
-        skip("needs the finished files: run make test");
+        skip("needs optimised programs: make test-release");
         return None;
     }
     Some(artifact_path(Artifact::Module).to_string_lossy().into_owned())
@@ -62,7 +62,7 @@ fn symbol_versions(file: &str) -> Vec<(String, Vec<u32>)> {
 #[test]
 fn all_four_files_need_only_symbols_of_oldest_distribution() {
     if finished_dir().is_none() || std::env::var("GLIBC").is_ok_and(|version| version != "2.28") {
-        return skip("needs the finished files for glibc 2.28: run make test");
+        return skip("needs programs for glibc 2.28: make test-release");
     }
     for file in [Artifact::Module, Artifact::Helper, Artifact::Keeper, Artifact::Program] {
         let path = artifact_path(file);
@@ -86,7 +86,7 @@ fn all_four_files_need_only_symbols_of_oldest_distribution() {
 #[test]
 fn all_four_files_are_hardened() {
     if finished_dir().is_none() {
-        return skip("needs the finished files: run make test");
+        return skip("needs optimised programs: make test-release");
     }
     for file in [Artifact::Module, Artifact::Helper, Artifact::Keeper, Artifact::Program] {
         let path = artifact_path(file);

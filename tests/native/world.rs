@@ -83,7 +83,7 @@ fn run_without_root_reports_skipped_tests() {
         let run = format!("cd /; {nobody} /tmp/debug/deps/native world::");
         let outcome = node.sh(&format!("{run}; sort -u /tmp/debug/skipped/$$")).ok();
         let count = outcome.stdout.matches("... ok").count();
-        let line = format!("native: needs root: {count} tests were skipped; make test as root");
+        let line = format!("native: needs root: {count} tests were skipped; make test-all as root");
         assert_eq!(outcome.stderr.matches(&line).count(), 1, "{outcome}");
         assert_eq!(outcome.stdout.matches("needs root\tpam_job_adopt\tworld::").count(), count);
     });

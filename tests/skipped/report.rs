@@ -18,7 +18,7 @@ fn main() {
     if counts.is_empty() {
         return;
     }
-    println!("\nskipped tests, all of which `make test` and `make test-all` run as root:");
+    println!("\nskipped tests, which `make test-all` runs as root (most of them `make test`):");
     for (reason, count) in counts {
         println!("{count:>6}  {reason}");
     }

@@ -117,7 +117,7 @@ fn skip_message(why: &str) -> String {
         return format!("native: skipped: {why}");
     }
     format!(
-        "native: needs root: {} tests were skipped; make test as root runs them all",
+        "native: needs root: {} tests were skipped; make test-all as root runs them all",
         selected_test_count()
     )
 }
