@@ -3,7 +3,7 @@
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, log};
 use clap::Args;
 use helper::callerid::{Answer, Connection, ConnectionError, Flow, Timeouts, diag};
-use helper::{Config, Node};
+use helper::{Config, Deadline, Node};
 use kernel::log::{Line, Severity};
 use module::node_name;
 use std::cell::Cell;
@@ -79,15 +79,14 @@ fn open_connection() -> Result<Option<Connection>, Error> {
 /// # Errors
 ///
 /// A text with the causes, if the job is unknown: that differs from the answer "no job".
-fn find_job(flow: Flow, config: &Config, deadline: Instant) -> Result<Answer, String> {
+fn find_job(flow: Flow, config: &Config, deadline: Deadline) -> Result<Answer, String> {
     let owner = diag::find_owner(flow.client, flow.server).map_err(|error| error.to_string())?;
     let Some(owner) = owner else { return Ok(Answer::NoUser) };
     let node = Node::host();
     // Other nodes usually have the same limit, and give up at its end.
-    let now = Instant::now();
-    let deadline = deadline.min(now + config.callerid_timeout);
+    let deadline = deadline.within(config.callerid_timeout);
     // One half is left for the search among the jobs, so that a silent daemon cannot use it up.
-    let half = now + deadline.saturating_duration_since(now) / 2;
+    let half = deadline.within(deadline.remaining() / 2);
     let (jobs, warnings) = node.find_running_jobs(config, &node_name(), owner.uid, half)?;
     match node.job_of_cgroup(&jobs, owner.cgroup, deadline) {
         Some(id) => Ok(Answer::Job(id.clone())),

@@ -2,7 +2,7 @@
 
 use super::ending::{Process, list_logins, read_processes};
 use super::{Error, Output};
-use helper::Config;
+use helper::{Config, Deadline};
 use helper::devices::Tree;
 use helper::records::{LoginTarget, ReadError, Record};
 use helper::sources::{self, FluxSource, SlurmSource, SourceError};
@@ -27,7 +27,7 @@ pub(super) fn query_scheduler(
     source: SourceName,
     config: &Config,
 ) -> Result<(Vec<(u32, sources::Job)>, sources::SourceReport), SourceError> {
-    let deadline = Instant::now() + QUERY_TIMEOUT;
+    let deadline = Deadline::after(QUERY_TIMEOUT);
     match source {
         SourceName::Registry => Ok(Default::default()),
         SourceName::Slurm => {

@@ -6,7 +6,7 @@ use clap::Args;
 use helper::printable;
 use helper::read_choice;
 use helper::sources::{Job, find_by_name};
-use helper::{Config, Node};
+use helper::{Config, Deadline, Node};
 use kernel::choice::{Choices, FILE, USER_MODE, UserDir, permissions};
 use kernel::trust::{Distrust, Trust, TrustError};
 use module::node_name;
@@ -18,7 +18,6 @@ use protocol::{JobId, Request};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// Maximum jobs in a message.
 const JOBS_MAX: usize = 8;
@@ -131,7 +130,7 @@ impl ChoiceOwner {
     fn find_running_jobs(&self) -> (Vec<Job>, Vec<String>) {
         let config = Config::read(Path::new(Request::DEFAULT_CONF), &Trust::root());
         let config = config.map_err(|error| error.to_string());
-        let deadline = Instant::now() + QUERY_TIMEOUT;
+        let deadline = Deadline::after(QUERY_TIMEOUT);
         config
             .and_then(|config| {
                 Node::host().find_running_jobs(&config, &self.node, self.choice.uid, deadline)

@@ -1,9 +1,8 @@
 //! Finds the job in which the ssh client of a login runs, on this node or on the client's.
 
 use std::net::IpAddr;
-use std::time::Instant;
 
-use super::{Config, Evidence, Node};
+use super::{Config, Deadline, Evidence, Node};
 use crate::callerid::diag::{self, DiagError, SocketOwner};
 use crate::callerid::{self, Answer, Flow, QueryError};
 use crate::sources::Job;
@@ -16,9 +15,9 @@ pub(super) struct CallerQuery<'a> {
     config: &'a Config,
     /// PAM's `SSH_CONNECTION`.
     connection: &'a str,
-    reply_deadline: Instant,
+    reply_deadline: Deadline,
     find_owner: fn(&Flow) -> Result<Option<SocketOwner>, DiagError>,
-    query_origin: fn(Flow, Instant) -> Result<Answer, QueryError>,
+    query_origin: fn(Flow, Deadline) -> Result<Answer, QueryError>,
 }
 
 /// The job of the caller, if it is known, with the text for the evidence; or a fault for the log.
@@ -29,7 +28,7 @@ impl<'a> CallerQuery<'a> {
         node: &'a Node,
         request: &'a Request,
         config: &'a Config,
-        reply_deadline: Instant,
+        reply_deadline: Deadline,
     ) -> Self {
         let connection = request.ssh_connection.as_str();
         let find_owner = |flow: &Flow| diag::find_owner(flow.client, flow.server);
@@ -107,8 +106,8 @@ impl<'a> CallerQuery<'a> {
     }
 
     /// Returns the end of a query that begins now.
-    fn deadline(&self) -> Instant {
-        self.reply_deadline.min(Instant::now() + self.config.callerid_timeout)
+    fn deadline(&self) -> Deadline {
+        self.reply_deadline.within(self.config.callerid_timeout)
     }
 }
 
@@ -131,7 +130,7 @@ mod tests {
         config: Config,
         connection: &'static str,
         find_owner: fn(&Flow) -> Result<Option<SocketOwner>, DiagError>,
-        query_origin: fn(Flow, Instant) -> Result<Answer, QueryError>,
+        query_origin: fn(Flow, Deadline) -> Result<Answer, QueryError>,
     }
 
     impl CallerBench {
@@ -165,7 +164,7 @@ mod tests {
         }
 
         fn jobs(&self) -> Vec<Job> {
-            let soon = Instant::now() + Duration::from_secs(5);
+            let soon = Deadline::after(Duration::from_secs(60));
             self.node().find_running_jobs(&self.config, "n", 5, soon).unwrap().0
         }
 
@@ -176,7 +175,7 @@ mod tests {
                 node: &node,
                 config: &self.config,
                 connection: self.connection,
-                reply_deadline: Instant::now() + Duration::from_secs(5),
+                reply_deadline: Deadline::after(Duration::from_secs(60)),
                 find_owner: self.find_owner,
                 query_origin: self.query_origin,
             };
@@ -190,7 +189,7 @@ mod tests {
     fn running_jobs_of_user_are_found_by_uid_and_by_cgroup() {
         let bench = CallerBench::new();
         let (node, jobs) = (bench.node(), bench.jobs());
-        let soon = Instant::now() + Duration::from_secs(5);
+        let soon = Deadline::after(Duration::from_secs(60));
         assert_eq!(jobs.len(), 2);
         let inode = |path: &str| fs::metadata(bench.cgroups().join(path)).unwrap().ino();
         assert_eq!(node.job_of_cgroup(&jobs, inode("2/x"), soon).map(JobId::as_str), Some("2"));
@@ -219,7 +218,7 @@ mod tests {
         let mut bench = CallerBench::new();
         bench.query_origin = |flow, deadline| {
             assert_eq!(flow.client.to_string(), "10.1.0.5:5000");
-            let left = deadline - Instant::now();
+            let left = deadline.remaining();
             assert!(left <= Duration::from_millis(300), "{left:?}");
             Ok(Answer::Job("1".parse().unwrap()))
         };
@@ -233,11 +232,11 @@ mod tests {
             node: &node,
             config: &bench.config,
             connection: "",
-            reply_deadline: Instant::now() + Duration::from_millis(10),
+            reply_deadline: Deadline::after(Duration::from_millis(10)),
             find_owner: bench.find_owner,
             query_origin: bench.query_origin,
         };
-        let left = caller.deadline() - Instant::now();
+        let left = caller.deadline().remaining();
         assert!(left <= Duration::from_millis(10), "the reply's deadline");
     }
 
@@ -259,7 +258,7 @@ mod tests {
 
     #[test]
     fn only_faults_are_warnings() {
-        type QueryOrigin = fn(Flow, Instant) -> Result<Answer, QueryError>;
+        type QueryOrigin = fn(Flow, Deadline) -> Result<Answer, QueryError>;
         let mut bench = CallerBench::new();
         let quiet: [(QueryOrigin, &str); 3] = [
             (|_, _| Ok(Answer::NoUser), "10.1.0.5 says that it is in no job"),
@@ -313,7 +312,7 @@ mod tests {
             wait_ms: 0,
             unit: String::new(),
         };
-        let (node, deadline) = (bench.node(), Instant::now());
+        let (node, deadline) = (bench.node(), Deadline::after(Duration::ZERO));
         let caller = CallerQuery::new(&node, &request, &bench.config, deadline);
         let mut evidence = Evidence::default();
         assert_eq!(caller.find_job(&bench.jobs(), &mut evidence, &mut Vec::new()), None);

@@ -11,6 +11,7 @@ mod answer;
 mod caller;
 pub mod callerid;
 mod choice;
+mod clock;
 mod config;
 pub mod devices;
 mod environment;
@@ -30,6 +31,7 @@ use protocol::{Reason, Refusal, Reply, SessionLine, Verdict, parse_decimal};
 
 pub use answer::{Node, answer, main};
 pub use choice::{parse_choice, read_choice};
+pub use clock::{Clock, Deadline};
 pub use config::{Config, ConfigError, JobEnvironment, SlurmDevices};
 pub use plan::{JobContainment, PlanRefusal, contain_by_record};
 pub use survey::SourceHealth;

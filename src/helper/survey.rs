@@ -1,9 +1,9 @@
 //! Queries every source about one user: for a login, for a choice of jobs, and for `check`.
 
 use crate::sources;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::{Config, Evidence, Node, refusal};
+use super::{Clock, Config, Deadline, Evidence, Node, refusal};
 use crate::sources::{Addition, Job, Source, SourceError, SourceReport};
 use protocol::{JobId, Reason, Refusal, SourceName};
 
@@ -24,7 +24,7 @@ pub(super) struct Survey {
 
 impl Survey {
     /// Queries the sources, which wait until `deadline` at most.
-    pub(super) fn query(sources: &[Box<dyn Source>], uid: u32, deadline: Instant) -> Self {
+    pub(super) fn query(sources: &[Box<dyn Source>], uid: u32, deadline: Deadline) -> Self {
         let mut survey = Self::default();
         for source in sources {
             let name = source.name();
@@ -210,7 +210,7 @@ impl Node {
         config: &Config,
         node: &str,
         uid: u32,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> Result<(Vec<Job>, Vec<String>), String> {
         let sources = self.sources(&self.tree(), node, config)?;
         let mut survey = Survey::query(&sources, uid, deadline);
@@ -232,8 +232,8 @@ impl Node {
         each: Duration,
     ) -> Result<Vec<SourceHealth>, String> {
         let query = |source: Box<dyn Source>| {
-            let began = Instant::now();
-            let answer = source.jobs(uid, began + each);
+            let began = Clock::System.now();
+            let answer = source.jobs(uid, Deadline::after(each));
             SourceHealth { source: source.name(), answer, took: began.elapsed() }
         };
         Ok(self.sources(&self.tree(), node, config)?.into_iter().map(query).collect())

@@ -12,12 +12,12 @@ use super::choice::{Choice, choose_job, rule_among_answers};
 use super::plan::make_plan;
 use super::stack::judge_session_stack;
 use super::{Config, Evidence, refusal, reply};
+use crate::clock::Clock;
 use crate::devices::{Resolver, Settings, Tree};
 use crate::sources::{FluxSource, Job, RegistrySource, SlurmSource, Source};
 use kernel::cgroup::Mount;
 use kernel::choice::Choices;
 use kernel::lock::LOCK_FILE;
-use kernel::sys::clock;
 use kernel::trust::Trust;
 use limits::{read_message, shorten_to_limits};
 use protocol::{
@@ -25,7 +25,6 @@ use protocol::{
 };
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::Instant;
 use wait::{query_until_job, reply_deadline};
 
 pub use stdin::main;
@@ -36,6 +35,7 @@ pub struct Node {
     root: PathBuf,
     pub(super) trust: Trust,
     cgroup: OnceLock<PathBuf>,
+    clock: Clock,
 }
 
 /// Answers a request on this node.
@@ -46,13 +46,21 @@ pub fn answer(request: &Request) -> Reply {
 impl Node {
     /// Returns this node.
     pub fn host() -> Self {
-        Self { root: PathBuf::from("/"), trust: Trust::root(), cgroup: OnceLock::new() }
+        let (root, cgroup) = (PathBuf::from("/"), OnceLock::new());
+        Self { root, trust: Trust::root(), cgroup, clock: Clock::System }
     }
 
     /// Returns a node for a test, with `dev`, `proc` and `etc/pam.d` below `root`, files that `trust`
     /// accepts, and cgroups in the directory `cgroup`.
     pub fn with_root(root: &Path, trust: Trust, cgroup: &Path) -> Self {
-        Self { root: root.to_owned(), trust, cgroup: cgroup.to_owned().into() }
+        let (root, cgroup) = (root.to_owned(), cgroup.to_owned().into());
+        Self { root, trust, cgroup, clock: Clock::System }
+    }
+
+    /// Returns the node with that clock.
+    #[cfg(test)]
+    pub(crate) fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
     }
 
     /// Answers a request; adds to `evidence` what led to the answer.
@@ -120,7 +128,7 @@ impl Node {
         reply: &mut Reply,
         evidence: &mut Evidence,
     ) {
-        let began = Instant::now();
+        let deadline = reply_deadline(request, self.clock);
         let tree = self.tree();
         let sources = match self.sources(&tree, &request.node, config) {
             Ok(sources) => sources,
@@ -130,14 +138,13 @@ impl Node {
                 return;
             }
         };
-        let mut survey = query_until_job(&sources, request);
+        let mut survey = query_until_job(&sources, request, self.clock);
         survey.add_evidence(evidence);
         let mut present = SourceName::ALL.into_iter().filter(|name| survey.present.contains(name));
         present.find_map(job_list_command).unwrap_or_default().clone_into(&mut reply.hint);
         let jobs = std::mem::take(&mut survey.report.jobs);
         let choice = choose_job(jobs, request.several, |rule, jobs| match rule {
             ChoiceRule::Caller => {
-                let deadline = reply_deadline(request, began);
                 let caller = CallerQuery::new(self, request, config, deadline);
                 caller.find_job(jobs, evidence, &mut survey.report.broken)
             }
@@ -148,7 +155,8 @@ impl Node {
         });
         (reply.verdict, reply.detail) = match choice {
             Choice::None => {
-                let (refusal, cause) = survey.refusal_without_job(clock::now(), &config.sources);
+                let now = self.clock.seconds_since_epoch();
+                let (refusal, cause) = survey.refusal_without_job(now, &config.sources);
                 (reply.verdict, reply.detail) = (Verdict::Refuse(refusal), cause);
                 return;
             }

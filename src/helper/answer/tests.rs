@@ -1,9 +1,10 @@
 use super::*;
 use crate::records::Note;
+use crate::clock::manual::ManualClock;
 use crate::sources::slurm::tests::Daemons;
 use crate::testing::Scratch;
 use protocol::{Containment, Plan, SeveralJobsPolicy};
-use std::thread::sleep;
+use std::rc::Rc;
 use std::time::Duration;
 
 mod flux;
@@ -12,15 +13,15 @@ mod slurm;
 
 /// A node with a registry, a cgroup tree and a list of drivers, and a request of uid 5 to it.
 struct NodeBench {
-    // This field is the first, since the daemons end by a call to their sockets.
+    clock: &'static ManualClock,
     daemons: Daemons,
-    scratch: Scratch,
+    scratch: Rc<Scratch>,
     request: Request,
 }
 
 impl NodeBench {
     fn new() -> Self {
-        let scratch = Scratch::new();
+        let scratch = Rc::new(Scratch::new());
         scratch.dir("jobs");
         scratch.dir("cg");
         scratch.file("proc/devices", "Character devices:\n10 misc\n195 nvidia\n");
@@ -39,7 +40,8 @@ impl NodeBench {
             wait_ms: 0,
             unit: String::new(),
         };
-        let bench = Self { daemons: Daemons::default(), scratch, request };
+        let clock = ManualClock::new();
+        let bench = Self { clock, daemons: Daemons::new(clock), scratch, request };
         bench.configure("");
         bench
     }
@@ -76,7 +78,8 @@ impl NodeBench {
 
     fn node(&self) -> Node {
         let path = self.scratch.path();
-        Node::with_root(path, self.scratch.trust(), &path.join("cg"))
+        let node = Node::with_root(path, self.scratch.trust(), &path.join("cg"));
+        node.with_clock(self.clock.clock())
     }
 
     fn ask(&self) -> Reply {

@@ -1,10 +1,10 @@
 //! Queries the sources within the budget of a request, and again while the user has no job.
 
+use crate::clock::{Clock, Deadline};
 use crate::sources::Source;
 use crate::survey::Survey;
 use protocol::Request;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Interval between queries while the user has no job.
 const QUERY_INTERVAL: Duration = Duration::from_millis(100);
@@ -14,24 +14,29 @@ const REPLY_RESERVE: Duration = Duration::from_millis(250);
 /// jobs.
 const ROUNDS_MAX: u32 = 2;
 
-/// Returns when a request that came at `began` must be answered.
-pub(super) fn reply_deadline(request: &Request, began: Instant) -> Instant {
-    began + available_budget(request)
+/// Returns when a request that has just come must be answered.
+pub(super) fn reply_deadline(request: &Request, clock: Clock) -> Deadline {
+    clock.deadline_after(available_budget(request))
 }
 
 /// Queries the sources, and repeats that while the user has no job and the request's time for this
 /// lasts.
-pub(super) fn query_until_job(sources: &[Box<dyn Source>], request: &Request) -> Survey {
+pub(super) fn query_until_job(
+    sources: &[Box<dyn Source>],
+    request: &Request,
+    clock: Clock,
+) -> Survey {
     let budget = available_budget(request);
     let wait = Duration::from_millis(request.wait_ms.into()).min(budget);
-    let began = Instant::now();
+    let wait_end = clock.deadline_after(wait);
     loop {
-        let survey = Survey::query(sources, request.uid, Instant::now() + budget / ROUNDS_MAX);
-        let left = wait.saturating_sub(began.elapsed());
+        let round_end = clock.deadline_after(budget / ROUNDS_MAX);
+        let survey = Survey::query(sources, request.uid, round_end);
+        let left = wait_end.remaining();
         if !survey.can_change() || left.is_zero() {
             return survey;
         }
-        sleep(QUERY_INTERVAL.min(left));
+        clock.sleep(QUERY_INTERVAL.min(left));
     }
 }
 
@@ -42,14 +47,15 @@ fn available_budget(request: &Request) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::manual::ManualClock;
 
     #[test]
     fn deadline_leaves_time_for_the_reply() {
-        let began = Instant::now();
+        let clock = ManualClock::new().clock();
         for (budget_ms, left_ms) in [(5000, 4750), (250, 0), (10, 0)] {
             let request = Request { budget_ms, ..Request::default() };
-            let deadline = began + Duration::from_millis(left_ms);
-            assert_eq!(reply_deadline(&request, began), deadline);
+            let left = reply_deadline(&request, clock).remaining();
+            assert_eq!(left, Duration::from_millis(left_ms));
         }
     }
 }

@@ -3,12 +3,13 @@
 use std::io::{self, ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::AcceptConn;
 
-use super::{Answer, Flow, Network, Query, read_line, time_left, unmap_address};
+use super::{Answer, Flow, Network, Query, read_line, unmap_address};
+use crate::clock::{Clock, Deadline};
 use kernel::OperationError;
 use thiserror::Error;
 
@@ -18,6 +19,7 @@ pub struct Connection {
     stream: TcpStream,
     local: SocketAddr,
     peer: SocketAddr,
+    clock: Clock,
 }
 
 /// Why a descriptor is no connection with a question.
@@ -82,7 +84,8 @@ impl Connection {
         let local = stream.local_addr().map_err(failed("getsockname"))?;
         // Socket timeouts have no effect on a non-blocking socket.
         stream.set_nonblocking(false).map_err(failed("ioctl FIONBIO"))?;
-        Ok(Self { stream, local: unmap_address(local), peer: unmap_address(peer) })
+        let (local, peer) = (unmap_address(local), unmap_address(peer));
+        Ok(Self { stream, local, peer, clock: Clock::System })
     }
 
     /// Answers one question: a host outside `networks` gets [`Answer::Hidden`], others the result of
@@ -95,13 +98,13 @@ impl Connection {
         &self,
         networks: &[Network],
         timeouts: Timeouts,
-        look_up: &dyn Fn(Flow, Instant) -> Answer,
+        look_up: &dyn Fn(Flow, Deadline) -> Answer,
     ) -> Option<Answer> {
         let is_allowed = networks.iter().any(|network| network.contains(self.peer.ip()));
         let wait = if is_allowed { timeouts.question } else { timeouts.refused_question };
-        let line = read_line(&self.stream, Instant::now() + wait).ok()?;
+        let line = read_line(&self.stream, self.clock.deadline_after(wait)).ok()?;
         let line = line.split_inclusive(|byte| *byte == b'\n').next()?;
-        let deadline = Instant::now() + timeouts.answer;
+        let deadline = self.clock.deadline_after(timeouts.answer);
         let (query, answer) = match Query::parse(line) {
             None => (Query::NONE, Answer::InvalidPort),
             Some(query) if !is_allowed => (query, Answer::Hidden),
@@ -122,8 +125,9 @@ impl Connection {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    fn write_answer(&self, line: &str, deadline: Instant) -> io::Result<()> {
-        self.stream.set_write_timeout(Some(time_left(deadline)?))?;
+    fn write_answer(&self, line: &str, deadline: Deadline) -> io::Result<()> {
+        // If no time is left, this fails.
+        self.stream.set_write_timeout(Some(deadline.remaining()))?;
         (&self.stream).write_all(line.as_bytes())
     }
 }
@@ -134,16 +138,27 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, UdpSocket};
     use std::os::unix::net::UnixStream;
-    use std::thread;
+
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
     use super::*;
     use crate::callerid::LINE_MAX;
+    use crate::clock::manual::ManualClock;
 
     const SHORT: Timeouts = Timeouts {
         question: Duration::from_millis(300),
         refused_question: Duration::from_millis(300),
         answer: Duration::from_millis(300),
     };
+
+    /// Returns both ends of a connection whose clock is a test's.
+    fn pair_on_manual_clock() -> (UnixStream, Connection, &'static ManualClock) {
+        let clock = ManualClock::new();
+        let (client, server) = UnixStream::pair().unwrap();
+        let [local, peer] = ["127.0.0.1:113", "127.0.0.1:4000"].map(|end| end.parse().unwrap());
+        let stream = TcpStream::from(OwnedFd::from(server));
+        (client, Connection { stream, local, peer, clock: clock.clock() }, clock)
+    }
 
     /// Returns both ends of a connection to a listener at that address.
     fn connect_pair(listen: &str, call: &str) -> (TcpStream, Connection) {
@@ -222,16 +237,14 @@ mod tests {
     /// The service has few places, and any process of the origin can call it.
     #[test]
     fn host_outside_the_networks_is_waited_for_briefly() {
-        let (_client, connection) = connect_pair("127.0.0.1", "127.0.0.1");
-        let timeouts = Timeouts { question: Duration::from_secs(60), ..SHORT };
-        let began = Instant::now();
+        let (_client, connection, clock) = pair_on_manual_clock();
         let never = |_, _| panic!("looked up");
+        let timeouts = Timeouts::DEFAULT;
         assert_eq!(connection.answer_query(&networks("10.0.0.0/8"), timeouts, &never), None);
-        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-        let default = Timeouts::DEFAULT;
+        assert_eq!(clock.elapsed(), timeouts.refused_question);
         assert!(
-            default.refused_question * 10 <= default.question
-                && default.question <= Duration::from_secs(2)
+            timeouts.refused_question * 10 <= timeouts.question
+                && timeouts.question <= Duration::from_secs(2)
         );
     }
 
@@ -266,47 +279,35 @@ mod tests {
     }
 
     /// Serves a client that gets no answer; returns how long that took.
-    fn time_with_client(client: impl FnOnce(TcpStream) + Send + 'static) -> Duration {
-        let (stream, connection) = connect_pair("127.0.0.1", "127.0.0.1");
-        let client = thread::spawn(move || client(stream));
-        let began = Instant::now();
+    fn time_with_client(client: impl FnOnce(&'static ManualClock, UnixStream)) -> Duration {
+        let (stream, connection, clock) = pair_on_manual_clock();
+        client(clock, stream);
         let never = |_, _| panic!("looked up");
         assert_eq!(connection.answer_query(&networks("0.0.0.0/0"), SHORT, &never), None);
-        let took = began.elapsed();
-        drop(connection);
-        client.join().unwrap();
-        took
+        clock.elapsed()
     }
 
     #[test]
     fn no_client_holds_the_service_past_its_timeouts() {
-        let margin = Duration::from_secs(2);
-        let silent = |mut client: TcpStream| drop(client.read(&mut [0; 9]));
-        assert!((SHORT.question..margin).contains(&time_with_client(silent)));
+        let silent = |clock: &ManualClock, client| clock.at(2 * SHORT.question, move || drop(client));
+        assert_eq!(time_with_client(silent), SHORT.question);
         // The deadline is for the whole question, so single bytes do not extend it.
-        let slow = |mut client: TcpStream| {
-            while client.write_all(b"1").is_ok() {
-                thread::sleep(Duration::from_millis(20));
-            }
+        let slow = |clock: &ManualClock, mut client: UnixStream| {
+            clock.every(Duration::from_millis(20), move || client.write_all(b"1").unwrap());
         };
-        assert!((SHORT.question..margin).contains(&time_with_client(slow)));
-        assert!(time_with_client(drop) < SHORT.question);
-        let half = |mut client: TcpStream| {
-            client.write_all(b"1,2").unwrap();
-            client.shutdown(Shutdown::Write).unwrap();
-            assert_eq!(client.read(&mut [0; 9]).unwrap(), 0, "half a question is none");
-        };
-        assert!(time_with_client(half) < SHORT.question);
+        assert_eq!(time_with_client(slow), SHORT.question);
+        assert_eq!(time_with_client(|_, client| drop(client)), Duration::ZERO);
+        let half = |_: &ManualClock, mut client: UnixStream| client.write_all(b"1,2").unwrap();
+        assert_eq!(time_with_client(half), Duration::ZERO, "half a question is none");
     }
 
     #[test]
     fn answer_after_the_deadline_is_not_sent() {
-        let (mut client, connection) = connect_pair("127.0.0.1", "127.0.0.1");
+        let (mut client, connection, clock) = pair_on_manual_clock();
         client.write_all(b"1,2\r\n").unwrap();
-        let began = Instant::now();
         let answered = connection.answer_query(&networks("127.0.0.1"), SHORT, &|_, deadline| {
-            assert!(deadline <= Instant::now() + SHORT.answer && deadline >= began + SHORT.answer);
-            thread::sleep(SHORT.answer + Duration::from_millis(10));
+            assert_eq!(deadline.remaining(), SHORT.answer);
+            clock.advance(SHORT.answer);
             job()
         });
         assert_eq!(answered, None);
@@ -346,18 +347,21 @@ mod tests {
     /// Some inetd passes non-blocking sockets.
     #[test]
     fn non_blocking_socket_is_waited_for() {
-        let (mut client, connection) = connect_pair("127.0.0.1", "127.0.0.1");
+        let (client, connection, clock) = pair_on_manual_clock();
+        connection.stream.set_nonblocking(true).unwrap();
+        let late = Duration::from_millis(50);
+        let mut sender = client.try_clone().unwrap();
+        clock.at(late, move || sender.write_all(b"1,2\r\n").unwrap());
+        let answered = connection.answer_query(&networks("0.0.0.0/0"), SHORT, &|_, _| job());
+        assert_eq!((answered, clock.elapsed()), (Some(job()), late));
+    }
+
+    #[test]
+    fn non_blocking_socket_becomes_blocking() {
+        let (_client, connection) = connect_pair("127.0.0.1", "127.0.0.1");
         connection.stream.set_nonblocking(true).unwrap();
         let connection = Connection::from_socket(connection.stream.into()).unwrap();
-        let asking = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(50));
-            client.write_all(b"1,2\r\n").unwrap();
-            client
-        });
-        assert_eq!(
-            connection.answer_query(&networks("0.0.0.0/0"), SHORT, &|_, _| job()),
-            Some(job())
-        );
-        drop(asking.join().unwrap());
+        let flags = fcntl(&connection.stream, FcntlArg::F_GETFL).unwrap();
+        assert!(!OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
     }
 }

@@ -3,9 +3,8 @@
 use std::fs;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-use crate::Node;
+use crate::{Deadline, Node};
 use crate::sources::Job;
 use kernel::cgroup::Membership;
 use protocol::{CgroupPath, JobId, Placement};
@@ -23,7 +22,7 @@ struct CgroupSearch<'a> {
     /// The uid of Slurm's step daemons, which is root's.
     owner: u32,
     /// When the search must end.
-    deadline: Instant,
+    deadline: Deadline,
 }
 
 impl Node {
@@ -34,7 +33,7 @@ impl Node {
         &self,
         jobs: &'a [Job],
         cgroup: u64,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> Option<&'a JobId> {
         let mount = self.cgroup_mount().ok()?;
         let search = CgroupSearch { mount: &mount, owner: self.trust.owner(), deadline };
@@ -65,7 +64,7 @@ fn find_cgroup(job: &Job, search: CgroupSearch<'_>) -> Option<CgroupPath> {
         Placement::Extern { spool, node } => {
             let socket = SocketName::from_job(node, &job.id)?.to_string();
             let socket = Path::new(spool.as_str()).join(socket);
-            let pid = connect_to_daemon(&socket, search.owner, Some(search.deadline)).ok()??.pid;
+            let pid = connect_to_daemon(&socket, search.owner, Some(search.deadline.instant())).ok()??.pid;
             job_of_daemon(Membership::read(pid).ok()?.unified()?)
         }
     }
@@ -73,13 +72,13 @@ fn find_cgroup(job: &Job, search: CgroupSearch<'_>) -> Option<CgroupPath> {
 
 /// Returns whether a cgroup or one below it has this id. Directories that cannot be read, because
 /// they are gone or too deep, count as others.
-fn subtree_contains(cgroup: PathBuf, id: u64, left: &mut usize, deadline: Instant) -> bool {
+fn subtree_contains(cgroup: PathBuf, id: u64, left: &mut usize, deadline: Deadline) -> bool {
     if fs::symlink_metadata(&cgroup).is_ok_and(|meta| meta.is_dir() && meta.ino() == id) {
         return true;
     }
     let mut dirs = vec![cgroup];
     while let Some(dir) = dirs.pop() {
-        if Instant::now() >= deadline {
+        if deadline.has_passed() {
             return false;
         }
         let Ok(entries) = fs::read_dir(&dir) else { continue };
@@ -116,7 +115,7 @@ mod tests {
     }
 
     fn lookup<'a>(scratch: &Scratch, jobs: &'a [Job], cgroup: u64) -> Option<&'a str> {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Deadline::after(Duration::from_secs(60));
         let owner = nix::unistd::geteuid().as_raw();
         let search = CgroupSearch { mount: scratch.path(), owner, deadline };
         find_job(jobs, cgroup, search, CGROUPS_MAX).map(JobId::as_str)
@@ -166,14 +165,14 @@ mod tests {
             scratch.dir(&format!("a/{n}"));
         }
         let path = scratch.path().join("a");
-        let soon = Instant::now() + Duration::from_secs(5);
+        let soon = Deadline::after(Duration::from_secs(60));
         let contains = |mut left, deadline| subtree_contains(path.clone(), 0, &mut left, deadline);
         assert!(!contains(3, soon));
         let last = inode(&scratch, "a/8/x");
         let found = |mut left, deadline| subtree_contains(path.clone(), last, &mut left, deadline);
         assert!(found(9, soon));
         assert!(!found(3, soon), "too many");
-        assert!(!found(9, Instant::now()), "too late");
+        assert!(!found(9, Deadline::after(Duration::ZERO)), "too late");
     }
 
     /// The result must not depend on the order of the search.
@@ -206,7 +205,7 @@ mod tests {
         }
         let below = inode(&scratch, "b/x/y");
         let jobs = [job("1", "/many"), job("2", "/b")];
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Deadline::after(Duration::from_secs(60));
         let search = CgroupSearch { mount: scratch.path(), owner: 0, deadline };
         let found = |bound| find_job(&jobs, below, search, bound).map(JobId::as_str);
         assert_eq!((found(10), found(9)), (Some("2"), None), "the last one that is looked at");

@@ -17,14 +17,17 @@ mod job_lookup;
 mod networks;
 mod origin;
 
+use crate::Deadline;
 pub use connection::{Connection, ConnectionError, Timeouts};
 pub use ident::{Answer, LINE_MAX, Query};
 pub use networks::{Network, NetworkError};
 use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::sys::socket::{MsgFlags, recv};
 pub use origin::{QueryError, query_origin};
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
-use std::time::{Duration, Instant};
+use std::os::fd::AsRawFd;
 
 /// The service's port (RFC 1413 section 1; `auth` in services(5)). Only root may listen there.
 pub const IDENT_PORT: u16 = 113;
@@ -35,27 +38,20 @@ pub const IDENT_PORT: u16 = 113;
 ///
 /// `ETIMEDOUT` at the deadline, `EPIPE` if the peer closes within the line, `EMSGSIZE` for more than
 /// [`LINE_MAX`] bytes, and the errors of recv(2).
-fn read_line(mut stream: &TcpStream, deadline: Instant) -> Result<Vec<u8>, Errno> {
+fn read_line(stream: &TcpStream, deadline: Deadline) -> Result<Vec<u8>, Errno> {
     let (mut line, mut buffer) = (Vec::new(), [0; LINE_MAX]);
     while !line.contains(&b'\n') {
         let free = buffer.get_mut(line.len()..).filter(|free| !free.is_empty());
         let free = free.ok_or(Errno::EMSGSIZE)?;
-        stream.set_read_timeout(Some(time_left(deadline)?)).map_err(|error| errno_of(&error))?;
-        match stream.read(free).map_err(|error| errno_of(&error)) {
+        deadline.wait_until_ready(stream, PollFlags::POLLIN)?;
+        match recv(stream.as_raw_fd(), free, MsgFlags::MSG_DONTWAIT) {
             Ok(0) => return Err(Errno::EPIPE),
             Ok(length) => line.extend(free.get(..length).unwrap_or_default()),
-            // If the time is over, the next round returns ETIMEDOUT.
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
     }
     Ok(line)
-}
-
-/// Returns the time until the deadline, which is never zero: a socket takes zero as no limit.
-fn time_left(deadline: Instant) -> Result<Duration, Errno> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(Errno::ETIMEDOUT) } else { Ok(left) }
 }
 
 fn errno_of(error: &io::Error) -> Errno {

@@ -1,14 +1,16 @@
 //! Queries the host of an ssh client for the job that the client runs in (RFC 1413).
 
-use super::{Answer, Flow, IDENT_PORT, Query, errno_of, read_line, time_left};
+use super::{Answer, Flow, IDENT_PORT, Query, errno_of, read_line};
+use crate::Deadline;
 use nix::errno::Errno;
+use nix::poll::PollFlags;
+use nix::sys::socket::sockopt::SocketError;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, socket,
+    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, getsockopt, socket,
 };
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::Instant;
 use thiserror::Error;
 
 /// Why there is no answer.
@@ -41,17 +43,26 @@ pub enum QueryError {
 /// # Errors
 ///
 /// [`QueryError`] if the host has no service, does not answer in time or sends no valid answer.
-pub fn query_origin(flow: Flow, deadline: Instant) -> Result<Answer, QueryError> {
+pub fn query_origin(flow: Flow, deadline: Deadline) -> Result<Answer, QueryError> {
     query_port(flow, IDENT_PORT, deadline)
 }
 
-fn query_port(flow: Flow, port: u16, deadline: Instant) -> Result<Answer, QueryError> {
+fn query_port(flow: Flow, port: u16, deadline: Deadline) -> Result<Answer, QueryError> {
+    let stream = connect_from(with_port(flow.server, 0), with_port(flow.client, port), deadline)?;
+    query_stream(flow, &stream, deadline)
+}
+
+/// Sends the question on a new connection, and receives the answer.
+fn query_stream(
+    flow: Flow,
+    mut stream: &TcpStream,
+    deadline: Deadline,
+) -> Result<Answer, QueryError> {
     let query = Query { local: flow.client.port(), foreign: flow.server.port() };
-    let mut stream =
-        connect_from(with_port(flow.server, 0), with_port(flow.client, port), deadline)?;
+    // The buffer of a new socket has space for these few bytes.
     let sent = stream.write_all(query.to_line().as_bytes());
     sent.map_err(|error| query_error("send", errno_of(&error)))?;
-    let line = read_line(&stream, deadline).map_err(|errno| query_error("recv", errno))?;
+    let line = read_line(stream, deadline).map_err(|errno| query_error("recv", errno))?;
     // A line without its end may lack digits of the id, and a second line answers no question.
     match line.strip_suffix(b"\n") {
         Some(text) if !text.contains(&b'\n') => {
@@ -66,26 +77,28 @@ fn with_port(mut end: SocketAddr, port: u16) -> SocketAddr {
     end
 }
 
-/// Connects from the address `local` to `remote`.
+/// Connects from the address `local` to `remote`; returns a non-blocking socket.
 fn connect_from(
     local: SocketAddr,
     remote: SocketAddr,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<TcpStream, QueryError> {
     let system = |call| move |errno| QueryError::SystemCall(call, errno);
+    let failed = |errno| query_error("connect", errno);
     let family = if local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp)
-        .map_err(system("socket"))?;
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket =
+        socket(family, SockType::Stream, flags, SockProtocol::Tcp).map_err(system("socket"))?;
     bind(socket.as_raw_fd(), &SockaddrStorage::from(local)).map_err(system("bind"))?;
-    let stream = TcpStream::from(socket);
-    // The limit holds for connect(2) too, which then fails with EINPROGRESS (socket(7)).
-    let left = time_left(deadline).map_err(|errno| query_error("connect", errno))?;
-    let limited = stream.set_write_timeout(Some(left));
-    limited.map_err(|error| QueryError::SystemCall("setsockopt", errno_of(&error)))?;
-    match connect(stream.as_raw_fd(), &SockaddrStorage::from(remote)) {
-        Ok(()) => Ok(stream),
-        Err(Errno::EINPROGRESS) => Err(QueryError::Timeout),
-        Err(errno) => Err(query_error("connect", errno)),
+    match connect(socket.as_raw_fd(), &SockaddrStorage::from(remote)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => {}
+        Err(errno) => return Err(failed(errno)),
+    }
+    deadline.wait_until_ready(&socket, PollFlags::POLLOUT).map_err(failed)?;
+    // The result of connect(2).
+    match getsockopt(&socket, SocketError).map_err(system("getsockopt SO_ERROR"))? {
+        0 => Ok(socket.into()),
+        error => Err(failed(Errno::from_raw(error))),
     }
 }
 
@@ -105,16 +118,20 @@ fn query_error(call: &'static str, errno: Errno) -> QueryError {
 mod tests {
     // Against a listener of this process in the place of the service.
 
-    use std::io::{BufRead, BufReader};
-    use std::net::TcpListener;
+    use std::io::{BufRead, BufReader, Read};
+    use std::net::{Shutdown, TcpListener};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
     use std::time::Duration;
+
+    use nix::sys::socket::{Backlog, listen};
 
     use super::*;
     use crate::callerid::LINE_MAX;
+    use crate::clock::manual::ManualClock;
 
     const TIMEOUT: Duration = Duration::from_millis(300);
-    /// Time that a busy machine may take in addition.
-    const LOAD_MARGIN: Duration = Duration::from_secs(1);
+    const QUESTION: &str = "5000 , 22\r\n";
 
     /// Returns a connection from port 5000 to port 22.
     fn flow(client: &str, server: &str) -> Flow {
@@ -122,39 +139,54 @@ mod tests {
         Flow { client: end(client, 5000), server: end(server, 22) }
     }
 
-    /// Queries a service that handles its one caller with `manner`.
+    /// Returns a deadline that only a test that hangs meets.
+    fn far_deadline() -> Deadline {
+        Deadline::after(Duration::from_secs(60))
+    }
+
+    /// Queries a service that sends this text and hangs up.
     fn query_service(
         [client, server]: [&'static str; 2],
-        manner: impl FnOnce(TcpStream) + Send + 'static,
+        text: &'static [u8],
     ) -> Result<Answer, QueryError> {
         let listener = TcpListener::bind((client, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let service = std::thread::spawn(move || {
-            let (caller, from) = listener.accept().unwrap();
+            let (mut caller, from) = listener.accept().unwrap();
             assert_eq!(from.ip().to_string(), server, "the address that the login came in on");
             let mut question = String::new();
             BufReader::new(&caller).read_line(&mut question).unwrap();
-            assert_eq!(question, "5000 , 22\r\n");
-            manner(caller);
+            assert_eq!(question, QUESTION);
+            caller.write_all(text).unwrap();
         });
-        let began = Instant::now();
-        let answer = query_port(flow(client, server), port, began + TIMEOUT);
-        assert!(began.elapsed() < TIMEOUT + LOAD_MARGIN, "{:?}", began.elapsed());
+        let answer = query_port(flow(client, server), port, far_deadline());
         service.join().unwrap();
         answer
     }
 
     fn query_reply(text: &'static [u8]) -> Result<Answer, QueryError> {
-        query_service(["127.0.0.2", "127.0.0.3"], move |mut caller| caller.write_all(text).unwrap())
+        query_service(["127.0.0.2", "127.0.0.3"], text)
+    }
+
+    /// Queries a service that `service` plays on the other end of a connection; returns the answer and how
+    /// long it took.
+    fn query_on_manual_clock(
+        service: impl FnOnce(&'static ManualClock, UnixStream),
+    ) -> (Result<Answer, QueryError>, Duration) {
+        let clock = ManualClock::new();
+        let (own, peer) = UnixStream::pair().unwrap();
+        service(clock, peer);
+        let stream = TcpStream::from(OwnedFd::from(own));
+        let deadline = clock.clock().deadline_after(TIMEOUT);
+        let answer = query_stream(flow("127.0.0.2", "127.0.0.3"), &stream, deadline);
+        (answer, clock.elapsed())
     }
 
     #[test]
     fn answer_is_accepted_in_each_address_family() {
         let job = || Ok(Answer::Job("4242".parse().unwrap()));
         for ends in [["127.0.0.2", "127.0.0.3"], ["::1", "::1"]] {
-            let answer = query_service(ends, |mut caller| {
-                caller.write_all(b"5000 , 22 : USERID : OTHER : 4242\r\n").unwrap();
-            });
+            let answer = query_service(ends, b"5000 , 22 : USERID : OTHER : 4242\r\n");
             assert_eq!(answer, job(), "{ends:?}");
         }
         assert_eq!(query_reply(b"5000,22:USERID:OTHER:4242\n"), job());
@@ -182,56 +214,46 @@ mod tests {
 
     #[test]
     fn no_service_holds_a_query_past_the_deadline() {
-        let ends = ["127.0.0.2", "127.0.0.3"];
-        // Each service ends with its caller.
-        let silent = query_service(ends, |caller| {
-            assert_eq!(BufReader::new(&caller).fill_buf().unwrap_or_default(), b"");
+        let silent = query_on_manual_clock(|clock, peer| {
+            clock.at(2 * TIMEOUT, move || drop(peer));
         });
-        assert_eq!(silent, Err(QueryError::Timeout));
-        let half_closed = query_service(ends, |caller| {
-            caller.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(silent, (Err(QueryError::Timeout), TIMEOUT));
+        let half_closed = query_on_manual_clock(|clock, mut peer| {
+            clock.at(Duration::from_millis(100), move || {
+                peer.shutdown(Shutdown::Write).unwrap();
+                let mut question = [0; QUESTION.len()];
+                peer.read_exact(&mut question).unwrap();
+                assert_eq!(question, QUESTION.as_bytes());
+            });
         });
-        assert_eq!(half_closed, Err(QueryError::ConnectionClosed));
-        let dripping = query_service(ends, |mut caller| {
-            let drips = b"5000 , 22 : USERID : OTHER : 4242".iter().cycle();
-            for drip in drips.take(200) {
-                if caller.write_all(&[*drip]).is_err() {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            panic!("the caller is still there");
+        assert_eq!(half_closed, (Err(QueryError::ConnectionClosed), Duration::from_millis(100)));
+        // The deadline is for the whole answer, so single bytes do not extend it.
+        let dripping = query_on_manual_clock(|clock, mut peer| {
+            let mut drips = b"5000 , 22 : USERID : OTHER : 4242".iter().cycle();
+            clock.every(Duration::from_millis(20), move || {
+                peer.write_all(&[*drips.next().unwrap()]).unwrap();
+            });
         });
-        assert_eq!(dripping, Err(QueryError::Timeout));
-        let flooding = query_service(ends, |mut caller| {
-            for _ in 0..100_000 {
-                if caller.write_all(&[b'x'; 4096]).is_err() {
-                    return;
-                }
-            }
-            panic!("the caller is still there");
+        assert_eq!(dripping, (Err(QueryError::Timeout), TIMEOUT));
+        let flooding = query_on_manual_clock(|clock, mut peer| {
+            peer.write_all(&[b'x'; 4096]).unwrap();
+            clock.at(2 * TIMEOUT, move || drop(peer));
         });
-        assert_eq!(flooding, Err(QueryError::TooManyLines));
+        assert_eq!(flooding, (Err(QueryError::TooManyLines), Duration::ZERO));
     }
 
     #[test]
     fn full_backlog_holds_a_query_no_longer_than_the_deadline() {
         let listener = TcpListener::bind(("127.0.0.2", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
-        let waiting: Vec<_> = (0..2)
-            .map(|_| {
-                let (own, other) = ("127.0.0.3:0".parse().unwrap(), ([127, 0, 0, 2], port).into());
-                connect_from(own, other, Instant::now() + Duration::from_millis(100))
-            })
-            .collect();
-        let began = Instant::now();
-        let answer = query_port(flow("127.0.0.2", "127.0.0.3"), port, began + TIMEOUT);
-        assert_eq!(answer, Err(QueryError::Timeout), "{waiting:?}");
-        assert!(began.elapsed() < TIMEOUT + LOAD_MARGIN, "{:?}", began.elapsed());
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let _waiting = TcpStream::connect(("127.0.0.2", port)).unwrap();
+        let clock = ManualClock::new();
+        let query = |deadline| query_port(flow("127.0.0.2", "127.0.0.3"), port, deadline);
+        let answer = query(clock.clock().deadline_after(TIMEOUT));
+        assert_eq!((answer, clock.elapsed()), (Err(QueryError::Timeout), TIMEOUT));
         drop(listener);
-        let answer = query_port(flow("127.0.0.2", "127.0.0.3"), port, Instant::now() + TIMEOUT);
-        assert_eq!(answer, Err(QueryError::NoService(Errno::ECONNREFUSED)));
+        assert_eq!(query(far_deadline()), Err(QueryError::NoService(Errno::ECONNREFUSED)));
     }
 
     #[test]
@@ -251,9 +273,10 @@ mod tests {
 
     #[test]
     fn query_from_a_foreign_address_fails() {
-        let answer = query_port(flow("127.0.0.2", "192.0.2.1"), 9, Instant::now() + TIMEOUT);
+        let answer = query_port(flow("127.0.0.2", "192.0.2.1"), 9, far_deadline());
         assert_eq!(answer, Err(QueryError::SystemCall("bind", Errno::EADDRNOTAVAIL)));
-        let answer = query_port(flow("127.0.0.2", "127.0.0.3"), 9, Instant::now());
+        let none = Deadline::after(Duration::ZERO);
+        let answer = query_port(flow("127.0.0.2", "127.0.0.3"), 9, none);
         assert!(answer.is_err(), "no time at all");
     }
 }

@@ -8,8 +8,7 @@ pub mod processes;
 mod registry;
 pub(crate) mod slurm;
 
-use std::time::Instant;
-
+use crate::Deadline;
 use crate::records::{Note, Record};
 use protocol::{JobId, Placement, SourceName};
 use thiserror::Error;
@@ -29,7 +28,7 @@ pub trait Source {
     /// # Errors
     ///
     /// [`SourceError`] if the source is absent or cannot be read; a user without jobs is no error.
-    fn jobs(&self, uid: u32, deadline: Instant) -> Result<SourceReport, SourceError>;
+    fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError>;
 }
 
 /// Returns the text by which evidence and log name a job's place.

@@ -2,9 +2,9 @@
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use super::{Addition, Job, Source, SourceError, SourceReport};
+use crate::Deadline;
 use crate::records::{LoginTarget, ReadError, Record, RecordDevices, Registry, UserRecords, Via};
 use kernel::trust::Trust;
 use protocol::{CgroupPath, JobId, Placement, SourceName};
@@ -110,7 +110,7 @@ impl Source for RegistrySource {
         SourceName::Registry
     }
 
-    fn jobs(&self, uid: u32, _deadline: Instant) -> Result<SourceReport, SourceError> {
+    fn jobs(&self, uid: u32, _deadline: Deadline) -> Result<SourceReport, SourceError> {
         let user = self.registry.read_user(&self.trust, uid).map_err(|error| match error {
             ReadError::NoRegistry => {
                 SourceError::Absent(format!("{} does not exist", self.registry.dir().display()))
@@ -144,11 +144,12 @@ mod tests {
     use crate::records::Note;
     use crate::testing::Scratch;
     use protocol::JobId;
+    use std::time::Duration;
 
     fn read_jobs(scratch: &Scratch) -> Result<SourceReport, SourceError> {
         let registry = Registry::new(&scratch.path().join("jobs"));
         RegistrySource::new(registry, scratch.trust(), scratch.path().join("cg"))
-            .jobs(5, Instant::now())
+            .jobs(5, Deadline::after(Duration::ZERO))
     }
 
     fn write_record(scratch: &Scratch, id: &str, more: &str) {
@@ -194,7 +195,7 @@ mod tests {
             let registry = Registry::new(&scratch.dir("jobs"));
             RegistrySource::new(registry, scratch.trust(), scratch.path().join("cg"))
                 .unused_before_first_job(lock.clone())
-                .jobs(uid, Instant::now())
+                .jobs(uid, Deadline::after(Duration::ZERO))
         };
         assert!(matches!(read(5), Err(SourceError::Unused(_))));
         assert_eq!(read_jobs(&scratch), Ok(SourceReport::default()));

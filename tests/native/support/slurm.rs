@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -24,25 +23,52 @@ const ADDRESS: &str = "10.99.0.1";
 /// "skipped" if this machine cannot have one.
 pub(crate) fn on_slurm(body: impl FnOnce(&Slurm<'_>)) {
     /// A small machine has time for four at once: Slurm's daemons mostly wait.
-    static SEATS: [Mutex<()>; 4] = [const { Mutex::new(()) }; 4];
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let seat = &SEATS[NEXT.fetch_add(1, Ordering::Relaxed) % SEATS.len()];
-    on_slurm_after(seat, body);
+    static SEATS: Seats = Seats::new(4);
+    on_slurm_after(&SEATS, body);
 }
 
 /// Runs `body` beside all others, for a `body` that mostly waits.
 pub(crate) fn on_idle_slurm(body: impl FnOnce(&Slurm<'_>)) {
-    static SEAT: Mutex<()> = Mutex::new(());
+    static SEAT: Seats = Seats::new(1);
     on_slurm_after(&SEAT, body);
 }
 
-fn on_slurm_after(seat: &Mutex<()>, body: impl FnOnce(&Slurm<'_>)) {
+fn on_slurm_after(seats: &'static Seats, body: impl FnOnce(&Slurm<'_>)) {
     if let Some(obstacle) = super::missing_requirement().or_else(missing_requirement) {
         return skip(obstacle);
     }
-    let _seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
+    let _seat = seats.take();
     let _others = super::share_machine();
     with_slurm(body);
+}
+
+/// A number of tests that may run at once.
+struct Seats {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Seats {
+    const fn new(count: usize) -> Self {
+        Self { free: Mutex::new(count), freed: Condvar::new() }
+    }
+
+    /// Waits for a free seat, and takes it until the result is dropped.
+    fn take(&self) -> Seat<'_> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = self.freed.wait_while(free, |free| *free == 0);
+        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
+        Seat(self)
+    }
+}
+
+struct Seat<'a>(&'a Seats);
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.freed.notify_one();
+    }
 }
 
 /// Runs `body` while no other test has a node.

@@ -133,10 +133,8 @@ fn job_without_shell_is_awaited() {
     assert_eq!(bench.refusal().reason, Reason::NoJob);
     assert!(bench.ask().detail.contains("imp-shell-0-fxyzzy.service: its shell is not there yet"));
     bench.request.wait_ms = 4000;
-    let later = std::thread::spawn(move || {
-        sleep(Duration::from_millis(300));
-        std::fs::write(shell, text).unwrap();
-    });
+    let late = Duration::from_millis(300);
+    bench.clock.at(late, move || std::fs::write(shell, text).unwrap());
     assert_eq!(bench.plan().job.as_str(), "fxyzzy");
-    later.join().unwrap();
+    assert_eq!(bench.clock.elapsed(), late);
 }

@@ -28,7 +28,7 @@ fn slurm_job_inherits_the_filter_and_its_gpus_are_probed() {
 
 #[test]
 fn no_filter_is_inherited_unless_slurm_constrains_devices() {
-    let mut bench = NodeBench::new();
+    let bench = NodeBench::new();
     bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     bench.scratch.file("etc/slurm/gres.conf", "Name=gpu Count=4\n");
@@ -43,7 +43,7 @@ fn no_filter_is_inherited_unless_slurm_constrains_devices() {
 
 #[test]
 fn closed_devices_are_the_list_of_all_slurm_devices() {
-    let mut bench = NodeBench::new();
+    let bench = NodeBench::new();
     bench.configure_slurm();
     bench.scratch.file("dev/null", "c 1:3");
     bench.daemons.running(&bench.socket(7), 5);
@@ -63,7 +63,7 @@ fn closed_devices_are_the_list_of_all_slurm_devices() {
 
 #[test]
 fn record_adds_its_devices_to_a_slurm_job() {
-    let mut bench = NodeBench::new();
+    let bench = NodeBench::new();
     bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     let record = |more: &str| {
@@ -98,7 +98,7 @@ fn record_adds_its_devices_to_a_slurm_job() {
 
 #[test]
 fn configuration_decides_the_variables_of_a_slurm_login() {
-    let mut bench = NodeBench::new();
+    let bench = NodeBench::new();
     bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     let variables = || {
@@ -126,7 +126,7 @@ fn configuration_decides_the_variables_of_a_slurm_login() {
 
 #[test]
 fn slurm_job_with_unusable_record_is_not_joined() {
-    let mut bench = NodeBench::new();
+    let bench = NodeBench::new();
     bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     for text in ["{", r#"{"version":1,"id":"7","uid":5,"via":"slurm"}"#] {
@@ -152,7 +152,7 @@ fn record_without_its_slurm_job_is_not_running() {
 
 #[test]
 fn unreadable_files_of_slurm_refuse_and_are_named() {
-    let mut bench = NodeBench::new();
+    let bench = NodeBench::new();
     bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     for name in ["cgroup.conf", "gres.conf"] {
@@ -169,7 +169,7 @@ fn unreadable_files_of_slurm_refuse_and_are_named() {
 
 #[test]
 fn starting_and_ending_jobs_have_their_own_codes() {
-    let mut bench = NodeBench::new();
+    let bench = NodeBench::new();
     bench.configure_slurm();
     bench.daemons.ending(&bench.socket(7), 5);
     let refusal = bench.refusal();
@@ -215,21 +215,14 @@ fn starting_job_is_awaited() {
     bench.daemons.starting(&bench.socket(7), 5);
     bench.daemons.hung(&bench.socket(9));
     bench.request.wait_ms = 3000;
-    let running = bench.socket(8);
-    let mut later = Daemons::default();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            sleep(Duration::from_millis(300));
-            later.running(&running, 5);
-        });
-        assert_eq!(bench.plan().job.as_str(), "8");
-    });
-    drop(later);
+    let (daemons, running) = (bench.daemons.clone(), bench.socket(8));
+    bench.clock.at(Duration::from_millis(300), move || daemons.running(&running, 5));
+    assert_eq!(bench.plan().job.as_str(), "8");
 }
 
 #[test]
 fn spool_directory_writable_by_others_is_a_fault() {
-    let mut bench = NodeBench::new();
+    let bench = NodeBench::new();
     bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
     bench.scratch.mode("spool", 0o777);

@@ -9,7 +9,7 @@ mod unit;
 
 use super::describe_placement;
 use super::{Job, Source, SourceError, SourceReport};
-use crate::{find_local_uid, printable};
+use crate::{Deadline, find_local_uid, printable};
 use kernel::proc::{self, Proc};
 use protocol::{CgroupPath, JobId, Placement, SourceName};
 use schedulers::flux::{self, Unit, unit_parents};
@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 use unit::{UnitInspector, UnitState};
 
 /// Maximum names read from a directory of units.
@@ -51,13 +50,13 @@ impl FluxSource {
     /// [`SourceError`] if the account or its slice is missing, or `/etc/passwd` cannot be read.
     pub fn jobs_of_all_users(
         &self,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> Result<(Vec<(u32, Job)>, SourceReport), SourceError> {
         self.inspect_units(deadline).map(|(jobs, _, report)| (jobs, report))
     }
 
     /// Inspects all units; returns the running and the ending jobs, each with its owner.
-    fn inspect_units(&self, deadline: Instant) -> Result<InspectedUnits, SourceError> {
+    fn inspect_units(&self, deadline: Deadline) -> Result<InspectedUnits, SourceError> {
         let flux = account_uid(&self.account)?;
         let mut report = SourceReport::default();
         let units = self.list_units(flux, &mut report)?;
@@ -170,7 +169,7 @@ impl Source for FluxSource {
         SourceName::Flux
     }
 
-    fn jobs(&self, uid: u32, deadline: Instant) -> Result<SourceReport, SourceError> {
+    fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError> {
         let (jobs, ending, mut report) = self.inspect_units(deadline)?;
         report.jobs.extend(jobs.into_iter().filter(|(owner, _)| *owner == uid).map(|(_, job)| job));
         if report.jobs.is_empty() {

@@ -61,7 +61,7 @@ impl FluxBench {
     }
 
     fn report(&self) -> SourceReport {
-        self.source().jobs(5, Instant::now() + Duration::from_secs(4)).unwrap()
+        self.source().jobs(5, Deadline::after(Duration::from_secs(60))).unwrap()
     }
 }
 
@@ -93,7 +93,7 @@ fn only_the_users_jobs_are_found() {
     assert!(report.broken.is_empty() && report.silent.is_empty() && report.skipped.is_empty());
     assert_eq!(report.seen, ["account 992: 3 units run a job, 0 have no shell, 0 are left over"]);
     let (all, _) =
-        bench.source().jobs_of_all_users(Instant::now() + Duration::from_secs(4)).unwrap();
+        bench.source().jobs_of_all_users(Deadline::after(Duration::from_secs(60))).unwrap();
     let all: Vec<_> = all.iter().map(|(uid, job)| (*uid, job.id.as_str())).collect();
     assert_eq!(all, [(5, "f1"), (6, "fzz"), (5, "fxyzzy")]);
 }
@@ -199,7 +199,7 @@ fn missing_account_or_slice_is_absent() {
     let path = bench.scratch.path();
     let ask = |account: &str| {
         let source = FluxSource::new(account, path.join("cg"), path);
-        source.jobs(5, Instant::now() + Duration::from_secs(4))
+        source.jobs(5, Deadline::after(Duration::from_secs(60)))
     };
     let absent = |result| matches!(result, Err(SourceError::Absent(_)));
     assert!(absent(ask("no-such-account")));
@@ -222,7 +222,7 @@ fn units_after_deadline_are_silent() {
         );
     }
     assert_eq!(bench.report().jobs.len(), 150);
-    let late = bench.source().jobs(5, Instant::now()).unwrap();
+    let late = bench.source().jobs(5, Deadline::after(Duration::ZERO)).unwrap();
     assert_eq!((late.jobs.len(), late.silent.len()), (0, 1));
     assert_eq!(late.silent, ["flux: 300 units could not be looked at in time"]);
 }
@@ -258,7 +258,7 @@ fn processes_beyond_limit_are_not_read() {
         let report = bench.report();
         assert!(report.broken.is_empty() && report.silent.is_empty(), "{report:?}");
         let (all, _) =
-            bench.source().jobs_of_all_users(Instant::now() + Duration::from_secs(4)).unwrap();
+            bench.source().jobs_of_all_users(Deadline::after(Duration::from_secs(60))).unwrap();
         assert!(all.iter().any(|(uid, job)| (*uid, job.id.as_str()) == (6, "f2")));
         (report.jobs.len(), report.starting.len() + report.ending.len(), report.skipped.concat())
     };
@@ -282,7 +282,7 @@ fn job_with_lingering_tasks_is_ending_for_its_owner() {
     assert_eq!(report.ending, ["f1".parse().unwrap()]);
     assert_eq!(report.starting, []);
     assert!(report.skipped.first().unwrap().contains("its shell has ended"), "{report:?}");
-    let other = bench.source().jobs(6, Instant::now() + Duration::from_secs(4)).unwrap();
+    let other = bench.source().jobs(6, Deadline::after(Duration::from_secs(60))).unwrap();
     assert_eq!((other.starting, other.ending), (vec![], vec![]));
 }
 

@@ -1,10 +1,10 @@
 //! Finds out whether a Flux unit runs a job, and whose.
 
+use crate::Deadline;
 use crate::sources::processes;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::path::Path;
-use std::time::Instant;
 
 use kernel::proc::{Proc, Process};
 use schedulers::flux::{self, Shell};
@@ -19,7 +19,7 @@ pub(super) struct UnitInspector<'a> {
     pub(super) proc: &'a Proc,
     /// Uid of Flux's account.
     pub(super) flux: u32,
-    pub(super) deadline: Instant,
+    pub(super) deadline: Deadline,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl UnitInspector<'_> {
         is_sought: impl Fn(&Process) -> bool,
     ) -> Option<bool> {
         for pid in pids {
-            if Instant::now() >= self.deadline {
+            if self.deadline.has_passed() {
                 return None;
             }
             table.has_foreign |= pid == 0;

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{MsgFlags, recv, send};
 
+use crate::clock::{Clock, Deadline};
 use schedulers::stepd::{
     ANSWER_BYTES, Answer, Connection, Error, Result, connect_to_daemon, encode_query,
 };
@@ -33,7 +34,7 @@ pub(super) struct QueryTerms<'a> {
     pub(super) may_matter: Option<&'a dyn Fn(usize, i32) -> bool>,
     /// How long to wait for a daemon while others wait for their turn, or if it does not matter.
     pub(super) timeout: Duration,
-    pub(super) deadline: Instant,
+    pub(super) deadline: Deadline,
 }
 
 /// The result of querying one daemon.
@@ -52,8 +53,7 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
     let mut waiting = sockets.iter().enumerate();
     let mut queries: Vec<DaemonQuery<'_>> = Vec::new();
     loop {
-        let now = Instant::now();
-        while queries.len() < CONCURRENT_QUERIES_MAX && now < terms.deadline {
+        while queries.len() < CONCURRENT_QUERIES_MAX && !terms.deadline.has_passed() {
             let Some((index, path)) = waiting.next() else { break };
             queries.push(DaemonQuery::new(index, path, terms));
         }
@@ -67,19 +67,19 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
             }
             None => true,
         });
-        if queries.is_empty() && (waiting.len() == 0 || Instant::now() >= terms.deadline) {
+        if queries.is_empty() && (waiting.len() == 0 || terms.deadline.has_passed()) {
             return outcomes;
         }
         // If a query has ended, the next one can begin at once.
         if queries.len() == CONCURRENT_QUERIES_MAX || waiting.len() == 0 {
-            wait_for_progress(&queries);
+            wait_for_progress(&queries, terms.deadline.clock());
         }
     }
 }
 
 /// Waits until a daemon answers, a connection can be retried, or a query times out.
-fn wait_for_progress(queries: &[DaemonQuery<'_>]) {
-    let now = Instant::now();
+fn wait_for_progress(queries: &[DaemonQuery<'_>], clock: Clock) {
+    let now = clock.now();
     let remaining = |query: &DaemonQuery<'_>| match query.socket {
         Some(_) => query.next_deadline(now).saturating_duration_since(now),
         None => RECONNECT_INTERVAL,
@@ -88,10 +88,8 @@ fn wait_for_progress(queries: &[DaemonQuery<'_>]) {
     let sockets = queries.iter().filter_map(|query| query.socket.as_ref());
     let mut poll_fds: Vec<_> =
         sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
-    // Round up: with less than a millisecond poll(2) would not wait.
-    let timeout = PollTimeout::try_from(remaining + Duration::from_millis(1));
     // Ignore a failure: reading the socket fails again and reports it.
-    let _ = poll(&mut poll_fds, timeout.unwrap_or(PollTimeout::MAX));
+    let _ = clock.poll(&mut poll_fds, remaining);
 }
 
 /// A query to one daemon under way.
@@ -116,8 +114,9 @@ struct DaemonQuery<'a> {
 
 impl<'a> DaemonQuery<'a> {
     fn new(index: usize, path: &'a Path, terms: QueryTerms<'_>) -> Self {
-        let began = Instant::now();
-        let (late, deadline) = (terms.deadline.min(began + terms.timeout), terms.deadline);
+        let began = terms.deadline.clock().now();
+        let late = terms.deadline.within(terms.timeout).instant();
+        let deadline = terms.deadline.instant();
         let (bytes, filled) = ([0; ANSWER_BYTES], 0);
         let (may_matter, pid, socket, is_retry) = (None, 0, None, false);
         Self {
@@ -142,7 +141,7 @@ impl<'a> DaemonQuery<'a> {
 
     /// Does all that is possible without waiting; returns the outcome once there is one.
     fn advance(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<Outcome> {
-        match self.receive_answer(terms.owner) {
+        match self.receive_answer(terms.owner, terms.deadline.clock()) {
             Ok(Some(answer)) => Some(Outcome::Done(Ok(answer))),
             Ok(None) => self.check_timeout(terms, others_wait),
             // The daemon may be exiting; then the next connection finds no listener.
@@ -156,7 +155,7 @@ impl<'a> DaemonQuery<'a> {
 
     /// Returns the outcome for a daemon without an answer; `None` while waiting is worthwhile.
     fn check_timeout(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<Outcome> {
-        let now = Instant::now();
+        let now = terms.deadline.clock().now();
         if now < self.late {
             return None;
         }
@@ -170,11 +169,11 @@ impl<'a> DaemonQuery<'a> {
     }
 
     /// Connects if necessary and reads the answer; `None` while it is incomplete.
-    fn receive_answer(&mut self, owner: u32) -> Result<Option<Answer>> {
+    fn receive_answer(&mut self, owner: u32, clock: Clock) -> Result<Option<Answer>> {
         if self.socket.is_none() {
             match connect_and_query(self.path, owner) {
                 Err(Error::SystemCall(_, Errno::EACCES))
-                    if self.began.elapsed() < OPENING_GRACE => {}
+                    if clock.now() - self.began < OPENING_GRACE => {}
                 result => {
                     if let Some(Connection { socket, pid }) = result? {
                         (self.socket, self.pid) = (Some(socket), pid);

@@ -8,6 +8,7 @@ mod daemon_query;
 mod job_owner;
 
 use super::{Job, Source, SourceError, SourceReport};
+use crate::Deadline;
 use crate::devices::slurm_conf::{ConfError, SlurmConfFiles, SpoolPath, with_slurm_trusted};
 use crate::devices::tree;
 use crate::devices::{Settings, Tree};
@@ -19,7 +20,7 @@ use protocol::{AbsolutePath, NodeName, Placement, SourceName, parse_decimal};
 use schedulers::stepd::{Answer, EXTERN_STEP, Error, SocketName, State, socket_created_at};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long to wait for a daemon that cannot have the answer: while others wait for their turn, or if
 /// the kernel shows that its job is another user's. Any other daemon may belong to the user's newest
@@ -56,7 +57,7 @@ impl SlurmSource {
     /// configuration or its only spool directory cannot be used.
     pub fn jobs_of_all_users(
         &self,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> Result<(Vec<(u32, Job)>, SourceReport), SourceError> {
         let mut report = SourceReport::default();
         let answers = self.query_daemons(&mut report, None, deadline)?;
@@ -70,7 +71,7 @@ impl SlurmSource {
         &self,
         report: &mut SourceReport,
         uid: Option<u32>,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> Result<Vec<(Socket, Answer)>, SourceError> {
         let spool = self.spool.as_deref();
         let sockets = find_sockets(&self.tree, &self.settings, spool, report)?;
@@ -119,7 +120,7 @@ impl Source for SlurmSource {
         SourceName::Slurm
     }
 
-    fn jobs(&self, uid: u32, deadline: Instant) -> Result<SourceReport, SourceError> {
+    fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError> {
         let mut report = SourceReport::default();
         for (socket, answer) in self.query_daemons(&mut report, Some(uid), deadline)? {
             if answer.uid == uid {

@@ -6,12 +6,16 @@ pub(crate) use daemons::Daemons;
 use std::os::unix::net::UnixListener;
 
 use super::*;
+use crate::clock::manual::ManualClock;
 use crate::testing::Scratch;
 use daemons::{DaemonBehavior, ENDING, RUNNING, STARTING};
 
+/// Longest query of a test that says nothing else.
+const LONG: Duration = Duration::from_secs(4);
+
 /// A node with a `slurm.conf` and daemons.
 struct SlurmBench {
-    // First, since the daemons end by a call to their sockets.
+    clock: &'static ManualClock,
     daemons: Daemons,
     scratch: Scratch,
     settings: Settings,
@@ -21,14 +25,16 @@ impl SlurmBench {
     fn new(spool: &str) -> Self {
         let scratch = Scratch::new();
         scratch.file("etc/slurm/slurm.conf", &format!("SlurmdSpoolDir={spool}\n"));
-        Self { scratch, daemons: Daemons::default(), settings: Settings::default() }
+        let clock = ManualClock::new();
+        let daemons = Daemons::new(clock);
+        Self { clock, daemons, scratch, settings: Settings::default() }
     }
 
     fn path(&self, dir: &str, node: &str, job: u32) -> PathBuf {
         self.scratch.dir(dir).join(format!("{node}_{job}.4294967292"))
     }
 
-    fn daemon(&mut self, job: u32, behavior: DaemonBehavior) {
+    fn daemon(&self, job: u32, behavior: DaemonBehavior) {
         let path = self.path("s", "n1", job);
         self.daemons.add(&path, behavior);
     }
@@ -45,8 +51,12 @@ impl SlurmBench {
         SlurmSource::new(tree, self.settings.clone(), spool.map(PathBuf::from))
     }
 
+    fn deadline_after(&self, time: Duration) -> Deadline {
+        self.clock.clock().deadline_after(time)
+    }
+
     fn ask(&self) -> Result<SourceReport, SourceError> {
-        self.source(None).jobs(5, Instant::now() + Duration::from_secs(4))
+        self.source(None).jobs(5, self.deadline_after(LONG))
     }
 
     fn report(&self) -> SourceReport {
@@ -60,7 +70,7 @@ fn ids(report: &SourceReport) -> Vec<&str> {
 
 #[test]
 fn only_the_users_jobs_are_found() {
-    let mut bench = SlurmBench::new("/s");
+    let bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     bench.daemon(8, DaemonBehavior::Answers(6, RUNNING));
     bench.daemon(9, DaemonBehavior::Answers(5, STARTING));
@@ -79,7 +89,7 @@ fn only_the_users_jobs_are_found() {
     assert!(report.broken.is_empty() && report.silent.is_empty() && report.skipped.is_empty());
     assert_eq!(report.seen.last().unwrap(), "5 daemons answered, 0 sockets are stale");
     let (everyones, _) =
-        bench.source(None).jobs_of_all_users(Instant::now() + QUERY_TIMEOUT).unwrap();
+        bench.source(None).jobs_of_all_users(bench.deadline_after(QUERY_TIMEOUT)).unwrap();
     let uids: Vec<_> = everyones.iter().map(|(uid, job)| (*uid, job.id.as_str())).collect();
     assert_eq!(uids, [(5, "7"), (6, "8")]);
 }
@@ -90,7 +100,7 @@ fn node_without_slurm_is_absent() {
     let source = |spool: Option<&str>| {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
         let source = SlurmSource::new(tree, Settings::default(), spool.map(PathBuf::from));
-        source.jobs(5, Instant::now() + QUERY_TIMEOUT)
+        source.jobs(5, Deadline::after(QUERY_TIMEOUT))
     };
     let text = |result| match result {
         Err(SourceError::Absent(text)) => text,
@@ -122,7 +132,7 @@ fn missing_extern_step_and_wrong_node_name_are_reported() {
 
 #[test]
 fn stale_sockets_are_skipped() {
-    let mut bench = SlurmBench::new("/s");
+    let bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     let path = bench.path("s", "n1", 8);
     drop(UnixListener::bind(&path).unwrap());
@@ -134,7 +144,7 @@ fn stale_sockets_are_skipped() {
 
 #[test]
 fn invalid_sockets_are_reported_and_hide_no_job() {
-    let mut bench = SlurmBench::new("/s");
+    let bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     bench.scratch.file("s/n1_8.4294967292", "");
     let link = bench.path("s", "n1", 9);
@@ -154,11 +164,11 @@ fn invalid_sockets_are_reported_and_hide_no_job() {
 
 #[test]
 fn socket_of_unexpected_user_is_refused() {
-    let mut bench = SlurmBench::new("/s");
+    let bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     let me = nix::unistd::Uid::effective().as_raw();
     let path = bench.path("s", "n1", 7);
-    let deadline = Instant::now() + QUERY_TIMEOUT;
+    let deadline = bench.deadline_after(QUERY_TIMEOUT);
     let terms = |owner| QueryTerms { owner, may_matter: None, timeout: QUERY_TIMEOUT, deadline };
     assert!(matches!(query_sockets(&[&path], terms(me)).as_slice(), [Some(Outcome::Done(Ok(_)))]));
     assert_eq!(
@@ -177,7 +187,7 @@ fn socket_of_unexpected_user_is_refused() {
 
 #[test]
 fn writable_spool_directory_fails() {
-    let mut bench = SlurmBench::new("/s");
+    let bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     bench.scratch.mode("s", 0o777);
     let Err(SourceError::Failed(text)) = bench.ask() else { panic!() };
@@ -186,7 +196,7 @@ fn writable_spool_directory_fails() {
 
 #[test]
 fn symbolic_links_to_spool_directory_are_resolved() {
-    let mut bench = SlurmBench::new("/var/spool/slurmd");
+    let bench = SlurmBench::new("/var/spool/slurmd");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     bench.scratch.dir("var/spool");
     let link = bench.scratch.path().join("var/spool/slurmd");
