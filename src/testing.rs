@@ -7,6 +7,7 @@
 mod notes;
 
 use kernel::trust::Trust;
+use nix::unistd::{AccessFlags, access};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,9 +25,18 @@ impl Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("job-adopt-unit-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().canonicalize().unwrap().join(name);
+        let path = Self::parent().canonicalize().unwrap().join(name);
         std::fs::create_dir(&path).unwrap();
         Self(path)
+    }
+
+    /// Returns the directory for files of tests: in memory, where thousands of them take a tenth of the time.
+    fn parent() -> PathBuf {
+        let memory = Path::new("/dev/shm");
+        if std::env::var_os("TMPDIR").is_none() && access(memory, AccessFlags::W_OK).is_ok() {
+            return memory.to_owned();
+        }
+        std::env::temp_dir()
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -539,6 +539,8 @@ pub(super) fn real_uid(pid: i32) -> Option<Uid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::signal::kill;
+    use nix::unistd::Pid;
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::process::ExitStatusExt;
@@ -546,12 +548,20 @@ mod tests {
 
     #[test]
     fn process_with_reused_number_gets_no_signal() {
-        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        // A signal that the process blocks stays pending for all to see.
+        let mut child =
+            Command::new("env").args(["--block-signal=USR1", "sleep", "60"]).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
+        let status = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        while !status().starts_with("Name:\tsleep\n") {
+            std::thread::yield_now();
+        }
+        let is_pending = || !status().contains("\nShdPnd:\t0000000000000000\n");
         let start = read_start_ticks(pid).unwrap();
-        send_signal((pid, start + 1), Signal::SIGKILL).unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        assert!(child.try_wait().unwrap().is_none(), "it was killed");
+        send_signal((pid, start + 1), Signal::SIGUSR1).unwrap();
+        assert!(!is_pending());
+        send_signal((pid, start), Signal::SIGUSR1).unwrap();
+        assert!(is_pending());
         send_signal((pid, start), Signal::SIGKILL).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
         send_signal((pid, start), Signal::SIGKILL).unwrap();
@@ -597,7 +607,7 @@ mod tests {
     /// Processes that were only stopped would continue after the deadline.
     #[test]
     fn endless_new_processes_are_killed_at_deadline() {
-        let start = || std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let start = || Command::new("sleep").arg("60").spawn().unwrap();
         let children = std::cell::RefCell::new(vec![start()]);
         let find = |_: &BTreeSet<Identity>| {
             children.borrow_mut().push(start());
@@ -605,22 +615,17 @@ mod tests {
             let pids = children.iter().map(|child| i32::try_from(child.id()).unwrap());
             Ok(pids.map(|pid| (pid, read_start_ticks(pid).unwrap())).collect())
         };
-        let deadline = Instant::now() + Duration::from_millis(200);
+        let deadline = Instant::now() + 5 * POLL_INTERVAL;
         let remaining = stop_then_kill(find, deadline, &mut BTreeSet::new()).unwrap();
-        let mut children = children.into_inner();
-        let until = Instant::now() + Duration::from_secs(10);
-        let all = |children: &mut Vec<std::process::Child>| {
-            children.iter_mut().all(|child| child.try_wait().unwrap().is_some())
-        };
-        while !all(&mut children) && Instant::now() < until {
-            sleep(POLL_INTERVAL);
+        let children = children.into_inner();
+        assert_eq!(remaining.len(), children.len());
+        for mut child in children {
+            // One that was only stopped ends by SIGTERM.
+            let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+            kill(pid, Signal::SIGTERM).unwrap();
+            kill(pid, Signal::SIGCONT).unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
         }
-        let ended = all(&mut children);
-        for child in &mut children {
-            _ = child.kill();
-            child.wait().unwrap();
-        }
-        assert_eq!((remaining.len(), ended), (children.len(), true));
     }
 
     /// A hidden process would outlive the job.

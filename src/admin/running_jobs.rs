@@ -2,10 +2,10 @@
 
 use super::ending::{Process, list_logins, read_processes};
 use super::{Error, Output};
-use helper::{Config, Deadline};
 use helper::devices::Tree;
 use helper::records::{LoginTarget, ReadError, Record};
 use helper::sources::{self, FluxSource, SlurmSource, SourceError};
+use helper::{Config, Deadline};
 use kernel::cgroup::{CgroupChain, Dir, Listing, Membership, Mount, MountInfo, ignore_gone, v1};
 use kernel::trust::Trust;
 use protocol::{CgroupPath, JobId, LeafName, Placement, SourceName};

@@ -164,7 +164,8 @@ mod tests {
     fn wait_ends_with_the_descriptor_or_the_deadline() {
         let clock = ManualClock::new();
         let (own, peer) = UnixStream::pair().unwrap();
-        let wait = || clock.clock().deadline_after(2 * SECOND).wait_until_ready(&own, PollFlags::POLLIN);
+        let wait =
+            || clock.clock().deadline_after(2 * SECOND).wait_until_ready(&own, PollFlags::POLLIN);
         assert_eq!((wait(), clock.elapsed()), (Err(Errno::ETIMEDOUT), 2 * SECOND));
         clock.at(3 * SECOND, move || (&peer).write_all(b"x").unwrap());
         assert_eq!((wait(), clock.elapsed()), (Ok(()), 3 * SECOND));

@@ -569,15 +569,23 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("socket");
         let (listener, connections) = fill_backlog(&path);
-        let connect = |millis| {
+        let connect = &|millis| {
             let deadline = Instant::now() + Duration::from_millis(millis);
             connect_to_daemon(&path, own_uid(), Some(deadline)).map(drop)
         };
-        assert_eq!(connect(50), Err(Error::Timeout));
+        assert_eq!(connect(5), Err(Error::Timeout));
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let thread = scope.spawn(|| connect(5000));
-            std::thread::sleep(Duration::from_millis(50));
-            assert!(!thread.is_finished());
+            let thread = scope.spawn(move || {
+                sender.send(nix::unistd::gettid()).unwrap();
+                connect(60_000)
+            });
+            let stat = format!("/proc/self/task/{}/stat", receiver.recv().unwrap());
+            // The thread has nothing to wait for but the connection.
+            while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+                assert!(!thread.is_finished());
+                std::thread::yield_now();
+            }
             connections.iter().for_each(|_| drop(listener.accept().unwrap()));
             assert_eq!(thread.join().unwrap(), Ok(()));
         });

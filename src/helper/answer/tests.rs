@@ -1,6 +1,6 @@
 use super::*;
-use crate::records::Note;
 use crate::clock::manual::ManualClock;
+use crate::records::Note;
 use crate::sources::slurm::tests::Daemons;
 use crate::testing::Scratch;
 use protocol::{Containment, Plan, SeveralJobsPolicy};

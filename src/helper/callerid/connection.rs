@@ -289,7 +289,8 @@ mod tests {
 
     #[test]
     fn no_client_holds_the_service_past_its_timeouts() {
-        let silent = |clock: &ManualClock, client| clock.at(2 * SHORT.question, move || drop(client));
+        let silent =
+            |clock: &ManualClock, client| clock.at(2 * SHORT.question, move || drop(client));
         assert_eq!(time_with_client(silent), SHORT.question);
         // The deadline is for the whole question, so single bytes do not extend it.
         let slow = |clock: &ManualClock, mut client: UnixStream| {

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::{Deadline, Node};
 use crate::sources::Job;
+use crate::{Deadline, Node};
 use kernel::cgroup::Membership;
 use protocol::{CgroupPath, JobId, Placement};
 use schedulers::stepd::{SocketName, connect_to_daemon, job_of_daemon};
@@ -64,7 +64,9 @@ fn find_cgroup(job: &Job, search: CgroupSearch<'_>) -> Option<CgroupPath> {
         Placement::Extern { spool, node } => {
             let socket = SocketName::from_job(node, &job.id)?.to_string();
             let socket = Path::new(spool.as_str()).join(socket);
-            let pid = connect_to_daemon(&socket, search.owner, Some(search.deadline.instant())).ok()??.pid;
+            let pid = connect_to_daemon(&socket, search.owner, Some(search.deadline.instant()))
+                .ok()??
+                .pid;
             job_of_daemon(Membership::read(pid).ok()?.unified()?)
         }
     }

@@ -6,7 +6,8 @@ use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::sys::socket::sockopt::SocketError;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, getsockopt, socket,
+    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, getsockopt,
+    socket,
 };
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

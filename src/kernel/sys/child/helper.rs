@@ -495,7 +495,7 @@ mod tests {
             for (script, exit) in [
                 ("exit 0", HelperExit::Exited(0)),
                 ("echo x; exit 3", HelperExit::Exited(3)),
-                ("exec >&-; sleep 0.1; exit 4", HelperExit::Exited(4)),
+                ("exec >&-; sleep 0.01; exit 4", HelperExit::Exited(4)),
                 ("kill -9 $$", HelperExit::Killed(9)),
                 ("kill -40 $$", HelperExit::Killed(40)),
             ] {
@@ -510,7 +510,7 @@ mod tests {
         for has_pidfd in [true, false] {
             for script in ["exec sleep 1000", "kill -STOP $$", "exec >&-; exec sleep 1000"] {
                 let (mut helper, answer) = start_shell(script, has_pidfd);
-                let until = Instant::now() + Duration::from_millis(50);
+                let until = Instant::now() + Duration::from_millis(5);
                 assert_eq!(helper.wait(Some(answer.as_fd()), until), None, "{script}");
                 helper.kill();
                 assert_eq!(helper.wait(None, soon()), Some(HelperExit::Killed(9)), "{script}");
