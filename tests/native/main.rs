@@ -14,6 +14,7 @@
 
 mod support;
 
+mod alone;
 mod caller;
 mod callerid;
 mod carried;
@@ -31,7 +32,6 @@ mod devices;
 mod elf;
 mod ending;
 mod env;
-mod fanout;
 mod faults;
 mod favordynmods;
 mod flux;
@@ -60,7 +60,6 @@ mod rival;
 mod rollout;
 mod slices;
 mod slurm;
-mod soak;
 mod staging;
 mod stepd;
 mod stepd_devices;

@@ -1,0 +1,7 @@
+//! Tests that run while no other test has a node.
+//!
+//! The name of this module puts them before all others: in the middle of a run, the other threads would have nothing to
+//! do until the last of their tests has ended.
+
+mod fanout;
+mod soak;
