@@ -15,8 +15,9 @@ use super::syslog::Syslog;
 use super::user::{self, PEOPLE};
 use super::{Cgroup, HELPER, Mount, Outcome, timeout_factor, tool};
 
-/// Moves itself into the node's cgroup, then executes the command.
-const ENTER: &str = r#"echo 0 > "$0" && exec "$@""#;
+/// Moves itself into the node's cgroup, then executes the command. libpam closes each number up to the limit of
+/// descriptors before it starts a program, and strace stops at each of these calls.
+const ENTER: &str = r#"ulimit -n 1024 && echo 0 > "$0" && exec "$@""#;
 
 /// The files of `/dev`.
 const DEVICES: &str = include_str!("devices");
