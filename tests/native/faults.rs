@@ -29,8 +29,9 @@ use crate::support::{
 const ERRORS: [Errno; 5] = [Errno::EIO, Errno::ENOENT, Errno::EACCES, Errno::ENOMEM, Errno::EINTR];
 /// Without `make faults`, one call of this many fails.
 const STRIDE: usize = 29;
-/// `timeout=` in milliseconds, and the further time that a phase may take to end.
+/// `timeout=` in milliseconds, that of a helper that lets it pass, and the further time that a phase may take to end.
 const TIMEOUT: u64 = 5000;
+const SHORT_TIMEOUT: u64 = 1000;
 const MARGIN: u64 = 3000;
 /// Calls that report no error or do not return.
 const NEVER: [&str; 4] = ["brk", "exit", "exit_group", "rt_sigreturn"];
@@ -52,11 +53,15 @@ fn runs_all_faults() -> bool {
     std::env::var("JOB_ADOPT_FAULTS").as_deref() == Ok("all")
 }
 
-/// Installs a stack of our lines alone, since faults in other modules are not ours.
-fn install_our_stack(node: &Node) {
+fn install_programs(node: &Node) {
     node.install(&Tool::Inject.path(), "/usr/bin/inject");
     node.install(&Tool::Cycles.path(), "/usr/bin/cycles");
-    let ours = format!("required pam_job_adopt.so timeout={}", TIMEOUT / 1000);
+    write_our_stack(node, TIMEOUT);
+}
+
+/// Installs a stack of our lines alone, since faults in other modules are not ours.
+fn write_our_stack(node: &Node, timeout_ms: u64) {
+    let ours = format!("required pam_job_adopt.so timeout={}", timeout_ms / 1000);
     node.write_stack(&format!(
         "account {ours}\nsession optional pam_job_adopt.so close_only\n\
          session required pam_permit.so\nsession {ours}\n"
@@ -248,7 +253,7 @@ fn inject_into_registered_job(
 ) -> Tally {
     let mut tally = Tally::default();
     on_node(|node| {
-        install_our_stack(node);
+        install_programs(node);
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]);
         let job = job.with("leaf", json!("logins")).start();
         let leaf = job.cgroup.child("logins");
@@ -304,6 +309,8 @@ fn cut_reply(scene: &Scene<'_>) -> Tally {
     let whole = reply.encode();
     for (then, verbs, every) in ENDS {
         let every = if runs_all_faults() { every } else { every * STRIDE };
+        let stays = verbs.iter().any(|(verb, _)| *verb == "sleep");
+        write_our_stack(scene.node, if stays { SHORT_TIMEOUT } else { TIMEOUT });
         for length in (0..whole.len()).step_by(every).chain([whole.len()]) {
             let fake = Fake::new().says(&whole[..length]);
             let fake = verbs.iter().fold(fake, |fake, (verb, number)| fake.verb(verb, *number));
@@ -320,6 +327,7 @@ fn cut_reply(scene: &Scene<'_>) -> Tally {
     }
     // Byte by byte: fast enough unless the machine is busy, and too slow.
     for (pause, in_time) in [(100, true), (1_000_000, false)] {
+        write_our_stack(scene.node, if in_time { TIMEOUT } else { SHORT_TIMEOUT });
         let fake = Fake::new().pauses(&whole, pause);
         fake.install(scene.node);
         (scene.reset)();
@@ -339,7 +347,7 @@ fn cut_reply(scene: &Scene<'_>) -> Tally {
 fn inject_into_slurm_job(name: &'static str, private: bool) -> Tally {
     let mut tally = Tally::default();
     on_node(|node| {
-        install_our_stack(node);
+        install_programs(node);
         node.create_dir(SPOOL, 0o755);
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         node.create_dir("/etc/slurm", 0o755);
@@ -361,7 +369,7 @@ fn inject_into_slurm_job(name: &'static str, private: bool) -> Tally {
 fn inject_into_flux_job() -> Tally {
     let mut tally = Tally::default();
     on_flux(|node| {
-        install_our_stack(node);
+        install_programs(node);
         let job = node.start_flux_job(ALICE, "fxyzzy", &[]);
         let file = format!("{}/imp-shell-0-fxyzzy.service", node.transient());
         let policy = "DevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n";

@@ -51,6 +51,7 @@ fn late_step_daemon_of_newest_job_is_waited_for() {
         node.reporting("timeout=20");
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                // Longer than the helper waits for a daemon that cannot have the newest job (1 s).
                 std::thread::sleep(Duration::from_millis(1500));
                 newer.signal_daemon(Signal::SIGCONT);
             });
@@ -84,6 +85,7 @@ fn resolve_gives_same_reason_as_login() {
         let resolve = |user: &str| slurm.node.job_adopt(&["resolve", "--user", user]);
         resolve("alice").ok().says(&job.id).says("slurm");
         resolve("carol").exits(1).says("JA01");
+        slurm.node.arguments("timeout=1");
         job.signal_daemon(Signal::SIGSTOP);
         resolve("alice").fails().says("JA08");
         job.signal_daemon(Signal::SIGCONT);
