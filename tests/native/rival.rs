@@ -10,10 +10,11 @@ use crate::support::{
 
 /// Number of logins that are delayed at once, each on a node of its own.
 const AT_ONCE: usize = 4;
-/// How long a call of a login is delayed.
-const DELAY: Duration = Duration::from_millis(1200);
+/// How long a call of the first login is delayed. Each further try takes twice as long: strace cannot end a delay when
+/// the rival has ended.
+const DELAY_MIN: Duration = Duration::from_millis(200);
 /// Number of logins of which one must be delayed until its rival has ended.
-const TRIES: usize = 5;
+const TRIES: u32 = 6;
 
 /// The bpf(2) calls of a login in their order, and its outcome.
 struct Held {
@@ -34,8 +35,8 @@ impl Held {
 }
 
 /// Runs a session that is delayed at the entry of its `number`th bpf(2), while `rival` acts.
-fn delay_at_bpf_call(node: &Node, number: usize, rival: impl FnOnce()) -> Held {
-    let inject = format!("inject=bpf:delay_enter={}:when={number}", DELAY.as_micros());
+fn delay_at_bpf_call(node: &Node, number: usize, delay: Duration, rival: impl FnOnce()) -> Held {
+    let inject = format!("inject=bpf:delay_enter={}:when={number}", delay.as_micros());
     let options = ["-ttt", "-e", "trace=bpf", "-e", &inject];
     let login = || node.session_delayed_by_strace("/tmp/strace", &options, ALICE);
     let mut ended = None;
@@ -48,7 +49,7 @@ fn delay_at_bpf_call(node: &Node, number: usize, rival: impl FnOnce()) -> Held {
     // Each line begins with process and time.
     let delayed = log.lines().find(|line| line.contains("DELAYED"));
     let began = delayed.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-    let left = began.map(|began| Duration::from_secs_f64(began) + DELAY);
+    let left = began.map(|began| Duration::from_secs_f64(began) + delay);
     let in_time = left.is_none_or(|end| ended.is_some_and(|ended| ended < end));
     Held { calls, outcome, touched: delayed.is_some(), in_time }
 }
@@ -68,14 +69,14 @@ fn delay_at_each_bpf_call(
     if let Some(obstacle) = missing_requirement() {
         return skip(obstacle);
     }
-    let try_at = |number: usize| {
+    let try_at = |number: usize, delay: Duration| {
         let mut covered = None;
         on_node(|node| {
             node.session_alone("");
             let devices = ["/dev/nvidia0", "/dev/nvidia2"];
             let job = node.job(ALICE, "4242").devices(&devices).start();
             prepare(node);
-            let held = delay_at_bpf_call(node, number, || rival(node, &job));
+            let held = delay_at_bpf_call(node, number, delay, || rival(node, &job));
             if !held.in_time {
                 return;
             }
@@ -95,10 +96,10 @@ fn delay_at_each_bpf_call(
     };
     // On a busy machine a rival can be too late.
     let at = &|number: usize| {
-        let covered = (0..TRIES).find_map(|_| try_at(number));
+        let covered = (0..TRIES).find_map(|attempt| try_at(number, DELAY_MIN * 2_u32.pow(attempt)));
         covered.unwrap_or_else(|| panic!("the rival was late at call {number} in each try"))
     };
-    // Each delay takes more than a second, whatever else the machine does.
+    // Each delay takes its time, whatever else the machine does.
     let several = |first: usize| -> Vec<bool> {
         scope(|scope| {
             let numbers = (first..first + AT_ONCE).map(|number| scope.spawn(move || at(number)));
@@ -188,6 +189,7 @@ fn concurrent_logins_with_different_lists_leave_one_filter() {
             let logins: Vec<_> = (0..16)
                 .map(|number| {
                     swap_record(node, &job, if number % 2 == 0 { &one } else { &other });
+                    // Logins that start apart from each other meet in other states than those of one moment.
                     std::thread::sleep(Duration::from_millis(20));
                     scope.spawn(|| node.phases("sshd", ALICE, &["open_session"]))
                 })
