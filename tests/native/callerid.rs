@@ -262,11 +262,12 @@ fn listening_socket_is_refused_and_logged() {
 #[test]
 fn disconnected_caller_is_no_failure() {
     on_origin(|node, _| {
-        let serve = "sleep 0.5; job-adopt callerid 2>/tmp/said; echo $? >>/tmp/said";
+        let serve = "until [ -e /tmp/reset ]; do sleep 0.02; done; job-adopt callerid 2>/tmp/said; echo $? >>/tmp/said";
         let _service = node.serve("127.0.0.1", 113, &["sh", "-c", serve]);
         let reset = "my $s = IO::Socket::INET->new('127.0.0.1:113') or die; \
                      setsockopt($s, SOL_SOCKET, SO_LINGER, pack('ii', 1, 0)); close $s";
         node.run("perl", &["-MIO::Socket::INET", "-e", reset]).ok();
+        node.write("/tmp/reset", "");
         eventually("it has ended", || {
             node.exists("/tmp/said") && !node.read("/tmp/said").is_empty()
         });

@@ -1,7 +1,6 @@
 //! Logins to Flux jobs: they run below the unit under its filter, and end with the IMP.
 
 use std::os::unix::fs::{chown, symlink};
-use std::time::Duration;
 
 use protocol::{Access, Allowlist, Containment, DeviceRule, DeviceType};
 
@@ -379,7 +378,6 @@ fn job_without_shell_refuses_login_for_now() {
     on_flux(|node| {
         let job = node.start_flux_job_without_shell(ALICE, JOB, &["--wait", "/run/go"]);
         Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
-        std::thread::sleep(Duration::from_millis(200));
         assert_both_phases_refuse(node, &job, "no shell yet", "[JA02]");
         node.write("/run/go", "");
     });

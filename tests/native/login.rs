@@ -135,7 +135,7 @@ fn process_that_outlives_its_login_stays_in_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let later = format!(
-            "(setsid sh -c 'until [ -e over ]; do sleep 1; done; {LOOK}; echo end' >late 2>&1 </dev/null &)"
+            "(setsid sh -c 'until [ -e over ]; do sleep 0.05; done; {LOOK}; echo end' >late 2>&1 </dev/null &)"
         );
         node.sshd().ssh(ALICE, &later).ok();
         node.write("/home/alice/over", "");

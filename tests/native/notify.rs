@@ -225,6 +225,7 @@ fn terminal_that_hangs_delays_no_other() {
         eventually("the terminal is full", || {
             let pids = own_session(node, &hung);
             let time = pids.iter().map(|pid| cpu_ticks(*pid)).sum();
+            // No event shows that nothing is written any more.
             std::thread::sleep(Duration::from_millis(300));
             let is_full = !pids.is_empty() && time == last;
             last = time;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{ALICE, CAROL, LOOK, OPENS, OPS, on_node};
+use crate::support::{ALICE, CAROL, LOOK, OPENS, OPS, eventually, on_node};
 
 #[test]
 fn observe_changes_no_decision_and_logs_each() {
@@ -112,7 +112,7 @@ fn wait_job_admits_to_job_that_is_starting() {
         std::thread::scope(|scope| {
             node.arguments("wait_job=30");
             let login = scope.spawn(|| node.account(ALICE));
-            std::thread::sleep(Duration::from_millis(700));
+            eventually("the login waits", || !node.helpers().is_empty());
             assert!(!login.is_finished(), "the login did not wait");
             let _job = node.job(ALICE, "4242").start();
             let admitted = login.join().unwrap().ok();

@@ -114,19 +114,21 @@ fn command_inherits_all_but_descriptors() {
     });
 }
 
-/// Starts `run` under env(1) with these options, and sends it a signal once its command has begun.
+/// Starts `run` under env(1) with these options, and sends it a signal once its command has begun. Then it makes the file
+/// `sent` in the command's directory.
 fn run_with_signal(node: &Node, env: &str, signal: &str, script: &str) -> crate::support::Outcome {
     let begun = "/home/alice/begun";
     let run = format!("env {env} {} sh -c ': >{begun}; {script}' & run=$!", run_with_id(node));
-    let wait = format!("until [ -e {begun} ]; do sleep 0.05; done");
-    node.sh(&format!("{run}; {wait}; kill -{signal} $run; wait $run"))
+    let wait = format!("until [ -e {begun} ]; do sleep 0.02; done");
+    node.sh(&format!("{run}; {wait}; kill -{signal} $run; : >/home/alice/sent; wait $run"))
 }
 
 #[test]
 fn ignored_signals_stay_ignored() {
     on_node(|node| {
         let env = "--ignore-signal=HUP --ignore-signal=CHLD";
-        run_with_signal(node, env, "HUP", "sleep 2; exit 5").exits(5);
+        let script = "until [ -e /home/alice/sent ]; do sleep 0.02; done; exit 5";
+        run_with_signal(node, env, "HUP", script).exits(5);
     });
 }
 

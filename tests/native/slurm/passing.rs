@@ -27,7 +27,7 @@ fn job_with_slow_prolog_is_awaited_where_configured() {
             node.account(ALICE).fails().says("[JA01]");
             node.reporting("timeout=40 wait_job=30");
             let login = scope.spawn(|| node.pam(ALICE));
-            std::thread::sleep(Duration::from_millis(700));
+            eventually("the login waits", || !node.helpers().is_empty());
             assert!(!login.is_finished(), "the login did not wait");
             node.write("/run/go", "");
             let job = starting.join().unwrap();

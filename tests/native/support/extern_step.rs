@@ -94,10 +94,19 @@ impl Step {
         self.cgroup().child("user").child("task_special")
     }
 
+    /// Returns the daemon's process.
+    fn pid(&self) -> i32 {
+        self.cgroup().child("slurm").pids()[0]
+    }
+
     /// Sends the daemon a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = self.cgroup().child("slurm").pids()[0];
-        kill(Pid::from_raw(pid), signal).unwrap();
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
+    /// Returns whether the daemon serves a client, in a thread of its own.
+    pub(crate) fn has_clients(&self) -> bool {
+        std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().count() > 1
     }
 
     /// Ends the job in Slurm's way; returns whether all of its cgroups are gone.
