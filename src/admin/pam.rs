@@ -372,7 +372,7 @@ impl<'a> Stack<'a> {
             match judge_stack_with(self.root, &self.service, group, instead) {
                 stack::Finding::Effective(_) => {}
                 other => {
-                    let text = other.to_string().replace("session", group.as_str());
+                    let text = other.describe(group);
                     return Err(self.refusal(format!("our lines would not be enough: {text}")));
                 }
             }

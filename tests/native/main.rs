@@ -40,6 +40,7 @@ mod helper;
 mod hooks;
 mod hygiene;
 mod leaf;
+mod libpam;
 mod login;
 mod mpi;
 mod namespaces;

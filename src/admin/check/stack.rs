@@ -3,7 +3,7 @@
 
 use super::finding::Severity;
 use super::{Check, Finding, Site};
-use helper::stack::{self, Entry, Group, LineFault, judge_stack};
+use helper::stack::{self, Entry, Group, LineFault, Rejection, judge_stack};
 use module::{Action, Settings};
 use protocol::Request;
 use std::fmt::Display;
@@ -127,6 +127,18 @@ fn check_line(site: &Site, group: Group) -> Finding {
             let text = "can undo a refusal of pam_job_adopt.so (action reset)";
             new(&by, text, "remove the action reset from this line")
         }
+        stack::Finding::Outweighed { ours, by } => {
+            let text = format!(
+                "its refusal does not count where {by} asks for a new password: sshd still has users \
+                 without a job change theirs"
+            );
+            new(&ours, &text, line)
+        }
+        stack::Finding::Rejected(place, why) => {
+            let refuses =
+                if group == Group::Session { ": every login is refused (JA09)" } else { "" };
+            Finding::error(check, place, format!("{why}{refuses}"), rejection_remedy(&why))
+        }
         stack::Finding::Unreliable(place, why) => {
             let remedy = match &why {
                 LineFault::NotRequired => "write \"required\" as its control".to_owned(),
@@ -160,6 +172,29 @@ fn check_line(site: &Site, group: Group) -> Finding {
         stack::Finding::Unreadable(why) => {
             Finding::unknown(check, service, why, "run this as root")
         }
+    }
+}
+
+/// Returns what to do about a line that libpam rejects, or that its versions read differently.
+fn rejection_remedy(why: &Rejection) -> &'static str {
+    match why {
+        Rejection::ContinuedOverGap => "remove the empty lines and comments within it",
+        Rejection::TooLong(_) => {
+            "write less than 1,024 bytes: a shorter comment, or one group with the members of many"
+        }
+        Rejection::Unfinished => "remove the backslash at its end",
+        Rejection::FalseBlank('\r') => {
+            "give the file the line ends of Unix: sed -i 's/\\r$//' FILE"
+        }
+        Rejection::FalseBlank(_) => "write an ordinary blank there, or nothing",
+        Rejection::HugeJump(_) => "write the number of lines that it is to jump over",
+        Rejection::MissingModule(_) => "write pam_job_adopt.so without a path",
+        Rejection::PamConf => "write the service's lines into a file of its own in /etc/pam.d",
+        Rejection::UnknownGroup(_)
+        | Rejection::NoControl
+        | Rejection::NoModule
+        | Rejection::UnusableModuleName(_)
+        | Rejection::BadControl(_) => "correct this line, or remove it (man pam.conf)",
     }
 }
 

@@ -4,7 +4,8 @@
 //! each combination of values is tried. Accounts whose password is due are left out: applications
 //! ask for a new one.
 
-use super::flatten::{Action, Entry, Return};
+use super::control::{Action, Return};
+use super::flatten::Entry;
 use super::{
     STATES_MAX, StackVerdict, WalkState, apply_action, enter_level, find_jump_target, start_state,
 };
@@ -177,12 +178,10 @@ fn next_pairs(
                 // The line begins a substack.
                 None => WalkState { index: state.index + 1, ..state.clone() },
             };
-            refuses |= state.verdict == StackVerdict::Negative;
+            refuses |= state.verdict.is_negative();
         }
-        let was_refused = pair
-            .iter()
-            .zip(reached)
-            .any(|(state, reached)| reached && state.verdict == StackVerdict::Negative);
+        let was_refused =
+            pair.iter().zip(reached).any(|(state, reached)| reached && state.verdict.is_negative());
         let succeeded = outcome.is_some_and(|(code, _)| code == Return::Success);
         let refuses = refuses && !was_refused;
         (next, Step { position, alone, succeeded, refuses })

@@ -1,11 +1,14 @@
 //! Flattens the service files of one group into the lines that libpam runs, in its order and with
-//! includes resolved. Continuations, words and control fields are parsed as libpam does
-//! (pam.conf(5)).
+//! includes resolved (pam.conf(5)).
 
-use super::{Group, ModuleReturn};
+use super::control::{Action, Control};
+use super::libpam::{Reading, is_missing_module};
+use super::lines::{LogicalLine, find_misread_line, parse_lines};
+use super::{Group, Rejection};
 use kernel::sys::file::read_regular;
 use nix::fcntl::OFlag;
 use std::fmt;
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -63,11 +66,12 @@ impl Entry {
         self.module.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Returns whether the lines below run too, unless this one refuses.
+    /// Returns whether the lines below run too and their refusals count, unless this one refuses.
     pub fn is_pass_through(&self) -> bool {
         let ends = |action| matches!(action, Action::Done | Action::Jump(_) | Action::Reset);
-        let control = self.control.as_ref();
-        control.is_some_and(|control| control.outcomes().iter().all(|(_, action)| !ends(*action)))
+        self.control.as_ref().is_some_and(|control| {
+            !control.fails_renewal() && control.outcomes().iter().all(|(_, action)| !ends(*action))
+        })
     }
 
     /// Returns whether the line names our module, for whatever service.
@@ -113,6 +117,14 @@ pub enum LineFault {
     ObservesAlone,
 }
 
+/// The lines of a group.
+#[derive(Debug)]
+pub(super) struct FlatStack {
+    pub(super) entries: Vec<Entry>,
+    /// The first line because of which nothing can be said about the stack.
+    pub(super) rejected: Option<(FileLine, Rejection)>,
+}
+
 /// Returns the lines of `service` in that group, from the service files below `root`.
 ///
 /// # Errors
@@ -123,14 +135,20 @@ pub(super) fn flatten(
     service: &str,
     group: Group,
     replacement: Replacement<'_>,
-) -> Result<Vec<Entry>, String> {
-    let mut stack = Flattener { root, service, group, replacement, entries: Vec::new() };
-    stack.load_service(service)?;
-    if stack.entries.is_empty() {
-        stack.load_service(FALLBACK_SERVICE)?;
-        stack.entries.iter_mut().for_each(|entry| entry.top = 0);
+    reading: Reading,
+) -> Result<FlatStack, String> {
+    let lines = FlatStack { entries: Vec::new(), rejected: None };
+    let mut stack = Flattener { root, service, group, replacement, reading, lines };
+    if !stack.load_service(service)? {
+        stack.reject_pam_conf();
     }
-    Ok(stack.entries)
+    if stack.lines.entries.is_empty() {
+        stack.load_service(FALLBACK_SERVICE)?;
+        stack.lines.entries.iter_mut().for_each(|entry| entry.top = 0);
+    } else {
+        stack.check_unused_fallback()?;
+    }
+    Ok(stack.lines)
 }
 
 /// A file and the text that replaces its content on the disk.
@@ -141,7 +159,8 @@ struct Flattener<'a> {
     service: &'a str,
     group: Group,
     replacement: Replacement<'a>,
-    entries: Vec<Entry>,
+    reading: Reading,
+    lines: FlatStack,
 }
 
 /// How a file came to be included.
@@ -157,35 +176,88 @@ struct Inclusion {
     top: usize,
 }
 
-fn require_included_name<'a>(place: &FileLine, name: Option<&'a str>) -> Result<&'a str, String> {
-    name.ok_or_else(|| format!("{place}: includes nothing"))
-}
+/// Folders with service files, in libpam's order.
+const SERVICE_FOLDERS: [&str; 2] = ["etc/pam.d", "usr/lib/pam.d"];
 
 impl Flattener<'_> {
-    /// Adds the lines of a file that a line includes.
-    fn load(&mut self, name: &str, inclusion: Inclusion) -> Result<(), String> {
+    /// Adds the lines of a file that the line at `place` includes.
+    fn load(
+        &mut self,
+        name: Option<&String>,
+        place: &FileLine,
+        inclusion: Inclusion,
+    ) -> Result<(), String> {
+        let name = name.ok_or_else(|| format!("{place}: includes nothing"))?;
         if inclusion.depth >= DEPTH_MAX {
-            return Err(format!("{name}: included more than {DEPTH_MAX} deep"));
+            return Err(format!("{place}: {name}: included more than {DEPTH_MAX} deep"));
         }
-        let file =
-            self.find_service_file(name)?.ok_or_else(|| format!("{name}: no such service file"))?;
+        let folders = if self.reading.includes_vendor_files { 2 } else { 1 };
+        let file = self
+            .find_service_file(name, folders)?
+            .ok_or_else(|| format!("{place}: {name}: no such service file"))?;
         self.add_file(&file, inclusion)
     }
 
-    /// Adds the lines of a service; a service without a file has none.
-    fn load_service(&mut self, name: &str) -> Result<(), String> {
-        match self.find_service_file(name)? {
-            Some(file) => self.add_file(&file, Inclusion::default()),
-            None => Ok(()),
+    /// Adds the lines of a service; returns whether it has a file.
+    fn load_service(&mut self, name: &str) -> Result<bool, String> {
+        let Some(file) = self.find_service_file(name, SERVICE_FOLDERS.len())? else {
+            return Ok(false);
+        };
+        self.add_file(&file, Inclusion::default())?;
+        Ok(true)
+    }
+
+    /// Rejects what libpam cannot read in the file of [`FALLBACK_SERVICE`]: it then refuses every
+    /// service.
+    fn check_unused_fallback(&mut self) -> Result<(), String> {
+        match self.find_service_file(FALLBACK_SERVICE, SERVICE_FOLDERS.len()) {
+            Ok(None) => Ok(()),
+            Ok(Some(file)) => {
+                self.parse_file(&file);
+                Ok(())
+            }
+            // libpam goes on without a file that it may not read, and its lines do not count here.
+            Err(_) if !self.may_read_fallback() => Ok(()),
+            Err(why) => Err(why),
         }
     }
 
+    fn may_read_fallback(&self) -> bool {
+        SERVICE_FOLDERS.iter().all(|folder| {
+            let file = std::fs::File::open(self.root.join(folder).join(FALLBACK_SERVICE));
+            !file.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+        })
+    }
+
+    /// Rejects `/etc/pam.conf` if it has lines: some builds of libpam read it for a service without a
+    /// file.
+    fn reject_pam_conf(&mut self) {
+        let path = self.root.join("etc/pam.conf");
+        let Ok(text) = read_service_file(&path) else { return };
+        if let Some(line) = parse_lines(&text).unwrap_or_default().first() {
+            self.reject(&FileLine { file: path, line: line.number }, Rejection::PamConf);
+        }
+    }
+
+    fn reject(&mut self, place: &FileLine, why: Rejection) {
+        self.lines.rejected.get_or_insert_with(|| (place.clone(), why));
+    }
+
+    /// Parses a file; rejects the first line that versions of libpam read differently.
+    fn parse_file(&mut self, (path, text): &(PathBuf, String)) -> Vec<LogicalLine> {
+        let place = |line: usize| FileLine { file: path.clone(), line };
+        if let Some((line, why)) = find_misread_line(text) {
+            self.reject(&place(line), why);
+        }
+        parse_lines(text).unwrap_or_else(|| {
+            self.reject(&place(text.split_terminator('\n').count()), Rejection::Unfinished);
+            Vec::new()
+        })
+    }
+
     fn add_file(&mut self, file: &(PathBuf, String), inclusion: Inclusion) -> Result<(), String> {
-        let (path, text) = file;
-        let lines = parse_lines(text)
-            .ok_or_else(|| format!("{}: ends in a line's middle", path.display()))?;
-        for line in lines {
-            let place = FileLine { file: path.clone(), line: line.number };
+        for line in self.parse_file(file) {
+            let place = FileLine { file: file.0.clone(), line: line.number };
             let top = if inclusion.depth == 0 { line.number } else { inclusion.top };
             self.add_line(&line, &place, Inclusion { top, ..inclusion })?;
         }
@@ -198,34 +270,71 @@ impl Flattener<'_> {
         place: &FileLine,
         inclusion: Inclusion,
     ) -> Result<(), String> {
-        let Inclusion { included, level, top, .. } = inclusion;
         let deeper = Inclusion { depth: inclusion.depth + 1, ..inclusion };
-        let word = |index: usize| line.words.get(index).map(String::as_str);
-        let first = word(0).unwrap_or_default();
-        if first.eq_ignore_ascii_case("@include") {
-            return self.load(require_included_name(place, word(1))?, deeper);
-        }
+        let first = line.words.first().map(String::as_str).unwrap_or_default();
         let kind = first.strip_prefix('-').unwrap_or(first);
-        let is_own = kind.eq_ignore_ascii_case(self.group.as_str());
-        let is_other = !is_own && GROUP_NAMES.iter().any(|other| kind.eq_ignore_ascii_case(other));
-        // A line without a group belongs to auth, and to the group of the line that includes it.
-        let accepts_any = included || self.group == Group::Auth;
-        if is_other || (!is_own && !accepts_any) {
+        if self.reading.has_at_include && kind.eq_ignore_ascii_case("@include") {
+            return self.load(line.words.get(1), place, deeper);
+        }
+        let is_group = GROUP_NAMES.iter().any(|name| kind.eq_ignore_ascii_case(name));
+        let control = line.words.get(1).map(String::as_str).unwrap_or_default();
+        let is_substack = control.eq_ignore_ascii_case("substack");
+        let is_include = is_substack || control.eq_ignore_ascii_case("include");
+        // libpam reads lines of all groups, but for those of included files.
+        if is_group && (!is_include || is_substack) && !inclusion.included {
+            self.reject_unusable_name(line, place);
+        }
+        if !self.is_in_group(kind, is_group, inclusion.included) {
             return Ok(());
         }
-        let control = word(1).unwrap_or_default();
-        let is_substack = control.eq_ignore_ascii_case("substack");
+        if !is_group {
+            self.reject(place, Rejection::UnknownGroup(first.to_owned()));
+        }
         if is_substack {
-            self.push_entry(line, place, None, (level, top))?;
+            self.push_entry(line, place, None, inclusion)?;
         }
-        if is_substack || control.eq_ignore_ascii_case("include") {
-            let level = level + usize::from(is_substack);
-            return self.load(
-                require_included_name(place, word(2))?,
-                Inclusion { included: true, level, ..deeper },
-            );
+        if is_include {
+            let level = inclusion.level + usize::from(is_substack);
+            let within = Inclusion { included: true, level, ..deeper };
+            return self.load(line.words.get(2), place, within);
         }
-        self.push_entry(line, place, Some(Control::parse(control)), (level, top))
+        let control = self.parse_control(line, place);
+        self.push_entry(line, place, Some(control), inclusion)
+    }
+
+    /// Returns whether a line that begins with `kind` belongs to the group. A line without a group
+    /// belongs to auth, and to the group of the line that includes it.
+    fn is_in_group(&self, kind: &str, is_group: bool, included: bool) -> bool {
+        if is_group {
+            return kind.eq_ignore_ascii_case(self.group.as_str());
+        }
+        included || self.group == Group::Auth
+    }
+
+    /// Rejects a module without a name: libpam stops reading there, and refuses the service.
+    fn reject_unusable_name(&mut self, line: &LogicalLine, place: &FileLine) {
+        let Some(module) = line.words.get(2) else { return };
+        let file = module.rsplit('/').next().unwrap_or_default();
+        let name = file.rsplit_once('.').map_or(file, |(name, _)| name);
+        if name.is_empty() || name == "?" {
+            self.reject(place, Rejection::UnusableModuleName(module.clone()));
+        }
+    }
+
+    /// Returns the control of a line that calls a module; rejects a line that libpam rejects.
+    fn parse_control(&mut self, line: &LogicalLine, place: &FileLine) -> Control {
+        let Some(control) = line.words.get(1) else {
+            self.reject(place, Rejection::NoControl);
+            return Control::ALL_BAD;
+        };
+        let control = Control::parse(control).unwrap_or_else(|why| {
+            self.reject(place, why);
+            Control::ALL_BAD
+        });
+        if line.words.len() == 2 {
+            self.reject(place, Rejection::NoModule);
+        }
+        control
     }
 
     fn push_entry(
@@ -233,9 +342,9 @@ impl Flattener<'_> {
         line: &LogicalLine,
         place: &FileLine,
         control: Option<Control>,
-        (level, top): (usize, usize),
+        Inclusion { level, top, .. }: Inclusion,
     ) -> Result<(), String> {
-        if self.entries.len() >= ENTRIES_MAX {
+        if self.lines.entries.len() >= ENTRIES_MAX {
             let group = self.group.as_str();
             return Err(format!("{place}: more than {ENTRIES_MAX} {group} lines"));
         }
@@ -250,6 +359,10 @@ impl Flattener<'_> {
             level,
             control,
         };
+        self.reject_unusable_name(line, place);
+        if entry.is_our_module() && is_missing_module(self.root, &entry.module) {
+            self.reject(place, Rejection::MissingModule(PathBuf::from(&entry.module)));
+        }
         // In the session group a line with `close_only` confines no login.
         let is_ours =
             entry.is_our_module() && !(entry.is_close_only() && self.group == Group::Session);
@@ -257,7 +370,7 @@ impl Flattener<'_> {
             let dash = line.words.first().is_some_and(|kind| kind.starts_with('-'));
             entry.ours = Some(self.check_fitness(&entry.arguments, control, dash));
         }
-        self.entries.push(entry);
+        self.lines.entries.push(entry);
         Ok(())
     }
 
@@ -277,12 +390,19 @@ impl Flattener<'_> {
         }
     }
 
-    /// Reads the service file of that name: an absolute path, or else the site's file, or else the
-    /// distribution's.
-    fn find_service_file(&self, name: &str) -> Result<Option<(PathBuf, String)>, String> {
+    /// Reads the service file of that name: an absolute path, or else in the first of that many
+    /// folders that has it.
+    fn find_service_file(
+        &self,
+        name: &str,
+        folders: usize,
+    ) -> Result<Option<(PathBuf, String)>, String> {
         let candidates = match name.strip_prefix('/') {
             Some(relative) => vec![self.root.join(relative)],
-            None => ["etc/pam.d", "usr/lib/pam.d"].map(|dir| self.root.join(dir).join(name)).into(),
+            None => {
+                let folders = SERVICE_FOLDERS.iter().take(folders);
+                folders.map(|folder| self.root.join(folder).join(name)).collect()
+            }
         };
         for path in candidates {
             if let Some((_, text)) =
@@ -292,7 +412,7 @@ impl Flattener<'_> {
             }
             match read_service_file(&path) {
                 Ok(text) => return Ok(Some((path, text))),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             }
         }
@@ -314,351 +434,20 @@ fn service_argument(word: &str) -> Option<String> {
 
 /// Reads a service file as libpam does: it follows links and checks no owner.
 fn read_service_file(path: &Path) -> std::io::Result<String> {
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-    let status = file.metadata()?;
-    if !status.is_file() {
-        return Err(std::io::Error::other("not a regular file"));
-    }
-    let bytes = read_regular(file.into(), status.len(), FILE_BYTES_MAX)?;
+    let bytes = read_bytes(path, FILE_BYTES_MAX)?;
     if bytes.contains(&0) {
         return Err(std::io::Error::other("not a text"));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Action {
-    Ignore,
-    Ok,
-    Done,
-    Bad,
-    Die,
-    Reset,
-    /// Skips this many lines.
-    Jump(usize),
-}
-
-/// Return values in the order of their numbers (`security/_pam_types.h`), as controls spell them.
-const RETURNS: [&str; 32] = [
-    "success", "open_err", "symbol_err", "service_err", "system_err", "buf_err", "perm_denied",
-    "auth_err", "cred_insufficient", "authinfo_unavail", "user_unknown", "maxtries",
-    "new_authtok_reqd", "acct_expired", "session_err", "cred_unavail", "cred_expired", "cred_err",
-    "no_module_data", "conv_err", "authtok_err", "authtok_recover_err", "authtok_lock_busy",
-    "authtok_disable_aging", "try_again", "ignore", "abort", "authtok_expired", "module_unknown",
-    "bad_item", "conv_again", "incomplete",
-];
-
-const ACTIONS: [(&str, Action); 6] = [
-    ("ignore", Action::Ignore),
-    ("ok", Action::Ok),
-    ("done", Action::Done),
-    ("bad", Action::Bad),
-    ("die", Action::Die),
-    ("reset", Action::Reset),
-];
-
-/// Return values, as far as the analysis distinguishes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Return {
-    Success,
-    /// `PAM_IGNORE`, which our module returns for logins that it does not judge.
-    Ignore,
-    /// `PAM_NEW_AUTHTOK_REQD`, with which applications admit an account all the same.
-    Renew,
-    /// Any other value with which the stack continues.
-    Other,
-}
-
-/// The action of every return value; `None` counts as bad.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Control([Option<Action>; 32]);
-
-impl Control {
-    /// Parses a control field other than `include` and `substack`.
-    pub(super) fn parse(word: &str) -> Self {
-        let word = match word.to_ascii_lowercase().as_str() {
-            "required" => "success=ok new_authtok_reqd=ok ignore=ignore default=bad",
-            "requisite" => "success=ok new_authtok_reqd=ok ignore=ignore default=die",
-            "optional" => "success=ok new_authtok_reqd=ok default=ignore",
-            "sufficient" => "success=done new_authtok_reqd=done default=ignore",
-            _ => word,
-        };
-        Self::parse_pairs(word).unwrap_or(Self([None; 32]))
+/// Reads a regular file of at most that many bytes.
+pub(super) fn read_bytes(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    let status = file.metadata()?;
+    if !status.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
     }
-
-    /// Parses `return=action` pairs; `None` if one is malformed. As in libpam, a name ends as soon as
-    /// it is complete, so that the blank before the next pair may be missing.
-    fn parse_pairs(text: &str) -> Option<Self> {
-        let mut control = Self([None; 32]);
-        let mut rest = text.trim_start();
-        while !rest.is_empty() {
-            let (code, after) = parse_return(rest)?;
-            let after = after.trim_start().strip_prefix('=')?.trim_start();
-            let (action, after) = parse_action(after)?;
-            control.set(code, action);
-            rest = after.trim_start();
-        }
-        Some(control)
-    }
-
-    /// Sets one action. `default` fills in the values that have none yet; a later pair replaces an
-    /// earlier one.
-    fn set(&mut self, code: Option<usize>, action: Action) {
-        match code {
-            Some(code) => {
-                if let Some(slot) = self.0.get_mut(code) {
-                    *slot = Some(action);
-                }
-            }
-            None => self.0.iter_mut().for_each(|slot| {
-                slot.get_or_insert(action);
-            }),
-        }
-    }
-
-    /// Returns every return value with which the stack continues, and its action, each pair once.
-    pub(super) fn outcomes(&self) -> Vec<(Return, Action)> {
-        let outcome = |(name, action): (&&str, &Option<Action>)| {
-            let code = match *name {
-                "success" => Return::Success,
-                "ignore" => Return::Ignore,
-                "new_authtok_reqd" => Return::Renew,
-                // The application calls again; no session is open afterwards.
-                "incomplete" => return None,
-                _ => Return::Other,
-            };
-            Some((code, action.unwrap_or(Action::Bad)))
-        };
-        let mut outcomes: Vec<_> = RETURNS.iter().zip(&self.0).filter_map(outcome).collect();
-        outcomes.sort_unstable();
-        outcomes.dedup();
-        outcomes
-    }
-
-    /// Returns every outcome of a module of which this much is known.
-    pub(super) fn returning(&self, returns: ModuleReturn) -> Vec<(Return, Action)> {
-        let outcome = |code: Return, name: &str| {
-            let index = RETURNS.iter().position(|one| *one == name);
-            let action = index.and_then(|index| self.0.get(index).copied().flatten());
-            vec![(code, action.unwrap_or(Action::Bad))]
-        };
-        match returns {
-            ModuleReturn::Success => outcome(Return::Success, "success"),
-            ModuleReturn::Denied => outcome(Return::Other, "perm_denied"),
-            ModuleReturn::Ignore => outcome(Return::Ignore, "ignore"),
-            ModuleReturn::Any
-            | ModuleReturn::AccountCheck
-            | ModuleReturn::IgnorableAccountCheck => {
-                let ignores = returns != ModuleReturn::AccountCheck;
-                let mut outcomes = self.outcomes();
-                outcomes.retain(|(code, _)| *code != Return::Renew);
-                outcomes.retain(|(code, _)| ignores || *code != Return::Ignore);
-                outcomes
-            }
-        }
-    }
-
-    /// Returns whether it acts as `required` or `requisite` do: success counts, every failure
-    /// refuses. The action of `new_authtok_reqd` does not matter: our module never returns it.
-    pub(super) fn is_required(&self) -> bool {
-        let is_accepted = |(name, action): (&&str, &Option<Action>)| {
-            let action = action.unwrap_or(Action::Bad);
-            match *name {
-                "success" => matches!(action, Action::Ok | Action::Done),
-                "ignore" => !matches!(action, Action::Jump(_) | Action::Reset),
-                "new_authtok_reqd" | "incomplete" => true,
-                _ => matches!(action, Action::Bad | Action::Die),
-            }
-        };
-        RETURNS.iter().zip(&self.0).all(is_accepted)
-    }
-}
-
-/// Parses a return value: its index, or `None` for `default`, and the text after it.
-fn parse_return(text: &str) -> Option<(Option<usize>, &str)> {
-    let named = RETURNS.iter().enumerate();
-    let found =
-        named.filter_map(|(code, name)| Some((Some(code), text.strip_prefix(name)?))).next();
-    found.or_else(|| Some((None, text.strip_prefix("default")?)))
-}
-
-/// Parses an action; returns it and the text after it.
-fn parse_action(text: &str) -> Option<(Action, &str)> {
-    let named = ACTIONS.iter();
-    if let Some(found) =
-        named.filter_map(|(name, act)| Some((*act, text.strip_prefix(name)?))).next()
-    {
-        return Some(found);
-    }
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, rest) = text.split_at_checked(digits)?;
-    // libpam rejects 0, and wraps around at numbers that its integer cannot hold.
-    let count = number.parse().ok().filter(|count| (1..=i32::MAX as usize).contains(count))?;
-    Some((Action::Jump(count), rest))
-}
-
-/// A line as libpam reads it, with its continuations.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogicalLine {
-    /// Number of its first physical line, from 1.
-    pub number: usize,
-    /// Number of its last one.
-    pub last: usize,
-    /// Its words, without the brackets of bracketed ones.
-    pub words: Vec<String>,
-}
-
-/// Parses a file's lines: a backslash at the end joins the next line that is neither blank nor a
-/// comment, and `#` ends a line at any position. `None` if the file ends after a backslash, which
-/// libpam refuses.
-pub fn parse_lines(text: &str) -> Option<Vec<LogicalLine>> {
-    let mut lines = Vec::new();
-    let mut pending: Option<(usize, String)> = None;
-    // `str::lines` would drop a carriage return, which libpam takes as part of a word.
-    for (index, physical) in text.split('\n').enumerate() {
-        let part = physical.trim_start_matches(BLANK);
-        if part.is_empty() || part.starts_with('#') {
-            continue;
-        }
-        let (number, mut joined) = pending.take().unwrap_or((index + 1, String::new()));
-        let (part, is_continued) = match part.split_once('#') {
-            Some((before, _)) => (before, false),
-            None => {
-                let part = part.trim_end_matches(BLANK);
-                part.strip_suffix('\\').map_or((part, false), |part| (part, true))
-            }
-        };
-        joined.push_str(part);
-        if is_continued {
-            joined.push(' ');
-            pending = Some((number, joined));
-        } else {
-            lines.push(LogicalLine { number, last: index + 1, words: split_words(&joined) });
-        }
-    }
-    pending.is_none().then_some(lines)
-}
-
-const BLANK: [char; 2] = [' ', '\t'];
-
-/// Splits a line at its blanks. A word that begins with `[` ends at the first `]`, and `\]` stands
-/// for `]`.
-fn split_words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut rest = text.trim_start_matches(BLANK);
-    while !rest.is_empty() {
-        let (word, after) = match rest.strip_prefix('[') {
-            Some(inner) => split_bracketed(inner),
-            None => {
-                let end = rest.find(BLANK).unwrap_or(rest.len());
-                let (word, after) = rest.split_at(end);
-                (word.to_owned(), after)
-            }
-        };
-        words.push(word);
-        rest = after.trim_start_matches(BLANK);
-    }
-    words
-}
-
-fn split_bracketed(inner: &str) -> (String, &str) {
-    let mut word = String::new();
-    let mut chars = inner.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            ']' => break,
-            '\\' if chars.as_str().starts_with(']') => word.extend(chars.next()),
-            c => word.push(c),
-        }
-    }
-    (word, chars.as_str())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn control_words_equal_their_pairs() {
-        let pairs = Control::parse("success=ok new_authtok_reqd=ok ignore=ignore default=bad");
-        assert_eq!(Control::parse("required"), pairs);
-        assert_eq!(Control::parse("Required"), pairs);
-        let pairs = Control::parse(" default = die success=ok ignore=ignorenew_authtok_reqd=ok");
-        assert_eq!(Control::parse("requisite"), pairs);
-    }
-
-    #[test]
-    fn malformed_control_is_bad_for_all_returns() {
-        for word in [
-            "", "x", "success", "success=", "success=0", "success=okay", "success=-1",
-            "ok=success", "success=99999999999",
-        ] {
-            let outcomes = Control::parse(word).outcomes();
-            assert!(outcomes.iter().all(|(_, action)| *action == Action::Bad), "{word:?}");
-        }
-    }
-
-    #[test]
-    fn outcomes_distinguish_success_ignore_and_renew() {
-        let outcomes = Control::parse("success=2 default=ignore").outcomes();
-        let expected = [
-            (Return::Success, Action::Jump(2)),
-            (Return::Ignore, Action::Ignore),
-            (Return::Renew, Action::Ignore),
-            (Return::Other, Action::Ignore),
-        ];
-        assert_eq!(outcomes, expected);
-    }
-
-    #[test]
-    fn pairs_that_act_as_required_are_required() {
-        for word in [
-            "required",
-            "requisite",
-            "success=ok default=bad",
-            "success=done default=die",
-            "success=ok ignore=ignore default=die",
-        ] {
-            assert!(Control::parse(word).is_required(), "{word}");
-        }
-        for word in [
-            "optional",
-            "sufficient",
-            "success=ok default=ignore",
-            "success=1 default=bad",
-            "success=ok perm_denied=ok default=bad",
-            "success=ok system_err=reset default=bad",
-            "success=ok ignore=1 default=bad",
-            "success=ignore default=die",
-            "default=bad",
-            "x",
-        ] {
-            assert!(!Control::parse(word).is_required(), "{word}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod line_tests {
-    use super::*;
-
-    fn parse(text: &str) -> Vec<(usize, String)> {
-        let joined = |line: LogicalLine| (line.number, line.words.join("|"));
-        parse_lines(text).unwrap().into_iter().map(joined).collect()
-    }
-
-    #[test]
-    fn lines_join_continuations_and_skip_comments() {
-        assert_eq!(parse(" \n# c\n\ta  b#c\nd \\# e\n"), [(3, "a|b".into()), (4, "d|\\".into())]);
-        assert_eq!(parse("a \\\n\n # c\n  b\\ \nc\nd"), [(1, "a|b|c".into()), (6, "d".into())]);
-        assert_eq!(parse("a b\r\n"), [(1, "a|b\r".into())]);
-        assert_eq!(parse_lines("a \\\n"), None);
-    }
-
-    #[test]
-    fn bracketed_text_is_one_word() {
-        assert_eq!(parse("s [a=1 b=2]x [c d] e[f g]"), [(1, "s|a=1 b=2|x|c d|e[f|g]".into())]);
-        assert_eq!(parse("[a\\]b] [open c"), [(1, "a]b|open c".into())]);
-    }
+    read_regular(file.into(), status.len(), bytes_max)
 }

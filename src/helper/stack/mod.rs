@@ -2,19 +2,26 @@
 //!
 //! The account phase only admits; the session phase puts the login into its job. A stack with the
 //! one and without the other would admit users to the bare node, so the account phase asks this
-//! module. It reads the service files as libpam does.
+//! module. It reads the service files as libpam does. A line that libpam rejects, or that its
+//! versions from 1.3 to 1.7 do not read alike, makes a stack one that does not.
 
 mod compare;
+mod control;
 mod flatten;
+mod libpam;
+mod lines;
+mod rejection;
 
 pub use compare::{
     ComparedLine, Comparison, ModuleReturn, Side, Step, compare_stacks, jump_targets,
 };
-use flatten::{Action, Replacement, Return, flatten};
-pub use flatten::{
-    Entry, FileLine, LineFault, LogicalLine, MODULE_FILES, is_close_only, parse_lines,
-};
+use control::{Action, Return};
+pub use flatten::{Entry, FileLine, LineFault, MODULE_FILES, is_close_only};
+use flatten::{FlatStack, Replacement, flatten};
+use libpam::Reading;
+pub use lines::{LogicalLine, parse_lines};
 use protocol::SessionLine;
+pub use rejection::Rejection;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -58,6 +65,16 @@ pub enum Finding {
         /// The line that undoes.
         by: FileLine,
     },
+    /// The stack has a line of this module, but its refusal does not count where another line asks
+    /// for a new password: libpam keeps the first failure, and applications go on with that one.
+    Outweighed {
+        /// The line of this module.
+        ours: FileLine,
+        /// The line that asks for a new password.
+        by: FileLine,
+    },
+    /// libpam rejects a line, or its versions read it differently.
+    Rejected(FileLine, Rejection),
     /// No line of this module can be relied on; the first one, and why.
     Unreliable(FileLine, LineFault),
     /// The stack has no line of this module.
@@ -78,19 +95,31 @@ impl Finding {
     }
 }
 
+impl Finding {
+    /// Describes the finding about the stack of a group.
+    pub fn describe(&self, group: Group) -> String {
+        let group = group.as_str();
+        match self {
+            Self::Effective(ours) => format!("{group} line at {ours} is effective"),
+            Self::Skipped { ours, by } => format!("{group} line at {ours} can be skipped by {by}"),
+            Self::Undone { by } => format!("refusal of the {group} line can be undone by {by}"),
+            Self::Outweighed { ours, by } => {
+                format!(
+                    "refusal of the {group} line at {ours} does not count where {by} asks for a new password"
+                )
+            }
+            Self::Rejected(place, why) => format!("{place} {why}"),
+            Self::Unreliable(ours, why) => format!("{group} line at {ours} {why}"),
+            Self::Absent => format!("no {group} line for pam_job_adopt.so"),
+            Self::TooManyPaths => format!("{group} stack has too many ways through it"),
+            Self::Unreadable(what) => what.clone(),
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Effective(ours) => write!(f, "session line at {ours} is effective"),
-            Self::Skipped { ours, by } => {
-                write!(f, "session line at {ours} can be skipped by {by}")
-            }
-            Self::Undone { by } => write!(f, "refusal of the session line can be undone by {by}"),
-            Self::Unreliable(ours, why) => write!(f, "session line at {ours} {why}"),
-            Self::Absent => f.write_str("no session line for pam_job_adopt.so"),
-            Self::TooManyPaths => f.write_str("session stack has too many ways through it"),
-            Self::Unreadable(what) => f.write_str(what),
-        }
+        f.write_str(&self.describe(Group::Session))
     }
 }
 
@@ -112,10 +141,17 @@ pub fn judge_stack_with(
     group: Group,
     replacement: Replacement<'_>,
 ) -> Finding {
-    match read_entries_with(root, service, group, replacement) {
-        Ok(stack) => judge_entries(&stack, group),
-        Err(what) => Finding::Unreadable(what),
+    let mut finding = Finding::Absent;
+    for reading in Reading::possible(root) {
+        finding = match read_stack(root, service, group, replacement, reading) {
+            Ok(stack) => judge_stack_lines(&stack, group),
+            Err(what) => Finding::Unreadable(what),
+        };
+        if !matches!(finding, Finding::Effective(_)) {
+            break;
+        }
     }
+    finding
 }
 
 /// Returns the stack's lines in the order in which libpam runs them, with includes resolved.
@@ -141,24 +177,41 @@ pub fn read_entries_with(
     group: Group,
     replacement: Replacement<'_>,
 ) -> Result<Vec<Entry>, String> {
+    let reading = Reading::possible(root).first().copied().unwrap_or(Reading::WIDEST);
+    Ok(read_stack(root, service, group, replacement, reading)?.entries)
+}
+
+fn read_stack(
+    root: &Path,
+    service: &str,
+    group: Group,
+    replacement: Replacement<'_>,
+    reading: Reading,
+) -> Result<FlatStack, String> {
     // pam_start(3) takes the last component, in lower case.
     let file = service.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     if file.is_empty() || file == "." || file == ".." {
         return Err("the service has no name".to_owned());
     }
-    let mut stack = flatten(root, &file, group, replacement)?;
+    let mut stack = flatten(root, &file, group, replacement, reading)?;
     // If both lines observe, the site only tries the module.
-    if group == Group::Session && stack.iter().any(Entry::is_observing) {
-        let account = flatten(root, &file, Group::Account, replacement)?;
+    if group == Group::Session && stack.entries.iter().any(Entry::is_observing) {
+        let account = flatten(root, &file, Group::Account, replacement, reading)?.entries;
         if account.iter().any(|entry| entry.is_for_service() && !entry.is_observing()) {
-            let observing = stack.iter_mut().filter(|entry| entry.is_fit() && entry.is_observing());
-            observing.for_each(|entry| entry.ours = Some(Err(LineFault::ObservesAlone)));
+            for entry in &mut stack.entries {
+                if entry.is_fit() && entry.is_observing() {
+                    entry.ours = Some(Err(LineFault::ObservesAlone));
+                }
+            }
         }
     }
     Ok(stack)
 }
 
-fn judge_entries(stack: &[Entry], group: Group) -> Finding {
+fn judge_stack_lines(FlatStack { entries: stack, rejected }: &FlatStack, group: Group) -> Finding {
+    if let Some((place, why)) = rejected {
+        return Finding::Rejected(place.clone(), why.clone());
+    }
     let place = |index: usize| stack.get(index).map(|entry| entry.place.clone());
     let Some(ours) = stack.iter().find(|entry| entry.is_fit()).map(|entry| entry.place.clone())
     else {
@@ -172,6 +225,9 @@ fn judge_entries(stack: &[Entry], group: Group) -> Finding {
         None => Finding::Effective(ours),
         Some(Bypass::TooManyPaths) => Finding::TooManyPaths,
         Some(Bypass::Reset { by }) => Finding::Undone { by: place(by).unwrap_or(ours) },
+        Some(Bypass::Renewal { by }) => {
+            Finding::Outweighed { by: place(by).unwrap_or_else(|| ours.clone()), ours }
+        }
         Some(Bypass::Jump { by, ours: skipped }) => Finding::Skipped {
             by: place(by).unwrap_or_else(|| ours.clone()),
             ours: place(skipped).unwrap_or(ours),
@@ -189,8 +245,15 @@ enum StackVerdict {
     Open,
     /// Favourable, with the value to return.
     Positive(Return),
-    /// Unfavourable; only a reset can change it.
-    Negative,
+    /// Unfavourable, with the value to return: that of the first failure. Only a reset can change
+    /// it, and a jump that leads too far.
+    Negative(Return),
+}
+
+impl StackVerdict {
+    fn is_negative(self) -> bool {
+        matches!(self, Self::Negative(_))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -210,6 +273,8 @@ enum Bypass {
     Jump { by: usize, ours: usize },
     /// The line `by` can undo our refusal.
     Reset { by: usize },
+    /// The line `by` can ask for a new password, which then is the stack's result.
+    Renewal { by: usize },
     /// The stack has too many states to visit.
     TooManyPaths,
 }
@@ -220,7 +285,9 @@ enum Bypass {
 fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
     let admits = |verdict| match verdict {
         StackVerdict::Positive(Return::Success) => true,
-        StackVerdict::Positive(Return::Renew) => group == Group::Account,
+        StackVerdict::Positive(Return::Renew) | StackVerdict::Negative(Return::Renew) => {
+            group == Group::Account
+        }
         _ => false,
     };
     let start = start_state();
@@ -291,12 +358,15 @@ fn apply_action(stack: &[Entry], state: &WalkState, code: Return, action: Action
             {
                 state.verdict = StackVerdict::Positive(code);
             }
-            if action == Action::Done && state.verdict != StackVerdict::Negative {
+            if action == Action::Done && !state.verdict.is_negative() {
                 last = last_of_level(stack, last, state.level);
             }
         }
         Action::Bad | Action::Die => {
-            state.verdict = StackVerdict::Negative;
+            if !state.verdict.is_negative() {
+                let code = if code == Return::Renew { code } else { Return::Other };
+                state.verdict = StackVerdict::Negative(code);
+            }
             if action == Action::Die {
                 last = last_of_level(stack, last, state.level);
             }
@@ -304,7 +374,7 @@ fn apply_action(stack: &[Entry], state: &WalkState, code: Return, action: Action
         Action::Jump(count) => match find_jump_target(stack, last, state.level, count) {
             Some(target) => last = target,
             None => {
-                state.verdict = StackVerdict::Negative;
+                state.verdict = StackVerdict::Negative(Return::Other);
                 last = last_of_level(stack, last, state.level);
             }
         },
@@ -337,10 +407,12 @@ fn find_jump_target(stack: &[Entry], at: usize, level: usize, count: usize) -> O
 }
 
 /// Returns the line that makes the path to the state `end` possible: the last one that jumped over
-/// a line of this module, or else the last one that undid a refusal.
+/// a line of this module, or else the last one that asked for a new password or undid a refusal.
 fn blame_line(stack: &[Entry], trail: &[(WalkState, Option<usize>)], end: usize) -> Bypass {
     let is_ours = |index: &usize| stack.get(*index).is_some_and(Entry::is_fit);
     let mut reset = None;
+    let mut renewal = None;
+    let renews = StackVerdict::Negative(Return::Renew);
     let mut current = trail.get(end);
     while let Some((state, Some(parent))) = current {
         let from = trail.get(*parent);
@@ -348,13 +420,19 @@ fn blame_line(stack: &[Entry], trail: &[(WalkState, Option<usize>)], end: usize)
             if let Some(ours) = (before.index + 1..state.index).find(is_ours) {
                 return Bypass::Jump { by: before.index, ours };
             }
-            if before.verdict == StackVerdict::Negative && state.verdict != StackVerdict::Negative {
+            if before.verdict.is_negative() && !state.verdict.is_negative() {
                 reset = reset.or(Some(before.index));
+            }
+            if state.verdict == renews && before.verdict != renews {
+                renewal = renewal.or(Some(before.index));
             }
         }
         current = from;
     }
-    Bypass::Reset { by: reset.unwrap_or_default() }
+    match (trail.get(end), renewal) {
+        (Some((state, _)), Some(by)) if state.verdict == renews => Bypass::Renewal { by },
+        _ => Bypass::Reset { by: reset.unwrap_or_default() },
+    }
 }
 
 #[cfg(test)]

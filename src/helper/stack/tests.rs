@@ -32,16 +32,16 @@ const OURS: &str = "session required pam_job_adopt.so\n";
 #[test]
 fn required_line_for_service_is_effective() {
     assert_effective(&[("sshd", OURS)]);
-    assert_effective(&[(
-        "sshd",
-        "SESSION\tRequisite /usr/lib/security/pam_job_adopt.so service=sshd",
-    )]);
+    assert_effective(&[
+        ("sshd", "SESSION\tRequisite /opt/lib/pam_job_adopt.so service=sshd"),
+        ("opt/lib/pam_job_adopt.so", ""),
+    ]);
     assert_effective(&[("sshd", "session required pam_job_adopt.so Service=SSHd")]);
     assert_effective(&[(
         "sshd",
         "session [success=ok ignore=ignore default=die] libpam_job_adopt.so",
     )]);
-    assert_effective(&[("sshd", "session \\\n# why\n required pam_job_adopt.so # last\n")]);
+    assert_effective(&[("sshd", "session \\\n required \\ \n pam_job_adopt.so # last \\\n")]);
     assert_missing(
         &[("sshd", "account required pam_job_adopt.so\nsession required pam_unix.so")],
         "no session",
@@ -58,7 +58,7 @@ fn unreliable_line_is_missing_with_its_fault() {
         ("session sufficient pam_job_adopt.so", "is not required"),
         ("session [success=ok default=ignore] pam_job_adopt.so", "is not required"),
         ("session [success=ok session_err=ok default=bad] pam_job_adopt.so", "is not required"),
-        ("session [success=okay] pam_job_adopt.so", "is not required"),
+        ("session [] pam_job_adopt.so", "is not required"),
         ("-session required pam_job_adopt.so", "has a leading -"),
         ("session required pam_job_adopt.so service=login", "is for service login"),
         ("session required pam_job_adopt.so SERVICE=login", "is for service login"),
@@ -110,7 +110,7 @@ fn earlier_line_that_can_skip_ours_is_named() {
         "session [success=1 default=ignore] pam_x.so\nsession required pam_unix.so",
         "session [default=1] pam_permit.so\nsession requisite pam_deny.so",
         "auth sufficient pam_x.so\naccount sufficient pam_x.so\npassword [default=1] pam_x.so",
-        "session [success=junk] pam_x.so",
+        "session [] pam_x.so",
         "session [default=reset] pam_x.so",
     ] {
         assert_effective(&[(
@@ -225,7 +225,7 @@ fn unreadable_stack_is_missing() {
     assert_missing(&[("sshd", &format!("{OURS}session include"))], "sshd:2: includes nothing");
     assert_missing(&[("sshd", &format!("{OURS}@include sshd"))], "more than 16 deep");
     assert_missing(&[("sshd", &format!("{OURS}session substack sshd"))], "more than 16 deep");
-    assert_missing(&[("sshd", "session required pam_job_adopt.so \\\n")], "line's middle");
+    assert_missing(&[("sshd", &format!("{OURS}session \\\n"))], "sshd:2 ends in a line's middle");
     assert_missing(&[("sshd", &OURS.repeat(1001))], "more than 1000 session lines");
     assert_effective(&[("sshd", &format!("{OURS}auth include gone"))]);
 }
@@ -236,7 +236,7 @@ fn judge_account(files: &[(&str, &str)]) -> String {
         scratch.file(&format!("etc/pam.d/{name}"), text);
     }
     let finding = judge_stack(scratch.path(), "sshd", Group::Account);
-    finding.to_string().replace(&format!("{}/", scratch.path().display()), "")
+    finding.describe(Group::Account).replace(&format!("{}/", scratch.path().display()), "")
 }
 
 /// An account whose password is due is admitted (pam_acct_mgmt(3)), but gets no session.
@@ -279,6 +279,165 @@ fn entries_are_lines_of_one_group_in_order() {
         "5 pam_job_adopt.so conf=/c Some(Err(LeadingDash))",
     ];
     assert_eq!(shown(Group::Session), session);
+}
+
+/// What a version of libpam rejects or reads in another way than others is never effective.
+#[test]
+fn line_that_not_every_libpam_runs_alike_is_rejected() {
+    let jump = |number: &str| format!("session [success={number} default=ignore] pam_x.so\n{OURS}");
+    let group = "a-group-of-some-length,".repeat(45);
+    let other = |text: &'static str| vec![("sshd", OURS), ("other", text)];
+    let one = |text: String| vec![("sshd", text.leak() as &str)];
+    let gap = "sshd:1 is continued over an empty line or a comment";
+    for (files, why) in [
+        (one(format!("session optional pam_x.so \\\n\nsession sufficient pam_y.so\n{OURS}")), gap),
+        (one(format!("session optional pam_x.so \\\n#\n a\n{OURS}")), gap),
+        (one("session required \\\n# why\n pam_job_adopt.so\n".into()), gap),
+        (one(format!("account required pam_x.so \\\n\n{OURS}")), gap),
+        (one(jump("4294967294")), "sshd:1 jumps over 4294967294 lines"),
+        (one(jump("4294967297")), "sshd:1 jumps over 4294967297 lines"),
+        (one(jump("2147483648")), "sshd:1 jumps over 2147483648 lines"),
+        (
+            one(jump("0")),
+            "sshd:1 has the control [success=0 default=ignore], which libpam does not",
+        ),
+        (one(jump("junk")), "sshd:1 has the control [success=junk default=ignore]"),
+        (one(jump("1\u{a0}ignore=ok")), "sshd:1 has the character U+00A0"),
+        (one(format!("session mandatory pam_x.so\n{OURS}")), "sshd:1 has the control [mandatory]"),
+        (one(format!("{OURS}session\n")), "sshd:2 has no control"),
+        (one(format!("{OURS}-session required\n")), "sshd:2 names no module"),
+        (
+            one(format!("{OURS}session [success=ok pam_x.so\n")),
+            "sshd:2 has the control [success=ok",
+        ),
+        (one(OURS.replace('\n', "\r\n")), "sshd:1 has the character U+000D"),
+        (one(format!("{OURS}# {}\n", "-".repeat(1022))), "sshd:2 has 1024 bytes"),
+        (one(OURS.replace('\n', &format!(" exempt_groups={group}\n"))), "sshd:1 has 1083 bytes"),
+        (one(format!("{OURS}session required /lib/.so\n")), "has the module name \"/lib/.so\""),
+        (one(format!("{OURS}auth required ?.x\n")), "has the module name \"?.x\""),
+        (one(format!("{OURS}password substack .x\n")), "has the module name \".x\""),
+        (
+            one("session required /no/pam_job_adopt.so".into()),
+            "sshd:1 names /no/pam_job_adopt.so, which does not exist",
+        ),
+        (one(format!("{OURS}session optional /no/pam_job_adopt.so\n")), "sshd:2 names /no/"),
+        (other("auth required pam_deny.so \\\n"), "other:1 ends in a line's middle"),
+        (other("\nauth required \\\n#\n pam_deny.so\n"), "other:2 is continued over"),
+        (
+            vec![("sshd", "session include x"), ("x", "session required pam_job_adopt.so\nx y z")],
+            "x:2 begins with x, which is no group",
+        ),
+        (
+            vec![("other", OURS), ("etc/pam.conf", "# x\nsshd session required pam_permit.so\n")],
+            "etc/pam.conf:2 may have the service's lines",
+        ),
+    ] {
+        assert_missing(&files, why);
+    }
+    for text in [
+        jump("2147483647"),
+        format!("nonsense\nauth\n{OURS}"),
+        format!("# {}\n{OURS}", "-".repeat(1021)),
+        format!("auth required ?.x.so\nauth include .x\n{OURS}"),
+    ] {
+        assert_effective(&[("sshd", &text), ("etc/pam.conf", "sshd session\n")]);
+    }
+}
+
+#[test]
+fn broken_fallback_that_the_helper_may_not_read_is_left_alone() {
+    let scratch = Scratch::new();
+    scratch.file("etc/pam.d/sshd", OURS);
+    scratch.file("etc/pam.d/other", "auth \\\n");
+    scratch.mode("etc/pam.d/other", 0);
+    let finding = judge_session_stack(scratch.path(), "sshd");
+    // Root may read every file.
+    let may_read = std::fs::File::open(scratch.path().join("etc/pam.d/other")).is_ok();
+    assert_eq!(finding.session_line() == SessionLine::Missing, may_read, "{finding}");
+}
+
+/// Debian's libpam takes in files by `@include`, and looks for included files in `/etc` alone.
+/// Without a library that tells, both ways of reading must run our line.
+#[test]
+fn include_of_debian_counts_as_its_libpam_reads_it() {
+    let library = |text: &'static str| ("usr/lib64/libpam.so.0", text);
+    let debian = library("\0...\0@include\0");
+    let upstream = library("\0include\0");
+    let x = ("x", OURS);
+    let skips = ("y", "session sufficient pam_x.so");
+    for line in ["@include", "-@include", "@INCLUDE"] {
+        let sshd = format!("{line} x\n");
+        assert_effective(&[("sshd", &sshd), x, debian]);
+        assert_missing(&[("sshd", &sshd), x, upstream], "no session line");
+        assert_missing(&[("sshd", &sshd), x], "no session line");
+        let sshd = format!("{line} y\n{OURS}");
+        assert_missing(&[("sshd", &sshd), skips, debian], "can be skipped by etc/pam.d/y:1");
+        assert_missing(&[("sshd", &sshd), skips], "can be skipped by etc/pam.d/y:1");
+        assert_effective(&[("sshd", &sshd), skips, upstream]);
+    }
+    let nested = ("z", "@include x\n");
+    assert_effective(&[("sshd", "session include z"), nested, x, debian]);
+    assert_missing(
+        &[("sshd", "session include z"), nested, x, upstream],
+        "z:1 begins with @include",
+    );
+    let vendor = [("sshd", "session include a"), ("usr/lib/pam.d/a", OURS)];
+    assert_effective(&[&vendor[..], &[upstream]].concat());
+    assert_missing(&[&vendor[..], &[debian]].concat(), "sshd:1: a: no such service file");
+}
+
+#[test]
+fn name_of_module_counts_if_a_folder_of_modules_has_it() {
+    let stock = ("usr/lib64/security/pam_permit.so", "");
+    let ours = ("lib/security/pam_job_adopt.so", "");
+    assert_missing(&[("sshd", OURS), stock], "sshd:1 names pam_job_adopt.so, which does not exist");
+    assert_effective(&[("sshd", OURS), stock, ours]);
+    let other = OURS.replace("pam_job", "libpam_job");
+    assert_missing(&[("sshd", &other), stock, ours], "names libpam_job_adopt.so");
+    assert_effective(&[("sshd", &other)]);
+}
+
+/// Of two failures libpam keeps the first, and with `PAM_NEW_AUTHTOK_REQD` applications admit an
+/// account whatever the second one is.
+#[test]
+fn renewal_that_counts_as_bad_outweighs_our_refusal() {
+    let ours = "account required pam_job_adopt.so\n";
+    let sss = "account [default=bad success=ok user_unknown=ignore] pam_sss.so\n";
+    let why = "account line at etc/pam.d/sshd:2 does not count where etc/pam.d/sshd:1 asks";
+    for control in
+        ["[default=bad success=ok user_unknown=ignore]", "[new_authtok_reqd=bad default=ok]"]
+    {
+        for control_of_ours in ["required", "requisite"] {
+            let line = ours.replace("required", control_of_ours);
+            let text = judge_account(&[("sshd", &format!("account {control} pam_sss.so\n{line}"))]);
+            assert!(text.contains(why), "{text}");
+        }
+    }
+    for effective in [
+        format!("{ours}{sss}"),
+        format!("account required pam_unix.so\n{ours}"),
+        format!("account [default=bad new_authtok_reqd=ok] pam_sss.so\n{ours}"),
+        // The failure before it is another one.
+        format!("account requisite pam_deny.so\naccount [success=9 default=bad] pam_x.so\n{ours}")
+            .replace("default=bad", "new_authtok_reqd=9 default=bad"),
+    ] {
+        let text = judge_account(&[("sshd", &effective)]);
+        assert!(text.ends_with("is effective"), "{effective}{text}");
+    }
+    // A session with such a result does not open.
+    assert_effective(&[("sshd", &format!("{}{OURS}", sss.replace("account", "session")))]);
+    // A reset takes the first failure back; a jump that leads too far takes its place.
+    let substack = format!("account substack x\n{ours}");
+    let taken_back = judge_account(&[
+        ("sshd", &substack),
+        ("x", "account [default=bad] pam_x.so\naccount [default=reset] pam_y.so\n"),
+    ]);
+    assert!(taken_back.ends_with("is effective"), "{taken_back}");
+    let replaced = judge_account(&[
+        ("sshd", &format!("{substack}account [default=9] pam_y.so\n")),
+        ("x", sss),
+    ]);
+    assert!(replaced.ends_with("is effective"), "{replaced}");
 }
 
 /// Tests the stacks that distributions ship, with our line at the place of our fragments.

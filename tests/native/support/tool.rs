@@ -40,9 +40,11 @@ pub(crate) enum Tool {
     Imp,
     /// Counts the page faults of a program.
     Faults,
+    /// Prints what the PAM stack of sshd answers, again and again in one process.
+    Verdicts,
 }
 
-const ALL: [(Tool, &str, &str); 15] = [
+const ALL: [(Tool, &str, &str); 16] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -58,6 +60,7 @@ const ALL: [(Tool, &str, &str); 15] = [
     (Tool::Sum, "sum", include_str!("../tools/sum.c")),
     (Tool::Imp, "imp", include_str!("../tools/imp.c")),
     (Tool::Faults, "faults", include_str!("../tools/faults.c")),
+    (Tool::Verdicts, "verdicts", include_str!("../tools/verdicts.c")),
 ];
 
 impl Tool {

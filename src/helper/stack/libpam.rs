@@ -1,0 +1,79 @@
+//! How the libpam of a node reads service files, as far as builds differ.
+
+use super::flatten::read_bytes;
+use std::io::BufRead;
+use std::path::Path;
+
+/// Folders below the root that may have `libpam.so.0`, before those of another word size.
+const LIBRARY_FOLDERS: [&str; 4] = ["usr/lib64", "lib64", "usr/lib", "lib"];
+/// Folders of PAM modules. Debian's libpam looks into `lib/security` besides its own.
+const MODULE_FOLDERS: [&str; 4] =
+    ["usr/lib64/security", "lib64/security", "usr/lib/security", "lib/security"];
+const LIBRARY_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// A module of every installation of libpam.
+const STOCK_MODULE: &str = "pam_permit.so";
+
+/// One way to read service files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// `@include` takes a file in. It is an extension of Debian's and its derivatives' libpam; for others
+    /// it is a word that is no group.
+    pub(super) has_at_include: bool,
+    /// Files that a line names are looked for in `/usr/lib/pam.d`, too. Debian's libpam finds only
+    /// services there.
+    pub(super) includes_vendor_files: bool,
+}
+
+impl Reading {
+    const DEBIAN: Self = Self { has_at_include: true, includes_vendor_files: false };
+    const UPSTREAM: Self = Self { has_at_include: false, includes_vendor_files: true };
+    /// Takes in whatever one of the two does.
+    pub(super) const WIDEST: Self = Self { has_at_include: true, includes_vendor_files: true };
+
+    /// Returns the ways in which the node's libpam may read, the widest first: one, if the library is
+    /// found.
+    pub(super) fn possible(root: &Path) -> Vec<Self> {
+        let Some(library) = read_library(root) else {
+            return vec![Self::WIDEST, Self::UPSTREAM];
+        };
+        vec![if has_at_include(&library) { Self::DEBIAN } else { Self::UPSTREAM }]
+    }
+}
+
+fn read_library(root: &Path) -> Option<Vec<u8>> {
+    let arch = std::env::consts::ARCH;
+    let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu"));
+    let mut folders = multiarch.iter().map(String::as_str).chain(LIBRARY_FOLDERS);
+    folders.find_map(|folder| {
+        read_bytes(&root.join(folder).join("libpam.so.0"), LIBRARY_BYTES_MAX).ok()
+    })
+}
+
+/// Returns whether the library has the word `@include`.
+fn has_at_include(mut library: &[u8]) -> bool {
+    while library.skip_until(b'@').is_ok_and(|skipped| skipped > 0) {
+        if library.starts_with(b"include\0") {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns whether libpam finds no module of that name. A name without a path is not judged on a node
+/// whose folder of modules is unknown.
+pub(super) fn is_missing_module(root: &Path, module: &str) -> bool {
+    let is_there = |path: &Path| match path.metadata() {
+        Ok(_) => true,
+        // Whoever may not look cannot say that it is missing.
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    };
+    if let Some(relative) = module.strip_prefix('/') {
+        return !is_there(&root.join(relative));
+    }
+    let arch = std::env::consts::ARCH;
+    let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
+    let names = multiarch.iter().map(String::as_str).chain(MODULE_FOLDERS);
+    let folders: Vec<_> = names.map(|folder| root.join(folder)).collect();
+    folders.iter().any(|folder| folder.join(STOCK_MODULE).exists())
+        && !folders.iter().any(|folder| is_there(&folder.join(module)))
+}
