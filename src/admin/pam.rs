@@ -5,7 +5,7 @@ mod recipes;
 mod replacement;
 
 use super::check::programs::find_module_folder;
-use super::check::stack::{RIVAL_MODULES, module_name};
+use super::check::stack::{RIVAL_MODULES, module_name, rejection_remedy};
 use super::command_line::parse_service;
 use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
@@ -371,6 +371,10 @@ impl<'a> Stack<'a> {
             let instead = Some((self.path.as_path(), text));
             match judge_stack_with(self.root, &self.service, group, instead) {
                 stack::Finding::Effective(_) => {}
+                stack::Finding::Rejected(place, why) => {
+                    let remedy = rejection_remedy(&why);
+                    return Err(self.refusal(format!("with our lines {place} {why}: {remedy}")));
+                }
                 other => {
                     let text = other.describe(group);
                     return Err(self.refusal(format!("our lines would not be enough: {text}")));
@@ -712,6 +716,32 @@ mod tests {
         scratch.file("etc/pam.d/other", "account required pam_deny.so\n");
         scratch.file("etc/pam.d/sshd", "session required pam_permit.so\n");
         assert!(refusal(&scratch, None).contains("no account line"));
+    }
+
+    #[test]
+    fn stack_that_not_every_libpam_reads_alike_is_refused() {
+        let include = "@include common-account\n";
+        let scratch = debian(include, &format!("account optional pam_x.so \\\n#\n{include}"));
+        let why = refusal(&scratch, None);
+        assert!(why.contains("is continued over") && why.contains("remove the empty"), "{why}");
+        // A line that names many groups would be too long for libpam before 1.6.
+        let groups = "a-group-of-the-site,".repeat(49);
+        let why = refusal(&node("el"), Some(&format!("exempt_groups={groups}ops")));
+        assert!(why.contains("has 1038 bytes") && why.contains("one group"), "{why}");
+        install(&node("el"), Some(&format!("exempt_groups={groups}")[..982]));
+        // So would be the comment that a replaced line becomes.
+        let theirs = format!("account required pam_slurm_adopt.so{}nodename=n1\n", " ".repeat(970));
+        let why = refusal(&beside_theirs(&theirs), None);
+        assert!(why.contains("has 1028 bytes"), "{why}");
+    }
+
+    #[test]
+    fn account_line_comes_before_a_line_whose_failure_would_outweigh_it() {
+        let sss = "account [default=bad success=ok user_unknown=ignore] pam_sss.so\n";
+        let include = "@include common-account\n";
+        let scratch = debian(include, &format!("{sss}{include}"));
+        let text = install(&scratch, None);
+        assert!(text.contains(&format!("account    {OURS}\n{sss}")), "{text}");
     }
 
     #[test]

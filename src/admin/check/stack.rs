@@ -176,7 +176,7 @@ fn check_line(site: &Site, group: Group) -> Finding {
 }
 
 /// Returns what to do about a line that libpam rejects, or that its versions read differently.
-fn rejection_remedy(why: &Rejection) -> &'static str {
+pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
     match why {
         Rejection::ContinuedOverGap => "remove the empty lines and comments within it",
         Rejection::TooLong(_) => {

@@ -338,10 +338,15 @@ fn next_states(stack: &[Entry], entry: &Entry, state: &WalkState) -> Vec<WalkSta
         state.index += 1;
         return vec![state];
     };
-    let is_ours = entry.is_fit();
-    // Only our failures continue here; all of them are bad or die (`Control::is_required`).
-    let goes_on = |action: &Action| !is_ours || matches!(action, Action::Bad | Action::Die);
-    let outcomes = control.outcomes().into_iter().filter(|(_, action)| goes_on(action));
+    let mut outcomes = control.outcomes();
+    if entry.is_fit() {
+        // Only our failures continue here; all of them are bad or die (`Control::is_required`), and none
+        // asks for a new password.
+        outcomes.retain(|(code, action)| {
+            *code != Return::Renew && matches!(action, Action::Bad | Action::Die)
+        });
+    }
+    let outcomes = outcomes.into_iter();
     outcomes.map(|(code, action)| apply_action(stack, &state, code, action)).collect()
 }
 

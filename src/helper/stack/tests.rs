@@ -416,6 +416,8 @@ fn renewal_that_counts_as_bad_outweighs_our_refusal() {
     for effective in [
         format!("{ours}{sss}"),
         format!("account required pam_unix.so\n{ours}"),
+        // Our module never asks for a new password.
+        ours.replace("required", "[success=ok ignore=ignore default=bad]"),
         format!("account [default=bad new_authtok_reqd=ok] pam_sss.so\n{ours}"),
         // The failure before it is another one.
         format!("account requisite pam_deny.so\naccount [success=9 default=bad] pam_x.so\n{ours}")

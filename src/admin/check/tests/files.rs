@@ -25,7 +25,11 @@ fn module_must_be_writable_by_root_only_and_of_this_version() {
     }
     let site = TestSite::new();
     std::fs::remove_file(site.scratch.path().join(so)).unwrap();
-    site.assert_bad(&["Error module-file pam_job_adopt.so"]);
+    site.assert_bad(&[
+        "Error pam-session sshd:8",
+        "Error pam-account sshd:3",
+        "Error module-file pam_job_adopt.so",
+    ]);
     site.assert_mentions("root's too");
     std::fs::remove_file(site.scratch.path().join("usr/lib/security/pam_permit.so")).unwrap();
     site.assert_bad(&["Unknown module-file pam_job_adopt.so"]);

@@ -64,6 +64,50 @@ fn line_that_skips_our_account_line_is_named() {
     TestSite::new().sshd(&optional).assert_bad(&["Warning pam-account sshd:3"]);
 }
 
+/// Whoever is to renew a password gets in by the first failure, whatever ours is.
+#[test]
+fn line_whose_failure_outweighs_our_account_line_is_named() {
+    let ours = "account required pam_job_adopt.so\n";
+    let sss = "account [default=bad success=ok user_unknown=ignore] pam_sss.so\n";
+    let site = TestSite::new().sshd(&SSHD.replace(ours, &format!("{sss}{ours}")));
+    site.assert_bad(&["Warning pam-account sshd:4"]);
+    site.assert_mentions("sshd:3 asks for a new password");
+    TestSite::new().sshd(&SSHD.replace(ours, &format!("{ours}{sss}"))).assert_bad(&[]);
+}
+
+#[test]
+fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
+    let both = ["Error pam-session sshd:9", "Error pam-account sshd:9"];
+    for (line, remedy) in [
+        ("password optional pam_x.so \\\n\n\n", "remove the empty lines and comments"),
+        ("password optional pam_x.so\r\n", "line ends of Unix"),
+        ("password optional\u{a0}pam_x.so\n", "ordinary blank"),
+        ("password optional pam_x.so \\\n", "remove the backslash"),
+        ("password optional .so\n", "correct this line"),
+        (&format!("#{}\n", "-".repeat(1023)), "less than 1,024 bytes"),
+    ] {
+        let site = TestSite::new().sshd(&format!("{SSHD}{line}"));
+        site.assert_bad(&both);
+        site.assert_mentions(remedy);
+        site.assert_mentions("every login is refused (JA09)");
+    }
+    for (line, remedy) in [
+        ("session", "correct this line"),
+        ("session required", "correct this line"),
+        ("session mandatory pam_x.so", "correct this line"),
+        ("session [success=4294967297 default=ignore] pam_x.so", "the number of lines"),
+    ] {
+        let site = TestSite::new().sshd(&format!("{SSHD}{line}\n"));
+        site.assert_bad(&["Error pam-session sshd:9"]);
+        site.assert_mentions(remedy);
+    }
+    let site = TestSite::new().sshd(&format!("{SSHD}session required /no/pam_job_adopt.so\n"));
+    assert!(site.bad_findings().contains(&"Error pam-session sshd:9".to_owned()));
+    site.assert_mentions("without a path");
+    let site = TestSite::new().file("etc/pam.d/other", "auth required pam_deny.so \\\n");
+    site.assert_bad(&["Error pam-session other:1", "Error pam-account other:1"]);
+}
+
 #[test]
 fn stack_without_our_session_line_is_an_error() {
     let neither = SSHD.replace("pam_job_adopt.so", "pam_unix.so");
