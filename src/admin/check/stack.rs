@@ -193,6 +193,7 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
         Rejection::UnknownGroup(_)
         | Rejection::NoControl
         | Rejection::NoModule
+        | Rejection::NoFile
         | Rejection::UnusableModuleName(_)
         | Rejection::BadControl(_) => "correct this line, or remove it (man pam.conf)",
     }

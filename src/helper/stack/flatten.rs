@@ -187,7 +187,10 @@ impl Flattener<'_> {
         place: &FileLine,
         inclusion: Inclusion,
     ) -> Result<(), String> {
-        let name = name.ok_or_else(|| format!("{place}: includes nothing"))?;
+        let Some(name) = name else {
+            self.reject(place, Rejection::NoFile);
+            return Ok(());
+        };
         if inclusion.depth >= DEPTH_MAX {
             return Err(format!("{place}: {name}: included more than {DEPTH_MAX} deep"));
         }
@@ -207,26 +210,20 @@ impl Flattener<'_> {
         Ok(true)
     }
 
-    /// Rejects what libpam cannot read in the file of [`FALLBACK_SERVICE`]: it then refuses every
-    /// service.
+    /// Rejects lines of [`FALLBACK_SERVICE`], although none of them runs: libpam refuses every service
+    /// if it cannot load that one.
     fn check_unused_fallback(&mut self) -> Result<(), String> {
-        match self.find_service_file(FALLBACK_SERVICE, SERVICE_FOLDERS.len()) {
-            Ok(None) => Ok(()),
-            Ok(Some(file)) => {
-                self.parse_file(&file);
-                Ok(())
-            }
-            // libpam goes on without a file that it may not read, and its lines do not count here.
-            Err(_) if !self.may_read_fallback() => Ok(()),
-            Err(why) => Err(why),
+        let is_hidden = SERVICE_FOLDERS.iter().any(|folder| {
+            read_service_file(&self.root.join(folder).join(FALLBACK_SERVICE))
+                .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+        });
+        if is_hidden {
+            return Ok(());
         }
-    }
-
-    fn may_read_fallback(&self) -> bool {
-        SERVICE_FOLDERS.iter().all(|folder| {
-            let file = std::fs::File::open(self.root.join(folder).join(FALLBACK_SERVICE));
-            !file.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
-        })
+        let count = self.lines.entries.len();
+        self.load_service(FALLBACK_SERVICE)?;
+        self.lines.entries.truncate(count);
+        Ok(())
     }
 
     /// Rejects `/etc/pam.conf` if it has lines: some builds of libpam read it for a service without a
@@ -280,11 +277,16 @@ impl Flattener<'_> {
         let control = line.words.get(1).map(String::as_str).unwrap_or_default();
         let is_substack = control.eq_ignore_ascii_case("substack");
         let is_include = is_substack || control.eq_ignore_ascii_case("include");
-        // libpam reads lines of all groups, but for those of included files.
-        if is_group && (!is_include || is_substack) && !inclusion.included {
-            self.reject_unusable_name(line, place);
+        let is_in_group = self.is_in_group(kind, is_group, inclusion.included);
+        // libpam loads lines of all groups, but for those of included files.
+        if is_in_group || !inclusion.included {
+            match line.words.get(2) {
+                None if is_include => self.reject(place, Rejection::NoFile),
+                Some(name) if is_substack || !is_include => self.reject_unusable_name(name, place),
+                _ => {}
+            }
         }
-        if !self.is_in_group(kind, is_group, inclusion.included) {
+        if !is_in_group {
             return Ok(());
         }
         if !is_group {
@@ -312,12 +314,11 @@ impl Flattener<'_> {
     }
 
     /// Rejects a module without a name: libpam stops reading there, and refuses the service.
-    fn reject_unusable_name(&mut self, line: &LogicalLine, place: &FileLine) {
-        let Some(module) = line.words.get(2) else { return };
+    fn reject_unusable_name(&mut self, module: &str, place: &FileLine) {
         let file = module.rsplit('/').next().unwrap_or_default();
         let name = file.rsplit_once('.').map_or(file, |(name, _)| name);
         if name.is_empty() || name == "?" {
-            self.reject(place, Rejection::UnusableModuleName(module.clone()));
+            self.reject(place, Rejection::UnusableModuleName(module.to_owned()));
         }
     }
 
@@ -359,7 +360,6 @@ impl Flattener<'_> {
             level,
             control,
         };
-        self.reject_unusable_name(line, place);
         if entry.is_our_module() && is_missing_module(self.root, &entry.module) {
             self.reject(place, Rejection::MissingModule(PathBuf::from(&entry.module)));
         }

@@ -28,6 +28,9 @@ pub enum Rejection {
     /// A group and a control, and nothing else.
     #[error("names no module, so libpam refuses every login there")]
     NoModule,
+    /// Debian's libpam crashes there, others refuse every login.
+    #[error("includes nothing, so libpam refuses every login")]
+    NoFile,
     /// libpam reads the file's lines only up to this one.
     #[error("has the module name {0:?}, so libpam refuses the file")]
     UnusableModuleName(String),

@@ -222,7 +222,7 @@ fn unreadable_stack_is_missing() {
         &[("sshd", &format!("{OURS}session include gone"))],
         "gone: no such service file",
     );
-    assert_missing(&[("sshd", &format!("{OURS}session include"))], "sshd:2: includes nothing");
+    assert_missing(&[("sshd", &format!("{OURS}session include"))], "sshd:2 includes nothing");
     assert_missing(&[("sshd", &format!("{OURS}@include sshd"))], "more than 16 deep");
     assert_missing(&[("sshd", &format!("{OURS}session substack sshd"))], "more than 16 deep");
     assert_missing(&[("sshd", &format!("{OURS}session \\\n"))], "sshd:2 ends in a line's middle");
@@ -314,6 +314,8 @@ fn line_that_not_every_libpam_runs_alike_is_rejected() {
         (one(format!("{OURS}# {}\n", "-".repeat(1022))), "sshd:2 has 1024 bytes"),
         (one(OURS.replace('\n', &format!(" exempt_groups={group}\n"))), "sshd:1 has 1083 bytes"),
         (one(format!("{OURS}session required /lib/.so\n")), "has the module name \"/lib/.so\""),
+        (one(format!("{OURS}auth include\n")), "sshd:2 includes nothing"),
+        (one(format!("{OURS}@include\n")), "sshd:2 includes nothing"),
         (one(format!("{OURS}auth required ?.x\n")), "has the module name \"?.x\""),
         (one(format!("{OURS}password substack .x\n")), "has the module name \".x\""),
         (
@@ -322,6 +324,11 @@ fn line_that_not_every_libpam_runs_alike_is_rejected() {
         ),
         (one(format!("{OURS}session optional /no/pam_job_adopt.so\n")), "sshd:2 names /no/"),
         (other("auth required pam_deny.so \\\n"), "other:1 ends in a line's middle"),
+        (other("auth required pam_deny.so\nx y .so\n"), "other:2 has the module name \".so\""),
+        (
+            other("account include gone\nsession include gone\n"),
+            "other:2: gone: no such service file",
+        ),
         (other("\nauth required \\\n#\n pam_deny.so\n"), "other:2 is continued over"),
         (
             vec![("sshd", "session include x"), ("x", "session required pam_job_adopt.so\nx y z")],
