@@ -10,8 +10,8 @@ use super::command_line::parse_service;
 use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
 use helper::stack::{
-    self, Entry, FileLine, Group, LogicalLine, MODULE_FILES, is_close_only, judge_stack_with,
-    parse_lines, read_entries_with,
+    self, Entry, FileLine, Group, LogicalLine, MODULE_FILES, Rejection, is_close_only,
+    judge_stack_with, parse_lines, read_entries_with,
 };
 use module::Settings;
 use std::fs::{self, File, Metadata};
@@ -370,7 +370,9 @@ impl<'a> Stack<'a> {
         for group in [Group::Account, Group::Session] {
             let instead = Some((self.path.as_path(), text));
             match judge_stack_with(self.root, &self.service, group, instead) {
-                stack::Finding::Effective(_) => {}
+                // `write` refuses where the module is not installed.
+                stack::Finding::Effective(_)
+                | stack::Finding::Rejected(_, Rejection::MissingModule(_)) => {}
                 stack::Finding::Rejected(place, why) => {
                     let remedy = rejection_remedy(&why);
                     return Err(self.refusal(format!("with our lines {place} {why}: {remedy}")));

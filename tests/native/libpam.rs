@@ -64,6 +64,10 @@ fn effective_stack_refuses_nobody_by_itself() {
                 stacks += 1;
                 let files = stack.render(&mut random, &["success"]);
                 let verdict = libpam.ask(&files);
+                // What keeps libpam from loading the service at all is named for one group at least.
+                if verdict.codes == [-1, -1] && !verdict.findings.iter().all(is_effective) {
+                    continue;
+                }
                 for (finding, admits) in verdict.findings.iter().zip(verdict.admits()) {
                     effective += usize::from(is_effective(finding));
                     let unnoticed = is_effective(finding) && !admits;

@@ -93,6 +93,38 @@ fn account_without_effective_session_line_refuses() {
     });
 }
 
+/// A session line that some version of libpam skips, or with which it lets nobody in.
+#[test]
+fn account_names_the_line_that_not_every_libpam_reads_alike() {
+    const OURS: &str = "session required pam_job_adopt.so\n";
+    let long = format!("#{}\n{OURS}", "-".repeat(1023));
+    let other = "session optional pam_umask.so";
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        for (session, named) in [
+            (
+                format!("{other} \\\n\nsession sufficient pam_permit.so\n{OURS}"),
+                "sshd:4 is continued",
+            ),
+            ("session required \\\n# why\n pam_job_adopt.so\n".to_owned(), "sshd:4 is continued"),
+            (
+                format!("session [success=4294967297 default=ignore] pam_permit.so\n{OURS}"),
+                "sshd:4 jumps",
+            ),
+            (long, "sshd:4 has 1024 bytes"),
+            (format!("{other}\r\n{OURS}"), "sshd:4 has the character U+000D"),
+            (format!("{OURS}session required /no/pam_job_adopt.so\n"), "sshd:5 names /no/pam_job"),
+        ] {
+            let account = "account required pam_job_adopt.so timeout=60\n\
+                           account required pam_unix.so\nsession required pam_unix.so\n";
+            node.write("/etc/pam.d/sshd", &format!("{account}{session}"));
+            node.log.clear();
+            node.account(ALICE).fails().says("[JA09]");
+            node.log.line(named);
+        }
+    });
+}
+
 #[test]
 fn account_with_effective_session_line_admits() {
     let sound = [

@@ -188,7 +188,10 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
         }
         Rejection::FalseBlank(_) => "write an ordinary blank there, or nothing",
         Rejection::HugeJump(_) => "write the number of lines that it is to jump over",
-        Rejection::MissingModule(_) => "write pam_job_adopt.so without a path",
+        Rejection::MissingModule(path) if path.is_absolute() => {
+            "write pam_job_adopt.so without a path"
+        }
+        Rejection::MissingModule(_) => "job-adopt pam --remove, or install the module again",
         Rejection::PamConf => "write the service's lines into a file of its own in /etc/pam.d",
         Rejection::UnknownGroup(_)
         | Rejection::NoControl
