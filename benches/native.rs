@@ -19,6 +19,8 @@ mod layouts;
 
 #[path = "support/check.rs"]
 mod check;
+#[path = "support/crowd.rs"]
+mod crowd;
 #[path = "support/driver.rs"]
 mod driver;
 #[path = "support/fanout.rs"]
@@ -41,8 +43,9 @@ fn main() {
         println!("skipped: needs root");
         return;
     }
-    let parts: [(&str, fn()); 9] = [
+    let parts: [(&str, fn()); 10] = [
         ("login", login::measure),
+        ("crowd", crowd::measure),
         ("fanout", fanout::measure),
         ("slurm", slurm::measure),
         ("busy", slurm::measure_busy),
