@@ -2,6 +2,7 @@
 //! includes resolved (pam.conf(5)).
 
 use super::control::{Action, Control};
+use super::dirs::{SITE_DIR, service_dirs, vendor_dirs};
 use super::libpam::{Reading, is_missing_module};
 use super::lines::{LogicalLine, find_misread_line, parse_lines};
 use super::{Group, Rejection};
@@ -176,8 +177,14 @@ struct Inclusion {
     top: usize,
 }
 
-/// Folders with service files, in libpam's order.
-const SERVICE_FOLDERS: [&str; 2] = ["etc/pam.d", "usr/lib/pam.d"];
+/// Where libpam looks for a service file.
+#[derive(Clone, Copy)]
+enum ServiceFolders {
+    /// In the site's folder.
+    Site,
+    /// In those of the distribution as well.
+    All,
+}
 
 impl Flattener<'_> {
     /// Adds the lines of a file that the line at `place` includes.
@@ -194,7 +201,11 @@ impl Flattener<'_> {
         if inclusion.depth >= DEPTH_MAX {
             return Err(format!("{place}: {name}: included more than {DEPTH_MAX} deep"));
         }
-        let folders = if self.reading.includes_vendor_files { 2 } else { 1 };
+        let folders = if self.reading.includes_vendor_files {
+            ServiceFolders::All
+        } else {
+            ServiceFolders::Site
+        };
         let file = self
             .find_service_file(name, folders)?
             .ok_or_else(|| format!("{place}: {name}: no such service file"))?;
@@ -203,7 +214,7 @@ impl Flattener<'_> {
 
     /// Adds the lines of a service; returns whether it has a file.
     fn load_service(&mut self, name: &str) -> Result<bool, String> {
-        let Some(file) = self.find_service_file(name, SERVICE_FOLDERS.len())? else {
+        let Some(file) = self.find_service_file(name, ServiceFolders::All)? else {
             return Ok(false);
         };
         self.add_file(&file, Inclusion::default())?;
@@ -213,8 +224,8 @@ impl Flattener<'_> {
     /// Rejects lines of [`FALLBACK_SERVICE`], although none of them runs: libpam refuses every service
     /// if it cannot load that one.
     fn check_unused_fallback(&mut self) -> Result<(), String> {
-        let is_hidden = SERVICE_FOLDERS.iter().any(|folder| {
-            read_service_file(&self.root.join(folder).join(FALLBACK_SERVICE))
+        let is_hidden = service_dirs(self.root).iter().any(|folder| {
+            read_service_file(&folder.join(FALLBACK_SERVICE))
                 .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
         });
         if is_hidden {
@@ -390,19 +401,20 @@ impl Flattener<'_> {
         }
     }
 
-    /// Reads the service file of that name: an absolute path, or else in the first of that many
-    /// folders that has it.
+    /// Reads the service file of that name: an absolute path, or else the site's file, or else, if
+    /// libpam looks there, the distribution's.
     fn find_service_file(
         &self,
         name: &str,
-        folders: usize,
+        folders: ServiceFolders,
     ) -> Result<Option<(PathBuf, String)>, String> {
-        let candidates = match name.strip_prefix('/') {
-            Some(relative) => vec![self.root.join(relative)],
-            None => {
-                let folders = SERVICE_FOLDERS.iter().take(folders);
-                folders.map(|folder| self.root.join(folder).join(name)).collect()
+        let candidates: Box<dyn Iterator<Item = PathBuf>> = match (name.strip_prefix('/'), folders)
+        {
+            (Some(relative), _) => Box::new(std::iter::once(self.root.join(relative))),
+            (None, ServiceFolders::Site) => {
+                Box::new(std::iter::once(self.root.join(SITE_DIR).join(name)))
             }
+            (None, ServiceFolders::All) => Box::new(service_files(self.root, name)),
         };
         for path in candidates {
             if let Some((_, text)) =
@@ -418,6 +430,15 @@ impl Flattener<'_> {
         }
         Ok(None)
     }
+}
+
+/// Returns the paths of a service file in the site's folder and in those of the distribution. libpam is
+/// asked for these only if the site has no such file.
+fn service_files(root: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
+    let site = root.join(SITE_DIR).join(name);
+    let vendor =
+        std::iter::once_with(|| vendor_dirs(root)).flatten().map(move |dir| dir.join(name));
+    std::iter::once(site).chain(vendor)
 }
 
 /// Returns whether a line with these arguments only leaves the job's namespaces.

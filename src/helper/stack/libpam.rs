@@ -40,7 +40,8 @@ impl Reading {
     }
 }
 
-fn read_library(root: &Path) -> Option<Vec<u8>> {
+/// Returns the content of the node's libpam; `None` if it is at none of the usual places.
+pub(super) fn read_library(root: &Path) -> Option<Vec<u8>> {
     let arch = std::env::consts::ARCH;
     let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu"));
     let mut folders = multiarch.iter().map(String::as_str).chain(LIBRARY_FOLDERS);

@@ -7,6 +7,7 @@
 
 mod compare;
 mod control;
+mod dirs;
 mod flatten;
 mod libpam;
 mod lines;
@@ -16,6 +17,7 @@ pub use compare::{
     ComparedLine, Comparison, ModuleReturn, Side, Step, compare_stacks, jump_targets,
 };
 use control::{Action, Return};
+pub use dirs::service_dirs;
 pub use flatten::{Entry, FileLine, LineFault, MODULE_FILES, is_close_only};
 use flatten::{FlatStack, Replacement, flatten};
 use libpam::Reading;
