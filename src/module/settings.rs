@@ -137,8 +137,7 @@ arguments! {
         /// Takes exempt users into their jobs, and lets them in outside if that fails.
         Ours "exempt_join" exempt_join: bool = false, parse_flag;
         /// Groups whose users' logins this module ignores.
-        Ours "exempt_groups" exempt_groups: Vec<String> = Vec::new(),
-            |value| parse_list(value, LIST_FAULT);
+        Ours "exempt_groups" exempt_groups: Vec<String> = Vec::new(), parse_groups;
     }
     others {
         Ours "debug" |settings, value| {
@@ -218,6 +217,8 @@ const SKIP_RPC_FAULT: &str = "with one job there is nothing to ask the connectio
 /// Maximum of `timeout=`: sshd's own LoginGraceTime is 120 seconds.
 const TIMEOUT_SECONDS_MAX: u64 = 60;
 const LIST_FAULT: &str = "is no comma-separated list without blanks and empty entries";
+const GROUPS_FAULT: &str =
+    "is no comma-separated list of names without blanks around them and empty entries";
 const NUMBERS_FAULT: &str =
     "is no comma-separated list of numbers, without blanks and empty entries";
 
@@ -316,6 +317,17 @@ fn parse_seconds(value: Option<&str>, min: u64) -> ParseResult<Duration> {
     seconds.map(Duration::from_secs).ok_or("is no whole number of seconds up to 60")
 }
 
+/// Parses a list of groups. Those of directories may have blanks in their names.
+fn parse_groups(value: Option<&str>) -> ParseResult<Vec<String>> {
+    let is_name =
+        |name: &&str| !name.is_empty() && name.trim() == *name && !name.contains(char::is_control);
+    let names: Vec<&str> = require_value(value)?.split(',').collect();
+    if names.iter().all(is_name) {
+        return Ok(names.into_iter().map(str::to_owned).collect());
+    }
+    Err(GROUPS_FAULT)
+}
+
 /// Parses a comma-separated list; returns `fault` for an entry that is empty, has blanks or is
 /// invalid.
 fn parse_list<T: FromStr>(value: Option<&str>, fault: &'static str) -> ParseResult<Vec<T>> {
@@ -376,6 +388,9 @@ mod tests {
         assert_eq!(settings.private_dirs, ["/a", "/b/c"]);
         assert_eq!(settings.exempt_uids, [5, 6]);
         assert_eq!(settings.exempt_groups, ["wheel", "ops"]);
+        let groups = ["exempt_groups=hpc admins@ad.example,ops".to_owned()];
+        let settings = Settings::parse(&groups).unwrap();
+        assert_eq!(settings.exempt_groups, ["hpc admins@ad.example", "ops"]);
     }
 
     #[test]
@@ -422,6 +437,9 @@ mod tests {
             "exempt_uids=-1",
             "exempt_uids=root",
             "exempt_groups=,",
+            "exempt_groups= ops",
+            "exempt_groups=ops, hpc",
+            "exempt_groups=ops\thpc",
             "private_dirs=",
             "private_dirs=tmp",
             "private_dirs=/",

@@ -15,6 +15,8 @@ use kernel::trust::{Trust, TrustError};
 use protocol::{LoginLimits, Request, SourceName, parse_decimal, string_enum};
 
 const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// Maximum length of a group's name.
+const GROUP_BYTES_MAX: usize = 255;
 /// Maximum characters of a key or an entry that a message shows.
 const SHOWN_CHARACTERS_MAX: usize = 64;
 /// Allowed values of `notice`.
@@ -256,7 +258,7 @@ const KEY_RULES: [KeyRule; 21] = [
         store(&mut config.exempt_uids, parse_list(value, parse_decimal))
     }),
     ("exempt_groups", "a list of names of groups", |config, value| {
-        store(&mut config.exempt_groups, parse_list(value, parse_account))
+        store(&mut config.exempt_groups, parse_list(value, parse_group))
     }),
     ("flux_user", "the name or number of an account", |config, value| {
         store(&mut config.flux_user, parse_account(value))
@@ -310,10 +312,11 @@ fn is_similar(known: &str, name: &str) -> bool {
     rest.len().max(other_rest.len()) - back <= 1
 }
 
-/// Splits a line into key and value; `None` if it is empty apart from a comment.
+/// Splits a line into key and value; `None` if it is empty apart from a comment, which may be in any
+/// encoding.
 fn parse_pair(line: &[u8]) -> Result<Option<(&str, &str)>, String> {
-    let line = std::str::from_utf8(line).map_err(|_| "not UTF-8".to_owned())?;
-    let line = without_comment(line).trim();
+    let text = without_comment(line);
+    let line = std::str::from_utf8(text).map_err(|_| "not UTF-8".to_owned())?.trim();
     if line.is_empty() {
         return Ok(None);
     }
@@ -322,11 +325,15 @@ fn parse_pair(line: &[u8]) -> Result<Option<(&str, &str)>, String> {
 }
 
 /// Returns the line up to a `#` at its beginning or after a blank.
-fn without_comment(line: &str) -> &str {
-    let start = line.match_indices('#').map(|(at, _)| at).find(|&at| {
-        line.get(..at).is_some_and(|before| before.is_empty() || before.ends_with([' ', '\t']))
-    });
-    start.and_then(|at| line.get(..at)).unwrap_or(line)
+fn without_comment(line: &[u8]) -> &[u8] {
+    let mut before = b' ';
+    for (index, &byte) in line.iter().enumerate() {
+        if byte == b'#' && matches!(before, b' ' | b'\t') {
+            return line.get(..index).unwrap_or(line);
+        }
+        before = byte;
+    }
+    line
 }
 
 fn parse_sources(value: &str) -> Option<Vec<SourceName>> {
@@ -372,6 +379,12 @@ fn parse_host_name(value: &str) -> Option<String> {
 fn parse_account(value: &str) -> Option<String> {
     let fits = !value.is_empty() && value.len() <= 64 && !value.contains([' ', ':', '/']);
     fits.then(|| value.to_owned())
+}
+
+/// Parses the name of a group. Those of directories may have blanks in their names.
+fn parse_group(value: &str) -> Option<String> {
+    let fits = !value.contains(char::is_control) && value.len() <= GROUP_BYTES_MAX;
+    (fits && !value.is_empty() && !value.contains([':', '/'])).then(|| value.to_owned())
 }
 
 fn parse_path(value: &str) -> Option<PathBuf> {

@@ -149,10 +149,25 @@ fn errors_name_line_and_key() {
         let (number, fault) = Config::parse(text.as_bytes()).unwrap_err();
         assert_eq!((number, fault.as_str()), (line, expected), "{text:?}");
     }
-    for text in [&b"hint = \xff"[..], b"# f\xfcr alle"] {
-        assert_eq!(Config::parse(text), Err((1, "not UTF-8".to_owned())));
-    }
+    assert_eq!(Config::parse(b"hint = \xff"), Err((1, "not UTF-8".to_owned())));
     assert!(Config::parse("hint = \u{e4}".as_bytes()).is_err());
+}
+
+#[test]
+fn comment_may_have_any_encoding() {
+    for text in [&b"# f\xfcr alle\nhint = x"[..], b"hint = x\t# f\xfcr alle\n"] {
+        assert_eq!(Config::parse(text).unwrap().hint.as_deref(), Some("x"));
+    }
+}
+
+#[test]
+fn group_names_may_have_blanks() {
+    let groups = |text: &str| Config::parse(text.as_bytes()).map(|config| config.exempt_groups);
+    let expected = vec!["hpc admins@ad.example".to_owned(), "ops".to_owned()];
+    assert_eq!(groups("exempt_groups = hpc admins@ad.example, ops\n"), Ok(expected));
+    for wrong in ["", "a,,b", "a:b", "a\tb"] {
+        assert!(groups(&format!("exempt_groups = {wrong}\n")).is_err(), "{wrong}");
+    }
 }
 
 #[test]
