@@ -6,7 +6,9 @@
 //! new stack is in place, so a crash at any step can be undone.
 
 use super::check::sshd::warn_of_penalties;
-use super::pam::{LineOptions, Stack, changed_lines, replace_file};
+use super::jobless::find_jobless_user;
+use super::pam::{LineOptions, Stack, changed_lines};
+use super::replace_file::replace_file;
 use super::sys::pam::{Phase, Transaction};
 use super::{Error, Output, accounts, require_root};
 use clap::{ArgGroup, Args};
@@ -32,9 +34,11 @@ const RUN_TIMEOUT_PROPERTY: &str = "RuntimeMaxSec=120";
 #[command(
     group = ArgGroup::new("what").required(true),
     after_help = "\
-Writes what job-adopt pam --install would, shows the lines that change, and runs the service's real stack once
-for USER, who must have a job here or be exempt. If it refuses USER, the old file comes back at once; else after
-TIME or at the next boot, unless you run job-adopt enable --keep before. Needs systemd.
+Writes what job-adopt pam --install would, shows the lines that change, and runs the service's real stack
+for USER, who must have a job here or be exempt; for a user without a job; and for root. The old file comes back
+at once if the new stack refuses USER, lets a user without a job in whom the old one refused, or refuses root
+whom the old one let in; else after TIME or at the next boot, unless you run job-adopt enable --keep before.
+Needs systemd.
 Exit status: 0 fine, 1 USER was refused, 2 wrong usage, 3 refused or not done."
 )]
 pub(super) struct Options {
@@ -56,6 +60,12 @@ pub(super) struct Options {
     /// Run the stack for the user in this process
     #[arg(long, group = "what", hide = true, requires = "user")]
     inside: bool,
+    /// Run the account phase of the stack for the user in this process
+    #[arg(long, group = "what", hide = true, requires = "user")]
+    account: bool,
+    /// The user without a job here whom the new stack must not let in; found if not given
+    #[arg(long, value_name = "USER", requires = "length")]
+    without_job: Option<String>,
     /// Whose login is tried
     #[arg(conflicts_with_all = ["keep", "undo"])]
     user: Option<String>,
@@ -89,7 +99,8 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let trial = Trial { before, unit, timer, stack };
     match options.length {
         _ if options.inside => run_stack(&options.lines.service, user, output),
-        Some(length) => trial.begin(length, user, options.lines.arguments.as_deref(), output),
+        _ if options.account => run_account(&options.lines.service, user),
+        Some(length) => trial.begin(length, user, options, output),
         None if options.keep => trial.keep(output),
         None => trial.undo(output),
     }
@@ -111,7 +122,7 @@ impl Trial<'_> {
         &self,
         length: Duration,
         user: &str,
-        arguments: Option<&str>,
+        options: &Options,
         output: &mut Output<'_>,
     ) -> Result<u8, Error> {
         let path = self.stack.path.display();
@@ -130,10 +141,24 @@ impl Trial<'_> {
         if !self.stack.service.chars().all(is_plain) {
             return refuse("a unit cannot have that name in it");
         }
-        let plan = self.stack.with_our_lines(arguments)?;
-        plan.notes.iter().for_each(|note| output.warn(note));
+        let plan = self.stack.with_our_lines(options.lines.arguments.as_deref())?;
+        for note in &plan.notes {
+            output.warn(note);
+        }
         if plan.text == self.stack.text {
             return refuse("both lines are in it already; job-adopt pam --remove takes them out");
+        }
+        let requested = options.without_job.as_deref();
+        let jobless = find_jobless_user(requested, user, &plan.settings, output)?;
+        let service = &self.stack.service;
+        let mut questions = Vec::new();
+        for (user, expected) in [
+            (user, Expected::Admitted),
+            (jobless.as_str(), Expected::NotNewlyAdmitted),
+            ("root", Expected::NotNewlyRefused),
+        ] {
+            let before = ask_account(service, user)?;
+            questions.push(Question { user: user.to_owned(), expected, before });
         }
         self.stack.save_original()?;
         self.arm_undo(length)?;
@@ -148,26 +173,50 @@ impl Trial<'_> {
         if let Some(warning) = warn_of_penalties(&self.stack.service) {
             output.warn(warning);
         }
+        if !self.passes(user, &questions, output)? {
+            self.undo(output)?;
+            return Ok(super::EXIT_FINDINGS);
+        }
+        let keep = if service == "sshd" { String::new() } else { format!(" --service {service}") };
+        writeln!(
+            output.out,
+            "it goes back in {} s, and when the node starts, unless you run: job-adopt enable \
+             --keep{keep}",
+            length.as_secs()
+        )?;
+        Ok(super::EXIT_FINE)
+    }
+
+    /// Runs the new stack for the user, and asks it about each user whom the old one was asked about.
+    /// Returns whether all answers are as expected. A stack that gives none does not pass.
+    fn passes(
+        &self,
+        user: &str,
+        questions: &[Question],
+        output: &mut Output<'_>,
+    ) -> Result<bool, Error> {
         let service = &self.stack.service;
-        match run_stack_for(service, user) {
-            Ok(true) => {
-                writeln!(
-                    output.out,
-                    "it goes back in {} s, and when the node starts, unless you run: job-adopt \
-                     enable --keep{}",
-                    length.as_secs(),
-                    if service == "sshd" { String::new() } else { format!(" --service {service}") }
-                )?;
-                Ok(super::EXIT_FINE)
-            }
-            other => {
-                if let Err(error) = other {
-                    output.warn(format_args!("run the stack: {error}"));
+        let mut passes = run_stack_for(service, user).unwrap_or_else(|error| {
+            output.warn(format_args!("run the stack: {error}"));
+            false
+        });
+        for question in questions {
+            let now = match ask_account(service, &question.user) {
+                Ok(now) => now,
+                Err(error) => {
+                    output.warn(error);
+                    passes = false;
+                    continue;
                 }
-                self.undo(output)?;
-                Ok(super::EXIT_FINDINGS)
+            };
+            let Question { user, before, .. } = question;
+            writeln!(output.out, "account of {user}: {before} before, {now} now")?;
+            if let Some(fault) = question.find_fault(now) {
+                output.warn(format_args!("user {user} {fault}"));
+                passes = false;
             }
         }
+        Ok(passes)
     }
 
     fn is_under_way(&self) -> bool {
@@ -263,6 +312,7 @@ impl Trial<'_> {
         if !self.is_under_way() {
             return Err(Error::failed("undo", path, "nothing is tried"));
         }
+        self.leave_out_missing(output)?;
         systemctl(&["start", &self.unit])?;
         if self.is_under_way() {
             return Err(Error::failed(
@@ -274,6 +324,19 @@ impl Trial<'_> {
         self.disarm_undo(output);
         writeln!(output.out, "{path}: as it was")?;
         Ok(super::EXIT_FINE)
+    }
+
+    /// Comments out lines of the old file whose module went during the trial: with them it would refuse
+    /// everybody.
+    fn leave_out_missing(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        let failed = |error| Error::failed("read", self.before.display(), error);
+        let before = fs::read(&self.before).map_err(failed)?;
+        let restored = self.stack.restore(&before)?;
+        restored.warn(&self.stack.path, output);
+        if restored.is_complete() || self.stack.meta.is_none() {
+            return Ok(());
+        }
+        replace_file(&self.before, &restored.text, self.stack.meta.as_ref())
     }
 
     /// Removes the unit and stops the timer, which have no effect without the old file.
@@ -317,15 +380,95 @@ fn run(program: &str, words: &[&str]) -> Result<(), Error> {
     }
 }
 
-/// Runs the real stack in a transient unit; returns whether it admits the user. In this process's
-/// session logind would create no new one, and the module would move this process.
+/// What the new stack must answer about a user.
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    Admitted,
+    /// Refused, unless the old stack admitted the user.
+    NotNewlyAdmitted,
+    /// Admitted, unless the old stack refused the user.
+    NotNewlyRefused,
+}
+
+/// A user whom both stacks are asked about.
+#[derive(Debug)]
+struct Question {
+    user: String,
+    expected: Expected,
+    /// The answer of the old stack.
+    before: Answer,
+}
+
+impl Question {
+    /// Returns what is wrong with the answer of the new stack.
+    fn find_fault(&self, now: Answer) -> Option<&'static str> {
+        match (self.expected, self.before, now) {
+            (Expected::Admitted, _, Answer::Refused) => Some("would not get in"),
+            (Expected::NotNewlyAdmitted, Answer::Refused, Answer::Admitted) => {
+                Some("has no job here, and would get in now")
+            }
+            (Expected::NotNewlyRefused, Answer::Admitted, Answer::Refused) => {
+                Some("would be locked out")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The answer of a stack's account phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Admitted,
+    Refused,
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::Admitted { "admitted" } else { "refused" })
+    }
+}
+
+/// Asks the account phase of the service's stack, as it is now, about a user.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if there is no answer.
+fn ask_account(service: &str, user: &str) -> Result<Answer, Error> {
+    let failed = |why: String| Error::failed("ask the stack about", user, why);
+    let status = transient_command("--account", service, user)
+        .and_then(|mut command| command.status())
+        .map_err(|error| failed(error.to_string()))?;
+    match status.code() {
+        Some(code) if code == i32::from(super::EXIT_FINE) => Ok(Answer::Admitted),
+        Some(code) if code == i32::from(super::EXIT_FINDINGS) => Ok(Answer::Refused),
+        _ => Err(failed(status.to_string())),
+    }
+}
+
+/// Runs the account phase for a user in this process. pam_slurm_adopt moves its process into the job
+/// there, so each call needs a process of its own.
+fn run_account(service: &str, user: &str) -> Result<u8, Error> {
+    let failed = |error: std::io::Error| Error::failed("start", service, error);
+    let mut transaction = Transaction::start(service, user).map_err(failed)?;
+    let (result, _) = transaction.run(Phase::Account);
+    Ok(if result.is_ok() { super::EXIT_FINE } else { super::EXIT_FINDINGS })
+}
+
+/// Runs the real stack in a transient unit; returns whether it admits the user.
 fn run_stack_for(service: &str, user: &str) -> std::io::Result<bool> {
+    Ok(transient_command("--inside", service, user)?.status()?.success())
+}
+
+/// Prepares this program to run the real stack in a transient unit. In this process's session logind
+/// would create no new one, and the module would move this process.
+fn transient_command(phase: &str, service: &str, user: &str) -> std::io::Result<Command> {
     let program = std::env::current_exe()?;
     let mut command = Command::new("systemd-run");
     command.args(["--quiet", "--wait", "--pipe", "--collect"]);
     command.args(["--property", RUN_TIMEOUT_PROPERTY, "--"]).arg(program);
-    command.args(["enable", "--inside", "--service", service, "--", user]);
-    Ok(command.stdin(Stdio::null()).status()?.success())
+    command.args(["enable", phase, "--service", service, "--", user]);
+    command.stdin(Stdio::null());
+    Ok(command)
 }
 
 /// Runs account and session for a user in this process, and reports each result.

@@ -2,7 +2,7 @@
 //! so that the module in sshd needs no code for it.
 
 use super::journal::{self, Cursor, LogEntry};
-use super::pam::replace_file;
+use super::replace_file::replace_file;
 use super::running_jobs::{RunningJob, find_running_jobs};
 use super::usage::Usage;
 use super::{Conf, Error, Output, check, strays};

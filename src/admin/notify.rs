@@ -4,7 +4,7 @@
 //! that each comes once, also from a run that is late or beside another one.
 
 use super::child_process::query_program;
-use super::pam::replace_file;
+use super::replace_file::replace_file;
 use super::running_jobs::{RunningJob, find_running_jobs};
 use super::terminals::{open_terminals, write_to_terminals};
 use super::{Conf, Error, OPERATION_TIMEOUT, Output, require_root};

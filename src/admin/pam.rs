@@ -1,5 +1,12 @@
 //! `pam`: installs the lines of this module in a service's PAM stack, and removes them.
+//!
+//! A service file is bytes: its comments may be in any encoding. Lines go in, out and behind a comment
+//! mark by their numbers, and all other bytes stay. The parser reads a copy in which bytes that are no
+//! UTF-8 are replaced; its lines have the same numbers.
 
+mod arguments;
+mod lines;
+mod managed;
 #[cfg(test)]
 mod recipes;
 mod replacement;
@@ -7,22 +14,23 @@ mod replacement;
 use super::check::programs::find_module_folder;
 use super::check::stack::{RIVAL_MODULES, module_name, rejection_remedy};
 use super::command_line::parse_service;
+use super::replace_file::replace_file;
 use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
 use helper::stack::{
-    self, Entry, FileLine, Group, LogicalLine, MODULE_FILES, Rejection, is_close_only,
-    judge_stack_with, parse_lines, read_entries_with,
+    self, Entry, FileLine, Group, MODULE_FILES, Rejection, is_close_only, judge_stack_with,
+    parse_lines, read_entries_with, service_dirs,
 };
 use module::Settings;
-use std::fs::{self, File, Metadata};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use lines::{NewLine, decode, is_our_line};
+pub(super) use lines::{Restored, changed_lines};
+use managed::{ManagedBlock, find_blocks};
 use replacement::{AccountChange, require_no_jump_over_slurm};
 
-/// Comment mark before a line that our lines replace.
-const REPLACED_MARK: &str = "#job-adopt: ";
 /// The module whose arguments our module understands.
 const SLURM_MODULE: &str = "pam_slurm_adopt.so";
 /// The folder of the original files.
@@ -73,28 +81,31 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         return remove_lines(&stack, output);
     }
     let plan = stack.with_our_lines(options.lines.arguments.as_deref())?;
-    plan.notes.iter().for_each(|note| output.warn(note));
+    for note in &plan.notes {
+        output.warn(note);
+    }
     if options.print {
-        output.out.write_all(plan.text.as_bytes())?;
+        output.out.write_all(&plan.text)?;
         return Ok(super::EXIT_FINE);
     }
     require_root("change a PAM stack")?;
-    match stack.text == plan.text {
-        true => writeln!(output.out, "{}: unchanged", stack.path.display())?,
-        false => {
-            stack.save_original()?;
-            stack.write(&plan.text)?;
-            let (path, original) = (stack.path.display(), stack.original_path());
-            writeln!(output.out, "{path}: changed; as it was: {}", original.display())?;
-        }
+    let path = stack.path.display();
+    if stack.text == plan.text {
+        writeln!(output.out, "{path}: unchanged")?;
+        return Ok(super::EXIT_FINE);
     }
+    stack.save_original()?;
+    stack.write(&plan.text)?;
+    writeln!(output.out, "{path}: changed; as it was: {}", stack.original_path().display())?;
     Ok(super::EXIT_FINE)
 }
 
 fn remove_lines(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error> {
     require_root("change a PAM stack")?;
     let path = stack.path.display();
-    let text = stack.without_our_lines()?;
+    let restored = stack.without_our_lines()?;
+    restored.warn(&stack.path, output);
+    let text = restored.text;
     if text == stack.text {
         writeln!(output.out, "{path}: unchanged")?;
     } else if stack.vendor_text.as_ref() == Some(&text) {
@@ -129,19 +140,58 @@ pub(super) struct Stack<'a> {
     /// The path of the file, which may not exist yet.
     pub(super) path: PathBuf,
     /// The text of the file; if it does not exist, that of the distribution's file.
-    pub(super) text: String,
+    pub(super) text: Vec<u8>,
     /// Owner and mode of the file; `None` if it does not exist.
     pub(super) meta: Option<Metadata>,
     /// The text of the distribution's own file.
-    vendor_text: Option<String>,
+    vendor_text: Option<Vec<u8>>,
 }
 
 /// The planned text of a service's file.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) text: String,
+    pub(super) text: Vec<u8>,
+    /// The arguments of our lines.
+    pub(super) settings: Settings,
     /// Notes for the admin.
     pub(super) notes: Vec<String>,
+}
+
+/// The stack as it is without our lines.
+#[derive(Debug)]
+struct OldStack {
+    text: Vec<u8>,
+    account: Vec<Entry>,
+    session: Vec<Entry>,
+    blocks: Vec<ManagedBlock>,
+}
+
+impl OldStack {
+    /// Returns the lines of modules that decide about logins, as ours does.
+    fn rivals(&self) -> Vec<&Entry> {
+        self.account.iter().chain(&self.session).filter(|entry| is_rival(entry)).collect()
+    }
+
+    fn block_at(&self, line: usize) -> Option<&ManagedBlock> {
+        self.blocks.iter().find(|block| block.contains(line))
+    }
+
+    /// Returns the number of the first line at or above this one in front of which ours is in no block.
+    fn outside_blocks(&self, before: usize) -> usize {
+        let block = self.blocks.iter().find(|block| block.encloses(before));
+        block.map_or(before, |block| block.first)
+    }
+}
+
+/// Our lines, and the lines of the old stack in front of which they go.
+#[derive(Debug)]
+struct OurLines {
+    words: Vec<String>,
+    /// The same in the form of a PAM line.
+    arguments: String,
+    settings: Settings,
+    before_account: usize,
+    before_session: usize,
 }
 
 impl<'a> Stack<'a> {
@@ -152,26 +202,26 @@ impl<'a> Stack<'a> {
     /// [`Error::Failed`] if there is none, or if it is a link.
     pub(super) fn read(root: &'a Path, service: &str) -> Result<Self, Error> {
         let service = service.to_ascii_lowercase();
-        let path = root.join("etc/pam.d").join(&service);
-        let refusal = |cause: &str| Error::failed("change", path.display(), cause);
-        let read = |path: &Path| match fs::read_to_string(path) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::failed("read", path.display(), error)),
-        };
-        let vendor_text = read(&root.join("usr/lib/pam.d").join(&service))?;
+        // libpam reads the site's folder first.
+        let mut dirs = service_dirs(root).into_iter();
+        let path = dirs.next().unwrap_or_else(|| root.join("etc/pam.d")).join(&service);
+        let mut vendor_text = None;
+        for dir in dirs {
+            if vendor_text.is_none() {
+                vendor_text = read_text(&dir.join(&service))?;
+            }
+        }
         let meta = fs::symlink_metadata(&path).ok();
         if meta.as_ref().is_some_and(|meta| !meta.is_file()) {
-            return Err(refusal(
-                "is no regular file. Whatever made the link, as authselect does, would undo the \
-                 change: have it make a file here, or put both lines into what it copies",
-            ));
+            let why = "is no regular file. Whatever made the link, as authselect does, would undo the \
+                       change: have it make a file here, or put both lines into what it copies";
+            return Err(Error::failed("change", path.display(), why));
         }
-        let text = match &meta {
-            Some(_) => read(&path)?,
-            None => vendor_text.clone(),
+        let text = if meta.is_some() { read_text(&path)? } else { vendor_text.clone() };
+        let Some(text) = text else {
+            let why = "is not there, so the service has no stack";
+            return Err(Error::failed("change", path.display(), why));
         };
-        let text = text.ok_or_else(|| refusal("is not there, so the service has no stack"))?;
         Ok(Self { root, service, path, text, meta, vendor_text })
     }
 
@@ -179,13 +229,10 @@ impl<'a> Stack<'a> {
         Error::failed("change", self.path.display(), cause)
     }
 
-    fn read_entries(&self, group: Group, text: &str) -> Result<Vec<Entry>, Error> {
-        let instead = Some((self.path.as_path(), text));
+    fn read_entries(&self, group: Group, text: &[u8]) -> Result<Vec<Entry>, Error> {
+        let text = decode(text);
+        let instead = Some((self.path.as_path(), text.as_str()));
         read_entries_with(self.root, &self.service, group, instead).map_err(|why| self.refusal(why))
-    }
-
-    fn parse_lines(&self) -> Result<Vec<LogicalLine>, Error> {
-        parse_lines(&self.text).ok_or_else(|| self.refusal("ends in a line's middle"))
     }
 
     /// Returns the text without our lines, and with the lines that they replaced.
@@ -193,12 +240,20 @@ impl<'a> Stack<'a> {
     /// # Errors
     ///
     /// [`Error::Failed`] for a text that ends within a line.
-    pub(super) fn without_our_lines(&self) -> Result<String, Error> {
-        let mut ours = self.parse_lines()?;
-        ours.retain(is_our_line);
-        let physical = self.text.split_inclusive('\n').enumerate();
-        let rest = physical.filter(|(index, _)| !covers(&ours, index + 1));
-        Ok(rest.map(|(_, line)| line.strip_prefix(REPLACED_MARK).unwrap_or(line)).collect())
+    pub(super) fn without_our_lines(&self) -> Result<Restored, Error> {
+        lines::without_our_lines(self.root, &self.text)
+            .ok_or_else(|| self.refusal("ends in a line's middle"))
+    }
+
+    /// Returns `before`, which is the file as it was, without lines that ours replaced and whose module
+    /// is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a text that ends within a line.
+    pub(super) fn restore(&self, before: &[u8]) -> Result<Restored, Error> {
+        lines::restore(self.root, before, &self.text)
+            .ok_or_else(|| self.refusal("ends in a line's middle"))
     }
 
     /// Returns the text with both lines at their places: account before the first line that may end
@@ -208,91 +263,102 @@ impl<'a> Stack<'a> {
     ///
     /// [`Error::Failed`], which names the line or argument that prevents it.
     pub(super) fn with_our_lines(&self, arguments: Option<&str>) -> Result<Plan, Error> {
-        let current = self
-            .parse_lines()?
-            .into_iter()
-            .find(|line| is_our_line(line) && !is_close_only(&line.words));
-        let text = self.without_our_lines()?;
+        let old = self.read_old_stack()?;
+        let ours = self.plan_our_lines(&old, arguments)?;
+        let rivals = old.rivals();
+        let mut replaced: Vec<&FileLine> = Vec::new();
+        let mut notes = Vec::new();
+        if ours.settings.observe {
+            for rival in rivals {
+                let (name, place) = (module_name(rival), &rival.place);
+                notes.push(format!("{name} at {place} goes on to decide; ours only observes"));
+            }
+        } else {
+            self.require_replaceable(&rivals, &old)?;
+            require_no_jump_over_slurm(&old.session).map_err(|why| self.refusal(why))?;
+            replaced.extend(rivals.iter().map(|rival| &rival.place));
+            if let Some(slurm) = old.account.iter().find(|entry| entry.file() == SLURM_MODULE) {
+                let replacement = self.compare(&old, &ours, slurm, arguments)?;
+                for line in replacement.lines {
+                    replaced.extend(old.account.get(line).map(|entry| &entry.place));
+                }
+                notes.extend(replacement.notes);
+            }
+            if rivals.iter().any(|rival| rival.file() == SLURM_MODULE) {
+                notes.push(DEFAULTS_NOTE.to_owned());
+            }
+        }
+        self.require_outside_blocks(&old, &replaced)?;
+        let text = self.assemble(&old, &ours, &replaced);
+        self.require_effective(&text)?;
+        Ok(Plan { text, settings: ours.settings, notes })
+    }
+
+    /// Reads the stack without our lines. If a module that ours replaced is gone, all that was commented
+    /// out with it stays so: the other lines alone would judge users whom they never judged.
+    fn read_old_stack(&self) -> Result<OldStack, Error> {
+        let restored = self.without_our_lines()?;
+        let text = if restored.is_complete() {
+            restored.text
+        } else {
+            lines::remove_our_lines(&self.text)
+        };
         let account = self.read_entries(Group::Account, &text)?;
         let session = self.read_entries(Group::Session, &text)?;
-        let mut notes = Vec::new();
         for (group, entries) in [("account", &account), ("session", &session)] {
             if entries.iter().all(|entry| entry.top == 0) {
                 let why = "line, so libpam takes those of \"other\"; ours would replace them";
                 return Err(self.refusal(format!("has no {group} {why}")));
             }
             if let Some(entry) = entries.iter().find(|entry| entry.is_our_module()) {
-                let why = format!(
-                    "a line of pam_job_adopt.so is at {} already; {SHARED_REMEDY}",
-                    entry.place
-                );
+                let place = &entry.place;
+                let why =
+                    format!("a line of pam_job_adopt.so is at {place} already; {SHARED_REMEDY}");
                 return Err(self.refusal(why));
             }
         }
-        let is_rival = |entry: &Entry| RIVAL_MODULES.contains(&module_name(entry));
-        let rivals: Vec<&Entry> =
-            account.iter().chain(&session).filter(|entry| is_rival(entry)).collect();
-        let slurm = rivals.iter().find(|entry| entry.file() == SLURM_MODULE);
-        let words = match (arguments, current) {
-            (None, Some(line)) => line.words.get(3..).unwrap_or_default().to_vec(),
+        let blocks = find_blocks(&decode(&text));
+        Ok(OldStack { text, account, session, blocks })
+    }
+
+    /// Chooses the arguments and places of our lines.
+    fn plan_our_lines(&self, old: &OldStack, arguments: Option<&str>) -> Result<OurLines, Error> {
+        let mut words = match (arguments, self.find_our_words()) {
+            (None, Some(words)) => words,
             (given, _) => {
-                let theirs = slurm.map(|entry| entry.arguments.as_slice()).unwrap_or_default();
-                merge_arguments(theirs, given.unwrap_or_default())
+                let given = arguments::split(given.unwrap_or_default());
+                let rivals = old.rivals();
+                let slurm: Vec<&Entry> =
+                    rivals.into_iter().filter(|entry| entry.file() == SLURM_MODULE).collect();
+                given
+                    .and_then(|given| arguments::merge(&slurm, &given))
+                    .map_err(|why| self.refusal(why))?
             }
         };
-        let words = self.add_service(words);
+        self.add_service(&mut words);
         let settings = Settings::parse(&words).map_err(|why| {
             self.refusal(format!("{why} (--arguments NAME=VALUE replaces what is taken over)"))
         })?;
+        let arguments = arguments::join(&words).map_err(|why| self.refusal(why))?;
         // Our line observes logins that a rival refuses, too.
-        let is_observed = |entry: &Entry| settings.observe && is_rival(entry);
-        let may_end_stack = |entry: &&Entry| {
-            self.is_elsewhere(&entry.place) || !entry.is_pass_through() || is_observed(entry)
+        let is_first = |entry: &&Entry| {
+            self.is_elsewhere(&entry.place)
+                || !entry.is_pass_through()
+                || settings.observe && is_rival(entry)
         };
-        let before = account.iter().find(may_end_stack).map_or(usize::MAX, |entry| entry.top);
-        let first = session.first().map_or(0, |entry| entry.top);
-        let words = words.join(" ");
-        let assemble = |replaced: &[&FileLine]| {
-            let mut lines = parse_lines(&text).unwrap_or_default();
-            lines.retain(|line| replaced.iter().any(|place| place.line == line.number));
-            self.insert_lines(&text, (before, first), &lines, &words)
-        };
-        let mut replaced: Vec<&FileLine> = Vec::new();
-        if settings.observe {
-            let beside = rivals.iter().map(|rival| {
-                let name = module_name(rival);
-                format!("{name} at {} goes on to decide; ours only observes", rival.place)
-            });
-            notes.extend(beside);
-        } else {
-            self.require_replaceable(&rivals, &text)?;
-            require_no_jump_over_slurm(&session).map_err(|why| self.refusal(why))?;
-            replaced.extend(rivals.iter().map(|rival| &rival.place));
-            let places = |lines: &[usize]| -> Vec<&FileLine> {
-                lines.iter().filter_map(|index| Some(&account.get(*index)?.place)).collect()
-            };
-            if let Some(slurm) = account.iter().find(|entry| entry.file() == SLURM_MODULE) {
-                let change = AccountChange {
-                    before: &account,
-                    after: &|lines| {
-                        let text = assemble(&places(lines));
-                        let file = Some((self.path.as_path(), text.as_str()));
-                        read_entries_with(self.root, &self.service, Group::Account, file)
-                    },
-                    is_own: &|entry| !self.is_elsewhere(&entry.place),
-                    settings: &settings,
-                    states_no_jobs: states_no_jobs(&words, arguments),
-                    by_hand: by_hand(slurm, before, &words),
-                };
-                let replacement = change.find_replaced().map_err(|why| self.refusal(why))?;
-                replaced.extend(places(&replacement.lines));
-                notes.extend(replacement.notes);
-            }
-            notes.extend(slurm.map(|_| DEFAULTS_NOTE.to_owned()));
-        }
-        let text = assemble(&replaced);
-        self.require_effective(&text)?;
-        Ok(Plan { text, notes })
+        let before_account =
+            old.account.iter().find(is_first).map_or(usize::MAX, |entry| entry.top);
+        let before_session = old.session.first().map_or(0, |entry| entry.top);
+        let before_account = old.outside_blocks(before_account);
+        let before_session = old.outside_blocks(before_session);
+        Ok(OurLines { words, arguments, settings, before_account, before_session })
+    }
+
+    /// Returns the arguments of our line in the file.
+    fn find_our_words(&self) -> Option<Vec<String>> {
+        let lines = parse_lines(&decode(&self.text))?;
+        let ours = lines.iter().find(|line| is_our_line(line) && !is_close_only(&line.words))?;
+        Some(ours.words.get(3..).unwrap_or_default().to_vec())
     }
 
     /// Returns whether a line is in another file, which other services use too and which may grow.
@@ -302,19 +368,16 @@ impl<'a> Stack<'a> {
 
     /// Adds `service=` to the arguments, unless the service is sshd: by default the module ignores any
     /// other.
-    fn add_service(&self, mut words: Vec<String>) -> Vec<String> {
-        let names_service = |word: &String| {
-            word.split_once('=').is_some_and(|(name, _)| name.eq_ignore_ascii_case("service"))
-        };
-        if self.service != "sshd" && !words.iter().any(names_service) {
+    fn add_service(&self, words: &mut Vec<String>) {
+        let is_named = words.iter().any(|word| arguments::name(word) == "service");
+        if self.service != "sshd" && !is_named {
             words.push(format!("service={}", self.service));
         }
-        words
     }
 
     /// Checks that lines of rivals can be commented out, and that we understand their arguments.
-    fn require_replaceable(&self, rivals: &[&Entry], text: &str) -> Result<(), Error> {
-        let lines = parse_lines(text).unwrap_or_default();
+    fn require_replaceable(&self, rivals: &[&Entry], old: &OldStack) -> Result<(), Error> {
+        let lines = parse_lines(&decode(&old.text)).unwrap_or_default();
         for entry in rivals {
             let (file, place) = (module_name(entry), &entry.place);
             if file != SLURM_MODULE {
@@ -334,41 +397,85 @@ impl<'a> Stack<'a> {
         Ok(())
     }
 
-    /// Inserts our lines, and comments out the replaced ones. The account line and the `close_only` line
-    /// come before the lines with these numbers, the session line last.
-    fn insert_lines(
+    /// Compares whom the account stack admits with our line in place of pam_slurm_adopt's.
+    fn compare(
         &self,
-        text: &str,
-        (account, session): (usize, usize),
-        replaced: &[LogicalLine],
-        words: &str,
-    ) -> String {
-        let ours = |group: &str| {
-            format!("{group}    required     pam_job_adopt.so {words}").trim_end().to_owned() + "\n"
+        old: &OldStack,
+        ours: &OurLines,
+        slurm: &Entry,
+        arguments: Option<&str>,
+    ) -> Result<replacement::Replacement, Error> {
+        let change = AccountChange {
+            before: &old.account,
+            after: &|lines| {
+                let places: Vec<&FileLine> =
+                    lines.iter().filter_map(|line| Some(&old.account.get(*line)?.place)).collect();
+                let text = decode(&self.assemble(old, ours, &places));
+                let file = Some((self.path.as_path(), text.as_str()));
+                read_entries_with(self.root, &self.service, Group::Account, file)
+            },
+            is_own: &|entry| !self.is_elsewhere(&entry.place),
+            settings: &ours.settings,
+            service: &self.service,
+            states_no_jobs: states_no_jobs(&ours.words, arguments),
+            by_hand: by_hand(slurm, ours.before_account, &ours.arguments),
         };
-        let line = |(index, line): (usize, &str)| {
-            let mark = if covers(replaced, index + 1) { REPLACED_MARK } else { "" };
-            format!("{mark}{line}\n")
-        };
-        let mut lines: Vec<String> = text.split_terminator('\n').enumerate().map(line).collect();
-        let service =
-            words.split(' ').find(|word| word.to_ascii_lowercase().starts_with("service="));
-        let close =
-            ["session    optional     pam_job_adopt.so close_only"].into_iter().chain(service);
-        let close = close.collect::<Vec<_>>().join(" ") + "\n";
-        let mut insertions = [(account, ours("account")), (session, close)];
-        insertions.sort_by_key(|(before, _)| std::cmp::Reverse(*before));
-        for (before, line) in insertions {
-            lines.insert(before.saturating_sub(1).min(lines.len()), line);
+        change.find_replaced().map_err(|why| self.refusal(why))
+    }
+
+    /// Checks that no change falls into a block that another program would write again.
+    fn require_outside_blocks(&self, old: &OldStack, replaced: &[&FileLine]) -> Result<(), Error> {
+        let path = self.path.display();
+        for place in replaced.iter().filter(|place| !self.is_elsewhere(place)) {
+            if let Some(block) = old.block_at(place.line) {
+                return Err(self.refusal(format!(
+                    "{place} is in the block that another program writes from {path}:{} on ({}) and \
+                     would write again: have that program leave the line out, or take its block out, \
+                     and give its arguments here",
+                    block.first, block.title
+                )));
+            }
         }
-        lines.push(ours("session"));
-        lines.concat()
+        if let Some(block) = old.blocks.iter().find(|block| block.is_open) {
+            return Err(self.refusal(format!(
+                "another program writes all lines from {path}:{} on ({}), and our session line has \
+                 to be the last: have that program write both lines, or end its block by a comment \
+                 \"# END\"",
+                block.first, block.title
+            )));
+        }
+        Ok(())
+    }
+
+    /// Returns the old text with our lines, and the replaced ones commented out.
+    fn assemble(&self, old: &OldStack, ours: &OurLines, replaced: &[&FileLine]) -> Vec<u8> {
+        let arguments = &ours.arguments;
+        let required = |group: &str| {
+            let line = format!("{group}    required     pam_job_adopt.so {arguments}");
+            line.trim_end().to_owned()
+        };
+        let mut close = "session    optional     pam_job_adopt.so close_only".to_owned();
+        if let Some(service) = ours.words.iter().find(|word| arguments::name(word) == "service") {
+            close = format!("{close} {service}");
+        }
+        let new = [
+            NewLine { before: ours.before_account, text: required("account") },
+            NewLine { before: ours.before_session, text: close },
+            NewLine { before: usize::MAX, text: required("session") },
+        ];
+        let replaced: Vec<usize> = replaced
+            .iter()
+            .filter(|place| !self.is_elsewhere(place))
+            .map(|place| place.line)
+            .collect();
+        lines::edit(&old.text, &new, &replaced)
     }
 
     /// Checks that libpam cannot skip our lines in this text, and that no line undoes them.
-    fn require_effective(&self, text: &str) -> Result<(), Error> {
+    fn require_effective(&self, text: &[u8]) -> Result<(), Error> {
+        let text = decode(text);
         for group in [Group::Account, Group::Session] {
-            let instead = Some((self.path.as_path(), text));
+            let instead = Some((self.path.as_path(), text.as_str()));
             match judge_stack_with(self.root, &self.service, group, instead) {
                 // `write` refuses where the module is not installed.
                 stack::Finding::Effective(_)
@@ -397,11 +504,11 @@ impl<'a> Stack<'a> {
     ///
     /// [`Error::Failed`] if it cannot be written.
     pub(super) fn save_original(&self) -> Result<(), Error> {
-        let (path, text) = (self.original_path(), self.without_our_lines()?);
+        let path = self.original_path();
         let folder = path.parent().unwrap_or(self.root);
         fs::create_dir_all(folder)
             .map_err(|error| Error::failed("mkdir", folder.display(), error))?;
-        replace_file(&path, &text, self.meta.as_ref())
+        replace_file(&path, self.without_our_lines()?.text, self.meta.as_ref())
     }
 
     /// Replaces the file.
@@ -410,8 +517,8 @@ impl<'a> Stack<'a> {
     ///
     /// [`Error::Failed`] if the text names our module and it is not installed: libpam would refuse
     /// every login, root's too.
-    pub(super) fn write(&self, text: &str) -> Result<(), Error> {
-        let has_our_line = parse_lines(text).unwrap_or_default().iter().any(is_our_line);
+    pub(super) fn write(&self, text: &[u8]) -> Result<(), Error> {
+        let has_our_line = parse_lines(&decode(text)).unwrap_or_default().iter().any(is_our_line);
         let module = find_module_folder(self.root).map(|folder| folder.join(MODULE_FILES[0]));
         if has_our_line && !module.is_some_and(|module| module.exists()) {
             return Err(self.refusal("pam_job_adopt.so is not installed: nobody could log in"));
@@ -420,26 +527,43 @@ impl<'a> Stack<'a> {
     }
 }
 
+/// Reads a service file; `None` if there is none.
+fn read_text(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match fs::read(path) {
+        Ok(text) if text.contains(&0) => {
+            Err(Error::failed("read", path.display(), "is not a text"))
+        }
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::failed("read", path.display(), error)),
+    }
+}
+
+fn is_rival(entry: &Entry) -> bool {
+    RIVAL_MODULES.contains(&module_name(entry))
+}
+
 const DEFAULTS_NOTE: &str = "note: what pam_slurm_adopt.so leaves open unless told otherwise, ours refuses: \
                         action_adopt_failure and action_generic_failure are deny unless given";
 
 /// Returns whether the admin decides about users without a job: by the arguments given now, or by
 /// those of our line, which were given before.
-fn states_no_jobs(words: &str, given: Option<&str>) -> bool {
-    let mut words = given.unwrap_or(words).split_whitespace();
-    words.any(|word| word.to_ascii_lowercase().starts_with("action_no_jobs="))
+fn states_no_jobs(words: &[String], given: Option<&str>) -> bool {
+    let given = given.map(|given| arguments::split(given).unwrap_or_default());
+    let words = given.as_deref().unwrap_or(words);
+    words.iter().any(|word| arguments::name(word) == "action_no_jobs")
 }
 
 /// Describes what to write by hand where a line below the old one prevents the change: with a
 /// control like the old one's, ours spares users with a job all lines below it.
-fn by_hand(slurm: &Entry, first_end: usize, words: &str) -> String {
+fn by_hand(slurm: &Entry, first_end: usize, arguments: &str) -> String {
     if first_end != slurm.top {
         return format!(
             "By hand: put that line above {SLURM_MODULE}, if it lets in users with a job, or take \
              it out of this service's stack; then run this again"
         );
     }
-    let ours = format!("pam_job_adopt.so {words}");
+    let ours = format!("pam_job_adopt.so {arguments}");
     let ours = ours.trim_end();
     format!(
         "By hand: in place of {} write \"account [success=done ignore=ignore default=die] {ours}\", \
@@ -449,87 +573,12 @@ fn by_hand(slurm: &Entry, first_end: usize, words: &str) -> String {
     )
 }
 
-/// Returns whether the physical line with this number belongs to one of these logical lines.
-fn covers(lines: &[LogicalLine], number: usize) -> bool {
-    lines.iter().any(|line| (line.number..=line.last).contains(&number))
-}
-
-fn is_our_line(line: &LogicalLine) -> bool {
-    let module = line.words.get(2).map(|word| word.rsplit('/').next().unwrap_or_default());
-    module.is_some_and(|module| MODULE_FILES.contains(&module))
-}
-
-/// Returns the lines by which two texts of a service's file differ, with `-` before those that go and
-/// `+` before those that come.
-pub(super) fn changed_lines(old: &str, new: &str) -> Vec<String> {
-    let is_ours = |line: &str| parse_lines(line).unwrap_or_default().iter().any(is_our_line);
-    let unmarked = |line: &str| line.strip_prefix(REPLACED_MARK).map(str::to_owned);
-    let mut old = old.lines().peekable();
-    let mut changes = Vec::new();
-    for line in new.lines() {
-        // Only our own lines go without a line that comes in their place.
-        while let Some(gone) = old.next_if(|old| *old != line && is_ours(old)) {
-            changes.push(format!("- {gone}"));
-        }
-        if old.next_if_eq(&line).is_some() {
-            continue;
-        }
-        let is_pair = |old: &&str| {
-            unmarked(line).as_deref() == Some(*old) || unmarked(old).as_deref() == Some(line)
-        };
-        changes.extend(old.next_if(is_pair).map(|gone| format!("- {gone}")));
-        changes.push(format!("+ {line}"));
-    }
-    changes.extend(old.map(|gone| format!("- {gone}")));
-    changes
-}
-
-/// Merges arguments: a given one replaces theirs with the same name.
-fn merge_arguments(theirs: &[String], given: &str) -> Vec<String> {
-    let given: Vec<&str> = given.split_whitespace().collect();
-    let name = |word: &str| word.split('=').next().unwrap_or_default().to_ascii_lowercase();
-    let is_kept = |word: &&String| !given.iter().any(|argument| name(argument) == name(word));
-    let theirs = theirs.iter().filter(is_kept).cloned();
-    theirs.chain(given.iter().map(|word| (*word).to_owned())).collect()
-}
-
-/// Replaces a file atomically: readers see the old or the new text, also after a crash. The file gets
-/// the owner and mode of `like`, else root's and 0644.
-///
-/// # Errors
-///
-/// [`Error::Failed`] with the cause; the old file then stays.
-pub(super) fn replace_file(path: &Path, text: &str, like: Option<&Metadata>) -> Result<(), Error> {
-    let failed = |error| Error::failed("write", path.display(), error);
-    let (folder, name) =
-        (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default());
-    let new = folder.join(format!(".{}.job-adopt", name.to_string_lossy()));
-    let write = || {
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = File::create_new(&new)?;
-        file.write_all(text.as_bytes())?;
-        if let Some(like) = like {
-            fchown(&file, Some(like.uid()), Some(like.gid()))?;
-        }
-        let mode = like.map_or(0o644, |like| like.mode() & 0o7777);
-        file.set_permissions(fs::Permissions::from_mode(mode))?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        File::open(folder)?.sync_all()
-    };
-    write().map_err(|error| {
-        let _ = fs::remove_file(&new);
-        failed(error)
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::lines::REPLACED_MARK;
     use super::*;
     use crate::testing::Scratch;
+    use std::os::unix::fs::MetadataExt;
     use std::process::Command;
 
     const SHAPES: [&str; 10] = [
@@ -545,7 +594,12 @@ mod tests {
         assert!(
             Command::new("cp").arg("-r").arg(from).arg(scratch.path()).status().unwrap().success()
         );
-        for name in ["pam_permit.so", "pam_job_adopt.so"] {
+        let others = [
+            "pam_access.so", "pam_deny.so", "pam_listfile.so", "pam_permit.so",
+            "pam_slurm_adopt.so", "pam_sss.so", "pam_succeed_if.so", "pam_time.so",
+            "pam_winbind.so",
+        ];
+        for name in others.into_iter().chain(["pam_job_adopt.so"]) {
             scratch.file(&format!("usr/lib64/security/{name}"), "");
         }
         scratch
@@ -555,9 +609,18 @@ mod tests {
         Stack::read(scratch.path(), "sshd").unwrap()
     }
 
+    pub(super) fn text_of(scratch: &Scratch) -> String {
+        decode(&read(scratch).text)
+    }
+
+    /// Returns the text that would be written.
+    pub(super) fn planned(scratch: &Scratch, arguments: Option<&str>) -> String {
+        decode(&read(scratch).with_our_lines(arguments).unwrap().text)
+    }
+
     /// Returns the text with our lines.
     fn install(scratch: &Scratch, arguments: Option<&str>) -> String {
-        read(scratch).with_our_lines(arguments).unwrap().text
+        planned(scratch, arguments)
     }
 
     fn refusal(scratch: &Scratch, arguments: Option<&str>) -> String {
@@ -601,7 +664,7 @@ mod tests {
             let stack = read(&scratch);
             let others: String =
                 text.split_inclusive('\n').filter(|line| !line.contains("pam_job_adopt")).collect();
-            assert_eq!(others, stack.text);
+            assert_eq!(others.as_bytes(), stack.text);
         }
     }
 
@@ -610,12 +673,12 @@ mod tests {
         for shape in SHAPES {
             for arguments in [None, Some("observe exempt_groups=ops")] {
                 let scratch = node(shape);
-                let (old, text) = (read(&scratch).text, install(&scratch, arguments));
+                let (old, text) = (text_of(&scratch), install(&scratch, arguments));
                 read(&scratch).save_original().unwrap();
-                read(&scratch).write(&text).unwrap();
+                read(&scratch).write(text.as_bytes()).unwrap();
                 assert_eq!(install(&scratch, None), text);
                 assert_eq!(install(&scratch, arguments), text);
-                assert_eq!(read(&scratch).without_our_lines().unwrap(), old);
+                assert_eq!(read(&scratch).without_our_lines().unwrap().text, old.as_bytes());
                 let original = fs::read_to_string(read(&scratch).original_path());
                 assert_eq!(original.unwrap(), old);
                 // Arguments that are given replace those that are there.
@@ -628,7 +691,7 @@ mod tests {
     fn written_file_has_owner_and_mode_of_old_file() {
         let scratch = node("el");
         scratch.mode("etc/pam.d/sshd", 0o640);
-        read(&scratch).write("session required pam_permit.so\n").unwrap();
+        read(&scratch).write(b"session required pam_permit.so\n").unwrap();
         let meta = fs::metadata(scratch.path().join("etc/pam.d/sshd")).unwrap();
         assert_eq!(meta.mode() & 0o7777, 0o640);
         assert_eq!(fs::read_dir(scratch.path().join("etc/pam.d")).unwrap().count(), 3);
@@ -638,14 +701,14 @@ mod tests {
     fn line_of_pam_slurm_adopt_is_replaced_and_its_arguments_are_kept() {
         let scratch = beside_theirs(THEIRS);
         let (old, plan) =
-            (read(&scratch).text, read(&scratch).with_our_lines(Some("timeout=9")).unwrap());
-        let text = &plan.text;
+            (text_of(&scratch), read(&scratch).with_our_lines(Some("timeout=9")).unwrap());
+        let text = decode(&plan.text);
         assert!(text.contains(&format!("{REPLACED_MARK}{THEIRS}")), "{text}");
         let words = "action_adopt_failure=deny nodename=n1 timeout=9\n";
         assert_eq!(text.matches(&format!("{OURS} {words}")).count(), 2, "{text}");
         assert!(plan.notes.iter().any(|note| note.contains("action_generic_failure")));
-        read(&scratch).write(text).unwrap();
-        assert_eq!(read(&scratch).without_our_lines().unwrap(), old);
+        read(&scratch).write(text.as_bytes()).unwrap();
+        assert_eq!(read(&scratch).without_our_lines().unwrap().text, old.as_bytes());
         // A logical line of several physical lines is replaced as a whole.
         let scratch =
             beside_theirs("account required \\\n  pam_slurm_adopt.so \\\n  nodename=n1\n");
@@ -667,7 +730,7 @@ mod tests {
     fn observing_line_leaves_rival_line_in_place() {
         let scratch = beside_theirs(THEIRS);
         let plan = read(&scratch).with_our_lines(Some("observe")).unwrap();
-        assert!(plan.text.contains(&format!("\n{THEIRS}")), "{}", plan.text);
+        assert!(decode(&plan.text).contains(&format!("\n{THEIRS}")), "{plan:?}");
         assert!(plan.notes.iter().any(|note| note.contains("goes on to decide")));
         // Installing without `observe` replaces the rival line.
         read(&scratch).write(&plan.text).unwrap();
@@ -762,10 +825,180 @@ mod tests {
         fs::copy(scratch.path().join("etc/pam.d/sshd"), scratch.path().join("etc/pam.d/alt"))
             .unwrap();
         let stack = Stack::read(scratch.path(), "Alt").unwrap();
-        let text = stack.with_our_lines(None).unwrap().text;
+        let text = decode(&stack.with_our_lines(None).unwrap().text);
         assert_eq!(text.matches(&format!("{OURS} service=alt\n")).count(), 2, "{text}");
         fs::remove_file(scratch.path().join("usr/lib64/security/pam_job_adopt.so")).unwrap();
-        let why = stack.write(&text).unwrap_err().to_string();
+        let why = stack.write(text.as_bytes()).unwrap_err().to_string();
         assert!(why.contains("not installed"), "{why}");
+    }
+
+    /// Writes the planned lines, and returns the text without them.
+    fn remove(scratch: &Scratch) -> (String, String) {
+        let restored = read(scratch).without_our_lines().unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        restored.warn(&read(scratch).path, &mut Output { out: &mut out, err: &mut err });
+        (decode(&restored.text), decode(&err))
+    }
+
+    #[test]
+    fn line_whose_module_is_gone_is_not_restored() {
+        let several = "account required \\\n  pam_slurm_adopt.so \\\n  nodename=n1\n";
+        for theirs in [
+            THEIRS,
+            several,
+            "account sufficient pam_slurm_adopt.so\naccount required pam_access.so\n",
+        ] {
+            let scratch = beside_theirs(theirs);
+            let old = text_of(&scratch);
+            let text = install(&scratch, Some("exempt_groups=ops"));
+            read(&scratch).write(text.as_bytes()).unwrap();
+            assert_eq!(remove(&scratch), (old.clone(), String::new()));
+            let module = scratch.path().join("usr/lib64/security/pam_slurm_adopt.so");
+            fs::rename(&module, module.with_extension("gone")).unwrap();
+            let (restored, warnings) = remove(&scratch);
+            assert_eq!(
+                warnings.matches("pam_slurm_adopt.so is not there").count(),
+                1,
+                "{warnings}"
+            );
+            assert!(restored.lines().all(|line| line.starts_with('#') || !line.contains("slurm")));
+            assert_eq!(restored.replace(REPLACED_MARK, ""), old);
+            assert_eq!(
+                restored.contains("\naccount required pam_access.so\n"),
+                theirs.contains("access")
+            );
+            // Our lines go on to work without the old module.
+            assert_eq!(install(&scratch, None), text);
+            fs::rename(module.with_extension("gone"), &module).unwrap();
+            assert_eq!(remove(&scratch).0, old);
+        }
+    }
+
+    /// `enable --undo` goes back to the file as it was.
+    #[test]
+    fn line_whose_module_went_during_a_trial_is_not_restored() {
+        let scratch = beside_theirs(THEIRS);
+        let old = text_of(&scratch);
+        read(&scratch).write(install(&scratch, None).as_bytes()).unwrap();
+        let restored = |scratch: &Scratch| read(scratch).restore(old.as_bytes()).unwrap();
+        assert_eq!(decode(&restored(&scratch).text), old);
+        fs::remove_file(scratch.path().join("usr/lib64/security/pam_slurm_adopt.so")).unwrap();
+        let after = restored(&scratch);
+        assert!(!after.is_complete());
+        assert_eq!(decode(&after.text), old.replace(THEIRS, &format!("{REPLACED_MARK}{THEIRS}")));
+    }
+
+    #[test]
+    fn arguments_with_blanks_keep_their_brackets() {
+        let conf = "[conf=/etc/site hpc/x.conf]";
+        let groups = "[exempt_groups=hpc admins@ad.example,ops]";
+        for arguments in [conf, groups, &format!("{conf} {groups} debug")] {
+            let scratch = node("debian");
+            let text = install(&scratch, Some(arguments));
+            assert_eq!(text.matches(&format!("{OURS} {arguments}\n")).count(), 2, "{text}");
+            read(&scratch).write(text.as_bytes()).unwrap();
+            assert_eq!(install(&scratch, None), text);
+        }
+        let theirs = "account required pam_slurm_adopt.so [log_level=info] nodename=n1\n";
+        let text = install(&beside_theirs(theirs), Some(groups));
+        assert!(text.contains(&format!("{OURS} log_level=info nodename=n1 {groups}\n")), "{text}");
+        let why = refusal(&node("debian"), Some("debug # all"));
+        assert!(why.contains("cannot have #"), "{why}");
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf8_stay() {
+        let scratch = beside_theirs(THEIRS);
+        let comment = b"# f\xfcr die Z\xfcge \xff\xfe\n";
+        let mut old = comment.to_vec();
+        old.extend_from_slice(text_of(&scratch).as_bytes());
+        old.extend_from_slice(b"session optional pam_permit.so # \xe9\n");
+        fs::write(scratch.path().join("etc/pam.d/sshd"), &old).unwrap();
+        let plan = read(&scratch).with_our_lines(None).unwrap();
+        assert!(plan.text.starts_with(comment));
+        read(&scratch).save_original().unwrap();
+        read(&scratch).write(&plan.text).unwrap();
+        assert_eq!(read(&scratch).without_our_lines().unwrap().text, old);
+        assert_eq!(fs::read(read(&scratch).original_path()).unwrap(), old);
+        // An argument that would be taken over has to be written anew.
+        let scratch = beside_theirs("");
+        let path = scratch.path().join("etc/pam.d/sshd");
+        let mut text = fs::read(&path).unwrap();
+        text.extend_from_slice(b"account required pam_slurm_adopt.so nodename=\xfc\n");
+        fs::write(&path, text).unwrap();
+        assert!(refusal(&scratch, None).contains("nodename="));
+        install(&scratch, Some("nodename=u"));
+    }
+
+    const BLOCKS: [(&str, &str); 3] = [
+        ("# BEGIN ANSIBLE MANAGED BLOCK\n", "# END ANSIBLE MANAGED BLOCK\n"),
+        ("#### Kit: Do not edit ####\n", "#### Kit: end ####\n"),
+        ("# >>> kit >>>\n", "# <<< kit <<<\n"),
+    ];
+
+    #[test]
+    fn our_lines_are_in_no_block_of_another_program() {
+        for (begin, end) in BLOCKS {
+            for (lines, replaces) in [
+                ("account sufficient pam_localuser.so\naccount include common-account\n", false),
+                ("session required pam_limits.so\nsession optional pam_umask.so\n", false),
+                ("account required pam_time.so\naccount required pam_slurm_adopt.so\n", true),
+            ] {
+                let block = format!("{begin}{lines}{end}");
+                let scratch = debian("account    required     pam_nologin.so\n", &block);
+                if replaces {
+                    let why = refusal(&scratch, Some("exempt_groups=ops"));
+                    assert!(why.contains("another program writes") && why.contains(begin.trim()));
+                } else {
+                    let text = install(&scratch, Some("exempt_groups=ops"));
+                    assert!(text.contains(&block), "{text}");
+                    assert!(text.ends_with(&format!("session    {OURS} exempt_groups=ops\n")));
+                }
+                // The block may be the last thing in the file.
+                let scratch = node("debian");
+                let text = text_of(&scratch) + &block;
+                scratch.file("etc/pam.d/sshd", &text);
+                if !replaces {
+                    assert!(install(&scratch, None).contains(&block));
+                }
+            }
+        }
+        let scratch = node("debian");
+        let open = "#### Kit. Do not edit below ####\nsession required pam_limits.so\n";
+        scratch.file("etc/pam.d/sshd", &(text_of(&scratch) + open));
+        let why = refusal(&scratch, None);
+        assert!(why.contains("has to be the last") && why.contains("sshd:"), "{why}");
+    }
+
+    /// A stack that only the distribution has, where its libpam looks for it.
+    #[test]
+    fn stack_of_a_vendor_folder_is_copied() {
+        for folder in ["usr/etc/pam.d", "opt/vendor/pam.d", "usr/lib/pam.d"] {
+            let scratch = node("debian");
+            let library = format!("\0/etc/pam.d/%s\0/usr/lib/pam.d/%s\0/{folder}/%s\0");
+            scratch.file("usr/lib64/libpam.so.0", &library);
+            let old = text_of(&scratch);
+            let site = scratch.path().join("etc/pam.d");
+            scratch.dir(folder);
+            for entry in fs::read_dir(&site).unwrap().map(Result::unwrap) {
+                fs::rename(entry.path(), scratch.path().join(folder).join(entry.file_name()))
+                    .unwrap();
+            }
+            let text = install(&scratch, None);
+            assert_eq!(text.matches("pam_job_adopt").count(), 3);
+            read(&scratch).write(text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(site.join("sshd")).unwrap(), text);
+            assert_eq!(decode(&fs::read(scratch.path().join(folder).join("sshd")).unwrap()), old);
+            let stack = read(&scratch);
+            assert_eq!(stack.vendor_text, Some(stack.without_our_lines().unwrap().text));
+        }
+        // A libpam that does not look there reads no such stack.
+        let scratch = node("debian");
+        let sshd = scratch.path().join("etc/pam.d/sshd");
+        scratch.file("usr/etc/pam.d/sshd", &text_of(&scratch));
+        fs::remove_file(sshd).unwrap();
+        assert!(
+            Stack::read(scratch.path(), "sshd").unwrap_err().to_string().contains("is not there")
+        );
     }
 }

@@ -4,7 +4,8 @@
 //! one for EL are those of Slurm's page `pam_slurm_adopt.html`; pam_access.so above the old module is
 //! in its `contribs/pam/README`.
 
-use super::tests::{node, read};
+use super::lines::REPLACED_MARK;
+use super::tests::{node, planned, read, text_of};
 use super::*;
 use crate::testing::Scratch;
 
@@ -30,7 +31,7 @@ type Lines<'a> = (&'a str, &'a str);
 fn lay_out(shape: &str, (above, below): Lines<'_>) -> Scratch {
     let scratch = node(shape);
     let common = common_line(shape);
-    let old = read(&scratch).text;
+    let old = text_of(&scratch);
     assert!(old.contains(common), "{shape}");
     scratch.file("etc/pam.d/sshd", &old.replacen(common, &format!("{above}{common}{below}"), 1));
     scratch
@@ -40,24 +41,25 @@ fn lay_out(shape: &str, (above, below): Lines<'_>) -> Scratch {
 #[track_caller]
 fn assert_replaces(shape: &str, lines: Lines<'_>, arguments: &str, expected: &[&str]) {
     let scratch = lay_out(shape, lines);
-    let old = read(&scratch).text;
+    let old = text_of(&scratch);
     let plan = read(&scratch).with_our_lines(Some(arguments));
-    let text = plan.unwrap_or_else(|why| panic!("{shape} {arguments}: {old}{why}")).text;
+    let plan = plan.unwrap_or_else(|why| panic!("{shape} {arguments}: {old}{why}"));
+    let text = decode(&plan.text);
     let marked: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix(REPLACED_MARK)).collect();
     assert_eq!(marked, expected, "{shape} {arguments}: {text}");
-    read(&scratch).write(&text).unwrap();
-    assert_eq!(read(&scratch).without_our_lines().unwrap(), old);
-    assert_eq!(read(&scratch).with_our_lines(None).unwrap().text, text);
+    read(&scratch).write(text.as_bytes()).unwrap();
+    assert_eq!(read(&scratch).without_our_lines().unwrap().text, old.as_bytes());
+    assert_eq!(planned(&scratch, None), text);
 }
 
 /// Asserts that the recipe is refused, with these parts in the text.
 #[track_caller]
 fn assert_refuses(shape: &str, lines: Lines<'_>, arguments: &str, parts: &[&str]) {
     let scratch = lay_out(shape, lines);
-    let old = read(&scratch).text;
+    let old = text_of(&scratch);
     match read(&scratch).with_our_lines(Some(arguments)) {
-        Ok(plan) => panic!("{shape} {arguments}: {}", plan.text),
+        Ok(plan) => panic!("{shape} {arguments}: {}", decode(&plan.text)),
         Err(why) => {
             let why = why.to_string();
             assert!(parts.iter().all(|part| why.contains(part)), "{shape} {arguments}: {old}{why}");
@@ -297,15 +299,19 @@ fn old_line_that_kept_no_user_out_refuses() {
     }
 }
 
+fn changes(old: &str, new: &str) -> Vec<String> {
+    changed_lines(old.as_bytes(), new.as_bytes())
+}
+
 #[test]
 fn changed_lines_are_shown_in_pairs() {
     let scratch = lay_out("debian", ("", &format!("{SLURM_SUFFICIENT}{ACCESS}\n")));
-    let old = read(&scratch).text;
-    let new = read(&scratch).with_our_lines(Some(STAFF)).unwrap().text;
+    let old = text_of(&scratch);
+    let new = planned(&scratch, Some(STAFF));
     let ours = "required     pam_job_adopt.so exempt_groups=staff";
     let close = "+ session    optional     pam_job_adopt.so close_only";
     assert_eq!(
-        changed_lines(&old, &new),
+        changes(&old, &new),
         [
             &format!("+ account    {ours}"),
             "- account sufficient pam_slurm_adopt.so",
@@ -316,11 +322,11 @@ fn changed_lines_are_shown_in_pairs() {
             &format!("+ session    {ours}"),
         ]
     );
-    assert_eq!(changed_lines(&new, &old).len(), 7);
-    assert_eq!(changed_lines(&new, &new), [""; 0]);
+    assert_eq!(changes(&new, &old).len(), 7);
+    assert_eq!(changes(&new, &new), [""; 0]);
     let other = new.replace(STAFF, "exempt_uids=7");
     assert_eq!(
-        changed_lines(&new, &other),
+        changes(&new, &other),
         [
             format!("- account    {ours}"),
             "+ account    required     pam_job_adopt.so exempt_uids=7".to_owned(),
@@ -347,12 +353,12 @@ fn stack_that_would_refuse_exempt_users_refuses() {
 #[test]
 fn proposed_line_is_effective() {
     let scratch = node("debian");
-    let text = read(&scratch).text.replace(
+    let text = text_of(&scratch).replace(
         "@include common-account\n",
         "account [success=done ignore=ignore default=die] pam_job_adopt.so exempt_groups=staff\n\
          account required pam_site.so\n@include common-account\n",
     ) + "session required pam_job_adopt.so exempt_groups=staff\n";
-    read(&scratch).require_effective(&text).unwrap();
+    read(&scratch).require_effective(text.as_bytes()).unwrap();
 }
 
 #[test]
@@ -362,7 +368,7 @@ fn notes_name_each_line_that_goes() {
     let lines = format!(
         "account [success=2 default=ignore] pam_sss.so\n{SLURM_SUFFICIENT}{ACCESS}\n{include}"
     );
-    let text = read(&scratch).text.replace(include, &lines);
+    let text = text_of(&scratch).replace(include, &lines);
     scratch.file("etc/pam.d/sshd", &text);
     let notes = read(&scratch).with_our_lines(Some(STAFF)).unwrap().notes;
     let has = |parts: [&str; 2]| {
@@ -371,4 +377,64 @@ fn notes_name_each_line_that_goes() {
     has(["pam_access.so at", "it never judged users with a job"]);
     has(["pam_sss.so at", "all that it jumps over"]);
     has(["pam_slurm_adopt.so", "action_adopt_failure"]);
+}
+
+/// The first of these is what a cluster kit writes.
+const DIFFERENT: [&str; 4] = [
+    "-account sufficient pam_slurm_adopt.so action_no_jobs=ignore\n\
+     -account sufficient pam_listfile.so item=user sense=allow file=/etc/ok onerr=fail\n\
+     -account required pam_slurm_adopt.so\n",
+    "account sufficient pam_slurm_adopt.so action_no_jobs=ignore\n\
+     account required pam_slurm_adopt.so action_no_jobs=deny\n",
+    "account required pam_slurm_adopt.so\n\
+     account required pam_slurm_adopt.so Action_No_Jobs=ignore service=sshd\n",
+    "account sufficient pam_slurm_adopt.so action_no_jobs=ignore\n\
+     account sufficient pam_slurm_adopt.so action_no_jobs=ignore\n\
+     account required pam_slurm_adopt.so action_no_jobs=deny\n",
+];
+
+#[test]
+fn arguments_of_old_lines_that_differ_are_not_taken_over() {
+    let slurm = |below: &str| -> Vec<String> {
+        below.lines().filter(|line| line.contains("slurm")).map(str::to_owned).collect()
+    };
+    for below in DIFFERENT {
+        for arguments in ["", "timeout=9", STAFF] {
+            let parts = &["if all have the same", "--arguments '", "action_no_jobs=deny"];
+            assert_refuses("debian", ("", below), arguments, parts);
+        }
+        // The old lines refuse users without a job, so this would let them in.
+        let opens = "action_no_jobs=ignore service=sshd exempt_groups=staff";
+        assert_refuses("debian", ("", below), opens, &["no longer refuse users without a job"]);
+        let closes = "action_no_jobs=deny service=sshd exempt_groups=staff";
+        let old = slurm(below);
+        let old: Vec<&str> = old.iter().map(String::as_str).collect();
+        assert_replaces("debian", ("", below), closes, &old);
+    }
+}
+
+#[test]
+fn arguments_that_old_lines_agree_on_are_taken_over() {
+    let line = "account required pam_slurm_adopt.so nodename=n1 action_adopt_failure=deny";
+    let other = "account required pam_slurm_adopt.so action_adopt_failure=deny nodename=n1";
+    let scratch = lay_out("debian", ("", &format!("{line}\n{other}\n")));
+    let text = planned(&scratch, None);
+    let ours = "pam_job_adopt.so nodename=n1 action_adopt_failure=deny\n";
+    assert_eq!(text.matches(ours).count(), 2);
+}
+
+/// An old line for another service ignores everybody here.
+#[test]
+fn old_line_of_another_service_admits_users_without_a_job() {
+    let below = "account required pam_slurm_adopt.so service=login\n";
+    for arguments in ["", "service=sshd"] {
+        let part = &["keeps no user out who has no job", "action_no_jobs=deny"];
+        assert_refuses("debian", ("", below), arguments, part);
+    }
+    assert_replaces(
+        "debian",
+        ("", below),
+        "service=sshd action_no_jobs=deny",
+        &["account required pam_slurm_adopt.so service=login"],
+    );
 }

@@ -55,6 +55,8 @@ pub(super) struct AccountChange<'a> {
     pub(super) is_own: &'a dyn Fn(&Entry) -> bool,
     /// The arguments of our lines.
     pub(super) settings: &'a Settings,
+    /// The PAM service.
+    pub(super) service: &'a str,
     /// Set if the admin gave `action_no_jobs`.
     pub(super) states_no_jobs: bool,
     /// A text that proposes lines which the admin can write instead.
@@ -194,22 +196,45 @@ impl AccountChange<'_> {
 
     /// Returns what a module returns for a user of this class.
     fn returns(&self, class: LoginClass, entry: &Entry) -> ModuleReturn {
-        let no_jobs = match self.settings.no_jobs {
-            Action::Deny => ModuleReturn::Denied,
-            _ => ModuleReturn::Ignore,
-        };
-        match (entry.file(), class) {
-            (SLURM_MODULE, LoginClass::JobOwner | LoginClass::ExemptOwner) => ModuleReturn::Success,
-            (SLURM_MODULE, LoginClass::Jobless | LoginClass::Exempt) => no_jobs,
-            (SLURM_MODULE, LoginClass::Root) => ModuleReturn::Ignore,
-            (_, LoginClass::JobOwner) if entry.is_our_module() => ModuleReturn::Success,
-            (_, LoginClass::Jobless) if entry.is_our_module() => no_jobs,
-            _ if entry.is_our_module() => ModuleReturn::Ignore,
-            ("pam_permit.so", _) => ModuleReturn::Success,
-            ("pam_deny.so", _) => ModuleReturn::Denied,
-            ("pam_unix.so", _) => ModuleReturn::AccountCheck,
-            (file, _) if ACCOUNT_CHECKS.contains(&file) => ModuleReturn::IgnorableAccountCheck,
+        if entry.is_our_module() {
+            return self.our_return(class);
+        }
+        match entry.file() {
+            SLURM_MODULE => self.old_return(class, entry),
+            "pam_permit.so" => ModuleReturn::Success,
+            "pam_deny.so" => ModuleReturn::Denied,
+            "pam_unix.so" => ModuleReturn::AccountCheck,
+            file if ACCOUNT_CHECKS.contains(&file) => ModuleReturn::IgnorableAccountCheck,
             _ => ModuleReturn::Any,
+        }
+    }
+
+    fn our_return(&self, class: LoginClass) -> ModuleReturn {
+        match class {
+            LoginClass::JobOwner => ModuleReturn::Success,
+            LoginClass::Jobless if self.settings.no_jobs == Action::Deny => ModuleReturn::Denied,
+            _ => ModuleReturn::Ignore,
+        }
+    }
+
+    /// Returns what pam_slurm_adopt returns at one line, whose own arguments count. It ignores root, and
+    /// every login to another service than its `service=`.
+    fn old_return(&self, class: LoginClass, entry: &Entry) -> ModuleReturn {
+        // The module takes the last of several values, in any case.
+        let value = |key: &str| {
+            let mut pairs = entry.arguments.iter().rev().filter_map(|word| word.split_once('='));
+            pairs.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
+        };
+        let service = value("service").unwrap_or("sshd");
+        let is_asked = service == "*" || service.eq_ignore_ascii_case(self.service);
+        let ignores_jobless =
+            value("action_no_jobs").is_some_and(|action| action.eq_ignore_ascii_case("ignore"));
+        match class {
+            _ if !is_asked => ModuleReturn::Ignore,
+            LoginClass::Root => ModuleReturn::Ignore,
+            LoginClass::JobOwner | LoginClass::ExemptOwner => ModuleReturn::Success,
+            LoginClass::Jobless | LoginClass::Exempt if ignores_jobless => ModuleReturn::Ignore,
+            LoginClass::Jobless | LoginClass::Exempt => ModuleReturn::Denied,
         }
     }
 
@@ -272,8 +297,8 @@ impl AccountChange<'_> {
                 let place = self.before.get(first).map(|entry| &entry.place);
                 let place = place.map(ToString::to_string).unwrap_or_default();
                 Err(format!(
-                    "{SLURM_MODULE} at {place} has a control that keeps no user out who has no job, and \
-                     ours would: --arguments action_no_jobs=deny refuses them, \
+                    "{SLURM_MODULE} at {place} keeps no user out who has no job, by its control or its \
+                     arguments, and ours would: --arguments action_no_jobs=deny refuses them, \
                      action_no_jobs=ignore leaves them to the other modules"
                 ))
             }

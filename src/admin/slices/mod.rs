@@ -1,7 +1,7 @@
 //! `slices`: writes the files by which systemd keeps GPUs from processes outside of jobs, and by which
 //! it moves no login out of its job.
 
-use super::pam::replace_file;
+use super::replace_file::replace_file;
 use super::{Conf, Error, Output, accounts, require_root};
 use clap::Args;
 use helper::Config;

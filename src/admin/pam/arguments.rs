@@ -1,0 +1,146 @@
+//! The arguments of our lines: those given by the admin, and those that the old lines agree on.
+
+use helper::stack::{Entry, parse_lines};
+
+/// Splits a text into arguments as libpam splits a line: at blanks, and `[…]` is one argument.
+///
+/// # Errors
+///
+/// A text, if libpam would read a part of it as a comment or as another line.
+pub(super) fn split(text: &str) -> Result<Vec<String>, String> {
+    let lines = parse_lines(&format!("account required module {text}"));
+    match lines.as_deref() {
+        Some([line]) if !text.contains('#') => Ok(line.words.get(3..).unwrap_or_default().to_vec()),
+        _ => Err(format!("arguments {text}: a PAM line cannot have #, a line break or a last \\")),
+    }
+}
+
+/// Joins arguments to the text of a PAM line, with brackets around those that have blanks.
+///
+/// # Errors
+///
+/// A text that names an argument which no PAM line can have.
+pub(super) fn join(words: &[String]) -> Result<String, String> {
+    let mut quoted = Vec::new();
+    for word in words {
+        let text = if word.contains([' ', '\t']) || word.starts_with('[') {
+            format!("[{}]", word.replace(']', "\\]"))
+        } else {
+            word.clone()
+        };
+        if word.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(format!("argument {word}: is no UTF-8; give it by --arguments"));
+        }
+        if split(&text).ok().as_deref() != Some(std::slice::from_ref(word)) {
+            return Err(format!("argument {word}: cannot be written in a PAM line"));
+        }
+        quoted.push(text);
+    }
+    Ok(quoted.join(" "))
+}
+
+/// Returns the arguments of our lines in place of old ones: those that all old lines have, and the given
+/// ones, which replace those of the same name.
+///
+/// # Errors
+///
+/// A text with what to write, if the old lines differ in an argument that is not given. Each decides
+/// about its own part of the logins, so the arguments of one are no answer for the others.
+pub(super) fn merge(old_lines: &[&Entry], given: &[String]) -> Result<Vec<String>, String> {
+    let given_names: Vec<String> = given.iter().map(|word| name(word)).collect();
+    let open = |line: &Entry| -> Vec<String> {
+        let is_open = |word: &&String| !given_names.contains(&name(word));
+        line.arguments.iter().filter(is_open).cloned().collect()
+    };
+    let Some((first, others)) = old_lines.split_first() else { return Ok(given.to_vec()) };
+    let taken = open(first);
+    let is_same = |line: &&&Entry| sorted(&open(line)) == sorted(&taken);
+    if let Some(other) = others.iter().find(|line| !is_same(line)) {
+        let all = old_lines.iter().flat_map(|line| open(line)).collect();
+        let proposed = propose(all, old_lines, given);
+        let (file, place, other_place) = (first.file(), &first.place, &other.place);
+        return Err(format!(
+            "{file} at {place} has {}, and at {other_place} {}: each line decides by its own \
+             arguments, and ours are taken over only if all have the same. Run this again with \
+             --arguments '{proposed}', or with what your site means",
+            shown(&taken),
+            shown(&open(other))
+        ));
+    }
+    Ok(taken.into_iter().chain(given.iter().cloned()).collect())
+}
+
+/// Proposes arguments for old lines that differ: in place of what they differ in, the strictest action,
+/// or the value of the last line that has one.
+fn propose(mut all: Vec<String>, old_lines: &[&Entry], given: &[String]) -> String {
+    all.sort();
+    all.dedup();
+    let mut proposed = given.to_vec();
+    for word in all {
+        let is_common = old_lines.iter().all(|line| line.arguments.contains(&word));
+        let key = name(&word);
+        if is_common || proposed.iter().any(|other| name(other) == key) {
+            continue;
+        }
+        let has_name = |other: &&String| name(other) == key;
+        let last = old_lines.iter().rev().find_map(|line| line.arguments.iter().find(has_name));
+        proposed.push(match last {
+            _ if key.starts_with("action_") => format!("{key}=deny"),
+            Some(last) => last.clone(),
+            None => word,
+        });
+    }
+    join(&proposed).unwrap_or_else(|_| "action_no_jobs=deny".to_owned())
+}
+
+/// Returns the part of an argument up to its value, in lower case: old lines may have it in any case.
+pub(super) fn name(word: &str) -> String {
+    word.split('=').next().unwrap_or_default().to_ascii_lowercase()
+}
+
+fn sorted(words: &[String]) -> Vec<String> {
+    let mut words = words.to_vec();
+    words.sort();
+    words
+}
+
+fn shown(words: &[String]) -> String {
+    if words.is_empty() { "no arguments".to_owned() } else { words.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(list: &[&str]) -> Vec<String> {
+        list.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn arguments_with_blanks_have_brackets() {
+        for (text, expected) in [
+            ("", &[][..]),
+            ("timeout=9\t debug", &["timeout=9", "debug"]),
+            ("[conf=/etc/site hpc/x.conf] debug", &["conf=/etc/site hpc/x.conf", "debug"]),
+            (
+                "[exempt_groups=hpc admins@ad.example,ops]",
+                &["exempt_groups=hpc admins@ad.example,ops"],
+            ),
+            ("[exempt_groups=a\\]b c]", &["exempt_groups=a]b c"]),
+        ] {
+            assert_eq!(split(text).unwrap(), words(expected), "{text}");
+            assert_eq!(split(&join(&words(expected)).unwrap()).unwrap(), words(expected), "{text}");
+        }
+        assert_eq!(join(&words(&["conf=/a b", "x"])).unwrap(), "[conf=/a b] x");
+    }
+
+    #[test]
+    fn text_that_no_line_can_have_is_refused() {
+        for text in ["a#b", "a\nb", "a \\", "[a #b]"] {
+            assert!(split(text).is_err(), "{text}");
+        }
+        for word in ["a#b", "a b\\", "a\nb", "", "a\u{fffd}"] {
+            assert!(join(&words(&[word])).is_err(), "{word}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Replaces a file atomically.
+
+use super::Error;
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::Path;
+
+/// Replaces a file atomically: readers see the old or the new content, also after a crash. The file gets
+/// the owner and mode of `like`, else root's and 0644.
+///
+/// # Errors
+///
+/// [`Error::Failed`] with the cause; the old file then stays.
+pub(super) fn replace_file(
+    path: &Path,
+    content: impl AsRef<[u8]>,
+    like: Option<&Metadata>,
+) -> Result<(), Error> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = folder.join(format!(".{name}.job-adopt"));
+    let written = write_new(&new, content.as_ref(), like)
+        .and_then(|()| fs::rename(&new, path))
+        .and_then(|()| File::open(folder)?.sync_all());
+    written.map_err(|error| {
+        let _ = fs::remove_file(&new);
+        Error::failed("write", path.display(), error)
+    })
+}
+
+/// Writes a new file in place of one that an interrupted call has left.
+fn write_new(path: &Path, content: &[u8], like: Option<&Metadata>) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::create_new(path)?;
+    file.write_all(content)?;
+    if let Some(like) = like {
+        fchown(&file, Some(like.uid()), Some(like.gid()))?;
+    }
+    let mode = like.map_or(0o644, |like| like.mode() & 0o7777);
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    file.sync_all()
+}
