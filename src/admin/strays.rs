@@ -521,8 +521,9 @@ impl AccountFilter {
 
 /// Returns the first uid of people on this node.
 pub(super) fn read_uid_min() -> u32 {
-    let defs = fs::read_to_string("/etc/login.defs").unwrap_or_default();
-    parse_uid_min(&defs).unwrap_or(DEFAULT_UID_MIN)
+    // Its comments may be in any encoding.
+    let defs = fs::read("/etc/login.defs").unwrap_or_default();
+    parse_uid_min(&String::from_utf8_lossy(&defs)).unwrap_or(DEFAULT_UID_MIN)
 }
 
 /// Parses `UID_MIN` of login.defs(5).

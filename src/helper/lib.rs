@@ -43,13 +43,32 @@ fn find_local_uid(name: &str) -> std::io::Result<Option<u32>> {
     if let Some(uid) = parse_decimal(name) {
         return Ok(Some(uid));
     }
-    let passwd = std::fs::read("/etc/passwd")?;
-    let mut lines =
-        passwd.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
-    Ok(lines.find_map(|line| match *line.splitn(4, ':').collect::<Vec<_>>() {
-        [account, _, uid, _] if account == name => parse_decimal(uid),
-        _ => None,
-    }))
+    Ok(find_uid_in(&std::fs::read("/etc/passwd")?, name))
+}
+
+/// Returns the uid of an account of passwd(5), in which names of people may be in any encoding.
+fn find_uid_in(passwd: &[u8], name: &str) -> Option<u32> {
+    for line in String::from_utf8_lossy(passwd).lines() {
+        let fields: Vec<&str> = line.splitn(4, ':').collect();
+        match *fields {
+            [account, _, uid, _] if account == name => return parse_decimal(uid),
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod passwd_tests {
+    use super::find_uid_in;
+
+    #[test]
+    fn account_with_a_comment_in_latin_1_is_found() {
+        let passwd = b"root:x:0:0::/:/bin/sh\nflux:x:500:500:F\xfcr Jobs:/:/bin/false\nx:y\n";
+        assert_eq!(find_uid_in(passwd, "flux"), Some(500));
+        assert_eq!(find_uid_in(passwd, "x"), None);
+        assert_eq!(find_uid_in(passwd, "none"), None);
+    }
 }
 
 /// Returns a refusal that names no job and no device.

@@ -63,6 +63,66 @@ fn json_report_has_schema_1() {
     });
 }
 
+/// Makes sshd read its configuration anew.
+fn reload(node: &Node) {
+    node.sh("kill -HUP $(cat /run/sshd.pid)").ok();
+}
+
+/// sshd goes on with what it has read, so the file shows nothing of it.
+#[test]
+fn edited_configuration_without_reload_is_not_called_fine() {
+    on_node(|node| {
+        let _sshd = node.sshd();
+        let config = node.read("/etc/ssh/sshd_config");
+        node.write("/etc/ssh/sshd_config", &format!("{config}# edited\n"));
+        assert_eq!(findings(node), ["warning sshd-config"]);
+        let outcome = check(node, &["--verbose"]).exits(1).omits("fine sshd-pam");
+        outcome.says("/etc/ssh/sshd_config: was changed after sshd (process ").says("reload");
+        reload(node);
+        eventually("it is read", || findings(node).is_empty());
+        // A file that the first one includes.
+        node.create_dir("/etc/ssh/site.d", 0o755);
+        let included = format!("Include /etc/ssh/site.d/*.conf\n{config}");
+        node.write("/etc/ssh/sshd_config", &included);
+        reload(node);
+        eventually("it is read", || findings(node).is_empty());
+        node.write("/etc/ssh/site.d/00-off.conf", "# x\nUsePAM no\n");
+        check(node, &[]).exits(1).says("warning sshd-config /etc/ssh/site.d");
+        reload(node);
+        eventually("it is read", || findings(node) == ["error sshd-pam"]);
+        // The first value counts, so the main file is no place for another.
+        check(node, &[]).says("write \"UsePAM yes\" in place of /etc/ssh/site.d/00-off.conf:2 and");
+    });
+}
+
+#[test]
+fn remedy_names_the_file_of_the_running_sshd() {
+    on_node(|node| {
+        let _sshd = node.sshd();
+        let config = node.read("/etc/ssh/sshd_config");
+        let other = config.replace("UsePAM yes\n", "");
+        node.write("/etc/site_config", &other);
+        node.sh("/usr/sbin/sshd -f /etc/site_config -p 2222 -o PidFile=/run/second.pid").ok();
+        eventually("both have their titles", || {
+            node.sh(TITLES).stdout.matches("[listener]").count() == 2
+        });
+        check(node, &[]).exits(1).says("write \"UsePAM yes\" into /etc/site_config and reload");
+        node.sh("kill $(cat /run/second.pid)").ok();
+    });
+}
+
+/// systemd's socket starts the first sshd at the first connection, and its unit makes the folder.
+#[test]
+fn missing_folder_of_an_sshd_that_did_not_start_is_no_error() {
+    on_node(|node| {
+        drop(node.sshd());
+        node.sh("rm -rf /run/sshd").ok();
+        let outcome = check(node, &["--verbose"]).omits("sshd -T fails");
+        outcome.says("fine sshd-pam ");
+        node.sh("test ! -e /run/sshd").ok();
+    });
+}
+
 /// Each fault is corrected before the next one is made.
 #[test]
 fn each_fault_is_named() {
@@ -124,16 +184,15 @@ fn each_fault_is_named() {
             assert!(found.iter().any(|one| one == expected), "{text}: {found:?}");
         }
         node.write_stack(&good);
-        for (text, expected) in [
-            (config.replace("UsePAM yes", "UsePAM no"), "error sshd-pam"),
-            (format!("{config}NoSuchKey yes\n"), "error sshd-config"),
-        ] {
-            node.write("/etc/ssh/sshd_config", &text);
-            assert_eq!(findings(node), [expected]);
-        }
+        node.write("/etc/ssh/sshd_config", &config.replace("UsePAM yes", "UsePAM no"));
+        reload(node);
+        eventually("sshd runs no PAM", || findings(node) == ["error sshd-pam"]);
+        node.write("/etc/ssh/sshd_config", &format!("{config}NoSuchKey yes\n"));
+        assert_eq!(findings(node), ["error sshd-config"]);
         check(node, &[]).exits(1).says("NoSuchKey");
         node.write("/etc/ssh/sshd_config", &config);
-        assert_eq!(findings(node), [""; 0]);
+        reload(node);
+        eventually("sshd runs PAM again", || findings(node).is_empty());
         drop(sshd);
     });
 }

@@ -221,3 +221,114 @@ fn pam_writes_the_stack_of_the_migration_page() {
         assert_eq!(printed.exits(0).stdout, side('+'));
     });
 }
+
+/// Stands in for systemd: runs what a transient unit would, and the commands of the undo.
+fn fake_systemd(node: &Node) {
+    node.create_dir("/run/systemd/system", 0o755);
+    let run = "#!/bin/sh\ncase \"$*\" in *--on-active=*) exit 0 ;; esac\n\
+               while [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n";
+    let control = "#!/bin/sh\nunit=/etc/systemd/system/$2\n[ \"$1\" = start ] || exit 0\n\
+                   [ -e \"$unit\" ] || exit 5\n\
+                   [ ! -e \"$(sed -n 's/^ConditionPathExists=//p' \"$unit\")\" ] ||\n\
+                   sed -n 's/^ExecStart=//p' \"$unit\" | sh\n";
+    for (name, text) in [("systemd-run", run), ("systemctl", control)] {
+        node.write(&format!("/run/{name}"), text);
+        node.sh(&format!("install -m 0755 /run/{name} /usr/bin/{name}")).ok();
+    }
+}
+
+fn try_for(node: &Node, arguments: &str) -> crate::support::Outcome {
+    let words =
+        ["enable", "--try", "15m", "--without-job", "carol", "--arguments", arguments, "alice"];
+    node.job_adopt(&words)
+}
+
+/// libpam is asked, since a module may decide otherwise than its arguments and name let expect.
+#[test]
+fn try_asks_both_stacks_about_users_with_and_without_a_job() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_recipes(node);
+        fake_systemd(node);
+        let slurm = "account required pam_slurm_adopt.so\n";
+        write_recipe(node, slurm);
+        let old = node.read("/etc/pam.d/sshd");
+        let mut tried = try_for(node, "timeout=40").exits(0);
+        for line in [
+            "account of alice: admitted before, admitted now",
+            "account of carol: refused before, refused now",
+            "account of root: admitted before, admitted now",
+        ] {
+            tried = tried.says(line);
+        }
+        assert_eq!(node.read("/etc/pam.d/.sshd.before-job-adopt"), old);
+        node.job_adopt(&["enable", "--undo"]).exits(0);
+        assert_eq!(node.read("/etc/pam.d/sshd"), old);
+        // The stand-in refuses carol all the same.
+        write_recipe(node, &slurm.replace(".so", ".so action_no_jobs=ignore"));
+        let old = node.read("/etc/pam.d/sshd");
+        let tried = try_for(node, "timeout=40").exits(1);
+        tried
+            .says("account of carol: refused before, admitted now")
+            .says("user carol has no job here, and would get in now");
+        assert_eq!(node.read("/etc/pam.d/sshd"), old);
+        assert!(!node.exists("/etc/pam.d/.sshd.before-job-adopt"));
+        assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);
+    });
+}
+
+#[test]
+fn try_finds_a_user_without_a_job_by_itself() {
+    on_node(|node| {
+        let _jobs = [node.job(ALICE, "4242").start(), node.job(OPS, "4243").start()];
+        lay_out_recipes(node);
+        fake_systemd(node);
+        write_recipe(node, "account required pam_slurm_adopt.so\n");
+        let asked = ["enable", "--try", "15m", "--arguments", "timeout=40", "alice"];
+        let tried = node.job_adopt(&asked).exits(0);
+        tried.says("refused before, refused now").omits("account of opsuser");
+        node.job_adopt(&["enable", "--undo"]).exits(0);
+        let named = ["enable", "--try", "15m", "--without-job", "opsuser", "alice"];
+        node.job_adopt(&named).exits(3).says("opsuser: has a job here");
+    });
+}
+
+/// The module is removed from the node, as at the end of a migration, and the way back is taken later.
+#[test]
+fn way_back_after_removal_of_the_old_module_locks_no_user_out() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_recipes(node);
+        write_recipe(node, "account required pam_slurm_adopt.so\n");
+        let old = node.read("/etc/pam.d/sshd");
+        node.job_adopt(&["pam", "--install", "--arguments", "timeout=40"]).exits(0);
+        let slurm = Path::new(&node.module()).with_file_name("pam_slurm_adopt.so");
+        node.sh(&format!("mv {0} {0}.gone", slurm.display())).ok();
+        let removed = node.job_adopt(&["pam", "--remove"]).exits(0);
+        removed.says("stays commented out: pam_slurm_adopt.so is not there");
+        assert_eq!(admitted(node, &[ALICE, ROOT]), ["alice", "root"]);
+        assert_eq!(node.read("/etc/pam.d/sshd").replace("#job-adopt: ", ""), old);
+        node.sh(&format!("mv {0}.gone {0}", slurm.display())).ok();
+        node.job_adopt(&["pam", "--remove"]).exits(0);
+        assert_eq!(node.read("/etc/pam.d/sshd"), old);
+    });
+}
+
+/// A comment of the file is Latin-1, and a group has a blank in its name.
+#[test]
+fn bytes_and_blanks_survive_the_switch() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        install_shape(node, "debian");
+        node.sh("printf '# f\\374r alle\\n' >>/etc/pam.d/sshd; cp /etc/pam.d/sshd /run/old").ok();
+        node.sh("echo 'hpc admins:x:1500:opsuser' >>/etc/group; mkdir '/etc/site hpc'").ok();
+        node.sh(": >'/etc/site hpc/x.conf'").ok();
+        let arguments = "timeout=40 [conf=/etc/site hpc/x.conf] [exempt_groups=hpc admins]";
+        node.job_adopt(&["pam", "--install", "--arguments", arguments]).exits(0);
+        assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "opsuser", "root"]);
+        node.sh("grep -a -c '\\[conf=/etc/site hpc/x.conf\\]' /etc/pam.d/sshd").says("2");
+        node.job_adopt(&["pam", "--remove"]).exits(0);
+        node.sh("cmp /etc/pam.d/sshd /run/old").ok();
+        drop(job);
+    });
+}

@@ -8,10 +8,12 @@ mod finding;
 mod installed;
 mod kernel;
 mod mounts;
+mod penalties;
 pub(super) mod programs;
 mod slices;
 mod sources;
 pub(super) mod sshd;
+mod sshd_config;
 pub(super) mod stack;
 #[cfg(test)]
 mod tests;
@@ -151,7 +153,9 @@ impl Site {
 
     /// Reads the accounts of passwd(5).
     fn local_accounts(&self) -> Vec<Account> {
-        let text = std::fs::read_to_string(self.at("/etc/passwd")).unwrap_or_default();
+        // Names of people may be in any encoding.
+        let text = std::fs::read(self.at("/etc/passwd")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
         let account = |line: &str| {
             let fields: Vec<&str> = line.split(':').collect();
             let [name, _, uid, gid, ..] = *fields.as_slice() else { return None };

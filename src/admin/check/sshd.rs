@@ -4,7 +4,9 @@
 
 use super::finding::Severity;
 use super::mounts::open_hierarchy;
+use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
 use super::programs::require_trusted;
+use super::sshd_config::{ConfigFiles, DEFAULT_FILE};
 use super::{Check, Finding, Site, root_processes, trust_remedy};
 use crate::accounts::find_user;
 use crate::child_process::query_in_clean_environment;
@@ -15,7 +17,7 @@ use kernel::cgroup::Mount;
 use kernel::proc::{self, Proc};
 use kernel::trust::Trust;
 use nix::unistd::geteuid;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -36,10 +38,33 @@ const SSHD_CAPABILITIES: Check = "sshd-capabilities";
 /// The path of packages' sshd.
 const DEFAULT_SSHD: &str = "/usr/sbin/sshd";
 /// Process names of other servers than OpenSSH that take logins over the network.
-const OTHER_SERVERS: [&str; 8] =
-    ["dropbear", "tinysshd", "lshd", "telnetd", "in.telnetd", "in.rlogind", "in.rshd", "rlogind"];
+const OTHER_SERVERS: [&str; 22] = [
+    "cockpit-tls",
+    "cockpit-ws",
+    "dropbear",
+    "in.rlogind",
+    "in.rshd",
+    "in.telnetd",
+    "lshd",
+    "nxserver.bin",
+    "rlogind",
+    "rserver",
+    "shellinaboxd",
+    "tailscaled",
+    "teleport",
+    "telnetd",
+    "tinysshd",
+    "tlwebaccess",
+    "ttyd",
+    "vncserver-x11-s",
+    "vsmagent",
+    "vsmserver",
+    "xrdp",
+    "xrdp-sesman",
+];
 /// Sockets of systemd that start such a server for each connection: between connections no process shows it.
-const OTHER_SOCKETS: [&str; 3] = ["dropbear.socket", "telnet.socket", "tinysshd.socket"];
+const OTHER_SOCKETS: [&str; 5] =
+    ["cockpit.socket", "dropbear.socket", "telnet.socket", "tinysshd.socket", "xrdp.socket"];
 /// Options of sshd that change its configuration, and take a value.
 const CONFIG_OPTIONS: [&str; 2] = ["-f", "-o"];
 /// Capabilities without which the module refuses every login: name, number in `linux/capability.h`,
@@ -121,92 +146,233 @@ struct Configuration {
     is_for_system: bool,
     /// The PAM service: `PAMServiceName` (OpenSSH 9.8), else the program's name.
     service: String,
-    /// Refused logins cost everybody at their address connections; `None` before OpenSSH 9.8, which
-    /// cannot do so.
-    punishes_addresses: Option<bool>,
+    /// `None` before OpenSSH 9.8, which has none.
+    penalties: Option<Penalties>,
+    /// The file to which sshd writes its process id whenever it has read its configuration.
+    pid_file: Option<PathBuf>,
+    port: u16,
 }
 
-/// Reads each configuration of the servers once, with the command line that it belongs to. If none
-/// listens, reads the one that would be started for each connection.
-fn read_configurations(servers: &[i32]) -> Vec<(String, Result<Configuration, Finding>)> {
-    let mut commands: BTreeSet<_> = servers.iter().filter_map(|pid| read_command(*pid)).collect();
-    if let (true, Ok(program)) = (commands.is_empty(), Path::new(DEFAULT_SSHD).canonicalize()) {
-        commands.insert((program, Vec::new()));
+/// Servers that share a program and the options that change its configuration.
+struct Server {
+    /// The command line.
+    object: String,
+    /// The processes; none if each connection would start one.
+    pids: Vec<i32>,
+    /// The file of the configuration.
+    file: PathBuf,
+    configuration: Result<Configuration, Finding>,
+}
+
+impl Server {
+    /// Returns a file that was changed after a process read it, and the process.
+    fn find_unread_change(&self, files: &ConfigFiles) -> Option<(PathBuf, i32)> {
+        let pid_file = self.configuration.as_ref().ok()?.pid_file.as_deref();
+        self.pids.iter().find_map(|pid| {
+            let changed = files.find_changed_since(read_at(*pid, pid_file)?)?;
+            Some((changed.to_owned(), *pid))
+        })
     }
-    let configuration = |(program, options): &(PathBuf, Vec<String>)| {
+
+    /// Returns whether this server sees IPv4 peers as IPv6 addresses.
+    fn maps_v4_peers(&self) -> bool {
+        let port = self.configuration.as_ref().map_or(0, |own| own.port);
+        match self.pids.as_slice() {
+            [] => maps_v4_peers_of_port(port),
+            pids => pids.iter().any(|pid| maps_v4_peers(*pid)),
+        }
+    }
+}
+
+/// Returns when a server read its configuration, in seconds and nanoseconds: at each reload it writes its
+/// process id anew. Without that file, when it started.
+fn read_at(pid: i32, pid_file: Option<&Path>) -> Option<(i64, i64)> {
+    let written = pid_file.and_then(|path| {
+        let number: i32 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
+        let meta = fs::metadata(path).ok().filter(|_| number == pid)?;
+        Some((meta.mtime(), meta.mtime_nsec()))
+    });
+    // Boot time and ticks are rounded, each by up to a second.
+    written.or_else(|| Some((processes::start_time(&Proc::host(), pid)? + 2, 0)))
+}
+
+/// Reads each configuration of the servers once. If none listens, reads the one that would be started
+/// for each connection.
+fn read_configurations(servers: &[i32]) -> Vec<Server> {
+    let mut commands: BTreeMap<(PathBuf, Vec<String>), Vec<i32>> = BTreeMap::new();
+    for pid in servers {
+        if let Some(command) = read_command(*pid) {
+            commands.entry(command).or_default().push(*pid);
+        }
+    }
+    if commands.is_empty() {
+        if let Ok(program) = Path::new(DEFAULT_SSHD).canonicalize() {
+            commands.insert((program, Vec::new()), Vec::new());
+        }
+    }
+    let mut all = Vec::new();
+    for ((program, options), pids) in commands {
         let object = [&[program.display().to_string()], options.as_slice()].concat().join(" ");
-        let configuration = read_configuration(&object, program, options);
-        (object, configuration)
-    };
-    commands.iter().map(configuration).collect()
+        let configuration = read_configuration(&object, &program, &options);
+        all.push(Server { object, pids, file: config_file(&options), configuration });
+    }
+    all
+}
+
+/// Returns the file of the configuration that the options name.
+fn config_file(options: &[String]) -> PathBuf {
+    let mut options = options.iter();
+    let mut file = DEFAULT_FILE;
+    while let Some(option) = options.next() {
+        match option.strip_prefix("-f") {
+            Some("") => file = options.next().map_or(file, String::as_str),
+            Some(attached) => file = attached,
+            None => {}
+        }
+    }
+    PathBuf::from(file)
 }
 
 /// Checks each configuration of the servers.
 fn check_configurations(servers: &[i32], site: &Site) -> Vec<Finding> {
-    let configurations = read_configurations(servers);
-    let is_served = configurations
-        .iter()
-        .any(|(_, configuration)| matches!(configuration, Ok(own) if own.service == site.service));
-    let findings = configurations.into_iter().map(|(object, configuration)| match configuration {
-        Ok(configuration) => judge(&object, &configuration, &site.service, is_served),
-        Err(finding) => vec![finding],
-    });
-    findings.flatten().collect()
+    let servers = read_configurations(servers);
+    let has_service =
+        |server: &Server| matches!(&server.configuration, Ok(own) if own.service == site.service);
+    let is_served = servers.iter().any(has_service);
+    servers.into_iter().flat_map(|server| check_configuration(server, site, is_served)).collect()
+}
+
+fn check_configuration(server: Server, site: &Site, is_served: bool) -> Vec<Finding> {
+    let files = ConfigFiles::read(&server.file);
+    let (unread, peers_are_mapped) = (server.find_unread_change(&files), server.maps_v4_peers());
+    let configuration = match server.configuration {
+        Ok(configuration) => configuration,
+        Err(finding) => return vec![finding],
+    };
+    let place =
+        Place { object: &server.object, file: &server.file, files: &files, peers_are_mapped };
+    let mut findings = judge(&place, &configuration, &site.service, is_served);
+    if let Some((changed, pid)) = unread {
+        // What is fine in the file need not be so in the running server.
+        findings.retain(|finding| finding.severity != Severity::Fine);
+        let text = format!("was changed after {} read it, which goes on as before", object(pid));
+        let remedy = "systemctl reload ssh (EL: sshd), then run this again";
+        findings.push(Finding::warning(SSHD_CONFIG, changed.display(), text, remedy));
+    }
+    findings
+}
+
+/// Where a configuration stands, and who connects to its servers.
+struct Place<'a> {
+    /// The command line.
+    object: &'a str,
+    /// The main file.
+    file: &'a Path,
+    files: &'a ConfigFiles,
+    peers_are_mapped: bool,
+}
+
+impl Place<'_> {
+    /// Says where to write a key: in place of the line that counts now, or else in the main file.
+    fn where_to_write(&self, key: &str) -> String {
+        match self.files.find_line(key) {
+            Some(line) => format!("in place of {line}"),
+            None => format!("into {}", self.file.display()),
+        }
+    }
 }
 
 /// Returns a warning if refusals of a user by this service cost others at the same address their
 /// connections.
 pub(crate) fn warn_of_penalties(service: &str) -> Option<String> {
-    let configurations = read_configurations(&list_servers()).into_iter();
-    let mut own = configurations.filter_map(|(_, configuration)| configuration.ok());
-    let punishes = own.any(|own| own.service == service && own.punishes_addresses == Some(true));
-    punishes.then(|| format!("sshd: {PENALTIES}; {EXEMPT_ADDRESSES}"))
+    for server in read_configurations(&list_servers()) {
+        let files = ConfigFiles::read(&server.file);
+        let peers_are_mapped = server.maps_v4_peers();
+        let Ok(own) = server.configuration else { continue };
+        let place =
+            Place { object: &server.object, file: &server.file, files: &files, peers_are_mapped };
+        let fault = own.penalties.as_ref().and_then(|penalties| judge_penalties(&place, penalties));
+        match fault {
+            Some((text, remedy)) if own.service == service => {
+                return Some(format!("sshd: {text}; {remedy}"));
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
-const PENALTIES: &str = "PerSourcePenalties is on: after some refused logins it drops everybody's \
-                         connections from their address for a while";
-const EXEMPT_ADDRESSES: &str = "write \"PerSourcePenaltyExemptList 10.77.0.0/16\", with the networks \
-                                of your login nodes, into sshd_config and reload";
+/// Returns what is wrong with penalties that are on, and the remedy.
+fn judge_penalties(place: &Place<'_>, penalties: &Penalties) -> Option<(String, String)> {
+    const PENALTIES: &str = "PerSourcePenalties is on: after some refused logins it drops everybody's \
+                             connections from their address for a while";
+    const KEY: &str = "persourcepenaltyexemptlist";
+    if !penalties.are_on {
+        return None;
+    }
+    let missing = penalties.list_missing(place.peers_are_mapped);
+    if !missing.is_empty() {
+        let list = [penalties.exempt.as_slice(), &missing].concat().join(",");
+        let text = format!(
+            "{PENALTIES}, and PerSourcePenaltyExemptList spares no IPv4 address: through a socket of \
+             systemd sshd sees them as ::ffff:ADDRESS"
+        );
+        let remedy = format!(
+            "write \"PerSourcePenaltyExemptList {list}\" {} and reload",
+            place.where_to_write(KEY)
+        );
+        return Some((text, remedy));
+    }
+    if penalties.spare_any(place.peers_are_mapped) {
+        return None;
+    }
+    let example = if place.peers_are_mapped { "::ffff:10.77.0.0/112" } else { "10.77.0.0/16" };
+    let remedy = format!(
+        "write \"PerSourcePenaltyExemptList {example}\", with the networks of your login nodes, {} and \
+         reload",
+        place.where_to_write(KEY)
+    );
+    Some((PENALTIES.to_owned(), remedy))
+}
 
 /// Judges the configuration of one server. It may have a service of its own: that is an error only if
 /// no server has the service that is checked.
 fn judge(
-    object: &str,
+    place: &Place<'_>,
     configuration: &Configuration,
     service: &str,
     is_served: bool,
 ) -> Vec<Finding> {
+    let object = place.object;
     let own = &configuration.service;
-    let pam = match configuration.uses_pam {
-        true => Finding::fine(SSHD_PAM, object, "UsePAM yes"),
-        false if configuration.is_for_system => {
-            let text = "UsePAM no, but AllowUsers lets in system accounts only";
-            return vec![Finding::note(SSHD_PAM, object, text, "")];
-        }
-        false => {
-            let text = "UsePAM no: sshd runs no PAM module, so every login is outside of jobs";
-            Finding::error(
-                SSHD_PAM,
-                object,
-                text,
-                "write \"UsePAM yes\" into sshd_config and reload",
-            )
-        }
+    if !configuration.uses_pam && configuration.is_for_system {
+        let text = "UsePAM no, but AllowUsers lets in system accounts only";
+        return vec![Finding::note(SSHD_PAM, object, text, "")];
+    }
+    let pam = if configuration.uses_pam {
+        Finding::fine(SSHD_PAM, object, "UsePAM yes")
+    } else {
+        let text = "UsePAM no: sshd runs no PAM module, so every login is outside of jobs";
+        let remedy = format!("write \"UsePAM yes\" {} and reload", place.where_to_write("usepam"));
+        Finding::error(SSHD_PAM, object, text, remedy)
     };
-    let penalties = configuration.punishes_addresses.map(|punishes| match punishes {
-        true => Finding::warning(SSHD_PENALTIES, object, PENALTIES, EXEMPT_ADDRESSES),
-        false => Finding::fine(SSHD_PENALTIES, object, "PerSourcePenalties spares addresses"),
-    });
-    let (severity, text, remedy) = match own == service {
-        true => return [pam].into_iter().chain(penalties).collect(),
-        false if is_served => {
-            (Severity::Note, "which was not checked", format!("job-adopt check --service {own}"))
+    if own == service {
+        let mut findings = vec![pam];
+        if let Some(penalties) = &configuration.penalties {
+            findings.push(match judge_penalties(place, penalties) {
+                Some((text, remedy)) => Finding::warning(SSHD_PENALTIES, object, text, remedy),
+                None => {
+                    Finding::fine(SSHD_PENALTIES, object, "PerSourcePenalties spares addresses")
+                }
+            });
         }
-        false => (
-            Severity::Error,
-            "not the one that was checked",
-            format!("set up /etc/pam.d/{own}, with service={own} on our lines"),
-        ),
+        return findings;
+    }
+    let (severity, text, remedy) = if is_served {
+        (Severity::Note, "which was not checked", format!("job-adopt check --service {own}"))
+    } else {
+        let remedy = format!("set up /etc/pam.d/{own}, with service={own} on our lines");
+        (Severity::Error, "not the one that was checked", remedy)
     };
     let text = format!("its PAM service is {own}, {text}");
     vec![pam, Finding::new(severity, SSHD_SERVICE, object, text, remedy)]
@@ -241,7 +407,11 @@ fn read_configuration(
         let text = format!("runs as root, but {why}");
         return Err(Finding::error(SSHD_CONFIG, object, text, trust_remedy(&why)));
     }
-    match query_in_clean_environment(Command::new(program).arg("-T").args(options)) {
+    let mut answer = query_in_clean_environment(Command::new(program).arg("-T").args(options));
+    if matches!(&answer, Ok((false, why)) if why.contains(NO_PRIVSEP_DIR)) {
+        answer = query_beside_run(program, options);
+    }
+    match answer {
         Ok((true, text)) => Ok(parse_configuration(&text, program)),
         Ok((false, why)) => {
             let why = why.trim().replace(['\r', '\n'], " ");
@@ -260,6 +430,19 @@ fn read_configuration(
     }
 }
 
+/// What `sshd -T` says without `/run/sshd`, which its unit makes at the first connection.
+const NO_PRIVSEP_DIR: &str = "Missing privilege separation directory";
+
+/// Asks sshd for its configuration in a mount namespace with a `/run` of its own, where the folder is.
+fn query_beside_run(program: &Path, options: &[String]) -> Result<(bool, String), String> {
+    let script =
+        "mount -t tmpfs -o mode=0755 tmpfs /run && mkdir -m 0755 /run/sshd && exec \"$@\" -T";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation=private", "sh", "-c", script, "sh"]);
+    // sshd takes its other options in any order.
+    query_in_clean_environment(command.arg(program).args(options))
+}
+
 /// Parses the output of `sshd -T`, which has a key in small letters and its value on each line.
 fn parse_configuration(text: &str, program: &Path) -> Configuration {
     let value = |key: &str| {
@@ -267,13 +450,14 @@ fn parse_configuration(text: &str, program: &Path) -> Configuration {
         lines.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value.trim())
     };
     let name = program.file_name().unwrap_or_default().to_string_lossy();
-    let exempts = value("persourcepenaltyexemptlist").is_some_and(|list| list != "none");
-    let punishes = |value| value != "no" && !exempts;
+    let exempt = value("persourcepenaltyexemptlist");
     Configuration {
         uses_pam: value("usepam") == Some("yes"),
         is_for_system: allows_system_only(text),
         service: value("pamservicename").unwrap_or(&name).to_owned(),
-        punishes_addresses: value("persourcepenalties").map(punishes),
+        penalties: value("persourcepenalties").map(|value| Penalties::parse(value, exempt)),
+        pid_file: value("pidfile").filter(|file| *file != "none").map(PathBuf::from),
+        port: value("port").and_then(|port| port.parse().ok()).unwrap_or(22),
     }
 }
 
@@ -418,7 +602,14 @@ mod tests {
 
     fn bad_findings(text: &str, service: &str, is_served: bool) -> Vec<String> {
         let configuration = parse_configuration(text, Path::new("/usr/sbin/sshd"));
-        let findings = judge("sshd", &configuration, service, is_served);
+        let files = ConfigFiles::default();
+        let place = Place {
+            object: "sshd",
+            file: Path::new("/etc/site_config"),
+            files: &files,
+            peers_are_mapped: false,
+        };
+        let findings = judge(&place, &configuration, service, is_served);
         let bad = findings.iter().filter(|finding| finding.severity != Severity::Fine);
         bad.map(|finding| format!("{:?} {}", finding.severity, finding.check)).collect()
     }
@@ -459,6 +650,34 @@ mod tests {
         for text in [&spares, off] {
             assert_eq!(bad_findings(text, "sshd", true), [""; 0], "{text}");
         }
+    }
+
+    #[test]
+    fn exemption_that_spares_no_peer_is_warned_of() {
+        let text =
+            "usepam yes\npersourcepenalties authfail:5\npersourcepenaltyexemptlist 10.9.9.0/24\n";
+        let configuration = parse_configuration(text, Path::new("/usr/sbin/sshd"));
+        let files = ConfigFiles::default();
+        let remedy = |peers_are_mapped| {
+            let file = Path::new("/etc/site_config");
+            let place = Place { object: "sshd", file, files: &files, peers_are_mapped };
+            judge_penalties(&place, configuration.penalties.as_ref().unwrap()).map(|(_, does)| does)
+        };
+        assert_eq!(remedy(false), None);
+        let expected = "write \"PerSourcePenaltyExemptList 10.9.9.0/24,::ffff:10.9.9.0/120\" into \
+                        /etc/site_config and reload";
+        assert_eq!(remedy(true).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn file_of_the_configuration_is_that_of_the_options() {
+        let file = |options: &[&str]| {
+            let options: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
+            config_file(&options).display().to_string()
+        };
+        assert_eq!(file(&[]), "/etc/ssh/sshd_config");
+        assert_eq!(file(&["-oUsePAM=no", "-f", "/etc/site_config"]), "/etc/site_config");
+        assert_eq!(file(&["-f/etc/site_config", "-o", "Port=3"]), "/etc/site_config");
     }
 
     #[test]

@@ -3,10 +3,13 @@
 
 use super::finding::Severity;
 use super::{Check, Finding, Site};
-use helper::stack::{self, Entry, Group, LineFault, Rejection, judge_stack};
+use helper::stack::{
+    self, Entry, Group, LineFault, Rejection, judge_stack, service_dirs,
+};
 use module::{Action, Settings};
 use protocol::Request;
 use std::fmt::Display;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const PAM_SESSION: Check = "pam-session";
@@ -16,6 +19,7 @@ const PAM_OPEN: Check = "pam-open";
 const PAM_ORDER: Check = "pam-order";
 const PAM_RIVAL: Check = "pam-rival";
 const PAM_CLOSE: Check = "pam-close";
+const PAM_ALIAS: Check = "pam-alias";
 
 /// Remedy for an account line that is missing or at a wrong place.
 const ACCOUNT_REMEDY: &str = "job-adopt pam --install, or by hand: \"account required \
@@ -25,12 +29,15 @@ const SESSION_REMEDY: &str = "job-adopt pam --install, or by hand: \"session req
      line";
 
 /// Modules that put a process into a cgroup when its session opens.
-pub(super) const MOVERS: [(&str, &str); 7] = [
+pub(super) const MOVERS: [(&str, &str); 10] = [
     ("pam_systemd.so", "has logind put the login into a scope of its own"),
     ("pam_elogind.so", "has elogind put the login into a cgroup of its own"),
     ("pam_flux.so", "puts the login into a scope of Flux"),
     ("pam_slurm_adopt.so", "puts the login into a job of Slurm"),
     ("pam_oar_adopt", "puts the login into a job of OAR"),
+    ("pam_crane.so", "puts the login into a job of CraneSched"),
+    ("libcsmpam.so", "puts the login into an allocation of CSM"),
+    ("pam_csession.so", "puts the login into a session of its own"),
     ("pam_cgfs.so", "puts the login into a cgroup of its own"),
     ("pam_cgroup.so", "puts the login where cgrules.conf says"),
 ];
@@ -56,11 +63,66 @@ const QUIET_MODULES: [&str; 19] = [
     "pam_umask.so",
     "pam_unix.so",
 ];
+/// More modules that leave a process in its cgroup.
+const STILL_MODULES: [&str; 42] = [
+    "pam_afs_session.so",
+    "pam_apparmor.so",
+    "pam_canonicalize_user.so",
+    "pam_cap.so",
+    "pam_ck_connector.so",
+    "pam_debug.so",
+    "pam_echo.so",
+    "pam_ecryptfs.so",
+    "pam_faildelay.so",
+    "pam_faillock.so",
+    "pam_fprintd.so",
+    "pam_fscrypt.so",
+    "pam_gnome_keyring.so",
+    "pam_group.so",
+    "pam_issue.so",
+    "pam_krb5.so",
+    "pam_kwallet5.so",
+    "pam_lastlog2.so",
+    "pam_ldap.so",
+    "pam_listfile.so",
+    "pam_localuser.so",
+    "pam_mktemp.so",
+    "pam_mount.so",
+    "pam_namespace.so",
+    "pam_pwhistory.so",
+    "pam_rootok.so",
+    "pam_securetty.so",
+    "pam_sepermit.so",
+    "pam_setquota.so",
+    "pam_shells.so",
+    "pam_ssh_agent_auth.so",
+    "pam_tally2.so",
+    "pam_time.so",
+    "pam_timestamp.so",
+    "pam_tmpdir.so",
+    "pam_tty_audit.so",
+    "pam_u2f.so",
+    "pam_usertype.so",
+    "pam_warn.so",
+    "pam_wheel.so",
+    "pam_winbind.so",
+    "pam_xauth.so",
+];
 /// Modules that run a script of the site.
 const SCRIPT_MODULES: [&str; 4] = ["pam_exec.so", "pam_script.so", "pam_python.so", "pam_perl.so"];
 /// Modules that, like ours, decide who may log in, or into which job.
-pub(crate) const RIVAL_MODULES: [&str; 4] =
-    ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", "pam_oar_adopt"];
+pub(crate) const RIVAL_MODULES: [&str; 10] = [
+    "libcsmpam.so",
+    "pam_bright.so",
+    "pam_crane.so",
+    "pam_csession.so",
+    "pam_flux.so",
+    "pam_oar_adopt",
+    "pam_pbssimpleauth.so",
+    "pam_sge_authorize.so",
+    "pam_slurm.so",
+    "pam_slurm_adopt.so",
+];
 /// Programs that do the work of such a module, run by `pam_exec`.
 const MODULE_PROGRAMS: [&str; 1] = ["pam_oar_adopt"];
 
@@ -79,6 +141,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     findings.extend(check_order(site));
     findings.extend(check_closing(site));
     findings.extend(find_rivals(site));
+    findings.extend(find_aliases(site));
     findings
 }
 
@@ -283,21 +346,68 @@ fn check_conf(site: &Site, entry: &Entry, conf: &Path) -> Finding {
 /// Finds modules after our session line that may move the login out of its job.
 fn check_order(site: &Site) -> Vec<Finding> {
     let Some(last) = site.session.iter().rposition(Entry::is_fit) else { return Vec::new() };
-    let late = |entry: &Entry| {
-        let (file, place, below) =
-            (module_name(entry), &entry.place, "move our session line below it");
-        if let Some((_, does)) = MOVERS.iter().find(|(name, _)| *name == file) {
-            let text = format!("{file} runs after our session line and {does}, out of the job");
-            return Some(Finding::error(PAM_ORDER, place, text, below));
-        }
-        let text = format!("{file} runs after our session line, and its script may move the login");
-        SCRIPT_MODULES.contains(&file).then(|| Finding::warning(PAM_ORDER, place, text, below))
-    };
-    let mut findings: Vec<_> = site.session.iter().skip(last + 1).filter_map(late).collect();
+    let after = site.session.iter().skip(last + 1);
+    let mut findings: Vec<Finding> = after.filter_map(check_late_module).collect();
     if findings.is_empty() {
         let service = format!("service {}", site.service);
-        let text = "no module known to move logins follows our line";
+        let text = "no module that moves logins follows our line";
         findings.push(Finding::fine(PAM_ORDER, service, text));
+    }
+    findings
+}
+
+/// Checks a module that runs after our session line.
+fn check_late_module(entry: &Entry) -> Option<Finding> {
+    let (file, place) = (module_name(entry), &entry.place);
+    let below = "move our session line below it";
+    if let Some((_, does)) = MOVERS.iter().find(|(name, _)| *name == file) {
+        let text = format!("{file} runs after our session line and {does}, out of the job");
+        return Some(Finding::error(PAM_ORDER, place, text, below));
+    }
+    if SCRIPT_MODULES.contains(&file) {
+        let text = format!("{file} runs after our session line, and its script may move the login");
+        return Some(Finding::warning(PAM_ORDER, place, text, below));
+    }
+    let is_still = QUIET_MODULES.contains(&file) || STILL_MODULES.contains(&file);
+    if is_still || entry.is_our_module() {
+        return None;
+    }
+    let text = format!(
+        "{file} runs after our session line, and it is not known here whether it moves the login out of \
+         the job"
+    );
+    Some(Finding::unknown(PAM_ORDER, place, text, below))
+}
+
+/// Finds other names of the service's file, as which libpam reads our lines for another service: the
+/// module then ignores the login.
+fn find_aliases(site: &Site) -> Vec<Finding> {
+    let dirs = service_dirs(&site.root);
+    let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    let Some(own) = dirs.iter().find_map(|dir| identity(&dir.join(&site.service))) else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    for entry in dirs.iter().filter_map(|dir| dir.read_dir().ok()).flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if name == site.service || name.starts_with('.') || identity(&path) != Some(own) {
+            continue;
+        }
+        if !matches!(
+            judge_stack(&site.root, &name, Group::Session),
+            stack::Finding::Effective(_)
+        ) {
+            let text = format!(
+                "is the file of service {} under another name, and our lines in it are not for service \
+                 {name}: logins through that are in no job",
+                site.service
+            );
+            let remedy = format!(
+                "make it a file of its own, with service={name} on our lines, or remove it if no program \
+                 uses it"
+            );
+            findings.push(Finding::warning(PAM_ALIAS, path.display(), text, remedy));
+        }
     }
     findings
 }

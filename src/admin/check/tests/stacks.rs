@@ -218,3 +218,44 @@ fn module_that_closes_in_the_jobs_files_is_named() {
     let alone = SSHD.replace("session required pam_job_adopt.so\n", first);
     TestSite::new().sshd(&alone).assert_bad(&["Error pam-session service sshd"]);
 }
+
+#[test]
+fn module_that_is_not_known_after_ours_is_named_as_unknown() {
+    for module in ["pam_site.so", "/opt/lib/pam_vendor.so", "pam_bright.so"] {
+        let site = TestSite::new().sshd(&format!("{SSHD}session optional {module}\n"));
+        site.assert_bad(&["Unknown pam-order sshd:9"]);
+        site.assert_mentions("it is not known here whether it moves the login");
+    }
+    for module in ["pam_crane.so", "libcsmpam.so", "pam_csession.so"] {
+        let site = TestSite::new().sshd(&format!("{SSHD}session required {module}\n"));
+        site.assert_bad(&["Error pam-order sshd:9"]);
+    }
+    for module in ["pam_winbind.so", "pam_namespace.so", "pam_lastlog2.so"] {
+        TestSite::new().sshd(&format!("{SSHD}session optional {module}\n")).assert_bad(&[]);
+    }
+}
+
+#[test]
+fn rivals_of_other_schedulers_are_named() {
+    for module in [
+        "pam_crane.so", "libcsmpam.so", "pam_csession.so", "pam_bright.so", "pam_pbssimpleauth.so",
+        "pam_sge_authorize.so",
+    ] {
+        let site = TestSite::new().sshd(&format!("account required {module}\n{SSHD}"));
+        site.assert_bad(&["Warning pam-rival sshd:1"]);
+    }
+}
+
+#[test]
+fn other_name_of_the_stack_is_reported() {
+    let site = TestSite::new();
+    let pam = site.scratch.path().join("etc/pam.d");
+    std::os::unix::fs::symlink("sshd", pam.join("tailscale")).unwrap();
+    site.assert_bad(&["Warning pam-alias tailscale"]);
+    site.assert_mentions("service=tailscale");
+    std::fs::remove_file(pam.join("tailscale")).unwrap();
+    std::fs::hard_link(pam.join("sshd"), pam.join("ssh-alt")).unwrap();
+    site.assert_bad(&["Warning pam-alias ssh-alt"]);
+    std::fs::remove_file(pam.join("ssh-alt")).unwrap();
+    site.file("etc/pam.d/copy", SSHD).assert_bad(&[]);
+}

@@ -1,0 +1,200 @@
+//! The files of an sshd's configuration: which of them sets a key, and whether sshd has read them as
+//! they are now. What the keys amount to, `sshd -T` knows better.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The file of an sshd that names no other.
+pub(super) const DEFAULT_FILE: &str = "/etc/ssh/sshd_config";
+/// Maximum nesting of `Include`, as in sshd.
+const DEPTH_MAX: usize = 16;
+/// Maximum files that are read.
+const FILES_MAX: usize = 256;
+
+/// The files of one configuration.
+#[derive(Debug, Default)]
+pub(super) struct ConfigFiles {
+    /// Its files, and the folders that `Include` takes files from.
+    sources: Vec<PathBuf>,
+    /// Each line that sets a key outside of `Match`, in the order in which sshd reads them: the first one
+    /// of a key counts.
+    lines: Vec<ConfigLine>,
+}
+
+#[derive(Debug)]
+struct ConfigLine {
+    /// In lower case.
+    key: String,
+    file: PathBuf,
+    number: usize,
+}
+
+impl ConfigFiles {
+    /// Reads a configuration. A file that cannot be read has no lines; sshd reports it.
+    pub(super) fn read(file: &Path) -> Self {
+        let mut files = Self::default();
+        files.add(file, 0);
+        files
+    }
+
+    /// Returns the file and line that decide about a key, as `FILE:LINE`.
+    pub(super) fn find_line(&self, key: &str) -> Option<String> {
+        let line = self.lines.iter().find(|line| line.key == key)?;
+        Some(format!("{}:{}", line.file.display(), line.number))
+    }
+
+    /// Returns the first file or folder that was changed after this time, in seconds and nanoseconds.
+    pub(super) fn find_changed_since(&self, time: (i64, i64)) -> Option<&Path> {
+        let is_newer = |path: &&PathBuf| {
+            path.metadata().is_ok_and(|meta| (meta.ctime(), meta.ctime_nsec()) > time)
+        };
+        self.sources.iter().find(is_newer).map(PathBuf::as_path)
+    }
+
+    fn add(&mut self, file: &Path, depth: usize) {
+        if depth > DEPTH_MAX || self.sources.len() >= FILES_MAX {
+            return;
+        }
+        self.sources.push(file.to_owned());
+        let text = fs::read(file).unwrap_or_default();
+        let mut is_in_match = false;
+        for (number, line) in (1..).zip(String::from_utf8_lossy(&text).lines()) {
+            let Some((key, values)) = split_line(line) else { continue };
+            match key.as_str() {
+                "include" => {
+                    for pattern in values {
+                        self.add_included(&pattern, depth);
+                    }
+                }
+                "match" => is_in_match = true,
+                _ if is_in_match => {}
+                _ => self.lines.push(ConfigLine { key, file: file.to_owned(), number }),
+            }
+        }
+    }
+
+    /// Adds the files that a pattern names, in the order of their names. Only its last part may have
+    /// wildcards.
+    fn add_included(&mut self, pattern: &str, depth: usize) {
+        // sshd takes relative names from its own folder, whatever file includes them.
+        let path = Path::new("/etc/ssh").join(pattern);
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
+        let name = name.to_string_lossy();
+        if !name.contains(['*', '?']) {
+            return self.add(&path, depth + 1);
+        }
+        self.sources.push(folder.to_owned());
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|file| !file.starts_with('.') && is_match(&name, file))
+            .collect();
+        names.sort();
+        for name in names {
+            self.add(&folder.join(name), depth + 1);
+        }
+    }
+}
+
+/// Splits a line into its key, in lower case, and its values; `None` for a comment and an empty line.
+fn split_line(line: &str) -> Option<(String, Vec<String>)> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return None;
+    }
+    let end = line.find(|c: char| c.is_whitespace() || c == '=').unwrap_or(line.len());
+    let (key, rest) = line.split_at(end);
+    let values =
+        rest.split(|c: char| c.is_whitespace() || c == '=').filter(|word| !word.is_empty());
+    let values = values.map(|word| word.trim_matches('"').to_owned()).collect();
+    Some((key.to_ascii_lowercase(), values))
+}
+
+/// Returns whether a name matches a pattern with `*` and `?`.
+fn is_match(pattern: &str, name: &str) -> bool {
+    let mut rest = name.chars();
+    match pattern.chars().next() {
+        None => name.is_empty(),
+        Some('*') => {
+            let after = &pattern[1..];
+            (0..=name.len()).any(|at| name.get(at..).is_some_and(|rest| is_match(after, rest)))
+        }
+        Some(first) => {
+            let is_first = rest.next().is_some_and(|c| first == '?' || first == c);
+            is_first && is_match(&pattern[first.len_utf8()..], rest.as_str())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn first_line_of_a_key_is_named() {
+        let scratch = Scratch::new();
+        let root = scratch.path().display().to_string();
+        scratch.file("d/10-site.conf", "# x\n usepam=no\nMatch all\nBanner none\n");
+        scratch.file("d/20-other.conf", "UsePAM yes\nX11Forwarding no\n");
+        scratch.file("d/30-note.txt", "Port 7\n");
+        let main = format!("Include \"{root}/d/*.conf\"\nUsePAM yes\nPort 22\nBanner /x\n");
+        scratch.file("site_config", &main);
+        let files = ConfigFiles::read(&scratch.path().join("site_config"));
+        for (key, line) in [
+            ("usepam", Some("d/10-site.conf:2")),
+            ("x11forwarding", Some("d/20-other.conf:2")),
+            ("port", Some("site_config:3")),
+            ("banner", Some("site_config:4")),
+            ("maxauthtries", None),
+        ] {
+            assert_eq!(files.find_line(key), line.map(|line| format!("{root}/{line}")), "{key}");
+        }
+    }
+
+    #[test]
+    fn change_of_a_file_or_folder_is_seen() {
+        let scratch = Scratch::new();
+        let root = scratch.path().display().to_string();
+        scratch.file("d/a.conf", "");
+        scratch.file("main", &format!("include {root}/d/*.conf\n"));
+        let main = scratch.path().join("main");
+        let seen = |time| {
+            let files = ConfigFiles::read(&main);
+            files.find_changed_since(time).map(Path::to_owned)
+        };
+        assert_eq!(seen((i64::MAX, 0)), None);
+        assert_eq!(seen((0, 0)), Some(main.clone()));
+        let meta = main.metadata().unwrap();
+        let read_at = (meta.ctime(), meta.ctime_nsec());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(seen(read_at), None);
+        std::fs::remove_file(scratch.path().join("d/a.conf")).unwrap();
+        assert_eq!(seen(read_at), Some(scratch.path().join("d")));
+    }
+
+    #[test]
+    fn names_match_patterns() {
+        for (pattern, name, matches) in [
+            ("*.conf", "10-a.conf", true),
+            ("*.conf", "a.conf.bak", false),
+            ("?0-*", "10-a", true),
+            ("*", "", true),
+            ("a", "b", false),
+        ] {
+            assert_eq!(is_match(pattern, name), matches, "{pattern} {name}");
+        }
+    }
+
+    /// An endless include ends.
+    #[test]
+    fn file_that_includes_itself_ends() {
+        let scratch = Scratch::new();
+        let main = scratch.path().join("main");
+        scratch.file("main", &format!("Include {}\nUsePAM no\n", main.display()));
+        assert!(ConfigFiles::read(&main).find_line("usepam").is_some());
+    }
+}
