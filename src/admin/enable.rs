@@ -227,7 +227,7 @@ impl Trial<'_> {
     fn arm_undo(&self, length: Duration) -> Result<(), Error> {
         self.await_earlier_undo();
         let unit = Path::new(UNIT_DIR).join(&self.unit);
-        replace_file(&unit, &self.unit_text(), None)?;
+        replace_file(&unit, self.unit_text(), None)?;
         let link = Path::new(WANTS_DIR).join(&self.unit);
         let linked = fs::create_dir_all(WANTS_DIR).and_then(|()| match symlink(&unit, &link) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),

@@ -216,7 +216,8 @@ fn check_account(site: &Site) -> Finding {
             "usermod --uid N job-adopt, where no other account has the uid N",
         );
     }
-    if is_usable(&std::fs::read_to_string(site.at("/etc/shadow")).unwrap_or_default()) {
+    let shadow = std::fs::read(site.at("/etc/shadow")).unwrap_or_default();
+    if is_usable(&String::from_utf8_lossy(&shadow)) {
         let text = "is not locked and expired, so cron and other services run programs for it";
         let remedy = "usermod --lock --expiredate 1 job-adopt";
         return Finding::warning(ACCOUNT, object, text, remedy);

@@ -277,8 +277,12 @@ fn check_flux_conf(site: &Site) -> Option<Vec<Finding>> {
     files.sort();
     let mut conf = Table::new();
     for file in files {
-        let read = std::fs::read_to_string(&file).map_err(|error| error.to_string());
-        let parse = |text: String| text.parse().map_err(|error: Error| error.message().to_owned());
+        // Comments may be in any encoding, and no setting that matters here has such letters.
+        let read = std::fs::read(&file).map_err(|error| error.to_string());
+        let parse = |text: Vec<u8>| {
+            let text = String::from_utf8_lossy(&text);
+            text.parse().map_err(|error: Error| error.message().to_owned())
+        };
         match read.and_then(parse) {
             Ok(table) => merge_tables(&mut conf, table),
             Err(why) => {

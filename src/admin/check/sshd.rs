@@ -39,27 +39,9 @@ const SSHD_CAPABILITIES: Check = "sshd-capabilities";
 const DEFAULT_SSHD: &str = "/usr/sbin/sshd";
 /// Process names of other servers than OpenSSH that take logins over the network.
 const OTHER_SERVERS: [&str; 22] = [
-    "cockpit-tls",
-    "cockpit-ws",
-    "dropbear",
-    "in.rlogind",
-    "in.rshd",
-    "in.telnetd",
-    "lshd",
-    "nxserver.bin",
-    "rlogind",
-    "rserver",
-    "shellinaboxd",
-    "tailscaled",
-    "teleport",
-    "telnetd",
-    "tinysshd",
-    "tlwebaccess",
-    "ttyd",
-    "vncserver-x11-s",
-    "vsmagent",
-    "vsmserver",
-    "xrdp",
+    "cockpit-tls", "cockpit-ws", "dropbear", "in.rlogind", "in.rshd", "in.telnetd", "lshd",
+    "nxserver.bin", "rlogind", "rserver", "shellinaboxd", "tailscaled", "teleport", "telnetd",
+    "tinysshd", "tlwebaccess", "ttyd", "vncserver-x11-s", "vsmagent", "vsmserver", "xrdp",
     "xrdp-sesman",
 ];
 /// Sockets of systemd that start such a server for each connection: between connections no process shows it.

@@ -275,3 +275,25 @@ fn account_that_is_not_locked_and_expired_is_a_warning() {
         }
     }
 }
+
+/// Comments and names of people in passwd(5) and in Flux's files may be in any encoding.
+#[test]
+fn files_that_are_no_utf8_are_read() {
+    let exec = "# f\u{fc}r\n[ exec ]\nimp = \"/usr/libexec/flux/flux-imp\"\nservice = 'sdexec'\n\
+                sdexec-properties = { OOMPolicy = 'continue', Slice = 'app.slice' }\n\
+                [ systemd ]\nenable = true\n";
+    let passwd =
+        format!("m:x:1001:1:M\u{fc}ller:/:/bin/sh\n{PASSWD}flux:x:500:500::/:/bin/false\n");
+    let site = TestSite::new()
+        .file("etc/flux/system/conf.d/system.toml", "")
+        .file("var/lib/systemd/linger/flux", "")
+        .file("usr/libexec/job-adopt/keeper", "")
+        .mode("usr/libexec/job-adopt/keeper", 0o711);
+    for (file, text) in
+        [("etc/flux/system/conf.d/system.toml", exec), ("etc/passwd", passwd.as_str())]
+    {
+        let latin_1: Vec<u8> = text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+        std::fs::write(site.scratch.path().join(file), latin_1).unwrap();
+    }
+    site.assert_bad(&[]);
+}
