@@ -198,6 +198,9 @@ fn contain_by_slurm(
     } else if let Some(inventory) = inventory.as_ref().filter(|_| is_closed) {
         result = contain_by_inventory(job, inventory, config, resolver)?;
     }
+    if let Some(inventory) = &inventory {
+        result.warnings.extend(inventory.warnings.iter().cloned());
+    }
     if let Some(inventory) = inventory.filter(|_| inherit) {
         probes = inventory.probes(tree).map_err(devices_refusal(job))?;
         result.containment = with_inherited_filter(result.containment);

@@ -108,8 +108,7 @@ impl Tree {
         let dir = match cached.take() {
             Some((path, dir)) if path == dir_path => dir,
             _ => {
-                let root = nix::fcntl::open(&self.root, NODE_FLAGS, Mode::empty());
-                let mut dir = OpenedFile::new(root.map_err(NodeError::Open)?)?;
+                let mut dir = self.open_root()?;
                 for part in dir_path.split('/').filter(|part| !part.is_empty()) {
                     dir = dir.open(part)?;
                 }
@@ -119,6 +118,51 @@ impl Tree {
         let file = dir.open(name);
         *cached = Some((dir_path.to_owned(), dir));
         file.and_then(|file| self.node_from_stat(&file.fd, &file.stat))
+    }
+
+    /// Returns an absolute path without the symbolic links in it. It follows a link only if
+    /// [`Tree::read_node`] would open a file in the link's directory.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`] for a path or a target with `..` that leads above the root, for a missing name,
+    /// for a directory that everyone may write, and for more links than the kernel would follow.
+    pub fn follow_links(&self, path: &str) -> Result<String, NodeError> {
+        let mut names: Vec<String> = reversed_names(path);
+        let mut dirs = vec![self.open_root()?];
+        let mut real: Vec<String> = Vec::new();
+        let mut links = 0;
+        while let Some(name) = names.pop() {
+            if name == ".." {
+                dirs.pop();
+                real.pop();
+            }
+            let Some(dir) = dirs.last() else { return Err(NodeError::SymbolicLink) };
+            if name == ".." {
+                continue;
+            }
+            let Some(target) = dir.read_link(&name)? else {
+                // The last name is a device, and a name below it fails.
+                dirs.push(dir.open(&name)?);
+                real.push(name);
+                continue;
+            };
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(NodeError::Open(Errno::ELOOP));
+            }
+            if target.starts_with('/') {
+                dirs.truncate(1);
+                real.clear();
+            }
+            names.extend(reversed_names(&target));
+        }
+        Ok(format!("/{}", real.join("/")))
+    }
+
+    fn open_root(&self) -> Result<OpenedFile, NodeError> {
+        let root = nix::fcntl::open(&self.root, NODE_FLAGS, Mode::empty());
+        OpenedFile::new(root.map_err(NodeError::Open)?)
     }
 
     /// Returns the device node at an absolute path. It follows symbolic links as stat(2) does, but
@@ -256,6 +300,15 @@ impl Tree {
 /// Flags with which no driver notices that its node is opened.
 const NODE_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
+/// Maximum symbolic links of a path, as in the kernel.
+const LINKS_MAX: usize = 40;
+
+/// Returns the names of a path, the last one first.
+fn reversed_names(path: &str) -> Vec<String> {
+    let is_name = |name: &&str| !name.is_empty() && *name != ".";
+    path.split('/').rev().filter(is_name).map(str::to_owned).collect()
+}
+
 /// A file or directory that is open, and its attributes.
 #[derive(Debug)]
 struct OpenedFile {
@@ -285,6 +338,22 @@ impl OpenedFile {
         match Self::new(file)? {
             link if file_type(&link.stat) == SFlag::S_IFLNK => Err(NodeError::SymbolicLink),
             file => Ok(file),
+        }
+    }
+
+    /// Returns the target of a symbolic link in this directory; `None` if the name is no link.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`] if there is no such name, or if everyone may write the directory.
+    fn read_link(&self, name: &str) -> Result<Option<String>, NodeError> {
+        if self.stat.st_mode & Mode::S_IWOTH.bits() != 0 {
+            return Err(NodeError::WorldWritableParent);
+        }
+        match nix::fcntl::readlinkat(&self.fd, name) {
+            Ok(target) => target.into_string().map(Some).map_err(|_| NodeError::SymbolicLink),
+            Err(Errno::EINVAL) => Ok(None),
+            Err(errno) => Err(NodeError::Open(errno)),
         }
     }
 }

@@ -3,15 +3,20 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::HostList;
+use super::{HostList, HostListError};
 use crate::devices::slurm_conf::{ConfLine, ConfPosition, KeyValues, join_lines};
 
 /// Maximum files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;
-const KEYS: [&str; 13] = [
+/// The keys of a record after its first one (`_gres_options` in `gres.c`).
+const RECORD_KEYS: [&str; 12] = [
     "AutoDetect", "Count", "CPUs", "Cores", "File", "Files", "Flags", "Link", "Links",
-    "MultipleFiles", "Name", "NodeName", "Type",
+    "MultipleFiles", "Name", "Type",
 ];
+/// Words of `AutoDetect=` that turn it on, of all releases. Slurm ignores another word.
+const AUTO_DETECT_WORDS: [&str; 6] = ["full", "nvidia", "nvml", "rsmi", "oneapi", "nrt"];
+/// Resources that may have any `Count=` beside their files.
+const SHARING_NAMES: [&str; 2] = ["mps", "shard"];
 
 /// The lines of `gres.conf` for one node, in the order in which Slurm takes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,11 +39,24 @@ enum NodeScope {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources(Vec<GresRecord>);
 
-/// A line with the nodes that its `NodeName=` selects, or the fault of that key.
+/// The line of a record, whose faults matter only when its name is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct NodeLine {
     line: KeyValues,
+    name: String,
+    /// The fault of a `NodeName=` that cannot be compared with this node.
     scope: Result<NodeScope, String>,
+}
+
+/// A record that slurmd refuses, or that is beyond the bounds here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultyRecord {
+    /// The place of the first part of the line.
+    pub at: ConfPosition,
+    /// The name of the resource.
+    pub name: String,
+    /// The fault.
+    pub fault: String,
 }
 
 /// The resources of one line: they have one name and one type.
@@ -50,6 +68,8 @@ pub struct GresRecord {
     pub name: String,
     /// The type of the resource; empty if the record gives none.
     pub kind: String,
+    /// True if Slurm only counts the resources and keeps no device from a job.
+    pub is_count_only: bool,
     files: ResourceFiles,
 }
 
@@ -59,6 +79,8 @@ enum ResourceFiles {
     OnePerResource(Vec<String>),
     /// All files together are one resource.
     AllForOne(Vec<String>),
+    /// This many resources with an empty list of files.
+    EmptyList(u64),
     /// This many resources without files.
     CountOnly(u64),
 }
@@ -83,21 +105,24 @@ impl GresConf {
     /// Slurm takes all records without `NodeName=` first, then those with it (`gres.c`, which reads
     /// two arrays one after the other), so that the indexes of a name do not follow the lines.
     ///
+    /// A fault in a record is stored, and matters only for its name. Records for other nodes are
+    /// skipped whatever is in them, although slurmd reads them.
+    ///
     /// # Errors
     ///
-    /// The place of a malformed line, and its fault.
+    /// The place and the fault of a line that slurmd refuses and that may be a record of any name.
     pub fn from_lines(lines: &[ConfLine], node: &str) -> Result<Self, (ConfPosition, String)> {
         let mut conf = Self::default();
         for line in lines {
-            let fault = |fault| (line.at.clone(), fault);
-            conf.add_line(line.parse_pairs().map_err(fault)?, node).map_err(fault)?;
+            conf.add_line(line.parse_pairs(), node).map_err(|fault| (line.at.clone(), fault))?;
         }
         conf.lines.sort_by_key(|line| line.scope != Ok(NodeScope::EveryNode));
         Ok(conf)
     }
 
     /// Returns whether Slurm detects the GPUs of the node itself. Lines that name the node override
-    /// lines for every node; among equal lines, one that turns detection on is enough.
+    /// lines for every node. Of several lines that name the node, one that turns detection on is
+    /// enough; of lines for every node the last one counts.
     pub fn has_auto_detect(&self) -> bool {
         self.this_node_auto_detect.or(self.every_node_auto_detect).unwrap_or(false)
     }
@@ -106,47 +131,93 @@ impl GresConf {
     ///
     /// # Errors
     ///
-    /// A malformed record. The others are not returned then, since indexes count across records.
-    pub fn resources(&self, name: &str) -> Result<Resources, (ConfPosition, String)> {
-        let has_name =
-            |line: &&NodeLine| line.name().is_some_and(|own| eq_ignoring_case(own, name));
-        let (mut resources, mut file_count) = (Resources::default(), 0);
-        for line in self.lines.iter().filter(has_name) {
-            let max = FILES_MAX.saturating_sub(file_count);
-            let Some(record) = line.parse_record(max)? else { continue };
-            if let Some(file) = resources.find_repeated_file(&record) {
-                return Err((record.at.clone(), format!("{file} stands in two records")));
+    /// A faulty record. The others are not returned then, since indexes count across records.
+    pub fn resources(&self, name: &str) -> Result<Resources, FaultyRecord> {
+        let resources = self.records_of(name)?;
+        let mut known = BTreeSet::new();
+        for record in &resources.0 {
+            // It would shift the indexes after it, perhaps differently than in Slurm.
+            if let Some(file) = record.single_files().iter().find(|file| !known.insert(*file)) {
+                return Err(record.faulty(format!("{file} stands in two records")));
             }
+        }
+        Ok(resources)
+    }
+
+    /// Returns the records of the resource `name`, in which a file may stand twice.
+    ///
+    /// # Errors
+    ///
+    /// A faulty record.
+    pub fn records_of(&self, name: &str) -> Result<Resources, FaultyRecord> {
+        let mut resources = Resources::default();
+        let mut file_count = 0;
+        for line in self.lines.iter().filter(|line| eq_ignoring_case(&line.name, name)) {
+            let record = line.parse_record(FILES_MAX.saturating_sub(file_count))?;
             file_count += record.files().len();
             resources.0.push(record);
         }
         Ok(resources)
     }
 
-    /// Returns the records of all names.
-    pub fn records(&self) -> impl Iterator<Item = Result<GresRecord, (ConfPosition, String)>> {
-        self.lines.iter().filter_map(|line| line.parse_record(FILES_MAX).transpose())
+    /// Returns the names of the records, each once.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for line in &self.lines {
+            if !names.iter().any(|known| eq_ignoring_case(known, &line.name)) {
+                names.push(&line.name);
+            }
+        }
+        names
     }
 
-    /// Adds a line unless it is for other nodes. A faulty `NodeName=` beside `Name=` is stored, and
-    /// reported only when that name is requested.
-    ///
-    /// It fails for a faulty `NodeName=` beside `AutoDetect=`, and for a line with neither key.
+    /// Adds a line unless it is for other nodes.
     fn add_line(&mut self, line: KeyValues, node: &str) -> Result<(), String> {
-        let Some(scope) = parse_scope(&line, node).transpose() else { return Ok(()) };
-        if let Some(value) = line.value("AutoDetect") {
-            let auto_detect = match scope.clone()? {
-                NodeScope::ThisNode => &mut self.this_node_auto_detect,
-                NodeScope::EveryNode => &mut self.every_node_auto_detect,
+        let Some((key, value)) = line.first() else { return line.require_complete() };
+        if eq_ignoring_case(key, "AutoDetect") {
+            let is_on = is_auto_detect(value);
+            if let Some(later) = line.later_keys().next() {
+                return Err(unknown_key(later));
+            }
+            line.require_complete()?;
+            self.every_node_auto_detect = Some(is_on);
+        } else if eq_ignoring_case(key, "Name") {
+            let name = value.to_owned();
+            self.lines.push(NodeLine { line, name, scope: Ok(NodeScope::EveryNode) });
+        } else if eq_ignoring_case(key, "NodeName") {
+            let scope = match HostList::parse(value) {
+                Ok(nodes) if !is_listed(&nodes, node) => return Ok(()),
+                Ok(_) => Ok(NodeScope::ThisNode),
+                // Slurm finds no node in it.
+                Err(HostListError::Malformed) => return Ok(()),
+                Err(error) => Err(format!("NodeName=: {error}")),
             };
-            let is_on = !eq_ignoring_case(value, "off");
-            *auto_detect = Some(auto_detect.unwrap_or(false) || is_on);
-        } else if line.value("Name").is_none() {
-            scope.clone()?;
+            self.add_node_line(line, scope)?;
+        } else {
             return Err("neither Name= nor AutoDetect=".to_owned());
         }
-        self.lines.push(NodeLine { line, scope });
         Ok(())
+    }
+
+    fn add_node_line(
+        &mut self,
+        line: KeyValues,
+        scope: Result<NodeScope, String>,
+    ) -> Result<(), String> {
+        if let Some(value) = line.value("AutoDetect") {
+            scope.clone()?;
+            let is_on = self.this_node_auto_detect.unwrap_or(false) || is_auto_detect(value);
+            self.this_node_auto_detect = Some(is_on);
+        }
+        match line.value("Name") {
+            Some(name) => {
+                let name = name.to_owned();
+                self.lines.push(NodeLine { line, name, scope });
+                Ok(())
+            }
+            // Slurm ignores a record without a name.
+            None => check_form(&line),
+        }
     }
 }
 
@@ -156,6 +227,42 @@ impl Resources {
     pub fn has_several_types(&self) -> bool {
         let Some(first) = self.0.first() else { return false };
         self.0.iter().any(|other| !eq_ignoring_case(&first.kind, &other.kind))
+    }
+
+    /// Checks what slurmd checks for the records of one name (`_foreach_gres_conf`), and that
+    /// `MultipleFiles=` has several. The records that slurmd itself reports need no check.
+    ///
+    /// # Errors
+    ///
+    /// The first record that slurmd refuses, and its fault.
+    pub fn check_as_slurmd(&self) -> Result<(), FaultyRecord> {
+        let Some((first, others)) = self.0.split_first() else { return Ok(()) };
+        let is_lone = |record: &&GresRecord| {
+            matches!(&record.files, ResourceFiles::AllForOne(files) if files.len() < 2)
+        };
+        if let Some(record) = self.0.iter().find(is_lone) {
+            return Err(record.faulty("MultipleFiles= has one file: slurmd wants File=".to_owned()));
+        }
+        for other in others {
+            if other.has_file() != first.has_file() {
+                let why = "some records of the name have File= and others not: slurmd refuses both";
+                return Err(other.faulty(why.to_owned()));
+            }
+            if first.kind.is_empty() != other.kind.is_empty() {
+                let why = "more than one Type=, and a record of the name without: slurmd refuses both";
+                return Err(other.faulty(why.to_owned()));
+            }
+            if !first.has_file() && first.kind.is_empty() {
+                let why = "a second record of the name without File= and Type=: slurmd refuses it";
+                return Err(other.faulty(why.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the records in the order of their indexes.
+    pub fn records(&self) -> &[GresRecord] {
+        &self.0
     }
 
     /// Returns the number of resources.
@@ -176,65 +283,65 @@ impl Resources {
         }
         None
     }
-
-    /// Returns a file of a record that already has an index. It would shift the indexes after it,
-    /// perhaps differently than in Slurm.
-    fn find_repeated_file<'a>(&self, record: &'a GresRecord) -> Option<&'a str> {
-        let files = record.single_files();
-        let mut known = self.0.iter().flat_map(GresRecord::single_files).collect::<BTreeSet<_>>();
-        files.iter().find(|file| !known.insert(file)).map(String::as_str)
-    }
 }
 
 impl NodeLine {
-    fn name(&self) -> Option<&str> {
-        self.line.value("Name")
-    }
-
-    /// Parses the record of the line, with at most `max` files; `None` if the line contains only
-    /// `AutoDetect=`.
-    fn parse_record(&self, max: usize) -> Result<Option<GresRecord>, (ConfPosition, String)> {
-        let record = self.scope.clone().and_then(|_| GresRecord::parse(&self.line, max));
-        record.map_err(|fault| (self.line.at.clone(), fault))
+    /// Parses the record of the line, with at most `max` files.
+    fn parse_record(&self, max: usize) -> Result<GresRecord, FaultyRecord> {
+        let record = self.scope.clone().and_then(|_| GresRecord::parse(&self.line, &self.name, max));
+        let at = || self.line.at.clone();
+        record.map_err(|fault| FaultyRecord { at: at(), name: self.name.clone(), fault })
     }
 }
 
 impl GresRecord {
-    fn parse(line: &KeyValues, max: usize) -> Result<Option<Self>, String> {
-        let is_unknown = |key: &&str| !KEYS.iter().any(|known| eq_ignoring_case(known, key));
-        if let Some(key) = line.keys().find(is_unknown) {
-            return Err(format!("unknown key {key}"));
-        }
-        let Some(name) = line.value("Name") else { return Ok(None) };
+    fn parse(line: &KeyValues, name: &str, max: usize) -> Result<Self, String> {
+        check_form(line)?;
         let kind = line.value("Type").unwrap_or_default().to_owned();
-        let count = line.value("Count").map_or(Ok(1), parse_count)?;
-        let files = match (
-            parse_files(line, "File", max)?,
-            parse_files(line, "Files", max)?,
-            parse_files(line, "MultipleFiles", max)?,
-        ) {
-            (Some(files), None, None) | (None, Some(files), None) => {
-                ResourceFiles::OnePerResource(files)
-            }
-            (None, None, Some(files)) => ResourceFiles::AllForOne(files),
-            (None, None, None) => ResourceFiles::CountOnly(count),
-            _ => return Err("File=, Files= and MultipleFiles= exclude each other".to_owned()),
+        let count = line.value("Count").map(parse_count).transpose()?;
+        let single = match parse_files(line, "File", max)? {
+            Some(files) => Some(files),
+            None => parse_files(line, "Files", max)?,
         };
-        Ok(Some(Self { at: line.at.clone(), name: name.to_owned(), kind, files }))
+        let files = match (single, parse_files(line, "MultipleFiles", max)?) {
+            (Some(_), Some(_)) => {
+                return Err("File=, Files= and MultipleFiles= exclude each other".to_owned());
+            }
+            (Some(files), None) if files.is_empty() => ResourceFiles::EmptyList(count.unwrap_or(1)),
+            (Some(files), None) => ResourceFiles::OnePerResource(files),
+            (None, Some(files)) => ResourceFiles::AllForOne(files),
+            (None, None) => ResourceFiles::CountOnly(count.unwrap_or(1)),
+        };
+        let flags = line.value("Flags").unwrap_or_default().to_ascii_lowercase();
+        let is_count_only = flags.contains("countonly");
+        let record = Self { at: line.at.clone(), name: name.to_owned(), kind, is_count_only, files };
+        let is_sharing = SHARING_NAMES.iter().any(|sharing| eq_ignoring_case(sharing, name));
+        if count.is_some_and(|count| count != record.count()) && !is_sharing {
+            return Err("Count= is not the number of files".to_owned());
+        }
+        Ok(record)
+    }
+
+    fn faulty(&self, fault: String) -> FaultyRecord {
+        FaultyRecord { at: self.at.clone(), name: self.name.clone(), fault }
     }
 
     fn count(&self) -> u64 {
         match &self.files {
             ResourceFiles::OnePerResource(files) => files.len() as u64,
             ResourceFiles::AllForOne(_) => 1,
-            ResourceFiles::CountOnly(count) => *count,
+            ResourceFiles::EmptyList(count) | ResourceFiles::CountOnly(count) => *count,
         }
+    }
+
+    fn has_file(&self) -> bool {
+        !matches!(self.files, ResourceFiles::CountOnly(_))
     }
 
     pub(super) fn files(&self) -> &[String] {
         match &self.files {
             ResourceFiles::OnePerResource(files) | ResourceFiles::AllForOne(files) => files,
-            ResourceFiles::CountOnly(_) => &[],
+            ResourceFiles::EmptyList(_) | ResourceFiles::CountOnly(_) => &[],
         }
     }
 
@@ -242,7 +349,7 @@ impl GresRecord {
     pub(super) fn first_files(&self) -> &[String] {
         match &self.files {
             ResourceFiles::AllForOne(files) => files.get(..1).unwrap_or_default(),
-            ResourceFiles::OnePerResource(_) | ResourceFiles::CountOnly(_) => self.files(),
+            _ => self.files(),
         }
     }
 
@@ -250,7 +357,7 @@ impl GresRecord {
     fn single_files(&self) -> &[String] {
         match &self.files {
             ResourceFiles::OnePerResource(files) => files,
-            ResourceFiles::AllForOne(_) | ResourceFiles::CountOnly(_) => &[],
+            _ => &[],
         }
     }
 
@@ -259,7 +366,7 @@ impl GresRecord {
             ResourceFiles::OnePerResource(files) => {
                 files.get(usize::try_from(index).ok()?).map(std::slice::from_ref)
             }
-            ResourceFiles::AllForOne(_) | ResourceFiles::CountOnly(_) => Some(self.files()),
+            _ => Some(self.files()),
         }
     }
 }
@@ -269,17 +376,32 @@ fn eq_ignoring_case(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
 }
 
-/// Returns the nodes that a line is for; `None` if it names other nodes only.
-fn parse_scope(line: &KeyValues, node: &str) -> Result<Option<NodeScope>, String> {
-    let Some(nodes) = parse_list(line, "NodeName")? else {
-        return Ok(Some(NodeScope::EveryNode));
-    };
-    if !line.keys().next().is_some_and(|first| eq_ignoring_case(first, "NodeName")) {
-        let why = "NodeName= must be the first key, or Slurm takes the record for every node";
-        return Err(why.to_owned());
-    }
+fn is_auto_detect(value: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    AUTO_DETECT_WORDS.iter().any(|word| value.contains(word))
+}
+
+fn is_listed(nodes: &HostList, node: &str) -> bool {
     let short = node.split('.').next().unwrap_or(node);
-    Ok((nodes.contains(node) || nodes.contains(short)).then_some(NodeScope::ThisNode))
+    nodes.contains(node) || nodes.contains(short)
+}
+
+/// Checks that a record has known keys only, and no text that belongs to none. Slurmd refuses the
+/// file otherwise.
+fn check_form(line: &KeyValues) -> Result<(), String> {
+    let is_unknown = |key: &&str| !RECORD_KEYS.iter().any(|known| eq_ignoring_case(known, key));
+    if let Some(key) = line.later_keys().find(is_unknown) {
+        return Err(unknown_key(key));
+    }
+    line.require_complete()
+}
+
+fn unknown_key(key: &str) -> String {
+    if eq_ignoring_case(key, "NodeName") {
+        "NodeName= must be the first key: slurmd refuses it elsewhere".to_owned()
+    } else {
+        format!("unknown key {key}")
+    }
 }
 
 fn parse_files(
@@ -287,8 +409,9 @@ fn parse_files(
     key: &'static str,
     max: usize,
 ) -> Result<Option<Vec<String>>, String> {
-    let Some(list) = parse_list(line, key)? else { return Ok(None) };
-    let files = list.expand(max).map_err(|error| format!("{key}=: {error}"))?;
+    let Some(value) = line.value(key) else { return Ok(None) };
+    let list = HostList::parse(value).and_then(|list| list.expand(max));
+    let files = list.map_err(|error| format!("{key}=: {error}"))?;
     let is_outside =
         |file: &&String| !file.starts_with("/dev/") || file.split('/').any(|part| part == "..");
     match files.iter().find(is_outside) {
@@ -297,30 +420,36 @@ fn parse_files(
     }
 }
 
-fn parse_list(line: &KeyValues, key: &'static str) -> Result<Option<HostList>, String> {
-    let list = line.value(key).map(HostList::parse).transpose();
-    list.map_err(|error| format!("{key}=: {error}"))
-}
-
 fn invalid_count() -> String {
     "Count= is not a number".to_owned()
 }
 
-/// Parses a number, which a letter after it multiplies by a power of 1,024.
+/// Parses a number with a suffix, as Slurm does (`suffix_mult`): a letter multiplies it by a power of
+/// 1,024, as the letter with `iB` does; with `B` by a power of 1,000.
 fn parse_count(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match text.get(digits.len()..).unwrap_or_default() {
-        "" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        "g" | "G" => 30,
-        "t" | "T" => 40,
-        "p" | "P" => 50,
+    let number = text.trim_start();
+    let number = number.strip_prefix('+').unwrap_or(number);
+    let end = number.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(number.len());
+    let (digits, suffix) = number.split_at(end);
+    let suffix = suffix.to_ascii_lowercase();
+    let (power, base): (u32, u64) = match suffix.as_str() {
+        "" => (0, 1024),
+        "k" | "kib" => (1, 1024),
+        "m" | "mib" => (2, 1024),
+        "g" | "gib" => (3, 1024),
+        "t" | "tib" => (4, 1024),
+        "p" | "pib" => (5, 1024),
+        "kb" => (1, 1000),
+        "mb" => (2, 1000),
+        "gb" => (3, 1000),
+        "tb" => (4, 1000),
+        "pb" => (5, 1000),
         _ => return Err(invalid_count()),
     };
-    let is_decimal = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number: Option<u64> = is_decimal.then(|| digits.parse().ok()).flatten();
-    number.and_then(|number| number.checked_mul(1 << shift)).ok_or_else(invalid_count)
+    // As strtoll(3): no digits are 0.
+    let digits = if digits.is_empty() { "0" } else { digits };
+    let number: u64 = digits.parse().map_err(|_| invalid_count())?;
+    number.checked_mul(base.pow(power)).ok_or_else(invalid_count)
 }
 
 #[cfg(test)]
@@ -329,7 +458,8 @@ mod tests {
     use crate::testing::Random;
 
     fn resources_of(text: &str, name: &str, node: &str) -> Result<Resources, (usize, String)> {
-        GresConf::parse(text, node)?.resources(name).map_err(|(at, fault)| (at.line, fault))
+        let resources = GresConf::parse(text, node)?.resources(name);
+        resources.map_err(|faulty| (faulty.at.line, faulty.fault))
     }
 
     fn gpus_of(text: &str, node: &str) -> Resources {
@@ -386,7 +516,9 @@ mod tests {
             let expected: Vec<_> = expected.into_iter().map(|file| vec![file]).collect();
             assert_eq!(files(&gpus_of(text, node)), expected, "{node}");
         }
-        assert!(resources_of(text, "gpu", "gpu004").is_err());
+        let outside = (3, "/etc/passwd is not below /dev".to_owned());
+        let text = text.replace("Strange=1 ", "");
+        assert_eq!(resources_of(&text, "gpu", "gpu004"), Err(outside));
     }
 
     /// Otherwise index 0 would be the GPU that Slurm gives to another job.
@@ -420,10 +552,12 @@ mod tests {
 
     #[test]
     fn count_without_files_has_indexes_and_no_files() {
-        let conf = gpus_of("Name=gpu Count=2\nName=gpu File=/dev/nvidia0\n", "n");
-        assert_eq!(conf.count(), 3);
+        let conf = gpus_of("Name=gpu Count=2\n", "n");
+        assert_eq!(conf.count(), 2);
         assert!(conf.resource(1).unwrap().1.is_empty());
-        assert_eq!(conf.resource(2).unwrap().1, ["/dev/nvidia0"]);
+        let empty = gpus_of("Name=gpu File=, Count=2\nName=gpu File=/dev/nvidia0\n", "n");
+        assert!(empty.resource(1).unwrap().1.is_empty());
+        assert_eq!(empty.resource(2).unwrap().1, ["/dev/nvidia0"]);
         let lots = resources_of("Name=bandwidth Count=4G\n", "bandwidth", "n").unwrap();
         assert_eq!(lots.count(), 4 << 30);
     }
@@ -439,7 +573,11 @@ mod tests {
             ("AutoDetect=off\nNodeName=n1 Name=gpu AutoDetect=rsmi", true),
             ("AutoDetect=off\nNodeName=n2 AutoDetect=rsmi", false),
             ("AutoDetect=off\nAutoDetect=full", true),
-            ("AutoDetect=full\nAutoDetect=off", true),
+            ("AutoDetect=full\nAutoDetect=off", false),
+            ("NodeName=n1 AutoDetect=full\nNodeName=n1 AutoDetect=off", true),
+            ("AutoDetect=other", false),
+            ("Name=gpu AutoDetect=nvml File=/dev/nvidia0", false),
+            ("NodeName=n[ AutoDetect=nvml", false),
             ("NodeName=n1 Name=nic AutoDetect=nvidia File=/dev/nic0", true),
         ] {
             assert_eq!(GresConf::parse(text, "n1").unwrap().has_auto_detect(), on, "{text:?}");
@@ -448,15 +586,17 @@ mod tests {
 
     #[test]
     fn malformed_line_of_the_name_is_an_error_with_its_number() {
-        let list = |key: &str| format!("{key}=: {}", super::super::HostListError);
+        let list = |key: &str| format!("{key}=: {}", HostListError::Malformed);
+        let no_pairs = "not of the form Key=value Key=value";
         for (line, fault) in [
             ("Name=gpu Fil=/dev/nvidia1", "unknown key Fil"),
+            ("Name=gpu File=/dev/nvidia0 x", no_pairs),
             (
                 "Name=gpu File=/dev/nvidia0 MultipleFiles=/dev/nvidia1",
                 "File=, Files= and MultipleFiles= exclude each other",
             ),
             (
-                "Name=gpu File=/dev/nvidia0 Files=/dev/nvidia1",
+                "Name=gpu MultipleFiles=/dev/nvidia0 Files=/dev/nvidia1",
                 "File=, Files= and MultipleFiles= exclude each other",
             ),
             ("Name=gpu File=/etc/passwd", "/etc/passwd is not below /dev"),
@@ -464,23 +604,82 @@ mod tests {
             ("Name=gpu File=/dev/nvidia9", "/dev/nvidia9 stands in two records"),
             ("Name=gpu File=/dev/a,/dev/a", "/dev/a stands in two records"),
             ("Name=gpu Count=x", "Count= is not a number"),
+            ("Name=gpu Count=-5", "Count= is not a number"),
+            ("Name=gpu Count=1kbb", "Count= is not a number"),
             ("Name=gpu Count=99999999P", "Count= is not a number"),
-            ("Name=gpu Count=", "not of the form Key=value Key=value"),
+            ("Name=gpu File=/dev/a,/dev/b Count=3", "Count= is not the number of files"),
+            ("Name=gpu MultipleFiles=/dev/a,/dev/b Count=2", "Count= is not the number of files"),
+            ("Name=gpu Count=", no_pairs),
             ("Name=gpu File=/dev/nvidia[0", list("File").as_str()),
             ("Name=gpu File=/dev/n[0-1024]", list("File").as_str()),
-            ("NodeName=n[ Name=gpu", list("NodeName").as_str()),
+            ("NodeName=n[1][1][1][1][1] Name=gpu", list("NodeName").as_str()),
+            ("NodeName=n[1][1][1][1][1] AutoDetect=nvml", list("NodeName").as_str()),
+            ("NodeName=n1 Fil=x", "unknown key Fil"),
             ("File=/dev/nvidia0", "neither Name= nor AutoDetect="),
-            ("Include other", "not of the form Key=value Key=value"),
+            ("AutoDetect=nvml x=y", "unknown key x"),
+            ("AutoDetect=nvml x", no_pairs),
+            ("Include other", no_pairs),
         ] {
             let text = format!("# GPUs\nName=gpu File=/dev/nvidia9\n{line}\n");
-            assert_eq!(resources_of(&text, "gpu", "n1"), Err((3, fault.to_owned())), "{line}");
+            let own = if fault.contains("two records") { "gpu" } else { "GPU" };
+            assert_eq!(resources_of(&text, own, "n1"), Err((3, fault.to_owned())), "{line}");
+        }
+    }
+
+    /// What slurmd accepts, and sites write.
+    #[test]
+    fn records_are_read_as_slurmd_reads_them() {
+        for (line, expected) in [
+            ("Name=gpu Count=2 Count=1 File=/dev/a", vec!["/dev/a"]),
+            ("Name=gpu File=/dev/a,", vec!["/dev/a"]),
+            ("Name=gpu File=/dev/a,,/dev/b", vec!["/dev/a", "/dev/b"]),
+            ("Name=gpu File=\"/dev/a, /dev/b\"", vec!["/dev/a", "/dev/b"]),
+            ("Name=gpu File=/dev/b Files=/dev/a", vec!["/dev/b"]),
+            ("Name=gpu Name=nic File=/dev/a", vec!["/dev/a"]),
+            ("NodeName=n1 Fil\\e=/dev/a Name=gpu", vec!["/dev/a"]),
+            ("NodeName=n1, File=/dev/a Name=nic Name=gpu", vec!["/dev/a"]),
+            ("NodeName=n1\n Name=gpu File=/dev/a", vec!["/dev/a"]),
+            ("NodeName=n[1 Name=gpu File=/dev/b\nName=gpu File=/dev/a", vec!["/dev/a"]),
+            ("NodeName=n2 Name=gpu Fil=x y\nName=gpu File=/dev/a", vec!["/dev/a"]),
+            ("Name=gpu Type= File=/dev/b File=/dev/a", vec!["/dev/a"]),
+        ] {
+            let expected: Vec<_> = expected.into_iter().map(|file| vec![file]).collect();
+            assert_eq!(files(&gpus_of(line, "n1")), expected, "{line}");
+        }
+        for (count, number) in [
+            ("1500GB", 1_500_000_000_000),
+            ("2k", 2048),
+            ("2KiB", 2048),
+            ("2kb", 2000),
+            ("1PIB", 1 << 50),
+            ("\" 3\"", 3),
+            ("k", 0),
+        ] {
+            assert_eq!(gpus_of(&format!("Name=gpu Count={count}"), "n").count(), number, "{count}");
+        }
+    }
+
+    /// Slurmd starts with none of these files.
+    #[test]
+    fn records_of_one_name_agree() {
+        for (text, at) in [
+            ("Name=gpu Count=2\nName=gpu File=/dev/a", 2),
+            ("Name=gpu File=/dev/a\nName=gpu File=/dev/b\nName=gpu", 3),
+            ("Name=gpu File=/dev/a\nName=gpu File=/dev/b Type=x", 2),
+            ("Name=gpu Count=1\nName=gpu Count=1", 2),
+            ("Name=gpu MultipleFiles=/dev/a", 1),
+        ] {
+            assert_eq!(gpus_of(text, "n").check_as_slurmd().unwrap_err().at.line, at, "{text}");
+        }
+        for text in ["", "Name=gpu Type=a Count=1\nName=gpu Type=b Count=1", "Name=gpu File=,"] {
+            assert_eq!(gpus_of(text, "n").check_as_slurmd(), Ok(()), "{text}");
         }
     }
 
     #[test]
     fn malformed_record_of_another_name_is_ignored() {
         let text =
-            "Name=nic Fil=/x Count=? File=[\nNodeName=[ Name=nic\nName=gpu File=/dev/nvidia0\n";
+            "Name=nic Fil=/x Count=? File=[\nNodeName=n[1][1][1][1][1] Name=nic\nName=gpu File=/dev/nvidia0\n";
         assert_eq!(files(&gpus_of(text, "n1")), [["/dev/nvidia0"]]);
     }
 

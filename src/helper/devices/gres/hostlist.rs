@@ -26,14 +26,16 @@ struct NumberRange {
 }
 
 impl HostList {
-    /// Parses a list of names and commas, without blanks.
+    /// Parses a list of names, separated by commas, blanks or tabs, as Slurm does (`hostlist.c`). It
+    /// may have no name.
     ///
     /// # Errors
     ///
-    /// [`HostListError`] for an empty name, a bracket that is not closed or not opened, an invalid
-    /// range, a number of more than nine digits, or more than four brackets in a name.
+    /// [`HostListError::Malformed`] for a text between brackets that is no list of ranges, which is
+    /// an error for Slurm as well; [`HostListError::TooLong`] for a number of more than nine digits
+    /// or more than four brackets in a name.
     pub fn parse(text: &str) -> Result<Self, HostListError> {
-        split_names(text)?.into_iter().map(parse_parts).collect::<Result<_, _>>().map(Self)
+        split_names(text).into_iter().map(parse_parts).collect::<Result<_, _>>().map(Self)
     }
 
     /// Returns whether a name is in the list. It does not expand the list, so the list may have any
@@ -43,11 +45,11 @@ impl HostList {
     }
 
     /// Returns the names of the list, in its order. If a name has several brackets, the last one
-    /// varies fastest.
+    /// varies fastest; of the others, the first one does.
     ///
     /// # Errors
     ///
-    /// [`HostListError`] if there are more than `max` names.
+    /// [`HostListError::TooLong`] if there are more than `max` names.
     pub fn expand(&self, max: usize) -> Result<Vec<String>, HostListError> {
         let mut names = Vec::new();
         for parts in &self.0 {
@@ -58,46 +60,71 @@ impl HostList {
     }
 }
 
-/// Splits the text at its commas, except those between brackets.
-fn split_names(text: &str) -> Result<Vec<&str>, HostListError> {
-    let mut is_inside = false;
+const SEPARATORS: [char; 3] = ['\t', ',', ' '];
+
+/// Splits the text at its separators, except those between brackets (`_next_tok`).
+fn split_names(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
-    for name in text.split(|next| {
-        is_inside = (is_inside || next == '[') && next != ']';
-        next == ',' && !is_inside
-    }) {
+    let mut rest = text.trim_start_matches(SEPARATORS);
+    while !rest.is_empty() {
+        let (name, after) = rest.split_at(name_length(rest));
         names.push(name);
+        rest = after.trim_start_matches(SEPARATORS);
     }
-    let is_valid = !is_inside && names.iter().all(|name| !name.is_empty());
-    is_valid.then_some(names).ok_or(HostListError)
+    names
+}
+
+/// Returns the length of the first name of a text. A pair of brackets that begins in the name ends
+/// in it, whatever is between.
+fn name_length(text: &str) -> usize {
+    let find = |from: usize, what: &[char]| {
+        text.get(from..).and_then(|rest| rest.find(what)).map(|at| from + at)
+    };
+    let mut end = find(0, &SEPARATORS).unwrap_or(text.len());
+    let mut searched = 0;
+    loop {
+        let Some(open) = find(searched, &['[']).filter(|open| *open < end) else { return end };
+        let Some(close) = find(searched, &[']']).filter(|close| *close > open) else { return end };
+        if close > end {
+            end = find(close, &SEPARATORS).unwrap_or(text.len());
+        }
+        searched = close + 1;
+    }
 }
 
 fn parse_parts(name: &str) -> Result<Vec<NamePart>, HostListError> {
     let mut parts = Vec::new();
     let mut rest = name;
     while let Some((before, after)) = rest.split_once('[') {
-        let (inside, after) = after.split_once(']').ok_or(HostListError)?;
-        parts.extend(parse_text(before)?);
+        let Some((inside, after)) = after.split_once(']') else {
+            return Err(HostListError::Malformed);
+        };
+        parts.extend(text_part(before));
         let ranges = inside.split(',').map(NumberRange::parse).collect::<Result<_, _>>()?;
         parts.push(NamePart::Numbers(ranges));
         rest = after;
     }
-    parts.extend(parse_text(rest)?);
+    parts.extend(text_part(rest));
     let brackets = parts.iter().filter(|part| matches!(part, NamePart::Numbers(_))).count();
-    if brackets > BRACKETS_MAX { Err(HostListError) } else { Ok(parts) }
+    if brackets > BRACKETS_MAX { Err(HostListError::TooLong) } else { Ok(parts) }
 }
 
-fn parse_text(text: &str) -> Result<Option<NamePart>, HostListError> {
-    let is_plain = !text.contains([']', '[', ' ']) && !text.chars().any(char::is_control);
-    let part = || (!text.is_empty()).then(|| NamePart::Text(text.to_owned()));
-    if is_plain { Ok(part()) } else { Err(HostListError) }
+fn text_part(text: &str) -> Option<NamePart> {
+    (!text.is_empty()).then(|| NamePart::Text(text.to_owned()))
 }
 
 impl NumberRange {
+    /// Parses a range as Slurm does (`_parse_single_range`). The lower end gives the width, with the
+    /// blanks before it; without an upper end the range is one number.
     fn parse(text: &str) -> Result<Self, HostListError> {
-        let (low, high) = text.split_once('-').unwrap_or((text, text));
-        let range = Self { low: parse_number(low)?, high: parse_number(high)?, width: low.len() };
-        if range.low <= range.high { Ok(range) } else { Err(HostListError) }
+        let (low, high) = text.split_once('-').unwrap_or((text, ""));
+        let width = low.len();
+        let low = parse_number(low)?;
+        let high = if high.is_empty() { low } else { parse_number(high)? };
+        if low > high {
+            return Err(HostListError::Malformed);
+        }
+        Ok(Self { low, high, width })
     }
 
     fn contains(self, digits: &str) -> bool {
@@ -110,9 +137,17 @@ impl NumberRange {
     }
 }
 
-fn parse_number(digits: &str) -> Result<u32, HostListError> {
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() <= DIGITS_MAX;
-    plain.then(|| digits.parse().ok()).flatten().ok_or(HostListError)
+/// Parses a number as strtoul(3) does, with blanks before it.
+fn parse_number(text: &str) -> Result<u32, HostListError> {
+    let digits = text.trim_start_matches([' ', '\t']);
+    let digits = digits.strip_prefix('+').unwrap_or(digits);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(HostListError::Malformed);
+    }
+    if text.len() > DIGITS_MAX {
+        return Err(HostListError::TooLong);
+    }
+    digits.parse().map_err(|_| HostListError::TooLong)
 }
 
 fn matches_parts(parts: &[NamePart], name: &str) -> bool {
@@ -131,33 +166,66 @@ fn matches_parts(parts: &[NamePart], name: &str) -> bool {
 }
 
 fn expand_parts(parts: &[NamePart], max: usize) -> Result<Vec<String>, HostListError> {
-    let mut prefixes = vec![String::new()];
-    for part in parts {
+    let brackets: Vec<&Vec<NumberRange>> = parts
+        .iter()
+        .filter_map(|part| match part {
+            NamePart::Numbers(ranges) => Some(ranges),
+            NamePart::Text(_) => None,
+        })
+        .collect();
+    // The number of each bracket, in the order of the name.
+    let mut choices: Vec<Vec<String>> = vec![Vec::new()];
+    for ranges in expansion_order(&brackets) {
         let mut longer = Vec::new();
-        for prefix in &prefixes {
-            match part {
-                NamePart::Text(text) => longer.push(format!("{prefix}{text}")),
-                NamePart::Numbers(ranges) => {
-                    for range in ranges {
-                        for number in range.low..=range.high {
-                            if longer.len() >= max {
-                                return Err(HostListError);
-                            }
-                            longer.push(format!("{prefix}{}", range.format_number(number)));
-                        }
+        for choice in &choices {
+            for range in ranges {
+                for number in range.low..=range.high {
+                    if longer.len() >= max {
+                        return Err(HostListError::TooLong);
                     }
+                    let mut numbers = choice.clone();
+                    numbers.push(range.format_number(number));
+                    longer.push(numbers);
                 }
             }
         }
-        prefixes = longer;
+        choices = longer;
     }
-    if prefixes.len() > max { Err(HostListError) } else { Ok(prefixes) }
+    if choices.len() > max {
+        return Err(HostListError::TooLong);
+    }
+    Ok(choices.iter().map(|numbers| fill_in(parts, numbers)).collect())
 }
 
-/// The error of a text that is no list of names, or a list of too many.
+/// Returns the brackets in the order in which Slurm expands them, the slowest first: it takes the
+/// last one but one, then those before it backwards, and the last one within all others
+/// (`_push_range_list`).
+fn expansion_order<'a>(brackets: &[&'a Vec<NumberRange>]) -> Vec<&'a Vec<NumberRange>> {
+    let Some((last, others)) = brackets.split_last() else { return Vec::new() };
+    others.iter().rev().chain([last]).copied().collect()
+}
+
+/// Returns the name with these numbers, which are in the order of [`expansion_order`].
+fn fill_in(parts: &[NamePart], numbers: &[String]) -> String {
+    let (others, last) = numbers.split_at(numbers.len().saturating_sub(1));
+    let mut numbers = others.iter().rev().chain(last);
+    let pieces = parts.iter().map(|part| match part {
+        NamePart::Text(text) => text.as_str(),
+        NamePart::Numbers(_) => numbers.next().map(String::as_str).unwrap_or_default(),
+    });
+    pieces.collect()
+}
+
+/// Why a text is no usable list of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("not a list of names as in gpu[001-016,020],login1, or of too many")]
-pub struct HostListError;
+pub enum HostListError {
+    /// The text has another form, for Slurm as well.
+    #[error("not a list of names as in gpu[001-016,020],login1, or of too many")]
+    Malformed,
+    /// Slurm may read the text, but it is beyond the bounds here.
+    #[error("not a list of names as in gpu[001-016,020],login1, or of too many")]
+    TooLong,
+}
 
 #[cfg(test)]
 mod tests {
@@ -186,22 +254,48 @@ mod tests {
     #[test]
     fn other_texts_are_no_list() {
         for text in [
-            "", ",", "a,", ",a", "a,,b", "a[", "a]", "a[]", "a[1", "a1]", "a[1-]", "a[-1]",
-            "a[2-1]", "a[1,]", "a[x]", "a[1-2-3]", "a[[1]]", "a[1 ]", "a b", "a[0000000001]",
-            "a[1][1][1][1][1]", "a\n",
+            "a[", "a[]", "a[1", "a[-1]", "a[2-1]", "a[1,]", "a[x]", "a[1-2-3]", "a[[1]]", "a[1 ]",
+            "a[,1]", "a[1--2]", "a[1- ]",
         ] {
-            assert_eq!(HostList::parse(text), Err(HostListError), "{text:?}");
+            assert_eq!(HostList::parse(text), Err(HostListError::Malformed), "{text:?}");
+        }
+        for text in ["a[0000000001]", "a[1][1][1][1][1]"] {
+            assert_eq!(HostList::parse(text), Err(HostListError::TooLong), "{text:?}");
+        }
+    }
+
+    /// Slurm 22.05 makes these names of the lists.
+    #[test]
+    fn blanks_and_repeated_commas_separate_names() {
+        for (text, names) in [
+            ("", vec![]),
+            (",", vec![]),
+            ("a,", vec!["a"]),
+            (",a", vec!["a"]),
+            ("a,,b", vec!["a", "b"]),
+            ("a, b\tc d", vec!["a", "b", "c", "d"]),
+            ("a]", vec!["a]"]),
+            ("a1],b", vec!["a1]", "b"]),
+            ("a[1-],b", vec!["a1", "b"]),
+            ("a[1, 2]", vec!["a1", "a02"]),
+            ("a[+1]", vec!["a01"]),
+            ("a[1,2]b[3,4] c", vec!["a1b3", "a1b4", "a2b3", "a2b4", "c"]),
+            ("[1-2]a[1-2]b[1-2]", vec![
+                "1a1b1", "1a1b2", "2a1b1", "2a1b2", "1a2b1", "1a2b2", "2a2b1", "2a2b2",
+            ]),
+        ] {
+            assert_eq!(names_of(text), names, "{text:?}");
         }
     }
 
     #[test]
     fn huge_list_can_be_searched_but_not_expanded() {
         let list = HostList::parse("n[0-999999999][0-999999999]").unwrap();
-        assert_eq!(list.expand(1024), Err(HostListError));
+        assert_eq!(list.expand(1024), Err(HostListError::TooLong));
         assert!(list.contains("n12"));
         assert!(!list.contains("n1"));
         let list = HostList::parse("a,b,c").unwrap();
-        assert_eq!(list.expand(2), Err(HostListError));
+        assert_eq!(list.expand(2), Err(HostListError::TooLong));
         assert_eq!(list.expand(3).unwrap().len(), 3);
     }
 

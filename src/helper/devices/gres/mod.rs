@@ -3,11 +3,13 @@
 mod conf;
 mod hostlist;
 
-use super::slurm_conf::{ConfError, ConfLine, ConfPosition, SlurmConfFiles, join_lines};
+use super::slurm_conf::{
+    ConfError, ConfLine, ConfPosition, GresTypes, SlurmConfFiles, join_lines, read_gres_types,
+};
 use super::tree::if_missing;
-use super::{Device, DeviceError, ResolvedDevices, Settings, Tree, driver, topology};
+use super::{Device, DeviceError, NodeError, ResolvedDevices, Settings, Tree, driver, topology};
 use conf::FILES_MAX;
-pub use conf::{GresConf, GresRecord, Resources};
+pub use conf::{FaultyRecord, GresConf, GresRecord, Resources};
 pub use hostlist::{HostList, HostListError};
 use protocol::{Access, PROBES_MAX, Probe};
 use std::path::{Path, PathBuf};
@@ -46,8 +48,15 @@ pub fn resolve(
     let mut path = path.display().to_string();
     let node = node_name(settings)?;
     let (name, kind) = name.split_once(':').map_or((name, None), |(name, kind)| (name, Some(kind)));
+    if !read_gres_types(&files)?.contains(name) {
+        return Err(DeviceError::at(
+            files.path_of("slurm.conf").display(),
+            format_args!("GresTypes= has no {name}, so Slurm has no such resource"),
+        ));
+    }
     let conf = GresConf::from_lines(&lines, &node).map_err(line_error)?;
-    let mut resources = conf.resources(name).map_err(line_error)?;
+    let mut resources = conf.resources(name).map_err(record_error)?;
+    resources.check_as_slurmd().map_err(record_error)?;
     let is_detected = conf.has_auto_detect()
         && DETECTED_RESOURCES.iter().any(|detected| detected.eq_ignore_ascii_case(name));
     if is_detected || resources.has_several_types() {
@@ -59,7 +68,7 @@ pub fn resolve(
                 format_args!("{why} leaves the order to Slurm; {advice}: {fault}"),
             )
         })?;
-        resources = conf.resources(name).map_err(line_error)?;
+        resources = conf.resources(name).map_err(record_error)?;
         path = SLURMD_GRES.to_owned();
     }
     let (record, files) =
@@ -131,13 +140,25 @@ fn node_name(settings: &Settings) -> Result<String, DeviceError> {
 }
 
 fn resolve_file(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
-    let node = tree.read_node(file).map_err(|error| DeviceError::at(file, error))?;
-    driver::check_node(tree, file, node)?;
-    Device::from_node(file, node, Access::RW)
+    let failed = |error| DeviceError::at(file, error);
+    let path = real_path(tree, file).map_err(failed)?;
+    let node = tree.read_node(&path).map_err(failed)?;
+    driver::check_node(tree, &path, node)?;
+    Device::from_node(&path, node, Access::RW)
+}
+
+/// Returns the path of a file behind symbolic links, which slurmd follows as well.
+fn real_path(tree: &Tree, file: &str) -> Result<String, NodeError> {
+    let path = tree.follow_links(file)?;
+    if path.starts_with("/dev/") { Ok(path) } else { Err(NodeError::SymbolicLink) }
 }
 
 fn line_error((at, fault): (ConfPosition, String)) -> DeviceError {
     DeviceError::at(at, fault)
+}
+
+fn record_error(record: FaultyRecord) -> DeviceError {
+    DeviceError::at(record.at, record.fault)
 }
 
 /// The device files of all generic resources of a node.
@@ -149,16 +170,23 @@ pub struct Inventory {
     pub files: Vec<String>,
     /// The first file of each GPU.
     gpu_files: Vec<String>,
+    /// True if Slurm keeps one of the files from jobs that do not have it, as far as the records
+    /// that can be read and those that cannot show.
+    has_constrained_files: bool,
     /// True if Slurm detects the GPUs of the node itself.
     pub auto_detect: bool,
+    /// Records that are left out, and why. None of them is a GPU's.
+    pub warnings: Vec<String>,
 }
 
 impl Inventory {
-    /// Reads the file beside `slurm.conf`. Without it, the inventory is empty.
+    /// Reads the file beside `slurm.conf`. Without it, the inventory is empty. A faulty record of
+    /// another resource than GPUs is left out with a warning: of its devices, none opens in a login,
+    /// and Slurm's filter still has to hold.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or is malformed.
+    /// The file cannot be read, or the record of a GPU or of any name is faulty.
     pub fn read(files: &SlurmConfFiles, settings: &Settings) -> Result<Self, DeviceError> {
         let path = files.path_of(GRES_CONF);
         let mut inventory = Self { path: path.clone(), ..Self::default() };
@@ -168,23 +196,65 @@ impl Inventory {
             }
             lines => lines?,
         };
+        let types = read_gres_types(files)?;
         let conf = GresConf::from_lines(&lines, &node_name(settings)?).map_err(line_error)?;
-        inventory.auto_detect = conf.has_auto_detect();
-        for record in conf.records() {
-            let record = record.map_err(line_error)?;
-            if record.name.eq_ignore_ascii_case("gpu") {
-                inventory.gpu_files.extend_from_slice(record.first_files());
-            }
-            for file in record.files() {
-                if !inventory.files.contains(file) {
-                    inventory.files.push(file.clone());
-                }
-            }
-            if inventory.files.len() > FILES_MAX {
-                return Err(line_error((record.at, format!("File=: {HostListError}"))));
-            }
+        let detects = DETECTED_RESOURCES.iter().any(|name| types.contains(name));
+        inventory.auto_detect = conf.has_auto_detect() && detects;
+        for name in conf.names() {
+            inventory.add_records(&conf, name, &types)?;
         }
         Ok(inventory)
+    }
+
+    fn add_records(
+        &mut self,
+        conf: &GresConf,
+        name: &str,
+        types: &GresTypes,
+    ) -> Result<(), DeviceError> {
+        let is_gpu = name.eq_ignore_ascii_case("gpu");
+        let resources = match self.check_records(conf, name) {
+            Ok(resources) => resources,
+            Err(faulty) if is_gpu && types.contains(name) => return Err(record_error(faulty)),
+            Err(faulty) => {
+                let FaultyRecord { at, name, fault } = faulty;
+                self.warnings.push(format!("{at}: {fault}; Name={name} is left out"));
+                self.has_constrained_files |= types.contains(&name);
+                return Ok(());
+            }
+        };
+        let is_count_only = resources.records().iter().any(|record| record.is_count_only);
+        for record in resources.records() {
+            if is_gpu {
+                self.gpu_files.extend_from_slice(record.first_files());
+            }
+            for file in record.files() {
+                if !self.files.contains(file) {
+                    self.files.push(file.clone());
+                }
+            }
+            let has_files = !record.files().is_empty();
+            self.has_constrained_files |= has_files && !is_count_only && types.contains(name);
+        }
+        Ok(())
+    }
+
+    fn check_records(&self, conf: &GresConf, name: &str) -> Result<Resources, FaultyRecord> {
+        let resources = conf.records_of(name)?;
+        resources.check_as_slurmd()?;
+        let mut file_count = self.files.len();
+        for record in resources.records() {
+            file_count += record.files().len();
+            if file_count > FILES_MAX {
+                let GresRecord { at, name, .. } = record.clone();
+                return Err(FaultyRecord {
+                    at,
+                    name,
+                    fault: format!("File=: {}", HostListError::TooLong),
+                });
+            }
+        }
+        Ok(resources)
     }
 
     /// Returns whether Slurm could keep any device from a job: a file, or a GPU that it detects.
@@ -193,7 +263,8 @@ impl Inventory {
     ///
     /// The GPUs of the node cannot be listed.
     pub fn has_devices(&self, tree: &Tree) -> Result<bool, DeviceError> {
-        Ok(!self.files.is_empty() || self.auto_detect && !topology::list_gpus(tree)?.is_empty())
+        Ok(self.has_constrained_files
+            || self.auto_detect && !topology::list_gpus(tree)?.is_empty())
     }
 
     /// Returns all devices, with those that the GPUs among them need. A missing one is left out with
@@ -230,8 +301,9 @@ impl Inventory {
     /// The GPUs of the node cannot be listed.
     pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, DeviceError> {
         let device = |file: &String| {
-            let node = tree.read_node(file).ok()?;
-            Device::from_node(file, node, Access::RW).ok()
+            let path = real_path(tree, file).ok()?;
+            let node = tree.read_node(&path).ok()?;
+            Device::from_node(&path, node, Access::RW).ok()
         };
         let mut nodes: Vec<Device> = self.gpu_files.iter().filter_map(device).collect();
         if self.auto_detect {
@@ -342,6 +414,41 @@ mod inventory_tests {
         std::fs::remove_file(scratch.path().join("etc/slurm/gres.conf")).unwrap();
         let (tree, inventory) = read(&scratch);
         assert_eq!(inventory.unwrap().has_devices(&tree), Ok(false));
+    }
+
+    /// Of a record that cannot be read, no device opens, and Slurm's filter still has to hold.
+    #[test]
+    fn faulty_record_of_another_name_is_a_warning() {
+        for fault in ["Fil=/dev/nic0", "File=/etc/x", "File=/dev/a[", "File=/dev/n[0-1024]"] {
+            let scratch = node(&format!("Name=gpu File=/dev/nvidia0\nName=nic Count=1 {fault}\n"));
+            let (tree, inventory) = read(&scratch);
+            let inventory = inventory.unwrap();
+            assert_eq!(inventory.files, ["/dev/nvidia0"], "{fault}");
+            let [warning] = inventory.warnings.as_slice() else { panic!("{fault}") };
+            assert!(warning.contains("gres.conf:2: ") && warning.contains("Name=nic"), "{warning}");
+            assert_eq!(inventory.probes(&tree).unwrap().len(), 1);
+        }
+        let scratch = node("Name=nic Fil=/dev/nic0\n");
+        let (tree, inventory) = read(&scratch);
+        assert_eq!(inventory.unwrap().has_devices(&tree), Ok(true));
+        for text in ["NodeName=n9 Name=gpu Fil=x\n", "Name=gpu Flags=CountOnly File=/dev/nvidia0\n"] {
+            let scratch = node(text);
+            let (tree, inventory) = read(&scratch);
+            let inventory = inventory.unwrap();
+            assert_eq!((inventory.has_devices(&tree), inventory.warnings.len()), (Ok(false), 0));
+        }
+    }
+
+    /// Otherwise every login would wait for a filter that Slurm does not attach.
+    #[test]
+    fn records_outside_gres_types_are_no_devices() {
+        let text = "Name=nic File=/dev/nic0\nName=gpu Fil=x\nAutoDetect=nvml\n";
+        let scratch = node(text);
+        scratch.file("etc/slurm/slurm.conf", "GresTypes=fpga\n");
+        let (tree, inventory) = read(&scratch);
+        let inventory = inventory.unwrap();
+        assert_eq!((inventory.has_devices(&tree), inventory.auto_detect), (Ok(false), false));
+        assert_eq!(inventory.warnings.len(), 1);
     }
 
     #[test]

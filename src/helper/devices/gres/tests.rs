@@ -92,16 +92,11 @@ fn error_of_an_unresolvable_resource_gives_the_reason() {
     ] {
         assert_eq!(resolve_gres(&scratch, name, index), Err(error.into()), "{name} {index}");
     }
-    let scratch = node("Name=gpu Count=2\nName=nic File=/dev/gone,/dev/link\n");
-    std::os::unix::fs::symlink("nvidia0", scratch.path().join("dev/link")).unwrap();
+    let scratch = node("Name=gpu Count=2\nName=nic File=/dev/gone\n");
     let counted = "/etc/slurm/gres.conf:1: the record has no File=, so no device is known";
     assert_eq!(resolve_gres(&scratch, "gpu", 0), Err(counted.into()));
     let missing = format!("/dev/gone: {}", NodeError::Open(Errno::ENOENT));
     assert_eq!(resolve_gres(&scratch, "nic", 0), Err(missing));
-    assert_eq!(
-        resolve_gres(&scratch, "nic", 1),
-        Err(format!("/dev/link: {}", NodeError::SymbolicLink))
-    );
     let scratch = node("Name=gpu File=/dev/nvidia0\n");
     let untyped = "/etc/slurm/gres.conf:1: the record has no Type=";
     assert_eq!(resolve_gres(&scratch, "gpu:a100", 0), Err(untyped.into()));
@@ -128,6 +123,46 @@ fn management_device_or_device_of_another_driver_is_no_resource() {
         let refused = text.contains("manages the node") || text.contains("and not of nvidia");
         assert!(refused, "{index}: {text}");
     }
+}
+
+/// Slurmd and its filter follow them.
+#[test]
+fn link_in_dev_stands_for_its_target() {
+    let scratch = node("Name=gpu File=/dev/by-path/gpu1,/dev/up,/dev/loop,/dev/shm/a,/dev/out\n");
+    scratch.dir("dev/by-path");
+    scratch.dir("dev/shm");
+    scratch.file("srv/node", "c 195:0");
+    for (target, link) in [
+        ("../nvidia1", "by-path/gpu1"),
+        ("/dev/by-path/../by-path/gpu1", "up"),
+        ("loop", "loop"),
+        ("../nvidia2", "shm/a"),
+        ("/srv/node", "out"),
+    ] {
+        std::os::unix::fs::symlink(target, scratch.path().join("dev").join(link)).unwrap();
+    }
+    scratch.mode("dev/shm", 0o1777);
+    for index in [0, 1] {
+        let second = vec!["/dev/nvidia1 c:195:1:rw".to_owned()];
+        assert_eq!(resolve_gres(&scratch, "gpu", index), Ok(second), "{index}");
+    }
+    for (index, file, error) in [
+        (2, "loop", NodeError::Open(Errno::ELOOP)),
+        (3, "shm/a", NodeError::WorldWritableParent),
+        (4, "out", NodeError::SymbolicLink),
+    ] {
+        let refused = Err(format!("/dev/{file}: {error}"));
+        assert_eq!(resolve_gres(&scratch, "gpu", index), refused, "{file}");
+    }
+}
+
+#[test]
+fn name_outside_gres_types_is_no_resource() {
+    let scratch = node("Name=nic File=/dev/nvidia0\nName=gpu File=/dev/nvidia1\n");
+    scratch.file("etc/slurm/slurm.conf", "GresTypes=nic\nGresTypes=GPU,mps\n");
+    let missing = "/etc/slurm/slurm.conf: GresTypes= has no nic, so Slurm has no such resource";
+    assert_eq!(resolve_gres(&scratch, "nic", 0), Err(missing.into()));
+    assert!(resolve_gres(&scratch, "gpu", 0).is_ok());
 }
 
 /// Writes the report of slurmd, as the prolog does, with the boot and driver version in `boot`.

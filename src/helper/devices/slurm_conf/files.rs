@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn include_that_cannot_be_followed_is_an_error() {
         let scratch = Scratch::new();
-        for name in ["*.conf", "%c.conf", "slurm.conf", "a\\b"] {
+        for name in ["*.conf", "%c.conf", "slurm.conf"] {
             scratch.file("etc/slurm/slurm.conf", &format!("A=1\nInclude {name}\n"));
             let error = read(&scratch).unwrap_err();
             assert!(

@@ -27,7 +27,7 @@ impl fmt::Display for ConfPosition {
 pub struct ConfLine {
     /// The place of the first part of the line.
     pub at: ConfPosition,
-    /// The text without blanks at its ends.
+    /// The text without blanks at its end.
     pub text: String,
 }
 
@@ -37,17 +37,19 @@ pub struct KeyValues {
     /// The place of the first part of the line.
     pub at: ConfPosition,
     pairs: Vec<(String, String)>,
+    is_complete: bool,
 }
 
 /// Returns the logical lines of a text that are not empty, each with the number of its first part.
 ///
-/// As in Slurm, a `#` begins a comment and a backslash at the end of a line continues it, unless
-/// another backslash precedes them.
+/// As in Slurm (`_get_next_line` in `parse_config.c`), a `#` begins a comment and a backslash at the
+/// end of a line continues it, unless another backslash precedes them. Every other backslash is
+/// removed, and the character after it stays.
 pub fn join_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
     let mut unfinished: Option<(usize, String)> = None;
     for (index, line) in text.lines().enumerate() {
-        let line = without_comment(line).trim_end();
+        let line = without_comment(line).trim_end_matches(is_space);
         let (number, mut logical) = unfinished.take().unwrap_or((index + 1, String::new()));
         let front = line.trim_end_matches('\\');
         if (line.len() - front.len()) % 2 == 1 {
@@ -59,11 +61,16 @@ pub fn join_lines(text: &str) -> Vec<(usize, String)> {
         }
     }
     lines.extend(unfinished);
-    let trimmed = lines.into_iter().map(|(number, line)| (number, line.trim().to_owned()));
-    trimmed.filter(|(_, line)| !line.is_empty()).collect()
+    lines
+        .into_iter()
+        .map(|(number, line)| (number, without_escapes(&line)))
+        .filter(|(_, line)| !line.trim_matches(is_space).is_empty())
+        .collect()
 }
 
 fn without_comment(line: &str) -> &str {
+    // Slurm's strings end at a NUL.
+    let line = line.split('\0').next().unwrap_or_default();
     let mut is_escaped = false;
     let start = line.find(|letter| {
         let is_comment = letter == '#' && !is_escaped;
@@ -73,71 +80,108 @@ fn without_comment(line: &str) -> &str {
     start.and_then(|start| line.get(..start)).unwrap_or(line)
 }
 
+fn without_escapes(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        if letter == '\\' {
+            plain.extend(letters.next());
+        } else {
+            plain.push(letter);
+        }
+    }
+    plain
+}
+
+/// Returns whether C's `isspace` in the C locale is true, in which Slurm's daemons run.
+fn is_space(letter: char) -> bool {
+    matches!(letter, ' ' | '\t' | '\n' | '\x0b' | '\x0c' | '\r')
+}
+
 impl ConfLine {
-    /// Returns the name of the file that the line includes, without expansion.
+    /// Returns the name of the file that the line includes, without expansion. The word must begin
+    /// the line.
     pub fn included_name(&self) -> Option<&str> {
         let (word, rest) = self.text.split_at_checked("include".len())?;
-        let is_include =
-            word.eq_ignore_ascii_case("include") && rest.starts_with(char::is_whitespace);
-        is_include.then(|| rest.split_whitespace().next().unwrap_or_default())
+        let is_include = word.eq_ignore_ascii_case("include") && rest.starts_with(is_space);
+        is_include.then(|| rest.split(is_space).find(|name| !name.is_empty()).unwrap_or_default())
     }
 
     /// Returns the value of a key at the beginning of the line, in any case; `None` if the line
-    /// begins with another key, and a fault if the value is malformed.
+    /// begins with another key, and a fault if the value is missing.
     pub fn value_of(&self, key: &str) -> Option<Result<&str, String>> {
-        let (own_key, after) = self.text.split_once('=')?;
-        let is_key = own_key.trim_end().eq_ignore_ascii_case(key);
-        is_key.then(|| split_value(after.trim_start()).map(|(value, _)| value))
+        let (own_key, _) = split_key(&self.text)?;
+        let is_key = own_key.eq_ignore_ascii_case(key);
+        let pair = || split_pair(&self.text).ok_or_else(|| NO_PAIRS.to_owned());
+        is_key.then(|| pair().map(|(_, value, _)| value))
     }
 
-    /// Parses all pairs of the line. A backslash is refused, since Slurm would remove it.
-    ///
-    /// # Errors
-    ///
-    /// The line has another form, or a key occurs twice.
-    pub fn parse_pairs(&self) -> Result<KeyValues, String> {
-        let mut pairs: Vec<(String, String)> = Vec::new();
+    /// Parses the pairs of the line, up to a text that is no pair.
+    pub fn parse_pairs(&self) -> KeyValues {
+        let mut pairs = Vec::new();
         let mut rest = self.text.as_str();
-        while !rest.is_empty() {
-            let (key, after) = rest.split_once('=').ok_or(NO_PAIRS)?;
-            let key = key.trim_end();
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-            if key.is_empty() || !key.bytes().all(is_plain) {
-                return Err(NO_PAIRS.to_owned());
-            }
-            if pairs.iter().any(|(known, _)| known.eq_ignore_ascii_case(key)) {
-                return Err(format!("key {key} stands twice"));
-            }
-            let (value, after) = split_value(after.trim_start())?;
+        while let Some((key, value, after)) = split_pair(rest) {
             pairs.push((key.to_owned(), value.to_owned()));
-            rest = after.trim_start();
+            rest = after;
         }
-        Ok(KeyValues { at: self.at.clone(), pairs })
+        let is_complete = rest.trim_matches(is_space).is_empty();
+        KeyValues { at: self.at.clone(), pairs, is_complete }
     }
 }
 
 impl KeyValues {
-    /// Returns the value of a key, without regard to upper and lower case. A key occurs once.
+    /// Returns the first pair, by which Slurm recognizes the kind of a line.
+    pub fn first(&self) -> Option<(&str, &str)> {
+        self.pairs.first().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// Returns the value of a key after the first pair, without regard to upper and lower case. Of
+    /// several values Slurm uses the last one.
     pub fn value(&self, key: &str) -> Option<&str> {
-        let pair = self.pairs.iter().find(|(own_key, _)| own_key.eq_ignore_ascii_case(key));
+        let mut later = self.pairs.iter().skip(1).rev();
+        let pair = later.find(|(own_key, _)| own_key.eq_ignore_ascii_case(key));
         pair.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the keys in their own case.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.pairs.iter().map(|(key, _)| key.as_str())
+    /// Returns the keys after the first pair, in their own case.
+    pub fn later_keys(&self) -> impl Iterator<Item = &str> {
+        self.pairs.iter().skip(1).map(|(key, _)| key.as_str())
+    }
+
+    /// Checks that the line consists of pairs.
+    ///
+    /// # Errors
+    ///
+    /// The line has text that belongs to no pair.
+    pub fn require_complete(&self) -> Result<(), String> {
+        if self.is_complete { Ok(()) } else { Err(NO_PAIRS.to_owned()) }
     }
 }
 
-/// Splits a text after its first value, which is quoted or ends at the next blank.
-fn split_value(text: &str) -> Result<(&str, &str), String> {
-    let (value, rest) = match text.strip_prefix('"') {
-        Some(quoted) => quoted.split_once('"').ok_or(NO_PAIRS)?,
-        None => text.split_at(text.find(char::is_whitespace).unwrap_or(text.len())),
-    };
-    let is_separate = rest.is_empty() || rest.starts_with(char::is_whitespace);
-    let is_plain = !value.is_empty() && !value.contains(['"', '\\']);
-    if is_separate && is_plain { Ok((value, rest)) } else { Err(NO_PAIRS.to_owned()) }
+/// Splits a text after its first key and the `=`, before which Slurm accepts an operator.
+fn split_key(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim_start_matches(is_space);
+    let is_key = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '.';
+    let (key, after) = text.split_at(text.find(|letter| !is_key(letter))?);
+    let after = after.trim_start_matches(is_space);
+    let after = after.strip_prefix(['-', '*', '+', '/']).unwrap_or(after);
+    let after = after.strip_prefix('=')?;
+    (!key.is_empty()).then_some((key, after))
+}
+
+/// Splits a text after its first pair, as Slurm's regular expression does (`keyvalue_pattern`). The
+/// value is quoted and followed by a blank or the end, or ends at the next blank. If the text begins
+/// with no pair, it returns `None`.
+fn split_pair(text: &str) -> Option<(&str, &str, &str)> {
+    let (key, after) = split_key(text)?;
+    let after = after.trim_start_matches(is_space);
+    let quoted = after.strip_prefix('"').and_then(|quoted| quoted.split_once('"'));
+    let ends = |rest: &str| rest.is_empty() || rest.starts_with(is_space);
+    if let Some((value, rest)) = quoted.filter(|(_, rest)| ends(rest)) {
+        return Some((key, value, rest));
+    }
+    let (value, rest) = after.split_at(after.find(is_space).unwrap_or(after.len()));
+    (!value.is_empty()).then_some((key, value, rest))
 }
 
 #[cfg(test)]
@@ -152,7 +196,7 @@ mod tests {
 
     fn read(file: &str) -> Result<Vec<(usize, Pairs)>, String> {
         let lines = join_lines(file).into_iter().map(|line| logical_line(line).parse_pairs());
-        lines.map(|line| line.map(|line| (line.at.line, line.pairs))).collect()
+        lines.map(|line| line.require_complete().map(|()| (line.at.line, line.pairs))).collect()
     }
 
     fn pair(key: &str, value: &str) -> (String, String) {
@@ -170,35 +214,50 @@ mod tests {
         assert_eq!(read("a=b\\").unwrap(), [(1, vec![pair("a", "b")])]);
         assert_eq!(read("a=b=c,d\r\n").unwrap(), [(1, vec![pair("a", "b=c,d")])]);
         assert_eq!(read("a=b # \\\nc=d").unwrap().len(), 2, "a comment is not continued");
+        assert_eq!(read("a=b \\ # c\nc=d").unwrap().len(), 1, "a blank may follow");
+    }
+
+    /// The values are those of Slurm 22.05's regular expression.
+    #[test]
+    fn values_are_those_of_slurm() {
+        for (text, value) in [
+            ("a=\"\"", ""),
+            ("a=\"b\"", "b"),
+            ("a=\"b\"c", "\"b\"c"),
+            ("a=b\"c", "b\"c"),
+            ("a=\"b", "\"b"),
+            ("a=\\\"b\\\"", "b"),
+            ("a=b\\c", "bc"),
+            ("a=b\\#c", "b#c"),
+            ("a=b\\\\", "b\\"),
+            ("a+=b", "b"),
+            ("a = b=c", "b=c"),
+            ("a=\u{a0}b", "\u{a0}b"),
+            ("a=b\0c", "b"),
+        ] {
+            assert_eq!(read(text).unwrap(), [(1, vec![pair("a", value)])], "{text:?}");
+        }
+        let twice = read("a=1 a= b=c A=2").unwrap();
+        assert_eq!(twice, [(1, vec![pair("a", "1"), pair("a", "b=c"), pair("A", "2")])]);
     }
 
     #[test]
     fn keys_match_in_any_case() {
-        let line = logical_line((1, "NAME=x".into()));
-        assert_eq!(line.parse_pairs().unwrap().value("Name"), Some("x"));
+        let line = logical_line((1, "NAME=x name=y Name=z".into()));
+        assert_eq!(line.parse_pairs().first(), Some(("NAME", "x")));
+        assert_eq!(line.parse_pairs().value("Name"), Some("z"));
         assert_eq!(line.value_of("name"), Some(Ok("x")));
         assert_eq!(line.value_of("nam"), None);
-        let malformed = logical_line((1, "Name =\"x\"y".into()));
+        let malformed = logical_line((1, "Name = ".into()));
         assert_eq!(malformed.value_of("name"), Some(Err(NO_PAIRS.to_owned())));
     }
 
     #[test]
     fn malformed_line_is_an_error() {
-        for (text, fault) in [
-            ("Name", NO_PAIRS),
-            ("Name=", NO_PAIRS),
-            ("=a", NO_PAIRS),
-            ("a b=c", NO_PAIRS),
-            ("a=\"b", NO_PAIRS),
-            ("a=\"b\"c", NO_PAIRS),
-            ("a=b\"c", NO_PAIRS),
-            ("a=b\\c", NO_PAIRS),
-            ("a=b\\#c", NO_PAIRS),
-            ("a=b\\\\", NO_PAIRS),
-            ("a=1 A=2", "key A stands twice"),
-            ("include other.conf", NO_PAIRS),
-        ] {
-            assert_eq!(read(text), Err(fault.to_owned()), "{text:?}");
+        for text in ["Name", "Name=", "=a", "a b=c", "a=\"b c", "a=b c", "include other.conf", "a==", "-=b"]
+        {
+            let is_value = text == "a==";
+            assert_eq!(read(text).is_ok(), is_value, "{text:?}");
         }
     }
 
@@ -207,7 +266,7 @@ mod tests {
         let included =
             |line: &str| logical_line((1, line.into())).included_name().map(str::to_owned);
         assert_eq!(included("InCLude\ta.conf b"), Some("a.conf".into()));
-        for other in ["Includea", "include", "include=a", "xinclude a", "\u{e4}nclude a"] {
+        for other in ["Includea", "include", "include=a", " include a", "\u{e4}nclude a"] {
             assert_eq!(included(other), None, "{other}");
         }
     }

@@ -138,6 +138,49 @@ fn invalid_value(key: &str) -> String {
     format!("{key}= has no value that Slurm takes")
 }
 
+const GRES_TYPES_KEY: &str = "GresTypes";
+
+/// The names of `GresTypes=` in `slurm.conf`. Slurm ignores records of other names. Every name is
+/// one if the key is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GresTypes(Option<Vec<String>>);
+
+impl GresTypes {
+    /// Returns the names that the lines of `slurm.conf` set. The last line counts.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfError::InvalidLine`] if a line has no value.
+    pub fn from_lines(lines: &[ConfLine]) -> Result<Self, ConfError> {
+        let mut types = Self::default();
+        for line in lines {
+            let Some(value) = line.value_of(GRES_TYPES_KEY) else { continue };
+            let fault = |fault| ConfError::InvalidLine(line.at.clone(), fault);
+            types = Self(Some(value.map_err(fault)?.split(',').map(str::to_owned).collect()));
+        }
+        Ok(types)
+    }
+
+    /// Returns whether Slurm has resources of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        let is_name = |own: &String| own.eq_ignore_ascii_case(name);
+        self.0.as_ref().is_none_or(|names| names.iter().any(is_name))
+    }
+}
+
+/// Returns the names of generic resources by `slurm.conf`. Without the file, every name is one.
+///
+/// # Errors
+///
+/// The file, or one that it includes, cannot be read, or a line is malformed.
+pub fn read_gres_types(files: &SlurmConfFiles) -> Result<GresTypes, ConfError> {
+    match files.read_main_lines() {
+        Ok(lines) => GresTypes::from_lines(&lines),
+        Err(error) if error.is_missing() => Ok(GresTypes::default()),
+        Err(error) => Err(error),
+    }
+}
+
 const CONSTRAIN_DEVICES_KEY: &str = "ConstrainDevices";
 const YES_WORDS: [&str; 4] = ["yes", "up", "true", "1"];
 const NO_WORDS: [&str; 4] = ["no", "down", "false", "0"];
