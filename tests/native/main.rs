@@ -36,6 +36,7 @@ mod faults;
 mod favordynmods;
 mod flux;
 mod freeze;
+mod gres;
 mod helper;
 mod hooks;
 mod hygiene;

@@ -3,13 +3,16 @@
 
 use super::finding::Severity;
 use super::stack::{MOVERS, module_name};
-use super::{Account, Check, Finding, NOBODY_UID, Site};
+use super::{Account, Check, Finding, NOBODY_UID, Site, root_processes};
+use ::kernel::proc::Proc;
 use helper::devices::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};
 use helper::sources::SourceError;
 use helper::stack::{self, Group};
 use helper::{Config, Node, SlurmDevices, SourceHealth};
 use module::node_name;
 use protocol::{SourceName, parse_decimal};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::de::Error;
 use toml::{Table, Value};
@@ -28,8 +31,9 @@ const FLUX_PAM: Check = "flux-pam";
 /// Longest query of a source at a login: half of the default `timeout`.
 const SOURCE_TIMEOUT: Duration = Duration::from_millis(2500);
 const REPAIR_REMEDY: &str = "repair what the message names, then run job-adopt check again";
-/// Flags each of which makes Slurm create the extern step, which logins join: X11 sets Contain.
-const EXTERN_STEP_FLAGS: [&str; 2] = ["contain", "x11"];
+/// Flags each of which makes Slurm create the extern step, which logins join: RunInJob and X11 set
+/// Contain.
+const EXTERN_STEP_FLAGS: [&str; 3] = ["contain", "runinjob", "x11"];
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     // A missing account is a finding of its own.
@@ -38,7 +42,11 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
         .unwrap_or(Err(ConfError::MissingSlurmConf));
     let has_slurm =
         site.config.slurm_spool.is_some() || slurm_conf != Err(ConfError::MissingSlurmConf);
-    let mut findings = if site.is_here() { check_answers(site, has_slurm) } else { Vec::new() };
+    let mut findings = Vec::new();
+    if site.is_here() {
+        let path = slurm_conf.as_ref().ok().map(|conf| conf.path.as_str());
+        findings.extend(check_answers(site, has_slurm, find_other_slurm_conf(path).as_deref()));
+    }
     if site.config.sources.contains(&SourceName::Slurm) {
         findings.extend(check_slurm(site, slurm_conf));
     }
@@ -46,12 +54,46 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     findings
 }
 
-fn check_answers(site: &Site, has_slurm: bool) -> Vec<Finding> {
+/// Returns the `slurm.conf` of a slurmd that runs here, if it is another one than `path`, which
+/// logins read. The text can be trusted, because only root can have started the process.
+fn find_other_slurm_conf(path: Option<&str>) -> Option<String> {
+    let read =
+        |pid: i32, name: &str| fs::read(Proc::host().dir(pid).join(name)).unwrap_or_default();
+    let conf_of = |pid| slurm_conf_of(&read(pid, "cmdline"), &read(pid, "environ"));
+    let daemons = root_processes(&["slurmd"]).into_iter();
+    let mut confs = daemons.filter_map(|(_, pid)| conf_of(pid));
+    let own_dir = path.map(|path| real_dir(Path::new(path)));
+    confs.find(|conf| Some(real_dir(Path::new(conf))) != own_dir)
+}
+
+/// Returns the directory of a file, without symbolic links: the files beside `slurm.conf` lie in it.
+fn real_dir(file: &Path) -> PathBuf {
+    let dir = file.parent().unwrap_or(file);
+    dir.canonicalize().unwrap_or_else(|_| dir.to_owned())
+}
+
+/// Returns the path of `slurm.conf` that a slurmd was given, by `-f` or else by `SLURM_CONF`; `None`
+/// if it looks for the file itself.
+fn slurm_conf_of(command_line: &[u8], environment: &[u8]) -> Option<String> {
+    let split = |bytes: &[u8]| -> Vec<String> {
+        bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into()).collect()
+    };
+    let words = split(command_line);
+    let mut options = words.iter().zip(words.iter().skip(1));
+    let separate = options.find(|(option, _)| *option == "-f").map(|(_, path)| path.as_str());
+    let attached = || words.iter().find_map(|word| word.strip_prefix("-f"));
+    let variables = split(environment);
+    let variable = || variables.iter().find_map(|variable| variable.strip_prefix("SLURM_CONF="));
+    let path = separate.or_else(attached).or_else(variable)?;
+    path.starts_with('/').then(|| path.to_owned())
+}
+
+fn check_answers(site: &Site, has_slurm: bool, other_conf: Option<&str>) -> Vec<Finding> {
     let node = site.settings().node.unwrap_or_else(node_name);
     let query =
         || Node::host().query_source_health(&node, &site.config, NOBODY_UID, SOURCE_TIMEOUT);
     match site.with_helper_rights(query).and_then(|health| health) {
-        Ok(health) => judge_sources(&health, has_slurm),
+        Ok(health) => judge_sources(&health, has_slurm, other_conf),
         Err(why) => {
             let text = format!("could not be queried for jobs: {why}");
             vec![Finding::unknown(SOURCES, "all", text, REPAIR_REMEDY)]
@@ -59,10 +101,19 @@ fn check_answers(site: &Site, has_slurm: bool) -> Vec<Finding> {
     }
 }
 
-fn judge_sources(health: &[SourceHealth], has_slurm: bool) -> Vec<Finding> {
-    let is_expected = |source: &SourceHealth| has_slurm && source.source == SourceName::Slurm;
-    let mut findings: Vec<_> =
-        health.iter().flat_map(|source| judge_source(source, is_expected(source))).collect();
+/// Judges the answers of all sources. `other_conf` is the `slurm.conf` of a running slurmd that
+/// logins do not read.
+fn judge_sources(
+    health: &[SourceHealth],
+    has_slurm: bool,
+    other_conf: Option<&str>,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for source in health {
+        let is_slurm = source.source == SourceName::Slurm;
+        let is_expected = is_slurm && (has_slurm || other_conf.is_some());
+        findings.extend(judge_source(source, is_expected, other_conf.filter(|_| is_slurm)));
+    }
     let is_missing = |source: &SourceHealth| {
         matches!(source.answer, Err(SourceError::Absent(_) | SourceError::Unused(_)))
     };
@@ -75,21 +126,32 @@ fn judge_sources(health: &[SourceHealth], has_slurm: bool) -> Vec<Finding> {
         };
         let text =
             "no scheduler runs here and no job is registered, so every login is refused (JA11)";
-        let remedy = "start the scheduler's daemon; if a prolog registers jobs, set sources = \
-                      registry; on a login node set enforce (man job_adopt.conf)";
+        let start = "start the scheduler's daemon; if a prolog registers jobs, set sources = \
+                     registry; on a login node set enforce (man job_adopt.conf)";
+        let remedy = other_conf.map_or_else(|| start.to_owned(), name_slurm_conf);
         findings.push(Finding::new(severity, SOURCES, "all", text, remedy));
     }
     findings
 }
 
-/// Judges the answer of one source; `is_expected` if its scheduler is configured here.
-fn judge_source(health: &SourceHealth, is_expected: bool) -> Vec<Finding> {
+/// Returns the remedy for a slurmd that reads another `slurm.conf` than logins.
+fn name_slurm_conf(conf: &str) -> String {
+    format!("set slurm_conf = {conf} in job_adopt.conf: the running slurmd reads that file")
+}
+
+/// Judges the answer of one source; `is_expected` if its scheduler is configured or runs here.
+fn judge_source(
+    health: &SourceHealth,
+    is_expected: bool,
+    other_conf: Option<&str>,
+) -> Vec<Finding> {
     let source = health.source.as_str();
     let answer = match &health.answer {
         Ok(answer) => answer,
         Err(SourceError::Absent(what)) if is_expected => {
             let text = format!("is configured, but no login finds its jobs: {what}");
-            let remedy = "systemctl start slurmd, or remove slurm from sources in job_adopt.conf";
+            let start = "systemctl start slurmd, or remove slurm from sources in job_adopt.conf";
+            let remedy = other_conf.map_or_else(|| start.to_owned(), name_slurm_conf);
             return vec![Finding::warning(SOURCES, source, text, remedy)];
         }
         Err(SourceError::Absent(what)) => {
@@ -399,7 +461,7 @@ mod tests {
             answer: Ok(SourceReport::default()),
             took,
         };
-        let findings = judge_sources(&[slurm, registry], has_slurm);
+        let findings = judge_sources(&[slurm, registry], has_slurm, None);
         let of_slurm = findings.into_iter().filter(|finding| finding.object == "slurm");
         of_slurm.map(|finding| finding.severity).collect()
     }
@@ -421,8 +483,37 @@ mod tests {
     fn node_without_any_source_is_an_error() {
         let answer = Err(SourceError::Absent("x".into()));
         let health = SourceHealth { source: SourceName::Slurm, answer, took: Duration::ZERO };
-        let findings = judge_sources(&[health], false);
+        let findings = judge_sources(std::slice::from_ref(&health), false, None);
         let has_error = findings.iter().any(|finding| finding.severity == Severity::Error);
         assert!(has_error, "{findings:?}");
+    }
+    /// Starting the daemon, which runs, would not help.
+    #[test]
+    fn remedy_names_the_configuration_of_a_running_slurmd() {
+        let answer = Err(SourceError::Absent("x".into()));
+        let health = SourceHealth { source: SourceName::Slurm, answer, took: Duration::ZERO };
+        let conf = Some("/opt/slurm/etc/slurm.conf");
+        let findings = judge_sources(&[health], false, conf);
+        assert_eq!(findings.len(), 2);
+        for finding in findings {
+            let remedy = finding.remedy;
+            assert!(remedy.contains("slurm_conf = /opt/slurm/etc/slurm.conf"), "{remedy}");
+        }
+    }
+
+    #[test]
+    fn configuration_of_slurmd_is_read_from_its_options_or_environment() {
+        let environment = b"PATH=/bin\0SLURM_CONF=/e/slurm.conf\0".as_slice();
+        for (command_line, environment, conf) in [
+            ("slurmd\0-D\0", environment, Some("/e/slurm.conf")),
+            ("slurmd\0-D\0-f\0/f/slurm.conf\0", environment, Some("/f/slurm.conf")),
+            ("slurmd\0-f/f/slurm.conf\0", b"", Some("/f/slurm.conf")),
+            ("slurmd\0-f\0slurm.conf\0", b"", None),
+            ("slurmd\0--conf-server\0x\0", b"XSLURM_CONF=/x", None),
+            ("", b"", None),
+        ] {
+            let found = slurm_conf_of(command_line.as_bytes(), environment);
+            assert_eq!(found.as_deref(), conf, "{command_line}");
+        }
     }
 }

@@ -186,6 +186,7 @@ fn slurm_must_make_extern_step_and_confine_devices() {
     slurm(&GOOD.replace("Alloc,Contain", "Alloc"), "yes")
         .assert_bad(&["Error slurm-prolog-flags slurm.conf"]);
     slurm(&GOOD.replace("Alloc,Contain", "X11"), "yes").assert_bad(&[]);
+    slurm(&GOOD.replace("Alloc,Contain", "RunInJob"), "yes").assert_bad(&[]);
     slurm(&GOOD.replace("task/cgroup", "task/none"), "yes")
         .assert_bad(&["Warning slurm-cgroups slurm.conf"]);
     slurm(&GOOD.replace("proctrack/cgroup", "proctrack/linuxproc"), "yes")

@@ -229,27 +229,23 @@ impl Resources {
         self.0.iter().any(|other| !eq_ignoring_case(&first.kind, &other.kind))
     }
 
-    /// Checks what slurmd checks for the records of one name (`_foreach_gres_conf`), and that
-    /// `MultipleFiles=` has several. The records that slurmd itself reports need no check.
+    /// Checks what slurmd checks for each record, and for the records of one name together
+    /// (`_foreach_gres_conf`). The records that slurmd itself reports need no check.
     ///
     /// # Errors
     ///
     /// The first record that slurmd refuses, and its fault.
     pub fn check_as_slurmd(&self) -> Result<(), FaultyRecord> {
         let Some((first, others)) = self.0.split_first() else { return Ok(()) };
-        let is_lone = |record: &&GresRecord| {
-            matches!(&record.files, ResourceFiles::AllForOne(files) if files.len() < 2)
-        };
-        if let Some(record) = self.0.iter().find(is_lone) {
-            return Err(record.faulty("MultipleFiles= has one file: slurmd wants File=".to_owned()));
-        }
+        self.0.iter().try_for_each(GresRecord::check_as_slurmd)?;
         for other in others {
             if other.has_file() != first.has_file() {
                 let why = "some records of the name have File= and others not: slurmd refuses both";
                 return Err(other.faulty(why.to_owned()));
             }
             if first.kind.is_empty() != other.kind.is_empty() {
-                let why = "more than one Type=, and a record of the name without: slurmd refuses both";
+                let why =
+                    "more than one Type=, and a record of the name without: slurmd refuses both";
                 return Err(other.faulty(why.to_owned()));
             }
             if !first.has_file() && first.kind.is_empty() {
@@ -288,7 +284,8 @@ impl Resources {
 impl NodeLine {
     /// Parses the record of the line, with at most `max` files.
     fn parse_record(&self, max: usize) -> Result<GresRecord, FaultyRecord> {
-        let record = self.scope.clone().and_then(|_| GresRecord::parse(&self.line, &self.name, max));
+        let record =
+            self.scope.clone().and_then(|_| GresRecord::parse(&self.line, &self.name, max));
         let at = || self.line.at.clone();
         record.map_err(|fault| FaultyRecord { at: at(), name: self.name.clone(), fault })
     }
@@ -314,12 +311,27 @@ impl GresRecord {
         };
         let flags = line.value("Flags").unwrap_or_default().to_ascii_lowercase();
         let is_count_only = flags.contains("countonly");
-        let record = Self { at: line.at.clone(), name: name.to_owned(), kind, is_count_only, files };
+        let record =
+            Self { at: line.at.clone(), name: name.to_owned(), kind, is_count_only, files };
         let is_sharing = SHARING_NAMES.iter().any(|sharing| eq_ignoring_case(sharing, name));
         if count.is_some_and(|count| count != record.count()) && !is_sharing {
             return Err("Count= is not the number of files".to_owned());
         }
         Ok(record)
+    }
+
+    /// Checks that `MultipleFiles=` has several.
+    ///
+    /// # Errors
+    ///
+    /// The record, with its fault.
+    pub fn check_as_slurmd(&self) -> Result<(), FaultyRecord> {
+        match &self.files {
+            ResourceFiles::AllForOne(files) if files.len() < 2 => {
+                Err(self.faulty("MultipleFiles= has one file: slurmd wants File=".to_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn faulty(&self, fault: String) -> FaultyRecord {
@@ -342,6 +354,15 @@ impl GresRecord {
         match &self.files {
             ResourceFiles::OnePerResource(files) | ResourceFiles::AllForOne(files) => files,
             ResourceFiles::EmptyList(_) | ResourceFiles::CountOnly(_) => &[],
+        }
+    }
+
+    /// Returns the files of each resource that has any.
+    pub fn file_groups(&self) -> Vec<&[String]> {
+        match &self.files {
+            ResourceFiles::OnePerResource(files) => files.chunks(1).collect(),
+            ResourceFiles::AllForOne(files) => vec![files],
+            ResourceFiles::EmptyList(_) | ResourceFiles::CountOnly(_) => Vec::new(),
         }
     }
 
@@ -678,8 +699,7 @@ mod tests {
 
     #[test]
     fn malformed_record_of_another_name_is_ignored() {
-        let text =
-            "Name=nic Fil=/x Count=? File=[\nNodeName=n[1][1][1][1][1] Name=nic\nName=gpu File=/dev/nvidia0\n";
+        let text = "Name=nic Fil=/x Count=? File=[\nNodeName=n[1][1][1][1][1] Name=nic\nName=gpu File=/dev/nvidia0\n";
         assert_eq!(files(&gpus_of(text, "n1")), [["/dev/nvidia0"]]);
     }
 

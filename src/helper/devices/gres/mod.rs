@@ -263,8 +263,7 @@ impl Inventory {
     ///
     /// The GPUs of the node cannot be listed.
     pub fn has_devices(&self, tree: &Tree) -> Result<bool, DeviceError> {
-        Ok(self.has_constrained_files
-            || self.auto_detect && !topology::list_gpus(tree)?.is_empty())
+        Ok(self.has_constrained_files || self.auto_detect && !topology::list_gpus(tree)?.is_empty())
     }
 
     /// Returns all devices, with those that the GPUs among them need. A missing one is left out with
@@ -431,7 +430,8 @@ mod inventory_tests {
         let scratch = node("Name=nic Fil=/dev/nic0\n");
         let (tree, inventory) = read(&scratch);
         assert_eq!(inventory.unwrap().has_devices(&tree), Ok(true));
-        for text in ["NodeName=n9 Name=gpu Fil=x\n", "Name=gpu Flags=CountOnly File=/dev/nvidia0\n"] {
+        for text in ["NodeName=n9 Name=gpu Fil=x\n", "Name=gpu Flags=CountOnly File=/dev/nvidia0\n"]
+        {
             let scratch = node(text);
             let (tree, inventory) = read(&scratch);
             let inventory = inventory.unwrap();

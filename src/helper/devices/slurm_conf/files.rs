@@ -9,9 +9,11 @@ use std::rc::Rc;
 
 use super::ConfError;
 use super::lines::{ConfLine, ConfPosition, join_lines};
+use super::links::resolve_links;
 use crate::devices::{Settings, Tree};
 use crate::find_local_uid;
 use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
+use nix::errno::Errno;
 
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Maximum bytes of a file with all files that it includes.
@@ -108,6 +110,15 @@ impl SlurmConfFiles {
 
     /// Reads the bytes of a file. Most files are in the one directory, which is opened once.
     fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
+        match self.read_without_links(path) {
+            Err(error) if may_be_link(&error) => with_slurm_trusted(&self.trust, |trust| {
+                trust.read(&resolve_links(trust, path)?, FILE_BYTES_MAX)
+            }),
+            result => result,
+        }
+    }
+
+    fn read_without_links(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
         let name = path.file_name().filter(|_| path.parent() == Some(self.dir.as_path()));
         if let Some(name) = name {
             let mut opened = self.opened_dir.borrow_mut();
@@ -195,6 +206,11 @@ impl IncludeReader<'_> {
         let is_plain = !name.is_empty() && !name.contains(['%', '*', '\\']);
         is_plain.then(|| self.files.dir.join(name))
     }
+}
+
+/// Returns whether a file was not opened because of a symbolic link in its path.
+fn may_be_link(error: &TrustError) -> bool {
+    matches!(error.cause(), Distrust::Open(Errno::ELOOP | Errno::ENOTDIR))
 }
 
 fn find_configless_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
@@ -285,6 +301,42 @@ mod tests {
         let settings =
             Settings { slurm_conf: Some("/other/slurm.conf".into()), ..Settings::default() };
         assert_eq!(SlurmConfFiles::find(&tree, &settings).unwrap().path_of(SLURM_CONF), configured);
+    }
+
+    /// Otherwise the look for a filter would be off, and the devices of jobs those of nobody.
+    #[test]
+    fn neighbours_of_a_link_lie_beside_the_link() {
+        use std::os::unix::fs::symlink;
+        let scratch = Scratch::new();
+        scratch.file("shared/slurm.conf", "A=1\nInclude more.conf\n");
+        scratch.file("shared/cgroup.conf", "ConstrainDevices=no\n");
+        scratch.file("etc/slurm/cgroup.conf", "ConstrainDevices=yes\n");
+        scratch.file("etc/slurm/more.conf", "B=2\n");
+        let link = scratch.path().join("etc/slurm/slurm.conf");
+        symlink("../../shared/slurm.conf", &link).unwrap();
+        let constrains = || {
+            let tree = Tree::with_root(scratch.path(), scratch.trust());
+            super::super::read_constrain_devices(&SlurmConfFiles::find(
+                &tree,
+                &Settings::default(),
+            )?)
+        };
+        assert_eq!(read(&scratch).unwrap(), ["slurm.conf:1 A=1", "more.conf:1 B=2"]);
+        assert_eq!(constrains(), Ok(true));
+        symlink("slurm", scratch.path().join("etc/slurm-link")).unwrap();
+        let settings = Settings {
+            slurm_conf: Some("/etc/slurm-link/slurm.conf".into()),
+            ..Settings::default()
+        };
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let files = SlurmConfFiles::find(&tree, &settings).unwrap();
+        assert_eq!(files.read_main_lines().unwrap().len(), 2, "the directory is a link");
+        scratch.mode("shared", 0o777);
+        let error = read(&scratch).unwrap_err().to_string();
+        assert!(error.contains("shared: ") && error.contains("mode 0777"), "{error}");
+        scratch.mode("shared", 0o755);
+        scratch.mode("etc/slurm", 0o777);
+        assert!(read(&scratch).unwrap_err().to_string().contains("etc/slurm: "));
     }
 
     #[test]

@@ -254,7 +254,8 @@ mod tests {
 
     #[test]
     fn malformed_line_is_an_error() {
-        for text in ["Name", "Name=", "=a", "a b=c", "a=\"b c", "a=b c", "include other.conf", "a==", "-=b"]
+        for text in
+            ["Name", "Name=", "=a", "a b=c", "a=\"b c", "a=b c", "include other.conf", "a==", "-=b"]
         {
             let is_value = text == "a==";
             assert_eq!(read(text).is_ok(), is_value, "{text:?}");

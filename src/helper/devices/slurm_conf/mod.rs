@@ -1,15 +1,16 @@
 //! Slurm's configuration files: where they lie, their lines, and the few settings that matter here.
 //!
 //! The files are read as Slurm reads them, but only if no one besides root and Slurm's own account
-//! can have written them.
+//! can have written them, and the symbolic links to them.
 
 mod files;
 mod lines;
+mod links;
 
 pub use files::{Lines, SlurmConfFiles, with_slurm_trusted};
 use kernel::trust::{Distrust, TrustError};
 pub use lines::{ConfLine, ConfPosition, KeyValues, join_lines};
-use nix::errno::Errno;
+pub use links::resolve_links;
 use protocol::NodeName;
 use thiserror::Error;
 
@@ -43,9 +44,6 @@ fn advice(error: &TrustError) -> &'static str {
         Distrust::WrongOwner(_) | Distrust::Writable(_) => {
             "; the file and its directories have to be root's or the account slurm's, and writable \
              by nobody else"
-        }
-        Distrust::Open(Errno::ELOOP | Errno::ENOTDIR) => {
-            "; no symbolic link is followed: give the real path as slurm_conf"
         }
         _ => "",
     }

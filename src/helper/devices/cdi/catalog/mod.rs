@@ -10,11 +10,11 @@ use std::cell::OnceCell;
 use std::path::{Display, Path, PathBuf};
 
 /// Maximum specifications of a directory.
-pub const FILES_MAX: usize = 256;
+pub const FILES_MAX: usize = 1024;
 /// Maximum bytes of all specifications together.
 pub const BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Maximum names of a directory, including other files.
-const NAMES_MAX: usize = 4096;
+const NAMES_MAX: usize = 16_384;
 
 /// Maximum names or files that one text lists.
 const LISTED_MAX: usize = 6;
@@ -164,7 +164,7 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// A directory cannot be listed, is not trusted, or has more than 256 specifications.
+    /// A directory cannot be listed, is not trusted, or has more than 1,024 specifications.
     pub fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Self, DeviceError> {
         let mut catalog = Self { dirs: dirs.to_vec(), ..Self::default() };
         for (rank, dir) in dirs.iter().enumerate().rev() {
@@ -183,7 +183,10 @@ impl Catalog {
         let with_format = |name: String| format_from_name(&name).map(|format| (name, format));
         let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
         if files.len() > FILES_MAX {
-            let fault = format!("holds more than {FILES_MAX} specifications");
+            let fault = format!(
+                "holds {} specifications, more than {FILES_MAX}: remove those that drivers left behind",
+                files.len()
+            );
             return Err(DeviceError::at(path.display(), fault));
         }
         for (name, format) in files {

@@ -381,8 +381,11 @@ mod directories {
         for number in 0..=FILES_MAX {
             scratch.file(&format!("etc/cdi/{number}.json"), "");
         }
-        let crowded = scan(&scratch, &["/etc/cdi"]).unwrap_err();
-        assert_eq!(crowded.to_string(), "/etc/cdi: holds more than 256 specifications");
+        let crowded = scan(&scratch, &["/etc/cdi"]).unwrap_err().to_string();
+        assert!(
+            crowded.starts_with("/etc/cdi: holds 1025 specifications, more than 1024"),
+            "{crowded}"
+        );
         std::fs::remove_file(scratch.path().join("etc/cdi/0.json")).unwrap();
         assert_eq!(scan(&scratch, &["/etc/cdi"]).unwrap().files.len(), FILES_MAX);
         for number in 0..=NAMES_MAX {
@@ -391,6 +394,22 @@ mod directories {
         let fault = scan(&scratch, &["/run/cdi"]).unwrap_err();
         let crowded = Distrust::TooManyNames(NAMES_MAX).to_string();
         assert!(fault.to_string().contains(&crowded), "{fault}");
+    }
+
+    /// Drivers of claims write one file for each, and leave some behind.
+    #[test]
+    fn stale_files_of_other_kinds_are_not_parsed() {
+        let scratch = Scratch::new();
+        scratch.file("run/cdi/a.json", &padded("0", 200));
+        let stale = "---\ncdiVersion: 0.5.0\nkind: k8s.gpu.nvidia.com/claim\ndevices:\n- name: x\n  \
+                     containerEdits: [\n";
+        for number in 0..1000 {
+            scratch.file(&format!("run/cdi/k8s.gpu.nvidia.com-claim_{number}.yaml"), stale);
+        }
+        let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
+        assert!(file_of(&catalog, "0").is_some());
+        let parsed = catalog.files.iter().filter(|file| file.parsed.get().is_some());
+        assert_eq!(parsed.count(), 1);
     }
 
     #[test]

@@ -1,0 +1,226 @@
+//! `gres.conf` is read as the installed slurmd reads it, over generated files: the same devices in
+//! the same order, or the same refusal.
+
+use helper::devices::gres::{FaultyRecord, GresConf, GresRecord, Resources};
+
+use crate::support::{Node, is_installed, on_node, skip};
+
+/// Files of an ordinary run. `JOB_ADOPT_GRES_FILES` in the environment asks for more.
+const FILES: usize = 60;
+const SEED: u64 = 39;
+
+/// Slurm has all resources that a file may have, of any type.
+const SLURM_CONF: &str = "ClusterName=site\nSlurmctldHost=n1\nSlurmUser=root\nGresTypes=gpu,nic\n\
+    SlurmdSpoolDir=/tmp/spool\nSlurmdLogFile=/dev/null\nSlurmdParameters=config_overrides\n\
+    ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nNodeName=n1 CPUs=1 Gres=gpu:1000P,nic:1000P\nPartitionName=all Nodes=ALL\n";
+
+/// Asks slurmd for each file, and expands its lists of devices by Slurm itself.
+const ASK_SLURMD: &str = r#"
+mknod -m 666 /dev/nic0 c 10 200; mknod -m 666 /dev/nic1 c 10 201; mkdir /tmp/spool
+ln -s nvidia1 /dev/link
+ask() {
+    cd "$1" && cp /tmp/slurm.conf /tmp/cgroup.conf . || exit
+    slurmd -f "$1/slurm.conf" -N n1 -G >log 2>&1
+    echo "exit $?"
+    sed -n 's/^slurmd: Gres Name=\([^ ]*\) .*Count=\([0-9]*\) .* File=\(.*\)$/\1 \2 \3/p' log |
+        sed 's/ \((null)\|Cores=.*\|Links=.*\|Flags=.*\)$//' |
+        while read -r name count list; do
+            echo "$name $count $(SLURM_CONF=/tmp/slurm.conf scontrol show hostnames "$list" | tr '\n' ' ')"
+        done
+}
+export -f ask
+printf '%s\0' /tmp/gres/* | xargs -0 -P2 -n1 bash -c 'ask "$1" >"$1/answer"' ask
+"#;
+
+#[test]
+fn generated_files_have_the_devices_of_slurmd() {
+    if !is_installed("slurmd") || !is_installed("scontrol") {
+        return skip("needs slurmd and slurm-client");
+    }
+    on_node(|node| {
+        let count = std::env::var("JOB_ADOPT_GRES_FILES").ok();
+        let count = count.map_or(FILES, |count| count.parse().unwrap());
+        let mut random = Random(SEED);
+        let texts: Vec<String> = (0..count).map(|_| random.file()).collect();
+        node.write("/tmp/slurm.conf", SLURM_CONF);
+        // Otherwise slurmd looks for cgroups, and ends where it finds those of both versions.
+        node.write("/tmp/cgroup.conf", "CgroupPlugin=cgroup/v1\n");
+        for (index, text) in texts.iter().enumerate() {
+            node.create_dir(&format!("/tmp/gres/{index}"), 0o755);
+            node.write(&format!("/tmp/gres/{index}/gres.conf"), text);
+        }
+        node.run("bash", &["-c", ASK_SLURMD]).ok();
+        let mut refused = 0;
+        for (index, text) in texts.iter().enumerate() {
+            let expected = read_answer(node, index);
+            let log = node.read(&format!("/tmp/gres/{index}/log"));
+            assert_eq!(read_devices(text), expected, "file {index}:\n{text}\n{log}");
+            refused += usize::from(expected.is_none());
+        }
+        // Otherwise the files would show little.
+        assert!((count / 10..count * 9 / 10).contains(&refused), "{refused} of {count} refused");
+    });
+}
+
+/// The devices of each index, by name; `None` for a file with which slurmd does not start.
+type Devices = Option<Vec<(String, Vec<String>)>>;
+
+fn read_answer(node: &Node, index: usize) -> Devices {
+    let answer = node.read(&format!("/tmp/gres/{index}/answer"));
+    let (status, records) = answer.split_once('\n').unwrap();
+    if status != "exit 0" {
+        return None;
+    }
+    let mut devices = Vec::new();
+    for record in records.lines() {
+        let mut words = record.split_whitespace();
+        let name = words.next().unwrap().to_ascii_lowercase();
+        let count: usize = words.next().unwrap().parse().unwrap();
+        let files: Vec<String> = words.map(str::to_owned).collect();
+        let size = if count == files.len() { 1 } else { files.len() };
+        let groups = files.chunks(size.max(1)).map(|files| (name.clone(), files.to_vec()));
+        devices.extend(groups);
+    }
+    devices.sort_by(|one, other| one.0.cmp(&other.0));
+    Some(devices)
+}
+
+fn read_devices(text: &str) -> Devices {
+    let conf = GresConf::parse(text, "n1").ok()?;
+    let read = |name: &str| -> Result<Resources, FaultyRecord> {
+        let resources = conf.records_of(name)?;
+        // Slurm compares the records of its own resources only.
+        if name.eq_ignore_ascii_case("foo") {
+            resources.records().iter().try_for_each(GresRecord::check_as_slurmd)?;
+        } else {
+            resources.check_as_slurmd()?;
+        }
+        Ok(resources)
+    };
+    let names = conf.names();
+    if names.iter().any(|name| read(name).is_err()) {
+        return None;
+    }
+    let mut devices = Vec::new();
+    for name in ["gpu", "nic"] {
+        let resources = read(name).ok()?;
+        for record in resources.records() {
+            let groups = record.file_groups().into_iter();
+            devices.extend(groups.map(|files| (name.to_owned(), files.to_vec())));
+        }
+    }
+    Some(devices)
+}
+
+/// The generator of Marsaglia's "Xorshift RNGs" with the shifts 13, 7 and 17.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 32).unwrap() % bound
+    }
+
+    fn is_one_in(&mut self, bound: usize) -> bool {
+        self.below(bound) == 0
+    }
+
+    fn one_of<'a>(&mut self, values: &[&'a str]) -> &'a str {
+        values[self.below(values.len())]
+    }
+
+    /// Returns the text of a `gres.conf`. In records of other nodes every key is known: slurmd
+    /// refuses an unknown one there as well, which no login needs to suffer from.
+    fn file(&mut self) -> String {
+        let mut text = String::new();
+        for _ in 0..1 + self.below(4) {
+            let line = match self.below(20) {
+                0 => self
+                    .one_of(&["AutoDetect=off", "autodetect = off # x", "AutoDetect=other"])
+                    .into(),
+                1 => self.one_of(&["# Name=gpu x", "", " \t", "#\\"]).into(),
+                2 if self.is_one_in(3) => {
+                    self.one_of(&["junk", "File=/dev/nvidia0", "AutoDetect=off x", "Name"]).into()
+                }
+                _ => self.record(),
+            };
+            text += &line;
+            text += "\n";
+        }
+        text
+    }
+
+    fn record(&mut self) -> String {
+        let names = ["gpu", "gpu", "gpu", "nic", "GPU", "foo", "\"gpu\"", "g\\pu"];
+        let name =
+            self.one_of(&["Name=", "Name=", "name = ", "NAME+="]).to_owned() + self.one_of(&names);
+        let other = ["n2", "n[2-3]", "n[0", "n[2-1]", "\"n2, n3\"", ",", "N1", "n[01-02]"];
+        let this = ["n1", "n[0-1]", "n[1,3]", "\"n2, n1\"", "n1,", ",,n2,n1", "n[1-]"];
+        let mut keys = match self.below(4) {
+            0 => vec![format!("NodeName={}", self.one_of(&this)), name],
+            1 => {
+                let mut keys = vec![format!("NodeName={}", self.one_of(&other)), name];
+                keys.push(self.file_key());
+                return keys.join(" ");
+            }
+            _ => vec![name],
+        };
+        if !self.is_one_in(4) {
+            keys.push(self.file_key());
+        }
+        if self.is_one_in(3) {
+            let count =
+                ["1", "1", "2", "2", "3", "1500GB", "2k", "1KiB", "4m", "1Pb", "x", "2x", "+1"];
+            keys.push(format!("Count={}", self.one_of(&count)));
+        }
+        if self.is_one_in(8) {
+            keys.push(format!("Type={}", self.one_of(&["a", "A", "b"])));
+        }
+        if self.is_one_in(10) {
+            keys.push("Flags=CountOnly".to_owned());
+        }
+        if self.is_one_in(10) {
+            keys.push("AutoDetect=off".to_owned());
+        }
+        if self.is_one_in(30) {
+            let faults = [
+                "Fil=/dev/nvidia0", "x", "NodeName=n1", "Name=nic", "Count=", "File=\"/dev/nvidia0",
+            ];
+            keys.push(self.one_of(&faults).to_owned());
+        }
+        let blank = self.one_of(&[" ", " ", " ", "\t", "  ", " \\\n  "]);
+        keys.join(blank) + self.one_of(&["", "", " ", " # File=/dev/nvidia3"])
+    }
+
+    fn file_key(&mut self) -> String {
+        let key = self.one_of(&["File", "File", "File", "Files", "MultipleFiles", "file "]);
+        let lists = [
+            "/dev/nvidia0",
+            "/dev/nvidia1",
+            "/dev/nvidia2",
+            "/dev/nvidia[0-1]",
+            "/dev/nvidia[0,2-3]",
+            "/dev/nvidia[3,1]",
+            "/dev/nvidia1,",
+            ",/dev/nvidia1",
+            "/dev/nvidia0,,/dev/nvidia2",
+            "/dev/link",
+            "\"/dev/nvidia0, /dev/nvidia1\"",
+            "\"/dev/nvidia[2-3] /dev/nic0\"",
+            "/dev/nic[0-1]",
+            "/dev/nic0",
+            "/dev/nvidia[1-]",
+            "/dev/nvidia[2-1]",
+            "/dev/nvidia[0,x]",
+            "/dev/nvidia[]",
+            ",",
+            "\"\"",
+            "/dev/nvidia0,/dev/nvidia0",
+            "/dev/nvi\\dia0",
+        ];
+        let most = if self.is_one_in(2) { lists.len() } else { 14 };
+        format!("{key}={}", self.one_of(&lists[..most]))
+    }
+}
