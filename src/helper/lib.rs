@@ -27,6 +27,7 @@ mod unit_policy;
 
 use std::fmt;
 
+use kernel::log::is_disruptive;
 use protocol::{Reason, Refusal, Reply, SessionLine, Verdict, parse_decimal};
 
 pub use answer::{Node, answer, main};
@@ -82,10 +83,11 @@ fn reply(verdict: Verdict, detail: String) -> Reply {
     Reply { stack: SessionLine::Unchecked, detail, warnings, hint, message, verdict }
 }
 
-/// Returns an untrusted text with `?` for each control character, so that it stays on one line.
+/// Returns an untrusted text with `?` for each character that the log replaces as well, so that it stays
+/// on one line, in its order.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if is_disruptive(c) { '?' } else { c }).collect()
 }
 
 /// The facts that led to a reply, in order: lines of a word and a text.
@@ -116,5 +118,7 @@ mod tests {
     #[test]
     fn printable_text_stays_on_one_line() {
         assert_eq!(printable("a\u{e4}\n\u{1b}[1m\u{9b}"), "a\u{e4}??[1m?");
+        let reordered = "a\u{61c}\u{200f}\u{2028}\u{202e}\u{2066}\u{feff}b";
+        assert_eq!(printable(reordered), "a??????b");
     }
 }

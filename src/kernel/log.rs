@@ -95,18 +95,22 @@ fn push_value(text: &mut String, value: &str) {
         capacity = left;
         match character {
             '"' | '\\' => text.extend(['\\', character]),
-            _ if is_control(character) => text.push('?'),
+            _ if is_disruptive(character) => text.push('?'),
             _ => text.push(character),
         }
     }
     text.push('"');
 }
 
-/// Returns whether a character controls a terminal: a control character of ASCII or Latin-1, a separator of
-/// lines or paragraphs, or a mark that changes the direction of text.
-fn is_control(character: char) -> bool {
+/// Returns whether a character controls a terminal, breaks a line or reorders it: a control character of ASCII
+/// or Latin-1, a separator of lines or paragraphs, or a mark that changes the direction of text. Every text of
+/// ours about names that others choose is checked by this table.
+pub fn is_disruptive(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+        )
 }
 
 const SOCKET: &str = "/dev/log";
@@ -187,9 +191,9 @@ mod tests {
 
     #[test]
     fn value_cannot_forge_a_line() {
-        let forged = line("a\nb\rc\u{1b}[2Jd\0e\u{85}f\u{2028}g\u{202e}h");
-        assert!(!forged.chars().any(is_control), "{forged:?}");
-        assert_eq!(forged, "k=\"a?b?c?[2Jd?e?f?g?h\"");
+        let forged = line("a\nb\rc\u{1b}[2Jd\0e\u{85}f\u{2028}g\u{202e}h\u{61c}i\u{200f}j");
+        assert!(!forged.chars().any(is_disruptive), "{forged:?}");
+        assert_eq!(forged, "k=\"a?b?c?[2Jd?e?f?g?h?i?j\"");
     }
 
     #[test]

@@ -7,6 +7,17 @@ use kernel::cgroup::{Dir, MADE_XATTR, Origin, set_mark};
 use kernel::namespace::{Namespace, NamespaceOrigin};
 use protocol::{LeafName, Reason, Variable};
 
+/// Requires that root owns a leaf, which root has made.
+fn require_root_owner(leaf: &Dir) -> Result<(), Failure> {
+    match leaf.owner()? {
+        0 => Ok(()),
+        uid => {
+            let cause = format!("{} is uid {uid}'s, and not the leaf that was made", leaf.path());
+            Err(Failure::new(Reason::AdoptionFailed, cause))
+        }
+    }
+}
+
 /// The changes so far. Its drop rolls them back.
 #[derive(Debug)]
 pub(super) struct Undo {
@@ -33,14 +44,17 @@ impl Undo {
     /// # Errors
     ///
     /// The errors of [`Dir::make_child`] and [`set_mark`]; a new leaf is rolled back like the
-    /// other changes.
+    /// other changes. The user of a job may own its cgroup, and so replace the new leaf: one that is
+    /// not root's is never marked.
     pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
         let below = job.clone();
         if !job.make_child(name.as_str())? {
             return Ok(());
         }
         self.made_leaf = Some((below, name.clone()));
-        Ok(set_mark(&job.child(name.as_str())?, MADE_XATTR)?)
+        let leaf = job.child(name.as_str())?;
+        require_root_owner(&leaf)?;
+        Ok(set_mark(&leaf, MADE_XATTR)?)
     }
 
     /// Joins the job's namespaces.
@@ -142,6 +156,22 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
+
+    /// The user of a job that owns its cgroup can put one in the place of the new leaf.
+    #[test]
+    fn leaf_of_another_account_is_not_taken_for_the_one_that_was_made() {
+        if !nix::unistd::Uid::effective().is_root() {
+            return;
+        }
+        let path = std::env::temp_dir().join(format!("job-adopt-leaf-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        let leaf = Dir::new(std::fs::File::open(&path).unwrap().into(), "/job/job-adopt");
+        assert!(require_root_owner(&leaf).is_ok());
+        std::os::unix::fs::chown(&path, Some(1001), None).unwrap();
+        let refused = require_root_owner(&leaf);
+        std::fs::remove_dir(&path).unwrap();
+        assert!(refused.is_err());
+    }
 
     /// An environment with a limited number of variables.
     #[derive(Debug)]

@@ -88,13 +88,14 @@ fn read_answer(node: &Node, index: usize) -> Devices {
 fn read_devices(text: &str) -> Devices {
     let conf = GresConf::parse(text, "n1").ok()?;
     let read = |name: &str| -> Result<Resources, FaultyRecord> {
-        let resources = conf.records_of(name)?;
         // Slurm compares the records of its own resources only.
         if name.eq_ignore_ascii_case("foo") {
+            let resources = conf.records_of(name)?;
             resources.records().iter().try_for_each(GresRecord::check_as_slurmd)?;
-        } else {
-            resources.check_as_slurmd()?;
+            return Ok(resources);
         }
+        let resources = conf.resources(name)?;
+        resources.check_as_slurmd()?;
         Ok(resources)
     };
     let names = conf.names();
@@ -153,7 +154,7 @@ impl Random {
     }
 
     fn record(&mut self) -> String {
-        let names = ["gpu", "gpu", "gpu", "nic", "GPU", "foo", "\"gpu\"", "g\\pu"];
+        let names = ["gpu", "gpu", "gpu", "nic", "foo", "\"gpu\"", "g\\pu"];
         let name =
             self.one_of(&["Name=", "Name=", "name = ", "NAME+="]).to_owned() + self.one_of(&names);
         let other = ["n2", "n[2-3]", "n[0", "n[2-1]", "\"n2, n3\"", ",", "N1", "n[01-02]"];
