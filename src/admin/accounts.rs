@@ -68,6 +68,15 @@ pub(super) fn user_name(uid: u32) -> String {
     }
 }
 
+/// Parses a uid, which needs no account.
+///
+/// # Errors
+///
+/// A text, if it is no uid.
+pub(super) fn parse_uid(text: &str) -> Result<u32, &'static str> {
+    parse_decimal(text).filter(|uid| *uid != u32::MAX).ok_or("not a uid")
+}
+
 /// Parses the uid of a user who can own a job.
 ///
 /// # Errors

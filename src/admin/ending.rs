@@ -4,14 +4,14 @@
 //! kills only the logins that were moved there: the scheduler ends the rest itself.
 
 use super::Error;
+use super::cgroup_members::list_members;
 use super::terminals::{open_terminals, write_to_terminals};
 use super::usage::{Usage, open_login_cgroup};
 use helper::records::Record;
 use helper::sources::processes;
 use keeper::subtree::{self, KillMode};
 use kernel::cgroup::{
-    self, CgroupChain, Dir, Listing, MADE_XATTR, Membership, has_mark, ignore_gone, list_processes,
-    read_event,
+    self, CgroupChain, Dir, Listing, MADE_XATTR, Membership, has_mark, ignore_gone, read_event,
 };
 use kernel::proc::{self, Proc, read_audit_number};
 use kernel::sys::pidfd::{pidfd_open, pidfd_send_signal};
@@ -197,7 +197,7 @@ pub(super) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
         subtree::kill(dir, std::mem::replace(&mut mode, KillMode::EachProcess), deadline);
         sleep(POLL_INTERVAL);
         if Instant::now() >= deadline {
-            let remaining = list_processes(dir, Instant::now() + LAST_MESSAGE_GRACE).all;
+            let remaining = list_members(dir, Instant::now() + LAST_MESSAGE_GRACE).all;
             return Err(remaining_error(dir, &remaining));
         }
     }
@@ -350,19 +350,6 @@ fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Returns whether `owner` has a process in a job's cgroup that does not come from a login.
-///
-/// # Errors
-///
-/// The errors of listing the cgroups, and the deadline's.
-pub(super) fn has_job_process(job: &Dir, owner: u32, deadline: Instant) -> Result<bool, Error> {
-    let logins = find_logins(job, &find_made_children(job)?, owner, &BTreeSet::new(), deadline);
-    let logins: BTreeSet<i32> = logins.complete()?.iter().map(|process| process.pid).collect();
-    let all = list_processes(job, deadline).complete()?;
-    let is_own = |pid: &i32| real_uid(*pid).map(Uid::as_raw) == Some(owner);
-    Ok(all.iter().any(|pid| !logins.contains(pid) && is_own(pid)))
-}
-
 /// Lists the processes of the logins of `owner` in a job's cgroup and in the one for its logins.
 ///
 /// # Errors
@@ -462,10 +449,10 @@ impl Process {
 /// list lacks it. It reads no paths, since the kernel shows none of more than 4096 bytes.
 pub(super) fn read_processes(dir: &Dir, deadline: Instant) -> Listing<Process> {
     let own_pid = nix::unistd::getpid().as_raw();
-    let Listing { all: pids, cut } = list_processes(dir, deadline);
+    let Listing { all: pids, cut } = list_members(dir, deadline);
     let mut all: Vec<Process> =
         pids.into_iter().filter(|&pid| pid != own_pid).filter_map(read_process).collect();
-    let again = list_processes(dir, deadline);
+    let again = list_members(dir, deadline);
     let remaining: BTreeSet<i32> = again.all.into_iter().collect();
     all.retain(|process| remaining.contains(&process.pid));
     Listing { all, cut: cut.or(again.cut) }
@@ -487,7 +474,7 @@ pub(super) fn read_start_ticks(pid: i32) -> Option<u64> {
 
 /// Returns the uid of the login that a process comes from. The login of this command counts as none:
 /// then an admin has started the scheduler by hand.
-fn read_login_uid(pid: i32) -> Option<u32> {
+pub(super) fn read_login_uid(pid: i32) -> Option<u32> {
     let own_session = read_audit_number("self", "sessionid");
     let session = read_audit_number(pid, "sessionid")?;
     (Some(session) != own_session).then(|| read_audit_number(pid, "loginuid"))?

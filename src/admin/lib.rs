@@ -3,6 +3,7 @@
 
 mod accounts;
 mod callerid;
+mod cgroup_members;
 mod check;
 mod child_process;
 mod command_line;

@@ -1,5 +1,6 @@
 //! `list`: shows the jobs of this node, their logins and their devices.
 
+use super::cgroup_members::list_members;
 use super::ending::{Process, read_processes};
 use super::running_jobs::{QUERY_TIMEOUT, query_scheduler};
 use super::usage::Usage;
@@ -200,9 +201,10 @@ impl ListedJob {
         if self.source != SourceName::Registry.as_str() || !Uid::effective().is_root() {
             return Ok(());
         }
-        match Occupants::read(dir, self.uid)?
-            .require_no_strangers(dir, Instant::now() + QUERY_TIMEOUT)
-        {
+        let occupants = Occupants::read(dir, self.uid)?;
+        let deadline = Instant::now() + QUERY_TIMEOUT;
+        let list = || list_members(dir, deadline).complete();
+        match occupants.require_no_strangers_among(dir, deadline, list) {
             Err(error @ cgroup::Error::UnexpectedState(_)) => {
                 self.state = REUSED;
                 self.why.push(format!("job {}: {error}", self.id));
@@ -239,7 +241,7 @@ impl ListedJob {
 
     fn count_processes(&mut self, dir: &Dir) -> cgroup::Result<()> {
         let deadline = Instant::now() + QUERY_TIMEOUT;
-        self.processes = Some(cgroup::list_processes(dir, deadline).complete()?.len());
+        self.processes = Some(list_members(dir, deadline).complete()?.len());
         if Uid::effective().is_root() {
             self.logins = Some(count_connections(&read_processes(dir, deadline).complete()?));
         }

@@ -3,7 +3,7 @@
 use super::command_line::parse_value;
 use super::job::JobOptions;
 use super::pin::unpin_ended_jobs;
-use super::stamped_cgroup::StampedCgroup;
+use super::stamped_cgroup::CheckedCgroup;
 use super::{Conf, Error, OPERATION_TIMEOUT, Output, accounts, job, require_root};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -11,14 +11,17 @@ use helper::devices::{Resolver, Tree};
 use helper::printable;
 use helper::records::{LoginTarget, Record, RecordDevices, Registry, Via};
 use helper::{Config, JobContainment, contain_by_record};
-use kernel::cgroup::Stamp;
+use kernel::cgroup::{CgroupChain, Dir, Mount, Stamp, ignore_gone};
 use kernel::lock::Lock;
 use kernel::log::{Line, Severity};
 use kernel::sys::clock;
 use kernel::trust::Trust;
-use protocol::{CgroupPath, Containment, Reason};
+use protocol::{CgroupPath, Containment, Reason, is_within};
 use std::io::Read;
 use std::time::Instant;
+
+/// Maximum checks of a cgroup whose directory or stamp changes meanwhile.
+const CHECK_TRIES: u32 = 5;
 
 /// Make a job known, for a prolog (root)
 #[derive(Clone, Debug, Default, PartialEq, Args)]
@@ -91,22 +94,57 @@ pub(super) fn register(
     config: &Config,
     output: &mut Output<'_>,
 ) -> Result<(), Error> {
-    let deadline = Instant::now() + OPERATION_TIMEOUT;
     let trust = Trust::root();
-    let _lock = Lock::take(Lock::REGISTRY_OFFSET, deadline)?;
+    let (checked, _lock) = check_and_lock(&record)?;
     config.registry.remove_old_notes(&trust, clock::now())?;
-    let result = register_locked(record, config, &trust, deadline, output);
+    let result = register_locked(record, checked, config, &trust, output);
     // This removes the pins of jobs whose end was not reported, and of this one if it is not
     // registered now.
     let unpinned = unpin_ended_jobs(&config.registry, &trust);
     result.and(unpinned)
 }
 
+/// The checked cgroup of a record, if it names one.
+type CheckedTarget = Result<Option<CheckedCgroup>, Error>;
+
+/// Checks the record's cgroup and then takes the registry's lock, so that no other call waits for the check.
+/// It checks again if the cgroup has changed until the lock was taken. Other faults of the record are to be
+/// reported before a fault of the cgroup, which is therefore returned.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the lock cannot be taken, or if the cgroup changes each time.
+fn check_and_lock(record: &Record) -> Result<(CheckedTarget, Lock), Error> {
+    for _ in 0..CHECK_TRIES {
+        let checked = check_target(record);
+        let lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
+        let is_current = match (&record.target, &checked) {
+            (LoginTarget::Cgroup(path), Ok(Some(cgroup))) => cgroup.is_current(path),
+            _ => Ok(true),
+        };
+        match is_current {
+            Ok(true) => return Ok((checked, lock)),
+            Ok(false) => {}
+            Err(error) => return Ok((Err(error), lock)),
+        }
+    }
+    let cause = "its cgroup, or the stamp there, changes again and again; try again later";
+    Err(Error::failed("register job", &record.id, cause))
+}
+
+fn check_target(record: &Record) -> CheckedTarget {
+    let LoginTarget::Cgroup(path) = &record.target else { return Ok(None) };
+    let accounts = record.accounts.iter().flatten().map(|name| accounts::resolve_uid(name));
+    let accounts = accounts.collect::<Result<_, _>>()?;
+    let deadline = Instant::now() + OPERATION_TIMEOUT;
+    CheckedCgroup::check(path, record, accounts, deadline).map(Some)
+}
+
 fn register_locked(
     mut record: Record,
+    checked: CheckedTarget,
     config: &Config,
     trust: &Trust,
-    deadline: Instant,
     output: &mut Output<'_>,
 ) -> Result<(), Error> {
     let earlier_start = require_unique_id(&record, &config.registry, trust)?;
@@ -114,15 +152,14 @@ fn register_locked(
     config.registry.make_user_dir(trust, record.uid)?;
     record.started = record.started.or(earlier_start).or_else(|| Some(clock::now()));
     let containment = resolve_containment(&record, config, output)?;
-    let accounts = record.accounts.iter().flatten().map(|name| accounts::resolve_uid(name));
-    let accounts = accounts.collect::<Result<_, _>>()?;
-    let (mut stamped, mut in_force) = (None, containment.as_str());
-    if let LoginTarget::Cgroup(path) = &record.target {
-        let is_registered = |stamp: &Stamp| is_registered(&config.registry, trust, stamp);
-        let cgroup = StampedCgroup::stamp(path, &record, accounts, is_registered, deadline)?;
+    let mut stamped = None;
+    let mut in_force = containment.as_str();
+    if let Some(checked) = checked? {
+        require_no_other_job(checked.place(), &record, &config.registry, trust)?;
+        let cgroup = checked.stamp(&record)?;
         cgroup.require_open_slices()?;
         cgroup.store_namespace(&record)?;
-        in_force = cgroup.confine(&containment, deadline, output)?;
+        in_force = cgroup.confine(&containment, Instant::now() + OPERATION_TIMEOUT, output)?;
         stamped = Some(cgroup);
     }
     config.registry.write_record(trust, &record)?;
@@ -130,6 +167,43 @@ fn register_locked(
         cgroup.keep();
     }
     super::log(log_line(&record, &containment, in_force));
+    Ok(())
+}
+
+/// Refuses the cgroup of another registered job, and one above or below it: a login must not be in two
+/// jobs. The stamps above are read from the cgroups, and the registry shows which cgroups below have one,
+/// since their number is the user's choice. A stamp whose job is not registered is a leftover.
+fn require_no_other_job(
+    place: &CgroupChain,
+    record: &Record,
+    registry: &Registry,
+    trust: &Trust,
+) -> Result<(), Error> {
+    let own = Stamp { uid: record.uid, job: record.id.clone() };
+    let refuse = |dir: &Dir, stamp: &Stamp| {
+        let cause = format!("it is the cgroup of job {}", stamp.job);
+        Err(Error::failed("stamp", dir.path(), cause))
+    };
+    for dir in place.levels() {
+        if let Some(stamp) = ignore_gone(Stamp::read(dir))?.flatten() {
+            if stamp != own && is_registered(registry, trust, &stamp)? {
+                return refuse(dir, &stamp);
+            }
+        }
+    }
+    let top = place.dir()?.path();
+    for job in registry.list_jobs(trust)? {
+        let Some(other) = job.record.ok().or(job.salvage) else { continue };
+        let LoginTarget::Cgroup(path) = &other.target else { continue };
+        if path.as_str() == top || !is_within(path.as_str(), top) {
+            continue;
+        }
+        let Some(below) = ignore_gone(Mount::open()?.open_chain(path))? else { continue };
+        let stamp = Stamp { uid: other.uid, job: other.id };
+        if ignore_gone(Stamp::read(below.dir()?))?.flatten().as_ref() == Some(&stamp) {
+            return refuse(below.dir()?, &stamp);
+        }
+    }
     Ok(())
 }
 

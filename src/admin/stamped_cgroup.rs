@@ -14,6 +14,87 @@ use std::ffi::CStr;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+/// A cgroup whose processes were compared with a job's record. The job's user decides how many cgroups and
+/// processes that visits, so it is done before the registry is locked: nobody else may wait for it.
+#[derive(Debug)]
+pub(super) struct CheckedCgroup {
+    place: CgroupChain,
+    /// The stamp that the directory had.
+    stamp: Option<Stamp>,
+    occupants: Occupants,
+    /// Whether its processes can belong to the job.
+    result: Result<(), Error>,
+}
+
+impl CheckedCgroup {
+    /// Opens the cgroup, and checks its processes until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a cgroup that cannot be opened. [`CheckedCgroup::stamp`] reports processes
+    /// that cannot belong to the job.
+    pub(super) fn check(
+        path: &CgroupPath,
+        record: &Record,
+        accounts: Vec<u32>,
+        deadline: Instant,
+    ) -> Result<Self, Error> {
+        let place = Mount::open()?.open_chain(path)?;
+        let dir = place.dir()?;
+        let stamp = Stamp::read(dir)?;
+        let is_new = stamp != Some(record_stamp(record));
+        let owner = if is_new { dir.owner()? } else { Occupants::read(dir, record.uid)?.owner };
+        let occupants = Occupants { user: record.uid, owner, accounts };
+        let result = if is_new {
+            check_occupants(dir, &occupants, deadline)
+        } else {
+            occupants.require_no_strangers(dir, deadline).map_err(Error::from)
+        };
+        Ok(Self { place, stamp, occupants, result })
+    }
+
+    /// Returns whether the path still leads to this directory, with the same stamp.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a cgroup that cannot be opened any more.
+    pub(super) fn is_current(&self, path: &CgroupPath) -> Result<bool, Error> {
+        let place = Mount::open()?.open_chain(path)?;
+        let dir = place.dir()?;
+        Ok(dir.identity()? == self.place.dir()?.identity()? && Stamp::read(dir)? == self.stamp)
+    }
+
+    /// Returns the cgroup with all its ancestors.
+    pub(super) fn place(&self) -> &CgroupChain {
+        &self.place
+    }
+
+    /// Stamps the cgroup, unless it already has the same stamp. The caller holds the registry's lock, and
+    /// has checked that no other registered job has this cgroup: a stamp of another job is a leftover.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a cgroup that cannot belong to a job of this owner ([`check_occupants`]).
+    pub(super) fn stamp(self, record: &Record) -> Result<StampedCgroup, Error> {
+        self.result?;
+        let dir = self.place.dir()?;
+        let stamp = record_stamp(record);
+        let is_new = self.stamp.as_ref() != Some(&stamp);
+        if is_new {
+            withdraw_stamp(dir)?;
+        }
+        store_occupants(dir, &self.occupants)?;
+        if is_new {
+            set_stamp(&stamp, dir)?;
+        }
+        Ok(StampedCgroup { place: self.place, remove_on_drop: is_new })
+    }
+}
+
+fn record_stamp(record: &Record) -> Stamp {
+    Stamp { uid: record.uid, job: record.id.clone() }
+}
+
 /// A job's cgroup with the stamp of the job, which this call or an earlier one has set. `drop` removes
 /// a stamp that this call has set, unless [`StampedCgroup::keep`] was called.
 #[derive(Debug)]
@@ -24,45 +105,6 @@ pub(super) struct StampedCgroup {
 }
 
 impl StampedCgroup {
-    /// Stamps the cgroup, unless it already has the same stamp. `is_registered` returns whether a
-    /// stamp's job is in the registry; any other stamp is a leftover of a job that has ended.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Failed`] for a cgroup of another job, or above or below one, and for a cgroup that
-    /// cannot belong to a job of this owner ([`check_occupants`]).
-    pub(super) fn stamp(
-        path: &CgroupPath,
-        record: &Record,
-        accounts: Vec<u32>,
-        is_registered: impl Fn(&Stamp) -> Result<bool, Error>,
-        deadline: Instant,
-    ) -> Result<Self, Error> {
-        let place = Mount::open()?.open_chain(path)?;
-        let stamp = Stamp { uid: record.uid, job: record.id.clone() };
-        let current = Stamp::read(place.dir()?)?;
-        for (path, other) in read_stamps(&place, deadline)? {
-            if other != stamp && is_registered(&other)? {
-                let cause = format!("it is the cgroup of job {}", other.job);
-                return Err(Error::failed("stamp", path, cause));
-            }
-        }
-        let dir = place.dir()?;
-        let is_new = current.as_ref() != Some(&stamp);
-        let owner = if is_new { dir.owner()? } else { Occupants::read(dir, record.uid)?.owner };
-        let occupants = Occupants { user: record.uid, owner, accounts };
-        if is_new {
-            check_occupants(dir, &occupants, deadline)?;
-            withdraw_stamp(dir)?;
-            store_occupants(dir, &occupants)?;
-            set_stamp(&stamp, dir)?;
-        } else {
-            occupants.require_no_strangers(dir, deadline)?;
-            store_occupants(dir, &occupants)?;
-        }
-        Ok(Self { place, remove_on_drop: is_new })
-    }
-
     /// Refuses a cgroup in a user's slice that systemd has closed: the job would lose its devices,
     /// even if its record lists them.
     ///
@@ -142,19 +184,6 @@ impl Drop for StampedCgroup {
             let _ = self.place.dir().and_then(withdraw_stamp);
         }
     }
-}
-
-/// Reads the stamps above, at and below a cgroup: a login must not be in two jobs.
-fn read_stamps(place: &CgroupChain, deadline: Instant) -> Result<Vec<(String, Stamp)>, Error> {
-    let mut stamps = Vec::new();
-    let mut add_stamp = |dir: &Dir| {
-        let stamp = cgroup::ignore_gone(Stamp::read(dir))?.flatten();
-        stamps.extend(stamp.map(|stamp| (dir.path().to_owned(), stamp)));
-        Ok::<_, cgroup::Error>(())
-    };
-    place.levels().iter().skip(1).try_for_each(&mut add_stamp)?;
-    cgroup::walk(place.dir()?, deadline, add_stamp)?;
-    Ok(stamps)
 }
 
 /// Stamps a directory, unless it already has the same stamp. It fails with [`cgroup::Error::UnexpectedState`] for

@@ -26,6 +26,7 @@ mod cli;
 mod compose;
 mod controllers;
 mod cost;
+mod crowd;
 mod deadline;
 mod death;
 mod devices;

@@ -173,25 +173,7 @@ fn process_in_user_namespace_belongs_to_namespace_owner() {
     for (owner, admitted) in [(ALICE, true), (BOB, false)] {
         on_node(|node| {
             let job = node.job(ALICE, "4242").start();
-            let container = Process::new(
-                node,
-                owner,
-                "exec unshare --user sh -c 'until setpriv --reuid 5 --clear-groups true; \
-                 do sleep 0.05; done; exec setpriv --reuid 5 unshare --user sleep infinity' 2>/dev/null",
-            );
-            let proc = |file: &str| format!("/proc/{}/{file}", container.host_pid());
-            let own = std::fs::read_link("/proc/self/ns/user").unwrap();
-            let namespace = || std::fs::read_link(proc("ns/user")).ok();
-            eventually("it has a namespace", || namespace().is_some_and(|other| other != own));
-            for map in ["gid_map", "uid_map"] {
-                let text = format!("0 {} 1\n1 100000 1000", owner.uid);
-                std::fs::write(proc(map), text).unwrap();
-            }
-            let sleeps =
-                || std::fs::read_to_string(proc("comm")).is_ok_and(|name| name == "sleep\n");
-            eventually("it has another uid", || {
-                sleeps() && container.uids().starts_with("100004\t")
-            });
+            let container = Process::start_container(node, owner, "true");
             job.cgroup.write("cgroup.procs", &container.host_pid().to_string());
             if admitted {
                 node.pam(ALICE).ok();

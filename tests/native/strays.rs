@@ -96,6 +96,69 @@ fn only_users_without_job_have_strays() {
     });
 }
 
+/// Neither the uid inside nor the login uid tells, which the process has set to that of bob.
+#[test]
+fn container_process_is_stray_of_namespace_owner() {
+    on_node(|node| {
+        let _job = node.job(BOB, "7").start();
+        let pretend = format!("echo {} >/proc/self/loginuid", BOB.uid);
+        let theirs = Process::start_container(node, BOB, "true");
+        for script in ["true", &pretend] {
+            let container = Process::start_container(node, ALICE, script);
+            let strays = list_strays(node, &["--user", "alice"], 1);
+            assert_eq!((strays.len(), strays[0]["uid"].as_u64()), (1, Some(1001)), "{strays:?}");
+            node.job_adopt(&["strays", "--kill", "--uid", "1001"]).ok();
+            eventually("the container has ended", || !container.runs());
+        }
+        node.job_adopt(&["strays", "--kill"]).ok();
+        assert!(theirs.runs(), "bob has a job");
+        let exempt = Process::start_container(node, OPS, "true");
+        node.arguments("exempt_groups=ops");
+        node.job_adopt(&["strays", "--kill"]).ok();
+        assert!(exempt.runs(), "the owner is exempt");
+    });
+}
+
+/// A container of root's, with the user's own uid in it.
+#[test]
+fn uid_counts_in_namespace_of_root() {
+    on_node(|node| {
+        let script = "exec unshare --user sh -c 'until setpriv --reuid 1001 --clear-groups true; \
+                      do sleep 0.05; done; exec setpriv --reuid 1001 sleep infinity' 2>/dev/null";
+        let container = Process::new(node, ROOT, script);
+        let proc = |file: &str| format!("/proc/{}/{file}", container.host_pid());
+        let own = std::fs::read_link("/proc/self/ns/user").unwrap();
+        eventually("it has a namespace", || {
+            std::fs::read_link(proc("ns/user")).is_ok_and(|other| other != own)
+        });
+        for map in ["gid_map", "uid_map"] {
+            std::fs::write(proc(map), "0 0 2000").unwrap();
+        }
+        eventually("it is the user's", || container.uids().starts_with("1001\t"));
+        node.job_adopt(&["strays", "--kill"]).ok();
+        eventually("it has ended", || !container.runs());
+    });
+}
+
+/// The name of a user may be the uid of another.
+#[test]
+fn uid_option_takes_no_name() {
+    on_node(|node| {
+        let strays = [Process::new(node, ALICE, STAYS), Process::new(node, BOB, STAYS)];
+        let passwd = node.read("/etc/passwd");
+        node.write("/etc/passwd", &format!("{passwd}1001:x:1009:1009::/:/bin/sh\n"));
+        assert!(list_strays(node, &["--user", "1001"], 0).is_empty(), "a name");
+        assert_eq!(list_strays(node, &["--uid", "1001"], 1).len(), 1);
+        node.job_adopt(&["strays", "--kill", "--uid", "1001"]).ok();
+        eventually("alice's has ended", || !strays[0].runs());
+        assert!(strays[1].runs());
+        for wrong in ["alice", "-1", "4294967295", ""] {
+            node.job_adopt(&["strays", "--uid", wrong]).exits(2);
+        }
+        node.job_adopt(&["strays", "--uid", "1001", "--user", "alice"]).exits(2);
+    });
+}
+
 /// An admin who is not exempt, for example through sudo(8).
 #[test]
 fn caller_of_command_is_not_ended() {

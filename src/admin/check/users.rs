@@ -19,7 +19,7 @@ const HELPER_AGE_MAX_SECONDS: i64 = 120;
 const NAMES_MAX: usize = 8;
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let snapshot = match Snapshot::read(&site.config) {
+    let snapshot = match Snapshot::read(&site.config, None) {
         Ok(snapshot) => snapshot,
         Err(error) => {
             let text = error.to_string();

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::read::UserFile;
 use super::{Note, Record, Registry};
 use crate::sources::FluxId;
 use kernel::OperationError;
@@ -67,6 +68,30 @@ impl Registry {
             }
         }
         Ok(found)
+    }
+
+    /// Returns all jobs of all users, running or ending.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError`] if the registry cannot be listed.
+    pub fn list_jobs(&self, trust: &Trust) -> Result<Vec<RegisteredJob>, OperationError> {
+        let mut jobs = Vec::new();
+        for uid in self.list_users()? {
+            let dir = self.user_dir(uid);
+            let entries = match fs::read_dir(&dir) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed("list", &dir, error)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(|error| failed("list", &dir, error))?;
+                if let Some((id, ending)) = entry.file_name().to_str().and_then(parse_job_file) {
+                    jobs.push(read_job(trust, &entry.path(), uid, &id, ending));
+                }
+            }
+        }
+        Ok(jobs)
     }
 
     /// Returns the uids that have a directory, in order; none if the registry is missing.
@@ -184,6 +209,15 @@ impl Registry {
     }
 }
 
+/// Parses the name of a job's file; returns its id, and whether the job is ending.
+fn parse_job_file(name: &str) -> Option<(JobId, bool)> {
+    if let UserFile::Record(id) = UserFile::parse(name) {
+        return Some((id, false));
+    }
+    let id = name.strip_prefix('.')?.strip_suffix(".ending")?.parse().ok()?;
+    Some((id, true))
+}
+
 fn failed(operation: &'static str, path: &Path, error: io::Error) -> OperationError {
     OperationError::new(operation, path.to_string_lossy(), error)
 }
@@ -271,6 +305,30 @@ mod tests {
         assert_eq!(find("633528662"), [(6, "633528662".into())]);
         write_file(&scratch, "jobs/7/f2JL.json", &record("f2JL", 7));
         assert_eq!(find("4369"), []);
+    }
+
+    #[test]
+    fn running_and_ending_jobs_of_all_users_are_listed() {
+        let scratch = Scratch::new();
+        let registry = registry(&scratch);
+        write_file(&scratch, "jobs/5/7.json", &record("7", 5));
+        write_file(&scratch, "jobs/6/8.json", &record("8", 6));
+        scratch.file("jobs/6/9.json", "{");
+        scratch.file("jobs/6/.9.new", "{");
+        registry.write_end_note(5, &"3".parse().unwrap(), 1000).unwrap();
+        assert!(registry.withdraw_job(6, &"8".parse().unwrap()).unwrap());
+        let mut jobs = registry.list_jobs(&scratch.trust()).unwrap();
+        jobs.sort_by_key(|job| job.id.to_string());
+        let facts =
+            |job: &RegisteredJob| (job.uid, job.id.to_string(), job.ending, job.record.is_ok());
+        assert_eq!(
+            jobs.iter().map(facts).collect::<Vec<_>>(),
+            [
+                (5, "7".into(), false, true),
+                (6, "8".into(), true, true),
+                (6, "9".into(), false, false)
+            ]
+        );
     }
 
     #[test]

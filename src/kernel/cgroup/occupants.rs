@@ -4,7 +4,7 @@
 //! the stamp on it, to the next job. Owner and processes of the directory show the change.
 
 use super::dir::{OCCUPANTS_XATTR, read_xattr};
-use super::{Dir, Error, Result, list_own_processes, walk};
+use super::{Dir, Error, Result, list_processes};
 use crate::OperationError;
 use crate::proc::Proc;
 use crate::sys::nsfs::namespace_owner;
@@ -72,37 +72,59 @@ impl Occupants {
     /// more processes than one login checks; [`ErrorKind::TimedOut`] at the deadline; as
     /// [`Occupants::stranger_uid`].
     pub fn require_no_strangers(&self, dir: &Dir, deadline: Instant) -> Result<()> {
+        self.require_no_strangers_among(dir, deadline, || list_processes(dir, deadline).complete())
+    }
+
+    /// As [`Occupants::require_no_strangers`], for the processes that `list` finds in the cgroup.
+    ///
+    /// # Errors
+    ///
+    /// As [`Occupants::require_no_strangers`], and those of `list`.
+    pub fn require_no_strangers_among(
+        &self,
+        dir: &Dir,
+        deadline: Instant,
+        list: impl Fn() -> Result<Vec<i32>>,
+    ) -> Result<()> {
+        self.require_owner(dir)?;
+        let check = || self.check_processes(dir, &list()?, deadline);
+        check().or_else(|_| {
+            sleep(RECHECK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
+            check()
+        })
+    }
+
+    /// Requires that the directory belongs to the account that owned it when the job was registered, or to the
+    /// job's user.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnexpectedState`] for a cgroup of another account; as [`Dir::owner`].
+    pub fn require_owner(&self, dir: &Dir) -> Result<()> {
         let owner = dir.owner()?;
         if owner != self.owner && owner != self.user {
             let why = format!("belongs to uid {owner} now: a scheduler has used it again");
             return Err(Error::unfit(dir.path(), &why));
         }
-        self.check_processes(dir, deadline).or_else(|_| {
-            sleep(RECHECK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
-            self.check_processes(dir, deadline)
-        })
+        Ok(())
     }
 
-    fn check_processes(&self, top: &Dir, deadline: Instant) -> Result<()> {
-        let mut count = 0;
-        walk(top, deadline, |dir| {
-            for pid in list_own_processes(dir)? {
-                count += 1;
-                if count > PROCESSES_MAX {
-                    return Err(Error::unfit(top.path(), "has more processes than are looked at"));
-                }
-                if Instant::now() >= deadline {
-                    return Err(top.failed("look at processes in", "", ErrorKind::TimedOut));
-                }
-                let stranger_uid = self.stranger_uid(pid);
-                let failed = |error| OperationError::new("look at process", pid.to_string(), error);
-                if let Some(uid) = stranger_uid.map_err(failed)? {
-                    let why = format!("has process {pid} of uid {uid}, which does not own the job");
-                    return Err(Error::unfit(top.path(), &why));
-                }
+    fn check_processes(&self, top: &Dir, pids: &[i32], deadline: Instant) -> Result<()> {
+        if pids.len() > PROCESSES_MAX {
+            return Err(Error::unfit(top.path(), "has more processes than are looked at"));
+        }
+        for &pid in pids {
+            if Instant::now() >= deadline {
+                return Err(top.failed("look at processes in", "", ErrorKind::TimedOut));
             }
-            Ok(())
-        })
+            let stranger_uid = self.stranger_uid(pid);
+            let failed = |error| OperationError::new("look at process", pid.to_string(), error);
+            if let Some(uid) = stranger_uid.map_err(failed)? {
+                let why = format!("has process {pid} of uid {uid}, which does not own the job");
+                return Err(Error::unfit(top.path(), &why));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the real uid of a process that may not be in the job; `None` for a process that may, or that is

@@ -42,6 +42,28 @@ impl Process {
         process
     }
 
+    /// Starts a process as in a rootless container: with the uid 100004, which has no account, in a user
+    /// namespace of that user. It runs a shell script first, and then sleeps.
+    pub(crate) fn start_container(node: &Node, user: User, script: &str) -> Self {
+        let script = format!(
+            "{script}; exec unshare --user sh -c 'until setpriv --reuid 5 --clear-groups true; \
+             do sleep 0.05; done; exec setpriv --reuid 5 unshare --user sleep infinity' 2>/dev/null"
+        );
+        let process = Self::new(node, user, &script);
+        let proc = |file: &str| format!("/proc/{}/{file}", process.host_pid);
+        let own = fs::read_link("/proc/self/ns/user").unwrap();
+        let namespace = || fs::read_link(proc("ns/user")).ok();
+        eventually("it has a namespace", || namespace().is_some_and(|other| other != own));
+        for map in ["gid_map", "uid_map"] {
+            fs::write(proc(map), format!("0 {} 1\n1 100000 1000", user.uid)).unwrap();
+        }
+        eventually("it has another uid", || {
+            let name = fs::read_to_string(proc("comm"));
+            name.is_ok_and(|name| name == "sleep\n") && process.uids().starts_with("100004\t")
+        });
+        process
+    }
+
     /// Returns its number in this process's PID namespace.
     pub(crate) fn host_pid(&self) -> i32 {
         self.host_pid

@@ -1,0 +1,127 @@
+//! Finds whose a process is, and whose processes may be strays: those of people who are not exempt.
+
+use super::process::ProcessInfo;
+use super::read_session_lines;
+use crate::{Error, accounts, slices};
+use helper::Config;
+use kernel::sys::nsfs::namespace_owner;
+use module::Settings;
+use nix::unistd::{Gid, Uid, User, getgrouplist};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::fs;
+
+/// The first uid of people if login.defs(5) has none.
+const DEFAULT_UID_MIN: u32 = 1000;
+/// The uids of the account `nobody` (systemd's UIDS-GIDS).
+const NOBODY_UIDS: std::ops::RangeInclusive<u32> = 65_534..=65_535;
+
+/// The account of a person, which is not exempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Person {
+    pub(super) uid: u32,
+    pub(super) name: String,
+}
+
+/// Finds the people whose processes may be strays.
+pub(super) struct PersonFinder {
+    uid_min: u32,
+    exempt_uids: BTreeSet<u32>,
+    exempt_groups: Vec<Gid>,
+    /// The uids that were looked up; a person for those that may have strays.
+    looked_up: BTreeMap<u32, Option<Person>>,
+}
+
+impl PersonFinder {
+    /// Reads the exempt accounts and groups from the configuration and from sshd's PAM stack.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if an exempt account or group cannot be looked up.
+    pub(super) fn read(config: &Config) -> Result<Self, Error> {
+        let mut exempt_uids: BTreeSet<u32> = slices::exempt_accounts(config)?.into_keys().collect();
+        let mut names = config.exempt_groups.clone();
+        for line in read_session_lines().into_iter().filter(|line| line.ours.is_some()) {
+            if let Ok(settings) = Settings::parse(&line.arguments) {
+                exempt_uids.extend(settings.exempt_uids);
+                names.extend(settings.exempt_groups);
+            }
+        }
+        let mut exempt_groups = Vec::new();
+        for name in names {
+            exempt_groups.extend(accounts::find_group(&name)?.map(|group| group.gid));
+        }
+        let uid_min = read_uid_min();
+        Ok(Self { uid_min, exempt_uids, exempt_groups, looked_up: BTreeMap::new() })
+    }
+
+    /// Finds the person whose process it is; `None` for accounts that are exempt or no person's.
+    ///
+    /// A process in a user namespace is the namespace's owner's, as the kernel has recorded it: its uids
+    /// may be any that the owner's container has. Neither its cgroup nor its login uid counts, since an
+    /// unprivileged process can choose both. In a namespace that root or a service has made, the uid counts
+    /// as outside of it.
+    pub(super) fn find_owner(&mut self, info: &ProcessInfo) -> Option<Person> {
+        if info.uid() == 0 {
+            return None;
+        }
+        // Without the right to read the namespace the uid counts. Root always has that right.
+        let owner = namespace_owner(info.process.pid).ok().flatten();
+        let owner = owner.filter(|uid| !self.is_reserved(*uid));
+        self.find_person(owner.unwrap_or(info.uid()))
+    }
+
+    /// Returns whether a uid belongs to the system and to no person.
+    fn is_reserved(&self, uid: u32) -> bool {
+        uid < self.uid_min || uid == u32::MAX || NOBODY_UIDS.contains(&uid)
+    }
+
+    /// Finds the person of a uid. An account that cannot be looked up counts as exempt.
+    fn find_person(&mut self, uid: u32) -> Option<Person> {
+        if let Some(person) = self.looked_up.get(&uid) {
+            return person.clone();
+        }
+        let person = self.look_up(uid);
+        self.looked_up.insert(uid, person.clone());
+        person
+    }
+
+    fn look_up(&self, uid: u32) -> Option<Person> {
+        if self.is_reserved(uid) || self.exempt_uids.contains(&uid) {
+            return None;
+        }
+        let user = User::from_uid(Uid::from_raw(uid)).ok().flatten()?;
+        let groups = getgrouplist(&CString::new(user.name.clone()).ok()?, user.gid).ok()?;
+        if groups.iter().any(|gid| self.exempt_groups.contains(gid)) {
+            return None;
+        }
+        Some(Person { uid, name: user.name })
+    }
+}
+
+/// Returns the first uid of people on this node.
+pub(crate) fn read_uid_min() -> u32 {
+    // Its comments may be in any encoding.
+    let defs = fs::read("/etc/login.defs").unwrap_or_default();
+    parse_uid_min(&String::from_utf8_lossy(&defs)).unwrap_or(DEFAULT_UID_MIN)
+}
+
+/// Parses `UID_MIN` of login.defs(5).
+fn parse_uid_min(defs: &str) -> Option<u32> {
+    defs.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        (words.next()? == "UID_MIN").then(|| words.next()?.parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uid_min_of_login_defs_is_parsed() {
+        assert_eq!(parse_uid_min("#UID_MIN 5\nUID_MAX 9\nUID_MIN\t\t 500\n"), Some(500));
+        assert_eq!(parse_uid_min("UID_MIN x\n"), None);
+        assert_eq!(parse_uid_min(""), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a user makes in a job costs no other user's call. System calls are counted, since time depends on the
+//! machine.
+
+use std::fs;
+use std::os::unix::fs::chown;
+
+use crate::support::{ALICE, BOB, Cgroup, Node, Process, User, eventually, on_node};
+
+/// Number of empty cgroups in alice's job. The variable sets another: `JOB_ADOPT_CROWD=400000`.
+fn crowd_size() -> usize {
+    std::env::var("JOB_ADOPT_CROWD").map_or(20_000, |text| text.parse().unwrap())
+}
+
+/// Gives a cgroup to alice, as a scheduler does that lets jobs make cgroups, and makes `count` empty ones in
+/// it.
+fn make_crowd(cgroup: &Cgroup, count: usize) {
+    for file in ["", "cgroup.procs", "cgroup.subtree_control"] {
+        chown(cgroup.dir().join(file), Some(ALICE.uid), None).unwrap();
+    }
+    for number in 0..count.div_ceil(1000) {
+        let group = cgroup.child(&format!("group-{number}"));
+        group.create();
+        for member in 0..999.min(count - number * 1000) {
+            fs::create_dir(group.dir().join(member.to_string())).unwrap();
+        }
+    }
+}
+
+/// Runs a command to a successful end; returns the number of its system calls.
+fn count_calls(node: &Node, command: &str) -> usize {
+    node.sh(&format!("strace -f -qq -o /tmp/calls {command}")).ok();
+    node.read("/tmp/calls").lines().count()
+}
+
+/// Counts the system calls of each call that concerns a job of bob.
+fn count_calls_for_bob(node: &Node) -> Vec<(&'static str, usize)> {
+    let job = node.job(BOB, "7").unstamped().unrecorded().start();
+    let register = format!(
+        "job-adopt register --id 7 --uid {} --policy closed --cgroup {}",
+        BOB.uid,
+        job.cgroup.path()
+    );
+    let mut counts = vec![("register", count_calls(node, &register))];
+    counts.push(("register again", count_calls(node, &register)));
+    node.session_under_strace("/tmp/calls", &[], BOB).ok();
+    counts.push(("login", node.read("/tmp/calls").lines().count()));
+    for (name, command) in [
+        ("list", "job-adopt list --user bob"),
+        ("strays", "job-adopt strays --user bob"),
+        ("strays --kill", "job-adopt strays --kill --user bob"),
+    ] {
+        counts.push((name, count_calls(node, command)));
+    }
+    // The number of searches for what has not ended yet would depend on time.
+    job.cgroup.kill();
+    counts.push(("unregister --strays", count_calls(node, "job-adopt unregister --strays 7")));
+    job.finish();
+    counts
+}
+
+#[test]
+fn cgroups_of_one_user_cost_no_call_of_another() {
+    on_node(|node| {
+        let crowded = node.job(ALICE, "4242").start();
+        let _stray = Process::new(node, ALICE, "exec sleep infinity");
+        let before = count_calls_for_bob(node);
+        make_crowd(&crowded.cgroup, crowd_size());
+        let after = count_calls_for_bob(node);
+        for ((name, before), (_, after)) in before.into_iter().zip(after) {
+            eprintln!("{name}: {before} system calls, and {after} beside the crowd");
+            assert!(after * 10 <= before * 12, "{name}: {before}, and {after} beside the crowd");
+        }
+    });
+}
+
+/// The processes of all users are judged, and the user of the crowd has one outside of it.
+#[test]
+fn cgroups_of_user_do_not_slow_search_for_all_strays() {
+    on_node(|node| {
+        let crowded = node.job(ALICE, "4242").start();
+        let _stray = Process::new(node, ALICE, "exec sleep infinity");
+        let before = count_calls(node, "job-adopt strays --kill");
+        make_crowd(&crowded.cgroup, crowd_size());
+        let after = count_calls(node, "job-adopt strays --kill");
+        assert!(after * 10 <= before * 12, "{before}, and {after} beside the crowd");
+    });
+}
+
+/// Others would wait for the lock: a prolog fails after ten seconds.
+#[test]
+fn registry_is_not_locked_while_cgroups_are_visited() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let register = format!(
+            "job-adopt register --id 4242 --uid {} --policy closed --cgroup {}",
+            ALICE.uid,
+            job.cgroup.path()
+        );
+        let calls_under_lock = |register: &str| {
+            let count = count_calls(node, register);
+            let trace = node.read("/tmp/calls");
+            let lock = trace.lines().position(|call| call.contains("F_OFD_SETLK"));
+            count - lock.expect(&trace)
+        };
+        let before = calls_under_lock(&register);
+        make_crowd(&job.cgroup, 2000);
+        let after = calls_under_lock(&register);
+        assert!(after * 10 <= before * 12, "{before}, and {after} in the crowd");
+    });
+}
+
+/// No walk visits so many cgroups: the process table shows what is in them.
+#[test]
+fn process_in_crowd_is_listed_and_its_login_ended() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        make_crowd(&job.cgroup, 1200);
+        let member = job.cgroup.child("group-1").child("7");
+        let sshd = node.sshd();
+        let mut login = sshd.stay(ALICE, "exec sleep infinity");
+        let leaf = job.cgroup.child("job-adopt");
+        eventually("the login has joined", || {
+            leaf.exists() && leaf.pids().into_iter().any(|pid| is_sleeper(pid, ALICE))
+        });
+        let sleeper = leaf.pids().into_iter().find(|pid| is_sleeper(*pid, ALICE)).unwrap();
+        member.write("cgroup.procs", &sleeper.to_string());
+        let processes = 1 + leaf.pids().len() + member.pids().len();
+        let list = node.job_adopt(&["list", "--json"]).ok();
+        let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+        assert_eq!(list["jobs"][0]["processes"], processes, "{list}");
+        assert_eq!(list["jobs"][0]["logins"], 1, "{list}");
+        node.unregister("4242").ok();
+        assert!(member.pids().is_empty(), "the login is left");
+        assert_eq!(job.cgroup.pids().len(), 1, "the scheduler's process is not");
+        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+    });
+}
+
+fn is_sleeper(pid: i32, user: User) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.starts_with("Name:\tsleep\n") && status.contains(&format!("\nUid:\t{}\t", user.uid))
+}
