@@ -18,4 +18,4 @@ set -eu
 : "${FLUX_JOB_ID:?}" "${FLUX_JOB_USERID:?}"
 
 job-adopt unregister "$FLUX_JOB_ID" || echo "$0: the record of job $FLUX_JOB_ID stays" >&2
-job-adopt strays --kill --user "$FLUX_JOB_USERID" >&2 || echo "$0: uid $FLUX_JOB_USERID: not all has ended" >&2
+job-adopt strays --kill --uid "$FLUX_JOB_USERID" >&2 || echo "$0: uid $FLUX_JOB_USERID: not all has ended" >&2

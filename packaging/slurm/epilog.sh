@@ -20,4 +20,4 @@ set -eu
 : "${SLURM_JOB_ID:?}" "${SLURM_JOB_UID:?}"
 
 job-adopt unregister "$SLURM_JOB_ID" || echo "$0: the record of job $SLURM_JOB_ID stays" >&2
-job-adopt strays --kill --user "$SLURM_JOB_UID" >&2 || echo "$0: uid $SLURM_JOB_UID: not all has ended" >&2
+job-adopt strays --kill --uid "$SLURM_JOB_UID" >&2 || echo "$0: uid $SLURM_JOB_UID: not all has ended" >&2
