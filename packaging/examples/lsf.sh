@@ -55,10 +55,23 @@ begin)
     trap - EXIT
     ;;
 end)
-    # Moves out of the cgroup, so that it can be removed.
-    echo "$$" >"$top/cgroup.procs"
-    job-adopt unregister --strays "$id"
-    rmdir "$top$cgroup" || true
+    # This script, and those of root's processes that run it, leave the cgroup: LSF needs them until it has seen the end.
+    pid=$$
+    while test "$(sed -n 's/^0:://p' "/proc/$pid/cgroup")" = "$cgroup" && test "$(stat -c %u "/proc/$pid")" = 0; do
+        echo "$pid" >"$top/cgroup.procs"
+        pid=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$pid/status")
+    done
+    status=0
+    job-adopt unregister --strays "$id" || status=$?
+    # What is left of the job, which no other part of LSF may know of.
+    tries=0
+    while test -d "$top$cgroup" && ! rmdir "$top$cgroup" 2>/dev/null; do
+        test $tries -lt 50 || { echo "$0: job $id: its cgroup stays" >&2; exit 1; }
+        tries=$((tries + 1))
+        echo 1 >"$top$cgroup/cgroup.kill" || :
+        sleep 0.1
+    done
+    exit $status
     ;;
 *) exit 2 ;;
 esac

@@ -291,6 +291,26 @@ fn lsf_example_registers_and_withdraws_job() {
     });
 }
 
+/// Neither the user's other job nor the processes of LSF that run the script end with it.
+#[test]
+fn lsf_example_ends_rest_of_job() {
+    on_node(|node| {
+        let jobs = node.cgroup().child("jobs").child("lsf-jobs");
+        install_example(node, "lsf.sh", "/lsf-jobs", jobs.path());
+        node.sh("printf '#!/bin/sh\\necho alice\\n' >/usr/bin/bjobs; chmod 755 /usr/bin/bjobs")
+            .ok();
+        let _other = node.job(ALICE, "4242").start();
+        let cgroup = jobs.child("77.0");
+        let script = "export LSB_JOBID=77; /tmp/lsf.sh begin && setsid -f setpriv --reuid 1001 \
+                      --regid 1001 --clear-groups sleep infinity </dev/null >/dev/null 2>&1 && \
+                      sh -c '/tmp/lsf.sh end; echo status $?'; echo after";
+        node.sh(script).ok().says("status 0").says("after");
+        assert!(!cgroup.exists(), "its cgroup is left");
+        assert_eq!(node.job_adopt(&["list"]).ok().stdout.matches("alice").count(), 1);
+        jobs.remove();
+    });
+}
+
 /// Runs a command by a process with this name whose parent is init.
 fn run_as_daemon(node: &Node, name: &str, command: &str) -> Outcome {
     let path = format!("/tmp/{name}");
