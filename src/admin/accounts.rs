@@ -8,6 +8,8 @@ use nix::unistd::{
 };
 use protocol::parse_decimal;
 use std::ffi::CString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// Returns the account of this name; `None` if there is none.
 ///
@@ -113,11 +115,7 @@ pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, St
     if !geteuid().is_root() {
         return Ok(look_up());
     }
-    let account = User::from_name(HELPER_USER).ok().flatten();
-    let account = account.filter(|user| !user.uid.is_root() && user.gid != Gid::from_raw(0));
-    let account = account.ok_or_else(|| {
-        format!("the system user {HELPER_USER} does not exist, or has root's uid or gid: create it")
-    })?;
+    let account = find_helper()?;
     let failed = |errno: Errno| format!("take the rights of {HELPER_USER}: {}", errno.desc());
     let (uid, gid, groups) = (geteuid(), getegid(), getgroups().map_err(failed)?);
     let lowered =
@@ -127,6 +125,34 @@ pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, St
     // rights and report that.
     let _ = seteuid(uid).and_then(|()| setegid(gid)).and_then(|()| setgroups(&groups));
     result.map_err(failed)
+}
+
+/// Returns the account that the helper runs as.
+fn find_helper() -> Result<User, String> {
+    let account = User::from_name(HELPER_USER).ok().flatten();
+    let account = account.filter(|user| !user.uid.is_root() && user.gid != Gid::from_raw(0));
+    account.ok_or_else(|| {
+        format!("the system user {HELPER_USER} does not exist, or has root's uid or gid: create it")
+    })
+}
+
+/// Makes a program run as the helper's account, if this process is root, and with the group of this name
+/// alone, if there is one. What a user, or another host, could do to the program gives no rights of
+/// root's.
+///
+/// # Errors
+///
+/// A text that says what is wrong with the account.
+pub(super) fn run_as_helper(command: &mut Command, group: Option<&str>) -> Result<(), String> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let account = find_helper()?;
+    let group = group.and_then(|name| Group::from_name(name).ok().flatten());
+    let gid = group.map_or(account.gid, |group| group.gid);
+    // The standard library drops root's other groups before it sets the uid.
+    command.uid(account.uid.as_raw()).gid(gid.as_raw());
+    Ok(())
 }
 
 /// Calls `look_up` with the rights that it has at a login. Without the helper's account no login

@@ -2,6 +2,7 @@
 //! continues where the last reader stopped.
 
 use super::Error;
+use super::accounts::run_as_helper;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,6 +16,8 @@ const MESSAGE_PREFIX: &str = "pam_job_adopt(";
 /// Programs whose messages count: those of OpenSSH (several since 9.8) and the command. Other programs
 /// of root log text that users choose.
 const PROGRAMS: [&str; 4] = ["sshd", "sshd-session", "sshd-auth", "job-adopt"];
+/// The group that may read the journal (systemd-journald(8)).
+const JOURNAL_GROUP: &str = "systemd-journal";
 /// Maximum bytes of a line: more than the module and a syslog daemon write.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -155,6 +158,7 @@ fn read_journal(
         Some(cursor) => command.arg(format!("--after-cursor={cursor}")),
         None => command.arg("--boot"),
     };
+    run_as_helper(&mut command, Some(JOURNAL_GROUP)).map_err(|why| failed(&why))?;
     let command = command.args(["_UID=0", "SYSLOG_FACILITY=10"]).stdin(Stdio::null());
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| failed(&error))?;
     let mut last = after.map(str::to_owned);

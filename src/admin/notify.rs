@@ -3,6 +3,7 @@
 //! A timer runs it each minute, so it is no daemon. A file below /run has the notices that were given, so
 //! that each comes once, also from a run that is late or beside another one.
 
+use super::accounts::run_as_helper;
 use super::child_process::query_program;
 use super::replace_file::replace_file;
 use super::running_jobs::{RunningJob, find_running_jobs};
@@ -271,6 +272,7 @@ fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Optio
     if let Some(path) = &config.devices.slurm_conf {
         command.env("SLURM_CONF", path);
     }
+    run_as_helper(&mut command, None)?;
     let (succeeded, text) = query_program(&mut command, ANSWER_TIMEOUT.min(left))?;
     match parse_end(&text, id) {
         Some(end) if succeeded => Ok(end),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::{
-    ALICE, BOB, CAROL, Cgroup, DENIED, Job, LOOK, Node, OPENS, eventually, on_node,
+    ALICE, BOB, CAROL, Cgroup, DENIED, HELPER, Job, LOOK, Node, OPENS, eventually, on_node,
 };
 
 /// Starts a job of alice without a record or a stamp.
@@ -308,5 +308,28 @@ fn user_cannot_hold_lock_of_metrics() {
         let alone = "setpriv --reuid 1001 --regid 1001 --clear-groups";
         let held = node.sh(&format!("{alone} flock /var/lib/job-adopt/.metrics.lock true"));
         held.fails().says("Permission denied");
+    });
+}
+
+/// The journal has text of all users.
+#[test]
+fn journal_is_read_without_rights_of_root() {
+    on_node(|node| {
+        node.write("/run/asked", "");
+        node.set_mode("/run/asked", 0o666);
+        let note = "#!/bin/sh\necho \"$(id -ru) $(id -u) $(id -G)\" >>/run/asked\n";
+        node.write("/usr/bin/journalctl", note);
+        node.set_mode("/usr/bin/journalctl", 0o755);
+        node.sh("sed -i /^systemd-journal:/d /etc/group").ok();
+        node.job_adopt(&["metrics"]).ok();
+        node.sh("echo systemd-journal:x:190: >>/etc/group").ok();
+        node.job_adopt(&["metrics"]).ok();
+        node.job_adopt(&["compare"]).exits(3);
+        let uid = HELPER.uid;
+        let expected = format!("{uid} {uid} {uid}\n{uid} {uid} 190\n{uid} {uid} 190\n");
+        assert_eq!(node.read("/run/asked"), expected);
+        node.sh("sed -i /^job-adopt:/d /etc/passwd").ok();
+        node.job_adopt(&["compare"]).exits(3).says("system user job-adopt does not exist");
+        assert_eq!(node.read("/run/asked"), expected);
     });
 }

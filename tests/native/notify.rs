@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use crate::support::{
-    ALICE, BOB, Cgroup, Job, Node, Outcome, SPOOL, Sshd, User, eventually, on_node,
+    ALICE, BOB, Cgroup, HELPER, Job, Node, Outcome, SPOOL, Sshd, User, eventually, on_node,
 };
 
 /// A login with a terminal, whose output goes to a file.
@@ -373,9 +373,14 @@ fn run_twice_at_once(node: &Node) {
     }
 }
 
-/// Installs a `squeue` that notes its arguments and runs `script`.
+/// Installs a `squeue` that notes its rights and its arguments, and runs `script`.
 fn answer(node: &Node, script: &str) {
-    node.write("/usr/bin/squeue", &format!("#!/bin/sh\necho \"$*\" >>/run/asked\n{script}\n"));
+    if !node.exists("/run/asked") {
+        node.write("/run/asked", "");
+        node.set_mode("/run/asked", 0o666);
+    }
+    let note = "echo \"$(id -ru) $(id -u) $(id -G): $*\" >>/run/asked";
+    node.write("/usr/bin/squeue", &format!("#!/bin/sh\n{note}\n{script}\n"));
     node.set_mode("/usr/bin/squeue", 0o755);
 }
 
@@ -386,7 +391,10 @@ fn answer_end(node: &Node, left: i64) {
 }
 
 fn count_questions(node: &Node) -> usize {
-    if node.exists("/run/asked") { node.read("/run/asked").lines().count() } else { 0 }
+    let questions = node.read("/run/asked");
+    let helper = format!("{0} {0} {0}: ", HELPER.uid);
+    assert!(questions.lines().all(|line| line.starts_with(&helper)), "{questions}");
+    questions.lines().count()
 }
 
 #[test]

@@ -82,6 +82,27 @@ fn stamp_of_registered_job_is_kept() {
     });
 }
 
+/// A login would be in both jobs.
+#[test]
+fn cgroup_above_or_below_registered_job_is_refused() {
+    on_node(|node| {
+        let job = start_unregistered_job(node, ALICE);
+        let below = job.cgroup.child("below");
+        let theirs = node.job(ALICE, "99").in_cgroup(below.clone()).start();
+        register_path(node, job.cgroup.path()).exits(3).says("the cgroup of job 99");
+        // The stamp of a record that cannot be used counts as long as the record names its cgroup.
+        theirs.record(&format!(r#"{{"version":9,"cgroup":"{}"}}"#, below.path()));
+        register_path(node, job.cgroup.path()).exits(3).says("the cgroup of job 99");
+        node.sh(&format!("rm {}", theirs.record_path())).ok();
+        register_path(node, job.cgroup.path()).ok();
+        let register = ["register", "--id", "98", "--user", "alice", "--policy", "closed"];
+        node.job_adopt(&[&register[..], &["--cgroup", below.path()]].concat())
+            .exits(3)
+            .says("the cgroup of job 7");
+        node.unregister("7").ok();
+    });
+}
+
 /// Runs `run` with an id that no other node has at this moment, since all nodes share one
 /// hierarchy.
 fn run_with_id(node: &Node) -> String {
