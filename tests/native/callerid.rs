@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::support::{
-    ALICE, BOB, Mount, Node, Outcome, ROOT, SPOOL, eventually, on_node, on_node_with, origin,
-    retry_until_in_time, timeout_factor,
+    ALICE, BOB, HELPER, Mount, Node, Outcome, ROOT, SPOOL, eventually, on_node, on_node_with,
+    origin, retry_until_in_time, timeout_factor,
 };
 use origin::{Client, HOST, NODE, OTHER, Origin, SSH};
 
@@ -256,6 +256,19 @@ fn listening_socket_is_refused_and_logged() {
         assert_eq!(callerid_lines(node), 1, "{}", node.log);
         assert!(node.log.entries().iter().any(|entry| entry.text.contains("nowait")));
     });
+}
+
+/// A process can end others of its account.
+#[test]
+fn service_has_another_account_than_helpers() {
+    let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
+    let read = |file: &str| std::fs::read_to_string(packaging.join(file)).unwrap();
+    let unit = read("systemd/job-adopt-callerid@.service");
+    let account = unit.lines().find_map(|line| line.strip_prefix("User=")).unwrap();
+    assert_ne!(account, HELPER.name);
+    assert!(read("sysusers.d/job-adopt.conf").contains(&format!("\nu {account} - ")));
+    assert!(read("account").contains(&format!("\nmake_account {account} ")));
+    assert!(read("dbus/job-adopt.conf").contains(&format!("<deny user=\"{account}\"/>")));
 }
 
 /// The journal gets two lines for each failed unit, and any host could produce them without end.
