@@ -86,6 +86,19 @@ fn cgroups_of_user_do_not_slow_search_for_all_strays() {
     });
 }
 
+/// Such calls concern the user of the crowd too, and still make less than one system call for each cgroup.
+#[test]
+fn cgroups_are_not_visited_to_list_or_end_their_own_job() {
+    on_node(|node| {
+        let crowded = node.job(ALICE, "4242").start();
+        make_crowd(&crowded.cgroup, crowd_size());
+        for command in ["job-adopt list", "job-adopt unregister 4242"] {
+            let count = count_calls(node, command);
+            assert!(count < crowd_size(), "{command}: {count}");
+        }
+    });
+}
+
 /// Others would wait for the lock: a prolog fails after ten seconds.
 #[test]
 fn registry_is_not_locked_while_cgroups_are_visited() {
