@@ -312,7 +312,8 @@ mod tests {
             wait_ms: 0,
             unit: String::new(),
         };
-        let (node, deadline) = (bench.node(), Deadline::after(Duration::ZERO));
+        let node = bench.node();
+        let deadline = Deadline::after(Duration::ZERO);
         let caller = CallerQuery::new(&node, &request, &bench.config, deadline);
         let mut evidence = Evidence::default();
         assert_eq!(caller.find_job(&bench.jobs(), &mut evidence, &mut Vec::new()), None);

@@ -407,7 +407,7 @@ fn every_descriptor_is_closed_without_close_range() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         Fake::new().verb("describe", 0).install(node);
-        let login = "ulimit -n 4096 && exec 3000</dev/null && exec strace -f -qq -o /tmp/strace \
+        let login = "exec 1000</dev/null && exec strace -f -qq -o /tmp/strace \
                      -e trace=close_range -e inject=close_range:error=ENOSYS \
                      pamtester sshd alice acct_mgmt";
         node.run("bash", &["-c", login]).fails();

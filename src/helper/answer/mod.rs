@@ -46,15 +46,23 @@ pub fn answer(request: &Request) -> Reply {
 impl Node {
     /// Returns this node.
     pub fn host() -> Self {
-        let (root, cgroup) = (PathBuf::from("/"), OnceLock::new());
-        Self { root, trust: Trust::root(), cgroup, clock: Clock::System }
+        Self {
+            root: PathBuf::from("/"),
+            trust: Trust::root(),
+            cgroup: OnceLock::new(),
+            clock: Clock::System,
+        }
     }
 
     /// Returns a node for a test, with `dev`, `proc` and `etc/pam.d` below `root`, files that `trust`
     /// accepts, and cgroups in the directory `cgroup`.
     pub fn with_root(root: &Path, trust: Trust, cgroup: &Path) -> Self {
-        let (root, cgroup) = (root.to_owned(), cgroup.to_owned().into());
-        Self { root, trust, cgroup, clock: Clock::System }
+        Self {
+            root: root.to_owned(),
+            trust,
+            cgroup: cgroup.to_owned().into(),
+            clock: Clock::System,
+        }
     }
 
     /// Returns the node with that clock.

@@ -84,8 +84,12 @@ impl Connection {
         let local = stream.local_addr().map_err(failed("getsockname"))?;
         // Socket timeouts have no effect on a non-blocking socket.
         stream.set_nonblocking(false).map_err(failed("ioctl FIONBIO"))?;
-        let (local, peer) = (unmap_address(local), unmap_address(peer));
-        Ok(Self { stream, local, peer, clock: Clock::System })
+        Ok(Self {
+            stream,
+            local: unmap_address(local),
+            peer: unmap_address(peer),
+            clock: Clock::System,
+        })
     }
 
     /// Answers one question: a host outside `networks` gets [`Answer::Hidden`], others the result of

@@ -27,8 +27,11 @@ pub(crate) struct ManualClock {
 impl ManualClock {
     /// Makes a clock. It is never freed, so that [`Clock`] stays a plain value.
     pub(crate) fn new() -> &'static Self {
-        let (start, elapsed) = (Instant::now(), Cell::default());
-        Box::leak(Box::new(Self { start, elapsed, actors: RefCell::default() }))
+        Box::leak(Box::new(Self {
+            start: Instant::now(),
+            elapsed: Cell::default(),
+            actors: RefCell::default(),
+        }))
     }
 
     pub(crate) fn clock(&'static self) -> Clock {
@@ -62,7 +65,9 @@ impl ManualClock {
         let mut action = Some(action);
         self.add_actor(move |elapsed| {
             if elapsed >= time {
-                action.take().map(|action| action());
+                if let Some(action) = action.take() {
+                    action();
+                }
             }
             action.is_some().then_some(time)
         });

@@ -22,8 +22,8 @@ const ADDRESS: &str = "10.99.0.1";
 /// Runs `body` on a fresh node with a Slurm that constrains devices, cores and memory. Prints
 /// "skipped" if this machine cannot have one.
 pub(crate) fn on_slurm(body: impl FnOnce(&Slurm<'_>)) {
-    /// A small machine has time for four at once: Slurm's daemons mostly wait.
-    static SEATS: Seats = Seats::new(4);
+    /// A small machine has time for six at once: Slurm's daemons mostly wait.
+    static SEATS: Seats = Seats::new(6);
     on_slurm_after(&SEATS, body);
 }
 

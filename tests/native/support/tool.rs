@@ -80,9 +80,12 @@ fn workshop() -> &'static Path {
             return finished.into();
         }
         let folder = make_run_folder(Path::new(env!("CARGO_TARGET_TMPDIR")));
-        for (_, name, source) in ALL {
-            compile(&folder, name, source);
-        }
+        std::thread::scope(|scope| {
+            for (_, name, source) in ALL {
+                let folder = &folder;
+                scope.spawn(move || compile(folder, name, source));
+            }
+        });
         make_key(&folder.join("user-key"));
         make_key(&folder.join("host-key"));
         folder

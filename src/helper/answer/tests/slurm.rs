@@ -215,7 +215,8 @@ fn starting_job_is_awaited() {
     bench.daemons.starting(&bench.socket(7), 5);
     bench.daemons.hung(&bench.socket(9));
     bench.request.wait_ms = 3000;
-    let (daemons, running) = (bench.daemons.clone(), bench.socket(8));
+    let daemons = bench.daemons.clone();
+    let running = bench.socket(8);
     bench.clock.at(Duration::from_millis(300), move || daemons.running(&running, 5));
     assert_eq!(bench.plan().job.as_str(), "8");
 }

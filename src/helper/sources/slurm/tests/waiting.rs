@@ -80,7 +80,8 @@ fn daemon_with_full_backlog_is_retried() {
     listen(&socket, Backlog::new(0).unwrap()).unwrap();
     let filling = UnixStream::connect(&path).unwrap();
     bench.daemons.running(&bench.path("s", "n1", 4), 5);
-    let (daemons, accepting) = (bench.daemons.clone(), Duration::from_millis(100));
+    let daemons = bench.daemons.clone();
+    let accepting = Duration::from_millis(100);
     bench.clock.at(accepting, move || {
         let listener = UnixListener::from(socket);
         drop((filling, listener.accept().unwrap()));
