@@ -102,6 +102,28 @@ fn parse_hex(part: Option<&str>, digits: RangeInclusive<usize>) -> Result<u32, G
     is_hex.then(|| u32::from_str_radix(part, 16).ok()).flatten().ok_or(GpuNameError)
 }
 
+impl PciAddress {
+    /// Returns the number of the domain.
+    pub fn domain(self) -> u32 {
+        self.domain
+    }
+
+    /// Returns the number of the function within its device, 0 to 7.
+    pub fn function(self) -> u32 {
+        self.function
+    }
+
+    /// Returns the number that a function has within its domain (`PCI_DEVID`, include/linux/pci.h).
+    pub fn device_number(self) -> u32 {
+        self.bus << 8 | self.device << 3 | self.function
+    }
+
+    /// Returns the addresses of all functions that a device can have.
+    pub fn functions_of_device(self) -> impl Iterator<Item = Self> {
+        (0..8).map(move |function| Self { function, ..self })
+    }
+}
+
 impl fmt::Display for PciAddress {
     /// Writes the name of the function's directory below `/sys/bus/pci/devices`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! The PCI functions that are GPUs.
 
+use super::kfd::KfdGpus;
 use super::nodes::{is_accel, is_render, list_class};
 use crate::devices::gpu_name::PciAddress;
 use crate::devices::nvidia::{self, NvidiaGpu};
@@ -37,12 +38,12 @@ pub(super) enum Vendor {
 pub(super) struct Cards<'a> {
     tree: &'a Tree,
     nvidia: Vec<NvidiaGpu>,
-    parts: OnceCell<Result<KfdPartitions, DeviceError>>,
+    kfd: OnceCell<Result<KfdGpus, DeviceError>>,
 }
 
 impl<'a> Cards<'a> {
     pub(super) fn new(tree: &'a Tree) -> Result<Self, DeviceError> {
-        Ok(Self { tree, nvidia: nvidia::list_gpus(tree)?, parts: OnceCell::new() })
+        Ok(Self { tree, nvidia: nvidia::list_gpus(tree)?, kfd: OnceCell::new() })
     }
 
     pub(super) fn list(&self) -> Result<Vec<Card>, DeviceError> {
@@ -51,6 +52,12 @@ impl<'a> Cards<'a> {
             cards.extend(self.find(address)?);
         }
         cards.sort_unstable_by_key(|card| card.address);
+        let amd_parts = |card: &Card| match &card.vendor {
+            Vendor::Amd { parts } => parts.clone(),
+            _ => Vec::new(),
+        };
+        let known: Vec<u32> = cards.iter().flat_map(amd_parts).collect();
+        self.kfd_gpus()?.require_known(&known)?;
         // A GPU that sysfs lacks would shift the numbers of the GPUs after it.
         match self.nvidia.iter().find(|gpu| cards.iter().all(|card| card.address != gpu.address)) {
             Some(NvidiaGpu { address, .. }) => Err(DeviceError::new(format_args!(
@@ -72,14 +79,17 @@ impl<'a> Cards<'a> {
             }
             "habanalabs" => has("accel", is_accel)?.then_some(Vendor::Habana),
             _ if !has("drm", is_render)? => None,
-            "amdgpu" => Some(Vendor::Amd { parts: self.partitions()?.render_minors(address) }),
+            "amdgpu" => {
+                let parts = self.kfd_gpus()?.render_minors(self.tree, address)?;
+                Some(Vendor::Amd { parts })
+            }
             _ => Some(Vendor::Other),
         };
         Ok(vendor.map(|vendor| Card { address, vendor }))
     }
 
-    fn partitions(&self) -> Result<&KfdPartitions, DeviceError> {
-        self.parts.get_or_init(|| KfdPartitions::read(self.tree)).as_ref().map_err(Clone::clone)
+    fn kfd_gpus(&self) -> Result<&KfdGpus, DeviceError> {
+        self.kfd.get_or_init(|| KfdGpus::read(self.tree)).as_ref().map_err(Clone::clone)
     }
 
     fn list_functions(&self) -> Result<Vec<PciAddress>, DeviceError> {
@@ -139,80 +149,10 @@ pub(in crate::devices) fn function_dir(address: PciAddress) -> String {
     format!("{FUNCTIONS_DIR}/{address}")
 }
 
-fn read_bound_driver(tree: &Tree, address: PciAddress) -> Result<Option<String>, FileError> {
+pub(super) fn read_bound_driver(
+    tree: &Tree,
+    address: PciAddress,
+) -> Result<Option<String>, FileError> {
     let link = format!("{}/driver", function_dir(address));
     tree.read_link_name(&link).map(Some).or_else(if_missing(|| None))
-}
-
-const KFD_NODES_DIR: &str = "/sys/class/kfd/kfd/topology/nodes";
-/// Maximum KFD nodes. Each is a processor or a partition.
-const KFD_NODES_MAX: usize = 1024;
-
-/// The partitions that KFD knows: the address of the card and the minor of the render node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KfdPartitions(Vec<(PciAddress, u32)>);
-
-impl KfdPartitions {
-    /// Reads the partitions; none if there is no KFD.
-    ///
-    /// # Errors
-    ///
-    /// A file cannot be read or parsed, or two partitions share a render node. A KFD node that the
-    /// reader's own device filter hides fails with `EPERM`: without it, the numbers of the others
-    /// would be wrong.
-    pub(super) fn read(tree: &Tree) -> Result<Self, DeviceError> {
-        let mut parts = Vec::new();
-        for node in tree.list_entries(KFD_NODES_DIR, KFD_NODES_MAX)? {
-            let path = format!("{KFD_NODES_DIR}/{node}/properties");
-            let properties = KfdProperties { text: &tree.read_text(&path)?, path: &path };
-            // A processor has no SIMD units.
-            if properties.number("simd_count")? > 0 {
-                let (address, render) =
-                    (properties.address()?, properties.number("drm_render_minor")?);
-                if parts.iter().any(|(_, other)| *other == render) {
-                    let why = format!("another GPU has the render node {render} too");
-                    return Err(DeviceError::at(path, why));
-                }
-                parts.push((address, render));
-            }
-        }
-        parts.sort_unstable();
-        Ok(Self(parts))
-    }
-
-    /// Returns the render minors of the partitions of a card, ascending.
-    pub(super) fn render_minors(&self, address: PciAddress) -> Vec<u32> {
-        self.0.iter().filter(|(card, _)| *card == address).map(|(_, render)| *render).collect()
-    }
-}
-
-/// The text of a `properties` file: lines of a key, a blank and a decimal number.
-struct KfdProperties<'a> {
-    path: &'a str,
-    text: &'a str,
-}
-
-impl KfdProperties<'_> {
-    fn number(&self, key: &'static str) -> Result<u32, DeviceError> {
-        let mut lines = self.text.lines().filter_map(|line| line.split_once(' '));
-        lines
-            .find(|(name, _)| *name == key)
-            .filter(|(_, value)| value.bytes().all(|byte| byte.is_ascii_digit()))
-            .and_then(|(_, value)| value.parse().ok())
-            .ok_or_else(|| self.no_number(key))
-    }
-
-    /// Returns the address of the card. The lower 16 bits of `location_id` contain bus, device and
-    /// function, the higher ones the number of the partition.
-    fn address(&self) -> Result<PciAddress, DeviceError> {
-        let (domain, location) = (self.number("domain")?, self.number("location_id")?);
-        let (bus, device, function) =
-            ((location >> 8) & 0xff, (location >> 3) & 0x1f, location & 0x7);
-        let address = format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}");
-        address.parse().map_err(|_| self.no_number("location_id"))
-    }
-
-    fn no_number(&self, key: &str) -> DeviceError {
-        DeviceError::at(self.path, format_args!("no number for {key}"))
-    }
 }

@@ -9,8 +9,8 @@
 //!
 //! Numbers count from 0 by PCI address: domain, bus, device, function. `nvidia-smi` uses this order,
 //! and it does not depend on when a driver was loaded. Each compute partition of an AMD card has a
-//! number, by render minor; the address stands for the whole card. GPUs without an address come
-//! last, by render minor.
+//! number, by render minor; the address stands for the whole card. If it is not certain of which card
+//! a GPU of KFD is, no number is. GPUs without an address come last, by render minor.
 //!
 //! Flux takes its numbers from hwloc, which may count differently:
 //! - hwloc counts a device as a GPU only if one of its backends (CUDA, NVML, RSMI, OpenCL) reports
@@ -24,6 +24,7 @@
 //! If the two differ, administrators must name a job's GPUs by address or UUID.
 
 mod card;
+mod kfd;
 mod nodes;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -130,7 +131,7 @@ fn list_numbered_gpus(tree: &Tree) -> Result<Vec<NumberedGpu>, DeviceError> {
     let mut gpus = Vec::new();
     for card in Cards::new(tree)?.list()? {
         match &card.vendor {
-            Vendor::Amd { parts } if parts.len() > 1 => {
+            Vendor::Amd { parts } if is_divided(tree, card.address, parts.len())? => {
                 gpus.extend(parts.iter().copied().map(NumberedGpu::Part));
             }
             _ => gpus.push(NumberedGpu::Card(card)),
@@ -139,6 +140,24 @@ fn list_numbered_gpus(tree: &Tree) -> Result<Vec<NumberedGpu>, DeviceError> {
     let integrated = nodes::find_integrated_gpus(tree)?;
     gpus.extend(integrated.into_iter().map(NumberedGpu::Integrated));
     Ok(gpus)
+}
+
+/// Returns whether an AMD card is divided into partitions. One may be left of several: KFD lists no
+/// partition for which the kernel has no render node left.
+///
+/// # Errors
+///
+/// The card's mode cannot be read, or contradicts the number of partitions that KFD lists.
+fn is_divided(tree: &Tree, address: PciAddress, parts: usize) -> Result<bool, DeviceError> {
+    let Some(mode) = kfd::read_partition_mode(tree, address)? else { return Ok(parts > 1) };
+    match (mode.as_str(), parts) {
+        ("SPX", 0 | 1) => Ok(false),
+        ("DPX" | "TPX" | "QPX" | "CPX", 1..) => Ok(true),
+        _ => Err(DeviceError::new(format_args!(
+            "{address} is in the partition mode {mode}, and KFD lists {parts} GPUs of it: no GPU of \
+             this node has a number"
+        ))),
+    }
 }
 
 impl NumberedGpu {

@@ -8,7 +8,7 @@ use crate::devices::tree::if_missing;
 use crate::devices::{
     Device, DeviceError, FileError, NodeError, ResolvedDevices, Tree, driver, major, nvidia,
 };
-use protocol::{Access, DeviceType, MINOR_MAX};
+use protocol::{Access, DeviceType, MINOR_MAX, parse_decimal};
 
 /// Maximum devices of one class on a function.
 const ENTRIES_MAX: usize = 64;
@@ -85,6 +85,11 @@ pub(super) fn is_accel(name: &str) -> bool {
 
 pub(super) fn is_render_or_accel(name: &str) -> bool {
     is_render(name) || is_accel(name)
+}
+
+/// Returns the minor of a render node.
+pub(super) fn render_minor(name: &str) -> Option<u32> {
+    name.strip_prefix("renderD").and_then(parse_decimal)
 }
 
 fn is_numbered(name: &str, prefix: &str) -> bool {

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
+use crate::devices::gpu_name::PciAddress;
 use crate::devices::{DeviceError, ResolvedDevices, Tree, topology};
 use crate::testing::Scratch;
 
@@ -84,9 +85,14 @@ impl Layout {
         }
     }
 
-    /// Adds an AMD card with eight DRM devices, of which KFD uses `parts`. `first` is the render
-    /// minor of the card itself; the minor of each card node is 128 lower.
+    /// Adds an AMD card with eight DRM devices, of which KFD uses `parts`, as Linux numbers them.
+    /// `first` is the render minor of the card itself; the minor of each card node is 128 lower.
     pub(crate) fn amd(&self, address: &str, first: u32, parts: u32) {
+        self.amd_with_shift(address, first, parts, 0);
+    }
+
+    /// Adds an AMD card whose partitions have their number at bit `shift` of `location_id`.
+    pub(crate) fn amd_with_shift(&self, address: &str, first: u32, parts: u32, shift: u32) {
         self.kfd();
         for part in 0..8 {
             let render = first + part;
@@ -97,7 +103,7 @@ impl Layout {
                 _ => self.drm(&format!("platform/amdgpu_xcp_{render}"), &names),
             }
             if part < parts {
-                self.kfd_node(render, &gpu_properties(address, part, render));
+                self.kfd_node(render, &gpu_properties(address, part << shift, render));
             }
         }
     }
@@ -137,15 +143,16 @@ pub(crate) fn pci(address: &str) -> String {
     format!("sys/bus/pci/devices/{address}")
 }
 
-/// Returns the properties of a partition in KFD's form.
-pub(crate) fn gpu_properties(address: &str, part: u32, render: u32) -> String {
-    let (bus, device) = (address.get(5..7).unwrap(), address.get(8..10).unwrap());
-    let hex = |text| u32::from_str_radix(text, 16).unwrap();
-    let location = part << 28 | hex(bus) << 8 | hex(device) << 3;
-    let domain = hex(address.get(..4).unwrap());
+/// Returns the properties of a partition in KFD's form. `bits` are ORed into its location. The id of
+/// the card follows from its address.
+pub(crate) fn gpu_properties(address: &str, bits: u32, render: u32) -> String {
+    let address: PciAddress = address.parse().unwrap();
+    let (domain, number) = (address.domain(), address.device_number());
     format!(
-        "cpu_cores_count 0\nsimd_count 304\nlocation_id {location}\ndomain {domain}\n\
-         drm_render_minor {render}\n"
+        "cpu_cores_count 0\nsimd_count 304\nlocation_id {}\ndomain {domain}\n\
+         unique_id {}\ndrm_render_minor {render}\n",
+        number | bits,
+        u64::MAX - u64::from(domain << 16 | number),
     )
 }
 

@@ -1,3 +1,4 @@
+mod amd;
 mod companions;
 pub(crate) mod layout;
 mod refusals;
