@@ -256,12 +256,28 @@ pub fn find_companions(tree: &Tree, devices: &[Device]) -> Result<ResolvedDevice
             found.extend(nvidia::resolve_shared_nodes(tree)?);
         }
     }
+    let mut needs_kfd = false;
     for minor in minors_of(major::DRM, 0..=MINOR_MAX) {
         if is_amd(tree, minor)? {
-            found.extend(kfd_device(tree)?);
-            break;
+            found.extend(render_nodes_of_card(tree, minor)?);
+            needs_kfd = true;
         }
     }
+    if needs_kfd {
+        found.extend(kfd_device(tree)?);
+    }
+    Ok(found)
+}
+
+/// Returns the render nodes of the function whose card node has this minor; none for a render node.
+/// Programs compute through a render node alone, and the card node opens all that it does.
+fn render_nodes_of_card(tree: &Tree, minor: u32) -> Result<ResolvedDevices, DeviceError> {
+    let device = format!("/sys/dev/char/{}:{minor}", major::DRM);
+    if !is_numbered(&tree.read_link_name(&device)?, "card") {
+        return Ok(ResolvedDevices::default());
+    }
+    let mut found = drm_devices(tree, &format!("{device}/device"))?;
+    found.devices.retain(|device| device.node.rsplit('/').next().is_some_and(is_render));
     Ok(found)
 }
 

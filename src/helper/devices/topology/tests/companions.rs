@@ -35,13 +35,28 @@ fn nvidia_gpus_need_the_shared_nodes() {
 #[test]
 fn amd_cards_and_partitions_need_kfd() {
     let layout = node();
-    for rule in ["c:226:0:rw", "c:226:128:rw", "c:226:1:rw", "c:226:135:rw"] {
+    for rule in ["c:226:128:rw", "c:226:135:rw"] {
         assert_eq!(companions(&layout, &[rule]), Ok(vec!["/dev/kfd c:238:0:rw".to_owned()]));
     }
     let both = paths(companions(&layout, &["c:226:128:rw", "c:226:129:rw", "c:195:0:rw"]));
     assert_eq!(both, SHARED.into_iter().chain(["/dev/kfd"]).collect::<Vec<_>>());
     layout.remove("dev/kfd");
     assert!(companions(&layout, &["c:226:128:rw"]).is_err());
+}
+
+/// The render node of another function or partition is none of the card's.
+#[test]
+fn amd_card_node_needs_the_render_node_of_its_function() {
+    let layout = node();
+    layout.amd("0000:c2:00.0", 140, 1);
+    let kfd = "/dev/kfd c:238:0:rw".to_owned();
+    for (card, render) in [(0, 128), (1, 129), (12, 140)] {
+        let render = format!("/dev/dri/renderD{render} c:226:{render}:rw");
+        let found = companions(&layout, &[&format!("c:226:{card}:rw")]);
+        assert_eq!(found, Ok(vec![render, kfd.clone()]));
+    }
+    layout.remove("dev/dri/renderD140");
+    assert_eq!(companions(&layout, &["c:226:12:rw"]), Ok(vec![kfd]));
 }
 
 #[test]
