@@ -1,8 +1,10 @@
 //! Checks the configuration, the registry, and the file that switches the module off.
 
+use super::finding::Severity;
 use super::{Check, Finding, Site, root_processes, trust_remedy};
 use crate::accounts;
-use helper::devices::{Resolver, Specifier, gpu_count};
+use crate::devices::modes::{NodeMode, RestrictedNodes};
+use helper::devices::{Resolver, Specifier, gpu_count, topology};
 use helper::records::{LoginTarget, ReadError, Record};
 use helper::{Config, ConfigError};
 use kernel::cgroup::{Mount, ignore_gone};
@@ -18,6 +20,7 @@ const CONFIGURATION: Check = "configuration";
 const ALWAYS_ALLOWED: Check = "always-allowed";
 const LOGIN_LIMITS: Check = "login-limits";
 const SWITCHED_OFF: Check = "switched-off";
+const DEVICE_MODES: Check = "device-modes";
 const ENFORCED: Check = "enforced";
 const REGISTRY: Check = "registry";
 const RECORDS: Check = "records";
@@ -27,9 +30,31 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     findings.extend(check_enforce(site));
     let specifiers = site.config.always_allowed.iter();
     findings.extend(specifiers.filter_map(|specifier| check_always_allowed(site, specifier)));
+    findings.extend(check_device_modes(site));
     findings.extend(check_login_limits(site));
     findings.extend(check_registry(site));
     findings
+}
+
+/// Finds nodes of GPUs that their mode keeps from users, although a job's filter opens them. GPUs
+/// that cannot be listed are none here: `devices` says why.
+fn check_device_modes(site: &Site) -> Vec<Finding> {
+    let tree = site.tree();
+    let list = || topology::list_gpus(&tree).unwrap_or_default();
+    let mut restricted = RestrictedNodes::default();
+    for gpu in site.with_helper_rights(list).unwrap_or_else(|_| list()) {
+        for device in gpu.devices.devices {
+            restricted.add(&tree, &device.node, device.rule.access());
+        }
+    }
+    let describe = |(mode, nodes): (&NodeMode, String)| {
+        let severity = if mode.is_owners_alone() { Severity::Warning } else { Severity::Note };
+        let text = format!("{mode}: others cannot open them, whatever their jobs are given");
+        let remedy = "add the users to that group, or set MODE=\"0666\" in a rule of udev: the \
+                      filters of jobs keep the others out";
+        Finding::new(severity, DEVICE_MODES, nodes, text, remedy)
+    };
+    restricted.iter().map(describe).collect()
 }
 
 /// Finds limits of logins that apply to no job here, since their controller is not on cgroup v2.

@@ -1,6 +1,7 @@
 //! Reports which devices the filters at a cgroup allow, no matter which program attached them.
 
 use super::super::{Error, Output, require_root};
+use super::modes::RestrictedNodes;
 use super::nodes::{cell, driver_names, driver_warning, list_nodes, type_name};
 use super::{EXIT_FAILED, EXIT_FINE, Options};
 use crate::filters::interpret::Request;
@@ -66,7 +67,7 @@ impl FilterReport {
         let run = |(path, node): &(String, DeviceNode)| {
             ShownDevice::from_programs(path, *node, programs, tree, &mut unclear)
         };
-        let devices = nodes.iter().map(run).collect();
+        let devices: Vec<ShownDevice> = nodes.iter().map(run).collect();
         let hidden: BTreeSet<u32> = programs.hidden().collect();
         let warn = |id: &u32| match hidden.contains(id) {
             true => format!(
@@ -77,6 +78,7 @@ impl FilterReport {
         };
         let mut warnings: Vec<String> = unclear.iter().map(warn).collect();
         warnings.extend(driver_warning(tree));
+        warnings.extend(mode_warnings(nodes, &devices, tree));
         let (cgroup, filters) = (String::new(), Vec::new());
         Self { schema: 1, cgroup, filters, devices, warnings, unclear }
     }
@@ -100,6 +102,27 @@ impl FilterReport {
         let head = ["NODE", "TYPE", "MAJOR:MINOR", "ALLOWED", "DRIVER", "REFUSED BY"];
         output.table(head, self.devices.iter().map(ShownDevice::row))
     }
+}
+
+/// Returns warnings of nodes that the filters open and their mode keeps from users; none if the
+/// filters refuse nothing, so that they confine no job.
+fn mode_warnings(
+    nodes: &[(String, DeviceNode)],
+    devices: &[ShownDevice],
+    tree: &Tree,
+) -> Vec<String> {
+    let is_open = |device: &ShownDevice| {
+        device.allowed.as_ref().is_some_and(|allowed| allowed.contains(&"rw"))
+    };
+    let mut restricted = RestrictedNodes::default();
+    if !devices.iter().all(is_open) {
+        for ((path, _), device) in nodes.iter().zip(devices) {
+            if is_open(device) {
+                restricted.add(tree, path, Access::RW);
+            }
+        }
+    }
+    restricted.warnings().collect()
 }
 
 impl Filter {

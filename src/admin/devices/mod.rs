@@ -1,6 +1,7 @@
 //! `devices`: resolves names of devices, and shows which devices a job's filters allow.
 
 mod attached;
+pub(super) mod modes;
 mod nodes;
 mod requested;
 mod resolved;

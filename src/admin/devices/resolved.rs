@@ -1,9 +1,10 @@
 //! Reports which devices of this node names stand for.
 
 use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
+use super::modes::RestrictedNodes;
 use super::nodes::{cell, driver_names, driver_warning, type_name};
 use super::requested::{NameKind, RequestedName};
-use helper::devices::{Device, ResolvedDevices, Resolver};
+use helper::devices::{Device, DeviceName, ResolvedDevices, Resolver};
 use helper::printable;
 use serde::Serialize;
 
@@ -46,7 +47,11 @@ impl NameReport {
         for name in names {
             let specifier = printable(&name.text);
             match resolve_name(name, resolver) {
-                Ok(resolved) => report.add(&specifier, resolved, resolver),
+                Ok(resolved) => {
+                    let is_cdi = matches!(name.kind, NameKind::Named(DeviceName::Cdi(_)));
+                    report.warn_of_modes(&specifier, &resolved.devices, is_cdi, resolver);
+                    report.add(&specifier, resolved, resolver);
+                }
                 Err(why) => {
                     let why = printable(&resolver.tree.strip_root(&why));
                     report.refused.push(UnresolvedName { specifier, why });
@@ -55,6 +60,27 @@ impl NameReport {
         }
         report.warnings.extend(driver_warning(&resolver.tree));
         report
+    }
+
+    /// Warns of nodes that their mode keeps from users, whatever the filter allows.
+    fn warn_of_modes(
+        &mut self,
+        specifier: &str,
+        devices: &[Device],
+        is_cdi: bool,
+        resolver: &Resolver,
+    ) {
+        let mut restricted = RestrictedNodes::default();
+        for device in devices {
+            restricted.add(&resolver.tree, &device.node, device.rule.access());
+        }
+        for warning in restricted.warnings() {
+            let groups = match is_cdi {
+                true => "; additionalGids of a specification are for containers, not for logins",
+                false => "",
+            };
+            self.warnings.push(format!("{specifier}: {warning}{groups}"));
+        }
     }
 
     fn add(&mut self, specifier: &str, resolved: ResolvedDevices, resolver: &Resolver) {
@@ -183,6 +209,31 @@ mod tests {
              {\"specifier\":\"char-pts r\",\"node\":\"char-pts\",\"type\":\"char\",\"major\":136,\
              \"minor\":null,\"access\":\"r\",\"driver\":\"pts\"}],\"refused\":[],\"warnings\":[]}\n"
         );
+    }
+
+    #[test]
+    fn node_whose_mode_keeps_users_out_is_a_warning() {
+        let scratch = Scratch::new();
+        scratch.file("dev/kfd", "c 238:0");
+        scratch.file("proc/devices", "Character devices:\n238 kfd\n");
+        let spec = r#"{"cdiVersion":"0.7.0","kind":"amd.com/gpu","devices":[{"name":"0",
+            "containerEdits":{"deviceNodes":[{"path":"/dev/kfd"}],"additionalGids":[109]}}]}"#;
+        scratch.file("etc/cdi/amd.json", spec);
+        let names = [
+            specifier("/dev/kfd"),
+            named("amd.com/gpu=0", DeviceName::Cdi("amd.com/gpu=0".into())),
+        ];
+        let (_, text, _) = report(&scratch, &names);
+        assert!(!text.contains("warning"), "{text}");
+        scratch.mode("dev/kfd", 0o600);
+        let (code, text, json) = report(&scratch, &names);
+        assert_eq!(code, EXIT_FINE);
+        let warning = "/dev/kfd: mode 0600, for its owner alone, whatever the filter lets through \
+                       (udev sets the mode)";
+        assert!(text.contains(&format!("warning: /dev/kfd: {warning}\n")), "{text}");
+        let groups = "additionalGids of a specification are for containers, not for logins";
+        assert!(text.contains(&format!("warning: amd.com/gpu=0: {warning}; {groups}\n")), "{text}");
+        assert!(json.contains(warning), "{json}");
     }
 
     /// With `--root` the report has the paths that the files have on the node.

@@ -147,6 +147,20 @@ fn always_allowed_gpu_is_a_warning() {
 }
 
 #[test]
+fn gpu_that_only_its_owner_can_open_is_a_warning() {
+    let function = "sys/bus/pci/devices/0000:03:00.0";
+    let site = TestSite::new()
+        .file("proc/devices", "Character devices:\n226 drm\n")
+        .file(&format!("{function}/drm/renderD128/dev"), "226:128\n")
+        .file("dev/dri/renderD128", "c 226:128");
+    std::os::unix::fs::symlink("../xe", site.scratch.path().join(function).join("driver")).unwrap();
+    site.assert_bad(&[]);
+    let site = site.mode("dev/dri/renderD128", 0o600);
+    site.assert_bad(&["Warning device-modes renderD128"]);
+    site.assert_mentions("mode 0600, for its owner alone");
+}
+
+#[test]
 fn limit_of_logins_without_controller_is_a_warning() {
     let site = |controllers: &str| {
         let site = TestSite::new().conf("login_memory = 25%\nlogin_tasks = 99\n");
