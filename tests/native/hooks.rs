@@ -214,6 +214,20 @@ fn index_among_several_types_follows_slurmd() {
     });
 }
 
+/// Slurmd prints a list as it is written.
+#[test]
+fn list_with_blanks_is_kept_whole() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
+        let lines = "Name=gpu Type=a File=\"/dev/nvidia0,  /dev/nvidia2,\"\n\
+                     Name=gpu Type=b File=/dev/nvidia1,\n";
+        configure_slurm(node, "gpu:b:1,gpu:a:2", lines);
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0,2"]).ok();
+        let gpus = [0, 1, 2].map(|index| gpu_device(node, index));
+        assert_eq!(gpus, ["/dev/nvidia1", "/dev/nvidia0", "/dev/nvidia2"]);
+    });
+}
+
 #[test]
 fn index_with_autodetection_follows_slurmd() {
     on_slurm_node(|node| {
