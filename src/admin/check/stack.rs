@@ -3,9 +3,7 @@
 
 use super::finding::Severity;
 use super::{Check, Finding, Site};
-use helper::stack::{
-    self, Entry, Group, LineFault, Rejection, judge_stack, service_dirs,
-};
+use helper::stack::{self, Entry, Group, LineFault, Rejection, judge_stack, service_dirs};
 use module::{Action, Settings};
 use protocol::Request;
 use std::fmt::Display;

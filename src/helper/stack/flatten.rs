@@ -177,6 +177,43 @@ struct Inclusion {
     top: usize,
 }
 
+/// The first words of a line.
+struct Statement<'a> {
+    /// The word that should name a group, without a leading `-`.
+    group: &'a str,
+    control: &'a str,
+    /// The module, or the file to include.
+    module: Option<&'a str>,
+}
+
+impl<'a> Statement<'a> {
+    fn new(line: &'a LogicalLine) -> Self {
+        let mut words = line.words.iter().map(String::as_str);
+        let group = words.next().unwrap_or_default();
+        Self {
+            group: group.strip_prefix('-').unwrap_or(group),
+            control: words.next().unwrap_or_default(),
+            module: words.next(),
+        }
+    }
+
+    fn has_group(&self) -> bool {
+        GROUP_NAMES.iter().any(|name| self.group.eq_ignore_ascii_case(name))
+    }
+
+    fn is_at_include(&self) -> bool {
+        self.group.eq_ignore_ascii_case("@include")
+    }
+
+    fn is_substack(&self) -> bool {
+        self.control.eq_ignore_ascii_case("substack")
+    }
+
+    fn is_include(&self) -> bool {
+        self.is_substack() || self.control.eq_ignore_ascii_case("include")
+    }
+}
+
 /// Where libpam looks for a service file.
 #[derive(Clone, Copy)]
 enum ServiceFolders {
@@ -201,13 +238,8 @@ impl Flattener<'_> {
         if inclusion.depth >= DEPTH_MAX {
             return Err(format!("{place}: {name}: included more than {DEPTH_MAX} deep"));
         }
-        let folders = if self.reading.includes_vendor_files {
-            ServiceFolders::All
-        } else {
-            ServiceFolders::Site
-        };
         let file = self
-            .find_service_file(name, folders)?
+            .find_service_file(name, self.include_folders())?
             .ok_or_else(|| format!("{place}: {name}: no such service file"))?;
         self.add_file(&file, inclusion)
     }
@@ -221,20 +253,49 @@ impl Flattener<'_> {
         Ok(true)
     }
 
-    /// Rejects lines of [`FALLBACK_SERVICE`], although none of them runs: libpam refuses every service
-    /// if it cannot load that one.
+    /// Rejects what keeps libpam from loading [`FALLBACK_SERVICE`], although none of its lines runs:
+    /// it then refuses every service.
     fn check_unused_fallback(&mut self) -> Result<(), String> {
-        let is_hidden = service_dirs(self.root).iter().any(|folder| {
+        let file = match self.find_service_file(FALLBACK_SERVICE, ServiceFolders::All) {
+            Ok(Some(file)) => file,
+            Ok(None) => return Ok(()),
+            // libpam reads it as root.
+            Err(_) if self.is_fallback_hidden() => return Ok(()),
+            Err(why) => return Err(why),
+        };
+        for line in self.parse_file(&file) {
+            let place = FileLine { file: file.0.clone(), line: line.number };
+            let statement = Statement::new(&line);
+            if self.reading.has_at_include && statement.is_at_include() {
+                self.require_at_include(line.words.get(1), &place)?;
+            } else {
+                self.reject_unloadable(&statement, &place);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_fallback_hidden(&self) -> bool {
+        service_dirs(self.root).iter().any(|folder| {
             read_service_file(&folder.join(FALLBACK_SERVICE))
                 .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
-        });
-        if is_hidden {
+        })
+    }
+
+    /// Checks that `@include` finds its file: without it, libpam refuses the service.
+    fn require_at_include(
+        &mut self,
+        name: Option<&String>,
+        place: &FileLine,
+    ) -> Result<(), String> {
+        let Some(name) = name else {
+            self.reject(place, Rejection::NoFile);
+            return Ok(());
+        };
+        if self.candidates(name, self.include_folders()).any(|path| path.exists()) {
             return Ok(());
         }
-        let count = self.lines.entries.len();
-        self.load_service(FALLBACK_SERVICE)?;
-        self.lines.entries.truncate(count);
-        Ok(())
+        Err(format!("{place}: {name}: no such service file"))
     }
 
     /// Rejects `/etc/pam.conf` if it has lines: some builds of libpam read it for a service without a
@@ -279,35 +340,26 @@ impl Flattener<'_> {
         inclusion: Inclusion,
     ) -> Result<(), String> {
         let deeper = Inclusion { depth: inclusion.depth + 1, ..inclusion };
-        let first = line.words.first().map(String::as_str).unwrap_or_default();
-        let kind = first.strip_prefix('-').unwrap_or(first);
-        if self.reading.has_at_include && kind.eq_ignore_ascii_case("@include") {
+        let statement = Statement::new(line);
+        if self.reading.has_at_include && statement.is_at_include() {
             return self.load(line.words.get(1), place, deeper);
         }
-        let is_group = GROUP_NAMES.iter().any(|name| kind.eq_ignore_ascii_case(name));
-        let control = line.words.get(1).map(String::as_str).unwrap_or_default();
-        let is_substack = control.eq_ignore_ascii_case("substack");
-        let is_include = is_substack || control.eq_ignore_ascii_case("include");
-        let is_in_group = self.is_in_group(kind, is_group, inclusion.included);
+        let is_in_group = self.is_in_group(&statement, inclusion.included);
         // libpam loads lines of all groups, but for those of included files.
         if is_in_group || !inclusion.included {
-            match line.words.get(2) {
-                None if is_include => self.reject(place, Rejection::NoFile),
-                Some(name) if is_substack || !is_include => self.reject_unusable_name(name, place),
-                _ => {}
-            }
+            self.reject_unloadable(&statement, place);
         }
         if !is_in_group {
             return Ok(());
         }
-        if !is_group {
-            self.reject(place, Rejection::UnknownGroup(first.to_owned()));
+        if !statement.has_group() {
+            self.reject(place, Rejection::UnknownGroup(statement.group.to_owned()));
         }
-        if is_substack {
+        if statement.is_substack() {
             self.push_entry(line, place, None, inclusion)?;
         }
-        if is_include {
-            let level = inclusion.level + usize::from(is_substack);
+        if statement.is_include() {
+            let level = inclusion.level + usize::from(statement.is_substack());
             let within = Inclusion { included: true, level, ..deeper };
             return self.load(line.words.get(2), place, within);
         }
@@ -315,20 +367,28 @@ impl Flattener<'_> {
         self.push_entry(line, place, Some(control), inclusion)
     }
 
-    /// Returns whether a line that begins with `kind` belongs to the group. A line without a group
-    /// belongs to auth, and to the group of the line that includes it.
-    fn is_in_group(&self, kind: &str, is_group: bool, included: bool) -> bool {
-        if is_group {
-            return kind.eq_ignore_ascii_case(self.group.as_str());
+    /// Returns whether a line belongs to the group. A line without a group belongs to auth, and to the
+    /// group of the line that includes it.
+    fn is_in_group(&self, statement: &Statement<'_>, included: bool) -> bool {
+        if statement.has_group() {
+            return statement.group.eq_ignore_ascii_case(self.group.as_str());
         }
         included || self.group == Group::Auth
     }
 
-    /// Rejects a module without a name: libpam stops reading there, and refuses the service.
-    fn reject_unusable_name(&mut self, module: &str, place: &FileLine) {
+    /// Rejects a line at which libpam stops to load the service: an include of nothing, at which
+    /// Debian's crashes, or a module without a name.
+    fn reject_unloadable(&mut self, statement: &Statement<'_>, place: &FileLine) {
+        let Some(module) = statement.module else {
+            if statement.is_include() {
+                self.reject(place, Rejection::NoFile);
+            }
+            return;
+        };
         let file = module.rsplit('/').next().unwrap_or_default();
         let name = file.rsplit_once('.').map_or(file, |(name, _)| name);
-        if name.is_empty() || name == "?" {
+        let is_loaded = statement.is_substack() || !statement.is_include();
+        if is_loaded && (name.is_empty() || name == "?") {
             self.reject(place, Rejection::UnusableModuleName(module.to_owned()));
         }
     }
@@ -401,22 +461,39 @@ impl Flattener<'_> {
         }
     }
 
-    /// Reads the service file of that name: an absolute path, or else the site's file, or else, if
-    /// libpam looks there, the distribution's.
+    /// Returns where included files are looked for.
+    fn include_folders(&self) -> ServiceFolders {
+        if self.reading.includes_vendor_files { ServiceFolders::All } else { ServiceFolders::Site }
+    }
+
+    /// Returns where a service file of that name may be: at an absolute path, or else in the site's
+    /// folder and, if libpam looks there, in those of the distribution. These are only searched for if
+    /// the site has no such file.
+    fn candidates<'b>(
+        &'b self,
+        name: &'b str,
+        folders: ServiceFolders,
+    ) -> Box<dyn Iterator<Item = PathBuf> + 'b> {
+        if let Some(relative) = name.strip_prefix('/') {
+            return Box::new(std::iter::once(self.root.join(relative)));
+        }
+        let site = std::iter::once(self.root.join(SITE_DIR).join(name));
+        match folders {
+            ServiceFolders::Site => Box::new(site),
+            ServiceFolders::All => {
+                let vendor = std::iter::once_with(|| vendor_dirs(self.root)).flatten();
+                Box::new(site.chain(vendor.map(move |dir| dir.join(name))))
+            }
+        }
+    }
+
+    /// Reads the service file of that name from the first of these folders that has it.
     fn find_service_file(
         &self,
         name: &str,
         folders: ServiceFolders,
     ) -> Result<Option<(PathBuf, String)>, String> {
-        let candidates: Box<dyn Iterator<Item = PathBuf>> = match (name.strip_prefix('/'), folders)
-        {
-            (Some(relative), _) => Box::new(std::iter::once(self.root.join(relative))),
-            (None, ServiceFolders::Site) => {
-                Box::new(std::iter::once(self.root.join(SITE_DIR).join(name)))
-            }
-            (None, ServiceFolders::All) => Box::new(service_files(self.root, name)),
-        };
-        for path in candidates {
+        for path in self.candidates(name, folders) {
             if let Some((_, text)) =
                 self.replacement.filter(|(replacement, _)| *replacement == path)
             {
@@ -430,15 +507,6 @@ impl Flattener<'_> {
         }
         Ok(None)
     }
-}
-
-/// Returns the paths of a service file in the site's folder and in those of the distribution. libpam is
-/// asked for these only if the site has no such file.
-fn service_files(root: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
-    let site = root.join(SITE_DIR).join(name);
-    let vendor =
-        std::iter::once_with(|| vendor_dirs(root)).flatten().map(move |dir| dir.join(name));
-    std::iter::once(site).chain(vendor)
 }
 
 /// Returns whether a line with these arguments only leaves the job's namespaces.

@@ -30,8 +30,7 @@ impl Reading {
     /// Takes in whatever one of the two does.
     pub(super) const WIDEST: Self = Self { has_at_include: true, includes_vendor_files: true };
 
-    /// Returns the ways in which the node's libpam may read, the widest first: one, if the library is
-    /// found.
+    /// Returns the ways in which the node's libpam may read: one, if the library is found.
     pub(super) fn possible(root: &Path) -> Vec<Self> {
         let Some(library) = read_library(root) else {
             return vec![Self::WIDEST, Self::UPSTREAM];
@@ -75,6 +74,8 @@ pub(super) fn is_missing_module(root: &Path, module: &str) -> bool {
     let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
     let names = multiarch.iter().map(String::as_str).chain(MODULE_FOLDERS);
     let folders: Vec<_> = names.map(|folder| root.join(folder)).collect();
+    if folders.iter().any(|folder| is_there(&folder.join(module))) {
+        return false;
+    }
     folders.iter().any(|folder| folder.join(STOCK_MODULE).exists())
-        && !folders.iter().any(|folder| is_there(&folder.join(module)))
 }

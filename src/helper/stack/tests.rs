@@ -323,12 +323,10 @@ fn line_that_not_every_libpam_runs_alike_is_rejected() {
             "sshd:1 names /no/pam_job_adopt.so, which does not exist",
         ),
         (one(format!("{OURS}session optional /no/pam_job_adopt.so\n")), "sshd:2 names /no/"),
+        (other("auth include\n"), "other:1 includes nothing"),
         (other("auth required pam_deny.so \\\n"), "other:1 ends in a line's middle"),
         (other("auth required pam_deny.so\nx y .so\n"), "other:2 has the module name \".so\""),
-        (
-            other("account include gone\nsession include gone\n"),
-            "other:2: gone: no such service file",
-        ),
+        (other("account include gone\n@include gone\n"), "other:2: gone: no such service file"),
         (other("\nauth required \\\n#\n pam_deny.so\n"), "other:2 is continued over"),
         (
             vec![("sshd", "session include x"), ("x", "session required pam_job_adopt.so\nx y z")],
