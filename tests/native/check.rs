@@ -68,13 +68,21 @@ fn reload(node: &Node) {
     node.sh("kill -HUP $(cat /run/sshd.pid)").ok();
 }
 
+/// Writes a file of sshd's, so that it is newer than what sshd has read: the clock of files ticks every few milliseconds.
+fn edit_after_start(node: &Node, path: &str, text: &str) {
+    eventually("the file is newer than sshd's start", || {
+        node.write(path, text);
+        node.sh(&format!("[ {path} -nt /run/sshd.pid ]")).code == 0
+    });
+}
+
 /// sshd goes on with what it has read, so the file shows nothing of it.
 #[test]
 fn edited_configuration_without_reload_is_not_called_fine() {
     on_node(|node| {
         let _sshd = node.sshd();
         let config = node.read("/etc/ssh/sshd_config");
-        node.write("/etc/ssh/sshd_config", &format!("{config}# edited\n"));
+        edit_after_start(node, "/etc/ssh/sshd_config", &format!("{config}# edited\n"));
         assert_eq!(findings(node), ["warning sshd-config"]);
         let outcome = check(node, &["--verbose"]).exits(1).omits("fine sshd-pam");
         outcome.says("/etc/ssh/sshd_config: was changed after sshd (process ").says("reload");
@@ -86,7 +94,7 @@ fn edited_configuration_without_reload_is_not_called_fine() {
         node.write("/etc/ssh/sshd_config", &included);
         reload(node);
         eventually("it is read", || findings(node).is_empty());
-        node.write("/etc/ssh/site.d/00-off.conf", "# x\nUsePAM no\n");
+        edit_after_start(node, "/etc/ssh/site.d/00-off.conf", "# x\nUsePAM no\n");
         check(node, &[]).exits(1).says("warning sshd-config /etc/ssh/site.d");
         reload(node);
         eventually("it is read", || findings(node) == ["error sshd-pam"]);
