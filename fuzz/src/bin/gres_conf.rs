@@ -5,13 +5,19 @@ use helper::devices::gres::GresConf;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let conf = GresConf::parse(text, "gpu017")
-        .and_then(|conf| conf.resources("gpu").map_err(|(at, fault)| (at.line, fault)));
-    match conf {
+    let lines = 1..=text.lines().count();
+    let conf = match GresConf::parse(text, "gpu017") {
+        Ok(conf) => conf,
+        Err((line, fault)) => {
+            assert!(lines.contains(&line), "line {line}: {fault}");
+            return;
+        }
+    };
+    match conf.resources("gpu") {
         Ok(conf) => {
             for index in 0..conf.count().min(100) {
                 let (record, files) = conf.resource(index).expect("an index below the count");
-                assert!((1..=text.lines().count()).contains(&record.at.line));
+                assert!(lines.contains(&record.at.line));
                 for file in files {
                     let climbs = file.split('/').any(|part| part == "..");
                     assert!(file.starts_with("/dev/") && !climbs, "{file:?}");
@@ -19,8 +25,8 @@ fuzz_target!(|text: &str| {
             }
             assert_eq!(conf.resource(conf.count()), None);
         }
-        Err((line, fault)) => {
-            assert!((1..=text.lines().count()).contains(&line), "line {line}: {fault}");
+        Err(faulty) => {
+            assert!(lines.contains(&faulty.at.line), "line {}: {}", faulty.at.line, faulty.fault);
         }
     }
 });

@@ -1,7 +1,7 @@
 //! Edits of a service file, by the numbers of its physical lines.
 
-use super::{Output, find_module_folder};
-use helper::stack::{LogicalLine, MODULE_FILES, parse_lines};
+use super::Output;
+use helper::stack::{LogicalLine, MODULE_FILES, is_missing_module, parse_lines};
 use std::path::Path;
 
 /// Comment mark before a line that our lines replace.
@@ -126,8 +126,7 @@ fn is_module_missing(root: &Path, line: &LogicalLine) -> bool {
     if includes || group.eq_ignore_ascii_case("@include") || module.contains('$') {
         return false;
     }
-    let folder = if module.starts_with('/') { Some(root.into()) } else { find_module_folder(root) };
-    folder.is_some_and(|folder| !folder.join(module.trim_start_matches('/')).exists())
+    is_missing_module(root, module)
 }
 
 /// Returns the text with new lines, and with the logical lines that begin at the numbers `replaced`

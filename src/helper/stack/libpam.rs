@@ -61,7 +61,7 @@ fn has_at_include(mut library: &[u8]) -> bool {
 
 /// Returns whether libpam finds no module of that name. A name without a path is not judged on a node
 /// whose folder of modules is unknown.
-pub(super) fn is_missing_module(root: &Path, module: &str) -> bool {
+pub fn is_missing_module(root: &Path, module: &str) -> bool {
     let is_there = |path: &Path| match path.metadata() {
         Ok(_) => true,
         // Whoever may not look cannot say that it is missing.
