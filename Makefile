@@ -4,12 +4,12 @@
 ##                   SECURITYDIR, UNITDIR, BUILT: packaging/install
 ## make uninstall    removes them, with the same variables
 ##
-## As root on Debian the goals below first install what they run, and report it. The times are those of two idle
-## processors without packages, crates and images, then with all of them.
+## As root on Debian the goals below first install what they run, and report it; lint, fuzz and corpus only name it.
+## Times: on two idle processors, cold (no packages, crates or images), then warm.
 ##
 ## make demo         shows a job, a login to it and a login without one, on a private node       1 min, 5 s
-## make test         what every change must pass: unit tests, real logins by a real sshd, a
-##                   real Slurm, the demo                                                         4 min, 2 min
+## make test         what to run at each change: unit tests, real logins by a real sshd, a
+##                   real Slurm where cgroup v1 is mounted, the demo                              4 min, 2 min
 ## make test-all     all tests, side by side: the parts below as well                            10 min, 8 min
 ##   make test-slurm     Slurm of this machine and of booted nodes
 ##   make test-nodes     booted Debian nodes with systemd, Flux, containers
@@ -50,6 +50,10 @@ VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 # Programs that are not optimised: the compiler needs a third of the time, and compiles for the tests as well.
 DEVELOPMENT = $(CARGO_TARGET_DIR)/development
 
+ifneq ($(TIER),)
+$(error TIER=$(TIER): these are parts now, such as make test-nodes; make help lists them)
+endif
+
 .PHONY: all help needs install uninstall demo picture test test-all $(PARTS) lint fresh faults soak bench fuzz corpus dist clean
 
 all: $(if $(BUILT),,$(BUILD)/pam_job_adopt.so)
@@ -84,7 +88,7 @@ test:
 	@SUITE='$(SUITE)' CHART='$(CHART)' tests/all core
 
 test-all:
-	@SUITE= CHART='$(CHART)' tests/all core slurm nodes kernels stress release
+	@SUITE='$(SUITE)' CHART='$(CHART)' tests/all core slurm nodes kernels stress release
 
 $(PARTS):
 	@SUITE='$(SUITE)' CHART='$(CHART)' tests/all $(@:test-%=%)

@@ -231,12 +231,10 @@ fn stage_installation() -> PathBuf {
     for shell in ["bash", "zsh", "fish"] {
         fs::write(built.join("completions").join(shell), "").unwrap();
     }
-    let output = Command::new("make")
-        .arg("install")
-        .arg(format!("BUILT={}", built.display()))
-        .arg(format!("DESTDIR={}", stage.display()))
+    let output = Command::new(root().join("packaging/install"))
+        .arg(built)
+        .env("DESTDIR", &stage)
         .current_dir(root())
-        .env_remove("MAKEFLAGS")
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 const THREATS: &str = include_str!("../docs/threats.md");
 
-/// Returns whether `module::path::name` is a test of the native tier or beside the code.
+/// Returns whether `module::path::name` is a test of tests/ or beside the code.
 fn exists(test: &str) -> bool {
     let (module, name) = test.rsplit_once("::").unwrap();
     let module = module.replace("::", "/");

@@ -1,5 +1,5 @@
 //! Limits of a job's cgroup hold for its logins. Only a cgroup v2 with controllers can show that;
-//! the kernel tier boots one, and other runs skip these tests.
+//! `make test-kernels` boots one, and other runs skip these tests.
 
 use serde_json::json;
 

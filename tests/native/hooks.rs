@@ -334,7 +334,7 @@ fn run_as_daemon(node: &Node, name: &str, command: &str) -> Outcome {
     node.run("unshare", &["--pid", "--fork", "--mount-proc", "sh", "-c", &init])
 }
 
-/// The node tier runs OAR itself, on a node without a driver.
+/// `make test-nodes` runs OAR itself, on a node without a driver.
 #[test]
 fn oar_example_registers_gpu_by_address() {
     on_node(|node| {

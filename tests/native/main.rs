@@ -1,4 +1,4 @@
-//! The native tier: a real kernel, a real `sshd` and real PAM stacks, with a private node for each test.
+//! Tests on this machine: a real kernel, a real `sshd` and real PAM stacks, with a private node for each test.
 //!
 //! Every test needs root and a few kernel features. Without them it prints "skipped: …" and passes;
 //! with `JOB_ADOPT_TESTS=all` in the environment, which `make test` sets, a skip is a failure.
