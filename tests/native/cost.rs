@@ -142,7 +142,7 @@ fn login_to_slurm_job_stays_within_budget() {
             start: 39,
             // In place of the record: three files of Slurm, the spool directory, four GPUs, and a
             // daemon whose answer may come in three parts.
-            helper: 153,
+            helper: 161,
             // Besides those above: 6 for Slurm's files, 5 for GPUs, 8 for the spool directory.
             opened: 56,
         };
