@@ -3,7 +3,7 @@
 
 use helper::devices::gres::{FaultyRecord, GresConf, GresRecord, Resources};
 
-use crate::support::{Node, is_installed, on_node, skip};
+use crate::support::{Node, is_installed, on_node, skip, start_munged};
 
 /// Files of an ordinary run. `JOB_ADOPT_GRES_FILES` in the environment asks for more.
 const FILES: usize = 60;
@@ -34,8 +34,8 @@ printf '%s\0' /tmp/gres/* | xargs -0 -P2 -n1 bash -c 'ask "$1" >"$1/answer"' ask
 
 #[test]
 fn generated_files_have_the_devices_of_slurmd() {
-    if !is_installed("slurmd") || !is_installed("scontrol") {
-        return skip("needs slurmd and slurm-client");
+    if !["slurmd", "scontrol", "munged"].into_iter().all(is_installed) {
+        return skip("needs slurmd, slurm-client and munge");
     }
     on_node(|node| {
         let count = std::env::var("JOB_ADOPT_GRES_FILES").ok();
@@ -49,6 +49,8 @@ fn generated_files_have_the_devices_of_slurmd() {
             node.create_dir(&format!("/tmp/gres/{index}"), 0o755);
             node.write(&format!("/tmp/gres/{index}/gres.conf"), text);
         }
+        // From 24.11 on also this needs it.
+        start_munged(node);
         node.run("bash", &["-c", ASK_SLURMD]).ok();
         let mut refused = 0;
         for (index, text) in texts.iter().enumerate() {

@@ -99,6 +99,12 @@ fn missing_requirement() -> Option<&'static str> {
         .map(|_| "needs slurmctld, slurmd, slurm-client and munge")
 }
 
+/// Starts the daemon by which Slurm's programs know each other, as the node's own.
+pub(crate) fn start_munged(node: &Node) {
+    node.create_dir("/run/munge", 0o755);
+    node.sh(MUNGED).ok();
+}
+
 fn hierarchy(name: &str) -> PathBuf {
     Path::new("/sys/fs/cgroup").join(name)
 }
@@ -116,13 +122,13 @@ impl<'a> Slurm<'a> {
         node.write("/etc/hosts", &format!("127.0.0.1 localhost\n{ADDRESS} {}\n", node.name()));
         node.create_dir("/etc/slurm", 0o755);
         node.create_dir(SPOOL, 0o755);
-        for folder in ["/run/munge", "/run/slurm", "/var/spool/slurmctld", "/var/log/slurm"] {
+        for folder in ["/run/slurm", "/var/spool/slurmctld", "/var/log/slurm"] {
             node.create_dir(folder, 0o755);
         }
         node.write("/etc/slurm/slurm.conf", &slurm_conf(node.name()));
         node.write("/etc/slurm/gres.conf", "Name=gpu File=/dev/nvidia[0-3]\n");
         slurm.constrain(CONSTRAINED);
-        node.sh(MUNGED).ok();
+        start_munged(node);
         node.sh("slurmctld && slurmd").ok();
         slurm.wait_until_idle();
         slurm
