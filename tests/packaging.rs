@@ -224,6 +224,16 @@ fn module_in_use_is_not_removed() {
     assert!(!refused.status.success() && output_text(&refused).contains("etc/pam.d/sshd"));
     assert!(stage.join("lib/security/pam_job_adopt.so").exists());
     std::fs::write(stacks.join("sshd"), "#session required pam_job_adopt.so\n").unwrap();
+    for vendor in ["usr/etc/pam.d", "usr/lib/pam.d"] {
+        let service = stage.join(vendor).join("sshd");
+        std::fs::create_dir_all(service.parent().unwrap()).unwrap();
+        std::fs::write(&service, "session required pam_job_adopt.so\n").unwrap();
+        let refused = uninstall(&stage, &variables);
+        let is_named = output_text(&refused).contains(&format!("{vendor}/sshd"));
+        assert!(!refused.status.success() && is_named, "{vendor}");
+        assert!(stage.join("lib/security/pam_job_adopt.so").exists());
+        std::fs::remove_file(service).unwrap();
+    }
     let drop_in = "etc/systemd/system/user-.slice.d";
     std::fs::create_dir_all(stage.join(drop_in)).unwrap();
     std::fs::write(stage.join(drop_in).join("job-adopt.conf"), "").unwrap();
