@@ -28,6 +28,11 @@ const WANTS_DIR: &str = "/etc/systemd/system/sysinit.target.wants";
 const TRIAL_MAX_SECONDS: u64 = 24 * 3600;
 /// Longest run of the stack, as a property of its unit.
 const RUN_TIMEOUT_PROPERTY: &str = "RuntimeMaxSec=120";
+/// Exit status of `--account` for an admitted user. `systemd-run --wait` exits with 1 itself for a timeout,
+/// a core dump or a lost bus, so an answer is neither 0 nor 1.
+const EXIT_ADMITTED: u8 = 10;
+/// Exit status of `--account` for a refused user.
+const EXIT_REFUSED: u8 = 11;
 
 /// Try both lines of pam_job_adopt.so in the PAM stack, with a way back
 #[derive(Debug, Args)]
@@ -439,8 +444,8 @@ fn ask_account(service: &str, user: &str) -> Result<Answer, Error> {
         .and_then(|mut command| command.status())
         .map_err(|error| failed(error.to_string()))?;
     match status.code() {
-        Some(code) if code == i32::from(super::EXIT_FINE) => Ok(Answer::Admitted),
-        Some(code) if code == i32::from(super::EXIT_FINDINGS) => Ok(Answer::Refused),
+        Some(code) if code == i32::from(EXIT_ADMITTED) => Ok(Answer::Admitted),
+        Some(code) if code == i32::from(EXIT_REFUSED) => Ok(Answer::Refused),
         _ => Err(failed(status.to_string())),
     }
 }
@@ -451,7 +456,7 @@ fn run_account(service: &str, user: &str) -> Result<u8, Error> {
     let failed = |error: std::io::Error| Error::failed("start", service, error);
     let mut transaction = Transaction::start(service, user).map_err(failed)?;
     let (result, _) = transaction.run(Phase::Account);
-    Ok(if result.is_ok() { super::EXIT_FINE } else { super::EXIT_FINDINGS })
+    Ok(if result.is_ok() { EXIT_ADMITTED } else { EXIT_REFUSED })
 }
 
 /// Runs the real stack in a transient unit; returns whether it admits the user.

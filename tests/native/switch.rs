@@ -314,6 +314,44 @@ fn way_back_after_removal_of_the_old_module_locks_no_user_out() {
     });
 }
 
+/// systemd-run exits with 1 for a timeout, a core dump or a lost bus.
+#[test]
+fn try_without_an_answer_changes_nothing() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_recipes(node);
+        fake_systemd(node);
+        write_recipe(node, "account required pam_slurm_adopt.so\n");
+        let old = node.read("/etc/pam.d/sshd");
+        node.sh("sed -i '2i case \"$*\" in *--account*root) exit 1 ;; esac' /usr/bin/systemd-run")
+            .ok();
+        try_for(node, "timeout=40").exits(3).says("ask the stack about root");
+        assert_eq!(node.read("/etc/pam.d/sshd"), old);
+        assert!(!node.exists("/etc/pam.d/.sshd.before-job-adopt"));
+        // Only the new stack gives no answer.
+        node.sh("sed -i '2s@root)@root) ! grep -q pam_job_adopt /etc/pam.d/sshd ||@' /usr/bin/systemd-run").ok();
+        try_for(node, "timeout=40").exits(1).says("ask the stack about root");
+        assert_eq!(node.read("/etc/pam.d/sshd"), old);
+    });
+}
+
+/// sshd lets in a user whose password has expired, who then sets a new one.
+#[test]
+fn try_admits_a_user_whose_password_has_expired() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_recipes(node);
+        fake_systemd(node);
+        write_recipe(node, "account required pam_slurm_adopt.so\n");
+        node.sh("awk -F: -v OFS=: '$1 == \"alice\" { $3 = 0 } 1' /etc/shadow >/run/shadow && \
+                 cat /run/shadow >/etc/shadow")
+            .ok();
+        try_for(node, "timeout=40")
+            .exits(0)
+            .says("account of alice: admitted before, admitted now");
+    });
+}
+
 /// A comment of the file is Latin-1, and a group has a blank in its name.
 #[test]
 fn bytes_and_blanks_survive_the_switch() {

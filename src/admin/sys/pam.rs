@@ -11,6 +11,7 @@ const PAM_RHOST: c_int = 4;
 const PAM_ERROR_MSG: c_int = 3;
 const PAM_TEXT_INFO: c_int = 4;
 const PAM_BUF_ERR: c_int = 5;
+const PAM_NEW_AUTHTOK_REQD: c_int = 12;
 const PAM_CONV_ERR: c_int = 19;
 /// `PAM_MAX_NUM_MSG`
 const MESSAGES_MAX: usize = 32;
@@ -62,7 +63,8 @@ impl Transaction {
         Ok(transaction)
     }
 
-    /// Runs a phase; returns its result, and the messages of its modules to the user.
+    /// Runs a phase; returns its result, and the messages of its modules to the user. A user whose password
+    /// has expired passes the account phase: sshd lets in who then sets a new one.
     pub(crate) fn run(&mut self, phase: Phase) -> (io::Result<()>, Vec<String>) {
         let call = match phase {
             Phase::Account => raw::pam_acct_mgmt,
@@ -73,7 +75,8 @@ impl Transaction {
         let code = unsafe { call(self.handle, FLAGS) };
         // SAFETY: `start` made the pointer; libpam calls back only during calls.
         let messages = unsafe { self.messages.as_mut() }.map(std::mem::take).unwrap_or_default();
-        (self.check_code(code), messages)
+        let is_expired = matches!(phase, Phase::Account) && code == PAM_NEW_AUTHTOK_REQD;
+        (if is_expired { Ok(()) } else { self.check_code(code) }, messages)
     }
 
     fn check_code(&self, code: c_int) -> io::Result<()> {
