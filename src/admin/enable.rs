@@ -44,7 +44,8 @@ for USER, who must have a job here or be exempt; for a user without a job; and f
 at once if the new stack refuses USER, lets a user without a job in whom the old one refused, or refuses root
 whom the old one let in; else after TIME or at the next boot, unless you run job-adopt enable --keep before.
 Needs systemd.
-Exit status: 0 fine, 1 USER was refused, 2 wrong usage, 3 refused or not done."
+Exit status: 0 fine, 1 USER was refused, or nothing keeps users without a job out after --undo, 2 wrong usage,
+3 refused or not done."
 )]
 pub(super) struct Options {
     /// Try both lines for so long: a number with s, m or h (root)
@@ -153,6 +154,13 @@ impl Trial<'_> {
         if plan.text == self.stack.text {
             return refuse("both lines are in it already; job-adopt pam --remove takes them out");
         }
+        let modules = self.stack.replaced_modules(&plan.text)?;
+        for module in &modules {
+            let path = module.to_string_lossy();
+            if !path.chars().all(|c| is_plain(c) || "/+".contains(c)) {
+                return refuse(&format!("a unit cannot have the path {path} in it"));
+            }
+        }
         let requested = options.without_job.as_deref();
         let jobless = find_jobless_user(requested, user, &plan.settings, output)?;
         let service = &self.stack.service;
@@ -166,7 +174,7 @@ impl Trial<'_> {
             questions.push(Question { user: user.to_owned(), expected, before });
         }
         self.stack.save_original()?;
-        self.arm_undo(length)?;
+        self.arm_undo(length, &modules)?;
         replace_file(&self.before, &self.stack.text, self.stack.meta.as_ref())?;
         self.stack.write(&plan.text)?;
         self.require_armed(output)?;
@@ -228,11 +236,12 @@ impl Trial<'_> {
         fs::symlink_metadata(&self.before).is_ok()
     }
 
-    /// Installs the unit and starts the timer. The unit does nothing while there is no old file.
-    fn arm_undo(&self, length: Duration) -> Result<(), Error> {
+    /// Installs the unit and starts the timer. The unit does nothing while there is no old file, and fails
+    /// if one of these modules is not there.
+    fn arm_undo(&self, length: Duration, modules: &[PathBuf]) -> Result<(), Error> {
         self.await_earlier_undo();
         let unit = Path::new(UNIT_DIR).join(&self.unit);
-        replace_file(&unit, self.unit_text(), None)?;
+        replace_file(&unit, self.unit_text(modules), None)?;
         let link = Path::new(WANTS_DIR).join(&self.unit);
         let linked = fs::create_dir_all(WANTS_DIR).and_then(|()| match symlink(&unit, &link) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
@@ -278,19 +287,29 @@ impl Trial<'_> {
         Err(Error::failed("try", self.stack.path.display(), why))
     }
 
-    fn unit_text(&self) -> String {
+    fn unit_text(&self, modules: &[PathBuf]) -> String {
         let (before, path, unit) = (self.before.display(), self.stack.path.display(), &self.unit);
         let restore = match self.stack.meta {
             Some(_) => format!("ExecStart=/bin/mv -f -T {before} {path}"),
             // Without this file libpam reads the distribution's own.
             None => format!("ExecStart=/bin/rm -f {path}\nExecStart=/bin/rm -f {before}"),
         };
+        // The first command that fails is the last, and ls names the missing file in the journal. A condition
+        // would skip the unit in silence, and ExecCondition came with systemd 243.
+        let require_modules = if modules.is_empty() {
+            String::new()
+        } else {
+            let paths: Vec<_> = modules.iter().map(|path| path.to_string_lossy()).collect();
+            format!("ExecStart=/bin/ls -dL {}\n", paths.join(" "))
+        };
         format!(
             "# Written by job-adopt enable --try; it removes itself.\n\
              [Unit]\nDescription=Undo the try of pam_job_adopt in {path}\n\
              ConditionPathExists={before}\nDefaultDependencies=no\nAfter=local-fs.target\n\
              Before=sysinit.target shutdown.target\nConflicts=shutdown.target\n\n\
-             [Service]\nType=oneshot\n{restore}\n\
+             [Service]\nType=oneshot\nStandardOutput=null\n\
+             # The new file stays if a module of the old one is gone: libpam would refuse every login.\n\
+             {require_modules}{restore}\n\
              ExecStart=/bin/rm -f {WANTS_DIR}/{unit} {UNIT_DIR}/{unit}\n"
         )
     }
@@ -317,31 +336,28 @@ impl Trial<'_> {
         if !self.is_under_way() {
             return Err(Error::failed("undo", path, "nothing is tried"));
         }
-        self.leave_out_missing(output)?;
-        systemctl(&["start", &self.unit])?;
+        // A try in this process has read the file before it wrote it.
+        let stack = Stack::read(Path::new("/"), &self.stack.service)?;
+        let before = fs::read(&self.before)
+            .map_err(|error| Error::failed("read", self.before.display(), error))?;
+        let restored = stack.restore(&before)?;
+        restored.warn(&stack.path, output);
+        if restored.is_complete() {
+            if let Err(error) = systemctl(&["start", &self.unit]) {
+                output.warn(error);
+            }
+        }
+        // The unit refuses without a module, also if that only moved to another folder.
         if self.is_under_way() {
-            return Err(Error::failed(
-                "undo",
-                path,
-                format!("see: systemctl status {}", self.unit),
-            ));
+            stack.write(&restored.text)?;
+            fs::remove_file(&self.before)
+                .map_err(|error| Error::failed("remove", self.before.display(), error))?;
         }
         self.disarm_undo(output);
-        writeln!(output.out, "{path}: as it was")?;
-        Ok(super::EXIT_FINE)
-    }
-
-    /// Comments out lines of the old file whose module went during the trial: with them it would refuse
-    /// everybody.
-    fn leave_out_missing(&self, output: &mut Output<'_>) -> Result<(), Error> {
-        let failed = |error| Error::failed("read", self.before.display(), error);
-        let before = fs::read(&self.before).map_err(failed)?;
-        let restored = self.stack.restore(&before)?;
-        restored.warn(&self.stack.path, output);
-        if restored.is_complete() || self.stack.meta.is_none() {
-            return Ok(());
-        }
-        replace_file(&self.before, &restored.text, self.stack.meta.as_ref())
+        let outcome = if restored.is_complete() { "as it was" } else { "changed" };
+        writeln!(output.out, "{path}: {outcome}")?;
+        let is_open = stack.warn_if_open(&restored, output)?;
+        Ok(if is_open { super::EXIT_FINDINGS } else { super::EXIT_FINE })
     }
 
     /// Removes the unit and stops the timer, which have no effect without the old file.
@@ -355,6 +371,9 @@ impl Trial<'_> {
                 _ => {}
             }
         }
+        // Usually it has not failed: then the only result is an error message.
+        let reset = ["reset-failed", self.unit.as_str()];
+        let _ = command_without_output("systemctl", &reset).stderr(Stdio::null()).status();
         for words in [&["stop", &self.timer][..], &["daemon-reload"]] {
             if let Err(error) = systemctl(words) {
                 output.warn(error);

@@ -56,8 +56,8 @@ use std::time::Duration;
 const EXIT_FINE: u8 = 0;
 /// Exit status of a completed query with a negative result: a login that `resolve` or `enable` sees
 /// refused, a broken or reused record in `list`, a name that `devices` cannot resolve, a fault that
-/// `check` finds, a difference in `compare`, a stray, a line that `pam --remove` leaves, and a job of
-/// `use` that does not run here.
+/// `check` finds, a difference in `compare`, a stray, a line that `pam --remove` leaves, a stack that
+/// keeps no user without a job out after it or `enable --undo`, and a job of `use` that does not run here.
 const EXIT_FINDINGS: u8 = 1;
 /// Exit status of wrong usage, and of an invalid record.
 const EXIT_USAGE: u8 = 2;

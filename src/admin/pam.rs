@@ -11,7 +11,7 @@ mod managed;
 mod recipes;
 mod replacement;
 
-use super::check::programs::find_module_folder;
+use super::check::programs::{find_module, find_module_folder};
 use super::check::stack::{RIVAL_MODULES, module_name, rejection_remedy};
 use super::command_line::parse_service;
 use super::replace_file::replace_file;
@@ -26,8 +26,8 @@ use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use lines::{NewLine, decode, is_our_line};
-pub(super) use lines::{Restored, changed_lines};
+pub(super) use lines::changed_lines;
+use lines::{NewLine, Restored, decode, is_our_line};
 use managed::{ManagedBlock, find_blocks};
 use replacement::{AccountChange, require_no_jump_over_slurm};
 
@@ -44,8 +44,8 @@ const ORIGINALS_DIR: &str = "var/lib/job-adopt/pam";
 Only the service's own file changes, at once. Lines of pam_slurm_adopt.so in it are commented out, and their
 arguments are taken over; so are lines that would refuse users with a job, whom they never judged before.
 What cannot be done safely is refused, with the reason.
-Exit status: 0 fine, also where nothing had to change, 1 lines in other files are left, 2 wrong usage,
-3 refused or not done."
+Exit status: 0 fine, also where nothing had to change, 1 lines in other files are left, or nothing keeps users
+without a job out, 2 wrong usage, 3 refused or not done."
 )]
 pub(super) struct Options {
     /// Show the file as it would be
@@ -105,19 +105,19 @@ fn remove_lines(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error>
     let path = stack.path.display();
     let restored = stack.without_our_lines()?;
     restored.warn(&stack.path, output);
-    let text = restored.text;
-    if text == stack.text {
+    let text = &restored.text;
+    if *text == stack.text {
         writeln!(output.out, "{path}: unchanged")?;
-    } else if stack.vendor_text.as_ref() == Some(&text) {
+    } else if stack.vendor_text.as_ref() == Some(text) {
         fs::remove_file(&stack.path).map_err(|error| Error::failed("remove", &path, error))?;
         writeln!(output.out, "{path}: removed; the distribution's own file counts again")?;
     } else {
-        stack.write(&text)?;
+        stack.write(text)?;
         writeln!(output.out, "{path}: changed")?;
     }
     let mut lines_remain = false;
     for group in [Group::Account, Group::Session] {
-        let entries = stack.read_entries(group, &text)?;
+        let entries = stack.read_entries(group, text)?;
         for entry in entries.iter().filter(|entry| entry.is_our_module()) {
             lines_remain = true;
             output.warn(format_args!(
@@ -126,7 +126,8 @@ fn remove_lines(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error>
             ));
         }
     }
-    Ok(if lines_remain { super::EXIT_FINDINGS } else { super::EXIT_FINE })
+    let is_open = stack.warn_if_open(&restored, output)?;
+    Ok(if lines_remain || is_open { super::EXIT_FINDINGS } else { super::EXIT_FINE })
 }
 
 const SHARED_REMEDY: &str =
@@ -256,6 +257,52 @@ impl<'a> Stack<'a> {
             .ok_or_else(|| self.refusal("ends in a line's middle"))
     }
 
+    /// Warns if lines stay commented out and no other line keeps users without a job out; returns whether
+    /// that is so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a stack that cannot be read.
+    pub(super) fn warn_if_open(
+        &self,
+        restored: &Restored,
+        output: &mut Output<'_>,
+    ) -> Result<bool, Error> {
+        if restored.is_complete() {
+            return Ok(false);
+        }
+        for group in [Group::Account, Group::Session] {
+            let entries = self.read_entries(group, &restored.text)?;
+            if entries
+                .iter()
+                .any(|entry| is_rival(entry) || entry.is_our_module() && !entry.is_close_only())
+            {
+                return Ok(false);
+            }
+        }
+        output.warn(format_args!(
+            "{}: nothing keeps users without a job out now: put our lines back (job-adopt pam --install), or \
+             install the missing module and run job-adopt pam --remove",
+            self.path.display()
+        ));
+        Ok(true)
+    }
+
+    /// Returns the files of the modules whose lines are commented out in `new`. A name that no folder has
+    /// is taken to belong into the usual one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a text that ends within a line.
+    pub(super) fn replaced_modules(&self, new: &[u8]) -> Result<Vec<PathBuf>, Error> {
+        let modules = lines::replaced_modules(&self.text, new)
+            .ok_or_else(|| self.refusal("ends in a line's middle"))?;
+        let mut files: Vec<PathBuf> =
+            modules.iter().filter_map(|module| find_module(self.root, module)).collect();
+        files.dedup();
+        Ok(files)
+    }
+
     /// Returns the text with both lines at their places: account before the first line that may end
     /// the stack or that includes another file, session below all other lines.
     ///
@@ -297,12 +344,7 @@ impl<'a> Stack<'a> {
     /// Reads the stack without our lines. If a module that ours replaced is gone, all that was commented
     /// out with it stays so: the other lines alone would judge users whom they never judged.
     fn read_old_stack(&self) -> Result<OldStack, Error> {
-        let restored = self.without_our_lines()?;
-        let text = if restored.is_complete() {
-            restored.text
-        } else {
-            lines::remove_our_lines(&self.text)
-        };
+        let text = self.without_our_lines()?.text;
         let account = self.read_entries(Group::Account, &text)?;
         let session = self.read_entries(Group::Session, &text)?;
         for (group, entries) in [("account", &account), ("session", &session)] {
@@ -863,10 +905,8 @@ mod tests {
             );
             assert!(restored.lines().all(|line| line.starts_with('#') || !line.contains("slurm")));
             assert_eq!(restored.replace(REPLACED_MARK, ""), old);
-            assert_eq!(
-                restored.contains("\naccount required pam_access.so\n"),
-                theirs.contains("access")
-            );
+            // This line never judged users with a job.
+            assert!(!restored.contains("\naccount required pam_access.so\n"), "{restored}");
             // Our lines go on to work without the old module.
             assert_eq!(install(&scratch, None), text);
             fs::rename(module.with_extension("gone"), &module).unwrap();
@@ -886,6 +926,71 @@ mod tests {
         let after = restored(&scratch);
         assert!(!after.is_complete());
         assert_eq!(decode(&after.text), old.replace(THEIRS, &format!("{REPLACED_MARK}{THEIRS}")));
+    }
+
+    /// A jump alone would skip another line.
+    #[test]
+    fn jump_is_not_restored_without_the_line_that_it_skips() {
+        let jump = "account [success=1 default=ignore] pam_succeed_if.so user ingroup ops\n";
+        let slurm = "account required pam_slurm_adopt.so\n";
+        let scratch = beside_theirs(&format!("{jump}{slurm}account required pam_time.so\n"));
+        let old = text_of(&scratch);
+        let new = install(&scratch, Some("exempt_groups=ops"));
+        let folder = scratch.path().join("usr/lib64/security");
+        let modules = ["pam_succeed_if.so", "pam_slurm_adopt.so"].map(|name| folder.join(name));
+        assert_eq!(read(&scratch).replaced_modules(new.as_bytes()).unwrap(), modules);
+        read(&scratch).write(new.as_bytes()).unwrap();
+        assert_eq!(remove(&scratch), (old.clone(), String::new()));
+        fs::remove_file(folder.join("pam_slurm_adopt.so")).unwrap();
+        let (restored, warnings) = remove(&scratch);
+        let left_out = old
+            .replace(jump, &format!("{REPLACED_MARK}{jump}"))
+            .replace(slurm, &format!("{REPLACED_MARK}{slurm}"));
+        assert_eq!(restored, left_out);
+        assert_eq!(warnings.matches("stays commented out").count(), 2, "{warnings}");
+        assert_eq!(decode(&read(&scratch).restore(old.as_bytes()).unwrap().text), left_out);
+    }
+
+    #[test]
+    fn replaced_lines_are_told_from_equal_ones_and_at_the_end() {
+        let scratch = node("debian");
+        fs::remove_file(scratch.path().join("usr/lib64/security/pam_slurm_adopt.so")).unwrap();
+        let time = "account required pam_time.so";
+        let slurm = "account sufficient pam_slurm_adopt.so";
+        let before = format!("{time}\n{slurm}\n{time}");
+        let current = format!("{time}\n{REPLACED_MARK}{slurm}\n{REPLACED_MARK}{time}");
+        for end in ["", "\n"] {
+            let current = format!("{current}\n");
+            let restored = lines::restore(
+                scratch.path(),
+                format!("{before}{end}").as_bytes(),
+                current.as_bytes(),
+            );
+            assert_eq!(decode(&restored.unwrap().text).trim_end(), current.trim_end());
+        }
+    }
+
+    /// Users without a job get in unless another line decides by jobs.
+    #[test]
+    fn open_stack_is_reported_after_removal() {
+        let scratch = beside_theirs(THEIRS);
+        read(&scratch).write(install(&scratch, None).as_bytes()).unwrap();
+        let report = || {
+            let stack = read(&scratch);
+            let restored = stack.without_our_lines().unwrap();
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut output = Output { out: &mut out, err: &mut err };
+            let is_open = stack.warn_if_open(&restored, &mut output).unwrap();
+            assert_eq!(is_open, decode(&err).contains("nothing keeps users without a job out now"));
+            is_open
+        };
+        assert!(!report());
+        fs::remove_file(scratch.path().join("usr/lib64/security/pam_slurm_adopt.so")).unwrap();
+        assert!(report());
+        let account = scratch.path().join("etc/pam.d/common-account");
+        let text = fs::read_to_string(&account).unwrap();
+        fs::write(account, text + "account required pam_job_adopt.so\n").unwrap();
+        assert!(!report());
     }
 
     #[test]

@@ -120,6 +120,9 @@ const RECIPES: [&str; 11] = [
 /// stands in for the old module, with the owners of jobs and root in its list.
 fn lay_out_recipes(node: &Node) {
     let folder = Path::new(&node.module()).parent().unwrap().to_owned();
+    // Debian's package has the module where libpam looks, too.
+    node.sh("rm -f /usr/lib/security/pam_slurm_adopt.so /usr/lib64/security/pam_slurm_adopt.so")
+        .ok();
     node.sh(&format!("cp {0}/pam_access.so {0}/pam_slurm_adopt.so", folder.display())).ok();
     node.write("/etc/security/access.conf", "+:alice root:ALL\n-:ALL:ALL\n");
     node.write("/etc/security/staff.conf", "+:(ops) root:ALL\n-:ALL:ALL\n");
@@ -230,7 +233,7 @@ fn fake_systemd(node: &Node) {
     let control = "#!/bin/sh\nunit=/etc/systemd/system/$2\n[ \"$1\" = start ] || exit 0\n\
                    [ -e \"$unit\" ] || exit 5\n\
                    [ ! -e \"$(sed -n 's/^ConditionPathExists=//p' \"$unit\")\" ] ||\n\
-                   sed -n 's/^ExecStart=//p' \"$unit\" | sh\n";
+                   sed -n 's/^ExecStart=//p' \"$unit\" | sh -e\n";
     for (name, text) in [("systemd-run", run), ("systemctl", control)] {
         node.write(&format!("/run/{name}"), text);
         node.sh(&format!("install -m 0755 /run/{name} /usr/bin/{name}")).ok();
@@ -304,12 +307,79 @@ fn way_back_after_removal_of_the_old_module_locks_no_user_out() {
         node.job_adopt(&["pam", "--install", "--arguments", "timeout=40"]).exits(0);
         let slurm = Path::new(&node.module()).with_file_name("pam_slurm_adopt.so");
         node.sh(&format!("mv {0} {0}.gone", slurm.display())).ok();
-        let removed = node.job_adopt(&["pam", "--remove"]).exits(0);
-        removed.says("stays commented out: pam_slurm_adopt.so is not there");
-        assert_eq!(admitted(node, &[ALICE, ROOT]), ["alice", "root"]);
+        let removed = node.job_adopt(&["pam", "--remove"]).exits(1);
+        removed
+            .says("stays commented out: pam_slurm_adopt.so is not there")
+            .says("nothing keeps users without a job out now");
+        assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "carol", "root"]);
         assert_eq!(node.read("/etc/pam.d/sshd").replace("#job-adopt: ", ""), old);
         node.sh(&format!("mv {0}.gone {0}", slurm.display())).ok();
         node.job_adopt(&["pam", "--remove"]).exits(0);
+        assert_eq!(node.read("/etc/pam.d/sshd"), old);
+    });
+}
+
+/// Without the old module's line the jump would skip pam_unix, which refuses an expired account.
+#[test]
+fn way_back_restores_no_jump_without_the_line_that_it_skips() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_recipes(node);
+        write_recipe(
+            node,
+            "account [success=1 default=ignore] SUCCEED_IF\naccount required pam_slurm_adopt.so\n",
+        );
+        node.sh("awk -F: -v OFS=: '$1 == \"opsuser\" { $8 = 1 } 1' /etc/shadow >/run/shadow && \
+                 cat /run/shadow >/etc/shadow")
+            .ok();
+        assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "root"]);
+        let install = ["pam", "--install", "--arguments", "exempt_groups=ops timeout=40"];
+        node.job_adopt(&install).exits(0);
+        assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "root"]);
+        let slurm = Path::new(&node.module()).with_file_name("pam_slurm_adopt.so");
+        node.sh(&format!("rm {}", slurm.display())).ok();
+        let removed = node.job_adopt(&["pam", "--remove"]).exits(1);
+        removed.says("sshd:3 stays commented out").says("sshd:4 stays commented out");
+        assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "carol", "root"]);
+    });
+}
+
+/// Neither the timer nor the boot asks this program.
+#[test]
+fn undo_by_timer_restores_no_line_whose_module_is_gone() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_recipes(node);
+        fake_systemd(node);
+        write_recipe(node, "account required pam_slurm_adopt.so\n");
+        let old = node.read("/etc/pam.d/sshd");
+        let slurm = Path::new(&node.module()).with_file_name("pam_slurm_adopt.so");
+        let undo = ["start", "job-adopt-undo-sshd.service"];
+        try_for(node, "timeout=40").exits(0);
+        let new = node.read("/etc/pam.d/sshd");
+        node.sh(&format!("mv {0} {0}.gone", slurm.display())).ok();
+        node.run("systemctl", &undo).fails().says("pam_slurm_adopt.so");
+        assert_eq!(node.read("/etc/pam.d/sshd"), new);
+        assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);
+        // By hand the others come back.
+        let undone = node.job_adopt(&["enable", "--undo"]).exits(1);
+        undone
+            .says("stays commented out: pam_slurm_adopt.so is not there")
+            .says("nothing keeps users without a job out now");
+        assert_eq!(node.read("/etc/pam.d/sshd").replace("#job-adopt: ", ""), old);
+        assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "carol", "root"]);
+        node.job_adopt(&["enable", "--undo"]).exits(3).says("nothing is tried");
+        // With the module all come back.
+        node.sh(&format!("mv {0}.gone {0}", slurm.display())).ok();
+        node.job_adopt(&["pam", "--remove"]).exits(0);
+        try_for(node, "timeout=40").exits(0);
+        node.run("systemctl", &undo).ok();
+        assert_eq!(node.read("/etc/pam.d/sshd"), old);
+        // So they do if it has moved to another of libpam's folders.
+        try_for(node, "timeout=40").exits(0);
+        node.create_dir("/usr/lib/security", 0o755);
+        node.sh(&format!("mv {} /usr/lib/security", slurm.display())).ok();
+        node.job_adopt(&["enable", "--undo"]).exits(0).says("as it was");
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
     });
 }

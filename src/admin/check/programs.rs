@@ -88,11 +88,25 @@ fn check_version(check: Check, shown_path: &Path, path: &Path, again: &str) -> F
 /// Returns the folder of PAM modules of the node whose files are below `root`. Of several it takes
 /// that of this program's architecture, which is sshd's as well.
 pub(crate) fn find_module_folder(root: &Path) -> Option<PathBuf> {
+    list_module_folders(root).into_iter().find(|folder| folder.join(STOCK_MODULE).exists())
+}
+
+/// Returns the file of a PAM module by the word of a line. A name that no folder has is taken to belong
+/// into the usual one; `None` if that is unknown.
+pub(crate) fn find_module(root: &Path, module: &str) -> Option<PathBuf> {
+    if let Some(relative) = module.strip_prefix('/') {
+        return Some(root.join(relative));
+    }
+    let mut files = list_module_folders(root).into_iter().map(|folder| folder.join(module));
+    files.find(|file| file.exists()).or_else(|| Some(find_module_folder(root)?.join(module)))
+}
+
+/// Returns the folders in which a libpam may look for modules, that of this program's architecture first.
+fn list_module_folders(root: &Path) -> Vec<PathBuf> {
     let arch = std::env::consts::ARCH;
     let folders = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
     let others = ["usr/lib64/security", "lib64/security", "usr/lib/security", "lib/security"];
-    let all = folders.iter().map(String::as_str).chain(others);
-    all.map(|folder| root.join(folder)).find(|folder| folder.join(STOCK_MODULE).exists())
+    folders.iter().map(String::as_str).chain(others).map(|folder| root.join(folder)).collect()
 }
 
 fn check_helper(site: &Site, path: &Path) -> Finding {

@@ -11,7 +11,7 @@ pub(super) const REPLACED_MARK: &str = "#job-adopt: ";
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) text: Vec<u8>,
-    /// The lines that stay commented out, because their module is not there.
+    /// The lines that stay commented out: all that ours replaced if the module of one is not there.
     left_out: Vec<LeftOut>,
 }
 
@@ -19,18 +19,22 @@ pub(crate) struct Restored {
 #[derive(Debug)]
 struct LeftOut {
     number: usize,
-    module: String,
+    /// The module of the line, if that is not there.
+    missing_module: Option<String>,
 }
 
 impl Restored {
     /// Warns of each line that stays commented out.
     pub(crate) fn warn(&self, path: &Path, output: &mut Output<'_>) {
-        for LeftOut { number, module } in &self.left_out {
-            output.warn(format_args!(
-                "{}:{number} stays commented out: {module} is not there, so libpam would refuse every \
-                 login, root's too",
-                path.display()
-            ));
+        for LeftOut { number, missing_module } in &self.left_out {
+            let why = match missing_module {
+                Some(module) => format!(
+                    "{module} is not there, so libpam would refuse every login, root's too"
+                ),
+                None => "without the line whose module is not there it would decide otherwise than it did"
+                    .to_owned(),
+            };
+            output.warn(format_args!("{}:{number} stays commented out: {why}", path.display()));
         }
     }
 
@@ -67,7 +71,7 @@ fn covers(line: &LogicalLine, number: usize) -> bool {
 }
 
 /// Returns the text without our lines.
-pub(super) fn remove_our_lines(text: &[u8]) -> Vec<u8> {
+fn remove_our_lines(text: &[u8]) -> Vec<u8> {
     let mut ours = parse_lines(&decode(text)).unwrap_or_default();
     ours.retain(is_our_line);
     let is_other = |(number, _): &(usize, _)| !ours.iter().any(|line| covers(line, *number));
@@ -79,41 +83,83 @@ pub(super) fn remove_our_lines(text: &[u8]) -> Vec<u8> {
 pub(super) fn without_our_lines(root: &Path, text: &[u8]) -> Option<Restored> {
     parse_lines(&decode(text))?;
     let others = remove_our_lines(text);
-    let rest = physical_lines(&others)
+    let lines: Vec<(bool, &[u8])> = physical_lines(&others)
         .map(|(_, line)| match line.strip_prefix(REPLACED_MARK.as_bytes()) {
             Some(line) => (true, line),
             None => (false, line),
         })
         .collect();
-    comment_out_missing(root, rest)
+    join_restored(root, &lines)
 }
 
-/// Returns `before` without the lines that are commented out in `current` and whose module is not there;
-/// `None` if it ends within a line.
+/// Returns `before` without the lines that are commented out in `current`, if the module of one of these
+/// is not there; `None` if it ends within a line.
 pub(super) fn restore(root: &Path, before: &[u8], current: &[u8]) -> Option<Restored> {
-    let replaced: Vec<&[u8]> = physical_lines(current)
-        .filter_map(|(_, line)| line.strip_prefix(REPLACED_MARK.as_bytes()))
-        .collect();
-    let lines = physical_lines(before).map(|(_, line)| (replaced.contains(&line), line)).collect();
-    comment_out_missing(root, lines)
+    join_restored(root, &find_replaced(before, current))
 }
 
-/// Joins lines, of which some are restored; those of modules that are not there get their mark back.
-fn comment_out_missing(root: &Path, lines: Vec<(bool, &[u8])>) -> Option<Restored> {
+/// Returns the modules of the lines of `before` that are commented out in `current`; `None` if it ends
+/// within a line.
+pub(super) fn replaced_modules(before: &[u8], current: &[u8]) -> Option<Vec<String>> {
+    let replaced = parse_restored(&find_replaced(before, current))?;
+    Some(replaced.iter().filter_map(called_module).map(str::to_owned).collect())
+}
+
+/// Returns each physical line of `before`, and whether it is commented out in `current`.
+fn find_replaced<'a>(before: &'a [u8], current: &[u8]) -> Vec<(bool, &'a [u8])> {
+    let before: Vec<&[u8]> = physical_lines(before).map(|(_, line)| line).collect();
+    let replaced = before.iter().enumerate().map(|(index, line)| {
+        let line = without_break(line);
+        // Of equal lines maybe only some are.
+        let is_marked: Vec<bool> = physical_lines(current)
+            .map(|(_, other)| without_break(other))
+            .filter_map(|other| {
+                let is_marked = other.strip_prefix(REPLACED_MARK.as_bytes()) == Some(line);
+                (is_marked || other == line).then_some(is_marked)
+            })
+            .collect();
+        let earlier =
+            before.iter().take(index).filter(|other| without_break(other) == line).count();
+        is_marked.get(earlier).copied().unwrap_or_else(|| is_marked.contains(&true))
+    });
+    replaced.zip(before.iter().copied()).collect()
+}
+
+fn without_break(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\n").unwrap_or(line)
+}
+
+/// Returns the logical lines that are restored; `None` if the text ends within a line.
+fn parse_restored(lines: &[(bool, &[u8])]) -> Option<Vec<LogicalLine>> {
     let text: Vec<u8> = lines.iter().flat_map(|(_, line)| line.iter().copied()).collect();
-    let mut missing = parse_lines(&decode(&text))?;
-    missing.retain(|line| is_module_missing(root, line));
+    let mut restored = parse_lines(&decode(&text))?;
+    restored.retain(|logical| {
+        (1..).zip(lines).any(|(number, (is_restored, _))| *is_restored && covers(logical, number))
+    });
+    Some(restored)
+}
+
+/// Joins lines, of which some are restored. If the module of one of these is not there, all get their
+/// mark back: a jump would skip another line than it did, and a line that never judged owners of jobs
+/// would judge them.
+fn join_restored(root: &Path, lines: &[(bool, &[u8])]) -> Option<Restored> {
+    let replaced = parse_restored(lines)?;
+    let is_incomplete = replaced.iter().any(|line| is_module_missing(root, line));
     let mut restored = Restored { text: Vec::new(), left_out: Vec::new() };
-    for (number, (is_restored, line)) in (1..).zip(lines) {
-        let owner = missing.iter().find(|missing| covers(missing, number));
-        if let (true, Some(owner)) = (is_restored, owner) {
+    for (is_restored, line) in lines {
+        if *is_restored && is_incomplete {
             restored.text.extend_from_slice(REPLACED_MARK.as_bytes());
-            if restored.left_out.last().is_none_or(|last| last.number < owner.number) {
-                let module = owner.words.get(2).cloned().unwrap_or_default();
-                restored.left_out.push(LeftOut { number, module });
-            }
         }
         restored.text.extend_from_slice(line);
+    }
+    if is_incomplete {
+        let left_out = replaced.iter().map(|line| LeftOut {
+            number: line.number,
+            missing_module: called_module(line)
+                .filter(|module| is_missing_module(root, module))
+                .map(str::to_owned),
+        });
+        restored.left_out.extend(left_out);
     }
     Some(restored)
 }
@@ -121,12 +167,15 @@ fn comment_out_missing(root: &Path, lines: Vec<(bool, &[u8])>) -> Option<Restore
 /// Returns whether the line calls a module whose file is not there. A leading `-` only keeps libpam from
 /// logging that.
 fn is_module_missing(root: &Path, line: &LogicalLine) -> bool {
-    let [group, control, module, ..] = line.words.as_slice() else { return false };
+    called_module(line).is_some_and(|module| is_missing_module(root, module))
+}
+
+/// Returns the module that the line calls; `None` for an include, and for a name that libpam completes.
+fn called_module(line: &LogicalLine) -> Option<&str> {
+    let [group, control, module, ..] = line.words.as_slice() else { return None };
     let includes = ["include", "substack"].iter().any(|word| control.eq_ignore_ascii_case(word));
-    if includes || group.eq_ignore_ascii_case("@include") || module.contains('$') {
-        return false;
-    }
-    is_missing_module(root, module)
+    let is_other = includes || group.eq_ignore_ascii_case("@include") || module.contains('$');
+    (!is_other).then_some(module.as_str())
 }
 
 /// Returns the text with new lines, and with the logical lines that begin at the numbers `replaced`
