@@ -6,9 +6,10 @@ use std::path::Path;
 
 /// Folders below the root that may have `libpam.so.0`, before those of another word size.
 const LIBRARY_FOLDERS: [&str; 4] = ["usr/lib64", "lib64", "usr/lib", "lib"];
-/// Folders of PAM modules. Debian's libpam looks into `lib/security` besides its own.
-const MODULE_FOLDERS: [&str; 4] =
-    ["usr/lib64/security", "lib64/security", "usr/lib/security", "lib/security"];
+/// Folders of PAM modules of one word size. libpam looks into one folder: the one with the stock module.
+const MODULE_FOLDERS: [&str; 2] = ["usr/lib64/security", "lib64/security"];
+/// Folders of PAM modules into which Debian's libpam looks besides its own.
+const COMMON_FOLDERS: [&str; 2] = ["usr/lib/security", "lib/security"];
 const LIBRARY_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// A module of every installation of libpam.
 const STOCK_MODULE: &str = "pam_permit.so";
@@ -60,22 +61,31 @@ fn has_at_include(mut library: &[u8]) -> bool {
 }
 
 /// Returns whether libpam finds no module of that name. A name without a path is not judged on a node
-/// whose folder of modules is unknown.
+/// whose folder of modules is unknown, nor is one with `$`: libpam puts a folder for `$ISA`, and the
+/// loader for `$LIB`.
 pub fn is_missing_module(root: &Path, module: &str) -> bool {
-    let is_there = |path: &Path| match path.metadata() {
-        Ok(_) => true,
-        // Whoever may not look cannot say that it is missing.
-        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
-    };
+    if module.contains('$') {
+        return false;
+    }
     if let Some(relative) = module.strip_prefix('/') {
-        return !is_there(&root.join(relative));
+        return !may_exist(&root.join(relative));
     }
     let arch = std::env::consts::ARCH;
     let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
-    let names = multiarch.iter().map(String::as_str).chain(MODULE_FOLDERS);
-    let folders: Vec<_> = names.map(|folder| root.join(folder)).collect();
-    if folders.iter().any(|folder| is_there(&folder.join(module))) {
+    let names = multiarch.iter().map(String::as_str).chain(MODULE_FOLDERS).chain(COMMON_FOLDERS);
+    let mut folders: Vec<_> = names.map(|folder| root.join(folder)).collect();
+    folders.retain(|folder| may_exist(&folder.join(STOCK_MODULE)));
+    if folders.is_empty() || folders.iter().any(|folder| may_exist(&folder.join(module))) {
         return false;
     }
-    folders.iter().any(|folder| folder.join(STOCK_MODULE).exists())
+    let is_common = COMMON_FOLDERS.iter().any(|folder| may_exist(&root.join(folder).join(module)));
+    !is_common || Reading::possible(root).iter().all(|reading| !reading.has_at_include)
+}
+
+/// Returns whether the path leads to a file. Whoever may not look cannot say that it is missing.
+pub(super) fn may_exist(path: &Path) -> bool {
+    match path.metadata() {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
 }
