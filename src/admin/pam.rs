@@ -231,8 +231,7 @@ impl<'a> Stack<'a> {
     }
 
     fn read_entries(&self, group: Group, text: &[u8]) -> Result<Vec<Entry>, Error> {
-        let text = decode(text);
-        let instead = Some((self.path.as_path(), text.as_str()));
+        let instead = Some((self.path.as_path(), text));
         read_entries_with(self.root, &self.service, group, instead).map_err(|why| self.refusal(why))
     }
 
@@ -452,8 +451,8 @@ impl<'a> Stack<'a> {
             after: &|lines| {
                 let places: Vec<&FileLine> =
                     lines.iter().filter_map(|line| Some(&old.account.get(*line)?.place)).collect();
-                let text = decode(&self.assemble(old, ours, &places));
-                let file = Some((self.path.as_path(), text.as_str()));
+                let text = self.assemble(old, ours, &places);
+                let file = Some((self.path.as_path(), text.as_slice()));
                 read_entries_with(self.root, &self.service, Group::Account, file)
             },
             is_own: &|entry| !self.is_elsewhere(&entry.place),
@@ -515,9 +514,8 @@ impl<'a> Stack<'a> {
 
     /// Checks that libpam cannot skip our lines in this text, and that no line undoes them.
     fn require_effective(&self, text: &[u8]) -> Result<(), Error> {
-        let text = decode(text);
         for group in [Group::Account, Group::Session] {
-            let instead = Some((self.path.as_path(), text.as_str()));
+            let instead = Some((self.path.as_path(), text));
             match judge_stack_with(self.root, &self.service, group, instead) {
                 // `write` refuses where the module is not installed.
                 stack::Finding::Effective(_)
@@ -1009,6 +1007,15 @@ mod tests {
         assert!(text.contains(&format!("{OURS} log_level=info nodename=n1 {groups}\n")), "{text}");
         let why = refusal(&node("debian"), Some("debug # all"));
         assert!(why.contains("cannot have #"), "{why}");
+    }
+
+    #[test]
+    fn comment_in_another_encoding_is_as_long_as_its_bytes() {
+        let scratch = node("debian");
+        let comment = [b"#".as_slice(), &[0xb0; 1022], b"\n"].concat();
+        let text = [comment.as_slice(), text_of(&scratch).as_bytes()].concat();
+        fs::write(scratch.path().join("etc/pam.d/sshd"), text).unwrap();
+        assert!(read(&scratch).with_our_lines(None).unwrap().text.starts_with(&comment));
     }
 
     #[test]

@@ -3,14 +3,17 @@
 
 use super::control::{Action, Control};
 use super::dirs::{SITE_DIR, service_dirs, vendor_dirs};
-use super::libpam::{Reading, is_missing_module};
-use super::lines::{LogicalLine, find_misread_line, parse_lines};
+use super::libpam::{Reading, is_missing_module, may_exist};
+use super::lines::{LogicalLine, find_misread_line, is_false_blank, parse_lines};
 use super::{Group, Rejection};
 use kernel::sys::file::read_regular;
 use nix::fcntl::OFlag;
+use nix::sys::stat::makedev;
+use std::borrow::Cow;
 use std::fmt;
+use std::fs::{File, Metadata};
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -64,7 +67,7 @@ pub struct Entry {
 impl Entry {
     /// Returns the file name of the module.
     pub fn file(&self) -> &str {
-        self.module.rsplit('/').next().unwrap_or_default()
+        file_name(&self.module)
     }
 
     /// Returns whether the lines below run too and their refusals count, unless this one refuses.
@@ -152,8 +155,8 @@ pub(super) fn flatten(
     Ok(stack.lines)
 }
 
-/// A file and the text that replaces its content on the disk.
-pub(super) type Replacement<'a> = Option<(&'a Path, &'a str)>;
+/// A file and the bytes that replace its content on the disk.
+pub(super) type Replacement<'a> = Option<(&'a Path, &'a [u8])>;
 
 struct Flattener<'a> {
     root: &'a Path,
@@ -162,6 +165,24 @@ struct Flattener<'a> {
     replacement: Replacement<'a>,
     reading: Reading,
     lines: FlatStack,
+}
+
+/// A service file and its content.
+struct ServiceFile {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl ServiceFile {
+    /// Returns the content as text. Bytes of another encoding than UTF-8 become U+FFFD, which is in no
+    /// word that libpam knows.
+    fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
+    }
+
+    fn place(&self, line: usize) -> FileLine {
+        FileLine { file: self.path.clone(), line }
+    }
 }
 
 /// How a file came to be included.
@@ -203,6 +224,10 @@ impl<'a> Statement<'a> {
 
     fn is_at_include(&self) -> bool {
         self.group.eq_ignore_ascii_case("@include")
+    }
+
+    fn is_our_module(&self) -> bool {
+        self.module.is_some_and(|module| MODULE_FILES.contains(&file_name(module)))
     }
 
     fn is_substack(&self) -> bool {
@@ -254,7 +279,7 @@ impl Flattener<'_> {
     }
 
     /// Rejects what keeps libpam from loading [`FALLBACK_SERVICE`], although none of its lines runs:
-    /// it then refuses every service.
+    /// it then refuses every service. How versions read its lines does not matter.
     fn check_unused_fallback(&mut self) -> Result<(), String> {
         let file = match self.find_service_file(FALLBACK_SERVICE, ServiceFolders::All) {
             Ok(Some(file)) => file,
@@ -263,8 +288,8 @@ impl Flattener<'_> {
             Err(_) if self.is_fallback_hidden() => return Ok(()),
             Err(why) => return Err(why),
         };
-        for line in self.parse_file(&file) {
-            let place = FileLine { file: file.0.clone(), line: line.number };
+        for line in self.parse(&file) {
+            let place = file.place(line.number);
             let statement = Statement::new(&line);
             if self.reading.has_at_include && statement.is_at_include() {
                 self.require_at_include(line.words.get(1), &place)?;
@@ -282,7 +307,8 @@ impl Flattener<'_> {
         })
     }
 
-    /// Checks that `@include` finds its file: without it, libpam refuses the service.
+    /// Checks that `@include` finds its file: without it, libpam refuses the service. A file that only
+    /// root can see counts.
     fn require_at_include(
         &mut self,
         name: Option<&String>,
@@ -292,7 +318,7 @@ impl Flattener<'_> {
             self.reject(place, Rejection::NoFile);
             return Ok(());
         };
-        if self.candidates(name, self.include_folders()).any(|path| path.exists()) {
+        if self.candidates(name, self.include_folders()).any(|path| may_exist(&path)) {
             return Ok(());
         }
         Err(format!("{place}: {name}: no such service file"))
@@ -302,9 +328,10 @@ impl Flattener<'_> {
     /// file.
     fn reject_pam_conf(&mut self) {
         let path = self.root.join("etc/pam.conf");
-        let Ok(text) = read_service_file(&path) else { return };
-        if let Some(line) = parse_lines(&text).unwrap_or_default().first() {
-            self.reject(&FileLine { file: path, line: line.number }, Rejection::PamConf);
+        let Ok(bytes) = read_service_file(&path) else { return };
+        let file = ServiceFile { path, bytes };
+        if let Some(line) = parse_lines(&file.text()).unwrap_or_default().first() {
+            self.reject(&file.place(line.number), Rejection::PamConf);
         }
     }
 
@@ -312,23 +339,23 @@ impl Flattener<'_> {
         self.lines.rejected.get_or_insert_with(|| (place.clone(), why));
     }
 
-    /// Parses a file; rejects the first line that versions of libpam read differently.
-    fn parse_file(&mut self, (path, text): &(PathBuf, String)) -> Vec<LogicalLine> {
-        let place = |line: usize| FileLine { file: path.clone(), line };
-        if let Some((line, why)) = find_misread_line(text) {
-            self.reject(&place(line), why);
-        }
-        parse_lines(text).unwrap_or_else(|| {
-            self.reject(&place(text.split_terminator('\n').count()), Rejection::Unfinished);
+    /// Parses a file; rejects one that ends within a line.
+    fn parse(&mut self, file: &ServiceFile) -> Vec<LogicalLine> {
+        let text = file.text();
+        parse_lines(&text).unwrap_or_else(|| {
+            let last = text.split_terminator('\n').count();
+            self.reject(&file.place(last), Rejection::Unfinished);
             Vec::new()
         })
     }
 
-    fn add_file(&mut self, file: &(PathBuf, String), inclusion: Inclusion) -> Result<(), String> {
-        for line in self.parse_file(file) {
-            let place = FileLine { file: file.0.clone(), line: line.number };
+    fn add_file(&mut self, file: &ServiceFile, inclusion: Inclusion) -> Result<(), String> {
+        if let Some((line, why)) = find_misread_line(&file.bytes) {
+            self.reject(&file.place(line), why);
+        }
+        for line in self.parse(file) {
             let top = if inclusion.depth == 0 { line.number } else { inclusion.top };
-            self.add_line(&line, &place, Inclusion { top, ..inclusion })?;
+            self.add_line(&line, &file.place(line.number), Inclusion { top, ..inclusion })?;
         }
         Ok(())
     }
@@ -342,9 +369,11 @@ impl Flattener<'_> {
         let deeper = Inclusion { depth: inclusion.depth + 1, ..inclusion };
         let statement = Statement::new(line);
         if self.reading.has_at_include && statement.is_at_include() {
+            self.reject_false_blank(line, 2, place);
             return self.load(line.words.get(1), place, deeper);
         }
         let is_in_group = self.is_in_group(&statement, inclusion.included);
+        self.reject_false_blank(line, count_decisive_words(line, is_in_group), place);
         // libpam loads lines of all groups, but for those of included files.
         if is_in_group || !inclusion.included {
             self.reject_unloadable(&statement, place);
@@ -376,6 +405,14 @@ impl Flattener<'_> {
         included || self.group == Group::Auth
     }
 
+    /// Rejects a line that has a false blank among its first words.
+    fn reject_false_blank(&mut self, line: &LogicalLine, words: usize, place: &FileLine) {
+        let mut characters = line.words.iter().take(words).flat_map(|word| word.chars());
+        if let Some(character) = characters.find(|character| is_false_blank(*character)) {
+            self.reject(place, Rejection::FalseBlank(character));
+        }
+    }
+
     /// Rejects a line at which libpam stops to load the service: an include of nothing, at which
     /// Debian's crashes, or a module without a name.
     fn reject_unloadable(&mut self, statement: &Statement<'_>, place: &FileLine) {
@@ -385,7 +422,7 @@ impl Flattener<'_> {
             }
             return;
         };
-        let file = module.rsplit('/').next().unwrap_or_default();
+        let file = file_name(module);
         let name = file.rsplit_once('.').map_or(file, |(name, _)| name);
         let is_loaded = statement.is_substack() || !statement.is_include();
         if is_loaded && (name.is_empty() || name == "?") {
@@ -492,20 +529,32 @@ impl Flattener<'_> {
         &self,
         name: &str,
         folders: ServiceFolders,
-    ) -> Result<Option<(PathBuf, String)>, String> {
+    ) -> Result<Option<ServiceFile>, String> {
         for path in self.candidates(name, folders) {
-            if let Some((_, text)) =
+            if let Some((_, bytes)) =
                 self.replacement.filter(|(replacement, _)| *replacement == path)
             {
-                return Ok(Some((path, text.to_owned())));
+                return Ok(Some(ServiceFile { path, bytes: bytes.to_owned() }));
             }
             match read_service_file(&path) {
-                Ok(text) => return Ok(Some((path, text))),
+                Ok(bytes) => return Ok(Some(ServiceFile { path, bytes })),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             }
         }
         Ok(None)
+    }
+}
+
+/// Returns how many words of a line decide what it does in the group, or in which group: arguments do so
+/// only for this module.
+fn count_decisive_words(line: &LogicalLine, is_in_group: bool) -> usize {
+    if Statement::new(line).is_our_module() {
+        line.words.len()
+    } else if is_in_group {
+        3
+    } else {
+        1
     }
 }
 
@@ -521,20 +570,44 @@ fn service_argument(word: &str) -> Option<String> {
     key.eq_ignore_ascii_case("service").then(|| name.to_ascii_lowercase())
 }
 
+/// Returns the part of a module's path that names its file.
+fn file_name(module: &str) -> &str {
+    module.rsplit('/').next().unwrap_or_default()
+}
+
 /// Reads a service file as libpam does: it follows links and checks no owner.
-fn read_service_file(path: &Path) -> std::io::Result<String> {
-    let bytes = read_bytes(path, FILE_BYTES_MAX)?;
+fn read_service_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let (file, status) = open_file(path)?;
+    if has_no_lines(&status) {
+        return Ok(Vec::new());
+    }
+    let bytes = read_if_regular(file, &status, FILE_BYTES_MAX)?;
     if bytes.contains(&0) {
         return Err(std::io::Error::other("not a text"));
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
+}
+
+/// Returns whether libpam opens the file and comes to its end at once: `/dev/null`, or a folder.
+fn has_no_lines(status: &Metadata) -> bool {
+    let is_null = status.file_type().is_char_device() && status.rdev() == makedev(1, 3);
+    is_null || status.is_dir()
 }
 
 /// Reads a regular file of at most that many bytes.
 pub(super) fn read_bytes(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let (file, status) = open_file(path)?;
+    read_if_regular(file, &status, bytes_max)
+}
+
+fn open_file(path: &Path) -> std::io::Result<(File, Metadata)> {
     let mut options = std::fs::OpenOptions::new();
     let file = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let status = file.metadata()?;
+    Ok((file, status))
+}
+
+fn read_if_regular(file: File, status: &Metadata, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     if !status.is_file() {
         return Err(std::io::Error::other("not a regular file"));
     }

@@ -40,26 +40,25 @@ pub fn parse_lines(text: &str) -> Option<Vec<LogicalLine>> {
     pending.is_none().then_some(lines)
 }
 
-/// Finds the first line that some versions of libpam read in another way than [`parse_lines`], or
-/// that has a character which looks like a blank and is none. Returns its number.
-pub(super) fn find_misread_line(text: &str) -> Option<(usize, Rejection)> {
+/// Finds the first line that some versions of libpam end elsewhere than [`parse_lines`] does. Returns
+/// its number. libpam counts the bytes of the file, whatever their encoding.
+pub(super) fn find_misread_line(file: &[u8]) -> Option<(usize, Rejection)> {
     // The first physical line of a continued line, and the bytes that it takes so far.
     let mut begun: Option<(usize, usize)> = None;
-    for (index, physical) in text.split_terminator('\n').enumerate() {
+    let lines = file.strip_suffix(b"\n").unwrap_or(file).split(|byte| *byte == b'\n');
+    for (index, physical) in lines.enumerate() {
         let (number, bytes_before) = begun.take().unwrap_or((index + 1, 0));
         let bytes = bytes_before + physical.len();
         if bytes > LINE_BYTES_MAX {
             return Some((number, Rejection::TooLong(bytes)));
         }
-        let Some(part) = parse_physical(physical) else {
+        let text = String::from_utf8_lossy(physical);
+        let Some(part) = parse_physical(&text) else {
             if number != index + 1 {
                 return Some((number, Rejection::ContinuedOverGap));
             }
             continue;
         };
-        if let Some(character) = part.text.chars().find(|c| is_false_blank(*c)) {
-            return Some((index + 1, Rejection::FalseBlank(character)));
-        }
         if part.is_continued {
             begun = Some((number, bytes + 1));
         }
@@ -94,7 +93,7 @@ const BLANK: [char; 2] = [' ', '\t'];
 
 /// Returns whether an editor shows the character as a blank, as a line's end or not at all, while
 /// libpam takes it for a part of a word.
-fn is_false_blank(c: char) -> bool {
+pub(super) fn is_false_blank(c: char) -> bool {
     let is_invisible = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}');
     !BLANK.contains(&c) && (c.is_whitespace() || c.is_control() || is_invisible)
 }
@@ -166,21 +165,29 @@ mod tests {
             (format!("#{}", x(1023)), (1, Rejection::TooLong(1024))),
             (format!("a #{}\n", x(1023)), (1, Rejection::TooLong(1026))),
             (format!("{}\\\n{}", x(500), x(522)), (1, Rejection::TooLong(1024))),
-            ("a b\r\n".to_owned(), (1, Rejection::FalseBlank('\r'))),
-            ("#\na b\u{a0}c".to_owned(), (2, Rejection::FalseBlank('\u{a0}'))),
-            ("a \\\nb\u{b}c\n".to_owned(), (2, Rejection::FalseBlank('\u{b}'))),
-            ("\u{feff}# c\n".to_owned(), (1, Rejection::FalseBlank('\u{feff}'))),
         ] {
-            assert_eq!(find_misread_line(&text), Some(expected), "{text:?}");
+            assert_eq!(find_misread_line(text.as_bytes()), Some(expected), "{text:?}");
         }
         for text in [
             format!("a\n{}\n\n#{}\nb \\\nc\n", x(1023), x(1022)),
             format!("{}\\\n{}\n\n", x(500), x(521)),
             "# c \\\n\n# d\r\na # e\u{a0}\n\u{e4}\tb\n".to_owned(),
             "a \\# b\n\nc\n".to_owned(),
+            "a b\r\n".to_owned(),
+            "a b \\\n".to_owned(),
             String::new(),
         ] {
-            assert_eq!(find_misread_line(&text), None, "{text:?}");
+            assert_eq!(find_misread_line(text.as_bytes()), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn length_of_line_is_that_of_its_bytes() {
+        let comment = |count: usize| [b"a\n#".as_slice(), &vec![0xe9; count], b"\n"].concat();
+        assert_eq!(find_misread_line(&comment(1022)), None);
+        assert_eq!(find_misread_line(&comment(1023)), Some((2, Rejection::TooLong(1024))));
+        // In UTF-8 the character has two bytes.
+        let utf8 = format!("#{}\n", "\u{e9}".repeat(512));
+        assert_eq!(find_misread_line(utf8.as_bytes()), Some((1, Rejection::TooLong(1025))));
     }
 }

@@ -137,7 +137,7 @@ pub fn judge_stack(root: &Path, service: &str, group: Group) -> Finding {
     judge_stack_with(root, service, group, None)
 }
 
-/// Analyses the stack of `service` as if one file had the text of `replacement`.
+/// Analyses the stack of `service` as if one file had the content of `replacement`.
 pub fn judge_stack_with(
     root: &Path,
     service: &str,
@@ -169,7 +169,7 @@ pub fn read_entries(root: &Path, service: &str, group: Group) -> Result<Vec<Entr
 }
 
 /// Returns the lines of [`read_entries`] and those that begin substacks, as if one file had the
-/// text of `replacement`.
+/// content of `replacement`.
 ///
 /// # Errors
 ///

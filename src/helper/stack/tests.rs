@@ -327,7 +327,6 @@ fn line_that_not_every_libpam_runs_alike_is_rejected() {
         (other("auth required pam_deny.so \\\n"), "other:1 ends in a line's middle"),
         (other("auth required pam_deny.so\nx y .so\n"), "other:2 has the module name \".so\""),
         (other("account include gone\n@include gone\n"), "other:2: gone: no such service file"),
-        (other("\nauth required \\\n#\n pam_deny.so\n"), "other:2 is continued over"),
         (
             vec![("sshd", "session include x"), ("x", "session required pam_job_adopt.so\nx y z")],
             "x:2 begins with x, which is no group",
@@ -346,6 +345,134 @@ fn line_that_not_every_libpam_runs_alike_is_rejected() {
         format!("auth required ?.x.so\nauth include .x\n{OURS}"),
     ] {
         assert_effective(&[("sshd", &text), ("etc/pam.conf", "sshd session\n")]);
+    }
+}
+
+/// libpam takes a false blank for a part of a word, in all versions. In arguments of other modules and in
+/// other groups that changes nothing for our line.
+#[test]
+fn false_blank_is_rejected_where_it_decides_what_the_stack_does() {
+    for line in [
+        "account\u{a0}required pam_x.so",
+        "\u{feff}# words",
+        "\u{feff}auth required pam_x.so",
+        "\r",
+        "-session\u{a0}required pam_x.so",
+        "session required\u{a0}pam_x.so",
+        "session [success=1\u{a0}default=ignore] pam_x.so",
+        "session required pam_x.so\r",
+        "session required pam_x.so\u{a0}words",
+        "session optional \\\n pam_x.so\u{b}words",
+        "session include \u{a0}x",
+        "@include \u{a0}x",
+        "session required pam_job_adopt.so debug\u{a0}observe",
+        "session required pam_job_adopt.so service=su debug\r",
+        "account required pam_job_adopt.so service=su\u{200b}",
+    ] {
+        let x = ("\u{a0}x", "session required pam_x.so\n");
+        assert_missing(&[("sshd", &format!("{line}\n{OURS}")), x], "sshd:1 has the character U+");
+        let included = ("y", &*format!("{line}\n"));
+        let text = format!("@include y\n{OURS}");
+        assert_missing(&[("sshd", &text), included, x], "y:1 has the character U+");
+    }
+    for line in [
+        "auth required pam_x.so authtok_prompt=a\u{a0}b",
+        "auth required\u{a0}pam_x.so",
+        "auth [success=1\u{a0}default=ignore] pam_x.so\r",
+        "account required pam_x.so\r",
+        "account include \u{a0}gone",
+        "session optional pam_x.so motd=/run/motd\r",
+        "session required pam_x.so [a\u{a0}b]",
+        "@include x words\r",
+    ] {
+        let x = ("x", "session required pam_x.so\n");
+        assert_effective(&[("sshd", &format!("{line}\n{OURS}")), x]);
+        let included = ("y", &*format!("{line}\n"));
+        assert_effective(&[("sshd", &format!("@include y\n{OURS}")), included, x]);
+    }
+    let included = ("x", "auth required pam_x.so a\u{a0}b\nsession required pam_y.so\n");
+    assert_effective(&[("sshd", &format!("session include x\n{OURS}")), included]);
+}
+
+/// libpam runs no line of a service `other` that is not used: versions need not read them alike.
+#[test]
+fn unused_fallback_needs_only_to_be_loadable() {
+    for other in [
+        "auth required pam_deny.so\r\n".to_owned(),
+        "\u{feff}# words\nsession\u{a0}required pam_deny.so\n".to_owned(),
+        format!("# {}\n", "-".repeat(1100)),
+        "\nauth required \\\n#\n pam_deny.so\n".to_owned(),
+    ] {
+        assert_effective(&[("sshd", OURS), ("other", &other)]);
+    }
+    let used = "session required pam_job_adopt.so debug\r\n";
+    assert_missing(&[("other", used)], "other:1 has the character U+000D");
+}
+
+#[test]
+fn null_device_and_folder_are_files_without_lines() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("etc/pam.d");
+    let null = Path::new("/dev/null");
+    let judge = || judge_session_stack(scratch.path(), "sshd");
+    scratch.file("etc/pam.d/sshd", &format!("session include x\n{OURS}"));
+    for name in ["x", "other"] {
+        std::os::unix::fs::symlink(null, dir.join(name)).unwrap();
+    }
+    assert_eq!(judge().session_line(), SessionLine::Effective, "{}", judge());
+    std::fs::remove_file(dir.join("other")).unwrap();
+    scratch.dir("etc/pam.d/other");
+    assert_eq!(judge().session_line(), SessionLine::Effective, "{}", judge());
+    std::fs::remove_file(dir.join("x")).unwrap();
+    nix::unistd::mkfifo(&dir.join("x"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(judge().to_string().ends_with("x: not a regular file"), "{}", judge());
+    std::fs::remove_file(dir.join("sshd")).unwrap();
+    std::os::unix::fs::symlink(null, dir.join("sshd")).unwrap();
+    assert_eq!(judge(), Finding::Absent);
+}
+
+#[test]
+fn include_of_fallback_that_the_helper_may_not_look_for_is_there() {
+    let scratch = Scratch::new();
+    scratch.file("etc/pam.d/sshd", OURS);
+    scratch.file("etc/pam.d/other", "@include /hidden/common-auth\n");
+    scratch.file("hidden/common-auth", "auth required pam_deny.so\n");
+    scratch.mode("hidden", 0);
+    scratch.mode("", 0o755);
+    // A thread of its own: root's user for file access stays as it is in all others.
+    let finding = std::thread::scope(|scope| {
+        let judge = || {
+            nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
+            judge_session_stack(scratch.path(), "sshd")
+        };
+        scope.spawn(judge).join().unwrap()
+    });
+    scratch.mode("hidden", 0o700);
+    assert_eq!(finding.session_line(), SessionLine::Effective, "{finding}");
+}
+
+/// A byte that is no UTF-8 counts as one, in the file and in what replaces its content.
+#[test]
+fn comment_in_another_encoding_has_as_many_bytes_as_the_file() {
+    let scratch = Scratch::new();
+    let path = scratch.file("etc/pam.d/sshd", "");
+    let judge = |bytes: usize, replacement: bool| {
+        let text = [b"#".as_slice(), &vec![0xe4; bytes], b"\n", OURS.as_bytes()].concat();
+        if replacement {
+            let file = Some((path.as_path(), text.as_slice()));
+            return judge_stack_with(scratch.path(), "sshd", Group::Session, file);
+        }
+        std::fs::write(&path, &text).unwrap();
+        judge_session_stack(scratch.path(), "sshd")
+    };
+    for replacement in [true, false] {
+        for bytes in [350, 1022] {
+            let finding = judge(bytes, replacement);
+            assert_eq!(finding.session_line(), SessionLine::Effective, "{finding}");
+        }
+        let rejected = Rejection::TooLong(1024);
+        let place = FileLine { file: path.clone(), line: 1 };
+        assert_eq!(judge(1023, replacement), Finding::Rejected(place, rejected));
     }
 }
 
