@@ -80,8 +80,8 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
     let both = ["Error pam-session sshd:9", "Error pam-account sshd:9"];
     for (line, remedy) in [
         ("password optional pam_x.so \\\n\n\n", "remove the empty lines and comments"),
-        ("password optional pam_x.so\r\n", "line ends of Unix"),
-        ("password optional\u{a0}pam_x.so\n", "ordinary blank"),
+        ("\r\n", "line ends of Unix"),
+        ("password\u{a0}optional pam_x.so\n", "ordinary blank"),
         ("password optional pam_x.so \\\n", "remove the backslash"),
         ("password optional .so\n", "correct this line"),
         (&format!("#{}\n", "-".repeat(1023)), "less than 1,024 bytes"),
@@ -92,6 +92,8 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
         site.assert_mentions("every login is refused (JA09)");
     }
     for (line, remedy) in [
+        ("session optional pam_x.so\r", "line ends of Unix"),
+        ("session optional\u{a0}pam_x.so", "ordinary blank"),
         ("session", "correct this line"),
         ("session required", "correct this line"),
         ("session mandatory pam_x.so", "correct this line"),
