@@ -73,9 +73,16 @@ pub fn is_missing_module(root: &Path, module: &str) -> bool {
     let arch = std::env::consts::ARCH;
     let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
     let names = multiarch.iter().map(String::as_str).chain(MODULE_FOLDERS).chain(COMMON_FOLDERS);
-    let mut folders: Vec<_> = names.map(|folder| root.join(folder)).collect();
-    folders.retain(|folder| may_exist(&folder.join(STOCK_MODULE)));
-    if folders.is_empty() || folders.iter().any(|folder| may_exist(&folder.join(module))) {
+    let mut has_folder = false;
+    for folder in names.map(|folder| root.join(folder)) {
+        if may_exist(&folder.join(STOCK_MODULE)) {
+            has_folder = true;
+            if may_exist(&folder.join(module)) {
+                return false;
+            }
+        }
+    }
+    if !has_folder {
         return false;
     }
     let is_common = COMMON_FOLDERS.iter().any(|folder| may_exist(&root.join(folder).join(module)));
