@@ -10,12 +10,13 @@
 ## make demo         shows a job, a login to it and a login without one, on a private node       1 min, 5 s
 ## make test         what to run at each change: unit tests, real logins by a real sshd, a
 ##                   real Slurm where cgroup v1 is mounted, the demo                              4 min, 2 min
-## make test-all     all tests, side by side: the parts below as well                            10 min, 8 min
-##   make test-slurm     Slurm of this machine and of booted nodes
-##   make test-nodes     booted Debian nodes with systemd, Flux, containers
-##   make test-kernels   other kernels, under QEMU
-##   make test-stress    faults at each step of a login, logins by the hundred, MPI, inputs of parsers
-##   make test-release   optimised programs, packages, the oldest Rust
+## make test-all     all tests, side by side: the parts below as well                            18 min, 15 min
+##                   These take, beside the others and after their programs and images (4 min):
+##   make test-slurm     Slurm of this machine and of booted nodes                               3 min
+##   make test-nodes     booted Debian nodes with systemd, Flux, containers                      4 min
+##   make test-kernels   other kernels, under QEMU                                               3 min
+##   make test-stress    faults at each step of a login, logins by the hundred, MPI, parsers     4 min
+##   make test-release   optimised programs, packages, the oldest Rust                           7 min
 ##                   SUITE='WORD...' runs a part of a part: tests/all. CHART=FILE draws what ran when, as SVG
 ## make lint         formatting, clippy, documentation, manual pages, licences; warnings are errors
 ## make fresh        the README's commands on new systems of Debian 12 and 13. SUITE=bookworm or trixie: on one
