@@ -12,7 +12,8 @@ fuzz_target!(|text: &str| {
     let (list, name) = text.split_once('\n').unwrap_or((text, ""));
     let Ok(list) = HostList::parse(list) else { return };
     let Ok(names) = list.expand(LIMIT) else { return };
-    assert!(!names.is_empty() && names.len() <= LIMIT);
+    // As for Slurm, a list of commas has no name.
+    assert!(names.len() <= LIMIT);
     for name in &names {
         assert!(list.contains(name), "{name:?} is not in the list that names it");
     }
