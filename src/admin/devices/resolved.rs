@@ -75,9 +75,10 @@ impl NameReport {
             restricted.add(&resolver.tree, &device.node, device.rule.access());
         }
         for warning in restricted.warnings() {
-            let groups = match is_cdi {
-                true => "; additionalGids of a specification are for containers, not for logins",
-                false => "",
+            let groups = if is_cdi {
+                "; additionalGids of a specification are for containers, not for logins"
+            } else {
+                ""
             };
             self.warnings.push(format!("{specifier}: {warning}{groups}"));
         }
