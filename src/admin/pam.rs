@@ -316,7 +316,8 @@ impl<'a> Stack<'a> {
         let mut notes = Vec::new();
         if ours.settings.observe {
             for rival in rivals {
-                let (name, place) = (module_name(rival), &rival.place);
+                let name = module_name(rival);
+                let place = &rival.place;
                 notes.push(format!("{name} at {place} goes on to decide; ours only observes"));
             }
         } else {
@@ -420,7 +421,8 @@ impl<'a> Stack<'a> {
     fn require_replaceable(&self, rivals: &[&Entry], old: &OldStack) -> Result<(), Error> {
         let lines = parse_lines(&decode(&old.text)).unwrap_or_default();
         for entry in rivals {
-            let (file, place) = (module_name(entry), &entry.place);
+            let file = module_name(entry);
+            let place = &entry.place;
             if file != SLURM_MODULE {
                 let by =
                     if self.is_elsewhere(place) { " (pam-auth-update, or by hand)" } else { "" };
@@ -713,7 +715,8 @@ mod tests {
         for shape in SHAPES {
             for arguments in [None, Some("observe exempt_groups=ops")] {
                 let scratch = node(shape);
-                let (old, text) = (text_of(&scratch), install(&scratch, arguments));
+                let old = text_of(&scratch);
+                let text = install(&scratch, arguments);
                 read(&scratch).save_original().unwrap();
                 read(&scratch).write(text.as_bytes()).unwrap();
                 assert_eq!(install(&scratch, None), text);

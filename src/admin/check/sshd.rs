@@ -226,7 +226,8 @@ fn check_configurations(servers: &[i32], site: &Site) -> Vec<Finding> {
 
 fn check_configuration(server: Server, site: &Site, is_served: bool) -> Vec<Finding> {
     let files = ConfigFiles::read(&server.file);
-    let (unread, peers_are_mapped) = (server.find_unread_change(&files), server.maps_v4_peers());
+    let unread = server.find_unread_change(&files);
+    let peers_are_mapped = server.maps_v4_peers();
     let configuration = match server.configuration {
         Ok(configuration) => configuration,
         Err(finding) => return vec![finding],

@@ -356,7 +356,8 @@ fn check_order(site: &Site) -> Vec<Finding> {
 
 /// Checks a module that runs after our session line.
 fn check_late_module(entry: &Entry) -> Option<Finding> {
-    let (file, place) = (module_name(entry), &entry.place);
+    let file = module_name(entry);
+    let place = &entry.place;
     let below = "move our session line below it";
     if let Some((_, does)) = MOVERS.iter().find(|(name, _)| *name == file) {
         let text = format!("{file} runs after our session line and {does}, out of the job");
@@ -387,7 +388,8 @@ fn find_aliases(site: &Site) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for entry in dirs.iter().filter_map(|dir| dir.read_dir().ok()).flatten().flatten() {
-        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
         if name == site.service || name.starts_with('.') || identity(&path) != Some(own) {
             continue;
         }
@@ -438,7 +440,8 @@ fn find_rivals(site: &Site) -> Vec<Finding> {
     let before = site.session.iter().take(ours.unwrap_or(usize::MAX));
     let observes = site.settings().observe;
     let rival = |entry: &Entry| {
-        let (file, place) = (module_name(entry), &entry.place);
+        let file = module_name(entry);
+        let place = &entry.place;
         if observes {
             let text = format!(
                 "{file} decides, and ours observes: job-adopt compare sums up the differences"

@@ -206,7 +206,8 @@ pub(super) fn edit(text: &[u8], new: &[NewLine], replaced: &[usize]) -> Vec<u8> 
 /// Returns the lines by which two texts of a service's file differ, with `-` before those that go and
 /// `+` before those that come.
 pub(crate) fn changed_lines(old: &[u8], new: &[u8]) -> Vec<String> {
-    let (old, new) = (String::from_utf8_lossy(old), String::from_utf8_lossy(new));
+    let old = String::from_utf8_lossy(old);
+    let new = String::from_utf8_lossy(new);
     let mut old = old.lines().peekable();
     let mut changes = Vec::new();
     for line in new.lines() {

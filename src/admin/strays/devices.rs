@@ -16,7 +16,8 @@ use std::path::Path;
 /// Finds the devices that a process has open and that a closed slice would refuse; `None` if they cannot
 /// be read. The device numbers decide; a path is shown if it leads to the same numbers here.
 pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<Vec<String>> {
-    let (dir, tree) = (Proc::host().dir(pid).join("fd"), Tree::host());
+    let dir = Proc::host().dir(pid).join("fd");
+    let tree = Tree::host();
     let mut names = BTreeSet::new();
     for link in
         processes::list_numbers::<u32>(&dir).ok()?.flatten().map(|fd| dir.join(fd.to_string()))

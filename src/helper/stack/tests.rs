@@ -542,7 +542,8 @@ fn module_is_missing_if_libpam_looks_into_no_folder_that_has_it() {
         scratch.file("usr/lib/libpam.so.0", library);
         is_missing_module(scratch.path(), "pam_x.so")
     };
-    let (debian, upstream) = ("\0@include\0", "\0include\0");
+    let debian = "\0@include\0";
+    let upstream = "\0include\0";
     for folder in common {
         assert!(!is_missing(&multiarch, folder, debian), "{folder}");
         assert!(is_missing("usr/lib64/security", folder, upstream), "{folder}");

@@ -233,7 +233,8 @@ impl KfdGpu {
     }
 
     fn no_card(&self) -> DeviceError {
-        let (render, location) = (self.render, self.location);
+        let render = self.render;
+        let location = self.location;
         let why = format!(
             "location_id {location} with renderD{render} fits no AMD card in sysfs, or several: \
              name the GPUs of the job by their render nodes"

@@ -147,7 +147,8 @@ pub(crate) fn pci(address: &str) -> String {
 /// the card follows from its address.
 pub(crate) fn gpu_properties(address: &str, bits: u32, render: u32) -> String {
     let address: PciAddress = address.parse().unwrap();
-    let (domain, number) = (address.domain(), address.device_number());
+    let domain = address.domain();
+    let number = address.device_number();
     format!(
         "cpu_cores_count 0\nsimd_count 304\nlocation_id {}\ndomain {domain}\n\
          unique_id {}\ndrm_render_minor {render}\n",
