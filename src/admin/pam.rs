@@ -17,9 +17,10 @@ use super::command_line::parse_service;
 use super::replace_file::replace_file;
 use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
+use helper::stack::LogicalLine;
 use helper::stack::{
-    self, Entry, FileLine, Group, MODULE_FILES, Rejection, is_close_only, judge_stack_with,
-    parse_lines, read_entries_with, service_dirs,
+    self, Entry, FileLine, Group, MODULE_FILES, Rejection, is_close_only, judge_auth_stack,
+    judge_stack_with, parse_lines, read_entries_with, service_dirs,
 };
 use module::Settings;
 use std::fs::{self, Metadata};
@@ -116,7 +117,7 @@ fn remove_lines(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error>
         writeln!(output.out, "{path}: changed")?;
     }
     let mut lines_remain = false;
-    for group in [Group::Account, Group::Session] {
+    for group in [Group::Auth, Group::Account, Group::Session] {
         let entries = stack.read_entries(group, text)?;
         for entry in entries.iter().filter(|entry| entry.is_our_module()) {
             lines_remain = true;
@@ -162,6 +163,7 @@ pub(super) struct Plan {
 #[derive(Debug)]
 struct OldStack {
     text: Vec<u8>,
+    auth: Vec<Entry>,
     account: Vec<Entry>,
     session: Vec<Entry>,
     blocks: Vec<ManagedBlock>,
@@ -182,6 +184,17 @@ impl OldStack {
         let block = self.blocks.iter().find(|block| block.encloses(before));
         block.map_or(before, |block| block.first)
     }
+
+    /// Returns the numbers of the lines in front of which our auth lines go: the first auth line, and the
+    /// line below the last one. `None` if the service has no auth lines of its own.
+    fn auth_places(&self) -> Option<[usize; 2]> {
+        let first = self.auth.first()?.top;
+        let last = self.auth.last()?.top;
+        let lines = parse_lines(&decode(&self.text))?;
+        let below = lines.iter().find(|line| line.number == last)?.last + 1;
+        let block = self.blocks.iter().find(|block| block.encloses(below));
+        Some([self.outside_blocks(first), block.map_or(below, |block| block.last + 1)])
+    }
 }
 
 /// Our lines, and the lines of the old stack in front of which they go.
@@ -191,8 +204,9 @@ struct OurLines {
     /// The same in the form of a PAM line.
     arguments: String,
     settings: Settings,
+    /// For jobs with private files: the first and the last auth line.
+    before_auth: Option<[usize; 2]>,
     before_account: usize,
-    before_session: usize,
 }
 
 impl<'a> Stack<'a> {
@@ -302,15 +316,16 @@ impl<'a> Stack<'a> {
         Ok(files)
     }
 
-    /// Returns the text with both lines at their places: account before the first line that may end
-    /// the stack or that includes another file, session below all other lines.
+    /// Returns the text with our lines at their places: account before the first line that may end the stack
+    /// or that includes another file, session below all other lines, and auth around all others. The auth
+    /// lines are left out, with a note, if libpam could skip the last one.
     ///
     /// # Errors
     ///
     /// [`Error::Failed`], which names the line or argument that prevents it.
     pub(super) fn with_our_lines(&self, arguments: Option<&str>) -> Result<Plan, Error> {
         let old = self.read_old_stack()?;
-        let ours = self.plan_our_lines(&old, arguments)?;
+        let mut ours = self.plan_our_lines(&old, arguments)?;
         let rivals = old.rivals();
         let mut replaced: Vec<&FileLine> = Vec::new();
         let mut notes = Vec::new();
@@ -336,7 +351,12 @@ impl<'a> Stack<'a> {
             }
         }
         self.require_outside_blocks(&old, &replaced)?;
-        let text = self.assemble(&old, &ours, &replaced);
+        let mut text = self.assemble(&old, &ours, &replaced);
+        if let Some(why) = self.find_auth_fault(&ours, &text) {
+            notes.push(why);
+            ours.before_auth = None;
+            text = self.assemble(&old, &ours, &replaced);
+        }
         self.require_effective(&text)?;
         Ok(Plan { text, settings: ours.settings, notes })
     }
@@ -345,6 +365,7 @@ impl<'a> Stack<'a> {
     /// out with it stays so: the other lines alone would judge users whom they never judged.
     fn read_old_stack(&self) -> Result<OldStack, Error> {
         let text = self.without_our_lines()?.text;
+        let auth = self.read_entries(Group::Auth, &text)?;
         let account = self.read_entries(Group::Account, &text)?;
         let session = self.read_entries(Group::Session, &text)?;
         for (group, entries) in [("account", &account), ("session", &session)] {
@@ -352,6 +373,8 @@ impl<'a> Stack<'a> {
                 let why = "line, so libpam takes those of \"other\"; ours would replace them";
                 return Err(self.refusal(format!("has no {group} {why}")));
             }
+        }
+        for entries in [&auth, &account, &session] {
             if let Some(entry) = entries.iter().find(|entry| entry.is_our_module()) {
                 let place = &entry.place;
                 let why =
@@ -360,7 +383,7 @@ impl<'a> Stack<'a> {
             }
         }
         let blocks = find_blocks(&decode(&text));
-        Ok(OldStack { text, account, session, blocks })
+        Ok(OldStack { text, auth, account, session, blocks })
     }
 
     /// Chooses the arguments and places of our lines.
@@ -390,16 +413,23 @@ impl<'a> Stack<'a> {
         };
         let before_account =
             old.account.iter().find(is_first).map_or(usize::MAX, |entry| entry.top);
-        let before_session = old.session.first().map_or(0, |entry| entry.top);
         let before_account = old.outside_blocks(before_account);
-        let before_session = old.outside_blocks(before_session);
-        Ok(OurLines { words, arguments, settings, before_account, before_session })
+        let before_auth = if settings.join_container { old.auth_places() } else { None };
+        Ok(OurLines { words, arguments, settings, before_auth, before_account })
     }
 
     /// Returns the arguments of our line in the file.
     fn find_our_words(&self) -> Option<Vec<String>> {
         let lines = parse_lines(&decode(&self.text))?;
-        let ours = lines.iter().find(|line| is_our_line(line) && !is_close_only(&line.words))?;
+        let is_in_group = |line: &LogicalLine| {
+            let group = line.words.first().map_or("", |word| word.trim_start_matches('-'));
+            [Group::Account, Group::Session]
+                .iter()
+                .any(|one| group.eq_ignore_ascii_case(one.as_str()))
+        };
+        let ours = lines
+            .iter()
+            .find(|line| is_our_line(line) && is_in_group(line) && !is_close_only(&line.words))?;
         Some(ours.words.get(3..).unwrap_or_default().to_vec())
     }
 
@@ -497,21 +527,35 @@ impl<'a> Stack<'a> {
             let line = format!("{group}    required     pam_job_adopt.so {arguments}");
             line.trim_end().to_owned()
         };
-        let mut close = "session    optional     pam_job_adopt.so close_only".to_owned();
-        if let Some(service) = ours.words.iter().find(|word| arguments::name(word) == "service") {
-            close = format!("{close} {service}");
-        }
-        let new = [
+        let mut new = vec![
             NewLine { before: ours.before_account, text: required("account") },
-            NewLine { before: ours.before_session, text: close },
             NewLine { before: usize::MAX, text: required("session") },
         ];
+        for before in ours.before_auth.into_iter().flatten() {
+            new.push(NewLine { before, text: AUTH_LINE.to_owned() });
+        }
         let replaced: Vec<usize> = replaced
             .iter()
             .filter(|place| !self.is_elsewhere(place))
             .map(|place| place.line)
             .collect();
         lines::edit(&old.text, &new, &replaced)
+    }
+
+    /// Returns why our auth lines would not be enough in this text, and what to do about it.
+    fn find_auth_fault(&self, ours: &OurLines, text: &[u8]) -> Option<String> {
+        ours.before_auth?;
+        let instead = Some((self.path.as_path(), text));
+        let fault = match judge_auth_stack(self.root, &self.service, instead) {
+            stack::Finding::Effective(_)
+            | stack::Finding::Rejected(_, Rejection::MissingModule(_)) => return None,
+            other => other.describe(Group::Auth),
+        };
+        Some(format!(
+            "the auth lines of pam_job_adopt.so are left out, so logins to jobs with private files are \
+             refused: {fault}. Where a sufficient line of an included file skips the last one, include \
+             that file by substack, then run this again"
+        ))
     }
 
     /// Checks that libpam cannot skip our lines in this text, and that no line undoes them.
@@ -584,6 +628,9 @@ fn read_text(path: &Path) -> Result<Option<Vec<u8>>, Error> {
 fn is_rival(entry: &Entry) -> bool {
     RIVAL_MODULES.contains(&module_name(entry))
 }
+
+/// Our first and our last auth line. They have no arguments: the session line decides for them.
+const AUTH_LINE: &str = "auth       required     pam_job_adopt.so";
 
 const DEFAULTS_NOTE: &str = "note: what pam_slurm_adopt.so leaves open unless told otherwise, ours refuses: \
                         action_adopt_failure and action_generic_failure are deny unless given";

@@ -257,6 +257,7 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
         find_slurm_user: &find_slurm_user,
         helper_group: None,
         exemption: None,
+        ran_auth_lines: false,
         observer: Some(&observe),
         budget: &budget,
     });

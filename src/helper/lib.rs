@@ -80,7 +80,8 @@ fn refusal(reason: Reason) -> Refusal {
 /// Returns a reply without texts for the user, and with an unchecked stack.
 fn reply(verdict: Verdict, detail: String) -> Reply {
     let (warnings, hint, message) = (Vec::new(), String::new(), String::new());
-    Reply { stack: SessionLine::Unchecked, detail, warnings, hint, message, verdict }
+    let auth_fault = "was not examined".to_owned();
+    Reply { stack: SessionLine::Unchecked, auth_fault, detail, warnings, hint, message, verdict }
 }
 
 /// Returns an untrusted text with `?` for each character that the log replaces as well, so that it stays

@@ -9,8 +9,10 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod auth_lines;
 mod error;
 mod job;
+mod namespaces;
 mod probe;
 mod ruling;
 mod settings;
@@ -21,15 +23,18 @@ mod text;
 mod undo;
 
 pub use ask::{Account, ask_helper};
+pub use auth_lines::AuthLines;
 pub use error::Failure;
 pub use job::{Job, JoinResult, LeafJob, LeafLimit, OwnerProof};
 pub use kernel::log::{Line, Severity};
+pub use namespaces::{JobNamespaces, end_process};
 pub use ruling::{
     LoginContext, Outcome, Ruling, decision_line, judge_login, misconfiguration_outcome,
 };
 pub use settings::{Action, ArgumentOrigin, OFF_SWITCH_PATH, Settings, is_off};
 pub use undo::Environment;
 
+use kernel::log::{self, Log};
 use std::time::{Duration, Instant};
 
 /// Returns this node's name if the admin sets none: the host name up to its first dot.
@@ -37,6 +42,16 @@ pub fn node_name() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default();
     let name = name.to_string_lossy();
     name.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// Writes lines under the service's name, as sshd itself does, and with the prefix of pam_syslog(3), which log
+/// readers know.
+pub fn write_log(open: Option<&Log>, lines: &[Line], min: Severity, service: &str, phase: &str) {
+    let prefix = format!("pam_job_adopt({service}:{phase}): ");
+    match open {
+        Some(open) => open.write(lines, min, service, &prefix),
+        None => log::write(lines, min, service, &prefix),
+    }
 }
 
 /// The time for a whole phase, from its first step to its last.

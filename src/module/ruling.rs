@@ -1,14 +1,14 @@
 //! Decides on a login by its facts, and writes the texts for the user and the log.
 
 use super::job::{Job, JoinResult};
+use super::namespaces::JobNamespaces;
 use super::text::{RefusalFacts, refusal_text, success_text};
 use super::undo::{Environment, Undo, set_variables};
 use super::{Action, Budget, Failure, Line, Settings, Severity};
 use kernel::bpf::OldFilter;
 use kernel::cgroup::{Membership, Origin};
 use kernel::choice::Choices;
-use kernel::log::Log;
-use kernel::namespace::NamespaceOrigin;
+use kernel::namespace::Namespace;
 use kernel::proc::read_audit_number;
 use protocol::{
     JobId, Phase, Placement, Plan, Reason, Refusal, Reply, Request, SessionLine, Variable, Verdict,
@@ -46,10 +46,8 @@ pub struct Outcome {
     pub lines: Vec<Line>,
     /// The full cause of a refusal, or of a login that is not judged.
     pub cause: String,
-    /// The node's log, opened before the login joined namespaces, which may have another one.
-    pub log: Option<Log>,
-    /// The way out of the job's namespaces, if the login joined some.
-    pub namespace_origin: Option<NamespaceOrigin>,
+    /// The job's namespaces, which the process that becomes the user has to join.
+    pub namespaces: Option<JobNamespaces>,
 }
 
 /// A function that gets the opened job and the predicted result of the login, in a dry run.
@@ -75,6 +73,9 @@ pub struct LoginContext<'a> {
     pub helper_group: Option<u32>,
     /// The argument that lets the user in outside of jobs if this module would refuse the login.
     pub exemption: Option<&'static str>,
+    /// Both auth lines of this module have just run in this process of sshd's, from which the one that
+    /// becomes the user is forked: there they join the job's namespaces.
+    pub ran_auth_lines: bool,
     /// The observer of a dry run.
     pub observer: Option<DryRunObserver<'a>>,
     /// The time for the whole phase.
@@ -250,27 +251,54 @@ impl LoginDecision<'_> {
         let origin = Origin::open()
             .map_err(|error| Failure::with_errno(Reason::AdoptionFailed, &error, error.errno()))?;
         let mut undo = Undo::new(origin);
-        let joined = job.join(&adoption, &mut undo)?;
+        let mut joined = job.join(&adoption, &mut undo)?;
         self.require_time("the move").map_err(|failure| undo.roll_back(failure))?;
+        let namespaces = std::mem::take(&mut joined.namespaces);
+        let namespaces =
+            self.verify_namespaces(namespaces).map_err(|failure| undo.roll_back(failure))?;
         joined.probes.variables.iter().for_each(|gpu| plan.env.append_gpu(gpu));
         let requested: Vec<_> = plan.env.iter().chain(&joined.display).collect();
         let variables = set_variables(context.environment, &requested);
         let variables = variables.map_err(|failure| undo.roll_back(failure))?;
-        // Use the node's files before the login joins the job's namespaces.
         let choice_dir_error = self.make_choice_dir().err();
-        let line = self.decision_line("adopt", Severity::Info, Reason::Admitted);
-        let log = if joined.namespaces.is_empty() { None } else { Log::open().ok() };
-        // Join the namespaces last, since every later read of a file happens in them.
-        let entered = undo.enter_namespaces(&joined.namespaces, &context.settings.private_dirs);
-        let entered = entered.and_then(|()| self.require_time("joining the job's namespaces"));
-        entered.map_err(|failure| {
-            variables.iter().for_each(|name| _ = (context.environment.put)(name));
-            undo.roll_back(failure)
-        })?;
-        let namespace_origin = undo.commit();
+        undo.commit();
         let outcome =
-            self.adoption_outcome(line, plan, &joined, &requested, &variables, choice_dir_error);
-        Ok(Outcome { namespace_origin, log, ..outcome })
+            self.adoption_outcome(plan, &joined, &requested, &variables, choice_dir_error);
+        Ok(Outcome { namespaces, ..outcome })
+    }
+
+    /// Checks that the process that becomes the user will join these namespaces, if there are any, and that
+    /// their files are the node's.
+    fn verify_namespaces(&self, job: Vec<Namespace>) -> Result<Option<JobNamespaces>, Failure> {
+        if job.is_empty() {
+            return Ok(None);
+        }
+        self.require_auth_lines()?;
+        let LoginContext { login, settings, .. } = self.context;
+        let namespaces = JobNamespaces::new(job, &settings.private_dirs, login);
+        namespaces.verify()?;
+        self.require_time("joining the job's namespaces")?;
+        Ok(Some(namespaces))
+    }
+
+    /// Requires that both auth lines of this module run when sshd's process becomes the user.
+    fn require_auth_lines(&self) -> Result<(), Failure> {
+        let fault = self.reply.as_ref().map_or("was not examined", |reply| &reply.auth_fault);
+        if !fault.is_empty() {
+            let cause = format!(
+                "the job has private files: write \"auth required pam_job_adopt.so\" as the first and as \
+                 the last auth line of service {}: {fault}",
+                self.context.login.service
+            );
+            return Err(Failure::new(Reason::Configuration, cause));
+        }
+        if !self.context.ran_auth_lines {
+            let cause = "the job has private files, and not both auth lines of pam_job_adopt.so ran \
+                         before: another way to log in failed first, another program than sshd opens \
+                         the session, or a line skips one of them";
+            return Err(Failure::new(Reason::AdoptionFailed, cause));
+        }
+        Ok(())
     }
 
     /// Requires that the budget is not used up. Other processes that hold the kernel's locks may
@@ -329,17 +357,17 @@ impl LoginDecision<'_> {
         self.new_outcome(ruling, Reason::Admitted, line, Some(plan))
     }
 
-    /// Returns the outcome of a login that has joined its job, with the rest of its log line. Of the
-    /// `requested` variables this login has set those named in `variables`.
+    /// Returns the outcome of a login that has joined its job. Of the `requested` variables this login has
+    /// set those named in `variables`.
     fn adoption_outcome(
         &self,
-        line: Line,
         plan: &Plan,
         joined: &JoinResult,
         requested: &[&Variable],
         variables: &[&'static str],
         choice_dir_error: Option<String>,
     ) -> Outcome {
+        let line = self.decision_line("adopt", Severity::Info, Reason::Admitted);
         let line = with_plan(line, plan, Some(joined)).with("env", variables.join(" "));
         let line = self.with_elapsed(line);
         let mut outcome = self.new_outcome(Ruling::Admit, Reason::Admitted, line, Some(plan));

@@ -203,6 +203,7 @@ mod tests {
         let login = Request { user: "alice".into(), node: node.into(), ..Request::default() };
         let reply = Reply {
             stack: SessionLine::Effective,
+            auth_fault: String::new(),
             detail: String::new(),
             hint: hint.into(),
             message: message.into(),

@@ -4,7 +4,6 @@
 use super::Failure;
 use super::job::KeeperHandle;
 use kernel::cgroup::{Dir, MADE_XATTR, Origin, set_mark};
-use kernel::namespace::{Namespace, NamespaceOrigin};
 use protocol::{LeafName, Reason, Variable};
 
 /// Requires that root owns a leaf, which root has made.
@@ -29,14 +28,12 @@ pub(super) struct Undo {
     pub(super) keeper: Option<KeeperHandle>,
     /// The login may be in the job.
     pub(super) moved: bool,
-    /// The way back to the node's namespaces, if the login has joined others.
-    namespace_origin: Option<NamespaceOrigin>,
 }
 
 impl Undo {
     /// Starts without any change.
     pub(super) fn new(origin: Origin) -> Self {
-        Self { origin, made_leaf: None, keeper: None, moved: false, namespace_origin: None }
+        Self { origin, made_leaf: None, keeper: None, moved: false }
     }
 
     /// Makes the leaf of that name below `job`, unless it exists.
@@ -57,34 +54,13 @@ impl Undo {
         Ok(set_mark(&leaf, MADE_XATTR)?)
     }
 
-    /// Joins the job's namespaces.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`NamespaceOrigin::open`] and [`NamespaceOrigin::enter`].
-    pub(super) fn enter_namespaces(
-        &mut self,
-        namespaces: &[Namespace],
-        private_dirs: &[String],
-    ) -> Result<(), Failure> {
-        match namespaces {
-            [] => Ok(()),
-            _ => {
-                let origin = self.namespace_origin.insert(NamespaceOrigin::open(namespaces)?);
-                Ok(origin.enter(namespaces, private_dirs)?)
-            }
-        }
-    }
-
-    /// Keeps all changes; `drop` then rolls nothing back. Returns the way out of the job's
-    /// namespaces, if the login is in some.
-    pub(super) fn commit(mut self) -> Option<NamespaceOrigin> {
+    /// Keeps all changes; `drop` then rolls nothing back.
+    pub(super) fn commit(mut self) {
         self.made_leaf = None;
         self.moved = false;
         if let Some(keeper) = self.keeper.take() {
             keeper.confirm_login();
         }
-        self.namespace_origin.take()
     }
 
     /// Rolls back all changes. Returns the failure to report: the given one, or
@@ -97,9 +73,6 @@ impl Undo {
     }
 
     fn restore(&mut self) -> kernel::cgroup::Result<()> {
-        // Leave the job's namespaces first: they may have another /proc.
-        let namespace_origin = self.namespace_origin.take();
-        let namespaces_left = namespace_origin.map_or(Ok(()), |origin| origin.leave());
         let moved_back =
             if std::mem::take(&mut self.moved) { self.origin.move_back() } else { Ok(()) };
         if let Some((job, name)) = self.made_leaf.take() {
@@ -108,7 +81,7 @@ impl Undo {
         }
         // Release the keeper last: it checks itself whether the leaf is still needed.
         self.keeper = None;
-        Ok(namespaces_left?).and(moved_back)
+        moved_back
     }
 }
 

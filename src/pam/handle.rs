@@ -75,8 +75,8 @@ impl Handle {
     }
 
     /// Stores `value` for a later call of this transaction and replaces an earlier one. libpam
-    /// frees it at the end. If libpam refuses it, nothing is stored.
-    pub(crate) fn store_value(&self, value: Box<dyn Any>) {
+    /// frees it at the end. Returns whether it is stored: libpam may lack the memory for a first one.
+    pub(crate) fn store_value(&self, value: Box<dyn Any>) -> bool {
         let name = stored_value_name();
         let data = Box::into_raw(Box::new(Some(value))).cast();
         // SAFETY: handle and name are valid, and `free_value` frees the type of `data`.
@@ -85,6 +85,7 @@ impl Handle {
         if code != 0 {
             free_value(self.0, data, code);
         }
+        code == 0
     }
 
     /// Takes the stored value; `None` if there is none or an earlier call took it.

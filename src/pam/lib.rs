@@ -9,10 +9,9 @@
 mod handle;
 
 use handle::{Handle, copy_arguments};
-use kernel::log::{self, Log};
-use kernel::namespace::NamespaceOrigin;
 use module::{
-    self, Account, Budget, Environment, Line, LoginContext, Outcome, Ruling, Settings, Severity,
+    self, Account, AuthLines, Budget, Environment, Line, LoginContext, Outcome, Ruling, Settings,
+    Severity, write_log,
 };
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
 use protocol::{Phase, Reason, Reply, Request, Verdict};
@@ -60,49 +59,39 @@ macro_rules! constant_entry_points {
     )*};
 }
 
-/// `session` at its end: goes back to the node's namespaces, so that neither a module after this
-/// line nor sshd uses paths that the user made. The login itself ends with its processes.
+/// `auth` when the process gets its credentials: joins the job's namespaces in the process of sshd that becomes
+/// the user. See [`AuthLines`].
 #[unsafe(no_mangle)]
-pub extern "C" fn pam_sm_close_session(
+pub extern "C" fn pam_sm_setcred(
     handle: *mut PamHandle,
-    _flags: c_int,
+    flags: c_int,
     _argc: c_int,
     _argv: *const *const c_char,
 ) -> c_int {
-    close_session(handle)
-}
-
-fn close_session(handle: *mut PamHandle) -> c_int {
     set_hook(Box::new(|_| {}));
-    let code = catch_unwind(move || {
+    let run = catch_unwind(move || {
         // SAFETY: libpam passes the handle of this call, and lends it until we return.
         let handle = unsafe { Handle::from_raw(handle) };
-        handle.map_or(PamReturnCode::SESSION_ERR, |handle| leave_namespaces(&handle))
+        if let (Some(handle), 0) = (handle, flags & PamFlag::DELETE_CRED as c_int) {
+            let mut memory = Memory::take(&handle);
+            memory.auth_lines.run(std::process::id());
+            handle.store_value(memory);
+        }
     });
-    code.unwrap_or(PamReturnCode::SESSION_ERR) as c_int
-}
-
-/// Goes back to the node's namespaces. Only the first of several lines of this module has to.
-fn leave_namespaces(handle: &Handle) -> PamReturnCode {
-    let stored = handle.take_stored_value();
-    let Some(Ok(origin)) = stored.map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) else {
-        return PamReturnCode::SUCCESS;
-    };
-    let Err(error) = origin.leave() else { return PamReturnCode::SUCCESS };
-    let line = Line::new(Severity::Alert).with("action", "close").with("error", error);
-    let service = handle.item(PamItemType::SERVICE).unwrap_or_default();
-    write_log(None, &[line], Severity::Alert, &service, Phase::Session);
-    // The next line tries again.
-    handle.store_value(origin);
-    PamReturnCode::SESSION_ERR
+    if let Err(payload) = run {
+        log_panic("setcred", payload);
+        // An error would not keep a user with a key out.
+        module::end_process();
+    }
+    PamReturnCode::IGNORE as c_int
 }
 
 constant_entry_points! {
     /// Leaves an `auth` line to the other modules. If the function were missing, such a line would
     /// refuse root as well.
     pam_sm_authenticate IGNORE;
-    /// Does nothing, for the same reason as [`pam_sm_authenticate`].
-    pam_sm_setcred IGNORE;
+    /// Does nothing: the login ends with its processes.
+    pam_sm_close_session SUCCESS;
 }
 
 /// Runs a phase for libpam. A panic becomes a refusal, so that none unwinds into C; unwinding rolls back all
@@ -129,9 +118,7 @@ fn catch_panics(
         handle_call(phase, &handle, flags, &arguments)
     });
     let code = code.unwrap_or_else(|payload| {
-        let text = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
-        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        let _ = catch_unwind(|| log_panic(phase, &text.unwrap_or_default()));
+        log_panic(phase.as_str(), payload);
         refused
     });
     code as c_int
@@ -164,6 +151,21 @@ impl CarriedReplies {
         self.process == std::process::id()
             && self.made_at.elapsed() < CARRIED_AGE_MAX
             && self.arguments == arguments
+    }
+}
+
+/// What the calls of a transaction keep for later ones.
+#[derive(Default)]
+struct Memory {
+    replies: Option<CarriedReplies>,
+    auth_lines: AuthLines,
+}
+
+impl Memory {
+    /// Takes what an earlier call has stored.
+    fn take(handle: &Handle) -> Box<Self> {
+        let stored = handle.take_stored_value().map(<Box<dyn Any>>::downcast);
+        stored.and_then(Result::ok).unwrap_or_default()
     }
 }
 
@@ -209,13 +211,18 @@ fn is_inside_sshd() -> bool {
 }
 
 /// Logs a panic that was caught, so that an admin can report it.
-fn log_panic(phase: Phase, text: &str) {
-    let line = Line::new(Severity::Alert)
-        .with("decision", "refuse")
-        .with("code", Reason::Configuration)
-        .with("phase", phase.as_str())
-        .with("error", format_args!("internal error, please report: {text}"));
-    write_log(None, &[line], Severity::Alert, "pam", phase);
+fn log_panic(phase: &str, payload: Box<dyn Any + Send>) {
+    let text = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    let _ = catch_unwind(|| {
+        let text = text.unwrap_or_default();
+        let line = Line::new(Severity::Alert)
+            .with("decision", "refuse")
+            .with("code", Reason::Configuration)
+            .with("phase", phase)
+            .with("error", format_args!("internal error, please report: {text}"));
+        write_log(None, &[line], Severity::Alert, "pam", phase);
+    });
 }
 
 /// One call of `account` or `session`, and the facts of its login.
@@ -264,19 +271,16 @@ impl Call<'_> {
         let budget = Budget::start(settings.timeout);
         let find_slurm_user = || self.handle.find_account(SLURM_USER).map(|account| account.uid);
         let in_account = self.login.phase == Phase::Account;
-        let stored = self.handle.take_stored_value();
-        let (origin, carried) = match stored.map(<Box<dyn Any>>::downcast::<NamespaceOrigin>) {
-            // Another line of this module has joined the namespaces, and stored the way back.
-            Some(Ok(origin)) => (Some(origin), None),
-            Some(Err(value)) => (None, value.downcast::<CarriedReplies>().ok()),
-            None => (None, None),
-        };
+        let mut memory = Memory::take(self.handle);
+        let carried = memory.replies.take();
         let carried = carried.filter(|carried| !in_account && carried.is_valid_for(arguments));
         let helper = match &carried {
             Some(carried) => carried.helper,
             None => self.handle.find_account(HELPER_USER),
         };
-        let (made_at, replies) = (Instant::now(), RefCell::default());
+        let process = std::process::id();
+        let made_at = Instant::now();
+        let replies = RefCell::default();
         let ask_helper = |request: &Request| {
             let reply = module::ask_helper(&settings.helper, helper, request, &budget)?;
             if in_account && matches!(reply.verdict, Verdict::Admit(_)) {
@@ -299,17 +303,22 @@ impl Call<'_> {
             find_slurm_user: &find_slurm_user,
             helper_group: helper.map(|account| account.gid),
             exemption,
+            ran_auth_lines: memory.auth_lines.ran_in(process) && is_inside_sshd(),
             observer: None,
             budget: &budget,
         };
         let mut outcome = module::judge_login(context);
         if in_account {
-            let (process, arguments) = (std::process::id(), arguments.to_vec());
+            let arguments = arguments.to_vec();
             let replies = replies.into_inner();
-            let carried = CarriedReplies { process, made_at, arguments, helper, replies };
-            self.handle.store_value(Box::new(carried));
-        } else if let Some(origin) = origin.or(outcome.namespace_origin.take().map(Box::new)) {
-            self.handle.store_value(origin);
+            memory.replies = Some(CarriedReplies { process, made_at, arguments, helper, replies });
+        } else {
+            memory.auth_lines.set_join(process, outcome.namespaces.take());
+        }
+        let has_join = memory.auth_lines.has_join();
+        if !self.handle.store_value(memory) && has_join {
+            // The login would be outside of its job's private files.
+            module::end_process();
         }
         self.report(&outcome, settings.log_level, flags)
     }
@@ -326,7 +335,7 @@ impl Call<'_> {
     /// Writes the log, sends the user's text, and returns libpam's code for the ruling.
     fn report(&self, outcome: &Outcome, min: Severity, flags: i32) -> PamReturnCode {
         let Request { service, phase, .. } = &self.login;
-        write_log(outcome.log.as_ref(), &outcome.lines, min, service, *phase);
+        write_log(None, &outcome.lines, min, service, phase.as_str());
         if flags & PamFlag::SILENT as i32 == 0 {
             if let (Some(text), Ruling::Refuse) = (&outcome.refusal, outcome.ruling) {
                 self.handle.send_message(PamMessageStyle::ERROR_MSG, text);
@@ -357,16 +366,6 @@ impl Call<'_> {
 
     /// Writes lines of at least this severity.
     fn log(&self, min: Severity, lines: &[Line]) {
-        write_log(None, lines, min, &self.login.service, self.login.phase);
-    }
-}
-
-/// Writes lines under the service's name, as sshd itself does, and with the prefix of
-/// pam_syslog(3), which log readers know.
-fn write_log(open: Option<&Log>, lines: &[Line], min: Severity, service: &str, phase: Phase) {
-    let prefix = format!("pam_job_adopt({service}:{}): ", phase.as_str());
-    match open {
-        Some(open) => open.write(lines, min, service, &prefix),
-        None => log::write(lines, min, service, &prefix),
+        write_log(None, lines, min, &self.login.service, self.login.phase.as_str());
     }
 }

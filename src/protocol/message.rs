@@ -379,6 +379,9 @@ schema! {
     struct Reply {
         /// State of our session line in the PAM stack.
         stack: SessionLine = "stack",
+        /// What is wrong with our auth lines in the PAM stack, without which no login joins a job with private
+        /// files; empty if they are as they have to be.
+        auth_fault: String = "auth_fault",
         /// Cause in full, for the log. The user never sees it.
         detail: String = "detail",
         /// Command for the user: the one that lists their jobs or, for [`Reason::ChoiceNeeded`], chooses one.

@@ -49,6 +49,7 @@ fn slurm_plan() -> Plan {
 fn reply(verdict: Verdict) -> Reply {
     Reply {
         stack: SessionLine::Effective,
+        auth_fault: String::new(),
         detail: "cause".into(),
         warnings: vec!["one".into(), "two".into()],
         hint: "squeue --me".into(),

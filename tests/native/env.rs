@@ -21,6 +21,7 @@ fn plan_with_variables() -> Plan {
 fn reply_text() -> String {
     let reply = Reply {
         stack: SessionLine::Effective,
+        auth_fault: String::new(),
         detail: String::new(),
         warnings: Vec::new(),
         hint: String::new(),

@@ -17,6 +17,7 @@ const RESOLVE: &str = "/usr/libexec/job-adopt/resolve";
 pub(crate) fn admitting_reply(job: &str, cgroup: &Cgroup) -> Reply {
     Reply {
         stack: SessionLine::Effective,
+        auth_fault: String::new(),
         detail: String::new(),
         warnings: Vec::new(),
         hint: String::new(),

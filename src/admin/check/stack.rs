@@ -3,7 +3,9 @@
 
 use super::finding::Severity;
 use super::{Check, Finding, Site};
-use helper::stack::{self, Entry, Group, LineFault, Rejection, judge_stack, service_dirs};
+use helper::stack::{
+    self, Entry, Group, LineFault, Rejection, judge_auth_stack, judge_stack, service_dirs,
+};
 use module::{Action, Settings};
 use protocol::Request;
 use std::fmt::Display;
@@ -16,7 +18,7 @@ const PAM_ARGUMENTS: Check = "pam-arguments";
 const PAM_OPEN: Check = "pam-open";
 const PAM_ORDER: Check = "pam-order";
 const PAM_RIVAL: Check = "pam-rival";
-const PAM_CLOSE: Check = "pam-close";
+const PAM_AUTH: Check = "pam-auth";
 const PAM_ALIAS: Check = "pam-alias";
 
 /// Remedy for an account line that is missing or at a wrong place.
@@ -25,6 +27,9 @@ const ACCOUNT_REMEDY: &str = "job-adopt pam --install, or by hand: \"account req
 /// Remedy for a session line that is missing or at a wrong place.
 const SESSION_REMEDY: &str = "job-adopt pam --install, or by hand: \"session required pam_job_adopt.so\" as the last session \
      line";
+/// Remedy for auth lines that are missing or at wrong places.
+const AUTH_REMEDY: &str = "job-adopt pam --install, or by hand: \"auth required pam_job_adopt.so\" as the first and as the \
+     last auth line";
 
 /// Modules that put a process into a cgroup when its session opens.
 pub(super) const MOVERS: [(&str, &str); 10] = [
@@ -39,38 +44,19 @@ pub(super) const MOVERS: [(&str, &str); 10] = [
     ("pam_cgfs.so", "puts the login into a cgroup of its own"),
     ("pam_cgroup.so", "puts the login where cgrules.conf says"),
 ];
-/// Modules that use no paths of users when a session is closed.
-const QUIET_MODULES: [&str; 19] = [
+/// Modules that leave a process in its cgroup.
+const STILL_MODULES: [&str; 61] = [
     "pam_access.so",
-    "pam_deny.so",
-    "pam_env.so",
-    "pam_keyinit.so",
-    "pam_lastlog.so",
-    "pam_limits.so",
-    "pam_loginuid.so",
-    "pam_mail.so",
-    "pam_mkhomedir.so",
-    "pam_motd.so",
-    "pam_nologin.so",
-    "pam_oddjob_mkhomedir.so",
-    "pam_permit.so",
-    "pam_selinux.so",
-    "pam_sss.so",
-    "pam_succeed_if.so",
-    "pam_systemd.so",
-    "pam_umask.so",
-    "pam_unix.so",
-];
-/// More modules that leave a process in its cgroup.
-const STILL_MODULES: [&str; 42] = [
     "pam_afs_session.so",
     "pam_apparmor.so",
     "pam_canonicalize_user.so",
     "pam_cap.so",
     "pam_ck_connector.so",
     "pam_debug.so",
+    "pam_deny.so",
     "pam_echo.so",
     "pam_ecryptfs.so",
+    "pam_env.so",
     "pam_faildelay.so",
     "pam_faillock.so",
     "pam_fprintd.so",
@@ -78,28 +64,44 @@ const STILL_MODULES: [&str; 42] = [
     "pam_gnome_keyring.so",
     "pam_group.so",
     "pam_issue.so",
+    "pam_keyinit.so",
     "pam_krb5.so",
     "pam_kwallet5.so",
+    "pam_lastlog.so",
     "pam_lastlog2.so",
     "pam_ldap.so",
+    "pam_limits.so",
     "pam_listfile.so",
     "pam_localuser.so",
+    "pam_loginuid.so",
+    "pam_mail.so",
+    "pam_mkhomedir.so",
     "pam_mktemp.so",
+    "pam_motd.so",
     "pam_mount.so",
     "pam_namespace.so",
+    "pam_nologin.so",
+    "pam_oddjob_mkhomedir.so",
+    "pam_permit.so",
     "pam_pwhistory.so",
     "pam_rootok.so",
     "pam_securetty.so",
+    "pam_selinux.so",
     "pam_sepermit.so",
     "pam_setquota.so",
     "pam_shells.so",
     "pam_ssh_agent_auth.so",
+    "pam_sss.so",
+    "pam_succeed_if.so",
+    "pam_systemd.so",
     "pam_tally2.so",
     "pam_time.so",
     "pam_timestamp.so",
     "pam_tmpdir.so",
     "pam_tty_audit.so",
     "pam_u2f.so",
+    "pam_umask.so",
+    "pam_unix.so",
     "pam_usertype.so",
     "pam_warn.so",
     "pam_wheel.so",
@@ -128,18 +130,32 @@ pub(crate) fn module_name(entry: &Entry) -> &str {
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut findings = vec![check_line(site, Group::Session), check_line(site, Group::Account)];
+    let is_in_job = findings.iter().all(|finding| finding.severity == Severity::Fine);
+    if is_in_job && site.settings().join_container {
+        findings.push(check_line(site, Group::Auth));
+    }
     findings.extend(site.own_lines().flat_map(|entry| check_arguments(site, entry)));
     findings.extend(check_order(site));
-    findings.extend(check_closing(site));
     findings.extend(find_rivals(site));
     findings.extend(find_aliases(site));
     findings
 }
 
-/// Checks that libpam runs our line of a group. Without the account line no login is outside of a job,
-/// because the session phase decides again; but refusals come late, and without a text.
+/// Checks that libpam runs our lines of a group. Without the account line no login is outside of a job,
+/// because the session phase decides again; but refusals come late, and without a text. Without the auth
+/// lines no login joins a job that has private files.
 fn check_line(site: &Site, group: Group) -> Finding {
+    let finding = match group {
+        Group::Auth => judge_auth_stack(&site.root, &site.service, None),
+        Group::Account | Group::Session => judge_stack(&site.root, &site.service, group),
+    };
     let (check, severity, line, absent) = match group {
+        Group::Auth => (
+            PAM_AUTH,
+            if finding == stack::Finding::Absent { Severity::Note } else { Severity::Warning },
+            AUTH_REMEDY,
+            "has no auth lines of pam_job_adopt.so: logins to jobs with private files are refused (JA09)",
+        ),
         Group::Account => (
             PAM_ACCOUNT,
             Severity::Warning,
@@ -164,7 +180,10 @@ fn check_line(site: &Site, group: Group) -> Finding {
     let new = |object: &dyn Display, text: &str, remedy: &str| {
         Finding::new(severity, check, object, text, remedy)
     };
-    match judge_stack(&site.root, &site.service, group) {
+    match finding {
+        stack::Finding::Effective(place) if group == Group::Auth => {
+            Finding::fine(check, place, "logins join private files when all modules are done")
+        }
         stack::Finding::Effective(place) => {
             Finding::fine(check, place, "no login gets past this line")
         }
@@ -200,6 +219,7 @@ fn check_line(site: &Site, group: Group) -> Finding {
                 LineFault::ObservesAlone => {
                     "remove observe, or add it to the account line".to_owned()
                 }
+                LineFault::NotOutermost | LineFault::NotTwo(_) => AUTH_REMEDY.to_owned(),
                 LineFault::OtherService(other) => {
                     format!(
                         "write service={} into both lines, or run job-adopt check --service {other}",
@@ -367,7 +387,7 @@ fn check_late_module(entry: &Entry) -> Option<Finding> {
         let text = format!("{file} runs after our session line, and its script may move the login");
         return Some(Finding::warning(PAM_ORDER, place, text, below));
     }
-    let is_still = QUIET_MODULES.contains(&file) || STILL_MODULES.contains(&file);
+    let is_still = STILL_MODULES.contains(&file);
     if is_still || entry.is_our_module() {
         return None;
     }
@@ -407,30 +427,6 @@ fn find_aliases(site: &Site) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Finds a module that closes the session before ours goes back to the node's namespaces: libpam
-/// closes in the order of the lines, as it opens.
-fn check_closing(site: &Site) -> Option<Finding> {
-    let last = site.session.iter().rposition(Entry::is_fit)?;
-    if !site.settings().join_container {
-        return None;
-    }
-    let before = site.session.iter().take(last).take_while(|entry| !entry.is_close_only());
-    let is_loud =
-        |entry: &&Entry| ![&QUIET_MODULES[..], &RIVAL_MODULES].concat().contains(&entry.file());
-    let Some(entry) = before.into_iter().find(is_loud) else {
-        let service = format!("service {}", site.service);
-        let text = "no module that works on files closes in a job's namespaces";
-        return Some(Finding::fine(PAM_CLOSE, service, text));
-    };
-    let text = format!(
-        "{} closes sessions inside the job's private /tmp, whose files the user controls",
-        entry.file()
-    );
-    let remedy =
-        "put \"session optional pam_job_adopt.so close_only\" above every other session line";
-    Some(Finding::warning(PAM_CLOSE, &entry.place, text, remedy))
 }
 
 /// Finds rival modules anywhere in the stack, except behind our session line: [`check_order`] reports

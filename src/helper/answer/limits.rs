@@ -23,6 +23,7 @@ const MESSAGE_BYTES_MAX: u64 = 400;
 /// sent.
 pub(super) fn shorten_to_limits(mut reply: Reply) -> Reply {
     reply.detail = shorten_text(&reply.detail, DETAIL_BYTES_MAX);
+    reply.auth_fault = shorten_text(&reply.auth_fault, DETAIL_BYTES_MAX);
     reply.warnings = shorten_list(reply.warnings, WARNINGS_MAX);
     match &mut reply.verdict {
         Verdict::Admit(plan) => {
@@ -111,6 +112,7 @@ mod tests {
         let probe = probe.parse().unwrap();
         let reply = Reply {
             stack: SessionLine::Effective,
+            auth_fault: String::new(),
             detail: long.clone(),
             warnings: vec![long.clone(); 5000],
             hint: "h".repeat(64),
@@ -145,6 +147,7 @@ mod tests {
         let (reason, device) = (Reason::ChoiceNeeded, "d".repeat(5000));
         let reply = Reply {
             stack: SessionLine::Effective,
+            auth_fault: String::new(),
             detail: String::new(),
             warnings: Vec::new(),
             hint: String::new(),

@@ -10,7 +10,7 @@ mod wait;
 use super::caller::CallerQuery;
 use super::choice::{Choice, choose_job, rule_among_answers};
 use super::plan::make_plan;
-use super::stack::judge_session_stack;
+use super::stack::{Finding, Group, judge_auth_stack, judge_session_stack};
 use super::{Config, Evidence, refusal, reply};
 use crate::clock::Clock;
 use crate::devices::{Resolver, Settings, Tree};
@@ -109,6 +109,13 @@ impl Node {
             if reply.stack == SessionLine::Missing {
                 reply.warnings.insert(0, format!("service {}: {finding}", request.service));
             }
+        }
+        if let Verdict::Admit(_) = &reply.verdict {
+            let finding = judge_auth_stack(&self.root, &request.service, None);
+            reply.auth_fault = match &finding {
+                Finding::Effective(_) => String::new(),
+                finding => finding.describe(Group::Auth),
+            };
         }
         let reason = match &reply.verdict {
             Verdict::Refuse(refusal) => refusal.reason,

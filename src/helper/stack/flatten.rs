@@ -83,7 +83,8 @@ impl Entry {
         MODULE_FILES.contains(&self.file())
     }
 
-    /// Returns whether it is a line of this module that only leaves the job's namespaces at the end of a session.
+    /// Returns whether it is a line of this module that does nothing. Versions before 0.9 left the job's
+    /// namespaces there.
     pub fn is_close_only(&self) -> bool {
         self.is_our_module() && is_close_only(&self.arguments)
     }
@@ -119,6 +120,12 @@ pub enum LineFault {
     /// It observes, while an account line admits users.
     #[error("observes, and the account line does not")]
     ObservesAlone,
+    /// An auth line of another module runs before or after both of ours.
+    #[error("is neither the first nor the last auth line")]
+    NotOutermost,
+    /// The auth stack has another number of lines of this module than two.
+    #[error("is one of {0} auth lines, and not of two")]
+    NotTwo(usize),
 }
 
 /// The lines of a group.
@@ -491,7 +498,10 @@ impl Flattener<'_> {
     ) -> Result<(), LineFault> {
         let service = arguments.iter().filter_map(|word| service_argument(word)).next_back();
         match service.unwrap_or_else(|| DEFAULT_SERVICE.to_owned()) {
-            other if other != self.service => Err(LineFault::OtherService(other)),
+            // Our auth lines do nothing but for a session that our line of the service has opened.
+            other if other != self.service && self.group != Group::Auth => {
+                Err(LineFault::OtherService(other))
+            }
             _ if dash => Err(LineFault::LeadingDash),
             _ if !control.is_required() => Err(LineFault::NotRequired),
             _ => Ok(()),
@@ -558,7 +568,7 @@ fn count_decisive_words(line: &LogicalLine, is_in_group: bool) -> usize {
     }
 }
 
-/// Returns whether a line with these arguments only leaves the job's namespaces.
+/// Returns whether a line with these arguments does nothing.
 pub fn is_close_only(arguments: &[String]) -> bool {
     arguments.iter().any(|word| word == "close_only")
 }

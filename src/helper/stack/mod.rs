@@ -184,6 +184,48 @@ pub fn read_entries_with(
     Ok(read_stack(root, service, group, replacement, reading)?.entries)
 }
 
+/// Analyses the auth lines of `service`, as if one file had the content of `replacement`: this module's have
+/// to be the first and the last one, and no other may skip the last one on a way to success.
+pub fn judge_auth_stack(root: &Path, service: &str, replacement: Replacement<'_>) -> Finding {
+    let mut finding = Finding::Absent;
+    for reading in Reading::possible(root) {
+        finding = match read_stack(root, service, Group::Auth, replacement, reading) {
+            Ok(stack) => judge_auth_lines(stack),
+            Err(what) => Finding::Unreadable(what),
+        };
+        if !matches!(finding, Finding::Effective(_)) {
+            break;
+        }
+    }
+    finding
+}
+
+fn judge_auth_lines(mut stack: FlatStack) -> Finding {
+    if let (Some((place, fault)), None) = (find_auth_fault(&stack.entries), &stack.rejected) {
+        return Finding::Unreliable(place, fault);
+    }
+    // Only the last one has to run: no other line can skip the first one.
+    if let Some(first) = stack.entries.iter_mut().find(|entry| entry.is_our_module()) {
+        first.ours = None;
+    }
+    judge_stack_lines(&stack, Group::Auth)
+}
+
+/// Finds what is wrong with the places and controls of our auth lines; `None` also if there are none.
+fn find_auth_fault(stack: &[Entry]) -> Option<(FileLine, LineFault)> {
+    let calls: Vec<&Entry> = stack.iter().filter(|entry| entry.control.is_some()).collect();
+    let ours: Vec<&Entry> = calls.iter().copied().filter(|entry| entry.is_our_module()).collect();
+    let first = ours.first()?;
+    let outermost = [calls.first(), calls.last()];
+    if outermost.into_iter().flatten().any(|entry| !entry.is_our_module()) {
+        return Some((first.place.clone(), LineFault::NotOutermost));
+    }
+    if ours.len() != 2 {
+        return Some((first.place.clone(), LineFault::NotTwo(ours.len())));
+    }
+    ours.iter().find_map(|entry| Some((entry.place.clone(), entry.ours.clone()?.err()?)))
+}
+
 fn read_stack(
     root: &Path,
     service: &str,

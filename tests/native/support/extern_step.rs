@@ -73,6 +73,7 @@ impl Node {
     pub(crate) fn answers(&self, plan: &Plan) {
         let reply = Reply {
             stack: SessionLine::Effective,
+            auth_fault: String::new(),
             detail: String::new(),
             warnings: Vec::new(),
             hint: String::new(),

@@ -23,6 +23,7 @@ pub(crate) fn on_flux(body: impl FnOnce(&Node)) {
 pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containment) -> Reply {
     Reply {
         stack: SessionLine::Effective,
+        auth_fault: String::new(),
         detail: String::new(),
         warnings: Vec::new(),
         hint: String::new(),

@@ -15,9 +15,11 @@ struct TestSite {
     conf: String,
 }
 
-const SSHD: &str = "auth required pam_unix.so\naccount required pam_nologin.so\n\
+const SSHD: &str = "auth include login-auth\naccount required pam_nologin.so\n\
     account required pam_job_adopt.so\naccount include common\nsession required pam_loginuid.so\n\
     session include common\nsession required pam_limits.so\nsession required pam_job_adopt.so\n";
+const LOGIN_AUTH: &str = "auth required pam_job_adopt.so\nauth required pam_unix.so\n\
+    auth required pam_job_adopt.so\n";
 const COMMON: &str = "account [success=1 new_authtok_reqd=done default=ignore] pam_unix.so\n\
     account requisite pam_deny.so\naccount required pam_permit.so\n\
     session [default=1] pam_permit.so\nsession requisite pam_deny.so\n\
@@ -31,6 +33,7 @@ impl TestSite {
         for (name, text) in [
             ("etc/pam.d/sshd", SSHD),
             ("etc/pam.d/common", COMMON),
+            ("etc/pam.d/login-auth", LOGIN_AUTH),
             ("etc/passwd", PASSWD),
             ("etc/security/job_adopt.conf", ""),
             ("usr/lib/security/pam_permit.so", ""),

@@ -204,20 +204,33 @@ fn wrong_or_opening_arguments_are_reported() {
 }
 
 #[test]
-fn module_that_closes_in_the_jobs_files_is_named() {
-    let exec = "session optional pam_exec.so /x\n";
-    let warned = SSHD.replace("session include", &format!("{exec}session include"));
-    let site = TestSite::new().sshd(&warned);
-    site.assert_bad(&["Warning pam-close sshd:6"]);
-    site.assert_mentions("close_only");
-    let first = "session optional pam_job_adopt.so close_only\n";
-    TestSite::new().sshd(&format!("{first}{warned}")).assert_bad(&[]);
-    let late = warned.replace(exec, &format!("{exec}{first}"));
-    TestSite::new().sshd(&late).assert_bad(&["Warning pam-close sshd:6"]);
-    let outside = "pam_job_adopt.so join_container=false";
-    TestSite::new().sshd(&warned.replace("pam_job_adopt.so", outside)).assert_bad(&[]);
-    // A line that only closes confines no login.
-    let alone = SSHD.replace("session required pam_job_adopt.so\n", first);
+fn missing_or_misplaced_auth_line_is_named() {
+    let ours = "auth required pam_job_adopt.so\n";
+    let with = |lines: &str| TestSite::new().file("etc/pam.d/login-auth", lines);
+    let site = with("auth required pam_unix.so\n");
+    site.assert_bad(&["Note pam-auth service sshd"]);
+    site.assert_mentions("logins to jobs with private files are refused");
+    for lines in [
+        ours.to_owned(),
+        format!("{ours}auth required pam_unix.so\n"),
+        format!("auth required pam_unix.so\n{ours}{ours}"),
+        format!("{ours}{ours}auth required pam_unix.so\n{ours}"),
+        format!("-{ours}auth required pam_unix.so\n{ours}"),
+        format!("{ours}auth required pam_unix.so\n{}", ours.replace("required", "optional")),
+    ] {
+        let bad = with(&lines).bad_findings();
+        assert!(bad.len() == 1 && bad[0].starts_with("Warning pam-auth login-auth:"), "{bad:?}");
+    }
+    let skipped = with(&format!("{ours}auth sufficient pam_unix.so\n{ours}"));
+    skipped.assert_bad(&["Warning pam-auth login-auth:3"]);
+    skipped.assert_mentions("login-auth:2 may end the stack");
+    skipped.assert_mentions("by substack instead of include");
+    let outside = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so join_container=false");
+    with("auth required pam_unix.so\n").sshd(&outside).assert_bad(&[]);
+    // An old line for the end of the session confines no login.
+    let old = "session optional pam_job_adopt.so close_only\n";
+    TestSite::new().sshd(&format!("{old}{SSHD}")).assert_bad(&[]);
+    let alone = SSHD.replace("session required pam_job_adopt.so\n", old);
     TestSite::new().sshd(&alone).assert_bad(&["Error pam-session service sshd"]);
 }
 

@@ -1,0 +1,88 @@
+//! The two auth lines, the first and the last of the stack, in `pam_setcred(3)`.
+//!
+//! sshd calls it in the monitor before it opens the session, and again in the process that it forks to become
+//! the user. There the first line forbids the user's programs, and the last one joins the job's namespaces
+//! and allows them again. If another module ends the stack in between, the login starts no program.
+
+use super::JobNamespaces;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+
+/// What the auth lines have done in this transaction, and have yet to do.
+#[derive(Debug, Default)]
+pub struct AuthLines {
+    /// The process in which the lines ran last, and how often.
+    ran: (u32, u32),
+    join: Join,
+}
+
+/// The join of the job's namespaces.
+#[derive(Debug, Default)]
+enum Join {
+    /// The login joins none.
+    #[default]
+    None,
+    /// The process with this number has opened the session.
+    Due(u32, JobNamespaces),
+    /// The first line ran in the process that becomes the user.
+    Begun(JobNamespaces, ProgramBan),
+    /// The last line ran there.
+    Done(JobNamespaces),
+}
+
+impl AuthLines {
+    /// Returns whether both lines ran once each in this process, and in no other since.
+    pub fn ran_in(&self, process: u32) -> bool {
+        self.ran == (process, 2)
+    }
+
+    /// Makes the process that becomes the user join these namespaces.
+    pub fn set_join(&mut self, opener: u32, namespaces: Option<JobNamespaces>) {
+        self.join = namespaces.map_or(Join::None, |job| Join::Due(opener, job));
+    }
+
+    /// Returns whether a process has namespaces to join.
+    pub fn has_join(&self) -> bool {
+        !matches!(self.join, Join::None)
+    }
+
+    /// Runs one of the lines in a process that gets its credentials. No error is left for libpam: sshd lets
+    /// in a user with a key after an error here. So the process ends if a step fails.
+    pub fn run(&mut self, process: u32) {
+        self.ran = if self.ran.0 == process { (process, self.ran.1 + 1) } else { (process, 1) };
+        self.join = match std::mem::take(&mut self.join) {
+            Join::Due(opener, job) if opener != process => match ProgramBan::start() {
+                Ok(ban) => Join::Begun(job, ban),
+                Err(error) => job.refuse(format_args!("forbid programs: {error}")),
+            },
+            Join::Begun(mut job, ban) => {
+                if let Err(error) = ban.end() {
+                    job.refuse(format_args!("allow programs: {error}"));
+                }
+                job.join();
+                Join::Done(job)
+            }
+            // The modules of a third call would work in the user's files.
+            Join::Done(job) => job.refuse("credentials are set again after both auth lines"),
+            join => join,
+        };
+    }
+}
+
+/// The time in which no user but root can start a process, by the limit of processes. Only root can end it.
+#[derive(Debug)]
+struct ProgramBan {
+    soft: rlim_t,
+    hard: rlim_t,
+}
+
+impl ProgramBan {
+    fn start() -> nix::Result<Self> {
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC)?;
+        setrlimit(Resource::RLIMIT_NPROC, 0, 0)?;
+        Ok(Self { soft, hard })
+    }
+
+    fn end(&self) -> nix::Result<()> {
+        setrlimit(Resource::RLIMIT_NPROC, self.soft, self.hard)
+    }
+}

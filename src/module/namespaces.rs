@@ -1,0 +1,95 @@
+//! The namespaces of a job that has private files. A user made the files there, so no root's code but this
+//! module's may run in them.
+//!
+//! `session` only compares: it joins, and leaves again before it returns. The process of sshd that becomes
+//! the user joins for good, in the last call of its last module.
+
+use super::{Failure, Severity, decision_line, write_log};
+use kernel::OperationError;
+use kernel::log::Log;
+use kernel::namespace::{Namespace, NamespaceOrigin};
+use nix::sys::signal::{Signal, raise};
+use protocol::{Reason, Request};
+use std::fmt::Display;
+
+/// The namespaces of a job, the directories in which they may have other files than the node, and the login
+/// that joins them.
+#[derive(Debug)]
+pub struct JobNamespaces {
+    namespaces: Vec<Namespace>,
+    private_dirs: Vec<String>,
+    login: Request,
+}
+
+impl JobNamespaces {
+    pub(super) fn new(
+        namespaces: Vec<Namespace>,
+        private_dirs: &[String],
+        login: &Request,
+    ) -> Self {
+        Self { namespaces, private_dirs: private_dirs.to_vec(), login: login.clone() }
+    }
+
+    /// Checks that the calling process can join the namespaces, and that their files are the node's. It is
+    /// back in its own when this returns or panics.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`NamespaceOrigin::open`] and [`NamespaceOrigin::enter`].
+    pub(super) fn verify(&self) -> Result<(), Failure> {
+        let origin = NamespaceOrigin::open(&self.namespaces)?;
+        let visit = Visit { job: self, origin, log: Log::open().ok() };
+        Ok(visit.origin.enter(&self.namespaces, &self.private_dirs)?)
+    }
+
+    /// Joins the namespaces for good, and compares their files with the node's once more. Ends the process
+    /// if that fails: sshd lets in a user with a key after an error of `setcred`.
+    pub(super) fn join(&mut self) {
+        let log = Log::open().ok();
+        if let Err(error) = self.try_join() {
+            self.end_process(log.as_ref(), "setcred", error);
+        }
+        // The user's process needs no descriptor of them.
+        self.namespaces.clear();
+    }
+
+    fn try_join(&self) -> Result<(), OperationError> {
+        NamespaceOrigin::open(&self.namespaces)?.enter(&self.namespaces, &self.private_dirs)
+    }
+
+    /// Logs the refusal of a login in `setcred`, and ends the process.
+    pub(super) fn refuse(&self, why: impl Display) -> ! {
+        self.end_process(None, "setcred", why)
+    }
+
+    fn end_process(&self, log: Option<&Log>, phase: &str, why: impl Display) -> ! {
+        let reason = Some(Reason::AdoptionFailed);
+        let line = decision_line(Severity::Alert, "refuse", reason, &self.login).with("error", why);
+        write_log(log, &[line], Severity::Alert, &self.login.service, phase);
+        end_process()
+    }
+}
+
+/// Ends this process at once: none of its code runs any more.
+pub fn end_process() -> ! {
+    let _ = raise(Signal::SIGKILL);
+    // No process survives the signal.
+    std::process::abort()
+}
+
+/// A visit to a job's namespaces. Its end leaves them, or ends the process: the modules after this one and
+/// sshd would work as root where the user made the paths.
+struct Visit<'a> {
+    job: &'a JobNamespaces,
+    origin: NamespaceOrigin,
+    /// The node's log, opened in front of namespaces that may have another one.
+    log: Option<Log>,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.origin.leave() {
+            self.job.end_process(self.log.as_ref(), "session", error);
+        }
+    }
+}
