@@ -17,10 +17,9 @@ use super::command_line::parse_service;
 use super::replace_file::replace_file;
 use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
-use helper::stack::LogicalLine;
 use helper::stack::{
-    self, Entry, FileLine, Group, MODULE_FILES, Rejection, is_close_only, judge_auth_stack,
-    judge_stack_with, parse_lines, read_entries_with, service_dirs,
+    self, Entry, FileLine, Group, LogicalLine, MODULE_FILES, Rejection, is_close_only,
+    judge_auth_stack, judge_stack_with, parse_lines, read_entries_with, service_dirs,
 };
 use module::Settings;
 use std::fs::{self, Metadata};
@@ -188,10 +187,16 @@ impl OldStack {
     /// Returns the numbers of the lines in front of which our auth lines go: the first auth line, and the
     /// line below the last one. `None` if the service has no auth lines of its own.
     fn auth_places(&self) -> Option<[usize; 2]> {
-        let first = self.auth.first()?.top;
-        let last = self.auth.last()?.top;
+        if self.auth.iter().all(|entry| entry.top == 0) {
+            return None;
+        }
         let lines = parse_lines(&decode(&self.text))?;
-        let below = lines.iter().find(|line| line.number == last)?.last + 1;
+        // A file that is included may get auth lines later.
+        let is_auth = |line: &&LogicalLine| {
+            is_in_group(line, Group::Auth) || self.auth.iter().any(|entry| entry.top == line.number)
+        };
+        let first = lines.iter().find(is_auth)?.number;
+        let below = lines.iter().rfind(is_auth)?.last + 1;
         let block = self.blocks.iter().find(|block| block.encloses(below));
         Some([self.outside_blocks(first), block.map_or(below, |block| block.last + 1)])
     }
@@ -421,15 +426,9 @@ impl<'a> Stack<'a> {
     /// Returns the arguments of our line in the file.
     fn find_our_words(&self) -> Option<Vec<String>> {
         let lines = parse_lines(&decode(&self.text))?;
-        let is_in_group = |line: &LogicalLine| {
-            let group = line.words.first().map_or("", |word| word.trim_start_matches('-'));
-            [Group::Account, Group::Session]
-                .iter()
-                .any(|one| group.eq_ignore_ascii_case(one.as_str()))
-        };
-        let ours = lines
-            .iter()
-            .find(|line| is_our_line(line) && is_in_group(line) && !is_close_only(&line.words))?;
+        let ours = lines.iter().find(|line| {
+            is_our_line(line) && !is_in_group(line, Group::Auth) && !is_close_only(&line.words)
+        })?;
         Some(ours.words.get(3..).unwrap_or_default().to_vec())
     }
 
@@ -546,15 +545,19 @@ impl<'a> Stack<'a> {
     fn find_auth_fault(&self, ours: &OurLines, text: &[u8]) -> Option<String> {
         ours.before_auth?;
         let instead = Some((self.path.as_path(), text));
-        let fault = match judge_auth_stack(self.root, &self.service, instead) {
+        let finding = judge_auth_stack(self.root, &self.service, instead);
+        let remedy = match &finding {
             stack::Finding::Effective(_)
             | stack::Finding::Rejected(_, Rejection::MissingModule(_)) => return None,
-            other => other.describe(Group::Auth),
+            stack::Finding::Skipped { .. } => {
+                ": write substack in place of include for the file of that line, and run this again"
+            }
+            _ => "",
         };
+        let fault = finding.describe(Group::Auth);
         Some(format!(
-            "the auth lines of pam_job_adopt.so are left out, so logins to jobs with private files are \
-             refused: {fault}. Where a sufficient line of an included file skips the last one, include \
-             that file by substack, then run this again"
+            "no auth lines are written, without which logins to jobs with private files are refused: \
+             {fault}{remedy}"
         ))
     }
 
@@ -625,6 +628,11 @@ fn read_text(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     }
 }
 
+fn is_in_group(line: &LogicalLine, group: Group) -> bool {
+    let word = line.words.first().map_or("", |word| word.strip_prefix('-').unwrap_or(word));
+    word.eq_ignore_ascii_case(group.as_str())
+}
+
 fn is_rival(entry: &Entry) -> bool {
     RIVAL_MODULES.contains(&module_name(entry))
 }
@@ -691,6 +699,10 @@ mod tests {
         for name in others.into_iter().chain(["pam_job_adopt.so"]) {
             scratch.file(&format!("usr/lib64/security/{name}"), "");
         }
+        if ["debian", "ubuntu"].contains(&shape) {
+            // Only this libpam knows the word.
+            scratch.file("usr/lib64/libpam.so.0", "@include\0");
+        }
         scratch
     }
 
@@ -745,10 +757,17 @@ mod tests {
             let (account, session) = (format!("account    {OURS}"), format!("session    {OURS}"));
             assert!(line_before(&text, &account).contains("pam_nologin.so"), "{text}");
             assert_eq!(text.lines().last().unwrap(), session);
-            assert_eq!(text.matches("pam_job_adopt").count(), 3);
-            let first =
-                text.lines().find(|line| line.trim_start_matches('-').starts_with("session"));
-            assert_eq!(first.unwrap(), "session    optional     pam_job_adopt.so close_only");
+            let is_auth = |line: &&str| {
+                line.trim_start_matches('-').starts_with("auth") || *line == "@include common-auth"
+            };
+            let auth: Vec<&str> = text.lines().filter(is_auth).collect();
+            if shape == "suse-sss" {
+                // A sufficient line of common-auth skips the last one.
+                assert_eq!(text.matches("pam_job_adopt").count(), 2, "{text}");
+            } else {
+                assert_eq!(text.matches("pam_job_adopt").count(), 4, "{text}");
+                assert_eq!([auth[0], auth[auth.len() - 1]], [AUTH_LINE; 2], "{text}");
+            }
             // All other lines stay.
             let stack = read(&scratch);
             let others: String =
@@ -1147,7 +1166,7 @@ mod tests {
                     .unwrap();
             }
             let text = install(&scratch, None);
-            assert_eq!(text.matches("pam_job_adopt").count(), 3);
+            assert_eq!(text.matches("pam_job_adopt").count(), 2, "{text}");
             read(&scratch).write(text.as_bytes()).unwrap();
             assert_eq!(fs::read_to_string(site.join("sshd")).unwrap(), text);
             assert_eq!(decode(&fs::read(scratch.path().join(folder).join("sshd")).unwrap()), old);

@@ -309,20 +309,21 @@ fn changed_lines_are_shown_in_pairs() {
     let old = text_of(&scratch);
     let new = planned(&scratch, Some(STAFF));
     let ours = "required     pam_job_adopt.so exempt_groups=staff";
-    let close = "+ session    optional     pam_job_adopt.so close_only";
+    let auth = &format!("+ {AUTH_LINE}");
     assert_eq!(
         changes(&old, &new),
         [
+            auth,
+            auth,
             &format!("+ account    {ours}"),
             "- account sufficient pam_slurm_adopt.so",
             "+ #job-adopt: account sufficient pam_slurm_adopt.so",
             "- account required pam_access.so",
             "+ #job-adopt: account required pam_access.so",
-            close,
             &format!("+ session    {ours}"),
         ]
     );
-    assert_eq!(changes(&new, &old).len(), 7);
+    assert_eq!(changes(&new, &old).len(), 8);
     assert_eq!(changes(&new, &new), [""; 0]);
     let other = new.replace(STAFF, "exempt_uids=7");
     assert_eq!(
