@@ -5,7 +5,9 @@
 //! and allows them again. If another module ends the stack in between, the login starts no program.
 
 use super::JobNamespaces;
+use kernel::proc;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use std::io;
 
 /// What the auth lines have done in this transaction, and have yet to do.
 #[derive(Debug, Default)]
@@ -68,21 +70,30 @@ impl AuthLines {
     }
 }
 
-/// The time in which no user but root can start a process, by the limit of processes. Only root can end it.
+/// The time in which no user but root can start a process, by the limit of processes.
 #[derive(Debug)]
 struct ProgramBan {
     soft: rlim_t,
     hard: rlim_t,
 }
 
+/// The bit of the capability that raises hard limits (capabilities(7)).
+const CAP_SYS_RESOURCE: u64 = 1 << 24;
+
 impl ProgramBan {
-    fn start() -> nix::Result<Self> {
+    /// Begins it. Any process of the user could raise the soft limit, but not the hard one. That one stays if
+    /// it could not be restored, as in a container without the capability.
+    fn start() -> io::Result<Self> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC)?;
-        setrlimit(Resource::RLIMIT_NPROC, 0, 0)?;
+        let status = proc::read("/proc/self/status")?;
+        let effective = proc::find_field(&status, "CapEff:").unwrap_or_default();
+        let effective = u64::from_str_radix(effective, 16).unwrap_or_default();
+        let during = if effective & CAP_SYS_RESOURCE == 0 { hard } else { 0 };
+        setrlimit(Resource::RLIMIT_NPROC, 0, during)?;
         Ok(Self { soft, hard })
     }
 
-    fn end(&self) -> nix::Result<()> {
-        setrlimit(Resource::RLIMIT_NPROC, self.soft, self.hard)
+    fn end(&self) -> io::Result<()> {
+        Ok(setrlimit(Resource::RLIMIT_NPROC, self.soft, self.hard)?)
     }
 }

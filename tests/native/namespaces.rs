@@ -2,7 +2,7 @@
 
 use std::process::Child;
 
-use crate::support::{ALICE, Cgroup, Node, Outcome, Step, eventually, on_node};
+use crate::support::{ALICE, Cgroup, Node, Outcome, Step, Tool, eventually, on_node};
 
 /// Prints the namespaces of a login and some of its files.
 const LOOK: &str =
@@ -39,22 +39,44 @@ fn make_changed_namespace(node: &Node, script: &str) -> String {
     make_namespace(node, "odd", "", &script)
 }
 
-/// Runs a session that prints its state behind our line, admitted or refused.
-fn print_session(node: &Node, arguments: &str) -> Outcome {
+/// The auth lines of a stack that joins private files.
+pub(crate) const AUTH_LINES: &str = "auth required pam_job_adopt.so\nauth required pam_permit.so\n\
+    auth required pam_job_adopt.so\n";
+
+/// Installs a stack whose logins join private files.
+fn write_joining_stack(node: &Node) {
+    node.write_stack(&format!(
+        "{}account required pam_job_adopt.so\naccount required pam_unix.so\n\
+         session required pam_permit.so\nsession required pam_job_adopt.so\n",
+        AUTH_LINES.replace("pam_permit", "pam_unix")
+    ));
+}
+
+/// Installs a program that runs a login in sshd's order, and one for that login to run.
+fn install_login(node: &Node) {
+    node.install(&Tool::SshdLogin.path(), "/usr/bin/sshd-login");
     node.write("/usr/bin/in-session", &format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{LOOK}\nenv\n"));
     node.set_mode("/usr/bin/in-session", 0o755);
+}
+
+const LOGIN: &str = "exec sshd-login alice /usr/bin/in-session";
+
+/// Runs a login that prints its state, admitted or refused by our line.
+fn print_session(node: &Node, arguments: &str) -> Outcome {
+    install_login(node);
     node.write_stack(&format!(
-        "account required pam_permit.so\nsession required pam_permit.so\n\
-         session [default=ignore] pam_job_adopt.so timeout=3 {arguments}\n\
-         session optional pam_exec.so stdout /usr/bin/in-session\n"
+        "{AUTH_LINES}account required pam_permit.so\nsession required pam_permit.so\n\
+         session [default=ignore] pam_job_adopt.so timeout=3 {arguments}\n"
     ));
-    node.sh("cd /srv && exec pamtester sshd alice open_session")
+    let outside = node.sh("readlink /proc/self/ns/mnt").ok().stdout;
+    let outcome = node.sh(&format!("cd /srv && {LOGIN}"));
+    outcome.says(&format!("monitor in {outside}"))
 }
 
 /// Asserts that the session was admitted, with the job's /tmp.
 #[track_caller]
 fn assert_inside(outcome: Outcome, leaf: &Cgroup) -> Outcome {
-    outcome.says("successfully opened").says("job\n").says("at /srv").joins_cgroup(leaf)
+    outcome.says("session succeeds").says("job\n").says("at /srv").joins_cgroup(leaf)
 }
 
 /// Asserts that the session left no trace: the process is in the node's namespace, directory and
@@ -101,7 +123,7 @@ fn login_has_files_of_its_job() {
             assert_inside(print_session(node, ""), &step.leaf());
             assert_inside(print_session(node, "join_container=true"), &step.leaf());
             let outside = print_session(node, "join_container=false");
-            outside.says("successfully opened").says("node\n").joins_cgroup(&step.leaf());
+            outside.says("session succeeds").says("node\n").joins_cgroup(&step.leaf());
         });
     }
 }
@@ -111,6 +133,7 @@ fn ssh_sftp_and_scp_enter_namespace_and_sshd_stays_outside() {
     on_node(|node| {
         let path = make_private_namespace(node);
         let step = start_step(node, OLD, &["ns", &path]);
+        write_joining_stack(node);
         let sshd = node.sshd();
         let own = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap();
         let before = own(sshd.pid());
@@ -146,6 +169,7 @@ fn login_has_imex_channels_of_its_job() {
         on_node(|node| {
             node.sh(&format!("mkdir {CHANNELS}")).ok();
             let step = start_step(node, version, &["channels", CHANNELS]);
+            write_joining_stack(node);
             let sshd = node.sshd();
             let own = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap();
             let before = own(sshd.pid());
@@ -167,7 +191,7 @@ fn mounts_of_steps_without_imex_channels_change_nothing() {
         // Without the directory, and with it.
         for _ in 0..2 {
             print_session(node, "")
-                .says("successfully")
+                .says("session succeeds")
                 .says(own.trim())
                 .joins_cgroup(&step.leaf());
             node.sh(&format!("mkdir --parents {CHANNELS}")).ok();
@@ -183,7 +207,10 @@ fn imex_channels_of_users_process_are_not_taken() {
         let own = node.sh(&format!("mkdir {CHANNELS}; readlink /proc/self/ns/mnt")).ok().stdout;
         let user = ALICE.uid.to_string();
         let step = start_step(node, FULL, &["channels", CHANNELS, "step-user", &user]);
-        print_session(node, "").says("successfully").says(own.trim()).joins_cgroup(&step.leaf());
+        print_session(node, "")
+            .says("session succeeds")
+            .says(own.trim())
+            .joins_cgroup(&step.leaf());
     });
 }
 
@@ -206,7 +233,10 @@ fn job_without_namespaces_changes_nothing() {
         on_node(|node| {
             make_private_namespace(node);
             let step = start_step(node, version, &[]);
-            print_session(node, "").says("successfully").says("node\n").joins_cgroup(&step.leaf());
+            print_session(node, "")
+                .says("session succeeds")
+                .says("node\n")
+                .joins_cgroup(&step.leaf());
         });
     }
 }
@@ -217,7 +247,7 @@ fn namespaces_of_sshd_itself_change_nothing() {
         make_private_namespace(node);
         let step = start_step(node, FULL, &["ns", "/proc/self/ns/mnt", "ns2", "/proc/self/ns/pid"]);
         print_session(node, "")
-            .says("successfully")
+            .says("session succeeds")
             .says("node\n")
             .says("at /srv")
             .joins_cgroup(&step.leaf());
@@ -239,6 +269,7 @@ fn login_is_in_pid_namespace_of_its_job() {
         let name = |kind: &str| format!("/proc/{}/ns/{kind}", find());
         let (processes, mounts) = (name("pid"), name("mnt"));
         let step = start_step(node, FULL, &["ns", &processes, "ns2", &mounts]);
+        write_joining_stack(node);
         let sshd = node.sshd();
         let outcome = sshd.ssh(ALICE, &format!("{LOOK}; cat /proc/1/comm")).ok();
         outcome.says("job").says("sleep").joins_cgroup(&step.leaf());
@@ -312,10 +343,10 @@ fn namespace_without_working_directory_of_sshd_refuses_login() {
         make(node);
         let step = start_step(node, OLD, &["ns", "/run/ns/odd"]);
         print_session(node, "private_dirs=/tmp,/srv")
-            .says("successfully")
+            .says("session succeeds")
             .says("job\n")
             .joins_cgroup(&step.leaf());
-        let login = node.sh("cd /srv/a && exec pamtester sshd alice open_session");
+        let login = node.sh(&format!("cd /srv/a && {LOGIN}"));
         login.says("[JA07]").says("node\n").says("at /srv/a").joins_cgroup(&node.outside());
         node.log.line("No such file or directory");
         step.assert_empty();
@@ -352,9 +383,9 @@ fn multithreaded_process_joins_no_namespace() {
         let path = make_private_namespace(node);
         let step = start_step(node, OLD, &["ns", &path]);
         assert_inside(print_session(node, ""), &step.leaf());
-        let shared = node.sh(
-            "cd /srv && strace -qq -o /dev/null -e inject=setns:error=EINVAL pamtester sshd alice open_session",
-        );
+        let shared = node
+            .sh("cd /srv && exec strace -qq -o /dev/null -e inject=setns:error=EINVAL:when=1 \
+             sshd-login alice /usr/bin/in-session");
         assert_undone(node, shared, "[JA07]");
         step.assert_empty();
     });
@@ -368,7 +399,7 @@ fn login_that_joins_namespaces_late_is_refused_outside() {
         assert_inside(print_session(node, ""), &step.leaf());
         let late = node
             .sh("cd /srv && strace -qq -o /dev/null -e inject=setns:delay_exit=4000000:when=1 \
-             pamtester sshd alice open_session");
+             sshd-login alice /usr/bin/in-session");
         assert_undone(node, late, "[JA08]");
         node.log.line("was used up during joining");
         step.assert_empty();
@@ -401,11 +432,14 @@ fn login_has_display_of_its_job() {
         given.says("DISPLAY=localhost:10.0\n").says("XAUTHORITY=/tmp/.Xauthority-x\n");
         node.log.line("env=\"DISPLAY XAUTHORITY\"");
         print_session(node, "disable_x11=0").says("DISPLAY=");
-        print_session(node, "disable_x11=1").says("successfully").omits("DISPLAY=").omits("XAUTH");
+        print_session(node, "disable_x11=1")
+            .says("session succeeds")
+            .omits("DISPLAY=")
+            .omits("XAUTH");
     });
     on_node(|node| {
         let _step = start_step(node, OLD, &[]);
-        print_session(node, "").says("successfully").omits("DISPLAY=").omits("XAUTH");
+        print_session(node, "").says("session succeeds").omits("DISPLAY=").omits("XAUTH");
     });
 }
 
@@ -414,26 +448,20 @@ fn malformed_display_is_left_out() {
     for keys in ["relative", "/a b", "/$(x)", ""] {
         on_node(|node| {
             let _step = start_step(node, OLD, &["display", "-1", "keys", keys]);
-            print_session(node, "").says("successfully").omits("DISPLAY=").omits("XAUTH");
+            print_session(node, "").says("session succeeds").omits("DISPLAY=").omits("XAUTH");
         });
     }
 }
 
+/// Registers job 4242 of alice.
+fn register(node: &Node, cgroup: &Cgroup, options: &[&str]) -> Outcome {
+    let job = ["register", "--id", "4242", "--uid", "1001", "--policy", "closed", "--cgroup"];
+    node.job_adopt(&[&job[..], &[cgroup.path()], options].concat())
+}
+
 /// Registers job 4242 of alice with that namespace.
 fn register_with(node: &Node, cgroup: &Cgroup, namespaces: &str) -> Outcome {
-    node.job_adopt(&[
-        "register",
-        "--id",
-        "4242",
-        "--uid",
-        "1001",
-        "--cgroup",
-        cgroup.path(),
-        "--policy",
-        "closed",
-        "--namespaces",
-        namespaces,
-    ])
+    register(node, cgroup, &["--namespaces", namespaces])
 }
 
 /// Any scheduler's prolog can name a namespace.
@@ -448,26 +476,15 @@ fn registered_job_has_namespace_that_root_named() {
         assert!(node.read("/run/job-adopt/jobs/1001/4242.json").contains(&path));
         assert_inside(print_session(node, ""), job);
         print_session(node, "join_container=false")
-            .says("successfully")
+            .says("session succeeds")
             .says("node\n")
             .joins_cgroup(job);
         node.sh(&format!("umount {path}")).ok();
         assert_undone(node, print_session(node, ""), "[JA07]");
         node.log.line("is no namespace of mounts");
         // A job that is registered without a namespace has none.
-        node.job_adopt(&[
-            "register",
-            "--id",
-            "4242",
-            "--uid",
-            "1001",
-            "--cgroup",
-            job.path(),
-            "--policy",
-            "closed",
-        ])
-        .ok();
-        print_session(node, "").says("successfully").says("node\n").joins_cgroup(job);
+        register(node, job, &[]).ok();
+        print_session(node, "").says("session succeeds").says("node\n").joins_cgroup(job);
     });
 }
 
@@ -575,90 +592,216 @@ fn later_mounts_of_node_refuse_no_login() {
 }
 
 /// The user owns the job's /tmp, and puts a link to a file of root there.
-const CLOSING: &str = "chown 1001 /tmp; chmod 700 /tmp; ln -s /root/victim /tmp/closed";
+const LINKS: &str = "chown 1001 /tmp; chmod 700 /tmp; ln -s /root/victim /tmp/written";
 
-/// Installs a stack with a module above our session line that writes to /tmp at the end of a session.
-fn install_closing_stack(node: &Node, first: &str) {
-    node.write("/usr/bin/at-close", "#!/bin/sh\nPATH=/usr/bin:/bin\necho closed >>/tmp/closed\n");
-    node.set_mode("/usr/bin/at-close", 0o755);
-    node.sh("echo root >/root/victim; rm -f /tmp/closed").ok();
-    let exec = "session optional pam_exec.so type=close_session /usr/bin/at-close";
+/// Installs a stack with a module that writes to /tmp in each of its calls, and these session lines of others
+/// before and after ours. `once` is the argument of its auth line.
+fn install_writing_stack(node: &Node, once: &str, before: &str, after: &str) {
+    node.install(&Tool::PamWrites.path(), "/usr/lib/pam_writes.so");
+    node.sh("echo root >/root/victim").ok();
+    let ours = "required pam_job_adopt.so";
+    let writes = "/usr/lib/pam_writes.so";
     node.write_stack(&format!(
-        "auth required pam_unix.so\naccount required pam_job_adopt.so\n\
-         account required pam_unix.so\n{first}{exec}\nsession required pam_permit.so\n\
-         session required pam_job_adopt.so\n{exec}\n"
+        "auth {ours}\nauth requisite {writes} {once}\n\
+         auth [success=1 default=ignore] pam_unix.so\nauth requisite pam_deny.so\n\
+         auth required pam_permit.so\nauth required {writes}\nauth {ours}\n\
+         account {ours}\naccount required pam_unix.so\naccount optional {writes}\n\
+         session optional {writes}\n{before}session required pam_permit.so\n\
+         session {ours}\n{after}session optional {writes}\n"
     ));
 }
 
-const CLOSE_ONLY: &str = "session optional pam_job_adopt.so close_only\n";
+/// Makes a step with a private /tmp in which the user has put a link.
+fn start_step_with_link(node: &Node) -> (Step, String) {
+    let path = make_changed_namespace(node, LINKS);
+    (start_step(node, OLD, &["ns", &path]), path)
+}
+
+/// Asserts that the module wrote to the node's /tmp alone, and each of these calls so often. Then empties that.
+#[track_caller]
+fn assert_written_outside(node: &Node, calls: &[(&str, usize)]) {
+    let count = |call: &str| {
+        let text = node.sh("cat /tmp/written").stdout;
+        text.lines().filter(|line| *line == call).count()
+    };
+    for (call, number) in calls {
+        // sshd closes the session after its client has gone.
+        eventually(&format!("{number} {call}"), || count(call) == *number);
+    }
+    assert_eq!(node.read("/root/victim"), "root\n");
+    node.sh("rm /tmp/written").ok();
+}
+
+/// Returns the namespaces of sshd's processes for alice: of the monitors, and of those that are the user's.
+fn sshd_namespaces(node: &Node) -> [Vec<String>; 2] {
+    let mut found = [Vec::new(), Vec::new()];
+    for pid in node.processes() {
+        let title = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let title = String::from_utf8_lossy(&title).into_owned();
+        let namespace = std::fs::read_link(format!("/proc/{pid}/ns/mnt"));
+        if let (true, Ok(namespace)) =
+            (title.starts_with("sshd") && title.contains(": alice"), namespace)
+        {
+            let is_user = !title.contains("[priv]");
+            found[usize::from(is_user)].push(namespace.display().to_string());
+        }
+    }
+    found
+}
 
 #[test]
-fn no_module_closes_the_session_in_files_of_the_user() {
+fn no_module_works_in_private_files_of_the_user() {
     on_node(|node| {
-        let path = make_changed_namespace(node, CLOSING);
-        let _step = start_step(node, OLD, &["ns", &path]);
-        let closed = || node.sh("cat /tmp/closed").stdout;
-        install_closing_stack(node, CLOSE_ONLY);
-        let sshd = node.sshd();
-        let both = "closed\nclosed\n";
-        let mut all = String::new();
-        let mut closes_outside = |what: &str| {
-            all += both;
-            eventually(what, || closed() == all);
-            assert_eq!(node.read("/root/victim"), "root\n", "{what}");
-        };
-        sshd.ssh(ALICE, "cat /tmp/whose").ok().says("job");
-        closes_outside("a command closes outside");
-        sshd.ssh_tty(ALICE, "cat /tmp/whose").ok().says("job");
-        closes_outside("a terminal closes outside");
-        sshd.ssh_password(ALICE, "cat /tmp/whose").ok().says("job");
-        closes_outside("a password login closes outside");
+        let (step, _) = start_step_with_link(node);
+        install_writing_stack(node, "", "", "");
+        let sshd = node.sshd_with("PasswordAuthentication yes\n");
+        let ends = [("open", 2), ("close", 2), ("setcred", 4), ("delete", 2), ("account", 1)];
+        let by_password = [&ends[..], &[("authenticate", 2)]].concat();
+        let inside = |outcome: Outcome| drop(outcome.ok().says("job").joins_cgroup(&step.leaf()));
+        inside(sshd.ssh(ALICE, LOOK));
+        assert_written_outside(node, &ends);
+        inside(sshd.ssh_tty(ALICE, LOOK));
+        assert_written_outside(node, &ends);
+        inside(sshd.ssh_by("password", &ALICE.password(), ALICE, LOOK));
+        assert_written_outside(node, &by_password);
+        inside(sshd.ssh_password(ALICE, LOOK));
+        assert_written_outside(node, &by_password);
         sshd.sftp(ALICE, "get /tmp/whose /root/got\n").ok();
-        closes_outside("sftp closes outside");
+        assert_eq!(node.read("/root/got"), "job\n");
+        assert_written_outside(node, &ends);
         sshd.scp(&[], "alice@127.0.0.1:/tmp/whose", "/root/got").ok();
-        closes_outside("scp closes outside");
-        let runs = |script: &str| node.run("pgrep", &["-x", "-f", script]).stdout;
-        let mut client = sshd.stay(ALICE, "exec sleep 600");
-        eventually("the login runs", || !runs("sleep 600").is_empty());
-        node.kill_program("ssh");
-        client.wait().unwrap();
-        closes_outside("the login of a killed client closes outside");
-        // A killed sshd closes nothing.
-        let mut client = sshd.stay(ALICE, "exec sleep 601");
-        eventually("the login runs", || !runs("sleep 601").is_empty());
-        let parent = |pid: &str| node.run("ps", &["-o", "ppid=", pid.trim()]).ok().stdout;
-        let session = parent(&runs("sleep 601"));
-        node.run("kill", &["-9", parent(&session).trim(), session.trim()]).ok();
-        client.wait().unwrap();
-        assert_eq!((closed(), node.read("/root/victim")), (all, "root\n".into()));
+        assert_written_outside(node, &ends);
     });
 }
 
-/// Only the session line goes back for the modules after it.
+/// A user causes such an error by too many logins, where pam_limits has maxlogins.
 #[test]
-fn session_line_goes_back_for_later_modules_and_both_lines_once() {
+fn monitor_stays_outside_when_another_session_line_fails() {
     on_node(|node| {
-        let path = make_changed_namespace(node, CLOSING);
-        let step = start_step(node, OLD, &["ns", &path]);
-        let phases = ["sshd", "alice", "open_session", "close_session"];
-        install_closing_stack(node, "");
-        node.run("pamtester", &phases).ok().says("session has successfully been closed");
-        // `check` reports this stack.
-        assert_eq!(node.read("/root/victim"), "root\nclosed\n");
-        assert_eq!(node.read("/tmp/closed"), "closed\n");
-        install_closing_stack(node, CLOSE_ONLY);
-        node.run("pamtester", &phases).ok().says("session has successfully been closed");
-        assert_eq!(node.read("/root/victim"), "root\n");
-        assert_eq!(node.read("/tmp/closed"), "closed\nclosed\n");
-        // Two of our session lines go back once.
-        let own = "session required pam_job_adopt.so\n";
-        node.write_stack(&format!(
-            "account required pam_job_adopt.so\n{CLOSE_ONLY}{own}{own}\
-             session optional pam_exec.so type=close_session stdout /usr/bin/readlink /proc/self/ns/mnt\n"
-        ));
-        let outside = node.sh("readlink /proc/self/ns/mnt").stdout;
-        node.run("pamtester", &phases).ok().says(outside.trim());
+        let (_step, _) = start_step_with_link(node);
+        let outside = node.sh("readlink /proc/self/ns/mnt").stdout.trim().to_owned();
+        let sshd = node.sshd();
+        let fails = "session required pam_deny.so\n";
+        for (before, after) in [(fails, ""), ("", fails)] {
+            install_writing_stack(node, "", before, after);
+            sshd.ssh(ALICE, "true").fails();
+            let mut client = sshd.client("ssh", &["-o", "BatchMode=yes", "-N", "alice@127.0.0.1"]);
+            let mut client = client.spawn().unwrap();
+            eventually("the user's process of sshd is there", || {
+                let [_, users] = sshd_namespaces(node);
+                users.iter().any(|namespace| *namespace != outside)
+            });
+            let [monitors, _] = sshd_namespaces(node);
+            assert_eq!(monitors, [outside.as_str()]);
+            node.kill_program("ssh");
+            client.wait().unwrap();
+            eventually("sshd has ended", || {
+                sshd_namespaces(node) == [Vec::<String>::new(), Vec::new()]
+            });
+            assert_eq!(node.read("/root/victim"), "root\n");
+        }
+    });
+}
+
+#[test]
+fn monitor_of_a_login_without_command_stays_outside() {
+    on_node(|node| {
+        let (_step, path) = start_step_with_link(node);
+        let outside = node.sh("readlink /proc/self/ns/mnt").stdout.trim().to_owned();
+        let inside = node.sh(&format!("nsenter --mount={path} readlink /proc/self/ns/mnt")).stdout;
+        install_writing_stack(node, "", "", "");
+        let sshd = node.sshd();
+        let mut client = sshd.client("ssh", &["-o", "BatchMode=yes", "-N", "alice@127.0.0.1"]);
+        let mut client = client.spawn().unwrap();
+        let expected = [vec![outside], vec![inside.trim().to_owned()]];
+        eventually("the login has joined", || sshd_namespaces(node) == expected);
+        node.kill_program("ssh");
+        client.wait().unwrap();
+        assert_written_outside(node, &[("close", 2), ("setcred", 4), ("delete", 2)]);
+    });
+}
+
+/// libpam takes the answers of the failed attempt for credentials too (pam_setcred(3)), and stops at pam_deny.
+#[test]
+fn key_after_a_wrong_password_is_refused() {
+    on_node(|node| {
+        let (step, _) = start_step_with_link(node);
+        install_writing_stack(node, "", "", "");
+        let sshd = node.sshd_with("PasswordAuthentication yes\n");
+        let wrong = |methods| sshd.ssh_by(methods, "wrong", ALICE, LOOK);
+        wrong("password,publickey").fails().says("[JA07]").omits("job\n");
+        node.log.line("not both auth lines of pam_job_adopt.so ran before");
         step.assert_empty();
+        // That attempt was another process's.
+        wrong("keyboard-interactive,publickey").ok().says("job").joins_cgroup(&step.leaf());
+        assert_eq!(node.read("/root/victim"), "root\n");
+    });
+}
+
+/// A module may answer otherwise in the second process, for example if the user's limits stop it there.
+#[test]
+fn login_whose_last_auth_line_does_not_run_starts_no_program() {
+    on_node(|node| {
+        let (_step, _) = start_step_with_link(node);
+        install_writing_stack(node, "once", "", "");
+        let sshd = node.sshd();
+        for outcome in [
+            sshd.ssh(ALICE, "touch /home/alice/ran"),
+            sshd.ssh_tty(ALICE, "touch /home/alice/ran"),
+            sshd.sftp(ALICE, "put /etc/hosts /home/alice/ran\n"),
+        ] {
+            outcome.fails();
+        }
+        assert!(!node.exists("/home/alice/ran"));
+        assert_eq!(node.read("/root/victim"), "root\n");
+    });
+}
+
+#[test]
+fn credentials_are_not_set_again_in_private_files() {
+    on_node(|node| {
+        let (_step, _) = start_step_with_link(node);
+        install_login(node);
+        install_writing_stack(node, "", "", "");
+        node.sh(&format!("{LOGIN} again")).exits(137);
+        node.log.line("credentials are set again after both auth lines");
+        assert_eq!(node.read("/root/victim"), "root\n");
+    });
+}
+
+#[test]
+fn stack_without_auth_lines_refuses_private_files_alone() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        let sshd = node.sshd();
+        let write =
+            "write \"auth required pam_job_adopt.so\" as the first and as the last auth line";
+        let both = "auth required pam_job_adopt.so\n";
+        let others = "account required pam_job_adopt.so\naccount required pam_unix.so\n\
+                      session required pam_permit.so\nsession required pam_job_adopt.so\n";
+        register_with(node, &job.cgroup, &path).ok();
+        for auth in [
+            "auth required pam_unix.so\n".to_owned(),
+            format!("{both}auth required pam_unix.so\n"),
+            format!("{both}{both}auth required pam_unix.so\n"),
+            format!("{both}auth sufficient pam_unix.so\n{both}"),
+            format!("{both}auth required pam_unix.so\n{both}{both}"),
+        ] {
+            node.write_stack(&format!("{auth}{others}"));
+            node.log.clear();
+            sshd.ssh(ALICE, LOOK).fails().says("[JA09]");
+            node.log.line(&write.replace('"', "\\\""));
+        }
+        write_joining_stack(node);
+        sshd.ssh(ALICE, LOOK).ok().says("job").joins_cgroup(&job.cgroup);
+        // pamtester opens a session, and no process of its becomes the user.
+        node.run("pamtester", &["sshd", "alice", "setcred", "open_session"]).fails().says("[JA07]");
+        // A job without private files needs no such line.
+        node.unregister("4242").ok();
+        register(node, &job.cgroup, &[]).ok();
+        node.write_stack(&format!("auth required pam_unix.so\n{others}"));
+        sshd.ssh(ALICE, LOOK).ok().says("node").joins_cgroup(&job.cgroup);
     });
 }
 

@@ -64,8 +64,13 @@ fn penalties() -> &'static str {
 impl Node {
     /// Starts `sshd`, which accepts the test's key for every user.
     pub(crate) fn sshd(&self) -> Sshd<'_> {
+        self.sshd_with("")
+    }
+
+    /// Starts `sshd` with these lines in front of its configuration.
+    pub(crate) fn sshd_with(&self, lines: &str) -> Sshd<'_> {
         self.create_dir("/etc/ssh", 0o755);
-        self.write("/etc/ssh/sshd_config", &(CONFIG.to_owned() + penalties()));
+        self.write("/etc/ssh/sshd_config", &(lines.to_owned() + CONFIG + penalties()));
         self.install_secret(&tool::key("host-key"), "/etc/ssh/test-host-key");
         self.install_secret(&tool::key("user-key"), "/root/key");
         let host = fs::read_to_string(tool::key("host-key.pub")).unwrap();
@@ -157,10 +162,21 @@ impl Sshd<'_> {
 
     /// Logs in by keyboard-interactive authentication with the user's password.
     pub(crate) fn ssh_password(&self, user: User, script: &str) -> Outcome {
-        let options = ["-o", "PreferredAuthentications=keyboard-interactive"];
+        self.ssh_by("keyboard-interactive", &user.password(), user, script)
+    }
+
+    /// Logs in by these methods, in this order, with this password.
+    pub(crate) fn ssh_by(
+        &self,
+        methods: &str,
+        password: &str,
+        user: User,
+        script: &str,
+    ) -> Outcome {
+        let methods = format!("PreferredAuthentications={methods}");
         let target = format!("{}@127.0.0.1", user.name);
-        let mut command = self.client("ssh", &options);
-        command.env("TEST_PASSWORD", user.password());
+        let mut command = self.client("ssh", &["-o", &methods, "-o", "NumberOfPasswordPrompts=1"]);
+        command.env("TEST_PASSWORD", password);
         command.env("SSH_ASKPASS", "/root/askpass").env("SSH_ASKPASS_REQUIRE", "force");
         Outcome::run(command.args([&target, script]))
     }

@@ -20,6 +20,10 @@ pub(crate) enum Tool {
     Cycles,
     /// Makes one system call of a program fail.
     Inject,
+    /// Runs a PAM transaction in the order of sshd's.
+    SshdLogin,
+    /// A PAM module that writes to `/tmp` in each of its calls.
+    PamWrites,
     /// Runs the phases of a PAM transaction step by step, and changes their input in between.
     Steps,
     /// Runs PAM in a process with its own disposition of `SIGCHLD`.
@@ -44,12 +48,14 @@ pub(crate) enum Tool {
     Verdicts,
 }
 
-const ALL: [(Tool, &str, &str); 16] = [
+const ALL: [(Tool, &str, &str); 18] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
     (Tool::Cycles, "cycles", include_str!("../tools/cycles.c")),
     (Tool::Inject, "inject", include_str!("../tools/inject.c")),
+    (Tool::SshdLogin, "sshd-login", include_str!("../tools/sshd-login.c")),
+    (Tool::PamWrites, "pam_writes.so", include_str!("../tools/pam_writes.c")),
     (Tool::Steps, "steps", include_str!("../tools/steps.c")),
     (Tool::Reaper, "reaper", include_str!("../tools/reaper.c")),
     (Tool::Extern, "extern", include_str!("../tools/extern.c")),
@@ -122,6 +128,9 @@ fn compile(folder: &Path, name: &str, source: &str) {
     std::fs::write(&file, source).unwrap();
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(folder.join(name));
+    if name.ends_with(".so") {
+        cc.args(["-shared", "-fPIC"]);
+    }
     Outcome::run(cc.arg(&file).args(["-lpam", "-pthread"])).ok();
 }
 

@@ -1,0 +1,77 @@
+/*
+ * A PAM module that appends the name of each of its calls to /tmp/written, as modules do that write as root to
+ * a place that users can make. With the argument once, its setcred fails in another process than the first one.
+ */
+#include <fcntl.h>
+#include <security/pam_modules.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int write_call(const char *call)
+{
+    int fd = open("/tmp/written", O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dprintf(fd, "%s\n", call);
+    close(fd);
+    return PAM_IGNORE;
+}
+
+static void free_pid(pam_handle_t *handle, void *data, int status)
+{
+    (void)handle;
+    (void)status;
+    free(data);
+}
+
+static int require_first_process(pam_handle_t *handle)
+{
+    const void *data = NULL;
+    if (pam_get_data(handle, "pam_writes", &data) == PAM_SUCCESS)
+        return *(const pid_t *)data == getpid() ? PAM_IGNORE : PAM_CRED_ERR;
+    pid_t *pid = malloc(sizeof *pid);
+    *pid = getpid();
+    return pam_set_data(handle, "pam_writes", pid, free_pid) == PAM_SUCCESS ? PAM_IGNORE : PAM_BUF_ERR;
+}
+
+int pam_sm_authenticate(pam_handle_t *handle, int flags, int count, const char **arguments)
+{
+    (void)handle;
+    (void)flags;
+    (void)count;
+    (void)arguments;
+    return write_call("authenticate");
+}
+
+int pam_sm_setcred(pam_handle_t *handle, int flags, int count, const char **arguments)
+{
+    write_call(flags & PAM_DELETE_CRED ? "delete" : "setcred");
+    return count > 0 && !strcmp(arguments[0], "once") ? require_first_process(handle) : PAM_IGNORE;
+}
+
+int pam_sm_acct_mgmt(pam_handle_t *handle, int flags, int count, const char **arguments)
+{
+    (void)handle;
+    (void)flags;
+    (void)count;
+    (void)arguments;
+    return write_call("account");
+}
+
+int pam_sm_open_session(pam_handle_t *handle, int flags, int count, const char **arguments)
+{
+    (void)handle;
+    (void)flags;
+    (void)count;
+    (void)arguments;
+    return write_call("open");
+}
+
+int pam_sm_close_session(pam_handle_t *handle, int flags, int count, const char **arguments)
+{
+    (void)handle;
+    (void)flags;
+    (void)count;
+    (void)arguments;
+    return write_call("close");
+}
