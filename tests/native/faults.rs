@@ -1,6 +1,6 @@
 //! A login of which any part fails is refused in time, or it is in its job and confined as every
-//! other; and it leaves nothing. If a part of its end fails, the job's namespaces are left all the
-//! same.
+//! other; and it leaves nothing. Whatever fails, sshd's own process is outside of the job's namespaces
+//! afterwards.
 //!
 //! These tests inject a few faults of each kind. With `JOB_ADOPT_FAULTS=all`, which `make faults`
 //! sets, they inject all: every system call of both phases and of the end fails once, with one of [`ERRORS`], and
@@ -18,7 +18,7 @@ use protocol::{Allowlist, Containment, Placement, Verdict};
 use serde_json::json;
 
 use crate::helper::admitting_reply;
-use crate::namespaces::{OLD as SLURM_24_11, make_private_namespace};
+use crate::namespaces::{AUTH_LINES, OLD as SLURM_24_11, make_private_namespace};
 use crate::support::{
     ALICE, Cgroup, DENIED, Fake, Flags, Node, OPENS, Outcome, SPOOL, Tool, eventually, on_flux,
     on_node, timeout_factor,
@@ -63,8 +63,7 @@ fn install_programs(node: &Node) {
 fn write_our_stack(node: &Node, timeout_ms: u64) {
     let ours = format!("required pam_job_adopt.so timeout={}", timeout_ms / 1000);
     node.write_stack(&format!(
-        "account {ours}\nsession optional pam_job_adopt.so close_only\n\
-         session required pam_permit.so\nsession {ours}\n"
+        "{AUTH_LINES}account {ours}\nsession required pam_permit.so\nsession {ours}\n"
     ));
 }
 
@@ -73,6 +72,10 @@ struct Scene<'a> {
     name: &'static str,
     node: &'a Node,
     leaf: Cgroup,
+    /// Set if the job has private files.
+    is_private: bool,
+    /// The node's namespace of mounts and root, as `cycles` prints them.
+    place: String,
     /// Removes what a login has made that belongs to the job.
     reset: &'a dyn Fn(),
     /// Describes what a refusal has left of a login.
@@ -129,7 +132,19 @@ impl Tally {
     }
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    fn new(
+        name: &'static str,
+        node: &'a Node,
+        leaf: Cgroup,
+        reset: &'a dyn Fn(),
+        left: &'a dyn Fn() -> String,
+    ) -> Self {
+        let place = node.sh("echo place $(readlink /proc/self/ns/mnt) $(stat -c %d:%i /)").ok();
+        let place = place.stdout.trim().to_owned();
+        Self { name, node, leaf, is_private: false, place, reset, left }
+    }
+
     /// Runs one login in which this call of `who` fails. An empty `who` makes all calls succeed.
     fn login(&self, who: &str, number: usize, error: Errno) -> Outcome {
         self.node.log.clear();
@@ -168,9 +183,13 @@ impl Scene<'_> {
                 return Err(format!("sshd's process is not as it was: {changed:?}"));
             }
         }
-        // Modules between our two lines then close the session in the job's files.
-        if self.node.log.entries().iter().any(|entry| entry.text.contains("action=close")) {
-            return Err("the first line that closes is still in the job's namespaces".into());
+        if admitted && outcome.stdout.contains("the user's process was killed") {
+            // sshd then ends with it.
+            return Ok(false);
+        }
+        let place = outcome.stdout.lines().find(|line| line.starts_with("place "));
+        if admitted && place.is_some_and(|place| place == self.place) == self.is_private {
+            return Err(format!("the user is in {place:?}"));
         }
         let cgroup = outcome.stdout.lines().find_map(|line| line.strip_prefix("0::"));
         let leaf = if admitted { self.leaf.clone() } else { self.node.outside() };
@@ -272,7 +291,7 @@ fn inject_into_registered_job(
             }
             format!("{filters} filters, {inside} processes, a leaf: {leaf}")
         };
-        let scene = Scene { name, node, leaf: leaf.clone(), reset: &reset, left: &left };
+        let scene = Scene::new(name, node, leaf.clone(), &reset, &left);
         if stays {
             scene.login("nobody", 0, Errno::EIO).ok();
         }
@@ -359,7 +378,8 @@ fn inject_into_slurm_job(name: &'static str, private: bool) -> Tally {
         let reset = || step.leaf().remove();
         // The daemon creates the leaf and leaves it in place.
         let left = || if step.leaf().pids_or_empty().is_empty() { "" } else { "somebody" }.into();
-        let scene = Scene { name, node, leaf: step.leaf(), reset: &reset, left: &left };
+        let scene = Scene::new(name, node, step.leaf(), &reset, &left);
+        let scene = Scene { is_private: private, ..scene };
         tally = scene.calls();
     });
     tally
@@ -387,7 +407,7 @@ fn inject_into_flux_job() -> Tally {
             (false, true) => String::new(),
             left => format!("a leaf, no keeper: {left:?}"),
         };
-        let scene = Scene { name: "flux", node, leaf: job.leaf(), reset: &reset, left: &left };
+        let scene = Scene::new("flux", node, job.leaf(), &reset, &left);
         tally = scene.calls();
     });
     tally

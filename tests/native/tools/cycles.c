@@ -1,8 +1,10 @@
 /*
- * cycles USER N [DEVICE...]: runs account and session N times in one process, each time with a fresh
- * pam_start, and fails if the process has changed: descriptors, signal dispositions and mask, umask, working
- * directory, environment, threads, credentials, children, scheduling, namespace of mounts, or the dumpable
- * flag. Then it executes the probe of these devices. The calls that inject.c counts mark its phases.
+ * cycles USER N [DEVICE...]: runs account, credentials and session N times in one process, as sshd does, each
+ * time with a fresh pam_start, and fails if the process has changed: descriptors, signal dispositions and mask,
+ * umask, working directory, environment, threads, credentials, children, scheduling, namespace of mounts, or the
+ * dumpable flag. A child of each session sets its credentials, as the process of sshd does that becomes the
+ * user, and prints its namespace of mounts. Then it executes the probe of these devices. The calls that inject.c
+ * counts mark its phases.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -120,6 +122,11 @@ static char *describe_process(void)
     return text;
 }
 
+static int pam_setcred_established(pam_handle_t *handle, int flags)
+{
+    return pam_setcred(handle, flags | PAM_ESTABLISH_CRED);
+}
+
 static int run_phase(const char *name, int (*run)(pam_handle_t *, int), pam_handle_t *handle)
 {
     struct timespec began, ended;
@@ -133,6 +140,19 @@ static int run_phase(const char *name, int (*run)(pam_handle_t *, int), pam_hand
     return result;
 }
 
+/* Runs the process that becomes the user. Returns whether it was not killed. */
+static int run_user(pam_handle_t *handle)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        run_phase("user", pam_setcred_established, handle);
+        list_place(stdout);
+        _exit(0);
+    }
+    int status = 0;
+    return waitpid(child, &status, 0) == child && !WIFSIGNALED(status);
+}
+
 static int run_cycle(const char *user)
 {
     struct pam_conv conversation = {converse, NULL};
@@ -141,10 +161,15 @@ static int run_cycle(const char *user)
         return 1;
     pam_set_item(handle, PAM_RHOST, "127.0.0.1");
     int result = run_phase("account", pam_acct_mgmt, handle);
-    if (result == PAM_SUCCESS)
+    if (result == PAM_SUCCESS) {
+        run_phase("credentials", pam_setcred_established, handle);
         result = run_phase("session", pam_open_session, handle);
-    if (result == PAM_SUCCESS)
+    }
+    if (result == PAM_SUCCESS) {
+        if (!run_user(handle))
+            printf("the user's process was killed\n");
         run_phase("close", pam_close_session, handle);
+    }
     pam_end(handle, result);
     return result;
 }
@@ -155,6 +180,8 @@ int main(int argc, char **argv)
         return 2;
     setvbuf(stdout, NULL, _IONBF, 0);
     umask(027);
+    /* Only sshd forks a process that becomes the user. */
+    prctl(PR_SET_NAME, "sshd-cycles");
     setenv("GUEST", "untouched", 1);
     signal(SIGPIPE, SIG_IGN);
     int worst = 0;
