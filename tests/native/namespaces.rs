@@ -685,6 +685,7 @@ fn monitor_stays_outside_when_another_session_line_fails() {
         for (before, after) in [(fails, ""), ("", fails)] {
             install_writing_stack(node, "", before, after);
             sshd.ssh(ALICE, "true").fails();
+            eventually("that sshd has ended", || sshd_namespaces(node).concat().is_empty());
             let mut client = sshd.client("ssh", &["-o", "BatchMode=yes", "-N", "alice@127.0.0.1"]);
             let mut client = client.spawn().unwrap();
             eventually("the user's process of sshd is there", || {
@@ -695,9 +696,7 @@ fn monitor_stays_outside_when_another_session_line_fails() {
             assert_eq!(monitors, [outside.as_str()]);
             node.kill_program("ssh");
             client.wait().unwrap();
-            eventually("sshd has ended", || {
-                sshd_namespaces(node) == [Vec::<String>::new(), Vec::new()]
-            });
+            eventually("sshd has ended", || sshd_namespaces(node).concat().is_empty());
             assert_eq!(node.read("/root/victim"), "root\n");
         }
     });
@@ -765,6 +764,23 @@ fn credentials_are_not_set_again_in_private_files() {
         install_writing_stack(node, "", "", "");
         node.sh(&format!("{LOGIN} again")).exits(137);
         node.log.line("credentials are set again after both auth lines");
+        assert_eq!(node.read("/root/victim"), "root\n");
+    });
+}
+
+/// The first of these calls enters, and each later one would leave.
+#[test]
+fn monitor_that_cannot_leave_is_ended() {
+    on_node(|node| {
+        let (_step, _) = start_step_with_link(node);
+        install_login(node);
+        install_writing_stack(node, "", "", "");
+        let strace = "exec strace -qq -o /dev/null -e inject=setns:error=EPERM:when=";
+        let login = "sshd-login alice /usr/bin/in-session";
+        node.sh(&format!("{strace}2 {login}")).ok().says("job\n");
+        node.log.clear();
+        node.sh(&format!("{strace}2+ {login}")).exits(137).omits("session");
+        node.log.line("leave the job's namespaces");
         assert_eq!(node.read("/root/victim"), "root\n");
     });
 }

@@ -121,10 +121,10 @@ pub enum LineFault {
     #[error("observes, and the account line does not")]
     ObservesAlone,
     /// An auth line of another module runs before or after both of ours.
-    #[error("is neither the first nor the last auth line")]
+    #[error("and a second one have to enclose all other auth lines")]
     NotOutermost,
     /// The auth stack has another number of lines of this module than two.
-    #[error("is one of {0} auth lines, and not of two")]
+    #[error("is one of {0} auth lines of this module, where two are due")]
     NotTwo(usize),
 }
 

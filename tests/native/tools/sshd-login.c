@@ -1,9 +1,9 @@
 /*
- * sshd-login USER PROGRAM [again]: runs a PAM transaction in the order of sshd's (auth-pam.c of OpenSSH 8.0 to 10.2, for a
- * user with a key): account, credentials and session in this process, then credentials again in a child. The child
- * executes the program as root, with the variables of the transaction; with the word again it renews them first. At the end this process closes the session,
- * deletes the credentials, and prints its namespace of mounts. The exit status is that of the child; 128 and the
- * signal that killed it; or 2 if the account is refused.
+ * sshd-login USER PROGRAM [again]: runs a PAM transaction in the order of sshd (OpenSSH 9.2) for a user with a key:
+ * account, credentials and session in this process, then credentials again in a child. The child executes the
+ * program as root, with the variables of the transaction; with the word again it renews the credentials before. At
+ * the end this process renews them, closes the session, deletes them, and prints its namespace of mounts. The exit
+ * status is that of the child; 128 and the signal that killed it; or 2 if the account is refused.
  */
 #include <security/pam_appl.h>
 #include <stdio.h>
@@ -49,6 +49,7 @@ int main(int argc, char **argv)
     }
     int status = 0;
     waitpid(child, &status, 0);
+    report("renewal", pam_setcred(handle, PAM_REINITIALIZE_CRED));
     if (opened == PAM_SUCCESS)
         report("close", pam_close_session(handle, PAM_SILENT));
     report("delete", pam_setcred(handle, PAM_DELETE_CRED));
