@@ -19,7 +19,7 @@ use super::{Error, Output, require_root};
 use clap::{ArgGroup, Args};
 use helper::stack::{
     self, Entry, FileLine, Group, LogicalLine, MODULE_FILES, Rejection, is_close_only,
-    judge_auth_stack, judge_stack_with, parse_lines, read_entries_with, service_dirs,
+    judge_stack_with, parse_lines, read_entries_with, service_dirs,
 };
 use module::Settings;
 use std::fs::{self, Metadata};
@@ -545,7 +545,7 @@ impl<'a> Stack<'a> {
     fn find_auth_fault(&self, ours: &OurLines, text: &[u8]) -> Option<String> {
         ours.before_auth?;
         let instead = Some((self.path.as_path(), text));
-        let finding = judge_auth_stack(self.root, &self.service, instead);
+        let finding = judge_stack_with(self.root, &self.service, Group::Auth, instead);
         let remedy = match &finding {
             stack::Finding::Effective(_)
             | stack::Finding::Rejected(_, Rejection::MissingModule(_)) => return None,

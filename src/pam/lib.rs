@@ -146,9 +146,9 @@ struct CarriedReplies {
 }
 
 impl CarriedReplies {
-    /// Returns whether a line with these arguments may still use the replies.
-    fn is_valid_for(&self, arguments: &[String]) -> bool {
-        self.process == std::process::id()
+    /// Returns whether a line with these arguments may still use the replies in this process.
+    fn is_valid_for(&self, process: u32, arguments: &[String]) -> bool {
+        self.process == process
             && self.made_at.elapsed() < CARRIED_AGE_MAX
             && self.arguments == arguments
     }
@@ -271,14 +271,15 @@ impl Call<'_> {
         let budget = Budget::start(settings.timeout);
         let find_slurm_user = || self.handle.find_account(SLURM_USER).map(|account| account.uid);
         let in_account = self.login.phase == Phase::Account;
+        let process = std::process::id();
         let mut memory = Memory::take(self.handle);
         let carried = memory.replies.take();
-        let carried = carried.filter(|carried| !in_account && carried.is_valid_for(arguments));
+        let carried =
+            carried.filter(|carried| !in_account && carried.is_valid_for(process, arguments));
         let helper = match &carried {
             Some(carried) => carried.helper,
             None => self.handle.find_account(HELPER_USER),
         };
-        let process = std::process::id();
         let made_at = Instant::now();
         let replies = RefCell::default();
         let ask_helper = |request: &Request| {

@@ -3,9 +3,7 @@
 
 use super::finding::Severity;
 use super::{Check, Finding, Site};
-use helper::stack::{
-    self, Entry, Group, LineFault, Rejection, judge_auth_stack, judge_stack, service_dirs,
-};
+use helper::stack::{self, Entry, Group, LineFault, Rejection, judge_stack, service_dirs};
 use module::{Action, Settings};
 use protocol::Request;
 use std::fmt::Display;
@@ -145,10 +143,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 /// because the session phase decides again; but refusals come late, and without a text. Without the auth
 /// lines no login joins a job that has private files.
 fn check_line(site: &Site, group: Group) -> Finding {
-    let finding = match group {
-        Group::Auth => judge_auth_stack(&site.root, &site.service, None),
-        Group::Account | Group::Session => judge_stack(&site.root, &site.service, group),
-    };
+    let finding = judge_stack(&site.root, &site.service, group);
     let (check, severity, line, absent) = match group {
         Group::Auth => (
             PAM_AUTH,

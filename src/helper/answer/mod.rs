@@ -10,7 +10,7 @@ mod wait;
 use super::caller::CallerQuery;
 use super::choice::{Choice, choose_job, rule_among_answers};
 use super::plan::make_plan;
-use super::stack::{Finding, Group, judge_auth_stack, judge_session_stack};
+use super::stack::{Finding, Group, judge_stack, judge_stacks_of_login};
 use super::{Config, Evidence, refusal, reply};
 use crate::clock::Clock;
 use crate::devices::{Resolver, Settings, Tree};
@@ -102,21 +102,21 @@ impl Node {
             return;
         }
         self.decide(request, config, reply, evidence);
-        if request.phase == Phase::Account {
-            let finding = judge_session_stack(&self.root, &request.service);
-            reply.stack = finding.session_line();
-            evidence.add("stack", &finding);
+        let auth = if request.phase == Phase::Account {
+            let [session, auth] = judge_stacks_of_login(&self.root, &request.service);
+            reply.stack = session.session_line();
+            evidence.add("stack", &session);
             if reply.stack == SessionLine::Missing {
-                reply.warnings.insert(0, format!("service {}: {finding}", request.service));
+                reply.warnings.insert(0, format!("service {}: {session}", request.service));
             }
-        }
-        if let Verdict::Admit(_) = &reply.verdict {
-            let finding = judge_auth_stack(&self.root, &request.service, None);
-            reply.auth_fault = match &finding {
-                Finding::Effective(_) => String::new(),
-                finding => finding.describe(Group::Auth),
-            };
-        }
+            auth
+        } else {
+            judge_stack(&self.root, &request.service, Group::Auth)
+        };
+        reply.auth_fault = match auth {
+            Finding::Effective(_) => String::new(),
+            fault => fault.describe(Group::Auth),
+        };
         let reason = match &reply.verdict {
             Verdict::Refuse(refusal) => refusal.reason,
             Verdict::Admit(_) | Verdict::NotEnforced => Reason::Admitted,

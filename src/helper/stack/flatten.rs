@@ -10,6 +10,8 @@ use kernel::sys::file::read_regular;
 use nix::fcntl::OFlag;
 use nix::sys::stat::makedev;
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
@@ -136,20 +138,19 @@ pub(super) struct FlatStack {
     pub(super) rejected: Option<(FileLine, Rejection)>,
 }
 
-/// Returns the lines of `service` in that group, from the service files below `root`.
+/// Returns the lines of `service` in that group.
 ///
 /// # Errors
 ///
 /// A text that names the file that neither libpam nor we can read.
 pub(super) fn flatten(
-    root: &Path,
+    files: &Files<'_>,
     service: &str,
     group: Group,
-    replacement: Replacement<'_>,
     reading: Reading,
 ) -> Result<FlatStack, String> {
     let lines = FlatStack { entries: Vec::new(), rejected: None };
-    let mut stack = Flattener { root, service, group, replacement, reading, lines };
+    let mut stack = Flattener { root: files.root, service, group, files, reading, lines };
     if !stack.load_service(service)? {
         stack.reject_pam_conf();
     }
@@ -165,11 +166,35 @@ pub(super) fn flatten(
 /// A file and the bytes that replace its content on the disk.
 pub(super) type Replacement<'a> = Option<(&'a Path, &'a [u8])>;
 
+/// The service files below a root. Each is read once.
+#[derive(Debug)]
+pub(super) struct Files<'a> {
+    pub(super) root: &'a Path,
+    contents: RefCell<BTreeMap<PathBuf, Vec<u8>>>,
+}
+
+impl<'a> Files<'a> {
+    /// Returns the files, of which one may be replaced.
+    pub(super) fn new(root: &'a Path, replacement: Replacement<'_>) -> Self {
+        let replaced = replacement.map(|(path, bytes)| (path.to_owned(), bytes.to_owned()));
+        Self { root, contents: RefCell::new(replaced.into_iter().collect()) }
+    }
+
+    fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+        if let Some(bytes) = self.contents.borrow().get(path) {
+            return Ok(bytes.clone());
+        }
+        let bytes = read_service_file(path)?;
+        self.contents.borrow_mut().insert(path.to_owned(), bytes.clone());
+        Ok(bytes)
+    }
+}
+
 struct Flattener<'a> {
     root: &'a Path,
     service: &'a str,
     group: Group,
-    replacement: Replacement<'a>,
+    files: &'a Files<'a>,
     reading: Reading,
     lines: FlatStack,
 }
@@ -541,12 +566,7 @@ impl Flattener<'_> {
         folders: ServiceFolders,
     ) -> Result<Option<ServiceFile>, String> {
         for path in self.candidates(name, folders) {
-            if let Some((_, bytes)) =
-                self.replacement.filter(|(replacement, _)| *replacement == path)
-            {
-                return Ok(Some(ServiceFile { path, bytes: bytes.to_owned() }));
-            }
-            match read_service_file(&path) {
+            match self.files.read(&path) {
                 Ok(bytes) => return Ok(Some(ServiceFile { path, bytes })),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(format!("{}: {error}", path.display())),

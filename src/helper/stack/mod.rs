@@ -19,7 +19,7 @@ pub use compare::{
 use control::{Action, Return};
 pub use dirs::service_dirs;
 pub use flatten::{Entry, FileLine, LineFault, MODULE_FILES, is_close_only};
-use flatten::{FlatStack, Replacement, flatten};
+use flatten::{Files, FlatStack, Replacement, flatten};
 use libpam::Reading;
 pub use libpam::is_missing_module;
 pub use lines::{LogicalLine, parse_lines};
@@ -126,13 +126,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Analyses the session stack of `service` in the service files below `root`, which is `/` except
-/// in tests.
-pub fn judge_session_stack(root: &Path, service: &str) -> Finding {
-    judge_stack(root, service, Group::Session)
-}
-
-/// Analyses the stack of `service` in one group.
+/// Analyses the stack of `service` in one group, in the service files below `root`, which is `/` except in tests.
+/// In the auth group it is effective if a login can join private files.
 pub fn judge_stack(root: &Path, service: &str, group: Group) -> Finding {
     judge_stack_with(root, service, group, None)
 }
@@ -144,9 +139,21 @@ pub fn judge_stack_with(
     group: Group,
     replacement: Replacement<'_>,
 ) -> Finding {
+    judge_files(&Files::new(root, replacement), &Reading::possible(root), service, group)
+}
+
+/// Analyses the session stack and the auth stack of `service` in one pass over its files.
+pub fn judge_stacks_of_login(root: &Path, service: &str) -> [Finding; 2] {
+    let files = Files::new(root, None);
+    let readings = Reading::possible(root);
+    [Group::Session, Group::Auth].map(|group| judge_files(&files, &readings, service, group))
+}
+
+fn judge_files(files: &Files<'_>, readings: &[Reading], service: &str, group: Group) -> Finding {
     let mut finding = Finding::Absent;
-    for reading in Reading::possible(root) {
-        finding = match read_stack(root, service, group, replacement, reading) {
+    for reading in readings {
+        finding = match read_stack(files, service, group, *reading) {
+            Ok(stack) if group == Group::Auth => judge_auth_lines(stack),
             Ok(stack) => judge_stack_lines(&stack, group),
             Err(what) => Finding::Unreadable(what),
         };
@@ -181,25 +188,11 @@ pub fn read_entries_with(
     replacement: Replacement<'_>,
 ) -> Result<Vec<Entry>, String> {
     let reading = Reading::possible(root).first().copied().unwrap_or(Reading::WIDEST);
-    Ok(read_stack(root, service, group, replacement, reading)?.entries)
+    Ok(read_stack(&Files::new(root, replacement), service, group, reading)?.entries)
 }
 
-/// Analyses the auth lines of `service`, as if one file had the content of `replacement`: this module's have
-/// to be the first and the last one, and no other may skip the last one on a way to success.
-pub fn judge_auth_stack(root: &Path, service: &str, replacement: Replacement<'_>) -> Finding {
-    let mut finding = Finding::Absent;
-    for reading in Reading::possible(root) {
-        finding = match read_stack(root, service, Group::Auth, replacement, reading) {
-            Ok(stack) => judge_auth_lines(stack),
-            Err(what) => Finding::Unreadable(what),
-        };
-        if !matches!(finding, Finding::Effective(_)) {
-            break;
-        }
-    }
-    finding
-}
-
+/// Judges the auth lines of this module: they have to be the first and the last one, and no other may skip the
+/// last one on a way to success.
 fn judge_auth_lines(mut stack: FlatStack) -> Finding {
     if let (Some((place, fault)), None) = (find_auth_fault(&stack.entries), &stack.rejected) {
         return Finding::Unreliable(place, fault);
@@ -227,10 +220,9 @@ fn find_auth_fault(stack: &[Entry]) -> Option<(FileLine, LineFault)> {
 }
 
 fn read_stack(
-    root: &Path,
+    files: &Files<'_>,
     service: &str,
     group: Group,
-    replacement: Replacement<'_>,
     reading: Reading,
 ) -> Result<FlatStack, String> {
     // pam_start(3) takes the last component, in lower case.
@@ -238,10 +230,10 @@ fn read_stack(
     if file.is_empty() || file == "." || file == ".." {
         return Err("the service has no name".to_owned());
     }
-    let mut stack = flatten(root, &file, group, replacement, reading)?;
+    let mut stack = flatten(files, &file, group, reading)?;
     // If both lines observe, the site only tries the module.
     if group == Group::Session && stack.entries.iter().any(Entry::is_observing) {
-        let account = flatten(root, &file, Group::Account, replacement, reading)?.entries;
+        let account = flatten(files, &file, Group::Account, reading)?.entries;
         if account.iter().any(|entry| entry.is_for_service() && !entry.is_observing()) {
             for entry in &mut stack.entries {
                 if entry.is_fit() && entry.is_observing() {

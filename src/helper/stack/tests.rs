@@ -9,7 +9,7 @@ fn judge_files(files: &[(&str, &str)]) -> (SessionLine, String) {
             if name.contains('/') { (*name).to_owned() } else { format!("etc/pam.d/{name}") };
         scratch.file(&name, text);
     }
-    let finding = judge_session_stack(scratch.path(), "sshd");
+    let finding = judge_stack(scratch.path(), "sshd", Group::Session);
     let text = finding.to_string().replace(&format!("{}/", scratch.path().display()), "");
     (finding.session_line(), text)
 }
@@ -414,7 +414,7 @@ fn null_device_and_folder_are_files_without_lines() {
     let scratch = Scratch::new();
     let dir = scratch.dir("etc/pam.d");
     let null = Path::new("/dev/null");
-    let judge = || judge_session_stack(scratch.path(), "sshd");
+    let judge = || judge_stack(scratch.path(), "sshd", Group::Session);
     scratch.file("etc/pam.d/sshd", &format!("session include x\n{OURS}"));
     for name in ["x", "other"] {
         std::os::unix::fs::symlink(null, dir.join(name)).unwrap();
@@ -443,7 +443,7 @@ fn include_of_fallback_that_the_helper_may_not_look_for_is_there() {
     let finding = std::thread::scope(|scope| {
         let judge = || {
             nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
-            judge_session_stack(scratch.path(), "sshd")
+            judge_stack(scratch.path(), "sshd", Group::Session)
         };
         scope.spawn(judge).join().unwrap()
     });
@@ -463,7 +463,7 @@ fn comment_in_another_encoding_has_as_many_bytes_as_the_file() {
             return judge_stack_with(scratch.path(), "sshd", Group::Session, file);
         }
         std::fs::write(&path, &text).unwrap();
-        judge_session_stack(scratch.path(), "sshd")
+        judge_stack(scratch.path(), "sshd", Group::Session)
     };
     for replacement in [true, false] {
         for bytes in [350, 1022] {
@@ -482,7 +482,7 @@ fn broken_fallback_that_the_helper_may_not_read_is_left_alone() {
     scratch.file("etc/pam.d/sshd", OURS);
     scratch.file("etc/pam.d/other", "auth \\\n");
     scratch.mode("etc/pam.d/other", 0);
-    let finding = judge_session_stack(scratch.path(), "sshd");
+    let finding = judge_stack(scratch.path(), "sshd", Group::Session);
     // Root may read every file.
     let may_read = std::fs::File::open(scratch.path().join("etc/pam.d/other")).is_ok();
     assert_eq!(finding.session_line() == SessionLine::Missing, may_read, "{finding}");
@@ -756,7 +756,7 @@ fn judge_auth(sshd: &str, common: &str) -> String {
     let scratch = Scratch::new();
     scratch.file("etc/pam.d/sshd", sshd);
     scratch.file("etc/pam.d/common", common);
-    let finding = judge_auth_stack(scratch.path(), "sshd", None);
+    let finding = judge_stack(scratch.path(), "sshd", Group::Auth);
     finding.describe(Group::Auth).replace(&format!("{}/etc/pam.d/", scratch.path().display()), "")
 }
 
