@@ -68,6 +68,11 @@ pub extern "C" fn pam_sm_setcred(
     _argc: c_int,
     _argv: *const *const c_char,
 ) -> c_int {
+    set_credentials(handle, flags);
+    PamReturnCode::IGNORE as c_int
+}
+
+fn set_credentials(handle: *mut PamHandle, flags: c_int) {
     set_hook(Box::new(|_| {}));
     let run = catch_unwind(move || {
         // SAFETY: libpam passes the handle of this call, and lends it until we return.
@@ -83,7 +88,6 @@ pub extern "C" fn pam_sm_setcred(
         // An error would not keep a user with a key out.
         module::end_process();
     }
-    PamReturnCode::IGNORE as c_int
 }
 
 constant_entry_points! {

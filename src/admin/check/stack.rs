@@ -158,13 +158,13 @@ fn check_line(site: &Site, group: Group) -> Finding {
             "has no account line of pam_job_adopt.so, so users without a job are refused late, \
              without a reason",
         ),
-        _ if site.account.iter().any(Entry::is_for_service) => (
+        Group::Session if site.account.iter().any(Entry::is_for_service) => (
             PAM_SESSION,
             Severity::Error,
             SESSION_REMEDY,
             "has an account line but no session line: every login is refused (JA09)",
         ),
-        _ => (
+        Group::Session => (
             PAM_SESSION,
             Severity::Error,
             SESSION_REMEDY,
