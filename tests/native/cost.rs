@@ -105,10 +105,11 @@ fn login_to_registered_job_stays_within_budget() {
             start: 39,
             // 13 for the start of the C library, 10 for the configuration, 27 for the record, 10 to
             // find neither Flux nor Slurm, 8 for as many devices, 8 for two PAM service files, 4 for what
-            // one of them includes, 2 for the path of our module, 6 for libpam.
-            helper: 101,
+            // one of them includes, 2 for the path of our module, 6 for libpam. 16 for what the second one includes
+            // as auth lines, since the first one has none.
+            helper: 117,
             // Each directory of a checked path is opened: 4 for the configuration, 6 for the record.
-            opened: 33,
+            opened: 37,
         };
         let session = Budget {
             // It uses the reply to `account`.
@@ -142,9 +143,9 @@ fn login_to_slurm_job_stays_within_budget() {
             start: 39,
             // In place of the record: three files of Slurm, the spool directory, four GPUs, and a
             // daemon whose answer may come in three parts.
-            helper: 162,
+            helper: 178,
             // Besides those above: 6 for Slurm's files, 5 for GPUs, 8 for the spool directory.
-            opened: 56,
+            opened: 60,
         };
         let session = Budget {
             processes: 0,
