@@ -55,7 +55,7 @@ const ALL: [(Tool, &str, &str); 18] = [
     (Tool::Cycles, "cycles", include_str!("../tools/cycles.c")),
     (Tool::Inject, "inject", include_str!("../tools/inject.c")),
     (Tool::SshdLogin, "sshd-login", include_str!("../tools/sshd-login.c")),
-    (Tool::PamWrites, "pam_writes.so", include_str!("../tools/pam_writes.c")),
+    (Tool::PamWrites, "pam_writes.so", include_str!("../modules/pam_writes.c")),
     (Tool::Steps, "steps", include_str!("../tools/steps.c")),
     (Tool::Reaper, "reaper", include_str!("../tools/reaper.c")),
     (Tool::Extern, "extern", include_str!("../tools/extern.c")),
