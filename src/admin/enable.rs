@@ -14,6 +14,7 @@ use super::{Error, Output, accounts, require_root};
 use clap::{ArgGroup, Args};
 use helper::printable;
 use kernel::cgroup::Membership;
+use nix::sys::prctl::set_name;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
@@ -495,19 +496,27 @@ fn transient_command(phase: &str, service: &str, user: &str) -> std::io::Result<
     Ok(command)
 }
 
-/// Runs account and session for a user in this process, and reports each result.
+/// Runs account, credentials and session for a user in this process, in sshd's order, and reports account and
+/// session.
 fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
     let failed = |error: std::io::Error| Error::failed("start", service, error);
     let mut transaction = Transaction::start(service, user).map_err(failed)?;
-    for (phase, name) in
-        [(Phase::Account, "account"), (Phase::Open, "session"), (Phase::Close, "session")]
-    {
+    // The module opens the session of a job with private files for sshd alone.
+    let _ = set_name(c"sshd-try");
+    for (phase, name) in [
+        (Phase::Account, "account"),
+        (Phase::Establish, ""),
+        (Phase::Open, "session"),
+        (Phase::Close, "session"),
+        (Phase::Delete, ""),
+    ] {
         let (result, messages) = transaction.run(phase);
         for line in messages.iter().flat_map(|text| text.lines()) {
             writeln!(output.out, "  {}", printable(line))?;
         }
         let outcome = match (&result, phase) {
-            // sshd ignores the result of this phase.
+            // sshd ignores the result of these phases, after a login by key.
+            (_, Phase::Establish | Phase::Delete) => continue,
             (_, Phase::Close) => "closed".to_owned(),
             (Err(error), _) => format!("refused: {error}"),
             (Ok(()), Phase::Account) => "admitted".to_owned(),

@@ -4,8 +4,8 @@ use pam_sys::{PamConversation, PamHandle, PamMessage, PamResponse, raw};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 
-/// Flags of each call, without `PAM_SILENT`: modules shall send their messages.
-const FLAGS: c_int = 0;
+const PAM_ESTABLISH_CRED: c_int = 2;
+const PAM_DELETE_CRED: c_int = 4;
 const PAM_TTY: c_int = 3;
 const PAM_RHOST: c_int = 4;
 const PAM_ERROR_MSG: c_int = 3;
@@ -20,8 +20,10 @@ const MESSAGES_MAX: usize = 32;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase {
     Account,
+    Establish,
     Open,
     Close,
+    Delete,
 }
 
 /// One transaction.
@@ -63,16 +65,22 @@ impl Transaction {
         Ok(transaction)
     }
 
-    /// Runs a phase; returns its result, and the messages of its modules to the user. A user whose password
+    /// Runs a phase, without `PAM_SILENT`; returns its result, and the messages of its modules to the user. A user whose password
     /// has expired passes the account phase: sshd lets in who then sets a new one.
     pub(crate) fn run(&mut self, phase: Phase) -> (io::Result<()>, Vec<String>) {
         let call = match phase {
             Phase::Account => raw::pam_acct_mgmt,
+            Phase::Establish | Phase::Delete => raw::pam_setcred,
             Phase::Open => raw::pam_open_session,
             Phase::Close => raw::pam_close_session,
         };
+        let flags = match phase {
+            Phase::Establish => PAM_ESTABLISH_CRED,
+            Phase::Delete => PAM_DELETE_CRED,
+            Phase::Account | Phase::Open | Phase::Close => 0,
+        };
         // SAFETY: the handle is valid, and no other code uses it or the messages.
-        let code = unsafe { call(self.handle, FLAGS) };
+        let code = unsafe { call(self.handle, flags) };
         // SAFETY: `start` made the pointer; libpam calls back only during calls.
         let messages = unsafe { self.messages.as_mut() }.map(std::mem::take).unwrap_or_default();
         let is_expired = matches!(phase, Phase::Account) && code == PAM_NEW_AUTHTOK_REQD;
