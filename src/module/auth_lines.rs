@@ -97,3 +97,25 @@ impl ProgramBan {
         Ok(setrlimit(Resource::RLIMIT_NPROC, self.soft, self.hard)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// libpam stops before the last line after a failure, and a child has a copy of what its parent did.
+    #[test]
+    fn only_both_lines_in_one_process_count() {
+        let mut lines = AuthLines::default();
+        lines.run(7);
+        assert!(!lines.ran_in(7));
+        lines.run(7);
+        assert!(lines.ran_in(7) && !lines.ran_in(8));
+        lines.run(7);
+        assert!(!lines.ran_in(7));
+        lines.run(8);
+        assert!(!lines.ran_in(8));
+        lines.run(8);
+        assert!(lines.ran_in(8) && !lines.ran_in(7));
+        assert!(!lines.has_join());
+    }
+}
