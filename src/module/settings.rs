@@ -123,7 +123,7 @@ arguments! {
             |value| {
                 parse_one_of(value, &[("true", true), ("false", false)], "is one of true, false")
             };
-        /// Limits the line to the end of the session, when it leaves the job's namespaces.
+        /// Makes the line do nothing. It once left the job's namespaces when the session closed.
         Ours "close_only" close_only: bool = false, parse_flag;
         /// Directories that are private to each job.
         Ours "private_dirs" private_dirs: Vec<String> = PRIVATE_DIRS.map(String::from).into(),

@@ -85,8 +85,7 @@ impl Entry {
         MODULE_FILES.contains(&self.file())
     }
 
-    /// Returns whether it is a line of this module that does nothing. Versions before 0.9 left the job's
-    /// namespaces there.
+    /// Returns whether it is a line of this module that does nothing. Such lines once left the job's namespaces.
     pub fn is_close_only(&self) -> bool {
         self.is_our_module() && is_close_only(&self.arguments)
     }
