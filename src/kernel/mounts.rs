@@ -4,8 +4,17 @@
 //! copies of one tree, so they do not count. Only the file system counts to which a path leads, and the
 //! directory in it.
 
+use crate::sys::file::read_to_end;
+use nix::errno::Errno;
+use nix::sys::stat::{major, minor};
 use protocol::{is_within, parse_decimal};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Maximum size of a table of mounts, which takes some 100 bytes for each.
+pub(super) const TABLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Directories that a job may have to itself unless the admin names others.
 pub const PRIVATE_DIRS: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
@@ -33,6 +42,19 @@ const LATE_FILE_SYSTEMS: [&str; 11] = [
     "autofs", "binfmt_misc", "bpf", "configfs", "debugfs", "efivarfs", "fusectl", "nfsd", "pstore",
     "resctrl", "tracefs",
 ];
+
+/// Returns whether the file system with this device number is in memory (tmpfs), by this process's table of
+/// mounts. Unlike `statfs(2)`, this asks no file system: one of a user may never answer.
+///
+/// # Errors
+///
+/// A table that cannot be read; `EINVAL` for a malformed one.
+pub fn is_memory_file_system(device: u64) -> io::Result<bool> {
+    let file = OwnedFd::from(File::open("/proc/self/mountinfo")?);
+    let table = MountTable::parse(&read_to_end(file, TABLE_BYTES_MAX)?).ok_or(Errno::EINVAL)?;
+    let device = format!("{}:{}", major(device), minor(device));
+    Ok(table.mounts.iter().any(|mount| mount.device == device && mount.kind == "tmpfs"))
+}
 
 /// Returns whether an admin may let jobs have this directory to themselves: no tree of programs or settings,
 /// and not all of the node's state.

@@ -5,7 +5,7 @@
 //! directories that jobs have to themselves.
 
 use super::OperationError;
-use super::mounts::MountTable;
+use super::mounts::{MountTable, TABLE_BYTES_MAX};
 use super::sys::nsfs::{namespace_kind, owning_user_namespace};
 use super::trust::{Trust, open_below};
 use nix::fcntl::{OFlag, open, openat};
@@ -21,8 +21,6 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Maximum size of a table of mounts, which takes some 100 bytes for each.
-const TABLE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Comparisons of two tables. The node may mount something after the first table is read.
 const COMPARE_TRIES: u32 = 3;
 /// Pause between two comparisons.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{chown, symlink};
 use protocol::{Access, Allowlist, Containment, DeviceRule, DeviceType};
 
 use crate::support::{
-    ALICE, BOB, DENIED, FLUX, Fake, FluxJob, Node, OPENS, Outcome, eventually, on_flux,
+    ALICE, BOB, DENIED, FLUX, Fake, FluxJob, Node, OPENS, Outcome, Tool, eventually, on_flux,
     run_while_delayed, run_while_held, unit_reply,
 };
 
@@ -584,6 +584,55 @@ fn foreign_unit_file_is_not_read() {
             node.log.line("no filter is in force");
         });
     }
+}
+
+/// Mounts file systems that never answer where the account of Flux could: on its directory, as a
+/// user's FUSE does, and below. logind has mounted a tmpfs there.
+#[test]
+fn file_system_of_account_is_never_read() {
+    // Linux before 5.6 has no openat2(2).
+    for fault in [&["-e", "trace=openat2"][..], &["-e", "inject=openat2:error=ENOSYS"]] {
+        on_flux(|node| {
+            node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
+            let job = node.start_flux_job(ALICE, JOB, &[]);
+            let run = format!("/run/user/{}", FLUX.uid);
+            node.create_dir(&run, 0o755);
+            node.sh(&format!("mount -t tmpfs -o mode=700,uid={} tmpfs {run}", FLUX.uid)).ok();
+            let folder = node.transient();
+            let file = format!("{folder}/imp-shell-0-{JOB}.service");
+            node.write(&file, "[Service]\n");
+            let (first, second) = (job.reply(Containment::Inherit), job.reply(Containment::None));
+            Fake::new().answers(&first).then(&second).install(node);
+            let account = || node.account_under_strace(fault, ALICE);
+            account().ok();
+            for covered in [&run, &format!("{run}/systemd"), &folder, &file] {
+                node.log.clear();
+                let outcome = run_beside_stuck_mount(node, covered, account);
+                outcome.fails().says("[JA06]");
+                node.log.line(&format!("{covered}: a file system is mounted there"));
+            }
+            account().ok();
+            assert!(fault[1].starts_with("trace") || node.read("/tmp/strace").contains("INJECTED"));
+        });
+    }
+}
+
+/// Runs `login` while a file system that answers nothing is mounted on a path.
+fn run_beside_stuck_mount(node: &Node, path: &str, login: impl Fn() -> Outcome + Sync) -> Outcome {
+    let mut stuckfs = node.daemon(&node.outside(), "stuckfs");
+    let mut stuckfs = stuckfs.args([path, "silent"]).spawn().unwrap();
+    let mounted = format!(" {path} fuse ");
+    eventually("it is mounted", || node.read("/proc/1/mounts").contains(&mounted));
+    let (send, receive) = std::sync::mpsc::channel();
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| send.send(login()).unwrap());
+        let outcome = receive.recv_timeout(std::time::Duration::from_secs(30));
+        // The end of the file system frees everything that waits for it.
+        node.sh(&format!("umount --force --lazy {path}")).ok();
+        outcome.expect("the login waits for the file system")
+    });
+    eventually("it ends", || stuckfs.try_wait().unwrap().is_some());
+    outcome
 }
 
 #[test]

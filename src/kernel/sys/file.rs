@@ -1,8 +1,8 @@
 //! Opens and reads files by descriptors of directories, and reads and sets their attributes.
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
+use nix::sys::stat::{Mode, SFlag};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -35,24 +35,32 @@ pub fn open_beneath(dir: impl AsFd, path: &Path, flags: OFlag) -> nix::Result<Ow
     Err(Errno::EAGAIN)
 }
 
-/// Opens each component in turn if `openat2(2)` is unavailable; rejects links and other file systems.
+/// Opens each component in turn if `openat2(2)` is unavailable; rejects links and other file systems, before it
+/// calls these.
 fn open_by_names(dir: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
-    let device = fstat(dir)?.st_dev;
+    let status = |fd: BorrowedFd<'_>| {
+        read_file_status(fd).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+    };
+    let mount = status(dir)?.mount;
     let mut opened: Option<OwnedFd> = None;
+    let path_flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     for component in path.components() {
         let Component::Normal(name) = component else { return Err(Errno::EINVAL) };
         let parent = opened.as_ref().map_or(dir, AsFd::as_fd);
-        let fd = openat(parent, name, flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
-        let stat = fstat(&fd)?;
-        if stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits() {
+        let fd = openat(parent, name, path_flags, Mode::empty())?;
+        let file = status(fd.as_fd())?;
+        if file.mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits() {
             return Err(Errno::ELOOP);
         }
-        if stat.st_dev != device {
+        if file.mount != mount {
             return Err(Errno::EXDEV);
         }
         opened = Some(fd);
     }
-    opened.ok_or(Errno::EINVAL)
+    let opened = opened.ok_or(Errno::EINVAL)?;
+    // Open the same file again, whatever its name leads to by now.
+    let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    open(path.as_str(), flags.difference(OFlag::O_NOFOLLOW) | OFlag::O_CLOEXEC, Mode::empty())
 }
 
 /// Initial capacity for a file of the kernel. Most are shorter, and the kernel does not report their length.
@@ -139,6 +147,8 @@ pub fn set_xattr(
 pub struct FileStatus {
     /// Number of the mount on which it was opened; before Linux 5.8, number of the device.
     pub mount: u64,
+    /// Number of the file system's device.
+    pub file_system: u64,
     /// Type and permissions.
     pub mode: u32,
     /// Uid of the owner.
@@ -169,10 +179,11 @@ pub fn read_file_status(fd: BorrowedFd<'_>) -> io::Result<FileStatus> {
     // structure is ours and of this type.
     let result = unsafe { libc::statx(fd.as_raw_fd(), c"".as_ptr(), flags, mask, &raw mut statx) };
     super::checked(libc::c_long::from(result))?;
-    let device = u64::from(statx.stx_dev_major) << 32 | u64::from(statx.stx_dev_minor);
+    let file_system = libc::makedev(statx.stx_dev_major, statx.stx_dev_minor);
     let has_mount = statx.stx_mask & libc::STATX_MNT_ID != 0;
     Ok(FileStatus {
-        mount: if has_mount { statx.stx_mnt_id } else { device },
+        mount: if has_mount { statx.stx_mnt_id } else { file_system },
+        file_system,
         mode: statx.stx_mode.into(),
         uid: statx.stx_uid,
         gid: statx.stx_gid,

@@ -5,7 +5,8 @@
 //! all directories above it, without write access for others. No symbolic link is followed, so the checked
 //! path is the path that is read.
 
-use crate::sys::file::read_regular;
+use crate::mounts::is_memory_file_system;
+use crate::sys::file::{open_beneath, read_file_status, read_regular};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -21,18 +22,30 @@ pub struct Trust {
     owner: u32,
     other: Option<u32>,
     anchor: PathBuf,
+    mount_points: MountPoints,
+}
+
+/// The treatment of mount points in a trusted directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MountPoints {
+    /// Paths lead through them: only root can mount anything there.
+    Cross,
+    /// They are refused before the file system that is mounted there is asked for anything.
+    Refuse,
 }
 
 impl Trust {
     /// Requires that root owns everything from `/` on.
     pub fn root() -> Self {
-        Self { owner: 0, other: None, anchor: PathBuf::from("/") }
+        let mount_points = MountPoints::Cross;
+        Self { owner: 0, other: None, anchor: PathBuf::from("/"), mount_points }
     }
 
     /// Requires that `owner` owns everything below `anchor`. The anchor and the directories above it are not
     /// checked.
     pub fn below(anchor: &Path, owner: u32) -> Self {
-        Self { owner, other: None, anchor: anchor.to_owned() }
+        let mount_points = MountPoints::Cross;
+        Self { owner, other: None, anchor: anchor.to_owned(), mount_points }
     }
 
     /// Trusts files of the account `uid` as well.
@@ -150,10 +163,53 @@ impl TrustedDir {
     /// As [`Trust::dir`].
     pub fn dir(&self, name: &Path) -> Result<Self, TrustError> {
         let path = self.path.join(name);
-        let dir = open_below(&self.dir, name, OFlag::O_PATH | OFlag::O_DIRECTORY, &path)?;
+        let dir = self.open(name, OFlag::O_PATH | OFlag::O_DIRECTORY, &path)?;
         let child = Self { trust: self.trust.clone(), dir, path };
         child.check()?;
         Ok(child)
+    }
+
+    /// Opens and checks the directory of an account in this one, such as `/run/user/UID`, by its uid. Root and
+    /// the account may own what is in it.
+    ///
+    /// The account may mount a file system there that never answers, and a call to it would block this process.
+    /// So the directory must be on the mount of this one or in memory (tmpfs), which only root mounts. The rest
+    /// must be on the same mount.
+    ///
+    /// # Errors
+    ///
+    /// [`Distrust::Mounted`] for another mount; as [`Trust::dir`].
+    pub fn dir_of_account(&self, uid: u32) -> Result<Self, TrustError> {
+        let name = uid.to_string();
+        let path = self.path.join(&name);
+        let failed = |error| TrustError::from_error("look at mount of", &path, error);
+        // This opens the directory that is mounted there, but calls no file system.
+        let dir =
+            open_below(&self.dir, Path::new(&name), OFlag::O_PATH | OFlag::O_DIRECTORY, &path)?;
+        let status = read_file_status(dir.as_fd()).map_err(failed)?;
+        let above = read_file_status(self.as_fd()).map_err(failed)?;
+        if status.mount != above.mount
+            && !is_memory_file_system(status.file_system).map_err(failed)?
+        {
+            return Err(TrustError::new(&path, Distrust::Mounted));
+        }
+        let other = Some(self.trust.owner);
+        let mount_points = MountPoints::Refuse;
+        let trust = Trust { owner: uid, other, mount_points, ..self.trust.clone() };
+        let child = Self { trust, dir, path };
+        child.check()?;
+        Ok(child)
+    }
+
+    fn open(&self, name: &Path, flags: OFlag, shown: &Path) -> Result<OwnedFd, TrustError> {
+        if self.trust.mount_points == MountPoints::Cross {
+            return open_below(&self.dir, name, flags, shown);
+        }
+        open_beneath(&self.dir, name, flags).map_err(|errno| {
+            let is_mounted = errno == Errno::EXDEV;
+            let cause = if is_mounted { Distrust::Mounted } else { Distrust::Open(errno) };
+            TrustError::new(shown, cause)
+        })
     }
 
     fn check(&self) -> Result<(), TrustError> {
@@ -173,7 +229,7 @@ impl TrustedDir {
         let distrust = |cause| TrustError::new(&path, cause);
         // Without O_NONBLOCK, opening a FIFO would wait for its writer.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let file = open_below(&self.dir, name, flags, &path)?;
+        let file = self.open(name, flags, &path)?;
         let stat = fstat(&file).map_err(|errno| TrustError::from_error("read", &path, errno))?;
         if stat.st_mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() {
             return Err(distrust(Distrust::NotRegular));

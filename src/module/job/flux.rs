@@ -13,7 +13,7 @@ use kernel::lock::{Lock, has_keeper, open_keepers_file};
 use kernel::proc::{Proc, Process};
 use kernel::sys::child::{KeeperFds, spawn_keeper};
 use kernel::sys::pidfd::pidfd_open;
-use kernel::trust::Trust;
+use kernel::trust::{Trust, TrustError};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -83,17 +83,14 @@ impl Imp {
     /// # Errors
     ///
     /// [`Reason::CannotConfine`] if another account than the one of Flux or root can write the
-    /// file, or if it is no text.
+    /// file, if a user's file system may be mounted there, or if it is no text.
     pub(super) fn unit_text(&self, unit: &CgroupChain) -> Result<String, Failure> {
-        let run = format!("/run/user/{}", self.flux);
         let (_, name) = unit.dir()?.path().rsplit_once('/').unwrap_or_default();
-        let file = format!("{run}/systemd/transient/{name}");
-        let trust = Trust::below(Path::new(&run), self.flux).or_owned_by(0);
         let unreadable = |why: &dyn fmt::Display| {
             let cause = format!("no filter is in force at the job's unit, and its file {why}");
             Failure::new(Reason::CannotConfine, cause)
         };
-        let text = trust.read(Path::new(&file), Request::UNIT_BYTES_MAX as u64);
+        let text = read_transient_unit(self.flux, Path::new(name));
         let text = text.map_err(|error| unreadable(&error))?;
         // A request cannot carry a NUL (RFC 38).
         let text = String::from_utf8(text).ok().filter(|text| !text.contains('\0'));
@@ -147,6 +144,14 @@ impl AsFd for Imp {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
+}
+
+/// Reads the file of a unit that the service manager of this account has made for as long as it runs.
+fn read_transient_unit(uid: u32, name: &Path) -> Result<Vec<u8>, TrustError> {
+    let users = Trust::root().dir(Path::new("/run/user"))?;
+    let units =
+        users.dir_of_account(uid)?.dir(Path::new("systemd"))?.dir(Path::new("transient"))?;
+    units.read(name, Request::UNIT_BYTES_MAX as u64)
 }
 
 /// Reads the first processes in the unit's own cgroup.

@@ -1,6 +1,7 @@
 /*
- * stuckfs DIR: a FUSE file system whose root answers stat(2) and whose entries do not: it reads a lookup and
- * never answers, so the caller sleeps and cannot be killed.
+ * stuckfs PATH [silent]: a FUSE file system whose root answers stat(2), unless it is silent, and nothing else: it
+ * reads a request and never answers, so the caller sleeps and cannot be killed. Its root is a directory or a file,
+ * as PATH is.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -27,11 +28,12 @@ static int send_answer(int fd, const void *body, size_t length)
 int main(int argc, char **argv)
 {
     char options[128];
+    struct stat covered;
     int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    if (argc != 2 || fd < 0)
+    if (argc < 2 || fd < 0 || stat(argv[1], &covered))
         return 2;
-    snprintf(options, sizeof options, "fd=%d,rootmode=%o,user_id=0,group_id=0,allow_other", fd,
-             S_IFDIR);
+    mode_t type = covered.st_mode & S_IFMT;
+    snprintf(options, sizeof options, "fd=%d,rootmode=%o,user_id=0,group_id=0,allow_other", fd, type);
     if (mount("stuck", argv[1], "fuse", MS_NODEV | MS_NOSUID, options)) {
         perror("mount");
         return 2;
@@ -40,10 +42,10 @@ int main(int argc, char **argv)
         __u32 opcode = ((struct fuse_in_header *)request)->opcode;
         struct fuse_init_out init = {.major = 7, .minor = 31, .max_write = 4096};
         struct fuse_attr_out attr = {.attr_valid = 1000};
-        attr.attr = (struct fuse_attr){.ino = 1, .mode = S_IFDIR | 0755, .nlink = 2};
+        attr.attr = (struct fuse_attr){.ino = 1, .mode = type | 0755, .nlink = 2};
         if (opcode == FUSE_INIT && !send_answer(fd, &init, sizeof init))
             return 1;
-        if (opcode == FUSE_GETATTR && !send_answer(fd, &attr, sizeof attr))
+        if (opcode == FUSE_GETATTR && argc == 2 && !send_answer(fd, &attr, sizeof attr))
             return 1;
     }
     return 0;
