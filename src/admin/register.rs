@@ -11,7 +11,7 @@ use helper::devices::{Resolver, Tree};
 use helper::printable;
 use helper::records::{LoginTarget, Record, RecordDevices, Registry, Via};
 use helper::{Config, JobContainment, contain_by_record};
-use kernel::cgroup::{CgroupChain, Dir, Mount, Stamp, ignore_gone};
+use kernel::cgroup::{self, CgroupChain, Dir, Mount, Stamp, ignore_gone, walk};
 use kernel::lock::Lock;
 use kernel::log::{Line, Severity};
 use kernel::sys::clock;
@@ -22,6 +22,9 @@ use std::time::Instant;
 
 /// Maximum checks of a cgroup whose directory or stamp changes meanwhile.
 const CHECK_TRIES: u32 = 5;
+
+/// Maximum cgroups that are searched, under the registry's lock, for a job whose record does not show its cgroup.
+const SEARCHED_CGROUPS_MAX: u32 = 1000;
 
 /// Make a job known, for a prolog (root)
 #[derive(Clone, Debug, Default, PartialEq, Args)]
@@ -172,7 +175,8 @@ fn register_locked(
 
 /// Refuses the cgroup of another registered job, and one above or below it: a login must not be in two
 /// jobs. The stamps above are read from the cgroups, and the registry shows which cgroups below have one,
-/// since their number is the user's choice. A stamp whose job is not registered is a leftover.
+/// since their number is the user's choice. Only for a record that does not show its job's cgroup are they
+/// searched. A stamp whose job is not registered is a leftover.
 fn require_no_other_job(
     place: &CgroupChain,
     record: &Record,
@@ -192,8 +196,12 @@ fn require_no_other_job(
         }
     }
     let top = place.dir()?.path();
+    let mut unplaced = Vec::new();
     for job in registry.list_jobs(trust)? {
-        let Some(other) = job.record.ok().or(job.salvage) else { continue };
+        let Some(other) = job.record.ok().or(job.salvage) else {
+            unplaced.push(Stamp { uid: job.uid, job: job.id });
+            continue;
+        };
         let LoginTarget::Cgroup(path) = &other.target else { continue };
         if path.as_str() == top || !is_within(path.as_str(), top) {
             continue;
@@ -204,7 +212,43 @@ fn require_no_other_job(
             return refuse(below.dir()?, &stamp);
         }
     }
-    Ok(())
+    unplaced.retain(|stamp| *stamp != own);
+    require_none_below(place.dir()?, &unplaced, registry)
+}
+
+/// Refuses a cgroup with one of these jobs below it. Their records do not show where they are.
+///
+/// It fails with [`Error::Failed`], which names the record, also if there are too many cgroups to search.
+fn require_none_below(top: &Dir, jobs: &[Stamp], registry: &Registry) -> Result<(), Error> {
+    let [first, ..] = jobs else { return Ok(()) };
+    let mut count = 0;
+    let mut below = None;
+    let result = walk(top, Instant::now() + OPERATION_TIMEOUT, |dir| {
+        count += 1;
+        let stamp = ignore_gone(Stamp::read(dir))?.flatten();
+        let is_other = stamp.is_some_and(|stamp| {
+            let other = jobs.iter().find(|other| **other == stamp && dir.path() != top.path());
+            below = other.map(|other| (dir.path().to_owned(), other));
+            other.is_some()
+        });
+        if is_other || count > SEARCHED_CGROUPS_MAX {
+            return Err(cgroup::Error::unfit(top.path(), "is not searched any further"));
+        }
+        Ok(())
+    });
+    let unreadable = |stamp: &Stamp| {
+        let record = registry.record_path(stamp.uid, &stamp.job);
+        format!("job {}, whose record {} cannot be used", stamp.job, record.display())
+    };
+    if let Some((path, stamp)) = below {
+        let cause = format!("it is the cgroup of {}", unreadable(stamp));
+        return Err(Error::failed("stamp", path, cause));
+    }
+    if count > SEARCHED_CGROUPS_MAX {
+        let cause = format!("too many cgroups are below it to find that of {}", unreadable(first));
+        return Err(Error::failed("stamp", top.path(), cause));
+    }
+    Ok(result?)
 }
 
 /// Refuses an id that is registered for another user or cgroup. Returns the start time of the same job,

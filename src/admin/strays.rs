@@ -36,7 +36,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Shows each process, how it came there, and its open devices that a closed slice would refuse. Users with a job
-here, exempt accounts and accounts of the system have no strays.
+here, exempt accounts and accounts of the system have no strays. Processes of uids without an account, as in
+containers that root has made, are named and never ended.
 Exit status: 0 none, or none left, 1 some, 2 wrong usage, 3 could not be told or done.")]
 pub(super) struct Options {
     /// Only this user, by name or number
@@ -65,20 +66,26 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         require_adoption(&config).map_err(|why| Error::failed("end", "strays", why))?;
         ended = end_strays(&config, user)?;
     }
-    let snapshot = Snapshot::read(&config, user)?;
+    let mut snapshot = Snapshot::read(&config, user)?;
     for doubt in &snapshot.doubts {
         output.warn(doubt);
     }
     let has_doubts = !snapshot.doubts.is_empty();
     let allowed =
         slices::closed_slice_rules(&config, &Resolver::new(Tree::host(), config.devices.clone()));
+    let mut unowned = std::mem::take(&mut snapshot.unowned);
     let mut strays = snapshot.into_strays();
-    for stray in &mut strays {
+    for stray in strays.iter_mut().chain(&mut unowned) {
         stray.devices = find_refused_devices(stray.pid, &allowed);
     }
     if options.json {
-        output.json(&serde_json::json!({ "schema": 1, "ended": ended, "strays": strays }))?;
+        output.json(&serde_json::json!({
+            "schema": 1, "ended": ended, "strays": strays, "unowned": unowned,
+        }))?;
     } else {
+        if !unowned.is_empty() {
+            output.warn(describe_unowned(&unowned));
+        }
         let head = ["PID", "USER", "ORIGIN", "DEVICES", "COMMAND", "CGROUP"];
         output.table(head, strays.iter().map(Stray::row))?;
     }
@@ -86,6 +93,23 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         return Ok(super::EXIT_FAILED);
     }
     Ok(if strays.is_empty() { super::EXIT_FINE } else { super::EXIT_FINDINGS })
+}
+
+/// Maximum processes without an owner that a message names.
+const NAMED_PROCESSES_MAX: usize = 8;
+
+/// Returns the warning about processes whose owner is unknown.
+fn describe_unowned(processes: &[Stray]) -> String {
+    let name = |Stray { pid, uid, command, cgroup, .. }: &Stray| {
+        format!("{pid} ({command}, uid {uid}, {cgroup})")
+    };
+    let named = processes.iter().take(NAMED_PROCESSES_MAX).map(name);
+    let mut named: Vec<String> = named.collect();
+    if processes.len() > NAMED_PROCESSES_MAX {
+        named.push("...".into());
+    }
+    let named = named.join(", ");
+    format!("warning: not ended, since their uids have no account: {named}")
 }
 
 /// Counts the strays; `None` if there may be users with an unknown job.

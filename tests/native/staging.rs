@@ -93,6 +93,16 @@ fn cgroup_above_or_below_registered_job_is_refused() {
         // The stamp of a record that cannot be used counts as long as the record names its cgroup.
         theirs.record(&format!(r#"{{"version":9,"cgroup":"{}"}}"#, below.path()));
         register_path(node, job.cgroup.path()).exits(3).says("the cgroup of job 99");
+        // Of one that names none, the stamp is searched for.
+        theirs.record("{");
+        register_path(node, job.cgroup.path()).exits(3).says(below.path()).says("1001/99.json");
+        let elsewhere = node.job(ALICE, "98").unstamped().unrecorded().start();
+        register_path(node, elsewhere.cgroup.path()).ok();
+        node.unregister("7").ok();
+        let many = "mkdir $(seq -f /sys/fs/cgroup$0/%g 1000)";
+        node.run("sh", &["-c", many, elsewhere.cgroup.path()]).ok();
+        register_path(node, elsewhere.cgroup.path()).exits(3).says("too many cgroups");
+        node.run("sh", &["-c", &many.replace("mkdir", "rmdir"), elsewhere.cgroup.path()]).ok();
         node.sh(&format!("rm {}", theirs.record_path())).ok();
         register_path(node, job.cgroup.path()).ok();
         let register = ["register", "--id", "98", "--user", "alice", "--policy", "closed"];

@@ -64,7 +64,10 @@ fn strays_are_ended_with_their_children() {
         let strays = list_strays(node, &[], 1);
         assert!(strays.iter().all(|one| one["uid"] == BOB.uid), "{strays:?}");
         let ended = node.job_adopt(&["strays", "--kill", "--json"]).ok();
-        assert!(ended.stdout.contains(r#"{"ended":1,"schema":1,"strays":[]}"#), "{ended}");
+        assert!(
+            ended.stdout.contains(r#"{"ended":1,"schema":1,"strays":[],"unowned":[]}"#),
+            "{ended}"
+        );
         eventually("bob's has ended", || !theirs.runs());
     });
 }
@@ -137,6 +140,27 @@ fn uid_counts_in_namespace_of_root() {
         eventually("it is the user's", || container.uids().starts_with("1001\t"));
         node.job_adopt(&["strays", "--kill"]).ok();
         eventually("it has ended", || !container.runs());
+    });
+}
+
+/// Root may have made such a container for any user: the kernel does not know for whom.
+#[test]
+fn process_of_uid_without_account_is_named_and_not_ended() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let none = User { name: "none", uid: 70_000 };
+        let unowned = Process::start_in(node, node.outside().child("box").create(), none, STAYS);
+        let _inside = Process::start_in(node, &job.cgroup, none, STAYS);
+        let _system = Process::new(node, User { name: "nobody", uid: 65_534 }, STAYS);
+        let listed = node.job_adopt(&["strays", "--kill"]).ok();
+        let uid = format!("uid 70000, {}/box)", node.outside().path());
+        listed.says(&format!("no account: {} (", unowned.pid())).says(&uid);
+        let listed = node.job_adopt(&["strays", "--json"]).ok();
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+        assert_eq!(listed["unowned"].as_array().unwrap().len(), 1, "{listed}");
+        assert_eq!(listed["unowned"][0]["uid"].as_u64(), Some(70_000), "{listed}");
+        node.job_adopt(&["strays", "--user", "alice"]).ok().omits("70000");
+        assert!(unowned.runs());
     });
 }
 

@@ -23,13 +23,24 @@ pub(super) struct Person {
     pub(super) name: String,
 }
 
+/// The owner of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A person whose processes may be strays.
+    Person(Person),
+    /// The system, or an exempt account.
+    Exempt,
+    /// No account of the node has this uid, or it cannot be looked up: the owner is unknown.
+    Unknown(u32),
+}
+
 /// Finds the people whose processes may be strays.
 pub(super) struct PersonFinder {
     uid_min: u32,
     exempt_uids: BTreeSet<u32>,
     exempt_groups: Vec<Gid>,
-    /// The uids that were looked up; a person for those that may have strays.
-    looked_up: BTreeMap<u32, Option<Person>>,
+    /// The owners of the uids that were looked up.
+    looked_up: BTreeMap<u32, Owner>,
 }
 
 impl PersonFinder {
@@ -55,20 +66,20 @@ impl PersonFinder {
         Ok(Self { uid_min, exempt_uids, exempt_groups, looked_up: BTreeMap::new() })
     }
 
-    /// Finds the person whose process it is; `None` for accounts that are exempt or no person's.
+    /// Finds the owner of a process.
     ///
     /// A process in a user namespace is the namespace's owner's, as the kernel has recorded it: its uids
     /// may be any that the owner's container has. Neither its cgroup nor its login uid counts, since an
     /// unprivileged process can choose both. In a namespace that root or a service has made, the uid counts
-    /// as outside of it.
-    pub(super) fn find_owner(&mut self, info: &ProcessInfo) -> Option<Person> {
+    /// as outside of it. If that has no account, the kernel does not know for whom root has made the container.
+    pub(super) fn find_owner(&mut self, info: &ProcessInfo) -> Owner {
         if info.uid() == 0 {
-            return None;
+            return Owner::Exempt;
         }
         // Without the right to read the namespace the uid counts. Root always has that right.
         let owner = namespace_owner(info.process.pid).ok().flatten();
         let owner = owner.filter(|uid| !self.is_reserved(*uid));
-        self.find_person(owner.unwrap_or(info.uid()))
+        self.find_account(owner.unwrap_or(info.uid()))
     }
 
     /// Returns whether a uid belongs to the system and to no person.
@@ -76,26 +87,29 @@ impl PersonFinder {
         uid < self.uid_min || uid == u32::MAX || NOBODY_UIDS.contains(&uid)
     }
 
-    /// Finds the person of a uid. An account that cannot be looked up counts as exempt.
-    fn find_person(&mut self, uid: u32) -> Option<Person> {
-        if let Some(person) = self.looked_up.get(&uid) {
-            return person.clone();
+    fn find_account(&mut self, uid: u32) -> Owner {
+        if let Some(owner) = self.looked_up.get(&uid) {
+            return owner.clone();
         }
-        let person = self.look_up(uid);
-        self.looked_up.insert(uid, person.clone());
-        person
+        let owner = self.look_up(uid);
+        self.looked_up.insert(uid, owner.clone());
+        owner
     }
 
-    fn look_up(&self, uid: u32) -> Option<Person> {
+    fn look_up(&self, uid: u32) -> Owner {
         if self.is_reserved(uid) || self.exempt_uids.contains(&uid) {
-            return None;
+            return Owner::Exempt;
         }
-        let user = User::from_uid(Uid::from_raw(uid)).ok().flatten()?;
-        let groups = getgrouplist(&CString::new(user.name.clone()).ok()?, user.gid).ok()?;
-        if groups.iter().any(|gid| self.exempt_groups.contains(gid)) {
-            return None;
+        let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else { return Owner::Unknown(uid) };
+        let name = CString::new(user.name.clone());
+        let groups = name.ok().and_then(|name| getgrouplist(&name, user.gid).ok());
+        match groups {
+            None => Owner::Unknown(uid),
+            Some(groups) if groups.iter().any(|gid| self.exempt_groups.contains(gid)) => {
+                Owner::Exempt
+            }
+            Some(_) => Owner::Person(Person { uid, name: user.name }),
         }
-        Some(Person { uid, name: user.name })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which processes are outside of jobs, and who has a job. Facts are read first, from the kernel, the
 //! registry and the schedulers, and judged after that.
 
-use super::owner::{Person, PersonFinder};
+use super::owner::{Owner, Person, PersonFinder};
 use super::process::{ProcessInfo, ProcessTable};
 use super::{Stray, own_ancestry};
 use crate::Error;
@@ -26,6 +26,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Snapshot {
     /// The processes, also those of users who have a job.
     pub(crate) outside: Vec<Stray>,
+    /// The processes outside of jobs whose owner is unknown: they may belong to root's containers.
+    pub(super) unowned: Vec<Stray>,
     /// The uids of users who have a job.
     owners: BTreeSet<u32>,
     /// The reasons why there may be other jobs.
@@ -41,11 +43,11 @@ impl Snapshot {
     /// [`Error::Failed`] for accounts, processes or records that cannot be read.
     pub(crate) fn read(config: &Config, user: Option<u32>) -> Result<Self, Error> {
         let table = ProcessTable::read(account_uid(&config.flux_user).ok())?;
-        let people = find_people(&table, config, user)?;
-        let uids = people.values().map(|person| person.uid).collect();
+        let owners = find_owners(&table, config, user)?;
+        let uids = owners.people.values().map(|person| person.uid).collect();
         let registered = RegisteredJobs::read(config, &table, &uids)?;
         let scheduled = ScheduledJobs::read(config);
-        Ok(judge(&table, people, registered, scheduled))
+        Ok(judge(&table, owners, registered, scheduled))
     }
 
     /// Returns the processes of users who have no job.
@@ -56,45 +58,61 @@ impl Snapshot {
     }
 }
 
-/// Finds the processes of people who are not exempt, by their numbers.
-fn find_people(
-    table: &ProcessTable,
-    config: &Config,
-    user: Option<u32>,
-) -> Result<BTreeMap<i32, Person>, Error> {
+/// The owners of processes, by the processes' numbers.
+#[derive(Debug, Default)]
+struct Owners {
+    /// People who are not exempt.
+    people: BTreeMap<i32, Person>,
+    /// Uids without an account.
+    unknown: BTreeMap<i32, u32>,
+}
+
+/// Finds the owners of the processes of one user, or of all processes.
+fn find_owners(table: &ProcessTable, config: &Config, user: Option<u32>) -> Result<Owners, Error> {
     let mut finder = PersonFinder::read(config)?;
-    let mut people = BTreeMap::new();
+    let mut owners = Owners::default();
     for (pid, info) in &table.all {
-        if let Some(person) = finder.find_owner(info) {
-            if user.is_none_or(|user| user == person.uid) {
-                people.insert(*pid, person);
+        match finder.find_owner(info) {
+            Owner::Person(person) if user.is_none_or(|user| user == person.uid) => {
+                owners.people.insert(*pid, person);
             }
+            Owner::Unknown(uid) if user.is_none() => {
+                owners.unknown.insert(*pid, uid);
+            }
+            _ => {}
         }
     }
-    Ok(people)
+    Ok(owners)
 }
 
 /// Judges which of these processes are outside of jobs.
 fn judge(
     table: &ProcessTable,
-    people: BTreeMap<i32, Person>,
+    owners: Owners,
     registered: RegisteredJobs,
     scheduled: ScheduledJobs,
 ) -> Snapshot {
     let ancestry = own_ancestry();
     let mut snapshot = Snapshot { doubts: scheduled.doubts, ..Snapshot::default() };
     snapshot.owners.extend(scheduled.owners);
-    for (pid, person) in people {
+    let is_inside = |info: &ProcessInfo, uid: u32| {
+        table.is_in_service(info)
+            || registered.has_process(info, uid)
+            || ancestry.contains(&info.process.pid)
+    };
+    for (pid, person) in owners.people {
         let Some(info) = table.all.get(&pid) else { continue };
         if table.is_in_live_job(info) {
             snapshot.owners.insert(person.uid);
-            continue;
-        }
-        let is_inside = table.is_in_service(info)
-            || registered.has_process(info, person.uid)
-            || ancestry.contains(&pid);
-        if !is_inside {
+        } else if !is_inside(info, person.uid) {
             snapshot.outside.push(Stray::new(info, person, table));
+        }
+    }
+    for (pid, uid) in owners.unknown {
+        let Some(info) = table.all.get(&pid) else { continue };
+        if !table.is_in_live_job(info) && !is_inside(info, uid) {
+            let name = uid.to_string();
+            snapshot.unowned.push(Stray::new(info, Person { uid, name }, table));
         }
     }
     snapshot.owners.extend(registered.owners);
