@@ -3,9 +3,12 @@
 
 use crate::strays::has_ended;
 use helper::sources::processes;
-use kernel::cgroup::{Dir, Listing, Membership, Mount, list_processes};
+use kernel::cgroup::{
+    Dir, Listing, Membership, Mount, list_own_processes, list_processes, read_event, walk_selected,
+};
 use kernel::proc::Proc;
 use protocol::is_within;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
@@ -13,6 +16,9 @@ use std::time::Instant;
 /// Maximum cgroups below a cgroup that are visited. If there are more, all processes of the node are asked
 /// for their cgroup, which takes some milliseconds as well.
 const VISITED_CGROUPS_MAX: u64 = 1000;
+
+/// Length from which on the kernel may not show a path, before Linux 6.8 (`cgroup_path_ns_locked` with `PATH_MAX`).
+const SHOWN_PATH_BYTES_MAX: usize = 4095;
 
 /// Lists the numbers of the processes in a cgroup and below it.
 pub(super) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
@@ -39,9 +45,30 @@ pub(super) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
     if hidden.is_empty() {
         return Listing { all: members, cut: None };
     }
-    let Listing { all: visited, cut } = list_processes(dir, deadline);
+    let Listing { all: visited, cut } = list_processes_with_long_paths(dir, deadline);
     members.extend(visited.into_iter().filter(|pid| hidden.contains(pid)));
     Listing { all: members, cut }
+}
+
+/// Lists the processes in a cgroup and below it, at least those whose path has more bytes than the kernel shows.
+///
+/// It visits no cgroup without processes, whatever their number is, and none with a short path and without
+/// children: these cost one system call each, or none.
+fn list_processes_with_long_paths(dir: &Dir, deadline: Instant) -> Listing<i32> {
+    let open = |dir: &Dir, name: &OsStr| {
+        let is_short = dir.path().len() + 1 + name.len() < SHOWN_PATH_BYTES_MAX;
+        if is_short && !dir.child_has_children(name)? {
+            return Ok(None);
+        }
+        let child = dir.child(name)?;
+        Ok((read_event(&child, "populated")? != Some(false)).then_some(child))
+    };
+    let mut all = Vec::new();
+    let result = walk_selected(dir, deadline, open, |dir| {
+        all.extend(list_own_processes(dir)?);
+        Ok(())
+    });
+    Listing { all, cut: result.err() }
 }
 
 fn is_member(membership: &Membership, dir: &Dir) -> bool {

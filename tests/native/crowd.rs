@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::chown;
 
-use crate::support::{ALICE, BOB, Cgroup, Node, Process, User, eventually, on_node};
+use crate::support::{ALICE, BOB, Cgroup, Deep, Node, Process, User, eventually, on_node};
 
 /// Number of empty cgroups in alice's job. The variable sets another: `JOB_ADOPT_CROWD=400000`.
 fn crowd_size() -> usize {
@@ -99,6 +99,31 @@ fn cgroups_are_not_visited_to_list_or_end_their_own_job() {
     });
 }
 
+/// Before Linux 6.8 the kernel shows no path of more than 4,096 bytes, for example of a process of bob.
+#[test]
+fn process_of_hidden_path_brings_back_no_visit_of_all_cgroups() {
+    on_node(|node| {
+        let crowded = node.job(ALICE, "4242").start();
+        make_crowd(&crowded.cgroup, crowd_size());
+        let hidden = Process::new(node, BOB, "exec sleep infinity");
+        hide_path(node, hidden.host_pid());
+        for command in ["job-adopt list", "job-adopt unregister --strays 4242"] {
+            let count = count_calls(node, command);
+            eprintln!("{command}: {count} system calls");
+            assert!(count < crowd_size() / 2, "{command}: {count}");
+        }
+    });
+}
+
+/// Lets the node's programs read no path of a process's cgroup, like a kernel before Linux 6.8.
+fn hide_path(node: &Node, host_pid: i32) {
+    let status = fs::read_to_string(format!("/proc/{host_pid}/status")).unwrap();
+    let numbers = status.lines().find(|line| line.starts_with("NSpid:")).unwrap();
+    let pid = numbers.split_whitespace().last().unwrap();
+    node.write("/run/hidden", "none\n");
+    node.sh(&format!("mount --bind /run/hidden /proc/{pid}/cgroup")).ok();
+}
+
 /// Others would wait for the lock: a prolog fails after ten seconds.
 #[test]
 fn registry_is_not_locked_while_cgroups_are_visited() {
@@ -145,6 +170,26 @@ fn process_in_crowd_is_listed_and_its_login_ended() {
         node.unregister("4242").ok();
         assert!(member.pids().is_empty(), "the login is left");
         assert_eq!(job.cgroup.pids().len(), 1, "the scheduler's process is not");
+        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+    });
+}
+
+#[test]
+fn login_of_hidden_path_in_crowd_ends() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        make_crowd(&job.cgroup, 1200);
+        let deep = Deep::create_below(job.cgroup.child("mine").create());
+        let sshd = node.sshd();
+        let mut login = sshd.stay(ALICE, "exec sleep infinity");
+        let leaf = job.cgroup.child("job-adopt");
+        let sleeper = || leaf.pids_or_empty().into_iter().find(|pid| is_sleeper(*pid, ALICE));
+        eventually("the login has joined", || sleeper().is_some());
+        let sleeper = sleeper().unwrap();
+        deep.move_in(sleeper);
+        hide_path(node, sleeper);
+        node.unregister("4242").ok();
+        assert!(!is_sleeper(sleeper, ALICE), "the login is left");
         eventually("the login has ended", || login.try_wait().unwrap().is_some());
     });
 }

@@ -1,16 +1,11 @@
 //! Jobs that resist their end, or whose registry is damaged, end all the same.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::chown;
 use std::process::Stdio;
 
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, mkdirat};
-use nix::unistd::{UnlinkatFlags, unlinkat, write};
 use serde_json::{Value, json};
 
-use crate::support::{ALICE, Cgroup, Job, Node, Tool, eventually, on_node};
+use crate::support::{ALICE, Cgroup, Deep, Job, Node, Tool, eventually, on_node};
 
 /// Runs `body` during a login of alice in the job's own cgroup.
 fn with_login(node: &Node, job: &Job<'_>, body: impl FnOnce()) {
@@ -371,41 +366,6 @@ fn process_left_by_login_ends_with_job() {
         node.unregister("4242").ok();
         assert_eq!(job.cgroup.pids().len(), 1);
     });
-}
-
-/// Nested cgroups whose path is longer than the kernel reports: it truncates the path, or (before
-/// Linux 6.8) reports none.
-struct Deep(Vec<OwnedFd>);
-
-impl Deep {
-    const NAME: [u8; 250] = [b'd'; 250];
-
-    fn create_below(cgroup: &Cgroup) -> Self {
-        let mut levels: Vec<OwnedFd> = vec![File::open(cgroup.dir()).unwrap().into()];
-        for _ in 0..20 {
-            let above = levels.last().unwrap();
-            mkdirat(above, &Self::NAME[..], Mode::S_IRWXU).unwrap();
-            levels.push(openat(above, &Self::NAME[..], OFlag::O_DIRECTORY, Mode::empty()).unwrap());
-        }
-        Self(levels)
-    }
-
-    fn move_in(&self, pid: i32) {
-        let procs = openat(self.0.last().unwrap(), "cgroup.procs", OFlag::O_WRONLY, Mode::empty());
-        write(procs.unwrap(), pid.to_string().as_bytes()).unwrap();
-    }
-}
-
-impl Drop for Deep {
-    fn drop(&mut self) {
-        let kill = openat(&self.0[0], "cgroup.kill", OFlag::O_WRONLY, Mode::empty());
-        write(kill.unwrap(), b"1").unwrap();
-        while let Some(above) = self.0.pop().and_then(|_| self.0.last()) {
-            let gone = || unlinkat(above, &Self::NAME[..], UnlinkatFlags::RemoveDir).is_ok();
-            let pause = std::time::Duration::from_millis(10);
-            (0..500).take_while(|_| !gone()).for_each(|_| std::thread::sleep(pause));
-        }
-    }
 }
 
 #[test]

@@ -108,6 +108,17 @@ impl Dir {
         self.stat().map(|stat| stat.st_nlink != 2)
     }
 
+    /// Returns whether a child has children, as [`Dir::has_children`] does, without opening it.
+    ///
+    /// # Errors
+    ///
+    /// As `fstatat(2)`.
+    pub fn child_has_children(&self, name: &OsStr) -> Result<bool> {
+        fstatat(self, name, AtFlags::AT_SYMLINK_NOFOLLOW)
+            .map(|stat| stat.st_nlink != 2)
+            .map_err(|errno| self.failed("stat", &name.to_string_lossy(), errno))
+    }
+
     /// Lists the names of the children, in no order. The owner of the directory chooses them: they have any
     /// byte but `/` and a newline (`cgroup_mkdir` in `kernel/cgroup/cgroup.c`).
     ///

@@ -19,7 +19,7 @@ pub use dir::{
 pub use hierarchy::{CgroupChain, Mount, MountInfo, choose_leaf, find_frozen, read_event};
 pub use membership::{Membership, Origin, enter, verify_in_leaf};
 pub use occupants::Occupants;
-pub use subtree::{Listing, ignore_gone, list_own_processes, list_processes, walk};
+pub use subtree::{Listing, ignore_gone, list_own_processes, list_processes, walk, walk_selected};
 
 use crate::OperationError;
 use thiserror::Error;

@@ -4,7 +4,7 @@
 //! deadline, and not after a number that such a user could reach.
 
 use super::{Dir, Error, Result};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::time::Instant;
 
@@ -38,7 +38,21 @@ impl<T> Listing<T> {
 ///
 /// As [`Dir::children`], [`Dir::child`] and `visit`; [`ErrorKind::TimedOut`] at the deadline, before which `top`
 /// itself is always visited.
-pub fn walk(top: &Dir, deadline: Instant, mut visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
+pub fn walk(top: &Dir, deadline: Instant, visit: impl FnMut(&Dir) -> Result<()>) -> Result<()> {
+    walk_selected(top, deadline, |dir, name| dir.child(name).map(Some), visit)
+}
+
+/// As [`walk`], but visits only the children that `open` opens, by their parent and name.
+///
+/// # Errors
+///
+/// As [`walk`] and `open`.
+pub fn walk_selected(
+    top: &Dir,
+    deadline: Instant,
+    open: impl Fn(&Dir, &OsStr) -> Result<Option<Dir>>,
+    mut visit: impl FnMut(&Dir) -> Result<()>,
+) -> Result<()> {
     visit(top)?;
     let mut dir = top.clone();
     let mut levels = vec![list_children(top)?];
@@ -50,10 +64,10 @@ pub fn walk(top: &Dir, deadline: Instant, mut visit: impl FnMut(&Dir) -> Result<
             }
             continue;
         };
-        let Some(child) = ignore_gone(dir.child(&name))? else { continue };
         if Instant::now() >= deadline {
             return Err(top.failed("visit all cgroups in", "", ErrorKind::TimedOut));
         }
+        let Some(child) = ignore_gone(open(&dir, &name))?.flatten() else { continue };
         visit(&child)?;
         levels.push(list_children(&child)?);
         dir = child;

@@ -1,11 +1,16 @@
 //! Cgroups of a test, created and removed from outside the node.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 
+use nix::fcntl::{OFlag, openat};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::mkdirat;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, UnlinkatFlags, unlinkat, write};
 
 use super::eventually;
 
@@ -168,4 +173,50 @@ impl Cgroup {
 /// Parses the contents of `cgroup.procs`.
 fn parse_pids(procs: &str) -> Vec<i32> {
     procs.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+/// Nested cgroups whose path is longer than the kernel reports: it truncates the path, or (before
+/// Linux 6.8) reports none.
+pub(crate) struct Deep(Vec<OwnedFd>);
+
+impl Deep {
+    const NAME: [u8; 250] = [b'd'; 250];
+
+    /// Creates them below that cgroup.
+    pub(crate) fn create_below(cgroup: &Cgroup) -> Self {
+        let mut levels: Vec<OwnedFd> = vec![File::open(cgroup.dir()).unwrap().into()];
+        for _ in 0..20 {
+            let above = levels.last().unwrap();
+            mkdirat(above, &Self::NAME[..], nix::sys::stat::Mode::S_IRWXU).unwrap();
+            levels.push(
+                openat(above, &Self::NAME[..], OFlag::O_DIRECTORY, nix::sys::stat::Mode::empty())
+                    .unwrap(),
+            );
+        }
+        Self(levels)
+    }
+
+    /// Moves a process into the deepest one.
+    pub(crate) fn move_in(&self, pid: i32) {
+        let procs = openat(
+            self.0.last().unwrap(),
+            "cgroup.procs",
+            OFlag::O_WRONLY,
+            nix::sys::stat::Mode::empty(),
+        );
+        write(procs.unwrap(), pid.to_string().as_bytes()).unwrap();
+    }
+}
+
+impl Drop for Deep {
+    fn drop(&mut self) {
+        let kill =
+            openat(&self.0[0], "cgroup.kill", OFlag::O_WRONLY, nix::sys::stat::Mode::empty());
+        write(kill.unwrap(), b"1").unwrap();
+        while let Some(above) = self.0.pop().and_then(|_| self.0.last()) {
+            let gone = || unlinkat(above, &Self::NAME[..], UnlinkatFlags::RemoveDir).is_ok();
+            let pause = Duration::from_millis(10);
+            (0..500).take_while(|_| !gone()).for_each(|_| sleep(pause));
+        }
+    }
 }

@@ -29,7 +29,7 @@ mod trace;
 mod user;
 
 pub(crate) use artifact::{Artifact, artifact_path, built_path, finished_dir};
-pub(crate) use cgroup::{Cgroup, Mount};
+pub(crate) use cgroup::{Cgroup, Deep, Mount};
 pub(crate) use cluster::{Cluster, on_cluster};
 pub(crate) use extern_step::{Step, plan, probes};
 pub(crate) use fake::Fake;
