@@ -38,16 +38,25 @@ pub(super) fn find_group(name: &str) -> Result<Option<Group>, Error> {
     Group::from_name(name).map_err(|errno| Error::failed("look up group", name, errno.desc()))
 }
 
+/// Returns the groups of a user.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the name service cannot be asked.
+pub(super) fn list_groups(user: &User) -> Result<Vec<Gid>, Error> {
+    let failed = |errno: Errno| Error::failed("look up the groups of", &user.name, errno.desc());
+    let name = CString::new(user.name.as_str()).map_err(|_| failed(Errno::EINVAL))?;
+    getgrouplist(&name, user.gid).map_err(failed)
+}
+
 /// Returns whether a user is in the group of this name. A group that does not exist has no members.
 ///
 /// # Errors
 ///
 /// [`Error::Failed`] if the name service cannot be asked.
 pub(super) fn is_in_group(user: &User, group: &str) -> Result<bool, Error> {
-    let failed = |errno: Errno| Error::failed("look up the groups of", &user.name, errno.desc());
     let Some(group) = find_group(group)? else { return Ok(false) };
-    let name = CString::new(user.name.as_str()).map_err(|_| failed(Errno::EINVAL))?;
-    Ok(getgrouplist(&name, user.gid).map_err(failed)?.contains(&group.gid))
+    Ok(list_groups(user)?.contains(&group.gid))
 }
 
 /// Returns the uid of a user who is given by name or number. The number needs no account.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{ALICE, Cgroup, DENIED, Flags, Node, Outcome, on_node};
+use crate::support::{ALICE, Cgroup, DENIED, Flags, Node, OPS, Outcome, User, on_node};
 
 /// Returns the JSON output of `job-adopt devices`, and asserts this exit status.
 fn devices_json(node: &Node, code: i32, arguments: &[&str]) -> Value {
@@ -183,5 +183,30 @@ fn names_resolve_without_root_and_below_another_root() {
         node.sh(&format!("{alice} --root /tmp/laid /dev/nvidia9")).ok().says("195:7");
         node.sh(&format!("{alice} --root /tmp/laid /dev/null")).exits(1).says("refused: ");
         node.sh(&format!("{alice} --cgroup /a")).exits(3).says("must be run as root");
+    });
+}
+
+/// The group of the node decides, whatever the filter lets through.
+#[test]
+fn node_whose_mode_keeps_the_user_out_is_named() {
+    on_node(|node| {
+        node.sh("chgrp ops /dev/nvidia0; chmod 0660 /dev/nvidia0").ok();
+        let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        node.pam(ALICE).ok();
+        let mode = "/dev/nvidia0: mode 0660, for the group ops alone";
+        let out = format!("{mode}, which keeps alice out, whatever");
+        let devices = |arguments: &[&str]| node.job_adopt(&[&["devices"], arguments].concat()).ok();
+        devices(&["--job", "4242"]).says(&out);
+        devices(&["--job", "4242", "--user", OPS.name]).omits(mode);
+        devices(&["/dev/nvidia0"]).says(&format!("{mode}, whatever"));
+        devices(&["/dev/nvidia0", "--user", "1001"]).says(&out);
+        devices(&["/dev/nvidia0", "--user", OPS.name]).omits(mode);
+        node.job_adopt(&["devices", "/dev/nvidia0", "--user", "none-here"]).exits(3);
+        let as_user = |user: User| {
+            let id = user.uid;
+            node.sh(&format!("setpriv --reuid {id} --clear-groups job-adopt devices /dev/nvidia0"))
+        };
+        as_user(ALICE).ok().says(&out);
+        as_user(OPS).ok().omits(mode);
     });
 }

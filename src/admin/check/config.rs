@@ -3,12 +3,14 @@
 use super::finding::Severity;
 use super::{Check, Finding, Site, root_processes, trust_remedy};
 use crate::accounts;
-use crate::devices::modes::{NodeMode, RestrictedNodes};
+use crate::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
+use crate::running_jobs::query_scheduler;
 use helper::devices::{Resolver, Specifier, gpu_count, topology};
 use helper::records::{LoginTarget, ReadError, Record};
 use helper::{Config, ConfigError};
 use kernel::cgroup::{Mount, ignore_gone};
 use protocol::{Allowlist, LimitKey, SourceName};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -36,8 +38,8 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     findings
 }
 
-/// Finds nodes of GPUs that their mode keeps from users, although a job's filter opens them. GPUs
-/// that cannot be listed are none here: `devices` says why.
+/// Finds nodes of GPUs that their mode keeps from users, although a job's filter opens them; a warning if it
+/// keeps out a user who has a job now. GPUs that cannot be listed are none here: `devices` says why.
 fn check_device_modes(site: &Site) -> Vec<Finding> {
     let tree = site.tree();
     let list = || topology::list_gpus(&tree).unwrap_or_default();
@@ -47,14 +49,48 @@ fn check_device_modes(site: &Site) -> Vec<Finding> {
             restricted.add(&tree, &device.node, device.rule.access());
         }
     }
+    if restricted.is_empty() {
+        return Vec::new();
+    }
+    let users = find_job_owners(site);
     let describe = |(mode, nodes): (&NodeMode, String)| {
-        let severity = if mode.is_owners_alone() { Severity::Warning } else { Severity::Note };
-        let text = format!("{mode}: others cannot open them, whatever their jobs are given");
+        let excluded = users.iter().filter(|user| mode.excludes(user));
+        let excluded: Vec<&str> =
+            excluded.map(|user| user.name.as_str()).take(USERS_SHOWN_MAX).collect();
+        let is_warning = mode.is_owners_alone() || !excluded.is_empty();
+        let severity = if is_warning { Severity::Warning } else { Severity::Note };
+        let text = if excluded.is_empty() {
+            format!("{mode}: others cannot open them, whatever their jobs are given")
+        } else {
+            format!("{mode}, which keeps out users with jobs here: {}", excluded.join(", "))
+        };
         let remedy = "add the users to that group, or set MODE=\"0666\" in a rule of udev: the \
                       filters of jobs keep the others out";
         Finding::new(severity, DEVICE_MODES, nodes, text, remedy)
     };
     restricted.iter().map(describe).collect()
+}
+
+/// Maximum users that a finding names.
+const USERS_SHOWN_MAX: usize = 8;
+
+/// Finds the users who have a job now, as far as records and schedulers can be read and accounts be looked up.
+fn find_job_owners(site: &Site) -> Vec<NodeUser> {
+    let mut uids = BTreeSet::new();
+    for uid in site.config.registry.list_users().unwrap_or_default() {
+        let records = site.config.registry.read_user(&site.trust, uid);
+        if records.is_ok_and(|found| !found.records.is_empty()) {
+            uids.insert(uid);
+        }
+    }
+    if site.is_here() {
+        for source in &site.config.sources {
+            if let Ok((running, _)) = query_scheduler(*source, &site.config) {
+                uids.extend(running.into_iter().map(|(uid, _)| uid));
+            }
+        }
+    }
+    uids.into_iter().filter_map(|uid| NodeUser::find(uid).ok()).collect()
 }
 
 /// Finds limits of logins that apply to no job here, since their controller is not on cgroup v2.

@@ -1,7 +1,7 @@
 //! Reports which devices the filters at a cgroup allow, no matter which program attached them.
 
 use super::super::{Error, Output, require_root};
-use super::modes::RestrictedNodes;
+use super::modes::{NodeUser, RestrictedNodes};
 use super::nodes::{cell, driver_names, driver_warning, list_nodes, type_name};
 use super::{EXIT_FAILED, EXIT_FINE, Options};
 use crate::filters::interpret::Request;
@@ -48,21 +48,31 @@ pub(super) struct FilterReport {
 }
 
 impl FilterReport {
-    /// Reads the filters at a cgroup, and runs them for every device node of `tree`.
+    /// Reads the filters at a cgroup, and runs them for every device node of `tree`. Modes of nodes are judged
+    /// for this user, or for everyone.
     ///
     /// # Errors
     ///
     /// [`Error::Failed`] for filters that cannot be read, and for nodes that cannot be listed.
-    pub(super) fn read(target: &CgroupChain, tree: &Tree) -> Result<Self, Error> {
+    pub(super) fn read(
+        target: &CgroupChain,
+        tree: &Tree,
+        user: Option<&NodeUser>,
+    ) -> Result<Self, Error> {
         let levels = target.levels();
         let Inspection { filters, programs } = Inspection::read(levels)?;
-        let mut report = Self::from_programs(&list_nodes(tree)?, &programs, tree);
+        let mut report = Self::from_programs(&list_nodes(tree)?, &programs, tree, user);
         report.cgroup = printable(levels.first().map_or("/", Dir::path));
         report.filters = filters;
         Ok(report)
     }
 
-    fn from_programs(nodes: &[(String, DeviceNode)], programs: &ProgramSet, tree: &Tree) -> Self {
+    fn from_programs(
+        nodes: &[(String, DeviceNode)],
+        programs: &ProgramSet,
+        tree: &Tree,
+        user: Option<&NodeUser>,
+    ) -> Self {
         let mut unclear: BTreeSet<u32> = programs.hidden().collect();
         let run = |(path, node): &(String, DeviceNode)| {
             ShownDevice::from_programs(path, *node, programs, tree, &mut unclear)
@@ -78,7 +88,7 @@ impl FilterReport {
         };
         let mut warnings: Vec<String> = unclear.iter().map(warn).collect();
         warnings.extend(driver_warning(tree));
-        warnings.extend(mode_warnings(nodes, &devices, tree));
+        warnings.extend(mode_warnings(nodes, &devices, tree, user));
         let (cgroup, filters) = (String::new(), Vec::new());
         Self { schema: 1, cgroup, filters, devices, warnings, unclear }
     }
@@ -110,11 +120,12 @@ fn mode_warnings(
     nodes: &[(String, DeviceNode)],
     devices: &[ShownDevice],
     tree: &Tree,
+    user: Option<&NodeUser>,
 ) -> Vec<String> {
     let is_open = |device: &ShownDevice| {
         device.allowed.as_ref().is_some_and(|allowed| allowed.contains(&"rw"))
     };
-    let mut restricted = RestrictedNodes::default();
+    let mut restricted = RestrictedNodes::new(user);
     if !devices.iter().all(is_open) {
         for ((path, _), device) in nodes.iter().zip(devices) {
             if is_open(device) {
@@ -199,15 +210,22 @@ fn access_letters(allowed: &[&str]) -> String {
     requests.join(",")
 }
 
+/// The cgroup whose filters are shown.
+pub(super) struct Target {
+    pub(super) place: CgroupChain,
+    /// The owner of the job whose logins are there, if the job was given.
+    pub(super) owner: Option<u32>,
+}
+
 /// Opens the cgroup of `--cgroup`, or the cgroup in which the logins of the job of `--job` are.
 ///
 /// # Errors
 ///
 /// [`Error::Failed`] for a cgroup that cannot be opened, for a job that the registry lacks, and for a
 /// job whose cgroup only its scheduler knows.
-pub(super) fn open_target(options: &Options) -> Result<Option<CgroupChain>, Error> {
+pub(super) fn open_target(options: &Options) -> Result<Option<Target>, Error> {
     let id = match (&options.cgroup, &options.job) {
-        (Some(path), _) => return open_cgroup(path).map(Some),
+        (Some(path), _) => return Ok(Some(Target { place: open_cgroup(path)?, owner: None })),
         (None, Some(id)) => id,
         (None, None) => return Ok(None),
     };
@@ -222,7 +240,8 @@ pub(super) fn open_target(options: &Options) -> Result<Option<CgroupChain>, Erro
     let place = open_cgroup(path)?;
     let child = cgroup::choose_leaf(place.dir()?, record.leaf.as_ref())?;
     // Before the first login there is no leaf, and the job's own filters apply to it.
-    Ok(Some(place.into_leaf(child.as_ref())?.unwrap_or_else(|job| job)))
+    let place = place.into_leaf(child.as_ref())?.unwrap_or_else(|job| job);
+    Ok(Some(Target { place, owner: Some(record.uid) }))
 }
 
 fn open_cgroup(path: &CgroupPath) -> Result<CgroupChain, Error> {
@@ -274,7 +293,7 @@ mod tests {
         scratch.file("proc/devices", "Character devices:\n1 mem\n");
         let tree = Tree::with_root(scratch.path(), scratch.trust());
         let programs = ProgramSet::from_programs(programs);
-        FilterReport::from_programs(&list_nodes(&tree).unwrap(), &programs, &tree)
+        FilterReport::from_programs(&list_nodes(&tree).unwrap(), &programs, &tree, None)
     }
 
     fn rows(report: &FilterReport) -> Vec<String> {

@@ -6,13 +6,14 @@ mod nodes;
 mod requested;
 mod resolved;
 
-use super::accounts::with_login_rights;
+use super::accounts::{self, with_login_rights};
 use super::command_line::parse_value;
 use super::names::{self, DeviceOptions};
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output};
 use clap::{ArgGroup, Args};
 use helper::devices::{Resolver, Tree};
 use kernel::trust::Trust;
+use modes::NodeUser;
 use nix::unistd::Uid;
 use protocol::{CgroupPath, JobId};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,8 @@ use std::path::{Path, PathBuf};
     ]),
     after_help = "\
 NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:INDEX, imex/N, or all for
-all NVIDIA GPUs. With --cgroup or --job it shows what the filters there let through (root).
+all NVIDIA GPUs. With --cgroup or --job it shows what the filters there let through (root). It warns of nodes whose
+mode keeps out the user, the job's owner or the caller; for root without a job, anyone.
 Exit status: 0 fine, 1 a name does not resolve, 2 wrong usage, 3 cannot tell."
 )]
 pub(super) struct Options {
@@ -41,6 +43,9 @@ pub(super) struct Options {
     /// A registered job
     #[arg(long, value_name = "ID", value_parser = names::parse_job_id, conflicts_with = "cgroup")]
     job: Option<JobId>,
+    /// Judge modes of nodes for this user, by name or number
+    #[arg(long)]
+    user: Option<String>,
     /// Look names and nodes up below DIR, for tests
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -52,14 +57,24 @@ pub(super) struct Options {
 }
 
 pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    if let Some(target) = attached::open_target(options)? {
-        let report = attached::FilterReport::read(&target, &open_tree(options)?)?;
+    let named = options.user.as_deref().map(accounts::resolve_uid).transpose()?;
+    let named = named.map(NodeUser::find).transpose()?;
+    if let Some(attached::Target { place, owner }) = attached::open_target(options)? {
+        // An owner who cannot be looked up hides no filter.
+        let owner = owner.and_then(|uid| NodeUser::find(uid).ok());
+        let user = named.or(owner);
+        let report = attached::FilterReport::read(&place, &open_tree(options)?, user.as_ref())?;
         report.write(options.json, output)?;
         return Ok(report.exit_code());
     }
     let resolver = Resolver::new(open_tree(options)?, options.conf.read()?.devices);
     let names = requested::requested_names(options);
-    let resolve = || resolved::NameReport::resolve(&names, &resolver);
+    let caller = Uid::effective();
+    let user = match named {
+        None if !caller.is_root() => NodeUser::find(caller.as_raw()).ok(),
+        named => named,
+    };
+    let resolve = || resolved::NameReport::resolve(&names, &resolver, user.as_ref());
     let report = match options.root {
         Some(_) => resolve(),
         None => with_login_rights(resolve, output),

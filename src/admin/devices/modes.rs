@@ -1,8 +1,9 @@
 //! Device nodes that a filter opens, and that their mode keeps from users all the same.
 
+use crate::{Error, accounts};
 use helper::devices::Tree;
 use helper::printable;
-use nix::unistd::{Gid, Group};
+use nix::unistd::{Gid, Group, Uid, User};
 use protocol::Access;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,6 +26,11 @@ impl NodeMode {
     pub(crate) fn is_owners_alone(&self) -> bool {
         self.group.is_none()
     }
+
+    /// Returns whether the group that can open the node does not have this user.
+    pub(crate) fn excludes(&self, user: &NodeUser) -> bool {
+        self.group.is_none_or(|gid| !user.gids.contains(&gid))
+    }
 }
 
 impl fmt::Display for NodeMode {
@@ -41,23 +47,71 @@ impl fmt::Display for NodeMode {
     }
 }
 
-/// Nodes that not every user can open, by who can.
+/// A user whose right to open nodes is judged.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeUser {
+    uid: u32,
+    /// The name, as a terminal may show it.
+    pub(crate) name: String,
+    gids: Vec<u32>,
+}
+
+impl NodeUser {
+    /// Looks up the account of a uid with its groups.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if there is none, or if the name service cannot be asked.
+    pub(crate) fn find(uid: u32) -> Result<Self, Error> {
+        let failed = |cause: &str| Error::failed("look up user", uid, cause);
+        let user = User::from_uid(Uid::from_raw(uid)).map_err(|errno| failed(errno.desc()))?;
+        let user = user.ok_or_else(|| failed("no such user"))?;
+        let gids = accounts::list_groups(&user)?.into_iter().map(Gid::as_raw).collect();
+        Ok(Self { uid, name: printable(&user.name), gids })
+    }
+
+    /// Returns the bits of a mode that count for this user: the owner's, the group's or those of others.
+    fn mode_shift(&self, owner: u32, group: u32) -> u32 {
+        if owner == self.uid {
+            6
+        } else if self.gids.contains(&group) {
+            3
+        } else {
+            0
+        }
+    }
+}
+
+/// Nodes that not every user can open, by who can; or those that one user cannot open.
 #[derive(Debug, Default)]
-pub(crate) struct RestrictedNodes(BTreeMap<NodeMode, Vec<String>>);
+pub(crate) struct RestrictedNodes {
+    user: Option<NodeUser>,
+    nodes: BTreeMap<NodeMode, Vec<String>>,
+}
 
 impl RestrictedNodes {
-    /// Adds a node if not everyone has `access` to it. A path of no node adds nothing.
+    /// Makes an empty list of the nodes that this user cannot open; without a user, of those that not
+    /// everyone can open.
+    pub(crate) fn new(user: Option<&NodeUser>) -> Self {
+        Self { user: user.cloned(), nodes: BTreeMap::new() }
+    }
+
+    /// Adds a node without this `access`. A path of no node adds nothing.
     pub(crate) fn add(&mut self, tree: &Tree, node: &str, access: Access) {
-        let Some(mode) = read_mode(tree, node, access) else { return };
-        let nodes = self.0.entry(mode).or_default();
+        let Some(mode) = read_mode(tree, node, access, self.user.as_ref()) else { return };
+        let nodes = self.nodes.entry(mode).or_default();
         if !nodes.iter().any(|known| known == node) {
             nodes.push(node.to_owned());
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
     /// Returns each mode with the text of its nodes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&NodeMode, String)> {
-        self.0.iter().map(|(mode, nodes)| {
+        self.nodes.iter().map(|(mode, nodes)| {
             let mut shown: Vec<String> =
                 nodes.iter().take(NODES_SHOWN_MAX).map(|node| printable(node)).collect();
             if nodes.len() > NODES_SHOWN_MAX {
@@ -69,19 +123,21 @@ impl RestrictedNodes {
 
     /// Returns a warning for each mode.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
-        self.iter().map(|(mode, nodes)| {
-            format!("{nodes}: {mode}, whatever the filter lets through (udev sets the mode)")
+        let user = self.user.as_ref();
+        let user = user.map_or(String::new(), |user| format!(", which keeps {} out", user.name));
+        self.iter().map(move |(mode, nodes)| {
+            format!("{nodes}: {mode}{user}, whatever the filter lets through (udev sets the mode)")
         })
     }
 }
 
-fn read_mode(tree: &Tree, node: &str, access: Access) -> Option<NodeMode> {
+fn read_mode(tree: &Tree, node: &str, access: Access, user: Option<&NodeUser>) -> Option<NodeMode> {
     let meta = node.starts_with('/').then(|| std::fs::metadata(tree.locate(node)).ok())??;
     // A file that stands for a device node is never written.
     let can_write = access.contains(Access::WRITE) && !meta.is_file();
     let required = if access.contains(Access::READ) { 0o4 } else { 0 } | u32::from(can_write) << 1;
     let grants = |shift: u32| meta.mode() >> shift & required == required;
-    if grants(0) {
+    if grants(user.map_or(0, |user| user.mode_shift(meta.uid(), meta.gid()))) {
         return None;
     }
     let group = Some(meta.gid()).filter(|gid| grants(3) && *gid != 0);
@@ -114,12 +170,32 @@ mod tests {
         scratch.mode("dev/own", 0o600);
         let expected = format!("/dev/own: mode 0600, for its owner alone, {whatever}");
         assert_eq!(warnings(&scratch, &["/dev/own", "/dev/own", "/dev/open"]), [expected]);
+        if !Uid::effective().is_root() {
+            return crate::testing::skip("needs root");
+        }
         for name in ["group", "other", "a", "b", "c"] {
             let path = scratch.path().join("dev").join(name);
             std::os::unix::fs::chown(&path, None, Some(4_000_000)).unwrap();
             scratch.mode(&format!("dev/{name}"), 0o660);
         }
         let all = ["/dev/group", "/dev/other", "/dev/a", "/dev/b", "/dev/c"];
+        let (own, group) = (scratch.trust().owner(), 4_000_000);
+        for (uid, gids, count) in [
+            (own + 1, vec![], 2),
+            (own + 1, vec![group], 1),
+            (own, vec![group], 0),
+            (own + 1, vec![group + 1], 2),
+        ] {
+            let user = NodeUser { uid, name: "alice".into(), gids };
+            let mut restricted = RestrictedNodes::new(Some(&user));
+            let tree = Tree::with_root(scratch.path(), scratch.trust());
+            for node in ["/dev/open", "/dev/own", "/dev/group"] {
+                restricted.add(&tree, node, Access::RW);
+            }
+            let found: Vec<String> = restricted.warnings().collect();
+            assert_eq!(found.len(), count, "{user:?}: {found:?}");
+            assert!(found.iter().all(|text| text.contains("which keeps alice out")), "{found:?}");
+        }
         let expected = format!(
             "/dev/group, /dev/other, /dev/a, /dev/b, and 1 more: mode 0660, for the group 4000000 \
              alone, {whatever}"

@@ -1,7 +1,7 @@
 //! Reports which devices of this node names stand for.
 
 use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
-use super::modes::RestrictedNodes;
+use super::modes::{NodeUser, RestrictedNodes};
 use super::nodes::{cell, driver_names, driver_warning, type_name};
 use super::requested::{NameKind, RequestedName};
 use helper::devices::{Device, DeviceName, ResolvedDevices, Resolver};
@@ -41,15 +41,21 @@ pub(super) struct NameReport {
 }
 
 impl NameReport {
-    /// Resolves each name by itself, so that a wrong one hides no other.
-    pub(super) fn resolve(names: &[RequestedName], resolver: &Resolver) -> Self {
+    /// Resolves each name by itself, so that a wrong one hides no other. Modes of nodes are judged for this
+    /// user, or for everyone.
+    pub(super) fn resolve(
+        names: &[RequestedName],
+        resolver: &Resolver,
+        user: Option<&NodeUser>,
+    ) -> Self {
         let mut report = Self { schema: 1, ..Self::default() };
         for name in names {
             let specifier = printable(&name.text);
             match resolve_name(name, resolver) {
                 Ok(resolved) => {
                     let is_cdi = matches!(name.kind, NameKind::Named(DeviceName::Cdi(_)));
-                    report.warn_of_modes(&specifier, &resolved.devices, is_cdi, resolver);
+                    let restricted = find_restricted(&resolved.devices, resolver, user);
+                    report.warn_of_modes(&specifier, &restricted, is_cdi);
                     report.add(&specifier, resolved, resolver);
                 }
                 Err(why) => {
@@ -63,17 +69,7 @@ impl NameReport {
     }
 
     /// Warns of nodes that their mode keeps from users, whatever the filter allows.
-    fn warn_of_modes(
-        &mut self,
-        specifier: &str,
-        devices: &[Device],
-        is_cdi: bool,
-        resolver: &Resolver,
-    ) {
-        let mut restricted = RestrictedNodes::default();
-        for device in devices {
-            restricted.add(&resolver.tree, &device.node, device.rule.access());
-        }
+    fn warn_of_modes(&mut self, specifier: &str, restricted: &RestrictedNodes, is_cdi: bool) {
         for warning in restricted.warnings() {
             let groups = if is_cdi {
                 "; additionalGids of a specification are for containers, not for logins"
@@ -123,6 +119,18 @@ impl NameReport {
     }
 }
 
+fn find_restricted(
+    devices: &[Device],
+    resolver: &Resolver,
+    user: Option<&NodeUser>,
+) -> RestrictedNodes {
+    let mut restricted = RestrictedNodes::new(user);
+    for device in devices {
+        restricted.add(&resolver.tree, &device.node, device.rule.access());
+    }
+    restricted
+}
+
 fn resolve_name(name: &RequestedName, resolver: &Resolver) -> Result<ResolvedDevices, String> {
     match &name.kind {
         NameKind::Specifier(specifier) => {
@@ -168,7 +176,7 @@ mod tests {
 
     fn report(scratch: &Scratch, names: &[RequestedName]) -> (u8, String, String) {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let report = NameReport::resolve(names, &Resolver::new(tree, Settings::default()));
+        let report = NameReport::resolve(names, &Resolver::new(tree, Settings::default()), None);
         super::super::tests::assert_documented(&report);
         let write = |json| {
             let (mut out, mut err) = (Vec::new(), Vec::new());

@@ -6,9 +6,8 @@ use crate::{Error, accounts, slices};
 use helper::Config;
 use kernel::sys::nsfs::namespace_owner;
 use module::Settings;
-use nix::unistd::{Gid, Uid, User, getgrouplist};
+use nix::unistd::{Gid, Uid, User};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
 use std::fs;
 
 /// The first uid of people if login.defs(5) has none.
@@ -101,15 +100,11 @@ impl PersonFinder {
             return Owner::Exempt;
         }
         let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else { return Owner::Unknown(uid) };
-        let name = CString::new(user.name.clone());
-        let groups = name.ok().and_then(|name| getgrouplist(&name, user.gid).ok());
-        match groups {
-            None => Owner::Unknown(uid),
-            Some(groups) if groups.iter().any(|gid| self.exempt_groups.contains(gid)) => {
-                Owner::Exempt
-            }
-            Some(_) => Owner::Person(Person { uid, name: user.name }),
+        let Ok(groups) = accounts::list_groups(&user) else { return Owner::Unknown(uid) };
+        if groups.iter().any(|gid| self.exempt_groups.contains(gid)) {
+            return Owner::Exempt;
         }
+        Owner::Person(Person { uid, name: user.name })
     }
 }
 

@@ -157,7 +157,10 @@ fn gpu_that_only_its_owner_can_open_is_a_warning() {
     site.assert_bad(&[]);
     let site = site.mode("dev/dri/renderD128", 0o600);
     site.assert_bad(&["Warning device-modes renderD128"]);
-    site.assert_mentions("mode 0600, for its owner alone");
+    site.assert_mentions("mode 0600, for its owner alone: others cannot open them");
+    let nobody = r#"{"version":1,"id":"7","uid":65534,"cgroup":"/a","cdi":[]}"#;
+    let site = site.file("run/job-adopt/jobs/65534/7.json", nobody);
+    site.assert_mentions("for its owner alone, which keeps out users with jobs here: nobody");
 }
 
 #[test]
