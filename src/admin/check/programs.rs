@@ -2,6 +2,7 @@
 
 use super::{Account, Check, Finding, NOBODY_UID, Site, installed, trust_remedy};
 use crate::accounts::HELPER_USER;
+pub(crate) use helper::stack::{find_module, find_module_folder};
 use kernel::sys::clock::now;
 use kernel::sys::file::get_xattr;
 use kernel::trust::{Distrust, Trust, TrustError};
@@ -11,7 +12,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const MODULE_FILE: Check = "module-file";
 const MODULE_VERSION: Check = "module-version";
@@ -19,9 +20,6 @@ const ACCOUNT: Check = "account";
 const HELPER: Check = "helper";
 const KEEPER: Check = "keeper";
 const SELINUX: Check = "selinux";
-
-/// A module that every Linux-PAM has; it shows which folder has the modules.
-const STOCK_MODULE: &str = "pam_permit.so";
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let helper = site.at(&site.settings().helper);
@@ -83,30 +81,6 @@ fn check_version(check: Check, shown_path: &Path, path: &Path, again: &str) -> F
         }
         None => Finding::unknown(check, object, "shows no version", again),
     }
-}
-
-/// Returns the folder of PAM modules of the node whose files are below `root`. Of several it takes
-/// that of this program's architecture, which is sshd's as well.
-pub(crate) fn find_module_folder(root: &Path) -> Option<PathBuf> {
-    list_module_folders(root).into_iter().find(|folder| folder.join(STOCK_MODULE).exists())
-}
-
-/// Returns the file of a PAM module by the word of a line. A name that no folder has is taken to belong
-/// into the usual one; `None` if that is unknown.
-pub(crate) fn find_module(root: &Path, module: &str) -> Option<PathBuf> {
-    if let Some(relative) = module.strip_prefix('/') {
-        return Some(root.join(relative));
-    }
-    let mut files = list_module_folders(root).into_iter().map(|folder| folder.join(module));
-    files.find(|file| file.exists()).or_else(|| Some(find_module_folder(root)?.join(module)))
-}
-
-/// Returns the folders in which a libpam may look for modules, that of this program's architecture first.
-fn list_module_folders(root: &Path) -> Vec<PathBuf> {
-    let arch = std::env::consts::ARCH;
-    let folders = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
-    let others = ["usr/lib64/security", "lib64/security", "usr/lib/security", "lib/security"];
-    folders.iter().map(String::as_str).chain(others).map(|folder| root.join(folder)).collect()
 }
 
 fn check_helper(site: &Site, path: &Path) -> Finding {

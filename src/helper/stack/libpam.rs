@@ -2,11 +2,12 @@
 
 use super::flatten::read_bytes;
 use std::io::BufRead;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Folders below the root that may have `libpam.so.0`, before those of another word size.
 const LIBRARY_FOLDERS: [&str; 4] = ["usr/lib64", "lib64", "usr/lib", "lib"];
-/// Folders of PAM modules of one word size. libpam looks into one folder: the one with the stock module.
+/// Folders of PAM modules of one word size, besides those of this program's architecture. libpam looks into one
+/// folder: the one with the stock module.
 const MODULE_FOLDERS: [&str; 2] = ["usr/lib64/security", "lib64/security"];
 /// Folders of PAM modules into which Debian's libpam looks besides its own.
 const COMMON_FOLDERS: [&str; 2] = ["usr/lib/security", "lib/security"];
@@ -60,6 +61,30 @@ fn has_at_include(mut library: &[u8]) -> bool {
     false
 }
 
+/// Returns the folders in which a libpam may look for modules, that of this program's architecture first.
+fn list_module_folders(root: &Path) -> impl Iterator<Item = PathBuf> {
+    let arch = std::env::consts::ARCH;
+    let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
+    let others = MODULE_FOLDERS.into_iter().chain(COMMON_FOLDERS).map(str::to_owned);
+    multiarch.into_iter().chain(others).map(|folder| root.join(folder))
+}
+
+/// Returns the folder of PAM modules of the node whose files are below `root`. Of several it takes
+/// that of this program's architecture, which is sshd's as well.
+pub fn find_module_folder(root: &Path) -> Option<PathBuf> {
+    list_module_folders(root).find(|folder| folder.join(STOCK_MODULE).exists())
+}
+
+/// Returns the file of a PAM module by the word of a line. A name that no folder has is taken to belong
+/// into the usual one; `None` if that is unknown.
+pub fn find_module(root: &Path, module: &str) -> Option<PathBuf> {
+    if let Some(relative) = module.strip_prefix('/') {
+        return Some(root.join(relative));
+    }
+    let mut files = list_module_folders(root).map(|folder| folder.join(module));
+    files.find(|file| file.exists()).or_else(|| Some(find_module_folder(root)?.join(module)))
+}
+
 /// Returns whether libpam finds no module of that name. A name without a path is not judged on a node
 /// whose folder of modules is unknown, nor is one with `$`: libpam puts a folder for `$ISA`, and the
 /// loader for `$LIB`.
@@ -70,11 +95,8 @@ pub fn is_missing_module(root: &Path, module: &str) -> bool {
     if let Some(relative) = module.strip_prefix('/') {
         return !may_exist(&root.join(relative));
     }
-    let arch = std::env::consts::ARCH;
-    let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
-    let names = multiarch.iter().map(String::as_str).chain(MODULE_FOLDERS).chain(COMMON_FOLDERS);
     let mut has_folder = false;
-    for folder in names.map(|folder| root.join(folder)) {
+    for folder in list_module_folders(root) {
         if may_exist(&folder.join(STOCK_MODULE)) {
             has_folder = true;
             if may_exist(&folder.join(module)) {

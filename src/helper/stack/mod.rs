@@ -21,7 +21,7 @@ pub use dirs::service_dirs;
 pub use flatten::{Entry, FileLine, LineFault, MODULE_FILES, is_close_only};
 use flatten::{Files, FlatStack, Replacement, flatten};
 use libpam::Reading;
-pub use libpam::is_missing_module;
+pub use libpam::{find_module, find_module_folder, is_missing_module};
 pub use lines::{LogicalLine, parse_lines};
 use protocol::SessionLine;
 pub use rejection::Rejection;
