@@ -296,6 +296,24 @@ fn try_finds_a_user_without_a_job_by_itself() {
     });
 }
 
+/// Returns the path of the old module, which [`lay_out_recipes`] installs.
+fn old_module(node: &Node) -> String {
+    let module = Path::new(&node.module()).with_file_name("pam_slurm_adopt.so");
+    module.to_str().unwrap().to_owned()
+}
+
+/// Asserts that the command takes our lines out and leaves that of the old module out, which is gone: nobody
+/// is locked out.
+#[track_caller]
+fn assert_way_back_admits_all(node: &Node, command: &[&str], old: &str) {
+    node.job_adopt(command)
+        .exits(1)
+        .says("stays commented out: pam_slurm_adopt.so is not there")
+        .says("nothing keeps users without a job out now");
+    assert_eq!(node.read("/etc/pam.d/sshd").replace("#job-adopt: ", ""), old);
+    assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "carol", "root"]);
+}
+
 /// The module is removed from the node, as at the end of a migration, and the way back is taken later.
 #[test]
 fn way_back_after_removal_of_the_old_module_locks_no_user_out() {
@@ -307,15 +325,10 @@ fn way_back_after_removal_of_the_old_module_locks_no_user_out() {
         write_recipe(node, "account required pam_slurm_adopt.so\n");
         let old = node.read("/etc/pam.d/sshd");
         node.job_adopt(&["pam", "--install", "--arguments", "timeout=40"]).exits(0);
-        let slurm = Path::new(&node.module()).with_file_name("pam_slurm_adopt.so");
-        node.sh(&format!("mv {0} {0}.gone", slurm.display())).ok();
-        let removed = node.job_adopt(&["pam", "--remove"]).exits(1);
-        removed
-            .says("stays commented out: pam_slurm_adopt.so is not there")
-            .says("nothing keeps users without a job out now");
-        assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "carol", "root"]);
-        assert_eq!(node.read("/etc/pam.d/sshd").replace("#job-adopt: ", ""), old);
-        node.sh(&format!("mv {0}.gone {0}", slurm.display())).ok();
+        let slurm = old_module(node);
+        node.sh(&format!("mv {slurm} {slurm}.gone")).ok();
+        assert_way_back_admits_all(node, &["pam", "--remove"], &old);
+        node.sh(&format!("mv {slurm}.gone {slurm}")).ok();
         node.job_adopt(&["pam", "--remove"]).exits(0);
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
     });
@@ -338,8 +351,7 @@ fn way_back_restores_no_jump_without_the_line_that_it_skips() {
         let install = ["pam", "--install", "--arguments", "exempt_groups=ops timeout=40"];
         node.job_adopt(&install).exits(0);
         assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "root"]);
-        let slurm = Path::new(&node.module()).with_file_name("pam_slurm_adopt.so");
-        node.sh(&format!("rm {}", slurm.display())).ok();
+        node.sh(&format!("rm {}", old_module(node))).ok();
         let removed = node.job_adopt(&["pam", "--remove"]).exits(1);
         removed.says("sshd:3 stays commented out").says("sshd:4 stays commented out");
         assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "carol", "root"]);
@@ -355,24 +367,19 @@ fn undo_by_timer_restores_no_line_whose_module_is_gone() {
         fake_systemd(node);
         write_recipe(node, "account required pam_slurm_adopt.so\n");
         let old = node.read("/etc/pam.d/sshd");
-        let slurm = Path::new(&node.module()).with_file_name("pam_slurm_adopt.so");
+        let slurm = old_module(node);
         let undo = ["start", "job-adopt-undo-sshd.service"];
         try_for(node, "timeout=40").exits(0);
         let new = node.read("/etc/pam.d/sshd");
-        node.sh(&format!("mv {0} {0}.gone", slurm.display())).ok();
+        node.sh(&format!("mv {slurm} {slurm}.gone")).ok();
         node.run("systemctl", &undo).fails().says("pam_slurm_adopt.so");
         assert_eq!(node.read("/etc/pam.d/sshd"), new);
         assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);
         // By hand the others come back.
-        let undone = node.job_adopt(&["enable", "--undo"]).exits(1);
-        undone
-            .says("stays commented out: pam_slurm_adopt.so is not there")
-            .says("nothing keeps users without a job out now");
-        assert_eq!(node.read("/etc/pam.d/sshd").replace("#job-adopt: ", ""), old);
-        assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "carol", "root"]);
+        assert_way_back_admits_all(node, &["enable", "--undo"], &old);
         node.job_adopt(&["enable", "--undo"]).exits(3).says("nothing is tried");
         // With the module all come back.
-        node.sh(&format!("mv {0}.gone {0}", slurm.display())).ok();
+        node.sh(&format!("mv {slurm}.gone {slurm}")).ok();
         node.job_adopt(&["pam", "--remove"]).exits(0);
         try_for(node, "timeout=40").exits(0);
         node.run("systemctl", &undo).ok();
@@ -380,7 +387,7 @@ fn undo_by_timer_restores_no_line_whose_module_is_gone() {
         // So they do if it has moved to another of libpam's folders.
         try_for(node, "timeout=40").exits(0);
         node.create_dir("/usr/lib/security", 0o755);
-        node.sh(&format!("mv {} /usr/lib/security", slurm.display())).ok();
+        node.sh(&format!("mv {slurm} /usr/lib/security")).ok();
         node.job_adopt(&["enable", "--undo"]).exits(0).says("as it was");
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
     });
