@@ -110,14 +110,13 @@ impl PersonFinder {
 
 /// Returns the first uid of people on this node.
 pub(crate) fn read_uid_min() -> u32 {
-    // Its comments may be in any encoding.
     let defs = fs::read("/etc/login.defs").unwrap_or_default();
-    parse_uid_min(&String::from_utf8_lossy(&defs)).unwrap_or(DEFAULT_UID_MIN)
+    parse_uid_min(&defs).unwrap_or(DEFAULT_UID_MIN)
 }
 
-/// Parses `UID_MIN` of login.defs(5).
-fn parse_uid_min(defs: &str) -> Option<u32> {
-    defs.lines().find_map(|line| {
+/// Parses `UID_MIN` of login.defs(5), whose comments may be in any encoding.
+fn parse_uid_min(defs: &[u8]) -> Option<u32> {
+    String::from_utf8_lossy(defs).lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
         (words.next()? == "UID_MIN").then(|| words.next()?.parse().ok())?
     })
@@ -129,8 +128,9 @@ mod tests {
 
     #[test]
     fn uid_min_of_login_defs_is_parsed() {
-        assert_eq!(parse_uid_min("#UID_MIN 5\nUID_MAX 9\nUID_MIN\t\t 500\n"), Some(500));
-        assert_eq!(parse_uid_min("UID_MIN x\n"), None);
-        assert_eq!(parse_uid_min(""), None);
+        assert_eq!(parse_uid_min(b"#UID_MIN 5\nUID_MAX 9\nUID_MIN\t\t 500\n"), Some(500));
+        assert_eq!(parse_uid_min(b"# f\xfcr Menschen\nUID_MIN 500 # \xfc\n"), Some(500));
+        assert_eq!(parse_uid_min(b"UID_MIN x\n"), None);
+        assert_eq!(parse_uid_min(b""), None);
     }
 }

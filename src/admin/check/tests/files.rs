@@ -236,6 +236,11 @@ fn flux_account_must_linger_and_jobs_must_run_in_units() {
     let exec = "[ exec ]\nimp = \"/usr/libexec/flux/flux-imp\"\nservice = 'sdexec'\n";
     let flux = |toml: &str| flux(toml).file("etc/flux/system/conf.d/exec.toml", exec);
     flux(good).assert_bad(&[]);
+    // A comment may be in Latin-1.
+    let site = flux(good);
+    let path = site.scratch.path().join("etc/flux/system/conf.d/system.toml");
+    std::fs::write(path, [b"# f\xfcr alle\n", good.as_bytes()].concat()).unwrap();
+    site.assert_bad(&[]);
     for (key, without) in
         [("imp", "imp = \"/usr/libexec/flux/flux-imp\"\n"), ("service", "service = 'sdexec'\n")]
     {
