@@ -241,6 +241,7 @@ impl MountTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     const NODE: [&str; 8] = [
         "1 1 0:1 / / rw - ext4 /dev/sda1 rw",
@@ -371,6 +372,21 @@ mod tests {
         }
         for dir in ["/", "/etc", "/etc/security", "/usr/lib", "/dev", "/run", "/var", "/proc/1"] {
             assert!(!can_be_private(dir), "{dir}");
+        }
+    }
+
+    #[test]
+    fn only_tmpfs_is_in_memory() {
+        let is_memory = |path: &str| {
+            let file = File::open(path).unwrap();
+            let status = crate::sys::file::read_file_status(file.as_fd()).unwrap();
+            is_memory_file_system(status.file_system).unwrap()
+        };
+        assert!(!is_memory("/proc"));
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let is_tmpfs = |line: &&str| line.contains(" /dev/shm ") && line.contains(" - tmpfs ");
+        if table.lines().any(|line| is_tmpfs(&line)) {
+            assert!(is_memory("/dev/shm"));
         }
     }
 
