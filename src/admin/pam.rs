@@ -637,7 +637,7 @@ fn is_rival(entry: &Entry) -> bool {
     RIVAL_MODULES.contains(&module_name(entry))
 }
 
-/// Our first and our last auth line. They have no arguments: the session line decides for them.
+/// Our first and our last auth line. They need no arguments, since the session line decides what they do.
 const AUTH_LINE: &str = "auth       required     pam_job_adopt.so";
 
 const DEFAULTS_NOTE: &str = "note: what pam_slurm_adopt.so leaves open unless told otherwise, ours refuses: \

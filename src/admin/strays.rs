@@ -98,18 +98,16 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 /// Maximum processes without an owner that a message names.
 const NAMED_PROCESSES_MAX: usize = 8;
 
-/// Returns the warning about processes whose owner is unknown.
+/// Writes the warning about processes whose owner is unknown.
 fn describe_unowned(processes: &[Stray]) -> String {
-    let name = |Stray { pid, uid, command, cgroup, .. }: &Stray| {
-        format!("{pid} ({command}, uid {uid}, {cgroup})")
-    };
-    let named = processes.iter().take(NAMED_PROCESSES_MAX).map(name);
-    let mut named: Vec<String> = named.collect();
+    let mut named = Vec::new();
+    for Stray { pid, uid, command, cgroup, .. } in processes.iter().take(NAMED_PROCESSES_MAX) {
+        named.push(format!("{pid} ({command}, uid {uid}, {cgroup})"));
+    }
     if processes.len() > NAMED_PROCESSES_MAX {
         named.push("...".into());
     }
-    let named = named.join(", ");
-    format!("warning: not ended, since their uids have no account: {named}")
+    format!("warning: not ended, since their uids have no account: {}", named.join(", "))
 }
 
 /// Counts the strays; `None` if there may be users with an unknown job.

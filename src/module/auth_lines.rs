@@ -12,7 +12,7 @@ use std::io;
 /// What the auth lines have done in this transaction, and have yet to do.
 #[derive(Debug, Default)]
 pub struct AuthLines {
-    /// The process in which the lines ran last, and how often.
+    /// The number of the process in which a line ran last, and how many lines ran there.
     ran: (u32, u32),
     join: Join,
 }
@@ -47,8 +47,8 @@ impl AuthLines {
         !matches!(self.join, Join::None)
     }
 
-    /// Runs one of the lines in a process that gets its credentials. No error is left for libpam: sshd lets
-    /// in a user with a key after an error here. So the process ends if a step fails.
+    /// Runs one of the lines in a process that gets its credentials. The process ends if a step fails: an
+    /// error would not help, since sshd lets in a user with a key all the same.
     pub fn run(&mut self, process: u32) {
         self.ran = if self.ran.0 == process { (process, self.ran.1 + 1) } else { (process, 1) };
         self.join = match std::mem::take(&mut self.join) {
@@ -77,12 +77,16 @@ struct ProgramBan {
     hard: rlim_t,
 }
 
-/// The bit of the capability that raises hard limits (capabilities(7)).
+/// Its bit among a process's capabilities. Root without it raises no hard limit (capabilities(7)).
 const CAP_SYS_RESOURCE: u64 = 1 << 24;
 
 impl ProgramBan {
-    /// Begins it. Any process of the user could raise the soft limit, but not the hard one. That one stays if
-    /// it could not be restored, as in a container without the capability.
+    /// Sets the soft limit to 0, and the hard one too if this process may raise it again. A process of the user
+    /// may set the soft limit of this one anew (prlimit(2)), but only up to the hard one.
+    ///
+    /// # Errors
+    ///
+    /// As `setrlimit(2)`, and as for reading `/proc/self/status`.
     fn start() -> io::Result<Self> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC)?;
         let status = proc::read("/proc/self/status")?;
@@ -93,6 +97,11 @@ impl ProgramBan {
         Ok(Self { soft, hard })
     }
 
+    /// Restores both limits.
+    ///
+    /// # Errors
+    ///
+    /// As `setrlimit(2)`.
     fn end(&self) -> io::Result<()> {
         Ok(setrlimit(Resource::RLIMIT_NPROC, self.soft, self.hard)?)
     }

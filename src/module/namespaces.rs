@@ -1,5 +1,5 @@
-//! The namespaces of a job that has private files. A user made the files there, so no root's code but this
-//! module's may run in them.
+//! The namespaces of a job that has private files. Its user makes the files there, so this module is the only
+//! code that may run in them as root.
 //!
 //! `session` only compares: it joins, and leaves again before it returns. The process of sshd that becomes
 //! the user joins for good, in the last call of its last module.
@@ -82,7 +82,7 @@ pub fn end_process() -> ! {
 struct Visit<'a> {
     job: &'a JobNamespaces,
     origin: NamespaceOrigin,
-    /// The node's log, opened in front of namespaces that may have another one.
+    /// The node's log, opened before the visit: the namespaces may have another one.
     log: Option<Log>,
 }
 

@@ -73,8 +73,8 @@ pub struct LoginContext<'a> {
     pub helper_group: Option<u32>,
     /// The argument that lets the user in outside of jobs if this module would refuse the login.
     pub exemption: Option<&'static str>,
-    /// Both auth lines of this module have just run in this process of sshd's, from which the one that
-    /// becomes the user is forked: there they join the job's namespaces.
+    /// Set if both auth lines of this module have just run in this process, and it is sshd's. In the process
+    /// that sshd forks to become the user they run again, and join the job's namespaces.
     pub ran_auth_lines: bool,
     /// The observer of a dry run.
     pub observer: Option<DryRunObserver<'a>>,

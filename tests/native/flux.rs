@@ -601,7 +601,8 @@ fn file_system_of_account_is_never_read() {
             let folder = node.transient();
             let file = format!("{folder}/imp-shell-0-{JOB}.service");
             node.write(&file, "[Service]\n");
-            let (first, second) = (job.reply(Containment::Inherit), job.reply(Containment::None));
+            let first = job.reply(Containment::Inherit);
+            let second = job.reply(Containment::None);
             Fake::new().answers(&first).then(&second).install(node);
             let account = || node.account_under_strace(fault, ALICE);
             account().ok();

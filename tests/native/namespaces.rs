@@ -731,7 +731,7 @@ fn key_after_a_wrong_password_is_refused() {
         wrong("password,publickey").fails().says("[JA07]").omits("job\n");
         node.log.line("not both auth lines of pam_job_adopt.so ran before");
         step.assert_empty();
-        // That attempt was another process's.
+        // That attempt was made in another process.
         wrong("keyboard-interactive,publickey").ok().says("job").joins_cgroup(&step.leaf());
         assert_eq!(node.read("/root/victim"), "root\n");
     });
@@ -811,7 +811,7 @@ fn stack_without_auth_lines_refuses_private_files_alone() {
         }
         write_joining_stack(node);
         sshd.ssh(ALICE, LOOK).ok().says("job").joins_cgroup(&job.cgroup);
-        // pamtester opens a session, and no process of its becomes the user.
+        // pamtester opens a session, but none of its processes becomes the user.
         node.run("pamtester", &["sshd", "alice", "setcred", "open_session"]).fails().says("[JA07]");
         // A job without private files needs no such line.
         node.unregister("4242").ok();

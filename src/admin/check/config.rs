@@ -54,9 +54,12 @@ fn check_device_modes(site: &Site) -> Vec<Finding> {
     }
     let users = find_job_owners(site);
     let describe = |(mode, nodes): (&NodeMode, String)| {
-        let excluded = users.iter().filter(|user| mode.excludes(user));
-        let excluded: Vec<&str> =
-            excluded.map(|user| user.name.as_str()).take(USERS_SHOWN_MAX).collect();
+        let excluded: Vec<&str> = users
+            .iter()
+            .filter(|user| mode.excludes(user))
+            .map(|user| user.name.as_str())
+            .take(USERS_SHOWN_MAX)
+            .collect();
         let is_warning = mode.is_owners_alone() || !excluded.is_empty();
         let severity = if is_warning { Severity::Warning } else { Severity::Note };
         let text = if excluded.is_empty() {

@@ -128,8 +128,8 @@ pub(crate) fn module_name(entry: &Entry) -> &str {
 
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut findings = vec![check_line(site, Group::Session), check_line(site, Group::Account)];
-    let is_in_job = findings.iter().all(|finding| finding.severity == Severity::Fine);
-    if is_in_job && site.settings().join_container {
+    let join_jobs = findings.iter().all(|finding| finding.severity == Severity::Fine);
+    if join_jobs && site.settings().join_container {
         findings.push(check_line(site, Group::Auth));
     }
     findings.extend(site.own_lines().flat_map(|entry| check_arguments(site, entry)));

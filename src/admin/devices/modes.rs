@@ -123,10 +123,12 @@ impl RestrictedNodes {
 
     /// Returns a warning for each mode.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
-        let user = self.user.as_ref();
-        let user = user.map_or(String::new(), |user| format!(", which keeps {} out", user.name));
+        let whom = match &self.user {
+            Some(user) => format!(", which keeps {} out", user.name),
+            None => String::new(),
+        };
         self.iter().map(move |(mode, nodes)| {
-            format!("{nodes}: {mode}{user}, whatever the filter lets through (udev sets the mode)")
+            format!("{nodes}: {mode}{whom}, whatever the filter lets through (udev sets the mode)")
         })
     }
 }
@@ -179,7 +181,8 @@ mod tests {
             scratch.mode(&format!("dev/{name}"), 0o660);
         }
         let all = ["/dev/group", "/dev/other", "/dev/a", "/dev/b", "/dev/c"];
-        let (own, group) = (scratch.trust().owner(), 4_000_000);
+        let own = scratch.trust().owner();
+        let group = 4_000_000;
         for (uid, gids, count) in [
             (own + 1, vec![], 2),
             (own + 1, vec![group], 1),

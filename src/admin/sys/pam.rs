@@ -65,8 +65,8 @@ impl Transaction {
         Ok(transaction)
     }
 
-    /// Runs a phase, without `PAM_SILENT`; returns its result, and the messages of its modules to the user. A user whose password
-    /// has expired passes the account phase: sshd lets in who then sets a new one.
+    /// Runs a phase, without `PAM_SILENT`; returns its result, and the messages of its modules to the user.
+    /// A user whose password has expired passes the account phase: sshd lets in who then sets a new one.
     pub(crate) fn run(&mut self, phase: Phase) -> (io::Result<()>, Vec<String>) {
         let call = match phase {
             Phase::Account => raw::pam_acct_mgmt,

@@ -149,7 +149,7 @@ pub(super) fn flatten(
     reading: Reading,
 ) -> Result<FlatStack, String> {
     let lines = FlatStack { entries: Vec::new(), rejected: None };
-    let mut stack = Flattener { root: files.root, service, group, files, reading, lines };
+    let mut stack = Flattener { files, service, group, reading, lines };
     if !stack.load_service(service)? {
         stack.reject_pam_conf();
     }
@@ -190,10 +190,9 @@ impl<'a> Files<'a> {
 }
 
 struct Flattener<'a> {
-    root: &'a Path,
+    files: &'a Files<'a>,
     service: &'a str,
     group: Group,
-    files: &'a Files<'a>,
     reading: Reading,
     lines: FlatStack,
 }
@@ -332,7 +331,7 @@ impl Flattener<'_> {
     }
 
     fn is_fallback_hidden(&self) -> bool {
-        service_dirs(self.root).iter().any(|folder| {
+        service_dirs(self.files.root).iter().any(|folder| {
             read_service_file(&folder.join(FALLBACK_SERVICE))
                 .is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
         })
@@ -358,7 +357,7 @@ impl Flattener<'_> {
     /// Rejects `/etc/pam.conf` if it has lines: some builds of libpam read it for a service without a
     /// file.
     fn reject_pam_conf(&mut self) {
-        let path = self.root.join("etc/pam.conf");
+        let path = self.files.root.join("etc/pam.conf");
         let Ok(bytes) = read_service_file(&path) else { return };
         let file = ServiceFile { path, bytes };
         if let Some(line) = parse_lines(&file.text()).unwrap_or_default().first() {
@@ -499,7 +498,7 @@ impl Flattener<'_> {
             level,
             control,
         };
-        if entry.is_our_module() && is_missing_module(self.root, &entry.module) {
+        if entry.is_our_module() && is_missing_module(self.files.root, &entry.module) {
             self.reject(place, Rejection::MissingModule(PathBuf::from(&entry.module)));
         }
         // In the session group a line with `close_only` confines no login.
@@ -546,13 +545,13 @@ impl Flattener<'_> {
         folders: ServiceFolders,
     ) -> Box<dyn Iterator<Item = PathBuf> + 'b> {
         if let Some(relative) = name.strip_prefix('/') {
-            return Box::new(std::iter::once(self.root.join(relative)));
+            return Box::new(std::iter::once(self.files.root.join(relative)));
         }
-        let site = std::iter::once(self.root.join(SITE_DIR).join(name));
+        let site = std::iter::once(self.files.root.join(SITE_DIR).join(name));
         match folders {
             ServiceFolders::Site => Box::new(site),
             ServiceFolders::All => {
-                let vendor = std::iter::once_with(|| vendor_dirs(self.root)).flatten();
+                let vendor = std::iter::once_with(|| vendor_dirs(self.files.root)).flatten();
                 Box::new(site.chain(vendor.map(move |dir| dir.join(name))))
             }
         }

@@ -34,44 +34,21 @@ static int require_first_process(pam_handle_t *handle)
     return pam_set_data(handle, "pam_writes", pid, free_pid) == PAM_SUCCESS ? PAM_IGNORE : PAM_BUF_ERR;
 }
 
-int pam_sm_authenticate(pam_handle_t *handle, int flags, int count, const char **arguments)
-{
-    (void)handle;
-    (void)flags;
-    (void)count;
-    (void)arguments;
-    return write_call("authenticate");
-}
-
 int pam_sm_setcred(pam_handle_t *handle, int flags, int count, const char **arguments)
 {
     write_call(flags & PAM_DELETE_CRED ? "delete" : "setcred");
     return count > 0 && !strcmp(arguments[0], "once") ? require_first_process(handle) : PAM_IGNORE;
 }
 
-int pam_sm_acct_mgmt(pam_handle_t *handle, int flags, int count, const char **arguments)
-{
-    (void)handle;
-    (void)flags;
-    (void)count;
-    (void)arguments;
-    return write_call("account");
-}
+/* Defines an entry point that does nothing else. */
+#define WRITE_CALL(function, call)                                                                                    \
+    int function(pam_handle_t *handle, int flags, int count, const char **arguments)                                  \
+    {                                                                                                                 \
+        (void)handle, (void)flags, (void)count, (void)arguments;                                                      \
+        return write_call(call);                                                                                      \
+    }
 
-int pam_sm_open_session(pam_handle_t *handle, int flags, int count, const char **arguments)
-{
-    (void)handle;
-    (void)flags;
-    (void)count;
-    (void)arguments;
-    return write_call("open");
-}
-
-int pam_sm_close_session(pam_handle_t *handle, int flags, int count, const char **arguments)
-{
-    (void)handle;
-    (void)flags;
-    (void)count;
-    (void)arguments;
-    return write_call("close");
-}
+WRITE_CALL(pam_sm_authenticate, "authenticate")
+WRITE_CALL(pam_sm_acct_mgmt, "account")
+WRITE_CALL(pam_sm_open_session, "open")
+WRITE_CALL(pam_sm_close_session, "close")

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::fcntl::{OFlag, openat};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::stat::mkdirat;
+use nix::sys::stat::{Mode, mkdirat};
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use nix::unistd::{Pid, UnlinkatFlags, unlinkat, write};
 
@@ -187,31 +187,22 @@ impl Deep {
         let mut levels: Vec<OwnedFd> = vec![File::open(cgroup.dir()).unwrap().into()];
         for _ in 0..20 {
             let above = levels.last().unwrap();
-            mkdirat(above, &Self::NAME[..], nix::sys::stat::Mode::S_IRWXU).unwrap();
-            levels.push(
-                openat(above, &Self::NAME[..], OFlag::O_DIRECTORY, nix::sys::stat::Mode::empty())
-                    .unwrap(),
-            );
+            mkdirat(above, &Self::NAME[..], Mode::S_IRWXU).unwrap();
+            levels.push(openat(above, &Self::NAME[..], OFlag::O_DIRECTORY, Mode::empty()).unwrap());
         }
         Self(levels)
     }
 
     /// Moves a process into the deepest one.
     pub(crate) fn move_in(&self, pid: i32) {
-        let procs = openat(
-            self.0.last().unwrap(),
-            "cgroup.procs",
-            OFlag::O_WRONLY,
-            nix::sys::stat::Mode::empty(),
-        );
+        let procs = openat(self.0.last().unwrap(), "cgroup.procs", OFlag::O_WRONLY, Mode::empty());
         write(procs.unwrap(), pid.to_string().as_bytes()).unwrap();
     }
 }
 
 impl Drop for Deep {
     fn drop(&mut self) {
-        let kill =
-            openat(&self.0[0], "cgroup.kill", OFlag::O_WRONLY, nix::sys::stat::Mode::empty());
+        let kill = openat(&self.0[0], "cgroup.kill", OFlag::O_WRONLY, Mode::empty());
         write(kill.unwrap(), b"1").unwrap();
         while let Some(above) = self.0.pop().and_then(|_| self.0.last()) {
             let gone = || unlinkat(above, &Self::NAME[..], UnlinkatFlags::RemoveDir).is_ok();

@@ -20,7 +20,7 @@ pub(crate) enum Tool {
     Cycles,
     /// Makes one system call of a program fail.
     Inject,
-    /// Runs a PAM transaction in the order of sshd's.
+    /// Runs a PAM transaction in sshd's order.
     SshdLogin,
     /// A PAM module that writes to `/tmp` in each of its calls.
     PamWrites,
