@@ -163,12 +163,21 @@ fn resolve_prints_job_and_devices_of_login() {
     });
 }
 
+/// Returns an id that no other node has. `run` names a cgroup after it, which all nodes of the machine see, and
+/// which stays if the test is killed.
+fn unique_id(node: &Node) -> String {
+    let outside = node.outside();
+    let name = outside.path().split('/').find(|name| !name.is_empty()).unwrap();
+    format!("{name}-run")
+}
+
 #[test]
 fn run_starts_command_as_job() {
     on_node(|node| {
+        let id = unique_id(node);
         let script = format!("{LOOK}; exit 7");
         let options = [
-            "run", "--user", "alice", "--id", "r1", "--device", "/dev/nvidia0", "--", "sh", "-c",
+            "run", "--user", "alice", "--id", &id, "--device", "/dev/nvidia0", "--", "sh", "-c",
             &script,
         ];
         let outcome = node.job_adopt(&options).exits(7);
@@ -187,13 +196,16 @@ fn run_starts_command_as_job() {
 #[test]
 fn login_joins_job_started_by_run() {
     on_node(|node| {
-        let options = ["run", "--user", "alice", "--id", "r2", "--device", "/dev/nvidia0", "--"];
+        let id = unique_id(node);
+        let options = ["run", "--user", "alice", "--id", &id, "--device", "/dev/nvidia0", "--"];
         let mut command = node.daemon(&node.outside(), "job-adopt");
         let mut run = command.args(options).args(["sleep", "infinity"]).spawn().unwrap();
-        eventually("the job is there", || node.exists("/run/job-adopt/jobs/1001/r2.json"));
+        eventually("the job is there", || {
+            node.exists(&format!("/run/job-adopt/jobs/1001/{id}.json"))
+        });
         let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
         let outcome = node.sshd().ssh(ALICE, LOOK).ok().devices(&gpus);
-        node.unregister("r2").ok();
+        node.unregister(&id).ok();
         eventually("run ends", || run.try_wait().unwrap().is_some());
         assert!(!Cgroup::new(outcome.cgroup()).exists());
     });
