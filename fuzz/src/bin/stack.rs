@@ -3,7 +3,7 @@
 //! At most 1024 bytes.
 #![no_main]
 
-use helper::stack::{Finding, judge_session_stack};
+use helper::stack::{Finding, judge_stacks_of_login};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
 use protocol::SessionLine;
@@ -42,5 +42,6 @@ fuzz_target!(|text: &str| {
 
 fn read_stack(laid: &Laid, text: &str) -> Finding {
     laid.file("etc/pam.d/sshd", text);
-    judge_session_stack(laid.path(), "sshd")
+    let [session, _auth] = judge_stacks_of_login(laid.path(), "sshd");
+    session
 }
