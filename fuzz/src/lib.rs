@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use admin::filters::interpret::Request;
-use helper::devices::Tree;
 use helper::devices::cdi::Spec;
+use helper::node::Tree;
 use kernel::trust::Trust;
 use protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
 

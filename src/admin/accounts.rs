@@ -1,7 +1,7 @@
 //! Looks up users and groups for all commands, and takes on the rights of the helper's account.
 
 use super::{Error, Output};
-use helper::records::Record;
+use helper::jobs::records::Record;
 use nix::errno::Errno;
 use nix::unistd::{
     Gid, Group, Uid, User, getegid, geteuid, getgrouplist, getgroups, setegid, seteuid, setgroups,

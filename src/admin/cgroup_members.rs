@@ -2,7 +2,7 @@
 //! cgroups in their job decide how many there are, and limits of the system how many processes.
 
 use crate::strays::has_ended;
-use helper::sources::processes;
+use helper::jobs::sources::processes;
 use kernel::cgroup::{
     Dir, Listing, Membership, Mount, list_own_processes, list_processes, read_event, walk_selected,
 };

@@ -7,8 +7,8 @@ use super::Error;
 use super::cgroup_members::list_members;
 use super::terminals::{open_terminals, write_to_terminals};
 use super::usage::{Usage, open_login_cgroup};
-use helper::records::Record;
-use helper::sources::processes;
+use helper::jobs::records::Record;
+use helper::jobs::sources::processes;
 use keeper::subtree::{self, KillMode};
 use kernel::cgroup::{
     self, CgroupChain, Dir, Listing, MADE_XATTR, Membership, has_mark, ignore_gone, read_event,

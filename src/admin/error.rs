@@ -1,8 +1,8 @@
 //! The errors of commands, and their exit codes.
 
 use helper::ConfigError;
+use helper::jobs::records::RecordError;
 use helper::printable;
-use helper::records::RecordError;
 use kernel::OperationError;
 use kernel::bpf;
 use kernel::cgroup;

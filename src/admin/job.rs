@@ -7,7 +7,7 @@ use super::{Error, Output, accounts};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::Policy;
-use helper::records::{Environment, Gpu, LoginTarget, Options as Policies, Record};
+use helper::jobs::records::{Environment, Gpu, LoginTarget, Options as Policies, Record};
 use protocol::{JobId, LeafName, parse_decimal};
 use std::collections::BTreeMap;
 

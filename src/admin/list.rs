@@ -6,9 +6,11 @@ use super::running_jobs::{QUERY_TIMEOUT, query_scheduler};
 use super::usage::Usage;
 use super::{Conf, Error, Output, accounts};
 use clap::Args;
-use helper::devices::{Resolver, Tree};
-use helper::records::{LoginTarget, ReadError, Record};
-use helper::sources::{self, SourceError};
+use helper::devices::Resolver;
+use helper::jobs::Job;
+use helper::jobs::records::{LoginTarget, ReadError, Record};
+use helper::jobs::sources::SourceError;
+use helper::node::Tree;
 use helper::{Config, contain_by_record};
 use kernel::bpf::{self, AttachTarget};
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, find_frozen};
@@ -161,7 +163,7 @@ impl ListedJob {
 
     /// Takes place and state from the scheduler's job: its scheduler places the logins, also if there
     /// is a record.
-    fn merge_scheduler_job(&mut self, job: &sources::Job) {
+    fn merge_scheduler_job(&mut self, job: &Job) {
         let scheduler = job.placement.source().as_str();
         (self.source, self.state, self.via) = (scheduler, "running", Some(scheduler));
         (self.cgroup, self.started) = (None, Some(job.started));
@@ -331,7 +333,7 @@ mod tests {
     fn unknown_state_is_explained() {
         let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
         let record = Record::parse(text.as_bytes()).unwrap();
-        let resolver = Resolver::new(Tree::host(), helper::devices::Settings::default());
+        let resolver = Resolver::new(Tree::host(), helper::devices::DeviceSettings::default());
         let mut job = ListedJob::from_record(&record, &Config::default(), &resolver);
         job.read_cgroup(&record.target, None).unwrap();
         assert_eq!(
@@ -350,13 +352,7 @@ mod tests {
             node: "n1".parse().unwrap(),
         };
         let id = "7".parse().unwrap();
-        job.merge_scheduler_job(&sources::Job {
-            id,
-            started: 9,
-            ends: None,
-            placement,
-            record: None,
-        });
+        job.merge_scheduler_job(&Job { id, started: 9, ends: None, placement, record: None });
         assert_eq!(
             job.row(),
             ["7", "4294967294", "slurm", "running", "-", "-", "unknown", "(via slurm)"]

@@ -5,7 +5,7 @@ use super::command_line::parse_value;
 use clap::Args;
 use helper::devices::cdi::QualifiedName;
 use helper::devices::{GpuName, Specifier};
-use helper::sources::FluxId;
+use helper::jobs::FluxId;
 use protocol::{self, JobId, parse_decimal};
 use std::fmt::Display;
 use std::str::FromStr;

@@ -2,7 +2,7 @@
 //! a login joins the namespace that `register` checked, even if the process number is reused.
 
 use super::Error;
-use helper::records::Registry;
+use helper::jobs::records::Registry;
 use kernel::cgroup::Membership;
 use kernel::namespace::{Namespace, NamespaceOrigin};
 use kernel::proc::{self, Proc};

@@ -10,7 +10,7 @@ use super::unregister::unregister;
 use super::{Conf, Error, OPERATION_TIMEOUT, Output, accounts, ending, require_root};
 use crate::sys::process::{fork_child, mark_descriptors_cloexec, reset_sigchld};
 use clap::Args;
-use helper::records::LoginTarget;
+use helper::jobs::records::LoginTarget;
 use kernel::cgroup::{self, Dir, MADE_XATTR, Membership, Mount, Stamp, has_mark, set_mark};
 use kernel::proc::{self, Proc};
 use nix::errno::Errno;

@@ -2,9 +2,10 @@
 
 use super::ending::{Process, list_logins, read_processes};
 use super::{Error, Output};
-use helper::devices::Tree;
-use helper::records::{LoginTarget, ReadError, Record};
-use helper::sources::{self, FluxSource, SlurmSource, SourceError};
+use helper::jobs::Job;
+use helper::jobs::records::{LoginTarget, ReadError, Record};
+use helper::jobs::sources::{self, FluxSource, SlurmSource, SourceError};
+use helper::node::Tree;
 use helper::{Config, Deadline};
 use kernel::cgroup::{CgroupChain, Dir, Listing, Membership, Mount, MountInfo, ignore_gone, v1};
 use kernel::trust::Trust;
@@ -26,7 +27,7 @@ pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) fn query_scheduler(
     source: SourceName,
     config: &Config,
-) -> Result<(Vec<(u32, sources::Job)>, sources::SourceReport), SourceError> {
+) -> Result<(Vec<(u32, Job)>, sources::SourceReport), SourceError> {
     let deadline = Deadline::after(QUERY_TIMEOUT);
     match source {
         SourceName::Registry => Ok(Default::default()),

@@ -4,7 +4,7 @@ use super::ending::{Process, is_sshd_process, read_process};
 use super::pin::pin_namespace;
 use super::sys::remove_xattr;
 use super::{Error, Output};
-use helper::records::Record;
+use helper::jobs::records::Record;
 use kernel::bpf::{self, AttachTarget, Obstacle, OldFilter};
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, Stamp};
 use kernel::namespace::Namespace;

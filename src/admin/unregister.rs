@@ -7,7 +7,7 @@ use super::{
 };
 use clap::Args;
 use helper::Config;
-use helper::records::{LoginTarget, Record, RegisteredJob, Registry};
+use helper::jobs::records::{LoginTarget, Record, RegisteredJob, Registry};
 use kernel::cgroup::{self, Mount, Stamp, ignore_gone};
 use kernel::lock::Lock;
 use kernel::log::{Line, Severity};

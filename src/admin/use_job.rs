@@ -3,9 +3,9 @@
 use super::running_jobs::QUERY_TIMEOUT;
 use super::{Error, Output, accounts, names};
 use clap::Args;
+use helper::jobs::{Job, find_by_name};
 use helper::printable;
 use helper::read_choice;
-use helper::sources::{Job, find_by_name};
 use helper::{Config, Deadline, Node};
 use kernel::choice::{Choices, FILE, USER_MODE, UserDir, permissions};
 use kernel::trust::{Distrust, Trust, TrustError};

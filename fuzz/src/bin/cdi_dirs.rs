@@ -67,7 +67,7 @@ fuzz_target!(|text: &str| {
         assert!(expected, "{found:?}");
         // An unreadable file hides no definition beside it, and reveals none below.
         let devices = |found: &Result<_, _>| -> Option<Vec<_>> {
-            let found: &helper::devices::ResolvedDevices = found.as_ref().ok()?;
+            let found: &helper::node::ResolvedDevices = found.as_ref().ok()?;
             Some(found.devices.clone())
         };
         match one || other {

@@ -1,7 +1,7 @@
 //! Ids and units of Flux jobs.
 #![no_main]
 
-use helper::sources::FluxId;
+use helper::jobs::FluxId;
 use libfuzzer_sys::fuzz_target;
 use protocol::{CgroupPath, JobId};
 use schedulers::flux::{Unit, unit_at, unit_parents};

@@ -1,7 +1,7 @@
 //! The note that a job ended.
 #![no_main]
 
-use helper::records::Note;
+use helper::jobs::records::Note;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -4,7 +4,7 @@
 //! At most 1024 bytes.
 #![no_main]
 
-use helper::devices::nvidia::{list_gpus, resolve_instance, resolve_shared_nodes};
+use helper::node::nvidia::{list_gpus, resolve_instance, resolve_shared_nodes};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
 

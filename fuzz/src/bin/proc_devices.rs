@@ -3,7 +3,7 @@
 //! At most 1024 bytes, about the size of the real file: each line is compared with all others.
 #![no_main]
 
-use helper::devices::ProcDevices;
+use helper::node::ProcDevices;
 use libfuzzer_sys::fuzz_target;
 use protocol::{DeviceType, MAJOR_MAX};
 

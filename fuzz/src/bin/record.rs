@@ -1,7 +1,7 @@
 //! Job records.
 #![no_main]
 
-use helper::records::Record;
+use helper::jobs::records::Record;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

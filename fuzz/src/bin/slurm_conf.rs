@@ -4,9 +4,7 @@
 
 use std::path::Path;
 
-use helper::devices::slurm_conf::{
-    ConfLine, ConfPosition, SpoolPath, join_lines, parse_constrain_devices,
-};
+use helper::slurm_conf::{ConfLine, ConfPosition, SpoolPath, join_lines, parse_constrain_devices};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

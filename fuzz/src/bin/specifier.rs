@@ -1,7 +1,7 @@
 //! Device specifiers, and the devices of a node that they name.
 #![no_main]
 
-use helper::devices::{Resolver, Settings, Specifier};
+use helper::devices::{DeviceSettings, Resolver, Specifier};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
 
@@ -44,6 +44,6 @@ thread_local! {
         for (path, text) in FILES {
             laid.file(path, text);
         }
-        Resolver::new(laid.tree(), Settings::default())
+        Resolver::new(laid.tree(), DeviceSettings::default())
     };
 }

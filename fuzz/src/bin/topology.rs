@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 
-use helper::devices::{Device, topology};
+use helper::node::{Device, topology};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
 use protocol::Access;

@@ -1,7 +1,7 @@
 //! `PerSourcePenalties` (OpenSSH 9.8): the addresses that sshd drops after refused logins, and those that
 //! it spares.
 
-use helper::sources::processes;
+use helper::jobs::sources::processes;
 use kernel::proc::{self, Proc};
 use std::collections::BTreeSet;
 use std::fs;

@@ -5,8 +5,8 @@ use super::finding::Severity;
 use super::stack::{MOVERS, module_name};
 use super::{Account, Check, Finding, NOBODY_UID, Site, root_processes};
 use ::kernel::proc::Proc;
-use helper::devices::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};
-use helper::sources::SourceError;
+use helper::jobs::sources::SourceError;
+use helper::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};
 use helper::stack::{self, Group};
 use helper::{Config, Node, SlurmDevices, SourceHealth};
 use module::node_name;
@@ -451,7 +451,7 @@ fn check_flux_pam(site: &Site) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use helper::sources::SourceReport;
+    use helper::jobs::sources::SourceReport;
 
     fn severities(answer: Result<SourceReport, SourceError>, has_slurm: bool) -> Vec<Severity> {
         let took = Duration::ZERO;

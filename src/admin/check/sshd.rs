@@ -12,7 +12,7 @@ use crate::accounts::find_user;
 use crate::child_process::query_in_clean_environment;
 use crate::ending::{is_sshd_process, read_process};
 use crate::strays::read_uid_min;
-use helper::sources::processes;
+use helper::jobs::sources::processes;
 use kernel::cgroup::Mount;
 use kernel::proc::{self, Proc};
 use kernel::trust::Trust;

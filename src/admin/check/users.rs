@@ -4,7 +4,7 @@ use super::{Check, Finding, Site};
 use crate::accounts::{self, HELPER_USER};
 use crate::ending::real_uid;
 use crate::strays::Snapshot;
-use helper::sources::processes;
+use helper::jobs::sources::processes;
 use kernel::proc::Proc;
 use kernel::sys::clock::now;
 use nix::unistd::Uid;

@@ -1,7 +1,7 @@
 //! Device nodes that a filter opens, and that their mode keeps from users all the same.
 
 use crate::{Error, accounts};
-use helper::devices::Tree;
+use helper::node::Tree;
 use helper::printable;
 use nix::unistd::{Gid, Group, Uid, User};
 use protocol::Access;

@@ -1,7 +1,7 @@
 //! Lists the device nodes of a machine, and names their types and drivers.
 
 use super::super::Error;
-use helper::devices::{DeviceNode, NodeError, Tree};
+use helper::node::{DeviceNode, NodeError, Tree};
 use helper::printable;
 use protocol::DeviceType;
 use std::os::unix::fs::PermissionsExt;

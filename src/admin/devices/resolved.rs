@@ -4,7 +4,8 @@ use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
 use super::modes::{NodeUser, RestrictedNodes};
 use super::nodes::{cell, driver_names, driver_warning, type_name};
 use super::requested::{NameKind, RequestedName};
-use helper::devices::{Device, DeviceName, ResolvedDevices, Resolver};
+use helper::devices::{DeviceName, Resolver};
+use helper::node::{Device, ResolvedDevices};
 use helper::printable;
 use serde::Serialize;
 
@@ -172,11 +173,12 @@ fn row_without_device(specifier: &str, why: String) -> [String; 6] {
 mod tests {
     use super::*;
     use crate::testing::Scratch;
-    use helper::devices::{DeviceName, Settings, Tree};
+    use helper::devices::{DeviceName, DeviceSettings};
+    use helper::node::Tree;
 
     fn report(scratch: &Scratch, names: &[RequestedName]) -> (u8, String, String) {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let report = NameReport::resolve(names, &Resolver::new(tree, Settings::default()), None);
+        let report = NameReport::resolve(names, &Resolver::new(tree, DeviceSettings::default()), None);
         super::super::tests::assert_documented(&report);
         let write = |json| {
             let (mut out, mut err) = (Vec::new(), Vec::new());

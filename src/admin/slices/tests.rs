@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::Scratch;
-use helper::devices::Settings;
+use helper::devices::DeviceSettings;
 
 /// Builds the drop-ins for a configuration; returns them and the warnings.
 fn build(text: &str) -> (Result<BTreeMap<String, String>, String>, String) {
@@ -12,7 +12,7 @@ fn build(text: &str) -> (Result<BTreeMap<String, String>, String>, String) {
     scratch.file("dev/odd%n", "c 240:8");
     scratch.file("dev/infiniband/uverbs0", "c 231:192");
     let resolver =
-        Resolver::new(Tree::with_root(scratch.path(), scratch.trust()), Settings::default());
+        Resolver::new(Tree::with_root(scratch.path(), scratch.trust()), DeviceSettings::default());
     let config = Config::parse(text.as_bytes()).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut output = Output { out: &mut out, err: &mut err };
@@ -63,7 +63,7 @@ fn unresolved_entry_is_an_error_and_empty_entry_a_warning() {
     let config = Config::parse(b"always_allowed = @hpc").unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut output = Output { out: &mut out, err: &mut err };
-    let resolver = Resolver::new(tree, Settings::default());
+    let resolver = Resolver::new(tree, DeviceSettings::default());
     let lines = device_allow_lines(&config, &resolver, &mut output).unwrap();
     assert!(lines.contains("# @hpc rw is no device of this node\n"), "{lines}");
     assert!(String::from_utf8(err).unwrap().contains("warning: always_allowed: @hpc"));

@@ -1,8 +1,8 @@
 //! Finds the devices that a process has open.
 
-use helper::devices::{DeviceNode, Tree};
+use helper::jobs::sources::processes;
+use helper::node::{DeviceNode, Tree};
 use helper::printable;
-use helper::sources::processes;
 use kernel::proc::Proc;
 use kernel::sys::file::read_file_status;
 use nix::fcntl::{OFlag, open};

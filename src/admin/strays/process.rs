@@ -3,7 +3,7 @@
 
 use crate::Error;
 use crate::ending::{is_sshd_process, read_login_uid, read_start_ticks};
-use helper::sources::processes::{self, Stat};
+use helper::jobs::sources::processes::{self, Stat};
 use kernel::cgroup::Membership;
 use kernel::proc::{Proc, Process, read_audit_number};
 use schedulers::flux::{is_imp, unit_at};

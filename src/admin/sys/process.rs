@@ -1,6 +1,6 @@
 //! Changes of this process itself: children, descriptors, shared objects, signal dispositions.
 
-use helper::sources::processes;
+use helper::jobs::sources::processes;
 use nix::unistd::{ForkResult, Pid, fork};
 use std::ffi::CStr;
 use std::io;

@@ -13,11 +13,10 @@
 mod connection;
 pub mod diag;
 mod ident;
-mod job_lookup;
 mod networks;
 mod origin;
 
-use crate::Deadline;
+use crate::clock::Deadline;
 pub use connection::{Connection, ConnectionError, Timeouts};
 pub use ident::{Answer, LINE_MAX, Query};
 pub use networks::{Network, NetworkError};

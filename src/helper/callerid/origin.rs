@@ -1,7 +1,7 @@
 //! Queries the host of an ssh client for the job that the client runs in (RFC 1413).
 
 use super::{Answer, Flow, IDENT_PORT, Query, errno_of, read_line};
-use crate::Deadline;
+use crate::clock::Deadline;
 use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::sys::socket::sockopt::SocketError;

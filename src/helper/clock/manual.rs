@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollTimeout, poll};
 
-use super::Clock;
+use crate::clock::Clock;
 
 /// The time of day at which every manual clock starts.
 const START_SECONDS: i64 = 1_795_201_200;

@@ -1,6 +1,7 @@
 //! A job's allowlist, made of the devices that it requests under its policy.
 
-use super::{DeviceName, ResolvedDevices, Resolver, Specifier, UnresolvedName};
+use crate::devices::{DeviceName, Resolver, Specifier, UnresolvedName};
+use crate::node::ResolvedDevices;
 use protocol::{ALLOWLIST_ENTRIES_MAX, Access, Allowlist, DeviceRule, DeviceType, string_enum};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -141,7 +142,8 @@ impl JobAllowlist {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::devices::{Settings, Tree};
+    use crate::devices::DeviceSettings;
+    use crate::node::Tree;
     use crate::testing::Scratch;
 
     const BASE_RULES: [&str; 8] = [
@@ -181,7 +183,7 @@ mod tests {
     }
 
     fn resolver(node: &Scratch) -> Resolver {
-        Resolver::new(Tree::with_root(node.path(), node.trust()), Settings::default())
+        Resolver::new(Tree::with_root(node.path(), node.trust()), DeviceSettings::default())
     }
 
     fn rules(resolved: &JobAllowlist) -> Vec<String> {

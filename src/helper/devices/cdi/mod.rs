@@ -12,9 +12,8 @@ mod document;
 mod name;
 mod spec;
 
-use super::{
-    Device, DeviceError, DeviceNode, ResolvedDevices, Tree, UnresolvedName, driver, nvidia,
-};
+use crate::devices::UnresolvedName;
+use crate::node::{Device, DeviceError, DeviceNode, ResolvedDevices, Tree, driver, nvidia};
 use protocol::Access;
 use std::path::Path;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{HostList, HostListError};
-use crate::devices::slurm_conf::{ConfLine, ConfPosition, KeyValues, join_lines};
+use crate::slurm_conf::{ConfLine, ConfPosition, KeyValues, join_lines};
 
 /// Maximum files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;

@@ -3,11 +3,12 @@
 mod conf;
 mod hostlist;
 
-use super::slurm_conf::{
+use crate::devices::DeviceSettings;
+use crate::node::tree::if_missing;
+use crate::node::{Device, DeviceError, NodeError, ResolvedDevices, Tree, driver, topology};
+use crate::slurm_conf::{
     ConfError, ConfLine, ConfPosition, GresTypes, SlurmConfFiles, join_lines, read_gres_types,
 };
-use super::tree::if_missing;
-use super::{Device, DeviceError, NodeError, ResolvedDevices, Settings, Tree, driver, topology};
 use conf::FILES_MAX;
 pub use conf::{FaultyRecord, GresConf, GresRecord, Resources};
 pub use hostlist::{HostList, HostListError};
@@ -39,7 +40,7 @@ const GPU_DRIVERS: [&str; 4] = ["nvidia", "amdgpu", "i915", "xe"];
 /// There is no such resource, it has no device, or the order of slurmd is needed and missing.
 pub fn resolve(
     tree: &Tree,
-    settings: &Settings,
+    settings: &DeviceSettings,
     name: &str,
     index: u32,
 ) -> Result<ResolvedDevices, DeviceError> {
@@ -127,7 +128,7 @@ fn boot_stamp(tree: &Tree) -> Result<String, DeviceError> {
     Ok(stamp)
 }
 
-fn node_name(settings: &Settings) -> Result<String, DeviceError> {
+fn node_name(settings: &DeviceSettings) -> Result<String, DeviceError> {
     match &settings.node_name {
         Some(node) => Ok(node.clone()),
         None => {
@@ -187,7 +188,7 @@ impl Inventory {
     /// # Errors
     ///
     /// The file cannot be read, or the record of a GPU or of any name is faulty.
-    pub fn read(files: &SlurmConfFiles, settings: &Settings) -> Result<Self, DeviceError> {
+    pub fn read(files: &SlurmConfFiles, settings: &DeviceSettings) -> Result<Self, DeviceError> {
         let path = files.path_of(GRES_CONF);
         let mut inventory = Self { path: path.clone(), ..Self::default() };
         let lines = match files.read_lines(GRES_CONF) {
@@ -325,7 +326,7 @@ mod tests;
 #[cfg(test)]
 mod inventory_tests {
     use super::*;
-    use crate::devices::topology::tests::layout::Layout;
+    use crate::node::topology::tests::layout::Layout;
     use crate::testing::Scratch;
 
     fn node(text: &str) -> Scratch {
@@ -343,7 +344,7 @@ mod inventory_tests {
 
     fn read(scratch: &Scratch) -> (Tree, Result<Inventory, DeviceError>) {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let settings = Settings { node_name: Some("n1".into()), ..Settings::default() };
+        let settings = DeviceSettings { node_name: Some("n1".into()), ..DeviceSettings::default() };
         let files = SlurmConfFiles::find(&tree, &settings).unwrap();
         (tree, Inventory::read(&files, &settings))
     }

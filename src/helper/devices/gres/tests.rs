@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 
 use super::*;
-use crate::devices::NodeError;
-use crate::devices::slurm_conf::ConfError;
+use crate::node::NodeError;
+use crate::slurm_conf::ConfError;
 use crate::testing::Scratch;
 use kernel::trust::Distrust;
 
@@ -23,17 +23,17 @@ fn node(text: &str) -> Scratch {
     scratch
 }
 
-fn settings(slurm_conf: Option<&str>) -> Settings {
-    Settings {
+fn settings(slurm_conf: Option<&str>) -> DeviceSettings {
+    DeviceSettings {
         slurm_conf: slurm_conf.map(PathBuf::from),
         node_name: Some("n1".into()),
-        ..Settings::default()
+        ..DeviceSettings::default()
     }
 }
 
 fn resolve_with(
     scratch: &Scratch,
-    settings: &Settings,
+    settings: &DeviceSettings,
     name: &str,
     index: u32,
 ) -> Result<Vec<String>, String> {
@@ -302,7 +302,7 @@ fn file_of_more_than_a_mebibyte_is_refused() {
 fn node_name_defaults_to_the_host_name() {
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
     let scratch = node(&format!("NodeName={host} Name=gpu File=/dev/nvidia1\n"));
-    let found = resolve_with(&scratch, &Settings::default(), "gpu", 0);
+    let found = resolve_with(&scratch, &DeviceSettings::default(), "gpu", 0);
     assert_eq!(found, Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
     assert!(resolve_gres(&scratch, "gpu", 0).is_err());
 }

@@ -51,7 +51,7 @@ fn write_specification(scratch: &Scratch, devices: &[(&str, u32)]) {
 
 fn resolve(scratch: &Scratch, name: DeviceName) -> Result<Vec<String>, String> {
     let tree = Tree::with_root(scratch.path(), scratch.trust());
-    let found = Resolver::new(tree, Settings::default()).resolve_names(&[name]);
+    let found = Resolver::new(tree, DeviceSettings::default()).resolve_names(&[name]);
     let found = found.map_err(|error| error.to_string())?;
     Ok(found.devices.iter().map(|device| device.rule.to_string()).collect())
 }
@@ -239,7 +239,7 @@ fn error_names_the_first_name_that_does_not_resolve() {
     let scratch = node();
     write_specification(&scratch, &[("0", 0)]);
     let tree = Tree::with_root(scratch.path(), scratch.trust());
-    let resolver = Resolver::new(tree, Settings::default());
+    let resolver = Resolver::new(tree, DeviceSettings::default());
     let error = resolver.resolve_names(&[cdi("0"), cdi("7"), cdi("8")]).unwrap_err();
     assert_eq!(error.name, "nvidia.com/gpu=7");
     let error = resolver.resolve_names(&[cdi("0"), gpu("9")]).unwrap_err();

@@ -2,7 +2,7 @@
 
 mod path_pattern;
 
-use crate::devices::{
+use crate::node::{
     Device, DeviceError, DeviceNode, NodeError, ProcDevices, ResolvedDevices, Tree, gpu_count,
 };
 use nix::errno::Errno;

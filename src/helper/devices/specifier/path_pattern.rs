@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Glob, SpecifierError};
-use crate::devices::{DeviceError, DeviceNode, FileError, NodeError, Tree};
+use crate::node::{DeviceError, DeviceNode, FileError, NodeError, Tree};
 
 /// Maximum wild components of a pattern.
 const WILD_COMPONENTS_MAX: usize = 4;

@@ -1,7 +1,8 @@
 use nix::errno::Errno;
 
 use super::*;
-use crate::devices::{DeviceError, NodeError, Resolver, Settings, Tree};
+use crate::devices::{DeviceSettings, Resolver};
+use crate::node::{DeviceError, NodeError, Tree};
 use crate::testing::Random;
 use crate::testing::Scratch;
 use protocol::DeviceRule;
@@ -10,9 +11,9 @@ const DRIVERS: &str = "Character devices:\n  1 mem\n 10 misc\n136 pts\n137 pts\n
                        195 nvidiactl\n226 drm\n235 nvidia-caps\n238 kfd\n261 accel\n262 habanalabs\n\
                        510 nvidia-uvm\n\nBlock devices:\n  7 loop\n  8 sd\n226 odd\n";
 
-fn resolve(scratch: &Scratch, text: &str) -> Result<crate::devices::ResolvedDevices, DeviceError> {
+fn resolve(scratch: &Scratch, text: &str) -> Result<crate::node::ResolvedDevices, DeviceError> {
     let tree = Tree::with_root(scratch.path(), scratch.trust());
-    Resolver::new(tree, Settings::default()).resolve_specifier(&text.parse().unwrap())
+    Resolver::new(tree, DeviceSettings::default()).resolve_specifier(&text.parse().unwrap())
 }
 
 fn resolve_rules(scratch: &Scratch, text: &str) -> Result<Vec<String>, DeviceError> {
@@ -187,7 +188,7 @@ fn numbers_resolve_without_a_node() {
 fn hpc_preset_is_the_existing_devices_without_those_that_manage_the_fabric() {
     let scratch = node();
     let resolved = resolve(&scratch, "@hpc").unwrap();
-    assert_eq!(resolved, crate::devices::ResolvedDevices::default());
+    assert_eq!(resolved, crate::node::ResolvedDevices::default());
     for (name, number) in [
         ("fuse", "10:229"),
         ("infiniband/uverbs0", "231:192"),
@@ -250,7 +251,7 @@ fn pattern_that_opens_several_gpus_gives_a_warning() {
 
 #[test]
 fn host_resolves_dev_null() {
-    let resolver = Resolver::new(Tree::host(), Settings::default());
+    let resolver = Resolver::new(Tree::host(), DeviceSettings::default());
     let resolved = resolver.resolve_specifier(&"/dev/null rwm".parse().unwrap()).unwrap();
     assert_eq!(resolved.devices.first().unwrap().rule.to_string(), "c:1:3:rwm");
     let resolved = resolver.resolve_specifier(&"/dev/nul[l] r".parse().unwrap()).unwrap();

@@ -4,9 +4,8 @@ mod node;
 
 use std::collections::BTreeMap;
 
-use super::{
-    AllowlistError, DeviceName, DeviceRequest, JobAllowlist, Policy, Specifier, build_allowlist,
-};
+use super::{AllowlistError, DeviceRequest, JobAllowlist, Policy, Specifier, build_allowlist};
+use crate::devices::DeviceName;
 use crate::testing::Random;
 use node::{AMD, MIG, NVIDIA, WholeNode};
 use protocol::{Access, DeviceType};

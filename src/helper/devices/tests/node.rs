@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::devices::topology::tests::layout::Layout;
-use crate::devices::{DeviceNode, Resolver, Settings, Tree};
+use crate::devices::{DeviceSettings, Resolver};
+use crate::node::topology::tests::layout::Layout;
+use crate::node::{DeviceNode, Tree};
 use protocol::DeviceType;
 
 const DRIVERS: &str = "\
@@ -183,7 +184,8 @@ impl WholeNode {
     }
 
     pub(super) fn resolver(&self) -> Resolver {
-        let settings = Settings { node_name: Some("node1".into()), ..Settings::default() };
+        let settings =
+            DeviceSettings { node_name: Some("node1".into()), ..DeviceSettings::default() };
         Resolver::new(self.0.tree(), settings)
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::{DocumentError, LimitError, Value, ValueCounter, ValueMap};
-use crate::printable;
+use crate::text::printable;
 
 pub(super) fn parse(text: &str) -> Result<Value, DocumentError> {
     let mut input = serde_json::Deserializer::from_str(text);

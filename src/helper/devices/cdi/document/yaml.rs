@@ -7,7 +7,7 @@
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
 use super::{Document, DocumentError, LimitError, Value, ValueCounter, ValueMap, scalar};
-use crate::printable;
+use crate::text::printable;
 
 pub(super) fn parse(text: &str) -> Result<Document, DocumentError> {
     let mut builder = TreeBuilder::default();

@@ -1,0 +1,453 @@
+//! The site's configuration: lines of `key = value`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::callerid::Network;
+use crate::devices::{DeviceSettings, Specifier};
+use crate::jobs::records::Registry;
+use crate::text::printable;
+use kernel::trust::{Trust, TrustError};
+use protocol::{LoginLimits, Request, SourceName, parse_decimal, string_enum};
+
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+/// Maximum length of a group's name.
+const GROUP_BYTES_MAX: usize = 255;
+/// Maximum characters of a key or an entry that a message shows.
+const SHOWN_CHARACTERS_MAX: usize = 64;
+/// Allowed values of `notice`.
+const NOTICE_MINUTES: std::ops::RangeInclusive<u32> = 1..=1440;
+/// Allowed values of `callerid_timeout`, in milliseconds.
+const CALLERID_TIMEOUT_MS: std::ops::RangeInclusive<u32> = 10..=2000;
+/// Flux's account if the site sets none.
+const DEFAULT_FLUX_USER: &str = "flux";
+
+/// The settings of a site. An empty file has the settings of [`Config::default`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Sources of jobs, in the order of their queries.
+    pub sources: Vec<SourceName>,
+    /// Logins are judged only if this path exists; `None` judges them on every node.
+    pub enforce: Option<PathBuf>,
+    /// The directory of job records.
+    pub registry: Registry,
+    /// Devices for every job that is not `strict`.
+    pub always_allowed: Vec<Specifier>,
+    /// DeviceSettings for the resolution of device names.
+    pub devices: DeviceSettings,
+    /// `SlurmdSpoolDir`; `None` reads it from `slurm.conf`.
+    pub slurm_spool: Option<PathBuf>,
+    /// Containment of logins to Slurm jobs without a record or with a record without devices.
+    pub slurm_devices: SlurmDevices,
+    /// Variables of a job's environment that its logins get.
+    pub env: JobEnvironment,
+    /// The limits for all logins of a job together.
+    pub login_limits: LoginLimits,
+    /// Users whose systemd slices stay open.
+    pub exempt_uids: Vec<u32>,
+    /// Groups of such users, by name.
+    pub exempt_groups: Vec<String>,
+    /// The account of Flux's system instance.
+    pub flux_user: String,
+    /// Hosts that exchange caller identity with this node, in both directions.
+    pub callerid_networks: Vec<Network>,
+    /// Maximum time for a caller identity query, with its connection.
+    pub callerid_timeout: Duration,
+    /// When terminals of logins get a notice, in minutes before the end of their job; empty for never.
+    pub notice: Vec<u32>,
+    /// A file whose text is added to refusals.
+    pub message_file: Option<PathBuf>,
+    /// A command that shows users their jobs, in place of the source's own.
+    pub hint: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sources: SourceName::ALL.to_vec(),
+            enforce: None,
+            registry: Registry::new(Path::new(Registry::DEFAULT)),
+            always_allowed: Vec::new(),
+            devices: DeviceSettings::default(),
+            slurm_spool: None,
+            slurm_devices: SlurmDevices::default(),
+            env: JobEnvironment::default(),
+            login_limits: LoginLimits::default(),
+            exempt_uids: Vec::new(),
+            exempt_groups: Vec::new(),
+            flux_user: DEFAULT_FLUX_USER.to_owned(),
+            callerid_networks: Vec::new(),
+            callerid_timeout: Duration::from_millis(300),
+            notice: vec![15, 5, 1],
+            message_file: None,
+            hint: None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the file at `path`. If the default file is missing, the defaults apply; any other file
+    /// must exist.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the file is missing, not trusted or malformed.
+    pub fn read(path: &Path, trust: &Trust) -> Result<Self, ConfigError> {
+        match trust.read(path, FILE_BYTES_MAX) {
+            Ok(bytes) => Self::parse(&bytes)
+                .map_err(|(line, fault)| ConfigError::InvalidLine(path.to_owned(), line, fault)),
+            Err(error) if error.is_missing() && path == Path::new(Request::DEFAULT_CONF) => {
+                Ok(Self::default())
+            }
+            Err(error) => Err(ConfigError::UntrustedFile(error)),
+        }
+    }
+
+    /// Reads only the registry's directory, so that a mistake elsewhere in the file cannot stop the
+    /// end of a job. Also returns the error for which [`Config::read`] would refuse the file.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the file is not trusted, or its registry is no path.
+    pub fn read_registry(
+        path: &Path,
+        trust: &Trust,
+    ) -> Result<(Registry, Option<ConfigError>), ConfigError> {
+        let fault = match Self::read(path, trust) {
+            Ok(config) => return Ok((config.registry, None)),
+            Err(error @ ConfigError::UntrustedFile(_)) => return Err(error),
+            Err(fault) => fault,
+        };
+        Ok((Self::read_key(path, trust, "registry")?.registry, Some(fault)))
+    }
+
+    /// Reads only the path of the site's message, so that a mistake elsewhere in the file does not keep
+    /// users from reading whom to ask.
+    pub(crate) fn read_message_file(path: &Path, trust: &Trust) -> Option<PathBuf> {
+        Self::read_key(path, trust, "message_file").ok()?.message_file
+    }
+
+    /// Reads one key, and ignores all other lines.
+    fn read_key(path: &Path, trust: &Trust, name: &str) -> Result<Self, ConfigError> {
+        let bytes = trust.read(path, FILE_BYTES_MAX).map_err(ConfigError::UntrustedFile)?;
+        let mut config = Self::default();
+        for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+            let pair = parse_pair(line).ok().flatten().filter(|(key, _)| *key == name);
+            let result = pair.map_or(Ok(()), |(key, value)| config.set_key(key, value));
+            result.map_err(|fault| ConfigError::InvalidLine(path.to_owned(), index + 1, fault))?;
+        }
+        Ok(config)
+    }
+
+    /// Parses the text of the file.
+    ///
+    /// # Errors
+    ///
+    /// The number of the first malformed line, from 1, and its fault.
+    pub fn parse(bytes: &[u8]) -> Result<Self, (usize, String)> {
+        let mut config = Self::default();
+        let mut keys = Vec::new();
+        for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
+            let fault = |fault| (index + 1, fault);
+            let Some((key, value)) = parse_pair(line).map_err(fault)? else { continue };
+            if keys.contains(&key) {
+                return Err(fault(format!("key {} stands twice", shorten(key))));
+            }
+            config.set_key(key, value).map_err(fault)?;
+            keys.push(key);
+        }
+        Ok(config)
+    }
+
+    /// Returns whether the site has chosen the registry as a source: it names some sources and not
+    /// all, or another directory.
+    pub(crate) fn has_chosen_registry(&self) -> bool {
+        let default = Self::default();
+        self.sources.len() < default.sources.len() || self.registry != default.registry
+    }
+
+    /// Returns the path of `enforce` if it does not exist, so that logins are not judged here. Any
+    /// other error than a missing file counts as existence.
+    pub fn missing_enforce_path(&self) -> Option<&Path> {
+        let is_missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        self.enforce.as_deref().filter(|path| path.symlink_metadata().is_err_and(is_missing))
+    }
+
+    /// Returns all keys of the configuration.
+    pub fn keys() -> impl Iterator<Item = &'static str> {
+        KEY_RULES.iter().map(|(name, ..)| *name)
+    }
+
+    fn set_key(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let name = shorten(key);
+        if value.is_empty() || value.chars().any(char::is_control) {
+            let form = "text: it is empty or has a control character";
+            return Err(format!("the value of {name} is not {form}"));
+        }
+        let Some((_, form, store)) = KEY_RULES.iter().find(|(known, ..)| *known == key) else {
+            let similar = Self::keys().find(|known| is_similar(known, key));
+            let hint = similar.map(|known| format!(", did you mean {known}?")).unwrap_or_default();
+            return Err(format!("unknown key {name}{hint}"));
+        };
+        store(self, value).map_err(|error| match error {
+            ValueError::WrongForm => format!("the value of {name} is not {form}"),
+            ValueError::InvalidEntry(entry, why) => format!("entry {entry:?} of {name}: {why}"),
+        })
+    }
+}
+
+/// A key, the form of its value for messages, and a function that parses and stores the value.
+type KeyRule = (&'static str, &'static str, fn(&mut Config, &str) -> Result<(), ValueError>);
+
+/// Why the value of a key is refused.
+enum ValueError {
+    /// The value has another form than the key requires.
+    WrongForm,
+    /// An entry of the list is invalid, for this reason.
+    InvalidEntry(String, String),
+}
+
+const ABSOLUTE_PATH: &str = "an absolute path";
+
+/// Every key of the configuration, in the order of job_adopt.conf(5).
+const KEY_RULES: [KeyRule; 21] = [
+    ("sources", "a list of: registry, slurm, flux", |config, value| {
+        store(&mut config.sources, parse_sources(value))
+    }),
+    ("enforce", "always or if-exists:/PATH", |config, value| {
+        store(&mut config.enforce, parse_enforce(value))
+    }),
+    ("registry", ABSOLUTE_PATH, |config, value| {
+        store(&mut config.registry, parse_path(value).map(|dir| Registry::new(&dir)))
+    }),
+    ("always_allowed", "a list of devices", |config, value| {
+        parse_entries(value).map(|list| config.always_allowed = list)
+    }),
+    ("cdi_dirs", "a list of absolute paths", |config, value| {
+        store(&mut config.devices.cdi_dirs, parse_list(value, parse_path))
+    }),
+    ("nodename", "a host name", |config, value| {
+        store(&mut config.devices.node_name, parse_host_name(value).map(Some))
+    }),
+    ("slurm_conf", ABSOLUTE_PATH, |config, value| {
+        store(&mut config.devices.slurm_conf, parse_path(value).map(Some))
+    }),
+    ("slurm_spool", ABSOLUTE_PATH, |config, value| {
+        store(&mut config.slurm_spool, parse_path(value).map(Some))
+    }),
+    ("slurm_devices", "inherit or closed", |config, value| {
+        store(&mut config.slurm_devices, value.parse().ok())
+    }),
+    ("env", "none, id, gpus or full", |config, value| store(&mut config.env, value.parse().ok())),
+    ("login_memory", "a size in M, G or T, at least 64M, or 1% to 100%", |config, value| {
+        store_limit(config, parse_memory(value), |limits, (mib, percent)| {
+            (limits.memory_mib, limits.memory_percent) = (mib, percent);
+        })
+    }),
+    ("login_tasks", "a number, 16 to 4194304", |config, value| {
+        store_limit(config, parse_decimal(value), |limits, tasks| limits.tasks = tasks)
+    }),
+    ("login_cpu_weight", "a number, 1 to 10000", |config, value| {
+        store_limit(config, parse_decimal(value), |limits, weight| limits.cpu_weight = weight)
+    }),
+    ("exempt_uids", "a list of numbers", |config, value| {
+        store(&mut config.exempt_uids, parse_list(value, parse_decimal))
+    }),
+    ("exempt_groups", "a list of names of groups", |config, value| {
+        store(&mut config.exempt_groups, parse_list(value, parse_group))
+    }),
+    ("flux_user", "the name or number of an account", |config, value| {
+        store(&mut config.flux_user, parse_account(value))
+    }),
+    ("callerid_networks", "a list of networks", |config, value| {
+        parse_entries(value).map(|networks| config.callerid_networks = networks)
+    }),
+    ("callerid_timeout", "a number of milliseconds, 10 to 2000", |config, value| {
+        let millis = parse_decimal(value).filter(|millis| CALLERID_TIMEOUT_MS.contains(millis));
+        store(
+            &mut config.callerid_timeout,
+            millis.map(|millis| Duration::from_millis(millis.into())),
+        )
+    }),
+    ("notice", "none or a list of minutes, 1 to 1440", |config, value| {
+        store(&mut config.notice, parse_notice(value))
+    }),
+    ("message_file", ABSOLUTE_PATH, |config, value| {
+        store(&mut config.message_file, parse_path(value).map(Some))
+    }),
+    ("hint", "ASCII text of at most 64 characters", |config, value| {
+        let fits = value.is_ascii() && value.len() <= 64;
+        store(&mut config.hint, fits.then(|| Some(value.to_owned())))
+    }),
+];
+
+fn store<T>(place: &mut T, value: Option<T>) -> Result<(), ValueError> {
+    *place = value.ok_or(ValueError::WrongForm)?;
+    Ok(())
+}
+
+/// Stores a limit of logins that is in its range. 0, which stands for no limit, is not.
+fn store_limit<T: PartialEq + Default>(
+    config: &mut Config,
+    value: Option<T>,
+    set: impl Fn(&mut LoginLimits, T),
+) -> Result<(), ValueError> {
+    let value = value.filter(|value| *value != T::default()).ok_or(ValueError::WrongForm)?;
+    set(&mut config.login_limits, value);
+    if config.login_limits.is_valid() { Ok(()) } else { Err(ValueError::WrongForm) }
+}
+
+/// Returns whether a name is a known one in another case, or with one character wrong, missing or
+/// too many.
+fn is_similar(known: &str, name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace('-', "_");
+    let (one, other) = (known.as_bytes(), name.as_bytes());
+    let front = one.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let [rest, other_rest] = [one, other].map(|bytes| bytes.get(front..).unwrap_or_default());
+    let back = rest.iter().rev().zip(other_rest.iter().rev()).take_while(|(a, b)| a == b).count();
+    rest.len().max(other_rest.len()) - back <= 1
+}
+
+/// Splits a line into key and value; `None` if it is empty apart from a comment, which may be in any
+/// encoding.
+fn parse_pair(line: &[u8]) -> Result<Option<(&str, &str)>, String> {
+    let text = without_comment(line);
+    let line = std::str::from_utf8(text).map_err(|_| "not UTF-8".to_owned())?.trim();
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let (key, value) = line.split_once('=').ok_or("not of the form key = value")?;
+    Ok(Some((key.trim(), value.trim())))
+}
+
+/// Returns the line up to a `#` at its beginning or after a blank.
+fn without_comment(line: &[u8]) -> &[u8] {
+    let mut before = b' ';
+    for (index, &byte) in line.iter().enumerate() {
+        if byte == b'#' && matches!(before, b' ' | b'\t') {
+            return line.get(..index).unwrap_or(line);
+        }
+        before = byte;
+    }
+    line
+}
+
+fn parse_sources(value: &str) -> Option<Vec<SourceName>> {
+    let mut sources = Vec::new();
+    for name in value.split(',') {
+        let source = name.trim().parse().ok()?;
+        if sources.contains(&source) {
+            return None;
+        }
+        sources.push(source);
+    }
+    Some(sources)
+}
+
+fn parse_enforce(value: &str) -> Option<Option<PathBuf>> {
+    match value {
+        "always" => Some(None),
+        value => value.strip_prefix("if-exists:").and_then(parse_path).map(Some),
+    }
+}
+
+/// Parses a size or a percentage: returns MiB and percent, of which one is 0.
+fn parse_memory(value: &str) -> Option<(u32, u32)> {
+    if let Some(percent) = value.strip_suffix('%') {
+        return Some((0, parse_decimal(percent)?));
+    }
+    let units = [('M', 1), ('G', 1 << 10), ('T', 1 << 20)];
+    let mib = |(unit, mib)| parse_decimal(value.strip_suffix(unit)?)?.checked_mul(mib);
+    Some((units.into_iter().find_map(mib)?, 0))
+}
+
+fn parse_notice(value: &str) -> Option<Vec<u32>> {
+    let minutes =
+        |entry: &str| parse_decimal(entry).filter(|minutes| NOTICE_MINUTES.contains(minutes));
+    if value == "none" { Some(Vec::new()) } else { parse_list(value, minutes) }
+}
+
+fn parse_host_name(value: &str) -> Option<String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    (value.len() <= 64 && value.bytes().all(is_allowed)).then(|| value.to_owned())
+}
+
+fn parse_account(value: &str) -> Option<String> {
+    let fits = !value.is_empty() && value.len() <= 64 && !value.contains([' ', ':', '/']);
+    fits.then(|| value.to_owned())
+}
+
+/// Parses the name of a group. Those of directories may have blanks in their names.
+fn parse_group(value: &str) -> Option<String> {
+    let fits = !value.contains(char::is_control) && value.len() <= GROUP_BYTES_MAX;
+    (fits && !value.is_empty() && !value.contains([':', '/'])).then(|| value.to_owned())
+}
+
+fn parse_path(value: &str) -> Option<PathBuf> {
+    value.starts_with('/').then(|| PathBuf::from(value))
+}
+
+/// Parses each entry of a list; `None` if one is invalid.
+fn parse_list<T>(value: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
+    value.split(',').map(|entry| read(entry.trim())).collect()
+}
+
+/// Parses each entry of a list; the error names the first invalid entry.
+fn parse_entries<T: FromStr<Err: fmt::Display>>(value: &str) -> Result<Vec<T>, ValueError> {
+    let entry = |text: &str| {
+        text.parse().map_err(|why: T::Err| ValueError::InvalidEntry(shorten(text), why.to_string()))
+    };
+    value.split(',').map(|text| entry(text.trim())).collect()
+}
+
+/// Shortens a key or an entry for a message.
+fn shorten(key: &str) -> String {
+    printable(key).chars().take(SHOWN_CHARACTERS_MAX).collect()
+}
+
+string_enum! {
+    /// The containment of logins to Slurm jobs.
+    #[derive(Default)]
+    SlurmDevices {
+        /// Slurm's own filter.
+        #[default]
+        Inherit = "inherit",
+        /// Slurm's own filter, and a list of the standard devices, all of Slurm's generic resources,
+        /// and `always_allowed`.
+        Closed = "closed",
+    }
+}
+
+string_enum! {
+    /// The variables of a job's environment that its logins get.
+    #[derive(Default)]
+    JobEnvironment {
+        /// No variables.
+        None = "none",
+        /// The job's id, in the variable of its scheduler.
+        #[default]
+        Id = "id",
+        /// The job's id, and the GPUs that the login can open.
+        Gpus = "gpus",
+        /// The variables that the scheduler gives a shell in the allocation.
+        Full = "full",
+    }
+}
+
+/// Why the configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// The file is missing or not trusted.
+    #[error("{0}")]
+    UntrustedFile(TrustError),
+    /// A line of the file is malformed: the file, the line's number, and the fault.
+    #[error("{path}:{1}: {2}", path = .0.display())]
+    InvalidLine(PathBuf, usize, String),
+}
+
+#[cfg(test)]
+mod tests;

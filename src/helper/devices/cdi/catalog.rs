@@ -1,0 +1,344 @@
+//! Reads the directories of specifications within bounds, and decides which file's definition of a
+//! device counts.
+
+use super::{Format, QualifiedName, Spec, SpecDevice, name};
+use crate::node::tree;
+use crate::node::{DeviceError, Tree};
+use kernel::trust::{Distrust, TrustedDir};
+use nix::errno::Errno;
+use std::cell::OnceCell;
+use std::path::{Display, Path, PathBuf};
+
+/// Maximum specifications of a directory.
+pub const FILES_MAX: usize = 1024;
+/// Maximum bytes of all specifications together.
+pub const BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Maximum names of a directory, including other files.
+const NAMES_MAX: usize = 16_384;
+
+/// Maximum names or files that one text lists.
+const LISTED_MAX: usize = 6;
+
+/// The contents of the directories of specifications.
+///
+/// The definition of a device in the directory of the highest rank counts. If two files of that
+/// directory define the device, no definition counts, not even one of lower rank. Definitions below
+/// the one that counts do not matter, not even their conflicts.
+///
+/// An unusable file may have defined any device of its kind or, if its kind is unknown, any device at
+/// all. Trusting a definition that the file perhaps replaced would revive what root has removed;
+/// trusting no definition would let one bad file hide every good one. So:
+///
+/// | the definition lies | the unusable file | the definition |
+/// |---|---|---|
+/// | in a directory of higher rank | any | counts: the file could not have replaced it |
+/// | in the same directory | any | counts: of the two, neither would have come first |
+/// | in one of lower rank | of another kind | counts: the file did not mean this device |
+/// | in one of lower rank | of this kind, or of no known one | does not count |
+/// | nowhere | any | is missing, and the file is named if it may be the reason |
+///
+/// The name of a file that the reader may not open shows its kind, if it has the form that the
+/// library for writing specifications uses: `VENDOR-CLASS.json` or `VENDOR-CLASS_ID.json`, with a
+/// domain as vendor. Root wrote the file, so the name is no trick, and the claims of one vendor's
+/// driver, which come and go with mode 0600, do not hide the devices of every other vendor. Any
+/// other name leaves the kind unknown.
+///
+/// Of the files that cannot define a device, only those that could have replaced its definition are
+/// parsed. If the definition counts, each file that turned out to be unusable becomes a warning.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    dirs: Vec<PathBuf>,
+    pub(super) files: Vec<SpecFile>,
+    /// Bytes read so far.
+    bytes: u64,
+}
+
+/// A file, which is parsed when it matters.
+#[derive(Debug)]
+pub(super) struct SpecFile {
+    pub(super) path: PathBuf,
+    rank: usize,
+    format: Format,
+    bytes: Vec<u8>,
+    parsed: OnceCell<Result<Spec, UnusableSpec>>,
+}
+
+/// Reason why a specification cannot be used.
+#[derive(Debug)]
+pub(super) struct UnusableSpec {
+    pub(super) why: String,
+    /// `VENDOR/CLASS`, if it is certain.
+    pub(super) kind: Option<String>,
+    /// Name of an unreadable file without its extension, if the name shows the kind.
+    pub(super) stem: Option<String>,
+}
+
+impl SpecFile {
+    /// Returns a file with this content.
+    pub(super) fn new(path: PathBuf, rank: usize, format: Format, bytes: Vec<u8>) -> Self {
+        Self { path, rank, format, bytes, parsed: OnceCell::new() }
+    }
+
+    /// Returns a file that is parsed already, or that cannot be used.
+    pub(super) fn from_result(
+        path: PathBuf,
+        rank: usize,
+        parsed: Result<Spec, UnusableSpec>,
+    ) -> Self {
+        Self { path, rank, format: Format::Json, bytes: Vec::new(), parsed: parsed.into() }
+    }
+
+    pub(super) fn parse_spec(&self) -> Result<&Spec, &UnusableSpec> {
+        let parse = || {
+            Spec::parse(&self.bytes, self.format).map_err(|error| UnusableSpec {
+                why: error.to_string(),
+                kind: name::find_kind(&self.bytes, self.format),
+                stem: None,
+            })
+        };
+        self.parsed.get_or_init(parse).as_ref()
+    }
+
+    /// Returns the file's specification and its definition of a device.
+    fn find_device(&self, name: &QualifiedName) -> Option<(&Spec, &SpecDevice)> {
+        let matters = || {
+            let text = std::str::from_utf8(&self.bytes);
+            text.is_ok_and(|text| can_contain_kind(text, name.kind()))
+        };
+        let spec = (self.parsed.get().is_some() || matters()).then(|| self.parse_spec())?.ok()?;
+        Some((spec, spec.device(name)?))
+    }
+
+    /// Returns the path and the fault of the file, if it has been parsed.
+    fn fault(&self) -> Option<String> {
+        let fault = match self.parsed.get()? {
+            Err(fault) => fault.why.clone(),
+            Ok(spec) => format!("line {}: a second document is not read", spec.second_document?),
+        };
+        Some(format!("{}: {fault}", self.path.display()))
+    }
+}
+
+/// Returns whether the text of a file can contain this kind. Without escapes, a kind appears
+/// literally between characters that no kind contains: a word without blanks cannot be spread over a
+/// document, and aliases and tags are refused.
+fn can_contain_kind(text: &str, kind: &str) -> bool {
+    let is_kind_character = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let is_separate = |start: usize| {
+        let (before, after) = (text.get(..start), text.get(start + kind.len()..));
+        !before.is_some_and(|text| text.ends_with(is_kind_character))
+            && !after.is_some_and(|text| text.starts_with(is_kind_character))
+    };
+    text.contains('\\') || text.match_indices(kind).any(|(start, _)| is_separate(start))
+}
+
+impl UnusableSpec {
+    /// Returns the state of a file with this name that the reader may not open.
+    pub(super) fn from_name(file: &str) -> Self {
+        let why = "job-adopt, as whom logins look, may not read it: chmod 644".to_owned();
+        let stem = file.rsplit_once('.').map(|(stem, _)| stem);
+        let has_vendor = |stem: &&str| {
+            stem.match_indices('-')
+                .any(|(at, _)| stem.get(..at).is_some_and(|vendor| vendor.contains('.')))
+        };
+        Self { why, kind: None, stem: stem.filter(has_vendor).map(str::to_owned) }
+    }
+
+    /// Returns whether the file may define a device of this kind.
+    fn can_define(&self, kind: &str) -> bool {
+        if let Some(stem) = &self.stem {
+            let rest = stem.strip_prefix(&kind.replace('/', "-"));
+            return rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+        }
+        self.kind.as_ref().is_none_or(|own| own == kind)
+    }
+}
+
+impl Catalog {
+    /// Reads these directories; the last one ranks highest. A missing one has no files.
+    ///
+    /// The specifications are the files of the directory itself whose names end in `.json` or
+    /// `.yaml`, in lower case, including hidden ones. Each must be trusted according to
+    /// [`Tree::trust`]. The highest rank is read first, so that a limit cuts off what counts least. A
+    /// file that is cut off is an unusable file.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be listed, is not trusted, or has more than 1,024 specifications.
+    pub fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Self, DeviceError> {
+        let mut catalog = Self { dirs: dirs.to_vec(), ..Self::default() };
+        for (rank, dir) in dirs.iter().enumerate().rev() {
+            catalog.add_dir(tree, dir, rank)?;
+        }
+        Ok(catalog)
+    }
+
+    fn add_dir(&mut self, tree: &Tree, path: &Path, rank: usize) -> Result<(), DeviceError> {
+        let located = tree.locate("/").join(path.strip_prefix("/").unwrap_or(path));
+        let dir = match tree.trust().dir(&located) {
+            Err(error) if error.is_missing() => return Ok(()),
+            dir => dir?,
+        };
+        let names = tree::list_all_names(&dir, NAMES_MAX)?;
+        let with_format = |name: String| format_from_name(&name).map(|format| (name, format));
+        let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
+        if files.len() > FILES_MAX {
+            let fault = format!(
+                "holds {} specifications, more than {FILES_MAX}: remove those that drivers left behind",
+                files.len()
+            );
+            return Err(DeviceError::at(path.display(), fault));
+        }
+        for (name, format) in files {
+            self.add_file(&dir, &name, format, path.join(&name), rank);
+        }
+        Ok(())
+    }
+
+    fn add_file(
+        &mut self,
+        dir: &TrustedDir,
+        name: &str,
+        format: Format,
+        path: PathBuf,
+        rank: usize,
+    ) {
+        let file = match self.read_file(dir, name, format) {
+            Ok(Some(bytes)) => SpecFile::new(path, rank, format, bytes),
+            Ok(None) => return,
+            Err(unusable) => SpecFile::from_result(path, rank, Err(unusable)),
+        };
+        self.files.push(file);
+    }
+
+    /// Returns the content of a file; `None` if it was removed after the directory was listed, which
+    /// counts like a removal before.
+    fn read_file(
+        &mut self,
+        dir: &TrustedDir,
+        name: &str,
+        format: Format,
+    ) -> Result<Option<Vec<u8>>, UnusableSpec> {
+        let unusable = |why: String| UnusableSpec { why, kind: None, stem: None };
+        // The real name of the file differs, so that opening it would report a removed file.
+        if name.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(unusable("the name is no UTF-8".to_owned()));
+        }
+        if self.bytes <= BYTES_MAX {
+            let bytes = match dir.read(Path::new(name), format.bytes_max() as u64) {
+                Ok(bytes) => bytes,
+                Err(error) if error.is_missing() => return Ok(None),
+                Err(error) => {
+                    let denied = *error.cause() == Distrust::Open(Errno::EACCES);
+                    let other = || unusable(error.cause().to_string());
+                    return Err(if denied { UnusableSpec::from_name(name) } else { other() });
+                }
+            };
+            self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+            if self.bytes <= BYTES_MAX {
+                return Ok(Some(bytes));
+            }
+        }
+        Err(unusable(format!("the specifications have more than {BYTES_MAX} bytes in all")))
+    }
+
+    /// Returns the definition of a device that counts, with its file.
+    ///
+    /// # Errors
+    ///
+    /// There is no definition, two files of one rank define the device, or an unusable file may
+    /// override the definition.
+    pub(super) fn find_definition(
+        &self,
+        name: &QualifiedName,
+    ) -> Result<(&SpecFile, &Spec, &SpecDevice), DeviceError> {
+        let definition = |file| {
+            let (spec, device) = SpecFile::find_device(file, name)?;
+            Some((file, spec, device))
+        };
+        let definitions: Vec<_> = self.files.iter().filter_map(definition).collect();
+        let rank = definitions.iter().map(|(file, ..)| file.rank).max();
+        let mut highest = definitions.into_iter().filter(|(file, ..)| Some(file.rank) == rank);
+        match (highest.next(), highest.next()) {
+            (None, _) => Err(self.missing_device_error(name.kind())),
+            (Some((one, ..)), Some((other, ..))) => Err(DeviceError::new(format_args!(
+                "defined in both {} and {}",
+                one.path.display(),
+                other.path.display()
+            ))),
+            (Some((file, spec, device)), None) => {
+                match self.unusable_override(name.kind(), file.rank) {
+                    None => Ok((file, spec, device)),
+                    Some((path, why)) => Err(DeviceError::new(format_args!(
+                        "defined in {}, but {path} would come first and cannot be used: {why}; repair \
+                     or remove it",
+                        file.path.display(),
+                    ))),
+                }
+            }
+        }
+    }
+
+    /// Returns an unusable file that may override definitions of this kind and rank, and its fault.
+    fn unusable_override(&self, kind: &str, rank: usize) -> Option<(Display<'_>, &str)> {
+        let higher = self.files.iter().filter(|file| file.rank > rank);
+        let mut faults =
+            higher.filter_map(|file| Some((file.path.display(), file.parse_spec().err()?)));
+        let (path, fault) = faults.find(|(_, fault)| fault.can_define(kind))?;
+        Some((path, &fault.why))
+    }
+
+    /// Returns the faults of all parsed files: those that are unusable or have a second document.
+    pub(super) fn faults(&self) -> impl Iterator<Item = String> {
+        self.files.iter().filter_map(SpecFile::fault)
+    }
+
+    /// Returns the error of a device of this kind that no file defines.
+    fn missing_device_error(&self, kind: &str) -> DeviceError {
+        let (mut known, mut faults) = (Vec::new(), Vec::new());
+        for file in &self.files {
+            match file.parse_spec() {
+                Ok(spec) if spec.kind == kind => {
+                    for device in &spec.devices {
+                        if !known.contains(&device.name.as_str()) {
+                            known.push(&device.name);
+                        }
+                    }
+                }
+                Err(fault) if fault.can_define(kind) => faults.extend(file.fault()),
+                _ => {}
+            }
+        }
+        let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display()).collect();
+        let unusable = match faults.as_slice() {
+            [] => String::new(),
+            faults => format!("; cannot be used: {}", list_first(faults)),
+        };
+        DeviceError::new(match known.is_empty() {
+            true => format!("no specification of kind {kind} in {}{unusable}", list_first(&dirs)),
+            false => {
+                format!("kind {kind} has no such device; it has {}{unusable}", list_first(&known))
+            }
+        })
+    }
+}
+
+/// Joins the first items, and counts the others.
+fn list_first(items: &[impl ToString]) -> String {
+    let shown: Vec<String> = items.iter().take(LISTED_MAX).map(ToString::to_string).collect();
+    match items.len().saturating_sub(LISTED_MAX) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+fn format_from_name(name: &str) -> Option<Format> {
+    match name.rsplit_once('.')?.1 {
+        "json" => Some(Format::Json),
+        "yaml" => Some(Format::Yaml),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

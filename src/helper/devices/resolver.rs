@@ -1,0 +1,266 @@
+//! Resolves names to the numbers that they have on this node.
+
+use super::cdi::{self, Catalog};
+use crate::devices::DeviceSettings;
+use crate::devices::{DeviceName, GpuName, Specifier, UnresolvedName, directory, gres, specifier};
+use crate::node::PciAddress;
+use crate::node::nvidia::NvidiaGpu;
+use crate::node::nvidia::Uuid;
+use crate::node::{DeviceError, ResolvedDevices, Tree, nvidia, topology};
+use std::cell::OnceCell;
+
+/// Kind of NVIDIA's GPUs in the specifications of NVIDIA's own tools.
+const NVIDIA_KIND: &str = "nvidia.com/gpu";
+
+/// Resolves names on one node by its site's settings. It reads the directories of specifications
+/// once.
+#[derive(Debug)]
+pub struct Resolver {
+    /// The node's files.
+    pub tree: Tree,
+    /// The site's settings.
+    pub settings: DeviceSettings,
+    catalog: OnceCell<Result<Catalog, DeviceError>>,
+}
+
+impl Resolver {
+    /// Returns a resolver by the files of `tree`.
+    pub fn new(tree: Tree, settings: DeviceSettings) -> Self {
+        Self { tree, settings, catalog: OnceCell::new() }
+    }
+
+    /// Returns the devices of a specifier: at least one, except for a preset, which may find none.
+    ///
+    /// # Errors
+    ///
+    /// This node has no such device.
+    pub fn resolve_specifier(&self, specifier: &Specifier) -> Result<ResolvedDevices, DeviceError> {
+        specifier::resolve(&self.tree, specifier)
+    }
+
+    /// Returns the devices of all these names together. CDI names are resolved in one step, so that
+    /// edits of a specification for all its devices count once.
+    ///
+    /// # Errors
+    ///
+    /// The first name that does not resolve. The devices of the other names are not returned then.
+    pub fn resolve_names(&self, names: &[DeviceName]) -> Result<ResolvedDevices, UnresolvedName> {
+        let (mut resolved, mut cdi_names) = (ResolvedDevices::default(), Vec::new());
+        self.add_names(names, &mut resolved, &mut cdi_names)?;
+        resolved.extend(self.resolve_cdi(&cdi_names)?);
+        Ok(resolved)
+    }
+
+    /// Adds the devices of names to `resolved`, and CDI names to `cdi_names` instead.
+    fn add_names(
+        &self,
+        names: &[DeviceName],
+        resolved: &mut ResolvedDevices,
+        cdi_names: &mut Vec<String>,
+    ) -> Result<(), UnresolvedName> {
+        for name in names {
+            let failed = |why| UnresolvedName { name: name.to_string(), why };
+            let tree = &self.tree;
+            let devices = match name {
+                DeviceName::Cdi(name) => {
+                    cdi_names.push(name.clone());
+                    continue;
+                }
+                DeviceName::Dir(path) => {
+                    let entries = directory::read(tree, path).map_err(failed)?;
+                    // This recurses once: no entry of a directory names another directory.
+                    self.add_names(&entries, resolved, cdi_names)?;
+                    continue;
+                }
+                DeviceName::Gpu(gpu) => {
+                    gpu.parse().map_err(DeviceError::from).and_then(|gpu| self.resolve_gpu(&gpu))
+                }
+                DeviceName::AllGpus => self.resolve_all_gpus(),
+                DeviceName::Imex(channel) => nvidia::resolve_imex_channel(tree, *channel),
+                DeviceName::Gres { name, index } => self.resolve_gres(name, *index),
+            };
+            resolved.extend(devices.map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    fn resolve_gres(&self, name: &str, index: u32) -> Result<ResolvedDevices, DeviceError> {
+        let mut resolved = gres::resolve(&self.tree, &self.settings, name, index)?;
+        let companions = topology::find_companions(&self.tree, &resolved.devices)?;
+        resolved.extend(companions);
+        Ok(resolved)
+    }
+
+    /// Returns the devices of a GPU. It resolves every name by the PCI address, if it can, so that
+    /// one GPU has the same devices under all its names.
+    fn resolve_gpu(&self, name: &GpuName) -> Result<ResolvedDevices, DeviceError> {
+        match name {
+            GpuName::Index(_) if nvidia::is_tegra(&self.tree)? => {
+                let reason = "the GPU of a Tegra processor has no PCI address and is found by CDI \
+                              alone";
+                self.resolve_nvidia_cdi(name, Some(reason))
+            }
+            GpuName::Index(index) => topology::resolve_index(&self.tree, *index),
+            GpuName::Pci(address) => topology::resolve_address(&self.tree, *address),
+            GpuName::Uuid(uuid) => {
+                let gpus = nvidia::list_gpus(&self.tree)?;
+                let why = match nvidia::find_by_uuid(&gpus, uuid) {
+                    Ok(gpu) => return topology::resolve_address(&self.tree, gpu.address),
+                    Err(why) => format!("{why}, and by CDI"),
+                };
+                let resolved = self.resolve_nvidia_cdi(name, Some(&why))?;
+                match nvidia::find_only_gpu(&gpus, &resolved.devices) {
+                    Some(gpu) => topology::resolve_address(&self.tree, gpu.address),
+                    None => Ok(resolved),
+                }
+            }
+            GpuName::Instance { gpu, gi, ci } => {
+                nvidia::resolve_instance(&self.tree, gpu, *gi, *ci)
+            }
+            // Without the vendor's library, only a specification identifies this instance.
+            GpuName::Mig(_) => {
+                let reason = "found by CDI alone (MIG-GPU-UUID/GI/CI is found without)";
+                self.resolve_nvidia_cdi(name, Some(reason))
+            }
+        }
+    }
+
+    /// Returns the devices that the specifications list for an NVIDIA GPU. If they list none, the
+    /// error begins with `prefix`.
+    fn resolve_nvidia_cdi(
+        &self,
+        name: impl std::fmt::Display,
+        prefix: Option<&str>,
+    ) -> Result<ResolvedDevices, DeviceError> {
+        let names = [format!("{NVIDIA_KIND}={name}")];
+        let resolved = self.resolve_by_catalog(&names).map_err(|error| match prefix {
+            Some(prefix) => DeviceError::at(prefix, error.why),
+            None => error.why,
+        })?;
+        self.verify_names(&names).map_err(|error| error.why)?;
+        Ok(resolved)
+    }
+
+    /// Returns the devices of each NVIDIA GPU that the node has now.
+    fn resolve_all_gpus(&self) -> Result<ResolvedDevices, DeviceError> {
+        let gpus = nvidia::list_gpus(&self.tree)?;
+        if gpus.is_empty() || nvidia::is_tegra(&self.tree)? {
+            return self.resolve_nvidia_cdi("all", None);
+        }
+        let mut resolved = ResolvedDevices::default();
+        for gpu in gpus {
+            resolved.extend(topology::resolve_address(&self.tree, gpu.address)?);
+        }
+        Ok(resolved)
+    }
+
+    /// Returns the devices of CDI names, after the drivers confirmed the specifications.
+    fn resolve_cdi(&self, names: &[String]) -> Result<ResolvedDevices, UnresolvedName> {
+        let resolved = self.resolve_by_catalog(names)?;
+        self.verify_names(names)?;
+        Ok(resolved)
+    }
+
+    fn resolve_by_catalog(&self, names: &[String]) -> Result<ResolvedDevices, UnresolvedName> {
+        let Some(first) = names.first() else { return Ok(ResolvedDevices::default()) };
+        let failed = |why| UnresolvedName { name: first.clone(), why };
+        cdi::resolve(&self.tree, self.catalog().map_err(failed)?, names)
+    }
+
+    fn verify_names(&self, names: &[String]) -> Result<(), UnresolvedName> {
+        names.iter().try_for_each(|name| {
+            let failed = |why| UnresolvedName { name: name.clone(), why };
+            verify_cdi_device(&self.tree, self.catalog().map_err(failed)?, name).map_err(failed)
+        })
+    }
+
+    fn catalog(&self) -> Result<&Catalog, DeviceError> {
+        let read = || Catalog::read(&self.tree, &self.settings.cdi_dirs);
+        self.catalog.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+}
+
+/// Kind of Intel's GPUs in the specifications of Intel's own tools.
+const INTEL_KIND: &str = "intel.com/gpu";
+
+/// Checks the specification of a device against the drivers.
+///
+/// NVIDIA's driver must confirm a name that contains a UUID. It does not know other names, such as
+/// indexes: if such a name is one GPU or a part of one, it must confirm what the same file lists for
+/// the UUID of that GPU. The name of an Intel GPU contains its address.
+///
+/// # Errors
+///
+/// The specification and a driver disagree.
+fn verify_cdi_device(tree: &Tree, catalog: &Catalog, name: &String) -> Result<(), DeviceError> {
+    let resolve = || {
+        let names = std::slice::from_ref(name);
+        cdi::resolve(tree, catalog, names).map_err(|error| error.why)
+    };
+    if let Some(address) = parse_intel_address(name) {
+        return topology::verify_drm_nodes(tree, &[address], &resolve()?.devices);
+    }
+    let Some(device) = nvidia_device_name(name) else { return Ok(()) };
+    let devices = resolve()?.devices;
+    let minors = nvidia::gpu_minors(&devices);
+    if parse_uuid(device).is_none() && minors.is_empty() {
+        return Ok(());
+    }
+    let gpus = nvidia::list_gpus(tree)?;
+    if let Some(uuid) = parse_uuid(device) {
+        nvidia::verify_uuid(&gpus, &uuid, &devices)?;
+    } else if let [minor] = minors.as_slice() {
+        for (uuid, listed) in list_gpus_with_uuid(tree, catalog, name) {
+            let is_listed = nvidia::gpu_minors(&listed.devices).contains(minor);
+            let has_uuid =
+                |gpu: &NvidiaGpu| gpu.minor == *minor && gpu.uuid.as_ref() == Some(&uuid);
+            if is_listed || gpus.iter().any(has_uuid) {
+                nvidia::verify_uuid(&gpus, &uuid, &listed.devices)?;
+            }
+        }
+    }
+    // DRM nodes beside the nodes of GPUs must belong to the same GPUs.
+    let own_gpus = gpus.iter().filter(|gpu| minors.contains(&gpu.minor));
+    let addresses: Vec<_> = own_gpus.map(|gpu| gpu.address).collect();
+    match addresses.is_empty() {
+        true => Ok(()),
+        false => topology::verify_drm_nodes(tree, &addresses, &devices),
+    }
+}
+
+/// Returns the GPUs that the file of `name` lists by UUID, with their devices.
+fn list_gpus_with_uuid(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, ResolvedDevices)> {
+    let resolve = |name: String| {
+        let uuid = nvidia_device_name(&name).and_then(parse_uuid)?;
+        let resolved = cdi::resolve(tree, catalog, &[name]).ok()?;
+        Some((uuid, resolved))
+    };
+    let has_uuid = |device: &str| parse_uuid(device).is_some();
+    cdi::list_siblings(catalog, name, has_uuid).into_iter().filter_map(resolve).collect()
+}
+
+/// Returns the name without the kind, if NVIDIA's own tools use this kind for GPUs: the toolkit's
+/// kind, or one of a subdomain, such as the device plugin's.
+fn nvidia_device_name(name: &str) -> Option<&str> {
+    let (kind, device) = name.split_once('=')?;
+    let subdomain = kind.strip_suffix(NVIDIA_KIND)?;
+    (subdomain.is_empty() || subdomain.ends_with('.')).then_some(device)
+}
+
+/// Returns the address in the name that Intel's own tools give a GPU, such as `0000-00-02-0-0x56c0`.
+fn parse_intel_address(name: &str) -> Option<PciAddress> {
+    let mut parts = name.strip_prefix(INTEL_KIND)?.strip_prefix('=')?.splitn(5, '-');
+    let mut part = || parts.next();
+    let (domain, bus, device, function) = (part()?, part()?, part()?, part()?);
+    format!("{domain}:{bus}:{device}.{function}").parse().ok()
+}
+
+fn parse_uuid(device: &str) -> Option<Uuid> {
+    match device.parse() {
+        Ok(GpuName::Uuid(uuid)) => Some(uuid),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,46 @@
+//! A running job, and how people name it.
+
+use super::records::Record;
+use crate::jobs::FluxId;
+use protocol::{JobId, Placement};
+
+/// Returns the text by which evidence and log name a job's place.
+#[must_use]
+pub fn describe_placement(placement: &Placement, job: &JobId) -> String {
+    match placement {
+        Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => path.to_string(),
+        Placement::Extern { spool, node } => format!("{spool}/{node}_{job}"),
+    }
+}
+
+/// A running job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its id, in the source's canonical form.
+    pub id: JobId,
+    /// When it started, in seconds since the epoch; 0 if unknown.
+    pub started: i64,
+    /// When it ends, in seconds since the epoch, if known.
+    pub ends: Option<i64>,
+    /// The target of its logins.
+    pub placement: Placement,
+    /// The record with its devices; a scheduler's job may have none.
+    pub record: Option<Record>,
+}
+
+impl Job {
+    /// Returns whether a name means this job. Flux ids have several notations, and people write
+    /// the one that they have.
+    pub fn has_name(&self, name: &JobId) -> bool {
+        let of_flux = matches!(self.placement, Placement::Unit { .. });
+        self.id == *name
+            || (of_flux && FluxId::parse_job_id(name.as_str()).as_ref() == Some(&self.id))
+    }
+}
+
+/// Returns the job that a name means: the one with this very id, or else one with it in another
+/// notation.
+pub fn find_by_name<'a>(jobs: &'a [Job], name: &JobId) -> Option<&'a Job> {
+    let exactly = jobs.iter().find(|job| job.id == *name);
+    exactly.or_else(|| jobs.iter().find(|job| job.has_name(name)))
+}

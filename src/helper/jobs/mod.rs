@@ -1,0 +1,11 @@
+//! Which jobs a user has on this node: the job records, and the sources that report jobs.
+
+mod cgroup_search;
+mod flux_id;
+mod job;
+pub mod records;
+pub mod sources;
+
+pub(crate) use cgroup_search::CgroupSearch;
+pub use flux_id::FluxId;
+pub use job::{Job, describe_placement, find_by_name};

@@ -1,0 +1,222 @@
+//! Finds Flux jobs by the units in which the system instance runs them.
+//!
+//! This source queries no broker: the service manager of Flux's account has a unit for each job on
+//! this node, and the user of the job's shell owns the job. A unit without an IMP is left over from
+//! a job. Units of the same name in a user's own service manager do not count. The privileged half
+//! checks the chosen unit again.
+
+mod unit;
+
+use super::{Source, SourceError, SourceReport};
+use crate::accounts::find_local_uid;
+use crate::clock::Deadline;
+use crate::jobs::FluxId;
+use crate::jobs::Job;
+use crate::jobs::describe_placement;
+use crate::text::printable;
+use kernel::proc::{self, Proc};
+use protocol::{CgroupPath, JobId, Placement, SourceName};
+use schedulers::flux::{self, Unit, unit_parents};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use unit::{UnitInspector, UnitState};
+
+/// Maximum names read from a directory of units.
+const NAMES_MAX: usize = 65_536;
+
+/// The source of Flux jobs.
+#[derive(Debug)]
+pub struct FluxSource {
+    account: String,
+    mount: PathBuf,
+    root: PathBuf,
+}
+
+/// Running jobs and ending jobs with their owners, and the report of all else.
+type InspectedUnits = (Vec<(u32, Job)>, Vec<(u32, JobId)>, SourceReport);
+
+/// Units of jobs: id, broker's rank and cgroup path below the mount, with the directory.
+type Units = BTreeMap<(FluxId, u32, String), PathBuf>;
+
+impl FluxSource {
+    /// A source that reads the units of an account, given by name or number, in the cgroups at
+    /// `mount`, on the node whose `proc` and `run` are below `root`.
+    pub fn new(account: &str, mount: PathBuf, root: &Path) -> Self {
+        Self { account: account.to_owned(), mount, root: root.to_owned() }
+    }
+
+    /// Returns the running jobs of all users, each with its owner, and a report of all else.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError`] if the account or its slice is missing, or `/etc/passwd` cannot be read.
+    pub fn jobs_of_all_users(
+        &self,
+        deadline: Deadline,
+    ) -> Result<(Vec<(u32, Job)>, SourceReport), SourceError> {
+        self.inspect_units(deadline).map(|(jobs, _, report)| (jobs, report))
+    }
+
+    /// Inspects all units; returns the running and the ending jobs, each with its owner.
+    fn inspect_units(&self, deadline: Deadline) -> Result<InspectedUnits, SourceError> {
+        let flux = account_uid(&self.account)?;
+        let mut report = SourceReport::default();
+        let units = self.list_units(flux, &mut report)?;
+        let inspector =
+            UnitInspector { proc: &Proc::with_root(self.root.join("proc")), flux, deadline };
+        let (mut jobs, mut ending) = (BTreeMap::new(), Vec::new());
+        let (mut running, mut waiting, mut left, mut late) = (0_usize, 0_usize, 0_usize, 0_usize);
+        for ((id, _, path), dir) in units {
+            match inspector.inspect(&dir) {
+                UnitState::Running { owner, started } => {
+                    running += 1;
+                    // If several brokers have a unit of the job, the lowest rank comes first.
+                    let job = unit_job(id, &path, flux, started);
+                    let skip = |job: Job| report.skipped.extend(describe_second_broker(&job));
+                    match jobs.get(&(id, owner)) {
+                        Some(_) => job.map(skip),
+                        None => job.map(|job| drop(jobs.insert((id, owner), job))),
+                    };
+                }
+                UnitState::NoShell => {
+                    waiting += 1;
+                    report.skipped.push(format!("{path}: its shell is not there yet"));
+                }
+                UnitState::Ending(owner) => {
+                    waiting += 1;
+                    ending.extend(id.to_string().parse().map(|id| (owner, id)));
+                    report.skipped.push(format!("{path}: its shell has ended, and tasks linger"));
+                }
+                UnitState::TooManyProcesses => {
+                    left += 1;
+                    let max = flux::UNIT_PROCESSES_MAX;
+                    report.skipped.push(format!("{path}: no IMP among its first {max} processes"));
+                }
+                UnitState::Over => left += 1,
+                UnitState::Invalid(why) => report.broken.push(format!("{path}: {why}")),
+                UnitState::TimedOut => late += 1,
+            }
+        }
+        if late > 0 {
+            report.silent.push(format!("flux: {late} units could not be looked at in time"));
+        }
+        report.seen.push(format!(
+            "account {}: {running} units run a job, {waiting} have no shell, {left} are left over",
+            self.account
+        ));
+        let jobs = jobs.into_iter().map(|((_, owner), job)| (owner, job)).collect();
+        Ok((jobs, ending, report))
+    }
+
+    /// Returns the user's jobs whose prolog runs. Meanwhile its wrapper keeps the environment in a
+    /// file; since flux-core 0.89 only root can read it.
+    fn jobs_in_prolog(&self, uid: u32) -> impl Iterator<Item = JobId> {
+        let owner_line = format!("FLUX_JOB_USERID={uid}");
+        let entries = std::fs::read_dir(self.root.join("run")).into_iter().flatten().flatten();
+        entries.filter_map(move |entry| {
+            let name = entry.file_name();
+            let id = name.to_str()?.strip_prefix("flux-prolog@")?.strip_suffix(".env")?;
+            let text = proc::read(entry.path()).ok()?;
+            text.lines().any(|line| line == owner_line).then(|| FluxId::parse_job_id(id))?
+        })
+    }
+
+    /// Returns the units of jobs.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Absent`] if the account has no slice on this node.
+    fn list_units(&self, flux: u32, report: &mut SourceReport) -> Result<Units, SourceError> {
+        let slice = format!("/user.slice/user-{flux}.slice");
+        let mut units = Units::new();
+        if !self.locate(&slice).is_dir() {
+            return Err(SourceError::Absent(format!(
+                "account {} has no cgroup {slice}: Flux runs no jobs here by sdexec",
+                self.account
+            )));
+        }
+        for folder in unit_parents(flux) {
+            let entries = match std::fs::read_dir(self.locate(&folder)) {
+                Ok(entries) => entries.take(NAMES_MAX),
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => {
+                    report.broken.push(format!("{folder}: {error}"));
+                    continue;
+                }
+            };
+            for entry in entries {
+                match entry {
+                    Ok(entry) => {
+                        let name = entry.file_name();
+                        let unit = name.to_str().and_then(Unit::parse);
+                        let id = unit
+                            .and_then(|unit| Some((FluxId::parse_canonical(unit.id)?, unit.rank)));
+                        let path = format!("{folder}/{}", name.to_string_lossy());
+                        units.extend(id.map(|(id, rank)| ((id, rank, path), entry.path())));
+                    }
+                    Err(error) => report.broken.push(format!("{folder}: {error}")),
+                }
+            }
+        }
+        Ok(units)
+    }
+
+    fn locate(&self, path: &str) -> PathBuf {
+        self.mount.join(path.trim_start_matches('/'))
+    }
+}
+
+impl Source for FluxSource {
+    fn name(&self) -> SourceName {
+        SourceName::Flux
+    }
+
+    fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError> {
+        let (jobs, ending, mut report) = self.inspect_units(deadline)?;
+        report.jobs.extend(jobs.into_iter().filter(|(owner, _)| *owner == uid).map(|(_, job)| job));
+        if report.jobs.is_empty() {
+            let ending = ending.into_iter().filter(|(owner, _)| *owner == uid);
+            report.starting.extend(self.jobs_in_prolog(uid));
+            report.ending.extend(ending.map(|(_, id)| id));
+        }
+        Ok(report)
+    }
+}
+
+/// Returns the cgroup of flux-core's unit for a job's prolog.
+pub(super) fn prolog_cgroup(id: &JobId) -> Option<CgroupPath> {
+    format!("/system.slice/system-flux\\x2dprolog.slice/flux-prolog@{id}.service").parse().ok()
+}
+
+fn unit_job(id: FluxId, path: &str, flux: u32, started: i64) -> Option<Job> {
+    let (id, path): (JobId, CgroupPath) = (id.to_string().parse().ok()?, path.parse().ok()?);
+    let placement = Placement::Unit { path, flux };
+    Some(Job { id, started, ends: None, placement, record: None })
+}
+
+fn describe_second_broker(job: &Job) -> Option<String> {
+    let shown = printable(&describe_placement(&job.placement, &job.id));
+    Some(format!("{shown}: another broker of this node has the job as well"))
+}
+
+/// Returns the uid of an account of `/etc/passwd`, or of a number. It is never root's: all processes
+/// of root would look like an IMP.
+///
+/// # Errors
+///
+/// [`SourceError::Absent`] if there is no such account, [`SourceError::Failed`] for root and if
+/// `/etc/passwd` cannot be read.
+pub fn account_uid(account: &str) -> Result<u32, SourceError> {
+    match find_local_uid(account) {
+        Ok(Some(0)) => {
+            Err(SourceError::Failed(format!("flux_user {account} is root, which Flux is not")))
+        }
+        Ok(Some(uid)) => Ok(uid),
+        Ok(None) => Err(SourceError::Absent(format!("no account {account} in /etc/passwd"))),
+        Err(error) => Err(SourceError::Failed(format!("/etc/passwd: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

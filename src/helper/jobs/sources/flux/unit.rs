@@ -1,0 +1,156 @@
+//! Finds out whether a Flux unit runs a job, and whose.
+
+use crate::clock::Deadline;
+use crate::jobs::sources::processes;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::path::Path;
+
+use kernel::proc::{Proc, Process};
+use schedulers::flux::{self, Shell};
+
+/// Remedy if proc(5) is mounted so that users see only their own processes.
+const HIDDEN_PROCESSES: &str = "its processes are hidden (hidepid) from the account job-adopt: gid= of the mount \
+    of /proc has to be that account's group";
+
+#[derive(Clone, Copy, Debug)]
+/// Inspects units until a deadline.
+pub(super) struct UnitInspector<'a> {
+    pub(super) proc: &'a Proc,
+    /// Uid of Flux's account.
+    pub(super) flux: u32,
+    pub(super) deadline: Deadline,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+/// The state of a unit.
+pub(super) enum UnitState {
+    /// It runs a job of this user.
+    Running {
+        owner: u32,
+        /// When its IMP started, in seconds since the epoch; 0 if unknown.
+        started: i64,
+    },
+    /// Its IMP has no shell yet.
+    NoShell,
+    /// Its IMP has no shell any more, and tasks of this user linger.
+    Ending(u32),
+    /// It has no IMP: the job is over.
+    Over,
+    /// It has more processes than are read, and no IMP among them.
+    TooManyProcesses,
+    /// The job or its user cannot be determined.
+    Invalid(String),
+    /// The deadline passed first.
+    TimedOut,
+}
+
+/// The processes of a unit that were read, and facts about the others.
+#[derive(Default)]
+struct ProcessTable {
+    processes: Vec<Process>,
+    /// At least one process could not be read.
+    has_unread: bool,
+    /// At least one process is in another pid namespace.
+    has_foreign: bool,
+}
+
+impl UnitInspector<'_> {
+    /// Returns the state of the unit with this cgroup.
+    pub(super) fn inspect(&self, dir: &Path) -> UnitState {
+        let pids = match read_pids(dir) {
+            Ok(pids) => pids,
+            Err(error) if is_gone(&error) => return UnitState::Over,
+            Err(error) => return UnitState::Invalid(format!("cgroup.procs: {error}")),
+        };
+        let is_full = pids.len() > flux::UNIT_PROCESSES_MAX;
+        let mut pids = pids.into_iter().take(flux::UNIT_PROCESSES_MAX);
+        let mut table = ProcessTable::default();
+        // The kernel's list begins with the unit's first process.
+        let Some(has_imp) =
+            self.read_processes(&mut pids, &mut table, |process| flux::is_imp(process, self.flux))
+        else {
+            return UnitState::TimedOut;
+        };
+        let imp = flux::find_imp(&table.processes, self.flux).filter(|_| has_imp);
+        let Some(imp) = imp else {
+            return match () {
+                () if table.has_foreign => {
+                    UnitState::Invalid("its processes have no numbers here".into())
+                }
+                () if table.has_unread && self.has_hidden_processes() => {
+                    UnitState::Invalid(HIDDEN_PROCESSES.into())
+                }
+                () if is_full => UnitState::TooManyProcesses,
+                () => UnitState::Over,
+            };
+        };
+        let mut shell = flux::find_shell(self.proc, imp, &table.processes, self.flux);
+        if shell == Shell::None {
+            // Some kernels provide no list of children.
+            if self.read_processes(&mut pids, &mut table, |_| false).is_none() {
+                return UnitState::TimedOut;
+            }
+            shell = flux::find_shell(self.proc, imp, &table.processes, self.flux);
+        }
+        match shell {
+            Shell::Of(owner) => UnitState::Running {
+                owner,
+                started: processes::start_time(self.proc, imp).unwrap_or(0),
+            },
+            Shell::None => {
+                match table.processes.iter().find_map(|process| flux::sole_user(process, self.flux))
+                {
+                    Some(owner) => UnitState::Ending(owner),
+                    None => UnitState::NoShell,
+                }
+            }
+            Shell::Several => {
+                UnitState::Invalid("its IMP has children of several users'".to_owned())
+            }
+        }
+    }
+
+    /// Reads processes up to the first one that is sought; returns whether there was one, or `None`
+    /// at the deadline.
+    fn read_processes(
+        &self,
+        pids: &mut impl Iterator<Item = i32>,
+        table: &mut ProcessTable,
+        is_sought: impl Fn(&Process) -> bool,
+    ) -> Option<bool> {
+        for pid in pids {
+            if self.deadline.has_passed() {
+                return None;
+            }
+            table.has_foreign |= pid == 0;
+            match self.proc.read_process(pid) {
+                Ok(process) => {
+                    table.processes.push(process);
+                    if is_sought(&process) {
+                        return Some(true);
+                    }
+                }
+                Err(_) => table.has_unread = true,
+            }
+        }
+        Some(false)
+    }
+
+    /// Returns whether other users' processes are hidden: then process 1 is hidden too.
+    fn has_hidden_processes(&self) -> bool {
+        self.proc.read_process(1).is_err()
+    }
+}
+
+/// Reads the first processes of a cgroup itself, one more than are inspected. 0 means a process
+/// of another pid namespace.
+fn read_pids(dir: &Path) -> io::Result<Vec<i32>> {
+    let lines = BufReader::new(File::open(dir.join("cgroup.procs"))?).lines();
+    let pids = lines.take(flux::UNIT_PROCESSES_MAX + 1).map(|line| Ok(line?.parse().ok()));
+    Ok(pids.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+}

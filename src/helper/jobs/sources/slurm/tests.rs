@@ -1,0 +1,239 @@
+mod daemons;
+mod waiting;
+
+pub(crate) use daemons::Daemons;
+
+use std::os::unix::net::UnixListener;
+
+use super::*;
+use crate::clock::manual::ManualClock;
+use crate::testing::Scratch;
+use daemons::{DaemonBehavior, ENDING, RUNNING, STARTING};
+
+/// Longest query of a test that says nothing else.
+const LONG: Duration = Duration::from_secs(4);
+
+/// A node with a `slurm.conf` and daemons.
+struct SlurmBench {
+    clock: &'static ManualClock,
+    daemons: Daemons,
+    scratch: Scratch,
+    settings: DeviceSettings,
+}
+
+impl SlurmBench {
+    fn new(spool: &str) -> Self {
+        let scratch = Scratch::new();
+        scratch.file("etc/slurm/slurm.conf", &format!("SlurmdSpoolDir={spool}\n"));
+        let clock = ManualClock::new();
+        let daemons = Daemons::new(clock);
+        Self { clock, daemons, scratch, settings: DeviceSettings::default() }
+    }
+
+    fn path(&self, dir: &str, node: &str, job: u32) -> PathBuf {
+        self.scratch.dir(dir).join(format!("{node}_{job}.4294967292"))
+    }
+
+    fn daemon(&self, job: u32, behavior: DaemonBehavior) {
+        let path = self.path("s", "n1", job);
+        self.daemons.add(&path, behavior);
+    }
+
+    /// Writes that the daemons' process, which is this one, is in that user's job.
+    fn cgroup_v1(&self, uid: u32, job: u32) {
+        let file = format!("proc/{}/cgroup", std::process::id());
+        let path = format!("/slurm_n1/uid_{uid}/job_{job}/step_extern");
+        self.scratch.file(&file, &format!("2:freezer:{path}\n0::/\n"));
+    }
+
+    fn source(&self, spool: Option<&str>) -> SlurmSource {
+        let tree = Tree::with_root(self.scratch.path(), self.scratch.trust());
+        SlurmSource::new(tree, self.settings.clone(), spool.map(PathBuf::from))
+    }
+
+    fn deadline_after(&self, time: Duration) -> Deadline {
+        self.clock.clock().deadline_after(time)
+    }
+
+    fn ask(&self) -> Result<SourceReport, SourceError> {
+        self.source(None).jobs(5, self.deadline_after(LONG))
+    }
+
+    fn report(&self) -> SourceReport {
+        self.ask().unwrap()
+    }
+}
+
+fn ids(report: &SourceReport) -> Vec<&str> {
+    report.jobs.iter().map(|job| job.id.as_str()).collect()
+}
+
+#[test]
+fn only_the_users_jobs_are_found() {
+    let bench = SlurmBench::new("/s");
+    bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
+    bench.daemon(8, DaemonBehavior::Answers(6, RUNNING));
+    bench.daemon(9, DaemonBehavior::Answers(5, STARTING));
+    bench.daemon(10, DaemonBehavior::Answers(5, ENDING));
+    bench.daemon(11, DaemonBehavior::Answers(6, ENDING));
+    bench.scratch.file("s/cred_state", "");
+    bench.scratch.dir("s/job00007");
+    let report = bench.report();
+    let [job] = report.jobs.as_slice() else { panic!("{report:?}") };
+    let spool = bench.scratch.path().join("s").to_str().unwrap().parse().unwrap();
+    assert_eq!(job.placement, Placement::Extern { spool, node: "n1".parse().unwrap() });
+    let made = std::fs::metadata(bench.path("s", "n1", 7)).unwrap();
+    assert_eq!((job.id.as_str(), job.started), ("7", std::os::unix::fs::MetadataExt::ctime(&made)));
+    let id = |text: &str| text.parse().unwrap();
+    assert_eq!((report.ending, report.starting), (vec![id("10")], vec![id("9")]));
+    assert!(report.broken.is_empty() && report.silent.is_empty() && report.skipped.is_empty());
+    assert_eq!(report.seen.last().unwrap(), "5 daemons answered, 0 sockets are stale");
+    let (everyones, _) =
+        bench.source(None).jobs_of_all_users(bench.deadline_after(QUERY_TIMEOUT)).unwrap();
+    let uids: Vec<_> = everyones.iter().map(|(uid, job)| (*uid, job.id.as_str())).collect();
+    assert_eq!(uids, [(5, "7"), (6, "8")]);
+}
+
+#[test]
+fn node_without_slurm_is_absent() {
+    let scratch = Scratch::new();
+    let source = |spool: Option<&str>| {
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let source = SlurmSource::new(tree, DeviceSettings::default(), spool.map(PathBuf::from));
+        source.jobs(5, Deadline::after(QUERY_TIMEOUT))
+    };
+    let text = |result| match result {
+        Err(SourceError::Absent(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    assert!(text(source(None)).contains("no slurm.conf"));
+    assert!(text(source(Some("/gone"))).contains("/gone does not exist"));
+    scratch.file("etc/slurm/slurm.conf", "");
+    assert!(text(source(None)).contains("/var/spool/slurmd does not exist"));
+    scratch.file("etc/slurm/slurm.conf", "SlurmdSpoolDir=/spool/%n");
+    scratch.dir("spool");
+    assert!(text(source(None)).contains("no directory in"));
+}
+
+#[test]
+fn missing_extern_step_and_wrong_node_name_are_reported() {
+    let mut bench = SlurmBench::new("/s");
+    bench.scratch.dir("s");
+    assert!(bench.report().skipped.is_empty(), "a node without jobs is none");
+    bench.scratch.file("s/n1_7.4294967291", "");
+    assert!(bench.report().skipped.first().unwrap().contains("PrologFlags=Contain"));
+    bench.daemon(8, DaemonBehavior::Answers(6, RUNNING));
+    assert!(bench.report().skipped.is_empty(), "not where a job has one");
+    bench.settings.node_name = Some("n2".into());
+    let skipped = bench.report().skipped;
+    assert_eq!(skipped.len(), 1, "{skipped:?}");
+    assert!(skipped.first().unwrap().contains("no sockets of node n2, but of n1"), "{skipped:?}");
+}
+
+#[test]
+fn stale_sockets_are_skipped() {
+    let bench = SlurmBench::new("/s");
+    bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
+    let path = bench.path("s", "n1", 8);
+    drop(UnixListener::bind(&path).unwrap());
+    let report = bench.report();
+    assert_eq!(ids(&report), ["7"]);
+    assert!(report.broken.is_empty() && report.silent.is_empty(), "{report:?}");
+    assert_eq!(report.seen.last().unwrap(), "1 daemons answered, 1 sockets are stale");
+}
+
+#[test]
+fn invalid_sockets_are_reported_and_hide_no_job() {
+    let bench = SlurmBench::new("/s");
+    bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
+    bench.scratch.file("s/n1_8.4294967292", "");
+    let link = bench.path("s", "n1", 9);
+    std::os::unix::fs::symlink(bench.path("s", "n1", 7), link).unwrap();
+    bench.daemon(10, DaemonBehavior::Babbles(12));
+    bench.daemon(11, DaemonBehavior::HangsUp);
+    bench.daemon(12, DaemonBehavior::Babbles(5));
+    let report = bench.report();
+    assert_eq!(ids(&report), ["7"]);
+    let of = |texts: &[String]| -> Vec<String> {
+        let job = |text: &String| text.split_once(".4294967292: ").unwrap().0.to_owned();
+        texts.iter().map(|text| job(text).rsplit_once('_').unwrap().1.to_owned()).collect()
+    };
+    assert_eq!(of(&report.broken), ["8", "9", "10"], "{:?}", report.broken);
+    assert_eq!(of(&report.silent), ["11", "12"], "{:?}", report.silent);
+}
+
+#[test]
+fn socket_of_unexpected_user_is_refused() {
+    let bench = SlurmBench::new("/s");
+    bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
+    let me = nix::unistd::Uid::effective().as_raw();
+    let path = bench.path("s", "n1", 7);
+    let deadline = bench.deadline_after(QUERY_TIMEOUT);
+    let terms = |owner| QueryTerms { owner, may_matter: None, timeout: QUERY_TIMEOUT, deadline };
+    assert!(matches!(query_sockets(&[&path], terms(me)).as_slice(), [Some(Outcome::Done(Ok(_)))]));
+    assert_eq!(
+        query_sockets(&[&path], terms(me + 1)),
+        [Some(Outcome::Done(Err(Error::WrongPeerUid(me))))]
+    );
+    if me != 0 {
+        println!("not root: the half with chown is skipped");
+        return;
+    }
+    std::os::unix::fs::chown(&path, Some(4001), None).unwrap();
+    let report = bench.report();
+    assert!(report.jobs.is_empty());
+    assert!(report.broken.first().unwrap().ends_with("is no socket of root's"), "{report:?}");
+}
+
+#[test]
+fn writable_spool_directory_fails() {
+    let bench = SlurmBench::new("/s");
+    bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
+    bench.scratch.mode("s", 0o777);
+    let Err(SourceError::Failed(text)) = bench.ask() else { panic!() };
+    assert!(text.contains("mode 0777") && text.contains("chmod 755"), "{text}");
+}
+
+#[test]
+fn symbolic_links_to_spool_directory_are_resolved() {
+    let bench = SlurmBench::new("/var/spool/slurmd");
+    bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
+    bench.scratch.dir("var/spool");
+    let link = bench.scratch.path().join("var/spool/slurmd");
+    std::os::unix::fs::symlink("../../s", link).unwrap();
+    let report = bench.report();
+    let Placement::Extern { spool, .. } = &report.jobs.first().unwrap().placement else { panic!() };
+    assert_eq!(Path::new(spool.as_str()), bench.scratch.path().join("s"));
+}
+
+#[test]
+fn host_with_several_nodes_has_jobs_of_all() {
+    let mut bench = SlurmBench::new("/spool/%n");
+    for (node, job) in [("n1", 7), ("n2", 8), ("n2", 7), ("n3", 9)] {
+        let path = bench.path(&format!("spool/{node}"), node, job);
+        bench.daemons.running(&path, 5);
+    }
+    let foreign = bench.path("spool/n3", "n1", 10);
+    bench.daemons.running(&foreign, 5);
+    let report = bench.report();
+    assert_eq!(ids(&report), ["7", "8", "9"]);
+    assert!(report.skipped.first().unwrap().contains("several nodes of this host"));
+    bench.scratch.mode("spool/n2", 0o777);
+    let report = bench.report();
+    assert_eq!(ids(&report), ["7", "9"], "one directory hides nothing of another's");
+    assert_eq!(report.broken.len(), 1);
+    bench.settings.node_name = Some("n3".into());
+    assert_eq!(ids(&bench.report()), ["9"]);
+}
+
+#[test]
+fn node_name_selects_its_sockets_in_shared_directory() {
+    let mut bench = SlurmBench::new("/s");
+    for (node, job) in [("n1", 7), ("n2", 8)] {
+        let path = bench.path("s", node, job);
+        bench.daemons.running(&path, 5);
+    }
+    assert_eq!(ids(&bench.report()), ["7", "8"]);
+    bench.settings.node_name = Some("n2".into());
+    assert_eq!(ids(&bench.report()), ["8"]);
+}

@@ -1,0 +1,332 @@
+//! Chooses the job that a login joins, and reads the user's own choice without privilege.
+
+use crate::jobs::{Job, find_by_name};
+use crate::login::evidence::Evidence;
+use crate::login::node::Node;
+use kernel::choice::{Choices, FILE, UserDir, permissions, read_status};
+use kernel::sys::file::FileStatus;
+use kernel::trust::{Distrust, TrustError};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::{Mode, SFlag};
+use protocol::{ChoiceRule, JobId, SeveralJobsPolicy};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// The choice of a job for a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// The user has no job.
+    None,
+    /// This job, by this rule.
+    Job(Box<Job>, ChoiceRule),
+    /// The user must choose one of these jobs, the oldest of which comes first.
+    Needed(Vec<Job>),
+}
+
+/// Rules that choose among several jobs, in order.
+const CHOICE_RULES: [ChoiceRule; 2] = [ChoiceRule::Caller, ChoiceRule::Chosen];
+
+/// Chooses a job. With several jobs, `find_id` is called with each rule of [`CHOICE_RULES`]; an id
+/// of no job does not count. Of two jobs that started in the same second, the one with the larger id
+/// is newer. A longer id is larger.
+pub(super) fn choose_job(
+    mut jobs: Vec<Job>,
+    several: SeveralJobsPolicy,
+    mut find_id: impl FnMut(ChoiceRule, &[Job]) -> Option<JobId>,
+) -> Choice {
+    jobs.sort_by(|a, b| age_key(a).cmp(&age_key(b)));
+    if jobs.len() < 2 {
+        return choice_of(jobs.pop(), ChoiceRule::OnlyJob);
+    }
+    for rule in CHOICE_RULES {
+        let id = find_id(rule, &jobs);
+        if let Some(index) = id.and_then(|id| jobs.iter().position(|job| job.id == id)) {
+            return choice_of(Some(jobs.swap_remove(index)), rule);
+        }
+    }
+    match several {
+        SeveralJobsPolicy::Deny => Choice::Needed(jobs),
+        SeveralJobsPolicy::Newest => choice_of(jobs.pop(), ChoiceRule::Newest),
+    }
+}
+
+/// Returns the rule to report if some daemons did not answer. The job is then not known to be the
+/// only or the newest one.
+pub(super) fn rule_among_answers(rule: ChoiceRule) -> ChoiceRule {
+    match rule {
+        ChoiceRule::OnlyJob | ChoiceRule::Newest | ChoiceRule::Answered => ChoiceRule::Answered,
+        ChoiceRule::Caller | ChoiceRule::Chosen => rule,
+    }
+}
+
+fn choice_of(job: Option<Job>, rule: ChoiceRule) -> Choice {
+    job.map_or(Choice::None, |job| Choice::Job(Box::new(job), rule))
+}
+
+/// Returns a key that is larger for a newer job.
+fn age_key(job: &Job) -> (i64, usize, &str) {
+    let id = job.id.as_str();
+    (job.started, id.len(), id)
+}
+
+impl Node {
+    /// Finds the one of these jobs that the user has chosen. A choice that cannot be used counts as
+    /// none and adds to `warnings`.
+    pub(super) fn find_chosen_job(
+        &self,
+        uid: u32,
+        jobs: &[Job],
+        evidence: &mut Evidence,
+        warnings: &mut Vec<String>,
+    ) -> Option<JobId> {
+        let id = match read_choice(&self.choices(), uid) {
+            Ok(Some(id)) => id,
+            Ok(None) => {
+                evidence.add("chosen", "none");
+                return None;
+            }
+            Err(error) => {
+                warnings.push(format!("choice not used: {error}"));
+                return None;
+            }
+        };
+        let job = find_by_name(jobs, &id);
+        if job.is_none() {
+            warnings.push(format!("chosen job {id} is not running here"));
+        }
+        job.map(|job| job.id.clone())
+    }
+}
+
+/// Maximum bytes of the file: a job's id and the end of its line.
+const FILE_BYTES_MAX: u64 = 65;
+/// Mode bits that let other accounts than the owner write.
+const OTHERS_WRITE_MODE: u32 = 0o022;
+
+/// Reads the id of the job that the user has chosen; `None` if the user has no directory, or no file
+/// in it. This never waits.
+///
+/// # Errors
+///
+/// [`TrustError`] if another account may have written the file, or if it does not hold an id.
+pub fn read_choice(choices: &Choices, uid: u32) -> Result<Option<JobId>, TrustError> {
+    let base = match choices.trust.dir(&choices.dir) {
+        Ok(base) => base,
+        Err(error) if error.is_missing() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match choices.find(&base, uid)? {
+        Some(dir) => read_from_dir(&dir, uid),
+        None => Ok(None),
+    }
+}
+
+/// Reads the choice from the user's directory.
+fn read_from_dir(dir: &UserDir, uid: u32) -> Result<Option<JobId>, TrustError> {
+    require_sole_writer(&dir.status, uid).map_err(|cause| TrustError::new(&dir.path, cause))?;
+    let path = dir.path.join(FILE);
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = match openat(&dir.fd, FILE, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::ENOENT) => return Ok(None),
+        Err(errno) => return Err(TrustError::from_error("open", &path, errno)),
+    };
+    let status = read_status(&file, &path)?;
+    let text = match require_choice_file(&dir.status, &status, uid) {
+        Ok(()) => read_opened(&file, &path)?,
+        Err(cause) => return Err(TrustError::new(&path, cause)),
+    };
+    parse_choice(&text).map(Some).map_err(|cause| TrustError::new(&path, cause))
+}
+
+/// Requires that only this user can write the file or directory.
+fn require_sole_writer(status: &FileStatus, uid: u32) -> Result<(), Distrust> {
+    match permissions(status) {
+        _ if status.uid != uid => Err(Distrust::WrongOwner(status.uid)),
+        mode if mode & OTHERS_WRITE_MODE != 0 => Err(Distrust::WrongMode(mode)),
+        _ => Ok(()),
+    }
+}
+
+/// Requires that a file in this directory can be this user's choice.
+fn require_choice_file(dir: &FileStatus, file: &FileStatus, uid: u32) -> Result<(), Distrust> {
+    match file {
+        _ if file.mount != dir.mount => Err(Distrust::Mounted),
+        _ if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() => Err(Distrust::NotRegular),
+        _ if file.links != 1 => Err(Distrust::SeveralNames(file.links)),
+        _ if file.size > FILE_BYTES_MAX => Err(Distrust::TooLarge(FILE_BYTES_MAX)),
+        _ => require_sole_writer(file, uid),
+    }
+}
+
+/// Reads the file by the descriptor that was checked, so that no other file can take its place.
+/// `O_NONBLOCK` keeps the call from waiting for a lease on the file (fcntl(2)).
+fn read_opened(file: &OwnedFd, path: &Path) -> Result<Vec<u8>, TrustError> {
+    let by_fd = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = open(by_fd.as_str(), flags, Mode::empty())
+        .map_err(|errno| TrustError::from_error("open", path, errno))?;
+    let mut text = Vec::new();
+    File::from(file)
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(|error| TrustError::from_error("read", path, error))?;
+    Ok(text)
+}
+
+/// Parses the text of a choice: an id alone on one line.
+///
+/// # Errors
+///
+/// [`Distrust::TooLarge`] for a text of more than 65 bytes, [`Distrust::MissingContent`] if it is no such
+/// line.
+pub fn parse_choice(text: &[u8]) -> Result<JobId, Distrust> {
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(Distrust::TooLarge(FILE_BYTES_MAX));
+    }
+    let line = std::str::from_utf8(text).ok().and_then(|text| text.strip_suffix('\n'));
+    line.and_then(|id| id.parse().ok()).ok_or(Distrust::MissingContent("job's id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::records::Record;
+    use crate::testing::Scratch;
+    use protocol::Placement;
+
+    fn job(id: &str, started: i64) -> Job {
+        let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"cgroup":"/a","cdi":[]}}"#);
+        Job {
+            id: id.parse().unwrap(),
+            started,
+            ends: None,
+            placement: Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None },
+            record: Some(Record::parse(text.as_bytes()).unwrap()),
+        }
+    }
+
+    fn find_none(_: ChoiceRule, _: &[Job]) -> Option<JobId> {
+        None
+    }
+
+    fn choose_newest(jobs: &[(&str, i64)]) -> (String, ChoiceRule) {
+        let jobs = jobs.iter().map(|(id, started)| job(id, *started)).collect();
+        job_and_rule(choose_job(jobs, SeveralJobsPolicy::Newest, find_none))
+    }
+
+    fn job_and_rule(choice: Choice) -> (String, ChoiceRule) {
+        match choice {
+            Choice::Job(job, rule) => (job.id.to_string(), rule),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Chooses between 1 and the newer 2 by the ids of the caller and of the user's choice. Returns
+    /// the choice and the rules that were tried.
+    fn choose_by(
+        caller: &str,
+        chosen: &str,
+        several: SeveralJobsPolicy,
+    ) -> (Choice, Vec<ChoiceRule>) {
+        let mut rules = Vec::new();
+        let choice = choose_job(vec![job("2", 9), job("1", 5)], several, |rule, jobs| {
+            assert_eq!(jobs.len(), 2);
+            rules.push(rule);
+            if rule == ChoiceRule::Caller { caller } else { chosen }.parse().ok()
+        });
+        (choice, rules)
+    }
+
+    #[test]
+    fn only_or_newest_job_is_chosen_without_a_rule() {
+        assert_eq!(choose_job(Vec::new(), SeveralJobsPolicy::Newest, find_none), Choice::None);
+        assert_eq!(choose_job(Vec::new(), SeveralJobsPolicy::Deny, find_none), Choice::None);
+        assert_eq!(choose_newest(&[("1", 5)]), ("1".into(), ChoiceRule::OnlyJob));
+        assert_eq!(
+            choose_newest(&[("1", 5), ("2", 9), ("3", 7)]),
+            ("2".into(), ChoiceRule::Newest)
+        );
+        assert_eq!(
+            choose_newest(&[("10", 5), ("9", 5), ("8", 0)]),
+            ("10".into(), ChoiceRule::Newest)
+        );
+    }
+
+    #[test]
+    fn missing_answer_changes_the_rules_that_compare_jobs() {
+        for rule in [ChoiceRule::Caller, ChoiceRule::Chosen] {
+            assert_eq!(rule_among_answers(rule), rule);
+        }
+        for rule in [ChoiceRule::OnlyJob, ChoiceRule::Newest, ChoiceRule::Answered] {
+            assert_eq!(rule_among_answers(rule), ChoiceRule::Answered);
+        }
+    }
+
+    #[test]
+    fn several_jobs_need_a_choice_if_the_site_denies_the_newest() {
+        let needed = choose_job(vec![job("2", 9), job("1", 5)], SeveralJobsPolicy::Deny, find_none);
+        assert_eq!(needed, Choice::Needed(vec![job("1", 5), job("2", 9)]));
+        let one = choose_job(vec![job("2", 9)], SeveralJobsPolicy::Deny, find_none);
+        assert!(matches!(one, Choice::Job(_, ChoiceRule::OnlyJob)));
+    }
+
+    #[test]
+    fn caller_comes_before_the_users_choice() {
+        let both = vec![ChoiceRule::Caller, ChoiceRule::Chosen];
+        for several in [SeveralJobsPolicy::Newest, SeveralJobsPolicy::Deny] {
+            let (choice, rules) = choose_by("1", "2", several);
+            assert_eq!(
+                (job_and_rule(choice), rules),
+                (("1".into(), ChoiceRule::Caller), vec![ChoiceRule::Caller])
+            );
+            let (choice, rules) = choose_by("", "1", several);
+            assert_eq!(
+                (job_and_rule(choice), rules),
+                (("1".into(), ChoiceRule::Chosen), both.clone())
+            );
+        }
+    }
+
+    #[test]
+    fn id_of_another_job_does_not_count() {
+        let (choice, rules) = choose_by("3", "4", SeveralJobsPolicy::Newest);
+        assert_eq!(job_and_rule(choice), ("2".into(), ChoiceRule::Newest));
+        assert_eq!(rules.len(), 2);
+        assert!(matches!(choose_by("3", "4", SeveralJobsPolicy::Deny).0, Choice::Needed(_)));
+        assert_eq!(
+            job_and_rule(choose_by("3", "1", SeveralJobsPolicy::Deny).0),
+            ("1".into(), ChoiceRule::Chosen)
+        );
+    }
+
+    #[test]
+    fn single_job_needs_no_rule() {
+        for jobs in [vec![], vec![job("1", 5)]] {
+            for several in [SeveralJobsPolicy::Newest, SeveralJobsPolicy::Deny] {
+                choose_job(jobs.clone(), several, |rule, _| panic!("{rule:?}"));
+            }
+        }
+    }
+
+    #[test]
+    fn mounted_file_or_file_of_another_user_is_distrusted() {
+        let scratch = Scratch::new();
+        let file = scratch.file("directory/job", "4242\n");
+        let status = |path: &Path| read_status(&File::open(path).unwrap(), path).unwrap();
+        let (dir, file) = (status(file.parent().unwrap()), status(&file));
+        let uid = nix::unistd::geteuid().as_raw();
+        assert_eq!(
+            (require_sole_writer(&dir, uid), require_choice_file(&dir, &file, uid)),
+            (Ok(()), Ok(()))
+        );
+        let mounted = FileStatus { mount: file.mount + 1, ..file };
+        assert_eq!(require_choice_file(&dir, &mounted, uid), Err(Distrust::Mounted));
+        let other = uid + 1;
+        assert_eq!(require_choice_file(&dir, &file, other), Err(Distrust::WrongOwner(uid)));
+        assert_eq!(require_sole_writer(&dir, other), Err(Distrust::WrongOwner(uid)));
+    }
+}

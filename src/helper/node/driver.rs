@@ -1,0 +1,230 @@
+//! Checks of a device node before a job gets it under a vendor's name: it must belong to the driver
+//! that its path promises, and must not be a device that manages the node.
+//!
+//! The kernel assigns the numbers of most drivers when they load. An older node or specification
+//! may therefore contain a number that belongs to another driver now; `/proc/devices` shows which.
+//! Management devices are recognized by their numbers, whatever their path.
+
+use super::{DeviceError, DeviceNode, NodeError, ProcDevices, Tree, major, nvidia};
+use protocol::{DeviceType, parse_decimal};
+
+/// Drivers whose devices no job may have: switches and links between GPUs, which the fabric manager
+/// programs for the whole node; raw(8), which reaches any disk; the baseboard's controller; and the
+/// processors' registers (msr(4)).
+const MANAGEMENT_DRIVERS: [&str; 5] =
+    ["nvidia-nvswitch", "nvidia-nvlink", "raw", "ipmidev", "cpu/msr"];
+/// Minors of `mem` that every job may have: null, zero, full, random, urandom. The others are the
+/// machine's memory, its ports and its log (`drivers/char/mem.c`).
+const HARMLESS_MEM_MINORS: [u32; 5] = [3, 5, 7, 8, 9];
+/// Minors of NVIDIA's mode-setting and control devices. Those between the GPUs and these are
+/// reserved.
+const NVIDIA_CONTROL_MINORS: std::ops::RangeInclusive<u32> = 254..=255;
+
+/// Checks a node that a specification or a driver's files led to.
+///
+/// # Errors
+///
+/// A job must not have the node, or `/proc/devices` cannot be read.
+pub fn check_node(tree: &Tree, path: &str, node: DeviceNode) -> Result<(), DeviceError> {
+    let names: Vec<&str> = tree.read_drivers()?.names_of(node.kind, node.major).collect();
+    let refused = |why: String| DeviceError::new(format_args!("{path} is {node}{why}"));
+    if names.is_empty() {
+        let driver = promised_driver(path).map(|driver| format!("{driver} ")).unwrap_or_default();
+        return Err(refused(format!(
+            ", and no driver has that major: {driver}not loaded, or loaded anew since the node was \
+             made"
+        )));
+    }
+    let management = match management_driver(&names, node) {
+        None if names.contains(&nvidia::CAPS_DRIVER)
+            && !nvidia::is_live_instance(tree, node.minor)? =>
+        {
+            match nvidia::find_capability_name(tree, node.minor)? {
+                // The next instance with this number may belong to another user.
+                Some(name) if name.starts_with("gpu") => {
+                    let why = format!(", kept for {name}: no such MIG instance exists now");
+                    return Err(refused(why));
+                }
+                Some(name) => Some(format!("nvidia-caps ({name})")),
+                None => Some("nvidia-caps".to_owned()),
+            }
+        }
+        management => management,
+    };
+    match management {
+        Some(driver) => {
+            Err(refused(format!(", a device of {driver} that manages the node: never a job's")))
+        }
+        None => check_promise(path, node, &names).map_err(refused),
+    }
+}
+
+/// Returns the newest name of the driver that a path promises.
+fn promised_driver(path: &str) -> Option<&'static str> {
+    find_families(path).first()?.0.drivers.first().copied()
+}
+
+/// Returns why there is no node at a path, and names the driver if it is not loaded.
+pub(crate) fn explain_absence(tree: &Tree, path: &str, why: NodeError) -> String {
+    let families = find_families(path);
+    let is_loaded = |drivers: &ProcDevices| {
+        let mut names = families.iter().flat_map(|(family, _)| family.drivers);
+        names.any(|name| drivers.majors_of(DeviceType::Char, name).next().is_some())
+    };
+    match promised_driver(path) {
+        Some(driver) if why.is_absent() && !tree.read_drivers().is_ok_and(is_loaded) => {
+            format!("{why}; the driver {driver} is not loaded")
+        }
+        _ => why.to_string(),
+    }
+}
+
+/// Returns what a path below `/dev` promises: the driver by its newest name, and the minor if it is
+/// known.
+pub(crate) fn promised_numbers(below: &str) -> Option<(&'static str, Option<u32>)> {
+    let (family, number) = families_below_dev(below).next()?;
+    Some((family.drivers.first()?, family.expected_minor(number)))
+}
+
+/// Returns the driver of a management device, as far as driver name and minor show it.
+fn management_driver(names: &[&str], node: DeviceNode) -> Option<String> {
+    let is_harmful = |name: &str| name == "mem" && !HARMLESS_MEM_MINORS.contains(&node.minor);
+    let driver =
+        names.iter().find(|name| MANAGEMENT_DRIVERS.contains(*name) || is_harmful(name))?;
+    Some((*driver).to_owned())
+}
+
+/// Checks that the node has the numbers that its path promises.
+fn check_promise(path: &str, node: DeviceNode, names: &[&str]) -> Result<(), String> {
+    let minors = [major::NVIDIA_GPU_MINORS, NVIDIA_CONTROL_MINORS];
+    let is_reserved = !minors.iter().any(|minors| minors.contains(&node.minor));
+    if is_reserved && names.iter().any(|name| NVIDIA_DRIVERS.contains(name)) {
+        return Err(", which is neither a GPU nor NVIDIA's control device".to_owned());
+    }
+    let families = find_families(path);
+    let expected_minors: Vec<_> = families
+        .iter()
+        .filter(|(family, _)| family.drivers.iter().any(|driver| names.contains(driver)))
+        .filter(|_| node.kind == DeviceType::Char)
+        .map(|(family, number)| family.expected_minor(*number))
+        .collect();
+    let fits = |minor: &Option<u32>| minor.is_none_or(|minor| minor == node.minor);
+    if families.is_empty() || expected_minors.iter().any(fits) {
+        return Ok(());
+    }
+    match expected_minors.into_iter().flatten().next() {
+        Some(minor) => Err(format!(", but its minor must be {minor}")),
+        None => {
+            let (promised, actual) = (promised_driver(path).unwrap_or_default(), names.join(", "));
+            Err(format!(
+                ", which is a device of {actual} and not of {promised}: made when an older driver \
+                 was loaded"
+            ))
+        }
+    }
+}
+
+/// Paths that promise a driver, and often a minor.
+#[derive(Debug)]
+struct PathFamily {
+    /// Path below `/dev`; `#` stands for a decimal number.
+    below: &'static str,
+    /// The names that the driver has had in `/proc/devices`, newest first.
+    drivers: &'static [&'static str],
+    minor: MinorRule,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum MinorRule {
+    /// The driver may use any minor.
+    Any,
+    /// The driver always uses this minor.
+    Is(u32),
+    /// The minor is the number in the path.
+    InPath,
+}
+
+/// Names of the major that NVIDIA's GPUs and their control devices share. Older drivers use one
+/// name (`nvidia-frontend`, and `nvidia` before it), newer ones several.
+const NVIDIA_DRIVERS: [&str; 4] = ["nvidia", "nvidia-frontend", "nvidiactl", "nvidia-modeset"];
+
+const fn family(
+    below: &'static str,
+    drivers: &'static [&'static str],
+    minor: MinorRule,
+) -> PathFamily {
+    PathFamily { below, drivers, minor }
+}
+
+/// Families by path. A path has two rows if different drivers number it differently.
+/// The names are those which the drivers register: `drivers/gpu/drm/drm_drv.c`,
+/// `drivers/accel/drm_accel.c`, `drivers/accel/habanalabs/`, `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c`,
+/// `drivers/infiniband/core/{uverbs_main,user_mad}.c`, `drivers/misc/mei/main.c` and
+/// `drivers/char/{mem,misc}.c` of Linux; `nvidia.ko`, `nvidia-uvm.ko`, `nvidia-fs.ko`, `gdrdrv.ko`.
+const FAMILIES: [PathFamily; 28] = [
+    family("nvidia#", &["nvidia", "nvidia-frontend"], MinorRule::InPath),
+    family("nvidiactl", &["nvidiactl", "nvidia", "nvidia-frontend"], MinorRule::Is(255)),
+    family("nvidia-modeset", &["nvidia-modeset", "nvidia", "nvidia-frontend"], MinorRule::Is(254)),
+    family("nvidia-uvm", &["nvidia-uvm"], MinorRule::Is(0)),
+    family("nvidia-uvm-tools", &["nvidia-uvm"], MinorRule::Is(1)),
+    family("nvidia-caps/nvidia-cap#", &["nvidia-caps"], MinorRule::InPath),
+    family("nvidia-caps-imex-channels/channel#", &["nvidia-caps-imex-channels"], MinorRule::InPath),
+    family("nvidia-fs#", &["nvidia-fs"], MinorRule::Any),
+    family("gdrdrv", &["gdrdrv"], MinorRule::Any),
+    family("dri/card#", &["drm"], MinorRule::InPath),
+    family("dri/renderD#", &["drm"], MinorRule::InPath),
+    family("kfd", &["kfd"], MinorRule::Any),
+    family("accel/accel#", &["accel"], MinorRule::InPath),
+    family("accel/accel#", &["habanalabs"], MinorRule::Any),
+    family("accel/accel_controlD#", &["accel", "habanalabs"], MinorRule::Any),
+    family("infiniband/uverbs#", &["infiniband_verbs"], MinorRule::Any),
+    family("infiniband/umad#", &["infiniband_mad"], MinorRule::Any),
+    family("infiniband/issm#", &["infiniband_mad"], MinorRule::Any),
+    family("infiniband/rdma_cm", &["misc"], MinorRule::Any),
+    family("mei#", &["mei"], MinorRule::Any),
+    family("fuse", &["misc"], MinorRule::Is(229)),
+    family("net/tun", &["misc"], MinorRule::Is(200)),
+    family("vfio/vfio", &["misc"], MinorRule::Is(196)),
+    family("null", &["mem"], MinorRule::Is(3)),
+    family("zero", &["mem"], MinorRule::Is(5)),
+    family("full", &["mem"], MinorRule::Is(7)),
+    family("random", &["mem"], MinorRule::Is(8)),
+    family("urandom", &["mem"], MinorRule::Is(9)),
+];
+
+/// Returns the families of a path, with the number in the path. Only the part below the last `/dev/`
+/// counts, since a specification may name a node in a driver's own root directory.
+fn find_families(path: &str) -> Vec<(&'static PathFamily, Option<u32>)> {
+    let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let path = format!("/{}", parts.join("/"));
+    let below = path.rsplit_once("/dev/").map_or(path.as_str(), |(_, below)| below);
+    families_below_dev(below).collect()
+}
+
+/// Returns the families of a path below `/dev` that has no empty components and no `.`.
+fn families_below_dev(below: &str) -> impl Iterator<Item = (&'static PathFamily, Option<u32>)> {
+    FAMILIES.iter().filter_map(move |family| Some((family, family.number_in(below)?)))
+}
+
+impl PathFamily {
+    /// Returns the number in the path, if the family has one; the outer `None` if the path belongs
+    /// to another family.
+    fn number_in(&self, below: &str) -> Option<Option<u32>> {
+        match self.below.strip_suffix('#') {
+            Some(prefix) => below.strip_prefix(prefix).and_then(parse_decimal).map(Some),
+            None => (below == self.below).then_some(None),
+        }
+    }
+
+    /// Returns the minor that a node must have at a path with this number, if the path promises one.
+    fn expected_minor(&self, number: Option<u32>) -> Option<u32> {
+        match self.minor {
+            MinorRule::Any => None,
+            MinorRule::Is(minor) => Some(minor),
+            MinorRule::InPath => number,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

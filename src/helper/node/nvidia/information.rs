@@ -1,0 +1,173 @@
+//! The GPUs that NVIDIA's driver describes in `/proc/driver/nvidia/gpus/ADDRESS/information`:
+//! `kernel-open/nvidia/nv-procfs.c` writes lines of a key, a colon, blanks and a value.
+
+use super::uuid::Uuid;
+use crate::node::pci::{PciAddress, function_dir};
+use crate::node::tree::if_missing;
+use crate::node::{Device, DeviceError, FileError, Tree, major};
+use protocol::parse_decimal;
+
+const GPUS_DIR: &str = "/proc/driver/nvidia/gpus";
+/// Maximum GPUs of a node. There are fewer minors than that.
+const GPUS_MAX: usize = 256;
+/// Keys that mark a GPU as excluded from use (`NVreg_ExcludedGpus`). Older drivers write the second
+/// one.
+const EXCLUDED_KEYS: [&str; 2] = ["GPU Excluded", "Blacklisted"];
+
+/// A GPU as its driver describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NvidiaGpu {
+    /// The PCI address.
+    pub address: PciAddress,
+    /// The UUID, if the driver knows it.
+    pub uuid: Option<Uuid>,
+    /// Minor of the device node, 0 to 247.
+    pub minor: u32,
+}
+
+/// Returns whether the node's processor is a Tegra, as in a Jetson. The GPU of a Tegra is on no PCI
+/// bus and has device nodes of many drivers.
+///
+/// # Errors
+///
+/// [`FileError`] if the device tree exists and cannot be read.
+pub fn is_tegra(tree: &Tree) -> Result<bool, FileError> {
+    let compatible = tree.read_text("/sys/firmware/devicetree/base/compatible");
+    compatible.map(|names| names.contains("nvidia,tegra")).or_else(if_missing(|| false))
+}
+
+/// Returns the GPUs that the driver lists and does not exclude, by PCI address; none without a
+/// driver. On a Tegra, it skips the display, which the driver lists at an address outside the bus.
+///
+/// # Errors
+///
+/// A file cannot be read or parsed, two GPUs share a UUID or a minor, or there are more than 256
+/// GPUs.
+pub fn list_gpus(tree: &Tree) -> Result<Vec<NvidiaGpu>, DeviceError> {
+    let mut gpus = Vec::new();
+    for name in tree.list_entries(GPUS_DIR, GPUS_MAX)? {
+        let path = format!("{GPUS_DIR}/{name}/information");
+        let Ok(address) = name.parse() else {
+            return Err(DeviceError::at(path, "not below the PCI address of a GPU"));
+        };
+        let is_on_bus = || tree.list_names(&function_dir(address)).is_ok();
+        if !is_tegra(tree)? || is_on_bus() {
+            gpus.extend(parse_gpu(address, &tree.read_text(&path)?, &path)?);
+        }
+    }
+    gpus.sort_unstable_by_key(|gpu| gpu.address);
+    require_distinct(gpus)
+}
+
+/// Parses the description of a GPU; `None` if the GPU is excluded.
+fn parse_gpu(
+    address: PciAddress,
+    text: &str,
+    path: &str,
+) -> Result<Option<NvidiaGpu>, DeviceError> {
+    if EXCLUDED_KEYS.iter().any(|key| find_value(text, key) == Some("Yes")) {
+        return Ok(None);
+    }
+    let minor = find_value(text, "Device Minor").and_then(parse_decimal);
+    let Some(minor) = minor.filter(|minor| major::NVIDIA_GPU_MINORS.contains(minor)) else {
+        return Err(DeviceError::at(path, "no Device Minor from 0 to 247"));
+    };
+    // Until the GPU is initialised, this line is missing or has question marks.
+    let uuid =
+        find_value(text, "GPU UUID").and_then(|uuid| uuid.strip_prefix("GPU-")?.parse().ok());
+    Ok(Some(NvidiaGpu { address, uuid, minor }))
+}
+
+pub(super) fn find_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (own_key, value) = line.split_once(':')?;
+        (own_key.trim() == key).then(|| value.trim())
+    })
+}
+
+/// Returns the GPU with a UUID, or the reason why the driver knows no such GPU.
+pub(crate) fn find_by_uuid<'a>(
+    gpus: &'a [NvidiaGpu],
+    uuid: &Uuid,
+) -> Result<&'a NvidiaGpu, String> {
+    let gpu = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
+    // A driver that has not initialised its GPUs does not know their UUIDs yet.
+    gpu.ok_or_else(|| match gpus.iter().filter(|gpu| gpu.uuid.is_none()).count() {
+        _ if gpus.is_empty() => "NVIDIA's driver is not loaded, or has no GPU".to_owned(),
+        0 => format!("NVIDIA's driver has no GPU-{uuid}"),
+        unknown => format!(
+            "NVIDIA's driver has no GPU-{uuid}; of {unknown} of its GPUs it does not know the UUID \
+             yet (nvidia-persistenced keeps them initialised)"
+        ),
+    })
+}
+
+/// Returns the GPUs if no two of them share a minor or a UUID.
+fn require_distinct(gpus: Vec<NvidiaGpu>) -> Result<Vec<NvidiaGpu>, DeviceError> {
+    let mut rest = gpus.as_slice();
+    while let [gpu, others @ ..] = rest {
+        let shared = |other: &NvidiaGpu| match &gpu.uuid {
+            _ if other.minor == gpu.minor => Some(format!("minor {}", gpu.minor)),
+            Some(uuid) if other.uuid.as_ref() == Some(uuid) => Some(format!("UUID GPU-{uuid}")),
+            _ => None,
+        };
+        if let Some((second, what)) = others.iter().find_map(|it| Some((it.address, shared(it)?))) {
+            let first = gpu.address;
+            let text = format!("GPUs {first} and {second} both have {what}");
+            return Err(DeviceError::new(text));
+        }
+        rest = others;
+    }
+    Ok(gpus)
+}
+
+/// Returns the GPU whose node is among these devices; `None` if there is none that the driver
+/// lists, or several.
+pub fn find_only_gpu<'a>(gpus: &'a [NvidiaGpu], devices: &[Device]) -> Option<&'a NvidiaGpu> {
+    match gpu_minors(devices).as_slice() {
+        [minor] => gpus.iter().find(|gpu| gpu.minor == *minor),
+        _ => None,
+    }
+}
+
+/// Checks the devices that a specification lists for the GPU with this UUID against the driver.
+/// Minors change with each boot, and an older specification would grant another job's GPU. GPUs
+/// whose UUID the driver does not know yet cannot be checked.
+///
+/// # Errors
+///
+/// A node belongs to another minor than the GPU's or to a GPU with another UUID, or every GPU of the
+/// driver has another UUID.
+pub fn verify_uuid(gpus: &[NvidiaGpu], uuid: &Uuid, devices: &[Device]) -> Result<(), DeviceError> {
+    let gpu = find_by_uuid(gpus, uuid);
+    for listed in gpu_minors(devices) {
+        let listed_gpu = gpus.iter().find(|gpu| gpu.minor == listed);
+        match (&gpu, listed_gpu.and_then(|gpu| gpu.uuid.clone())) {
+            (Ok(NvidiaGpu { minor, .. }), _) if *minor != listed => {
+                return Err(DeviceError::new(format_args!(
+                    "the specification says /dev/nvidia{listed}, but GPU-{uuid} is \
+                     /dev/nvidia{minor}: generate the specification anew"
+                )));
+            }
+            (Err(_), Some(other)) => {
+                return Err(DeviceError::new(format_args!(
+                    "the specification says that GPU-{uuid} is /dev/nvidia{listed}, but that is \
+                     GPU-{other}: generate the specification anew"
+                )));
+            }
+            _ => {}
+        }
+    }
+    match gpu {
+        Err(why) if !gpus.is_empty() && gpus.iter().all(|gpu| gpu.uuid.is_some()) => {
+            Err(DeviceError::new(why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the minors of the GPUs whose nodes are among these devices, ascending.
+pub fn gpu_minors(devices: &[Device]) -> Vec<u32> {
+    let rules = devices.iter().map(|device| &device.rule);
+    major::minors_in(rules, major::NVIDIA, major::NVIDIA_GPU_MINORS).into_iter().collect()
+}

@@ -1,0 +1,441 @@
+//! Finds Slurm's configuration files, checks that root or Slurm's account wrote them, and reads them
+//! with the files that they include.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use super::ConfError;
+use super::lines::{ConfLine, ConfPosition, join_lines};
+use super::links::resolve_links;
+use crate::accounts::find_local_uid;
+use crate::devices::DeviceSettings;
+use crate::node::Tree;
+use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
+use nix::errno::Errno;
+
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Maximum bytes of a file with all files that it includes.
+const TOTAL_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Maximum lines of a file with all files that it includes.
+const LINES_MAX: usize = 65_536;
+/// Maximum length of a chain of files that include one another.
+const INCLUDE_DEPTH_MAX: usize = 8;
+/// Directories of `slurm.conf` in packages and in builds from source.
+const CONF_DIRS: [&str; 3] = ["/etc/slurm", "/etc/slurm-llnl", "/usr/local/etc"];
+/// Directory on a node that gets its configuration from the controller: slurmd makes `conf` in it a
+/// symbolic link to its spool.
+const CONFIGLESS_DIR: &str = "/run/slurm";
+const SLURM_CONF: &str = "slurm.conf";
+
+const TOO_LONG: &str = "more than 65,536 lines or 4 MiB, with what is included";
+/// Fault of a line that includes a file whose name is unknown, or at too great a depth.
+const INVALID_INCLUDE: &str =
+    "Include of a pattern, of %c before ClusterName=, or through more than 8 files";
+
+/// The configuration files of the Slurm that this node runs.
+///
+/// They are found once for each [`Tree`], and each file is read once.
+#[derive(Clone, Debug)]
+pub struct SlurmConfFiles {
+    trust: Trust,
+    /// The path of `slurm.conf` in the site's settings.
+    configured: Option<PathBuf>,
+    conf: PathBuf,
+    dir: PathBuf,
+    /// The directory, once it was opened and checked.
+    opened_dir: Rc<RefCell<Option<TrustedDir>>>,
+    cache: Rc<RefCell<BTreeMap<PathBuf, Lines>>>,
+}
+
+/// The lines of a file and of the files that it includes.
+pub type Lines = Rc<[ConfLine]>;
+
+impl SlurmConfFiles {
+    /// Finds `slurm.conf` at the path in the site's settings, or where Slurm itself looks. The other
+    /// files are those beside it: Slurm reads no other ones, which could belong to an older set-up.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfError::MissingSlurmConf`]; [`ConfError::UnreadableFile`] if a directory is not trusted.
+    pub fn find(tree: &Tree, settings: &DeviceSettings) -> Result<Self, ConfError> {
+        let cached = tree.slurm_conf_cache().borrow().clone();
+        if let Some(files) = cached.filter(|files| files.configured == settings.slurm_conf) {
+            return Ok(files);
+        }
+        let files = Self::search(tree, settings)?;
+        *tree.slurm_conf_cache().borrow_mut() = Some(files.clone());
+        Ok(files)
+    }
+
+    fn search(tree: &Tree, settings: &DeviceSettings) -> Result<Self, ConfError> {
+        let conf = match &settings.slurm_conf {
+            Some(conf) => tree.locate(conf.to_str().ok_or(ConfError::MissingSlurmConf)?),
+            None => {
+                let mut dirs = CONF_DIRS.iter().map(|dir| tree.locate(dir));
+                match dirs.find(|dir| exists(&dir.join(SLURM_CONF))) {
+                    Some(dir) => dir.join(SLURM_CONF),
+                    None => find_configless_dir(tree)?.join(SLURM_CONF),
+                }
+            }
+        };
+        let dir = conf.parent().ok_or(ConfError::MissingSlurmConf)?.to_owned();
+        let (trust, configured) = (tree.trust().clone(), settings.slurm_conf.clone());
+        Ok(Self { trust, configured, conf, dir, opened_dir: Rc::default(), cache: Rc::default() })
+    }
+
+    /// Returns the lines of `slurm.conf`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`SlurmConfFiles::read_lines`].
+    pub fn read_main_lines(&self) -> Result<Lines, ConfError> {
+        self.read(self.conf.clone())
+    }
+
+    /// Returns the lines of the file with this name beside `slurm.conf`.
+    ///
+    /// # Errors
+    ///
+    /// The file, or one that it includes, is missing, not trusted, too large or malformed.
+    pub fn read_lines(&self, name: &str) -> Result<Lines, ConfError> {
+        self.read(self.path_of(name))
+    }
+
+    /// Returns the path of the file with this name beside `slurm.conf`.
+    pub fn path_of(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Reads the bytes of a file. Most files are in the one directory, which is opened once.
+    fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
+        match self.read_without_links(path) {
+            Err(error) if may_be_link(&error) => with_slurm_trusted(&self.trust, |trust| {
+                trust.read(&resolve_links(trust, path)?, FILE_BYTES_MAX)
+            }),
+            result => result,
+        }
+    }
+
+    fn read_without_links(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
+        let name = path.file_name().filter(|_| path.parent() == Some(self.dir.as_path()));
+        if let Some(name) = name {
+            let mut opened = self.opened_dir.borrow_mut();
+            let dir = match opened.take() {
+                Some(dir) => dir,
+                None => with_slurm_trusted(&self.trust, |trust| trust.dir(&self.dir))?,
+            };
+            let result = dir.read(Path::new(name), FILE_BYTES_MAX);
+            *opened = Some(dir);
+            match result {
+                // Slurm's account may own the file and not the directory.
+                Err(error) if matches!(error.cause(), Distrust::WrongOwner(_)) => {}
+                result => return result,
+            }
+        }
+        with_slurm_trusted(&self.trust, |trust| trust.read(path, FILE_BYTES_MAX))
+    }
+
+    /// Reads a file once, with its includes in place.
+    fn read(&self, path: PathBuf) -> Result<Lines, ConfError> {
+        if let Some(lines) = self.cache.borrow().get(&path) {
+            return Ok(Rc::clone(lines));
+        }
+        // The name of the cluster is known from the file's own line on.
+        let mut reader = IncludeReader { files: self, lines: Vec::new(), bytes: 0, cluster: None };
+        reader.add_file(path.clone(), INCLUDE_DEPTH_MAX)?;
+        let lines: Lines = reader.lines.into();
+        self.cache.borrow_mut().insert(path, Rc::clone(&lines));
+        Ok(lines)
+    }
+}
+
+/// The lines of a file, in which included files replace the lines that include them.
+struct IncludeReader<'a> {
+    files: &'a SlurmConfFiles,
+    lines: Vec<ConfLine>,
+    bytes: u64,
+    /// The value of `%c` in file names.
+    cluster: Option<String>,
+}
+
+impl IncludeReader<'_> {
+    /// Adds the lines of a file. `depth` is how long a chain of files may still be.
+    fn add_file(&mut self, path: PathBuf, depth: usize) -> Result<(), ConfError> {
+        let bytes = self.files.read_bytes(&path).map_err(ConfError::UnreadableFile)?;
+        let file: Rc<Path> = path.into();
+        let at = |line| ConfPosition { file: Rc::clone(&file), line };
+        self.bytes += bytes.len() as u64;
+        if self.bytes > TOTAL_BYTES_MAX {
+            return Err(ConfError::InvalidLine(at(1), TOO_LONG.to_owned()));
+        }
+        for (number, text) in join_lines(&String::from_utf8_lossy(&bytes)) {
+            let line = ConfLine { at: at(number), text };
+            if let Some(name) = line.included_name() {
+                let path = self.include_path(name).filter(|_| depth > 1);
+                let fault = |fault| ConfError::InvalidLine(line.at.clone(), fault);
+                let path = path.ok_or_else(|| fault(INVALID_INCLUDE.to_owned()))?;
+                self.add_file(path, depth - 1).map_err(|error| match error {
+                    // Unlike the file itself, an included file must exist.
+                    ConfError::UnreadableFile(why) if why.is_missing() => {
+                        fault(format!("Include: {why}"))
+                    }
+                    error => error,
+                })?;
+                continue;
+            }
+            if self.lines.len() >= LINES_MAX {
+                return Err(ConfError::InvalidLine(line.at, TOO_LONG.to_owned()));
+            }
+            if let Some(Ok(name)) = line.value_of("ClusterName") {
+                self.cluster = Some(name.to_ascii_lowercase());
+            }
+            self.lines.push(line);
+        }
+        Ok(())
+    }
+
+    /// Returns the path of an included file: beside `slurm.conf` unless absolute; `None` if the name
+    /// has a pattern or an unknown `%`.
+    fn include_path(&self, name: &str) -> Option<PathBuf> {
+        let name = match &self.cluster {
+            Some(cluster) => name.replace("%c", cluster),
+            None => name.to_owned(),
+        };
+        let is_plain = !name.is_empty() && !name.contains(['%', '*', '\\']);
+        is_plain.then(|| self.files.dir.join(name))
+    }
+}
+
+/// Returns whether a file was not opened because of a symbolic link in its path.
+fn may_be_link(error: &TrustError) -> bool {
+    matches!(error.cause(), Distrust::Open(Errno::ELOOP | Errno::ENOTDIR))
+}
+
+fn find_configless_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
+    let dir = tree.locate(CONFIGLESS_DIR);
+    let conf = dir.join("conf");
+    if !exists(&conf) {
+        return Err(ConfError::MissingSlurmConf);
+    }
+    // The link is trusted because its directory is; its target is checked like every other file.
+    with_slurm_trusted(tree.trust(), |trust| trust.dir(&dir)).map_err(ConfError::UnreadableFile)?;
+    match std::fs::read_link(&conf) {
+        Ok(target) => target
+            .to_str()
+            .filter(|target| target.starts_with('/'))
+            .map(|target| tree.locate(target))
+            .ok_or(ConfError::MissingSlurmConf),
+        Err(_) => Ok(conf),
+    }
+}
+
+/// Returns whether something exists at the path, even a link without a target. Any other error than a
+/// missing file counts as existence, so that a later read reports it.
+fn exists(path: &Path) -> bool {
+    let missing = [ErrorKind::NotFound, ErrorKind::NotADirectory];
+    path.symlink_metadata().map_or_else(|error| !missing.contains(&error.kind()), |_| true)
+}
+
+/// The account that packages of Slurm create. `slurmctld` runs as this account and has jobs started
+/// as root, so the account gains nothing from files that it owns on a node.
+const SLURM_ACCOUNT: &str = "slurm";
+
+/// Calls `read`; if only the owner of a file is not trusted, and the owner is Slurm's account in
+/// `/etc/passwd`, calls it again with that account trusted like root.
+///
+/// # Errors
+///
+/// The errors of `read`.
+pub fn with_slurm_trusted<T>(
+    trust: &Trust,
+    read: impl Fn(&Trust) -> Result<T, TrustError>,
+) -> Result<T, TrustError> {
+    let error = match read(trust) {
+        Err(error) => error,
+        good => return good,
+    };
+    match error.cause() {
+        Distrust::WrongOwner(uid) if is_slurm_account(*uid) => {
+            read(&trust.clone().or_owned_by(*uid))
+        }
+        _ => Err(error),
+    }
+}
+
+fn is_slurm_account(uid: u32) -> bool {
+    find_local_uid(SLURM_ACCOUNT).is_ok_and(|slurm| slurm == Some(uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+    use kernel::trust::Distrust;
+
+    fn read(scratch: &Scratch) -> Result<Vec<String>, ConfError> {
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let lines = SlurmConfFiles::find(&tree, &DeviceSettings::default())?.read_main_lines()?;
+        let display = |line: &ConfLine| {
+            let name = line.at.file.file_name().unwrap().to_str().unwrap();
+            format!("{name}:{} {}", line.at.line, line.text)
+        };
+        Ok(lines.iter().map(display).collect())
+    }
+
+    /// Otherwise one configuration could find the job, and another one its devices.
+    #[test]
+    fn files_are_found_and_read_once_per_tree() {
+        let scratch = Scratch::new();
+        let path = scratch.file("etc/slurm-llnl/slurm.conf", "A=1\n");
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let find = || SlurmConfFiles::find(&tree.clone(), &DeviceSettings::default()).unwrap();
+        assert_eq!(find().read_main_lines().unwrap().len(), 1);
+        scratch.file("etc/slurm/slurm.conf", "A=1\nB=2\n");
+        scratch.file("etc/slurm-llnl/slurm.conf", "");
+        assert_eq!(find().path_of(SLURM_CONF), path);
+        assert_eq!(find().read_main_lines().unwrap().len(), 1);
+        assert_eq!(read(&scratch).unwrap().len(), 2, "another tree searches again");
+        let configured = scratch.file("other/slurm.conf", "A=1\nB=2\nC=3\n");
+        let settings = DeviceSettings {
+            slurm_conf: Some("/other/slurm.conf".into()),
+            ..DeviceSettings::default()
+        };
+        assert_eq!(SlurmConfFiles::find(&tree, &settings).unwrap().path_of(SLURM_CONF), configured);
+    }
+
+    /// Otherwise the look for a filter would be off, and the devices of jobs those of nobody.
+    #[test]
+    fn neighbours_of_a_link_lie_beside_the_link() {
+        use std::os::unix::fs::symlink;
+        let scratch = Scratch::new();
+        scratch.file("shared/slurm.conf", "A=1\nInclude more.conf\n");
+        scratch.file("shared/cgroup.conf", "ConstrainDevices=no\n");
+        scratch.file("etc/slurm/cgroup.conf", "ConstrainDevices=yes\n");
+        scratch.file("etc/slurm/more.conf", "B=2\n");
+        let link = scratch.path().join("etc/slurm/slurm.conf");
+        symlink("../../shared/slurm.conf", &link).unwrap();
+        let constrains = || {
+            let tree = Tree::with_root(scratch.path(), scratch.trust());
+            super::super::read_constrain_devices(&SlurmConfFiles::find(
+                &tree,
+                &DeviceSettings::default(),
+            )?)
+        };
+        assert_eq!(read(&scratch).unwrap(), ["slurm.conf:1 A=1", "more.conf:1 B=2"]);
+        assert_eq!(constrains(), Ok(true));
+        symlink("slurm", scratch.path().join("etc/slurm-link")).unwrap();
+        let settings = DeviceSettings {
+            slurm_conf: Some("/etc/slurm-link/slurm.conf".into()),
+            ..DeviceSettings::default()
+        };
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let files = SlurmConfFiles::find(&tree, &settings).unwrap();
+        assert_eq!(files.read_main_lines().unwrap().len(), 2, "the directory is a link");
+        scratch.mode("shared", 0o777);
+        let error = read(&scratch).unwrap_err().to_string();
+        assert!(error.contains("shared: ") && error.contains("mode 0777"), "{error}");
+        scratch.mode("shared", 0o755);
+        scratch.mode("etc/slurm", 0o777);
+        assert!(read(&scratch).unwrap_err().to_string().contains("etc/slurm: "));
+    }
+
+    #[test]
+    fn included_file_replaces_its_line() {
+        let scratch = Scratch::new();
+        scratch.file(
+            "etc/slurm/slurm.conf",
+            "A=1\nClusterName=Big\nInclude more\\\n.conf\ninclude\tsub/%c.conf # x\nB=2\n",
+        );
+        scratch.file("etc/slurm/more.conf", "C=3\n");
+        let absolute = scratch.file("etc/other.conf", "# nothing\nD=4\n");
+        scratch.file("etc/slurm/sub/big.conf", &format!("Include {}", absolute.display()));
+        let expected = [
+            "slurm.conf:1 A=1",
+            "slurm.conf:2 ClusterName=Big",
+            "more.conf:1 C=3",
+            "other.conf:2 D=4",
+            "slurm.conf:6 B=2",
+        ];
+        assert_eq!(read(&scratch).unwrap(), expected);
+    }
+
+    #[test]
+    fn include_that_cannot_be_followed_is_an_error() {
+        let scratch = Scratch::new();
+        for name in ["*.conf", "%c.conf", "slurm.conf"] {
+            scratch.file("etc/slurm/slurm.conf", &format!("A=1\nInclude {name}\n"));
+            let error = read(&scratch).unwrap_err();
+            assert!(
+                matches!(&error, ConfError::InvalidLine(at, why) if at.line == 2 && why == INVALID_INCLUDE),
+                "{name}: {error}"
+            );
+        }
+        scratch.file("etc/slurm/slurm.conf", "Include gone\n");
+        let error = read(&scratch).unwrap_err();
+        assert!(error.to_string().contains("etc/slurm/gone: cannot open"));
+        assert!(!error.is_missing(), "counts as a missing slurm.conf: {error}");
+        scratch.file("etc/slurm/gone", "");
+        scratch.mode("etc/slurm/gone", 0o666);
+        let error = read(&scratch).unwrap_err();
+        assert!(
+            matches!(&error, ConfError::UnreadableFile(why) if *why.cause() == Distrust::Writable(0o666))
+        );
+    }
+
+    #[test]
+    fn include_depth_is_bounded() {
+        let scratch = Scratch::new();
+        let included = |depth: usize| {
+            scratch.file("etc/slurm/slurm.conf", "Include 2\n");
+            for file in 2..depth {
+                scratch.file(&format!("etc/slurm/{file}"), &format!("Include {}\n", file + 1));
+            }
+            scratch.file(&format!("etc/slurm/{depth}"), "A=1\n");
+            read(&scratch)
+        };
+        assert_eq!(included(INCLUDE_DEPTH_MAX).unwrap(), ["8:1 A=1"]);
+        let error = included(INCLUDE_DEPTH_MAX + 1).unwrap_err();
+        assert!(
+            matches!(&error, ConfError::InvalidLine(at, why) if at.line == 1 && why == INVALID_INCLUDE),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn included_files_are_bounded_together() {
+        let scratch = Scratch::new();
+        scratch.file("etc/slurm/slurm.conf", &"A=1\n".repeat(LINES_MAX));
+        assert_eq!(read(&scratch).unwrap().len(), LINES_MAX);
+        scratch.file("etc/slurm/more", "A=1\n");
+        let text = format!("{}Include more\n", "A=1\n".repeat(LINES_MAX));
+        scratch.file("etc/slurm/slurm.conf", &text);
+        assert!(read(&scratch).unwrap_err().to_string().ends_with(&format!(":1: {TOO_LONG}")));
+        scratch.file("etc/slurm/more", &"#".repeat(1024 * 1024 - 1));
+        scratch.file("etc/slurm/slurm.conf", &"Include more\n".repeat(5));
+        assert!(read(&scratch).unwrap_err().to_string().ends_with(&format!(":1: {TOO_LONG}")));
+    }
+
+    #[test]
+    fn slurm_account_is_trusted_and_no_other() {
+        let Ok(Some(slurm)) = find_local_uid(SLURM_ACCOUNT) else {
+            return crate::testing::skip("needs the account slurm");
+        };
+        if !nix::unistd::Uid::effective().is_root() {
+            return crate::testing::skip("needs root");
+        }
+        let scratch = Scratch::new();
+        let path = scratch.file("etc/slurm.conf", "x");
+        let read = || with_slurm_trusted(&scratch.trust(), |trust| trust.read(&path, 9));
+        let give = |uid| std::os::unix::fs::chown(scratch.path().join("etc"), Some(uid), None);
+        give(slurm).unwrap();
+        assert_eq!(read(), Ok(b"x".to_vec()));
+        scratch.mode("etc", 0o775);
+        assert!(matches!(read().unwrap_err().cause(), Distrust::Writable(_)));
+        scratch.mode("etc", 0o755);
+        give(slurm + 1).unwrap();
+        assert!(matches!(read().unwrap_err().cause(), Distrust::WrongOwner(_)));
+    }
+}

@@ -1,0 +1,338 @@
+//! Slurm's configuration files: where they lie, their lines, and the few settings that matter here.
+//!
+//! The files are read as Slurm reads them, but only if no one besides root and Slurm's own account
+//! can have written them, and the symbolic links to them.
+
+mod files;
+mod lines;
+mod links;
+
+pub use files::{Lines, SlurmConfFiles, with_slurm_trusted};
+use kernel::trust::{Distrust, TrustError};
+pub use lines::{ConfLine, ConfPosition, KeyValues, join_lines};
+pub use links::resolve_links;
+use protocol::NodeName;
+use thiserror::Error;
+
+/// Why Slurm's configuration cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConfError {
+    /// There is no `slurm.conf`, and so no file beside it.
+    #[error("slurm.conf is not found, give its path as slurm_conf")]
+    MissingSlurmConf,
+    /// A file is missing or not trusted.
+    #[error("{0}{advice}", advice = advice(.0))]
+    UnreadableFile(TrustError),
+    /// A line is malformed.
+    #[error("{0}: {1}")]
+    InvalidLine(ConfPosition, String),
+}
+
+impl ConfError {
+    /// Returns whether the only fault is that a file does not exist.
+    pub fn is_missing(&self) -> bool {
+        match self {
+            Self::MissingSlurmConf => true,
+            Self::UnreadableFile(error) => error.is_missing(),
+            Self::InvalidLine(..) => false,
+        }
+    }
+}
+
+fn advice(error: &TrustError) -> &'static str {
+    match error.cause() {
+        Distrust::WrongOwner(_) | Distrust::Writable(_) => {
+            "; the file and its directories have to be root's or the account slurm's, and writable \
+             by nobody else"
+        }
+        _ => "",
+    }
+}
+
+const SPOOL_DIR_KEY: &str = "SlurmdSpoolDir";
+/// The spool directory of a `slurm.conf` that does not set it.
+const DEFAULT_SPOOL_DIR: &str = "/var/spool/slurmd";
+
+/// The spool directory in `slurm.conf`: an absolute path in which `%h` stands for the host and `%n`
+/// for the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoolPath(String);
+
+/// The spool directories of all nodes that one host may be. They are entries of one directory with a
+/// common beginning and end around the node's name, or lie at the same path below such entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeDirs {
+    /// The directory that contains the entries.
+    pub parent: String,
+    before: String,
+    after: String,
+    below: String,
+}
+
+impl SpoolPath {
+    /// Returns the path that the lines of `slurm.conf` set. The last line counts.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfError::InvalidLine`] if a line sets no valid path.
+    pub fn from_lines(lines: &[ConfLine]) -> Result<Self, ConfError> {
+        let mut path = Self(DEFAULT_SPOOL_DIR.to_owned());
+        for line in lines {
+            let Some(value) = line.value_of(SPOOL_DIR_KEY) else { continue };
+            let fault = |fault| ConfError::InvalidLine(line.at.clone(), fault);
+            let no_path = || fault(invalid_value(SPOOL_DIR_KEY));
+            path = Self::parse(value.map_err(fault)?).ok_or_else(no_path)?;
+        }
+        Ok(path)
+    }
+
+    /// Parses a path; `None` if it is not absolute or contains `..`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_absolute = text.starts_with('/') && text.split('/').all(|part| part != "..");
+        let is_plain = text.len() < 4096 && !text.chars().any(char::is_control);
+        (is_absolute && is_plain).then(|| Self(text.to_owned()))
+    }
+
+    /// Returns the spool directory on `host`; `None` if the path depends on the node and `node` is
+    /// unknown. Slurm expands only the first `%h` and the first `%n`.
+    pub fn dir_of(&self, host: &str, node: Option<&NodeName>) -> Option<String> {
+        let path = self.expand_host(host);
+        match node {
+            Some(node) => Some(path.replacen("%n", node.as_str(), 1)),
+            None => (!path.contains("%n")).then_some(path),
+        }
+    }
+
+    /// Returns where the directories of all nodes lie; `None` if the path does not depend on the
+    /// node.
+    pub fn node_dirs(&self, host: &str) -> Option<NodeDirs> {
+        let path = self.expand_host(host);
+        let (before, after) = path.split_once("%n")?;
+        let (parent, before) = before.rsplit_once('/')?;
+        let (after, below) = after.split_once('/').unwrap_or((after, ""));
+        let parent = if parent.is_empty() { "/" } else { parent };
+        let [parent, before, after, below] = [parent, before, after, below].map(str::to_owned);
+        Some(NodeDirs { parent, before, after, below })
+    }
+
+    fn expand_host(&self, host: &str) -> String {
+        let short = host.split('.').next().unwrap_or_default();
+        self.0.replacen("%h", short, 1)
+    }
+}
+
+impl NodeDirs {
+    /// Returns the node whose entry in the parent directory has this name, and its spool directory.
+    pub fn find_node(&self, name: &str) -> Option<(NodeName, String)> {
+        let rest = name.strip_prefix(self.before.as_str())?;
+        let node = rest.strip_suffix(self.after.as_str())?.parse().ok()?;
+        let parent = self.parent.trim_end_matches('/');
+        let below = format!("{parent}/{name}/{}", self.below);
+        Some((node, below.trim_end_matches('/').to_owned()))
+    }
+}
+
+fn invalid_value(key: &str) -> String {
+    format!("{key}= has no value that Slurm takes")
+}
+
+const GRES_TYPES_KEY: &str = "GresTypes";
+
+/// The names of `GresTypes=` in `slurm.conf`. Slurm ignores records of other names. Every name is
+/// one if the key is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GresTypes(Option<Vec<String>>);
+
+impl GresTypes {
+    /// Returns the names that the lines of `slurm.conf` set. The last line counts.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfError::InvalidLine`] if a line has no value.
+    pub fn from_lines(lines: &[ConfLine]) -> Result<Self, ConfError> {
+        let mut types = Self::default();
+        for line in lines {
+            let Some(value) = line.value_of(GRES_TYPES_KEY) else { continue };
+            let fault = |fault| ConfError::InvalidLine(line.at.clone(), fault);
+            types = Self(Some(value.map_err(fault)?.split(',').map(str::to_owned).collect()));
+        }
+        Ok(types)
+    }
+
+    /// Returns whether Slurm has resources of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        let is_name = |own: &String| own.eq_ignore_ascii_case(name);
+        self.0.as_ref().is_none_or(|names| names.iter().any(is_name))
+    }
+}
+
+/// Returns the names of generic resources by `slurm.conf`. Without the file, every name is one.
+///
+/// # Errors
+///
+/// The file, or one that it includes, cannot be read, or a line is malformed.
+pub fn read_gres_types(files: &SlurmConfFiles) -> Result<GresTypes, ConfError> {
+    match files.read_main_lines() {
+        Ok(lines) => GresTypes::from_lines(&lines),
+        Err(error) if error.is_missing() => Ok(GresTypes::default()),
+        Err(error) => Err(error),
+    }
+}
+
+const CONSTRAIN_DEVICES_KEY: &str = "ConstrainDevices";
+const YES_WORDS: [&str; 4] = ["yes", "up", "true", "1"];
+const NO_WORDS: [&str; 4] = ["no", "down", "false", "0"];
+
+/// Returns whether Slurm restricts its jobs to their own devices, by `cgroup.conf`. Without the file
+/// it does not.
+///
+/// # Errors
+///
+/// The file, or one that it includes, cannot be read, or a line is malformed.
+pub fn read_constrain_devices(files: &SlurmConfFiles) -> Result<bool, ConfError> {
+    let path = files.path_of("cgroup.conf");
+    match files.read_lines("cgroup.conf") {
+        Ok(lines) => parse_constrain_devices(&lines),
+        Err(ConfError::UnreadableFile(error)) if error.is_missing() && error.path() == path => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns whether the lines of `cgroup.conf` set `ConstrainDevices`. The last line counts.
+///
+/// # Errors
+///
+/// [`ConfError::InvalidLine`] if a value is neither yes nor no.
+pub fn parse_constrain_devices(lines: &[ConfLine]) -> Result<bool, ConfError> {
+    let mut constrains = false;
+    for line in lines {
+        let Some(value) = line.value_of(CONSTRAIN_DEVICES_KEY) else { continue };
+        let fault = |fault| ConfError::InvalidLine(line.at.clone(), fault);
+        let value = value.map_err(fault)?;
+        let is_in = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(value));
+        constrains = match (is_in(YES_WORDS), is_in(NO_WORDS)) {
+            (true, _) => true,
+            (_, true) => false,
+            _ => return Err(fault(invalid_value(CONSTRAIN_DEVICES_KEY))),
+        };
+    }
+    Ok(constrains)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slurm_conf::{ConfPosition, join_lines};
+    use std::path::Path;
+
+    fn read(text: &str) -> Result<SpoolPath, ConfError> {
+        let at = |line| ConfPosition { file: Path::new("/slurm.conf").into(), line };
+        let lines = join_lines(text).into_iter();
+        let lines = lines.map(|(number, text)| ConfLine { at: at(number), text });
+        SpoolPath::from_lines(&lines.collect::<Vec<_>>())
+    }
+
+    fn node(name: &str) -> NodeName {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn last_line_sets_the_spool_directory() {
+        for (text, path) in [
+            ("", "/var/spool/slurmd"),
+            ("ClusterName=x\nslurmdspooldir=/a # b\n", "/a"),
+            ("SlurmdSpoolDir=/a\nSlurmdSpoolDir=\"/b c\"\n", "/b c"),
+            ("StateSaveLocation=/a SlurmdSpoolDir=/b\n", "/var/spool/slurmd"),
+            ("NodeName=n[1-2] Gres=gpu:4\\\n CPUs=4\nPrologFlags=a,b\n", "/var/spool/slurmd"),
+        ] {
+            assert_eq!(read(text).unwrap().dir_of("h", None).unwrap(), path, "{text:?}");
+        }
+        for text in ["SlurmdSpoolDir=a", "SlurmdSpoolDir=", "SlurmdSpoolDir=/a/../b"] {
+            assert!(
+                matches!(read(text), Err(ConfError::InvalidLine(ConfPosition { line: 1, .. }, _))),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn host_and_node_are_expanded_once() {
+        let path = read("SlurmdSpoolDir=/s/%h/%n/%h/%n").unwrap();
+        assert_eq!(path.dir_of("h1.site", Some(&node("n1"))).unwrap(), "/s/h1/n1/%h/%n");
+        assert_eq!(path.dir_of("h1", None), None);
+        let plain = read("SlurmdSpoolDir=/s").unwrap();
+        assert_eq!(plain.dir_of("h1", Some(&node("n1"))).unwrap(), "/s");
+        assert_eq!(plain.node_dirs("h1"), None);
+    }
+
+    #[test]
+    fn every_node_of_a_host_has_its_directory() {
+        for (path, parent, name, expected) in [
+            ("/s/slurmd.%n", "/s", "slurmd.n1", Some("/s/slurmd.n1")),
+            ("/s/%n/spool", "/s", "n1", Some("/s/n1/spool")),
+            ("/%n", "/", "n1", Some("/n1")),
+            ("/s/a%nb", "/s", "an1b", Some("/s/an1b")),
+            ("/s/a%nb", "/s", "ab", None),
+            ("/s/%n", "/s", ".n1", None),
+            ("/s/%n", "/s", "..", None),
+            ("/s/aa%naa", "/s", "aaa", None),
+        ] {
+            let dirs = SpoolPath::parse(path).unwrap().node_dirs("h").unwrap();
+            assert_eq!(dirs.parent, parent);
+            let dir = dirs.find_node(name).map(|(_, dir)| dir);
+            assert_eq!(dir.as_deref(), expected, "{path} {name}");
+        }
+    }
+
+    use crate::devices::DeviceSettings;
+    use crate::node::Tree;
+    use crate::testing::Scratch;
+
+    fn constrained(scratch: &Scratch) -> Result<bool, ConfError> {
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        read_constrain_devices(&SlurmConfFiles::find(&tree, &DeviceSettings::default()).unwrap())
+    }
+
+    #[test]
+    fn last_line_decides_whether_devices_are_constrained() {
+        let scratch = Scratch::new();
+        scratch.file("etc/slurm/slurm.conf", "");
+        assert_eq!(constrained(&scratch), Ok(false), "no file");
+        for (text, constrains) in [
+            ("", false),
+            ("ConstrainDevices=yes", true),
+            ("CgroupPlugin=x\n constraindevices = \"TRUE\" # no", true),
+            ("ConstrainDevices=up\nConstrainDevices=down\n", false),
+            ("ConstrainDevices=0\nConstrainDevices=1\n", true),
+            ("ConstrainRAMSpace=yes", false),
+            ("#ConstrainDevices=yes", false),
+            ("Constrain\\\nDevices=yes", true),
+        ] {
+            scratch.file("etc/slurm/cgroup.conf", text);
+            assert_eq!(constrained(&scratch), Ok(constrains), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_constrain_devices_is_an_error() {
+        let scratch = Scratch::new();
+        scratch.file("etc/slurm/slurm.conf", "");
+        for text in ["ConstrainDevices=maybe", "ConstrainDevices=", "ConstrainDevices=yes\\n"] {
+            scratch.file("etc/slurm/cgroup.conf", text);
+            assert!(
+                matches!(
+                    constrained(&scratch),
+                    Err(ConfError::InvalidLine(ConfPosition { line: 1, .. }, _))
+                ),
+                "{text}"
+            );
+        }
+        scratch.file("etc/slurm/cgroup.conf", "Include gone.conf");
+        assert!(constrained(&scratch).unwrap_err().to_string().contains("gone.conf"));
+        scratch.file("etc/slurm/cgroup.conf", "ConstrainDevices=no");
+        scratch.mode("etc/slurm/cgroup.conf", 0o666);
+        assert!(constrained(&scratch).unwrap_err().to_string().contains("mode 0666"));
+    }
+}
