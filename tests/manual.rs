@@ -282,7 +282,7 @@ fn every_prolog_variable_is_in_settings_with_default() {
 
 #[test]
 fn every_record_variable_is_documented() {
-    for name in helper::jobs::records::Environment::NAMES {
+    for name in helper::jobs::records::PrologEnvironment::NAMES {
         assert!(RECORD_PAGE.contains(name), "{name}");
     }
 }

@@ -3,7 +3,7 @@
 use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, log};
 use clap::Args;
 use helper::callerid::{Answer, Connection, ConnectionError, Flow, Timeouts, diag};
-use helper::{Config, Deadline, Node};
+use helper::{Config, Deadline, Node, RunningJobs};
 use kernel::log::{Line, Severity};
 use module::node_name;
 use std::cell::Cell;
@@ -87,7 +87,9 @@ fn find_job(flow: Flow, config: &Config, deadline: Deadline) -> Result<Answer, S
     let deadline = deadline.within(config.callerid_timeout);
     // One half is left for the search among the jobs, so that a silent daemon cannot use it up.
     let half = deadline.within(deadline.remaining() / 2);
-    let (jobs, warnings) = node.find_running_jobs(config, &node_name(), owner.uid, half)?;
+    let RunningJobs { jobs, warnings } = node
+        .find_running_jobs(config, &node_name(), owner.uid, half)
+        .map_err(|error| error.to_string())?;
     match node.job_of_cgroup(&jobs, owner.cgroup, deadline) {
         Some(id) => Ok(Answer::Job(id.clone())),
         None if warnings.is_empty() => Ok(Answer::NoUser),

@@ -7,7 +7,7 @@ use super::{Error, Output, accounts};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::Policy;
-use helper::jobs::records::{Environment, Gpu, LoginTarget, Options as Policies, Record};
+use helper::jobs::records::{Gpu, LoginTarget, Options as Policies, PrologEnvironment, Record};
 use protocol::{JobId, LeafName, parse_decimal};
 use std::collections::BTreeMap;
 
@@ -130,7 +130,7 @@ pub(super) fn build_registered(
 /// A text for a wrong form or name. A value that logins do not get is no error here.
 pub(super) fn parse_variable(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("not of the form NAME=VALUE")?;
-    match Environment::NAMES.contains(&name) {
+    match PrologEnvironment::NAMES.contains(&name) {
         true => Ok((name.to_owned(), value.to_owned())),
         false => Err("not among the names that job-adopt-record(5) has"),
     }
@@ -141,10 +141,10 @@ pub(super) fn parse_variable(text: &str) -> Result<(String, String), &'static st
 fn build_environment(
     given: &[(String, String)],
     output: &mut Output<'_>,
-) -> Result<Option<Environment>, Error> {
+) -> Result<Option<PrologEnvironment>, Error> {
     let mut variables = BTreeMap::new();
     for (name, value) in given {
-        if !Environment::is_valid_value(name, value) {
+        if !PrologEnvironment::is_valid_value(name, value) {
             output.warn(format_args!(
                 "warning: left out: the value of {name} is not printable, empty or too long"
             ));
@@ -152,7 +152,7 @@ fn build_environment(
             return Err(Error::usage("register", format!("option --env: {name}: given twice")));
         }
     }
-    Ok((!given.is_empty()).then(|| Environment::new(variables)).flatten())
+    Ok((!given.is_empty()).then(|| PrologEnvironment::new(variables)).flatten())
 }
 
 /// Returns `None` for an option that was not given, so that the record lacks its key.
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(env.get("SLURM_JOB_WORK_DIR"), Some("/a=b c"));
         assert_eq!(env.variables().len(), 2);
         assert_eq!(with_env(&[]).unwrap().env, None);
-        assert_eq!(with_env(&["SLURM_JOB_USER="]).unwrap().env, Some(Environment::default()));
+        assert_eq!(with_env(&["SLURM_JOB_USER="]).unwrap().env, Some(PrologEnvironment::default()));
         for wrong in ["SLURM_JOB_USER", "PATH=/x", "=x", ""] {
             assert_eq!(with_env(&[wrong]).unwrap_err().exit_code(), 2, "{wrong}");
         }

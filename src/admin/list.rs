@@ -137,7 +137,7 @@ impl ListedJob {
         let (containment, devices, why) = match contained.map(|contained| contained.containment) {
             Ok(Containment::Enforce(list)) => ("enforce", Some(list.rules().len()), Vec::new()),
             Ok(other) => (other.as_str(), None, Vec::new()),
-            Err((_, cause)) => ("unknown", None, vec![cause]),
+            Err(refusal) => ("unknown", None, vec![refusal.cause]),
         };
         Self {
             containment,

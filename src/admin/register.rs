@@ -11,7 +11,7 @@ use helper::devices::Resolver;
 use helper::jobs::records::{LoginTarget, Record, RecordDevices, Registry, Via};
 use helper::node::Tree;
 use helper::printable;
-use helper::{Config, JobContainment, contain_by_record};
+use helper::{Config, JobContainment, LoginRefusal, contain_by_record};
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, Stamp, ignore_gone, walk};
 use kernel::lock::Lock;
 use kernel::log::{Line, Severity};
@@ -319,7 +319,7 @@ fn resolve_containment(
             }
             Ok(containment)
         }
-        Err((refusal, cause)) => {
+        Err(LoginRefusal { refusal, cause }) => {
             let text = format!("register {}", printable(&cause));
             match refusal.reason {
                 Reason::DeviceUnknown => Err(Error::Failed(text)),

@@ -7,7 +7,7 @@ use crate::filters::attach_mode_name;
 use clap::Args;
 use helper::callerid::Flow;
 use helper::stack::{Group, read_entries};
-use helper::{Evidence, Node};
+use helper::{ExplainedReply, Node};
 use kernel::bpf::CgroupPrograms;
 use kernel::cgroup::{Dir, MADE_XATTR, has_mark};
 use module::{Action, Settings, is_off, judge_login, misconfiguration_outcome, node_name};
@@ -396,13 +396,12 @@ impl Trace {
 
     /// Runs the helper's part in this process, with the helper's rights.
     fn query_helper(&mut self, request: &Request) -> Result<Reply, Failure> {
-        let mut evidence = Evidence::default();
-        let reply = with_helper_rights(|| Node::host().answer(request, &mut evidence));
-        evidence.lines().for_each(|(key, text)| self.add(key, text));
-        let reply = reply.map_err(|cause| {
+        let explained = with_helper_rights(|| Node::host().answer(request));
+        let ExplainedReply { reply, evidence } = explained.map_err(|cause| {
             self.query_failure = Some(cause.clone());
             Failure::new(Reason::Configuration, cause)
         })?;
+        evidence.lines().for_each(|(key, text)| self.add(key, text));
         reply.warnings.iter().for_each(|text| self.add("warning", text));
         if let Verdict::Admit(plan) = &reply.verdict {
             self.is_newest = plan.rule == ChoiceRule::Newest;

@@ -6,6 +6,7 @@ use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use helper::jobs::sources::{self, FluxSource, SlurmSource, SourceError};
 use helper::node::Tree;
+use helper::slurm_conf::SlurmConfSearch;
 use helper::{Config, Deadline};
 use kernel::cgroup::{CgroupChain, Dir, Listing, Membership, Mount, MountInfo, ignore_gone, v1};
 use kernel::trust::Trust;
@@ -32,8 +33,10 @@ pub(super) fn query_scheduler(
     match source {
         SourceName::Registry => Ok(Default::default()),
         SourceName::Slurm => {
-            let (settings, spool) = (config.devices.clone(), config.slurm_spool.clone());
-            SlurmSource::new(Tree::host(), settings, spool).jobs_of_all_users(deadline)
+            let devices = config.devices.clone();
+            let slurm_conf = SlurmConfSearch::new(Tree::host(), devices.slurm_conf);
+            SlurmSource::new(slurm_conf, devices.node_name, config.slurm_spool.clone())
+                .jobs_of_all_users(deadline)
         }
         SourceName::Flux => {
             let mount = Mount::open().map_err(|error| SourceError::Failed(error.to_string()))?;

@@ -133,9 +133,11 @@ impl ChoiceOwner {
         let deadline = Deadline::after(QUERY_TIMEOUT);
         config
             .and_then(|config| {
-                Node::host().find_running_jobs(&config, &self.node, self.choice.uid, deadline)
+                Node::host()
+                    .find_running_jobs(&config, &self.node, self.choice.uid, deadline)
+                    .map_err(|error| error.to_string())
             })
-            .unwrap_or_else(|cause| (Vec::new(), vec![cause]))
+            .map_or_else(|cause| (Vec::new(), vec![cause]), |found| (found.jobs, found.warnings))
     }
 
     /// Returns an error that begins with the remedy.

@@ -31,11 +31,12 @@ pub mod stack;
 #[path = "../testing.rs"]
 mod testing;
 mod text;
+mod trusted_dir;
 
 pub use clock::{Clock, Deadline};
 pub use config::{Config, ConfigError, JobEnvironment, SlurmDevices};
 pub use login::{
-    Evidence, JobContainment, Node, PlanRefusal, SourceHealth, answer, contain_by_record, main,
-    parse_choice, read_choice,
+    Evidence, ExplainedReply, JobContainment, LoginRefusal, Node, RunningJobs, SourceHealth,
+    answer, contain_by_record, main, parse_choice, read_choice,
 };
 pub use text::printable;

@@ -92,7 +92,10 @@ fn check_answers(site: &Site, has_slurm: bool, other_conf: Option<&str>) -> Vec<
     let node = site.settings().node.unwrap_or_else(node_name);
     let query =
         || Node::host().query_source_health(&node, &site.config, NOBODY_UID, SOURCE_TIMEOUT);
-    match site.with_helper_rights(query).and_then(|health| health) {
+    match site
+        .with_helper_rights(query)
+        .and_then(|health| health.map_err(|error| error.to_string()))
+    {
         Ok(health) => judge_sources(&health, has_slurm, other_conf),
         Err(why) => {
             let text = format!("could not be queried for jobs: {why}");
@@ -194,7 +197,7 @@ struct SlurmConf {
 
 impl SlurmConf {
     fn read(site: &Site) -> Result<Self, ConfError> {
-        let files = SlurmConfFiles::find(&site.tree(), &site.config.devices)?;
+        let files = SlurmConfFiles::find(&site.tree(), site.config.devices.slurm_conf.as_deref())?;
         let lines = files.read_main_lines()?;
         let constrains = read_constrain_devices(&files)?;
         Ok(Self { path: files.path_of("slurm.conf").display().to_string(), lines, constrains })

@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 
 use super::cdi::QualifiedName;
 use crate::devices::{DeviceName, GpuName};
-use crate::node::tree::{self, TrustedEntry};
 use crate::node::{DeviceError, Tree};
 use crate::text::printable;
+use crate::trusted_dir::{self, TrustedEntry};
 use kernel::trust::{TrustError, TrustedDir};
 use protocol::parse_decimal;
 
@@ -42,7 +42,7 @@ pub fn read(tree: &Tree, path: &Path) -> Result<Vec<DeviceName>, DeviceError> {
     };
     let dir = tree.trust().dir(&tree.locate(absolute)).map_err(distrusted)?;
     let mut list = DirectoryList::default();
-    for name in tree::list_all_names(&dir, ENTRIES_MAX).map_err(distrusted)? {
+    for name in trusted_dir::list_all_names(&dir, ENTRIES_MAX).map_err(distrusted)? {
         list.add_top_entry(&dir, &name)?;
     }
     match list.none_entry {
@@ -62,7 +62,7 @@ struct DirectoryList {
 impl DirectoryList {
     /// Adds an entry of the list's own directory.
     fn add_top_entry(&mut self, dir: &TrustedDir, name: &str) -> Result<(), DeviceError> {
-        match tree::read_entry(dir, Path::new(name)).map_err(distrusted)? {
+        match trusted_dir::read_entry(dir, Path::new(name)).map_err(distrusted)? {
             TrustedEntry::Dir(subdir) => match name {
                 "cdi" => for_each_name(&subdir, |name| self.add_vendor(&subdir, name)),
                 "imex" => {
@@ -93,7 +93,7 @@ impl DirectoryList {
     fn add_vendor(&mut self, dir: &TrustedDir, vendor: &str) -> Result<(), DeviceError> {
         let subdir = open_directory(dir, vendor)?;
         for_each_name(&subdir, |entry| {
-            match tree::read_entry(&subdir, Path::new(entry)).map_err(distrusted)? {
+            match trusted_dir::read_entry(&subdir, Path::new(entry)).map_err(distrusted)? {
                 TrustedEntry::Dir(names) => for_each_name(&names, |name| {
                     self.add_file(&names, name, parse_cdi(vendor, entry, name))
                 }),
@@ -115,7 +115,7 @@ impl DirectoryList {
     ) -> Result<(), DeviceError> {
         let path = dir.path().join(name);
         let device = device.ok_or_else(|| unknown(&path))?;
-        match tree::read_entry(dir, Path::new(name)).map_err(distrusted)? {
+        match trusted_dir::read_entry(dir, Path::new(name)).map_err(distrusted)? {
             TrustedEntry::File | TrustedEntry::CharDevice => self.devices.push(device),
             TrustedEntry::Dir(_) | TrustedEntry::Other => {
                 return Err(fault(&path, "neither a file nor a character device"));
@@ -138,7 +138,7 @@ fn for_each_name(
     dir: &TrustedDir,
     mut add: impl FnMut(&str) -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
-    let names = tree::list_all_names(dir, ENTRIES_MAX).map_err(distrusted)?;
+    let names = trusted_dir::list_all_names(dir, ENTRIES_MAX).map_err(distrusted)?;
     if names.is_empty() {
         return Err(fault(dir.path(), "empty, so that it names no device"));
     }
@@ -146,7 +146,7 @@ fn for_each_name(
 }
 
 fn open_directory(dir: &TrustedDir, name: &str) -> Result<TrustedDir, DeviceError> {
-    match tree::read_entry(dir, Path::new(name)).map_err(distrusted)? {
+    match trusted_dir::read_entry(dir, Path::new(name)).map_err(distrusted)? {
         TrustedEntry::Dir(subdir) => Ok(subdir),
         _ => Err(unknown(&dir.path().join(name))),
     }

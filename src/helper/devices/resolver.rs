@@ -7,6 +7,7 @@ use crate::node::PciAddress;
 use crate::node::nvidia::NvidiaGpu;
 use crate::node::nvidia::Uuid;
 use crate::node::{DeviceError, ResolvedDevices, Tree, nvidia, topology};
+use crate::slurm_conf::SlurmConfSearch;
 use std::cell::OnceCell;
 
 /// Kind of NVIDIA's GPUs in the specifications of NVIDIA's own tools.
@@ -20,13 +21,26 @@ pub struct Resolver {
     pub tree: Tree,
     /// The site's settings.
     pub settings: DeviceSettings,
+    slurm_conf: SlurmConfSearch,
     catalog: OnceCell<Result<Catalog, DeviceError>>,
 }
 
 impl Resolver {
-    /// Returns a resolver by the files of `tree`.
+    /// Makes a resolver that reads the files of `tree`.
     pub fn new(tree: Tree, settings: DeviceSettings) -> Self {
-        Self { tree, settings, catalog: OnceCell::new() }
+        let slurm_conf = SlurmConfSearch::new(tree.clone(), settings.slurm_conf.clone());
+        Self::with_slurm_conf(slurm_conf, settings)
+    }
+
+    /// Makes a resolver that shares the search for Slurm's configuration, and its node's files.
+    pub(crate) fn with_slurm_conf(slurm_conf: SlurmConfSearch, settings: DeviceSettings) -> Self {
+        let tree = slurm_conf.tree().clone();
+        Self { tree, settings, slurm_conf, catalog: OnceCell::new() }
+    }
+
+    /// The search for the Slurm configuration of the node.
+    pub(crate) fn slurm_conf(&self) -> &SlurmConfSearch {
+        &self.slurm_conf
     }
 
     /// Returns the devices of a specifier: at least one, except for a preset, which may find none.
@@ -85,7 +99,8 @@ impl Resolver {
     }
 
     fn resolve_gres(&self, name: &str, index: u32) -> Result<ResolvedDevices, DeviceError> {
-        let mut resolved = gres::resolve(&self.tree, &self.settings, name, index)?;
+        let mut resolved =
+            gres::resolve(&self.slurm_conf, self.settings.node_name.as_deref(), name, index)?;
         let companions = topology::find_companions(&self.tree, &resolved.devices)?;
         resolved.extend(companions);
         Ok(resolved)

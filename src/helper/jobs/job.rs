@@ -1,10 +1,10 @@
 //! A running job, and how people name it.
 
-use super::records::Record;
+use super::records::{Record, RecordDevices};
 use crate::jobs::FluxId;
 use protocol::{JobId, Placement};
 
-/// Returns the text by which evidence and log name a job's place.
+/// Describes the place of a job's logins, as evidence and log name it.
 #[must_use]
 pub fn describe_placement(placement: &Placement, job: &JobId) -> String {
     match placement {
@@ -29,16 +29,23 @@ pub struct Job {
 }
 
 impl Job {
-    /// Returns whether a name means this job. Flux ids have several notations, and people write
+    /// Tells whether a name means this job. Flux ids have several notations, and people write
     /// the one that they have.
     pub fn has_name(&self, name: &JobId) -> bool {
         let of_flux = matches!(self.placement, Placement::Unit { .. });
         self.id == *name
             || (of_flux && FluxId::parse_job_id(name.as_str()).as_ref() == Some(&self.id))
     }
+
+    /// Tells whether a record has a list of the job's devices. The record of a scheduler's job may
+    /// leave devices to the scheduler (`DevicePolicy` of `auto`).
+    pub(crate) fn has_device_list(&self) -> bool {
+        let record = self.record.as_ref();
+        record.is_some_and(|record| record.devices() != RecordDevices::Uncontained)
+    }
 }
 
-/// Returns the job that a name means: the one with this very id, or else one with it in another
+/// Finds the job that a name means: the one with this very id, or else one with it in another
 /// notation.
 pub fn find_by_name<'a>(jobs: &'a [Job], name: &JobId) -> Option<&'a Job> {
     let exactly = jobs.iter().find(|job| job.id == *name);

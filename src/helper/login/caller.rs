@@ -1,14 +1,13 @@
 //! Finds the job in which the ssh client of a login runs, on this node or on the client's.
 
-use std::net::IpAddr;
-
+use super::choice::RuleAnswer;
+use super::evidence::Evidence;
+use super::node::Node;
 use crate::callerid::diag::{self, DiagError, SocketOwner};
 use crate::callerid::{self, Answer, Flow, QueryError};
 use crate::clock::Deadline;
 use crate::config::Config;
 use crate::jobs::Job;
-use crate::login::evidence::Evidence;
-use crate::login::node::Node;
 use protocol::{JobId, Request};
 
 /// A query for the job of the ssh client of one login.
@@ -23,8 +22,29 @@ pub(super) struct CallerQuery<'a> {
     query_origin: fn(Flow, Deadline) -> Result<Answer, QueryError>,
 }
 
-/// The job of the caller, if it is known, with the text for the evidence; or a fault for the log.
-type CallerJob = Result<(Option<JobId>, String), String>;
+/// What is known of the caller's job.
+struct CallerJob {
+    /// The job, if it is known.
+    job: Option<JobId>,
+    /// What was found out, for the evidence.
+    text: String,
+    /// Whether `text` is a fault, which the log names too.
+    is_fault: bool,
+}
+
+impl CallerJob {
+    fn known(job: JobId, text: String) -> Self {
+        Self { job: Some(job), text, is_fault: false }
+    }
+
+    fn unknown(text: String) -> Self {
+        Self { job: None, text, is_fault: false }
+    }
+
+    fn fault(text: String) -> Self {
+        Self { job: None, text, is_fault: true }
+    }
+}
 
 impl<'a> CallerQuery<'a> {
     pub(super) fn new(
@@ -33,29 +53,31 @@ impl<'a> CallerQuery<'a> {
         config: &'a Config,
         reply_deadline: Deadline,
     ) -> Self {
-        let connection = request.ssh_connection.as_str();
-        let find_owner = |flow: &Flow| diag::find_owner(flow.client, flow.server);
-        let query_origin = callerid::query_origin;
-        Self { node, config, connection, reply_deadline, find_owner, query_origin }
+        Self {
+            node,
+            config,
+            connection: request.ssh_connection.as_str(),
+            reply_deadline,
+            find_owner: |flow| diag::find_owner(flow.client, flow.server),
+            query_origin: callerid::query_origin,
+        }
     }
 
     /// Finds the one of these jobs in which the client runs. Queries the client's host only if the
     /// client does not run on this node.
-    pub(super) fn find_job(
-        &self,
-        jobs: &[Job],
-        evidence: &mut Evidence,
-        warnings: &mut Vec<String>,
-    ) -> Option<JobId> {
+    pub(super) fn find_job(&self, jobs: &[Job]) -> RuleAnswer {
         let Some(flow) = Flow::parse_ssh_connection(self.connection) else {
             let why = match self.connection {
                 "" => "the connection is not known (--connection gives it)",
                 _ => "the connection is none of TCP",
             };
-            evidence.add("caller", why);
-            return None;
+            return RuleAnswer {
+                evidence: Evidence::of_line("caller", why),
+                ..RuleAnswer::default()
+            };
         };
-        let job = match (self.find_owner)(&flow) {
+        let mut warnings = Vec::new();
+        let caller = match (self.find_owner)(&flow) {
             Ok(Some(owner)) => self.find_local_job(owner, flow, jobs),
             Ok(None) => self.query_host(flow, jobs),
             Err(error) => {
@@ -63,12 +85,10 @@ impl<'a> CallerQuery<'a> {
                 self.query_host(flow, jobs)
             }
         };
-        let (job, text) = job.unwrap_or_else(|fault| {
-            warnings.push(format!("caller: {fault}"));
-            (None, fault)
-        });
-        evidence.add("caller", text);
-        job
+        if caller.is_fault {
+            warnings.push(format!("caller: {}", caller.text));
+        }
+        RuleAnswer { job: caller.job, evidence: Evidence::of_line("caller", caller.text), warnings }
     }
 
     /// Finds the job of a client on this node by its cgroup.
@@ -76,39 +96,41 @@ impl<'a> CallerQuery<'a> {
         let client = flow.client;
         match self.node.job_of_cgroup(jobs, owner.cgroup, self.deadline()) {
             Some(job) => {
-                Ok((Some(job.clone()), format!("{client} is a process here, of job {job}")))
+                CallerJob::known(job.clone(), format!("{client} is a process here, of job {job}"))
             }
-            None => Ok((None, format!("{client} is a process here, of none of these jobs"))),
+            None => {
+                CallerJob::unknown(format!("{client} is a process here, of none of these jobs"))
+            }
         }
     }
 
     /// Asks the client's host for the job, if it is in a trusted network.
     fn query_host(&self, flow: Flow, jobs: &[Job]) -> CallerJob {
-        let host: IpAddr = flow.client.ip();
+        let host = flow.client.ip();
         if !self.config.callerid_networks.iter().any(|network| network.contains(host)) {
-            return Ok((None, format!("{host} is not asked: callerid_networks lacks it")));
+            return CallerJob::unknown(format!("{host} is not asked: callerid_networks lacks it"));
         }
         match (self.query_origin)(flow, self.deadline()) {
             Ok(Answer::Job(id)) if jobs.iter().any(|job| job.id == id) => {
                 let text = format!("{host} says job {id}");
-                Ok((Some(id), text))
+                CallerJob::known(id, text)
             }
-            Ok(Answer::Job(id)) => {
-                Err(format!("{host} says job {id}, which the user has not running here"))
-            }
-            Ok(Answer::NoUser) => Ok((None, format!("{host} says that it is in no job"))),
-            Ok(Answer::Hidden) => {
-                Ok((None, format!("{host} does not tell: its callerid_networks lack this host")))
-            }
+            Ok(Answer::Job(id)) => CallerJob::fault(format!(
+                "{host} says job {id}, which the user has not running here"
+            )),
+            Ok(Answer::NoUser) => CallerJob::unknown(format!("{host} says that it is in no job")),
+            Ok(Answer::Hidden) => CallerJob::unknown(format!(
+                "{host} does not tell: its callerid_networks lack this host"
+            )),
             Ok(Answer::InvalidPort | Answer::Unknown) => {
-                Err(format!("{host} cannot tell: see its log"))
+                CallerJob::fault(format!("{host} cannot tell: see its log"))
             }
-            Err(error @ QueryError::NoService(_)) => Ok((None, format!("{host} {error}"))),
-            Err(error) => Err(format!("{host} {error}")),
+            Err(error @ QueryError::NoService(_)) => CallerJob::unknown(format!("{host} {error}")),
+            Err(error) => CallerJob::fault(format!("{host} {error}")),
         }
     }
 
-    /// Returns the end of a query that begins now.
+    /// The end of a query that begins now.
     fn deadline(&self) -> Deadline {
         self.reply_deadline.within(self.config.callerid_timeout)
     }
@@ -124,6 +146,7 @@ mod tests {
     use nix::errno::Errno;
 
     use super::*;
+    use crate::login::survey::RunningJobs;
     use crate::testing::Scratch;
     use protocol::{Phase, SeveralJobsPolicy};
 
@@ -168,7 +191,7 @@ mod tests {
 
         fn jobs(&self) -> Vec<Job> {
             let soon = Deadline::after(Duration::from_secs(60));
-            self.node().find_running_jobs(&self.config, "n", 5, soon).unwrap().0
+            self.node().find_running_jobs(&self.config, "n", 5, soon).unwrap().jobs
         }
 
         /// Returns the job, the evidence and the warnings.
@@ -182,8 +205,7 @@ mod tests {
                 find_owner: self.find_owner,
                 query_origin: self.query_origin,
             };
-            let (mut evidence, mut warnings) = (Evidence::default(), Vec::new());
-            let job = caller.find_job(&self.jobs(), &mut evidence, &mut warnings);
+            let RuleAnswer { job, evidence, warnings } = caller.find_job(&self.jobs());
             (job.map(|id| id.to_string()), evidence.to_string(), warnings)
         }
     }
@@ -198,9 +220,9 @@ mod tests {
         assert_eq!(node.job_of_cgroup(&jobs, inode("2/x"), soon).map(JobId::as_str), Some("2"));
         assert_eq!(node.job_of_cgroup(&jobs, inode("3/x"), soon), None);
         let none = node.find_running_jobs(&bench.config, "n", 7, soon).unwrap();
-        assert_eq!(none, (Vec::new(), Vec::new()));
+        assert_eq!(none, RunningJobs::default());
         bench.scratch.file("jobs/7/4.json", "{");
-        let warnings = node.find_running_jobs(&bench.config, "n", 7, soon).unwrap().1;
+        let warnings = node.find_running_jobs(&bench.config, "n", 7, soon).unwrap().warnings;
         assert_eq!(warnings.len(), 1, "a broken record may hide a job");
     }
 
@@ -318,8 +340,8 @@ mod tests {
         let node = bench.node();
         let deadline = Deadline::after(Duration::ZERO);
         let caller = CallerQuery::new(&node, &request, &bench.config, deadline);
-        let mut evidence = Evidence::default();
-        assert_eq!(caller.find_job(&bench.jobs(), &mut evidence, &mut Vec::new()), None);
+        let RuleAnswer { job, evidence, .. } = caller.find_job(&bench.jobs());
+        assert_eq!(job, None);
         assert!(evidence.to_string().contains("10.9.0.5 is not asked"), "{evidence}");
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::jobs::{Job, find_by_name};
 use crate::login::evidence::Evidence;
-use crate::login::node::Node;
 use kernel::choice::{Choices, FILE, UserDir, permissions, read_status};
 use kernel::sys::file::FileStatus;
 use kernel::trust::{Distrust, TrustError};
@@ -26,6 +25,13 @@ pub(super) enum Choice {
     Needed(Vec<Job>),
 }
 
+impl Choice {
+    /// Chooses the last of the jobs by this rule.
+    fn of_last(mut jobs: Vec<Job>, rule: ChoiceRule) -> Self {
+        jobs.pop().map_or(Self::None, |job| Self::Job(Box::new(job), rule))
+    }
+}
+
 /// Rules that choose among several jobs, in order.
 const CHOICE_RULES: [ChoiceRule; 2] = [ChoiceRule::Caller, ChoiceRule::Chosen];
 
@@ -39,21 +45,21 @@ pub(super) fn choose_job(
 ) -> Choice {
     jobs.sort_by(|a, b| age_key(a).cmp(&age_key(b)));
     if jobs.len() < 2 {
-        return choice_of(jobs.pop(), ChoiceRule::OnlyJob);
+        return Choice::of_last(jobs, ChoiceRule::OnlyJob);
     }
     for rule in CHOICE_RULES {
         let id = find_id(rule, &jobs);
-        if let Some(index) = id.and_then(|id| jobs.iter().position(|job| job.id == id)) {
-            return choice_of(Some(jobs.swap_remove(index)), rule);
+        if let Some(index) = jobs.iter().position(|job| Some(&job.id) == id.as_ref()) {
+            return Choice::Job(Box::new(jobs.swap_remove(index)), rule);
         }
     }
     match several {
         SeveralJobsPolicy::Deny => Choice::Needed(jobs),
-        SeveralJobsPolicy::Newest => choice_of(jobs.pop(), ChoiceRule::Newest),
+        SeveralJobsPolicy::Newest => Choice::of_last(jobs, ChoiceRule::Newest),
     }
 }
 
-/// Returns the rule to report if some daemons did not answer. The job is then not known to be the
+/// Finds the rule to report if some daemons did not answer. The job is then not known to be the
 /// only or the newest one.
 pub(super) fn rule_among_answers(rule: ChoiceRule) -> ChoiceRule {
     match rule {
@@ -62,42 +68,43 @@ pub(super) fn rule_among_answers(rule: ChoiceRule) -> ChoiceRule {
     }
 }
 
-fn choice_of(job: Option<Job>, rule: ChoiceRule) -> Choice {
-    job.map_or(Choice::None, |job| Choice::Job(Box::new(job), rule))
-}
-
-/// Returns a key that is larger for a newer job.
+/// Makes a key that is larger for a newer job.
 fn age_key(job: &Job) -> (i64, usize, &str) {
     let id = job.id.as_str();
     (job.started, id.len(), id)
 }
 
-impl Node {
-    /// Finds the one of these jobs that the user has chosen. A choice that cannot be used counts as
-    /// none and adds to `warnings`.
-    pub(super) fn find_chosen_job(
-        &self,
-        uid: u32,
-        jobs: &[Job],
-        evidence: &mut Evidence,
-        warnings: &mut Vec<String>,
-    ) -> Option<JobId> {
-        let id = match read_choice(&self.choices(), uid) {
-            Ok(Some(id)) => id,
-            Ok(None) => {
-                evidence.add("chosen", "none");
-                return None;
-            }
-            Err(error) => {
-                warnings.push(format!("choice not used: {error}"));
-                return None;
-            }
-        };
-        let job = find_by_name(jobs, &id);
-        if job.is_none() {
-            warnings.push(format!("chosen job {id} is not running here"));
+/// What one rule says about the user's jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RuleAnswer {
+    /// The job that the rule chooses, if it chooses one.
+    pub(super) job: Option<JobId>,
+    /// What led to the answer.
+    pub(super) evidence: Evidence,
+    /// Faults for the log.
+    pub(super) warnings: Vec<String>,
+}
+
+/// Finds the one of these jobs that the user has chosen. A choice that cannot be used counts as none,
+/// with a warning.
+pub(super) fn find_chosen_job(choices: &Choices, uid: u32, jobs: &[Job]) -> RuleAnswer {
+    let id = match read_choice(choices, uid) {
+        Ok(Some(id)) => id,
+        Ok(None) => {
+            let evidence = Evidence::of_line("chosen", "none");
+            return RuleAnswer { evidence, ..RuleAnswer::default() };
         }
-        job.map(|job| job.id.clone())
+        Err(error) => {
+            let warnings = vec![format!("choice not used: {error}")];
+            return RuleAnswer { warnings, ..RuleAnswer::default() };
+        }
+    };
+    match find_by_name(jobs, &id) {
+        Some(job) => RuleAnswer { job: Some(job.id.clone()), ..RuleAnswer::default() },
+        None => RuleAnswer {
+            warnings: vec![format!("chosen job {id} is not running here")],
+            ..RuleAnswer::default()
+        },
     }
 }
 
@@ -135,31 +142,40 @@ fn read_from_dir(dir: &UserDir, uid: u32) -> Result<Option<JobId>, TrustError> {
         Err(errno) => return Err(TrustError::from_error("open", &path, errno)),
     };
     let status = read_status(&file, &path)?;
-    let text = match require_choice_file(&dir.status, &status, uid) {
-        Ok(()) => read_opened(&file, &path)?,
-        Err(cause) => return Err(TrustError::new(&path, cause)),
-    };
-    parse_choice(&text).map(Some).map_err(|cause| TrustError::new(&path, cause))
+    require_choice_file(&dir.status, &status, uid)
+        .map_err(|cause| TrustError::new(&path, cause))?;
+    let text = read_opened(&file, &path)?;
+    let id = parse_choice(&text).map_err(|cause| TrustError::new(&path, cause))?;
+    Ok(Some(id))
 }
 
 /// Requires that only this user can write the file or directory.
 fn require_sole_writer(status: &FileStatus, uid: u32) -> Result<(), Distrust> {
-    match permissions(status) {
-        _ if status.uid != uid => Err(Distrust::WrongOwner(status.uid)),
-        mode if mode & OTHERS_WRITE_MODE != 0 => Err(Distrust::WrongMode(mode)),
-        _ => Ok(()),
+    if status.uid != uid {
+        return Err(Distrust::WrongOwner(status.uid));
     }
+    let mode = permissions(status);
+    if mode & OTHERS_WRITE_MODE != 0 {
+        return Err(Distrust::WrongMode(mode));
+    }
+    Ok(())
 }
 
 /// Requires that a file in this directory can be this user's choice.
 fn require_choice_file(dir: &FileStatus, file: &FileStatus, uid: u32) -> Result<(), Distrust> {
-    match file {
-        _ if file.mount != dir.mount => Err(Distrust::Mounted),
-        _ if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() => Err(Distrust::NotRegular),
-        _ if file.links != 1 => Err(Distrust::SeveralNames(file.links)),
-        _ if file.size > FILE_BYTES_MAX => Err(Distrust::TooLarge(FILE_BYTES_MAX)),
-        _ => require_sole_writer(file, uid),
+    if file.mount != dir.mount {
+        return Err(Distrust::Mounted);
     }
+    if file.mode & SFlag::S_IFMT.bits() != SFlag::S_IFREG.bits() {
+        return Err(Distrust::NotRegular);
+    }
+    if file.links != 1 {
+        return Err(Distrust::SeveralNames(file.links));
+    }
+    if file.size > FILE_BYTES_MAX {
+        return Err(Distrust::TooLarge(FILE_BYTES_MAX));
+    }
+    require_sole_writer(file, uid)
 }
 
 /// Reads the file by the descriptor that was checked, so that no other file can take its place.
@@ -167,10 +183,10 @@ fn require_choice_file(dir: &FileStatus, file: &FileStatus, uid: u32) -> Result<
 fn read_opened(file: &OwnedFd, path: &Path) -> Result<Vec<u8>, TrustError> {
     let by_fd = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let file = open(by_fd.as_str(), flags, Mode::empty())
+    let readable = open(by_fd.as_str(), flags, Mode::empty())
         .map_err(|errno| TrustError::from_error("open", path, errno))?;
     let mut text = Vec::new();
-    File::from(file)
+    File::from(readable)
         .take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut text)
         .map_err(|error| TrustError::from_error("read", path, error))?;

@@ -10,13 +10,15 @@
 //! For a Flux job, even the full set is the id alone: the other variables of the job's shell
 //! (`FLUX_URI`, `FLUX_KVS_NAMESPACE`) are for processes that Flux started.
 
-use super::plan::has_device_list;
 use crate::config::JobEnvironment;
 use crate::jobs::Job;
-use crate::jobs::records::Environment;
+use crate::jobs::records::PrologEnvironment;
 use crate::node::topology::{self, GpuNodes};
 use crate::node::{DeviceError, Tree, nvidia};
-use protocol::{Containment, PROBES_MAX, Probe, SourceName, Variable, Variables, parse_decimal};
+use protocol::{
+    Containment, InvalidText, PROBES_MAX, Probe, SourceName, Variable, Variables, parse_decimal,
+};
+use thiserror::Error;
 
 /// Variables of the prolog that a login gets unchanged, if the record has them.
 const OPTIONAL_VARIABLES: [&str; 4] =
@@ -28,86 +30,125 @@ const GPU_LIST_VARIABLES: [&str; 4] =
 /// The list that NVIDIA's libraries read.
 const CUDA_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Returns the variables for a login to `job` under `containment`. If the full set is impossible or
+/// The variables of one login, and warnings for the log about those that it lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LoginVariables {
+    pub(super) variables: Variables,
+    pub(super) warnings: Vec<String>,
+}
+
+impl LoginVariables {
+    /// The variables of a login that gets the job's id alone, in the variable of its scheduler.
+    fn of_id(name: &str, job: &Job) -> Self {
+        let mut variables = Variables::default();
+        // This cannot fail: an id is a valid value, and the first variable is not one too many.
+        let _ = add_variable(&mut variables, name, job.id.as_str());
+        Self { variables, warnings: Vec::new() }
+    }
+}
+
+/// Why a login does not get the set of a shell in the allocation.
+#[derive(Debug, Error)]
+enum VariableError {
+    #[error("the job has no record")]
+    NoRecord,
+    #[error("the job's record has no environment")]
+    NoEnvironment,
+    #[error("the job's record has no {0}")]
+    Missing(&'static str),
+    #[error("how many tasks each node has cannot be told exactly")]
+    UncertainTasks,
+    #[error("{0} mixes numbers and names")]
+    MixedList(&'static str),
+    #[error("{0} {1}")]
+    InvalidValue(String, InvalidText),
+    #[error("{0}: {1}")]
+    Surplus(String, InvalidText),
+}
+
+/// Collects the variables for a login to `job` under `containment`. If the full set is impossible or
 /// an optional variable is invalid, a warning gives the reason.
 pub(super) fn login_variables(
     job: &Job,
     env: JobEnvironment,
     containment: &Containment,
-    warnings: &mut Vec<String>,
-) -> Variables {
-    match (env, job.placement.source()) {
-        (JobEnvironment::None, _) | (_, SourceName::Registry) => return Variables::default(),
-        (_, SourceName::Flux) => return id_variable("FLUX_JOB_ID", job),
-        (_, SourceName::Slurm) => {}
+) -> LoginVariables {
+    if env == JobEnvironment::None {
+        return LoginVariables::default();
     }
-    if env == JobEnvironment::Full {
-        match allocation_variables(job, containment, warnings) {
-            Ok(variables) => return variables,
-            Err(why) => warnings.push(format!("env: only SLURM_JOB_ID is set: {why}")),
-        }
+    match job.placement.source() {
+        SourceName::Registry => LoginVariables::default(),
+        SourceName::Flux => LoginVariables::of_id("FLUX_JOB_ID", job),
+        SourceName::Slurm if env == JobEnvironment::Full => allocation_variables(job, containment)
+            .unwrap_or_else(|why| LoginVariables {
+                warnings: vec![format!("env: only SLURM_JOB_ID is set: {why}")],
+                ..LoginVariables::of_id("SLURM_JOB_ID", job)
+            }),
+        SourceName::Slurm => LoginVariables::of_id("SLURM_JOB_ID", job),
     }
-    id_variable("SLURM_JOB_ID", job)
 }
 
-/// Adds to each probe the variable that names its GPU to programs; if there are no probes of the
-/// scheduler, makes one for every GPU of the node. NVIDIA's GPUs are all named by UUID or all by
-/// number. None is named on a node with MIG instances, since only a UUID names an instance, and no
-/// file contains it.
+/// Lists the GPUs of the node, without the variable where it would name no single GPU. No NVIDIA GPU
+/// is named on a node with MIG instances, since only a UUID names an instance, and no file contains it.
 ///
 /// # Errors
 ///
 /// The GPUs of the node cannot be listed.
-pub(super) fn name_gpus(tree: &Tree, probes: &mut Vec<Probe>) -> Result<(), DeviceError> {
+pub(super) fn list_nameable_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
     let mut gpus = topology::list_gpus(tree)?;
     if nvidia::has_instances(tree)? {
-        let names_cuda = |(name, _): &(_, _)| *name == CUDA_VARIABLE;
-        let is_cuda = |gpu: &GpuNodes| gpu.visible_devices.as_ref().is_some_and(names_cuda);
-        gpus.iter_mut().filter(|gpu| is_cuda(gpu)).for_each(|gpu| gpu.visible_devices = None);
+        for gpu in &mut gpus {
+            gpu.visible_devices.take_if(|(name, _)| *name == CUDA_VARIABLE);
+        }
     }
+    Ok(gpus)
+}
+
+/// Adds to each probe the variable that names its GPU to programs; if there are no probes of the
+/// scheduler, makes one for each of these GPUs. NVIDIA's GPUs are all named by UUID or all by number.
+pub(super) fn name_probes(probes: Vec<Probe>, gpus: &[GpuNodes]) -> Vec<Probe> {
+    let mut probes = probes;
     if probes.is_empty() {
-        let probe =
-            |gpu: &GpuNodes| format!("{} {}", gpu.own_node.rule, gpu.own_node.node).parse().ok();
-        probes.extend(gpus.iter().filter_map(probe).take(PROBES_MAX));
+        probes.extend(gpus.iter().filter_map(own_probe).take(PROBES_MAX));
     }
-    let mut names = gpus.iter().filter_map(|gpu| gpu.visible_devices.as_ref());
-    let uses_numbers = names.any(|(name, uuid)| *name == CUDA_VARIABLE && uuid.is_none());
-    for probe in probes.iter_mut() {
+    let uses_numbers =
+        gpus.iter().any(|gpu| matches!(gpu.visible_devices, Some((CUDA_VARIABLE, None))));
+    for probe in &mut probes {
         let gpu = gpus.iter().find(|gpu| gpu.own_node.rule == probe.device);
-        let visible_devices = gpu.and_then(|gpu| gpu.visible_devices.as_ref());
-        probe.variable = visible_devices.and_then(|(name, uuid)| {
-            let uuid = uuid.as_deref().filter(|_| !uses_numbers);
-            Variable::from_pair(name, uuid.unwrap_or("0")).ok()
-        });
+        probe.variable = gpu.and_then(|gpu| gpu_variable(gpu, uses_numbers));
     }
-    Ok(())
+    probes
 }
 
-fn id_variable(name: &str, job: &Job) -> Variables {
-    let mut variables = Variables::default();
-    // This cannot fail: an id is a valid value, and the first variable is not one too many.
-    let _ = add_variable(&mut variables, name, job.id.as_str());
-    variables
+fn own_probe(gpu: &GpuNodes) -> Option<Probe> {
+    format!("{} {}", gpu.own_node.rule, gpu.own_node.node).parse().ok()
 }
 
-/// Returns the set of a shell in the allocation.
+/// Names one GPU to programs: by its UUID, or as the first one that they see.
+fn gpu_variable(gpu: &GpuNodes, uses_numbers: bool) -> Option<Variable> {
+    let (name, uuid) = gpu.visible_devices.as_ref()?;
+    let uuid = if uses_numbers { None } else { uuid.as_deref() };
+    Variable::from_pair(name, uuid.unwrap_or("0")).ok()
+}
+
+/// Collects the set of a shell in the allocation.
 ///
 /// # Errors
 ///
-/// A text that names the required variable that is unknown or invalid.
+/// [`VariableError`] with the required variable that is unknown or invalid.
 fn allocation_variables(
     job: &Job,
     containment: &Containment,
-    warnings: &mut Vec<String>,
-) -> Result<Variables, String> {
-    let record = job.record.as_ref().ok_or("the job has no record")?;
-    let env = record.env.as_ref().ok_or("the job's record has no environment")?;
-    let required = |name: &str| env.get(name).ok_or(format!("the job's record has no {name}"));
-    let (nodes, list) = (required("SLURM_JOB_NUM_NODES")?, required("SLURM_JOB_NODELIST")?);
-    let cpus = required("SLURM_JOB_CPUS_PER_NODE")?;
+) -> Result<LoginVariables, VariableError> {
+    let record = job.record.as_ref().ok_or(VariableError::NoRecord)?;
+    let env = record.env.as_ref().ok_or(VariableError::NoEnvironment)?;
+    let nodes = require_variable(env, "SLURM_JOB_NUM_NODES")?;
+    let list = require_variable(env, "SLURM_JOB_NODELIST")?;
+    let cpus = require_variable(env, "SLURM_JOB_CPUS_PER_NODE")?;
     let tasks = tasks_per_node(env.get("SLURM_JOB_NTASKS"), nodes, cpus)
-        .ok_or("how many tasks each node has cannot be told exactly")?;
-    let (id, uid) = (job.id.as_str(), record.uid.to_string());
+        .ok_or(VariableError::UncertainTasks)?;
+    let id = job.id.as_str();
+    let uid = record.uid.to_string();
     let mut variables = Variables::default();
     for (name, value) in [
         ("SLURM_JOB_ID", id),
@@ -122,36 +163,38 @@ fn allocation_variables(
     ] {
         add_variable(&mut variables, name, value)?;
     }
-    let numbering = match sees_only_job_gpus(job, containment) {
-        true => GpuNumbering::FromZero,
-        false => GpuNumbering::OfNode,
-    };
-    for (name, value) in gpu_lists(env, numbering)? {
-        add_variable(&mut variables, name, &value)?;
+    let numbering = GpuNumbering::of_login(job, containment);
+    let mut lists = Vec::new();
+    for name in GPU_LIST_VARIABLES {
+        if let Some(value) = env.get(name) {
+            lists.push((name, number_gpus(name, value, numbering)?));
+        }
     }
-    let optional = OPTIONAL_VARIABLES.map(|name| (name, name)).into_iter();
-    for (name, from) in optional.chain([("SLURM_SUBMIT_DIR", "SLURM_JOB_WORK_DIR")]) {
-        let added = env.get(from).map(|value| add_variable(&mut variables, name, value));
-        if let Some(Err(why)) = added {
+    for (name, value) in &lists {
+        add_variable(&mut variables, name, value)?;
+    }
+    let unchanged = OPTIONAL_VARIABLES.map(|name| (name, name));
+    let mut warnings = Vec::new();
+    for (name, from) in unchanged.into_iter().chain([("SLURM_SUBMIT_DIR", "SLURM_JOB_WORK_DIR")]) {
+        let Some(value) = env.get(from) else { continue };
+        if let Err(why) = add_variable(&mut variables, name, value) {
             warnings.push(format!("env: {why}"));
         }
     }
-    Ok(variables)
+    Ok(LoginVariables { variables, warnings })
 }
 
-fn add_variable(variables: &mut Variables, name: &str, value: &str) -> Result<(), String> {
-    let variable = Variable::from_pair(name, value).map_err(|error| format!("{name} {error}"))?;
-    variables.push(variable).map_err(|error| format!("{name}: {error}"))
+fn require_variable<'a>(
+    env: &'a PrologEnvironment,
+    name: &'static str,
+) -> Result<&'a str, VariableError> {
+    env.get(name).ok_or(VariableError::Missing(name))
 }
 
-/// Returns whether a login sees only the job's GPUs, so that a library counts them from 0.
-fn sees_only_job_gpus(job: &Job, containment: &Containment) -> bool {
-    match containment {
-        Containment::None => false,
-        Containment::Inherit | Containment::InheritAndEnforce(_) => true,
-        // The site's own list for all jobs contains all GPUs.
-        Containment::Enforce(_) => has_device_list(job),
-    }
+fn add_variable(variables: &mut Variables, name: &str, value: &str) -> Result<(), VariableError> {
+    let variable = Variable::from_pair(name, value)
+        .map_err(|error| VariableError::InvalidValue(name.to_owned(), error))?;
+    variables.push(variable).map_err(|error| VariableError::Surplus(name.to_owned(), error))
 }
 
 /// How libraries number the GPUs that a login sees.
@@ -163,34 +206,47 @@ enum GpuNumbering {
     OfNode,
 }
 
-/// Returns the lists of GPUs for a login. Names stay. Numbers among all GPUs of the node become
-/// numbers among those that the login sees.
+impl GpuNumbering {
+    fn of_login(job: &Job, containment: &Containment) -> Self {
+        match containment {
+            Containment::None => Self::OfNode,
+            Containment::Inherit | Containment::InheritAndEnforce(_) => Self::FromZero,
+            Containment::Enforce(_) if job.has_device_list() => Self::FromZero,
+            // The site's own list for all jobs contains all GPUs.
+            Containment::Enforce(_) => Self::OfNode,
+        }
+    }
+}
+
+/// Rewrites a list of GPUs for a login. Names stay. Numbers among all GPUs of the node become numbers
+/// among those that the login sees.
 ///
 /// # Errors
 ///
-/// A list has both numbers and names.
-fn gpu_lists(
-    env: &Environment,
+/// [`VariableError::MixedList`] for a list of both numbers and names.
+fn number_gpus(
+    name: &'static str,
+    value: &str,
     numbering: GpuNumbering,
-) -> Result<Vec<(&'static str, String)>, String> {
-    let list = |name: &'static str| env.get(name).map(|value| (name, value));
-    let renumber = |(name, value): (&'static str, &str)| {
-        let count = value.split(',').count();
-        let numbers = value.split(',').filter(|entry| parse_decimal(entry).is_some()).count();
-        match numbers {
-            0 => Ok((name, value.to_owned())),
-            _ if numbers < count => Err(format!("{name} mixes numbers and names")),
-            _ if numbering == GpuNumbering::FromZero => {
-                let numbers: Vec<_> = (0..count).map(|number| number.to_string()).collect();
-                Ok((name, numbers.join(",")))
-            }
-            _ => Ok((name, value.to_owned())),
+) -> Result<String, VariableError> {
+    let count = value.split(',').count();
+    let numbers = value.split(',').filter(|entry| parse_decimal(entry).is_some()).count();
+    if numbers == 0 {
+        return Ok(value.to_owned());
+    }
+    if numbers < count {
+        return Err(VariableError::MixedList(name));
+    }
+    match numbering {
+        GpuNumbering::OfNode => Ok(value.to_owned()),
+        GpuNumbering::FromZero => {
+            let from_zero: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+            Ok(from_zero.join(","))
         }
-    };
-    GPU_LIST_VARIABLES.into_iter().filter_map(list).map(renumber).collect()
+    }
 }
 
-/// Returns the number of tasks of each node, in Slurm's form (`2(x3),1`), if it is certain.
+/// Computes the number of tasks of each node, in Slurm's form (`2(x3),1`), if it is certain.
 ///
 /// Slurm distributes tasks over the nodes in turn, up to the processors of each. So one node has all
 /// tasks; nodes with equally many processors have equally many tasks if the numbers divide; and with
@@ -199,32 +255,38 @@ fn gpu_lists(
 fn tasks_per_node(tasks: Option<&str>, nodes: &str, cpus: &str) -> Option<String> {
     let nodes = parse_decimal(nodes)?;
     let groups = cpus.split(',').map(parse_cpu_group).collect::<Option<Vec<_>>>()?;
-    let node_count = groups.iter().try_fold(0_u32, |sum, (_, times)| sum.checked_add(*times))?;
-    let cpu_count = groups.iter().try_fold(0_u32, |sum, (cpus, times)| {
-        cpus.checked_mul(*times).and_then(|product| sum.checked_add(product))
-    })?;
+    let mut node_count: u32 = 0;
+    let mut cpu_count: u32 = 0;
+    for (group_cpus, times) in &groups {
+        node_count = node_count.checked_add(*times)?;
+        cpu_count = cpu_count.checked_add(group_cpus.checked_mul(*times)?)?;
+    }
     if nodes == 0 || node_count != nodes {
         return None;
     }
     let Some(tasks) = tasks else {
         return groups.iter().all(|(cpus, _)| *cpus == 1).then(|| cpus.to_owned());
     };
-    match (parse_decimal(tasks)?, groups.as_slice()) {
-        (0, _) => None,
-        (tasks, _) if nodes == 1 => Some(tasks.to_string()),
-        (tasks, [_]) if tasks % nodes == 0 => Some(format!("{}(x{nodes})", tasks / nodes)),
-        (tasks, _) if tasks == cpu_count => Some(cpus.to_owned()),
-        _ => None,
+    let tasks = parse_decimal(tasks)?;
+    if tasks == 0 {
+        return None;
     }
+    if nodes == 1 {
+        return Some(tasks.to_string());
+    }
+    if groups.len() == 1 && tasks % nodes == 0 {
+        return Some(format!("{}(x{nodes})", tasks / nodes));
+    }
+    (tasks == cpu_count).then(|| cpus.to_owned())
 }
 
 /// Parses `16(x2)` or `16`: the processors of a node, and the number of such nodes in a row.
 fn parse_cpu_group(text: &str) -> Option<(u32, u32)> {
-    match text.strip_suffix(')').map(|text| text.split_once("(x")) {
-        None => Some((parse_decimal(text)?, 1)),
-        Some(Some((cpus, times))) => Some((parse_decimal(cpus)?, parse_decimal(times)?)),
-        Some(None) => None,
-    }
+    let Some(group) = text.strip_suffix(')') else {
+        return Some((parse_decimal(text)?, 1));
+    };
+    let (cpus, times) = group.split_once("(x")?;
+    Some((parse_decimal(cpus)?, parse_decimal(times)?))
 }
 
 #[cfg(test)]

@@ -3,17 +3,21 @@
 mod answer;
 mod caller;
 mod choice;
+mod containment;
 mod environment;
 mod evidence;
+mod flux_policy;
 mod node;
 mod plan;
 mod refusal;
+mod slurm_policy;
 mod survey;
 mod unit_policy;
 
-pub use answer::{answer, main};
+pub use answer::{ExplainedReply, answer, main};
 pub use choice::{parse_choice, read_choice};
+pub use containment::{JobContainment, contain_by_record};
 pub use evidence::Evidence;
 pub use node::Node;
-pub use plan::{JobContainment, PlanRefusal, contain_by_record};
-pub use survey::SourceHealth;
+pub use refusal::LoginRefusal;
+pub use survey::{RunningJobs, SourceHealth};

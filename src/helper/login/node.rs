@@ -6,7 +6,8 @@ use crate::devices::DeviceSettings;
 use crate::jobs::sources::{FluxSource, RegistrySource, SlurmSource, Source};
 use crate::jobs::{CgroupSearch, Job};
 use crate::node::Tree;
-use kernel::cgroup::Mount;
+use crate::slurm_conf::SlurmConfSearch;
+use kernel::cgroup::{self, Mount};
 use kernel::choice::Choices;
 use kernel::lock::LOCK_FILE;
 use kernel::trust::Trust;
@@ -24,7 +25,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Returns this node.
+    /// The node that this process runs on.
     pub fn host() -> Self {
         Self {
             root: PathBuf::from("/"),
@@ -34,7 +35,7 @@ impl Node {
         }
     }
 
-    /// Returns a node for a test, with `dev`, `proc` and `etc/pam.d` below `root`, files that `trust`
+    /// A node for a test, with `dev`, `proc` and `etc/pam.d` below `root`, files that `trust`
     /// accepts, and cgroups in the directory `cgroup`.
     pub fn with_root(root: &Path, trust: Trust, cgroup: &Path) -> Self {
         Self {
@@ -45,13 +46,13 @@ impl Node {
         }
     }
 
-    /// Returns the node with that clock.
+    /// Replaces the clock.
     #[cfg(test)]
     pub(crate) fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Returns the site's settings of devices. A name of the node in the PAM line counts unless the
+    /// The site's settings of devices. A name of the node in the PAM line counts unless the
     /// configuration has one.
     pub(super) fn device_settings(node: &str, config: &Config) -> DeviceSettings {
         let configured = config.devices.node_name.clone();
@@ -59,11 +60,16 @@ impl Node {
         DeviceSettings { node_name, ..config.devices.clone() }
     }
 
+    /// Prepares the search for Slurm's configuration.
+    pub(super) fn slurm_conf(&self, config: &Config) -> SlurmConfSearch {
+        SlurmConfSearch::new(self.tree(), config.devices.slurm_conf.clone())
+    }
+
     pub(super) fn tree(&self) -> Tree {
-        match self.root.parent() {
-            Some(_) => Tree::with_root(&self.root, self.trust.clone()),
-            None => Tree::host(),
+        if self.root.parent().is_none() {
+            return Tree::host();
         }
+        Tree::with_root(&self.root, self.trust.clone())
     }
 
     pub(super) fn choices(&self) -> Choices {
@@ -71,40 +77,45 @@ impl Node {
     }
 
     /// Opens the sources of the configuration, in the order of their queries.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mount::open_below`], if the registry or Flux is a source.
     pub(super) fn sources(
         &self,
-        tree: &Tree,
+        slurm_conf: &SlurmConfSearch,
         node: &str,
         config: &Config,
-    ) -> Result<Vec<Box<dyn Source>>, String> {
-        let source = |name: &SourceName| -> Result<Box<dyn Source>, String> {
-            match name {
-                SourceName::Registry => {
-                    let (registry, cgroup) = (config.registry.clone(), self.cgroup_mount()?);
-                    let source = RegistrySource::new(registry, self.trust.clone(), cgroup);
-                    Ok(Box::new(match config.has_chosen_registry() {
-                        true => source,
-                        false => {
-                            let lock = LOCK_FILE.trim_start_matches('/');
-                            source.unused_before_first_job(self.root.join(lock))
-                        }
-                    }))
-                }
-                SourceName::Slurm => {
-                    let settings = Self::device_settings(node, config);
-                    let spool = config.slurm_spool.clone();
-                    Ok(Box::new(SlurmSource::new(tree.clone(), settings, spool)))
-                }
+    ) -> cgroup::Result<Vec<Box<dyn Source>>> {
+        let mut names = config.sources.clone();
+        // Query Slurm last: its daemons may take until the deadline, the other sources do not wait.
+        names.sort_by_key(|name| *name == SourceName::Slurm);
+        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        for name in names {
+            sources.push(match name {
+                SourceName::Registry => Box::new(self.registry_source(config)?),
+                SourceName::Slurm => Box::new(SlurmSource::new(
+                    slurm_conf.clone(),
+                    Self::device_settings(node, config).node_name,
+                    config.slurm_spool.clone(),
+                )),
                 SourceName::Flux => {
                     let mount = self.cgroup_mount()?;
-                    Ok(Box::new(FluxSource::new(&config.flux_user, mount, &self.root)))
+                    Box::new(FluxSource::new(&config.flux_user, mount, &self.root))
                 }
-            }
-        };
-        // Query Slurm last: its daemons may take until the deadline, the other sources do not wait.
-        let (slow, fast): (Vec<_>, Vec<_>) =
-            config.sources.iter().partition(|name| **name == SourceName::Slurm);
-        fast.into_iter().chain(slow).map(source).collect()
+            });
+        }
+        Ok(sources)
+    }
+
+    fn registry_source(&self, config: &Config) -> cgroup::Result<RegistrySource> {
+        let registry = config.registry.clone();
+        let source = RegistrySource::new(registry, self.trust.clone(), self.cgroup_mount()?);
+        if config.has_chosen_registry() {
+            return Ok(source);
+        }
+        let lock = self.root.join(LOCK_FILE.trim_start_matches('/'));
+        Ok(source.unused_before_first_job(lock))
     }
 
     /// Finds the job whose cgroup, or one below it, has this id ([`CgroupSearch::find_job`]).
@@ -119,21 +130,22 @@ impl Node {
         search.find_job(jobs, cgroup)
     }
 
-    pub(super) fn cgroup_mount(&self) -> Result<PathBuf, String> {
+    /// Finds the cgroup v2 mount, once.
+    fn cgroup_mount(&self) -> cgroup::Result<PathBuf> {
         if let Some(cgroup) = self.cgroup.get() {
             return Ok(cgroup.clone());
         }
-        let mount = Mount::open_below(&self.root).map_err(|error| error.to_string())?;
-        let mount = self.root.join(mount.path().trim_start_matches('/'));
-        Ok(self.cgroup.get_or_init(|| mount).clone())
+        let mount = Mount::open_below(&self.root)?;
+        let dir = self.root.join(mount.path().trim_start_matches('/'));
+        Ok(self.cgroup.get_or_init(|| dir).clone())
     }
 }
 
-pub(super) fn host_name() -> String {
+fn host_name() -> String {
     nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns the name that a PAM line gives the node; `None` for the host's own name, of which a
+/// Finds the name that a PAM line gives the node; `None` for the host's own name, of which a
 /// request has only the part before the first dot.
 fn node_name_of_pam_line(node: &str, host: &str) -> Option<String> {
     let short_host = host.split('.').next().unwrap_or_default();

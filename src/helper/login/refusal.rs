@@ -1,21 +1,17 @@
-//! Refusals and replies without texts for the user.
+//! Refusals of logins.
 
-use protocol::{Reason, Refusal, Reply, SessionLine, Verdict};
+use protocol::{Reason, Refusal};
+
+/// A refused login: what the user is told, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginRefusal {
+    /// The reason for the user, with the jobs and the device that its text names.
+    pub refusal: Refusal,
+    /// The cause for the log. The user never sees it.
+    pub cause: String,
+}
 
 /// Makes a refusal that names no job and no device.
 pub(super) fn refusal(reason: Reason) -> Refusal {
     Refusal { reason, jobs: Vec::new(), ended: None, device: String::new() }
-}
-
-/// Makes a reply without texts for the user, and with an unchecked stack.
-pub(super) fn reply(verdict: Verdict, detail: String) -> Reply {
-    Reply {
-        stack: SessionLine::Unchecked,
-        auth_fault: "was not examined".to_owned(),
-        detail,
-        warnings: Vec::new(),
-        hint: String::new(),
-        message: String::new(),
-        verdict,
-    }
 }

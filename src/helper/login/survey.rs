@@ -1,15 +1,15 @@
 //! Queries every source about one user: for a login, for a choice of jobs, and for `check`.
 
-use std::time::Duration;
-
+use super::evidence::Evidence;
+use super::node::Node;
+use super::refusal::{LoginRefusal, refusal};
 use crate::clock::{Clock, Deadline};
 use crate::config::Config;
 use crate::jobs::sources::{Addition, Source, SourceError, SourceReport};
 use crate::jobs::{Job, describe_placement};
-use crate::login::evidence::Evidence;
-use crate::login::node::Node;
-use crate::login::refusal::refusal;
+use kernel::cgroup;
 use protocol::{JobId, Reason, Refusal, SourceName};
+use std::time::Duration;
 
 /// The reports of all sources about one user.
 #[derive(Debug, Default)]
@@ -99,28 +99,25 @@ impl Survey {
         jobs.extend(placed);
     }
 
-    /// Returns whether another query can find a job: there is none yet, and either one is starting or
+    /// The command by which users list their own jobs, of the first source that is here and has one.
+    pub(super) fn job_list_command(&self) -> Option<&'static str> {
+        let mut present = SourceName::ALL.into_iter().filter(|name| self.present.contains(name));
+        present.find_map(job_list_command)
+    }
+
+    /// Tells whether another query can find a job: there is none yet, and either one is starting or
     /// no fault can hide one.
     pub(super) fn can_change(&self) -> bool {
         let SourceReport { jobs, broken, silent, starting, .. } = &self.report;
         jobs.is_empty() && (broken.is_empty() && silent.is_empty() || !starting.is_empty())
     }
 
-    /// Returns the refusal of a user without a running job, and its cause.
+    /// Refuses a user without a running job.
     ///
     /// A fault comes first, since it may hide a job, then a missing answer, then a job that starts,
     /// ends or has ended. An absent source is a cause if no other source is present, or if the site
     /// `configured` some and not all.
-    pub(super) fn refusal_without_job(
-        &self,
-        now: i64,
-        configured: &[SourceName],
-    ) -> (Refusal, String) {
-        let refuse = |reason, texts: &[String]| (refusal(reason), texts.join("; "));
-        let refuse_job = |reason, id: &JobId, ended, texts: &[String]| {
-            let refusal = Refusal { jobs: vec![id.clone()], ended, ..refusal(reason) };
-            (refusal, texts.join("; "))
-        };
+    pub(super) fn refuse_without_job(&self, now: i64, configured: &[SourceName]) -> LoginRefusal {
         let SourceReport { broken, silent, starting, ending, ended, skipped, .. } = &self.report;
         if !broken.is_empty() {
             return refuse(Reason::Configuration, broken);
@@ -138,57 +135,81 @@ impl Survey {
         if let Some((id, note)) = valid.max_by_key(|(_, note)| note.ended()) {
             return refuse_job(Reason::Ended, id, Some(note.ended()), skipped);
         }
-        match self.present.is_empty() {
-            true => refuse(Reason::NoScheduler, &self.absent),
-            false => {
-                let seen =
-                    |(source, text): &(SourceName, _)| format!("{}: {text}", source.as_str());
-                let absent = self.absent.iter().filter(|_| configured != SourceName::ALL).cloned();
-                let mut causes: Vec<_> = skipped.iter().cloned().chain(absent).collect();
-                if causes.is_empty() {
-                    causes.extend(self.seen.iter().map(seen));
-                }
-                refuse(Reason::NoJob, &causes)
-            }
+        if self.present.is_empty() {
+            return refuse(Reason::NoScheduler, &self.absent);
         }
+        let mut causes = skipped.clone();
+        if configured != SourceName::ALL {
+            causes.extend_from_slice(&self.absent);
+        }
+        if causes.is_empty() {
+            causes.extend(self.seen.iter().map(|(source, text)| format!("{source}: {text}")));
+        }
+        refuse(Reason::NoJob, &causes)
     }
 
-    /// Returns the warnings for the log, besides the jobs.
-    pub(super) fn into_warnings(self) -> Vec<String> {
-        [self.report.broken, self.report.silent, self.report.foreign].concat()
+    /// Joins the warnings for the log: faults of the sources, then those of `later` steps, then
+    /// daemons that did not answer.
+    pub(super) fn into_warnings(self, later: Vec<String>) -> Vec<String> {
+        [self.report.broken, later, self.report.silent, self.report.foreign].concat()
     }
 
-    /// Adds the reports to the evidence.
-    pub(super) fn add_evidence(&self, evidence: &mut Evidence) {
+    /// Describes the reports.
+    pub(super) fn evidence(&self) -> Evidence {
+        let mut evidence = Evidence::default();
         for (source, text) in &self.seen {
             evidence.add(source.as_str(), text);
         }
-        let SourceReport {
-            jobs, starting, ending, ended, broken, silent, foreign, skipped, ..
-        } = &self.report;
-        for job in jobs {
-            let (id, source) = (&job.id, job.placement.source().as_str());
-            let (started, place) = (job.started, describe_placement(&job.placement, id));
+        let report = &self.report;
+        for job in &report.jobs {
+            let id = &job.id;
+            let source = job.placement.source();
+            let started = job.started;
+            let place = describe_placement(&job.placement, id);
             evidence.add("job", format_args!("{id} from {source}, started {started}, in {place}"));
-            if source != SourceName::Registry.as_str() && job.record.is_some() {
+            if source != SourceName::Registry && job.record.is_some() {
                 evidence.add("record", format_args!("of job {id}, adds devices"));
             }
         }
-        starting.iter().for_each(|id| evidence.add("starting", id));
-        ending.iter().for_each(|id| evidence.add("ending", id));
-        for (id, note) in ended {
+        evidence.add_all("starting", &report.starting);
+        evidence.add_all("ending", &report.ending);
+        for (id, note) in &report.ended {
             evidence.add("ended", format_args!("{id} at {}", note.ended()));
         }
-        let silent_all = [silent.as_slice(), foreign].concat();
-        for (word, texts) in [
-            ("fault", broken),
-            ("silent", &silent_all),
-            ("skipped", skipped),
-            ("absent", &self.absent),
-        ] {
-            texts.iter().for_each(|text| evidence.add(word, text));
-        }
+        evidence.add_all("fault", &report.broken);
+        evidence.add_all("silent", &report.silent);
+        evidence.add_all("silent", &report.foreign);
+        evidence.add_all("skipped", &report.skipped);
+        evidence.add_all("absent", &self.absent);
+        evidence
     }
+}
+
+/// The command by which users list their own jobs.
+fn job_list_command(source: SourceName) -> Option<&'static str> {
+    match source {
+        SourceName::Registry => None,
+        SourceName::Slurm => Some("squeue --me"),
+        SourceName::Flux => Some("flux jobs"),
+    }
+}
+
+fn refuse(reason: Reason, causes: &[String]) -> LoginRefusal {
+    LoginRefusal { refusal: refusal(reason), cause: causes.join("; ") }
+}
+
+fn refuse_job(reason: Reason, id: &JobId, ended: Option<i64>, causes: &[String]) -> LoginRefusal {
+    let refusal = Refusal { jobs: vec![id.clone()], ended, ..refusal(reason) };
+    LoginRefusal { refusal, cause: causes.join("; ") }
+}
+
+/// The running jobs of one user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunningJobs {
+    /// The jobs, in the order of their sources.
+    pub jobs: Vec<Job>,
+    /// Faults that may hide other jobs.
+    pub warnings: Vec<String>,
 }
 
 /// The state of one source: its report, and how long that took.
@@ -203,23 +224,23 @@ pub struct SourceHealth {
 }
 
 impl Node {
-    /// Finds the user's running jobs, with the caller's own rights and until `deadline`. Returns also
-    /// warnings about faults that may hide others. `node` is this node's name.
+    /// Finds the user's running jobs, with the caller's own rights and until `deadline`. `node` is this
+    /// node's name.
     ///
     /// # Errors
     ///
-    /// A text if the cgroup mount cannot be found.
+    /// As [`kernel::cgroup::Mount::open_below`], if the registry or Flux is a source.
     pub fn find_running_jobs(
         &self,
         config: &Config,
         node: &str,
         uid: u32,
         deadline: Deadline,
-    ) -> Result<(Vec<Job>, Vec<String>), String> {
-        let sources = self.sources(&self.tree(), node, config)?;
+    ) -> cgroup::Result<RunningJobs> {
+        let sources = self.sources(&self.slurm_conf(config), node, config)?;
         let mut survey = Survey::query(&sources, uid, deadline);
         let jobs = std::mem::take(&mut survey.report.jobs);
-        Ok((jobs, survey.into_warnings()))
+        Ok(RunningJobs { jobs, warnings: survey.into_warnings(Vec::new()) })
     }
 
     /// Queries each source of the configuration about a user, as at a login to the node of that name,
@@ -227,19 +248,20 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// A text if the cgroup mount cannot be found.
+    /// As [`Node::find_running_jobs`].
     pub fn query_source_health(
         &self,
         node: &str,
         config: &Config,
         uid: u32,
         each: Duration,
-    ) -> Result<Vec<SourceHealth>, String> {
-        let query = |source: Box<dyn Source>| {
+    ) -> cgroup::Result<Vec<SourceHealth>> {
+        let mut states = Vec::new();
+        for source in self.sources(&self.slurm_conf(config), node, config)? {
             let began = Clock::System.now();
             let answer = source.jobs(uid, Deadline::after(each));
-            SourceHealth { source: source.name(), answer, took: began.elapsed() }
-        };
-        Ok(self.sources(&self.tree(), node, config)?.into_iter().map(query).collect())
+            states.push(SourceHealth { source: source.name(), answer, took: began.elapsed() });
+        }
+        Ok(states)
     }
 }

@@ -1,8 +1,8 @@
-//! A device that a name resolves to, and why a name resolves to none.
+//! The devices that a name means on this node.
 
-use super::DeviceNode;
+use super::device_node::DeviceNode;
+use super::error::DeviceError;
 use protocol::{Access, DeviceRule};
-use std::fmt;
 
 /// A device, or all devices of a major.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,48 +54,5 @@ impl ResolvedDevices {
 impl From<Vec<Device>> for ResolvedDevices {
     fn from(devices: Vec<Device>) -> Self {
         Self { devices, ..Self::default() }
-    }
-}
-
-/// Why a name resolves to no device. The text names the file or device at fault and the remedy, if
-/// there is one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceError {
-    text: String,
-    absent: bool,
-}
-
-impl DeviceError {
-    pub(crate) fn new(text: impl fmt::Display) -> Self {
-        Self { text: text.to_string(), absent: false }
-    }
-
-    /// Reports the fault of a file, a directory or a device node.
-    pub(crate) fn at(object: impl fmt::Display, fault: impl fmt::Display) -> Self {
-        Self::new(format_args!("{object}: {fault}"))
-    }
-
-    /// Reports that no such device node exists.
-    pub(crate) fn absent(text: impl fmt::Display) -> Self {
-        Self { absent: true, ..Self::new(text) }
-    }
-
-    /// Returns whether the only fault is that no such device node exists.
-    pub fn is_absent(&self) -> bool {
-        self.absent
-    }
-}
-
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-/// `DeviceError` is not an [`std::error::Error`] itself, so that this conversion can cover every
-/// type that is one.
-impl<E: std::error::Error> From<E> for DeviceError {
-    fn from(error: E) -> Self {
-        Self::new(error)
     }
 }

@@ -5,7 +5,8 @@
 //! may therefore contain a number that belongs to another driver now; `/proc/devices` shows which.
 //! Management devices are recognized by their numbers, whatever their path.
 
-use super::{DeviceError, DeviceNode, NodeError, ProcDevices, Tree, major, nvidia};
+use super::nvidia::capabilities::{CAPS_DRIVER, find_capability_name, is_live_instance};
+use super::{DeviceError, DeviceNode, NodeError, Tree, major};
 use protocol::{DeviceType, parse_decimal};
 
 /// Drivers whose devices no job may have: switches and links between GPUs, which the fabric manager
@@ -26,102 +27,117 @@ const NVIDIA_CONTROL_MINORS: std::ops::RangeInclusive<u32> = 254..=255;
 ///
 /// A job must not have the node, or `/proc/devices` cannot be read.
 pub fn check_node(tree: &Tree, path: &str, node: DeviceNode) -> Result<(), DeviceError> {
-    let names: Vec<&str> = tree.read_drivers()?.names_of(node.kind, node.major).collect();
-    let refused = |why: String| DeviceError::new(format_args!("{path} is {node}{why}"));
-    if names.is_empty() {
+    match find_fault(tree, path, node)? {
+        Some(fault) => Err(DeviceError::new(format_args!("{path} is {node}{fault}"))),
+        None => Ok(()),
+    }
+}
+
+/// Finds out why a job must not have a node; `None` if it may. The text continues `PATH is NODE`.
+fn find_fault(tree: &Tree, path: &str, node: DeviceNode) -> Result<Option<String>, DeviceError> {
+    let drivers: Vec<&str> = tree.read_drivers()?.names_of(node.kind, node.major).collect();
+    if drivers.is_empty() {
         let driver = promised_driver(path).map(|driver| format!("{driver} ")).unwrap_or_default();
-        return Err(refused(format!(
+        return Ok(Some(format!(
             ", and no driver has that major: {driver}not loaded, or loaded anew since the node was \
              made"
         )));
     }
-    let management = match management_driver(&names, node) {
-        None if names.contains(&nvidia::CAPS_DRIVER)
-            && !nvidia::is_live_instance(tree, node.minor)? =>
-        {
-            match nvidia::find_capability_name(tree, node.minor)? {
-                // The next instance with this number may belong to another user.
-                Some(name) if name.starts_with("gpu") => {
-                    let why = format!(", kept for {name}: no such MIG instance exists now");
-                    return Err(refused(why));
-                }
-                Some(name) => Some(format!("nvidia-caps ({name})")),
-                None => Some("nvidia-caps".to_owned()),
-            }
-        }
-        management => management,
-    };
-    match management {
-        Some(driver) => {
-            Err(refused(format!(", a device of {driver} that manages the node: never a job's")))
-        }
-        None => check_promise(path, node, &names).map_err(refused),
+    if let Some(driver) = find_management_driver(&drivers, node) {
+        return Ok(Some(describe_management(driver)));
     }
+    if drivers.contains(&CAPS_DRIVER) && !is_live_instance(tree, node.minor)? {
+        return find_capability_fault(tree, node.minor).map(Some);
+    }
+    Ok(find_broken_promise(path, node, &drivers))
 }
 
-/// Returns the newest name of the driver that a path promises.
+/// Describes the fault of a capability that belongs to no MIG instance.
+fn find_capability_fault(tree: &Tree, minor: u32) -> Result<String, DeviceError> {
+    Ok(match find_capability_name(tree, minor)? {
+        // The next instance with this number may belong to another user.
+        Some(name) if name.starts_with("gpu") => {
+            format!(", kept for {name}: no such MIG instance exists now")
+        }
+        Some(name) => describe_management(&format!("{CAPS_DRIVER} ({name})")),
+        None => describe_management(CAPS_DRIVER),
+    })
+}
+
+fn describe_management(driver: &str) -> String {
+    format!(", a device of {driver} that manages the node: never a job's")
+}
+
+/// Finds the newest name of the driver that a path promises.
 fn promised_driver(path: &str) -> Option<&'static str> {
     find_families(path).first()?.0.drivers.first().copied()
 }
 
-/// Returns why there is no node at a path, and names the driver if it is not loaded.
+/// Describes why there is no node at a path, and names the driver if it is not loaded.
 pub(crate) fn explain_absence(tree: &Tree, path: &str, why: NodeError) -> String {
-    let families = find_families(path);
-    let is_loaded = |drivers: &ProcDevices| {
-        let mut names = families.iter().flat_map(|(family, _)| family.drivers);
-        names.any(|name| drivers.majors_of(DeviceType::Char, name).next().is_some())
-    };
     match promised_driver(path) {
-        Some(driver) if why.is_absent() && !tree.read_drivers().is_ok_and(is_loaded) => {
+        Some(driver) if why.is_absent() && !has_loaded_driver(tree, path) => {
             format!("{why}; the driver {driver} is not loaded")
         }
         _ => why.to_string(),
     }
 }
 
-/// Returns what a path below `/dev` promises: the driver by its newest name, and the minor if it is
+/// Tells whether a driver that a path promises is loaded, under any of its names.
+fn has_loaded_driver(tree: &Tree, path: &str) -> bool {
+    let Ok(drivers) = tree.read_drivers() else { return false };
+    let families = find_families(path);
+    let mut names = families.iter().flat_map(|(family, _)| family.drivers);
+    names.any(|name| drivers.majors_of(DeviceType::Char, name).next().is_some())
+}
+
+/// Finds what a path below `/dev` promises: the driver by its newest name, and the minor if it is
 /// known.
-pub(crate) fn promised_numbers(below: &str) -> Option<(&'static str, Option<u32>)> {
+pub(super) fn promised_numbers(below: &str) -> Option<(&'static str, Option<u32>)> {
     let (family, number) = families_below_dev(below).next()?;
     Some((family.drivers.first()?, family.expected_minor(number)))
 }
 
-/// Returns the driver of a management device, as far as driver name and minor show it.
-fn management_driver(names: &[&str], node: DeviceNode) -> Option<String> {
-    let is_harmful = |name: &str| name == "mem" && !HARMLESS_MEM_MINORS.contains(&node.minor);
-    let driver =
-        names.iter().find(|name| MANAGEMENT_DRIVERS.contains(*name) || is_harmful(name))?;
-    Some((*driver).to_owned())
+/// Finds the driver of a management device, as far as driver name and minor show it.
+fn find_management_driver<'a>(drivers: &[&'a str], node: DeviceNode) -> Option<&'a str> {
+    drivers.iter().copied().find(|driver| {
+        let is_harmful_mem = *driver == "mem" && !HARMLESS_MEM_MINORS.contains(&node.minor);
+        is_harmful_mem || MANAGEMENT_DRIVERS.contains(driver)
+    })
 }
 
-/// Checks that the node has the numbers that its path promises.
-fn check_promise(path: &str, node: DeviceNode, names: &[&str]) -> Result<(), String> {
-    let minors = [major::NVIDIA_GPU_MINORS, NVIDIA_CONTROL_MINORS];
-    let is_reserved = !minors.iter().any(|minors| minors.contains(&node.minor));
-    if is_reserved && names.iter().any(|name| NVIDIA_DRIVERS.contains(name)) {
-        return Err(", which is neither a GPU nor NVIDIA's control device".to_owned());
+/// Describes a promise of the path that the node's numbers break; `None` if they keep it.
+fn find_broken_promise(path: &str, node: DeviceNode, drivers: &[&str]) -> Option<String> {
+    let is_listed = major::NVIDIA_GPU_MINORS.contains(&node.minor)
+        || NVIDIA_CONTROL_MINORS.contains(&node.minor);
+    if !is_listed && drivers.iter().any(|driver| NVIDIA_DRIVERS.contains(driver)) {
+        return Some(", which is neither a GPU nor NVIDIA's control device".to_owned());
     }
     let families = find_families(path);
-    let expected_minors: Vec<_> = families
-        .iter()
-        .filter(|(family, _)| family.drivers.iter().any(|driver| names.contains(driver)))
-        .filter(|_| node.kind == DeviceType::Char)
-        .map(|(family, number)| family.expected_minor(*number))
-        .collect();
-    let fits = |minor: &Option<u32>| minor.is_none_or(|minor| minor == node.minor);
-    if families.is_empty() || expected_minors.iter().any(fits) {
-        return Ok(());
+    if families.is_empty() {
+        return None;
     }
-    match expected_minors.into_iter().flatten().next() {
-        Some(minor) => Err(format!(", but its minor must be {minor}")),
-        None => {
-            let (promised, actual) = (promised_driver(path).unwrap_or_default(), names.join(", "));
-            Err(format!(
-                ", which is a device of {actual} and not of {promised}: made when an older driver \
-                 was loaded"
-            ))
+    let mut expected_minor = None;
+    for (family, number) in families {
+        let has_driver = family.drivers.iter().any(|driver| drivers.contains(driver));
+        if node.kind != DeviceType::Char || !has_driver {
+            continue;
+        }
+        match family.expected_minor(number) {
+            Some(minor) if minor != node.minor => {
+                expected_minor.get_or_insert(minor);
+            }
+            _ => return None,
         }
     }
+    if let Some(minor) = expected_minor {
+        return Some(format!(", but its minor must be {minor}"));
+    }
+    let promised = promised_driver(path).unwrap_or_default();
+    let actual = drivers.join(", ");
+    Some(format!(
+        ", which is a device of {actual} and not of {promised}: made when an older driver was loaded"
+    ))
 }
 
 /// Paths that promise a driver, and often a minor.

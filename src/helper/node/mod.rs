@@ -5,14 +5,21 @@
 //! by number and by PCI address.
 
 mod device;
+mod device_node;
 pub mod driver;
+mod error;
 mod major;
 pub mod nvidia;
 mod pci;
+mod proc_devices;
 pub mod topology;
-pub(crate) mod tree;
+mod tree;
 
-pub use device::{Device, DeviceError, ResolvedDevices};
+pub use device::{Device, ResolvedDevices};
+pub use device_node::{DeviceNode, NodeError};
+pub use error::DeviceError;
 pub use major::gpu_count;
 pub use pci::{InvalidPciAddress, PciAddress};
-pub use tree::{DeviceNode, FileError, NodeError, ProcDevices, Tree};
+pub use proc_devices::ProcDevices;
+pub(crate) use tree::if_missing;
+pub use tree::{FileError, Tree};

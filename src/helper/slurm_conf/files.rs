@@ -1,7 +1,7 @@
 //! Finds Slurm's configuration files, checks that root or Slurm's account wrote them, and reads them
 //! with the files that they include.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,6 @@ use super::ConfError;
 use super::lines::{ConfLine, ConfPosition, join_lines};
 use super::links::resolve_links;
 use crate::accounts::find_local_uid;
-use crate::devices::DeviceSettings;
 use crate::node::Tree;
 use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
 use nix::errno::Errno;
@@ -37,12 +36,10 @@ const INVALID_INCLUDE: &str =
 
 /// The configuration files of the Slurm that this node runs.
 ///
-/// They are found once for each [`Tree`], and each file is read once.
+/// Each file is read once.
 #[derive(Clone, Debug)]
 pub struct SlurmConfFiles {
     trust: Trust,
-    /// The path of `slurm.conf` in the site's settings.
-    configured: Option<PathBuf>,
     conf: PathBuf,
     dir: PathBuf,
     /// The directory, once it was opened and checked.
@@ -50,40 +47,63 @@ pub struct SlurmConfFiles {
     cache: Rc<RefCell<BTreeMap<PathBuf, Lines>>>,
 }
 
+/// A search for Slurm's configuration that is made once, at its first use. Clones share the result, so
+/// that one login sees one configuration: else one could find the job, and another one its devices.
+#[derive(Clone, Debug)]
+pub struct SlurmConfSearch {
+    tree: Tree,
+    configured: Option<PathBuf>,
+    found: Rc<OnceCell<SlurmConfFiles>>,
+}
+
+impl SlurmConfSearch {
+    /// Prepares the search on a node whose site may have `configured` the path of `slurm.conf`.
+    pub fn new(tree: Tree, configured: Option<PathBuf>) -> Self {
+        Self { tree, configured, found: Rc::default() }
+    }
+
+    /// The files of the node.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Finds the configuration, or returns what an earlier call has found.
+    ///
+    /// # Errors
+    ///
+    /// As [`SlurmConfFiles::find`]; the next call then searches again.
+    pub fn files(&self) -> Result<&SlurmConfFiles, ConfError> {
+        if let Some(files) = self.found.get() {
+            return Ok(files);
+        }
+        let files = SlurmConfFiles::find(&self.tree, self.configured.as_deref())?;
+        Ok(self.found.get_or_init(|| files))
+    }
+}
+
 /// The lines of a file and of the files that it includes.
 pub type Lines = Rc<[ConfLine]>;
 
 impl SlurmConfFiles {
-    /// Finds `slurm.conf` at the path in the site's settings, or where Slurm itself looks. The other
-    /// files are those beside it: Slurm reads no other ones, which could belong to an older set-up.
+    /// Finds `slurm.conf` at the `configured` path, or where Slurm itself looks. The other files are
+    /// those beside it: Slurm reads no other ones, which could belong to an older set-up.
     ///
     /// # Errors
     ///
     /// [`ConfError::MissingSlurmConf`]; [`ConfError::UnreadableFile`] if a directory is not trusted.
-    pub fn find(tree: &Tree, settings: &DeviceSettings) -> Result<Self, ConfError> {
-        let cached = tree.slurm_conf_cache().borrow().clone();
-        if let Some(files) = cached.filter(|files| files.configured == settings.slurm_conf) {
-            return Ok(files);
-        }
-        let files = Self::search(tree, settings)?;
-        *tree.slurm_conf_cache().borrow_mut() = Some(files.clone());
-        Ok(files)
-    }
-
-    fn search(tree: &Tree, settings: &DeviceSettings) -> Result<Self, ConfError> {
-        let conf = match &settings.slurm_conf {
+    pub fn find(tree: &Tree, configured: Option<&Path>) -> Result<Self, ConfError> {
+        let conf = match configured {
             Some(conf) => tree.locate(conf.to_str().ok_or(ConfError::MissingSlurmConf)?),
-            None => {
-                let mut dirs = CONF_DIRS.iter().map(|dir| tree.locate(dir));
-                match dirs.find(|dir| exists(&dir.join(SLURM_CONF))) {
-                    Some(dir) => dir.join(SLURM_CONF),
-                    None => find_configless_dir(tree)?.join(SLURM_CONF),
-                }
-            }
+            None => search_dir(tree)?.join(SLURM_CONF),
         };
         let dir = conf.parent().ok_or(ConfError::MissingSlurmConf)?.to_owned();
-        let (trust, configured) = (tree.trust().clone(), settings.slurm_conf.clone());
-        Ok(Self { trust, configured, conf, dir, opened_dir: Rc::default(), cache: Rc::default() })
+        Ok(Self {
+            trust: tree.trust().clone(),
+            conf,
+            dir,
+            opened_dir: Rc::default(),
+            cache: Rc::default(),
+        })
     }
 
     /// Returns the lines of `slurm.conf`.
@@ -214,6 +234,15 @@ fn may_be_link(error: &TrustError) -> bool {
     matches!(error.cause(), Distrust::Open(Errno::ELOOP | Errno::ENOTDIR))
 }
 
+/// Finds the directory in which Slurm itself looks for `slurm.conf`.
+fn search_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
+    let mut dirs = CONF_DIRS.iter().map(|dir| tree.locate(dir));
+    match dirs.find(|dir| exists(&dir.join(SLURM_CONF))) {
+        Some(dir) => Ok(dir),
+        None => find_configless_dir(tree),
+    }
+}
+
 fn find_configless_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
     let dir = tree.locate(CONFIGLESS_DIR);
     let conf = dir.join("conf");
@@ -277,7 +306,7 @@ mod tests {
 
     fn read(scratch: &Scratch) -> Result<Vec<String>, ConfError> {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let lines = SlurmConfFiles::find(&tree, &DeviceSettings::default())?.read_main_lines()?;
+        let lines = SlurmConfFiles::find(&tree, None)?.read_main_lines()?;
         let display = |line: &ConfLine| {
             let name = line.at.file.file_name().unwrap().to_str().unwrap();
             format!("{name}:{} {}", line.at.line, line.text)
@@ -287,23 +316,21 @@ mod tests {
 
     /// Otherwise one configuration could find the job, and another one its devices.
     #[test]
-    fn files_are_found_and_read_once_per_tree() {
+    fn files_are_found_and_read_once_per_search() {
         let scratch = Scratch::new();
         let path = scratch.file("etc/slurm-llnl/slurm.conf", "A=1\n");
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let find = || SlurmConfFiles::find(&tree.clone(), &DeviceSettings::default()).unwrap();
+        let search = SlurmConfSearch::new(tree.clone(), None);
+        let find = || search.clone().files().unwrap().clone();
         assert_eq!(find().read_main_lines().unwrap().len(), 1);
         scratch.file("etc/slurm/slurm.conf", "A=1\nB=2\n");
         scratch.file("etc/slurm-llnl/slurm.conf", "");
         assert_eq!(find().path_of(SLURM_CONF), path);
         assert_eq!(find().read_main_lines().unwrap().len(), 1);
-        assert_eq!(read(&scratch).unwrap().len(), 2, "another tree searches again");
+        assert_eq!(read(&scratch).unwrap().len(), 2, "another search begins anew");
         let configured = scratch.file("other/slurm.conf", "A=1\nB=2\nC=3\n");
-        let settings = DeviceSettings {
-            slurm_conf: Some("/other/slurm.conf".into()),
-            ..DeviceSettings::default()
-        };
-        assert_eq!(SlurmConfFiles::find(&tree, &settings).unwrap().path_of(SLURM_CONF), configured);
+        let other = Some(Path::new("/other/slurm.conf"));
+        assert_eq!(SlurmConfFiles::find(&tree, other).unwrap().path_of(SLURM_CONF), configured);
     }
 
     /// Otherwise the look for a filter would be off, and the devices of jobs those of nobody.
@@ -319,20 +346,14 @@ mod tests {
         symlink("../../shared/slurm.conf", &link).unwrap();
         let constrains = || {
             let tree = Tree::with_root(scratch.path(), scratch.trust());
-            super::super::read_constrain_devices(&SlurmConfFiles::find(
-                &tree,
-                &DeviceSettings::default(),
-            )?)
+            super::super::read_constrain_devices(&SlurmConfFiles::find(&tree, None)?)
         };
         assert_eq!(read(&scratch).unwrap(), ["slurm.conf:1 A=1", "more.conf:1 B=2"]);
         assert_eq!(constrains(), Ok(true));
         symlink("slurm", scratch.path().join("etc/slurm-link")).unwrap();
-        let settings = DeviceSettings {
-            slurm_conf: Some("/etc/slurm-link/slurm.conf".into()),
-            ..DeviceSettings::default()
-        };
+        let linked = Some(Path::new("/etc/slurm-link/slurm.conf"));
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let files = SlurmConfFiles::find(&tree, &settings).unwrap();
+        let files = SlurmConfFiles::find(&tree, linked).unwrap();
         assert_eq!(files.read_main_lines().unwrap().len(), 2, "the directory is a link");
         scratch.mode("shared", 0o777);
         let error = read(&scratch).unwrap_err().to_string();

@@ -7,7 +7,7 @@ mod files;
 mod lines;
 mod links;
 
-pub use files::{Lines, SlurmConfFiles, with_slurm_trusted};
+pub use files::{Lines, SlurmConfFiles, SlurmConfSearch, with_slurm_trusted};
 use kernel::trust::{Distrust, TrustError};
 pub use lines::{ConfLine, ConfPosition, KeyValues, join_lines};
 pub use links::resolve_links;
@@ -286,13 +286,12 @@ mod tests {
         }
     }
 
-    use crate::devices::DeviceSettings;
     use crate::node::Tree;
     use crate::testing::Scratch;
 
     fn constrained(scratch: &Scratch) -> Result<bool, ConfError> {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        read_constrain_devices(&SlurmConfFiles::find(&tree, &DeviceSettings::default()).unwrap())
+        read_constrain_devices(&SlurmConfFiles::find(&tree, None).unwrap())
     }
 
     #[test]

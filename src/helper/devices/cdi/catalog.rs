@@ -2,8 +2,8 @@
 //! device counts.
 
 use super::{Format, QualifiedName, Spec, SpecDevice, name};
-use crate::node::tree;
 use crate::node::{DeviceError, Tree};
+use crate::trusted_dir;
 use kernel::trust::{Distrust, TrustedDir};
 use nix::errno::Errno;
 use std::cell::OnceCell;
@@ -179,7 +179,7 @@ impl Catalog {
             Err(error) if error.is_missing() => return Ok(()),
             dir => dir?,
         };
-        let names = tree::list_all_names(&dir, NAMES_MAX)?;
+        let names = trusted_dir::list_all_names(&dir, NAMES_MAX)?;
         let with_format = |name: String| format_from_name(&name).map(|format| (name, format));
         let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
         if files.len() > FILES_MAX {

@@ -3,11 +3,11 @@
 mod conf;
 mod hostlist;
 
-use crate::devices::DeviceSettings;
-use crate::node::tree::if_missing;
+use crate::node::if_missing;
 use crate::node::{Device, DeviceError, NodeError, ResolvedDevices, Tree, driver, topology};
 use crate::slurm_conf::{
-    ConfError, ConfLine, ConfPosition, GresTypes, SlurmConfFiles, join_lines, read_gres_types,
+    ConfError, ConfLine, ConfPosition, GresTypes, SlurmConfFiles, SlurmConfSearch, join_lines,
+    read_gres_types,
 };
 use conf::FILES_MAX;
 pub use conf::{FaultyRecord, GresConf, GresRecord, Resources};
@@ -39,17 +39,18 @@ const GPU_DRIVERS: [&str; 4] = ["nvidia", "amdgpu", "i915", "xe"];
 ///
 /// There is no such resource, it has no device, or the order of slurmd is needed and missing.
 pub fn resolve(
-    tree: &Tree,
-    settings: &DeviceSettings,
+    slurm_conf: &SlurmConfSearch,
+    node_name: Option<&str>,
     name: &str,
     index: u32,
 ) -> Result<ResolvedDevices, DeviceError> {
-    let files = SlurmConfFiles::find(tree, settings)?;
+    let tree = slurm_conf.tree();
+    let files = slurm_conf.files()?;
     let (path, lines) = (files.path_of(GRES_CONF), files.read_lines(GRES_CONF)?);
     let mut path = path.display().to_string();
-    let node = node_name(settings)?;
+    let node = node_or_host_name(node_name)?;
     let (name, kind) = name.split_once(':').map_or((name, None), |(name, kind)| (name, Some(kind)));
-    if !read_gres_types(&files)?.contains(name) {
+    if !read_gres_types(files)?.contains(name) {
         return Err(DeviceError::at(
             files.path_of("slurm.conf").display(),
             format_args!("GresTypes= has no {name}, so Slurm has no such resource"),
@@ -128,16 +129,14 @@ fn boot_stamp(tree: &Tree) -> Result<String, DeviceError> {
     Ok(stamp)
 }
 
-fn node_name(settings: &DeviceSettings) -> Result<String, DeviceError> {
-    match &settings.node_name {
-        Some(node) => Ok(node.clone()),
-        None => {
-            let failed =
-                |errno: nix::errno::Errno| DeviceError::at("get the host's name", errno.desc());
-            let host = nix::unistd::gethostname().map_err(failed)?;
-            Ok(host.to_string_lossy().into_owned())
-        }
+/// The node's name in `gres.conf`: the configured one, else the host's.
+fn node_or_host_name(configured: Option<&str>) -> Result<String, DeviceError> {
+    if let Some(node) = configured {
+        return Ok(node.to_owned());
     }
+    let host = nix::unistd::gethostname()
+        .map_err(|errno| DeviceError::at("get the host's name", errno.desc()))?;
+    Ok(host.to_string_lossy().into_owned())
 }
 
 fn resolve_file(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
@@ -188,7 +187,7 @@ impl Inventory {
     /// # Errors
     ///
     /// The file cannot be read, or the record of a GPU or of any name is faulty.
-    pub fn read(files: &SlurmConfFiles, settings: &DeviceSettings) -> Result<Self, DeviceError> {
+    pub fn read(files: &SlurmConfFiles, node_name: Option<&str>) -> Result<Self, DeviceError> {
         let path = files.path_of(GRES_CONF);
         let mut inventory = Self { path: path.clone(), ..Self::default() };
         let lines = match files.read_lines(GRES_CONF) {
@@ -198,7 +197,8 @@ impl Inventory {
             lines => lines?,
         };
         let types = read_gres_types(files)?;
-        let conf = GresConf::from_lines(&lines, &node_name(settings)?).map_err(line_error)?;
+        let conf =
+            GresConf::from_lines(&lines, &node_or_host_name(node_name)?).map_err(line_error)?;
         let detects = DETECTED_RESOURCES.iter().any(|name| types.contains(name));
         inventory.auto_detect = conf.has_auto_detect() && detects;
         for name in conf.names() {
@@ -344,9 +344,8 @@ mod inventory_tests {
 
     fn read(scratch: &Scratch) -> (Tree, Result<Inventory, DeviceError>) {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let settings = DeviceSettings { node_name: Some("n1".into()), ..DeviceSettings::default() };
-        let files = SlurmConfFiles::find(&tree, &settings).unwrap();
-        (tree, Inventory::read(&files, &settings))
+        let files = SlurmConfFiles::find(&tree, None).unwrap();
+        (tree, Inventory::read(&files, Some("n1")))
     }
 
     /// Returns whether the inventory has devices, the paths of these, and those of its probes.

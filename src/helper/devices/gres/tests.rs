@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 
 use super::*;
+use crate::devices::DeviceSettings;
 use crate::node::NodeError;
 use crate::slurm_conf::ConfError;
 use crate::testing::Scratch;
@@ -38,9 +39,11 @@ fn resolve_with(
     index: u32,
 ) -> Result<Vec<String>, String> {
     let tree = Tree::with_root(scratch.path(), scratch.trust());
-    let found = resolve(&tree, settings, name, index).map_err(|error| {
-        error.to_string().replace(&format!("{}/", scratch.path().display()), "/")
-    })?;
+    let slurm_conf = SlurmConfSearch::new(tree, settings.slurm_conf.clone());
+    let found =
+        resolve(&slurm_conf, settings.node_name.as_deref(), name, index).map_err(|error| {
+            error.to_string().replace(&format!("{}/", scratch.path().display()), "/")
+        })?;
     Ok(found.devices.iter().map(|device| format!("{} {}", device.node, device.rule)).collect())
 }
 
@@ -118,7 +121,7 @@ fn management_device_or_device_of_another_driver_is_no_resource() {
     scratch.file("proc/devices", "Character devices:\n1 mem\n195 nvidia\n235 nvidia-caps\n");
     let tree = Tree::with_root(scratch.path(), scratch.trust());
     for index in 0..4 {
-        let error = resolve(&tree, &settings(None), "gpu", index);
+        let error = resolve(&SlurmConfSearch::new(tree.clone(), None), Some("n1"), "gpu", index);
         let text = error.unwrap_err().to_string();
         let refused = text.contains("manages the node") || text.contains("and not of nvidia");
         assert!(refused, "{index}: {text}");
@@ -274,7 +277,7 @@ fn file_that_others_can_change_is_not_trusted() {
     let scratch = node(GPUS);
     scratch.mode("etc/slurm", 0o775);
     let tree = Tree::with_root(scratch.path(), scratch.trust());
-    let error = resolve(&tree, &settings(None), "gpu", 0).unwrap_err();
+    let error = resolve(&SlurmConfSearch::new(tree, None), Some("n1"), "gpu", 0).unwrap_err();
     assert!(error.to_string().contains(&Distrust::Writable(0o775).to_string()), "{error}");
     assert!(error.to_string().ends_with("slurm's, and writable by nobody else"), "{error}");
 
@@ -283,7 +286,10 @@ fn file_that_others_can_change_is_not_trusted() {
     std::fs::rename(scratch.path().join("etc/slurm"), scratch.path().join("other")).unwrap();
     std::os::unix::fs::symlink("../../other", scratch.path().join("run/slurm/conf")).unwrap();
     let tree = Tree::with_root(scratch.path(), scratch.trust());
-    assert_eq!(resolve(&tree, &settings(None), "gpu", 0), Err(ConfError::MissingSlurmConf.into()));
+    assert_eq!(
+        resolve(&SlurmConfSearch::new(tree, None), Some("n1"), "gpu", 0),
+        Err(ConfError::MissingSlurmConf.into())
+    );
     std::fs::remove_file(scratch.path().join("run/slurm/conf")).unwrap();
     std::os::unix::fs::symlink("/other", scratch.path().join("run/slurm/conf")).unwrap();
     scratch.mode("run/slurm", 0o777);

@@ -13,7 +13,7 @@ use thiserror::Error;
 use self::record::VERSION;
 
 pub use read::{Note, ReadError, Registry, UnusableFile, UserRecords};
-pub use record::{Environment, Gpu, LoginTarget, Options, Record, RecordDevices, Via};
+pub use record::{Gpu, LoginTarget, Options, PrologEnvironment, Record, RecordDevices, Via};
 pub use write::RegisteredJob;
 
 /// Reason why bytes are not a record.

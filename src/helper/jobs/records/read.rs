@@ -2,7 +2,7 @@
 
 use super::record::{MapOnly, VERSION, json_error};
 use super::{LoginTarget, Record, RecordError};
-use crate::node::tree;
+use crate::trusted_dir;
 use kernel::trust::{Trust, TrustError, TrustedDir};
 use protocol::{CgroupPath, JobId};
 use serde::{Deserialize, Serialize};
@@ -65,8 +65,8 @@ impl Registry {
             Err(error) if error.is_missing() => return Ok(UserRecords::default()),
             Err(error) => return Err(ReadError::Distrusted(error)),
         };
-        let names =
-            tree::list_visible_names(&dir, Self::USER_FILES_MAX).map_err(ReadError::Distrusted)?;
+        let names = trusted_dir::list_visible_names(&dir, Self::USER_FILES_MAX)
+            .map_err(ReadError::Distrusted)?;
         let mut found = UserRecords::default();
         for name in names {
             found.add(&dir, &name, uid);
@@ -76,7 +76,7 @@ impl Registry {
 
     /// Returns whether the registry has no entry; `false` if it cannot be listed.
     pub(crate) fn is_empty(&self, trust: &Trust) -> bool {
-        let names = trust.dir(self.dir()).and_then(|dir| tree::list_visible_names(&dir, 1));
+        let names = trust.dir(self.dir()).and_then(|dir| trusted_dir::list_visible_names(&dir, 1));
         names.is_ok_and(|names| names.is_empty())
     }
 
@@ -87,7 +87,7 @@ impl Registry {
             UserFile::Note(id) => read_note(&dir, &name).ok().flatten().map(|note| (id, note)),
             _ => None,
         };
-        let names = tree::list_visible_names(&dir, usize::MAX).unwrap_or_default();
+        let names = trusted_dir::list_visible_names(&dir, usize::MAX).unwrap_or_default();
         names.into_iter().filter_map(note).collect()
     }
 }

@@ -45,7 +45,7 @@ pub struct Record {
     /// The job's mount namespace: a process of the job, or a path. Beside `cgroup` only.
     pub namespaces: Option<String>,
     /// Environment of the job as the scheduler's prolog sees it. Beside `via: slurm` only.
-    pub env: Option<Environment>,
+    pub env: Option<PrologEnvironment>,
 }
 
 /// The target of a job's logins.
@@ -253,8 +253,8 @@ impl Record {
     }
 }
 
-fn parse_environment(ByName(variables): ByName<String>) -> Result<Environment, RecordError> {
-    Environment::new(variables).ok_or_else(|| RecordError::invalid_value("env"))
+fn parse_environment(ByName(variables): ByName<String>) -> Result<PrologEnvironment, RecordError> {
+    PrologEnvironment::new(variables).ok_or_else(|| RecordError::invalid_value("env"))
 }
 
 /// Maximum accounts of a record: their numbers fit one mark on a cgroup.
@@ -293,9 +293,9 @@ const VARIABLE_BYTES_MAX: usize = 1024;
 /// Variables of a job by their names in Slurm's prolog. The names are those of a fixed table: the
 /// variables from which a login's environment is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Environment(BTreeMap<String, String>);
+pub struct PrologEnvironment(BTreeMap<String, String>);
 
-impl Environment {
+impl PrologEnvironment {
     /// The names that a record may have (slurm.conf(5), prolog and epilog). Slurm sets them, not
     /// the job; the user chooses only the value of the working directory.
     pub const NAMES: [&str; 13] = [
@@ -635,16 +635,16 @@ mod tests {
 mod environment_tests {
     use super::*;
 
-    fn environment(name: &str, value: &str) -> Option<Environment> {
-        Environment::new([(name.to_owned(), value.to_owned())].into())
+    fn environment(name: &str, value: &str) -> Option<PrologEnvironment> {
+        PrologEnvironment::new([(name.to_owned(), value.to_owned())].into())
     }
 
     #[test]
     fn variable_with_known_name_is_valid() {
-        for name in Environment::NAMES {
+        for name in PrologEnvironment::NAMES {
             assert_eq!(environment(name, "x").unwrap().get(name), Some("x"), "{name}");
         }
-        assert!(Environment::NAMES.is_sorted());
+        assert!(PrologEnvironment::NAMES.is_sorted());
     }
 
     #[test]

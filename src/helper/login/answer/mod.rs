@@ -8,15 +8,16 @@ mod stdin;
 mod wait;
 
 use super::caller::CallerQuery;
-use super::choice::{Choice, choose_job, rule_among_answers};
-use super::plan::make_plan;
-use crate::config::Config;
+use super::choice::{Choice, RuleAnswer, choose_job, find_chosen_job, rule_among_answers};
+use super::containment::Planner;
+use super::evidence::Evidence;
+use super::node::Node;
+use super::refusal::{LoginRefusal, refusal};
+use crate::clock::Deadline;
+use crate::config::{Config, ConfigError};
 use crate::devices::Resolver;
 use crate::jobs::Job;
-use crate::login::evidence::Evidence;
-use crate::login::node::Node;
-use crate::login::refusal::{refusal, reply};
-use crate::node::Tree;
+use crate::slurm_conf::SlurmConfSearch;
 use crate::stack::{Finding, Group, judge_stack, judge_stacks_of_login};
 use limits::{read_message, shorten_to_limits};
 use protocol::{
@@ -27,43 +28,54 @@ use wait::{query_until_job, reply_deadline};
 
 pub use stdin::main;
 
+/// A reply, and what led to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainedReply {
+    /// The reply, within the limits of the protocol.
+    pub reply: Reply,
+    /// The facts that led to the reply, in their order.
+    pub evidence: Evidence,
+}
+
 /// Answers a request on this node.
 pub fn answer(request: &Request) -> Reply {
-    Node::host().answer(request, &mut Evidence::default())
+    Node::host().answer(request).reply
 }
 
 impl Node {
-    /// Answers a request; adds to `evidence` what led to the answer.
-    pub fn answer(&self, request: &Request, evidence: &mut Evidence) -> Reply {
-        let mut reply = reply(Verdict::NotEnforced, String::new());
-        evidence.add("config", &request.conf);
-        match Config::read(Path::new(&request.conf), &self.trust) {
-            Ok(config) => self.fill_reply(request, &config, &mut reply, evidence),
-            Err(error) => {
-                reply.detail = error.to_string();
-                reply.verdict = Verdict::Refuse(refusal(Reason::Configuration));
-                let path = Config::read_message_file(Path::new(&request.conf), &self.trust);
-                let message = path.and_then(|path| read_message(&path, &self.trust).ok());
-                reply.message = message.unwrap_or_default();
+    /// Answers a request.
+    pub fn answer(&self, request: &Request) -> ExplainedReply {
+        let mut evidence = Evidence::of_line("config", &request.conf);
+        let path = Path::new(&request.conf);
+        let reply = match Config::read(path, &self.trust) {
+            Ok(config) => {
+                let explained = self.answer_by_config(request, &config);
+                evidence.extend(explained.evidence);
+                explained.reply
             }
-        }
-        shorten_to_limits(reply)
+            Err(error) => self.refuse_config(path, &error),
+        };
+        ExplainedReply { reply: shorten_to_limits(reply), evidence }
     }
 
-    /// Fills in the verdict, the state of the service's stack, and the site's texts.
-    fn fill_reply(
-        &self,
-        request: &Request,
-        config: &Config,
-        reply: &mut Reply,
-        evidence: &mut Evidence,
-    ) {
-        if let Some(path) = config.missing_enforce_path() {
-            reply.detail = format!("{} does not exist", path.display());
-            evidence.add("enforce", &reply.detail);
-            return;
+    /// Refuses because of a configuration that cannot be used; the site's message may still be read.
+    fn refuse_config(&self, path: &Path, error: &ConfigError) -> Reply {
+        let verdict = Verdict::Refuse(refusal(Reason::Configuration));
+        let mut reply = plain_reply(verdict, error.to_string());
+        if let Some(message_file) = Config::read_message_file(path, &self.trust) {
+            reply.message = read_message(&message_file, &self.trust).unwrap_or_default();
         }
-        self.decide(request, config, reply, evidence);
+        reply
+    }
+
+    /// Answers with the verdict, the state of the service's stack, and the site's texts.
+    fn answer_by_config(&self, request: &Request, config: &Config) -> ExplainedReply {
+        if let Some(path) = config.missing_enforce_path() {
+            let detail = format!("{} does not exist", path.display());
+            let evidence = Evidence::of_line("enforce", &detail);
+            return ExplainedReply { reply: plain_reply(Verdict::NotEnforced, detail), evidence };
+        }
+        let ExplainedReply { mut reply, mut evidence } = self.decide(request, config);
         let auth = if request.phase == Phase::Account {
             let [session, auth] = judge_stacks_of_login(&self.root, &request.service);
             reply.stack = session.session_line();
@@ -91,96 +103,121 @@ impl Node {
                 Err(_) => {}
             }
         }
-        if let (Some(hint), true) = (&config.hint, reason != Reason::ChoiceNeeded) {
+        if let Some(hint) = config.hint.as_ref().filter(|_| reason != Reason::ChoiceNeeded) {
             reply.hint.clone_from(hint);
         }
+        ExplainedReply { reply, evidence }
     }
 
-    /// Chooses the job and plans its devices; fills in the verdict, its cause, the warnings and the
-    /// scheduler's hint.
-    fn decide(
-        &self,
-        request: &Request,
-        config: &Config,
-        reply: &mut Reply,
-        evidence: &mut Evidence,
-    ) {
+    /// Chooses the job and plans its devices: the verdict, its cause, the warnings and the scheduler's
+    /// hint.
+    fn decide(&self, request: &Request, config: &Config) -> ExplainedReply {
         let deadline = reply_deadline(request, self.clock);
-        let tree = self.tree();
-        let sources = match self.sources(&tree, &request.node, config) {
+        let slurm_conf = self.slurm_conf(config);
+        let sources = match self.sources(&slurm_conf, &request.node, config) {
             Ok(sources) => sources,
-            Err(cause) => {
-                reply.detail = cause;
-                reply.verdict = Verdict::Refuse(refusal(Reason::Configuration));
-                return;
+            Err(error) => {
+                let verdict = Verdict::Refuse(refusal(Reason::Configuration));
+                let reply = plain_reply(verdict, error.to_string());
+                return ExplainedReply { reply, evidence: Evidence::default() };
             }
         };
         let mut survey = query_until_job(&sources, request, self.clock);
-        survey.add_evidence(evidence);
-        let mut present = SourceName::ALL.into_iter().filter(|name| survey.present.contains(name));
-        present.find_map(job_list_command).unwrap_or_default().clone_into(&mut reply.hint);
+        let mut evidence = survey.evidence();
+        let mut warnings = Vec::new();
         let jobs = std::mem::take(&mut survey.report.jobs);
-        let choice = choose_job(jobs, request.several, |rule, jobs| match rule {
-            ChoiceRule::Caller => {
-                let caller = CallerQuery::new(self, request, config, deadline);
-                caller.find_job(jobs, evidence, &mut survey.report.broken)
-            }
-            ChoiceRule::Chosen => {
-                self.find_chosen_job(request.uid, jobs, evidence, &mut survey.report.broken)
-            }
-            ChoiceRule::OnlyJob | ChoiceRule::Newest | ChoiceRule::Answered => None,
+        let choice = choose_job(jobs, request.several, |rule, jobs| {
+            let answer = self.apply_rule(rule, request, config, jobs, deadline);
+            evidence.extend(answer.evidence);
+            warnings.extend(answer.warnings);
+            answer.job
         });
-        (reply.verdict, reply.detail) = match choice {
+        let hint = survey.job_list_command().unwrap_or_default().to_owned();
+        let (job, rule) = match choice {
             Choice::None => {
                 let now = self.clock.seconds_since_epoch();
-                let (refusal, cause) = survey.refusal_without_job(now, &config.sources);
-                (reply.verdict, reply.detail) = (Verdict::Refuse(refusal), cause);
-                return;
+                let LoginRefusal { refusal, cause } =
+                    survey.refuse_without_job(now, &config.sources);
+                let reply = Reply { hint, ..plain_reply(Verdict::Refuse(refusal), cause) };
+                return ExplainedReply { reply, evidence };
             }
             Choice::Needed(jobs) => {
-                reply.hint = jobs.first().map(choice_command).unwrap_or_default();
+                let hint = jobs.first().map(choice_command).unwrap_or_default();
                 let jobs = jobs.into_iter().map(|job| job.id).collect();
                 let refusal = Refusal { jobs, ..refusal(Reason::ChoiceNeeded) };
-                (Verdict::Refuse(refusal), "action_unknown=deny".to_owned())
+                let warnings = survey.into_warnings(warnings);
+                let verdict = Verdict::Refuse(refusal);
+                let detail = "action_unknown=deny".to_owned();
+                let reply = Reply { hint, warnings, ..plain_reply(verdict, detail) };
+                return ExplainedReply { reply, evidence };
             }
-            Choice::Job(job, rule) => {
-                let is_known = survey.report.silent.is_empty();
-                let rule = if is_known { rule } else { rule_among_answers(rule) };
-                evidence.add("rule", format_args!("{} ({})", rule.as_str(), job.id));
-                let resolver = self.resolver(tree, request, config, &job);
-                match make_plan(&job, rule, &request.unit, config, &resolver, evidence) {
-                    Ok((plan, warnings)) => {
-                        survey.report.broken.extend(warnings);
-                        (Verdict::Admit(plan), String::new())
-                    }
-                    Err((refusal, cause)) => (Verdict::Refuse(refusal), cause),
-                }
-            }
+            Choice::Job(job, rule) if survey.report.silent.is_empty() => (job, rule),
+            Choice::Job(job, rule) => (job, rule_among_answers(rule)),
         };
-        reply.warnings = survey.into_warnings();
+        evidence.add("rule", format_args!("{rule} ({})", job.id));
+        let resolver = Self::resolver(slurm_conf, request, config, &job);
+        let planned = Planner::new(&job, config, &resolver).plan_login(rule, &request.unit);
+        evidence.extend(planned.evidence);
+        let (verdict, detail) = match planned.result {
+            Ok((plan, plan_warnings)) => {
+                warnings.extend(plan_warnings);
+                (Verdict::Admit(plan), String::new())
+            }
+            Err(LoginRefusal { refusal, cause }) => (Verdict::Refuse(refusal), cause),
+        };
+        let warnings = survey.into_warnings(warnings);
+        let reply = Reply { hint, warnings, ..plain_reply(verdict, detail) };
+        ExplainedReply { reply, evidence }
     }
 
-    /// Returns the resolver for a job's devices. If a step daemon's socket gives Slurm's name of the
+    /// Asks one rule which of several jobs the login joins.
+    fn apply_rule(
+        &self,
+        rule: ChoiceRule,
+        request: &Request,
+        config: &Config,
+        jobs: &[Job],
+        deadline: Deadline,
+    ) -> RuleAnswer {
+        match rule {
+            ChoiceRule::Caller => CallerQuery::new(self, request, config, deadline).find_job(jobs),
+            ChoiceRule::Chosen => find_chosen_job(&self.choices(), request.uid, jobs),
+            ChoiceRule::OnlyJob | ChoiceRule::Newest | ChoiceRule::Answered => {
+                RuleAnswer::default()
+            }
+        }
+    }
+
+    /// Makes the resolver for a job's devices. If a step daemon's socket gives Slurm's name of the
     /// node, Slurm's files are read for this name.
-    fn resolver(&self, tree: Tree, request: &Request, config: &Config, job: &Job) -> Resolver {
+    fn resolver(
+        slurm_conf: SlurmConfSearch,
+        request: &Request,
+        config: &Config,
+        job: &Job,
+    ) -> Resolver {
         let mut settings = Self::device_settings(&request.node, config);
         if let Placement::Extern { node, .. } = &job.placement {
             settings.node_name = Some(node.to_string());
         }
-        Resolver::new(tree, settings)
+        Resolver::with_slurm_conf(slurm_conf, settings)
     }
 }
 
-/// Returns the command by which users list their own jobs.
-fn job_list_command(source: SourceName) -> Option<&'static str> {
-    match source {
-        SourceName::Registry => None,
-        SourceName::Slurm => Some("squeue --me"),
-        SourceName::Flux => Some("flux jobs"),
+/// Makes a reply without texts for the user, and with an unchecked stack.
+fn plain_reply(verdict: Verdict, detail: String) -> Reply {
+    Reply {
+        stack: SessionLine::Unchecked,
+        auth_fault: "was not examined".to_owned(),
+        detail,
+        warnings: Vec::new(),
+        hint: String::new(),
+        message: String::new(),
+        verdict,
     }
 }
 
-/// Returns the command by which a user chooses this job from outside of it; empty if there is none.
+/// The command by which a user chooses this job from outside of it; empty if there is none.
 fn choice_command(job: &Job) -> String {
     let id = &job.id;
     match job.placement.source() {

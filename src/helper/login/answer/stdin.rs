@@ -1,7 +1,8 @@
 //! The program `resolve`: answers the request on its standard input.
 
 use super::answer;
-use crate::login::refusal::{refusal, reply};
+use super::plain_reply;
+use crate::login::refusal::refusal;
 use nix::sys::prctl::set_dumpable;
 use nix::unistd::Uid;
 use protocol::{DecodeError, Reason, Reply, Request, VERSION, Verdict};
@@ -59,7 +60,8 @@ fn answer_bytes(bytes: &[u8]) -> Option<Reply> {
         Ok(request) => Some(answer(&request)),
         // During an upgrade, a module of another version reads the version of this reply and no more.
         Err(error @ DecodeError::WrongVersion(_)) => {
-            Some(reply(Verdict::Refuse(refusal(Reason::Timeout)), error.to_string()))
+            let verdict = Verdict::Refuse(refusal(Reason::Timeout));
+            Some(plain_reply(verdict, error.to_string()))
         }
         Err(_) => None,
     }

@@ -84,7 +84,7 @@ impl NodeBench {
     }
 
     fn ask(&self) -> Reply {
-        self.node().answer(&self.request, &mut Evidence::default())
+        self.node().answer(&self.request).reply
     }
 
     #[track_caller]
@@ -195,8 +195,7 @@ fn evidence_lists_the_facts_in_order() {
     bench.job("7", STRICT);
     bench.job("8", &format!(r#"{STRICT},"started":3"#));
     bench.scratch.file("jobs/5/9.json", "{\n");
-    let mut evidence = Evidence::default();
-    let _ = bench.node().answer(&bench.request, &mut evidence);
+    let evidence = bench.node().answer(&bench.request).evidence;
     let words: Vec<_> = evidence.lines().map(|(word, _)| word).collect();
     let expected = [
         "config", "job", "job", "fault", "absent", "absent", "caller", "chosen", "rule",

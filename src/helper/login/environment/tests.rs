@@ -26,10 +26,9 @@ fn variables_of(
     env: JobEnvironment,
     containment: &Containment,
 ) -> (String, Vec<String>) {
-    let mut warnings = Vec::new();
-    let variables = login_variables(job, env, containment, &mut warnings);
-    let pairs: Vec<_> = variables.iter().map(ToString::to_string).collect();
-    (pairs.join(" "), warnings)
+    let login = login_variables(job, env, containment);
+    let pairs: Vec<_> = login.variables.iter().map(ToString::to_string).collect();
+    (pairs.join(" "), login.warnings)
 }
 
 /// Returns what `env = full` gives in a job with this environment, under Slurm's own filter.
@@ -48,9 +47,9 @@ fn none_gives_no_variable_and_id_gives_the_id() {
 
 /// Returns the probes of a scheduler, or of all GPUs of the node, with their names.
 fn probe_names(layout: &Layout, probes: &[&str]) -> Vec<String> {
-    let mut probes = probes.iter().map(|text| text.parse().unwrap()).collect();
-    name_gpus(&layout.tree(), &mut probes).unwrap();
-    probes.iter().map(ToString::to_string).collect()
+    let probes = probes.iter().map(|text| text.parse().unwrap()).collect();
+    let gpus = list_nameable_gpus(&layout.tree()).unwrap();
+    name_probes(probes, &gpus).iter().map(ToString::to_string).collect()
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct NvidiaGpu {
     pub minor: u32,
 }
 
-/// Returns whether the node's processor is a Tegra, as in a Jetson. The GPU of a Tegra is on no PCI
+/// Tells whether the node's processor is a Tegra, as in a Jetson. The GPU of a Tegra is on no PCI
 /// bus and has device nodes of many drivers.
 ///
 /// # Errors
@@ -36,7 +36,7 @@ pub fn is_tegra(tree: &Tree) -> Result<bool, FileError> {
     compatible.map(|names| names.contains("nvidia,tegra")).or_else(if_missing(|| false))
 }
 
-/// Returns the GPUs that the driver lists and does not exclude, by PCI address; none without a
+/// Lists the GPUs that the driver lists and does not exclude, by PCI address; none without a
 /// driver. On a Tegra, it skips the display, which the driver lists at an address outside the bus.
 ///
 /// # Errors
@@ -50,13 +50,14 @@ pub fn list_gpus(tree: &Tree) -> Result<Vec<NvidiaGpu>, DeviceError> {
         let Ok(address) = name.parse() else {
             return Err(DeviceError::at(path, "not below the PCI address of a GPU"));
         };
-        let is_on_bus = || tree.list_names(&function_dir(address)).is_ok();
-        if !is_tegra(tree)? || is_on_bus() {
-            gpus.extend(parse_gpu(address, &tree.read_text(&path)?, &path)?);
+        if is_tegra(tree)? && tree.list_names(&function_dir(address)).is_err() {
+            continue;
         }
+        gpus.extend(parse_gpu(address, &tree.read_text(&path)?, &path)?);
     }
     gpus.sort_unstable_by_key(|gpu| gpu.address);
-    require_distinct(gpus)
+    require_distinct(&gpus)?;
+    Ok(gpus)
 }
 
 /// Parses the description of a GPU; `None` if the GPU is excluded.
@@ -79,50 +80,57 @@ fn parse_gpu(
 }
 
 pub(super) fn find_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| {
-        let (own_key, value) = line.split_once(':')?;
-        (own_key.trim() == key).then(|| value.trim())
-    })
+    let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = pairs.find(|(own_key, _)| own_key.trim() == key)?;
+    Some(value.trim())
 }
 
-/// Returns the GPU with a UUID, or the reason why the driver knows no such GPU.
+/// Finds the GPU with a UUID.
+///
+/// # Errors
+///
+/// The driver lists no such GPU.
 pub(crate) fn find_by_uuid<'a>(
     gpus: &'a [NvidiaGpu],
     uuid: &Uuid,
-) -> Result<&'a NvidiaGpu, String> {
-    let gpu = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid));
-    // A driver that has not initialised its GPUs does not know their UUIDs yet.
-    gpu.ok_or_else(|| match gpus.iter().filter(|gpu| gpu.uuid.is_none()).count() {
-        _ if gpus.is_empty() => "NVIDIA's driver is not loaded, or has no GPU".to_owned(),
-        0 => format!("NVIDIA's driver has no GPU-{uuid}"),
-        unknown => format!(
-            "NVIDIA's driver has no GPU-{uuid}; of {unknown} of its GPUs it does not know the UUID \
-             yet (nvidia-persistenced keeps them initialised)"
-        ),
-    })
-}
-
-/// Returns the GPUs if no two of them share a minor or a UUID.
-fn require_distinct(gpus: Vec<NvidiaGpu>) -> Result<Vec<NvidiaGpu>, DeviceError> {
-    let mut rest = gpus.as_slice();
-    while let [gpu, others @ ..] = rest {
-        let shared = |other: &NvidiaGpu| match &gpu.uuid {
-            _ if other.minor == gpu.minor => Some(format!("minor {}", gpu.minor)),
-            Some(uuid) if other.uuid.as_ref() == Some(uuid) => Some(format!("UUID GPU-{uuid}")),
-            _ => None,
-        };
-        if let Some((second, what)) = others.iter().find_map(|it| Some((it.address, shared(it)?))) {
-            let first = gpu.address;
-            let text = format!("GPUs {first} and {second} both have {what}");
-            return Err(DeviceError::new(text));
-        }
-        rest = others;
+) -> Result<&'a NvidiaGpu, DeviceError> {
+    if let Some(gpu) = gpus.iter().find(|gpu| gpu.uuid.as_ref() == Some(uuid)) {
+        return Ok(gpu);
     }
-    Ok(gpus)
+    if gpus.is_empty() {
+        return Err(DeviceError::new("NVIDIA's driver is not loaded, or has no GPU"));
+    }
+    // A driver that has not initialised its GPUs does not know their UUIDs yet.
+    let unknown = gpus.iter().filter(|gpu| gpu.uuid.is_none()).count();
+    if unknown == 0 {
+        return Err(DeviceError::new(format_args!("NVIDIA's driver has no GPU-{uuid}")));
+    }
+    Err(DeviceError::new(format_args!(
+        "NVIDIA's driver has no GPU-{uuid}; of {unknown} of its GPUs it does not know the UUID \
+         yet (nvidia-persistenced keeps them initialised)"
+    )))
 }
 
-/// Returns the GPU whose node is among these devices; `None` if there is none that the driver
-/// lists, or several.
+/// Requires that no two GPUs share a minor or a UUID.
+fn require_distinct(gpus: &[NvidiaGpu]) -> Result<(), DeviceError> {
+    for (index, gpu) in gpus.iter().enumerate() {
+        for other in gpus.iter().skip(index + 1) {
+            let shared = match &gpu.uuid {
+                _ if other.minor == gpu.minor => format!("minor {}", gpu.minor),
+                Some(uuid) if other.uuid.as_ref() == Some(uuid) => format!("UUID GPU-{uuid}"),
+                _ => continue,
+            };
+            let first = gpu.address;
+            let second = other.address;
+            let why = format!("GPUs {first} and {second} both have {shared}");
+            return Err(DeviceError::new(why));
+        }
+    }
+    Ok(())
+}
+
+/// Finds the GPU whose node is among these devices; `None` if there is none that the driver lists, or
+/// several.
 pub fn find_only_gpu<'a>(gpus: &'a [NvidiaGpu], devices: &[Device]) -> Option<&'a NvidiaGpu> {
     match gpu_minors(devices).as_slice() {
         [minor] => gpus.iter().find(|gpu| gpu.minor == *minor),
@@ -139,34 +147,39 @@ pub fn find_only_gpu<'a>(gpus: &'a [NvidiaGpu], devices: &[Device]) -> Option<&'
 /// A node belongs to another minor than the GPU's or to a GPU with another UUID, or every GPU of the
 /// driver has another UUID.
 pub fn verify_uuid(gpus: &[NvidiaGpu], uuid: &Uuid, devices: &[Device]) -> Result<(), DeviceError> {
-    let gpu = find_by_uuid(gpus, uuid);
-    for listed in gpu_minors(devices) {
-        let listed_gpu = gpus.iter().find(|gpu| gpu.minor == listed);
-        match (&gpu, listed_gpu.and_then(|gpu| gpu.uuid.clone())) {
-            (Ok(NvidiaGpu { minor, .. }), _) if *minor != listed => {
-                return Err(DeviceError::new(format_args!(
-                    "the specification says /dev/nvidia{listed}, but GPU-{uuid} is \
-                     /dev/nvidia{minor}: generate the specification anew"
-                )));
-            }
-            (Err(_), Some(other)) => {
-                return Err(DeviceError::new(format_args!(
-                    "the specification says that GPU-{uuid} is /dev/nvidia{listed}, but that is \
-                     GPU-{other}: generate the specification anew"
-                )));
-            }
-            _ => {}
+    let listed_minors = gpu_minors(devices);
+    let unknown = match find_by_uuid(gpus, uuid) {
+        Ok(gpu) => return verify_minors(gpu, uuid, &listed_minors),
+        Err(unknown) => unknown,
+    };
+    for listed in listed_minors {
+        let gpu = gpus.iter().find(|gpu| gpu.minor == listed);
+        if let Some(other) = gpu.and_then(|gpu| gpu.uuid.as_ref()) {
+            return Err(DeviceError::new(format_args!(
+                "the specification says that GPU-{uuid} is /dev/nvidia{listed}, but that is \
+                 GPU-{other}: generate the specification anew"
+            )));
         }
     }
-    match gpu {
-        Err(why) if !gpus.is_empty() && gpus.iter().all(|gpu| gpu.uuid.is_some()) => {
-            Err(DeviceError::new(why))
-        }
-        _ => Ok(()),
+    if gpus.is_empty() || gpus.iter().any(|gpu| gpu.uuid.is_none()) {
+        return Ok(());
     }
+    Err(unknown)
 }
 
-/// Returns the minors of the GPUs whose nodes are among these devices, ascending.
+/// Requires that all these minors are the one of `gpu`.
+fn verify_minors(gpu: &NvidiaGpu, uuid: &Uuid, listed_minors: &[u32]) -> Result<(), DeviceError> {
+    let Some(listed) = listed_minors.iter().find(|listed| **listed != gpu.minor) else {
+        return Ok(());
+    };
+    let minor = gpu.minor;
+    Err(DeviceError::new(format_args!(
+        "the specification says /dev/nvidia{listed}, but GPU-{uuid} is /dev/nvidia{minor}: generate \
+         the specification anew"
+    )))
+}
+
+/// Lists the minors of the GPUs whose nodes are among these devices, ascending.
 pub fn gpu_minors(devices: &[Device]) -> Vec<u32> {
     let rules = devices.iter().map(|device| &device.rule);
     major::minors_in(rules, major::NVIDIA, major::NVIDIA_GPU_MINORS).into_iter().collect()

@@ -9,11 +9,10 @@ mod job_owner;
 
 use super::{Source, SourceError, SourceReport};
 use crate::clock::Deadline;
-use crate::devices::DeviceSettings;
 use crate::jobs::{Job, describe_placement};
 use crate::node::Tree;
-use crate::node::tree;
-use crate::slurm_conf::{ConfError, SlurmConfFiles, SpoolPath, resolve_links, with_slurm_trusted};
+use crate::slurm_conf::{ConfError, SlurmConfSearch, SpoolPath, resolve_links, with_slurm_trusted};
+use crate::trusted_dir;
 use daemon_query::{Outcome, QueryTerms, query_sockets};
 use kernel::trust::{Distrust, TrustError};
 use protocol::{AbsolutePath, NodeName, Placement, SourceName, parse_decimal};
@@ -36,17 +35,21 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 /// The source of Slurm jobs.
 #[derive(Debug)]
 pub struct SlurmSource {
-    tree: Tree,
-    settings: DeviceSettings,
+    slurm_conf: SlurmConfSearch,
+    node_name: Option<String>,
     spool: Option<PathBuf>,
 }
 
 impl SlurmSource {
-    /// A source that reads the step daemons' sockets in `spool`, or in the directory that the
-    /// `slurm.conf` of `settings` names. If `settings` have the node's name, only that node's
-    /// sockets count; otherwise those of all nodes that this host is.
-    pub fn new(tree: Tree, settings: DeviceSettings, spool: Option<PathBuf>) -> Self {
-        Self { tree, settings, spool }
+    /// A source that reads the step daemons' sockets in `spool`, or in the directory that `slurm.conf`
+    /// names. With the node's name only that node's sockets count; otherwise those of all nodes that
+    /// this host is.
+    pub fn new(
+        slurm_conf: SlurmConfSearch,
+        node_name: Option<String>,
+        spool: Option<PathBuf>,
+    ) -> Self {
+        Self { slurm_conf, node_name, spool }
     }
 
     /// Returns the running jobs of all users, each with its owner, and a report of all else.
@@ -74,17 +77,17 @@ impl SlurmSource {
         deadline: Deadline,
     ) -> Result<Vec<(Socket, Answer)>, SourceError> {
         let spool = self.spool.as_deref();
-        let sockets = find_sockets(&self.tree, &self.settings, spool, report)?;
+        let sockets = find_sockets(&self.slurm_conf, self.node_name.as_deref(), spool, report)?;
         let paths: Vec<&Path> = sockets.iter().map(|socket| socket.path.as_path()).collect();
         let may_be_own = uid.map(|uid| {
-            let (sockets, tree) = (&sockets, &self.tree);
+            let (sockets, tree) = (&sockets, self.slurm_conf.tree());
             move |index: usize, pid: i32| {
                 let job = sockets.get(index).map(|socket: &Socket| &socket.name.job);
                 job.is_none_or(|job| job_owner::can_be_owned_by(tree, uid, job, pid))
             }
         });
         let may_matter = may_be_own.as_ref().map(|is_own| is_own as &dyn Fn(usize, i32) -> bool);
-        let owner = self.tree.trust().owner();
+        let owner = self.slurm_conf.tree().trust().owner();
         let outcomes = query_sockets(
             &paths,
             QueryTerms { owner, may_matter, timeout: QUERY_TIMEOUT, deadline },
@@ -189,15 +192,16 @@ struct SpoolDir {
 /// [`SourceError::Absent`] if Slurm is not on this node, [`SourceError::Failed`] if its
 /// configuration or its only directory cannot be used.
 fn find_sockets(
-    tree: &Tree,
-    settings: &DeviceSettings,
+    slurm_conf: &SlurmConfSearch,
+    node_name: Option<&str>,
     spool: Option<&Path>,
     report: &mut SourceReport,
 ) -> Result<Vec<Socket>, SourceError> {
-    let node = settings.node_name.as_ref().and_then(|name| name.parse::<NodeName>().ok());
+    let tree = slurm_conf.tree();
+    let node = node_name.and_then(|name| name.parse::<NodeName>().ok());
     let dirs = match spool {
         Some(path) => vec![SpoolDir { path: locate_spool(tree, path)?, node }],
-        None => configured_spool_dirs(tree, settings, node)?,
+        None => configured_spool_dirs(slurm_conf, node)?,
     };
     let has_several = dirs.len() > 1;
     let mut sockets = Vec::new();
@@ -219,11 +223,11 @@ fn locate_spool(tree: &Tree, path: &Path) -> Result<PathBuf, SourceError> {
 }
 
 fn configured_spool_dirs(
-    tree: &Tree,
-    settings: &DeviceSettings,
+    slurm_conf: &SlurmConfSearch,
     node: Option<NodeName>,
 ) -> Result<Vec<SpoolDir>, SourceError> {
-    let files = SlurmConfFiles::find(tree, settings).map_err(|error| absent_or_failed(&error))?;
+    let tree = slurm_conf.tree();
+    let files = slurm_conf.files().map_err(|error| absent_or_failed(&error))?;
     let lines = files.read_main_lines().map_err(|error| absent_or_failed(&error))?;
     let spool =
         SpoolPath::from_lines(&lines).map_err(|error| SourceError::Failed(error.to_string()))?;
@@ -300,7 +304,7 @@ fn list_sockets(
     let path = with_slurm_trusted(tree.trust(), |trust| resolve_links(trust, &spool_dir.path))
         .map_err(failed)?;
     let dir = with_slurm_trusted(tree.trust(), |trust| trust.dir(&path)).map_err(failed)?;
-    let names = tree::list_visible_names(&dir, NAMES_MAX).map_err(failed)?;
+    let names = trusted_dir::list_visible_names(&dir, NAMES_MAX).map_err(failed)?;
     let spool = path.to_str().and_then(|path| path.parse::<AbsolutePath>().ok());
     let spool = spool.ok_or_else(|| SourceError::Failed(format!("{path:?} is no plain path")))?;
     let (mut sockets, mut foreign) = (Vec::new(), BTreeSet::new());

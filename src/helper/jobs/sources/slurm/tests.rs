@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener;
 
 use super::*;
 use crate::clock::manual::ManualClock;
+use crate::devices::DeviceSettings;
 use crate::testing::Scratch;
 use daemons::{DaemonBehavior, ENDING, RUNNING, STARTING};
 
@@ -48,7 +49,8 @@ impl SlurmBench {
 
     fn source(&self, spool: Option<&str>) -> SlurmSource {
         let tree = Tree::with_root(self.scratch.path(), self.scratch.trust());
-        SlurmSource::new(tree, self.settings.clone(), spool.map(PathBuf::from))
+        let slurm_conf = SlurmConfSearch::new(tree, self.settings.slurm_conf.clone());
+        SlurmSource::new(slurm_conf, self.settings.node_name.clone(), spool.map(PathBuf::from))
     }
 
     fn deadline_after(&self, time: Duration) -> Deadline {
@@ -99,7 +101,8 @@ fn node_without_slurm_is_absent() {
     let scratch = Scratch::new();
     let source = |spool: Option<&str>| {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let source = SlurmSource::new(tree, DeviceSettings::default(), spool.map(PathBuf::from));
+        let source =
+            SlurmSource::new(SlurmConfSearch::new(tree, None), None, spool.map(PathBuf::from));
         source.jobs(5, Deadline::after(QUERY_TIMEOUT))
     };
     let text = |result| match result {

@@ -30,7 +30,7 @@ fn node_without_the_driver_has_no_gpus() {
     let scratch = Scratch::new();
     assert_eq!(list_gpus(&Tree::with_root(scratch.path(), scratch.trust())), Ok(Vec::new()));
     let why = find_by_uuid(&[], &uuid(0)).unwrap_err();
-    assert_eq!(why, "NVIDIA's driver is not loaded, or has no GPU");
+    assert_eq!(why.to_string(), "NVIDIA's driver is not loaded, or has no GPU");
 }
 
 #[test]

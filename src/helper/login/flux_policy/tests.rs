@@ -1,5 +1,7 @@
 use super::*;
-use crate::devices::DeviceSettings;
+use crate::config::Config;
+use crate::devices::{DeviceSettings, Resolver};
+use crate::jobs::Job;
 use crate::jobs::records::Record;
 use crate::node::Tree;
 use crate::testing::Scratch;
@@ -37,10 +39,10 @@ impl UnitBench {
         self.job.record = Some(Record::parse(text.as_bytes()).unwrap());
     }
 
-    fn contain(&self, unit: &str) -> Result<JobContainment, PlanRefusal> {
+    fn contain(&self, unit: &str) -> Result<JobContainment, LoginRefusal> {
         let tree = Tree::with_root(self.scratch.path(), self.scratch.trust());
         let resolver = Resolver::new(tree, DeviceSettings::default());
-        contain_by_flux(&self.job, unit, &self.config, &resolver, &mut Evidence::default())
+        Planner::new(&self.job, &self.config, &resolver).contain_by_flux(unit)
     }
 
     #[track_caller]
@@ -112,11 +114,37 @@ fn lists_of_record_and_unit_are_intersected() {
 #[test]
 fn malformed_unit_refuses_the_login() {
     let bench = UnitBench::new();
-    let (refusal, cause) = bench.contain("[Service]\nDevicePolicy=open\n").unwrap_err();
+    let LoginRefusal { refusal, cause } =
+        bench.contain("[Service]\nDevicePolicy=open\n").unwrap_err();
     assert_eq!(refusal.reason, protocol::Reason::Configuration);
     assert_eq!(
         cause,
         "job fxyzzy: unit imp-shell-0-fxyzzy.service: line 2: DevicePolicy=open: DevicePolicy is \
          auto, closed or strict"
     );
+}
+
+fn list(rules: &str) -> Allowlist {
+    let mut list = Allowlist::new();
+    for rule in rules.split_whitespace() {
+        list.push(rule.parse().unwrap()).unwrap();
+    }
+    list
+}
+
+#[test]
+fn intersection_allows_the_common_devices() {
+    for (one, other, both) in [
+        ("c:195:0:rw", "c:195:0:rwm", "c:195:0:rw"),
+        ("c:195:-1:rw", "c:195:1:r c:195:2:w", "c:195:1:r c:195:2:w"),
+        ("c:195:0:rw", "b:195:0:rw", ""),
+        ("c:195:0:rw", "c:195:1:rw", ""),
+        ("c:195:0:r", "c:195:0:w", ""),
+        ("c:195:0:r c:195:0:w", "c:195:0:rw", "c:195:0:rw"),
+        ("c:1:-1:r", "c:1:-1:rm", "c:1:-1:r"),
+        ("c:1:3:rw", "", ""),
+    ] {
+        assert_eq!(intersect(&list(one), &list(other)), Ok(list(both)), "{one} and {other}");
+        assert_eq!(intersect(&list(other), &list(one)), Ok(list(both)), "{other} and {one}");
+    }
 }

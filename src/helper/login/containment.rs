@@ -1,0 +1,124 @@
+//! The device containment of a job by its record, and what all sources share to work one out.
+
+use super::evidence::Evidence;
+use super::refusal::{LoginRefusal, refusal};
+use crate::config::Config;
+use crate::devices::{AllowlistError, DeviceRequest, JobAllowlist, Resolver, build_allowlist};
+use crate::jobs::Job;
+use crate::jobs::records::{Record, RecordDevices};
+use protocol::{Containment, JobId, Reason, Refusal};
+use std::fmt;
+
+/// The containment that a job must have, and what to log about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobContainment {
+    /// The containment of its devices.
+    pub containment: Containment,
+    /// Entries of `DeviceAllow` that this node does not have, each with the reason.
+    pub dropped: Vec<String>,
+    /// Warnings for the log.
+    pub warnings: Vec<String>,
+}
+
+impl JobContainment {
+    /// The containment of a job that needs none.
+    pub(super) fn none() -> Self {
+        Self { containment: Containment::None, dropped: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// Adds the scheduler's own filter to what must hold.
+    pub(super) fn with_inherited_filter(self) -> Self {
+        let containment = match self.containment {
+            Containment::Enforce(list) | Containment::InheritAndEnforce(list) => {
+                Containment::InheritAndEnforce(list)
+            }
+            Containment::None | Containment::Inherit => Containment::Inherit,
+        };
+        Self { containment, ..self }
+    }
+}
+
+/// Decides the containment of a job by its record.
+///
+/// # Errors
+///
+/// [`LoginRefusal`] if the record does not mention devices, if this node cannot resolve them, or if
+/// they exceed an allowlist.
+pub fn contain_by_record(
+    record: &Record,
+    config: &Config,
+    resolver: &Resolver,
+) -> Result<JobContainment, LoginRefusal> {
+    match record.devices() {
+        RecordDevices::Uncontained => Ok(JobContainment::none()),
+        RecordDevices::Requested(request) => enforce_request(record, &request, config, resolver),
+        RecordDevices::Unspecified => {
+            let cause = format!("record of job {} says nothing about devices", record.id);
+            Err(refuse_configuration(&record.id, cause))
+        }
+    }
+}
+
+/// Resolves a record's devices; a name that does not resolve is named to the user.
+fn enforce_request(
+    record: &Record,
+    request: &DeviceRequest<'_>,
+    config: &Config,
+    resolver: &Resolver,
+) -> Result<JobContainment, LoginRefusal> {
+    match build_allowlist(request, &config.always_allowed, resolver) {
+        Ok(JobAllowlist { list, dropped, warnings }) => {
+            Ok(JobContainment { containment: Containment::Enforce(list), dropped, warnings })
+        }
+        Err(error) => Err(refuse_request(&record.id, error)),
+    }
+}
+
+fn refuse_request(job: &JobId, error: AllowlistError) -> LoginRefusal {
+    let LoginRefusal { refusal, cause } = refuse_configuration(job, format!("job {job}: {error}"));
+    let refusal = match error {
+        AllowlistError::UnresolvedName(device) => {
+            Refusal { reason: Reason::DeviceUnknown, device: device.name, ..refusal }
+        }
+        AllowlistError::TooManyEntries => refusal,
+    };
+    LoginRefusal { refusal, cause }
+}
+
+/// Refuses a login to a job because of wrong configuration.
+pub(super) fn refuse_configuration(job: &JobId, cause: String) -> LoginRefusal {
+    let refusal = Refusal { jobs: vec![job.clone()], ..refusal(Reason::Configuration) };
+    LoginRefusal { refusal, cause }
+}
+
+/// Works out the plan of a login to one job, and gathers what led to it.
+pub(super) struct Planner<'a> {
+    pub(super) job: &'a Job,
+    pub(super) config: &'a Config,
+    pub(super) resolver: &'a Resolver,
+    pub(super) evidence: Evidence,
+}
+
+impl<'a> Planner<'a> {
+    pub(super) fn new(job: &'a Job, config: &'a Config, resolver: &'a Resolver) -> Self {
+        Self { job, config, resolver, evidence: Evidence::default() }
+    }
+
+    /// Decides the containment by a record of the job.
+    ///
+    /// # Errors
+    ///
+    /// As [`contain_by_record`].
+    pub(super) fn contain_by_record(
+        &self,
+        record: &Record,
+    ) -> Result<JobContainment, LoginRefusal> {
+        contain_by_record(record, self.config, self.resolver)
+    }
+
+    /// Refuses the login because of an error about the job's devices, or about the files that list
+    /// them.
+    pub(super) fn refuse_devices(&self, error: impl fmt::Display) -> LoginRefusal {
+        refuse_configuration(&self.job.id, format!("job {}: {error}", self.job.id))
+    }
+}

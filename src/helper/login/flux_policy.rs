@@ -1,0 +1,143 @@
+//! The device policy that a Flux job must have, by its unit and its record.
+
+use super::containment::{JobContainment, Planner, refuse_configuration};
+use super::refusal::LoginRefusal;
+use super::unit_policy::UnitPolicy;
+use crate::devices::{AllowlistError, DeviceRequest, Glob, JobAllowlist, Policy, build_allowlist};
+use protocol::{Access, Allowlist, Containment, DeviceRule, InvalidText, Placement};
+
+impl Planner<'_> {
+    /// Decides the containment of a login to a Flux job.
+    ///
+    /// The IMP's filter applies, and besides it the list of the job's record. If the privileged half
+    /// found no filter at the unit, it passes the text of the unit in `unit`: the policy in that text
+    /// applies instead, with the list that the IMP would have made of it. A list of the record then
+    /// applies too, as one intersected list.
+    ///
+    /// # Errors
+    ///
+    /// [`LoginRefusal`] if the text is no unit's, the devices of the record do not resolve, or a list
+    /// is too long.
+    pub(super) fn contain_by_flux(&mut self, unit: &str) -> Result<JobContainment, LoginRefusal> {
+        let by_record = match self.job.record.as_ref().filter(|_| self.job.has_device_list()) {
+            Some(record) => self.contain_by_record(record)?,
+            None => JobContainment::none(),
+        };
+        if unit.is_empty() {
+            return Ok(by_record.with_inherited_filter());
+        }
+        let by_unit = self.contain_by_unit(unit)?;
+        let containment = match (by_record.containment, by_unit.containment) {
+            (Containment::Enforce(one), Containment::Enforce(other)) => {
+                let both = intersect(&one, &other)
+                    .map_err(|_| self.refuse_devices(AllowlistError::TooManyEntries))?;
+                Containment::Enforce(both)
+            }
+            (Containment::Enforce(list), _) | (_, Containment::Enforce(list)) => {
+                Containment::Enforce(list)
+            }
+            _ => Containment::None,
+        };
+        Ok(JobContainment {
+            containment,
+            dropped: [by_record.dropped, by_unit.dropped].concat(),
+            warnings: [by_record.warnings, by_unit.warnings].concat(),
+        })
+    }
+
+    /// Decides the containment by the policy in the text of the job's unit.
+    fn contain_by_unit(&mut self, text: &str) -> Result<JobContainment, LoginRefusal> {
+        let id = &self.job.id;
+        let UnitPolicy { policy, allow } = UnitPolicy::parse(text).map_err(|error| {
+            let unit = self.unit_name();
+            refuse_configuration(id, format!("job {id}: unit {unit}: {error}"))
+        })?;
+        let (word, count) = (policy.as_str(), allow.len());
+        self.evidence.add("unit", format!("DevicePolicy={word}, {count} entries of DeviceAllow"));
+        if policy == Policy::Auto && allow.is_empty() {
+            return Ok(JobContainment::none());
+        }
+        let (literal, others): (Vec<_>, Vec<_>) =
+            allow.into_iter().partition(|(name, _)| is_literal(name));
+        let request = DeviceRequest { policy, allow: &literal, names: Vec::new() };
+        let allowlist = build_allowlist(&request, &self.config.always_allowed, self.resolver)
+            .map_err(|error| self.refuse_devices(error))?;
+        let JobAllowlist { list, mut dropped, warnings } = allowlist;
+        for (name, access) in others {
+            dropped.push(format!("{name} {access}: no name that Flux resolves"));
+        }
+        Ok(JobContainment { containment: Containment::Enforce(list), dropped, warnings })
+    }
+
+    /// The name of the job's unit, for messages.
+    fn unit_name(&self) -> &str {
+        match &self.job.placement {
+            Placement::Unit { path, .. } => path.as_str().rsplit('/').next().unwrap_or_default(),
+            _ => "",
+        }
+    }
+}
+
+/// Tells whether the IMP resolves an entry as this node's resolver does. The IMP compares names of
+/// drivers literally and knows neither patterns nor majors. Leaving an entry out only tightens.
+fn is_literal(name: &str) -> bool {
+    if name.starts_with('@') || Glob::is_wild(name) {
+        return false;
+    }
+    let class = name.strip_prefix("char-").or_else(|| name.strip_prefix("block-"));
+    class.is_none_or(|class| class.bytes().any(|byte| !byte.is_ascii_digit()))
+}
+
+/// Intersects two lists: the devices in both, with their common access, as if both lists applied.
+///
+/// # Errors
+///
+/// The result has more entries than a list may have.
+pub(super) fn intersect(one: &Allowlist, other: &Allowlist) -> Result<Allowlist, InvalidText> {
+    let mut both = Allowlist::new();
+    for a in merge_rules(one) {
+        for b in merge_rules(other) {
+            if let Some(rule) = intersect_rules(a, b) {
+                both.push(rule)?;
+            }
+        }
+    }
+    Ok(both)
+}
+
+/// Merges the rules of the same device: separate rules for `r` and `w` allow `O_RDWR` together, and the
+/// other list may allow it in one rule.
+fn merge_rules(list: &Allowlist) -> Vec<DeviceRule> {
+    let mut merged: Vec<DeviceRule> = Vec::new();
+    for rule in list.rules() {
+        match merged.iter_mut().find(|known| is_same_device(known, rule)) {
+            Some(known) => *known = with_access(known, known.access().union(rule.access())),
+            None => merged.push(*rule),
+        }
+    }
+    merged
+}
+
+fn is_same_device(a: &DeviceRule, b: &DeviceRule) -> bool {
+    (a.kind(), a.major(), a.minor()) == (b.kind(), b.major(), b.minor())
+}
+
+fn with_access(rule: &DeviceRule, access: Access) -> DeviceRule {
+    DeviceRule::from_numbers(rule.kind(), rule.major(), rule.minor(), access).unwrap_or(*rule)
+}
+
+fn intersect_rules(a: DeviceRule, b: DeviceRule) -> Option<DeviceRule> {
+    if (a.kind(), a.major()) != (b.kind(), b.major()) {
+        return None;
+    }
+    let minor = match (a.minor(), b.minor()) {
+        (None, minor) | (minor, None) => minor,
+        (Some(one), Some(other)) if one == other => Some(one),
+        _ => return None,
+    };
+    let access = Access::from_bits(a.access().bits() & b.access().bits())?;
+    DeviceRule::from_numbers(a.kind(), a.major(), minor, access).ok()
+}
+
+#[cfg(test)]
+mod tests;

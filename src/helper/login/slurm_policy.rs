@@ -1,0 +1,99 @@
+//! The device containment of a Slurm job, by Slurm's configuration and its record.
+
+use super::containment::{JobContainment, Planner};
+use super::refusal::LoginRefusal;
+use crate::config::SlurmDevices;
+use crate::devices::gres::Inventory;
+use crate::devices::{AllowlistError, DeviceRequest, JobAllowlist, Policy, build_allowlist};
+use crate::slurm_conf::read_constrain_devices;
+use protocol::{Containment, Probe};
+
+impl Planner<'_> {
+    /// Decides the containment of a Slurm job, and which device nodes to probe.
+    ///
+    /// If Slurm constrains devices, its own filter must hold, and besides it the list of the record or
+    /// of the site. The nodes to probe are those of the GPUs that Slurm constrains.
+    ///
+    /// # Errors
+    ///
+    /// [`LoginRefusal`] if Slurm's configuration cannot be read, and for the causes of
+    /// [`super::contain_by_record`].
+    pub(super) fn contain_by_slurm(
+        &mut self,
+    ) -> Result<(JobContainment, Vec<Probe>), LoginRefusal> {
+        let constrains = self.read_constraint()?;
+        let record = self.job.record.as_ref().filter(|_| self.job.has_device_list());
+        let is_closed = record.is_none() && self.config.slurm_devices == SlurmDevices::Closed;
+        if !constrains && !is_closed {
+            let containment = match record {
+                Some(record) => self.contain_by_record(record)?,
+                None => JobContainment::none(),
+            };
+            return Ok((containment, Vec::new()));
+        }
+        let inventory = self.read_inventory()?;
+        let has_devices = inventory
+            .has_devices(&self.resolver.tree)
+            .map_err(|error| self.refuse_devices(error))?;
+        self.evidence.add("slurm", describe_gres(&inventory, has_devices));
+        let mut containment = match record {
+            Some(record) => self.contain_by_record(record)?,
+            None if is_closed => self.contain_by_inventory(&inventory)?,
+            None => JobContainment::none(),
+        };
+        containment.warnings.extend_from_slice(&inventory.warnings);
+        if !constrains || !has_devices {
+            return Ok((containment, Vec::new()));
+        }
+        let probes =
+            inventory.probes(&self.resolver.tree).map_err(|error| self.refuse_devices(error))?;
+        Ok((containment.with_inherited_filter(), probes))
+    }
+
+    /// Reads whether Slurm restricts its jobs to their own devices.
+    fn read_constraint(&mut self) -> Result<bool, LoginRefusal> {
+        let files =
+            self.resolver.slurm_conf().files().map_err(|error| self.refuse_devices(error))?;
+        let constrains =
+            read_constrain_devices(files).map_err(|error| self.refuse_devices(error))?;
+        let word = if constrains { "yes" } else { "no" };
+        let path = files.path_of("cgroup.conf");
+        let line = format!("{}: ConstrainDevices={word}", path.display());
+        self.evidence.add("slurm", line);
+        Ok(constrains)
+    }
+
+    /// Reads the generic resources of the node.
+    fn read_inventory(&self) -> Result<Inventory, LoginRefusal> {
+        let files =
+            self.resolver.slurm_conf().files().map_err(|error| self.refuse_devices(error))?;
+        let node_name = self.resolver.settings.node_name.as_deref();
+        Inventory::read(files, node_name).map_err(|error| self.refuse_devices(error))
+    }
+
+    /// Allows the standard devices, all devices in Slurm's inventory, and those of the site.
+    fn contain_by_inventory(&self, inventory: &Inventory) -> Result<JobContainment, LoginRefusal> {
+        let request = DeviceRequest { policy: Policy::Closed, allow: &[], names: Vec::new() };
+        let allowlist = build_allowlist(&request, &self.config.always_allowed, self.resolver)
+            .map_err(|error| self.refuse_devices(error))?;
+        let JobAllowlist { mut list, dropped, mut warnings } = allowlist;
+        let gres =
+            inventory.devices(&self.resolver.tree).map_err(|error| self.refuse_devices(error))?;
+        warnings.extend(gres.warnings);
+        for device in gres.devices {
+            if list.push(device.rule).is_err() {
+                return Err(self.refuse_devices(AllowlistError::TooManyEntries));
+            }
+        }
+        Ok(JobContainment { containment: Containment::Enforce(list), dropped, warnings })
+    }
+}
+
+fn describe_gres(inventory: &Inventory, has_devices: bool) -> String {
+    let detected = match (inventory.auto_detect, has_devices) {
+        (true, true) => ", AutoDetect finds GPUs",
+        (true, false) => ", AutoDetect finds no GPU",
+        (false, _) => "",
+    };
+    format!("{}: {} device files{detected}", inventory.path.display(), inventory.files.len())
+}

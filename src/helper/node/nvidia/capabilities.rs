@@ -1,0 +1,135 @@
+//! The capability files of NVIDIA's driver (`kernel-open/nvidia/nv-caps.c`).
+//!
+//! The driver reserves a fixed minor for each MIG instance that could ever exist, and for the devices
+//! that configure and monitor them. A directory lists the instances that exist now.
+
+use super::information::find_value;
+use crate::node::tree::if_missing;
+use crate::node::{DeviceError, FileError, Tree};
+use protocol::parse_decimal;
+
+/// Name of the driver of capabilities in `/proc/devices`.
+pub(in crate::node) const CAPS_DRIVER: &str = "nvidia-caps";
+
+/// Directory of the instances that exist.
+const CAPABILITIES_DIR: &str = "/proc/driver/nvidia/capabilities";
+/// Minors of every MIG instance that could exist, and of the devices that configure and monitor
+/// them.
+const MIG_MINORS: &str = "/proc/driver/nvidia-caps/mig-minors";
+/// Minors of the devices that manage the links between GPUs.
+const OTHER_MINOR_TABLES: [&str; 2] =
+    ["/proc/driver/nvidia-caps/nvlink-minors", "/proc/driver/nvidia-caps/sys-minors"];
+
+/// Reads the minor of one capability, `gi1` or `gi1/ci0`, of the GPU with the minor `gpu`.
+///
+/// # Errors
+///
+/// The instance does not exist now, or the driver's files disagree.
+pub(super) fn read_capability_minor(
+    tree: &Tree,
+    gpu: u32,
+    instance: &str,
+) -> Result<u32, DeviceError> {
+    let path = format!("{CAPABILITIES_DIR}/gpu{gpu}/mig/{instance}/access");
+    let text = match tree.read_text(&path) {
+        Err(error) if error.is_missing() => {
+            let why = format!("no such MIG instance exists now ({path} is not there)");
+            return Err(DeviceError::new(why));
+        }
+        result => result?,
+    };
+    let minor = parse_device_file_minor(&text)
+        .ok_or_else(|| DeviceError::at(&path, "no DeviceFileMinor"))?;
+    let table = match tree.read_text(MIG_MINORS) {
+        Err(error) if error.is_missing() => return Ok(minor),
+        result => result?,
+    };
+    let name = format!("gpu{gpu}/{instance}/access");
+    let entry = parse_minor_table(&table).find(|(listed_name, _)| *listed_name == name);
+    let listed = match entry {
+        Some((_, listed)) if listed == minor => return Ok(minor),
+        Some((_, listed)) => format!("mig-minors has {listed}"),
+        None => "mig-minors does not list it".to_owned(),
+    };
+    Err(DeviceError::new(format_args!("{path} has minor {minor}, but {listed}")))
+}
+
+/// Tells whether a minor is the capability of a MIG instance that exists now.
+///
+/// # Errors
+///
+/// [`FileError`] if a file of the driver cannot be read.
+pub(in crate::node) fn is_live_instance(tree: &Tree, minor: u32) -> Result<bool, FileError> {
+    for gpu in list_numbered(tree, CAPABILITIES_DIR, "gpu")? {
+        for gi in list_numbered(tree, &format!("{gpu}/mig"), "gi")? {
+            let mut parts = list_numbered(tree, &gi, "ci")?;
+            parts.push(gi);
+            for part in parts {
+                if read_live_minor(tree, &part)? == Some(minor) {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Tells whether any MIG instance exists now.
+///
+/// # Errors
+///
+/// [`FileError`] if a directory of the driver cannot be listed.
+pub fn has_instances(tree: &Tree) -> Result<bool, FileError> {
+    for gpu in list_numbered(tree, CAPABILITIES_DIR, "gpu")? {
+        if !list_numbered(tree, &format!("{gpu}/mig"), "gi")?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn read_live_minor(tree: &Tree, dir: &str) -> Result<Option<u32>, FileError> {
+    let text = tree.read_text(&format!("{dir}/access")).or_else(if_missing(String::new))?;
+    Ok(parse_device_file_minor(&text))
+}
+
+/// Finds the name of the capability that a minor is reserved for, such as `config` or
+/// `gpu0/gi1/access`.
+///
+/// # Errors
+///
+/// [`FileError`] if a table of the driver exists and cannot be read.
+pub(in crate::node) fn find_capability_name(
+    tree: &Tree,
+    minor: u32,
+) -> Result<Option<String>, FileError> {
+    for path in [MIG_MINORS].into_iter().chain(OTHER_MINOR_TABLES) {
+        let text = tree.read_text(path).or_else(if_missing(String::new))?;
+        for (name, listed) in parse_minor_table(&text) {
+            if listed == minor {
+                return Ok(Some(name.to_owned()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Lists the paths of the entries of a directory that are `prefix` and a number; none if the
+/// directory is missing, since instances come and go.
+fn list_numbered(tree: &Tree, dir: &str, prefix: &str) -> Result<Vec<String>, FileError> {
+    let mut names = tree.list_names(dir).or_else(if_missing(Vec::new))?;
+    names.retain(|name| name.strip_prefix(prefix).and_then(parse_decimal).is_some());
+    Ok(names.iter().map(|name| format!("{dir}/{name}")).collect())
+}
+
+fn parse_device_file_minor(text: &str) -> Option<u32> {
+    find_value(text, "DeviceFileMinor").and_then(parse_decimal)
+}
+
+/// Parses lines of a name, a blank and a minor.
+fn parse_minor_table(text: &str) -> impl Iterator<Item = (&str, u32)> {
+    text.lines().filter_map(|line| {
+        let (name, minor) = line.split_once(' ')?;
+        Some((name, parse_decimal(minor.trim_end())?))
+    })
+}
