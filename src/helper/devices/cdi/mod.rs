@@ -9,6 +9,7 @@
 
 mod catalog;
 mod document;
+mod error;
 mod name;
 mod spec;
 
@@ -19,8 +20,9 @@ use std::path::Path;
 
 pub use catalog::{BYTES_MAX, Catalog, FILES_MAX};
 pub use document::Format;
+pub use error::SpecError;
 pub use name::{QualifiedName, QualifiedNameError};
-pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice, SpecError};
+pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice};
 
 /// Maximum other devices of a file that are compared with a name.
 const SIBLINGS_MAX: usize = 256;

@@ -1,17 +1,20 @@
 //! Device specifiers, parsed and resolved: `SPEC` or `SPEC ACCESS`.
 
+mod error;
+mod glob;
 mod path_pattern;
 
 use crate::node::{
     Device, DeviceError, DeviceNode, NodeError, ProcDevices, ResolvedDevices, Tree, gpu_count,
 };
+pub use error::SpecifierError;
+pub use glob::Glob;
 use nix::errno::Errno;
 use path_pattern::PathPattern;
 use protocol::{Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, parse_decimal};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::str::{Chars, FromStr};
-use thiserror::Error;
+use std::str::FromStr;
 
 /// Devices that parallel jobs need besides GPUs: file systems in user space; InfiniBand and RoCE;
 /// Slingshot; memory shared between processes by XPMEM and KNEM; memory of GPUs mapped by GDRCopy.
@@ -182,32 +185,6 @@ impl fmt::Display for Selector {
     }
 }
 
-/// Why a text is no specifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum SpecifierError {
-    /// The text has none of the forms.
-    #[error("not a path below /dev, char-NAME, block-NAME or @hpc")]
-    UnknownForm,
-    /// Users choose the content of the directory, for instance a link to another job's device.
-    #[error("in a directory of users, who decide nothing about devices")]
-    UserWritableDirectory,
-    /// The numbers have another spelling, or are larger than the kernel's.
-    #[error(
-        "not MAJOR:MINOR, or char- or block- and MAJOR, with a major up to 4095 and a minor up to \
-         1048575"
-    )]
-    InvalidNumbers,
-    /// The text is no pattern, or a pattern with too many wild components.
-    #[error("not a pattern of *, ? and [abc], [a-z] or [!a] with at most 255 bytes in a name")]
-    InvalidPattern,
-    /// The word after `@` is not `hpc`.
-    #[error("there is no such preset, only @hpc")]
-    UnknownPreset,
-    /// The access is not made of the letters r, w and m.
-    #[error("access is not one to three letters out of r, w, m")]
-    InvalidAccess,
-}
-
 /// Drivers whose devices each belong to one GPU or to a part of one: all minors of such a major are
 /// the GPUs of all jobs. `kfd` and `nvidia-uvm` are missing, since all jobs share their devices.
 const GPU_DRIVERS: [&str; 8] = [
@@ -364,144 +341,6 @@ fn gpu_drivers_of<'a>(
 ) -> impl Iterator<Item = &'a str> {
     let names = drivers.names_of(rule.kind(), rule.major());
     names.filter(|driver| GPU_DRIVERS.contains(driver))
-}
-
-/// Maximum bytes of a pattern. No file name has more (`NAME_MAX` of `linux/limits.h`).
-const PATTERN_BYTES_MAX: usize = 255;
-/// The characters that make a text a pattern.
-const WILD_CHARACTERS: [char; 3] = ['*', '?', '['];
-
-/// A pattern of one name: `*` stands for any characters, `?` for one, `[abc]` and `[a-z]` for one
-/// of these, `[!a]` and `[^a]` for any other. Unlike in fnmatch(3), a text with a backslash or with
-/// a named character class is no pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glob(Vec<Token>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
-    Char(char),
-    One,
-    Any,
-    Set { negated: bool, ranges: Vec<(char, char)> },
-}
-
-impl Glob {
-    /// Returns whether a text has a character that makes it a pattern.
-    pub fn is_wild(text: &str) -> bool {
-        text.contains(WILD_CHARACTERS)
-    }
-
-    /// Parses a pattern of at most 255 bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`SpecifierError::InvalidPattern`] if the text is longer, has a backslash, or has a bracket
-    /// that is not closed, is empty or contains a reversed range.
-    pub fn parse(text: &str) -> Result<Self, SpecifierError> {
-        if text.len() > PATTERN_BYTES_MAX {
-            return Err(SpecifierError::InvalidPattern);
-        }
-        let mut tokens = Vec::new();
-        let mut chars = text.chars();
-        while let Some(next) = chars.next() {
-            let token = match next {
-                '*' => Token::Any,
-                '?' => Token::One,
-                '[' => parse_set(&mut chars)?,
-                '\\' => return Err(SpecifierError::InvalidPattern),
-                other => Token::Char(other),
-            };
-            tokens.push(token);
-        }
-        Ok(Self(tokens))
-    }
-
-    /// Returns whether the pattern matches the whole of `name`. The time is proportional to the
-    /// product of both lengths: it only ever backtracks to the last `*`, since that one can match
-    /// whatever an earlier `*` could match in addition.
-    pub fn matches(&self, name: &str) -> bool {
-        let mut tokens = self.0.as_slice();
-        let mut rest = name.chars();
-        let mut last: Option<(&[Token], Chars<'_>)> = None;
-        loop {
-            if let Some((Token::Any, after)) = tokens.split_first() {
-                tokens = after;
-                last = Some((after, rest.clone()));
-                continue;
-            }
-            let mut ahead = rest.clone();
-            match (tokens.split_first(), ahead.next()) {
-                (None, None) => return true,
-                (Some((token, after)), Some(next)) if token.matches_char(next) => {
-                    tokens = after;
-                    rest = ahead;
-                }
-                _ => {
-                    // Let the last star match one more character, if both exist.
-                    let Some((after, mut from)) = last else { return false };
-                    if from.next().is_none() {
-                        return false;
-                    }
-                    tokens = after;
-                    rest = from.clone();
-                    last = Some((after, from));
-                }
-            }
-        }
-    }
-}
-
-impl Token {
-    fn matches_char(&self, next: char) -> bool {
-        match self {
-            Self::Char(own) => *own == next,
-            Self::One | Self::Any => true,
-            Self::Set { negated, ranges } => {
-                ranges.iter().any(|(low, high)| (*low..=*high).contains(&next)) != *negated
-            }
-        }
-    }
-}
-
-/// Parses the rest of a set after its opening bracket. A `]` in the first place stands for itself,
-/// and so does a `-` in the first or the last place.
-fn parse_set(chars: &mut Chars<'_>) -> Result<Token, SpecifierError> {
-    let mut next = chars.next().ok_or(SpecifierError::InvalidPattern)?;
-    let negated = matches!(next, '!' | '^');
-    if negated {
-        next = chars.next().ok_or(SpecifierError::InvalidPattern)?;
-    }
-    let mut ranges = Vec::new();
-    loop {
-        if next == ']' && !ranges.is_empty() {
-            return Ok(Token::Set { negated, ranges });
-        }
-        if matches!(next, '[' | '\\') {
-            return Err(SpecifierError::InvalidPattern);
-        }
-        let high = parse_range_end(chars)?.unwrap_or(next);
-        if high < next {
-            return Err(SpecifierError::InvalidPattern);
-        }
-        ranges.push((next, high));
-        next = chars.next().ok_or(SpecifierError::InvalidPattern)?;
-    }
-}
-
-/// Parses the upper end of a range, if `-` follows and is not the last character of the set.
-fn parse_range_end(chars: &mut Chars<'_>) -> Result<Option<char>, SpecifierError> {
-    let mut ahead = chars.clone();
-    match (ahead.next(), ahead.next()) {
-        (Some('-'), Some(high)) if high != ']' => {
-            *chars = ahead;
-            if matches!(high, '[' | '\\') {
-                Err(SpecifierError::InvalidPattern)
-            } else {
-                Ok(Some(high))
-            }
-        }
-        _ => Ok(None),
-    }
 }
 
 #[cfg(test)]

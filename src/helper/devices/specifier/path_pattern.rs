@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{Glob, SpecifierError};
+use super::error::SpecifierError;
+use super::glob::Glob;
 use crate::node::{DeviceError, DeviceNode, FileError, NodeError, Tree};
 
 /// Maximum wild components of a pattern.

@@ -1,7 +1,7 @@
 //! Reads records, and the notes that jobs ended, from a user's directory.
 
+use super::record::{LoginTarget, Record, RecordError};
 use super::record::{MapOnly, VERSION, json_error};
-use super::{LoginTarget, Record, RecordError};
 use crate::trusted_dir;
 use kernel::trust::{Trust, TrustError, TrustedDir};
 use protocol::{CgroupPath, JobId};

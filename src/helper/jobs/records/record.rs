@@ -1,6 +1,5 @@
 //! Parses and checks job records.
 
-use super::RecordError;
 use crate::devices::{DeviceName, DeviceRequest, Policy};
 use crate::jobs::FluxId;
 use crate::text::printable;
@@ -10,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use thiserror::Error;
 
 /// Maximum bytes of a device name, an account's name and a path.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -437,6 +437,37 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
         }
 
         input.deserialize_map(Names(PhantomData))
+    }
+}
+
+/// Reason why bytes are not a record.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct RecordError(String);
+
+impl RecordError {
+    pub(super) fn unknown_version(version: u32) -> Self {
+        Self(format!("record version {version}, known is {VERSION}"))
+    }
+
+    /// The error for a key whose value is not allowed.
+    pub(super) fn invalid_value(key: &str) -> Self {
+        Self(match key {
+            "env" => {
+                "key env is for records via slurm, with the names that job-adopt-record(5) has"
+                    .to_owned()
+            }
+            "accounts" => {
+                "key accounts is for records with cgroup: at most 8 names or numbers of accounts"
+                    .to_owned()
+            }
+            "namespaces" => {
+                "key namespaces is for records with cgroup: the number of a process or an \
+                             absolute path of at most 200 bytes"
+                    .to_owned()
+            }
+            key => format!("key {key} has a value out of range"),
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::{DocumentError, LimitError, Value, ValueCounter, ValueMap};
+use super::value::{DocumentError, LimitError, Value, ValueCounter, ValueMap};
 use crate::text::printable;
 
 pub(super) fn parse(text: &str) -> Result<Value, DocumentError> {

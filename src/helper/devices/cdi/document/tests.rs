@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::value::VALUES_MAX;
 use super::*;
 
 fn yaml(text: &str) -> Result<Value, DocumentError> {

@@ -6,7 +6,8 @@
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
-use super::{Document, DocumentError, LimitError, Value, ValueCounter, ValueMap, scalar};
+use super::scalar;
+use super::value::{Document, DocumentError, LimitError, Value, ValueCounter, ValueMap};
 use crate::text::printable;
 
 pub(super) fn parse(text: &str) -> Result<Document, DocumentError> {

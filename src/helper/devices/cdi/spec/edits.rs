@@ -1,12 +1,46 @@
 //! Parses `containerEdits`: keeps the device nodes, and checks and drops the rest.
 
-use super::SpecError;
-use super::Version;
 use super::container;
 use super::fields::{Fields, nonempty_text, number_up_to};
-use super::{Edits, NodeEdit, NodeKind};
+use super::version::Version;
 use crate::devices::cdi::document::{Value, quote};
+use crate::devices::cdi::error::SpecError;
 use protocol::{Access, MAJOR_MAX, MINOR_MAX};
+
+/// The parts of `containerEdits` that matter on the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edits {
+    /// `deviceNodes`.
+    pub nodes: Vec<NodeEdit>,
+}
+
+/// An element of `deviceNodes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEdit {
+    /// The node's path in a container.
+    pub path: String,
+    /// The node's path on the host, if it differs.
+    pub host_path: Option<String>,
+    /// The type in the file.
+    pub kind: Option<NodeKind>,
+    /// The major in the file, 0 to 4095.
+    pub major: Option<u32>,
+    /// The minor in the file, 0 to 1048575.
+    pub minor: Option<u32>,
+    /// `permissions`. `None` grants all accesses, the empty set none.
+    pub access: Option<Access>,
+}
+
+/// `type` of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// `b`
+    Block,
+    /// `c` and `u`, which are the same to the kernel (mknod(1)).
+    Char,
+    /// `p`. A FIFO is no device.
+    Fifo,
+}
 
 /// Maximum bytes of a path without its final NUL (`PATH_MAX`, limits.h).
 const PATH_BYTES_MAX: usize = 4095;
@@ -15,7 +49,7 @@ const PATH_BYTES_MAX: usize = 4095;
 pub(super) fn parse_edits(value: Value, version: Version) -> Result<Option<Edits>, SpecError> {
     Fields::parse(value, |fields| {
         let nodes = fields.list("deviceNodes", |value| parse_node(value, version))?;
-        let env = fields.list("env", check_variable)?;
+        let env = fields.list("env", container::check_variable)?;
         let gids = parse_gids(fields, version)?;
         let has_others = container::check_edits(fields, version)?;
         let is_empty = nodes.is_empty() && env.is_empty() && gids.is_empty() && !has_others;
@@ -25,52 +59,42 @@ pub(super) fn parse_edits(value: Value, version: Version) -> Result<Option<Edits
 
 /// Parses `additionalGids`. The text of version 0.8.0 also spells it `additionalGIDs`.
 fn parse_gids(fields: &mut Fields, version: Version) -> Result<Vec<u32>, SpecError> {
-    let gid = |value| {
-        version.require(Version::V0_7, "the key")?;
-        number_up_to(value, u32::MAX)
-    };
-    let gids = fields.list("additionalGids", gid)?;
-    let other = fields.list("additionalGIDs", gid)?;
-    match (gids.is_empty(), other.is_empty()) {
-        (false, false) => Err(SpecError::rule("both additionalGids and additionalGIDs")),
-        (true, _) => Ok(other),
-        (false, true) => Ok(gids),
+    let gids = fields.list("additionalGids", |value| parse_gid(value, version))?;
+    let other = fields.list("additionalGIDs", |value| parse_gid(value, version))?;
+    if !gids.is_empty() && !other.is_empty() {
+        return Err(SpecError::rule("both additionalGids and additionalGIDs"));
     }
+    Ok(if gids.is_empty() { other } else { gids })
 }
 
-/// Checks `NAME=VALUE`. A NUL or a newline would end the variable early in a runtime.
-pub(super) fn check_variable(value: Value) -> Result<(), SpecError> {
-    let text = value.into_text()?;
-    if text.contains(['\0', '\n']) {
-        return Err(SpecError::rule(format_args!("{} has a control character", quote(&text))));
-    }
-    match text.split_once('=') {
-        Some((name, _)) if !name.is_empty() => Ok(()),
-        _ => Err(SpecError::rule(format_args!("{} is not NAME=VALUE", quote(&text)))),
-    }
+fn parse_gid(value: Value, version: Version) -> Result<u32, SpecError> {
+    version.require(Version::V0_7, "the key")?;
+    number_up_to(value, u32::MAX)
 }
 
 fn parse_node(value: Value, version: Version) -> Result<NodeEdit, SpecError> {
     Fields::parse(value, |fields| {
-        let host_path = |value: Value| match &value {
-            // Generators write an empty text if the path is the same.
-            Value::Text(text) if text.is_empty() => Ok(None),
-            _ => {
-                version.require(Version::V0_5, "the key").and_then(|()| parse_path(value).map(Some))
-            }
-        };
         for unused in ["fileMode", "uid", "gid"] {
             fields.value(unused, |value| number_up_to(value, u32::MAX))?;
         }
         Ok(NodeEdit {
             path: fields.required("path", parse_path)?,
-            host_path: fields.value("hostPath", host_path)?.flatten(),
+            host_path: fields.value("hostPath", |value| parse_host_path(value, version))?.flatten(),
             kind: fields.value("type", parse_kind)?.flatten(),
             major: fields.value("major", |value| number_up_to(value, MAJOR_MAX))?,
             minor: fields.value("minor", |value| number_up_to(value, MINOR_MAX))?,
             access: fields.value("permissions", parse_access)?.flatten(),
         })
     })
+}
+
+/// Parses the path on the host; `None` for an empty text, which generators write if it is the same.
+fn parse_host_path(value: Value, version: Version) -> Result<Option<String>, SpecError> {
+    if matches!(&value, Value::Text(text) if text.is_empty()) {
+        return Ok(None);
+    }
+    version.require(Version::V0_5, "the key")?;
+    parse_path(value).map(Some)
 }
 
 /// Parses a path that names the same file from every directory. The standard only requires that it
@@ -110,14 +134,18 @@ fn parse_access(value: Value) -> Result<Option<Access>, SpecError> {
     if text == "none" {
         return Ok(Some(Access::NONE));
     }
-    let letter = |letter| match letter {
-        'r' => Some(Access::READ),
-        'w' => Some(Access::WRITE),
-        'm' => Some(Access::MKNOD),
-        _ => None,
-    };
-    let set = text.chars().try_fold(Access::NONE, |set, c| letter(c).map(|bit| set.union(bit)));
-    let invalid =
-        || SpecError::rule(format_args!("{} is neither letters of rwm nor none", quote(&text)));
-    set.map(Some).ok_or_else(invalid)
+    let mut set = Access::NONE;
+    for letter in text.chars() {
+        set = set.union(match letter {
+            'r' => Access::READ,
+            'w' => Access::WRITE,
+            'm' => Access::MKNOD,
+            _ => {
+                let text = quote(&text);
+                let why = format!("{text} is neither letters of rwm nor none");
+                return Err(SpecError::rule(why));
+            }
+        });
+    }
+    Ok(Some(set))
 }

@@ -1,7 +1,7 @@
 //! The keys of an object, taken one by one, so that a key that is left is unknown.
 
-use super::{AddPlace, SpecError};
 use crate::devices::cdi::document::{Value, ValueMap, quote};
+use crate::devices::cdi::error::{AddPlace, SpecError};
 
 /// The keys of an object that have not been taken yet.
 pub(super) struct Fields(ValueMap);
@@ -18,10 +18,10 @@ impl Fields {
     ) -> Result<T, SpecError> {
         let mut fields = Self(value.into_object()?);
         let result = parse(&mut fields)?;
-        match fields.0.keys().next() {
-            None => Ok(result),
-            Some(key) => Err(SpecError::rule(format_args!("unknown key {}", quote(key)))),
+        if let Some(key) = fields.0.keys().next() {
+            return Err(SpecError::rule(format_args!("unknown key {}", quote(key))));
         }
+        Ok(result)
     }
 
     /// Takes the value of a key. `null` counts as missing, as in the library of the generators.
@@ -51,24 +51,30 @@ impl Fields {
         key: &str,
         mut parse: impl FnMut(Value) -> Result<T, SpecError>,
     ) -> Result<Vec<T>, SpecError> {
-        let items = |value: Value| {
-            let values = value.into_list()?.into_iter().enumerate();
-            values.map(|(at, value)| parse(value).add_place(&format!("[{at}]"), ".")).collect()
-        };
-        Ok(self.value(key, items)?.unwrap_or_default())
+        let items = self.value(key, |value| {
+            let mut items = Vec::new();
+            for (index, item) in value.into_list()?.into_iter().enumerate() {
+                items.push(parse(item).add_place(&format!("[{index}]"), ".")?);
+            }
+            Ok(items)
+        })?;
+        Ok(items.unwrap_or_default())
     }
 }
 
 pub(super) fn nonempty_text(value: Value) -> Result<String, SpecError> {
-    match value.into_text()? {
-        text if text.is_empty() => Err(SpecError::rule("empty")),
-        text => Ok(text),
+    let text = value.into_text()?;
+    if text.is_empty() {
+        return Err(SpecError::rule("empty"));
     }
+    Ok(text)
 }
 
-/// Returns a value that is a whole number from 0 to `max`.
+/// Parses a value that is a whole number from 0 to `max`.
 pub(super) fn number_up_to(value: Value, max: u32) -> Result<u32, SpecError> {
     let number = value.into_number()?;
-    let fitting = u32::try_from(number).ok().filter(|number| *number <= max);
-    fitting.ok_or_else(|| SpecError::rule(format_args!("{number} is not from 0 to {max}")))
+    match u32::try_from(number) {
+        Ok(fitting) if fitting <= max => Ok(fitting),
+        _ => Err(SpecError::rule(format_args!("{number} is not from 0 to {max}"))),
+    }
 }

@@ -2,6 +2,7 @@ mod random;
 mod rules;
 
 use super::*;
+use protocol::Access;
 
 /// Returns a JSON specification with these edits of its only device, `a`.
 fn with_edits(version: &str, edits: &str) -> String {
