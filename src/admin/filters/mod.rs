@@ -117,9 +117,9 @@ impl Filter {
             cgroup: level.map(printable),
             attached: attach_mode_name(attached),
             id: program.id(),
-            name: printable(program.name()),
+            name: printable(&program.name()),
             tag: program.info.tag.iter().map(|byte| format!("{byte:02x}")).collect(),
-            owner: Owner::from_program(program.name(), insns.as_deref()).as_str(),
+            owner: Owner::from_program(&program.name(), insns.as_deref()).as_str(),
             in_force: true,
         })
     }

@@ -6,7 +6,7 @@
 pub(super) mod pam;
 pub(super) mod process;
 
-use kernel::sys::bpf::{INFO_BYTES, RawProgInfo, read_raw_info, read_u32};
+use kernel::sys::bpf::{ProgInfo, fill_info, read_info};
 use kernel::sys::checked;
 use std::ffi::CStr;
 use std::io;
@@ -31,24 +31,16 @@ pub(crate) fn read_instructions(
     program: BorrowedFd<'_>,
     max: usize,
 ) -> io::Result<Option<Vec<u8>>> {
-    let mut info = RawProgInfo([0; INFO_BYTES]);
-    // SAFETY: this first query requests no array, so `info` needs no pointers.
-    unsafe { read_raw_info(program, &mut info) }?;
-    let length = read_u32(&info.0, 20);
+    let length = read_info(program)?.xlated_bytes;
     if length as usize > max {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));
     }
     let mut insns = vec![0_u8; length as usize];
     // A program never changes its length.
-    let mut info = RawProgInfo([0; INFO_BYTES]);
-    let address = insns.as_mut_ptr() as u64;
-    for (offset, bytes) in [(20, &length.to_ne_bytes()[..]), (32, &address.to_ne_bytes()[..])] {
-        let field = info.0.get_mut(offset..offset + bytes.len());
-        field.into_iter().for_each(|field| field.copy_from_slice(bytes));
-    }
+    let mut info = ProgInfo::of_xlated_insns(insns.as_mut_ptr(), length);
     // SAFETY: it points to `insns`, which no other code uses, and gives its length.
-    unsafe { read_raw_info(program, &mut info) }?;
+    unsafe { fill_info(program, &mut info) }?;
     // Hidden instructions have a length but no address.
-    let is_shown = info.0.get(32..40).is_some_and(|address| address.iter().any(|&byte| byte != 0));
-    Ok((is_shown && read_u32(&info.0, 20) == length && length > 0).then_some(insns))
+    let is_shown = info.xlated_insns != 0;
+    Ok((is_shown && info.xlated_bytes == length && length > 0).then_some(insns))
 }

@@ -5,6 +5,7 @@ use crate::OperationError;
 use crate::cgroup::Dir;
 use crate::sys::bpf as kernel;
 use nix::errno::Errno;
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -63,7 +64,7 @@ impl Program {
     }
 
     fn from_fd(fd: OwnedFd, object: &str) -> Result<Self> {
-        let info = kernel::prog_info(fd.as_fd())
+        let info = kernel::read_info(fd.as_fd())
             .map_err(|error| OperationError::new("read program", object, error))?;
         Ok(Self { fd, info })
     }
@@ -74,13 +75,13 @@ impl Program {
     }
 
     /// Returns the name that was given at load time.
-    pub fn name(&self) -> &str {
-        &self.info.name
+    pub fn name(&self) -> Cow<'_, str> {
+        self.info.name()
     }
 
     /// Returns whether the program's name has the form of our names.
     pub fn is_ours(&self) -> bool {
-        is_ours(&self.info.name)
+        is_ours(&self.name())
     }
 
     /// Returns whether both programs have the same instructions. A scheduler that attaches anew at every step
@@ -90,7 +91,7 @@ impl Program {
     /// reading if constants are blinded (`net.core.bpf_jit_harden`). The digest does not cover maps, so
     /// programs with maps are the same only if their ids are.
     pub fn is_same_program(&self, other: &Self) -> bool {
-        let without_maps = self.info.maps == 0 && other.info.maps == 0;
+        let without_maps = self.info.map_count == 0 && other.info.map_count == 0;
         self.info.id == other.info.id || (without_maps && self.info.tag == other.info.tag)
     }
 }

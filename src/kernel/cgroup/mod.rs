@@ -8,6 +8,7 @@ mod dir;
 mod hierarchy;
 mod membership;
 mod occupants;
+mod origin;
 mod subtree;
 pub mod v1;
 
@@ -17,8 +18,9 @@ pub use dir::{
     pinned_program_id, read_namespace_path, set_mark,
 };
 pub use hierarchy::{CgroupChain, Mount, MountInfo, choose_leaf, find_frozen, read_event};
-pub use membership::{Membership, Origin, enter, verify_in_leaf};
+pub use membership::Membership;
 pub use occupants::Occupants;
+pub use origin::{Origin, enter, verify_in_leaf};
 pub use subtree::{Listing, ignore_gone, list_own_processes, list_processes, walk, walk_selected};
 
 use crate::OperationError;

@@ -7,16 +7,20 @@
 //! (`src/plugins/cgroup/v1` of Slurm 22.05).
 
 use super::hierarchy::MountInfo;
-use super::{Dir, Error, Membership, Result};
+use super::{Dir, Error, Membership, Result, ignore_gone};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat, major, minor};
 use protocol::is_within;
 
 impl MountInfo {
-    /// Returns whether this mount is the whole v1 hierarchy of these controllers: its options name each of them.
+    /// Tells whether this mount is the whole v1 hierarchy of these controllers: its options name each of them.
     fn has_controllers(&self, controllers: &str) -> bool {
-        let has = |controller| self.options.split(',').any(|option| option == controller);
-        self.kind == "cgroup" && self.root == "/" && controllers.split(',').all(has)
+        if self.kind != "cgroup" || self.root != "/" {
+            return false;
+        }
+        controllers
+            .split(',')
+            .all(|controller| self.options.split(',').any(|option| option == controller))
     }
 
     /// Opens the root of the mount; `None` if another mount covers it, or it is gone.
@@ -31,8 +35,8 @@ impl MountInfo {
 /// Opens the root of the hierarchy with these controllers, which are written as in `/proc/PID/cgroup`; `None` if
 /// its root is not visible.
 pub(super) fn open_root(mounts: &[MountInfo], controllers: &str) -> Option<Dir> {
-    let matching = mounts.iter().rev().filter(|mount| mount.has_controllers(controllers));
-    matching.into_iter().find_map(MountInfo::open_root)
+    let mut matching = mounts.iter().rev().filter(|mount| mount.has_controllers(controllers));
+    matching.find_map(MountInfo::open_root)
 }
 
 /// Path of the extern step's cgroup below its job's.
@@ -60,9 +64,12 @@ impl JobCgroups {
             return None;
         }
         let step = format!("{path}{STEP_SUFFIX}");
-        let is_used = |(_, cgroup): &(&str, &str)| *cgroup == path || *cgroup == step;
-        let used = daemon.v1_hierarchies().filter(is_used);
-        let hierarchies = used.map(|(controllers, _)| controllers.to_owned()).collect();
+        let mut hierarchies = Vec::new();
+        for (controllers, cgroup) in daemon.v1_hierarchies() {
+            if cgroup == path || cgroup == step {
+                hierarchies.push(controllers.to_owned());
+            }
+        }
         Some(Self { path: path.to_owned(), hierarchies })
     }
 
@@ -79,24 +86,32 @@ impl JobCgroups {
                 continue;
             }
             let Some(root) = open_root(mounts, controllers) else { continue };
-            match self.step().split('/').skip(1).try_fold(root, |dir, name| dir.child(name)) {
-                Ok(_) => self.hierarchies.push(controllers.to_owned()),
-                Err(error) if error.is_gone() => {}
-                Err(error) => return Err(error),
+            if self.has_step_below(root)? {
+                self.hierarchies.push(controllers.to_owned());
             }
         }
         Ok(())
     }
 
-    /// Returns the path of the cgroup for logins, which is the same in each hierarchy.
+    /// Tells whether the step has a cgroup in the hierarchy with this root.
+    fn has_step_below(&self, root: Dir) -> Result<bool> {
+        let mut dir = root;
+        for name in self.step().split('/').skip(1) {
+            let Some(child) = ignore_gone(dir.child(name))? else { return Ok(false) };
+            dir = child;
+        }
+        Ok(true)
+    }
+
+    /// The path of the cgroup for logins, which is the same in each hierarchy.
     pub fn step(&self) -> String {
         format!("{}{STEP_SUFFIX}", self.path)
     }
 
-    /// Returns whether the job uses the devices controller, by which Slurm constrains its devices.
+    /// Tells whether the job uses the devices controller, by which Slurm constrains its devices.
     pub fn has_devices(&self) -> bool {
-        let has = |list: &String| list.split(',').any(|controller| controller == "devices");
-        self.hierarchies.iter().any(has)
+        let mut controllers = self.hierarchies.iter().flat_map(|list| list.split(','));
+        controllers.any(|controller| controller == "devices")
     }
 
     /// Opens the extern step's cgroup in the freezer's hierarchy, and its ancestors except for the root, which has no
@@ -123,15 +138,16 @@ impl JobCgroups {
     /// [`Error::UnexpectedState`] for the first hierarchy in which it is not.
     pub fn require_in_step(&self, login: &Membership) -> Result<()> {
         let step = self.step();
-        let path = |hierarchy: &str| login.path(hierarchy).unwrap_or_default();
-        match self.hierarchies.iter().find(|hierarchy| !is_within(path(hierarchy), &step)) {
-            None => Ok(()),
-            Some(hierarchy) => {
-                let (expected, actual) = (&step, path(hierarchy));
-                let line = |path: &str| format!("{hierarchy}:{path}");
-                Err(Error::elsewhere(&line(expected), &line(actual)))
+        for hierarchy in &self.hierarchies {
+            let path = login.path(hierarchy).unwrap_or_default();
+            if !is_within(path, &step) {
+                return Err(Error::elsewhere(
+                    &format!("{hierarchy}:{step}"),
+                    &format!("{hierarchy}:{path}"),
+                ));
             }
         }
+        Ok(())
     }
 }
 

@@ -1,11 +1,13 @@
 //! Wraps the six commands of `bpf(2)` that a device filter needs.
 //!
-//! Every command passes the same zeroed 128-byte attribute, filled by the offsets of
-//! `union bpf_attr` in `linux/bpf.h`. It is larger than any of the commands need, because kernels
-//! 6.17 to 7.1 write eight bytes at offset 56 on a query, whatever size the caller gave.
+//! Every command passes 128 bytes of `union bpf_attr` in `linux/bpf.h`: its own member, then zeros. That
+//! is more than any of the commands need, because kernels 6.17 to 7.1 write eight bytes at offset 56 on a
+//! query, whatever size the caller gave.
 
+use std::borrow::Cow;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use super::{checked, fd_from_syscall};
 
@@ -30,50 +32,95 @@ pub const BPF_F_QUERY_EFFECTIVE: u32 = 1;
 
 /// Bytes of a program's name with its NUL.
 const BPF_OBJ_NAME_LEN: usize = 16;
-/// Bytes of `struct bpf_prog_info` up to and including `name`.
-pub const INFO_BYTES: usize = 80;
 /// Programs that the buffer of the first query can hold.
 const FIRST_IDS: usize = 64;
 /// Maximum programs of a query: `BPF_CGROUP_MAX_PROGS` of one cgroup, times the levels of a deep hierarchy.
 const IDS_MAX: usize = 64 * 32;
 
-/// `union bpf_attr`.
+/// Bytes of `union bpf_attr` that the kernel gets.
+const ATTR_BYTES: usize = 128;
+
+/// `union bpf_attr`: the member of one command, then zeros.
 #[repr(C, align(8))]
-struct Attr([u8; 128]);
+struct Attr<T> {
+    member: T,
+    _zeros: [u8; ATTR_BYTES],
+}
 
-impl Attr {
-    fn new() -> Self {
-        Self([0; 128])
-    }
+/// The member for `BPF_PROG_LOAD`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    kind: u32,
+    insn_count: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log_buffer: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; BPF_OBJ_NAME_LEN],
+}
 
-    fn with_bytes(mut self, offset: usize, bytes: &[u8]) -> Self {
-        if let Some(field) = self.0.get_mut(offset..offset + bytes.len()) {
-            field.copy_from_slice(bytes);
-        }
-        self
-    }
+/// The member for `BPF_PROG_ATTACH` and `BPF_PROG_DETACH`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgAttach {
+    cgroup: RawFd,
+    program: RawFd,
+    kind: u32,
+    flags: u32,
+    replace: RawFd,
+}
 
-    fn with_u32(self, offset: usize, value: u32) -> Self {
-        self.with_bytes(offset, &value.to_ne_bytes())
-    }
+/// The member for `BPF_PROG_QUERY`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgQuery {
+    cgroup: RawFd,
+    kind: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    ids: u64,
+    count: u32,
+    _padding: u32,
+}
 
-    fn with_fd(self, offset: usize, fd: BorrowedFd<'_>) -> Self {
-        self.with_bytes(offset, &fd.as_raw_fd().to_ne_bytes())
-    }
+/// The member for `BPF_OBJ_GET_INFO_BY_FD`.
+#[repr(C)]
+#[derive(Default)]
+struct ObjInfo {
+    object: RawFd,
+    info_bytes: u32,
+    info: u64,
+}
 
-    fn with_pointer<T>(self, offset: usize, pointer: *const T) -> Self {
-        self.with_bytes(offset, &(pointer as u64).to_ne_bytes())
+// The sizes and offsets of linux/bpf.h; no structure has padding that would stay uninitialised.
+const _: () = {
+    assert!(size_of::<ProgLoad>() == 64 && offset_of!(ProgLoad, name) == 48);
+    assert!(size_of::<ProgAttach>() == 20 && offset_of!(ProgAttach, replace) == 16);
+    assert!(size_of::<ProgQuery>() == 32 && offset_of!(ProgQuery, count) == 24);
+    assert!(size_of::<ObjInfo>() == 16 && offset_of!(ObjInfo, info) == 8);
+    assert!(size_of::<ProgInfo>() == 80 && offset_of!(ProgInfo, name) == 64);
+    assert!(offset_of!(ProgInfo, xlated_insns) == 32 && offset_of!(ProgInfo, map_count) == 52);
+};
+
+impl<T> Attr<T> {
+    fn new(member: T) -> Self {
+        Self { member, _zeros: [0; ATTR_BYTES] }
     }
 
     /// Runs a command with this attribute.
     ///
     /// # Safety
     ///
-    /// Every pointer in the attribute must be valid for what `command` does with it.
+    /// The member must be the one of `command`, and every pointer in it valid for what the command does
+    /// with it.
     unsafe fn run(&mut self, command: libc::c_int) -> libc::c_long {
-        // SAFETY: the attribute is 128 bytes, aligned, initialised and ours alone; the caller
+        // SAFETY: the attribute is longer than the bytes given, initialised and ours alone; the caller
         // answers for the pointers in it.
-        unsafe { libc::syscall(libc::SYS_bpf, command, self.0.as_mut_ptr(), self.0.len()) }
+        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(self), ATTR_BYTES) }
     }
 
     /// Runs a command that returns a new descriptor.
@@ -93,15 +140,6 @@ impl Attr {
     }
 }
 
-/// Reads the number at this offset; 0 past the end.
-pub fn read_u32(bytes: &[u8], offset: usize) -> u32 {
-    let mut number = [0; 4];
-    if let Some(field) = bytes.get(offset..offset + 4) {
-        number.copy_from_slice(field);
-    }
-    u32::from_ne_bytes(number)
-}
-
 /// Loads a device program of eight-byte instructions.
 ///
 /// # Errors
@@ -109,14 +147,19 @@ pub fn read_u32(bytes: &[u8], offset: usize) -> u32 {
 /// `EAGAIN` if a signal is pending; `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`; `EINVAL` or `EACCES` if
 /// the verifier refuses the program.
 pub fn prog_load(insns: &[u8], name: &str) -> io::Result<OwnedFd> {
-    let count = u32::try_from(insns.len() / 8).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let name = name.as_bytes().get(..name.len().min(BPF_OBJ_NAME_LEN - 1)).unwrap_or_default();
-    let mut attr = Attr::new()
-        .with_u32(0, BPF_PROG_TYPE_CGROUP_DEVICE)
-        .with_u32(4, count)
-        .with_pointer(8, insns.as_ptr())
-        .with_pointer(16, c"MIT".as_ptr())
-        .with_bytes(48, name);
+    let insn_count = u32::try_from(insns.len() / 8).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut load = ProgLoad {
+        kind: BPF_PROG_TYPE_CGROUP_DEVICE,
+        insn_count,
+        insns: insns.as_ptr() as u64,
+        license: c"MIT".as_ptr() as u64,
+        ..ProgLoad::default()
+    };
+    // The last byte of the name is its NUL.
+    for (to, from) in load.name.iter_mut().take(BPF_OBJ_NAME_LEN - 1).zip(name.bytes()) {
+        *to = from;
+    }
+    let mut attr = Attr::new(load);
     // SAFETY: instructions and licence are read only and outlive the call.
     unsafe { attr.run_for_fd(BPF_PROG_LOAD) }
 }
@@ -133,13 +176,16 @@ pub fn prog_attach(
     flags: u32,
     replace: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {
-    let mut attr = Attr::new()
-        .with_fd(0, cgroup)
-        .with_fd(4, program)
-        .with_u32(8, BPF_CGROUP_DEVICE)
-        .with_u32(12, flags);
+    let mut attr = Attr::new(ProgAttach {
+        cgroup: cgroup.as_raw_fd(),
+        program: program.as_raw_fd(),
+        kind: BPF_CGROUP_DEVICE,
+        flags,
+        replace: 0,
+    });
     if let Some(old) = replace {
-        attr = attr.with_u32(12, flags | BPF_F_REPLACE).with_fd(16, old);
+        attr.member.flags |= BPF_F_REPLACE;
+        attr.member.replace = old.as_raw_fd();
     }
     // SAFETY: the command takes no pointers.
     checked(unsafe { attr.run(BPF_PROG_ATTACH) }).map(drop)
@@ -151,13 +197,17 @@ pub fn prog_attach(
 ///
 /// `ENOENT` if the program is not attached there.
 pub fn prog_detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
-    let mut attr =
-        Attr::new().with_fd(0, cgroup).with_fd(4, program).with_u32(8, BPF_CGROUP_DEVICE);
+    let mut attr = Attr::new(ProgAttach {
+        cgroup: cgroup.as_raw_fd(),
+        program: program.as_raw_fd(),
+        kind: BPF_CGROUP_DEVICE,
+        ..ProgAttach::default()
+    });
     // SAFETY: the command takes no pointers.
     checked(unsafe { attr.run(BPF_PROG_DETACH) }).map(drop)
 }
 
-/// Returns the ids of a cgroup directory's device programs and the flags with which they are attached. With
+/// Queries the ids of a cgroup directory's device programs and the flags with which they are attached. With
 /// [`BPF_F_QUERY_EFFECTIVE`] it returns the ids of the programs that run there, and flags of 0.
 ///
 /// # Errors
@@ -167,20 +217,23 @@ pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u
     let mut capacity = FIRST_IDS;
     loop {
         let mut ids = vec![0_u32; capacity];
-        let mut attr = Attr::new()
-            .with_fd(0, cgroup)
-            .with_u32(4, BPF_CGROUP_DEVICE)
-            .with_u32(8, query_flags)
-            .with_pointer(16, ids.as_mut_ptr())
-            .with_u32(24, u32::try_from(capacity).unwrap_or(0));
+        let mut attr = Attr::new(ProgQuery {
+            cgroup: cgroup.as_raw_fd(),
+            kind: BPF_CGROUP_DEVICE,
+            query_flags,
+            ids: ids.as_mut_ptr() as u64,
+            count: u32::try_from(capacity).unwrap_or(0),
+            ..ProgQuery::default()
+        });
         // SAFETY: the ids are exclusively borrowed and as many as the attribute states; the
         // attribute has space for the kernel's write at offset 56.
         let result = checked(unsafe { attr.run(BPF_PROG_QUERY) });
-        let count = read_u32(&attr.0, 24) as usize;
+        let ProgQuery { attach_flags, count, .. } = attr.member;
+        let count = count as usize;
         match result {
             Ok(_) => {
                 ids.truncate(count);
-                return Ok((ids, read_u32(&attr.0, 12)));
+                return Ok((ids, attach_flags));
             }
             Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && capacity < IDS_MAX => {
                 capacity = count.max(capacity * 2).min(IDS_MAX);
@@ -196,22 +249,46 @@ pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u
 ///
 /// `ENOENT` if the program is gone; `EPERM` without `CAP_SYS_ADMIN`.
 pub fn prog_fd_by_id(id: u32) -> io::Result<OwnedFd> {
-    let mut attr = Attr::new().with_u32(0, id);
+    let mut attr = Attr::new(id);
     // SAFETY: the command takes no pointers.
     unsafe { attr.run_for_fd(BPF_PROG_GET_FD_BY_ID) }
 }
 
-/// The attributes of a loaded program.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The beginning of `struct bpf_prog_info`: the attributes of a loaded program, and where the kernel
+/// writes what a caller asks for.
+#[repr(C)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgInfo {
+    kind: u32,
     /// Id of the program, unique until reboot.
     pub id: u32,
     /// The kernel's digest of the instructions; comparable within one boot only.
     pub tag: [u8; 8],
-    /// Name that was given at load time.
-    pub name: String,
+    jited_bytes: u32,
+    /// Bytes of the instructions as the verifier left them; on input, bytes of the buffer for them.
+    pub xlated_bytes: u32,
+    jited_insns: u64,
+    /// Address of the buffer for these instructions, 0 for none. The kernel sets it to 0 if it hides them.
+    pub xlated_insns: u64,
+    load_time: u64,
+    created_by_uid: u32,
     /// Number of maps that the instructions refer to; the tag does not cover which.
-    pub maps: u32,
+    pub map_count: u32,
+    map_ids: u64,
+    name: [u8; BPF_OBJ_NAME_LEN],
+}
+
+impl ProgInfo {
+    /// A request for the instructions as the verifier left them, in a buffer of this address and length.
+    pub fn of_xlated_insns(buffer: *mut u8, bytes: u32) -> Self {
+        Self { xlated_bytes: bytes, xlated_insns: buffer as u64, ..Self::default() }
+    }
+
+    /// The name that was given at load time, at most 15 bytes.
+    pub fn name(&self) -> Cow<'_, str> {
+        let name = self.name.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name)
+    }
 }
 
 /// Reads the attributes of a loaded program.
@@ -219,28 +296,14 @@ pub struct ProgInfo {
 /// # Errors
 ///
 /// `EPERM` without `CAP_BPF`.
-pub fn prog_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
-    let mut info = RawProgInfo([0; INFO_BYTES]);
+pub fn read_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
+    let mut info = ProgInfo::default();
     // SAFETY: all its pointers and lengths are 0, so the kernel fills no other memory.
-    unsafe { read_raw_info(program, &mut info) }?;
-    let RawProgInfo(info) = info;
-    let mut tag = [0; 8];
-    tag.copy_from_slice(info.get(8..16).unwrap_or(&[0; 8]));
-    let name = info.get(64..).unwrap_or_default();
-    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-    Ok(ProgInfo {
-        id: read_u32(&info, 4),
-        tag,
-        name: String::from_utf8_lossy(name).into_owned(),
-        maps: read_u32(&info, 52),
-    })
+    unsafe { fill_info(program, &mut info) }?;
+    Ok(info)
 }
 
-/// The bytes of the beginning of `struct bpf_prog_info`.
-#[repr(C, align(8))]
-pub struct RawProgInfo(pub [u8; INFO_BYTES]);
-
-/// Fills in the attributes of a loaded program.
+/// Fills in the attributes of a loaded program, and the memory that `info` points to.
 ///
 /// # Errors
 ///
@@ -249,9 +312,12 @@ pub struct RawProgInfo(pub [u8; INFO_BYTES]);
 /// # Safety
 ///
 /// The memory that `info` points to is exclusively borrowed, and as long as `info` states.
-pub unsafe fn read_raw_info(program: BorrowedFd<'_>, info: &mut RawProgInfo) -> io::Result<()> {
-    let mut attr =
-        Attr::new().with_fd(0, program).with_u32(4, INFO_BYTES as u32).with_pointer(8, info);
+pub unsafe fn fill_info(program: BorrowedFd<'_>, info: &mut ProgInfo) -> io::Result<()> {
+    let mut attr = Attr::new(ObjInfo {
+        object: program.as_raw_fd(),
+        info_bytes: size_of::<ProgInfo>() as u32,
+        info: std::ptr::from_mut(info) as u64,
+    });
     // SAFETY: `info` is exclusively borrowed, aligned, and as long as the attribute states; the caller
     // answers for the memory that it points to.
     checked(unsafe { attr.run(BPF_OBJ_GET_INFO_BY_FD) }).map(drop)
