@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::environment::Variable;
-use super::schema::parse_decimal;
-use super::schema::{AbsolutePath, DecodeError, Field, InvalidText, Reader, Text, Writer};
+use super::names::{AbsolutePath, parse_decimal};
+use super::schema::{DecodeError, Field, InvalidText, Reader, Text, Writer};
 
 /// Maximum entries of an allowlist.
 pub const ALLOWLIST_ENTRIES_MAX: usize = 1024;
@@ -39,7 +39,7 @@ pub enum DeviceType {
 }
 
 impl DeviceType {
-    /// Returns the letter of the numeric form.
+    /// The letter of the numeric form: `b` or `c`.
     pub fn letter(self) -> char {
         match self {
             Self::Block => 'b',
@@ -66,7 +66,7 @@ impl Access {
     /// Every access that the kernel knows.
     pub const ALL: Self = Self(7);
 
-    /// Returns the bits as the kernel numbers them, 0 to 7.
+    /// The bits as the kernel numbers them, 0 to 7.
     pub fn bits(self) -> u32 {
         self.0
     }
@@ -76,12 +76,12 @@ impl Access {
         (bits <= 7).then_some(Self(bits))
     }
 
-    /// Returns the accesses of either set.
+    /// Joins the accesses of both sets.
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns whether every access of `other` is in this set.
+    /// Tells whether every access of `other` is in this set.
     pub fn contains(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
@@ -92,13 +92,19 @@ impl FromStr for Access {
 
     /// Parses one to three letters out of `r`, `w` and `m`. They may repeat, as in `DeviceAllow=`.
     fn from_str(text: &str) -> Result<Self, InvalidText> {
-        let set = text.bytes().try_fold(Self::NONE, |set, letter| match letter {
-            b'r' => Some(set.union(Self::READ)),
-            b'w' => Some(set.union(Self::WRITE)),
-            b'm' => Some(set.union(Self::MKNOD)),
-            _ => None,
-        });
-        set.filter(|_| (1..=3).contains(&text.len())).ok_or(INVALID_ACCESS)
+        if !(1..=3).contains(&text.len()) {
+            return Err(INVALID_ACCESS);
+        }
+        let mut set = Self::NONE;
+        for letter in text.bytes() {
+            set = set.union(match letter {
+                b'r' => Self::READ,
+                b'w' => Self::WRITE,
+                b'm' => Self::MKNOD,
+                _ => return Err(INVALID_ACCESS),
+            });
+        }
+        Ok(set)
     }
 }
 
@@ -143,22 +149,22 @@ impl DeviceRule {
         Ok(Self { kind, major, minor, access })
     }
 
-    /// Returns the type of the device.
+    /// The type of the device.
     pub fn kind(&self) -> DeviceType {
         self.kind
     }
 
-    /// Returns the device's major, 0 to [`MAJOR_MAX`].
+    /// The device's major, 0 to [`MAJOR_MAX`].
     pub fn major(&self) -> u32 {
         self.major
     }
 
-    /// Returns the device's minor, 0 to [`MINOR_MAX`]; `None` means every minor.
+    /// The device's minor, 0 to [`MINOR_MAX`]; `None` means every minor.
     pub fn minor(&self) -> Option<u32> {
         self.minor
     }
 
-    /// Returns the allowed accesses, at least one.
+    /// The allowed accesses, at least one.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -222,7 +228,7 @@ impl Allowlist {
         Ok(())
     }
 
-    /// Returns the entries in the order in which they were added.
+    /// The entries, in the order in which they were added.
     pub fn rules(&self) -> &[DeviceRule] {
         &self.0
     }
@@ -236,12 +242,14 @@ impl Field for Allowlist {
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let rules: Vec<DeviceRule> = Field::read(key, input)?;
         let mut list = Self::new();
-        let result = rules.iter().try_for_each(|rule| list.push(*rule));
-        match result {
-            // A shorter list would mean that an entry stood twice.
-            Ok(()) if list.0 == rules => Ok(list),
-            _ => Err(DecodeError::invalid_value(key)),
+        for rule in &rules {
+            list.push(*rule).map_err(|_| DecodeError::invalid_value(key))?;
         }
+        // A shorter list would mean that an entry stood twice.
+        if list.0 != rules {
+            return Err(DecodeError::invalid_value(key));
+        }
+        Ok(list)
     }
 }
 
@@ -261,7 +269,10 @@ pub struct Probe {
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.device, self.path)?;
-        self.variable.iter().try_for_each(|variable| write!(f, " {variable}"))
+        if let Some(variable) = &self.variable {
+            write!(f, " {variable}")?;
+        }
+        Ok(())
     }
 }
 
@@ -270,13 +281,18 @@ impl FromStr for Probe {
 
     fn from_str(text: &str) -> Result<Self, InvalidText> {
         let (device, rest) = text.split_once(' ').ok_or(INVALID_PROBE)?;
-        let (path, variable) = rest.split_once(' ').map_or((rest, None), |(a, b)| (a, Some(b)));
-        let variable = variable.map(Variable::parse_gpu_list).transpose()?;
+        let (path, variable) = match rest.split_once(' ') {
+            Some((path, variable)) => (path, Some(Variable::parse_gpu_list(variable)?)),
+            None => (rest, None),
+        };
         let probe = Self { device: device.parse()?, path: path.parse()?, variable };
         let is_one_device = probe.device.minor().is_some() && probe.device.access() == Access::RW;
         let is_in_dev = path.starts_with("/dev/") && path.len() <= PROBE_PATH_BYTES_MAX;
         let is_canonical = probe.to_string() == text;
-        if is_one_device && is_in_dev && is_canonical { Ok(probe) } else { Err(INVALID_PROBE) }
+        if !is_one_device || !is_in_dev || !is_canonical {
+            return Err(INVALID_PROBE);
+        }
+        Ok(probe)
     }
 }
 

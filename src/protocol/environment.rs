@@ -4,8 +4,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::names::{JobId, parse_decimal};
 use super::schema::{DecodeError, Field, InvalidText, Reader, Text, Writer, item_key};
-use super::{JobId, SourceName, parse_decimal};
+use super::words::SourceName;
 
 /// Maximum bytes of `NAME=VALUE`.
 const VARIABLE_BYTES_MAX: usize = 1024;
@@ -73,28 +74,33 @@ impl Variable {
     /// A name that is not in the table; a value that is empty, of more than 1,024 bytes as `NAME=VALUE`, no
     /// number or list where the table has one, or active in a shell or as an option.
     pub fn from_pair(name: &str, value: &str) -> Result<Self, InvalidText> {
-        let has_name = |kind: &VariableKind| kind.0 == name;
-        let kind = VARIABLE_KINDS.into_iter().find(has_name).ok_or(UNKNOWN_NAME)?;
+        let kind = VARIABLE_KINDS.into_iter().find(|kind| kind.0 == name).ok_or(UNKNOWN_NAME)?;
         let is_short = name.len() + 1 + value.len() <= VARIABLE_BYTES_MAX;
-        let is_numeric = |byte: u8| byte.is_ascii_digit() || b"(x),".contains(&byte);
-        let has_form = kind.2 != Numbers || value.bytes().all(is_numeric);
-        match is_short && has_form && is_inert_value(value) {
-            true => Ok(Self { kind, value: value.to_owned() }),
-            false => Err(INVALID_VALUE),
+        let has_form = kind.2 != Numbers || is_numbers(value);
+        if !is_short || !has_form || !is_inert_value(value) {
+            return Err(INVALID_VALUE);
         }
+        Ok(Self { kind, value: value.to_owned() })
     }
 
-    /// Returns the variables for the X11 display of a job and for the file with its keys. They come from the
+    /// Makes the variables for the X11 display of a job and for the file with its keys. They come from the
     /// step daemon: no reply of the helper can contain them. A value that no login may get is left out.
     pub fn from_display(number: i32, key_file: &str) -> Vec<Self> {
-        let display = if number > 0 { format!("localhost:{number}.0") } else { String::new() };
-        let key_file = if key_file.starts_with('/') { key_file } else { "" };
-        let pairs = [("DISPLAY", display.as_str()), ("XAUTHORITY", key_file)];
-        let inert = pairs.into_iter().filter(|(_, value)| is_inert_value(value));
-        inert.map(|(name, value)| Self { kind: (name, Slurm, Word), value: value.into() }).collect()
+        let display = format!("localhost:{number}.0");
+        let mut variables = Vec::new();
+        if number > 0 {
+            variables.push(("DISPLAY", display.as_str()));
+        }
+        if key_file.starts_with('/') && is_inert_value(key_file) {
+            variables.push(("XAUTHORITY", key_file));
+        }
+        variables
+            .into_iter()
+            .map(|(name, value)| Self { kind: (name, Slurm, Word), value: value.to_owned() })
+            .collect()
     }
 
-    /// Returns the name.
+    /// The name, one of a fixed table.
     pub fn name(&self) -> &'static str {
         self.kind.0
     }
@@ -109,17 +115,23 @@ impl Variable {
         let lists = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
         let value = &variable.value;
         let is_one_gpu = value.len() <= GPU_NAME_BYTES_MAX && !value.contains(',');
-        let is_gpu_list = lists.contains(&variable.name());
-        if is_one_gpu && is_gpu_list { Ok(variable) } else { Err(UNKNOWN_NAME) }
+        if !is_one_gpu || !lists.contains(&variable.name()) {
+            return Err(UNKNOWN_NAME);
+        }
+        Ok(variable)
     }
 
-    /// Returns the bytes of `NAME=VALUE`.
+    /// The number of bytes of `NAME=VALUE`.
     fn byte_count(&self) -> usize {
         self.name().len() + 1 + self.value.len()
     }
 }
 
-/// Returns whether a value is active neither in a shell nor as an option.
+fn is_numbers(value: &str) -> bool {
+    value.bytes().all(|byte| byte.is_ascii_digit() || b"(x),".contains(&byte))
+}
+
+/// Tells whether a value is active neither in a shell nor as an option.
 ///
 /// It has only characters that mean nothing to a shell inside of a word: letters, digits, and the characters
 /// of Slurm's lists, of paths and of UUIDs. A bracket can at most match names of files. A parenthesis matters
@@ -192,14 +204,15 @@ impl Variables {
         job: &JobId,
         source: SourceName,
     ) -> Result<(), DecodeError> {
-        let describes_job = |variable: &Variable| {
+        for (index, variable) in self.0.iter().enumerate() {
             let (_, scheduler, form) = variable.kind;
-            scheduler == source && (form != Id || variable.value == job.as_str())
-        };
-        match self.0.iter().position(|variable| !describes_job(variable)) {
-            Some(index) => Err(DecodeError::InvalidValue(item_key("env", index))),
-            None => Ok(()),
+            let describes_job =
+                scheduler == source && (form != Id || variable.value == job.as_str());
+            if !describes_job {
+                return Err(DecodeError::InvalidValue(item_key("env", index)));
+            }
         }
+        Ok(())
     }
 
     /// Iterates over the variables in the order in which they were added.

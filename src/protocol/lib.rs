@@ -9,9 +9,11 @@
 mod allowlist;
 mod environment;
 mod message;
+mod names;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use allowlist::{
     ALLOWLIST_ENTRIES_MAX, Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX,
@@ -19,12 +21,12 @@ pub use allowlist::{
 };
 pub use environment::{ENVIRONMENT_BYTES_MAX, Variable, Variables};
 pub use message::{
-    ChoiceRule, Containment, LimitKey, LoginLimits, Phase, Placement, Plan, REPLY_BYTES_MAX,
-    Reason, Refusal, Reply, Request, SessionLine, SeveralJobsPolicy, SourceName, Verdict,
+    Containment, LimitKey, LoginLimits, Placement, Plan, REPLY_BYTES_MAX, Refusal, Reply, Request,
+    Verdict,
 };
-pub use schema::is_within;
-pub use schema::parse_decimal;
-pub use schema::{AbsolutePath, CgroupPath, DecodeError, InvalidText, JobId, LeafName, NodeName};
+pub use names::{AbsolutePath, CgroupPath, JobId, LeafName, NodeName, is_within, parse_decimal};
+pub use schema::{DecodeError, InvalidText};
+pub use words::{ChoiceRule, Decision, Phase, Reason, SessionLine, SeveralJobsPolicy, SourceName};
 
 /// Message that a keeper sends once it holds its lock.
 pub const KEEPER_READY: &[u8] = b"ready";

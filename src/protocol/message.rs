@@ -1,33 +1,10 @@
 //! Defines the request of the privileged half and the reply of the unprivileged half.
 
+use super::names::{AbsolutePath, CgroupPath, JobId, LeafName, NodeName};
 use super::schema::{self, DecodeError, Field, Reader, Writer, schema};
-use super::{AbsolutePath, Allowlist, CgroupPath, JobId, LeafName, NodeName, Probe, Variables};
-use crate::string_enum;
+use super::words::{ChoiceRule, Phase, Reason, SessionLine, SeveralJobsPolicy, SourceName};
+use super::{Allowlist, Probe, Variables};
 use std::ops::RangeInclusive;
-
-string_enum! {
-    /// The PAM phase that sends a request.
-    #[derive(Default)]
-    Phase {
-        /// `pam_sm_acct_mgmt`, which admits or refuses the user.
-        #[default]
-        Account = "account",
-        /// `pam_sm_open_session`, which moves the login into a job.
-        Session = "session",
-    }
-}
-
-string_enum! {
-    /// The policy for a user with several jobs if no other rule decides (`action_unknown`).
-    #[derive(Default)]
-    SeveralJobsPolicy {
-        /// Join the job that started last.
-        #[default]
-        Newest = "newest",
-        /// Refuse and ask for a choice.
-        Deny = "deny",
-    }
-}
 
 schema! {
     /// The facts about one login that the unprivileged half needs. A text that PAM does not provide is
@@ -38,7 +15,7 @@ schema! {
         phase: Phase = "phase",
         /// `PAM_USER`.
         user: String = "user",
-        /// Numeric id of the user.
+        /// Numeric id of the user, from PAM's account; never 0, which is not judged.
         uid: u32 = "uid",
         /// `PAM_SERVICE`. The account phase examines its stack.
         service: String = "service",
@@ -72,7 +49,7 @@ impl Request {
     /// Maximum bytes of [`Request::unit`].
     pub const UNIT_BYTES_MAX: usize = 40 * 1024;
 
-    /// Returns whether both requests have the same answer. Only `phase` and `budget_ms` may differ: the
+    /// Tells whether both requests have the same answer. Only `phase` and `budget_ms` may differ: the
     /// phase matters to the examination of the stack alone.
     pub fn shares_answer_with(&self, other: &Self) -> bool {
         let Self { phase, budget_ms, .. } = *self;
@@ -101,77 +78,6 @@ const HINT_BYTES_MAX: usize = 80;
 /// Maximum bytes of the site's text.
 const MESSAGE_BYTES_MAX: usize = 400;
 
-string_enum! {
-    /// A source of jobs. The sources are asked in this order.
-    SourceName {
-        /// Root-owned job records.
-        Registry = "registry",
-        /// The daemons of Slurm's job steps.
-        Slurm = "slurm",
-        /// The units of Flux's jobs.
-        Flux = "flux",
-    }
-}
-
-string_enum! {
-    /// The rule that has chosen the job.
-    ChoiceRule {
-        /// The user has no other job here.
-        OnlyJob = "only-job",
-        /// The ssh client runs in the job.
-        Caller = "caller",
-        /// The user has named the job.
-        Chosen = "chosen",
-        /// No other job of the user started later.
-        Newest = "newest",
-        /// No other job that is known started later, but a source of further jobs did not answer in time.
-        Answered = "answered",
-    }
-}
-
-string_enum! {
-    /// The state of our session line in the service's flattened PAM stack.
-    SessionLine {
-        /// A line of this module must succeed before a session opens.
-        Effective = "effective",
-        /// No line exists, it is optional, or another line can skip it.
-        Missing = "missing",
-        /// The stack was not examined: the session phase itself proves that the line is there.
-        Unchecked = "unchecked",
-    }
-}
-
-string_enum! {
-    /// The reason why a login is admitted or refused: the code that users, launchers and help desks read.
-    /// Codes are stable forever; each has a section in pam_job_adopt(8).
-    Reason {
-        /// The login is admitted.
-        Admitted = "JA00",
-        /// The user has no running job here.
-        NoJob = "JA01",
-        /// The job is still starting.
-        Starting = "JA02",
-        /// The job ended a moment ago.
-        Ended = "JA03",
-        /// The job is frozen.
-        Suspended = "JA04",
-        /// The user has several jobs, and the site requires a choice.
-        ChoiceNeeded = "JA05",
-        /// The job's devices cannot be enforced here.
-        CannotConfine = "JA06",
-        /// The move into the job failed.
-        AdoptionFailed = "JA07",
-        /// No answer came in time, or the two halves are of different versions.
-        Timeout = "JA08",
-        /// The node is not set up correctly.
-        Configuration = "JA09",
-        /// A device of the job is not on this node.
-        DeviceUnknown = "JA10",
-        /// No job service runs here.
-        NoScheduler = "JA11",
-    }
-}
-
 /// The place of a job's logins, as the job's source reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
@@ -193,13 +99,14 @@ pub enum Placement {
     Unit {
         /// Path of the unit's cgroup.
         path: CgroupPath,
-        /// Uid of the account that Flux runs as. Its service manager has the unit.
+        /// Uid of the account that Flux runs as, from the configuration; never 0. Its service manager has the
+        /// unit.
         flux: u32,
     },
 }
 
 impl Placement {
-    /// Returns the source whose jobs have this kind of place.
+    /// The source whose jobs have this kind of place.
     pub fn source(&self) -> SourceName {
         match self {
             Self::Cgroup { .. } => SourceName::Registry,
@@ -208,7 +115,7 @@ impl Placement {
         }
     }
 
-    /// Returns the job's cgroup; an empty text for a Slurm job, whose daemon decides.
+    /// The path of the job's cgroup; an empty text for a Slurm job, whose daemon decides.
     pub fn cgroup(&self) -> &str {
         match self {
             Self::Cgroup { path, .. } | Self::Unit { path, .. } => path.as_str(),
@@ -251,7 +158,7 @@ pub enum Containment {
 }
 
 impl Containment {
-    /// Returns the list that we enforce; `None` if there is none.
+    /// The list that we enforce; `None` if there is none.
     pub fn list(&self) -> Option<&Allowlist> {
         match self {
             Self::None | Self::Inherit => None,
@@ -271,13 +178,13 @@ schema! {
     /// The limits for all logins of a job together; 0 stands for no limit.
     #[derive(Copy, Default)]
     struct LoginLimits {
-        /// MiB of memory.
+        /// MiB of memory, at least [`LoginLimits::MEMORY_MIB_MIN`].
         memory_mib: u32 = "memory",
-        /// Percent of the job's memory, in place of a size.
+        /// Percent of the job's memory, 1 to 100, in place of a size.
         memory_percent: u32 = "memory_percent",
-        /// Number of tasks.
+        /// Number of tasks, 16 to 4,194,304.
         tasks: u32 = "tasks",
-        /// Weight of the logins' processor time, beside 100 for each other cgroup in the job.
+        /// Weight of the logins' processor time, 1 to 10,000, beside 100 for each other cgroup in the job.
         cpu_weight: u32 = "cpu_weight",
     }
 }
@@ -294,21 +201,22 @@ pub struct LimitKey {
 }
 
 impl LoginLimits {
-    /// Returns the keys of the limits that are set.
+    /// Iterates over the keys of the limits that are set.
     pub fn list_keys(&self) -> impl Iterator<Item = LimitKey> + use<> {
         let rows = [
             ("login_memory", "memory", "memory.max", self.memory_mib.max(self.memory_percent)),
             ("login_tasks", "pids", "pids.max", self.tasks),
             ("login_cpu_weight", "cpu", "cpu.weight", self.cpu_weight),
         ];
-        let is_set = rows.into_iter().filter(|(.., value)| *value != 0);
-        is_set.map(|(key, controller, file, _)| LimitKey { key, controller, file })
+        rows.into_iter()
+            .filter(|(.., value)| *value != 0)
+            .map(|(key, controller, file, _)| LimitKey { key, controller, file })
     }
 
     /// Least memory with which a login starts, in MiB.
     pub const MEMORY_MIB_MIN: u32 = 64;
 
-    /// Returns whether each limit is 0 or in its range, and at most one of memory is set. Below the minima no login
+    /// Tells whether each limit is 0 or in its range, and at most one of memory is set. Below the minima no login
     /// starts; the maxima are the kernel's.
     pub fn is_valid(&self) -> bool {
         let fits = |value, range: RangeInclusive<u32>| value == 0 || range.contains(&value);
@@ -346,6 +254,20 @@ schema! {
         dropped: Vec<String> = "dropped",
         /// Variables for the login. They describe this job.
         env: Variables = "env",
+    }
+}
+
+impl Plan {
+    /// Requires limits in their ranges, and variables that describe this job.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::InvalidValue`] with the keys.
+    fn require_consistent(&self) -> Result<(), DecodeError> {
+        if !self.limits.is_valid() {
+            return Err(DecodeError::invalid_value("memory, tasks or cpu_weight"));
+        }
+        self.env.require_described_job(&self.job, self.placement.source())
     }
 }
 
@@ -416,22 +338,19 @@ impl Reply {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let reply: Self = schema::decode(bytes)?;
         // The types of the values do not rule these out.
+        if reply.hint.len() > HINT_BYTES_MAX {
+            return Err(DecodeError::invalid_value("hint"));
+        }
+        if reply.message.len() > MESSAGE_BYTES_MAX {
+            return Err(DecodeError::invalid_value("message"));
+        }
         match &reply.verdict {
-            _ if reply.hint.len() > HINT_BYTES_MAX => Err(DecodeError::invalid_value("hint")),
-            _ if reply.message.len() > MESSAGE_BYTES_MAX => {
-                Err(DecodeError::invalid_value("message"))
-            }
-            Verdict::Admit(plan) if !plan.limits.is_valid() => {
-                Err(DecodeError::invalid_value("memory, tasks or cpu_weight"))
-            }
-            Verdict::Admit(plan) => {
-                plan.env.require_described_job(&plan.job, plan.placement.source())
-            }
+            Verdict::Admit(plan) => plan.require_consistent()?,
             Verdict::Refuse(refusal) if refusal.reason == Reason::Admitted => {
-                Err(DecodeError::invalid_value("code"))
+                return Err(DecodeError::invalid_value("code"));
             }
-            _ => Ok(()),
-        }?;
+            Verdict::Refuse(_) | Verdict::NotEnforced => {}
+        }
         Ok(reply)
     }
 }

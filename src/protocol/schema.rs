@@ -5,10 +5,7 @@
 //! directions. The reader requires each key in its turn. So it finds a missing, doubled, moved or unknown
 //! key without a table. A text is checked once, when its value is constructed.
 
-use super::{
-    ChoiceRule, Phase, Reason, SessionLine, SeveralJobsPolicy, SourceName, VERSION,
-    VERSION_MISMATCH,
-};
+use super::{VERSION, VERSION_MISMATCH};
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -31,8 +28,9 @@ pub(super) fn decode<T: Field>(bytes: &[u8]) -> Result<T, DecodeError> {
     let mut input = Reader(bytes);
     let version = input.take_entry("version", b's')?;
     if version != VERSION {
-        let printable = |c: char| if c.is_ascii_graphic() { c } else { '?' };
-        return Err(DecodeError::WrongVersion(version.chars().take(32).map(printable).collect()));
+        let start = version.chars().take(32);
+        let shown = start.map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
+        return Err(DecodeError::WrongVersion(shown));
     }
     let message = T::read("", &mut input)?;
     if input.take_entry("end", b'b')? != "true" {
@@ -54,12 +52,6 @@ pub(super) trait Text: FromStr + fmt::Display {
 }
 
 impl Text for String {}
-impl Text for SourceName {}
-impl Text for ChoiceRule {}
-impl Text for SessionLine {}
-impl Text for Reason {}
-impl Text for Phase {}
-impl Text for SeveralJobsPolicy {}
 
 impl<T: Text> Field for T {
     fn write(&self, key: &str, out: &mut Writer) {
@@ -115,7 +107,7 @@ impl<T: Text> Field for Vec<T> {
     }
 }
 
-/// Returns the key of an item of a list.
+/// The key of an item of a list.
 pub(super) fn item_key(key: &str, index: usize) -> String {
     format!("{key}.{index}")
 }
@@ -212,19 +204,19 @@ impl<'a> Reader<'a> {
     /// or for a value that is not UTF-8.
     pub(super) fn take_entry(&mut self, key: &str, kind: u8) -> Result<&'a str, DecodeError> {
         let missing = || DecodeError::MissingKey(key.to_owned());
-        let (next_key, rest) = split_at_nul(self.0).ok_or_else(missing)?;
+        let (next_key, after_key) = split_at_nul(self.0).ok_or_else(missing)?;
         if next_key != key.as_bytes() {
             return Err(missing());
         }
-        let (typed_value, rest) = split_at_nul(rest).ok_or_else(missing)?;
+        let (typed_value, after_entry) = split_at_nul(after_key).ok_or_else(missing)?;
         let value =
             typed_value.strip_prefix(&[kind]).ok_or_else(|| DecodeError::invalid_value(key))?;
-        self.0 = rest;
+        self.0 = after_entry;
         std::str::from_utf8(value).map_err(|_| DecodeError::invalid_value(key))
     }
 }
 
-/// Returns the bytes before the first NUL and those after it.
+/// Splits the bytes before the first NUL from those after it.
 fn split_at_nul(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let nul = bytes.iter().position(|&byte| byte == 0)?;
     Some((bytes.get(..nul)?, bytes.get(nul + 1..)?))
@@ -300,76 +292,7 @@ macro_rules! checked_string {
         impl Text for $name {}
     )*};
 }
-
-checked_string! {
-    /// A job's id, in its source's canonical form.
-    JobId if is_plain_name,
-    "a job id is 1 to 64 of A-Z a-z 0-9 . _ + - and begins with a letter or digit";
-
-    /// Name of a child cgroup. It has no dot, unlike the kernel's own files (`cgroup.procs`).
-    LeafName if |text| is_plain_name(text) && !text.contains('.'),
-    "a leaf is 1 to 64 of A-Z a-z 0-9 _ + - and begins with a letter or digit";
-
-    /// Path of a cgroup below the cgroup v2 mount. It begins with `/` and is never the root itself.
-    CgroupPath if is_normal_path,
-    "a cgroup path begins with / and has no empty, . or .. component and no control character";
-
-    /// Absolute path without `.` and `..`, never `/` itself.
-    AbsolutePath if is_normal_path,
-    "a path begins with / and has no empty, . or .. component and no control character";
-
-    /// Name of a node, as in Slurm's `NodeName`.
-    NodeName if |text| is_plain_name(text) && !text.contains('+'),
-    "a node's name is 1 to 64 of A-Z a-z 0-9 . _ - and begins with a letter or digit";
-}
-
-impl LeafName {
-    /// Name of a job's leaf if neither record nor scheduler names one.
-    pub const DEFAULT: &str = "job-adopt";
-}
-
-impl Default for LeafName {
-    fn default() -> Self {
-        Self(Self::DEFAULT.to_owned())
-    }
-}
-
-impl CgroupPath {
-    /// Returns the path without its leading `/`, as `openat2(2)` below the mount needs it.
-    pub fn relative(&self) -> &str {
-        self.0.strip_prefix('/').unwrap_or(&self.0)
-    }
-}
-
-/// Returns whether a text is 1 to 64 letters, digits and `. _ + -`, and begins with a letter or digit.
-fn is_plain_name(text: &str) -> bool {
-    let mut bytes = text.bytes();
-    text.len() <= 64
-        && bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
-        && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte))
-}
-
-/// Returns whether a path is absolute, is not `/` itself, and has no empty, `.` or `..` component and no
-/// control character.
-fn is_normal_path(path: &str) -> bool {
-    path.len() < 4096
-        && !path.chars().any(char::is_control)
-        && path.strip_prefix('/').is_some_and(|relative| {
-            relative.split('/').all(|part| !matches!(part, "" | "." | ".."))
-        })
-}
-
-/// Returns whether an absolute path, of a cgroup or a file, is `top` or below it. Every path is below `/`.
-pub fn is_within(path: &str, top: &str) -> bool {
-    let rest = path.strip_prefix(top.trim_end_matches('/'));
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// Parses a number of decimal digits alone. It has no sign, blank or leading zero, so that each number has
-/// one spelling.
-pub fn parse_decimal(text: &str) -> Option<u32> {
-    text.parse().ok().filter(|number: &u32| number.to_string() == text)
-}
+pub(super) use checked_string;
 
 /// Defines an enum whose values are words of protocol, log, configuration or record.
 ///
@@ -475,77 +398,5 @@ mod tests {
             assert!(decode::<u32>(changed.as_bytes()).is_err(), "{end:?}");
         }
         assert!(decode::<u32>(&bytes[..bytes.len() - 10]).is_err(), "no end");
-    }
-}
-
-#[cfg(test)]
-mod text_tests {
-    use super::*;
-
-    #[test]
-    fn job_id_is_one_plain_word() {
-        for good in ["4242", "f2bLbcUR", "12_3", "a.b+c-d", "0"] {
-            assert!(good.parse::<JobId>().is_ok(), "{good}");
-        }
-        let long = "a".repeat(65);
-        for bad in ["", ".", "..", ".a", "-a", "a/b", "a b", "a\n", "a\0", "ä", &long] {
-            assert!(bad.parse::<JobId>().is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn path_is_within_itself_and_its_ancestors() {
-        for (path, top, within) in [
-            ("/a/b", "/a/b", true),
-            ("/a/b/c d", "/a/b", true),
-            ("/a", "/", true),
-            ("/", "/", true),
-            ("/a/bc", "/a/b", false),
-            ("/a", "/a/b", false),
-            ("/", "/a", false),
-            ("/x/a/b", "/a/b", false),
-            ("", "/a", false),
-        ] {
-            assert_eq!(is_within(path, top), within, "{path} {top}");
-        }
-    }
-
-    #[test]
-    fn leaf_named_like_kernel_file_is_refused() {
-        assert!(LeafName::DEFAULT.parse::<LeafName>().is_ok());
-        for bad in ["cgroup.procs", "memory.max", "..", "a/b", ""] {
-            assert!(bad.parse::<LeafName>().is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn node_name_follows_slurm() {
-        for good in ["gpu017", "n.cluster-1", "a_b", "0"] {
-            assert!(good.parse::<NodeName>().is_ok(), "{good}");
-        }
-        let long = "a".repeat(65);
-        for bad in ["", ".a", "-a", "a/b", "a+b", "a b", "a\n", &long] {
-            assert!(bad.parse::<NodeName>().is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn number_has_one_spelling() {
-        assert_eq!((parse_decimal("0"), parse_decimal("4294967295")), (Some(0), Some(u32::MAX)));
-        for bad in ["", "00", "01", "+1", "-1", " 1", "1 ", "4294967296", "\u{661}", "x"] {
-            assert_eq!(parse_decimal(bad), None, "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn cgroup_path_outside_mount_is_refused() {
-        for good in ["/a", "/system.slice/site-job-4242.scope", "/a b", "/a\\x2db"] {
-            assert!(good.parse::<CgroupPath>().is_ok(), "{good}");
-        }
-        for bad in
-            ["", "/", "a", "/a/", "//a", "/a//b", "/../a", "/a/..", "/a/./b", "/a\nb", "/a\0"]
-        {
-            assert!(bad.parse::<CgroupPath>().is_err(), "{bad:?}");
-        }
     }
 }
