@@ -8,8 +8,8 @@ fuzz_target!(|text: &str| {
     let lines = 1..=text.lines().count();
     let conf = match GresConf::parse(text, "gpu017") {
         Ok(conf) => conf,
-        Err((line, fault)) => {
-            assert!(lines.contains(&line), "line {line}: {fault}");
+        Err(faulty) => {
+            assert!(lines.contains(&faulty.at.line), "{faulty}");
             return;
         }
     };
@@ -26,7 +26,7 @@ fuzz_target!(|text: &str| {
             assert_eq!(conf.resource(conf.count()), None);
         }
         Err(faulty) => {
-            assert!(lines.contains(&faulty.at.line), "line {}: {}", faulty.at.line, faulty.fault);
+            assert!(lines.contains(&faulty.at.line), "{faulty}");
         }
     }
 });

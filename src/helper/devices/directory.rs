@@ -30,7 +30,7 @@ use protocol::parse_decimal;
 /// Maximum files, and maximum names of one directory.
 const ENTRIES_MAX: usize = 1024;
 
-/// Returns the devices that a directory lists; none if it is empty.
+/// Reads the devices that a directory lists; none if it is empty.
 ///
 /// # Errors
 ///
@@ -64,10 +64,10 @@ impl DirectoryList {
     fn add_top_entry(&mut self, dir: &TrustedDir, name: &str) -> Result<(), DeviceError> {
         match trusted_dir::read_entry(dir, Path::new(name)).map_err(distrusted)? {
             TrustedEntry::Dir(subdir) => match name {
-                "cdi" => for_each_name(&subdir, |name| self.add_vendor(&subdir, name)),
-                "imex" => {
-                    for_each_name(&subdir, |name| self.add_file(&subdir, name, parse_channel(name)))
-                }
+                "cdi" => for_each_name(&subdir, |vendor| self.add_vendor(&subdir, vendor)),
+                "imex" => for_each_name(&subdir, |channel| {
+                    self.add_file(&subdir, channel, parse_channel(channel))
+                }),
                 gpu if gpu.starts_with("MIG-GPU-") => {
                     for_each_name(&subdir, |gi| self.add_instances(&subdir, gpu, gi))
                 }
@@ -126,10 +126,10 @@ impl DirectoryList {
 
     fn count_file(&mut self, dir: &TrustedDir) -> Result<(), DeviceError> {
         self.file_count += 1;
-        match self.file_count > ENTRIES_MAX {
-            true => Err(fault(dir.path(), "more than 1024 entries")),
-            false => Ok(()),
+        if self.file_count > ENTRIES_MAX {
+            return Err(fault(dir.path(), "more than 1024 entries"));
         }
+        Ok(())
     }
 }
 
@@ -142,7 +142,10 @@ fn for_each_name(
     if names.is_empty() {
         return Err(fault(dir.path(), "empty, so that it names no device"));
     }
-    names.iter().try_for_each(|name| add(name))
+    for name in &names {
+        add(name)?;
+    }
+    Ok(())
 }
 
 fn open_directory(dir: &TrustedDir, name: &str) -> Result<TrustedDir, DeviceError> {
@@ -153,16 +156,18 @@ fn open_directory(dir: &TrustedDir, name: &str) -> Result<TrustedDir, DeviceErro
 }
 
 fn parse_gpu(name: &str) -> Option<DeviceName> {
+    if name == "all" {
+        return Some(DeviceName::AllGpus);
+    }
     match name.parse() {
-        _ if name == "all" => Some(DeviceName::AllGpus),
-        Ok(name @ (GpuName::Uuid(_) | GpuName::Mig(_))) => Some(DeviceName::Gpu(name.to_string())),
+        Ok(gpu @ (GpuName::Uuid(_) | GpuName::Mig(_))) => Some(DeviceName::Gpu(gpu.to_string())),
         _ => None,
     }
 }
 
 fn parse_instance(name: &str) -> Option<DeviceName> {
     match name.parse() {
-        Ok(name @ GpuName::Instance { .. }) => Some(DeviceName::Gpu(name.to_string())),
+        Ok(gpu @ GpuName::Instance { .. }) => Some(DeviceName::Gpu(gpu.to_string())),
         _ => None,
     }
 }

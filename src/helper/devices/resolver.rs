@@ -6,7 +6,7 @@ use crate::devices::{DeviceName, GpuName, Specifier, UnresolvedName, directory, 
 use crate::node::PciAddress;
 use crate::node::nvidia::NvidiaGpu;
 use crate::node::nvidia::Uuid;
-use crate::node::{DeviceError, ResolvedDevices, Tree, nvidia, topology};
+use crate::node::{Device, DeviceError, ResolvedDevices, Tree, nvidia, topology};
 use crate::slurm_conf::SlurmConfSearch;
 use std::cell::OnceCell;
 
@@ -59,43 +59,39 @@ impl Resolver {
     ///
     /// The first name that does not resolve. The devices of the other names are not returned then.
     pub fn resolve_names(&self, names: &[DeviceName]) -> Result<ResolvedDevices, UnresolvedName> {
-        let (mut resolved, mut cdi_names) = (ResolvedDevices::default(), Vec::new());
-        self.add_names(names, &mut resolved, &mut cdi_names)?;
+        let mut resolved = ResolvedDevices::default();
+        let mut cdi_names = Vec::new();
+        for name in names {
+            for entry in self.list_entries(name).map_err(|why| unresolved(name, why))? {
+                if let DeviceName::Cdi(cdi_name) = entry {
+                    cdi_names.push(cdi_name);
+                    continue;
+                }
+                let devices = self.resolve_entry(&entry);
+                resolved.extend(devices.map_err(|why| unresolved(&entry, why))?);
+            }
+        }
         resolved.extend(self.resolve_cdi(&cdi_names)?);
         Ok(resolved)
     }
 
-    /// Adds the devices of names to `resolved`, and CDI names to `cdi_names` instead.
-    fn add_names(
-        &self,
-        names: &[DeviceName],
-        resolved: &mut ResolvedDevices,
-        cdi_names: &mut Vec<String>,
-    ) -> Result<(), UnresolvedName> {
-        for name in names {
-            let failed = |why| UnresolvedName { name: name.to_string(), why };
-            let tree = &self.tree;
-            let devices = match name {
-                DeviceName::Cdi(name) => {
-                    cdi_names.push(name.clone());
-                    continue;
-                }
-                DeviceName::Dir(path) => {
-                    let entries = directory::read(tree, path).map_err(failed)?;
-                    // This recurses once: no entry of a directory names another directory.
-                    self.add_names(&entries, resolved, cdi_names)?;
-                    continue;
-                }
-                DeviceName::Gpu(gpu) => {
-                    gpu.parse().map_err(DeviceError::from).and_then(|gpu| self.resolve_gpu(&gpu))
-                }
-                DeviceName::AllGpus => self.resolve_all_gpus(),
-                DeviceName::Imex(channel) => nvidia::resolve_imex_channel(tree, *channel),
-                DeviceName::Gres { name, index } => self.resolve_gres(name, *index),
-            };
-            resolved.extend(devices.map_err(failed)?);
+    /// Lists the entries of a directory, none of which is a directory; any other name stands for itself.
+    fn list_entries(&self, name: &DeviceName) -> Result<Vec<DeviceName>, DeviceError> {
+        match name {
+            DeviceName::Dir(path) => directory::read(&self.tree, path),
+            other => Ok(vec![other.clone()]),
         }
-        Ok(())
+    }
+
+    /// Resolves a name that is neither a CDI name nor a directory.
+    fn resolve_entry(&self, name: &DeviceName) -> Result<ResolvedDevices, DeviceError> {
+        match name {
+            DeviceName::Gpu(gpu) => self.resolve_gpu(&gpu.parse()?),
+            DeviceName::AllGpus => self.resolve_all_gpus(),
+            DeviceName::Imex(channel) => nvidia::resolve_imex_channel(&self.tree, *channel),
+            DeviceName::Gres { name, index } => self.resolve_gres(name, *index),
+            DeviceName::Cdi(_) | DeviceName::Dir(_) => Ok(ResolvedDevices::default()),
+        }
     }
 
     fn resolve_gres(&self, name: &str, index: u32) -> Result<ResolvedDevices, DeviceError> {
@@ -119,11 +115,12 @@ impl Resolver {
             GpuName::Pci(address) => topology::resolve_address(&self.tree, *address),
             GpuName::Uuid(uuid) => {
                 let gpus = nvidia::list_gpus(&self.tree)?;
-                let why = match nvidia::find_by_uuid(&gpus, uuid) {
+                let unknown = match nvidia::find_by_uuid(&gpus, uuid) {
                     Ok(gpu) => return topology::resolve_address(&self.tree, gpu.address),
-                    Err(why) => format!("{why}, and by CDI"),
+                    Err(error) => error,
                 };
-                let resolved = self.resolve_nvidia_cdi(name, Some(&why))?;
+                let prefix = format!("{unknown}, and by CDI");
+                let resolved = self.resolve_nvidia_cdi(name, Some(&prefix))?;
                 match nvidia::find_only_gpu(&gpus, &resolved.devices) {
                     Some(gpu) => topology::resolve_address(&self.tree, gpu.address),
                     None => Ok(resolved),
@@ -183,16 +180,23 @@ impl Resolver {
     }
 
     fn verify_names(&self, names: &[String]) -> Result<(), UnresolvedName> {
-        names.iter().try_for_each(|name| {
+        for name in names {
             let failed = |why| UnresolvedName { name: name.clone(), why };
-            verify_cdi_device(&self.tree, self.catalog().map_err(failed)?, name).map_err(failed)
-        })
+            verify_cdi_device(&self.tree, self.catalog().map_err(failed)?, name).map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn catalog(&self) -> Result<&Catalog, DeviceError> {
-        let read = || Catalog::read(&self.tree, &self.settings.cdi_dirs);
-        self.catalog.get_or_init(read).as_ref().map_err(Clone::clone)
+        self.catalog
+            .get_or_init(|| Catalog::read(&self.tree, &self.settings.cdi_dirs))
+            .as_ref()
+            .map_err(Clone::clone)
     }
+}
+
+fn unresolved(name: &DeviceName, why: DeviceError) -> UnresolvedName {
+    UnresolvedName { name: name.to_string(), why }
 }
 
 /// Kind of Intel's GPUs in the specifications of Intel's own tools.
@@ -207,51 +211,66 @@ const INTEL_KIND: &str = "intel.com/gpu";
 /// # Errors
 ///
 /// The specification and a driver disagree.
-fn verify_cdi_device(tree: &Tree, catalog: &Catalog, name: &String) -> Result<(), DeviceError> {
-    let resolve = || {
-        let names = std::slice::from_ref(name);
-        cdi::resolve(tree, catalog, names).map_err(|error| error.why)
-    };
+fn verify_cdi_device(tree: &Tree, catalog: &Catalog, name: &str) -> Result<(), DeviceError> {
     if let Some(address) = parse_intel_address(name) {
-        return topology::verify_drm_nodes(tree, &[address], &resolve()?.devices);
+        let devices = resolve_alone(tree, catalog, name)?;
+        return topology::verify_drm_nodes(tree, &[address], &devices);
     }
-    let Some(device) = nvidia_device_name(name) else { return Ok(()) };
-    let devices = resolve()?.devices;
+    let Some(nvidia_name) = nvidia_device_name(name) else { return Ok(()) };
+    let devices = resolve_alone(tree, catalog, name)?;
     let minors = nvidia::gpu_minors(&devices);
-    if parse_uuid(device).is_none() && minors.is_empty() {
+    let uuid = parse_uuid(nvidia_name);
+    if uuid.is_none() && minors.is_empty() {
         return Ok(());
     }
     let gpus = nvidia::list_gpus(tree)?;
-    if let Some(uuid) = parse_uuid(device) {
+    if let Some(uuid) = uuid {
         nvidia::verify_uuid(&gpus, &uuid, &devices)?;
     } else if let [minor] = minors.as_slice() {
-        for (uuid, listed) in list_gpus_with_uuid(tree, catalog, name) {
-            let is_listed = nvidia::gpu_minors(&listed.devices).contains(minor);
-            let has_uuid =
-                |gpu: &NvidiaGpu| gpu.minor == *minor && gpu.uuid.as_ref() == Some(&uuid);
-            if is_listed || gpus.iter().any(has_uuid) {
-                nvidia::verify_uuid(&gpus, &uuid, &listed.devices)?;
-            }
-        }
+        verify_siblings(tree, catalog, name, *minor, &gpus)?;
     }
     // DRM nodes beside the nodes of GPUs must belong to the same GPUs.
     let own_gpus = gpus.iter().filter(|gpu| minors.contains(&gpu.minor));
     let addresses: Vec<_> = own_gpus.map(|gpu| gpu.address).collect();
-    match addresses.is_empty() {
-        true => Ok(()),
-        false => topology::verify_drm_nodes(tree, &addresses, &devices),
+    if addresses.is_empty() {
+        return Ok(());
     }
+    topology::verify_drm_nodes(tree, &addresses, &devices)
+}
+
+/// Verifies what the file of `name` lists for the UUID of the GPU with this minor.
+fn verify_siblings(
+    tree: &Tree,
+    catalog: &Catalog,
+    name: &str,
+    minor: u32,
+    gpus: &[NvidiaGpu],
+) -> Result<(), DeviceError> {
+    let gpu = gpus.iter().find(|gpu| gpu.minor == minor);
+    let driver_uuid = gpu.and_then(|gpu| gpu.uuid.as_ref());
+    for (uuid, devices) in list_gpus_with_uuid(tree, catalog, name) {
+        if nvidia::gpu_minors(&devices).contains(&minor) || driver_uuid == Some(&uuid) {
+            nvidia::verify_uuid(gpus, &uuid, &devices)?;
+        }
+    }
+    Ok(())
+}
+
+/// Resolves one CDI name by itself.
+fn resolve_alone(tree: &Tree, catalog: &Catalog, name: &str) -> Result<Vec<Device>, DeviceError> {
+    let resolved = cdi::resolve(tree, catalog, &[name.to_owned()]);
+    Ok(resolved.map_err(|error| error.why)?.devices)
 }
 
 /// Returns the GPUs that the file of `name` lists by UUID, with their devices.
-fn list_gpus_with_uuid(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, ResolvedDevices)> {
-    let resolve = |name: String| {
-        let uuid = nvidia_device_name(&name).and_then(parse_uuid)?;
-        let resolved = cdi::resolve(tree, catalog, &[name]).ok()?;
-        Some((uuid, resolved))
-    };
-    let has_uuid = |device: &str| parse_uuid(device).is_some();
-    cdi::list_siblings(catalog, name, has_uuid).into_iter().filter_map(resolve).collect()
+fn list_gpus_with_uuid(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, Vec<Device>)> {
+    let mut gpus = Vec::new();
+    for sibling in cdi::list_siblings(catalog, name, |device| parse_uuid(device).is_some()) {
+        let uuid = nvidia_device_name(&sibling).and_then(parse_uuid);
+        let devices = resolve_alone(tree, catalog, &sibling);
+        gpus.extend(uuid.zip(devices.ok()));
+    }
+    gpus
 }
 
 /// Returns the name without the kind, if NVIDIA's own tools use this kind for GPUs: the toolkit's
@@ -264,9 +283,8 @@ fn nvidia_device_name(name: &str) -> Option<&str> {
 
 /// Returns the address in the name that Intel's own tools give a GPU, such as `0000-00-02-0-0x56c0`.
 fn parse_intel_address(name: &str) -> Option<PciAddress> {
-    let mut parts = name.strip_prefix(INTEL_KIND)?.strip_prefix('=')?.splitn(5, '-');
-    let mut part = || parts.next();
-    let (domain, bus, device, function) = (part()?, part()?, part()?, part()?);
+    let parts: Vec<&str> = name.strip_prefix(INTEL_KIND)?.strip_prefix('=')?.split('-').collect();
+    let [domain, bus, device, function, ..] = *parts.as_slice() else { return None };
     format!("{domain}:{bus}:{device}.{function}").parse().ok()
 }
 

@@ -106,7 +106,7 @@ impl SlurmConfFiles {
         })
     }
 
-    /// Returns the lines of `slurm.conf`.
+    /// Reads the lines of `slurm.conf`.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl SlurmConfFiles {
         self.read(self.conf.clone())
     }
 
-    /// Returns the lines of the file with this name beside `slurm.conf`.
+    /// Reads the lines of the file with this name beside `slurm.conf`.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl SlurmConfFiles {
         self.read(self.path_of(name))
     }
 
-    /// Returns the path of the file with this name beside `slurm.conf`.
+    /// The path of the file with this name beside `slurm.conf`.
     pub fn path_of(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -194,16 +194,16 @@ impl IncludeReader<'_> {
         for (number, text) in join_lines(&String::from_utf8_lossy(&bytes)) {
             let line = ConfLine { at: at(number), text };
             if let Some(name) = line.included_name() {
-                let path = self.include_path(name).filter(|_| depth > 1);
-                let fault = |fault| ConfError::InvalidLine(line.at.clone(), fault);
-                let path = path.ok_or_else(|| fault(INVALID_INCLUDE.to_owned()))?;
-                self.add_file(path, depth - 1).map_err(|error| match error {
+                let Some(included) = self.include_path(name).filter(|_| depth > 1) else {
+                    return Err(ConfError::InvalidLine(line.at, INVALID_INCLUDE.to_owned()));
+                };
+                match self.add_file(included, depth - 1) {
                     // Unlike the file itself, an included file must exist.
-                    ConfError::UnreadableFile(why) if why.is_missing() => {
-                        fault(format!("Include: {why}"))
+                    Err(ConfError::UnreadableFile(why)) if why.is_missing() => {
+                        return Err(ConfError::InvalidLine(line.at, format!("Include: {why}")));
                     }
-                    error => error,
-                })?;
+                    result => result?,
+                }
                 continue;
             }
             if self.lines.len() >= LINES_MAX {
@@ -217,7 +217,7 @@ impl IncludeReader<'_> {
         Ok(())
     }
 
-    /// Returns the path of an included file: beside `slurm.conf` unless absolute; `None` if the name
+    /// Finds the path of an included file: beside `slurm.conf` unless absolute; `None` if the name
     /// has a pattern or an unknown `%`.
     fn include_path(&self, name: &str) -> Option<PathBuf> {
         let name = match &self.cluster {
@@ -229,7 +229,7 @@ impl IncludeReader<'_> {
     }
 }
 
-/// Returns whether a file was not opened because of a symbolic link in its path.
+/// Tells whether a file was not opened because of a symbolic link in its path.
 fn may_be_link(error: &TrustError) -> bool {
     matches!(error.cause(), Distrust::Open(Errno::ELOOP | Errno::ENOTDIR))
 }
@@ -261,7 +261,7 @@ fn find_configless_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
     }
 }
 
-/// Returns whether something exists at the path, even a link without a target. Any other error than a
+/// Tells whether something exists at the path, even a link without a target. Any other error than a
 /// missing file counts as existence, so that a later read reports it.
 fn exists(path: &Path) -> bool {
     let missing = [ErrorKind::NotFound, ErrorKind::NotADirectory];
@@ -282,15 +282,14 @@ pub fn with_slurm_trusted<T>(
     trust: &Trust,
     read: impl Fn(&Trust) -> Result<T, TrustError>,
 ) -> Result<T, TrustError> {
-    let error = match read(trust) {
-        Err(error) => error,
-        good => return good,
-    };
-    match error.cause() {
-        Distrust::WrongOwner(uid) if is_slurm_account(*uid) => {
-            read(&trust.clone().or_owned_by(*uid))
-        }
-        _ => Err(error),
+    match read(trust) {
+        Err(error) => match error.cause() {
+            Distrust::WrongOwner(uid) if is_slurm_account(*uid) => {
+                read(&trust.clone().or_owned_by(*uid))
+            }
+            _ => Err(error),
+        },
+        result => result,
     }
 }
 

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
+use thiserror::Error;
 
-/// Fault of a line that is not made of pairs.
-const NO_PAIRS: &str = "not of the form Key=value Key=value";
+/// The error of a line that is not made of pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("not of the form Key=value Key=value")]
+pub struct NoPairs;
 
 /// A position in a configuration file: the path and the number of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +43,7 @@ pub struct KeyValues {
     is_complete: bool,
 }
 
-/// Returns the logical lines of a text that are not empty, each with the number of its first part.
+/// Joins the logical lines of a text that are not empty, each with the number of its first part.
 ///
 /// As in Slurm (`_get_next_line` in `parse_config.c`), a `#` begins a comment and a backslash at the
 /// end of a line continues it, unless another backslash precedes them. Every other backslash is
@@ -68,16 +71,18 @@ pub fn join_lines(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
+/// Cuts a line before its comment: a `#` that no backslash escapes.
 fn without_comment(line: &str) -> &str {
     // Slurm's strings end at a NUL.
-    let line = line.split('\0').next().unwrap_or_default();
+    let line = line.split_once('\0').map_or(line, |(text, _)| text);
     let mut is_escaped = false;
-    let start = line.find(|letter| {
-        let is_comment = letter == '#' && !is_escaped;
+    for (start, letter) in line.char_indices() {
+        if letter == '#' && !is_escaped {
+            return line.get(..start).unwrap_or(line);
+        }
         is_escaped = letter == '\\' && !is_escaped;
-        is_comment
-    });
-    start.and_then(|start| line.get(..start)).unwrap_or(line)
+    }
+    line
 }
 
 fn without_escapes(line: &str) -> String {
@@ -93,13 +98,23 @@ fn without_escapes(line: &str) -> String {
     plain
 }
 
-/// Returns whether C's `isspace` in the C locale is true, in which Slurm's daemons run.
+/// Tells whether C's `isspace` in the C locale is true, in which Slurm's daemons run.
 fn is_space(letter: char) -> bool {
     matches!(letter, ' ' | '\t' | '\n' | '\x0b' | '\x0c' | '\r')
 }
 
 impl ConfLine {
-    /// Returns the name of the file that the line includes, without expansion. The word must begin
+    /// Parses the lines of a text that is the file of this name.
+    pub fn parse_all(text: &str, file: &Path) -> Vec<Self> {
+        let file: Rc<Path> = file.into();
+        let mut lines = Vec::new();
+        for (line, text) in join_lines(text) {
+            lines.push(Self { at: ConfPosition { file: Rc::clone(&file), line }, text });
+        }
+        lines
+    }
+
+    /// Finds the name of the file that the line includes, without expansion. The word must begin
     /// the line.
     pub fn included_name(&self) -> Option<&str> {
         let (word, rest) = self.text.split_at_checked("include".len())?;
@@ -107,13 +122,17 @@ impl ConfLine {
         is_include.then(|| rest.split(is_space).find(|name| !name.is_empty()).unwrap_or_default())
     }
 
-    /// Returns the value of a key at the beginning of the line, in any case; `None` if the line
+    /// Finds the value of a key at the beginning of the line, in any case; `None` if the line
     /// begins with another key, and a fault if the value is missing.
-    pub fn value_of(&self, key: &str) -> Option<Result<&str, String>> {
+    pub fn value_of(&self, key: &str) -> Option<Result<&str, NoPairs>> {
         let (own_key, _) = split_key(&self.text)?;
-        let is_key = own_key.eq_ignore_ascii_case(key);
-        let pair = || split_pair(&self.text).ok_or_else(|| NO_PAIRS.to_owned());
-        is_key.then(|| pair().map(|(_, value, _)| value))
+        if !own_key.eq_ignore_ascii_case(key) {
+            return None;
+        }
+        Some(match split_pair(&self.text) {
+            Some((_, value, _)) => Ok(value),
+            None => Err(NoPairs),
+        })
     }
 
     /// Parses the pairs of the line, up to a text that is no pair.
@@ -130,12 +149,12 @@ impl ConfLine {
 }
 
 impl KeyValues {
-    /// Returns the first pair, by which Slurm recognizes the kind of a line.
+    /// The first pair, by which Slurm recognizes the kind of a line.
     pub fn first(&self) -> Option<(&str, &str)> {
         self.pairs.first().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Returns the value of a key after the first pair, without regard to upper and lower case. Of
+    /// Finds the value of a key after the first pair, without regard to upper and lower case. Of
     /// several values Slurm uses the last one.
     pub fn value(&self, key: &str) -> Option<&str> {
         let mut later = self.pairs.iter().skip(1).rev();
@@ -143,7 +162,7 @@ impl KeyValues {
         pair.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the keys after the first pair, in their own case.
+    /// The keys after the first pair, in their own case.
     pub fn later_keys(&self) -> impl Iterator<Item = &str> {
         self.pairs.iter().skip(1).map(|(key, _)| key.as_str())
     }
@@ -153,32 +172,33 @@ impl KeyValues {
     /// # Errors
     ///
     /// The line has text that belongs to no pair.
-    pub fn require_complete(&self) -> Result<(), String> {
-        if self.is_complete { Ok(()) } else { Err(NO_PAIRS.to_owned()) }
+    pub fn require_complete(&self) -> Result<(), NoPairs> {
+        if self.is_complete { Ok(()) } else { Err(NoPairs) }
     }
 }
 
 /// Splits a text after its first key and the `=`, before which Slurm accepts an operator.
 fn split_key(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start_matches(is_space);
-    let is_key = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '.';
-    let (key, after) = text.split_at(text.find(|letter| !is_key(letter))?);
-    let after = after.trim_start_matches(is_space);
-    let after = after.strip_prefix(['-', '*', '+', '/']).unwrap_or(after);
-    let after = after.strip_prefix('=')?;
-    (!key.is_empty()).then_some((key, after))
+    let end =
+        text.find(|letter: char| !letter.is_ascii_alphanumeric() && !"_.".contains(letter))?;
+    let (key, rest) = text.split_at(end);
+    let operator = rest.trim_start_matches(is_space);
+    let value =
+        operator.strip_prefix(['-', '*', '+', '/']).unwrap_or(operator).strip_prefix('=')?;
+    (!key.is_empty()).then_some((key, value))
 }
 
 /// Splits a text after its first pair, as Slurm's regular expression does (`keyvalue_pattern`). The
 /// value is quoted and followed by a blank or the end, or ends at the next blank. If the text begins
 /// with no pair, it returns `None`.
 fn split_pair(text: &str) -> Option<(&str, &str, &str)> {
-    let (key, after) = split_key(text)?;
-    let after = after.trim_start_matches(is_space);
-    let quoted = after.strip_prefix('"').and_then(|quoted| quoted.split_once('"'));
-    let ends = |rest: &str| rest.is_empty() || rest.starts_with(is_space);
-    if let Some((value, rest)) = quoted.filter(|(_, rest)| ends(rest)) {
-        return Some((key, value, rest));
+    let (key, after_key) = split_key(text)?;
+    let after = after_key.trim_start_matches(is_space);
+    if let Some((value, rest)) = after.strip_prefix('"').and_then(|quoted| quoted.split_once('"')) {
+        if rest.is_empty() || rest.starts_with(is_space) {
+            return Some((key, value, rest));
+        }
     }
     let (value, rest) = after.split_at(after.find(is_space).unwrap_or(after.len()));
     (!value.is_empty()).then_some((key, value, rest))
@@ -194,7 +214,7 @@ mod tests {
 
     type Pairs = Vec<(String, String)>;
 
-    fn read(file: &str) -> Result<Vec<(usize, Pairs)>, String> {
+    fn read(file: &str) -> Result<Vec<(usize, Pairs)>, NoPairs> {
         let lines = join_lines(file).into_iter().map(|line| logical_line(line).parse_pairs());
         lines.map(|line| line.require_complete().map(|()| (line.at.line, line.pairs))).collect()
     }
@@ -249,7 +269,7 @@ mod tests {
         assert_eq!(line.value_of("name"), Some(Ok("x")));
         assert_eq!(line.value_of("nam"), None);
         let malformed = logical_line((1, "Name = ".into()));
-        assert_eq!(malformed.value_of("name"), Some(Err(NO_PAIRS.to_owned())));
+        assert_eq!(malformed.value_of("name"), Some(Err(NoPairs)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod links;
 
 pub use files::{Lines, SlurmConfFiles, SlurmConfSearch, with_slurm_trusted};
 use kernel::trust::{Distrust, TrustError};
-pub use lines::{ConfLine, ConfPosition, KeyValues, join_lines};
+pub use lines::{ConfLine, ConfPosition, KeyValues, NoPairs, join_lines};
 pub use links::resolve_links;
 use protocol::NodeName;
 use thiserror::Error;
@@ -29,7 +29,11 @@ pub enum ConfError {
 }
 
 impl ConfError {
-    /// Returns whether the only fault is that a file does not exist.
+    fn invalid_line(line: &ConfLine, fault: impl std::fmt::Display) -> Self {
+        Self::InvalidLine(line.at.clone(), fault.to_string())
+    }
+
+    /// Tells whether the only fault is that a file does not exist.
     pub fn is_missing(&self) -> bool {
         match self {
             Self::MissingSlurmConf => true,
@@ -70,7 +74,7 @@ pub struct NodeDirs {
 }
 
 impl SpoolPath {
-    /// Returns the path that the lines of `slurm.conf` set. The last line counts.
+    /// Finds the path that the lines of `slurm.conf` set. The last line counts.
     ///
     /// # Errors
     ///
@@ -79,9 +83,9 @@ impl SpoolPath {
         let mut path = Self(DEFAULT_SPOOL_DIR.to_owned());
         for line in lines {
             let Some(value) = line.value_of(SPOOL_DIR_KEY) else { continue };
-            let fault = |fault| ConfError::InvalidLine(line.at.clone(), fault);
-            let no_path = || fault(invalid_value(SPOOL_DIR_KEY));
-            path = Self::parse(value.map_err(fault)?).ok_or_else(no_path)?;
+            let text = value.map_err(|error| ConfError::invalid_line(line, error))?;
+            path = Self::parse(text)
+                .ok_or_else(|| ConfError::invalid_line(line, invalid_value(SPOOL_DIR_KEY)))?;
         }
         Ok(path)
     }
@@ -93,7 +97,7 @@ impl SpoolPath {
         (is_absolute && is_plain).then(|| Self(text.to_owned()))
     }
 
-    /// Returns the spool directory on `host`; `None` if the path depends on the node and `node` is
+    /// Expands the spool directory on `host`; `None` if the path depends on the node and `node` is
     /// unknown. Slurm expands only the first `%h` and the first `%n`.
     pub fn dir_of(&self, host: &str, node: Option<&NodeName>) -> Option<String> {
         let path = self.expand_host(host);
@@ -103,16 +107,19 @@ impl SpoolPath {
         }
     }
 
-    /// Returns where the directories of all nodes lie; `None` if the path does not depend on the
+    /// Finds where the directories of all nodes lie; `None` if the path does not depend on the
     /// node.
     pub fn node_dirs(&self, host: &str) -> Option<NodeDirs> {
         let path = self.expand_host(host);
-        let (before, after) = path.split_once("%n")?;
-        let (parent, before) = before.rsplit_once('/')?;
-        let (after, below) = after.split_once('/').unwrap_or((after, ""));
-        let parent = if parent.is_empty() { "/" } else { parent };
-        let [parent, before, after, below] = [parent, before, after, below].map(str::to_owned);
-        Some(NodeDirs { parent, before, after, below })
+        let (front, back) = path.split_once("%n")?;
+        let (parent, before) = front.rsplit_once('/')?;
+        let (after, below) = back.split_once('/').unwrap_or((back, ""));
+        Some(NodeDirs {
+            parent: if parent.is_empty() { "/".to_owned() } else { parent.to_owned() },
+            before: before.to_owned(),
+            after: after.to_owned(),
+            below: below.to_owned(),
+        })
     }
 
     fn expand_host(&self, host: &str) -> String {
@@ -122,7 +129,7 @@ impl SpoolPath {
 }
 
 impl NodeDirs {
-    /// Returns the node whose entry in the parent directory has this name, and its spool directory.
+    /// Finds the node whose entry in the parent directory has this name, and its spool directory.
     pub fn find_node(&self, name: &str) -> Option<(NodeName, String)> {
         let rest = name.strip_prefix(self.before.as_str())?;
         let node = rest.strip_suffix(self.after.as_str())?.parse().ok()?;
@@ -144,7 +151,7 @@ const GRES_TYPES_KEY: &str = "GresTypes";
 pub struct GresTypes(Option<Vec<String>>);
 
 impl GresTypes {
-    /// Returns the names that the lines of `slurm.conf` set. The last line counts.
+    /// Collects the names that the lines of `slurm.conf` set. The last line counts.
     ///
     /// # Errors
     ///
@@ -153,20 +160,20 @@ impl GresTypes {
         let mut types = Self::default();
         for line in lines {
             let Some(value) = line.value_of(GRES_TYPES_KEY) else { continue };
-            let fault = |fault| ConfError::InvalidLine(line.at.clone(), fault);
-            types = Self(Some(value.map_err(fault)?.split(',').map(str::to_owned).collect()));
+            let list = value.map_err(|error| ConfError::invalid_line(line, error))?;
+            types = Self(Some(list.split(',').map(str::to_owned).collect()));
         }
         Ok(types)
     }
 
-    /// Returns whether Slurm has resources of this name.
+    /// Tells whether Slurm has resources of this name.
     pub fn contains(&self, name: &str) -> bool {
-        let is_name = |own: &String| own.eq_ignore_ascii_case(name);
-        self.0.as_ref().is_none_or(|names| names.iter().any(is_name))
+        let Some(names) = &self.0 else { return true };
+        names.iter().any(|listed| listed.eq_ignore_ascii_case(name))
     }
 }
 
-/// Returns the names of generic resources by `slurm.conf`. Without the file, every name is one.
+/// Reads the names of generic resources in `slurm.conf`. Without the file, every name is one.
 ///
 /// # Errors
 ///
@@ -183,7 +190,7 @@ const CONSTRAIN_DEVICES_KEY: &str = "ConstrainDevices";
 const YES_WORDS: [&str; 4] = ["yes", "up", "true", "1"];
 const NO_WORDS: [&str; 4] = ["no", "down", "false", "0"];
 
-/// Returns whether Slurm restricts its jobs to their own devices, by `cgroup.conf`. Without the file
+/// Reads whether Slurm restricts its jobs to their own devices, by `cgroup.conf`. Without the file
 /// it does not.
 ///
 /// # Errors
@@ -200,7 +207,7 @@ pub fn read_constrain_devices(files: &SlurmConfFiles) -> Result<bool, ConfError>
     }
 }
 
-/// Returns whether the lines of `cgroup.conf` set `ConstrainDevices`. The last line counts.
+/// Finds whether the lines of `cgroup.conf` set `ConstrainDevices`. The last line counts.
 ///
 /// # Errors
 ///
@@ -209,14 +216,12 @@ pub fn parse_constrain_devices(lines: &[ConfLine]) -> Result<bool, ConfError> {
     let mut constrains = false;
     for line in lines {
         let Some(value) = line.value_of(CONSTRAIN_DEVICES_KEY) else { continue };
-        let fault = |fault| ConfError::InvalidLine(line.at.clone(), fault);
-        let value = value.map_err(fault)?;
-        let is_in = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(value));
-        constrains = match (is_in(YES_WORDS), is_in(NO_WORDS)) {
-            (true, _) => true,
-            (_, true) => false,
-            _ => return Err(fault(invalid_value(CONSTRAIN_DEVICES_KEY))),
-        };
+        let word = value.map_err(|error| ConfError::invalid_line(line, error))?;
+        let is_yes = YES_WORDS.iter().any(|yes| yes.eq_ignore_ascii_case(word));
+        if !is_yes && !NO_WORDS.iter().any(|no| no.eq_ignore_ascii_case(word)) {
+            return Err(ConfError::invalid_line(line, invalid_value(CONSTRAIN_DEVICES_KEY)));
+        }
+        constrains = is_yes;
     }
     Ok(constrains)
 }

@@ -74,12 +74,12 @@ pub(super) struct UnusableSpec {
 }
 
 impl SpecFile {
-    /// Returns a file with this content.
+    /// A file with this content.
     pub(super) fn new(path: PathBuf, rank: usize, format: Format, bytes: Vec<u8>) -> Self {
         Self { path, rank, format, bytes, parsed: OnceCell::new() }
     }
 
-    /// Returns a file that is parsed already, or that cannot be used.
+    /// A file that is parsed already, or that cannot be used.
     pub(super) fn from_result(
         path: PathBuf,
         rank: usize,
@@ -89,27 +89,28 @@ impl SpecFile {
     }
 
     pub(super) fn parse_spec(&self) -> Result<&Spec, &UnusableSpec> {
-        let parse = || {
-            Spec::parse(&self.bytes, self.format).map_err(|error| UnusableSpec {
-                why: error.to_string(),
-                kind: name::find_kind(&self.bytes, self.format),
-                stem: None,
+        self.parsed
+            .get_or_init(|| {
+                Spec::parse(&self.bytes, self.format).map_err(|error| UnusableSpec {
+                    why: error.to_string(),
+                    kind: name::find_kind(&self.bytes, self.format),
+                    stem: None,
+                })
             })
-        };
-        self.parsed.get_or_init(parse).as_ref()
+            .as_ref()
     }
 
-    /// Returns the file's specification and its definition of a device.
+    /// Finds the file's specification and its definition of a device.
     fn find_device(&self, name: &QualifiedName) -> Option<(&Spec, &SpecDevice)> {
-        let matters = || {
-            let text = std::str::from_utf8(&self.bytes);
-            text.is_ok_and(|text| can_contain_kind(text, name.kind()))
-        };
-        let spec = (self.parsed.get().is_some() || matters()).then(|| self.parse_spec())?.ok()?;
+        let text = std::str::from_utf8(&self.bytes).unwrap_or_default();
+        if self.parsed.get().is_none() && !can_contain_kind(text, name.kind()) {
+            return None;
+        }
+        let spec = self.parse_spec().ok()?;
         Some((spec, spec.device(name)?))
     }
 
-    /// Returns the path and the fault of the file, if it has been parsed.
+    /// Describes the path and the fault of the file, if it has been parsed.
     fn fault(&self) -> Option<String> {
         let fault = match self.parsed.get()? {
             Err(fault) => fault.why.clone(),
@@ -119,32 +120,42 @@ impl SpecFile {
     }
 }
 
-/// Returns whether the text of a file can contain this kind. Without escapes, a kind appears
+/// Tells whether the text of a file can contain this kind. Without escapes, a kind appears
 /// literally between characters that no kind contains: a word without blanks cannot be spread over a
 /// document, and aliases and tags are refused.
 fn can_contain_kind(text: &str, kind: &str) -> bool {
-    let is_kind_character = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
-    let is_separate = |start: usize| {
-        let (before, after) = (text.get(..start), text.get(start + kind.len()..));
-        !before.is_some_and(|text| text.ends_with(is_kind_character))
-            && !after.is_some_and(|text| text.starts_with(is_kind_character))
-    };
-    text.contains('\\') || text.match_indices(kind).any(|(start, _)| is_separate(start))
+    if text.contains('\\') {
+        return true;
+    }
+    text.match_indices(kind).any(|(start, _)| {
+        let before = text.get(..start).unwrap_or_default();
+        let after = text.get(start + kind.len()..).unwrap_or_default();
+        !before.ends_with(is_kind_character) && !after.starts_with(is_kind_character)
+    })
+}
+
+fn is_kind_character(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "_-./".contains(character)
 }
 
 impl UnusableSpec {
-    /// Returns the state of a file with this name that the reader may not open.
+    /// A file of an unknown kind.
+    fn new(why: String) -> Self {
+        Self { why, kind: None, stem: None }
+    }
+
+    /// The state of a file with this name that the reader may not open.
     pub(super) fn from_name(file: &str) -> Self {
         let why = "job-adopt, as whom logins look, may not read it: chmod 644".to_owned();
         let stem = file.rsplit_once('.').map(|(stem, _)| stem);
-        let has_vendor = |stem: &&str| {
+        let shows_kind = stem.is_some_and(|stem| {
             stem.match_indices('-')
-                .any(|(at, _)| stem.get(..at).is_some_and(|vendor| vendor.contains('.')))
-        };
-        Self { why, kind: None, stem: stem.filter(has_vendor).map(str::to_owned) }
+                .any(|(end, _)| stem.get(..end).is_some_and(|vendor| vendor.contains('.')))
+        });
+        Self { why, kind: None, stem: stem.filter(|_| shows_kind).map(str::to_owned) }
     }
 
-    /// Returns whether the file may define a device of this kind.
+    /// Tells whether the file may define a device of this kind.
     fn can_define(&self, kind: &str) -> bool {
         if let Some(stem) = &self.stem {
             let rest = stem.strip_prefix(&kind.replace('/', "-"));
@@ -179,9 +190,10 @@ impl Catalog {
             Err(error) if error.is_missing() => return Ok(()),
             dir => dir?,
         };
-        let names = trusted_dir::list_all_names(&dir, NAMES_MAX)?;
-        let with_format = |name: String| format_from_name(&name).map(|format| (name, format));
-        let files: Vec<_> = names.into_iter().filter_map(with_format).collect();
+        let mut files = Vec::new();
+        for name in trusted_dir::list_all_names(&dir, NAMES_MAX)? {
+            files.extend(format_from_name(&name).map(|format| (name, format)));
+        }
         if files.len() > FILES_MAX {
             let fault = format!(
                 "holds {} specifications, more than {FILES_MAX}: remove those that drivers left behind",
@@ -211,7 +223,7 @@ impl Catalog {
         self.files.push(file);
     }
 
-    /// Returns the content of a file; `None` if it was removed after the directory was listed, which
+    /// Reads the content of a file; `None` if it was removed after the directory was listed, which
     /// counts like a removal before.
     fn read_file(
         &mut self,
@@ -219,30 +231,32 @@ impl Catalog {
         name: &str,
         format: Format,
     ) -> Result<Option<Vec<u8>>, UnusableSpec> {
-        let unusable = |why: String| UnusableSpec { why, kind: None, stem: None };
         // The real name of the file differs, so that opening it would report a removed file.
         if name.contains(char::REPLACEMENT_CHARACTER) {
-            return Err(unusable("the name is no UTF-8".to_owned()));
+            return Err(UnusableSpec::new("the name is no UTF-8".to_owned()));
         }
-        if self.bytes <= BYTES_MAX {
-            let bytes = match dir.read(Path::new(name), format.bytes_max() as u64) {
-                Ok(bytes) => bytes,
-                Err(error) if error.is_missing() => return Ok(None),
-                Err(error) => {
-                    let denied = *error.cause() == Distrust::Open(Errno::EACCES);
-                    let other = || unusable(error.cause().to_string());
-                    return Err(if denied { UnusableSpec::from_name(name) } else { other() });
-                }
-            };
-            self.bytes = self.bytes.saturating_add(bytes.len() as u64);
-            if self.bytes <= BYTES_MAX {
-                return Ok(Some(bytes));
+        let too_many = || {
+            UnusableSpec::new(format!("the specifications have more than {BYTES_MAX} bytes in all"))
+        };
+        if self.bytes > BYTES_MAX {
+            return Err(too_many());
+        }
+        let bytes = match dir.read(Path::new(name), format.bytes_max() as u64) {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_missing() => return Ok(None),
+            Err(error) if *error.cause() == Distrust::Open(Errno::EACCES) => {
+                return Err(UnusableSpec::from_name(name));
             }
+            Err(error) => return Err(UnusableSpec::new(error.cause().to_string())),
+        };
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        if self.bytes > BYTES_MAX {
+            return Err(too_many());
         }
-        Err(unusable(format!("the specifications have more than {BYTES_MAX} bytes in all")))
+        Ok(Some(bytes))
     }
 
-    /// Returns the definition of a device that counts, with its file.
+    /// Finds the definition of a device that counts, with its file.
     ///
     /// # Errors
     ///
@@ -252,50 +266,51 @@ impl Catalog {
         &self,
         name: &QualifiedName,
     ) -> Result<(&SpecFile, &Spec, &SpecDevice), DeviceError> {
-        let definition = |file| {
-            let (spec, device) = SpecFile::find_device(file, name)?;
-            Some((file, spec, device))
-        };
-        let definitions: Vec<_> = self.files.iter().filter_map(definition).collect();
+        let mut definitions = Vec::new();
+        for file in &self.files {
+            definitions.extend(file.find_device(name).map(|(spec, device)| (file, spec, device)));
+        }
         let rank = definitions.iter().map(|(file, ..)| file.rank).max();
         let mut highest = definitions.into_iter().filter(|(file, ..)| Some(file.rank) == rank);
-        match (highest.next(), highest.next()) {
-            (None, _) => Err(self.missing_device_error(name.kind())),
-            (Some((one, ..)), Some((other, ..))) => Err(DeviceError::new(format_args!(
-                "defined in both {} and {}",
-                one.path.display(),
-                other.path.display()
-            ))),
-            (Some((file, spec, device)), None) => {
-                match self.unusable_override(name.kind(), file.rank) {
-                    None => Ok((file, spec, device)),
-                    Some((path, why)) => Err(DeviceError::new(format_args!(
-                        "defined in {}, but {path} would come first and cannot be used: {why}; repair \
-                     or remove it",
-                        file.path.display(),
-                    ))),
+        let Some((file, spec, device)) = highest.next() else {
+            return Err(self.missing_device_error(name.kind()));
+        };
+        let path = file.path.display();
+        if let Some((other, ..)) = highest.next() {
+            let other = other.path.display();
+            return Err(DeviceError::new(format_args!("defined in both {path} and {other}")));
+        }
+        if let Some((first, why)) = self.unusable_override(name.kind(), file.rank) {
+            return Err(DeviceError::new(format_args!(
+                "defined in {path}, but {first} would come first and cannot be used: {why}; repair or \
+                 remove it"
+            )));
+        }
+        Ok((file, spec, device))
+    }
+
+    /// Finds an unusable file that may override definitions of this kind and rank, and its fault.
+    fn unusable_override(&self, kind: &str, rank: usize) -> Option<(Display<'_>, &str)> {
+        for file in self.files.iter().filter(|file| file.rank > rank) {
+            match file.parse_spec() {
+                Err(fault) if fault.can_define(kind) => {
+                    return Some((file.path.display(), &fault.why));
                 }
+                _ => {}
             }
         }
+        None
     }
 
-    /// Returns an unusable file that may override definitions of this kind and rank, and its fault.
-    fn unusable_override(&self, kind: &str, rank: usize) -> Option<(Display<'_>, &str)> {
-        let higher = self.files.iter().filter(|file| file.rank > rank);
-        let mut faults =
-            higher.filter_map(|file| Some((file.path.display(), file.parse_spec().err()?)));
-        let (path, fault) = faults.find(|(_, fault)| fault.can_define(kind))?;
-        Some((path, &fault.why))
-    }
-
-    /// Returns the faults of all parsed files: those that are unusable or have a second document.
+    /// Lists the faults of all parsed files: those that are unusable or have a second document.
     pub(super) fn faults(&self) -> impl Iterator<Item = String> {
         self.files.iter().filter_map(SpecFile::fault)
     }
 
-    /// Returns the error of a device of this kind that no file defines.
+    /// Makes the error of a device of this kind that no file defines.
     fn missing_device_error(&self, kind: &str) -> DeviceError {
-        let (mut known, mut faults) = (Vec::new(), Vec::new());
+        let mut known = Vec::new();
+        let mut faults = Vec::new();
         for file in &self.files {
             match file.parse_spec() {
                 Ok(spec) if spec.kind == kind => {
@@ -314,12 +329,13 @@ impl Catalog {
             [] => String::new(),
             faults => format!("; cannot be used: {}", list_first(faults)),
         };
-        DeviceError::new(match known.is_empty() {
-            true => format!("no specification of kind {kind} in {}{unusable}", list_first(&dirs)),
-            false => {
-                format!("kind {kind} has no such device; it has {}{unusable}", list_first(&known))
-            }
-        })
+        if known.is_empty() {
+            let dirs = list_first(&dirs);
+            let why = format!("no specification of kind {kind} in {dirs}{unusable}");
+            return DeviceError::new(why);
+        }
+        let known = list_first(&known);
+        DeviceError::new(format!("kind {kind} has no such device; it has {known}{unusable}"))
     }
 }
 

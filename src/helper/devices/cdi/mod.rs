@@ -18,6 +18,7 @@ use crate::node::{Device, DeviceError, DeviceNode, ResolvedDevices, Tree, driver
 use protocol::Access;
 use std::path::Path;
 
+use catalog::SpecFile;
 pub use catalog::{BYTES_MAX, Catalog, FILES_MAX};
 pub use document::Format;
 pub use error::SpecError;
@@ -27,7 +28,7 @@ pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice};
 /// Maximum other devices of a file that are compared with a name.
 const SIBLINGS_MAX: usize = 256;
 
-/// Returns the devices of these qualified names together, by the specifications of `catalog`. The
+/// Resolves these qualified names together, by the specifications of `catalog`. The
 /// edits of a file for all its devices count once, before those of its first device among the names.
 /// Files of one kind are not merged.
 ///
@@ -43,9 +44,7 @@ pub fn resolve(
     let mut applied: Vec<&Path> = Vec::new();
     for name in names {
         let failed = |why| UnresolvedName { name: name.clone(), why };
-        let parsed = name.parse::<QualifiedName>().map_err(DeviceError::from);
-        let (file, spec, device) =
-            parsed.and_then(|name| catalog.find_definition(&name)).map_err(failed)?;
+        let (file, spec, device) = find_definition(catalog, name).map_err(failed)?;
         if !applied.contains(&file.path.as_path()) {
             applied.push(&file.path);
             resolved.extend(resolve_edits(tree, &file.path, &spec.edits).map_err(failed)?);
@@ -59,27 +58,37 @@ pub fn resolve(
     Ok(resolved)
 }
 
-/// Returns the qualified names of other devices of the file whose definition of `name` counts: those
+/// Lists the qualified names of other devices of the file whose definition of `name` counts: those
 /// that `is_wanted` accepts and whose definitions in this file count too, among at most 256.
 pub fn list_siblings(catalog: &Catalog, name: &str, is_wanted: fn(&str) -> bool) -> Vec<String> {
-    let find_definition = |name: &str| {
-        let name: QualifiedName = name.parse().ok()?;
-        catalog.find_definition(&name).ok()
-    };
-    let Some((file, spec, own)) = find_definition(name) else { return Vec::new() };
-    let others = spec.devices.iter().filter(|device| device.name != own.name);
-    let names = others.filter(|device| is_wanted(&device.name)).take(SIBLINGS_MAX);
-    let names = names.map(|device| format!("{}={}", spec.kind, device.name));
-    let is_in_file =
-        |name: &String| find_definition(name).is_some_and(|(own, ..)| own.path == file.path);
-    names.filter(is_in_file).collect()
+    let Ok((file, spec, own_device)) = find_definition(catalog, name) else { return Vec::new() };
+    let mut siblings: Vec<String> = spec
+        .devices
+        .iter()
+        .filter(|device| device.name != own_device.name && is_wanted(&device.name))
+        .take(SIBLINGS_MAX)
+        .map(|device| format!("{}={}", spec.kind, device.name))
+        .collect();
+    siblings.retain(|sibling| {
+        let definition = find_definition(catalog, sibling);
+        definition.is_ok_and(|(its_file, ..)| its_file.path == file.path)
+    });
+    siblings
+}
+
+/// Parses a qualified name, and finds the definition that counts.
+fn find_definition<'a>(
+    catalog: &'a Catalog,
+    name: &str,
+) -> Result<(&'a SpecFile, &'a Spec, &'a SpecDevice), DeviceError> {
+    catalog.find_definition(&name.parse::<QualifiedName>()?)
 }
 
 /// Maximum device nodes of one definition, and of all names together. An allowlist has room for a
 /// quarter of them, and each is compared with those before it.
 const NODES_MAX: usize = 4096;
 
-/// Returns the devices on this node that edits of the specification `file` grant.
+/// Resolves the devices on this node that edits of the specification `file` grant.
 ///
 /// # Errors
 ///
@@ -102,7 +111,7 @@ fn too_many() -> DeviceError {
     DeviceError::new("asks for more than 4,096 device nodes")
 }
 
-/// Returns the device of one edit; none if the edit grants nothing.
+/// Resolves the device of one edit; none if the edit grants nothing.
 fn resolve_node_edit(tree: &Tree, edit: &NodeEdit) -> Result<ResolvedDevices, DeviceError> {
     let mut found = ResolvedDevices::default();
     let access = granted_access(edit);
@@ -110,14 +119,17 @@ fn resolve_node_edit(tree: &Tree, edit: &NodeEdit) -> Result<ResolvedDevices, De
         return Ok(found);
     }
     let path = edit.host_path.as_ref().unwrap_or(&edit.path);
-    let failed = |why: String| DeviceError::at(path, why);
     let node = match tree.read_node(path) {
+        Ok(node) => node,
         Err(absent) if absent.is_absent() => {
-            let node = nvidia::future_node(tree, path)?;
+            let Some(node) = nvidia::future_node(tree, path)? else {
+                let why = driver::explain_absence(tree, path, absent);
+                return Err(DeviceError::at(path, why));
+            };
             found.warnings.push(nvidia::future_node_warning(path));
-            node.ok_or_else(|| driver::explain_absence(tree, path, absent)).map_err(failed)?
+            node
         }
-        node => node.map_err(|why| failed(why.to_string()))?,
+        Err(why) => return Err(DeviceError::at(path, why)),
     };
     check_agreement(path, edit, node)?;
     driver::check_node(tree, path, node)?;
@@ -125,13 +137,11 @@ fn resolve_node_edit(tree: &Tree, edit: &NodeEdit) -> Result<ResolvedDevices, De
     Ok(found)
 }
 
-/// Returns the access that the specification grants, without `mknod`, which no job needs.
+/// The access that the specification grants, without `mknod`, which no job needs.
 fn granted_access(edit: &NodeEdit) -> Access {
     let granted = edit.access.unwrap_or(Access::ALL);
-    [Access::READ, Access::WRITE]
-        .into_iter()
-        .filter(|access| granted.contains(*access))
-        .fold(Access::NONE, Access::union)
+    let without_mknod = granted.bits() & Access::RW.bits();
+    Access::from_bits(without_mknod).unwrap_or(Access::NONE)
 }
 
 /// Checks that the node has the type and numbers that the specification gives.
@@ -140,16 +150,16 @@ fn check_agreement(path: &str, edit: &NodeEdit, node: DeviceNode) -> Result<(), 
     let agrees = kind.is_none_or(|kind| kind == node.kind.letter())
         && edit.major.is_none_or(|major| major == node.major)
         && edit.minor.is_none_or(|minor| minor == node.minor);
-    match agrees {
-        true => Ok(()),
-        false => Err(DeviceError::new(format_args!(
+    if !agrees {
+        return Err(DeviceError::new(format_args!(
             "{path} is {node} and not {}: the specification is stale; generate it anew",
             describe(edit)
-        ))),
+        )));
     }
+    Ok(())
 }
 
-/// Returns the letter of mknod(1).
+/// The letter of mknod(1).
 fn type_letter(kind: NodeKind) -> char {
     match kind {
         NodeKind::Block => 'b',
@@ -158,7 +168,7 @@ fn type_letter(kind: NodeKind) -> char {
     }
 }
 
-/// Returns the type and numbers that the specification gives, as an error shows them.
+/// Describes the type and numbers that the specification gives, as an error shows them.
 fn describe(edit: &NodeEdit) -> String {
     let kind = edit.kind.map(|kind| format!("type {}", type_letter(kind)));
     let major = edit.major.map(|major| format!("major {major}"));

@@ -23,12 +23,12 @@ pub struct QualifiedName {
 }
 
 impl QualifiedName {
-    /// Returns `VENDOR/CLASS`.
+    /// `VENDOR/CLASS`.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Returns the name of the device without the kind.
+    /// The name of the device without the kind.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -41,12 +41,11 @@ impl FromStr for QualifiedName {
         let (kind, name) = text.split_once('=').ok_or_else(no_qualified_name)?;
         parse_class(kind)?;
         check_device_name(name)?;
-        match text.len() <= QUALIFIED_NAME_MAX {
-            true => Ok(Self { kind: kind.to_owned(), name: name.to_owned() }),
-            false => {
-                Err(QualifiedNameError(format!("longer than {QUALIFIED_NAME_MAX} characters")))
-            }
+        if text.len() > QUALIFIED_NAME_MAX {
+            let why = format!("longer than {QUALIFIED_NAME_MAX} characters");
+            return Err(QualifiedNameError(why));
         }
+        Ok(Self { kind: kind.to_owned(), name: name.to_owned() })
     }
 }
 
@@ -106,13 +105,14 @@ fn no_qualified_name() -> QualifiedNameError {
     QualifiedNameError("not a qualified CDI name, VENDOR/CLASS=NAME".to_owned())
 }
 
-/// Returns the kind of a file that breaks a rule, if the kind is certain: the file is one complete
+/// Finds the kind of a file that breaks a rule, if the kind is certain: the file is one complete
 /// document, exactly one key at its top is `kind` in any case, and its value is a valid kind. The
 /// fault is elsewhere then.
 pub(super) fn find_kind(bytes: &[u8], format: Format) -> Option<String> {
-    let document = document::parse_document(bytes, format)
-        .ok()
-        .filter(|read| read.second_document.is_none())?;
+    let document = document::parse_document(bytes, format).ok()?;
+    if document.second_document.is_some() {
+        return None;
+    }
     let mut top = document.value.into_object().ok()?;
     let value = top.remove("kind")?;
     if top.keys().any(|key| key.eq_ignore_ascii_case("kind")) {

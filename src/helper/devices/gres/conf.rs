@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{HostList, HostListError};
-use crate::slurm_conf::{ConfLine, ConfPosition, KeyValues, join_lines};
+use super::fault::{FaultyLine, FaultyRecord, RecordFault};
+use super::hostlist::{HostList, HostListError};
+use crate::slurm_conf::{ConfLine, ConfPosition, KeyValues};
 
 /// Maximum files of one resource name.
 pub(super) const FILES_MAX: usize = 1024;
@@ -45,18 +46,7 @@ struct NodeLine {
     line: KeyValues,
     name: String,
     /// The fault of a `NodeName=` that cannot be compared with this node.
-    scope: Result<NodeScope, String>,
-}
-
-/// A record that slurmd refuses, or that is beyond the bounds here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FaultyRecord {
-    /// The place of the first part of the line.
-    pub at: ConfPosition,
-    /// The name of the resource.
-    pub name: String,
-    /// The fault.
-    pub fault: String,
+    scope: Result<NodeScope, RecordFault>,
 }
 
 /// The resources of one line: they have one name and one type.
@@ -90,16 +80,12 @@ impl GresConf {
     ///
     /// # Errors
     ///
-    /// The number of a malformed line, and its fault.
-    pub fn parse(text: &str, node: &str) -> Result<Self, (usize, String)> {
-        let at = |line| ConfPosition { file: Path::new("").into(), line };
-        let lines = join_lines(text).into_iter();
-        let lines = lines.map(|(number, text)| ConfLine { at: at(number), text });
-        let conf = Self::from_lines(&lines.collect::<Vec<_>>(), node);
-        conf.map_err(|(at, fault)| (at.line, fault))
+    /// As [`GresConf::from_lines`].
+    pub fn parse(text: &str, node: &str) -> Result<Self, FaultyLine> {
+        Self::from_lines(&ConfLine::parse_all(text, Path::new("")), node)
     }
 
-    /// Returns the configuration of the node `node` by the lines of the file and of the files that it
+    /// Collects the configuration of the node `node` from the lines of the file and of the files that it
     /// includes.
     ///
     /// Slurm takes all records without `NodeName=` first, then those with it (`gres.c`, which reads
@@ -110,24 +96,25 @@ impl GresConf {
     ///
     /// # Errors
     ///
-    /// The place and the fault of a line that slurmd refuses and that may be a record of any name.
-    pub fn from_lines(lines: &[ConfLine], node: &str) -> Result<Self, (ConfPosition, String)> {
+    /// The first line that slurmd refuses and that may be a record of any name.
+    pub fn from_lines(lines: &[ConfLine], node: &str) -> Result<Self, FaultyLine> {
         let mut conf = Self::default();
         for line in lines {
-            conf.add_line(line.parse_pairs(), node).map_err(|fault| (line.at.clone(), fault))?;
+            conf.add_line(line.parse_pairs(), node)
+                .map_err(|fault| FaultyLine { at: line.at.clone(), fault })?;
         }
         conf.lines.sort_by_key(|line| line.scope != Ok(NodeScope::EveryNode));
         Ok(conf)
     }
 
-    /// Returns whether Slurm detects the GPUs of the node itself. Lines that name the node override
+    /// Tells whether Slurm detects the GPUs of the node itself. Lines that name the node override
     /// lines for every node. Of several lines that name the node, one that turns detection on is
     /// enough; of lines for every node the last one counts.
     pub fn has_auto_detect(&self) -> bool {
         self.this_node_auto_detect.or(self.every_node_auto_detect).unwrap_or(false)
     }
 
-    /// Returns the records of the resource `name`. Faults in records of other names do not matter.
+    /// Collects the records of the resource `name`. Faults in records of other names do not matter.
     ///
     /// # Errors
     ///
@@ -138,13 +125,13 @@ impl GresConf {
         for record in &resources.0 {
             // It would shift the indexes after it, perhaps differently than in Slurm.
             if let Some(file) = record.single_files().iter().find(|file| !known.insert(*file)) {
-                return Err(record.faulty(format!("{file} stands in two records")));
+                return Err(record.faulty(RecordFault::RepeatedFile(file.clone())));
             }
         }
         Ok(resources)
     }
 
-    /// Returns the records of the resource `name`, in which a file may stand twice.
+    /// Collects the records of the resource `name`, in which a file may stand twice.
     ///
     /// # Errors
     ///
@@ -160,7 +147,7 @@ impl GresConf {
         Ok(resources)
     }
 
-    /// Returns the names of the records, each once.
+    /// Lists the names of the records, each once.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for line in &self.lines {
@@ -172,8 +159,8 @@ impl GresConf {
     }
 
     /// Adds a line unless it is for other nodes.
-    fn add_line(&mut self, line: KeyValues, node: &str) -> Result<(), String> {
-        let Some((key, value)) = line.first() else { return line.require_complete() };
+    fn add_line(&mut self, line: KeyValues, node: &str) -> Result<(), RecordFault> {
+        let Some((key, value)) = line.first() else { return Ok(line.require_complete()?) };
         if eq_ignoring_case(key, "AutoDetect") {
             let is_on = is_auto_detect(value);
             if let Some(later) = line.later_keys().next() {
@@ -190,11 +177,11 @@ impl GresConf {
                 Ok(_) => Ok(NodeScope::ThisNode),
                 // Slurm finds no node in it.
                 Err(HostListError::Malformed) => return Ok(()),
-                Err(error) => Err(format!("NodeName=: {error}")),
+                Err(error) => Err(RecordFault::InvalidList("NodeName", error)),
             };
             self.add_node_line(line, scope)?;
         } else {
-            return Err("neither Name= nor AutoDetect=".to_owned());
+            return Err(RecordFault::UnknownLine);
         }
         Ok(())
     }
@@ -202,8 +189,8 @@ impl GresConf {
     fn add_node_line(
         &mut self,
         line: KeyValues,
-        scope: Result<NodeScope, String>,
-    ) -> Result<(), String> {
+        scope: Result<NodeScope, RecordFault>,
+    ) -> Result<(), RecordFault> {
         if let Some(value) = line.value("AutoDetect") {
             scope.clone()?;
             let is_on = self.this_node_auto_detect.unwrap_or(false) || is_auto_detect(value);
@@ -222,11 +209,11 @@ impl GresConf {
 }
 
 impl Resources {
-    /// Returns whether the records have several types. Slurm takes types in the order of `Gres=` in
+    /// Tells whether the records have several types. Slurm takes types in the order of `Gres=` in
     /// `slurm.conf`, and leaves out those that are missing there.
     pub fn has_several_types(&self) -> bool {
-        let Some(first) = self.0.first() else { return false };
-        self.0.iter().any(|other| !eq_ignoring_case(&first.kind, &other.kind))
+        let Some((first, others)) = self.0.split_first() else { return false };
+        others.iter().any(|other| !eq_ignoring_case(&first.kind, &other.kind))
     }
 
     /// Checks what slurmd checks for each record, and for the records of one name together
@@ -240,33 +227,29 @@ impl Resources {
         self.0.iter().try_for_each(GresRecord::check_as_slurmd)?;
         for other in others {
             if other.has_file() != first.has_file() {
-                let why = "some records of the name have File= and others not: slurmd refuses both";
-                return Err(other.faulty(why.to_owned()));
+                return Err(other.faulty(RecordFault::MixedFiles));
             }
             if first.kind.is_empty() != other.kind.is_empty() {
-                let why =
-                    "more than one Type=, and a record of the name without: slurmd refuses both";
-                return Err(other.faulty(why.to_owned()));
+                return Err(other.faulty(RecordFault::MixedTypes));
             }
             if !first.has_file() && first.kind.is_empty() {
-                let why = "a second record of the name without File= and Type=: slurmd refuses it";
-                return Err(other.faulty(why.to_owned()));
+                return Err(other.faulty(RecordFault::RepeatedCount));
             }
         }
         Ok(())
     }
 
-    /// Returns the records in the order of their indexes.
+    /// The records in the order of their indexes.
     pub fn records(&self) -> &[GresRecord] {
         &self.0
     }
 
-    /// Returns the number of resources.
+    /// Counts the resources.
     pub fn count(&self) -> u64 {
         self.0.iter().fold(0, |count, record| count.saturating_add(record.count()))
     }
 
-    /// Returns record and files of the resource with this index, from 0. Indexes follow the order of
+    /// Finds record and files of the resource with this index, from 0. Indexes follow the order of
     /// the records, and in a record the order of its files.
     pub fn resource(&self, index: u64) -> Option<(&GresRecord, &[String])> {
         let mut left = index;
@@ -284,15 +267,20 @@ impl Resources {
 impl NodeLine {
     /// Parses the record of the line, with at most `max` files.
     fn parse_record(&self, max: usize) -> Result<GresRecord, FaultyRecord> {
-        let record =
-            self.scope.clone().and_then(|_| GresRecord::parse(&self.line, &self.name, max));
-        let at = || self.line.at.clone();
-        record.map_err(|fault| FaultyRecord { at: at(), name: self.name.clone(), fault })
+        let record = match &self.scope {
+            Ok(_) => GresRecord::parse(&self.line, &self.name, max),
+            Err(fault) => Err(fault.clone()),
+        };
+        record.map_err(|fault| FaultyRecord {
+            at: self.line.at.clone(),
+            name: self.name.clone(),
+            fault,
+        })
     }
 }
 
 impl GresRecord {
-    fn parse(line: &KeyValues, name: &str, max: usize) -> Result<Self, String> {
+    fn parse(line: &KeyValues, name: &str, max: usize) -> Result<Self, RecordFault> {
         check_form(line)?;
         let kind = line.value("Type").unwrap_or_default().to_owned();
         let count = line.value("Count").map(parse_count).transpose()?;
@@ -301,9 +289,7 @@ impl GresRecord {
             None => parse_files(line, "Files", max)?,
         };
         let files = match (single, parse_files(line, "MultipleFiles", max)?) {
-            (Some(_), Some(_)) => {
-                return Err("File=, Files= and MultipleFiles= exclude each other".to_owned());
-            }
+            (Some(_), Some(_)) => return Err(RecordFault::SeveralLists),
             (Some(files), None) if files.is_empty() => ResourceFiles::EmptyList(count.unwrap_or(1)),
             (Some(files), None) => ResourceFiles::OnePerResource(files),
             (None, Some(files)) => ResourceFiles::AllForOne(files),
@@ -315,7 +301,7 @@ impl GresRecord {
             Self { at: line.at.clone(), name: name.to_owned(), kind, is_count_only, files };
         let is_sharing = SHARING_NAMES.iter().any(|sharing| eq_ignoring_case(sharing, name));
         if count.is_some_and(|count| count != record.count()) && !is_sharing {
-            return Err("Count= is not the number of files".to_owned());
+            return Err(RecordFault::WrongCount);
         }
         Ok(record)
     }
@@ -328,13 +314,13 @@ impl GresRecord {
     pub fn check_as_slurmd(&self) -> Result<(), FaultyRecord> {
         match &self.files {
             ResourceFiles::AllForOne(files) if files.len() < 2 => {
-                Err(self.faulty("MultipleFiles= has one file: slurmd wants File=".to_owned()))
+                Err(self.faulty(RecordFault::SingleFile))
             }
             _ => Ok(()),
         }
     }
 
-    fn faulty(&self, fault: String) -> FaultyRecord {
+    fn faulty(&self, fault: RecordFault) -> FaultyRecord {
         FaultyRecord { at: self.at.clone(), name: self.name.clone(), fault }
     }
 
@@ -357,7 +343,7 @@ impl GresRecord {
         }
     }
 
-    /// Returns the files of each resource that has any.
+    /// Lists the files of each resource that has any.
     pub fn file_groups(&self) -> Vec<&[String]> {
         match &self.files {
             ResourceFiles::OnePerResource(files) => files.chunks(1).collect(),
@@ -366,7 +352,7 @@ impl GresRecord {
         }
     }
 
-    /// Returns the first file of each resource.
+    /// Lists the first file of each resource.
     pub(super) fn first_files(&self) -> &[String] {
         match &self.files {
             ResourceFiles::AllForOne(files) => files.get(..1).unwrap_or_default(),
@@ -374,7 +360,7 @@ impl GresRecord {
         }
     }
 
-    /// Returns the files that are one resource each.
+    /// Lists the files that are one resource each.
     fn single_files(&self) -> &[String] {
         match &self.files {
             ResourceFiles::OnePerResource(files) => files,
@@ -392,7 +378,7 @@ impl GresRecord {
     }
 }
 
-/// Returns whether two words are the same to Slurm.
+/// Tells whether two words are the same to Slurm.
 fn eq_ignoring_case(one: &str, other: &str) -> bool {
     one.eq_ignore_ascii_case(other)
 }
@@ -409,51 +395,47 @@ fn is_listed(nodes: &HostList, node: &str) -> bool {
 
 /// Checks that a record has known keys only, and no text that belongs to none. Slurmd refuses the
 /// file otherwise.
-fn check_form(line: &KeyValues) -> Result<(), String> {
-    let is_unknown = |key: &&str| !RECORD_KEYS.iter().any(|known| eq_ignoring_case(known, key));
-    if let Some(key) = line.later_keys().find(is_unknown) {
-        return Err(unknown_key(key));
+fn check_form(line: &KeyValues) -> Result<(), RecordFault> {
+    for key in line.later_keys() {
+        if !RECORD_KEYS.iter().any(|known| eq_ignoring_case(known, key)) {
+            return Err(unknown_key(key));
+        }
     }
-    line.require_complete()
+    Ok(line.require_complete()?)
 }
 
-fn unknown_key(key: &str) -> String {
+fn unknown_key(key: &str) -> RecordFault {
     if eq_ignoring_case(key, "NodeName") {
-        "NodeName= must be the first key: slurmd refuses it elsewhere".to_owned()
-    } else {
-        format!("unknown key {key}")
+        return RecordFault::LateNodeName;
     }
+    RecordFault::UnknownKey(key.to_owned())
 }
 
 fn parse_files(
     line: &KeyValues,
     key: &'static str,
     max: usize,
-) -> Result<Option<Vec<String>>, String> {
+) -> Result<Option<Vec<String>>, RecordFault> {
     let Some(value) = line.value(key) else { return Ok(None) };
-    let list = HostList::parse(value).and_then(|list| list.expand(max));
-    let files = list.map_err(|error| format!("{key}=: {error}"))?;
-    let is_outside =
-        |file: &&String| !file.starts_with("/dev/") || file.split('/').any(|part| part == "..");
-    match files.iter().find(is_outside) {
-        Some(file) => Err(format!("{file} is not below /dev")),
-        None => Ok(Some(files)),
+    let files = HostList::parse(value)
+        .and_then(|list| list.expand(max))
+        .map_err(|error| RecordFault::InvalidList(key, error))?;
+    for file in &files {
+        if !file.starts_with("/dev/") || file.split('/').any(|part| part == "..") {
+            return Err(RecordFault::FileOutsideDev(file.clone()));
+        }
     }
-}
-
-fn invalid_count() -> String {
-    "Count= is not a number".to_owned()
+    Ok(Some(files))
 }
 
 /// Parses a number with a suffix, as Slurm does (`suffix_mult`): a letter multiplies it by a power of
 /// 1,024, as the letter with `iB` does; with `B` by a power of 1,000.
-fn parse_count(text: &str) -> Result<u64, String> {
-    let number = text.trim_start();
-    let number = number.strip_prefix('+').unwrap_or(number);
-    let end = number.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(number.len());
-    let (digits, suffix) = number.split_at(end);
-    let suffix = suffix.to_ascii_lowercase();
-    let (power, base): (u32, u64) = match suffix.as_str() {
+fn parse_count(text: &str) -> Result<u64, RecordFault> {
+    let signed = text.trim_start();
+    let unsigned = signed.strip_prefix('+').unwrap_or(signed);
+    let end = unsigned.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(unsigned.len());
+    let (digits, suffix) = unsigned.split_at(end);
+    let (power, base): (u32, u64) = match suffix.to_ascii_lowercase().as_str() {
         "" => (0, 1024),
         "k" | "kib" => (1, 1024),
         "m" | "mib" => (2, 1024),
@@ -465,12 +447,14 @@ fn parse_count(text: &str) -> Result<u64, String> {
         "gb" => (3, 1000),
         "tb" => (4, 1000),
         "pb" => (5, 1000),
-        _ => return Err(invalid_count()),
+        _ => return Err(RecordFault::InvalidCount),
     };
     // As strtoll(3): no digits are 0.
-    let digits = if digits.is_empty() { "0" } else { digits };
-    let number: u64 = digits.parse().map_err(|_| invalid_count())?;
-    number.checked_mul(base.pow(power)).ok_or_else(invalid_count)
+    let number: u64 = match digits {
+        "" => 0,
+        digits => digits.parse().map_err(|_| RecordFault::InvalidCount)?,
+    };
+    number.checked_mul(base.pow(power)).ok_or(RecordFault::InvalidCount)
 }
 
 #[cfg(test)]
@@ -479,8 +463,12 @@ mod tests {
     use crate::testing::Random;
 
     fn resources_of(text: &str, name: &str, node: &str) -> Result<Resources, (usize, String)> {
-        let resources = GresConf::parse(text, node)?.resources(name);
-        resources.map_err(|faulty| (faulty.at.line, faulty.fault))
+        let resources = parse(text, node)?.resources(name);
+        resources.map_err(|faulty| (faulty.at.line, faulty.fault.to_string()))
+    }
+
+    fn parse(text: &str, node: &str) -> Result<GresConf, (usize, String)> {
+        GresConf::parse(text, node).map_err(|faulty| (faulty.at.line, faulty.fault.to_string()))
     }
 
     fn gpus_of(text: &str, node: &str) -> Resources {
@@ -559,7 +547,7 @@ mod tests {
             assert_eq!(resources_of(text, "nic", "n1").unwrap().count(), 0, "{text}");
         }
         let text = "AutoDetect=nvml NodeName=n1";
-        let (line, fault) = GresConf::parse(text, "n1").unwrap_err();
+        let (line, fault) = parse(text, "n1").unwrap_err();
         assert!(line == 1 && fault.starts_with("NodeName= must be the first key"), "{fault}");
     }
 

@@ -1,16 +1,17 @@
 //! Slurm's generic resources, by the device files that `gres.conf` lists for them.
 
 mod conf;
+mod fault;
 mod hostlist;
 
 use crate::node::if_missing;
 use crate::node::{Device, DeviceError, NodeError, ResolvedDevices, Tree, driver, topology};
 use crate::slurm_conf::{
-    ConfError, ConfLine, ConfPosition, GresTypes, SlurmConfFiles, SlurmConfSearch, join_lines,
-    read_gres_types,
+    ConfError, ConfLine, GresTypes, SlurmConfFiles, SlurmConfSearch, read_gres_types,
 };
 use conf::FILES_MAX;
-pub use conf::{FaultyRecord, GresConf, GresRecord, Resources};
+pub use conf::{GresConf, GresRecord, Resources};
+pub use fault::{FaultyLine, FaultyRecord, RecordFault};
 pub use hostlist::{HostList, HostListError};
 use protocol::{Access, PROBES_MAX, Probe};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ const SLURMD_GRES_BYTES_MAX: u64 = 1024 * 1024;
 /// GPU drivers. Loading another version may change the GPUs that Slurm detects.
 const GPU_DRIVERS: [&str; 4] = ["nvidia", "amdgpu", "i915", "xe"];
 
-/// Returns the devices, for reading and writing, of the generic resource `name`, which is `NAME` or
+/// Resolves the devices, for reading and writing, of the generic resource `name`, which is `NAME` or
 /// `NAME:TYPE`, with the index `index` on this node.
 ///
 /// Slurm counts by the lines of the file, so the n-th file of a name may differ from the n-th GPU of
@@ -46,52 +47,59 @@ pub fn resolve(
 ) -> Result<ResolvedDevices, DeviceError> {
     let tree = slurm_conf.tree();
     let files = slurm_conf.files()?;
-    let (path, lines) = (files.path_of(GRES_CONF), files.read_lines(GRES_CONF)?);
-    let mut path = path.display().to_string();
+    let lines = files.read_lines(GRES_CONF)?;
+    let mut path = files.path_of(GRES_CONF).display().to_string();
     let node = node_or_host_name(node_name)?;
-    let (name, kind) = name.split_once(':').map_or((name, None), |(name, kind)| (name, Some(kind)));
-    if !read_gres_types(files)?.contains(name) {
+    let (resource, kind) = match name.split_once(':') {
+        Some((resource, kind)) => (resource, Some(kind)),
+        None => (name, None),
+    };
+    if !read_gres_types(files)?.contains(resource) {
         return Err(DeviceError::at(
             files.path_of("slurm.conf").display(),
-            format_args!("GresTypes= has no {name}, so Slurm has no such resource"),
+            format_args!("GresTypes= has no {resource}, so Slurm has no such resource"),
         ));
     }
-    let conf = GresConf::from_lines(&lines, &node).map_err(line_error)?;
-    let mut resources = conf.resources(name).map_err(record_error)?;
-    resources.check_as_slurmd().map_err(record_error)?;
+    let conf = GresConf::from_lines(&lines, &node)?;
+    let mut resources = conf.resources(resource)?;
+    resources.check_as_slurmd()?;
     let is_detected = conf.has_auto_detect()
-        && DETECTED_RESOURCES.iter().any(|detected| detected.eq_ignore_ascii_case(name));
+        && DETECTED_RESOURCES.iter().any(|detected| detected.eq_ignore_ascii_case(resource));
     if is_detected || resources.has_several_types() {
         let why = if is_detected { "AutoDetect" } else { "more than one Type=" };
-        let conf = read_slurmd_gres(tree, &node).map_err(|fault| {
+        let slurmd_conf = read_slurmd_gres(tree, &node).map_err(|fault| {
             let advice = "the prolog asks slurmd with DEVICES=lists";
             DeviceError::at(
                 &path,
                 format_args!("{why} leaves the order to Slurm; {advice}: {fault}"),
             )
         })?;
-        resources = conf.resources(name).map_err(record_error)?;
+        resources = slurmd_conf.resources(resource)?;
         path = SLURMD_GRES.to_owned();
     }
-    let (record, files) =
-        resources.resource(u64::from(index)).ok_or_else(|| match resources.count() {
-            0 => DeviceError::at(&path, format_args!("no record with Name={name} for node {node}")),
-            count => {
-                DeviceError::at(&path, format_args!("Name={name} has {count} here, counted from 0"))
-            }
-        })?;
-    let failed = |why: &str| Err(DeviceError::at(&record.at, why));
-    if kind.is_some_and(|kind| !record.kind.eq_ignore_ascii_case(kind)) {
-        return match record.kind.as_str() {
-            "" => failed("the record has no Type="),
-            own => failed(&format!("it is of type {own}")),
+    let Some((record, device_files)) = resources.resource(u64::from(index)) else {
+        let why = match resources.count() {
+            0 => format!("no record with Name={resource} for node {node}"),
+            count => format!("Name={resource} has {count} here, counted from 0"),
         };
+        return Err(DeviceError::at(path, why));
+    };
+    if kind.is_some_and(|kind| !record.kind.eq_ignore_ascii_case(kind)) {
+        let why = match record.kind.as_str() {
+            "" => "the record has no Type=".to_owned(),
+            actual => format!("it is of type {actual}"),
+        };
+        return Err(DeviceError::at(&record.at, why));
     }
-    if files.is_empty() {
-        return failed("the record has no File=, so no device is known");
+    if device_files.is_empty() {
+        let why = "the record has no File=, so no device is known";
+        return Err(DeviceError::at(&record.at, why));
     }
-    let devices = files.iter().map(|file| resolve_file(tree, file));
-    Ok(devices.collect::<Result<Vec<_>, _>>()?.into())
+    let mut devices = Vec::new();
+    for file in device_files {
+        devices.push(resolve_file(tree, file)?);
+    }
+    Ok(devices.into())
 }
 
 /// Reads the resources that slurmd reported.
@@ -100,31 +108,32 @@ pub fn resolve(
 ///
 /// The file is missing, not trusted or malformed, or of another boot or driver.
 fn read_slurmd_gres(tree: &Tree, node: &str) -> Result<GresConf, DeviceError> {
-    let bytes =
-        tree.trust().read(&tree.locate(SLURMD_GRES), SLURMD_GRES_BYTES_MAX).map_err(|error| {
-            match error.is_missing() {
-                true => DeviceError::at(SLURMD_GRES, "it was not asked yet"),
-                false => error.into(),
-            }
-        })?;
+    let path = tree.locate(SLURMD_GRES);
+    let bytes = match tree.trust().read(&path, SLURMD_GRES_BYTES_MAX) {
+        Err(error) if error.is_missing() => {
+            return Err(DeviceError::at(SLURMD_GRES, "it was not asked yet"));
+        }
+        result => result?,
+    };
     let text = String::from_utf8_lossy(&bytes);
     if text.lines().next() != Some(&boot_stamp(tree)?) {
         return Err(DeviceError::at(SLURMD_GRES, "of another boot or driver"));
     }
-    let at = |line| ConfPosition { file: Path::new(SLURMD_GRES).into(), line };
-    let lines = join_lines(&text).into_iter();
-    let lines = lines.map(|(number, text)| ConfLine { at: at(number), text });
-    GresConf::from_lines(&lines.collect::<Vec<_>>(), node).map_err(line_error)
+    let lines = ConfLine::parse_all(&text, Path::new(SLURMD_GRES));
+    Ok(GresConf::from_lines(&lines, node)?)
 }
 
-/// Returns a comment that names this boot and the versions of the GPU drivers.
+/// Makes a comment that names this boot and the versions of the GPU drivers.
 fn boot_stamp(tree: &Tree) -> Result<String, DeviceError> {
     let mut stamp = format!("# {}", tree.read_text("/proc/sys/kernel/random/boot_id")?.trim_end());
     for driver in GPU_DRIVERS {
-        let text = |name| tree.read_text(&format!("/sys/module/{driver}/{name}"));
-        // A driver of the kernel itself has no version.
-        let version = text("version").or_else(|_| text("initstate"));
-        stamp = format!("{stamp} {}", version.or_else(if_missing(|| "-".into()))?.trim_end());
+        let dir = format!("/sys/module/{driver}");
+        let version = tree
+            .read_text(&format!("{dir}/version"))
+            // A driver of the kernel itself has no version.
+            .or_else(|_| tree.read_text(&format!("{dir}/initstate")))
+            .or_else(if_missing(|| "-".to_owned()))?;
+        stamp = format!("{stamp} {}", version.trim_end());
     }
     Ok(stamp)
 }
@@ -147,18 +156,10 @@ fn resolve_file(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
     Device::from_node(&path, node, Access::RW)
 }
 
-/// Returns the path of a file behind symbolic links, which slurmd follows as well.
+/// Finds the path of a file behind symbolic links, which slurmd follows as well.
 fn real_path(tree: &Tree, file: &str) -> Result<String, NodeError> {
     let path = tree.follow_links(file)?;
     if path.starts_with("/dev/") { Ok(path) } else { Err(NodeError::SymbolicLink) }
-}
-
-fn line_error((at, fault): (ConfPosition, String)) -> DeviceError {
-    DeviceError::at(at, fault)
-}
-
-fn record_error(record: FaultyRecord) -> DeviceError {
-    DeviceError::at(record.at, record.fault)
 }
 
 /// The device files of all generic resources of a node.
@@ -197,8 +198,7 @@ impl Inventory {
             lines => lines?,
         };
         let types = read_gres_types(files)?;
-        let conf =
-            GresConf::from_lines(&lines, &node_or_host_name(node_name)?).map_err(line_error)?;
+        let conf = GresConf::from_lines(&lines, &node_or_host_name(node_name)?)?;
         let detects = DETECTED_RESOURCES.iter().any(|name| types.contains(name));
         inventory.auto_detect = conf.has_auto_detect() && detects;
         for name in conf.names() {
@@ -216,11 +216,10 @@ impl Inventory {
         let is_gpu = name.eq_ignore_ascii_case("gpu");
         let resources = match self.check_records(conf, name) {
             Ok(resources) => resources,
-            Err(faulty) if is_gpu && types.contains(name) => return Err(record_error(faulty)),
+            Err(faulty) if is_gpu && types.contains(name) => return Err(faulty.into()),
             Err(faulty) => {
-                let FaultyRecord { at, name, fault } = faulty;
-                self.warnings.push(format!("{at}: {fault}; Name={name} is left out"));
-                self.has_constrained_files |= types.contains(&name);
+                self.has_constrained_files |= types.contains(&faulty.name);
+                self.warnings.push(format!("{faulty}; Name={} is left out", faulty.name));
                 return Ok(());
             }
         };
@@ -247,18 +246,17 @@ impl Inventory {
         for record in resources.records() {
             file_count += record.files().len();
             if file_count > FILES_MAX {
-                let GresRecord { at, name, .. } = record.clone();
                 return Err(FaultyRecord {
-                    at,
-                    name,
-                    fault: format!("File=: {}", HostListError::TooLong),
+                    at: record.at.clone(),
+                    name: record.name.clone(),
+                    fault: RecordFault::InvalidList("File", HostListError::TooLong),
                 });
             }
         }
         Ok(resources)
     }
 
-    /// Returns whether Slurm could keep any device from a job: a file, or a GPU that it detects.
+    /// Tells whether Slurm could keep any device from a job: a file, or a GPU that it detects.
     ///
     /// # Errors
     ///
@@ -267,7 +265,7 @@ impl Inventory {
         Ok(self.has_constrained_files || self.auto_detect && !topology::list_gpus(tree)?.is_empty())
     }
 
-    /// Returns all devices, with those that the GPUs among them need. A missing one is left out with
+    /// Resolves all devices, with those that the GPUs among them need. A missing one is left out with
     /// a warning.
     ///
     /// # Errors
@@ -293,31 +291,39 @@ impl Inventory {
         Ok(resolved)
     }
 
-    /// Returns one node of each GPU, each once, at most as many as a plan may have. The driver of a
+    /// Lists one node of each GPU, each once, at most as many as a plan may have. The driver of a
     /// node is not checked: Slurm keeps these numbers from others, whatever their driver.
     ///
     /// # Errors
     ///
     /// The GPUs of the node cannot be listed.
     pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, DeviceError> {
-        let device = |file: &String| {
-            let path = real_path(tree, file).ok()?;
-            let node = tree.read_node(&path).ok()?;
-            Device::from_node(&path, node, Access::RW).ok()
-        };
-        let mut nodes: Vec<Device> = self.gpu_files.iter().filter_map(device).collect();
+        let mut nodes = Vec::new();
+        for file in &self.gpu_files {
+            nodes.extend(find_device(tree, file));
+        }
         if self.auto_detect {
             nodes.extend(topology::list_gpus(tree)?.into_iter().map(|gpu| gpu.own_node));
         }
         let mut probes: Vec<Probe> = Vec::new();
         for node in nodes {
-            let probe = format!("{} {}", node.rule, node.node).parse::<Probe>();
-            let is_known = |probe: &Probe| probes.iter().any(|known| known.device == probe.device);
-            probes.extend(probe.ok().filter(|probe| !is_known(probe)));
+            let Ok(probe) = format!("{} {}", node.rule, node.node).parse::<Probe>() else {
+                continue;
+            };
+            if probes.iter().all(|known| known.device != probe.device) {
+                probes.push(probe);
+            }
         }
         probes.truncate(PROBES_MAX);
         Ok(probes)
     }
+}
+
+/// Finds the device of a file, whatever its driver; `None` if there is none.
+fn find_device(tree: &Tree, file: &str) -> Option<Device> {
+    let path = real_path(tree, file).ok()?;
+    let node = tree.read_node(&path).ok()?;
+    Device::from_node(&path, node, Access::RW).ok()
 }
 
 #[cfg(test)]

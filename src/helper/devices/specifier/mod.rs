@@ -106,11 +106,11 @@ impl Selector {
             return if spec == "@hpc" { Ok(Self::Hpc) } else { Err(SpecifierError::UnknownPreset) };
         }
         for kind in [DeviceType::Char, DeviceType::Block] {
-            let (class, numbers) = prefixes(kind);
-            if let Some(class) = spec.strip_prefix(class) {
+            let (class_prefix, numbers_prefix) = prefixes(kind);
+            if let Some(class) = spec.strip_prefix(class_prefix) {
                 return Self::parse_class(kind, class);
             }
-            if let Some(numbers) = spec.strip_prefix(numbers) {
+            if let Some(numbers) = spec.strip_prefix(numbers_prefix) {
                 return Self::parse_numbers(kind, numbers);
             }
         }
@@ -135,10 +135,10 @@ impl Selector {
         if first == ".." || parts.any(|part| part == "..") {
             return Err(SpecifierError::UnknownForm);
         }
-        match Glob::is_wild(below) {
-            true => Ok(Self::PathPattern(PathPattern::parse(spec)?)),
-            false => Ok(Self::Path(spec.to_owned())),
+        if Glob::is_wild(below) {
+            return PathPattern::parse(spec).map(Self::PathPattern);
         }
+        Ok(Self::Path(spec.to_owned()))
     }
 
     fn parse_numbers(kind: DeviceType, numbers: &str) -> Result<Self, SpecifierError> {
@@ -264,12 +264,13 @@ fn resolve_pattern(
     for (path, node) in matches.nodes {
         resolved.devices.push(Device::from_node(&path, node, access)?);
     }
-    let unlisted = matches.unlisted.into_iter().map(|error| format!("{pattern}: {error}"));
-    resolved.warnings.extend(unlisted);
-    match resolved.devices.is_empty() {
-        true => Err(DeviceError::absent("no device node matches")),
-        false => Ok(resolved),
+    for error in matches.unlisted {
+        resolved.warnings.push(format!("{pattern}: {error}"));
     }
+    if resolved.devices.is_empty() {
+        return Err(DeviceError::absent("no device node matches"));
+    }
+    Ok(resolved)
 }
 
 /// Returns rules for all minors of the majors that `is_wanted` accepts by number and driver name.
@@ -282,8 +283,10 @@ fn resolve_majors(
 ) -> Result<ResolvedDevices, DeviceError> {
     let drivers = tree.read_drivers()?;
     let mut resolved = ResolvedDevices::default();
-    let mut matching = drivers.drivers_of_kind(kind);
-    while let Some((major, _)) = matching.find(|(major, driver)| is_wanted(*major, driver)) {
+    for (major, driver) in drivers.drivers_of_kind(kind) {
+        if !is_wanted(major, driver) {
+            continue;
+        }
         let rule = DeviceRule::from_numbers(kind, major, None, access)?;
         let device = Device { node: selector.to_string(), rule };
         // Several drivers may share one major.
@@ -291,10 +294,10 @@ fn resolve_majors(
             resolved.devices.push(device);
         }
     }
-    match resolved.devices.is_empty() {
-        true => Err(DeviceError::new("not in /proc/devices")),
-        false => Ok(resolved),
+    if resolved.devices.is_empty() {
+        return Err(DeviceError::new("not in /proc/devices"));
     }
+    Ok(resolved)
 }
 
 /// Returns the devices of `@hpc`. A path without a node is skipped; any other failure is a warning.
@@ -320,19 +323,22 @@ fn gpu_warning(tree: &Tree, specifier: &Specifier, resolved: &ResolvedDevices) -
             list.push(device.rule).ok()?;
         }
         let gpus = gpu_count(&list);
-        return (gpus > 1)
-            .then(|| format!("{specifier} opens {gpus} GPUs, whichever job they belong to"));
+        if gpus < 2 {
+            return None;
+        }
+        return Some(format!("{specifier} opens {gpus} GPUs, whichever job they belong to"));
     }
-    let has_all_minors = |device: &&Device| device.rule.minor().is_none();
-    let mut majors = resolved.devices.iter().filter(has_all_minors).peekable();
-    let drivers = majors.peek().and_then(|_| tree.read_drivers().ok())?;
-    let gpu_drivers: BTreeSet<_> =
-        majors.flat_map(|device| gpu_drivers_of(drivers, &device.rule)).collect();
-    let gpu_drivers: Vec<_> = gpu_drivers.into_iter().collect();
-    (!gpu_drivers.is_empty()).then(|| {
-        let names = gpu_drivers.join(", ");
-        format!("{specifier} opens the GPUs of every job on this node: all devices of {names}")
-    })
+    let mut gpu_drivers = BTreeSet::new();
+    for device in &resolved.devices {
+        if device.rule.minor().is_none() {
+            gpu_drivers.extend(gpu_drivers_of(tree.read_drivers().ok()?, &device.rule));
+        }
+    }
+    if gpu_drivers.is_empty() {
+        return None;
+    }
+    let names = gpu_drivers.into_iter().collect::<Vec<_>>().join(", ");
+    Some(format!("{specifier} opens the GPUs of every job on this node: all devices of {names}"))
 }
 
 fn gpu_drivers_of<'a>(

@@ -51,18 +51,21 @@ impl PathPattern {
     ///
     /// [`SpecifierError::InvalidPattern`] if a component is no pattern, or more than four are wild.
     pub(super) fn parse(path: &str) -> Result<Self, SpecifierError> {
-        let part = |text: &str| match Glob::is_wild(text) {
-            true => Glob::parse(text).map(|glob| Part::Wild { text: text.to_owned(), glob }),
-            false => Ok(Part::Plain(text.to_owned())),
-        };
-        let parts = path.split('/').filter(|text| !matches!(*text, "" | ".")).map(part);
-        let parts: Vec<_> = parts.collect::<Result<_, _>>()?;
-        let wild = parts.iter().filter(|part| matches!(part, Part::Wild { .. })).count();
-        if wild > WILD_COMPONENTS_MAX {
-            Err(SpecifierError::InvalidPattern)
-        } else {
-            Ok(Self(parts))
+        let mut parts = Vec::new();
+        let mut wild_count = 0;
+        for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
+            let text = name.to_owned();
+            if !Glob::is_wild(name) {
+                parts.push(Part::Plain(text));
+                continue;
+            }
+            wild_count += 1;
+            parts.push(Part::Wild { text, glob: Glob::parse(name)? });
         }
+        if wild_count > WILD_COMPONENTS_MAX {
+            return Err(SpecifierError::InvalidPattern);
+        }
+        Ok(Self(parts))
     }
 
     /// Finds the device nodes that match the pattern. Symbolic links are neither matched nor
@@ -128,9 +131,10 @@ impl Matches {
 
 impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|part| match part {
-            Part::Plain(text) | Part::Wild { text, .. } => write!(f, "/{text}"),
-        })
+        for Part::Plain(text) | Part::Wild { text, .. } in &self.0 {
+            write!(f, "/{text}")?;
+        }
+        Ok(())
     }
 }
 
