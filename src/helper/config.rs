@@ -1,6 +1,7 @@
 //! The site's configuration: lines of `key = value`.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -136,9 +137,12 @@ impl Config {
         let bytes = trust.read(path, FILE_BYTES_MAX).map_err(ConfigError::UntrustedFile)?;
         let mut config = Self::default();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-            let pair = parse_pair(line).ok().flatten().filter(|(key, _)| *key == name);
-            let result = pair.map_or(Ok(()), |(key, value)| config.set_key(key, value));
-            result.map_err(|fault| ConfigError::InvalidLine(path.to_owned(), index + 1, fault))?;
+            let Ok(Some((key, value))) = parse_pair(line) else { continue };
+            if key == name {
+                config
+                    .set_key(key, value)
+                    .map_err(|fault| ConfigError::InvalidLine(path.to_owned(), index + 1, fault))?;
+            }
         }
         Ok(config)
     }
@@ -148,54 +152,57 @@ impl Config {
     /// # Errors
     ///
     /// The number of the first malformed line, from 1, and its fault.
-    pub fn parse(bytes: &[u8]) -> Result<Self, (usize, String)> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, (usize, ConfigFault)> {
         let mut config = Self::default();
         let mut keys = Vec::new();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-            let fault = |fault| (index + 1, fault);
-            let Some((key, value)) = parse_pair(line).map_err(fault)? else { continue };
+            let number = index + 1;
+            let pair = parse_pair(line).map_err(|fault| (number, fault))?;
+            let Some((key, value)) = pair else { continue };
             if keys.contains(&key) {
-                return Err(fault(format!("key {} stands twice", shorten(key))));
+                return Err((number, ConfigFault::RepeatedKey(shorten(key))));
             }
-            config.set_key(key, value).map_err(fault)?;
+            config.set_key(key, value).map_err(|fault| (number, fault))?;
             keys.push(key);
         }
         Ok(config)
     }
 
-    /// Returns whether the site has chosen the registry as a source: it names some sources and not
+    /// Tells whether the site has chosen the registry as a source: it names some sources and not
     /// all, or another directory.
     pub(crate) fn has_chosen_registry(&self) -> bool {
         let default = Self::default();
         self.sources.len() < default.sources.len() || self.registry != default.registry
     }
 
-    /// Returns the path of `enforce` if it does not exist, so that logins are not judged here. Any
+    /// Finds the path of `enforce` if it does not exist, so that logins are not judged here. Any
     /// other error than a missing file counts as existence.
     pub fn missing_enforce_path(&self) -> Option<&Path> {
-        let is_missing = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-        self.enforce.as_deref().filter(|path| path.symlink_metadata().is_err_and(is_missing))
+        let path = self.enforce.as_deref()?;
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Some(path),
+            _ => None,
+        }
     }
 
-    /// Returns all keys of the configuration.
+    /// Iterates over all keys of the configuration.
     pub fn keys() -> impl Iterator<Item = &'static str> {
         KEY_RULES.iter().map(|(name, ..)| *name)
     }
 
-    fn set_key(&mut self, key: &str, value: &str) -> Result<(), String> {
+    fn set_key(&mut self, key: &str, value: &str) -> Result<(), ConfigFault> {
         let name = shorten(key);
         if value.is_empty() || value.chars().any(char::is_control) {
             let form = "text: it is empty or has a control character";
-            return Err(format!("the value of {name} is not {form}"));
+            return Err(ConfigFault::WrongForm(name, form));
         }
         let Some((_, form, store)) = KEY_RULES.iter().find(|(known, ..)| *known == key) else {
             let similar = Self::keys().find(|known| is_similar(known, key));
-            let hint = similar.map(|known| format!(", did you mean {known}?")).unwrap_or_default();
-            return Err(format!("unknown key {name}{hint}"));
+            return Err(ConfigFault::UnknownKey(name, similar));
         };
         store(self, value).map_err(|error| match error {
-            ValueError::WrongForm => format!("the value of {name} is not {form}"),
-            ValueError::InvalidEntry(entry, why) => format!("entry {entry:?} of {name}: {why}"),
+            ValueError::WrongForm => ConfigFault::WrongForm(name, form),
+            ValueError::InvalidEntry(entry, why) => ConfigFault::InvalidEntry(name, entry, why),
         })
     }
 }
@@ -301,39 +308,36 @@ fn store_limit<T: PartialEq + Default>(
     if config.login_limits.is_valid() { Ok(()) } else { Err(ValueError::WrongForm) }
 }
 
-/// Returns whether a name is a known one in another case, or with one character wrong, missing or
+/// Tells whether a name is a known one in another case, or with one character wrong, missing or
 /// too many.
 fn is_similar(known: &str, name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
-    let (one, other) = (known.as_bytes(), name.as_bytes());
-    let front = one.iter().zip(other).take_while(|(a, b)| a == b).count();
-    let [rest, other_rest] = [one, other].map(|bytes| bytes.get(front..).unwrap_or_default());
-    let back = rest.iter().rev().zip(other_rest.iter().rev()).take_while(|(a, b)| a == b).count();
-    rest.len().max(other_rest.len()) - back <= 1
+    let same_front = known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+    let known_rest = known.as_bytes().get(same_front..).unwrap_or_default();
+    let name_rest = name.as_bytes().get(same_front..).unwrap_or_default();
+    let backwards = known_rest.iter().rev().zip(name_rest.iter().rev());
+    let same_back = backwards.take_while(|(a, b)| a == b).count();
+    known_rest.len().max(name_rest.len()) - same_back <= 1
 }
 
 /// Splits a line into key and value; `None` if it is empty apart from a comment, which may be in any
 /// encoding.
-fn parse_pair(line: &[u8]) -> Result<Option<(&str, &str)>, String> {
-    let text = without_comment(line);
-    let line = std::str::from_utf8(text).map_err(|_| "not UTF-8".to_owned())?.trim();
-    if line.is_empty() {
+fn parse_pair(line: &[u8]) -> Result<Option<(&str, &str)>, ConfigFault> {
+    let text = std::str::from_utf8(without_comment(line)).map_err(|_| ConfigFault::NotUtf8)?.trim();
+    if text.is_empty() {
         return Ok(None);
     }
-    let (key, value) = line.split_once('=').ok_or("not of the form key = value")?;
+    let (key, value) = text.split_once('=').ok_or(ConfigFault::NoPair)?;
     Ok(Some((key.trim(), value.trim())))
 }
 
-/// Returns the line up to a `#` at its beginning or after a blank.
+/// Cuts a line before its comment: a `#` at its beginning or after a blank.
 fn without_comment(line: &[u8]) -> &[u8] {
-    let mut before = b' ';
-    for (index, &byte) in line.iter().enumerate() {
-        if byte == b'#' && matches!(before, b' ' | b'\t') {
-            return line.get(..index).unwrap_or(line);
-        }
-        before = byte;
+    if line.starts_with(b"#") {
+        return b"";
     }
-    line
+    let comment = line.windows(2).position(|pair| matches!(pair, b" #" | b"\t#"));
+    comment.and_then(|blank| line.get(..blank)).unwrap_or(line)
 }
 
 fn parse_sources(value: &str) -> Option<Vec<SourceName>> {
@@ -360,20 +364,26 @@ fn parse_memory(value: &str) -> Option<(u32, u32)> {
     if let Some(percent) = value.strip_suffix('%') {
         return Some((0, parse_decimal(percent)?));
     }
-    let units = [('M', 1), ('G', 1 << 10), ('T', 1 << 20)];
-    let mib = |(unit, mib)| parse_decimal(value.strip_suffix(unit)?)?.checked_mul(mib);
-    Some((units.into_iter().find_map(mib)?, 0))
+    for (unit, mib) in [('M', 1), ('G', 1 << 10), ('T', 1 << 20)] {
+        if let Some(number) = value.strip_suffix(unit) {
+            return Some((parse_decimal(number)?.checked_mul(mib)?, 0));
+        }
+    }
+    None
 }
 
 fn parse_notice(value: &str) -> Option<Vec<u32>> {
-    let minutes =
-        |entry: &str| parse_decimal(entry).filter(|minutes| NOTICE_MINUTES.contains(minutes));
-    if value == "none" { Some(Vec::new()) } else { parse_list(value, minutes) }
+    if value == "none" {
+        return Some(Vec::new());
+    }
+    parse_list(value, |entry| {
+        parse_decimal(entry).filter(|minutes| NOTICE_MINUTES.contains(minutes))
+    })
 }
 
 fn parse_host_name(value: &str) -> Option<String> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    (value.len() <= 64 && value.bytes().all(is_allowed)).then(|| value.to_owned())
+    let is_name = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    (is_name && value.len() <= 64).then(|| value.to_owned())
 }
 
 fn parse_account(value: &str) -> Option<String> {
@@ -398,10 +408,14 @@ fn parse_list<T>(value: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>
 
 /// Parses each entry of a list; the error names the first invalid entry.
 fn parse_entries<T: FromStr<Err: fmt::Display>>(value: &str) -> Result<Vec<T>, ValueError> {
-    let entry = |text: &str| {
-        text.parse().map_err(|why: T::Err| ValueError::InvalidEntry(shorten(text), why.to_string()))
-    };
-    value.split(',').map(|text| entry(text.trim())).collect()
+    let mut entries = Vec::new();
+    for text in value.split(',').map(str::trim) {
+        let entry = text
+            .parse()
+            .map_err(|why: T::Err| ValueError::InvalidEntry(shorten(text), why.to_string()))?;
+        entries.push(entry);
+    }
+    Ok(entries)
 }
 
 /// Shortens a key or an entry for a message.
@@ -438,6 +452,33 @@ string_enum! {
     }
 }
 
+/// What is wrong with a line of the configuration. Keys and entries are printable and shortened.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConfigFault {
+    /// The line is in another encoding.
+    #[error("not UTF-8")]
+    NotUtf8,
+    /// The line has no `=`.
+    #[error("not of the form key = value")]
+    NoPair,
+    /// No key has this name; a known one may be similar.
+    #[error("unknown key {0}{hint}", hint = describe_similar(*.1))]
+    UnknownKey(String, Option<&'static str>),
+    /// An earlier line has this key.
+    #[error("key {0} stands twice")]
+    RepeatedKey(String),
+    /// The value of this key has another form than this one.
+    #[error("the value of {0} is not {1}")]
+    WrongForm(String, &'static str),
+    /// In the list of this key, this entry is invalid, for this reason.
+    #[error("entry {1:?} of {0}: {2}")]
+    InvalidEntry(String, String, String),
+}
+
+fn describe_similar(known: Option<&str>) -> String {
+    known.map(|known| format!(", did you mean {known}?")).unwrap_or_default()
+}
+
 /// Why the configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
@@ -446,7 +487,7 @@ pub enum ConfigError {
     UntrustedFile(TrustError),
     /// A line of the file is malformed: the file, the line's number, and the fault.
     #[error("{path}:{1}: {2}", path = .0.display())]
-    InvalidLine(PathBuf, usize, String),
+    InvalidLine(PathBuf, usize, ConfigFault),
 }
 
 #[cfg(test)]

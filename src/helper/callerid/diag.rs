@@ -16,7 +16,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, connect, recv, send,
     socket,
 };
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 use thiserror::Error;
 
@@ -41,13 +41,13 @@ impl DiagError {
         Self(format!("{what}: {}", errno.desc()))
     }
 
-    /// Returns the error of an answer that does not have the form of `linux/inet_diag.h`.
+    /// The error of an answer that does not have the form of `linux/inet_diag.h`.
     pub(crate) fn malformed() -> Self {
         Self("an answer that has no meaning".to_owned())
     }
 }
 
-/// Returns the owner of the end `local` of an established connection to `remote`. `None` if there is
+/// Finds the owner of the end `local` of an established connection to `remote`. `None` if there is
 /// no such connection here, no process holds it any more, or the kernel does not report its cgroup,
 /// as before Linux 5.8 or without cgroup v2.
 ///
@@ -55,7 +55,8 @@ impl DiagError {
 ///
 /// A system call fails, the kernel reports an error, or its answer is malformed.
 pub fn find_owner(local: SocketAddr, remote: SocketAddr) -> Result<Option<SocketOwner>, DiagError> {
-    let (local, remote) = (unmap_address(local), unmap_address(remote));
+    let local = unmap_address(local);
+    let remote = unmap_address(remote);
     let Some(question) = encode_question(local, remote) else { return Ok(None) };
     let socket = send_question(&question)?;
     let mut bytes = [0; ANSWER_BYTES_MAX];
@@ -68,13 +69,14 @@ pub fn find_owner(local: SocketAddr, remote: SocketAddr) -> Result<Option<Socket
 
 /// Sends the question on a new socket that only the kernel can write to, and returns the socket.
 fn send_question(question: &[u8]) -> Result<OwnedFd, DiagError> {
-    let system = |call| move |errno| DiagError::system(call, errno);
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let protocol = SockProtocol::NetlinkSockDiag;
     let socket = socket(AddressFamily::Netlink, SockType::Datagram, flags, protocol)
-        .map_err(system("socket NETLINK_SOCK_DIAG"))?;
-    connect(socket.as_raw_fd(), &NetlinkAddr::new(0, 0)).map_err(system("connect"))?;
-    send(socket.as_raw_fd(), question, MsgFlags::MSG_DONTWAIT).map_err(system("send"))?;
+        .map_err(|errno| DiagError::system("socket NETLINK_SOCK_DIAG", errno))?;
+    connect(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))
+        .map_err(|errno| DiagError::system("connect", errno))?;
+    send(socket.as_raw_fd(), question, MsgFlags::MSG_DONTWAIT)
+        .map_err(|errno| DiagError::system("send", errno))?;
     Ok(socket)
 }
 
@@ -185,8 +187,10 @@ struct NetlinkMessage<'a> {
 impl<'a> NetlinkMessage<'a> {
     fn parse(input: &mut ByteReader<'a>) -> Option<Self> {
         let length = usize::try_from(input.u32()?).ok()?;
-        let (kind, _flags) = (input.u16()?, input.u16()?);
-        let (sequence, _port) = (input.u32()?, input.u32()?);
+        let kind = input.u16()?;
+        let _flags = input.u16()?;
+        let sequence = input.u32()?;
+        let _port = input.u32()?;
         let body = input.0.get(..length.checked_sub(16)?)?;
         (sequence == SEQUENCE).then_some(Self { kind, body })
     }
@@ -205,28 +209,32 @@ impl InetSocket {
     fn parse(body: &[u8]) -> Option<(Self, ByteReader<'_>)> {
         let mut input = ByteReader(body);
         let [family, state, _timer, _retransmits] = input.bytes()?;
-        let ports =
-            [input.bytes().map(u16::from_be_bytes)?, input.bytes().map(u16::from_be_bytes)?];
-        let ends = [input.bytes::<16>()?, input.bytes::<16>()?];
+        let local_port = input.bytes().map(u16::from_be_bytes)?;
+        let remote_port = input.bytes().map(u16::from_be_bytes)?;
+        let local_ip = input.bytes::<16>()?;
+        let remote_ip = input.bytes::<16>()?;
         let scope = input.u32()?;
-        let (_cookie, _expires, _queues) = (input.bytes::<8>()?, input.u32()?, input.bytes::<8>()?);
-        let (uid, inode) = (input.u32()?, input.u32()?);
-        let [local, remote] = ends.map(|end| parse_address(family, end));
-        let [source, destination] = ports;
-        let end = |ip, port| match ip {
-            IpAddr::V4(_) => SocketAddr::new(ip, port),
-            IpAddr::V6(ip) => unmap_address(SocketAddrV6::new(ip, port, 0, scope).into()),
+        let _cookie = input.bytes::<8>()?;
+        let _expires = input.u32()?;
+        let _queues = input.bytes::<8>()?;
+        let socket = Self {
+            state,
+            uid: input.u32()?,
+            inode: input.u32()?,
+            local: parse_address(family, local_ip, local_port, scope)?,
+            remote: parse_address(family, remote_ip, remote_port, scope)?,
         };
-        let (local, remote) = (end(local?, source), end(remote?, destination));
-        Some((Self { state, local, remote, uid, inode }, input))
+        Some((socket, input))
     }
 }
 
-fn parse_address(family: u8, bytes: [u8; 16]) -> Option<IpAddr> {
-    let [a, b, c, d, ..] = bytes;
+fn parse_address(family: u8, ip: [u8; 16], port: u16, scope: u32) -> Option<SocketAddr> {
     match family {
-        AF_INET => Some(Ipv4Addr::new(a, b, c, d).into()),
-        AF_INET6 => Some(Ipv6Addr::from(bytes).into()),
+        AF_INET => {
+            let [a, b, c, d, ..] = ip;
+            Some(SocketAddr::new(Ipv4Addr::new(a, b, c, d).into(), port))
+        }
+        AF_INET6 => Some(unmap_address(SocketAddrV6::new(ip.into(), port, 0, scope).into())),
         _ => None,
     }
 }

@@ -23,7 +23,7 @@ const TOO_MANY_BITS: &str = "more bits than such an address has";
 const MAPPED_BITS: u8 = 96;
 
 impl Network {
-    /// Returns the network of `bits` bits that contains the address.
+    /// Makes the network of `bits` bits that contains the address.
     fn containing(address: IpAddr, bits: u8) -> Self {
         let number = mask_bits(address, bits);
         let address = match address {
@@ -33,14 +33,14 @@ impl Network {
         Self { address, bits }
     }
 
-    /// Returns the IPv4 network that this network maps into IPv6, if it maps one.
+    /// Converts to the IPv4 network that this network maps into IPv6, if it maps one.
     fn to_unmapped(self) -> Option<Self> {
         let bits = self.bits.checked_sub(MAPPED_BITS)?;
         let IpAddr::V6(address) = self.address else { return None };
         Some(Self::containing(address.to_ipv4_mapped()?.into(), bits))
     }
 
-    /// Returns whether the network contains an address, which must not be a mapped one.
+    /// Tells whether the network contains an address, which must not be a mapped one.
     pub fn contains(&self, address: IpAddr) -> bool {
         let has_same_family = self.address.is_ipv4() == address.is_ipv4();
         has_same_family && mask_bits(address, self.bits) == mask_bits(self.address, self.bits)
@@ -51,34 +51,38 @@ impl FromStr for Network {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Self, NetworkError> {
-        let error = |why: &str| NetworkError(why.to_owned());
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits)),
+        let invalid_form = || NetworkError(INVALID_FORM.to_owned());
+        let (address_text, bits_text) = match text.split_once('/') {
+            Some((front, back)) => (front, Some(back)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| error(INVALID_FORM))?;
+        let address: IpAddr = address_text.parse().map_err(|_| invalid_form())?;
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
-        let bits = match bits {
+        let number = match bits_text {
             None => bits_max,
-            Some(bits) => protocol::parse_decimal(bits).ok_or_else(|| error(INVALID_FORM))?,
+            Some(digits) => protocol::parse_decimal(digits).ok_or_else(invalid_form)?,
         };
-        let bits = u8::try_from(bits).ok().filter(|&bits| u32::from(bits) <= bits_max);
-        let bits = bits.ok_or_else(|| error(TOO_MANY_BITS))?;
+        let bits = match u8::try_from(number) {
+            Ok(bits) if number <= bits_max => bits,
+            _ => return Err(NetworkError(TOO_MANY_BITS.to_owned())),
+        };
         let network = Self::containing(address, bits);
-        match network.to_unmapped() {
-            // Addresses that are looked up are never mapped ones (RFC 4291 section 2.5.5.2).
-            Some(unmapped) => Err(NetworkError(format!(
+        // Addresses that are looked up are never mapped ones (RFC 4291 section 2.5.5.2).
+        if let Some(unmapped) = network.to_unmapped() {
+            return Err(NetworkError(format!(
                 "IPv4 mapped into IPv6, which matches nothing; write {unmapped}"
-            ))),
-            None if network.address == address => Ok(network),
-            None => Err(NetworkError(format!(
-                "an address in a network, not the network; write {network} for that"
-            ))),
+            )));
         }
+        if network.address != address {
+            return Err(NetworkError(format!(
+                "an address in a network, not the network; write {network} for that"
+            )));
+        }
+        Ok(network)
     }
 }
 
-/// Returns the address as a number whose highest bit is the first bit of the address.
+/// Converts the address to a number whose highest bit is the first bit of the address.
 fn address_bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()) << 96,

@@ -43,12 +43,12 @@ struct ReadCache {
 }
 
 impl Tree {
-    /// Returns the files of the node that this process runs on.
+    /// The files of the node that this process runs on.
     pub fn host() -> Self {
         Self::with_root(Path::new("/"), Trust::root())
     }
 
-    /// Returns the files of a node below `root`, which are trusted according to `trust`.
+    /// The files of a node below `root`, which are trusted according to `trust`.
     ///
     /// Below another root than `/`, a regular file with the text `c 195:0` or `b 7:1` stands for a
     /// device node, since only root can make a real one.
@@ -56,18 +56,18 @@ impl Tree {
         Self { root: root.to_owned(), trust, cache: Rc::default() }
     }
 
-    /// Returns the owners that are accepted for files that root writes, such as device
+    /// The owners that are accepted for files that root writes, such as device
     /// specifications.
     pub fn trust(&self) -> &Trust {
         &self.trust
     }
 
-    /// Returns where an absolute path of the node lies for this process.
+    /// Finds where an absolute path of the node lies for this process.
     pub fn locate(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Returns the device node at an absolute path. It opens the node with `O_PATH` (open(2)), so
+    /// Reads the device node at an absolute path. It opens the node with `O_PATH` (open(2)), so
     /// that no driver notices.
     ///
     /// # Errors
@@ -81,21 +81,25 @@ impl Tree {
         };
         let mut cached = self.cache.node_dir.borrow_mut();
         let dir = match cached.take() {
-            Some((path, dir)) if path == dir_path => dir,
-            _ => {
-                let mut dir = self.open_root()?;
-                for part in dir_path.split('/').filter(|part| !part.is_empty()) {
-                    dir = dir.open(part)?;
-                }
-                dir
-            }
+            Some((cached_path, dir)) if cached_path == dir_path => dir,
+            _ => self.open_dir(dir_path)?,
         };
         let file = dir.open(name);
         *cached = Some((dir_path.to_owned(), dir));
-        file.and_then(|file| self.node_from_stat(&file.fd, &file.stat))
+        let OpenedFile { fd, stat } = file?;
+        self.node_from_stat(&fd, &stat)
     }
 
-    /// Returns an absolute path without the symbolic links in it. It follows a link only if
+    /// Opens a directory, which may be empty for the root, as [`Tree::read_node`] does.
+    fn open_dir(&self, path: &str) -> Result<OpenedFile, NodeError> {
+        let mut dir = self.open_root()?;
+        for part in path.split('/').filter(|part| !part.is_empty()) {
+            dir = dir.open(part)?;
+        }
+        Ok(dir)
+    }
+
+    /// Resolves an absolute path into one without the symbolic links in it. It follows a link only if
     /// [`Tree::read_node`] would open a file in the link's directory.
     ///
     /// # Errors
@@ -145,7 +149,7 @@ impl Tree {
         OpenedFile::new(root.map_err(NodeError::Open)?)
     }
 
-    /// Returns the device node at an absolute path. It follows symbolic links as stat(2) does, but
+    /// Reads the device node at an absolute path. It follows symbolic links as stat(2) does, but
     /// never to above the root.
     ///
     /// # Errors
@@ -162,7 +166,7 @@ impl Tree {
         self.node_from_stat(&file.fd, &file.stat)
     }
 
-    /// Returns the text of a file of `/proc` or `/sys`; invalid UTF-8 is replaced. Each file is read
+    /// Reads the text of a file of `/proc` or `/sys`; invalid UTF-8 is replaced. Each file is read
     /// once, so that all names are resolved by one state of the node.
     ///
     /// # Errors
@@ -182,7 +186,7 @@ impl Tree {
         proc::read_at_most(&self.locate(path), FILE_BYTES_MAX).map_err(failed)
     }
 
-    /// Returns the names in a directory of `/dev`, `/proc` or `/sys`, sorted by their bytes.
+    /// Lists the names in a directory of `/dev`, `/proc` or `/sys`, sorted by their bytes.
     ///
     /// # Errors
     ///
@@ -191,7 +195,7 @@ impl Tree {
         self.list_names_up_to(path, NAMES_MAX)
     }
 
-    /// Returns the sorted names in a directory; none if the directory is missing.
+    /// Lists the sorted names in a directory; none if the directory is missing.
     ///
     /// # Errors
     ///
@@ -222,7 +226,7 @@ impl Tree {
         Ok(names)
     }
 
-    /// Returns the last component of the target of a symbolic link of `/sys`, for instance the name
+    /// Reads the last component of the target of a symbolic link of `/sys`, for instance the name
     /// of a device's driver.
     ///
     /// # Errors
@@ -235,7 +239,7 @@ impl Tree {
         String::from_utf8(name.to_vec()).map_err(|_| failed(Errno::EILSEQ.into()))
     }
 
-    /// Returns the drivers of `/proc/devices`, which is read at most once.
+    /// Reads the drivers of `/proc/devices`, which is read at most once.
     ///
     /// # Errors
     ///
@@ -245,7 +249,7 @@ impl Tree {
         self.cache.drivers.get_or_init(read).as_ref().map_err(Clone::clone)
     }
 
-    /// Returns a text in which each path below this tree's root is the path on the node itself.
+    /// Rewrites a text so that each path below this tree's root is the path on the node itself.
     pub fn strip_root(&self, text: &str) -> String {
         let Some(root) = self.root.to_str().filter(|_| self.has_other_root()) else {
             return text.to_owned();
@@ -287,13 +291,13 @@ impl FileError {
         Self { operation, path: path.to_owned(), errno }
     }
 
-    /// Returns whether the file does not exist.
+    /// Tells whether the file does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self.errno, Errno::ENOENT | Errno::ENOTDIR)
     }
 }
 
-/// Returns a function for `or_else` that replaces the error of a missing file by `value`. Any other
+/// Makes a function for `or_else` that replaces the error of a missing file by `value`. Any other
 /// failure stays.
 pub(crate) fn if_missing<T>(
     value: impl FnOnce() -> T,

@@ -38,13 +38,13 @@ impl HostList {
         split_names(text).into_iter().map(parse_parts).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns whether a name is in the list. It does not expand the list, so the list may have any
+    /// Tells whether a name is in the list. It does not expand the list, so the list may have any
     /// length.
     pub fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|parts| matches_parts(parts, name))
     }
 
-    /// Returns the names of the list, in its order. If a name has several brackets, the last one
+    /// Expands the names of the list, in its order. If a name has several brackets, the last one
     /// varies fastest; of the others, the first one does.
     ///
     /// # Errors
@@ -74,39 +74,48 @@ fn split_names(text: &str) -> Vec<&str> {
     names
 }
 
-/// Returns the length of the first name of a text. A pair of brackets that begins in the name ends
-/// in it, whatever is between.
+/// Measures the first name of a text. A pair of brackets that begins in the name ends in it, whatever
+/// is between.
 fn name_length(text: &str) -> usize {
-    let find = |from: usize, what: &[char]| {
-        text.get(from..).and_then(|rest| rest.find(what)).map(|at| from + at)
-    };
-    let mut end = find(0, &SEPARATORS).unwrap_or(text.len());
+    let mut end = find_from(text, 0, &SEPARATORS).unwrap_or(text.len());
     let mut searched = 0;
     loop {
-        let Some(open) = find(searched, &['[']).filter(|open| *open < end) else { return end };
-        let Some(close) = find(searched, &[']']).filter(|close| *close > open) else { return end };
-        if close > end {
-            end = find(close, &SEPARATORS).unwrap_or(text.len());
+        let open = find_from(text, searched, &['[']);
+        let close = find_from(text, searched, &[']']);
+        match (open, close) {
+            (Some(open), Some(close)) if open < end && open < close => {
+                if close > end {
+                    end = find_from(text, close, &SEPARATORS).unwrap_or(text.len());
+                }
+                searched = close + 1;
+            }
+            _ => return end,
         }
-        searched = close + 1;
     }
+}
+
+/// Finds the first of these characters at or after `from`.
+fn find_from(text: &str, from: usize, letters: &[char]) -> Option<usize> {
+    Some(from + text.get(from..)?.find(letters)?)
 }
 
 fn parse_parts(name: &str) -> Result<Vec<NamePart>, HostListError> {
     let mut parts = Vec::new();
+    let mut brackets = 0;
     let mut rest = name;
-    while let Some((before, after)) = rest.split_once('[') {
-        let Some((inside, after)) = after.split_once(']') else {
-            return Err(HostListError::Malformed);
-        };
+    while let Some((before, opened)) = rest.split_once('[') {
+        let (inside, after) = opened.split_once(']').ok_or(HostListError::Malformed)?;
         parts.extend(text_part(before));
         let ranges = inside.split(',').map(NumberRange::parse).collect::<Result<_, _>>()?;
         parts.push(NamePart::Numbers(ranges));
+        brackets += 1;
         rest = after;
     }
     parts.extend(text_part(rest));
-    let brackets = parts.iter().filter(|part| matches!(part, NamePart::Numbers(_))).count();
-    if brackets > BRACKETS_MAX { Err(HostListError::TooLong) } else { Ok(parts) }
+    if brackets > BRACKETS_MAX {
+        return Err(HostListError::TooLong);
+    }
+    Ok(parts)
 }
 
 fn text_part(text: &str) -> Option<NamePart> {
@@ -128,8 +137,8 @@ impl NumberRange {
     }
 
     fn contains(self, digits: &str) -> bool {
-        let number = parse_number(digits).ok().filter(|own| (self.low..=self.high).contains(own));
-        number.is_some_and(|number| self.format_number(number) == digits)
+        let Ok(number) = parse_number(digits) else { return false };
+        (self.low..=self.high).contains(&number) && self.format_number(number) == digits
     }
 
     fn format_number(self, number: u32) -> String {
@@ -139,8 +148,8 @@ impl NumberRange {
 
 /// Parses a number as strtoul(3) does, with blanks before it.
 fn parse_number(text: &str) -> Result<u32, HostListError> {
-    let digits = text.trim_start_matches([' ', '\t']);
-    let digits = digits.strip_prefix('+').unwrap_or(digits);
+    let signed = text.trim_start_matches([' ', '\t']);
+    let digits = signed.strip_prefix('+').unwrap_or(signed);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(HostListError::Malformed);
     }
@@ -166,13 +175,12 @@ fn matches_parts(parts: &[NamePart], name: &str) -> bool {
 }
 
 fn expand_parts(parts: &[NamePart], max: usize) -> Result<Vec<String>, HostListError> {
-    let brackets: Vec<&Vec<NumberRange>> = parts
-        .iter()
-        .filter_map(|part| match part {
-            NamePart::Numbers(ranges) => Some(ranges),
-            NamePart::Text(_) => None,
-        })
-        .collect();
+    let mut brackets: Vec<&[NumberRange]> = Vec::new();
+    for part in parts {
+        if let NamePart::Numbers(ranges) = part {
+            brackets.push(ranges);
+        }
+    }
     // The number of each bracket, in the order of the name.
     let mut choices: Vec<Vec<String>> = vec![Vec::new()];
     for ranges in expansion_order(&brackets) {
@@ -197,23 +205,26 @@ fn expand_parts(parts: &[NamePart], max: usize) -> Result<Vec<String>, HostListE
     Ok(choices.iter().map(|numbers| fill_in(parts, numbers)).collect())
 }
 
-/// Returns the brackets in the order in which Slurm expands them, the slowest first: it takes the
+/// Sorts the brackets into the order in which Slurm expands them, the slowest first: it takes the
 /// last one but one, then those before it backwards, and the last one within all others
 /// (`_push_range_list`).
-fn expansion_order<'a>(brackets: &[&'a Vec<NumberRange>]) -> Vec<&'a Vec<NumberRange>> {
+fn expansion_order<'a>(brackets: &[&'a [NumberRange]]) -> Vec<&'a [NumberRange]> {
     let Some((last, others)) = brackets.split_last() else { return Vec::new() };
     others.iter().rev().chain([last]).copied().collect()
 }
 
-/// Returns the name with these numbers, which are in the order of [`expansion_order`].
+/// Makes the name with these numbers, which are in the order of [`expansion_order`].
 fn fill_in(parts: &[NamePart], numbers: &[String]) -> String {
     let (others, last) = numbers.split_at(numbers.len().saturating_sub(1));
-    let mut numbers = others.iter().rev().chain(last);
-    let pieces = parts.iter().map(|part| match part {
-        NamePart::Text(text) => text.as_str(),
-        NamePart::Numbers(_) => numbers.next().map(String::as_str).unwrap_or_default(),
-    });
-    pieces.collect()
+    let mut in_name_order = others.iter().rev().chain(last);
+    let mut name = String::new();
+    for part in parts {
+        name.push_str(match part {
+            NamePart::Text(text) => text,
+            NamePart::Numbers(_) => in_name_order.next().map(String::as_str).unwrap_or_default(),
+        });
+    }
+    name
 }
 
 /// Why a text is no usable list of names.

@@ -44,12 +44,14 @@ impl Registry {
         trust: &Trust,
         id: &JobId,
     ) -> Result<Vec<RegisteredJob>, OperationError> {
-        let found = self.find_by_id(trust, id)?;
-        let of_flux = FluxId::parse_job_id(id.as_str()).filter(|_| found.is_empty());
-        let Some(of_flux) = of_flux else { return Ok(found) };
-        let mut found = self.find_by_id(trust, &of_flux)?;
-        found.retain(|job| job.record.as_ref().map_or(true, |record| record.has_name(id)));
-        Ok(found)
+        let exact = self.find_by_id(trust, id)?;
+        if !exact.is_empty() {
+            return Ok(exact);
+        }
+        let Some(canonical) = FluxId::parse_job_id(id.as_str()) else { return Ok(exact) };
+        let mut jobs = self.find_by_id(trust, &canonical)?;
+        jobs.retain(|job| job.record.as_ref().map_or(true, |record| record.has_name(id)));
+        Ok(jobs)
     }
 
     fn find_by_id(&self, trust: &Trust, id: &JobId) -> Result<Vec<RegisteredJob>, OperationError> {

@@ -35,18 +35,21 @@ impl RegistrySource {
         Self { first_use: Some(lock), ..self }
     }
 
-    /// Returns whether no job was registered since the node started.
+    /// Tells whether no job was registered since the node started.
     fn is_unused(&self) -> bool {
-        let is_missing = |path: &PathBuf| {
-            path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
-        };
-        self.first_use.as_ref().is_some_and(is_missing) && self.registry.is_empty(&self.trust)
+        let Some(lock) = &self.first_use else { return false };
+        match lock.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.registry.is_empty(&self.trust)
+            }
+            _ => false,
+        }
     }
 
     /// Adds a record to the report: as a running job, as an addition, or as unusable.
     fn add_record(&self, record: Record, report: &mut SourceReport) {
-        let path = self.registry.record_path(record.uid, &record.id);
-        let path = path.display();
+        let file = self.registry.record_path(record.uid, &record.id);
+        let path = file.display();
         let has_no_devices = record.devices() == RecordDevices::Unspecified;
         let absence_cause = match &record.target {
             LoginTarget::Via(_) if has_no_devices => {

@@ -49,40 +49,49 @@ impl<'a> Cards<'a> {
             cards.extend(self.find(address)?);
         }
         cards.sort_unstable_by_key(|card| card.address);
-        let amd_parts = |card: &Card| match &card.vendor {
-            Vendor::Amd { parts } => parts.clone(),
-            _ => Vec::new(),
-        };
-        let known: Vec<u32> = cards.iter().flat_map(amd_parts).collect();
+        let mut known = Vec::new();
+        for card in &cards {
+            if let Vendor::Amd { parts } = &card.vendor {
+                known.extend_from_slice(parts);
+            }
+        }
         self.kfd_gpus()?.require_known(&known)?;
         // A GPU that sysfs lacks would shift the numbers of the GPUs after it.
-        match self.nvidia.iter().find(|gpu| cards.iter().all(|card| card.address != gpu.address)) {
-            Some(NvidiaGpu { address, .. }) => Err(DeviceError::new(format_args!(
-                "NVIDIA's driver lists {address}, which is not bound to it in sysfs"
-            ))),
-            None => Ok(cards),
+        for NvidiaGpu { address, .. } in &self.nvidia {
+            if cards.iter().all(|card| card.address != *address) {
+                return Err(DeviceError::new(format_args!(
+                    "NVIDIA's driver lists {address}, which is not bound to it in sysfs"
+                )));
+            }
         }
+        Ok(cards)
     }
 
-    /// Returns the GPU at an address; `None` if the function there is no GPU.
+    /// Finds the GPU at an address; `None` if the function there is no GPU.
     pub(super) fn find(&self, address: PciAddress) -> Result<Option<Card>, DeviceError> {
         let Some(driver) = read_bound_driver(self.tree, address)? else { return Ok(None) };
-        let has = |class, fits: fn(&str) -> bool| -> Result<bool, DeviceError> {
-            Ok(list_class(self.tree, address, class)?.iter().any(|entry| fits(entry)))
-        };
         let vendor = match driver.as_str() {
             "nvidia" => {
-                self.nvidia.iter().find(|gpu| gpu.address == address).cloned().map(Vendor::Nvidia)
+                let gpu = self.nvidia.iter().find(|gpu| gpu.address == address);
+                return Ok(gpu.map(|gpu| Card { address, vendor: Vendor::Nvidia(gpu.clone()) }));
             }
-            "habanalabs" => has("accel", is_accel)?.then_some(Vendor::Habana),
-            _ if !has("drm", is_render)? => None,
-            "amdgpu" => {
-                let parts = self.kfd_gpus()?.render_minors(self.tree, address)?;
-                Some(Vendor::Amd { parts })
-            }
-            _ => Some(Vendor::Other),
+            "habanalabs" if self.has_entry(address, "accel", is_accel)? => Vendor::Habana,
+            "habanalabs" => return Ok(None),
+            _ if !self.has_entry(address, "drm", is_render)? => return Ok(None),
+            "amdgpu" => Vendor::Amd { parts: self.kfd_gpus()?.render_minors(self.tree, address)? },
+            _ => Vendor::Other,
         };
-        Ok(vendor.map(|vendor| Card { address, vendor }))
+        Ok(Some(Card { address, vendor }))
+    }
+
+    /// Tells whether a function has a device of a class whose name fits.
+    fn has_entry(
+        &self,
+        address: PciAddress,
+        class: &str,
+        fits: fn(&str) -> bool,
+    ) -> Result<bool, DeviceError> {
+        Ok(list_class(self.tree, address, class)?.iter().any(|entry| fits(entry)))
     }
 
     fn kfd_gpus(&self) -> Result<&KfdGpus, DeviceError> {
@@ -90,21 +99,21 @@ impl<'a> Cards<'a> {
     }
 
     fn list_functions(&self) -> Result<Vec<PciAddress>, DeviceError> {
-        let names = self.tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)?;
-        let address = |name: &String| {
-            let address = name.parse::<PciAddress>().ok();
-            address.filter(|address| address.to_string() == *name).ok_or_else(|| {
-                DeviceError::at(
-                    format_args!("{FUNCTIONS_DIR}/{name}"),
-                    "not named by a PCI address",
-                )
-            })
-        };
-        names.iter().map(address).collect()
+        let mut addresses = Vec::new();
+        for name in self.tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)? {
+            match name.parse::<PciAddress>() {
+                Ok(address) if address.to_string() == name => addresses.push(address),
+                _ => {
+                    let path = format!("{FUNCTIONS_DIR}/{name}");
+                    return Err(DeviceError::at(path, "not named by a PCI address"));
+                }
+            }
+        }
+        Ok(addresses)
     }
 }
 
-/// Returns why the node has no GPUs. If a function has the class of a GPU and no driver, that is the
+/// Finds out why the node has no GPUs. If a function has the class of a GPU and no driver, that is the
 /// reason (`PCI_CLASS`, include/linux/pci_ids.h).
 pub(super) fn explain_no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
     for name in tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)? {
@@ -120,15 +129,18 @@ pub(super) fn explain_no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
     Ok(DeviceError::new("the node has no GPUs"))
 }
 
-/// Returns why the function at an address is no GPU.
+/// Finds out why the function at an address is no GPU.
 pub(super) fn explain_no_gpu_at(
     tree: &Tree,
     address: PciAddress,
 ) -> Result<DeviceError, DeviceError> {
     let names = tree.list_names(&function_dir(address));
     let exists = names.map(|_| true).or_else(if_missing(|| false))?;
-    Ok(DeviceError::new(match read_bound_driver(tree, address)? {
-        _ if !exists => format!("no PCI function at {address}"),
+    let bound_driver = read_bound_driver(tree, address)?;
+    if !exists {
+        return Ok(DeviceError::new(format_args!("no PCI function at {address}")));
+    }
+    Ok(DeviceError::new(match bound_driver {
         None => format!("no driver is bound to {address}"),
         Some(driver) if driver == "nvidia" => {
             format!("NVIDIA's driver does not list {address} as a GPU, or excludes it")

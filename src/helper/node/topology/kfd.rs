@@ -91,7 +91,7 @@ impl KfdGpus {
         Ok(Self(gpus))
     }
 
-    /// Returns the render minors of a card's partitions, ascending: one if the card is not divided,
+    /// Lists the render minors of a card's partitions, ascending: one if the card is not divided,
     /// none if KFD does not know it.
     ///
     /// # Errors
@@ -122,10 +122,12 @@ impl KfdGpus {
     ///
     /// A GPU belongs to no card. It would shift the numbers of the GPUs after it.
     pub(super) fn require_known(&self, known: &[u32]) -> Result<(), DeviceError> {
-        match self.0.iter().find(|gpu| !known.contains(&gpu.render)) {
-            Some(gpu) => Err(gpu.no_card()),
-            None => Ok(()),
+        for gpu in &self.0 {
+            if !known.contains(&gpu.render) {
+                return Err(gpu.no_card());
+            }
         }
+        Ok(())
     }
 
     fn check_partitions(
@@ -137,11 +139,10 @@ impl KfdGpus {
     ) -> Result<(), DeviceError> {
         // A number above the function leaves no doubt; one in its bits does if the driver can do
         // otherwise.
-        let is_high = |gpu: &KfdGpu| gpu.location >> HIGH_PARTITION_SHIFT > 0;
-        let has_high = self.0.iter().any(is_high);
+        let has_high = self.0.iter().any(KfdGpu::is_high);
         for (at, gpu) in partitions.iter().enumerate() {
             let is_own = functions.iter().any(|function| function.renders.contains(&gpu.render));
-            if !is_own && !is_high(gpu) && has_high {
+            if !is_own && !gpu.is_high() && has_high {
                 let why = "KFD numbers the partitions of this node in two ways";
                 return Err(DeviceError::at(&gpu.path, why));
             }
@@ -158,7 +159,7 @@ impl KfdGpus {
         Ok(())
     }
 
-    /// Returns the functions of the device at `address` that are bound to amdgpu. A location leaves
+    /// Lists the functions of the device at `address` that are bound to amdgpu. A location leaves
     /// no doubt about domain, bus and device, so no other function can have the partitions.
     fn list_functions_of_device(
         &self,
@@ -166,23 +167,28 @@ impl KfdGpus {
         address: PciAddress,
     ) -> Result<Vec<AmdFunction>, DeviceError> {
         let mut functions = Vec::new();
-        for address in address.functions_of_device() {
-            if read_bound_driver(tree, address)?.as_deref() != Some("amdgpu") {
+        for function in address.functions_of_device() {
+            if read_bound_driver(tree, function)?.as_deref() != Some("amdgpu") {
                 continue;
             }
-            let entries = list_class(tree, address, "drm")?;
+            let entries = list_class(tree, function, "drm")?;
             let renders: Vec<u32> =
                 entries.iter().filter_map(|entry| render_minor(entry)).collect();
             let own = self.0.iter().find(|gpu| renders.contains(&gpu.render));
             let unique_id = own.and_then(|gpu| gpu.unique_id);
-            functions.push(AmdFunction { address, is_listed: own.is_some(), renders, unique_id });
+            functions.push(AmdFunction {
+                address: function,
+                is_listed: own.is_some(),
+                renders,
+                unique_id,
+            });
         }
         Ok(functions)
     }
 }
 
 impl KfdGpu {
-    /// Returns the card of this GPU; `None` if no function fits or several do.
+    /// Finds the card of this GPU; `None` if no function fits or several do.
     fn find_card<'a>(&self, functions: &'a [AmdFunction]) -> Option<&'a AmdFunction> {
         if let Some(own) = functions.iter().find(|function| function.renders.contains(&self.render))
         {
@@ -200,23 +206,30 @@ impl KfdGpu {
         fitting.next().filter(|_| fitting.next().is_none())
     }
 
-    /// Returns whether the location is the function's number with that of a partition, but the first.
+    /// Tells whether the location is the function's number with that of a partition, but the first.
     fn is_partition_at(&self, address: PciAddress) -> bool {
         let function = address.device_number();
-        let is_high = self.location >> HIGH_PARTITION_SHIFT > 0
-            && self.location & !(u32::MAX << HIGH_PARTITION_SHIFT) == function;
-        is_high || (1..LOW_PARTITIONS_MAX).any(|part| function | part == self.location)
+        let without_high = self.location & !(u32::MAX << HIGH_PARTITION_SHIFT);
+        if self.is_high() && without_high == function {
+            return true;
+        }
+        (1..LOW_PARTITIONS_MAX).any(|part| function | part == self.location)
     }
 
-    /// Returns whether this GPU, of which no card is known, may be a part of the card at `address`.
+    /// Tells whether the location has the number of a partition above the number of the function.
+    fn is_high(&self) -> bool {
+        self.location >> HIGH_PARTITION_SHIFT > 0
+    }
+
+    /// Tells whether this GPU, of which no card is known, may be a part of the card at `address`.
     fn may_belong_to(&self, functions: &[AmdFunction], address: PciAddress) -> bool {
         let is_own = functions
             .iter()
             .any(|card| card.address == address && card.renders.contains(&self.render));
-        let device = |number: u32| (number & 0xffff) >> 3;
-        let is_at_device = self.domain.is_none_or(|domain| domain == address.domain())
-            && device(self.location) == device(address.device_number());
-        is_own || is_at_device
+        // Bits 15 to 3 of a location are bus and device.
+        let differing_bits = (self.location ^ address.device_number()) & 0xfff8;
+        let has_domain = self.domain.is_none_or(|domain| domain == address.domain());
+        is_own || (has_domain && differing_bits == 0)
     }
 
     /// Checks that the render node belongs to a platform device of a partition, if sysfs has it.
@@ -242,7 +255,7 @@ impl KfdGpu {
     }
 }
 
-/// Returns the mode in which a card is divided (`SPX` for not at all); `None` if the driver or the
+/// Reads the mode in which a card is divided (`SPX` for not at all); `None` if the driver or the
 /// card knows no modes.
 pub(super) fn read_partition_mode(
     tree: &Tree,
@@ -264,7 +277,7 @@ impl Properties<'_> {
         self.get(key)?.ok_or_else(|| self.no_number(key))
     }
 
-    /// Returns the number of a key; `None` if the key is missing.
+    /// Parses the number of a key; `None` if the key is missing.
     fn get<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, DeviceError> {
         let mut lines = self.text.lines().filter_map(|line| line.split_once(' '));
         let Some((_, value)) = lines.find(|(name, _)| *name == key) else { return Ok(None) };

@@ -37,7 +37,7 @@ use card::{Card, Cards, Vendor};
 pub use nodes::{find_companions, verify_drm_nodes};
 use std::collections::BTreeSet;
 
-/// Returns the devices of the n-th GPU of the node: those of [`resolve_address`] or, for a card in
+/// Resolves the devices of the n-th GPU of the node: those of [`resolve_address`] or, for a card in
 /// partitions, those of one partition.
 ///
 /// # Errors
@@ -45,20 +45,17 @@ use std::collections::BTreeSet;
 /// The node has fewer GPUs, or a file of the node cannot be read or contradicts another one.
 pub fn resolve_index(tree: &Tree, index: u32) -> Result<ResolvedDevices, DeviceError> {
     let gpus = list_numbered_gpus(tree)?;
-    let gpu = usize::try_from(index).ok().and_then(|index| gpus.get(index));
-    let mut found = match gpu {
-        Some(gpu) => gpu.devices(tree)?,
-        None => {
-            return Err(match gpus.len() {
-                0 => card::explain_no_gpus(tree)?,
-                1 => DeviceError::new("the node has one GPU, number 0"),
-                count => DeviceError::new(format_args!(
-                    "the node has {count} GPUs, numbers 0 to {}",
-                    count - 1
-                )),
-            });
-        }
+    let Some(gpu) = usize::try_from(index).ok().and_then(|index| gpus.get(index)) else {
+        return Err(match gpus.len() {
+            0 => card::explain_no_gpus(tree)?,
+            1 => DeviceError::new("the node has one GPU, number 0"),
+            count => DeviceError::new(format_args!(
+                "the node has {count} GPUs, numbers 0 to {}",
+                count - 1
+            )),
+        });
     };
+    let mut found = gpu.devices(tree)?;
     let vendors: BTreeSet<u8> = gpus.iter().map(NumberedGpu::vendor_number).collect();
     if vendors.len() > 1 {
         found.warnings.push(MIXED_VENDORS_WARNING.to_owned());
@@ -71,7 +68,7 @@ pub fn resolve_index(tree: &Tree, index: u32) -> Result<ResolvedDevices, DeviceE
 const MIXED_VENDORS_WARNING: &str = "this node has GPUs of several makers, and a number counts all of them by address: where the \
      scheduler counts otherwise, name GPUs by address or UUID";
 
-/// Returns the devices of the GPU at a PCI address: its own nodes, and those that all GPUs of its
+/// Resolves the devices of the GPU at a PCI address: its own nodes, and those that all GPUs of its
 /// vendor share.
 ///
 /// # Errors
@@ -97,7 +94,7 @@ pub struct GpuNodes {
     pub visible_devices: Option<(&'static str, Option<String>)>,
 }
 
-/// Returns all usable GPUs of the node. Each partition of an AMD card is one.
+/// Lists all usable GPUs of the node. Each partition of an AMD card is one.
 ///
 /// # Errors
 ///
@@ -107,11 +104,7 @@ pub fn list_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
     for gpu in list_numbered_gpus(tree)? {
         // A GPU without its nodes cannot be given to a job.
         let Ok(devices) = gpu.devices(tree) else { continue };
-        let is_own = |device: &&Device| match &gpu {
-            NumberedGpu::Card(Card { vendor: Vendor::Nvidia(_), .. }) => true,
-            _ => device.node.rsplit('/').next().is_some_and(class::is_render_or_accel),
-        };
-        if let Some(own_node) = devices.devices.iter().find(is_own).cloned() {
+        if let Some(own_node) = devices.devices.iter().find(|device| gpu.owns(device)).cloned() {
             gpus.push(GpuNodes { own_node, devices, visible_devices: gpu.visible_devices(tree) });
         }
     }
@@ -142,7 +135,7 @@ fn list_numbered_gpus(tree: &Tree) -> Result<Vec<NumberedGpu>, DeviceError> {
     Ok(gpus)
 }
 
-/// Returns whether an AMD card is divided into partitions. One may be left of several: KFD lists no
+/// Tells whether an AMD card is divided into partitions. One may be left of several: KFD lists no
 /// partition for which the kernel has no render node left.
 ///
 /// # Errors
@@ -169,7 +162,16 @@ impl NumberedGpu {
         }
     }
 
-    /// Returns the variable that names this GPU to programs, and its UUID in it. AMD's and Intel's
+    /// Tells whether one of the GPU's devices reaches this GPU and no other: NVIDIA's own node comes
+    /// first.
+    fn owns(&self, device: &Device) -> bool {
+        match self {
+            Self::Card(Card { vendor: Vendor::Nvidia(_), .. }) => true,
+            _ => device.node.rsplit('/').next().is_some_and(class::is_render_or_accel),
+        }
+    }
+
+    /// Finds the variable that names this GPU to programs, and its UUID in it. AMD's and Intel's
     /// libraries number the devices that they see. Intel's may number tiles, so a card of several
     /// tiles has no variable.
     fn visible_devices(&self, tree: &Tree) -> Option<(&'static str, Option<String>)> {
@@ -191,7 +193,7 @@ impl NumberedGpu {
         }
     }
 
-    /// Returns a number that is different for each vendor.
+    /// A number that is different for each vendor.
     fn vendor_number(&self) -> u8 {
         match self {
             Self::Card(Card { vendor: Vendor::Nvidia(_), .. }) => 0,

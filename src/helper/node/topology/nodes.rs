@@ -15,39 +15,37 @@ use protocol::{Access, DeviceType, MINOR_MAX};
 const DRM_ENTRIES_MAX: usize = 64;
 
 pub(super) fn card_devices(tree: &Tree, card: &Card) -> Result<ResolvedDevices, DeviceError> {
-    let mut found = ResolvedDevices::default();
+    let dir = function_dir(card.address);
     match &card.vendor {
         Vendor::Nvidia(gpu) => {
-            found.extend(nvidia::resolve_gpu_node(tree, gpu)?);
+            let mut found = nvidia::resolve_gpu_node(tree, gpu)?;
             found.extend(nvidia::resolve_shared_nodes(tree)?);
-            found.extend(drm_devices(tree, &function_dir(card.address))?);
+            found.extend(drm_devices(tree, &dir)?);
+            Ok(found)
         }
         Vendor::Amd { parts } => {
-            found.extend(require_compute_node(
-                drm_devices(tree, &function_dir(card.address))?,
-                is_render,
-                card,
-            )?);
+            let mut found = drm_devices(tree, &dir)?;
+            require_compute_node(&found, is_render, card)?;
             for part in parts {
                 found.extend(render_device(tree, *part)?);
             }
             found.extend(kfd_device(tree)?);
+            Ok(found)
         }
         Vendor::Habana => {
-            found.extend(require_compute_node(habana_devices(tree, card.address)?, is_accel, card)?)
+            let found = habana_devices(tree, card.address)?;
+            require_compute_node(&found, is_accel, card)?;
+            Ok(found)
         }
         Vendor::Other => {
-            found.extend(require_compute_node(
-                drm_devices(tree, &function_dir(card.address))?,
-                is_render,
-                card,
-            )?);
+            let found = drm_devices(tree, &dir)?;
+            require_compute_node(&found, is_render, card)?;
+            Ok(found)
         }
     }
-    Ok(found)
 }
 
-/// Returns the devices of one partition of an AMD card, without its card node: the driver restricts
+/// Resolves the devices of one partition of an AMD card, without its card node: the driver restricts
 /// a process to a partition by the render node that it opened, and gives access to the whole card
 /// through a card node (`amdgpu_xcp_open_device` in `drivers/gpu/drm/amd/amdgpu/amdgpu_xcp.c`).
 pub(super) fn partition_devices(tree: &Tree, part: u32) -> Result<ResolvedDevices, DeviceError> {
@@ -56,39 +54,46 @@ pub(super) fn partition_devices(tree: &Tree, part: u32) -> Result<ResolvedDevice
     Ok(found)
 }
 
-/// Returns the node through which programs reach all AMD GPUs. It opens no GPU by itself: KFD checks
+/// Resolves the node through which programs reach all AMD GPUs. It opens no GPU by itself: KFD checks
 /// the cgroup for the render node of each (`kfd_devcgroup_check_permission` in
 /// `drivers/gpu/drm/amd/amdkfd/kfd_priv.h`).
 pub(super) fn kfd_device(tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
-    let numbers =
-        tree.read_text("/sys/class/kfd/kfd/dev").map_err(|error| match error.is_missing() {
-            true => DeviceError::new("the KFD driver, amdgpu's for computing, is not loaded"),
-            false => error.into(),
-        })?;
+    let numbers = match tree.read_text("/sys/class/kfd/kfd/dev") {
+        Err(error) if error.is_missing() => {
+            let why = "the KFD driver, amdgpu's for computing, is not loaded";
+            return Err(DeviceError::new(why));
+        }
+        result => result?,
+    };
     require_device(tree, "/dev/kfd", numbers.trim_end())
 }
 
-/// Returns the sysfs directories of the GPUs that are part of a processor and on no PCI bus. A
+/// Finds the sysfs directories of the GPUs that are part of a processor and on no PCI bus. A
 /// software renderer does not count.
 pub(super) fn find_integrated_gpus(tree: &Tree) -> Result<Vec<String>, DeviceError> {
     const CLASS: &str = "/sys/class/drm";
-    let link = |path: String| tree.read_link_name(&path).map(Some).or_else(if_missing(|| None));
     let mut found = Vec::new();
-    for entry in
-        tree.list_entries(CLASS, MINOR_MAX as usize)?.iter().filter(|entry| is_render(entry))
-    {
+    for entry in tree.list_entries(CLASS, MINOR_MAX as usize)? {
+        if !is_render(&entry) {
+            continue;
+        }
         let device = format!("{CLASS}/{entry}/device");
-        let driver = link(format!("{device}/driver"))?;
-        if link(format!("{device}/subsystem"))?.as_deref() == Some("platform")
-            && driver.is_some_and(|driver| driver != "vgem")
-        {
+        let driver = read_link(tree, &format!("{device}/driver"))?;
+        let subsystem = read_link(tree, &format!("{device}/subsystem"))?;
+        let is_hardware = driver.is_some_and(|driver| driver != "vgem");
+        if is_hardware && subsystem.as_deref() == Some("platform") {
             found.push(device);
         }
     }
     Ok(found)
 }
 
-/// Returns the existing card and render nodes of a device in sysfs.
+/// Reads the last component of a link's target; `None` if there is no such link.
+fn read_link(tree: &Tree, path: &str) -> Result<Option<String>, FileError> {
+    tree.read_link_name(path).map(Some).or_else(if_missing(|| None))
+}
+
+/// Resolves the existing card and render nodes of a device in sysfs.
 pub(super) fn drm_devices(tree: &Tree, device: &str) -> Result<ResolvedDevices, DeviceError> {
     let mut devices = Vec::new();
     for entry in tree.list_entries(&format!("{device}/drm"), DRM_ENTRIES_MAX)? {
@@ -118,36 +123,38 @@ pub fn verify_drm_nodes(
             numbers.extend(dev.map(Some).or_else(if_missing(|| None))?);
         }
     }
-    let foreign = devices.iter().find(|Device { rule, .. }| {
-        let number = rule.minor().map(|minor| format!("{}:{minor}", rule.major()));
-        let known = numbers.iter().any(|known| Some(known.trim_end()) == number.as_deref());
-        rule.kind() == DeviceType::Char && rule.major() == major::DRM && !known
-    });
-    match (foreign, addresses) {
-        (Some(device), [first, ..]) => {
-            let path = &device.node;
-            Err(DeviceError::new(format_args!(
-                "the specification lists {path}, which is not of the GPU at {first}: generate the \
-                 specification anew"
-            )))
+    let Some(first) = addresses.first() else { return Ok(()) };
+    for Device { node, rule } in devices {
+        if rule.kind() != DeviceType::Char || rule.major() != major::DRM {
+            continue;
         }
-        _ => Ok(()),
+        let number = rule.minor().map(|minor| format!("{}:{minor}", rule.major()));
+        if !numbers.iter().any(|known| Some(known.trim_end()) == number.as_deref()) {
+            return Err(DeviceError::new(format_args!(
+                "the specification lists {node}, which is not of the GPU at {first}: generate the \
+                 specification anew"
+            )));
+        }
     }
+    Ok(())
 }
 
-/// Returns whether a card is an Intel card of one tile, which its library counts as one device
+/// Tells whether a card is an Intel card of one tile, which its library counts as one device
 /// (`drivers/gpu/drm/xe/xe_tile_sysfs.c`, `drivers/gpu/drm/i915/gt/intel_gt_sysfs.c`).
 pub(super) fn is_intel_of_one_tile(tree: &Tree, card: &Card) -> bool {
     let dir = function_dir(card.address);
     let vendor_id = tree.read_text(&format!("{dir}/vendor"));
-    let is_intel = vendor_id.is_ok_and(|id| id.trim_end() == "0x8086");
-    let has_dir = |path: String| tree.list_names(&path).is_ok();
-    let cards = list_class(tree, card.address, "drm").unwrap_or_default();
-    let has_second_gt = cards.iter().any(|card| has_dir(format!("{dir}/drm/{card}/gt/gt1")));
-    is_intel && !has_second_gt && !has_dir(format!("{dir}/tile1"))
+    if !vendor_id.is_ok_and(|id| id.trim_end() == "0x8086") {
+        return false;
+    }
+    let mut second_parts = vec![format!("{dir}/tile1")];
+    for entry in list_class(tree, card.address, "drm").unwrap_or_default() {
+        second_parts.push(format!("{dir}/drm/{entry}/gt/gt1"));
+    }
+    second_parts.iter().all(|path| tree.list_names(path).is_err())
 }
 
-/// Returns the accelerator and control nodes of a Habana card. The control device has the number of
+/// Resolves the accelerator and control nodes of a Habana card. The control device has the number of
 /// the accelerator and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), so it is
 /// looked up by its class. A device that sysfs lacks is left out.
 ///
@@ -169,29 +176,30 @@ fn render_device(tree: &Tree, minor: u32) -> Result<ResolvedDevices, DeviceError
     require_device(tree, &format!("/dev/dri/renderD{minor}"), &format!("{}:{minor}", major::DRM))
 }
 
-/// Returns `found` if it contains a node that programs compute through.
+/// Requires a node that programs compute through.
 fn require_compute_node(
-    found: ResolvedDevices,
+    found: &ResolvedDevices,
     is_compute_node: fn(&str) -> bool,
     card: &Card,
-) -> Result<ResolvedDevices, DeviceError> {
-    let fits = |device: &Device| device.node.rsplit('/').next().is_some_and(is_compute_node);
-    match found.devices.iter().any(fits) {
-        true => Ok(found),
-        false => {
-            let address = card.address;
-            Err(DeviceError::new(format_args!("{address} has no node in /dev to compute by")))
+) -> Result<(), DeviceError> {
+    for device in &found.devices {
+        if device.node.rsplit('/').next().is_some_and(is_compute_node) {
+            return Ok(());
         }
     }
+    let address = card.address;
+    Err(DeviceError::new(format_args!("{address} has no node in /dev to compute by")))
 }
 
 fn require_device(tree: &Tree, path: &str, numbers: &str) -> Result<ResolvedDevices, DeviceError> {
-    let absent = || driver::explain_absence(tree, path, NodeError::Open(Errno::ENOENT));
-    let device = find_device(tree, path, numbers)?;
-    Ok(vec![device.ok_or_else(|| DeviceError::at(path, absent()))?].into())
+    let Some(device) = find_device(tree, path, numbers)? else {
+        let why = driver::explain_absence(tree, path, NodeError::Open(Errno::ENOENT));
+        return Err(DeviceError::at(path, why));
+    };
+    Ok(vec![device].into())
 }
 
-/// Returns the device at a path, which must have the `numbers` that the kernel reports; `None` if
+/// Finds the device at a path, which must have the `numbers` that the kernel reports; `None` if
 /// `/dev` lacks it.
 fn find_device(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, DeviceError> {
     let node = match tree.read_node(path) {
@@ -209,7 +217,7 @@ fn find_device(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>,
 /// Names of the driver of NVIDIA's GPUs in `/proc/devices`: from R550 on, and before.
 const NVIDIA_GPU_DRIVERS: [&str; 2] = ["nvidia", "nvidia-frontend"];
 
-/// Returns the devices that all GPUs of a vendor share and that the GPUs among `devices` need.
+/// Resolves the devices that all GPUs of a vendor share and that the GPUs among `devices` need.
 /// `gres.conf` names only the GPUs' own nodes, since Slurm leaves the others open to everyone.
 ///
 /// # Errors
@@ -217,18 +225,12 @@ const NVIDIA_GPU_DRIVERS: [&str; 2] = ["nvidia", "nvidia-frontend"];
 /// A file cannot be read, or a node contradicts the kernel.
 pub fn find_companions(tree: &Tree, devices: &[Device]) -> Result<ResolvedDevices, DeviceError> {
     let mut found = ResolvedDevices::default();
-    let minors_of =
-        |major, range| major::minors_in(devices.iter().map(|device| &device.rule), major, range);
-    if !devices.is_empty() {
-        let drivers = tree.read_drivers()?;
-        let majors = |name: &&str| drivers.majors_of(DeviceType::Char, name).collect::<Vec<_>>();
-        let mut majors = NVIDIA_GPU_DRIVERS.iter().flat_map(majors);
-        if majors.any(|major| !minors_of(major, major::NVIDIA_GPU_MINORS).is_empty()) {
-            found.extend(nvidia::resolve_shared_nodes(tree)?);
-        }
+    if has_nvidia_gpu(tree, devices)? {
+        found.extend(nvidia::resolve_shared_nodes(tree)?);
     }
     let mut needs_kfd = false;
-    for minor in minors_of(major::DRM, 0..=MINOR_MAX) {
+    let rules = devices.iter().map(|device| &device.rule);
+    for minor in major::minors_in(rules, major::DRM, 0..=MINOR_MAX) {
         if is_amd(tree, minor)? {
             found.extend(render_nodes_of_card(tree, minor)?);
             needs_kfd = true;
@@ -240,7 +242,24 @@ pub fn find_companions(tree: &Tree, devices: &[Device]) -> Result<ResolvedDevice
     Ok(found)
 }
 
-/// Returns the render nodes of the function whose card node has this minor; none for a render node.
+/// Tells whether an NVIDIA GPU is among these devices, under any major that its driver has now.
+fn has_nvidia_gpu(tree: &Tree, devices: &[Device]) -> Result<bool, FileError> {
+    if devices.is_empty() {
+        return Ok(false);
+    }
+    let drivers = tree.read_drivers()?;
+    for name in NVIDIA_GPU_DRIVERS {
+        for major in drivers.majors_of(DeviceType::Char, name) {
+            let rules = devices.iter().map(|device| &device.rule);
+            if !major::minors_in(rules, major, major::NVIDIA_GPU_MINORS).is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Lists the render nodes of the function whose card node has this minor; none for a render node.
 /// Programs compute through a render node alone, and the card node opens all that it does.
 fn render_nodes_of_card(tree: &Tree, minor: u32) -> Result<ResolvedDevices, DeviceError> {
     let device = format!("/sys/dev/char/{}:{minor}", major::DRM);
@@ -252,7 +271,7 @@ fn render_nodes_of_card(tree: &Tree, minor: u32) -> Result<ResolvedDevices, Devi
     Ok(found)
 }
 
-/// Returns whether a DRM device is an AMD card or a partition of one. Partitions are platform
+/// Tells whether a DRM device is an AMD card or a partition of one. Partitions are platform
 /// devices without a driver (`drivers/gpu/drm/amd/amdxcp/amdgpu_xcp_drv.c`).
 fn is_amd(tree: &Tree, minor: u32) -> Result<bool, FileError> {
     let device = format!("/sys/dev/char/{}:{minor}/device", major::DRM);

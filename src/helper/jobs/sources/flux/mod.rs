@@ -18,6 +18,7 @@ use kernel::proc::{self, Proc};
 use protocol::{CgroupPath, JobId, Placement, SourceName};
 use schedulers::flux::{self, Unit, unit_parents};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use unit::{UnitInspector, UnitState};
@@ -46,7 +47,7 @@ impl FluxSource {
         Self { account: account.to_owned(), mount, root: root.to_owned() }
     }
 
-    /// Returns the running jobs of all users, each with its owner, and a report of all else.
+    /// Finds the running jobs of all users, each with its owner, and a report of all else.
     ///
     /// # Errors
     ///
@@ -65,19 +66,22 @@ impl FluxSource {
         let units = self.list_units(flux, &mut report)?;
         let inspector =
             UnitInspector { proc: &Proc::with_root(self.root.join("proc")), flux, deadline };
-        let (mut jobs, mut ending) = (BTreeMap::new(), Vec::new());
-        let (mut running, mut waiting, mut left, mut late) = (0_usize, 0_usize, 0_usize, 0_usize);
+        let mut jobs = BTreeMap::new();
+        let mut ending = Vec::new();
+        let mut running: usize = 0;
+        let mut waiting: usize = 0;
+        let mut left: usize = 0;
+        let mut late: usize = 0;
         for ((id, _, path), dir) in units {
             match inspector.inspect(&dir) {
                 UnitState::Running { owner, started } => {
                     running += 1;
+                    let Some(job) = unit_job(id, &path, flux, started) else { continue };
                     // If several brokers have a unit of the job, the lowest rank comes first.
-                    let job = unit_job(id, &path, flux, started);
-                    let skip = |job: Job| report.skipped.extend(describe_second_broker(&job));
-                    match jobs.get(&(id, owner)) {
-                        Some(_) => job.map(skip),
-                        None => job.map(|job| drop(jobs.insert((id, owner), job))),
-                    };
+                    match jobs.entry((id, owner)) {
+                        Entry::Vacant(entry) => _ = entry.insert(job),
+                        Entry::Occupied(_) => report.skipped.push(describe_second_broker(&job)),
+                    }
                 }
                 UnitState::NoShell => {
                     waiting += 1;
@@ -109,7 +113,7 @@ impl FluxSource {
         Ok((jobs, ending, report))
     }
 
-    /// Returns the user's jobs whose prolog runs. Meanwhile its wrapper keeps the environment in a
+    /// Finds the user's jobs whose prolog runs. Meanwhile its wrapper keeps the environment in a
     /// file; since flux-core 0.89 only root can read it.
     fn jobs_in_prolog(&self, uid: u32) -> impl Iterator<Item = JobId> {
         let owner_line = format!("FLUX_JOB_USERID={uid}");
@@ -122,7 +126,7 @@ impl FluxSource {
         })
     }
 
-    /// Returns the units of jobs.
+    /// Lists the units of jobs.
     ///
     /// # Errors
     ///
@@ -146,16 +150,18 @@ impl FluxSource {
                 }
             };
             for entry in entries {
-                match entry {
-                    Ok(entry) => {
-                        let name = entry.file_name();
-                        let unit = name.to_str().and_then(Unit::parse);
-                        let id = unit
-                            .and_then(|unit| Some((FluxId::parse_canonical(unit.id)?, unit.rank)));
-                        let path = format!("{folder}/{}", name.to_string_lossy());
-                        units.extend(id.map(|(id, rank)| ((id, rank, path), entry.path())));
+                let entry = match entry {
+                    Ok(entry) => entry,
+                    Err(error) => {
+                        report.broken.push(format!("{folder}: {error}"));
+                        continue;
                     }
-                    Err(error) => report.broken.push(format!("{folder}: {error}")),
+                };
+                let name = entry.file_name();
+                let Some(unit) = name.to_str().and_then(Unit::parse) else { continue };
+                if let Some(id) = FluxId::parse_canonical(unit.id) {
+                    let path = format!("{folder}/{}", name.to_string_lossy());
+                    units.insert((id, unit.rank, path), entry.path());
                 }
             }
         }
@@ -184,23 +190,22 @@ impl Source for FluxSource {
     }
 }
 
-/// Returns the cgroup of flux-core's unit for a job's prolog.
+/// The cgroup of flux-core's unit for a job's prolog.
 pub(super) fn prolog_cgroup(id: &JobId) -> Option<CgroupPath> {
     format!("/system.slice/system-flux\\x2dprolog.slice/flux-prolog@{id}.service").parse().ok()
 }
 
 fn unit_job(id: FluxId, path: &str, flux: u32, started: i64) -> Option<Job> {
-    let (id, path): (JobId, CgroupPath) = (id.to_string().parse().ok()?, path.parse().ok()?);
-    let placement = Placement::Unit { path, flux };
-    Some(Job { id, started, ends: None, placement, record: None })
+    let placement = Placement::Unit { path: path.parse().ok()?, flux };
+    Some(Job { id: id.to_string().parse().ok()?, started, ends: None, placement, record: None })
 }
 
-fn describe_second_broker(job: &Job) -> Option<String> {
+fn describe_second_broker(job: &Job) -> String {
     let shown = printable(&describe_placement(&job.placement, &job.id));
-    Some(format!("{shown}: another broker of this node has the job as well"))
+    format!("{shown}: another broker of this node has the job as well")
 }
 
-/// Returns the uid of an account of `/etc/passwd`, or of a number. It is never root's: all processes
+/// Finds the uid of an account of `/etc/passwd`, or of a number. It is never root's: all processes
 /// of root would look like an IMP.
 ///
 /// # Errors

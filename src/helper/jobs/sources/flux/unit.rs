@@ -13,8 +13,8 @@ use schedulers::flux::{self, Shell};
 const HIDDEN_PROCESSES: &str = "its processes are hidden (hidepid) from the account job-adopt: gid= of the mount \
     of /proc has to be that account's group";
 
-#[derive(Clone, Copy, Debug)]
 /// Inspects units until a deadline.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct UnitInspector<'a> {
     pub(super) proc: &'a Proc,
     /// Uid of Flux's account.
@@ -22,8 +22,8 @@ pub(super) struct UnitInspector<'a> {
     pub(super) deadline: Deadline,
 }
 
-#[derive(Debug, PartialEq, Eq)]
 /// The state of a unit.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum UnitState {
     /// It runs a job of this user.
     Running {
@@ -56,7 +56,7 @@ struct ProcessTable {
 }
 
 impl UnitInspector<'_> {
-    /// Returns the state of the unit with this cgroup.
+    /// Inspects the unit with this cgroup.
     pub(super) fn inspect(&self, dir: &Path) -> UnitState {
         let pids = match read_pids(dir) {
             Ok(pids) => pids,
@@ -74,16 +74,13 @@ impl UnitInspector<'_> {
         };
         let imp = flux::find_imp(&table.processes, self.flux).filter(|_| has_imp);
         let Some(imp) = imp else {
-            return match () {
-                () if table.has_foreign => {
-                    UnitState::Invalid("its processes have no numbers here".into())
-                }
-                () if table.has_unread && self.has_hidden_processes() => {
-                    UnitState::Invalid(HIDDEN_PROCESSES.into())
-                }
-                () if is_full => UnitState::TooManyProcesses,
-                () => UnitState::Over,
-            };
+            if table.has_foreign {
+                return UnitState::Invalid("its processes have no numbers here".into());
+            }
+            if table.has_unread && self.has_hidden_processes() {
+                return UnitState::Invalid(HIDDEN_PROCESSES.into());
+            }
+            return if is_full { UnitState::TooManyProcesses } else { UnitState::Over };
         };
         let mut shell = flux::find_shell(self.proc, imp, &table.processes, self.flux);
         if shell == Shell::None {
@@ -99,8 +96,8 @@ impl UnitInspector<'_> {
                 started: processes::start_time(self.proc, imp).unwrap_or(0),
             },
             Shell::None => {
-                match table.processes.iter().find_map(|process| flux::sole_user(process, self.flux))
-                {
+                let mut processes = table.processes.iter();
+                match processes.find_map(|process| flux::sole_user(process, self.flux)) {
                     Some(owner) => UnitState::Ending(owner),
                     None => UnitState::NoShell,
                 }
@@ -137,7 +134,7 @@ impl UnitInspector<'_> {
         Some(false)
     }
 
-    /// Returns whether other users' processes are hidden: then process 1 is hidden too.
+    /// Tells whether other users' processes are hidden: then process 1 is hidden too.
     fn has_hidden_processes(&self) -> bool {
         self.proc.read_process(1).is_err()
     }

@@ -39,7 +39,7 @@ pub(super) struct QueryTerms<'a> {
 
 /// The result of querying one daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum QueryOutcome {
     /// It answered, or cannot be queried.
     Done(Result<Answer>),
     /// It is late, and its job is not sought.
@@ -48,8 +48,8 @@ pub(super) enum Outcome {
 
 /// Queries the daemons of these sockets for owner and state of their jobs. Returns the outcomes in the
 /// order of the sockets; `None` for a daemon that there was no time to query.
-pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Option<Outcome>> {
-    let mut outcomes: Vec<Option<Outcome>> = vec![None; sockets.len()];
+pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Option<QueryOutcome>> {
+    let mut outcomes: Vec<Option<QueryOutcome>> = vec![None; sockets.len()];
     let mut waiting = sockets.iter().enumerate();
     let mut queries: Vec<DaemonQuery<'_>> = Vec::new();
     loop {
@@ -80,16 +80,20 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
 /// Waits until a daemon answers, a connection can be retried, or a query times out.
 fn wait_for_progress(queries: &[DaemonQuery<'_>], clock: Clock) {
     let now = clock.now();
-    let remaining = |query: &DaemonQuery<'_>| match query.socket {
-        Some(_) => query.next_deadline(now).saturating_duration_since(now),
-        None => RECONNECT_INTERVAL,
-    };
-    let remaining = queries.iter().map(remaining).min().unwrap_or_default();
-    let sockets = queries.iter().filter_map(|query| query.socket.as_ref());
-    let mut poll_fds: Vec<_> =
-        sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
+    let mut wait: Option<Duration> = None;
+    let mut poll_fds = Vec::new();
+    for query in queries {
+        let left = match &query.socket {
+            Some(socket) => {
+                poll_fds.push(PollFd::new(socket.as_fd(), PollFlags::POLLIN));
+                query.next_deadline(now).saturating_duration_since(now)
+            }
+            None => RECONNECT_INTERVAL,
+        };
+        wait = Some(wait.map_or(left, |wait| wait.min(left)));
+    }
     // Ignore a failure: reading the socket fails again and reports it.
-    let _ = clock.poll(&mut poll_fds, remaining);
+    let _ = clock.poll(&mut poll_fds, wait.unwrap_or_default());
 }
 
 /// A query to one daemon under way.
@@ -114,58 +118,57 @@ struct DaemonQuery<'a> {
 
 impl<'a> DaemonQuery<'a> {
     fn new(index: usize, path: &'a Path, terms: QueryTerms<'_>) -> Self {
-        let began = terms.deadline.clock().now();
-        let late = terms.deadline.within(terms.timeout).instant();
-        let deadline = terms.deadline.instant();
-        let (bytes, filled) = ([0; ANSWER_BYTES], 0);
-        let (may_matter, pid, socket, is_retry) = (None, 0, None, false);
         Self {
             index,
             path,
-            began,
-            late,
-            deadline,
-            may_matter,
-            pid,
-            socket,
-            bytes,
-            filled,
-            is_retry,
+            began: terms.deadline.clock().now(),
+            late: terms.deadline.within(terms.timeout).instant(),
+            deadline: terms.deadline.instant(),
+            may_matter: None,
+            pid: 0,
+            socket: None,
+            bytes: [0; ANSWER_BYTES],
+            filled: 0,
+            is_retry: false,
         }
     }
 
-    /// Returns when the query changes even without an answer.
+    /// Finds when the query changes even without an answer.
     fn next_deadline(&self, now: Instant) -> Instant {
         if now < self.late { self.late } else { self.deadline }
     }
 
     /// Does all that is possible without waiting; returns the outcome once there is one.
-    fn advance(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<Outcome> {
+    fn advance(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<QueryOutcome> {
         match self.receive_answer(terms.owner, terms.deadline.clock()) {
-            Ok(Some(answer)) => Some(Outcome::Done(Ok(answer))),
+            Ok(Some(answer)) => Some(QueryOutcome::Done(Ok(answer))),
             Ok(None) => self.check_timeout(terms, others_wait),
             // The daemon may be exiting; then the next connection finds no listener.
             Err(Error::ConnectionClosed) if !self.is_retry => {
                 *self = Self { is_retry: true, socket: None, filled: 0, ..*self };
                 None
             }
-            Err(error) => Some(Outcome::Done(Err(error))),
+            Err(error) => Some(QueryOutcome::Done(Err(error))),
         }
     }
 
-    /// Returns the outcome for a daemon without an answer; `None` while waiting is worthwhile.
-    fn check_timeout(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<Outcome> {
+    /// Decides the outcome for a daemon without an answer; `None` while waiting is worthwhile.
+    fn check_timeout(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<QueryOutcome> {
         let now = terms.deadline.clock().now();
         if now < self.late {
             return None;
         }
-        let (index, pid) = (self.index, self.pid);
-        let is_relevant = || terms.may_matter.is_none_or(|may_matter| may_matter(index, pid));
-        if !*self.may_matter.get_or_insert_with(is_relevant) {
-            return Some(Outcome::Irrelevant);
+        let may_matter = match (self.may_matter, terms.may_matter) {
+            (Some(known), _) => known,
+            (None, Some(may_matter)) => may_matter(self.index, self.pid),
+            (None, None) => true,
+        };
+        self.may_matter = Some(may_matter);
+        if !may_matter {
+            return Some(QueryOutcome::Irrelevant);
         }
         let is_over = others_wait || terms.may_matter.is_none() || now >= self.deadline;
-        is_over.then_some(Outcome::Done(Err(Error::Timeout)))
+        is_over.then_some(QueryOutcome::Done(Err(Error::Timeout)))
     }
 
     /// Connects if necessary and reads the answer; `None` while it is incomplete.
@@ -202,8 +205,9 @@ impl<'a> DaemonQuery<'a> {
 /// Connects to a daemon that runs as `owner`, and sends the query; `None` while its backlog is full.
 fn connect_and_query(path: &Path, owner: u32) -> Result<Option<Connection>> {
     let Some(connection) = connect_to_daemon(path, owner, None)? else { return Ok(None) };
-    let (request, socket) = (encode_query(), connection.socket.as_raw_fd());
-    match send(socket, &request, MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT) {
+    let request = encode_query();
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    match send(connection.socket.as_raw_fd(), &request, flags) {
         Ok(sent) if sent == request.len() => Ok(Some(connection)),
         // The buffer of a new socket has space for these few bytes.
         Ok(_) | Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Error::ConnectionClosed),

@@ -21,13 +21,13 @@ const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// Uid of Slurm's own processes in a job.
 const ROOT_UID: u32 = 0;
 
-/// Returns whether the job of the daemon `pid` may be this user's: `false` only if the cgroup that
+/// Tells whether the job of the daemon `pid` may be this user's: `false` only if the cgroup that
 /// Slurm made for it names another user, or other users have processes in it and this one has none.
 pub(super) fn can_be_owned_by(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> bool {
     let proc = Proc::with_root(tree.locate("/proc"));
     let Ok(text) = read(proc.dir(pid).join("cgroup")) else { return true };
-    let paths = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-    if let Some(owner) = paths().find_map(|path| named_owner(path, job)) {
+    let mut paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    if let Some(owner) = paths.find_map(|path| named_owner(path, job)) {
         return owner == uid;
     }
     let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
@@ -36,7 +36,7 @@ pub(super) fn can_be_owned_by(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> b
     dirs.iter().all(|dir| has_own_or_none(&proc, dir, uid).unwrap_or(true))
 }
 
-/// Returns the owner that Slurm's path of a job on cgroup v1 names: `/slurm/uid_1001/job_7`.
+/// Finds the owner that Slurm's path of a job on cgroup v1 names: `/slurm/uid_1001/job_7`.
 fn named_owner(path: &str, job: &JobId) -> Option<u32> {
     let mut names = path.split('/').skip_while(|name| !name.starts_with("uid_"));
     let owner = names.next()?.strip_prefix("uid_")?.parse().ok()?;
@@ -47,15 +47,17 @@ fn locate_cgroup(tree: &Tree, mount: &str, path: &CgroupPath) -> PathBuf {
     tree.locate(mount).join(path.relative())
 }
 
-/// Returns whether the user has a process in a cgroup or below, or no user but root has.
+/// Tells whether the user has a process in a cgroup or below, or no user but root has.
 ///
 /// # Errors
 ///
 /// As `read(2)` for a cgroup that exists and cannot be read, and [`ErrorKind::Other`] for one with
 /// too many processes or cgroups. Processes that are gone or hidden are skipped.
 fn has_own_or_none(proc: &Proc, top: &Path, uid: u32) -> io::Result<bool> {
-    let (mut dirs, mut owners, mut processes) = (vec![top.to_owned()], Vec::new(), 0_usize);
-    let mut cgroups = 0_usize;
+    let mut dirs = vec![top.to_owned()];
+    let mut owners = Vec::new();
+    let mut processes: usize = 0;
+    let mut cgroups: usize = 0;
     while let Some(dir) = dirs.pop() {
         let text = match read(dir.join("cgroup.procs")) {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,

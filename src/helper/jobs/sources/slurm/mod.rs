@@ -13,7 +13,7 @@ use crate::jobs::{Job, describe_placement};
 use crate::node::Tree;
 use crate::slurm_conf::{ConfError, SlurmConfSearch, SpoolPath, resolve_links, with_slurm_trusted};
 use crate::trusted_dir;
-use daemon_query::{Outcome, QueryTerms, query_sockets};
+use daemon_query::{QueryOutcome, QueryTerms, query_sockets};
 use kernel::trust::{Distrust, TrustError};
 use protocol::{AbsolutePath, NodeName, Placement, SourceName, parse_decimal};
 use schedulers::stepd::{Answer, EXTERN_STEP, Error, SocketName, State, socket_created_at};
@@ -52,7 +52,7 @@ impl SlurmSource {
         Self { slurm_conf, node_name, spool }
     }
 
-    /// Returns the running jobs of all users, each with its owner, and a report of all else.
+    /// Finds the running jobs of all users, each with its owner, and a report of all else.
     ///
     /// # Errors
     ///
@@ -79,31 +79,40 @@ impl SlurmSource {
         let spool = self.spool.as_deref();
         let sockets = find_sockets(&self.slurm_conf, self.node_name.as_deref(), spool, report)?;
         let paths: Vec<&Path> = sockets.iter().map(|socket| socket.path.as_path()).collect();
-        let may_be_own = uid.map(|uid| {
-            let (sockets, tree) = (&sockets, self.slurm_conf.tree());
-            move |index: usize, pid: i32| {
-                let job = sockets.get(index).map(|socket: &Socket| &socket.name.job);
-                job.is_none_or(|job| job_owner::can_be_owned_by(tree, uid, job, pid))
+        let tree = self.slurm_conf.tree();
+        let may_be_own = |index: usize, pid: i32| match (uid, sockets.get(index)) {
+            (Some(uid), Some(socket)) => {
+                job_owner::can_be_owned_by(tree, uid, &socket.name.job, pid)
             }
-        });
-        let may_matter = may_be_own.as_ref().map(|is_own| is_own as &dyn Fn(usize, i32) -> bool);
-        let owner = self.slurm_conf.tree().trust().owner();
+            _ => true,
+        };
+        let may_matter: Option<&dyn Fn(usize, i32) -> bool> = match uid {
+            Some(_) => Some(&may_be_own),
+            None => None,
+        };
+        let owner = tree.trust().owner();
         let outcomes = query_sockets(
             &paths,
             QueryTerms { owner, may_matter, timeout: QUERY_TIMEOUT, deadline },
         );
-        let (mut answers, mut gone, mut unasked) = (Vec::new(), 0, 0);
+        let mut answers = Vec::new();
+        let mut gone = 0;
+        let mut unasked = 0;
         for (socket, outcome) in sockets.into_iter().zip(outcomes) {
             let path = socket.path.display();
             match outcome {
-                Some(Outcome::Done(Ok(answer))) => answers.push((socket, answer)),
+                Some(QueryOutcome::Done(Ok(answer))) => answers.push((socket, answer)),
                 // Slurm does not remove the sockets of killed daemons.
-                Some(Outcome::Done(Err(Error::SocketGone))) => gone += 1,
-                Some(Outcome::Done(Err(error @ (Error::Timeout | Error::ConnectionClosed)))) => {
+                Some(QueryOutcome::Done(Err(Error::SocketGone))) => gone += 1,
+                Some(QueryOutcome::Done(Err(
+                    error @ (Error::Timeout | Error::ConnectionClosed),
+                ))) => {
                     report.silent.push(format!("{path}: {error}"));
                 }
-                Some(Outcome::Done(Err(error))) => report.broken.push(format!("{path}: {error}")),
-                Some(Outcome::Irrelevant) => {
+                Some(QueryOutcome::Done(Err(error))) => {
+                    report.broken.push(format!("{path}: {error}"))
+                }
+                Some(QueryOutcome::Irrelevant) => {
                     let cause = "did not answer in time; its job is another user's";
                     report.foreign.push(format!("{path}: {cause}"));
                 }
@@ -168,8 +177,8 @@ const NAMES_MAX: usize = 65_536;
 /// Maximum nodes on one host.
 const NODES_MAX: usize = 64;
 
-#[derive(Clone, Debug)]
 /// A step daemon's socket and the job that its name states.
+#[derive(Clone, Debug)]
 struct Socket {
     name: SocketName,
     spool: AbsolutePath,
@@ -185,7 +194,7 @@ struct SpoolDir {
     node: Option<NodeName>,
 }
 
-/// Returns the sockets of this node. `report` gets those that cannot be used.
+/// Finds the sockets of this node. `report` gets those that cannot be used.
 ///
 /// # Errors
 ///
@@ -241,12 +250,11 @@ fn configured_spool_dirs(
     let mut dirs = Vec::new();
     for entry in std::fs::read_dir(&parent).map_err(failed)?.take(NAMES_MAX) {
         let name = entry.map_err(failed)?.file_name();
-        let Some((node, path)) = name.to_str().and_then(|name| node_dirs.find_node(name)) else {
-            continue;
-        };
-        let path = tree.locate(&path);
+        let dir = name.to_str().and_then(|name| node_dirs.find_node(name));
+        let Some((dir_node, dir_path)) = dir else { continue };
+        let path = tree.locate(&dir_path);
         if path.is_dir() {
-            dirs.push(SpoolDir { path, node: Some(node) });
+            dirs.push(SpoolDir { path, node: Some(dir_node) });
         }
     }
     dirs.sort_by(|dir, other| dir.path.cmp(&other.path));
@@ -290,24 +298,24 @@ fn unreadable_spool(path: &Path, error: &std::io::Error) -> SourceError {
     }
 }
 
-/// Returns the sockets of one directory. Resolves symbolic links in its path, since the privileged
+/// Lists the sockets of one directory. Resolves symbolic links in its path, since the privileged
 /// half follows none.
 fn list_sockets(
     tree: &Tree,
     spool_dir: &SpoolDir,
     report: &mut SourceReport,
 ) -> Result<Vec<Socket>, SourceError> {
-    let failed = |error: TrustError| match error.is_missing() {
-        true => missing_spool(&spool_dir.path),
-        false => SourceError::Failed(describe_distrust(&spool_dir.path, &error)),
-    };
-    let path = with_slurm_trusted(tree.trust(), |trust| resolve_links(trust, &spool_dir.path))
+    let failed = |error: TrustError| distrusted_spool(&spool_dir.path, &error);
+    let real_path = with_slurm_trusted(tree.trust(), |trust| resolve_links(trust, &spool_dir.path))
         .map_err(failed)?;
-    let dir = with_slurm_trusted(tree.trust(), |trust| trust.dir(&path)).map_err(failed)?;
+    let dir = with_slurm_trusted(tree.trust(), |trust| trust.dir(&real_path)).map_err(failed)?;
     let names = trusted_dir::list_visible_names(&dir, NAMES_MAX).map_err(failed)?;
-    let spool = path.to_str().and_then(|path| path.parse::<AbsolutePath>().ok());
-    let spool = spool.ok_or_else(|| SourceError::Failed(format!("{path:?} is no plain path")))?;
-    let (mut sockets, mut foreign) = (Vec::new(), BTreeSet::new());
+    let spool: AbsolutePath = real_path
+        .to_str()
+        .and_then(|path| path.parse().ok())
+        .ok_or_else(|| SourceError::Failed(format!("{real_path:?} is no plain path")))?;
+    let mut sockets = Vec::new();
+    let mut foreign = BTreeSet::new();
     let mut other_steps = false;
     for (name, step) in names.iter().filter_map(|name| parse_socket_name(name)) {
         if step != EXTERN_STEP {
@@ -318,7 +326,7 @@ fn list_sockets(
             foreign.insert(name.node.to_string());
             continue;
         }
-        let path = path.join(name.to_string());
+        let path = real_path.join(name.to_string());
         match socket_created_at(&dir, &name, tree.trust().owner()) {
             Ok(started) => sockets.push(Socket { name, spool: spool.clone(), path, started }),
             Err(Error::SocketGone) => {}
@@ -326,19 +334,28 @@ fn list_sockets(
         }
     }
     report.seen.push(format!("{spool}: {} sockets of jobs", sockets.len()));
-    if let (true, Some(node), Some(other)) = (sockets.is_empty(), &spool_dir.node, foreign.first())
-    {
+    if !sockets.is_empty() {
+        return Ok(sockets);
+    }
+    if let (Some(node), Some(other)) = (&spool_dir.node, foreign.first()) {
         report.skipped.push(format!(
             "{spool}: no sockets of node {node}, but of {other}: is nodename what Slurm calls this \
              node?"
         ));
     }
-    if sockets.is_empty() && foreign.is_empty() && other_steps {
+    if foreign.is_empty() && other_steps {
         report.skipped.push(format!(
             "{spool}: jobs without an extern step: slurm.conf needs PrologFlags=Contain"
         ));
     }
     Ok(sockets)
+}
+
+fn distrusted_spool(spool: &Path, error: &TrustError) -> SourceError {
+    if error.is_missing() {
+        return missing_spool(spool);
+    }
+    SourceError::Failed(describe_distrust(spool, error))
 }
 
 fn describe_distrust(spool: &Path, error: &TrustError) -> String {

@@ -173,10 +173,13 @@ fn socket_of_unexpected_user_is_refused() {
     let path = bench.path("s", "n1", 7);
     let deadline = bench.deadline_after(QUERY_TIMEOUT);
     let terms = |owner| QueryTerms { owner, may_matter: None, timeout: QUERY_TIMEOUT, deadline };
-    assert!(matches!(query_sockets(&[&path], terms(me)).as_slice(), [Some(Outcome::Done(Ok(_)))]));
+    assert!(matches!(
+        query_sockets(&[&path], terms(me)).as_slice(),
+        [Some(QueryOutcome::Done(Ok(_)))]
+    ));
     assert_eq!(
         query_sockets(&[&path], terms(me + 1)),
-        [Some(Outcome::Done(Err(Error::WrongPeerUid(me))))]
+        [Some(QueryOutcome::Done(Err(Error::WrongPeerUid(me))))]
     );
     if me != 0 {
         println!("not root: the half with chown is skipped");
