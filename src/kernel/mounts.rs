@@ -182,9 +182,9 @@ impl MountTable {
     fn automount<'a>(&'a self, other: &Self, at: &str) -> Option<&'a MountEntry> {
         let mut all = self.mounts.iter().filter(|mount| mount.kind == "autofs");
         all.find(|mount| {
-            let is_same =
-                |other: &MountEntry| (&other.at, &other.device) == (&mount.at, &mount.device);
-            is_within(at, &mount.at) && other.mounts.iter().any(is_same)
+            let mut others = other.mounts.iter();
+            is_within(at, &mount.at)
+                && others.any(|their| (&their.at, &their.device) == (&mount.at, &mount.device))
         })
     }
 

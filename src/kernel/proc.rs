@@ -81,17 +81,17 @@ pub fn read_audit_number(process: impl Display, file: &str) -> Option<u32> {
 }
 
 impl Proc {
-    /// Returns the mount at `/proc`.
+    /// The mount at `/proc`.
     pub fn host() -> Self {
         Self::with_root("/proc".into())
     }
 
-    /// Returns the mount, or its imitation in a test, at a directory.
+    /// The mount, or its imitation in a test, at a directory.
     pub fn with_root(at: PathBuf) -> Self {
         Self { at }
     }
 
-    /// Returns the directory of a process.
+    /// The directory of a process, which may not exist.
     pub fn dir(&self, pid: i32) -> PathBuf {
         self.at.join(pid.to_string())
     }
@@ -106,7 +106,7 @@ impl Proc {
         Process::parse(pid, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
-    /// Returns the effective uid of a process by the owner of its directory, which costs a tenth of reading
+    /// Reads the effective uid of a process by the owner of its directory, which costs a tenth of reading
     /// `status`. For that directory alone the kernel ignores whether the process is dumpable
     /// (`task_dump_owner` in `fs/proc/base.c`).
     ///
@@ -128,14 +128,16 @@ impl Proc {
         Process::parse(own, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
-    /// Returns the children in the kernel's list of a process. Not every kernel has this list, and it may
+    /// Reads the children in the kernel's list of a process. Not every kernel has this list, and it may
     /// miss a child while another ends (proc_pid_task(5)).
     pub fn children(&self, pid: i32) -> Vec<Process> {
         let list = self.dir(pid).join("task").join(pid.to_string()).join("children");
         let text = read(list).unwrap_or_default();
-        let pids = text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
-        let processes = pids.filter_map(|pid| self.read_process(pid).ok());
-        processes.filter(|process| process.parent == pid).collect()
+        let mut children = Vec::new();
+        for child in text.split_ascii_whitespace().filter_map(|number| number.parse().ok()) {
+            children.extend(self.read_process(child).ok().filter(|child| child.parent == pid));
+        }
+        children
     }
 }
 

@@ -49,15 +49,15 @@ impl fmt::Display for SocketName {
     }
 }
 
-/// Returns the extern step's cgroup, derived from the cgroup v2 of its daemon, `JOB/step_extern/slurm`;
-/// `None` for a daemon that is elsewhere. The job's own cgroup may have any name and may be anywhere below
-/// the root.
+/// Derives the extern step's cgroup from the cgroup v2 of its daemon, `JOB/step_extern/slurm`; `None` for a
+/// daemon that is elsewhere. The job's own cgroup may have any name and may be anywhere below the root, but
+/// is never the root itself.
 pub fn step_of_daemon(daemon: &str) -> Option<CgroupPath> {
-    job_of_daemon(daemon)?;
-    daemon.strip_suffix("/slurm")?.parse().ok()
+    let job = job_of_daemon(daemon)?;
+    format!("{job}/step_extern").parse().ok()
 }
 
-/// Returns the job's cgroup, derived from the cgroup v2 of the daemon of its extern step; `None` for a
+/// Derives the job's cgroup from the cgroup v2 of the daemon of its extern step; `None` for a
 /// daemon that is elsewhere.
 pub fn job_of_daemon(daemon: &str) -> Option<CgroupPath> {
     daemon.strip_suffix("/step_extern/slurm")?.parse().ok()
@@ -121,7 +121,7 @@ pub const QUERY_BYTES: usize = 12;
 /// Bytes of the answer to a query for owner and state.
 pub const ANSWER_BYTES: usize = 12;
 
-/// The state of a step (`slurmstepd_state_t` of `stepd_api.h`).
+/// The state of a step (`slurmstepd_state_t` of `stepd_api.h`), from 0 to 4 there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The step does not accept processes yet.
@@ -201,12 +201,12 @@ impl Daemon {
         Ok(Self { connection, version, answer: Answer::parse(&bytes)? })
     }
 
-    /// Returns the process that began to listen at the socket. As long as it answers, the number is its own.
+    /// The process that began to listen at the socket. As long as it answers, the number is its own.
     pub fn pid(&self) -> i32 {
         self.connection.pid
     }
 
-    /// Returns the last answer.
+    /// The last answer about owner and state.
     pub fn last_answer(&self) -> Answer {
         self.answer
     }
@@ -255,14 +255,16 @@ impl Daemon {
             count @ 0..=NAMESPACES_MAX => count,
             _ => return Err(Error::NoNamespace),
         };
-        let receive = |_| {
-            let kind = match has_list {
-                true => self.connection.receive_number(deadline)?,
-                false => libc::CLONE_NEWNS,
+        let mut namespaces = Vec::new();
+        for _ in 0..count {
+            let kind = if has_list {
+                self.connection.receive_number(deadline)?
+            } else {
+                libc::CLONE_NEWNS
             };
-            Ok((kind, self.connection.receive_descriptor(deadline)?))
-        };
-        (0..count).map(receive).collect()
+            namespaces.push((kind, self.connection.receive_descriptor(deadline)?));
+        }
+        Ok(namespaces)
     }
 
     /// Queries the job's X11 display and its key file: 0 and an empty text if the job has none.
@@ -273,9 +275,12 @@ impl Daemon {
     /// [`Error::Timeout`] at the deadline; [`Error::ConnectionClosed`]; [`Error::SystemCall`].
     pub fn query_display(&self, deadline: Instant) -> Result<(i32, String)> {
         let number = self.connection.query_number(REQUEST_X11_DISPLAY, deadline)?;
-        let length = usize::try_from(self.connection.receive_number(deadline)?).ok();
-        let length = length.filter(|length| *length <= KEY_FILE_BYTES_MAX);
-        let mut key_file = vec![0; length.ok_or(Error::MalformedAnswer)?];
+        let length = usize::try_from(self.connection.receive_number(deadline)?)
+            .map_err(|_| Error::MalformedAnswer)?;
+        if length > KEY_FILE_BYTES_MAX {
+            return Err(Error::MalformedAnswer);
+        }
+        let mut key_file = vec![0; length];
         self.connection.receive(&mut key_file, deadline)?;
         match (key_file.pop(), String::from_utf8(key_file)) {
             (None | Some(0), Ok(key_file)) => Ok((number, key_file)),
@@ -304,7 +309,7 @@ impl Daemon {
     }
 }
 
-/// Returns the time at which a socket was created, in seconds since the epoch.
+/// Reads the time at which a socket was created, in seconds since the epoch.
 ///
 /// # Errors
 ///

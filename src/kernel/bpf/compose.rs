@@ -58,7 +58,7 @@ pub enum Obstacle {
 
 /// The steps by which a containment holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Decision {
+enum Composition {
     /// No step leads to the containment.
     Refuse(Obstacle),
     /// The job has no filter and needs none.
@@ -78,17 +78,17 @@ fn decide(
     job: usize,
     scope: AttachScope,
     required: &Containment,
-) -> Decision {
+) -> Composition {
     match required {
         Containment::InheritAndEnforce(_) if nearest_own(levels, job).is_none() => {
-            Decision::Refuse(Obstacle::NothingInForce)
+            Composition::Refuse(Obstacle::NothingInForce)
         }
         Containment::Enforce(_) | Containment::InheritAndEnforce(_) => enforce(levels, job, scope),
         Containment::None | Containment::Inherit => inherit(levels, job, required),
     }
 }
 
-/// Returns the first level, up to the job, that has programs. A filter above the job is not the job's.
+/// Finds the first level, up to the job, that has programs. A filter above the job is not the job's.
 fn nearest_own(levels: &[AttachMode], job: usize) -> Option<usize> {
     let job_levels = levels.get(..=job).unwrap_or(levels);
     job_levels.iter().position(|attached| *attached != AttachMode::Nothing)
@@ -98,7 +98,7 @@ fn at(levels: &[AttachMode], index: usize) -> AttachMode {
     levels.get(index).copied().unwrap_or(AttachMode::Nothing)
 }
 
-/// Returns the nearest level above `index` with programs, if it is `ALLOW_OVERRIDE`: a filter at `index`
+/// Finds the nearest level above `index` with programs, if it is `ALLOW_OVERRIDE`: a filter at `index`
 /// replaces them.
 fn level_to_pin(levels: &[AttachMode], index: usize) -> Option<usize> {
     let mut above = levels.iter().enumerate().skip(index + 1);
@@ -106,42 +106,41 @@ fn level_to_pin(levels: &[AttachMode], index: usize) -> Option<usize> {
     (*nearest == AttachMode::Override).then_some(level)
 }
 
-fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Decision {
+fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Composition {
     if levels.contains(&AttachMode::Exclusive) {
-        return Decision::Refuse(Obstacle::Exclusive);
+        return Composition::Refuse(Obstacle::Exclusive);
     }
     // At the job's own cgroup our filter holds for the job and every login. Beside an ALLOW_OVERRIDE filter
     // of the scheduler there it cannot be attached, so it goes to the leaf.
     let leaf = scope == AttachScope::Leaf || at(levels, job) == AttachMode::Override;
     let point = if leaf { 0 } else { job };
     match at(levels, point) {
-        AttachMode::Override if job == 0 => Decision::Refuse(Obstacle::NeedChild),
-        AttachMode::Override => Decision::Refuse(Obstacle::LeafOverridden),
-        _ => Decision::Attach { at: point, pin: level_to_pin(levels, point), ours: true },
+        AttachMode::Override if job == 0 => Composition::Refuse(Obstacle::NeedChild),
+        AttachMode::Override => Composition::Refuse(Obstacle::LeafOverridden),
+        _ => Composition::Attach { at: point, pin: level_to_pin(levels, point), ours: true },
     }
 }
 
-fn inherit(levels: &[AttachMode], job: usize, required: &Containment) -> Decision {
+fn inherit(levels: &[AttachMode], job: usize, required: &Containment) -> Composition {
     let job_levels = levels.get(..=job).unwrap_or(levels);
     let Some(nearest) = nearest_own(levels, job) else {
         return match required {
-            Containment::Inherit => Decision::Refuse(Obstacle::NothingInForce),
-            _ => Decision::Uncontained,
+            Containment::Inherit => Composition::Refuse(Obstacle::NothingInForce),
+            _ => Composition::Uncontained,
         };
     };
-    if let Some(exclusive) =
-        job_levels.iter().position(|attached| *attached == AttachMode::Exclusive)
-    {
-        return match exclusive == nearest {
-            true => Decision::Keep { level: exclusive },
-            false => Decision::Refuse(Obstacle::ExclusiveSkipped),
-        };
+    let exclusive = job_levels.iter().position(|attached| *attached == AttachMode::Exclusive);
+    if let Some(level) = exclusive {
+        if level != nearest {
+            return Composition::Refuse(Obstacle::ExclusiveSkipped);
+        }
+        return Composition::Keep { level };
     }
     match (at(job_levels, 0), level_to_pin(job_levels, 0)) {
-        (AttachMode::Override, _) if job == 0 => Decision::Refuse(Obstacle::NeedChild),
-        (AttachMode::Override, _) => Decision::Refuse(Obstacle::LeafOverridden),
-        (_, Some(level)) => Decision::Attach { at: 0, pin: Some(level), ours: false },
-        (_, None) => Decision::Keep { level: nearest },
+        (AttachMode::Override, _) if job == 0 => Composition::Refuse(Obstacle::NeedChild),
+        (AttachMode::Override, _) => Composition::Refuse(Obstacle::LeafOverridden),
+        (_, Some(level)) => Composition::Attach { at: 0, pin: Some(level), ours: false },
+        (_, None) => Composition::Keep { level: nearest },
     }
 }
 
@@ -157,7 +156,7 @@ pub struct AttachTarget<'a> {
 }
 
 impl<'a> AttachTarget<'a> {
-    /// Returns the target for a leaf of a job to which no scheduler attaches filters.
+    /// The target for a leaf of a job to which no scheduler attaches filters.
     ///
     /// # Errors
     ///
@@ -175,21 +174,26 @@ impl<'a> AttachTarget<'a> {
     }
 
     /// Decides for a leaf that will be `missing` levels below the present ones.
-    fn decide(self, levels: &[CgroupPrograms], missing: usize, required: &Containment) -> Decision {
+    fn decide(
+        self,
+        levels: &[CgroupPrograms],
+        missing: usize,
+        required: &Containment,
+    ) -> Composition {
         let job_levels = levels.get(..=self.job).unwrap_or(levels);
         // A login under another configuration may have attached our filter here. It is not the scheduler's.
         let is_constrained = job_levels.iter().any(|level| others(level).next().is_some());
         let needs_scheduler =
             matches!(required, Containment::Inherit | Containment::InheritAndEnforce(_));
         if !is_constrained && needs_scheduler {
-            return Decision::Refuse(Obstacle::NothingInForce);
+            return Composition::Refuse(Obstacle::NothingInForce);
         }
         let mut modes = vec![AttachMode::Nothing; missing];
         modes.extend(levels.iter().map(|level| level.mode));
         decide(&modes, self.job + missing, self.scope, required)
     }
 
-    /// Returns the ids of the scheduler's programs that must run at the leaf: the programs of the nearest
+    /// Lists the ids of the scheduler's programs that must run at the leaf: the programs of the nearest
     /// level, up to the job, that has any, unless a pin copies them.
     fn scheduler_ids(self, levels: &[CgroupPrograms], pin: Option<usize>) -> Vec<u32> {
         let job_levels = levels.get(..=self.job).unwrap_or(levels);
@@ -221,18 +225,20 @@ impl Confinement {
     /// [`Obstacle::NotEffective`] for the first program that does not; as [`query_effective`].
     pub fn verify(&self, leaf: &Dir) -> Result<()> {
         let running = query_effective(leaf)?;
-        match self.required.iter().find(|id| !running.contains(id)) {
-            None => Ok(()),
-            Some(&id) => Err(Error::obstacle(leaf, Obstacle::NotEffective(id))),
+        for id in &self.required {
+            if !running.contains(id) {
+                return Err(Error::obstacle(leaf, Obstacle::NotEffective(*id)));
+            }
         }
+        Ok(())
     }
 }
 
-/// Returns the name of the containment after a decision. If a job needs no filter but has one, the filter is
+/// The name of the containment after a decision. If a job needs no filter but has one, the filter is
 /// kept and the containment is `inherit`.
-fn containment_name(decision: Decision, required: &Containment) -> &'static str {
+fn containment_name(decision: Composition, required: &Containment) -> &'static str {
     match (decision, required) {
-        (Decision::Uncontained, _) => Containment::None.as_str(),
+        (Composition::Uncontained, _) => Containment::None.as_str(),
         (_, Containment::None) => Containment::Inherit.as_str(),
         (_, required) => required.as_str(),
     }
@@ -251,11 +257,11 @@ pub fn predict_containment(
 ) -> Result<&'static str> {
     let levels = target.read()?;
     let mut decision = target.decide(&levels, missing, required);
-    if decision == Decision::Refuse(Obstacle::NeedChild) {
+    if decision == Composition::Refuse(Obstacle::NeedChild) {
         decision = target.decide(&levels, missing + 1, required);
     }
     match decision {
-        Decision::Refuse(why) => Err(target.obstacle_error(why)),
+        Composition::Refuse(why) => Err(target.obstacle_error(why)),
         decision => Ok(containment_name(decision, required)),
     }
 }
@@ -329,10 +335,10 @@ impl DesiredFilter<'_> {
         let decision = target.decide(&levels, 0, self.containment);
         let mut required = Vec::new();
         match decision {
-            Decision::Refuse(why) => return Err(target.obstacle_error(why)),
-            Decision::Uncontained => {}
-            Decision::Keep { level } => required = nth(&levels, level)?.ids(),
-            Decision::Attach { at, pin, ours } => {
+            Composition::Refuse(why) => return Err(target.obstacle_error(why)),
+            Composition::Uncontained => {}
+            Composition::Keep { level } => required = nth(&levels, level)?.ids(),
+            Composition::Attach { at, pin, ours } => {
                 let dir = nth(target.levels, at)?;
                 let point = AttachPoint { dir, level: nth(&levels, at)?, lock };
                 // The pin comes first: our filter alone would replace the programs that it copies.
@@ -359,9 +365,9 @@ impl DesiredFilter<'_> {
 }
 
 fn nth<T>(levels: &[T], index: usize) -> Result<&T> {
-    let missing =
-        || OperationError::new("find level", index.to_string(), std::io::ErrorKind::NotFound);
-    levels.get(index).ok_or_else(|| missing().into())
+    levels.get(index).ok_or_else(|| {
+        OperationError::new("find level", index.to_string(), std::io::ErrorKind::NotFound).into()
+    })
 }
 
 /// A cgroup and the programs on it. With the lock these may be changed.
@@ -372,7 +378,7 @@ struct AttachPoint<'a> {
 }
 
 impl AttachPoint<'_> {
-    /// Returns the ids of the pins that copy the programs of `above`; `None` if one was missing. With the
+    /// Finds the ids of the pins that copy the programs of `above`; `None` if one was missing. With the
     /// lock it is attached by then.
     fn find_or_attach_pin(&self, above: &CgroupPrograms) -> Result<Option<Vec<u32>>> {
         let mut ids = Vec::new();
@@ -400,7 +406,7 @@ impl AttachPoint<'_> {
         Ok(cgroup::store_pinned_program_id(self.dir, program.id())?)
     }
 
-    /// Returns the id of our filter; `None` if it is missing, or if an older one is there. With the
+    /// Finds the id of our filter; `None` if it is missing, or if an older one is there. With the
     /// lock only the desired one is attached by then.
     fn find_or_attach_ours(&self, filter: &DesiredFilter<'_>) -> Result<Option<u32>> {
         let ours: Vec<&Program> =
@@ -425,7 +431,8 @@ impl AttachPoint<'_> {
     }
 
     fn attach(&self, program: &Program, replace: Option<&Program>) -> Result<()> {
-        let (old, flags) = (replace.map(AsFd::as_fd), kernel::BPF_F_ALLOW_MULTI);
+        let old = replace.map(AsFd::as_fd);
+        let flags = kernel::BPF_F_ALLOW_MULTI;
         match kernel::prog_attach(self.dir.as_fd(), program.as_fd(), flags, old) {
             // The program is attached already: the next round will find it.
             Err(error)
@@ -443,12 +450,12 @@ impl AttachPoint<'_> {
 #[cfg(test)]
 mod tests {
     use super::AttachMode::{Exclusive, Multi, Nothing, Override};
-    use super::Decision::{Attach, Keep, Refuse, Uncontained};
+    use super::Composition::{Attach, Keep, Refuse, Uncontained};
     use super::*;
 
     /// Checks the decisions for none, inherit and enforce. The levels are `[job, slice, root]` if the job's
     /// own cgroup is the leaf, and else `[leaf, job, slice, root]`.
-    fn check(levels: &[AttachMode], job: usize, expected: [Decision; 3]) {
+    fn check(levels: &[AttachMode], job: usize, expected: [Composition; 3]) {
         let [none, inherit, enforce] = expected;
         // With a filter of the scheduler, "inherit+enforce" decides as "enforce" does.
         let both = if inherit == NOTHING { NOTHING } else { enforce };
@@ -456,11 +463,16 @@ mod tests {
     }
 
     /// Checks the decisions for the levels `[task_special, user, step_extern, job, scope, root]`.
-    fn check_slurm(levels: &[AttachMode; 6], expected: [Decision; 4]) {
+    fn check_slurm(levels: &[AttachMode; 6], expected: [Composition; 4]) {
         check_scope(levels, 3, AttachScope::Leaf, expected);
     }
 
-    fn check_scope(levels: &[AttachMode], job: usize, scope: AttachScope, expected: [Decision; 4]) {
+    fn check_scope(
+        levels: &[AttachMode],
+        job: usize,
+        scope: AttachScope,
+        expected: [Composition; 4],
+    ) {
         let list = protocol::Allowlist::new;
         let required = [
             Containment::None,
@@ -474,10 +486,10 @@ mod tests {
         }
     }
 
-    const OURS: Decision = Attach { at: 0, pin: None, ours: true };
-    const OURS_AT_JOB: Decision = Attach { at: 1, pin: None, ours: true };
-    const NOTHING: Decision = Refuse(Obstacle::NothingInForce);
-    const BARRED: Decision = Refuse(Obstacle::Exclusive);
+    const OURS: Composition = Attach { at: 0, pin: None, ours: true };
+    const OURS_AT_JOB: Composition = Attach { at: 1, pin: None, ours: true };
+    const NOTHING: Composition = Refuse(Obstacle::NothingInForce);
+    const BARRED: Composition = Refuse(Obstacle::Exclusive);
 
     #[test]
     fn job_without_filter_gets_ours_or_refuses_inherit() {

@@ -112,7 +112,7 @@ impl Insn {
         Self::new(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)
     }
 
-    /// Returns the bytes that the kernel reads.
+    /// The bytes that the kernel reads.
     pub fn to_bytes(self) -> [u8; INSN_BYTES] {
         let [offset_0, offset_1] = self.offset.to_ne_bytes();
         let [imm_0, imm_1, imm_2, imm_3] = self.imm.to_ne_bytes();
@@ -189,7 +189,7 @@ fn assemble(rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     Some(code.0)
 }
 
-/// Returns the requested bits of which each alone refuses a listed device. They include bits that the kernel
+/// The requested bits of which each alone refuses a listed device. They include bits that the kernel
 /// may add to the access one day.
 fn refused_bits(listed: Access) -> u32 {
     !listed.bits() << ACCESS_SHIFT
@@ -243,27 +243,28 @@ struct Step {
 ///
 /// The access of a device is the union of its entries and of the entries for all minors of its major.
 fn access_steps(kind: DeviceType, rules: &[DeviceRule]) -> Vec<Step> {
-    let (mut devices, mut majors) = (Vec::new(), Vec::new());
+    let mut devices = Vec::new();
+    let mut majors = Vec::new();
     // The access may change at the first key of each entry and at the first key after it.
     let mut starts = vec![(0, Access::NONE)];
     for rule in rules.iter().filter(|rule| rule.kind() == kind) {
         let first = rule.major() << MINOR_BITS | rule.minor().unwrap_or(0);
-        let length = match rule.minor() {
-            Some(_) => 1,
-            None => 1 << MINOR_BITS,
+        let (list, length) = match rule.minor() {
+            Some(_) => (&mut devices, 1),
+            None => (&mut majors, 1 << MINOR_BITS),
         };
-        let list = if rule.minor().is_some() { &mut devices } else { &mut majors };
         list.push((first, rule.access()));
+        starts.push((first, Access::NONE));
         // No key follows the last major.
-        let after = first.checked_add(length);
-        starts.extend([Some(first), after].into_iter().flatten().map(|key| (key, Access::NONE)));
+        starts.extend(first.checked_add(length).map(|after| (after, Access::NONE)));
     }
-    let (devices, majors) = (merge_by_key(devices), merge_by_key(majors));
-    let access =
-        |key| access_at(&devices, key).union(access_at(&majors, key >> MINOR_BITS << MINOR_BITS));
-    let starts = merge_by_key(starts).into_iter();
-    let mut steps: Vec<Step> =
-        starts.map(|(start, _)| Step { start, access: access(start) }).collect();
+    let devices = merge_by_key(devices);
+    let majors = merge_by_key(majors);
+    let mut steps = Vec::new();
+    for (start, _) in merge_by_key(starts) {
+        let of_major = access_at(&majors, start >> MINOR_BITS << MINOR_BITS);
+        steps.push(Step { start, access: access_at(&devices, start).union(of_major) });
+    }
     steps.dedup_by_key(|step| step.access);
     steps
 }
@@ -278,10 +279,12 @@ fn merge_by_key(mut list: Vec<(u32, Access)>) -> Vec<(u32, Access)> {
     list
 }
 
-/// Returns the access of a key in a sorted list; the empty set if the list does not have the key.
+/// Finds the access of a key in a sorted list; the empty set if the list does not have the key.
 fn access_at(list: &[(u32, Access)], key: u32) -> Access {
-    let index = list.binary_search_by_key(&key, |(listed, _)| *listed).ok();
-    index.and_then(|index| list.get(index)).map(|(_, access)| *access).unwrap_or_default()
+    match list.binary_search_by_key(&key, |(listed, _)| *listed) {
+        Ok(index) => list.get(index).map_or(Access::NONE, |(_, access)| *access),
+        Err(_) => Access::NONE,
+    }
 }
 
 /// A target of jumps: the number of instructions from it to the end.
@@ -299,7 +302,7 @@ impl ReverseAssembler {
         self.0.len()
     }
 
-    /// Returns how many instructions a prepended jump skips; `None` if 16 bits cannot hold the number.
+    /// Counts the instructions that a prepended jump skips; `None` if 16 bits cannot hold the number.
     fn jump_offset(&self, to: Label) -> Option<i16> {
         self.0.len().checked_sub(to)?.try_into().ok()
     }

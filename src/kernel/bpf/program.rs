@@ -69,22 +69,22 @@ impl Program {
         Ok(Self { fd, info })
     }
 
-    /// Returns the id, which is unique until reboot.
+    /// The id, which is unique until reboot.
     pub fn id(&self) -> u32 {
         self.info.id
     }
 
-    /// Returns the name that was given at load time.
+    /// The name that was given at load time, at most 15 bytes.
     pub fn name(&self) -> Cow<'_, str> {
         self.info.name()
     }
 
-    /// Returns whether the program's name has the form of our names.
+    /// Tells whether the program's name has the form of our names.
     pub fn is_ours(&self) -> bool {
         is_ours(&self.name())
     }
 
-    /// Returns whether both programs have the same instructions. A scheduler that attaches anew at every step
+    /// Tells whether both programs have the same instructions. A scheduler that attaches anew at every step
     /// loads the same program again under another id.
     ///
     /// The kernel's digest of the loaded instructions is compared. The instructions themselves differ at every
@@ -142,22 +142,25 @@ impl CgroupPrograms {
     }
 
     fn new(programs: Vec<Program>, flags: u32) -> Self {
-        let mode = match flags {
-            _ if programs.is_empty() => AttachMode::Nothing,
-            kernel::BPF_F_ALLOW_OVERRIDE => AttachMode::Override,
-            flags if flags & kernel::BPF_F_ALLOW_MULTI != 0 => AttachMode::Multi,
-            _ => AttachMode::Exclusive,
+        let mode = if programs.is_empty() {
+            AttachMode::Nothing
+        } else if flags == kernel::BPF_F_ALLOW_OVERRIDE {
+            AttachMode::Override
+        } else if flags & kernel::BPF_F_ALLOW_MULTI != 0 {
+            AttachMode::Multi
+        } else {
+            AttachMode::Exclusive
         };
         Self { mode, programs }
     }
 
-    /// Returns the ids of the programs.
+    /// The ids of the programs, in the kernel's order.
     pub fn ids(&self) -> Vec<u32> {
         self.programs.iter().map(Program::id).collect()
     }
 }
 
-/// Returns the ids of the programs that run at a cgroup, the ancestors' included.
+/// Queries the ids of the programs that run at a cgroup, the ancestors' included.
 ///
 /// # Errors
 ///
@@ -170,7 +173,7 @@ pub fn query_effective(dir: &Dir) -> Result<Vec<u32>> {
 /// Prefix of our programs' names.
 const NAME_PREFIX: &str = "ja_";
 
-/// Returns whether a name has the form that `program_name` gives.
+/// Tells whether a name has the form that `program_name` gives.
 pub fn is_ours(name: &str) -> bool {
     name.strip_prefix(NAME_PREFIX).is_some_and(|digits| {
         digits.len() == 12 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
@@ -180,7 +183,7 @@ pub fn is_ours(name: &str) -> bool {
 /// Bits of the hash in a name, without the upper 16: a name has 15 bytes (`BPF_OBJ_NAME_LEN` less NUL).
 const NAME_HASH_MASK: u64 = (1 << 48) - 1;
 
-/// Returns the name for a program: `ja_` and 12 hexadecimal digits, the same for the same instructions.
+/// Makes the name for a program: `ja_` and 12 hexadecimal digits, the same for the same instructions.
 ///
 /// By this name a login finds the filter that an earlier login has attached. The hash is not cryptographic
 /// and may differ between builds, which costs one replacement. Only root can load a program or write the

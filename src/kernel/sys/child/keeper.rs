@@ -48,8 +48,14 @@ impl KeeperFds<OwnedFd> {
             // takes it, once: the program has just begun.
             Ok::<_, io::Error>(unsafe { OwnedFd::from_raw_fd(FIRST_FD + index) })
         };
-        let (talk, watched, above) = (take(0)?, take(1)?, take(2)?);
-        Ok(Self { talk, watched, above, leaf: take(3)?, keepers: take(4)?, root: take(5)? })
+        Ok(Self {
+            talk: take(0)?,
+            watched: take(1)?,
+            above: take(2)?,
+            leaf: take(3)?,
+            keepers: take(4)?,
+            root: take(5)?,
+        })
     }
 }
 
@@ -69,10 +75,14 @@ pub fn spawn_keeper(
     fds: KeeperFds<BorrowedFd<'_>>,
 ) -> Result<(), SpawnFailure> {
     let KeeperFds { talk, watched, above, leaf, keepers, root } = fds;
-    let fds = [null, null, null, talk, watched, above, leaf, keepers, root, executable];
+    let inherited = [null, null, null, talk, watched, above, leaf, keepers, root, executable];
     let stack = ChildStack::new();
-    let (fds, stack) = (fds.map(|fd| fd.as_raw_fd()), &stack);
-    let mut order = KeeperOrder { fds, title, stack, failure: None };
+    let mut order = KeeperOrder {
+        fds: inherited.map(|fd| fd.as_raw_fd()),
+        title,
+        stack: &stack,
+        failure: None,
+    };
     // Without an exit signal, no `SIGCHLD` reaches the application, and no handler of it can reap the process.
     // SAFETY: makes system calls only.
     let (pid, _) = unsafe { vfork_with(run_intermediate, &mut order, 0) }?;

@@ -211,10 +211,10 @@ unsafe fn set_limit(resource: libc::__rlimit_resource_t, value: libc::rlim_t) {
     unsafe {
         let limits = libc::rlimit { rlim_cur: value, rlim_max: value };
         if libc::setrlimit(resource, &raw const limits) == -1 {
-            let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            libc::getrlimit(resource, &raw mut limits);
-            limits.rlim_cur = limits.rlim_max;
-            libc::setrlimit(resource, &raw const limits);
+            let mut current = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            libc::getrlimit(resource, &raw mut current);
+            current.rlim_cur = current.rlim_max;
+            libc::setrlimit(resource, &raw const current);
         }
     }
 }
