@@ -30,17 +30,12 @@ impl CgroupSearch<'_> {
     /// Finds the job whose cgroup, or one below it, has this id, the inode number of its directory. If
     /// the cgroup of one job is inside another one's, the inner job wins. A Slurm job on cgroup v1 has
     /// no cgroup that a socket could be in. `None` also if the deadline passes first.
-    pub(crate) fn find_job<'a>(self, jobs: &'a [Job], cgroup: u64) -> Option<&'a JobId> {
+    pub(crate) fn find_job(self, jobs: &[Job], cgroup: u64) -> Option<&JobId> {
         self.find_job_within(jobs, cgroup, CGROUPS_MAX)
     }
 
     /// Visits at most `left` cgroups below those of the jobs.
-    fn find_job_within<'a>(
-        self,
-        jobs: &'a [Job],
-        cgroup: u64,
-        mut left: usize,
-    ) -> Option<&'a JobId> {
+    fn find_job_within(self, jobs: &[Job], cgroup: u64, mut left: usize) -> Option<&JobId> {
         let mut cgroups = Vec::new();
         for job in jobs {
             cgroups.extend(self.find_cgroup(job).map(|path| (path, &job.id)));

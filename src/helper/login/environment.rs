@@ -253,31 +253,34 @@ fn number_gpus(
 /// as many tasks as processors each processor has one. A job without a number of tasks gets as many
 /// as fit on its processors, which is certain if each node has only one processor.
 fn tasks_per_node(tasks: Option<&str>, nodes: &str, cpus: &str) -> Option<String> {
-    let nodes = parse_decimal(nodes)?;
-    let groups = cpus.split(',').map(parse_cpu_group).collect::<Option<Vec<_>>>()?;
-    let mut node_count: u32 = 0;
+    let node_count = parse_decimal(nodes)?;
+    let mut groups = Vec::new();
+    for text in cpus.split(',') {
+        groups.push(parse_cpu_group(text)?);
+    }
+    let mut listed_nodes: u32 = 0;
     let mut cpu_count: u32 = 0;
     for (group_cpus, times) in &groups {
-        node_count = node_count.checked_add(*times)?;
+        listed_nodes = listed_nodes.checked_add(*times)?;
         cpu_count = cpu_count.checked_add(group_cpus.checked_mul(*times)?)?;
     }
-    if nodes == 0 || node_count != nodes {
+    if node_count == 0 || listed_nodes != node_count {
         return None;
     }
     let Some(tasks) = tasks else {
-        return groups.iter().all(|(cpus, _)| *cpus == 1).then(|| cpus.to_owned());
+        return groups.iter().all(|(group_cpus, _)| *group_cpus == 1).then(|| cpus.to_owned());
     };
-    let tasks = parse_decimal(tasks)?;
-    if tasks == 0 {
+    let task_count = parse_decimal(tasks)?;
+    if task_count == 0 {
         return None;
     }
-    if nodes == 1 {
-        return Some(tasks.to_string());
+    if node_count == 1 {
+        return Some(task_count.to_string());
     }
-    if groups.len() == 1 && tasks % nodes == 0 {
-        return Some(format!("{}(x{nodes})", tasks / nodes));
+    if groups.len() == 1 && task_count % node_count == 0 {
+        return Some(format!("{}(x{node_count})", task_count / node_count));
     }
-    (tasks == cpu_count).then(|| cpus.to_owned())
+    (task_count == cpu_count).then(|| cpus.to_owned())
 }
 
 /// Parses `16(x2)` or `16`: the processors of a node, and the number of such nodes in a row.

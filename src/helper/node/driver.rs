@@ -208,22 +208,22 @@ const FAMILIES: [PathFamily; 28] = [
     family("urandom", &["mem"], MinorRule::Is(9)),
 ];
 
-/// Returns the families of a path, with the number in the path. Only the part below the last `/dev/`
+/// Finds the families of a path, with the number in the path. Only the part below the last `/dev/`
 /// counts, since a specification may name a node in a driver's own root directory.
 fn find_families(path: &str) -> Vec<(&'static PathFamily, Option<u32>)> {
     let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
-    let path = format!("/{}", parts.join("/"));
-    let below = path.rsplit_once("/dev/").map_or(path.as_str(), |(_, below)| below);
+    let plain_path = format!("/{}", parts.join("/"));
+    let below = plain_path.rsplit_once("/dev/").map_or(plain_path.as_str(), |(_, below)| below);
     families_below_dev(below).collect()
 }
 
-/// Returns the families of a path below `/dev` that has no empty components and no `.`.
+/// Finds the families of a path below `/dev` that has no empty components and no `.`.
 fn families_below_dev(below: &str) -> impl Iterator<Item = (&'static PathFamily, Option<u32>)> {
     FAMILIES.iter().filter_map(move |family| Some((family, family.number_in(below)?)))
 }
 
 impl PathFamily {
-    /// Returns the number in the path, if the family has one; the outer `None` if the path belongs
+    /// Parses the number in the path, if the family has one; the outer `None` if the path belongs
     /// to another family.
     fn number_in(&self, below: &str) -> Option<Option<u32>> {
         match self.below.strip_suffix('#') {
@@ -232,7 +232,7 @@ impl PathFamily {
         }
     }
 
-    /// Returns the minor that a node must have at a path with this number, if the path promises one.
+    /// The minor that a node must have at a path with this number, if the path promises one.
     fn expected_minor(&self, number: Option<u32>) -> Option<u32> {
         match self.minor {
             MinorRule::Any => None,

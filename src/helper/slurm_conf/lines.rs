@@ -108,8 +108,9 @@ impl ConfLine {
     pub fn parse_all(text: &str, file: &Path) -> Vec<Self> {
         let file: Rc<Path> = file.into();
         let mut lines = Vec::new();
-        for (line, text) in join_lines(text) {
-            lines.push(Self { at: ConfPosition { file: Rc::clone(&file), line }, text });
+        for (line, logical_line) in join_lines(text) {
+            let at = ConfPosition { file: Rc::clone(&file), line };
+            lines.push(Self { at, text: logical_line });
         }
         lines
     }

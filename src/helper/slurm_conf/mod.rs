@@ -229,14 +229,10 @@ pub fn parse_constrain_devices(lines: &[ConfLine]) -> Result<bool, ConfError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slurm_conf::{ConfPosition, join_lines};
     use std::path::Path;
 
     fn read(text: &str) -> Result<SpoolPath, ConfError> {
-        let at = |line| ConfPosition { file: Path::new("/slurm.conf").into(), line };
-        let lines = join_lines(text).into_iter();
-        let lines = lines.map(|(number, text)| ConfLine { at: at(number), text });
-        SpoolPath::from_lines(&lines.collect::<Vec<_>>())
+        SpoolPath::from_lines(&ConfLine::parse_all(text, Path::new("/slurm.conf")))
     }
 
     fn node(name: &str) -> NodeName {

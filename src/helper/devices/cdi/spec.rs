@@ -111,8 +111,8 @@ fn parse_devices(value: Value, version: Version) -> Result<Vec<SpecDevice>, Spec
     Ok(devices)
 }
 
-fn parse_device(value: Value, version: Version) -> Result<SpecDevice, SpecError> {
-    Fields::parse(value, |fields| {
+fn parse_device(device: Value, version: Version) -> Result<SpecDevice, SpecError> {
+    Fields::parse(device, |fields| {
         let name = fields.required("name", |value| parse_device_name(value, version))?;
         let edits = parse_device_edits(fields, version).add_place(&format!(" {name:?}"), ": ")?;
         Ok(SpecDevice { name, edits })

@@ -306,9 +306,9 @@ mod tests {
         assert_eq!(list.expand(1024), Err(HostListError::TooLong));
         assert!(list.contains("n12"));
         assert!(!list.contains("n1"));
-        let list = HostList::parse("a,b,c").unwrap();
-        assert_eq!(list.expand(2), Err(HostListError::TooLong));
-        assert_eq!(list.expand(3).unwrap().len(), 3);
+        let short = HostList::parse("a,b,c").unwrap();
+        assert_eq!(short.expand(2), Err(HostListError::TooLong));
+        assert_eq!(short.expand(3).unwrap().len(), 3);
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
             let list = HostList::parse(&text).unwrap();
             let all = list.expand(65_536).unwrap();
             assert_eq!(list.contains(&name), all.contains(&name), "{text} {name}");
-            assert!(all.iter().all(|name| list.contains(name)), "{text}");
+            assert!(all.iter().all(|expanded| list.contains(expanded)), "{text}");
             inside += u32::from(all.contains(&name));
         }
         assert!(inside > 100, "{inside}");

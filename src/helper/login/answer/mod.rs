@@ -141,14 +141,16 @@ impl Node {
                 let reply = Reply { hint, ..plain_reply(Verdict::Refuse(refusal), cause) };
                 return ExplainedReply { reply, evidence };
             }
-            Choice::Needed(jobs) => {
-                let hint = jobs.first().map(choice_command).unwrap_or_default();
-                let jobs = jobs.into_iter().map(|job| job.id).collect();
+            Choice::Needed(candidates) => {
+                let command = candidates.first().map(choice_command).unwrap_or_default();
+                let jobs = candidates.into_iter().map(|job| job.id).collect();
                 let refusal = Refusal { jobs, ..refusal(Reason::ChoiceNeeded) };
-                let warnings = survey.into_warnings(warnings);
-                let verdict = Verdict::Refuse(refusal);
                 let detail = "action_unknown=deny".to_owned();
-                let reply = Reply { hint, warnings, ..plain_reply(verdict, detail) };
+                let reply = Reply {
+                    hint: command,
+                    warnings: survey.into_warnings(warnings),
+                    ..plain_reply(Verdict::Refuse(refusal), detail)
+                };
                 return ExplainedReply { reply, evidence };
             }
             Choice::Job(job, rule) if survey.report.silent.is_empty() => (job, rule),
@@ -165,8 +167,11 @@ impl Node {
             }
             Err(LoginRefusal { refusal, cause }) => (Verdict::Refuse(refusal), cause),
         };
-        let warnings = survey.into_warnings(warnings);
-        let reply = Reply { hint, warnings, ..plain_reply(verdict, detail) };
+        let reply = Reply {
+            hint,
+            warnings: survey.into_warnings(warnings),
+            ..plain_reply(verdict, detail)
+        };
         ExplainedReply { reply, evidence }
     }
 

@@ -262,11 +262,11 @@ fn has_nvidia_gpu(tree: &Tree, devices: &[Device]) -> Result<bool, FileError> {
 /// Lists the render nodes of the function whose card node has this minor; none for a render node.
 /// Programs compute through a render node alone, and the card node opens all that it does.
 fn render_nodes_of_card(tree: &Tree, minor: u32) -> Result<ResolvedDevices, DeviceError> {
-    let device = format!("/sys/dev/char/{}:{minor}", major::DRM);
-    if !is_card(&tree.read_link_name(&device)?) {
+    let link = format!("/sys/dev/char/{}:{minor}", major::DRM);
+    if !is_card(&tree.read_link_name(&link)?) {
         return Ok(ResolvedDevices::default());
     }
-    let mut found = drm_devices(tree, &format!("{device}/device"))?;
+    let mut found = drm_devices(tree, &format!("{link}/device"))?;
     found.devices.retain(|device| device.node.rsplit('/').next().is_some_and(is_render));
     Ok(found)
 }

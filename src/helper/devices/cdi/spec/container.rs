@@ -52,11 +52,11 @@ pub(super) fn check_variable(value: Value) -> Result<(), SpecError> {
     }
 }
 
-fn check_hook(value: Value) -> Result<(), SpecError> {
-    Fields::parse(value, |fields| {
+fn check_hook(hook: Value) -> Result<(), SpecError> {
+    Fields::parse(hook, |fields| {
         fields.required("hookName", check_hook_name)?;
         fields.required("path", check_hook_path)?;
-        fields.list("args", |value| value.check_scalar())?;
+        fields.list("args", |argument| argument.check_scalar())?;
         fields.list("env", check_variable)?;
         fields.value("timeout", check_timeout)?;
         Ok(())
@@ -87,8 +87,8 @@ fn check_timeout(value: Value) -> Result<(), SpecError> {
     Ok(())
 }
 
-fn check_mount(value: Value, version: Version) -> Result<(), SpecError> {
-    Fields::parse(value, |fields| {
+fn check_mount(mount: Value, version: Version) -> Result<(), SpecError> {
+    Fields::parse(mount, |fields| {
         fields.required("hostPath", nonempty_text)?;
         fields.required("containerPath", nonempty_text)?;
         fields.list("options", Value::into_text)?;
@@ -102,9 +102,9 @@ fn check_mount(value: Value, version: Version) -> Result<(), SpecError> {
     })
 }
 
-fn check_intel_rdt(value: Value, version: Version) -> Result<(), SpecError> {
+fn check_intel_rdt(rdt: Value, version: Version) -> Result<(), SpecError> {
     version.require(Version::V0_7, "the key")?;
-    Fields::parse(value, |fields| {
+    Fields::parse(rdt, |fields| {
         fields.value("closID", check_class_of_service)?;
         for schema in ["l3CacheSchema", "memBwSchema"] {
             fields.value(schema, Value::into_text)?;
@@ -144,9 +144,9 @@ fn check_net_devices(fields: &mut Fields, version: Version) -> Result<bool, Spec
     let mut inside = BTreeSet::new();
     let devices = fields.list("netDevices", |value| {
         version.require(Version::V1_1, "the key")?;
-        Fields::parse(value, |fields| {
-            fields.required("hostInterfaceName", |name| check_unique(name, &mut outside))?;
-            fields.required("name", |name| check_unique(name, &mut inside))
+        Fields::parse(value, |device| {
+            device.required("hostInterfaceName", |name| check_unique(name, &mut outside))?;
+            device.required("name", |name| check_unique(name, &mut inside))
         })
     })?;
     Ok(!devices.is_empty())

@@ -46,8 +46,8 @@ pub enum NodeKind {
 const PATH_BYTES_MAX: usize = 4095;
 
 /// Parses edits; `None` if they are empty.
-pub(super) fn parse_edits(value: Value, version: Version) -> Result<Option<Edits>, SpecError> {
-    Fields::parse(value, |fields| {
+pub(super) fn parse_edits(edits: Value, version: Version) -> Result<Option<Edits>, SpecError> {
+    Fields::parse(edits, |fields| {
         let nodes = fields.list("deviceNodes", |value| parse_node(value, version))?;
         let env = fields.list("env", container::check_variable)?;
         let gids = parse_gids(fields, version)?;
@@ -72,8 +72,8 @@ fn parse_gid(value: Value, version: Version) -> Result<u32, SpecError> {
     number_up_to(value, u32::MAX)
 }
 
-fn parse_node(value: Value, version: Version) -> Result<NodeEdit, SpecError> {
-    Fields::parse(value, |fields| {
+fn parse_node(node: Value, version: Version) -> Result<NodeEdit, SpecError> {
+    Fields::parse(node, |fields| {
         for unused in ["fileMode", "uid", "gid"] {
             fields.value(unused, |value| number_up_to(value, u32::MAX))?;
         }
