@@ -378,8 +378,8 @@ mod tests {
             let bytes = [b"a\0i", value.as_bytes(), b"\0"].concat();
             assert!(read::<Option<i64>>(&bytes).is_err(), "{value:?}");
             assert!(read::<u32>(&bytes).is_err(), "{value:?}");
-            let bytes = [b"a.count\0i", value.as_bytes(), b"\0a.0\0s\0"].concat();
-            assert!(read::<Vec<String>>(&bytes).is_err(), "{value:?}");
+            let other_bytes = [b"a.count\0i", value.as_bytes(), b"\0a.0\0s\0"].concat();
+            assert!(read::<Vec<String>>(&other_bytes).is_err(), "{value:?}");
         }
         assert!(read::<u32>(b"a\0i4294967296\0").is_err());
         assert!(read::<u32>(b"a\0s1\0").is_err());

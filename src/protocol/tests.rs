@@ -130,9 +130,9 @@ fn missing_doubled_or_swapped_entry_is_refused() {
 fn check_every_disorder(bytes: &[u8], is_refused: fn(&[u8]) -> bool) {
     let fields: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == 0).collect();
     let entries: Vec<&[&[u8]]> = fields.chunks(2).collect();
-    let assert_refused = |entries: &[&[&[u8]]], disorder: &str| {
-        let bytes = entries.concat().concat();
-        assert!(is_refused(&bytes), "{disorder}: {:?}", String::from_utf8(bytes));
+    let assert_refused = |changed: &[&[&[u8]]], disorder: &str| {
+        let message = changed.concat().concat();
+        assert!(is_refused(&message), "{disorder}: {:?}", String::from_utf8(message));
     };
     for index in 0..entries.len() {
         let mut less = entries.clone();
@@ -266,6 +266,6 @@ fn variable_that_does_not_describe_job_is_refused() {
     let without = String::from_utf8(without).unwrap();
     let entries = "env.count\0i1\0env.0\0sSLURM_JOB_ID=4242\0";
     let with = without.replace("env.count\0i0\0", entries);
-    let refused = Err(DecodeError::InvalidValue("env.0".into()));
-    assert_eq!(Reply::decode(with.as_bytes()), refused, "in a job of no scheduler");
+    let other_refused = Err(DecodeError::InvalidValue("env.0".into()));
+    assert_eq!(Reply::decode(with.as_bytes()), other_refused, "in a job of no scheduler");
 }

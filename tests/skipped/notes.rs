@@ -29,7 +29,7 @@ pub(crate) fn add(why: &str) {
         format!("{why}\t{}\t{}\n", env!("CARGO_PKG_NAME"), thread.name().unwrap_or_default());
     let _ = file.parent().map(fs::create_dir_all);
     let opened = File::options().create(true).append(true).open(file);
-    let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    let _ = opened.and_then(|mut notes| notes.write_all(line.as_bytes()));
 }
 
 /// Returns the reasons of this run, once for each skipped test, and removes all notes of runs that

@@ -206,9 +206,9 @@ mod tests {
             [Flow { client: client.parse().unwrap(), server: server.parse().unwrap() }]
         };
         assert_eq!(flows, flow("127.0.0.2:41000", "127.0.0.1:22"));
-        let (answer, flows) = send_query("::1", "10.0.0.0/8,::1", b"1,2\n");
-        assert_eq!(answer, "1 , 2 : USERID : OTHER : 4242\r\n");
-        assert_eq!(flows, flow("[::1]:1", "[::1]:2"));
+        let (other_answer, other_flows) = send_query("::1", "10.0.0.0/8,::1", b"1,2\n");
+        assert_eq!(other_answer, "1 , 2 : USERID : OTHER : 4242\r\n");
+        assert_eq!(other_flows, flow("[::1]:1", "[::1]:2"));
     }
 
     #[test]
@@ -278,8 +278,8 @@ mod tests {
         let blanks = |count| format!("1,{}2\r\n", " ".repeat(count)).into_bytes();
         let (_, flows) = send_query("127.0.0.1", "0.0.0.0/0", &blanks(LINE_MAX - 5));
         assert_eq!(flows.len(), 1, "the longest");
-        let (answer, flows) = send_query("127.0.0.1", "0.0.0.0/0", &blanks(LINE_MAX - 4));
-        assert_eq!((&*answer, flows), ("", vec![]));
+        let (answer, other_flows) = send_query("127.0.0.1", "0.0.0.0/0", &blanks(LINE_MAX - 4));
+        assert_eq!((&*answer, other_flows), ("", vec![]));
     }
 
     /// Serves a client that gets no answer; returns how long that took.

@@ -330,18 +330,18 @@ mod tests {
             let (query, answer) = (any_query(&mut random), any_answer(&mut random));
             let (asked, answered) = (query.to_line(), answer.to_line(query));
             assert!(answered.len() <= LINE_MAX && answered.is_ascii(), "{answered:?}");
-            for (asked, answered) in [
+            for (each_asked, each_answered) in [
                 (asked.clone(), answered.clone()),
                 (with_blanks(&asked, &mut random), with_blanks(&answered, &mut random)),
             ] {
-                assert_eq!(Query::parse(asked.as_bytes()), Some(query), "{asked:?}");
+                assert_eq!(Query::parse(each_asked.as_bytes()), Some(query), "{asked:?}");
                 assert_eq!(
-                    Answer::parse(answered.as_bytes(), query),
+                    Answer::parse(each_answered.as_bytes(), query),
                     Some(answer.clone()),
                     "{answered:?}"
                 );
                 let other = Query { foreign: query.foreign ^ 1, ..query };
-                assert_eq!(Answer::parse(answered.as_bytes(), other), None);
+                assert_eq!(Answer::parse(each_answered.as_bytes(), other), None);
             }
         }
     }

@@ -277,7 +277,7 @@ mod tests {
         let answer = query_port(flow("127.0.0.2", "192.0.2.1"), 9, far_deadline());
         assert_eq!(answer, Err(QueryError::SystemCall("bind", Errno::EADDRNOTAVAIL)));
         let none = Deadline::after(Duration::ZERO);
-        let answer = query_port(flow("127.0.0.2", "127.0.0.3"), 9, none);
-        assert!(answer.is_err(), "no time at all");
+        let other_answer = query_port(flow("127.0.0.2", "127.0.0.3"), 9, none);
+        assert!(other_answer.is_err(), "no time at all");
     }
 }

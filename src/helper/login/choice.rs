@@ -299,9 +299,9 @@ mod tests {
                 (job_and_rule(choice), rules),
                 (("1".into(), ChoiceRule::Caller), vec![ChoiceRule::Caller])
             );
-            let (choice, rules) = choose_by("", "1", several);
+            let (other_choice, other_rules) = choose_by("", "1", several);
             assert_eq!(
-                (job_and_rule(choice), rules),
+                (job_and_rule(other_choice), other_rules),
                 (("1".into(), ChoiceRule::Chosen), both.clone())
             );
         }

@@ -409,8 +409,8 @@ mod tests {
         scratch.file("sys/a", "");
         assert_eq!(tree(&scratch).list_names("/sys").unwrap(), ["a", "b"]);
         assert!(tree(&scratch).list_names_up_to("/sys", 2).is_ok());
-        let error = tree(&scratch).list_names_up_to("/sys", 1).unwrap_err();
-        assert_eq!(error.to_string(), format!("list /sys: {}", Errno::EFBIG.desc()));
+        let other_error = tree(&scratch).list_names_up_to("/sys", 1).unwrap_err();
+        assert_eq!(other_error.to_string(), format!("list /sys: {}", Errno::EFBIG.desc()));
     }
 
     /// A resolution reads a file such as `/proc/devices` repeatedly and must see one state of it.

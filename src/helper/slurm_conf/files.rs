@@ -399,9 +399,9 @@ mod tests {
         assert!(!error.is_missing(), "counts as a missing slurm.conf: {error}");
         scratch.file("etc/slurm/gone", "");
         scratch.mode("etc/slurm/gone", 0o666);
-        let error = read(&scratch).unwrap_err();
+        let other_error = read(&scratch).unwrap_err();
         assert!(
-            matches!(&error, ConfError::UnreadableFile(why) if *why.cause() == Distrust::Writable(0o666))
+            matches!(&other_error, ConfError::UnreadableFile(why) if *why.cause() == Distrust::Writable(0o666))
         );
     }
 

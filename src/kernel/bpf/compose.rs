@@ -480,9 +480,9 @@ mod tests {
             Containment::Enforce(list()),
             Containment::InheritAndEnforce(list()),
         ];
-        for (required, expected) in required.iter().zip(expected) {
-            let decision = decide(levels, job, scope, required);
-            assert_eq!(decision, expected, "{levels:?} {job} {scope:?} {required:?}");
+        for (each_required, each_expected) in required.iter().zip(expected) {
+            let decision = decide(levels, job, scope, each_required);
+            assert_eq!(decision, each_expected, "{levels:?} {job} {scope:?} {required:?}");
         }
     }
 
@@ -502,8 +502,8 @@ mod tests {
         check(&[Nothing, Multi, Nothing], 0, [Uncontained, NOTHING, OURS]);
         let pinned = Attach { at: 0, pin: Some(1), ours: true };
         check(&[Nothing, Override, Nothing], 0, [Uncontained, NOTHING, pinned]);
-        let pinned = Attach { at: 1, pin: Some(2), ours: true };
-        check(&[Nothing, Nothing, Override, Nothing], 1, [Uncontained, NOTHING, pinned]);
+        let other_pinned = Attach { at: 1, pin: Some(2), ours: true };
+        check(&[Nothing, Nothing, Override, Nothing], 1, [Uncontained, NOTHING, other_pinned]);
         check(&[Nothing, Exclusive, Nothing], 0, [Uncontained, NOTHING, BARRED]);
     }
 

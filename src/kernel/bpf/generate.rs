@@ -340,10 +340,11 @@ mod tests {
 
     fn steps(rules: &[&str]) -> Vec<(u32, u32, String)> {
         let rules: Vec<DeviceRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-        let minor = MINOR_MAX;
-        let split = |step: Step| (step.start >> MINOR_BITS, step.start & minor, step.access);
-        let steps = access_steps(DeviceType::Char, &rules).into_iter().map(split);
-        steps.map(|(major, minor, access)| (major, minor, access.to_string())).collect()
+        let mut parts = Vec::new();
+        for Step { start, access } in access_steps(DeviceType::Char, &rules) {
+            parts.push((start >> MINOR_BITS, start & MINOR_MAX, access.to_string()));
+        }
+        parts
     }
 
     fn step(major: u32, minor: u32, access: &str) -> (u32, u32, String) {

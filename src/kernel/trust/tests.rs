@@ -51,8 +51,8 @@ fn link_pipe_and_large_file_are_refused() {
 
     scratch.file("real/conf", "text");
     symlink("real", scratch.path().join("dir")).unwrap();
-    let result = trust.read(&scratch.path().join("dir/conf"), 9);
-    assert_eq!(cause(result), Distrust::Open(nix::errno::Errno::ENOTDIR));
+    let other_result = trust.read(&scratch.path().join("dir/conf"), 9);
+    assert_eq!(cause(other_result), Distrust::Open(nix::errno::Errno::ENOTDIR));
 
     std::fs::hard_link(&path, scratch.path().join("second")).unwrap();
     assert_eq!(cause(trust.read(&path, 9)), Distrust::SeveralNames(2));

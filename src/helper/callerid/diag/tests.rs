@@ -160,8 +160,8 @@ mod message {
         assert_eq!(bytes[..4], 72_u32.to_ne_bytes());
         assert_eq!(bytes[6..8], [1, 0], "NLM_F_REQUEST only");
         let six: SocketAddr = "[fe80::1%3]:5000".parse().unwrap();
-        let bytes = encode_question(six, "[fe80::2]:22".parse().unwrap()).unwrap();
-        assert_eq!(bytes[60..64], 3_u32.to_ne_bytes(), "the interface");
+        let other_bytes = encode_question(six, "[fe80::2]:22".parse().unwrap()).unwrap();
+        assert_eq!(other_bytes[60..64], 3_u32.to_ne_bytes(), "the interface");
         assert_eq!(encode_question(six, remote), None);
     }
 
@@ -204,11 +204,11 @@ mod message {
             assert_eq!(answer.parse(), Ok(None), "{what}");
         }
         let bytes = KernelAnswer::new().bytes();
-        let (local, remote) = ends();
+        let (other_local, other_remote) = ends();
         for (own, far) in [(1, 22), (5000, 23)] {
             let at = |end: SocketAddr, port| SocketAddr::new(end.ip(), port);
             assert_eq!(
-                parse_answer(&bytes, at(local, own), at(remote, far)),
+                parse_answer(&bytes, at(other_local, own), at(other_remote, far)),
                 Ok(None),
                 "{own} {far}"
             );

@@ -699,8 +699,8 @@ mod tests {
         let (line, fault) = resources_of(&more, "gpu", "n").unwrap_err();
         assert!(line == 2 && fault.contains("or of too many"), "{fault}");
         let multiple = format!("{text}Name=gpu MultipleFiles=/dev/b\n");
-        let (line, fault) = resources_of(&multiple, "gpu", "n").unwrap_err();
-        assert!(line == 2 && fault.contains("or of too many"), "{fault}");
+        let (other_line, other_fault) = resources_of(&multiple, "gpu", "n").unwrap_err();
+        assert!(other_line == 2 && other_fault.contains("or of too many"), "{other_fault}");
     }
 
     #[test]

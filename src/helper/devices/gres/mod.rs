@@ -406,8 +406,8 @@ mod inventory_tests {
         let found = inventory.devices(&tree).unwrap();
         assert!(found.devices.iter().any(|device| device.node == "/dev/nvidiactl"), "{found:?}");
         layout.scratch.file("etc/slurm/gres.conf", "AutoDetect=nvml\nNodeName=n1 AutoDetect=off\n");
-        let (tree, inventory) = read(&layout.scratch);
-        assert_eq!(inventory.unwrap().has_devices(&tree), Ok(false));
+        let (other_tree, other_inventory) = read(&layout.scratch);
+        assert_eq!(other_inventory.unwrap().has_devices(&other_tree), Ok(false));
     }
 
     #[test]
@@ -438,10 +438,13 @@ mod inventory_tests {
         assert_eq!(inventory.unwrap().has_devices(&tree), Ok(true));
         for text in ["NodeName=n9 Name=gpu Fil=x\n", "Name=gpu Flags=CountOnly File=/dev/nvidia0\n"]
         {
-            let scratch = node(text);
-            let (tree, inventory) = read(&scratch);
-            let inventory = inventory.unwrap();
-            assert_eq!((inventory.has_devices(&tree), inventory.warnings.len()), (Ok(false), 0));
+            let other_scratch = node(text);
+            let (other_tree, other_inventory) = read(&other_scratch);
+            let other_inventory = other_inventory.unwrap();
+            assert_eq!(
+                (other_inventory.has_devices(&other_tree), other_inventory.warnings.len()),
+                (Ok(false), 0)
+            );
         }
     }
 

@@ -95,17 +95,17 @@ fn error_of_an_unresolvable_resource_gives_the_reason() {
     ] {
         assert_eq!(resolve_gres(&scratch, name, index), Err(error.into()), "{name} {index}");
     }
-    let scratch = node("Name=gpu Count=2\nName=nic File=/dev/gone\n");
+    let other_scratch = node("Name=gpu Count=2\nName=nic File=/dev/gone\n");
     let counted = "/etc/slurm/gres.conf:1: the record has no File=, so no device is known";
-    assert_eq!(resolve_gres(&scratch, "gpu", 0), Err(counted.into()));
+    assert_eq!(resolve_gres(&other_scratch, "gpu", 0), Err(counted.into()));
     let missing = format!("/dev/gone: {}", NodeError::Open(Errno::ENOENT));
-    assert_eq!(resolve_gres(&scratch, "nic", 0), Err(missing));
-    let scratch = node("Name=gpu File=/dev/nvidia0\n");
+    assert_eq!(resolve_gres(&other_scratch, "nic", 0), Err(missing));
+    let untyped_node = node("Name=gpu File=/dev/nvidia0\n");
     let untyped = "/etc/slurm/gres.conf:1: the record has no Type=";
-    assert_eq!(resolve_gres(&scratch, "gpu:a100", 0), Err(untyped.into()));
-    let scratch = node("Name=gpu Fil=x\n");
+    assert_eq!(resolve_gres(&untyped_node, "gpu:a100", 0), Err(untyped.into()));
+    let misspelt_node = node("Name=gpu Fil=x\n");
     assert_eq!(
-        resolve_gres(&scratch, "gpu", 0),
+        resolve_gres(&misspelt_node, "gpu", 0),
         Err("/etc/slurm/gres.conf:1: unknown key Fil".into())
     );
 }
@@ -206,8 +206,8 @@ fn detected_gpus_have_the_order_of_slurmd() {
     assert_eq!(resolve_gres(&scratch, "gpu:a100", 1), Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]));
     let shown = "/run/job-adopt/gres.conf: Name=gpu has 2 here, counted from 0";
     assert_eq!(resolve_gres(&scratch, "gpu", 2), Err(shown.into()));
-    let shown = "/run/job-adopt/gres.conf:2: it is of type a100";
-    assert_eq!(resolve_gres(&scratch, "gpu:h100", 0), Err(shown.into()));
+    let other_shown = "/run/job-adopt/gres.conf:2: it is of type a100";
+    assert_eq!(resolve_gres(&scratch, "gpu:h100", 0), Err(other_shown.into()));
     scratch.mode("run/job-adopt", 0o777);
     assert!(
         resolve_gres(&scratch, "gpu", 0)
@@ -215,8 +215,8 @@ fn detected_gpus_have_the_order_of_slurmd() {
             .contains("/run/job-adopt: writable by others")
     );
     assert!(resolve_gres(&scratch, "nic", 0).is_ok());
-    let scratch = node(&format!("{text}NodeName=n1 AutoDetect=off\n"));
-    assert!(resolve_gres(&scratch, "gpu", 0).is_ok());
+    let other_scratch = node(&format!("{text}NodeName=n1 AutoDetect=off\n"));
+    assert!(resolve_gres(&other_scratch, "gpu", 0).is_ok());
 }
 
 /// With `Gres=gpu:a:2,gpu:b:1` in `slurm.conf`, Slurm's index 1 is the last of these files.
@@ -235,8 +235,8 @@ fn several_types_have_the_order_of_slurmd() {
     assert_eq!(resolve_gres(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
     assert_eq!(resolve_gres(&scratch, "gpu:b", 2), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
     assert!(resolve_gres(&scratch, "nic", 0).is_ok());
-    let scratch = node("Name=gpu File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n");
-    assert!(resolve_gres(&scratch, "gpu", 0).unwrap_err().contains("more than one Type="));
+    let other_scratch = node("Name=gpu File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n");
+    assert!(resolve_gres(&other_scratch, "gpu", 0).unwrap_err().contains("more than one Type="));
 }
 
 #[test]
@@ -285,9 +285,9 @@ fn file_that_others_can_change_is_not_trusted() {
     scratch.dir("run/slurm");
     std::fs::rename(scratch.path().join("etc/slurm"), scratch.path().join("other")).unwrap();
     std::os::unix::fs::symlink("../../other", scratch.path().join("run/slurm/conf")).unwrap();
-    let tree = Tree::with_root(scratch.path(), scratch.trust());
+    let other_tree = Tree::with_root(scratch.path(), scratch.trust());
     assert_eq!(
-        resolve(&SlurmConfSearch::new(tree, None), Some("n1"), "gpu", 0),
+        resolve(&SlurmConfSearch::new(other_tree, None), Some("n1"), "gpu", 0),
         Err(ConfError::MissingSlurmConf.into())
     );
     std::fs::remove_file(scratch.path().join("run/slurm/conf")).unwrap();

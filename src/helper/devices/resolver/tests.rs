@@ -122,14 +122,14 @@ fn specification_never_grants_another_gpu_under_a_uuid() {
     // The GPU is gone, and another one has its minor now.
     add_gpu(&scratch, 0x1b, 1, &format!("GPU-{}", UUIDS[1]));
     write_specification(&scratch, &[(&name, 1)]);
-    for name in [cdi(&name), gpu(&name)] {
-        let error = resolve(&scratch, name).unwrap_err();
-        assert!(error.contains("/dev/nvidia1, but that is GPU-"), "{error}");
+    for each_name in [cdi(&name), gpu(&name)] {
+        let other_error = resolve(&scratch, each_name).unwrap_err();
+        assert!(other_error.contains("/dev/nvidia1, but that is GPU-"), "{other_error}");
     }
     // No GPU has the minor.
     write_specification(&scratch, &[(&name, 0)]);
-    let error = resolve(&scratch, cdi(&name)).unwrap_err();
-    assert!(error.contains("driver has no GPU-"), "{error}");
+    let other_error = resolve(&scratch, cdi(&name)).unwrap_err();
+    assert!(other_error.contains("driver has no GPU-"), "{other_error}");
 }
 
 /// The driver knows the UUID of every GPU in use, and may not know those of others.
@@ -140,8 +140,8 @@ fn gpu_with_a_known_uuid_is_never_granted_under_another_one() {
     add_gpu(&scratch, 0x2b, 1, "GPU-????????-????-????-????-????????????");
     let name = format!("GPU-{}", UUIDS[1]);
     write_specification(&scratch, &[(&name, 0)]);
-    for name in [gpu(&name), cdi(&name)] {
-        let error = resolve(&scratch, name).unwrap_err();
+    for each_name in [gpu(&name), cdi(&name)] {
+        let error = resolve(&scratch, each_name).unwrap_err();
         assert!(error.contains(&format!("/dev/nvidia0, but that is GPU-{}", UUIDS[0])), "{error}");
     }
     write_specification(&scratch, &[(&name, 1)]);
@@ -184,15 +184,15 @@ fn specification_never_grants_drm_nodes_of_another_gpu() {
         scratch.file(&format!("dev/dri/renderD{minor}"), &format!("c 226:{minor}"));
     }
     for (minor, is_accepted) in [(128, true), (129, false)] {
-        for name in [&name, "0"] {
+        for each_name in [&name, "0"] {
             let nodes =
                 format!(r#"{{"path":"/dev/nvidia0"}},{{"path":"/dev/dri/renderD{minor}"}}"#);
             let text = format!(
                 r#"{{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[
-                   {{"name":"{name}","containerEdits":{{"deviceNodes":[{nodes}]}}}}]}}"#
+                   {{"name":"{each_name}","containerEdits":{{"deviceNodes":[{nodes}]}}}}]}}"#
             );
             scratch.file("etc/cdi/nvidia.json", &text);
-            let found = resolve(&scratch, cdi(name));
+            let found = resolve(&scratch, cdi(each_name));
             assert_eq!(found.is_ok(), is_accepted, "{found:?}");
             let why = "lists /dev/dri/renderD129, which is not of the GPU at 0000:1b:00.0";
             assert!(found.err().is_none_or(|error| error.contains(why)));
@@ -242,6 +242,6 @@ fn error_names_the_first_name_that_does_not_resolve() {
     let resolver = Resolver::new(tree, DeviceSettings::default());
     let error = resolver.resolve_names(&[cdi("0"), cdi("7"), cdi("8")]).unwrap_err();
     assert_eq!(error.name, "nvidia.com/gpu=7");
-    let error = resolver.resolve_names(&[cdi("0"), gpu("9")]).unwrap_err();
-    assert_eq!(error.name, "GPU 9");
+    let other_error = resolver.resolve_names(&[cdi("0"), gpu("9")]).unwrap_err();
+    assert_eq!(other_error.name, "GPU 9");
 }

@@ -141,19 +141,19 @@ fn class_covers_every_minor() {
     let scratch = Scratch::new();
     let error = resolve_rules(&scratch, "char-pts").unwrap_err().to_string();
     assert!(error.starts_with("read /proc/devices: "), "{error}");
-    let scratch = node();
+    let other_scratch = node();
     let pts = vec!["c:136:-1:rw".to_owned(), "c:137:-1:rw".to_owned()];
-    assert_eq!(resolve_rules(&scratch, "char-pts"), Ok(pts.clone()));
-    assert_eq!(resolve_rules(&scratch, "char-p*"), Ok(pts));
-    assert_eq!(resolve_rules(&scratch, "block-loop m"), Ok(vec!["b:7:-1:m".into()]));
+    assert_eq!(resolve_rules(&other_scratch, "char-pts"), Ok(pts.clone()));
+    assert_eq!(resolve_rules(&other_scratch, "char-p*"), Ok(pts));
+    assert_eq!(resolve_rules(&other_scratch, "block-loop m"), Ok(vec!["b:7:-1:m".into()]));
     assert_eq!(
-        resolve_rules(&scratch, "block-[ls]*"),
+        resolve_rules(&other_scratch, "block-[ls]*"),
         Ok(vec!["b:7:-1:rw".into(), "b:8:-1:rw".into()])
     );
-    assert_eq!(resolve_rules(&scratch, "char-nvidia-uvm"), Ok(vec!["c:510:-1:rw".into()]));
+    assert_eq!(resolve_rules(&other_scratch, "char-nvidia-uvm"), Ok(vec!["c:510:-1:rw".into()]));
     for text in ["char-loop", "char-nvidia-frontend", "char-loo?", "block-pts", "char-PTS"] {
         assert_eq!(
-            resolve_rules(&scratch, text),
+            resolve_rules(&other_scratch, text),
             Err(DeviceError::new("not in /proc/devices")),
             "{text}"
         );
@@ -254,8 +254,8 @@ fn host_resolves_dev_null() {
     let resolver = Resolver::new(Tree::host(), DeviceSettings::default());
     let resolved = resolver.resolve_specifier(&"/dev/null rwm".parse().unwrap()).unwrap();
     assert_eq!(resolved.devices.first().unwrap().rule.to_string(), "c:1:3:rwm");
-    let resolved = resolver.resolve_specifier(&"/dev/nul[l] r".parse().unwrap()).unwrap();
-    assert_eq!(resolved.devices.first().unwrap().rule.to_string(), "c:1:3:r");
+    let other_resolved = resolver.resolve_specifier(&"/dev/nul[l] r".parse().unwrap()).unwrap();
+    assert_eq!(other_resolved.devices.first().unwrap().rule.to_string(), "c:1:3:r");
 }
 
 /// Returns whether a text is a class or a major, which cover all minors.

@@ -213,11 +213,11 @@ fn every_rule_is_a_device_of_the_node_and_no_name_covers_a_major() {
             }
         }
         request.allow.clear();
-        let open = request.open(&node).unwrap_or_default();
+        let other_open = request.open(&node).unwrap_or_default();
         let exact = |((_, _, minor), access): (&(_, _, Option<u32>), &Access)| {
             minor.is_some() && Access::RW.contains(*access)
         };
-        assert!(open.iter().all(exact), "{request:?}");
+        assert!(other_open.iter().all(exact), "{request:?}");
     }
 }
 

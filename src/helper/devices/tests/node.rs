@@ -121,11 +121,10 @@ impl WholeNode {
             let shared: Vec<_> =
                 shared.iter().map(|path| format!(r#"{{"path":"/dev/{path}"}}"#)).collect();
             let devices: Vec<_> = devices.iter().copied().map(gpu).collect();
-            let edits = match shared.is_empty() {
-                true => String::new(),
-                false => {
-                    format!(r#""containerEdits":{{"deviceNodes":[{}]}},"#, shared.join(","))
-                }
+            let edits = if shared.is_empty() {
+                String::new()
+            } else {
+                format!(r#""containerEdits":{{"deviceNodes":[{}]}},"#, shared.join(","))
             };
             format!(
                 r#"{{"cdiVersion":"0.5.0","kind":"{kind}",{edits}"devices":[{}]}}"#,

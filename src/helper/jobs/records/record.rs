@@ -516,11 +516,11 @@ mod tests {
         let via = Record::parse(via).unwrap();
         assert_eq!(via.target, LoginTarget::Via(Via::Flux));
         assert_eq!(Record::parse(via.to_json().unwrap().as_bytes()), Ok(via));
-        let via = br#"{"version":1,"id":"1","uid":5,"via":"slurm","cdi":[],
+        let other_via = br#"{"version":1,"id":"1","uid":5,"via":"slurm","cdi":[],
                    "env":{"SLURM_JOB_NTASKS":"2","SLURM_JOB_WORK_DIR":"/a b"}}"#;
-        let via = Record::parse(via).unwrap();
-        assert_eq!(via.env.as_ref().unwrap().get("SLURM_JOB_WORK_DIR"), Some("/a b"));
-        assert_eq!(Record::parse(via.to_json().unwrap().as_bytes()), Ok(via));
+        let other_via = Record::parse(other_via).unwrap();
+        assert_eq!(other_via.env.as_ref().unwrap().get("SLURM_JOB_WORK_DIR"), Some("/a b"));
+        assert_eq!(Record::parse(other_via.to_json().unwrap().as_bytes()), Ok(other_via));
     }
 
     /// Ids of other schedulers stay as they are.

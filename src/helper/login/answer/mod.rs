@@ -143,8 +143,10 @@ impl Node {
             }
             Choice::Needed(candidates) => {
                 let command = candidates.first().map(choice_command).unwrap_or_default();
-                let jobs = candidates.into_iter().map(|job| job.id).collect();
-                let refusal = Refusal { jobs, ..refusal(Reason::ChoiceNeeded) };
+                let refusal = Refusal {
+                    jobs: candidates.into_iter().map(|job| job.id).collect(),
+                    ..refusal(Reason::ChoiceNeeded)
+                };
                 let detail = "action_unknown=deny".to_owned();
                 let reply = Reply {
                     hint: command,

@@ -86,8 +86,8 @@ mod tests {
         let bytes = reply.encode();
         assert!(bytes.starts_with(format!("version\0s{VERSION}\0").as_bytes()));
         assert!(reply.detail.contains("9.9.9"));
-        for bytes in [&b""[..], b"version", b"GET / HTTP/1.0\r\n", b"\0\0\0"] {
-            assert_eq!(answer_bytes(bytes), None, "{bytes:?}");
+        for each_bytes in [&b""[..], b"version", b"GET / HTTP/1.0\r\n", b"\0\0\0"] {
+            assert_eq!(answer_bytes(each_bytes), None, "{bytes:?}");
         }
     }
 }

@@ -85,7 +85,7 @@ fn each_gpu_is_probed_with_its_name_for_programs() {
     layout.nvidia("0000:1c:00.0", 0);
     let unknown = "proc/driver/nvidia/gpus/0000:1c:00.0/information";
     layout.scratch.file(unknown, "Device Minor: \t 0\n");
-    let cuda = |layout| probe_names(layout, &["c:195:1:rw /dev/nvidia1"]);
+    let cuda = |node| probe_names(node, &["c:195:1:rw /dev/nvidia1"]);
     assert_eq!(cuda(&layout), ["c:195:1:rw /dev/nvidia1 CUDA_VISIBLE_DEVICES=0"]);
     let live = "proc/driver/nvidia/capabilities/gpu0/mig/gi1/access";
     layout.scratch.file(live, "DeviceFileMinor: 12\n");
@@ -143,10 +143,10 @@ fn missing_required_variable_leaves_the_id_alone() {
     let (given, warnings) = full_of(&SLURM_ENV.replace("n[1-2]", "$(n)"));
     assert_eq!((given.as_str(), warnings.len()), ("SLURM_JOB_ID=7", 1));
     let without_record = Job { record: None, ..job(SLURM_ENV, LIST) };
-    let (given, warnings) =
+    let (other_given, other_warnings) =
         variables_of(&without_record, JobEnvironment::Full, &Containment::Inherit);
-    assert_eq!(given, "SLURM_JOB_ID=7");
-    assert_eq!(warnings, ["env: only SLURM_JOB_ID is set: the job has no record"]);
+    assert_eq!(other_given, "SLURM_JOB_ID=7");
+    assert_eq!(other_warnings, ["env: only SLURM_JOB_ID is set: the job has no record"]);
 }
 
 #[test]

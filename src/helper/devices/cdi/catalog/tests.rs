@@ -189,11 +189,12 @@ fn breaking_files_revives_no_old_definition_and_hides_no_independent_one() {
                     .ok()
                     .map(|(file, ..)| file.path.display().to_string())
             };
-            let (before, after) = (path(&before), path(&after));
+            let before = path(&before);
+            let after = path(&after);
             let of_name = |file: &&Written| file.kind == kind && file.device == device;
             let highest = files.iter().filter(of_name).map(|file| file.rank).max();
-            let is_matching = |path: &String| {
-                files.iter().any(|file| file.path == *path && Some(file.rank) == highest)
+            let is_matching = |found: &String| {
+                files.iter().any(|file| file.path == *found && Some(file.rank) == highest)
             };
             assert!(after.as_ref().is_none_or(is_matching), "{after:?}");
             let may_mean = |kinds: &Option<Option<String>>| match kinds {
@@ -285,8 +286,8 @@ mod directories {
         let catalog = scan(&scratch, &["/etc/cdi", "/none/cdi", "/run/cdi"]).unwrap();
         assert_eq!(file_of(&catalog, "0"), Some("/etc/cdi/a.json".into()));
         assert_eq!(file_of(&catalog, "1"), Some("/run/cdi/a.json".into()));
-        let catalog = scan(&scratch, &["/run/cdi", "/etc/cdi"]).unwrap();
-        assert_eq!(file_of(&catalog, "1"), Some("/etc/cdi/a.json".into()));
+        let other_catalog = scan(&scratch, &["/run/cdi", "/etc/cdi"]).unwrap();
+        assert_eq!(file_of(&other_catalog, "1"), Some("/etc/cdi/a.json".into()));
     }
 
     #[test]
@@ -330,8 +331,8 @@ mod directories {
             trust("sub.json", Distrust::NotRegular),
             trust("two.json", Distrust::SeveralNames(2)),
         ];
-        for expected in &expected {
-            assert!(unusable(&catalog).contains(expected), "{expected:?}");
+        for each_expected in &expected {
+            assert!(unusable(&catalog).contains(each_expected), "{expected:?}");
         }
         assert_eq!(file_of(&catalog, "0"), None);
     }
@@ -392,8 +393,8 @@ mod directories {
             std::fs::write(scratch.dir("run/cdi").join(number.to_string()), "").unwrap();
         }
         let fault = scan(&scratch, &["/run/cdi"]).unwrap_err();
-        let crowded = Distrust::TooManyNames(NAMES_MAX).to_string();
-        assert!(fault.to_string().contains(&crowded), "{fault}");
+        let other_crowded = Distrust::TooManyNames(NAMES_MAX).to_string();
+        assert!(fault.to_string().contains(&other_crowded), "{fault}");
     }
 
     /// Drivers of claims write one file for each, and leave some behind.
@@ -453,16 +454,16 @@ mod directories {
         scratch.file("run/cdi/d.json", "{ v.com/gpu1 x-v.com/gpu");
         let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
         assert_eq!(file_of(&catalog, "0"), Some("/run/cdi/a.json".into()));
-        let parsed = |catalog: &Catalog| -> Vec<_> {
-            catalog.faults().map(|fault| fault.split_once(": ").unwrap().0.to_owned()).collect()
+        let parsed = |scanned: &Catalog| -> Vec<_> {
+            scanned.faults().map(|fault| fault.split_once(": ").unwrap().0.to_owned()).collect()
         };
         assert_eq!(parsed(&catalog), ["/run/cdi/c.json"], "names the kind");
         assert_eq!(file_of(&catalog, "1"), None);
         assert_eq!(parsed(&catalog).len(), 4, "why it is missing is told");
         // Every file that could override a definition is parsed.
-        let catalog = scan(&scratch, &["/run/cdi", "/etc/cdi"]).unwrap();
-        assert_eq!(file_of(&catalog, "0"), None);
-        assert_eq!(parsed(&catalog), ["/etc/cdi/low.json", "/run/cdi/c.json"]);
+        let other_catalog = scan(&scratch, &["/run/cdi", "/etc/cdi"]).unwrap();
+        assert_eq!(file_of(&other_catalog, "0"), None);
+        assert_eq!(parsed(&other_catalog), ["/etc/cdi/low.json", "/run/cdi/c.json"]);
     }
 
     #[test]

@@ -47,8 +47,8 @@ fn node_keeps_the_values_of_the_file() {
     };
     let nulls = ["hostPath", "type", "major", "minor", "permissions", "fileMode", "uid", "gid"]
         .map(|key| format!(r#", "{key}": null"#));
-    for keys in ["", r#", "type": "", "permissions": """#, &nulls.concat()] {
-        assert_eq!(node_of(keys), Ok(bare.clone()), "{keys}");
+    for each_keys in ["", r#", "type": "", "permissions": """#, &nulls.concat()] {
+        assert_eq!(node_of(each_keys), Ok(bare.clone()), "{each_keys}");
     }
 }
 
@@ -125,6 +125,7 @@ fn errors_contain_their_place() {
     let edits = r#"{"deviceNodes": [{"path": "/dev/x"}, {"path": "/dev/y", "major": 4096}]}"#;
     let error = edits_of("0.3.0", edits).unwrap_err();
     assert_eq!(error.at, "devices[0] \"a\": containerEdits.deviceNodes[1].major");
-    let error = edits_of("0.6.0", r#"{"env": ["A=1"]}, "annotations": {"k": []}"#).unwrap_err();
-    assert_eq!(error.at, "devices[0] \"a\": annotations.\"k\"");
+    let other_error =
+        edits_of("0.6.0", r#"{"env": ["A=1"]}, "annotations": {"k": []}"#).unwrap_err();
+    assert_eq!(other_error.at, "devices[0] \"a\": annotations.\"k\"");
 }

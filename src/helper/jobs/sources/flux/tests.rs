@@ -177,8 +177,8 @@ fn units_of_several_brokers_are_one_job() {
     assert!(report.skipped.first().unwrap().contains("imp-shell-10-f1.service"));
     // A unit whose IMP has ended does not hide the other.
     bench.process(20, 1, [5; 4]);
-    let job = bench.report().jobs.pop().unwrap();
-    assert!(job.placement.cgroup().ends_with("/imp-shell-10-f1.service"), "{job:?}");
+    let other_job = bench.report().jobs.pop().unwrap();
+    assert!(other_job.placement.cgroup().ends_with("/imp-shell-10-f1.service"), "{job:?}");
 }
 
 #[test]
@@ -257,9 +257,9 @@ fn processes_beyond_limit_are_not_read() {
         bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &all);
         let report = bench.report();
         assert!(report.broken.is_empty() && report.silent.is_empty(), "{report:?}");
-        let (all, _) =
+        let (other_all, _) =
             bench.source().jobs_of_all_users(Deadline::after(Duration::from_secs(60))).unwrap();
-        assert!(all.iter().any(|(uid, job)| (*uid, job.id.as_str()) == (6, "f2")));
+        assert!(other_all.iter().any(|(uid, job)| (*uid, job.id.as_str()) == (6, "f2")));
         (report.jobs.len(), report.starting.len() + report.ending.len(), report.skipped.concat())
     };
     // The IMP is the last process that is read, then the first that is not.
@@ -325,7 +325,7 @@ fn flux_job_has_each_notation_of_its_id_as_name() {
     // The job with this very id comes before one with it in another notation.
     let called = Job { id: number.clone(), placement, ..job.clone() };
     let jobs = [other, job, called];
-    let at = |jobs, id| find_by_name(jobs, &id).map(|job| job.id.as_str().to_owned());
+    let at = |list, id| find_by_name(list, &id).map(|found| found.id.as_str().to_owned());
     assert_eq!(at(&jobs[..], number.clone()).as_deref(), Some("633528662"));
     assert_eq!(at(&jobs[..2], number).as_deref(), Some("fxyzzy"));
     assert_eq!(at(&jobs, "1".parse().unwrap()), None);

@@ -92,7 +92,7 @@ fn only_the_users_jobs_are_found() {
     assert_eq!(report.seen.last().unwrap(), "5 daemons answered, 0 sockets are stale");
     let (everyones, _) =
         bench.source(None).jobs_of_all_users(bench.deadline_after(QUERY_TIMEOUT)).unwrap();
-    let uids: Vec<_> = everyones.iter().map(|(uid, job)| (*uid, job.id.as_str())).collect();
+    let uids: Vec<_> = everyones.iter().map(|(uid, theirs)| (*uid, theirs.id.as_str())).collect();
     assert_eq!(uids, [(5, "7"), (6, "8")]);
 }
 
@@ -225,9 +225,9 @@ fn host_with_several_nodes_has_jobs_of_all() {
     assert_eq!(ids(&report), ["7", "8", "9"]);
     assert!(report.skipped.first().unwrap().contains("several nodes of this host"));
     bench.scratch.mode("spool/n2", 0o777);
-    let report = bench.report();
-    assert_eq!(ids(&report), ["7", "9"], "one directory hides nothing of another's");
-    assert_eq!(report.broken.len(), 1);
+    let other_report = bench.report();
+    assert_eq!(ids(&other_report), ["7", "9"], "one directory hides nothing of another's");
+    assert_eq!(other_report.broken.len(), 1);
     bench.settings.node_name = Some("n3".into());
     assert_eq!(ids(&bench.report()), ["9"]);
 }

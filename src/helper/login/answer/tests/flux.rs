@@ -102,11 +102,14 @@ fn absent_source_is_a_cause_only_if_configured() {
         "{none}"
     );
     std::fs::remove_dir_all(bench.scratch.path().join("proc/10")).unwrap();
-    let none = bench.ask().detail;
-    assert_eq!(none, "flux: account nobody: 0 units run a job, 0 have no shell, 1 are left over");
+    let other_none = bench.ask().detail;
+    assert_eq!(
+        other_none,
+        "flux: account nobody: 0 units run a job, 0 have no shell, 1 are left over"
+    );
     bench.configure("flux_user = nobody\nsources = slurm, flux\n");
-    let none = bench.ask().detail;
-    assert!(none.starts_with("slurm: no slurm.conf"), "{none}");
+    let no_slurm = bench.ask().detail;
+    assert!(no_slurm.starts_with("slurm: no slurm.conf"), "{no_slurm}");
 }
 
 #[test]
@@ -118,9 +121,9 @@ fn starting_or_ending_job_has_its_own_code() {
     assert_eq!((refusal.reason, refusal.ended), (Reason::Ended, None));
     assert_eq!(refusal.jobs, ["fxyzzy".parse().unwrap()]);
     bench.scratch.file("run/flux-prolog@f2.env", "FLUX_JOB_USERID=5\n");
-    let refusal = bench.refusal();
-    assert_eq!(refusal.reason, Reason::Starting);
-    assert_eq!(refusal.jobs, ["f2".parse().unwrap()]);
+    let other_refusal = bench.refusal();
+    assert_eq!(other_refusal.reason, Reason::Starting);
+    assert_eq!(other_refusal.jobs, ["f2".parse().unwrap()]);
 }
 
 #[test]

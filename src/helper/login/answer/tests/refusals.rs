@@ -81,8 +81,8 @@ fn refusal_has_the_texts_of_the_site() {
     std::fs::remove_file(path).unwrap();
     assert!(bench.ask().warnings.is_empty());
     std::fs::remove_dir_all(bench.scratch.path().join("jobs/5")).unwrap();
-    let reply = bench.ask();
-    assert_eq!((reply.message.as_str(), reply.warnings.len()), ("", 1));
+    let other_reply = bench.ask();
+    assert_eq!((other_reply.message.as_str(), other_reply.warnings.len()), ("", 1));
 }
 
 #[test]

@@ -82,13 +82,13 @@ fn record_adds_its_devices_to_a_slurm_job() {
     record(r#","options":{"DevicePolicy":"auto"}"#);
     assert_eq!(bench.plan().containment, Containment::Inherit);
     bench.configure("slurm_devices = closed\n");
-    let plan = bench.plan();
+    let other_plan = bench.plan();
     assert!(
-        matches!(plan.containment, Containment::InheritAndEnforce(_)),
+        matches!(other_plan.containment, Containment::InheritAndEnforce(_)),
         "{:?}",
-        plan.containment
+        other_plan.containment
     );
-    assert_eq!(plan.gpus, 0);
+    assert_eq!(other_plan.gpus, 0);
     // A cgroup in a record does not replace Slurm's placement.
     bench.job("7", r#","gres":{"gpu":[2]}"#);
     assert!(matches!(bench.plan().placement, Placement::Extern { .. }));
@@ -176,8 +176,11 @@ fn starting_and_ending_jobs_have_their_own_codes() {
     assert_eq!((refusal.reason, refusal.jobs), (Reason::Ended, vec!["7".parse().unwrap()]));
     assert_eq!(refusal.ended, None, "it is still ending");
     bench.daemons.starting(&bench.socket(8), 5);
-    let refusal = bench.refusal();
-    assert_eq!((refusal.reason, refusal.jobs), (Reason::Starting, vec!["8".parse().unwrap()]));
+    let other_refusal = bench.refusal();
+    assert_eq!(
+        (other_refusal.reason, other_refusal.jobs),
+        (Reason::Starting, vec!["8".parse().unwrap()])
+    );
     bench.daemons.hung(&bench.socket(9));
     assert_eq!(bench.refusal().reason, Reason::Timeout);
     bench.scratch.file("spool/gpu017_10.4294967292", "");
@@ -196,7 +199,7 @@ fn late_daemon_leaves_only_and_newest_unknown_unless_its_job_is_another_users() 
     bench.request.budget_ms = 3000;
     bench.daemons.hung(&bench.socket(7));
     bench.daemons.running(&bench.socket(8), 5);
-    let rule = |bench: &NodeBench| (bench.plan().rule, bench.ask().warnings.len());
+    let rule = |node: &NodeBench| (node.plan().rule, node.ask().warnings.len());
     assert_eq!(rule(&bench), (ChoiceRule::Answered, 1));
     let file = format!("proc/{}/cgroup", std::process::id());
     let owned_by = |uid: u32| format!("2:freezer:/slurm/uid_{uid}/job_7/step_extern\n");

@@ -110,9 +110,9 @@ fn two_gpus_with_one_minor_or_uuid_are_an_error() {
     assert_eq!(error, "GPUs 0000:0a:00.0 and 0000:1b:00.0 both have minor 3");
     let twin = format!("GPU UUID: GPU-{}\n", uuid(7).to_string().to_uppercase());
     fixture.gpu("0a", &information("2", &twin, ""));
-    let error = fixture.gpus().unwrap_err().to_string();
+    let other_error = fixture.gpus().unwrap_err().to_string();
     let both = format!("both have UUID GPU-{}", uuid(7));
-    assert_eq!(error, format!("GPUs 0000:0a:00.0 and 0000:df:00.0 {both}"));
+    assert_eq!(other_error, format!("GPUs 0000:0a:00.0 and 0000:df:00.0 {both}"));
 }
 
 #[test]

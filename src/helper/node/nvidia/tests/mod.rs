@@ -91,10 +91,11 @@ impl Fixture {
     }
 
     pub(crate) fn remove(&self, path: &str) {
-        let path = self.0.path().join(path);
-        match path.is_dir() {
-            true => std::fs::remove_dir_all(path).unwrap(),
-            false => std::fs::remove_file(path).unwrap(),
+        let located = self.0.path().join(path);
+        if located.is_dir() {
+            std::fs::remove_dir_all(located).unwrap();
+        } else {
+            std::fs::remove_file(located).unwrap();
         }
     }
 

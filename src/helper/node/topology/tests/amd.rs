@@ -157,21 +157,21 @@ fn card_of_another_function_takes_no_partition() {
         assert_eq!(layout.address(address), Err(why.clone()));
     }
     // The id does.
-    let layout = Layout::new();
-    layout.amd("0000:05:02.0", 128, 2);
-    layout.amd("0000:05:02.1", 136, 2);
+    let other_layout = Layout::new();
+    other_layout.amd("0000:05:02.0", 128, 2);
+    other_layout.amd("0000:05:02.1", 136, 2);
     for (index, minor) in (0..).zip([128, 129, 136, 137]) {
-        assert_eq!(paths(layout.index(index)), [render(minor), "/dev/kfd".to_owned()]);
+        assert_eq!(paths(other_layout.index(index)), [render(minor), "/dev/kfd".to_owned()]);
     }
     // So do the numbers above the function, whatever the ids.
-    let layout = Layout::new();
-    layout.amd_with_shift("0000:05:02.0", 128, 2, 28);
-    layout.amd_with_shift("0000:05:02.1", 136, 2, 28);
+    let high_layout = Layout::new();
+    high_layout.amd_with_shift("0000:05:02.0", 128, 2, 28);
+    high_layout.amd_with_shift("0000:05:02.1", 136, 2, 28);
     for node in [128, 129, 136, 137] {
-        replace(&layout, node, "unique_id", "other_id");
+        replace(&high_layout, node, "unique_id", "other_id");
     }
-    assert_eq!(paths(layout.index(1))[0], render(129));
-    assert_eq!(paths(layout.index(3))[0], render(137));
+    assert_eq!(paths(high_layout.index(1))[0], render(129));
+    assert_eq!(paths(high_layout.index(3))[0], render(137));
 }
 
 #[test]

@@ -70,8 +70,8 @@ fn amd_card_without_kfd_is_refused() {
     let unloaded = format!("/dev/kfd: {}; the driver kfd is not loaded", missing());
     assert_eq!(layout.index(0), Err(unloaded));
     layout.remove("sys/class/kfd/kfd/dev");
-    let unloaded = "the KFD driver, amdgpu's for computing, is not loaded";
-    assert_eq!(layout.index(0), Err(unloaded.to_owned()));
+    let other_unloaded = "the KFD driver, amdgpu's for computing, is not loaded";
+    assert_eq!(layout.index(0), Err(other_unloaded.to_owned()));
 }
 
 #[test]
@@ -103,8 +103,11 @@ fn node_of_another_device_is_refused() {
     let why = "/dev/dri/renderD128: there is a symbolic link or .. in the path";
     assert_eq!(layout.index(0), Err(why.to_owned()));
     layout.scratch.file("proc/devices", "Character devices:\n226 other\n");
-    let why = layout.index(0).unwrap_err();
-    assert!(why.starts_with("/dev/dri/card0 is c 226:0") && why.contains("not of drm"), "{why}");
+    let other_why = layout.index(0).unwrap_err();
+    assert!(
+        other_why.starts_with("/dev/dri/card0 is c 226:0") && other_why.contains("not of drm"),
+        "{other_why}"
+    );
 }
 
 #[test]
@@ -124,9 +127,8 @@ fn missing_or_contradictory_kfd_properties_are_an_error() {
     let good = gpu_properties("0000:c1:00.0", 1, 129);
     for key in ["simd_count", "location_id", "domain", "drm_render_minor"] {
         for bad in ["x", "-1", "+1", "", "4294967296"] {
-            let lines = good.lines().map(|line| match line.starts_with(key) {
-                true => format!("{key} {bad}\n"),
-                false => format!("{line}\n"),
+            let lines = good.lines().map(|line| {
+                if line.starts_with(key) { format!("{key} {bad}\n") } else { format!("{line}\n") }
             });
             layout.kfd_node(129, &lines.collect::<String>());
             let why = format!("{nodes}/129/properties: no number for {key}");
@@ -137,8 +139,8 @@ fn missing_or_contradictory_kfd_properties_are_an_error() {
     let why = format!("{nodes}/129/properties: another GPU has the render node 128 too");
     assert_eq!(layout.index(0), Err(why));
     layout.remove("sys/class/kfd/kfd/topology/nodes/129/properties");
-    let why = format!("read {nodes}/129/properties: {}", missing());
-    assert_eq!(layout.index(0), Err(why));
+    let other_why = format!("read {nodes}/129/properties: {}", missing());
+    assert_eq!(layout.index(0), Err(other_why));
 }
 
 #[test]
@@ -164,25 +166,28 @@ fn sysfs_directories_are_bounded() {
     let why = "/sys/bus/pci/devices/0000:c2:00.0/drm: more than 64 entries";
     assert_eq!(layout.index(0), Err(why.to_owned()));
 
-    let layout = Layout::new();
-    let functions = layout.scratch.path().join("sys/bus/pci/devices");
+    let other_layout = Layout::new();
+    let functions = other_layout.scratch.path().join("sys/bus/pci/devices");
     for number in 0..4096 {
         std::fs::write(functions.join(format!("{number:04x}:00:00.0")), "").unwrap();
     }
-    assert_eq!(layout.index(0), Err("the node has no GPUs".to_owned()));
-    layout.scratch.dir(&pci("ffff:00:00.0"));
-    assert_eq!(layout.index(0), Err("/sys/bus/pci/devices: more than 4096 entries".to_owned()));
+    assert_eq!(other_layout.index(0), Err("the node has no GPUs".to_owned()));
+    other_layout.scratch.dir(&pci("ffff:00:00.0"));
+    assert_eq!(
+        other_layout.index(0),
+        Err("/sys/bus/pci/devices: more than 4096 entries".to_owned())
+    );
 
-    let layout = Layout::new();
-    layout.amd("0000:c1:00.0", 128, 1);
-    let nodes = layout.scratch.path().join("sys/class/kfd/kfd/topology/nodes");
+    let kfd_layout = Layout::new();
+    kfd_layout.amd("0000:c1:00.0", 128, 1);
+    let nodes = kfd_layout.scratch.path().join("sys/class/kfd/kfd/topology/nodes");
     for node in 1000..2022 {
         std::os::unix::fs::symlink("0", nodes.join(node.to_string())).unwrap();
     }
-    assert!(layout.index(0).is_ok());
-    layout.kfd_node(2022, "simd_count 0\n");
-    let why = "/sys/class/kfd/kfd/topology/nodes: more than 1024 entries";
-    assert_eq!(layout.index(0), Err(why.to_owned()));
+    assert!(kfd_layout.index(0).is_ok());
+    kfd_layout.kfd_node(2022, "simd_count 0\n");
+    let other_why = "/sys/class/kfd/kfd/topology/nodes: more than 1024 entries";
+    assert_eq!(kfd_layout.index(0), Err(other_why.to_owned()));
 }
 
 #[test]

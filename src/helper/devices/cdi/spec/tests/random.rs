@@ -151,14 +151,14 @@ impl Random {
         let pad = " ".repeat(indent);
         match value {
             Json::Object(object) if !object.is_empty() && self.below(9) != 0 => {
-                let entry = |(key, value): (&String, &Json)| {
+                let entry = |(key, below): (&String, &Json)| {
                     let key = self.scalar(key);
-                    format!("\n{pad}{key}: {}", self.yaml(value, indent + 2))
+                    format!("\n{pad}{key}: {}", self.yaml(below, indent + 2))
                 };
                 object.iter().map(entry).collect()
             }
             Json::Array(list) if !list.is_empty() && self.below(9) != 0 => {
-                let item = |value| format!("\n{pad}- {}", self.yaml(value, indent + 2));
+                let item = |below| format!("\n{pad}- {}", self.yaml(below, indent + 2));
                 list.iter().map(item).collect()
             }
             Json::String(text) => self.scalar(text),
@@ -198,11 +198,11 @@ fn parsed_specification_has_the_values_of_the_file() {
             let json = &json["containerEdits"]["deviceNodes"];
             let nodes = json.as_array().cloned().unwrap_or_default();
             assert_eq!(device.edits.nodes.len(), nodes.len());
-            for (node, json) in device.edits.nodes.iter().zip(&nodes) {
-                assert_eq!(json["path"], node.path.as_str());
-                assert_eq!(json["hostPath"].as_str(), node.host_path.as_deref());
-                assert_eq!(json["major"].as_u64(), node.major.map(u64::from));
-                assert_eq!(json["minor"].as_u64(), node.minor.map(u64::from));
+            for (node, each_json) in device.edits.nodes.iter().zip(&nodes) {
+                assert_eq!(each_json["path"], node.path.as_str());
+                assert_eq!(each_json["hostPath"].as_str(), node.host_path.as_deref());
+                assert_eq!(each_json["major"].as_u64(), node.major.map(u64::from));
+                assert_eq!(each_json["minor"].as_u64(), node.minor.map(u64::from));
             }
         }
     }
@@ -212,7 +212,7 @@ fn parsed_specification_has_the_values_of_the_file() {
 fn misspelt(value: &Json, spell: fn(&str) -> String) -> Vec<Json> {
     let mut all = Vec::new();
     let parts: Vec<(String, &Json)> = match value {
-        Json::Object(object) => object.iter().map(|(key, value)| (key.clone(), value)).collect(),
+        Json::Object(object) => object.iter().map(|(key, v)| (key.clone(), v)).collect(),
         Json::Array(list) => list.iter().enumerate().map(|(at, v)| (at.to_string(), v)).collect(),
         _ => Vec::new(),
     };
@@ -225,8 +225,8 @@ fn misspelt(value: &Json, spell: fn(&str) -> String) -> Vec<Json> {
         if value.is_object() {
             put(&|copy| {
                 let object = copy.as_object_mut().unwrap();
-                let part = object.remove(&key).unwrap();
-                object.insert(spell(&key), part);
+                let other_part = object.remove(&key).unwrap();
+                object.insert(spell(&key), other_part);
             });
         }
         if key != "annotations" {
