@@ -22,7 +22,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Returns the moment from which waits begin.
+    /// The moment from which waits begin.
     pub fn now(self) -> Instant {
         match self {
             Self::System => Instant::now(),
@@ -31,7 +31,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time of day, in seconds since the epoch.
+    /// The time of day, in seconds since the epoch.
     pub fn seconds_since_epoch(self) -> i64 {
         match self {
             Self::System => kernel::sys::clock::now(),
@@ -40,7 +40,7 @@ impl Clock {
         }
     }
 
-    /// Returns the deadline after that time.
+    /// The deadline after that time.
     pub fn deadline_after(self, time: Duration) -> Deadline {
         Deadline { clock: self, instant: self.now() + time }
     }
@@ -81,32 +81,32 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Returns the deadline after that time, by the system's clock.
+    /// The deadline after that time, by the system's clock.
     pub fn after(time: Duration) -> Self {
         Clock::System.deadline_after(time)
     }
 
-    /// Returns the clock.
+    /// The clock.
     pub fn clock(self) -> Clock {
         self.clock
     }
 
-    /// Returns the moment, for calls that wait by the system's clock.
+    /// The moment, for calls that wait by the system's clock.
     pub fn instant(self) -> Instant {
         self.instant
     }
 
-    /// Returns whether the moment is over.
+    /// Tells whether the moment is over.
     pub fn has_passed(self) -> bool {
         self.clock.now() >= self.instant
     }
 
-    /// Returns the time until the moment; zero once it is over.
+    /// The time until the moment; zero once it is over.
     pub fn remaining(self) -> Duration {
         self.instant.saturating_duration_since(self.clock.now())
     }
 
-    /// Returns the deadline after that time, or this one if it is earlier.
+    /// The deadline after that time, or this one if it is earlier.
     #[must_use]
     pub fn within(self, time: Duration) -> Self {
         Self { instant: self.instant.min(self.clock.now() + time), ..self }

@@ -19,7 +19,7 @@ pub(crate) enum TrustedEntry {
     Other,
 }
 
-/// Returns the sorted names in a directory that do not begin with a dot. Invalid UTF-8 is replaced;
+/// Lists the names in a directory that do not begin with a dot, sorted. Invalid UTF-8 is replaced;
 /// no name that this crate accepts has a replacement character.
 ///
 /// # Errors
@@ -30,7 +30,7 @@ pub(crate) fn list_visible_names(dir: &TrustedDir, max: usize) -> Result<Vec<Str
     list_filtered(dir, max, |name| !name.starts_with('.'))
 }
 
-/// Returns the sorted names in a directory, including those that begin with a dot.
+/// Lists the names in a directory, sorted, including those that begin with a dot.
 ///
 /// # Errors
 ///
@@ -62,7 +62,7 @@ fn list_filtered(
     Ok(names)
 }
 
-/// Returns the type of the entry with this name, without opening it. Only root can have named a file
+/// Reads the type of the entry with this name, without opening it. Only root can have named a file
 /// in a trusted directory, so a file needs no check of its own.
 ///
 /// # Errors

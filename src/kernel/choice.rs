@@ -53,17 +53,17 @@ pub struct UserDir {
 }
 
 impl Choices {
-    /// Returns the choices of this node.
+    /// The choices of this node.
     pub fn host() -> Self {
         Self::below(Path::new("/"), Trust::root())
     }
 
-    /// Returns the choices of a node whose files are below `root`.
+    /// The choices of a node whose files are below `root`.
     pub fn below(root: &Path, trust: Trust) -> Self {
         Self { dir: root.join(DIR.trim_start_matches('/')), trust }
     }
 
-    /// Returns the path of a user's directory.
+    /// The path of a user's directory.
     pub fn user_dir(&self, uid: u32) -> PathBuf {
         self.dir.join(uid.to_string())
     }
@@ -143,7 +143,7 @@ pub fn read_status(fd: &impl AsFd, path: &Path) -> Result<FileStatus, TrustError
     read_file_status(fd.as_fd()).map_err(|error| TrustError::from_error("stat", path, error))
 }
 
-/// Returns the mode without the type of the file.
+/// The mode without the type of the file.
 pub fn permissions(status: &FileStatus) -> u32 {
     status.mode & !SFlag::S_IFMT.bits()
 }

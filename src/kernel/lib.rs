@@ -49,7 +49,7 @@ impl OperationError {
         Self { operation, object: object.into(), source: source.into() }
     }
 
-    /// Returns whether the operation timed out.
+    /// Tells whether the operation timed out.
     pub fn is_timeout(&self) -> bool {
         self.source.kind() == io::ErrorKind::TimedOut
     }

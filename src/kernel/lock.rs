@@ -67,7 +67,7 @@ pub fn open_keepers_file() -> Result<OwnedFd, OperationError> {
     open_root_only(KEEPERS_FILE)
 }
 
-/// Returns whether a keeper has locked the byte of the leaf with this inode.
+/// Tells whether a keeper has locked the byte of the leaf with this inode.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub fn has_keeper(keepers: &OwnedFd, leaf: u64) -> Result<bool, OperationError> 
     Ok(range.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// Returns the write lock on the byte at `offset`.
+/// The write lock on the byte at `offset`.
 pub fn byte_range(offset: u64) -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,

@@ -63,17 +63,17 @@ impl Line {
         self
     }
 
-    /// Returns the line so that it is written whatever the minimum severity is.
+    /// Lets the line be written whatever the minimum severity is.
     pub fn unfiltered(self) -> Self {
         Self { is_unfiltered: true, ..self }
     }
 
-    /// Returns whether the line is written if `min` is the minimum severity.
+    /// Tells whether the line is written if `min` is the minimum severity.
     fn passes(&self, min: Severity) -> bool {
         self.is_unfiltered || self.severity <= min
     }
 
-    /// Returns the pairs as text.
+    /// The pairs as text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -102,7 +102,7 @@ fn push_value(text: &mut String, value: &str) {
     text.push('"');
 }
 
-/// Returns whether a character controls a terminal, breaks a line or reorders it: a control character of ASCII
+/// Tells whether a character controls a terminal, breaks a line or reorders it: a control character of ASCII
 /// or Latin-1, a separator of lines or paragraphs, or a mark that changes the direction of text. Every text of
 /// ours about names that others choose is checked by this table.
 pub fn is_disruptive(character: char) -> bool {

@@ -43,7 +43,7 @@ const LATE_FILE_SYSTEMS: [&str; 11] = [
     "resctrl", "tracefs",
 ];
 
-/// Returns whether the file system with this device number is in memory (tmpfs), by this process's table of
+/// Tells whether the file system with this device number is in memory (tmpfs), by this process's table of
 /// mounts. Unlike `statfs(2)`, this asks no file system: one of a user may never answer.
 ///
 /// # Errors
@@ -56,7 +56,7 @@ pub fn is_memory_file_system(device: u64) -> io::Result<bool> {
     Ok(table.mounts.iter().any(|mount| mount.device == device && mount.kind == "tmpfs"))
 }
 
-/// Returns whether an admin may let jobs have this directory to themselves: no tree of programs or settings,
+/// Tells whether an admin may let jobs have this directory to themselves: no tree of programs or settings,
 /// and not all of the node's state.
 pub fn can_be_private(dir: &str) -> bool {
     let is_system = |tree: &str| dir == tree || is_within(dir, tree) && tree != "/dev";
@@ -115,7 +115,7 @@ impl Target<'_> {
         (&self.mount.device, &self.file) == (&other.mount.device, &other.file)
     }
 
-    /// Returns whether this is the whole of a file system that the kernel makes, in its usual place.
+    /// Tells whether this is the whole of a file system that the kernel makes, in its usual place.
     fn is_kernels(&self) -> bool {
         let MountEntry { root, at, kind, .. } = self.mount;
         let is_in_place = match kind.as_str() {
@@ -168,7 +168,7 @@ impl MountTable {
         Some(Target { mount, file })
     }
 
-    /// Returns the uppermost of the mounts on a directory of this one, or this one without any.
+    /// The uppermost of the mounts on a directory of this one, or this one without any.
     fn topmost<'a>(&'a self, mut below: &'a MountEntry, at: &str) -> &'a MountEntry {
         let here = self.points.get(at).into_iter().flatten();
         let mut here: Vec<_> = here.filter_map(|index| self.mounts.get(*index)).collect();
@@ -188,7 +188,7 @@ impl MountTable {
         })
     }
 
-    /// Returns whether anything is mounted on this directory.
+    /// Tells whether anything is mounted on this directory.
     pub fn has_mount_at(&self, dir: &str) -> bool {
         self.points.contains_key(dir)
     }

@@ -103,7 +103,7 @@ impl Namespace {
         Self::from_fd(fd, libc::CLONE_NEWNS, "of a process").ok()
     }
 
-    /// Returns the number of the open descriptor.
+    /// The number of the open descriptor.
     pub fn raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }

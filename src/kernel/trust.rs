@@ -53,7 +53,7 @@ impl Trust {
         Self { other: Some(uid), ..self }
     }
 
-    /// Returns the uid of the trusted account: 0 except in tests.
+    /// The uid of the trusted account: 0 except in tests.
     pub fn owner(&self) -> u32 {
         self.owner
     }
@@ -151,7 +151,7 @@ impl AsFd for TrustedDir {
 }
 
 impl TrustedDir {
-    /// Returns the path by which this directory was opened, for messages.
+    /// The path by which this directory was opened, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -333,17 +333,17 @@ impl TrustError {
         Self::new(path, Distrust::Cannot { operation, errno })
     }
 
-    /// Returns the path of the file or directory.
+    /// The path of the file or directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the cause.
+    /// The cause.
     pub fn cause(&self) -> &Distrust {
         &self.cause
     }
 
-    /// Returns whether the file or directory does not exist.
+    /// Tells whether the file or directory does not exist.
     pub fn is_missing(&self) -> bool {
         self.cause == Distrust::Open(Errno::ENOENT)
     }

@@ -150,7 +150,7 @@ macro_rules! schema {
         $($word:literal => $variant:ident { $($field:tt as $name:ident: $key:literal),* },)*
     }) => {
         impl $type {
-            /// Returns the word for it in protocol and log.
+            /// The word for it in protocol and log.
             pub fn as_str(&self) -> &'static str {
                 match self {
                     $(Self::$variant { .. } => $word,)*
@@ -268,7 +268,7 @@ macro_rules! checked_string {
         pub struct $name(String);
 
         impl $name {
-            /// Returns the checked text.
+            /// The checked text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -312,7 +312,7 @@ macro_rules! string_enum {
             /// All values, in the order of their declaration.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];
 
-            /// Returns the word for this value.
+            /// The word for this value.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$value => $word,)* }
             }

@@ -40,7 +40,7 @@ fn slurm_placement() -> Placement {
     }
 }
 
-/// Returns the plan of a Slurm job with variables.
+/// The plan of a Slurm job with variables.
 fn slurm_plan() -> Plan {
     let env = variables(&["SLURM_JOB_ID=4242", "CUDA_VISIBLE_DEVICES=0,1"]);
     Plan { placement: slurm_placement(), env, ..plan() }

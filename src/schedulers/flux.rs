@@ -29,7 +29,7 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// Returns the cgroups below the cgroup v2 mount in which the service manager of Flux's account has its
+/// The cgroups below the cgroup v2 mount in which the service manager of Flux's account has its
 /// units. Newer managers have a slice for applications.
 pub fn unit_parents(flux: u32) -> [String; 2] {
     let manager = format!("/user.slice/user-{flux}.slice/user@{flux}.service");
@@ -58,13 +58,13 @@ pub enum Shell {
     Several,
 }
 
-/// Returns whether a process has the uids of an IMP that Flux's account has started. A setuid program
+/// Tells whether a process has the uids of an IMP that Flux's account has started. A setuid program
 /// keeps the real uid of its caller.
 pub fn is_imp(process: &Process, flux: u32) -> bool {
     !process.ended && process.uids == [flux, 0, 0, 0]
 }
 
-/// Returns the user whose uid is all four uids of a process; `None` for root, for Flux's account and for
+/// The user whose uid is all four uids of a process; `None` for root, for Flux's account and for
 /// an ended process.
 pub fn sole_user(process: &Process, flux: u32) -> Option<u32> {
     let [uid, ..] = process.uids;

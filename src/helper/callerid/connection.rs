@@ -155,7 +155,7 @@ mod tests {
         answer: Duration::from_millis(300),
     };
 
-    /// Returns both ends of a connection whose clock is a test's.
+    /// Both ends of a connection whose clock is a test's.
     fn pair_on_manual_clock() -> (UnixStream, Connection, &'static ManualClock) {
         let clock = ManualClock::new();
         let (client, server) = UnixStream::pair().unwrap();
@@ -164,7 +164,7 @@ mod tests {
         (client, Connection { stream, local, peer, clock: clock.clock() }, clock)
     }
 
-    /// Returns both ends of a connection to a listener at that address.
+    /// Both ends of a connection to a listener at that address.
     fn connect_pair(listen: &str, call: &str) -> (TcpStream, Connection) {
         let listener = TcpListener::bind((listen, 0)).unwrap();
         let client = TcpStream::connect((call, listener.local_addr().unwrap().port())).unwrap();

@@ -40,7 +40,7 @@ impl Query {
     /// The ports in an answer to a query that had no two ports.
     pub const NONE: Self = Self { local: 0, foreign: 0 };
 
-    /// Returns the line of the query.
+    /// The line of the query.
     pub fn to_line(self) -> String {
         format!("{self}\r\n")
     }
@@ -64,7 +64,7 @@ impl std::fmt::Display for Query {
 }
 
 impl Answer {
-    /// Returns the line of the answer to `query`.
+    /// The line of the answer to `query`.
     pub fn to_line(&self, query: Query) -> String {
         match self {
             Self::Job(id) => format!("{query} : USERID : OTHER : {id}\r\n"),
@@ -119,7 +119,7 @@ fn trim_blanks(text: &str) -> &str {
     text.trim_matches(BLANKS)
 }
 
-/// Returns the text of one line without its end, which may lack the carriage return.
+/// Decodes the text of one line without its end, which may lack the carriage return.
 fn decode_line(line: &[u8]) -> Option<&str> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let text = text.strip_suffix(b"\r").unwrap_or(text);
@@ -133,7 +133,7 @@ fn parse_port(text: &str) -> Option<u16> {
     is_decimal.then(|| digits.parse().ok()).flatten()
 }
 
-/// Returns whether the system is `OTHER`, with or without the name of the default character set.
+/// Tells whether the system is `OTHER`, with or without the name of the default character set.
 fn is_other(system: &str) -> bool {
     let (system, charset) = system.split_once(',').unwrap_or((system, "US-ASCII"));
     trim_blanks(system) == "OTHER" && trim_blanks(charset) == "US-ASCII"

@@ -80,7 +80,7 @@ impl Flow {
     }
 }
 
-/// Returns an address as it is without a mapping into IPv6, and without a scope unless it is
+/// An address as it is without a mapping into IPv6, and without a scope unless it is
 /// link-local.
 pub fn unmap_address(address: SocketAddr) -> SocketAddr {
     match address {

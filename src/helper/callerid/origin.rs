@@ -134,13 +134,13 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_millis(300);
     const QUESTION: &str = "5000 , 22\r\n";
 
-    /// Returns a connection from port 5000 to port 22.
+    /// A connection from port 5000 to port 22.
     fn flow(client: &str, server: &str) -> Flow {
         let end = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
         Flow { client: end(client, 5000), server: end(server, 22) }
     }
 
-    /// Returns a deadline that only a test that hangs meets.
+    /// A deadline that only a test that hangs meets.
     fn far_deadline() -> Deadline {
         Deadline::after(Duration::from_secs(60))
     }

@@ -38,7 +38,7 @@ impl ManualClock {
         Clock::Manual(self)
     }
 
-    /// Returns the time since the start.
+    /// The time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.elapsed.get()
     }

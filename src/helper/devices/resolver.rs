@@ -43,7 +43,7 @@ impl Resolver {
         &self.slurm_conf
     }
 
-    /// Returns the devices of a specifier: at least one, except for a preset, which may find none.
+    /// Resolves the devices of a specifier: at least one, except for a preset, which may find none.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Resolver {
         specifier::resolve(&self.tree, specifier)
     }
 
-    /// Returns the devices of all these names together. CDI names are resolved in one step, so that
+    /// Resolves the devices of all these names together. CDI names are resolved in one step, so that
     /// edits of a specification for all its devices count once.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Resolver {
         Ok(resolved)
     }
 
-    /// Returns the devices of a GPU. It resolves every name by the PCI address, if it can, so that
+    /// Resolves the devices of a GPU. It resolves every name by the PCI address, if it can, so that
     /// one GPU has the same devices under all its names.
     fn resolve_gpu(&self, name: &GpuName) -> Result<ResolvedDevices, DeviceError> {
         match name {
@@ -137,7 +137,7 @@ impl Resolver {
         }
     }
 
-    /// Returns the devices that the specifications list for an NVIDIA GPU. If they list none, the
+    /// Resolves the devices that the specifications list for an NVIDIA GPU. If they list none, the
     /// error begins with `prefix`.
     fn resolve_nvidia_cdi(
         &self,
@@ -153,7 +153,7 @@ impl Resolver {
         Ok(resolved)
     }
 
-    /// Returns the devices of each NVIDIA GPU that the node has now.
+    /// Resolves the devices of each NVIDIA GPU that the node has now.
     fn resolve_all_gpus(&self) -> Result<ResolvedDevices, DeviceError> {
         let gpus = nvidia::list_gpus(&self.tree)?;
         if gpus.is_empty() || nvidia::is_tegra(&self.tree)? {
@@ -166,7 +166,7 @@ impl Resolver {
         Ok(resolved)
     }
 
-    /// Returns the devices of CDI names, after the drivers confirmed the specifications.
+    /// Resolves the devices of CDI names, after the drivers confirmed the specifications.
     fn resolve_cdi(&self, names: &[String]) -> Result<ResolvedDevices, UnresolvedName> {
         let resolved = self.resolve_by_catalog(names)?;
         self.verify_names(names)?;
@@ -262,7 +262,7 @@ fn resolve_alone(tree: &Tree, catalog: &Catalog, name: &str) -> Result<Vec<Devic
     Ok(resolved.map_err(|error| error.why)?.devices)
 }
 
-/// Returns the GPUs that the file of `name` lists by UUID, with their devices.
+/// Lists the GPUs that the file of `name` lists by UUID, with their devices.
 fn list_gpus_with_uuid(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, Vec<Device>)> {
     let mut gpus = Vec::new();
     for sibling in cdi::list_siblings(catalog, name, |device| parse_uuid(device).is_some()) {
@@ -273,7 +273,7 @@ fn list_gpus_with_uuid(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid,
     gpus
 }
 
-/// Returns the name without the kind, if NVIDIA's own tools use this kind for GPUs: the toolkit's
+/// The name without the kind, if NVIDIA's own tools use this kind for GPUs: the toolkit's
 /// kind, or one of a subdomain, such as the device plugin's.
 fn nvidia_device_name(name: &str) -> Option<&str> {
     let (kind, device) = name.split_once('=')?;
@@ -281,7 +281,7 @@ fn nvidia_device_name(name: &str) -> Option<&str> {
     (subdomain.is_empty() || subdomain.ends_with('.')).then_some(device)
 }
 
-/// Returns the address in the name that Intel's own tools give a GPU, such as `0000-00-02-0-0x56c0`.
+/// Parses the address in the name that Intel's own tools give a GPU, such as `0000-00-02-0-0x56c0`.
 fn parse_intel_address(name: &str) -> Option<PciAddress> {
     let parts: Vec<&str> = name.strip_prefix(INTEL_KIND)?.strip_prefix('=')?.split('-').collect();
     let [domain, bus, device, function, ..] = *parts.as_slice() else { return None };

@@ -67,7 +67,7 @@ impl CgroupSearch<'_> {
     }
 }
 
-/// Returns whether a cgroup or one below it has this id. Directories that cannot be read, because
+/// Tells whether a cgroup or one below it has this id. Directories that cannot be read, because
 /// they are gone or too deep, count as others.
 fn subtree_contains(cgroup: PathBuf, id: u64, left: &mut usize, deadline: Deadline) -> bool {
     if fs::symlink_metadata(&cgroup).is_ok_and(|meta| meta.is_dir() && meta.ino() == id) {

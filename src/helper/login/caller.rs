@@ -194,7 +194,7 @@ mod tests {
             self.node().find_running_jobs(&self.config, "n", 5, soon).unwrap().jobs
         }
 
-        /// Returns the job, the evidence and the warnings.
+        /// Finds the job, the evidence and the warnings.
         fn find_job(&self) -> (Option<String>, String, Vec<String>) {
             let node = self.node();
             let caller = CallerQuery {

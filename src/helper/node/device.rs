@@ -14,7 +14,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Returns the device of a node.
+    /// The device of a node.
     ///
     /// # Errors
     ///

@@ -25,7 +25,7 @@ impl DeviceError {
         Self { absent: true, ..Self::new(text) }
     }
 
-    /// Returns whether the only fault is that no such device node exists.
+    /// Tells whether the only fault is that no such device node exists.
     pub fn is_absent(&self) -> bool {
         self.absent
     }

@@ -25,21 +25,21 @@ impl ProcDevices {
         Self(drivers)
     }
 
-    /// Returns the majors of the drivers with exactly this name. Several lines may have it.
+    /// The majors of the drivers with exactly this name. Several lines may have it.
     pub fn majors_of(&self, kind: DeviceType, name: &str) -> impl Iterator<Item = u32> {
         self.drivers_of_kind(kind)
             .filter(move |(_, driver)| *driver == name)
             .map(|(major, _)| major)
     }
 
-    /// Returns the majors of one kind with the names of their drivers. A major may have several
+    /// The majors of one kind with the names of their drivers. A major may have several
     /// names, and a name several majors.
     pub fn drivers_of_kind(&self, kind: DeviceType) -> impl Iterator<Item = (u32, &str)> {
         let drivers = self.0.iter().filter(move |(own_kind, _, _)| *own_kind == kind);
         drivers.map(|(_, major, driver)| (*major, driver.as_str()))
     }
 
-    /// Returns the names of the drivers of a major: none if the major is free, several if drivers
+    /// Lists the names of the drivers of a major: none if the major is free, several if drivers
     /// share its minors.
     pub fn names_of(&self, kind: DeviceType, major: u32) -> impl Iterator<Item = &str> {
         self.drivers_of_kind(kind).filter(move |(number, _)| *number == major).map(|(_, name)| name)

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 /// Maximum links in one path, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// Returns the path without symbolic links. It follows a link only in a trusted directory, since a
+/// Resolves all symbolic links of a path. It follows a link only in a trusted directory, since a
 /// user who can change the link determines its target.
 ///
 /// # Errors
@@ -46,7 +46,7 @@ pub fn resolve_links(trust: &Trust, path: &Path) -> Result<PathBuf, TrustError> 
     Ok(real)
 }
 
-/// Returns the names of a path, the last one first.
+/// Lists the names of a path, the last one first.
 fn reversed_names(path: &Path) -> Vec<PathBuf> {
     let is_name =
         |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);

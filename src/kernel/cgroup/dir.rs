@@ -41,7 +41,7 @@ impl Dir {
         Self { fd: fd.into(), path: path.into() }
     }
 
-    /// Returns the path below the mount, which begins with `/`. A component that is not UTF-8 is shown with
+    /// The path below the mount, which begins with `/`. A component that is not UTF-8 is shown with
     /// replacements, so the path cannot be opened then.
     pub fn path(&self) -> &str {
         if self.path.is_empty() { "/" } else { &self.path }
@@ -89,7 +89,7 @@ impl Dir {
         self.stat().map(|stat| (stat.st_dev, stat.st_ino))
     }
 
-    /// Returns the uid of the directory's owner.
+    /// The uid of the directory's owner.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Dir {
         self.stat().map(|stat| stat.st_uid)
     }
 
-    /// Returns whether the cgroup has children: its directory has two links more than it has children. Of a
+    /// Tells whether the cgroup has children: its directory has two links more than it has children. Of a
     /// file system that counts no links, it may have some.
     ///
     /// # Errors
@@ -191,7 +191,7 @@ impl Dir {
         written.map(drop).map_err(|errno| self.failed("write", file, errno))
     }
 
-    /// Returns whether the children of this cgroup have a controller (cgroup-v2.rst, "Enabling and Disabling").
+    /// Tells whether the children of this cgroup have a controller (cgroup-v2.rst, "Enabling and Disabling").
     ///
     /// # Errors
     ///
@@ -313,7 +313,7 @@ pub fn set_mark(dir: &Dir, name: &CStr) -> Result<()> {
     }
 }
 
-/// Returns whether a directory has a mark of this name.
+/// Tells whether a directory has a mark of this name.
 ///
 /// # Errors
 ///
@@ -322,7 +322,7 @@ pub fn has_mark(dir: &Dir, name: &CStr) -> Result<bool> {
     read_xattr(dir, name).map(|value| value.is_some())
 }
 
-/// Returns the recorded id of the pin that we have attached to a cgroup; `None` without a pin, and for a caller
+/// The recorded id of the pin that we have attached to a cgroup; `None` without a pin, and for a caller
 /// without `CAP_SYS_ADMIN`. The program may be gone. A pin copies the filter of another program and has its
 /// name, so an attribute records the id.
 ///

@@ -100,7 +100,7 @@ impl Mount {
         Err(Error::NotMounted)
     }
 
-    /// Returns the mount point below the node's root.
+    /// The mount point below the node's root.
     pub fn path(&self) -> &'static str {
         self.at
     }
@@ -126,7 +126,7 @@ impl Mount {
         }
     }
 
-    /// Returns the directory of the root.
+    /// The directory of the root.
     pub fn root(&self) -> &Dir {
         &self.root
     }
@@ -160,12 +160,12 @@ pub struct CgroupChain {
 }
 
 impl CgroupChain {
-    /// Returns the cgroup itself and then every ancestor up to the root of the mount.
+    /// The cgroup itself and then every ancestor up to the root of the mount.
     pub fn levels(&self) -> &[Dir] {
         &self.levels
     }
 
-    /// Returns the cgroup itself.
+    /// The cgroup itself.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl CgroupChain {
         self.levels.first().ok_or(Error::NotMounted)
     }
 
-    /// Returns the job's own cgroup and its index in [`CgroupChain::levels`].
+    /// Finds the job's own cgroup and its index in [`CgroupChain::levels`].
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl CgroupChain {
         self.levels.get(self.depth).map(|dir| (dir, self.depth)).ok_or(Error::NotMounted)
     }
 
-    /// Returns the root of the mount.
+    /// The root of the mount.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl CgroupChain {
         self
     }
 
-    /// Returns the chain of the job's leaf, a child of this name or the job's own cgroup; this chain as `Err` if
+    /// The chain of the job's leaf, a child of this name or the job's own cgroup; this chain as `Err` if
     /// the child does not exist.
     ///
     /// # Errors
@@ -228,7 +228,7 @@ pub fn choose_leaf(job: &Dir, requested: Option<&LeafName>) -> Result<Option<Lea
     Ok(requested.cloned().or_else(|| (!is_leaf).then(LeafName::default)))
 }
 
-/// Returns whether a cgroup can take processes itself: it has no children, and no controllers for children.
+/// Tells whether a cgroup can take processes itself: it has no children, and no controllers for children.
 ///
 /// # Errors
 ///

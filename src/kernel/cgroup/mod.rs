@@ -59,7 +59,7 @@ impl Error {
         Self::UnexpectedState(format!("the login should be in {expected} and is in {actual}"))
     }
 
-    /// Returns the kernel's error if a system call failed.
+    /// The kernel's error if a system call failed.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::System(failed) => failed.source.raw_os_error(),
@@ -67,7 +67,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the cgroup is gone or being removed.
+    /// Tells whether the cgroup is gone or being removed.
     pub fn is_gone(&self) -> bool {
         matches!(self.errno(), Some(libc::ENOENT | libc::ENODEV))
     }

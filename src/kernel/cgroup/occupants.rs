@@ -127,7 +127,7 @@ impl Occupants {
         Ok(())
     }
 
-    /// Returns the real uid of a process that may not be in the job; `None` for a process that may, or that is
+    /// The real uid of a process that may not be in the job; `None` for a process that may, or that is
     /// gone. A setuid program keeps the real uid of its user, and so does a program that root runs with another
     /// effective uid. A container that the user runs without root has other uids, in a user namespace that the
     /// user owns.
@@ -158,7 +158,7 @@ impl Occupants {
         }
     }
 
-    /// Returns whether processes of this account may be in the job.
+    /// Tells whether processes of this account may be in the job.
     pub fn is_admitted(&self, uid: u32) -> bool {
         uid == 0 || uid == self.user || self.accounts.contains(&uid)
     }

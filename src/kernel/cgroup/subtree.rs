@@ -18,7 +18,7 @@ pub struct Listing<T> {
 }
 
 impl<T> Listing<T> {
-    /// Returns the items of a complete walk.
+    /// The items of a complete walk.
     ///
     /// # Errors
     ///

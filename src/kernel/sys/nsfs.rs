@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-/// Returns the `CLONE_NEW` number of a namespace. The file must be of nsfs: to another file this request may
+/// The `CLONE_NEW` number of a namespace. The file must be of nsfs: to another file this request may
 /// mean anything.
 ///
 /// # Errors
@@ -30,7 +30,7 @@ pub fn owning_user_namespace(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     unsafe { super::fd_from_syscall(owner.into()) }
 }
 
-/// Returns the uid of the account that owns the user namespace of a process; `None` if it is this process's
+/// The uid of the account that owns the user namespace of a process; `None` if it is this process's
 /// own. Of nested ones the outermost below this process's counts: its owner is an account of the node.
 ///
 /// # Errors

@@ -28,7 +28,7 @@ impl TcpPair {
     }
 }
 
-/// Returns the owner that the kernel must report for sockets of this process.
+/// The owner that the kernel must report for sockets of this process.
 fn own_owner() -> Option<SocketOwner> {
     let membership = Membership::read_own().unwrap();
     let path = membership.unified().unwrap().trim_start_matches('/').to_owned();

@@ -194,7 +194,7 @@ fn missing_or_writable_directory_is_refused() {
     assert_eq!(read_list(&scratch), Ok(vec!["imex/0".to_owned()]));
 }
 
-/// Returns a random file of the list, and how its device is displayed.
+/// A random file of the list, and how its device is displayed.
 fn random_entry(random: &mut Random) -> (String, String) {
     let uuid = format!("{:08x}-0000-4000-8000-{:012x}", random.index(4), random.index(4));
     let number = random.index(12);

@@ -475,7 +475,7 @@ mod tests {
         resources_of(text, "gpu", node).unwrap()
     }
 
-    /// Returns the files of each index.
+    /// The files of each index.
     fn files(conf: &Resources) -> Vec<Vec<&str>> {
         let resources = (0..conf.count()).map(|index| conf.resource(index).unwrap());
         resources.map(|(_, files)| files.iter().map(String::as_str).collect()).collect()

@@ -354,7 +354,7 @@ mod inventory_tests {
         (tree, Inventory::read(&files, Some("n1")))
     }
 
-    /// Returns whether the inventory has devices, the paths of these, and those of its probes.
+    /// Tells whether the inventory has devices, the paths of these, and those of its probes.
     fn summarize(text: &str) -> (bool, Vec<String>, Vec<String>) {
         let scratch = node(text);
         let (tree, inventory) = read(&scratch);

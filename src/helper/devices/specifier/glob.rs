@@ -23,7 +23,7 @@ enum Token {
 }
 
 impl Glob {
-    /// Returns whether a text has a character that makes it a pattern.
+    /// Tells whether a text has a character that makes it a pattern.
     pub fn is_wild(text: &str) -> bool {
         text.contains(WILD_CHARACTERS)
     }
@@ -53,7 +53,7 @@ impl Glob {
         Ok(Self(tokens))
     }
 
-    /// Returns whether the pattern matches the whole of `name`. The time is proportional to the
+    /// Tells whether the pattern matches the whole of `name`. The time is proportional to the
     /// product of both lengths: it only ever backtracks to the last `*`, since that one can match
     /// whatever an earlier `*` could match in addition.
     pub fn matches(&self, name: &str) -> bool {

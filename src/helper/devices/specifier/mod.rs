@@ -164,7 +164,7 @@ fn parse_number(text: &str, max: u32) -> Result<u32, SpecifierError> {
     parse_decimal(text).filter(|number| *number <= max).ok_or(SpecifierError::InvalidNumbers)
 }
 
-/// Returns the prefixes of classes and of numbers of a kind.
+/// The prefixes of classes and of numbers of a kind.
 fn prefixes(kind: DeviceType) -> (&'static str, &'static str) {
     match kind {
         DeviceType::Char => ("char-", "/dev/char/"),
@@ -198,7 +198,7 @@ const GPU_DRIVERS: [&str; 8] = [
     "habanalabs",
 ];
 
-/// Returns the devices of a specifier: at least one, except for a preset, which may find none.
+/// Resolves the devices of a specifier: at least one, except for a preset, which may find none.
 ///
 /// A plain path follows links as stat(2) does; a path pattern follows none. A class or a major
 /// stands for every minor of majors that have a driver now: a driver that is loaded later could
@@ -273,7 +273,7 @@ fn resolve_pattern(
     Ok(resolved)
 }
 
-/// Returns rules for all minors of the majors that `is_wanted` accepts by number and driver name.
+/// Makes rules for all minors of the majors that `is_wanted` accepts by number and driver name.
 fn resolve_majors(
     tree: &Tree,
     selector: &Selector,
@@ -300,7 +300,7 @@ fn resolve_majors(
     Ok(resolved)
 }
 
-/// Returns the devices of `@hpc`. A path without a node is skipped; any other failure is a warning.
+/// Resolves the devices of `@hpc`. A path without a node is skipped; any other failure is a warning.
 fn resolve_hpc(tree: &Tree, access: Access) -> ResolvedDevices {
     let mut resolved = ResolvedDevices::default();
     for path in HPC_PATHS {
@@ -314,7 +314,7 @@ fn resolve_hpc(tree: &Tree, access: Access) -> ResolvedDevices {
     resolved
 }
 
-/// Returns a warning for an administrator if a specifier opens GPUs without naming one.
+/// A warning for an administrator if a specifier opens GPUs without naming one.
 fn gpu_warning(tree: &Tree, specifier: &Specifier, resolved: &ResolvedDevices) -> Option<String> {
     if matches!(specifier.selector, Selector::PathPattern(_)) {
         let mut list = Allowlist::new();

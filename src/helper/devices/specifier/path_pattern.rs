@@ -109,7 +109,7 @@ impl Matches {
         Ok(())
     }
 
-    /// Returns the names in a directory; none if it is missing or a link leads to it.
+    /// Lists the names in a directory; none if it is missing or a link leads to it.
     fn list_names(&mut self, tree: &Tree, path: &str) -> Result<Vec<String>, DeviceError> {
         let is_real = tree.read_node(path) == Err(NodeError::NotADevice);
         if !is_real || USER_DIRS.contains(&path) {

@@ -258,7 +258,7 @@ fn host_resolves_dev_null() {
     assert_eq!(other_resolved.devices.first().unwrap().rule.to_string(), "c:1:3:r");
 }
 
-/// Returns whether a text is a class or a major, which cover all minors.
+/// Tells whether a text is a class or a major, which cover all minors.
 fn is_class_or_major(text: &str) -> bool {
     text.starts_with("char-") || text.starts_with("block-")
 }

@@ -122,7 +122,7 @@ impl Request {
         self.resolve(node).ok().map(|allowlist| open_devices(&allowlist))
     }
 
-    /// Returns each part alone, as the request of a job that is given nothing else.
+    /// Each part alone, as the request of a job that is given nothing else.
     fn split(&self) -> Vec<Self> {
         let strict = Self::new(Policy::Strict);
         let allow = self.allow.iter().map(|spec| Self { allow: vec![spec], ..strict.clone() });

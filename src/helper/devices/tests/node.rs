@@ -188,7 +188,7 @@ impl WholeNode {
         Resolver::new(self.0.tree(), settings)
     }
 
-    /// Returns the numbers of all nodes of `/dev`, including future ones.
+    /// The numbers of all nodes of `/dev`, including future ones.
     pub(super) fn numbers(&self) -> BTreeSet<(DeviceType, u32, u32)> {
         fn add_below(tree: &Tree, dir: &str, numbers: &mut BTreeSet<(DeviceType, u32, u32)>) {
             for name in tree.list_names(dir).unwrap() {

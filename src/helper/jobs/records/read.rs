@@ -74,7 +74,7 @@ impl Registry {
         Ok(found)
     }
 
-    /// Returns whether the registry has no entry; `false` if it cannot be listed.
+    /// Tells whether the registry has no entry; `false` if it cannot be listed.
     pub(crate) fn is_empty(&self, trust: &Trust) -> bool {
         let names = trust.dir(self.dir()).and_then(|dir| trusted_dir::list_visible_names(&dir, 1));
         names.is_ok_and(|names| names.is_empty())
@@ -142,7 +142,7 @@ impl Record {
         }
     }
 
-    /// Returns the cgroup of the job `id` of `uid` from JSON that is not a valid record; `None`
+    /// The cgroup of the job `id` of `uid` from JSON that is not a valid record; `None`
     /// without a valid path. The result lacks the devices: use it only to end cgroups that carry
     /// the job's stamp.
     pub(super) fn salvage(bytes: &[u8], uid: u32, id: &JobId) -> Option<Self> {
@@ -192,22 +192,22 @@ impl Registry {
         Self { dir: dir.to_owned() }
     }
 
-    /// Returns the registry's own directory.
+    /// The registry's own directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Returns the path of a user's directory.
+    /// The path of a user's directory.
     pub fn user_dir(&self, uid: u32) -> PathBuf {
         self.dir.join(uid.to_string())
     }
 
-    /// Returns the path of a job's record.
+    /// The path of a job's record.
     pub fn record_path(&self, uid: u32, id: &JobId) -> PathBuf {
         self.user_dir(uid).join(format!("{id}.{}", Self::RECORD_SUFFIX))
     }
 
-    /// Returns the path of the note that a job ended.
+    /// The path of the note that a job ended.
     pub fn note_path(&self, uid: u32, id: &JobId) -> PathBuf {
         self.user_dir(uid).join(format!("{id}.{}", Self::NOTE_SUFFIX))
     }
@@ -269,17 +269,17 @@ impl Note {
         Ok(note)
     }
 
-    /// Returns the note as one line of JSON.
+    /// The note as one line of JSON.
     pub fn to_json(&self) -> String {
         format!("{{\"version\":{},\"ended\":{}}}\n", self.version, self.ended)
     }
 
-    /// Returns when the job ended, in seconds since the epoch.
+    /// When the job ended, in seconds since the epoch.
     pub fn ended(&self) -> i64 {
         self.ended
     }
 
-    /// Returns whether the end is at most `NOTE_VALID_SECONDS` seconds before `now`.
+    /// Tells whether the end is at most `NOTE_VALID_SECONDS` seconds before `now`.
     pub fn is_valid(&self, now: i64) -> bool {
         (0..=NOTE_VALID_SECONDS).contains(&now.saturating_sub(self.ended))
     }

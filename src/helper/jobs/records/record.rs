@@ -148,7 +148,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Returns the record as one line of JSON, which [`Record::parse`] accepts.
+    /// The record as one line of JSON, which [`Record::parse`] accepts.
     ///
     /// # Errors
     ///
@@ -181,7 +181,7 @@ impl Record {
         Ok(text)
     }
 
-    /// Returns the containment that the record asks for. Any device key, even an empty list, means
+    /// The containment that the record asks for. Any device key, even an empty list, means
     /// containment.
     pub fn devices(&self) -> RecordDevices<'_> {
         let options = self.options.as_ref();
@@ -206,14 +206,14 @@ impl Record {
         }
     }
 
-    /// Returns whether the record may be in a file of this name: Flux ids have several notations.
+    /// Tells whether the record may be in a file of this name: Flux ids have several notations.
     pub fn has_name(&self, name: &JobId) -> bool {
         let of_flux = self.target == LoginTarget::Via(Via::Flux);
         self.id == *name
             || (of_flux && FluxId::parse_job_id(name.as_str()).as_ref() == Some(&self.id))
     }
 
-    /// Returns whether a user with this uid can own a job: root is never judged, and the largest
+    /// Tells whether a user with this uid can own a job: root is never judged, and the largest
     /// number means no user (setuid(2)).
     pub fn can_own_job(uid: u32) -> bool {
         uid != 0 && uid != u32::MAX
@@ -264,7 +264,7 @@ fn is_account_list(names: &[String]) -> bool {
     names.len() <= ACCOUNTS_MAX && names.iter().all(|name| is_text(name))
 }
 
-/// Returns whether the text is a process id, or an absolute path that fits a mark on a cgroup.
+/// Tells whether the text is a process id, or an absolute path that fits a mark on a cgroup.
 fn is_namespace(name: &str) -> bool {
     parse_decimal(name).is_some() || name.starts_with('/') && name.len() <= 200 && is_text(name)
 }
@@ -322,19 +322,19 @@ impl PrologEnvironment {
         variables.iter().all(is_valid).then_some(Self(variables))
     }
 
-    /// Returns whether a value is valid: printable, not empty and not too long.
+    /// Tells whether a value is valid: printable, not empty and not too long.
     pub fn is_valid_value(name: &str, value: &str) -> bool {
         let printable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
         let short = name.len() + 1 + value.len() <= VARIABLE_BYTES_MAX;
         short && !value.is_empty() && value.bytes().all(printable)
     }
 
-    /// Returns the value of a variable.
+    /// The value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Returns the variables by their names.
+    /// The variables by their names.
     pub fn variables(&self) -> &BTreeMap<String, String> {
         &self.0
     }
@@ -471,7 +471,7 @@ impl RecordError {
     }
 }
 
-/// Returns a parser's error, with its position, on one line.
+/// A parser's error, with its position, on one line.
 pub(super) fn json_error(error: &serde_json::Error) -> RecordError {
     RecordError(printable(&error.to_string()))
 }

@@ -32,7 +32,7 @@ pub struct RegisteredJob {
 }
 
 impl Registry {
-    /// Returns all jobs with this id, of any user, running or ending. If none has it, returns the
+    /// Finds all jobs with this id, of any user, running or ending. If none has it, returns the
     /// Flux jobs with the id in another notation: Flux gives different ones to its prologs and to
     /// its housekeeping.
     ///
@@ -72,7 +72,7 @@ impl Registry {
         Ok(found)
     }
 
-    /// Returns all jobs of all users, running or ending.
+    /// Lists all jobs of all users, running or ending.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Registry {
         Ok(jobs)
     }
 
-    /// Returns the uids that have a directory, in order; none if the registry is missing.
+    /// Lists the uids that have a directory, in order; none if the registry is missing.
     ///
     /// # Errors
     ///

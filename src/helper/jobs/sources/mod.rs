@@ -20,10 +20,10 @@ pub use slurm::SlurmSource;
 
 /// A source of jobs.
 pub trait Source {
-    /// Returns its name in configuration, protocol and log.
+    /// Its name in configuration, protocol and log.
     fn name(&self) -> SourceName;
 
-    /// Returns the running jobs of `uid` on this node, and all else that the source knows of the
+    /// The running jobs of `uid` on this node, and all else that the source knows of the
     /// user. A source that waits for others stops at `deadline`.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub struct Stat {
     pub name: String,
 }
 
-/// Returns the names of a directory that are numbers: processes, threads, descriptors.
+/// Lists the names of a directory that are numbers: processes, threads, descriptors.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ pub fn read_stat(proc: &Proc, pid: i32) -> io::Result<Stat> {
     Stat::parse(&text).ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// Returns when a process started, in seconds since the epoch (proc_stat(5)); `None` if it is gone.
+/// Finds when a process started, in seconds since the epoch (proc_stat(5)); `None` if it is gone.
 pub fn start_time(proc: &Proc, pid: i32) -> Option<i64> {
     let start = i64::try_from(read_stat(proc, pid).ok()?.start).ok()?;
     let booted = read(proc.at.join("stat")).ok()?;

@@ -19,7 +19,7 @@ const JOBS_MAX: usize = 256;
 /// Maximum bytes of the site's message.
 const MESSAGE_BYTES_MAX: u64 = 400;
 
-/// Returns the reply with each text on one line, and with texts and lists that are short enough to be
+/// Puts each text of the reply on one line, and shortens texts and lists so that they can be
 /// sent.
 pub(super) fn shorten_to_limits(mut reply: Reply) -> Reply {
     reply.detail = shorten_text(&reply.detail, DETAIL_BYTES_MAX);
@@ -38,7 +38,7 @@ pub(super) fn shorten_to_limits(mut reply: Reply) -> Reply {
     reply
 }
 
-/// Returns at most `max` texts; the last one then counts those that are left out.
+/// Keeps at most `max` texts; the last one then counts those that are left out.
 fn shorten_list(texts: Vec<String>, max: usize) -> Vec<String> {
     let has_more = texts.len() > max;
     let kept = if has_more { max.saturating_sub(1) } else { texts.len() };
@@ -50,7 +50,7 @@ fn shorten_list(texts: Vec<String>, max: usize) -> Vec<String> {
     list
 }
 
-/// Returns a printable text of at most `max` bytes, cut between characters.
+/// Makes a text printable, and cuts it between characters to at most `max` bytes.
 fn shorten_text(text: &str, max: usize) -> String {
     let text = printable(text);
     if text.len() <= max {
@@ -90,7 +90,7 @@ mod tests {
         Variable, Variables,
     };
 
-    /// Returns the largest set of variables of a plan.
+    /// Makes the largest set of variables of a plan.
     fn largest_environment() -> Variables {
         let mut env = Variables::default();
         for name in ["SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_SUBMIT_DIR", "SLURM_JOB_USER"] {

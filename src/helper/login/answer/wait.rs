@@ -14,7 +14,7 @@ const REPLY_RESERVE: Duration = Duration::from_millis(250);
 /// jobs.
 const ROUNDS_MAX: u32 = 2;
 
-/// Returns when a request that has just come must be answered.
+/// When a request that has just come must be answered.
 pub(super) fn reply_deadline(request: &Request, clock: Clock) -> Deadline {
     clock.deadline_after(available_budget(request))
 }

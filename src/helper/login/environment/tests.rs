@@ -6,7 +6,7 @@ use protocol::{Allowlist, Placement};
 const SLURM_ENV: &str = r#""SLURM_JOB_NODELIST":"n[1-2]","SLURM_JOB_NUM_NODES":"2",
     "SLURM_JOB_CPUS_PER_NODE":"4(x2)","SLURM_JOB_NTASKS":"4","SLURM_CLUSTER_NAME":"c""#;
 
-/// Returns a Slurm job whose record has these variables and devices.
+/// A Slurm job whose record has these variables and devices.
 fn job(env: &str, devices: &str) -> Job {
     let text =
         format!(r#"{{"version":1,"id":"7","uid":5,"via":"slurm","env":{{{env}}},{devices}}}"#);
@@ -20,7 +20,7 @@ fn job(env: &str, devices: &str) -> Job {
 const LIST: &str = r#""gres":{"gpu":[2]}"#;
 const NO_LIST: &str = r#""options":{"DevicePolicy":"auto"}"#;
 
-/// Returns the variables of a login, and the warnings.
+/// The variables of a login, and the warnings.
 fn variables_of(
     job: &Job,
     env: JobEnvironment,
@@ -45,7 +45,7 @@ fn none_gives_no_variable_and_id_gives_the_id() {
     assert_eq!(of(JobEnvironment::Gpus), ("SLURM_JOB_ID=7".into(), vec![]));
 }
 
-/// Returns the probes of a scheduler, or of all GPUs of the node, with their names.
+/// The probes of a scheduler, or of all GPUs of the node, with their names.
 fn probe_names(layout: &Layout, probes: &[&str]) -> Vec<String> {
     let probes = probes.iter().map(|text| text.parse().unwrap()).collect();
     let gpus = list_nameable_gpus(&layout.tree()).unwrap();

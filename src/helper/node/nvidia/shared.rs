@@ -97,7 +97,7 @@ pub fn resolve_imex_channel(tree: &Tree, channel: u32) -> Result<ResolvedDevices
     )
 }
 
-/// Returns the numbers of a node that does not exist yet, if NVIDIA's driver makes the node at
+/// The numbers of a node that does not exist yet, if NVIDIA's driver makes the node at
 /// `path` at its first use: `nvidia-uvm`, `nvidia-modeset`, capabilities, and IMEX channels. `None`
 /// for any other path.
 ///
@@ -116,7 +116,7 @@ pub fn future_node(tree: &Tree, path: &str) -> Result<Option<DeviceNode>, Device
     Ok(Some(node))
 }
 
-/// Returns the warning for an administrator about a node that does not exist yet. The tool that
+/// The warning for an administrator about a node that does not exist yet. The tool that
 /// makes it would run in the job, and no job may make nodes.
 pub(crate) fn future_node_warning(path: &str) -> String {
     format!(
@@ -125,7 +125,7 @@ pub(crate) fn future_node_warning(path: &str) -> String {
     )
 }
 
-/// Returns driver and minor of a node that may be made at its first use.
+/// Parses driver and minor of a node that may be made at its first use.
 fn parse_late_path(path: &str) -> Option<(&'static str, u32)> {
     let (driver, minor) = driver::promised_numbers(path.strip_prefix("/dev/")?)?;
     LATE_NODE_DRIVERS.contains(&driver).then_some((driver, minor?))
@@ -164,7 +164,7 @@ pub(super) fn require_major(tree: &Tree, driver: &'static str) -> Result<u32, De
     })
 }
 
-/// Returns the one major that the driver has under any of its names; `None` if it is not loaded.
+/// Finds the one major that the driver has under any of its names; `None` if it is not loaded.
 fn find_major(tree: &Tree, names: &[&'static str]) -> Result<Option<u32>, DeviceError> {
     let drivers = tree.read_drivers()?;
     let mut majors = BTreeSet::new();

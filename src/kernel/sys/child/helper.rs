@@ -239,7 +239,7 @@ fn is_sigchld_pending() -> bool {
     set & (1 << (libc::SIGCHLD - 1)) != 0
 }
 
-/// Returns how a child has ended (waitid(2)); `None` if none has.
+/// Asks how a child has ended (waitid(2)); `None` if none has.
 fn wait_id(
     kind: libc::idtype_t,
     id: libc::id_t,

@@ -55,7 +55,7 @@ impl ChildStack {
         Self(Vec::with_capacity(STACK_UNITS))
     }
 
-    /// Returns the upper end, where the stack begins.
+    /// The upper end, where the stack begins.
     fn top(&self) -> *mut libc::c_void {
         // SAFETY: one past the end of what was allocated.
         unsafe { self.0.as_ptr().cast_mut().add(STACK_UNITS) }.cast()

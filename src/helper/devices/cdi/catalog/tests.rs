@@ -3,7 +3,7 @@ use crate::devices::cdi::Edits;
 use crate::devices::cdi::tests::{device, file};
 use crate::testing::Random;
 
-/// Returns a catalog with files of these ranks that define `v.com/gpu=0`, and with unusable files of
+/// A catalog with files of these ranks that define `v.com/gpu=0`, and with unusable files of
 /// these ranks and kinds.
 fn catalog(good: &[(&str, usize)], bad: &[(&str, usize, Option<&str>)]) -> Catalog {
     let mut catalog =
@@ -221,7 +221,7 @@ mod directories {
     use super::super::*;
     use crate::testing::Scratch;
 
-    /// Returns a specification of `v.com/gpu` with these devices.
+    /// A specification of `v.com/gpu` with these devices.
     fn json(devices: &[&str]) -> String {
         let device = |name: &&str| {
             format!(
@@ -233,7 +233,7 @@ mod directories {
         format!(r#"{{"cdiVersion":"0.6.0","kind":"v.com/gpu","devices":[{devices}]}}"#)
     }
 
-    /// Returns a specification of `v.com/gpu` with this device and this many bytes.
+    /// A specification of `v.com/gpu` with this device and this many bytes.
     fn padded(device: &str, bytes: usize) -> String {
         let text = json(&[device]);
         text.clone() + &" ".repeat(bytes - text.len())
@@ -245,7 +245,7 @@ mod directories {
         Catalog::read(&tree, &dirs)
     }
 
-    /// Returns the file whose definition of a device counts.
+    /// The file whose definition of a device counts.
     fn file_of(catalog: &Catalog, device: &str) -> Option<PathBuf> {
         let name = format!("v.com/gpu={device}").parse().unwrap();
         catalog.find_definition(&name).ok().map(|(file, ..)| file.path.clone())

@@ -21,7 +21,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the maximum bytes of a file. Generated ones have some tens of KiB.
+    /// The maximum bytes of a file. Generated ones have some tens of KiB.
     ///
     /// The YAML parser takes up to 300 bytes of memory for each byte inside brackets, and visits every
     /// open bracket again for each word: at this length, at most 300 MiB and two seconds.

@@ -5,7 +5,7 @@
 //! for them. Here a word has the meaning that it has for them, or is refused, so that no device is
 //! found by a name that they do not know.
 
-/// Returns whether the word is a null value (YAML 1.1, "Null"; YAML 1.2.2, section 10.3.2).
+/// Tells whether the word is a null value (YAML 1.1, "Null"; YAML 1.2.2, section 10.3.2).
 pub(super) fn is_null(word: &str) -> bool {
     matches!(word, "" | "~" | "null" | "Null" | "NULL")
 }
@@ -23,7 +23,7 @@ pub(super) fn parse_number(word: &str) -> Option<i64> {
     }
 }
 
-/// Returns whether the word means its own text: it is no truth value, and no number except one in its
+/// Tells whether the word means its own text: it is no truth value, and no number except one in its
 /// shortest decimal form.
 pub(super) fn is_text(word: &str) -> bool {
     const TRUTH_WORDS: [&str; 8] = ["true", "false", "yes", "no", "on", "off", "y", "n"];
@@ -32,7 +32,7 @@ pub(super) fn is_text(word: &str) -> bool {
     is_shortest || !(is_truth || is_number_to_some_reader(word))
 }
 
-/// Returns whether a container runtime may read the word as a number, by YAML 1.1 or 1.2.
+/// Tells whether a container runtime may read the word as a number, by YAML 1.1 or 1.2.
 fn is_number_to_some_reader(word: &str) -> bool {
     let word = word.to_ascii_lowercase().replace('_', "");
     let magnitude = word.strip_prefix(['-', '+']).unwrap_or(&word);

@@ -4,7 +4,7 @@ mod rules;
 use super::*;
 use protocol::Access;
 
-/// Returns a JSON specification with these edits of its only device, `a`.
+/// A JSON specification with these edits of its only device, `a`.
 fn with_edits(version: &str, edits: &str) -> String {
     let device = format!(r#"{{"name": "a", "containerEdits": {edits}}}"#);
     format!(r#"{{"cdiVersion": "{version}", "kind": "v.example/c", "devices": [{device}]}}"#)

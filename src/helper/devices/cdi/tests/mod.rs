@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::Random;
 use crate::testing::Scratch;
 
-/// Returns an edit with a path alone.
+/// An edit with a path alone.
 pub(super) fn at(path: &str) -> NodeEdit {
     NodeEdit {
         path: path.to_owned(),

@@ -21,7 +21,7 @@ fn found(scratch: &Scratch, edit: &NodeEdit) -> Result<ResolvedDevices, String> 
     resolve_node_edit(&tree, edit).map_err(|error| error.to_string())
 }
 
-/// Returns the device that an edit resolves to on that node.
+/// The device that an edit resolves to on that node.
 fn resolve(edit: &NodeEdit) -> Result<Option<String>, String> {
     let found = found(&machine(), edit)?;
     assert_eq!(found.warnings, [""; 0]);

@@ -29,7 +29,7 @@ const OPENING_GRACE: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy)]
 pub(super) struct QueryTerms<'a> {
     pub(super) owner: u32,
-    /// Returns whether a late daemon, given by its socket's index and its process, may have a job
+    /// Tells whether a late daemon, given by its socket's index and its process, may have a job
     /// that is sought. `None` if jobs of all users are sought: then `timeout` limits every query.
     pub(super) may_matter: Option<&'a dyn Fn(usize, i32) -> bool>,
     /// How long to wait for a daemon while others wait for their turn, or if it does not matter.

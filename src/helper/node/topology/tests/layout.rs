@@ -143,7 +143,7 @@ pub(crate) fn pci(address: &str) -> String {
     format!("sys/bus/pci/devices/{address}")
 }
 
-/// Returns the properties of a partition in KFD's form. `bits` are ORed into its location. The id of
+/// The properties of a partition in KFD's form. `bits` are ORed into its location. The id of
 /// the card follows from its address.
 pub(crate) fn gpu_properties(address: &str, bits: u32, render: u32) -> String {
     let address: PciAddress = address.parse().unwrap();
@@ -169,7 +169,7 @@ pub(crate) fn display_result(
     found.map(|found| display_devices(&found)).map_err(|error| error.to_string())
 }
 
-/// Returns the paths of the devices.
+/// The paths of the devices.
 pub(crate) fn paths(devices: Result<Vec<String>, String>) -> Vec<String> {
     let path = |device: &String| device.split(' ').next().unwrap().to_owned();
     devices.unwrap().iter().map(path).collect()

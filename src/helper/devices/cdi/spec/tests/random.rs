@@ -13,12 +13,12 @@ impl Random {
         all[self.below(all.len() as u32) as usize]
     }
 
-    /// Returns a list of up to three values of `make`.
+    /// A list of up to three values of `make`.
     fn list(&mut self, make: fn(&mut Self) -> Json) -> Json {
         (0..self.below(4)).map(|_| make(self)).collect()
     }
 
-    /// Returns an object with some of these keys.
+    /// An object with some of these keys.
     fn some(&mut self, keys: &[Key]) -> Map<String, Json> {
         let mut object = Map::new();
         for (key, make) in keys {
@@ -133,7 +133,7 @@ impl Random {
         Json::Object(spec)
     }
 
-    /// Returns a text as YAML: sometimes without quotes, if that means the same, else in one of two
+    /// A text as YAML: sometimes without quotes, if that means the same, else in one of two
     /// kinds of quotes.
     fn scalar(&mut self, text: &str) -> String {
         let simple = |c: char| c.is_ascii_alphanumeric() || "/=_.-".contains(c);
@@ -146,7 +146,7 @@ impl Random {
         }
     }
 
-    /// Returns the document as a YAML block, or sometimes as JSON, which is YAML too.
+    /// The document as a YAML block, or sometimes as JSON, which is YAML too.
     fn yaml(&mut self, value: &Json, indent: usize) -> String {
         let pad = " ".repeat(indent);
         match value {
@@ -208,7 +208,7 @@ fn parsed_specification_has_the_values_of_the_file() {
     }
 }
 
-/// Returns every document with one misspelt key outside of annotations.
+/// Every document with one misspelt key outside of annotations.
 fn misspelt(value: &Json, spell: fn(&str) -> String) -> Vec<Json> {
     let mut all = Vec::new();
     let parts: Vec<(String, &Json)> = match value {
