@@ -118,7 +118,7 @@ impl Node {
         Ok(source.unused_before_first_job(lock))
     }
 
-    /// Finds the job whose cgroup, or one below it, has this id ([`CgroupSearch::find_job`]).
+    /// Finds the job whose cgroup, or one below it, has this id (`CgroupSearch::find_job`).
     pub fn job_of_cgroup<'a>(
         &self,
         jobs: &'a [Job],

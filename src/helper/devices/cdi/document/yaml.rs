@@ -5,6 +5,7 @@
 //! parser nor this code recurses: open collections lie on a stack whose height is the depth limit.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
+use thiserror::Error;
 
 use super::scalar;
 use super::value::{Document, DocumentError, LimitError, Value, ValueCounter, ValueMap};
@@ -20,7 +21,9 @@ pub(super) fn parse(text: &str) -> Result<Document, DocumentError> {
             second_document = Some(line);
             break;
         }
-        builder.handle_event(event).map_err(|why| DocumentError { line, why })?;
+        if let Err(error) = builder.handle_event(event) {
+            return Err(DocumentError { line, why: error.to_string() });
+        }
     }
     let value = builder.root.ok_or(DocumentError { line, why: "no document".to_owned() })?;
     Ok(Document { value, second_document })
@@ -28,6 +31,19 @@ pub(super) fn parse(text: &str) -> Result<Document, DocumentError> {
 
 fn syntax_error(error: &ScanError) -> DocumentError {
     DocumentError { line: error.marker().line(), why: printable(error.info()) }
+}
+
+/// Why the parser's events make no tree of values.
+#[derive(Debug, Error)]
+enum YamlError {
+    /// A feature that no specification needs.
+    #[error("{0} is not taken")]
+    NotTaken(&'static str),
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// The parser never emits this sequence of events.
+    #[error("the parser lost track")]
+    OutOfStep,
 }
 
 enum OpenCollection {
@@ -44,15 +60,15 @@ struct TreeBuilder {
 }
 
 impl TreeBuilder {
-    fn handle_event(&mut self, event: Event<'_>) -> Result<(), String> {
+    fn handle_event(&mut self, event: Event<'_>) -> Result<(), YamlError> {
         match event {
-            Event::Alias(_) => Err("an alias (*) is not taken".to_owned()),
+            Event::Alias(_) => Err(YamlError::NotTaken("an alias (*)")),
             Event::Scalar(_, _, 1.., _)
             | Event::SequenceStart(1.., _)
-            | Event::MappingStart(1.., _) => Err("an anchor (&) is not taken".to_owned()),
+            | Event::MappingStart(1.., _) => Err(YamlError::NotTaken("an anchor (&)")),
             Event::Scalar(.., Some(_))
             | Event::SequenceStart(_, Some(_))
-            | Event::MappingStart(_, Some(_)) => Err("a tag (!) is not taken".to_owned()),
+            | Event::MappingStart(_, Some(_)) => Err(YamlError::NotTaken("a tag (!)")),
             Event::Scalar(text, style, ..) => self.add_scalar(text.into_owned(), style),
             Event::SequenceStart(..) => self.start_collection(OpenCollection::List(Vec::new())),
             Event::MappingStart(..) => {
@@ -67,60 +83,58 @@ impl TreeBuilder {
         }
     }
 
-    fn add_scalar(&mut self, text: String, style: ScalarStyle) -> Result<(), String> {
+    fn add_scalar(&mut self, text: String, style: ScalarStyle) -> Result<(), YamlError> {
         let is_plain = style == ScalarStyle::Plain;
         if let Some(OpenCollection::Object(object, key @ None)) = self.open.last_mut() {
             if is_plain && text == "<<" {
-                return Err("a merge key (<<) is not taken".to_owned());
+                return Err(YamlError::NotTaken("a merge key (<<)"));
             }
             if object.contains_key(&text) {
-                return Err(LimitError::RepeatedKey(text).to_string());
+                return Err(LimitError::RepeatedKey(text).into());
             }
             *key = Some(text);
             return Ok(());
         }
         self.count_value()?;
-        let value = match is_plain {
-            true if scalar::is_null(&text) => Value::Null,
-            true => Value::Plain(text),
-            false => Value::Text(text),
-        };
-        self.add_value(value)
+        self.add_value(if !is_plain {
+            Value::Text(text)
+        } else if scalar::is_null(&text) {
+            Value::Null
+        } else {
+            Value::Plain(text)
+        })
     }
 
-    fn start_collection(&mut self, open: OpenCollection) -> Result<(), String> {
+    fn start_collection(&mut self, open: OpenCollection) -> Result<(), YamlError> {
         if let Some(OpenCollection::Object(_, None)) = self.open.last() {
-            return Err("a key that is a list or an object is not taken".to_owned());
+            return Err(YamlError::NotTaken("a key that is a list or an object"));
         }
         self.count_value()?;
         self.open.push(open);
         Ok(())
     }
 
-    fn end_collection(&mut self) -> Result<(), String> {
+    fn end_collection(&mut self) -> Result<(), YamlError> {
         match self.open.pop() {
             Some(OpenCollection::List(values)) => self.add_value(Value::List(values)),
             Some(OpenCollection::Object(object, None)) => self.add_value(Value::Object(object)),
-            Some(OpenCollection::Object(_, Some(_))) | None => Err(OUT_OF_STEP.to_owned()),
+            Some(OpenCollection::Object(_, Some(_))) | None => Err(YamlError::OutOfStep),
         }
     }
 
-    fn count_value(&mut self) -> Result<(), String> {
-        self.counter.count(self.open.len()).map_err(|refused| refused.to_string())
+    fn count_value(&mut self) -> Result<(), YamlError> {
+        Ok(self.counter.count(self.open.len())?)
     }
 
-    fn add_value(&mut self, value: Value) -> Result<(), String> {
+    fn add_value(&mut self, value: Value) -> Result<(), YamlError> {
         match self.open.last_mut() {
             Some(OpenCollection::List(values)) => values.push(value),
             Some(OpenCollection::Object(object, key)) => {
-                object.insert(key.take().ok_or(OUT_OF_STEP)?, value);
+                object.insert(key.take().ok_or(YamlError::OutOfStep)?, value);
             }
             None if self.root.is_none() => self.root = Some(value),
-            None => return Err(OUT_OF_STEP.to_owned()),
+            None => return Err(YamlError::OutOfStep),
         }
         Ok(())
     }
 }
-
-/// Error for a sequence of events that the parser never emits.
-const OUT_OF_STEP: &str = "the parser lost track";
