@@ -39,7 +39,7 @@ fn empty_folder(name: &str) -> PathBuf {
 fn built_files() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("built");
     std::fs::create_dir_all(folder.join("completions")).unwrap();
-    for name in ["pam_job_adopt.so", "resolve", "keeper", "job-adopt"] {
+    for name in ["pam_job_adopt.so", "helper", "keeper", "job-adopt"] {
         std::fs::write(folder.join(name), name).unwrap();
     }
     for shell in ["bash", "zsh", "fish"] {
@@ -98,11 +98,11 @@ fn installation_below_other_prefix_names_its_own_paths() {
     let variables = [("PREFIX", "/opt/x"), ("SECURITYDIR", "/lib/security")];
     let installed = install(&stage, &variables);
     assert!(installed.status.success(), "{}", output_text(&installed));
-    assert!(output_text(&installed).contains("helper=/opt/x/libexec/job-adopt/resolve"));
+    assert!(output_text(&installed).contains("helper=/opt/x/libexec/job-adopt/helper"));
     let files = list_files(&stage);
     for (path, mode) in [
         ("/lib/security/pam_job_adopt.so", 0o644),
-        ("/opt/x/libexec/job-adopt/resolve", 0o711),
+        ("/opt/x/libexec/job-adopt/helper", 0o711),
         ("/opt/x/bin/job-adopt", 0o755),
         ("/opt/x/lib/systemd/system/job-adopt-callerid.socket", 0o644),
         ("/opt/x/lib/systemd/system/run-job\\x2dadopt-use.mount", 0o644),
@@ -133,7 +133,7 @@ fn staged_installation_is_complete_and_creates_no_account() {
     for (path, mode) in [
         ("/lib/security/pam_job_adopt.so", 0o644),
         // The helper's account cannot read the file, so the process can be neither traced nor dumped.
-        ("/usr/libexec/job-adopt/resolve", 0o711),
+        ("/usr/libexec/job-adopt/helper", 0o711),
         ("/usr/libexec/job-adopt/keeper", 0o755),
         ("/usr/libexec/job-adopt/in-use", 0o755),
         ("/usr/bin/job-adopt", 0o755),

@@ -225,7 +225,7 @@ fn stage_installation() -> PathBuf {
     let _ = fs::remove_dir_all(&folder);
     let [built, stage] = ["built", "stage"].map(|name| folder.join(name));
     fs::create_dir_all(built.join("completions")).unwrap();
-    for file in ["pam_job_adopt.so", "resolve", "keeper", "job-adopt"] {
+    for file in ["pam_job_adopt.so", "helper", "keeper", "job-adopt"] {
         fs::write(built.join(file), "").unwrap();
     }
     for shell in ["bash", "zsh", "fish"] {

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define HELPER "/usr/libexec/job-adopt/resolve"
+#define HELPER "/usr/libexec/job-adopt/helper"
 /* The memory of sshd when a session opens (1.8 MB, OpenSSH 9.2): a fork must copy its page tables. */
 #define BALLAST (9 << 18)
 
@@ -71,7 +71,7 @@ static struct cost bare(const char *cgroup)
     if (child == 0) {
         dup2(ends[1], 1);
         close(ends[0]), close(ends[1]);
-        execl(HELPER, "resolve", "--version", (char *)NULL);
+        execl(HELPER, "helper", "--version", (char *)NULL);
         _exit(127);
     }
     close(ends[1]);

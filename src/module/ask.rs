@@ -58,7 +58,7 @@ pub fn ask_helper(
         .map_err(start_failure("open /dev/null"))?;
     let spec = HelperSpec {
         fds: [request.as_fd(), stdout.as_fd(), null.as_fd(), program.as_fd()],
-        name: c"resolve",
+        name: c"helper",
         uid: account.uid,
         gid: account.gid,
         time_limit: budget.remaining(),
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn failed_system_calls_keep_their_error_numbers() {
-        let missing = open_trusted_executable("helper", "/nowhere/resolve").unwrap_err();
+        let missing = open_trusted_executable("helper", "/nowhere/helper").unwrap_err();
         assert_eq!(missing.errno(), Some(libc::ENOENT), "{missing}");
         assert_eq!(start_failure("exec")(Errno::EACCES).errno(), Some(libc::EACCES));
         let no_file = open_trusted_executable("helper", "/").unwrap_err();

@@ -107,7 +107,7 @@ arguments! {
         /// The minimum severity of log lines.
         Slurm "log_level" log_level: Severity = Severity::Info, parse_log_level;
         /// The path of the helper.
-        Ours "helper" helper: String = "/usr/libexec/job-adopt/resolve".into(), parse_path;
+        Ours "helper" helper: String = "/usr/libexec/job-adopt/helper".into(), parse_path;
         /// The path of the helper's configuration.
         Ours "conf" conf: String = Request::DEFAULT_CONF.into(), parse_path;
         /// The time for a whole phase.
@@ -420,7 +420,7 @@ mod tests {
             "service=a/b",
             "nodename=a,b",
             "log_level=loud",
-            "helper=resolve",
+            "helper=helper",
             "conf=",
             "timeout=0",
             "timeout=61",

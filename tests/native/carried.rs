@@ -87,7 +87,7 @@ fn different_arguments_ask_helper_again() {
 fn second_session_asks_helper_again() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
-        let off = "sh=mv /usr/libexec/job-adopt/resolve /usr/libexec/job-adopt/off";
+        let off = "sh=mv /usr/libexec/job-adopt/helper /usr/libexec/job-adopt/off";
         let outcome = run_steps(node, &["session", off, "session"]);
         assert!(outcome.stdout.starts_with("session 0\nsession "), "{outcome}");
         assert!(!outcome.stdout.ends_with("session 0\n"), "{outcome}");

@@ -34,7 +34,7 @@ fn sound_setup_has_no_finding() {
             "fine module-version ",
             "can be loaded",
             "fine installed ",
-            "fine helper /usr/libexec/job-adopt/resolve: can be used, and is of version ",
+            "fine helper /usr/libexec/job-adopt/helper: can be used, and is of version ",
             "fine sshd-pam /usr/sbin/sshd -f /etc/ssh/sshd_config: UsePAM yes",
             "fine sources registry: answers",
         ] {
@@ -144,8 +144,8 @@ fn each_fault_is_named() {
             ("touch /run/job-adopt/off", "rm /run/job-adopt/off", "error switched-off"),
             ("chmod 0777 /run/job-adopt/jobs", "chmod 0755 /run/job-adopt/jobs", "error registry"),
             (
-                "chown alice /usr/libexec/job-adopt/resolve",
-                "chown root /usr/libexec/job-adopt/resolve",
+                "chown alice /usr/libexec/job-adopt/helper",
+                "chown root /usr/libexec/job-adopt/helper",
                 "error helper",
             ),
             (

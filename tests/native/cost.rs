@@ -11,7 +11,7 @@ use crate::support::{
     skip, trace_login,
 };
 
-const RESOLVE: &str = "/usr/libexec/job-adopt/resolve";
+const HELPER_PATH: &str = "/usr/libexec/job-adopt/helper";
 /// Size of the part of a file that one page fault maps, if the page cache has it.
 const FAULT_AROUND_BYTES: u64 = 64 * 1024;
 /// Number of logins of which one must stay within the budget: on a busy machine a login waits longer,
@@ -191,7 +191,7 @@ fn page_faults_of_login_stay_within_budget() {
             ..Request::default()
         };
         std::fs::write(node.path("/tmp/request"), request.encode()).unwrap();
-        let helper = count_faults(node, HELPER.uid, &format!("{RESOLVE} </tmp/request"));
+        let helper = count_faults(node, HELPER.uid, &format!("{HELPER_PATH} </tmp/request"));
         let login = "/usr/bin/pamtester sshd alice acct_mgmt open_session close_session";
         let [ours, permit] = ["pam_job_adopt.so", "pam_permit.so"].map(|module| {
             node.write_stack(&format!("account required {module}\nsession required {module}\n"));

@@ -11,7 +11,7 @@ use crate::support::{
     ALICE, BOB, Cgroup, Fake, HELPER, Node, Outcome, eventually, on_node, retry_until_in_time,
 };
 
-const RESOLVE: &str = "/usr/libexec/job-adopt/resolve";
+const HELPER_PATH: &str = "/usr/libexec/job-adopt/helper";
 
 /// Returns the real helper's reply that admits to that cgroup.
 pub(crate) fn admitting_reply(job: &str, cgroup: &Cgroup) -> Reply {
@@ -291,19 +291,19 @@ fn unusable_helper_file_refuses_login() {
         let job = node.job(ALICE, "4242").start();
         node.account(ALICE).ok();
         let damage = |script: &str| {
-            node.sh(&format!("cp -p {RESOLVE} /run/kept")).ok();
+            node.sh(&format!("cp -p {HELPER_PATH} /run/kept")).ok();
             node.sh(script).ok();
             assert_both_phases_refuse(node, script, "[JA09]");
-            node.sh(&format!("rm -rf {RESOLVE}; cp -p /run/kept {RESOLVE}")).ok();
+            node.sh(&format!("rm -rf {HELPER_PATH}; cp -p /run/kept {HELPER_PATH}")).ok();
         };
-        damage(&format!("rm {RESOLVE}"));
-        damage(&format!("chmod 644 {RESOLVE}"));
-        damage(&format!("chmod 775 {RESOLVE}"));
-        damage(&format!("chmod 757 {RESOLVE}"));
-        damage(&format!("chown alice {RESOLVE}"));
-        damage(&format!("rm {RESOLVE}; ln -s /run/kept {RESOLVE}"));
-        damage(&format!("rm {RESOLVE}; mkdir {RESOLVE}"));
-        damage(&format!("echo no program >{RESOLVE}"));
+        damage(&format!("rm {HELPER_PATH}"));
+        damage(&format!("chmod 644 {HELPER_PATH}"));
+        damage(&format!("chmod 775 {HELPER_PATH}"));
+        damage(&format!("chmod 757 {HELPER_PATH}"));
+        damage(&format!("chown alice {HELPER_PATH}"));
+        damage(&format!("rm {HELPER_PATH}; ln -s /run/kept {HELPER_PATH}"));
+        damage(&format!("rm {HELPER_PATH}; mkdir {HELPER_PATH}"));
+        damage(&format!("echo no program >{HELPER_PATH}"));
         node.account(ALICE).ok();
         node.set_mode("/usr/libexec/job-adopt", 0o777);
         assert_both_phases_refuse(node, "in a folder that all can write", "[JA09]");
@@ -333,7 +333,7 @@ fn helper_runs_without_privilege_and_inheritance() {
         let log = node.log.to_string();
         let seen: String = log
             .lines()
-            .filter_map(|line| Some(format!("{}\n", line.split_once("helper: ")?.1)))
+            .filter_map(|line| Some(format!("{}\n", line.split_once(": helper: ")?.1)))
             .collect();
         let value = |key: &str| {
             let line = seen.lines().find_map(|line| line.strip_prefix(key));
@@ -388,7 +388,7 @@ fn helper_is_not_dumpable() {
                 let slept =
                     status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
                 let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
-                program.ends_with("resolve") && slept.unwrap().trim().parse::<u32>().unwrap() > 4
+                program.ends_with("helper") && slept.unwrap().trim().parse::<u32>().unwrap() > 4
             };
             eventually("the helper waits", || node.helpers().first().is_some_and(looks));
             let pid = node.helpers()[0];

@@ -40,7 +40,7 @@ fn refusals_change_nothing() {
             }
             outcome.exits(10).omits("CHANGED");
         }
-        let path = "/usr/libexec/job-adopt/resolve";
+        let path = "/usr/libexec/job-adopt/helper";
         node.sh(&format!("echo no program >{path}")).ok();
         run_cycles(node, ALICE, "2").exits(10).omits("CHANGED");
         let _job = node.job(ALICE, "4242").unstamped().start();

@@ -58,10 +58,10 @@ fn setuid_helper_file_refuses_login() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         for mode in [0o4755, 0o2755] {
-            node.set_mode("/usr/libexec/job-adopt/resolve", mode);
+            node.set_mode("/usr/libexec/job-adopt/helper", mode);
             node.account(ALICE).fails().says("[JA09]");
         }
-        node.set_mode("/usr/libexec/job-adopt/resolve", 0o755);
+        node.set_mode("/usr/libexec/job-adopt/helper", 0o755);
         node.account(ALICE).ok();
     });
 }

@@ -263,7 +263,7 @@ fn wrong_argument_refuses_login_and_is_logged() {
         "timeout=-1",
         "timeout=soon",
         "wait_job=1x",
-        "helper=resolve",
+        "helper=helper",
         "conf=relative",
         "conf=/etc/security/job_adpt.conf",
         "exempt_uids=1-",

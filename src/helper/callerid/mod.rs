@@ -6,8 +6,8 @@
 //! another one of the user's own jobs.
 //!
 //! ```text
-//! login's node                                         origin
-//! resolve -> Flow -> query_origin  -- port 113 -->  job-adopt callerid -> diag -> job_lookup
+//! login's node                                        origin
+//! helper -> Flow -> query_origin  -- port 113 -->  job-adopt callerid -> diag -> job of the cgroup
 //! ```
 
 mod connection;

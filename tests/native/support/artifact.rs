@@ -51,7 +51,7 @@ pub(crate) fn module_path() -> String {
 fn names(artifact: Artifact) -> (&'static str, &'static str) {
     match artifact {
         Artifact::Module => ("pam_job_adopt.so", "libpam_job_adopt.so"),
-        Artifact::Helper => ("resolve", "resolve"),
+        Artifact::Helper => ("helper", "helper"),
         Artifact::Keeper => ("keeper", "keeper"),
         Artifact::Program => ("job-adopt", "job-adopt"),
     }

@@ -50,7 +50,7 @@ impl Fake {
 
     /// Installs the fake in place of the helper.
     pub(crate) fn install(self, node: &Node) {
-        self.install_as(node, "resolve");
+        self.install_as(node, "helper");
     }
 
     /// Installs the fake in place of that program.

@@ -146,7 +146,7 @@ pub(super) fn installed_product() -> &'static Path {
         let folder = workshop().join("installed");
         let files = [
             (artifact_path(Artifact::Module), module_path()),
-            (artifact_path(Artifact::Helper), format!("{LIBEXEC}/resolve")),
+            (artifact_path(Artifact::Helper), format!("{LIBEXEC}/helper")),
             (artifact_path(Artifact::Keeper), format!("{LIBEXEC}/keeper")),
             (artifact_path(Artifact::Program), "/usr/bin/job-adopt".to_owned()),
             (Tool::Probe.path(), "/usr/bin/probe".to_owned()),

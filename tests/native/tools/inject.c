@@ -2,7 +2,7 @@
  * inject WHO NUMBER ERRNO LOG PROGRAM [ARGUMENT...]: runs a program and makes one system call fail with ERRNO:
  * the NUMBERth call of WHO while the program counts. WHO is
  *   sshd    the program itself, and its children until they execute something
- *   helper  its children from the exec of /usr/libexec/job-adopt/resolve on
+ *   helper  its children from the exec of /usr/libexec/job-adopt/helper on
  *   keeper  its children from the exec of /usr/libexec/job-adopt/keeper on
  *   `nobody`  no process: every call succeeds
  * The program marks the time of counting with the calls COUNT and PAUSE, numbers that no system call has. LOG
@@ -157,7 +157,7 @@ static void note_exec(struct task *task)
     snprintf(link, sizeof link, "/proc/%d/exe", task->pid);
     ssize_t length = readlink(link, path, sizeof path - 1);
     path[length > 0 ? length : 0] = 0;
-    if (strstr(path, "/job-adopt/resolve"))
+    if (strstr(path, "/job-adopt/helper"))
         task->who = HELPER;
     else if (strstr(path, "/job-adopt/keeper"))
         task->who = KEEPER;

@@ -39,7 +39,7 @@ fn module_must_be_writable_by_root_only_and_of_this_version() {
 fn leftovers_of_upgrade_are_named() {
     for (file, end) in [
         ("usr/lib/security/pam_job_adopt.so", ".dpkg-new"),
-        ("usr/libexec/job-adopt/resolve", ".new"),
+        ("usr/libexec/job-adopt/helper", ".new"),
         ("usr/libexec/job-adopt/keeper", ".dpkg-tmp"),
         ("usr/bin/job-adopt", ";65a1f0c3"),
     ] {
@@ -52,30 +52,30 @@ fn leftovers_of_upgrade_are_named() {
 
 #[test]
 fn helper_must_be_executable_and_of_this_version() {
-    let helper = "usr/libexec/job-adopt/resolve";
+    let helper = "usr/libexec/job-adopt/helper";
     let site = TestSite::new().mode(helper, 0o644);
-    site.assert_bad(&["Error helper resolve"]);
+    site.assert_bad(&["Error helper helper"]);
     let path = site.scratch.path().join(helper).display().to_string();
     site.assert_mentions(&format!("chown root: {path} && chmod 0711 {path}"));
     std::fs::remove_file(&path).unwrap();
     site.assert_mentions("install both packages again");
-    TestSite::new().mode(helper, 0o700).assert_bad(&["Error helper resolve"]);
-    TestSite::new().mode(helper, 0o4711).assert_bad(&["Error helper resolve"]);
-    TestSite::new().mode(helper, 0o733).assert_bad(&["Error helper resolve"]);
+    TestSite::new().mode(helper, 0o700).assert_bad(&["Error helper helper"]);
+    TestSite::new().mode(helper, 0o4711).assert_bad(&["Error helper helper"]);
+    TestSite::new().mode(helper, 0o733).assert_bad(&["Error helper helper"]);
     let site = TestSite::new().mode("usr/libexec", 0o777);
-    site.assert_bad(&["Error helper resolve"]);
+    site.assert_bad(&["Error helper helper"]);
     let folder = site.scratch.path().join("usr/libexec").display().to_string();
     site.assert_mentions(&format!("chown root: {folder} && chmod go-w,a+rX {folder}"));
-    let line = "pam_job_adopt.so helper=/opt/resolve\n";
+    let line = "pam_job_adopt.so helper=/opt/helper\n";
     TestSite::new()
         .sshd(&SSHD.replace("pam_job_adopt.so\n", line))
-        .assert_bad(&["Error helper resolve"]);
+        .assert_bad(&["Error helper helper"]);
     for version in other_versions() {
         let other = VERSION_MISMATCH.replace(VERSION, &version);
         TestSite::new()
             .file(helper, &other)
             .mode(helper, 0o711)
-            .assert_bad(&["Error helper resolve"]);
+            .assert_bad(&["Error helper helper"]);
     }
 }
 
@@ -84,11 +84,11 @@ fn helper_must_be_executable_and_of_this_version() {
 fn helper_without_our_label_is_an_error_if_selinux_enforces() {
     let with = |enforce| {
         let site = TestSite::new().file("sys/fs/selinux/enforce", enforce);
-        site.file("sys/fs/selinux/context", "").mode("usr/libexec/job-adopt/resolve", 0o755)
+        site.file("sys/fs/selinux/context", "").mode("usr/libexec/job-adopt/helper", 0o755)
     };
     with("0").assert_bad(&[]);
     let site = with("1");
-    site.assert_bad(&["Error selinux resolve"]);
+    site.assert_bad(&["Error selinux helper"]);
     site.assert_mentions("semodule -X 200 -i");
 }
 

@@ -38,11 +38,11 @@ impl TestSite {
             ("etc/security/job_adopt.conf", ""),
             ("usr/lib/security/pam_permit.so", ""),
             ("usr/lib/security/pam_job_adopt.so", VERSION_MISMATCH),
-            ("usr/libexec/job-adopt/resolve", VERSION_MISMATCH),
+            ("usr/libexec/job-adopt/helper", VERSION_MISMATCH),
         ] {
             scratch.file(name, text);
         }
-        scratch.mode("usr/libexec/job-adopt/resolve", 0o711);
+        scratch.mode("usr/libexec/job-adopt/helper", 0o711);
         scratch.dir("run/job-adopt/jobs");
         Self { scratch, conf: String::new() }
     }

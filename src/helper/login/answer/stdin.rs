@@ -1,4 +1,4 @@
-//! The program `resolve`: answers the request on its standard input.
+//! The program `helper`: answers the request on its standard input.
 
 use super::answer;
 use super::plain_reply;
@@ -9,7 +9,7 @@ use protocol::{DecodeError, Reason, Reply, Request, VERSION, Verdict};
 use std::io::{Read, Write};
 
 const USAGE: &str = "\
-usage: resolve < REQUEST > REPLY
+usage: helper < REQUEST > REPLY
 
 Run by pam_job_adopt.so at each login, as the system user job-adopt; it refuses to run as root.
 To see what a login would get, use: job-adopt resolve --user USER
@@ -27,7 +27,7 @@ pub fn main() -> i32 {
     let argument = arguments.next();
     match argument.as_ref().and_then(|argument| argument.to_str()) {
         Some("--help") => return write_stdout(USAGE.as_bytes()),
-        Some("--version") => return write_stdout(format!("resolve {VERSION}\n").as_bytes()),
+        Some("--version") => return write_stdout(format!("helper {VERSION}\n").as_bytes()),
         _ => {}
     }
     if argument.is_some() || Uid::effective().is_root() || Uid::current().is_root() {

@@ -1,4 +1,4 @@
-//! `resolve`: the unprivileged half; the PAM module runs it at each login.
+//! `helper`: the unprivileged half; the PAM module runs it at each login.
 
 #![cfg_attr(not(test), no_main)]
 #![allow(unsafe_code)]
