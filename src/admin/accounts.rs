@@ -1,6 +1,7 @@
 //! Looks up users and groups for all commands, and takes on the rights of the helper's account.
 
-use super::{Error, Output};
+use crate::error::Error;
+use crate::output::Output;
 use helper::jobs::records::Record;
 use nix::errno::Errno;
 use nix::unistd::{
@@ -108,6 +109,14 @@ pub(super) fn require_owner(name: &str, command: &str) -> Result<User, Error> {
     match Record::can_own_job(account.uid.as_raw()) {
         true => Ok(account),
         false => Err(Error::usage(command, format!("user {name} can own no job"))),
+    }
+}
+
+/// Refuses any user but root with [`Error::Failed`], which names the operation.
+pub(crate) fn require_root(operation: &str) -> Result<(), Error> {
+    match Uid::effective().is_root() {
+        true => Ok(()),
+        false => Err(Error::Failed(format!("{operation}: must be run as root"))),
     }
 }
 

@@ -1,6 +1,9 @@
 //! `callerid`: answers a query of another node: which job of this node owns a connection.
 
-use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output, log};
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
+use crate::options::Conf;
+use crate::output::{Output, log};
 use clap::Args;
 use helper::callerid::{Answer, Connection, ConnectionError, Flow, Timeouts, diag};
 use helper::{Config, Deadline, Node, RunningJobs};

@@ -1,21 +1,19 @@
 //! The command line, declared once: the parser, `--help`, hints for mistyped names and the shells'
 //! completions come from it, and so do the synopsis and the options of job-adopt(1).
 
-use super::{
-    Error, callerid, check, compare, devices, enable, list, metrics, notify, pam, register,
-    resolve, run, slices, strays, unregister, use_job,
+use crate::error::Error;
+use crate::options::parse_value;
+use crate::{
+    callerid, check, compare, devices, enable, list, metrics, notify, pam, register, resolve, run,
+    slices, strays, unregister, use_job,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use helper::{Config, printable};
-use kernel::trust::Trust;
-use protocol::{Request, VERSION};
+use helper::printable;
+use protocol::VERSION;
 use std::ffi::OsString;
-use std::fmt::Display;
-use std::path::PathBuf;
-use std::str::FromStr;
 
 /// Jobs of this node, and the ssh logins that join them
 #[derive(Debug, Parser)]
@@ -64,47 +62,6 @@ pub(super) enum Command {
 
 fn shell_parser() -> impl TypedValueParser<Value = Shell> {
     PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| parse_value::<Shell>(&name))
-}
-
-/// The option that names the configuration.
-#[derive(Clone, Debug, Default, PartialEq, Args)]
-pub(super) struct Conf {
-    /// Configuration in place of /etc/security/job_adopt.conf
-    #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
-    conf: Option<PathBuf>,
-}
-
-impl Conf {
-    /// Returns the path of the configuration. The default file may be missing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Failed`] if the file of the option is missing.
-    pub(super) fn path(&self) -> Result<PathBuf, Error> {
-        Ok(self.option()?.unwrap_or_else(|| PathBuf::from(Request::DEFAULT_CONF)))
-    }
-
-    /// Returns the path that the option names; `None` without the option.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Failed`] if the file of the option is missing.
-    pub(super) fn option(&self) -> Result<Option<PathBuf>, Error> {
-        let Some(path) = &self.conf else { return Ok(None) };
-        match std::fs::symlink_metadata(path) {
-            Ok(_) => Ok(Some(path.clone())),
-            Err(error) => Err(Error::failed("read", path.display(), error)),
-        }
-    }
-
-    /// Reads the configuration.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Failed`] for a file that others may write, or that has a mistake.
-    pub(super) fn read(&self) -> Result<Config, Error> {
-        Ok(Config::read(&self.path()?, &Trust::root())?)
-    }
 }
 
 /// Returns the declaration of the command line, with all of its commands and options.
@@ -170,35 +127,6 @@ fn render_error(error: &clap::Error) -> String {
     match hint {
         Some(hint) => format!("{first}; {}", join(hint)),
         None => first,
-    }
-}
-
-/// Parses a value of any type.
-///
-/// # Errors
-///
-/// The type's error, as text.
-pub(super) fn parse_value<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|error: T::Err| error.to_string())
-}
-
-/// Parses an absolute path.
-fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
-    match text.starts_with('/') {
-        true => Ok(PathBuf::from(text)),
-        false => Err("not an absolute path".into()),
-    }
-}
-
-/// Parses the name of a PAM service.
-///
-/// # Errors
-///
-/// A text, for a name that is no file name or begins with a dot.
-pub(super) fn parse_service(text: &str) -> Result<String, String> {
-    match text.is_empty() || text.contains('/') || text.starts_with('.') {
-        true => Err("not the name of a PAM service".into()),
-        false => Ok(text.to_owned()),
     }
 }
 

@@ -2,7 +2,9 @@
 //! stack.
 
 use super::journal::{self, LogEntry};
-use super::{Error, Output};
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::output::Output;
 use clap::Args;
 use helper::printable;
 use serde_json::{Map, Value, json};
@@ -33,9 +35,9 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         false => comparison.write(output)?,
     }
     Ok(match () {
-        () if comparison.logins == 0 => super::EXIT_FAILED,
-        () if comparison.agreed == comparison.logins => super::EXIT_FINE,
-        () => super::EXIT_FINDINGS,
+        () if comparison.logins == 0 => EXIT_FAILED,
+        () if comparison.agreed == comparison.logins => EXIT_FINE,
+        () => EXIT_FINDINGS,
     })
 }
 

@@ -10,7 +10,11 @@ use super::jobless::find_jobless_user;
 use super::pam::{LineOptions, Stack, changed_lines};
 use super::replace_file::replace_file;
 use super::sys::pam::{Phase, Transaction};
-use super::{Error, Output, accounts, require_root};
+use crate::accounts;
+use crate::accounts::require_root;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::output::Output;
 use clap::{ArgGroup, Args};
 use helper::printable;
 use kernel::cgroup::Membership;
@@ -189,7 +193,7 @@ impl Trial<'_> {
         }
         if !self.passes(user, &questions, output)? {
             self.undo(output)?;
-            return Ok(super::EXIT_FINDINGS);
+            return Ok(EXIT_FINDINGS);
         }
         let keep = if service == "sshd" { String::new() } else { format!(" --service {service}") };
         writeln!(
@@ -198,7 +202,7 @@ impl Trial<'_> {
              --keep{keep}",
             length.as_secs()
         )?;
-        Ok(super::EXIT_FINE)
+        Ok(EXIT_FINE)
     }
 
     /// Runs the new stack for the user, and asks it about each user whom the old one was asked about.
@@ -329,7 +333,7 @@ impl Trial<'_> {
         self.disarm_undo(output);
         let original = self.stack.original_path();
         writeln!(output.out, "{path}: stays; as it was: {}", original.display())?;
-        Ok(super::EXIT_FINE)
+        Ok(EXIT_FINE)
     }
 
     fn undo(&self, output: &mut Output<'_>) -> Result<u8, Error> {
@@ -358,7 +362,7 @@ impl Trial<'_> {
         let outcome = if restored.is_complete() { "as it was" } else { "changed" };
         writeln!(output.out, "{path}: {outcome}")?;
         let is_open = stack.warn_if_open(&restored, output)?;
-        Ok(if is_open { super::EXIT_FINDINGS } else { super::EXIT_FINE })
+        Ok(if is_open { EXIT_FINDINGS } else { EXIT_FINE })
     }
 
     /// Removes the unit and stops the timer, which have no effect without the old file.
@@ -524,10 +528,10 @@ fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, E
         };
         writeln!(output.out, "{name} of {user}: {outcome}")?;
         if result.is_err() && !matches!(phase, Phase::Close) {
-            return Ok(super::EXIT_FINDINGS);
+            return Ok(EXIT_FINDINGS);
         }
     }
-    Ok(super::EXIT_FINE)
+    Ok(EXIT_FINE)
 }
 
 /// Returns the cgroup of this process.

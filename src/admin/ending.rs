@@ -3,10 +3,10 @@
 //! In a cgroup that `run` made, or had systemd make, it kills every process. In a scheduler's cgroup it
 //! kills only the logins that were moved there: the scheduler ends the rest itself.
 
-use super::Error;
 use super::cgroup_members::list_members;
 use super::terminals::{open_terminals, write_to_terminals};
 use super::usage::{Usage, open_login_cgroup};
+use crate::error::Error;
 use helper::jobs::records::Record;
 use helper::jobs::sources::processes;
 use keeper::subtree::{self, KillMode};

@@ -1,5 +1,6 @@
 //! The errors of commands, and their exit codes.
 
+use crate::exit_status::{EXIT_FAILED, EXIT_FINE, EXIT_USAGE};
 use helper::ConfigError;
 use helper::jobs::records::RecordError;
 use helper::printable;
@@ -46,9 +47,9 @@ impl Error {
     /// Returns the exit code. A reader that closed standard output is no failure.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::Input(_) => super::EXIT_USAGE,
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => super::EXIT_FINE,
-            Self::Failed(_) | Self::Output(_) => super::EXIT_FAILED,
+            Self::Input(_) => EXIT_USAGE,
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_FINE,
+            Self::Failed(_) | Self::Output(_) => EXIT_FAILED,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Builds a job's record from the options of `run` and `register`.
 
-use super::command_line::parse_value;
 use super::names::{self, DeviceOptions};
 use super::register::Options as RegisterOptions;
-use super::{Error, Output, accounts};
+use crate::accounts;
+use crate::error::Error;
+use crate::options::parse_value;
+use crate::output::Output;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::Policy;

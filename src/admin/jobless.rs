@@ -2,7 +2,9 @@
 
 use super::running_jobs::find_running_jobs;
 use super::strays::read_uid_min;
-use super::{Error, Output, accounts};
+use crate::accounts;
+use crate::error::Error;
+use crate::output::Output;
 use helper::Config;
 use kernel::trust::Trust;
 use module::Settings;

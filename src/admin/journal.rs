@@ -1,8 +1,8 @@
 //! Reads the module's lines from the log: from the journal, or from a file of a syslog daemon. A cursor
 //! continues where the last reader stopped.
 
-use super::Error;
 use super::accounts::run_as_helper;
+use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};

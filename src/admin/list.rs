@@ -4,7 +4,11 @@ use super::cgroup_members::list_members;
 use super::ending::{Process, read_processes};
 use super::running_jobs::{QUERY_TIMEOUT, query_scheduler};
 use super::usage::Usage;
-use super::{Conf, Error, Output, accounts};
+use crate::accounts;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::options::Conf;
+use crate::output::Output;
 use clap::Args;
 use helper::devices::Resolver;
 use helper::jobs::Job;
@@ -44,7 +48,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         None => config.registry.list_users()?,
     };
     let resolver = Resolver::new(Tree::host(), config.devices.clone());
-    let (mut jobs, mut broken, mut code) = (Vec::new(), Vec::new(), super::EXIT_FINE);
+    let (mut jobs, mut broken, mut code) = (Vec::new(), Vec::new(), EXIT_FINE);
     for uid in users {
         match config.registry.read_user(&Trust::root(), uid) {
             Ok(found) => {
@@ -53,7 +57,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
                     if let Err(error) = job.read_cgroup(&record.target, record.leaf.as_ref()) {
                         job.state = "unknown";
                         job.why.push(format!("job {}: {error}", record.id));
-                        code = super::EXIT_FAILED;
+                        code = EXIT_FAILED;
                     }
                     jobs.push(job);
                 }
@@ -63,14 +67,14 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             Err(ReadError::NoRegistry) => {}
             Err(error) => {
                 output.warn(error);
-                code = super::EXIT_FAILED;
+                code = EXIT_FAILED;
             }
         }
     }
     for source in SourceName::ALL {
         let is_enabled = config.sources.contains(&source);
         if is_enabled && !add_scheduler_jobs(&mut jobs, user, source, &config, output) {
-            code = super::EXIT_FAILED;
+            code = EXIT_FAILED;
         }
     }
     for job in &mut jobs {
@@ -78,8 +82,8 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         job.why.iter().for_each(|why| output.warn(why));
     }
     let reused = jobs.iter().any(|job| job.state == REUSED);
-    if code == super::EXIT_FINE && (reused || !broken.is_empty()) {
-        code = super::EXIT_FINDINGS;
+    if code == EXIT_FINE && (reused || !broken.is_empty()) {
+        code = EXIT_FINDINGS;
     }
     match options.json {
         true => {

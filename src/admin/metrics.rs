@@ -5,7 +5,11 @@ use super::journal::{self, Cursor, LogEntry};
 use super::replace_file::replace_file;
 use super::running_jobs::{RunningJob, find_running_jobs};
 use super::usage::Usage;
-use super::{Conf, Error, Output, check, strays};
+use crate::error::Error;
+use crate::exit_status::EXIT_FINE;
+use crate::options::Conf;
+use crate::output::Output;
+use crate::{check, strays};
 use clap::Args;
 use helper::Config;
 use kernel::sys::clock::now;
@@ -120,7 +124,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         Some(path) => replace_file(path, &text, None)?,
         None => output.out.write_all(text.as_bytes())?,
     }
-    Ok(super::EXIT_FINE)
+    Ok(EXIT_FINE)
 }
 
 /// The present state of the node.

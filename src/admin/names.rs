@@ -1,7 +1,7 @@
 //! Parses names of devices for all commands: the same text is the same device, or the same mistake,
 //! in a query and in a record.
 
-use super::command_line::parse_value;
+use crate::options::parse_value;
 use clap::Args;
 use helper::devices::cdi::QualifiedName;
 use helper::devices::{GpuName, Specifier};

@@ -8,7 +8,11 @@ use super::child_process::query_program;
 use super::replace_file::replace_file;
 use super::running_jobs::{RunningJob, find_running_jobs};
 use super::terminals::{open_terminals, write_to_terminals};
-use super::{Conf, Error, OPERATION_TIMEOUT, Output, require_root};
+use crate::accounts::require_root;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
+use crate::options::{Conf, OPERATION_TIMEOUT};
+use crate::output::Output;
 use clap::Args;
 use helper::Config;
 use kernel::cgroup::Listing;
@@ -59,15 +63,15 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     require_root("notify logins")?;
     let config = options.conf.read()?;
     if config.notice.is_empty() {
-        return Ok(super::EXIT_FINE);
+        return Ok(EXIT_FINE);
     }
     let until = now().saturating_add(options.seconds.into());
-    let mut code = super::EXIT_FINE;
+    let mut code = EXIT_FINE;
     loop {
         let (next, is_complete) = give_due_notices(&config, output)?;
         output.out.flush()?;
         if !is_complete {
-            code = super::EXIT_FAILED;
+            code = EXIT_FAILED;
         }
         match next.filter(|next| *next <= until) {
             Some(next) => sleep(Duration::from_secs((next - now()).max(1).unsigned_abs())),

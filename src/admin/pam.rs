@@ -13,9 +13,12 @@ mod replacement;
 
 use super::check::programs::{find_module, find_module_folder};
 use super::check::stack::{RIVAL_MODULES, module_name, rejection_remedy};
-use super::command_line::parse_service;
 use super::replace_file::replace_file;
-use super::{Error, Output, require_root};
+use crate::accounts::require_root;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::options::parse_service;
+use crate::output::Output;
 use clap::{ArgGroup, Args};
 use helper::stack::{
     self, Entry, FileLine, Group, LogicalLine, MODULE_FILES, Rejection, is_close_only,
@@ -86,18 +89,18 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     if options.print {
         output.out.write_all(&plan.text)?;
-        return Ok(super::EXIT_FINE);
+        return Ok(EXIT_FINE);
     }
     require_root("change a PAM stack")?;
     let path = stack.path.display();
     if stack.text == plan.text {
         writeln!(output.out, "{path}: unchanged")?;
-        return Ok(super::EXIT_FINE);
+        return Ok(EXIT_FINE);
     }
     stack.save_original()?;
     stack.write(&plan.text)?;
     writeln!(output.out, "{path}: changed; as it was: {}", stack.original_path().display())?;
-    Ok(super::EXIT_FINE)
+    Ok(EXIT_FINE)
 }
 
 fn remove_lines(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error> {
@@ -127,7 +130,7 @@ fn remove_lines(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error>
         }
     }
     let is_open = stack.warn_if_open(&restored, output)?;
-    Ok(if lines_remain || is_open { super::EXIT_FINDINGS } else { super::EXIT_FINE })
+    Ok(if lines_remain || is_open { EXIT_FINDINGS } else { EXIT_FINE })
 }
 
 const SHARED_REMEDY: &str =

@@ -1,7 +1,7 @@
 //! Pins the mount namespaces of registered jobs: each is bound to a file that only root can replace. So
 //! a login joins the namespace that `register` checked, even if the process number is reused.
 
-use super::Error;
+use crate::error::Error;
 use helper::jobs::records::Registry;
 use kernel::cgroup::Membership;
 use kernel::namespace::{Namespace, NamespaceOrigin};

@@ -1,10 +1,16 @@
 //! `register`: adds a job to the registry, for a prolog.
 
-use super::command_line::parse_value;
 use super::job::JobOptions;
 use super::pin::unpin_ended_jobs;
 use super::stamped_cgroup::CheckedCgroup;
-use super::{Conf, Error, OPERATION_TIMEOUT, Output, accounts, job, require_root};
+use crate::accounts::require_root;
+use crate::error::Error;
+use crate::exit_status::EXIT_FINE;
+use crate::options::parse_value;
+use crate::options::{Conf, OPERATION_TIMEOUT};
+use crate::output::Output;
+use crate::output::log;
+use crate::{accounts, job};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::Resolver;
@@ -73,7 +79,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     require_root("register job")?;
     let record = record.map_or_else(read_record, Ok)?;
     register(record, &options.conf.read()?, output)?;
-    Ok(super::EXIT_FINE)
+    Ok(EXIT_FINE)
 }
 
 fn read_record() -> Result<Record, Error> {
@@ -170,7 +176,7 @@ fn register_locked(
     if let Some(cgroup) = stamped {
         cgroup.keep();
     }
-    super::log(log_line(&record, &containment, in_force));
+    log(log_line(&record, &containment, in_force));
     Ok(())
 }
 

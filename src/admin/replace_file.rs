@@ -1,6 +1,6 @@
 //! Replaces a file atomically.
 
-use super::Error;
+use crate::error::Error;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};

@@ -1,9 +1,13 @@
 //! `resolve`: predicts the result of a login, and shows the evidence, without changing anything.
 
 use super::accounts::with_helper_rights;
-use super::command_line::parse_service;
-use super::{Conf, EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output, accounts};
+use crate::accounts;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use crate::filters::attach_mode_name;
+use crate::options::Conf;
+use crate::options::parse_service;
+use crate::output::Output;
 use clap::Args;
 use helper::callerid::Flow;
 use helper::stack::{Group, read_entries};

@@ -7,8 +7,12 @@
 use super::job::JobOptions;
 use super::register::register;
 use super::unregister::unregister;
-use super::{Conf, Error, OPERATION_TIMEOUT, Output, accounts, ending, require_root};
+use crate::accounts::require_root;
+use crate::error::Error;
+use crate::options::{Conf, OPERATION_TIMEOUT};
+use crate::output::Output;
 use crate::sys::process::{fork_child, mark_descriptors_cloexec, reset_sigchld};
+use crate::{accounts, ending};
 use clap::Args;
 use helper::jobs::records::LoginTarget;
 use kernel::cgroup::{self, Dir, MADE_XATTR, Membership, Mount, Stamp, has_mark, set_mark};

@@ -1,7 +1,8 @@
 //! Finds the running jobs of this node, by records and by schedulers, and the processes of their logins.
 
 use super::ending::{Process, list_logins, read_processes};
-use super::{Error, Output};
+use crate::error::Error;
+use crate::output::Output;
 use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use helper::jobs::sources::{self, FluxSource, SlurmSource, SourceError};

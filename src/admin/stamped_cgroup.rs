@@ -3,7 +3,8 @@
 use super::ending::{Process, is_sshd_process, read_process};
 use super::pin::pin_namespace;
 use super::sys::remove_xattr;
-use super::{Error, Output};
+use crate::error::Error;
+use crate::output::Output;
 use helper::jobs::records::Record;
 use kernel::bpf::{self, AttachTarget, Obstacle, OldFilter};
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, Stamp};

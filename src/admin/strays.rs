@@ -11,7 +11,13 @@ pub(super) use snapshot::Snapshot;
 
 use super::ending::{Identity, send_signals, stop_then_kill};
 use super::stamped_cgroup::own_ancestry;
-use super::{Conf, Error, OPERATION_TIMEOUT, Output, accounts, require_root, slices};
+use crate::accounts::require_root;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::options::{Conf, OPERATION_TIMEOUT};
+use crate::output::Output;
+use crate::output::log;
+use crate::{accounts, slices};
 use clap::Args;
 use devices::find_refused_devices;
 use helper::devices::Resolver;
@@ -91,9 +97,9 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         output.table(head, strays.iter().map(Stray::row))?;
     }
     if has_doubts {
-        return Ok(super::EXIT_FAILED);
+        return Ok(EXIT_FAILED);
     }
-    Ok(if strays.is_empty() { super::EXIT_FINE } else { super::EXIT_FINDINGS })
+    Ok(if strays.is_empty() { EXIT_FINE } else { EXIT_FINDINGS })
 }
 
 /// Maximum processes without an owner that a message names.
@@ -202,7 +208,7 @@ fn end_strays(config: &Config, user: Option<u32>) -> Result<usize, Error> {
     if ended > 0 || !remaining.is_empty() {
         let line = Line::new(Severity::Info).with("action", "strays").with("ended", ended);
         let user = user.map_or_else(|| "all".to_owned(), |uid| uid.to_string());
-        super::log(line.with("left", remaining.len()).with("uid", user));
+        log(line.with("left", remaining.len()).with("uid", user));
     }
     Ok(ended)
 }

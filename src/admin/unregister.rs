@@ -2,9 +2,13 @@
 
 use super::ending::{EndedLogins, end_logins};
 use super::usage::Usage;
-use super::{
-    Conf, Error, OPERATION_TIMEOUT, Output, names, pin, require_root, stamped_cgroup, strays,
-};
+use crate::accounts::require_root;
+use crate::error::Error;
+use crate::exit_status::EXIT_FINE;
+use crate::options::{Conf, OPERATION_TIMEOUT};
+use crate::output::Output;
+use crate::output::log;
+use crate::{names, pin, stamped_cgroup, strays};
 use clap::Args;
 use helper::Config;
 use helper::jobs::records::{LoginTarget, Record, RegisteredJob, Registry};
@@ -53,7 +57,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if owners.is_empty() {
         writeln!(output.out, "no job {id} is registered")?;
     }
-    Ok(super::EXIT_FINE)
+    Ok(EXIT_FINE)
 }
 
 /// Unregisters the jobs of an id, and ends their logins and the strays of their owners. Returns these
@@ -84,7 +88,7 @@ pub(super) fn unregister(
         }
         let result = result.and(strays_ended);
         if let Err(error) = result.and_then(|()| forget_job(job, registry, ended)) {
-            super::log(log_line(Severity::Error, job).with("error", &error));
+            log(log_line(Severity::Error, job).with("error", &error));
             errors.push(error);
         }
     }
@@ -187,7 +191,7 @@ fn forget_job(job: &RegisteredJob, registry: &Registry, ended: EndedLogins) -> R
     let show = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
     let Usage { memory_peak, cpu_usec, .. } = ended.usage;
     let line = line.with("login_memory_peak", show(memory_peak));
-    super::log(line.with("login_cpu_ms", show(cpu_usec.map(|usec| usec / 1000))));
+    log(line.with("login_cpu_ms", show(cpu_usec.map(|usec| usec / 1000))));
     Ok(())
 }
 

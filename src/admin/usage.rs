@@ -1,6 +1,6 @@
 //! Reads what the logins of a job have used, from cgroups that have nothing but logins.
 
-use super::Error;
+use crate::error::Error;
 use kernel::cgroup::{Dir, MADE_XATTR, has_mark, ignore_gone};
 use nix::unistd::Uid;
 use protocol::LeafName;

@@ -1,7 +1,10 @@
 //! `use`: chooses the job that a user's next logins join, of several jobs on this node.
 
 use super::running_jobs::QUERY_TIMEOUT;
-use super::{Error, Output, accounts, names};
+use crate::error::Error;
+use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::output::Output;
+use crate::{accounts, names};
 use clap::Args;
 use helper::jobs::{Job, find_by_name};
 use helper::printable;
@@ -71,7 +74,7 @@ impl ChoiceOwner {
             if doubts.is_empty() {
                 let why = self.explain_not_running(&jobs);
                 output.warn(format_args!("job {job} was not chosen: {why}"));
-                return Ok(super::EXIT_FINDINGS);
+                return Ok(EXIT_FINDINGS);
             }
             doubts.iter().for_each(|text| output.warn(printable(text)));
             output.warn(format_args!("warning: it cannot be told whether job {job} runs here"));
@@ -99,7 +102,7 @@ impl ChoiceOwner {
         }
         let why = self.explain_not_running(&jobs);
         writeln!(output.out, "job {job} is chosen, but does not count: {why}")?;
-        Ok(super::EXIT_FINDINGS)
+        Ok(EXIT_FINDINGS)
     }
 
     /// Reports which job the next logins join.
@@ -112,7 +115,7 @@ impl ChoiceOwner {
             None => format!("no job is chosen for the next logins of {user} to {node}"),
         };
         writeln!(output.out, "{text}")?;
-        Ok(super::EXIT_FINE)
+        Ok(EXIT_FINE)
     }
 
     /// Returns why a job cannot be chosen: the jobs that the user has instead.

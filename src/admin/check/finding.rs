@@ -1,6 +1,8 @@
 //! The findings of `check`, their report, and its forms for people, programs and monitoring.
 
-use crate::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE, Error, Output};
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::output::Output;
 use helper::printable;
 use protocol::string_enum;
 use serde::Serialize;

@@ -1,11 +1,14 @@
 //! Reports which devices the filters at a cgroup allow, no matter which program attached them.
 
-use super::super::{Error, Output, require_root};
+use super::Options;
 use super::modes::{NodeUser, RestrictedNodes};
 use super::nodes::{cell, driver_names, driver_warning, list_nodes, type_name};
-use super::{EXIT_FAILED, EXIT_FINE, Options};
+use crate::accounts::require_root;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
 use crate::filters::interpret::Request;
 use crate::filters::{Filter, Inspection, ProgramSet};
+use crate::output::Output;
 use helper::jobs::records::{self, Record};
 use helper::node::{DeviceNode, Tree};
 use helper::printable;

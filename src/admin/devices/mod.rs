@@ -7,9 +7,11 @@ mod requested;
 mod resolved;
 
 use super::accounts::{self, with_login_rights};
-use super::command_line::parse_value;
 use super::names::{self, DeviceOptions};
-use super::{Conf, EXIT_FAILED, EXIT_FINE, Error, Output};
+use crate::error::Error;
+use crate::options::Conf;
+use crate::options::parse_value;
+use crate::output::Output;
 use clap::{ArgGroup, Args};
 use helper::devices::Resolver;
 use helper::node::Tree;

@@ -1,6 +1,6 @@
 //! Lists the device nodes of a machine, and names their types and drivers.
 
-use super::super::Error;
+use crate::error::Error;
 use helper::node::{DeviceNode, NodeError, Tree};
 use helper::printable;
 use protocol::DeviceType;

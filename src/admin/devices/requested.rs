@@ -86,9 +86,9 @@ fn named(text: &str, name: DeviceName) -> RequestedName {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::Error;
     use super::super::super::command_line::{Command, Invocation, parse};
     use super::*;
+    use crate::error::Error;
     use std::ffi::OsString;
 
     const UUID: &str = "edfee158-11c1-52b8-0517-92f30e7fac88";

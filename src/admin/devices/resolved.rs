@@ -1,9 +1,11 @@
 //! Reports which devices of this node names stand for.
 
-use super::super::{EXIT_FINDINGS, EXIT_FINE, Error, Output};
 use super::modes::{NodeUser, RestrictedNodes};
 use super::nodes::{cell, driver_names, driver_warning, type_name};
 use super::requested::{NameKind, RequestedName};
+use crate::error::Error;
+use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::output::Output;
 use helper::devices::{DeviceName, Resolver};
 use helper::node::{Device, ResolvedDevices};
 use helper::printable;

@@ -1,6 +1,6 @@
 //! Edits of a service file, by the numbers of its physical lines.
 
-use super::Output;
+use crate::output::Output;
 use helper::stack::{LogicalLine, MODULE_FILES, is_missing_module, parse_lines};
 use std::path::Path;
 

@@ -2,7 +2,12 @@
 //! it moves no login out of its job.
 
 use super::replace_file::replace_file;
-use super::{Conf, Error, Output, accounts, require_root};
+use crate::accounts;
+use crate::accounts::require_root;
+use crate::error::Error;
+use crate::exit_status::EXIT_FINE;
+use crate::options::Conf;
+use crate::output::Output;
 use clap::Args;
 use helper::Config;
 use helper::devices::{DeviceRequest, Policy, Resolver, build_allowlist};
@@ -56,7 +61,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             writeln!(output.out, "# {UNIT_DIR}/{name}/{FILE_NAME}\n{text}")?;
         }
         writeln!(output.out, "# {BUS_POLICY_DIR}/{FILE_NAME}\n{BUS_POLICY}")?;
-        return Ok(super::EXIT_FINE);
+        return Ok(EXIT_FINE);
     }
     require_root("write drop-ins")?;
     let at = |folder: &str| options.root.join(folder.trim_start_matches('/'));
@@ -64,7 +69,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if write_file(&at(BUS_POLICY_DIR), BUS_POLICY, output)? || units_changed {
         writeln!(output.out, "now run: systemctl daemon-reload && systemctl reload dbus")?;
     }
-    Ok(super::EXIT_FINE)
+    Ok(EXIT_FINE)
 }
 
 /// Builds the drop-ins: the name of each folder with the text of its file.

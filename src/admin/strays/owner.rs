@@ -2,7 +2,8 @@
 
 use super::process::ProcessInfo;
 use super::read_session_lines;
-use crate::{Error, accounts, slices};
+use crate::error::Error;
+use crate::{accounts, slices};
 use helper::Config;
 use kernel::sys::nsfs::namespace_owner;
 use module::Settings;

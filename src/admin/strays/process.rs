@@ -1,8 +1,8 @@
 //! The processes of the node with their cgroups, and what these show: a scheduler's job, a service, an
 //! origin.
 
-use crate::Error;
 use crate::ending::{is_sshd_process, read_login_uid, read_start_ticks};
+use crate::error::Error;
 use helper::jobs::sources::processes::{self, Stat};
 use kernel::cgroup::Membership;
 use kernel::proc::{Proc, Process, read_audit_number};

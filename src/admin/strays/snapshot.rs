@@ -4,7 +4,7 @@
 use super::owner::{Owner, Person, PersonFinder};
 use super::process::{ProcessInfo, ProcessTable};
 use super::{Stray, own_ancestry};
-use crate::Error;
+use crate::error::Error;
 use crate::running_jobs::query_scheduler;
 use helper::Config;
 use helper::jobs::records::{LoginTarget, ReadError, Record};

@@ -1,0 +1,84 @@
+//! The options and values that several commands take.
+
+use crate::error::Error;
+use clap::Args;
+use helper::Config;
+use kernel::trust::Trust;
+use protocol::Request;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Longest wait for a lock, for processes to end, and for systemd to move one.
+pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The option that names the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub(crate) struct Conf {
+    /// Configuration in place of /etc/security/job_adopt.conf
+    #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
+    conf: Option<PathBuf>,
+}
+
+impl Conf {
+    /// Returns the path of the configuration. The default file may be missing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the file of the option is missing.
+    pub(crate) fn path(&self) -> Result<PathBuf, Error> {
+        Ok(self.option()?.unwrap_or_else(|| PathBuf::from(Request::DEFAULT_CONF)))
+    }
+
+    /// Returns the path that the option names; `None` without the option.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the file of the option is missing.
+    pub(crate) fn option(&self) -> Result<Option<PathBuf>, Error> {
+        let Some(path) = &self.conf else { return Ok(None) };
+        match std::fs::symlink_metadata(path) {
+            Ok(_) => Ok(Some(path.clone())),
+            Err(error) => Err(Error::failed("read", path.display(), error)),
+        }
+    }
+
+    /// Reads the configuration.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a file that others may write, or that has a mistake.
+    pub(crate) fn read(&self) -> Result<Config, Error> {
+        Ok(Config::read(&self.path()?, &Trust::root())?)
+    }
+}
+
+/// Parses a value of any type.
+///
+/// # Errors
+///
+/// The type's error, as text.
+pub(crate) fn parse_value<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
+}
+
+/// Parses an absolute path.
+fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
+    match text.starts_with('/') {
+        true => Ok(PathBuf::from(text)),
+        false => Err("not an absolute path".into()),
+    }
+}
+
+/// Parses the name of a PAM service.
+///
+/// # Errors
+///
+/// A text, for a name that is no file name or begins with a dot.
+pub(crate) fn parse_service(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.contains('/') || text.starts_with('.') {
+        true => Err("not the name of a PAM service".into()),
+        false => Ok(text.to_owned()),
+    }
+}
