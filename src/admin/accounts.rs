@@ -9,6 +9,7 @@ use nix::unistd::{
 };
 use protocol::parse_decimal;
 use std::ffi::CString;
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -112,6 +113,23 @@ pub(super) fn require_owner(name: &str, command: &str) -> Result<User, Error> {
     }
 }
 
+/// The first uid of people if login.defs(5) has none.
+const DEFAULT_UID_MIN: u32 = 1000;
+
+/// Returns the first uid of people on this node.
+pub(crate) fn read_uid_min() -> u32 {
+    let defs = fs::read("/etc/login.defs").unwrap_or_default();
+    parse_uid_min(&defs).unwrap_or(DEFAULT_UID_MIN)
+}
+
+/// Parses `UID_MIN` of login.defs(5), whose comments may be in any encoding.
+fn parse_uid_min(defs: &[u8]) -> Option<u32> {
+    String::from_utf8_lossy(defs).lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        (words.next()? == "UID_MIN").then(|| words.next()?.parse().ok())?
+    })
+}
+
 /// Refuses any user but root with [`Error::Failed`], which names the operation.
 pub(crate) fn require_root(operation: &str) -> Result<(), Error> {
     match Uid::effective().is_root() {
@@ -180,4 +198,17 @@ pub(super) fn with_login_rights<T>(look_up: impl Fn() -> T, output: &mut Output<
         output.warn(format_args!("warning: {why}"));
         look_up()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uid_min_of_login_defs_is_parsed() {
+        assert_eq!(parse_uid_min(b"#UID_MIN 5\nUID_MAX 9\nUID_MIN\t\t 500\n"), Some(500));
+        assert_eq!(parse_uid_min(b"# f\xfcr Menschen\nUID_MIN 500 # \xfc\n"), Some(500));
+        assert_eq!(parse_uid_min(b"UID_MIN x\n"), None);
+        assert_eq!(parse_uid_min(b""), None);
+    }
 }

@@ -1,13 +1,14 @@
 //! Lists the processes in a cgroup and below it, in a time that its user cannot draw out: users who own
 //! cgroups in their job decide how many there are, and limits of the system how many processes.
 
-use crate::strays::has_ended;
+use crate::process::{Process, has_ended, read_process};
 use helper::jobs::sources::processes;
 use kernel::cgroup::{
     Dir, Listing, Membership, Mount, list_own_processes, list_processes, read_event, walk_selected,
 };
 use kernel::proc::Proc;
 use protocol::is_within;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
@@ -69,6 +70,21 @@ fn list_processes_with_long_paths(dir: &Dir, deadline: Instant) -> Listing<i32> 
         Ok(())
     });
     Listing { all, cut: result.err() }
+}
+
+/// Reads the processes in a cgroup and below it, except this one.
+///
+/// It lists them twice: a number may pass to a process elsewhere before it is read, and then the second
+/// list lacks it. It reads no paths, since the kernel shows none of more than 4096 bytes.
+pub(crate) fn read_processes(dir: &Dir, deadline: Instant) -> Listing<Process> {
+    let own_pid = nix::unistd::getpid().as_raw();
+    let Listing { all: pids, cut } = list_members(dir, deadline);
+    let mut all: Vec<Process> =
+        pids.into_iter().filter(|&pid| pid != own_pid).filter_map(read_process).collect();
+    let again = list_members(dir, deadline);
+    let remaining: BTreeSet<i32> = again.all.into_iter().collect();
+    all.retain(|process| remaining.contains(&process.pid));
+    Listing { all, cut: cut.or(again.cut) }
 }
 
 fn is_member(membership: &Membership, dir: &Dir) -> bool {

@@ -1,8 +1,8 @@
 //! A user of this node who has no job here, to ask a PAM stack about.
 
 use super::running_jobs::find_running_jobs;
-use super::strays::read_uid_min;
 use crate::accounts;
+use crate::accounts::read_uid_min;
 use crate::error::Error;
 use crate::output::Output;
 use helper::Config;

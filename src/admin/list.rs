@@ -1,14 +1,15 @@
 //! `list`: shows the jobs of this node, their logins and their devices.
 
 use super::cgroup_members::list_members;
-use super::ending::{Process, read_processes};
 use super::running_jobs::{QUERY_TIMEOUT, query_scheduler};
 use super::usage::Usage;
 use crate::accounts;
+use crate::cgroup_members::read_processes;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use crate::options::Conf;
 use crate::output::Output;
+use crate::process::Process;
 use clap::Args;
 use helper::devices::Resolver;
 use helper::jobs::Job;

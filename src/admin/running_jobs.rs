@@ -1,8 +1,10 @@
 //! Finds the running jobs of this node, by records and by schedulers, and the processes of their logins.
 
-use super::ending::{Process, list_logins, read_processes};
+use crate::cgroup_members::read_processes;
 use crate::error::Error;
+use crate::logins::list_logins;
 use crate::output::Output;
+use crate::process::Process;
 use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use helper::jobs::sources::{self, FluxSource, SlurmSource, SourceError};

@@ -1,10 +1,10 @@
 //! The cgroup of a job that is being registered: `register` checks, stamps and confines it.
 
-use super::ending::{Process, is_sshd_process, read_process};
 use super::pin::pin_namespace;
 use super::sys::remove_xattr;
 use crate::error::Error;
 use crate::output::Output;
+use crate::process::{is_sshd_process, own_ancestry};
 use helper::jobs::records::Record;
 use kernel::bpf::{self, AttachTarget, Obstacle, OldFilter};
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, Stamp};
@@ -261,17 +261,6 @@ fn find_objection(pid: i32, occupants: &Occupants, ancestors: &[i32]) -> Option<
         Ok(Some(uid)) => Some(format!("belongs to uid {uid}, which does not own the job")),
         Err(error) => Some(format!("cannot be looked at: {error}")),
     }
-}
-
-/// Lists this process and its ancestors, as far as they still run.
-pub(super) fn own_ancestry() -> Vec<i32> {
-    let mut pids = Vec::new();
-    let mut next = Some(nix::unistd::getpid().as_raw());
-    while let Some(pid) = next.filter(|pid| *pid > 0 && !pids.contains(pid)) {
-        pids.push(pid);
-        next = read_process(pid).map(|Process { parent, .. }| parent);
-    }
-    pids
 }
 
 #[cfg(test)]

@@ -5,18 +5,16 @@ mod owner;
 mod process;
 mod snapshot;
 
-pub(super) use owner::read_uid_min;
-pub(super) use process::has_ended;
 pub(super) use snapshot::Snapshot;
 
-use super::ending::{Identity, send_signals, stop_then_kill};
-use super::stamped_cgroup::own_ancestry;
 use crate::accounts::require_root;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use crate::options::{Conf, OPERATION_TIMEOUT};
 use crate::output::Output;
 use crate::output::log;
+use crate::process::Identity;
+use crate::signals::{send_signals, stop_then_kill};
 use crate::{accounts, slices};
 use clap::Args;
 use devices::find_refused_devices;

@@ -20,11 +20,11 @@ mod tests;
 mod users;
 
 use super::accounts::with_helper_rights;
-use super::ending::real_uid;
 use crate::error::Error;
 use crate::options::Conf;
 use crate::options::parse_service;
 use crate::output::Output;
+use crate::process::real_uid;
 use ::kernel::proc::Proc;
 use ::kernel::trust::{Distrust, Trust, TrustError};
 use clap::Args;

@@ -2,7 +2,7 @@
 
 use super::{Check, Finding, Site};
 use crate::accounts::{self, HELPER_USER};
-use crate::ending::real_uid;
+use crate::process::real_uid;
 use crate::strays::Snapshot;
 use helper::jobs::sources::processes;
 use kernel::proc::Proc;

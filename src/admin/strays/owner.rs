@@ -2,17 +2,15 @@
 
 use super::process::ProcessInfo;
 use super::read_session_lines;
+use crate::accounts::{self, read_uid_min};
 use crate::error::Error;
-use crate::{accounts, slices};
+use crate::slices;
 use helper::Config;
 use kernel::sys::nsfs::namespace_owner;
 use module::Settings;
 use nix::unistd::{Gid, Uid, User};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
-/// The first uid of people if login.defs(5) has none.
-const DEFAULT_UID_MIN: u32 = 1000;
 /// The uids of the account `nobody` (systemd's UIDS-GIDS).
 const NOBODY_UIDS: std::ops::RangeInclusive<u32> = 65_534..=65_535;
 
@@ -106,32 +104,5 @@ impl PersonFinder {
             return Owner::Exempt;
         }
         Owner::Person(Person { uid, name: user.name })
-    }
-}
-
-/// Returns the first uid of people on this node.
-pub(crate) fn read_uid_min() -> u32 {
-    let defs = fs::read("/etc/login.defs").unwrap_or_default();
-    parse_uid_min(&defs).unwrap_or(DEFAULT_UID_MIN)
-}
-
-/// Parses `UID_MIN` of login.defs(5), whose comments may be in any encoding.
-fn parse_uid_min(defs: &[u8]) -> Option<u32> {
-    String::from_utf8_lossy(defs).lines().find_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        (words.next()? == "UID_MIN").then(|| words.next()?.parse().ok())?
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uid_min_of_login_defs_is_parsed() {
-        assert_eq!(parse_uid_min(b"#UID_MIN 5\nUID_MAX 9\nUID_MIN\t\t 500\n"), Some(500));
-        assert_eq!(parse_uid_min(b"# f\xfcr Menschen\nUID_MIN 500 # \xfc\n"), Some(500));
-        assert_eq!(parse_uid_min(b"UID_MIN x\n"), None);
-        assert_eq!(parse_uid_min(b""), None);
     }
 }

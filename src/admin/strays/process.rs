@@ -1,8 +1,8 @@
 //! The processes of the node with their cgroups, and what these show: a scheduler's job, a service, an
 //! origin.
 
-use crate::ending::{is_sshd_process, read_login_uid, read_start_ticks};
 use crate::error::Error;
+use crate::process::{has_ended, is_sshd_process, read_login_uid, read_start_ticks};
 use helper::jobs::sources::processes::{self, Stat};
 use kernel::cgroup::Membership;
 use kernel::proc::{Proc, Process, read_audit_number};
@@ -161,13 +161,6 @@ impl ProcessInfo {
     fn service(&self) -> Option<&str> {
         system_service(self.path())
     }
-}
-
-/// Returns whether all threads of a process have ended.
-pub(crate) fn has_ended(process: &Process) -> bool {
-    process.ended
-        && processes::list_numbers::<i32>(&Proc::host().dir(process.pid).join("task"))
-            .is_ok_and(|threads| threads.count() < 2)
 }
 
 /// Returns a path and its parents, the longest last.

@@ -1,10 +1,11 @@
 //! Which processes are outside of jobs, and who has a job. Facts are read first, from the kernel, the
 //! registry and the schedulers, and judged after that.
 
+use super::Stray;
 use super::owner::{Owner, Person, PersonFinder};
 use super::process::{ProcessInfo, ProcessTable};
-use super::{Stray, own_ancestry};
 use crate::error::Error;
+use crate::process::own_ancestry;
 use crate::running_jobs::query_scheduler;
 use helper::Config;
 use helper::jobs::records::{LoginTarget, ReadError, Record};

@@ -1,0 +1,141 @@
+//! Sends signals to processes that their numbers and start times identify.
+
+use crate::error::Error;
+use crate::process::{Identity, read_start_ticks};
+use kernel::sys::pidfd::{pidfd_open, pidfd_send_signal};
+use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Pause between two searches for processes that still run.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Kills the processes that `find` returns. All are stopped first, until there are no new ones: `stopped`
+/// receives each of them, and is the argument of `find`. Returns the processes that remain at the
+/// deadline; these are killed as well, so that a process which starts others without end protects none.
+///
+/// # Errors
+///
+/// The errors of `find`: the processes in `stopped` then remain stopped, and the caller must signal them.
+/// [`Error::Failed`] for a process that takes no signal; the others are signaled all the same.
+pub(crate) fn stop_then_kill(
+    find: impl Fn(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
+    deadline: Instant,
+    stopped: &mut BTreeSet<Identity>,
+) -> Result<Vec<Identity>, Error> {
+    let mut result = Ok(());
+    loop {
+        let mut remaining = find(stopped)?;
+        // During the search a process may have started another and ended.
+        if remaining.is_empty() {
+            remaining = find(stopped)?;
+        }
+        if remaining.is_empty() {
+            return result.map(|()| remaining);
+        }
+        let is_new = |process: &Identity| stopped.insert(*process);
+        let new: Vec<_> = remaining.iter().copied().filter(is_new).collect();
+        if new.is_empty() {
+            result = result.and(send_signals(remaining.iter().copied(), Signal::SIGKILL));
+            sleep(POLL_INTERVAL);
+        }
+        result = result.and(send_signals(new, Signal::SIGSTOP));
+        if Instant::now() >= deadline {
+            let killed = send_signals(remaining.iter().copied(), Signal::SIGKILL);
+            return result.and(killed).map(|()| remaining);
+        }
+    }
+}
+
+/// Sends a signal to each of these processes.
+///
+/// # Errors
+///
+/// [`Error::Failed`] for the first failure, after which the others get the signal all the same.
+pub(crate) fn send_signals(
+    processes: impl IntoIterator<Item = Identity>,
+    signal: Signal,
+) -> Result<(), Error> {
+    let results = processes.into_iter().map(|process| send_signal(process, signal));
+    results.fold(Ok(()), Result::and)
+}
+
+/// Sends a signal to a process, unless its number belongs to another process by now. It holds one
+/// descriptor at a time, so that the number of processes is not limited.
+fn send_signal((pid, start): Identity, signal: Signal) -> Result<(), Error> {
+    let pidfd = match pidfd_open(pid) {
+        Err(error) if is_gone(&error) => return Ok(()),
+        pidfd => pidfd.map_err(|error| Error::failed("open process", pid, error))?,
+    };
+    // The descriptor holds the process that has the number now, so compare the start time after
+    // opening it.
+    if read_start_ticks(pid) != Some(start) {
+        return Ok(());
+    }
+    match pidfd_send_signal(pidfd.as_fd(), signal as i32) {
+        Err(error) if !is_gone(&error) => Err(Error::failed("kill process", pid, error)),
+        _ => Ok(()),
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::signal::kill;
+    use nix::unistd::Pid;
+    use std::fs;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    #[test]
+    fn process_with_reused_number_gets_no_signal() {
+        // A signal that the process blocks stays pending for all to see.
+        let mut child =
+            Command::new("env").args(["--block-signal=USR1", "sleep", "60"]).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let status = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        while !status().starts_with("Name:\tsleep\n") {
+            std::thread::yield_now();
+        }
+        let is_pending = || !status().contains("\nShdPnd:\t0000000000000000\n");
+        let start = read_start_ticks(pid).unwrap();
+        send_signal((pid, start + 1), Signal::SIGUSR1).unwrap();
+        assert!(!is_pending());
+        send_signal((pid, start), Signal::SIGUSR1).unwrap();
+        assert!(is_pending());
+        send_signal((pid, start), Signal::SIGKILL).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
+        send_signal((pid, start), Signal::SIGKILL).unwrap();
+    }
+
+    /// Processes that were only stopped would continue after the deadline.
+    #[test]
+    fn endless_new_processes_are_killed_at_deadline() {
+        let start = || Command::new("sleep").arg("60").spawn().unwrap();
+        let children = std::cell::RefCell::new(vec![start()]);
+        let find = |_: &BTreeSet<Identity>| {
+            children.borrow_mut().push(start());
+            let children = children.borrow();
+            let pids = children.iter().map(|child| i32::try_from(child.id()).unwrap());
+            Ok(pids.map(|pid| (pid, read_start_ticks(pid).unwrap())).collect())
+        };
+        let deadline = Instant::now() + 5 * POLL_INTERVAL;
+        let remaining = stop_then_kill(find, deadline, &mut BTreeSet::new()).unwrap();
+        let children = children.into_inner();
+        assert_eq!(remaining.len(), children.len());
+        for mut child in children {
+            // One that was only stopped ends by SIGTERM.
+            let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+            kill(pid, Signal::SIGTERM).unwrap();
+            kill(pid, Signal::SIGCONT).unwrap();
+            assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGKILL as i32));
+        }
+    }
+}
