@@ -1,7 +1,9 @@
 //! Checks the configuration, the registry, and the file that switches the module off.
 
 use super::finding::Severity;
-use super::{Check, Finding, Site, root_processes, trust_remedy};
+use super::finding::{Check, Finding};
+use super::site::{Site, root_processes};
+use super::trusted_file::trust_remedy;
 use crate::accounts;
 use crate::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
 use crate::running_jobs::query_scheduler;

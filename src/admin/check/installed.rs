@@ -1,6 +1,8 @@
 //! Checks that the installation is complete and from one source: one package, or by hand.
 
-use super::{Check, Finding, Site};
+use super::finding::{Check, Finding};
+use super::site::Site;
+use super::trusted_file::require_trusted;
 use crate::child_process::{query_in_clean_environment, run_in_child};
 use crate::sys::process::load_shared_object;
 use std::ffi::CString;
@@ -138,7 +140,7 @@ pub(super) fn findings(site: &Site, module: &Path, helper: &Path) -> Vec<Finding
     let mut findings: Vec<Finding> = leftovers.collect();
     if site.is_here() {
         // Root loads no file here that another user may have written.
-        if super::programs::require_trusted(&site.trust, module).is_ok() {
+        if require_trusted(&site.trust, module).is_ok() {
             findings.push(check_loading(module));
         }
         let by_hand = || {

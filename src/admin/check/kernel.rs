@@ -1,7 +1,8 @@
 //! Tries the kernel features that logins need, in a temporary cgroup.
 
 use super::finding::Severity;
-use super::{Check, Finding, Site};
+use super::finding::{Check, Finding};
+use super::site::Site;
 use crate::child_process::run_in_child;
 use crate::ending::kill_all;
 use crate::filters::attach_mode_name;

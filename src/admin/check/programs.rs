@@ -1,6 +1,9 @@
 //! Checks the programs of a login: the module, its helper and keeper, and the helper's account.
 
-use super::{Account, Check, Finding, NOBODY_UID, Site, installed, trust_remedy};
+use super::finding::{Check, Finding};
+use super::installed;
+use super::site::{Account, NOBODY_UID, Site};
+use super::trusted_file::{require_trusted, trust_remedy};
 use crate::accounts::HELPER_USER;
 pub(crate) use helper::stack::{find_module, find_module_folder};
 use kernel::sys::clock::now;
@@ -11,7 +14,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const MODULE_FILE: Check = "module-file";
@@ -149,24 +151,6 @@ fn require_executable(trust: &Trust, path: &Path, rights: u32) -> Result<(), Tru
         true => Ok(()),
         false => Err(TrustError::new(path, Distrust::WrongMode(mode))),
     }
-}
-
-/// Checks that only root can have written a file; returns its mode.
-///
-/// # Errors
-///
-/// [`TrustError`] for a file or a folder that others may write, and for anything but a regular file.
-pub(super) fn require_trusted(trust: &Trust, path: &Path) -> Result<u32, TrustError> {
-    if let Some(parent) = path.parent() {
-        trust.dir(parent)?;
-    }
-    let meta =
-        path.symlink_metadata().map_err(|error| TrustError::from_error("look at", path, error))?;
-    if !meta.is_file() {
-        return Err(TrustError::new(path, Distrust::NotRegular));
-    }
-    trust.check_owner(meta.uid(), meta.mode(), path)?;
-    Ok(meta.mode() & 0o7777)
 }
 
 /// Finds the version that a program of this project has in one of its texts.

@@ -1,7 +1,8 @@
 //! Checks that systemd keeps GPUs from processes outside of jobs (job-adopt(1), `slices`).
 
 use super::finding::Severity;
-use super::{Check, Finding, NOBODY_UID, Site, root_processes};
+use super::finding::{Check, Finding};
+use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::query_in_clean_environment;
 use crate::slices::exempt_accounts;
 use helper::stack::Entry;

@@ -2,8 +2,9 @@
 //! cgroup.conf(5)) and Flux (flux-config(5)) must be configured so that logins find and join jobs.
 
 use super::finding::Severity;
+use super::finding::{Check, Finding};
+use super::site::{Account, NOBODY_UID, Site, root_processes};
 use super::stack::{MOVERS, module_name};
-use super::{Account, Check, Finding, NOBODY_UID, Site, root_processes};
 use ::kernel::proc::Proc;
 use helper::jobs::sources::SourceError;
 use helper::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};

@@ -3,11 +3,13 @@
 //! and capabilities (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
 
 use super::finding::Severity;
+use super::finding::{Check, Finding};
 use super::mounts::open_hierarchy;
 use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
-use super::programs::require_trusted;
+use super::site::{Site, root_processes};
 use super::sshd_config::{ConfigFiles, DEFAULT_FILE};
-use super::{Check, Finding, Site, root_processes, trust_remedy};
+use super::trusted_file::require_trusted;
+use super::trusted_file::trust_remedy;
 use crate::accounts::find_user;
 use crate::accounts::read_uid_min;
 use crate::child_process::query_in_clean_environment;

@@ -2,7 +2,8 @@
 //! other module may undo their effect.
 
 use super::finding::Severity;
-use super::{Check, Finding, Site};
+use super::finding::{Check, Finding};
+use super::site::Site;
 use helper::stack::{self, Entry, Group, LineFault, Rejection, judge_stack, service_dirs};
 use module::{Action, Settings};
 use protocol::Request;

@@ -1,6 +1,7 @@
 //! Checks for processes outside of jobs: those of users, and those that helpers left behind.
 
-use super::{Check, Finding, Site};
+use super::finding::{Check, Finding};
+use super::site::Site;
 use crate::accounts::{self, HELPER_USER};
 use crate::process::real_uid;
 use crate::strays::Snapshot;

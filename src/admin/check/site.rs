@@ -1,0 +1,135 @@
+//! The node that is checked: its files, accounts and processes of root.
+
+use crate::accounts::with_helper_rights;
+use crate::process::real_uid;
+use helper::Config;
+use helper::node::Tree;
+use helper::jobs::sources::processes;
+use helper::stack::{Entry, Group, read_entries};
+use kernel::proc::Proc;
+use kernel::trust::Trust;
+use module::Settings;
+use nix::unistd::{Uid, User};
+use protocol::parse_decimal;
+use std::path::{Path, PathBuf};
+
+/// The uid of the account `nobody`, which has no job.
+pub(super) const NOBODY_UID: u32 = 65_534;
+
+/// The node that is checked, with the service's stack and the configuration.
+#[derive(Debug)]
+pub(super) struct Site {
+    /// `/`, except in tests.
+    pub(super) root: PathBuf,
+    /// The PAM service.
+    pub(super) service: String,
+    /// The account lines of the service's stack; none if it cannot be read.
+    pub(super) account: Vec<Entry>,
+    /// The session lines of the service's stack; none if it cannot be read.
+    pub(super) session: Vec<Entry>,
+    /// The path of the configuration.
+    pub(super) conf: PathBuf,
+    /// The configuration, or the default if it cannot be read.
+    pub(super) config: Config,
+    pub(super) trust: Trust,
+}
+
+impl Site {
+    pub(super) fn read(root: PathBuf, service: &str, conf: PathBuf, config: Config) -> Self {
+        let read = |group| read_entries(&root, service, group).unwrap_or_default();
+        let (account, session) = (read(Group::Account), read(Group::Session));
+        let trust = match root == Path::new("/") {
+            true => Trust::root(),
+            false => Trust::below(&root, Uid::effective().as_raw()),
+        };
+        Self { root, service: service.to_owned(), account, session, conf, config, trust }
+    }
+
+    /// Returns whether the site is this node, not a folder of a test.
+    pub(super) fn is_here(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// Returns whether this process can read files that only root can read.
+    pub(super) fn is_root(&self) -> bool {
+        !self.is_here() || Uid::effective().is_root()
+    }
+
+    /// Returns an absolute path of the node below the site's root.
+    pub(super) fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Reads the accounts of passwd(5).
+    pub(super) fn local_accounts(&self) -> Vec<Account> {
+        // Names of people may be in any encoding.
+        let text = std::fs::read(self.at("/etc/passwd")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let account = |line: &str| {
+            let fields: Vec<&str> = line.split(':').collect();
+            let [name, _, uid, gid, ..] = *fields.as_slice() else { return None };
+            Some(Account { name: name.to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? })
+        };
+        text.lines().filter_map(account).collect()
+    }
+
+    /// Finds an account by name or number in the name service of this node, as the module does.
+    pub(super) fn find_account(&self, name: &str) -> Option<Account> {
+        let number = parse_decimal(name);
+        if !self.is_here() {
+            let mut local = self.local_accounts().into_iter();
+            return local.find(|account| account.name == name || Some(account.uid) == number);
+        }
+        let user = match number {
+            Some(uid) => User::from_uid(uid.into()),
+            None => User::from_name(name),
+        };
+        let User { name, uid, gid, .. } = user.ok().flatten()?;
+        Some(Account { name, uid: uid.as_raw(), gid: gid.as_raw() })
+    }
+
+    /// Returns the lines of our module, except those that name another service.
+    pub(super) fn own_lines(&self) -> impl Iterator<Item = &Entry> {
+        self.account.iter().chain(&self.session).filter(|entry| entry.is_for_service())
+    }
+
+    /// Returns the arguments of the first session line that is valid, else of the first such account
+    /// line, else the defaults.
+    pub(super) fn settings(&self) -> Settings {
+        let lines = self.session.iter().chain(&self.account).filter(|line| line.is_for_service());
+        lines.filter_map(|line| Settings::parse(&line.arguments).ok()).next().unwrap_or_default()
+    }
+
+    /// Calls `look_up` with the rights of the helper's account.
+    pub(super) fn with_helper_rights<T>(&self, look_up: impl FnOnce() -> T) -> Result<T, String> {
+        match self.is_here() {
+            true => with_helper_rights(look_up),
+            false => Ok(look_up()),
+        }
+    }
+
+    /// Returns the files that describe devices and schedulers.
+    pub(super) fn tree(&self) -> Tree {
+        Tree::with_root(&self.root, self.trust.clone())
+    }
+}
+
+/// Lists root's processes with these names, sorted by name and number.
+pub(super) fn root_processes(names: &[&str]) -> Vec<(String, i32)> {
+    let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
+    let named = |pid: i32| {
+        let name = processes::read_stat(&Proc::host(), pid).ok()?.name;
+        let runs_as_root = real_uid(pid).is_some_and(Uid::is_root);
+        (runs_as_root && names.contains(&name.as_str())).then_some((name, pid))
+    };
+    let mut processes: Vec<_> = pids.filter_map(named).collect();
+    processes.sort();
+    processes
+}
+
+/// An account of the node.
+pub(super) struct Account {
+    pub(super) name: String,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
