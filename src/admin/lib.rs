@@ -6,6 +6,7 @@ mod callerid;
 mod cgroup_members;
 mod check;
 mod child_process;
+mod closed_slices;
 mod command_line;
 mod compare;
 mod devices;

@@ -7,7 +7,9 @@ mod snapshot;
 
 pub(super) use snapshot::Snapshot;
 
+use crate::accounts;
 use crate::accounts::require_root;
+use crate::closed_slices::closed_slice_rules;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use crate::options::{Conf, OPERATION_TIMEOUT};
@@ -15,7 +17,6 @@ use crate::output::Output;
 use crate::output::log;
 use crate::process::Identity;
 use crate::signals::{send_signals, stop_then_kill};
-use crate::{accounts, slices};
 use clap::Args;
 use devices::find_refused_devices;
 use helper::devices::Resolver;
@@ -76,8 +77,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         output.warn(doubt);
     }
     let has_doubts = !snapshot.doubts.is_empty();
-    let allowed =
-        slices::closed_slice_rules(&config, &Resolver::new(Tree::host(), config.devices.clone()));
+    let allowed = closed_slice_rules(&config, &Resolver::new(Tree::host(), config.devices.clone()));
     let mut unowned = std::mem::take(&mut snapshot.unowned);
     let mut strays = snapshot.into_strays();
     for stray in strays.iter_mut().chain(&mut unowned) {

@@ -4,7 +4,7 @@ use super::finding::Severity;
 use super::finding::{Check, Finding};
 use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::query_in_clean_environment;
-use crate::slices::exempt_accounts;
+use crate::closed_slices::exempt_accounts;
 use helper::stack::Entry;
 use kernel::bpf::{self, AttachMode, CgroupPrograms};
 use kernel::cgroup::{Membership, Mount};

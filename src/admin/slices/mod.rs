@@ -2,17 +2,16 @@
 //! it moves no login out of its job.
 
 use super::replace_file::replace_file;
-use crate::accounts;
 use crate::accounts::require_root;
+use crate::closed_slices::{CLOSED_DROP_IN, exempt_accounts};
 use crate::error::Error;
 use crate::exit_status::EXIT_FINE;
 use crate::options::Conf;
 use crate::output::Output;
 use clap::Args;
 use helper::Config;
-use helper::devices::{DeviceRequest, Policy, Resolver, build_allowlist};
+use helper::devices::Resolver;
 use helper::node::Tree;
-use protocol::{DeviceRule, parse_decimal};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -24,9 +23,6 @@ const UNIT_DIR: &str = "/etc/systemd/system";
 const BUS_POLICY_DIR: &str = "/etc/dbus-1/system.d";
 /// The file's name in every folder: the same, so that an account's file replaces that of all users.
 const FILE_NAME: &str = "job-adopt.conf";
-/// The drop-in of all users, without the site's additions.
-const CLOSED_DROP_IN: &str =
-    include_str!("../../../packaging/systemd/user-.slice.d/job-adopt.conf");
 /// The drop-in of root, and of each exempt account.
 const EXEMPT_DROP_IN: &str =
     include_str!("../../../packaging/systemd/user-0.slice.d/job-adopt.conf");
@@ -93,16 +89,6 @@ fn build_drop_ins(
     Ok(files)
 }
 
-/// Returns the devices that a closed slice allows, as far as they resolve here.
-pub(super) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<DeviceRule> {
-    let lines = CLOSED_DROP_IN.lines().filter_map(|line| line.strip_prefix("DeviceAllow="));
-    let pair = |line: &str| line.split_once(' ').map(|(spec, access)| (spec.into(), access.into()));
-    let allow: Vec<(String, String)> = lines.filter_map(pair).collect();
-    let request = DeviceRequest { policy: Policy::Closed, allow: &allow, names: Vec::new() };
-    let resolved = build_allowlist(&request, &config.always_allowed, resolver);
-    resolved.map(|resolved| resolved.list.rules().to_vec()).unwrap_or_default()
-}
-
 /// Returns the devices of `always_allowed` as lines for systemd.
 fn device_allow_lines(
     config: &Config,
@@ -136,38 +122,6 @@ fn device_allow_lines(
         }
     }
     Ok(lines)
-}
-
-/// Returns the accounts whose slices stay open, each with the reason.
-///
-/// # Errors
-///
-/// [`Error::Failed`] for an account or group that cannot be looked up.
-pub(super) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
-    let mut exempt = BTreeMap::from([(0, "root".to_owned())]);
-    let mut add = |uid: u32, why: String| {
-        exempt.entry(uid).or_insert(why);
-    };
-    for uid in &config.exempt_uids {
-        add(*uid, format!("uid {uid}: exempt_uids of job_adopt.conf(5)"));
-    }
-    let flux = &config.flux_user;
-    let uid = match parse_decimal(flux) {
-        Some(uid) => Some(uid),
-        None => accounts::find_user(flux)?.map(|user| user.uid.as_raw()),
-    };
-    if let Some(uid) = uid {
-        add(uid, format!("{flux}: Flux runs jobs in this slice"));
-    }
-    for name in &config.exempt_groups {
-        let group = accounts::find_group(name)?;
-        let group = group.ok_or_else(|| Error::failed("look up group", name, "no such group"))?;
-        for member in group.mem {
-            let uid = accounts::require_user(&member)?.uid.as_raw();
-            add(uid, format!("{member}: in the group {name} of exempt_groups"));
-        }
-    }
-    Ok(exempt)
 }
 
 /// Writes the missing drop-ins, and removes those of accounts that are no longer exempt. Returns

@@ -3,8 +3,8 @@
 use super::process::ProcessInfo;
 use super::read_session_lines;
 use crate::accounts::{self, read_uid_min};
+use crate::closed_slices::exempt_accounts;
 use crate::error::Error;
-use crate::slices;
 use helper::Config;
 use kernel::sys::nsfs::namespace_owner;
 use module::Settings;
@@ -48,7 +48,7 @@ impl PersonFinder {
     ///
     /// [`Error::Failed`] if an exempt account or group cannot be looked up.
     pub(super) fn read(config: &Config) -> Result<Self, Error> {
-        let mut exempt_uids: BTreeSet<u32> = slices::exempt_accounts(config)?.into_keys().collect();
+        let mut exempt_uids: BTreeSet<u32> = exempt_accounts(config)?.into_keys().collect();
         let mut names = config.exempt_groups.clone();
         for line in read_session_lines().into_iter().filter(|line| line.ours.is_some()) {
             if let Ok(settings) = Settings::parse(&line.arguments) {

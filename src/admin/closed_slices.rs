@@ -1,0 +1,54 @@
+//! What systemd allows in users' slices that are closed, and whose slices stay open.
+
+use crate::accounts;
+use crate::error::Error;
+use helper::Config;
+use helper::devices::{DeviceRequest, Policy, Resolver, build_allowlist};
+use protocol::{DeviceRule, parse_decimal};
+use std::collections::BTreeMap;
+
+/// The drop-in of all users, without the site's additions.
+pub(crate) const CLOSED_DROP_IN: &str =
+    include_str!("../../packaging/systemd/user-.slice.d/job-adopt.conf");
+
+/// Returns the devices that a closed slice allows, as far as they resolve here.
+pub(crate) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<DeviceRule> {
+    let lines = CLOSED_DROP_IN.lines().filter_map(|line| line.strip_prefix("DeviceAllow="));
+    let pair = |line: &str| line.split_once(' ').map(|(spec, access)| (spec.into(), access.into()));
+    let allow: Vec<(String, String)> = lines.filter_map(pair).collect();
+    let request = DeviceRequest { policy: Policy::Closed, allow: &allow, names: Vec::new() };
+    let resolved = build_allowlist(&request, &config.always_allowed, resolver);
+    resolved.map(|resolved| resolved.list.rules().to_vec()).unwrap_or_default()
+}
+
+/// Returns the accounts whose slices stay open, each with the reason.
+///
+/// # Errors
+///
+/// [`Error::Failed`] for an account or group that cannot be looked up.
+pub(crate) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
+    let mut exempt = BTreeMap::from([(0, "root".to_owned())]);
+    let mut add = |uid: u32, why: String| {
+        exempt.entry(uid).or_insert(why);
+    };
+    for uid in &config.exempt_uids {
+        add(*uid, format!("uid {uid}: exempt_uids of job_adopt.conf(5)"));
+    }
+    let flux = &config.flux_user;
+    let uid = match parse_decimal(flux) {
+        Some(uid) => Some(uid),
+        None => accounts::find_user(flux)?.map(|user| user.uid.as_raw()),
+    };
+    if let Some(uid) = uid {
+        add(uid, format!("{flux}: Flux runs jobs in this slice"));
+    }
+    for name in &config.exempt_groups {
+        let group = accounts::find_group(name)?;
+        let group = group.ok_or_else(|| Error::failed("look up group", name, "no such group"))?;
+        for member in group.mem {
+            let uid = accounts::require_user(&member)?.uid.as_raw();
+            add(uid, format!("{member}: in the group {name} of exempt_groups"));
+        }
+    }
+    Ok(exempt)
+}
