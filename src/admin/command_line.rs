@@ -1,12 +1,12 @@
 //! The command line, declared once: the parser, `--help`, hints for mistyped names and the shells'
 //! completions come from it, and so do the synopsis and the options of job-adopt(1).
 
+use crate::check;
 use crate::error::Error;
+use crate::explain::{compare, devices, resolve};
+use crate::job::{list, register, run, strays, unregister, use_job};
+use crate::node::{callerid, enable, metrics, notify, pam, slices};
 use crate::options::parse_value;
-use crate::{
-    callerid, check, compare, devices, enable, list, metrics, notify, pam, register, resolve, run,
-    slices, strays, unregister, use_job,
-};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};

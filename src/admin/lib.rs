@@ -2,56 +2,36 @@
 //! the rights of its caller; commands that change a job require root.
 
 mod accounts;
-mod callerid;
-mod cgroup_members;
 mod check;
 mod child_process;
 mod closed_slices;
 mod command_line;
-mod compare;
-mod devices;
-mod enable;
-mod ending;
 mod error;
 mod exit_status;
-pub mod filters;
+mod explain;
 mod job;
-mod jobless;
 mod journal;
-mod list;
-mod logins;
-mod metrics;
-mod names;
-mod notify;
+mod node;
 mod options;
 mod output;
-mod pam;
-mod pin;
 mod process;
-mod register;
 mod replace_file;
-mod resolve;
-mod run;
-mod running_jobs;
-mod signals;
-mod slices;
-mod stamped_cgroup;
-mod strays;
 mod sys;
 mod terminals;
 #[cfg(test)]
 #[path = "../testing.rs"]
 mod testing;
-mod unregister;
-mod usage;
-mod use_job;
 
 pub use command_line::declaration;
 use command_line::{Command, Invocation};
 use error::Error;
 use exit_status::EXIT_FINE;
+pub use explain::filters;
+use explain::{compare, devices, resolve};
+use job::run::CallerLimits;
+use job::{list, register, run, strays, unregister, use_job};
+use node::{callerid, enable, metrics, notify, pam, slices};
 use output::Output;
-use run::CallerLimits;
 use std::ffi::OsString;
 use std::process::ExitCode;
 

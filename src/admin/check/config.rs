@@ -1,12 +1,11 @@
 //! Checks the configuration, the registry, and the file that switches the module off.
 
-use super::finding::Severity;
-use super::finding::{Check, Finding};
+use super::finding::{Check, Finding, Severity};
 use super::site::{Site, root_processes};
 use super::trusted_file::trust_remedy;
 use crate::accounts;
-use crate::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
-use crate::running_jobs::query_scheduler;
+use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
+use crate::job::running_jobs::query_scheduler;
 use helper::devices::{Resolver, Specifier};
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use helper::node::{gpu_count, topology};

@@ -1,11 +1,10 @@
 //! Tries the kernel features that logins need, in a temporary cgroup.
 
-use super::finding::Severity;
-use super::finding::{Check, Finding};
+use super::finding::{Check, Finding, Severity};
 use super::site::Site;
 use crate::child_process::run_in_child;
-use crate::ending::kill_all;
-use crate::filters::attach_mode_name;
+use crate::explain::filters::attach_mode_name;
+use crate::job::ending::kill_all;
 use crate::sys::remove_xattr;
 use kernel::bpf::{self, AttachMode, CgroupPrograms, Program};
 use kernel::cgroup::{self, Dir, Mount, read_event};

@@ -22,8 +22,7 @@ mod trusted_file;
 mod users;
 
 use crate::error::Error;
-use crate::options::Conf;
-use crate::options::parse_service;
+use crate::options::{Conf, parse_service};
 use crate::output::Output;
 use ::kernel::trust::Trust;
 use clap::Args;

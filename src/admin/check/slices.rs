@@ -1,7 +1,6 @@
 //! Checks that systemd keeps GPUs from processes outside of jobs (job-adopt(1), `slices`).
 
-use super::finding::Severity;
-use super::finding::{Check, Finding};
+use super::finding::{Check, Finding, Severity};
 use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::query_in_clean_environment;
 use crate::closed_slices::exempt_accounts;

@@ -1,8 +1,7 @@
 //! Checks the sources of jobs: they must answer as at a login, and Slurm (slurm.conf(5),
 //! cgroup.conf(5)) and Flux (flux-config(5)) must be configured so that logins find and join jobs.
 
-use super::finding::Severity;
-use super::finding::{Check, Finding};
+use super::finding::{Check, Finding, Severity};
 use super::site::{Account, NOBODY_UID, Site, root_processes};
 use super::stack::{MOVERS, module_name};
 use ::kernel::proc::Proc;

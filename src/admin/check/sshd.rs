@@ -2,16 +2,13 @@
 //! stack, and it must see the node as this process does. A unit may give it other mounts, namespaces
 //! and capabilities (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
 
-use super::finding::Severity;
-use super::finding::{Check, Finding};
+use super::finding::{Check, Finding, Severity};
 use super::mounts::open_hierarchy;
 use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
 use super::site::{Site, root_processes};
 use super::sshd_config::{ConfigFiles, DEFAULT_FILE};
-use super::trusted_file::require_trusted;
-use super::trusted_file::trust_remedy;
-use crate::accounts::find_user;
-use crate::accounts::read_uid_min;
+use super::trusted_file::{require_trusted, trust_remedy};
+use crate::accounts::{find_user, read_uid_min};
 use crate::child_process::query_in_clean_environment;
 use crate::process::{is_sshd_process, read_process};
 use helper::jobs::sources::processes;

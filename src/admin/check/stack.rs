@@ -1,8 +1,7 @@
 //! Checks the service's stack: libpam must run our lines, their arguments must confine logins, and no
 //! other module may undo their effect.
 
-use super::finding::Severity;
-use super::finding::{Check, Finding};
+use super::finding::{Check, Finding, Severity};
 use super::site::Site;
 use helper::stack::{self, Entry, Group, LineFault, Rejection, judge_stack, service_dirs};
 use module::{Action, Settings};

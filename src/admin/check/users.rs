@@ -3,8 +3,8 @@
 use super::finding::{Check, Finding};
 use super::site::Site;
 use crate::accounts::{self, HELPER_USER};
+use crate::job::strays::Snapshot;
 use crate::process::real_uid;
-use crate::strays::Snapshot;
 use helper::jobs::sources::processes;
 use kernel::proc::Proc;
 use kernel::sys::clock::now;

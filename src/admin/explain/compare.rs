@@ -1,0 +1,211 @@
+//! `compare`: counts how often this module, while it observes, agrees with the rival module in the
+//! stack.
+
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::journal::{self, LogEntry};
+use crate::output::Output;
+use clap::Args;
+use helper::printable;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+
+/// Sum up where the module that observes and the one beside it differ
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Reads what the module logged with observe beside pam_slurm_adopt, pam_flux or pam_oar_adopt: where that
+put each login, and what ours would have done. Reads the journal of this boot unless a log file is given.
+Exit status: 0 they agree on every login, 1 they differ, 2 wrong usage, 3 no login was seen, or the log cannot be read.")]
+pub(crate) struct Options {
+    /// A log file in place of the journal
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let mut comparison = Comparison::default();
+    journal::read(options.log.as_deref(), None, &mut |entry| comparison.add(entry))?;
+    comparison.count_waiting();
+    match options.json {
+        true => output.json(&comparison.to_json())?,
+        false => comparison.write(output)?,
+    }
+    Ok(match () {
+        () if comparison.logins == 0 => EXIT_FAILED,
+        () if comparison.agreed == comparison.logins => EXIT_FINE,
+        () => EXIT_FINDINGS,
+    })
+}
+
+/// A kind of difference: its key in JSON, and its text. A login without a session was refused, or its
+/// user never requested one.
+type Difference = (&'static str, &'static str);
+
+const ONLY_OURS_REFUSES: Difference =
+    ("only-ours-refuses", "theirs let the login in, ours would refuse it");
+const ONLY_THEIRS_REFUSES: Difference =
+    ("only-theirs-refuses", "ours would let the login in, and no session followed");
+const ELSEWHERE: Difference =
+    ("elsewhere", "theirs left the login outside of the job that ours would join");
+
+/// The parts of an example: the key in JSON, the key in the log, and the word in the text.
+const EXAMPLE_KEYS: [(&str, &str, &str); 5] = [
+    ("user", "user", "user"),
+    ("code", "code", "code"),
+    ("theirs", "theirs", "theirs"),
+    ("ours", "cgroup", "ours"),
+    ("error", "error", "why"),
+];
+
+/// The counts of a log.
+#[derive(Debug, Default)]
+struct Comparison {
+    logins: u64,
+    agreed: u64,
+    /// The number of differences of each kind, and the latest one.
+    differences: BTreeMap<Difference, (u64, LogEntry)>,
+    /// The account lines of each user, for which no session has come yet.
+    waiting: BTreeMap<String, VecDeque<LogEntry>>,
+}
+
+impl Comparison {
+    fn add(&mut self, entry: LogEntry) {
+        if entry.get("decision") != "observe" {
+            return;
+        }
+        let user = entry.get("user").to_owned();
+        match entry.get("phase") {
+            "account" => self.waiting.entry(user).or_default().push_back(entry),
+            // Ignore sessions of a version that does not compare.
+            "session" if entry.get("agree").is_empty() => {}
+            "session" => {
+                self.waiting.get_mut(&user).and_then(VecDeque::pop_front);
+                let difference = match (entry.get("agree"), entry.get("would")) {
+                    ("yes", "adopt") | (_, "exempt") => None,
+                    (_, "adopt") => Some(ELSEWHERE),
+                    _ => Some(ONLY_OURS_REFUSES),
+                };
+                self.count(entry, difference);
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts logins without a session as refused by the rival module.
+    fn count_waiting(&mut self) {
+        for entry in std::mem::take(&mut self.waiting).into_values().flatten() {
+            let is_refused = entry.get("would") == "refuse";
+            self.count(entry, (!is_refused).then_some(ONLY_THEIRS_REFUSES));
+        }
+    }
+
+    fn count(&mut self, entry: LogEntry, difference: Option<Difference>) {
+        self.logins += 1;
+        let Some(difference) = difference else {
+            self.agreed += 1;
+            return;
+        };
+        let before = self.differences.get(&difference).map_or(0, |(count, _)| *count);
+        self.differences.insert(difference, (before + 1, entry));
+    }
+
+    fn to_json(&self) -> Value {
+        let differences = self.differences.iter().map(|((key, _), (count, entry))| {
+            let example = EXAMPLE_KEYS.map(|(key, log, _)| (key.to_owned(), entry.get(log).into()));
+            let mut object = Map::from_iter(example);
+            object.insert("count".into(), (*count).into());
+            object.insert("at".into(), entry.at.into());
+            ((*key).to_owned(), object.into())
+        });
+        let differences = Map::from_iter(differences);
+        let Self { logins, agreed, .. } = self;
+        json!({ "schema": 1, "logins": logins, "agreed": agreed, "differences": differences })
+    }
+
+    fn write(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        let Self { logins, agreed, .. } = self;
+        writeln!(output.out, "logins: {logins}, agreed: {agreed}, differed: {}", logins - agreed)?;
+        for ((_, text), (count, entry)) in &self.differences {
+            writeln!(output.out, "{count}: {text}")?;
+            let example = EXAMPLE_KEYS.map(|(_, log, word)| (word, printable(entry.get(log))));
+            let parts = example.iter().filter(|(_, text)| !text.is_empty());
+            let parts: Vec<_> = parts.map(|(word, text)| format!("{word} {text}")).collect();
+            writeln!(output.out, "  for example: {}", parts.join(", "))?;
+        }
+        if *logins == 0 {
+            output.warn("the log has no login that was compared; see observe in pam_job_adopt(8)");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    fn compare(lines: &[&str]) -> (u8, String) {
+        let scratch = Scratch::new();
+        let lines =
+            lines.iter().map(|line| format!("sshd[1]: pam_job_adopt(sshd:x): decision={line}\n"));
+        let log = Some(scratch.file("auth.log", &lines.collect::<String>()));
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut output = Output { out: &mut out, err: &mut err };
+        let code = execute(&Options { log: log.clone(), json: false }, &mut output).unwrap();
+        let mut json = Vec::new();
+        let mut output = Output { out: &mut json, err: &mut err };
+        execute(&Options { log, json: true }, &mut output).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(json["schema"], 1);
+        (code, String::from_utf8(out).unwrap())
+    }
+
+    const FINE: [&str; 2] = [
+        "observe code=JA00 user=a phase=account would=adopt",
+        "observe code=JA00 user=a phase=session cgroup=/j would=adopt theirs=/j agree=yes",
+    ];
+
+    #[test]
+    fn agreement_is_only_counted() {
+        // Both modules refuse the second login.
+        let both = "observe code=JA01 user=b phase=account would=refuse";
+        let (code, text) = compare(&[FINE[0], FINE[1], both]);
+        assert_eq!((code, text.as_str()), (0, "logins: 2, agreed: 2, differed: 0\n"));
+        // Ours lets an exempt user in as theirs does.
+        let exempt = |phase: &str| {
+            format!("observe code=JA01 user=o phase={phase} would=exempt theirs=/s agree=no")
+        };
+        let (code, text) = compare(&[&exempt("account"), &exempt("session")]);
+        assert_eq!((code, text.as_str()), (0, "logins: 1, agreed: 1, differed: 0\n"));
+        assert_eq!(compare(&["adopt code=JA00 user=a phase=session"]).0, 3);
+    }
+
+    #[test]
+    fn each_kind_of_difference_has_an_example() {
+        let (code, text) = compare(&[
+            FINE[0],
+            "observe code=JA01 user=b phase=account would=refuse",
+            "observe code=JA01 user=b phase=session would=refuse theirs=/s agree=no error=\"no job\"",
+            FINE[1],
+            "observe code=JA00 user=c phase=account would=adopt cgroup=/k",
+            "observe code=JA00 user=c phase=session cgroup=/k would=adopt theirs=/user.slice agree=no",
+            "observe code=JA00 user=d phase=account would=adopt cgroup=/l",
+        ]);
+        assert_eq!(code, 1);
+        for line in [
+            "logins: 4, agreed: 1, differed: 3",
+            "1: theirs let the login in, ours would refuse it",
+            "  for example: user b, code JA01, theirs /s, why no job",
+            "1: ours would let the login in, and no session followed",
+            "  for example: user d, code JA00, ours /l",
+            "1: theirs left the login outside of the job that ours would join",
+            "  for example: user c, code JA00, theirs /user.slice, ours /k",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `devices`: resolves names of devices, and shows which devices a job's filters allow.
+
+mod attached;
+pub(crate) mod modes;
+mod nodes;
+mod requested;
+mod resolved;
+
+use crate::accounts::{self, with_login_rights};
+use crate::error::Error;
+use crate::job::names::{self, DeviceOptions};
+use crate::options::{Conf, parse_value};
+use crate::output::Output;
+use clap::{ArgGroup, Args};
+use helper::devices::Resolver;
+use helper::node::Tree;
+use kernel::trust::Trust;
+use modes::NodeUser;
+use nix::unistd::Uid;
+use protocol::{CgroupPath, JobId};
+use std::path::{Path, PathBuf};
+
+/// Show what names of devices stand for, or what filters let through
+#[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("where").args(["cgroup", "job"]).conflicts_with_all(["operands", "DeviceOptions"]),
+    group = ArgGroup::new("what").required(true).multiple(true).args([
+        "operands", "device", "cdi", "gpu", "gres", "device_dir", "cgroup", "job",
+    ]),
+    after_help = "\
+NAME is a specifier ('SPEC ACCESS' in one word), a CDI name, a GPU, NAME:INDEX, imex/N, or all for
+all NVIDIA GPUs. With --cgroup or --job it shows what the filters there let through (root). It warns of nodes whose
+mode keeps out the user, the job's owner or the caller; for root without a job, anyone.
+Exit status: 0 fine, 1 a name does not resolve, 2 wrong usage, 3 cannot tell."
+)]
+pub(crate) struct Options {
+    /// Names of devices
+    #[arg(value_name = "NAME", value_parser = requested::parse_operand)]
+    operands: Vec<requested::Operand>,
+    #[command(flatten)]
+    named: DeviceOptions,
+    /// A cgroup, below the cgroup v2 mount
+    #[arg(long, value_name = "PATH", value_parser = parse_value::<CgroupPath>)]
+    cgroup: Option<CgroupPath>,
+    /// A registered job
+    #[arg(long, value_name = "ID", value_parser = names::parse_job_id, conflicts_with = "cgroup")]
+    job: Option<JobId>,
+    /// Judge modes of nodes for this user, by name or number
+    #[arg(long)]
+    user: Option<String>,
+    /// Look names and nodes up below DIR, for tests
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let named = options.user.as_deref().map(accounts::resolve_uid).transpose()?;
+    let named = named.map(NodeUser::find).transpose()?;
+    if let Some(attached::Target { place, owner }) = attached::open_target(options)? {
+        // An owner who cannot be looked up hides no filter.
+        let owner = owner.and_then(|uid| NodeUser::find(uid).ok());
+        let user = named.or(owner);
+        let report = attached::FilterReport::read(&place, &open_tree(options)?, user.as_ref())?;
+        report.write(options.json, output)?;
+        return Ok(report.exit_code());
+    }
+    let resolver = Resolver::new(open_tree(options)?, options.conf.read()?.devices);
+    let names = requested::requested_names(options);
+    let caller = Uid::effective();
+    let user = match named {
+        None if !caller.is_root() => NodeUser::find(caller.as_raw()).ok(),
+        named => named,
+    };
+    let resolve = || resolved::NameReport::resolve(&names, &resolver, user.as_ref());
+    let report = match options.root {
+        Some(_) => resolve(),
+        None => with_login_rights(resolve, output),
+    };
+    report.write(options.json, output)?;
+    Ok(report.exit_code())
+}
+
+/// Returns the node's own files, or those below `--root`, which the caller must own.
+fn open_tree(options: &Options) -> Result<Tree, Error> {
+    let Some(root) = &options.root else { return Ok(Tree::host()) };
+    let shown = || helper::printable(&root.to_string_lossy());
+    let root = root.canonicalize().map_err(|error| Error::failed("open", shown(), error))?;
+    match root == Path::new("/") {
+        true => Ok(Tree::host()),
+        false => Ok(Tree::with_root(&root, Trust::below(&root, Uid::effective().as_raw()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command_line::{Command, Invocation, parse};
+    use serde_json::Value;
+
+    /// Asserts that job-adopt(1) has every key of a report.
+    pub(super) fn assert_documented(report: &impl serde::Serialize) {
+        const PAGE: &str = include_str!("../../../../docs/man/job-adopt.1");
+        let section = PAGE.split(".SH JSON OF DEVICES\n").nth(1).unwrap();
+        let section = section.split("\n.SH ").next().unwrap();
+        let words: Vec<&str> =
+            section.split(|c: char| !c.is_ascii_lowercase() && c != '_').collect();
+        fn collect_keys(value: &Value, all: &mut Vec<String>) {
+            match value {
+                Value::Object(map) => map.iter().for_each(|(key, value)| {
+                    all.push(key.clone());
+                    collect_keys(value, all);
+                }),
+                Value::Array(list) => list.iter().for_each(|value| collect_keys(value, all)),
+                _ => {}
+            }
+        }
+        let mut all = Vec::new();
+        collect_keys(&serde_json::to_value(report).unwrap(), &mut all);
+        assert!(all.iter().all(|key| words.contains(&key.as_str())), "{all:?}");
+    }
+
+    fn parse_line(line: &str) -> Result<(), Error> {
+        let words = ["devices"].into_iter().chain(line.split_whitespace());
+        let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
+        let Invocation::Command(Command::Devices(_)) = parse(&words, "")? else { panic!("{line}") };
+        Ok(())
+    }
+
+    #[test]
+    fn names_cgroup_or_job_are_accepted() {
+        for line in ["/dev/null --json", "--gpu 0 --root /x", "--cgroup /a", "--job 7 --json"] {
+            parse_line(line).unwrap();
+        }
+    }
+
+    #[test]
+    fn no_subject_or_two_subjects_are_wrong_usage() {
+        for line in ["", "--json", "--cgroup /a --job 7", "--cgroup /a all", "--job 7 --gpu 0"] {
+            assert!(matches!(parse_line(line), Err(Error::Input(_))), "{line:?}");
+        }
+    }
+}

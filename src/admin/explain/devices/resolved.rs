@@ -1,0 +1,310 @@
+//! Reports which devices of this node names stand for.
+
+use super::modes::{NodeUser, RestrictedNodes};
+use super::nodes::{cell, driver_names, driver_warning, type_name};
+use super::requested::{NameKind, RequestedName};
+use crate::error::Error;
+use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::output::Output;
+use helper::devices::{DeviceName, Resolver};
+use helper::node::{Device, ResolvedDevices};
+use helper::printable;
+use serde::Serialize;
+
+/// One device that a name stands for.
+#[derive(Debug, Serialize)]
+struct NamedDevice {
+    specifier: String,
+    node: String,
+    r#type: &'static str,
+    major: u32,
+    /// `None` for every minor.
+    minor: Option<u32>,
+    access: String,
+    driver: Option<String>,
+}
+
+/// A name that does not resolve here.
+#[derive(Debug, Serialize)]
+struct UnresolvedName {
+    specifier: String,
+    why: String,
+}
+
+/// The devices of all names, and the names that do not resolve.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct NameReport {
+    schema: u32,
+    devices: Vec<NamedDevice>,
+    refused: Vec<UnresolvedName>,
+    warnings: Vec<String>,
+    /// Names that stand for no device, for example an empty directory. JSON has them in no list.
+    #[serde(skip)]
+    empty: Vec<String>,
+}
+
+impl NameReport {
+    /// Resolves each name by itself, so that a wrong one hides no other. Modes of nodes are judged for this
+    /// user, or for everyone.
+    pub(super) fn resolve(
+        names: &[RequestedName],
+        resolver: &Resolver,
+        user: Option<&NodeUser>,
+    ) -> Self {
+        let mut report = Self { schema: 1, ..Self::default() };
+        for name in names {
+            let specifier = printable(&name.text);
+            match resolve_name(name, resolver) {
+                Ok(resolved) => {
+                    let is_cdi = matches!(name.kind, NameKind::Named(DeviceName::Cdi(_)));
+                    let restricted = find_restricted(&resolved.devices, resolver, user);
+                    report.warn_of_modes(&specifier, &restricted, is_cdi);
+                    report.add(&specifier, resolved, resolver);
+                }
+                Err(why) => {
+                    let why = printable(&resolver.tree.strip_root(&why));
+                    report.refused.push(UnresolvedName { specifier, why });
+                }
+            }
+        }
+        report.warnings.extend(driver_warning(&resolver.tree));
+        report
+    }
+
+    /// Warns of nodes that their mode keeps from users, whatever the filter allows.
+    fn warn_of_modes(&mut self, specifier: &str, restricted: &RestrictedNodes, is_cdi: bool) {
+        for warning in restricted.warnings() {
+            let groups = if is_cdi {
+                "; additionalGids of a specification are for containers, not for logins"
+            } else {
+                ""
+            };
+            self.warnings.push(format!("{specifier}: {warning}{groups}"));
+        }
+    }
+
+    fn add(&mut self, specifier: &str, resolved: ResolvedDevices, resolver: &Resolver) {
+        if resolved.devices.is_empty() {
+            self.empty.push(specifier.to_owned());
+        }
+        for Device { node, rule } in resolved.devices {
+            self.devices.push(NamedDevice {
+                specifier: specifier.to_owned(),
+                node: printable(&node),
+                r#type: type_name(rule.kind()),
+                major: rule.major(),
+                minor: rule.minor(),
+                access: rule.access().to_string(),
+                driver: driver_names(&resolver.tree, rule.kind(), rule.major()),
+            });
+        }
+        let on_node = |warning: String| printable(&resolver.tree.strip_root(&warning));
+        let with_name = |warning: String| format!("{specifier}: {}", on_node(warning));
+        self.warnings.extend(resolved.warnings.into_iter().map(with_name));
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        if self.refused.is_empty() { EXIT_FINE } else { EXIT_FINDINGS }
+    }
+
+    pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
+        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
+        if json {
+            return output.json(self);
+        }
+        let head = ["SPECIFIER", "NODE", "TYPE", "MAJOR:MINOR", "ACCESS", "DRIVER"];
+        let empty = self.empty.iter().map(|name| row_without_device(name, "no device".into()));
+        let refused = self
+            .refused
+            .iter()
+            .map(|name| row_without_device(&name.specifier, format!("refused: {}", name.why)));
+        output.table(head, self.devices.iter().map(NamedDevice::row).chain(empty).chain(refused))
+    }
+}
+
+fn find_restricted(
+    devices: &[Device],
+    resolver: &Resolver,
+    user: Option<&NodeUser>,
+) -> RestrictedNodes {
+    let mut restricted = RestrictedNodes::new(user);
+    for device in devices {
+        restricted.add(&resolver.tree, &device.node, device.rule.access());
+    }
+    restricted
+}
+
+fn resolve_name(name: &RequestedName, resolver: &Resolver) -> Result<ResolvedDevices, String> {
+    match &name.kind {
+        NameKind::Specifier(specifier) => {
+            resolver.resolve_specifier(specifier).map_err(|error| error.to_string())
+        }
+        NameKind::Named(name) => {
+            resolver.resolve_names(std::slice::from_ref(name)).map_err(|error| {
+                // The row begins with the requested name. Only an entry of a directory has another.
+                match error.name == name.to_string() {
+                    true => error.why.to_string(),
+                    false => error.to_string(),
+                }
+            })
+        }
+    }
+}
+
+impl NamedDevice {
+    fn row(&self) -> [String; 6] {
+        let minor = self.minor.map_or("*".into(), |minor| minor.to_string());
+        [
+            self.specifier.clone(),
+            self.node.clone(),
+            self.r#type.into(),
+            format!("{}:{minor}", self.major),
+            self.access.clone(),
+            cell(self.driver.clone()),
+        ]
+    }
+}
+
+/// Returns the row of a name without a device. The reason is last, where its length moves no column.
+fn row_without_device(specifier: &str, why: String) -> [String; 6] {
+    let none = || "-".to_owned();
+    [specifier.to_owned(), none(), none(), none(), none(), why]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+    use helper::devices::{DeviceName, DeviceSettings};
+    use helper::node::Tree;
+
+    fn report(scratch: &Scratch, names: &[RequestedName]) -> (u8, String, String) {
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let report = NameReport::resolve(names, &Resolver::new(tree, DeviceSettings::default()), None);
+        crate::explain::devices::tests::assert_documented(&report);
+        let write = |json| {
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut output = Output { out: &mut out, err: &mut err };
+            report.write(json, &mut output).unwrap();
+            [out, err].map(|bytes| String::from_utf8(bytes).unwrap())
+        };
+        let ([text, warnings], [json, _]) = (write(false), write(true));
+        (report.exit_code(), text + &warnings, json)
+    }
+
+    fn specifier(text: &str) -> RequestedName {
+        RequestedName { text: text.into(), kind: NameKind::Specifier(text.parse().unwrap()) }
+    }
+
+    fn named(text: &str, name: DeviceName) -> RequestedName {
+        RequestedName { text: text.into(), kind: NameKind::Named(name) }
+    }
+
+    #[test]
+    fn name_is_shown_with_numbers_and_driver() {
+        let scratch = Scratch::new();
+        scratch.file("dev/nvidia0", "c 195:0");
+        scratch.file("proc/devices", "Character devices:\n136 pts\n195 nvidia\n");
+        let (code, text, json) =
+            report(&scratch, &[specifier("/dev/nvidia0"), specifier("char-pts r")]);
+        assert_eq!(code, EXIT_FINE);
+        assert_eq!(
+            text,
+            "SPECIFIER     NODE          TYPE  MAJOR:MINOR  ACCESS  DRIVER\n\
+             /dev/nvidia0  /dev/nvidia0  char  195:0        rw      nvidia\n\
+             char-pts r    char-pts      char  136:*        r       pts\n"
+        );
+        assert_eq!(
+            json,
+            "{\"schema\":1,\"devices\":[\
+             {\"specifier\":\"/dev/nvidia0\",\"node\":\"/dev/nvidia0\",\"type\":\"char\",\
+             \"major\":195,\"minor\":0,\"access\":\"rw\",\"driver\":\"nvidia\"},\
+             {\"specifier\":\"char-pts r\",\"node\":\"char-pts\",\"type\":\"char\",\"major\":136,\
+             \"minor\":null,\"access\":\"r\",\"driver\":\"pts\"}],\"refused\":[],\"warnings\":[]}\n"
+        );
+    }
+
+    #[test]
+    fn node_whose_mode_keeps_users_out_is_a_warning() {
+        let scratch = Scratch::new();
+        scratch.file("dev/kfd", "c 238:0");
+        scratch.file("proc/devices", "Character devices:\n238 kfd\n");
+        let spec = r#"{"cdiVersion":"0.7.0","kind":"amd.com/gpu","devices":[{"name":"0",
+            "containerEdits":{"deviceNodes":[{"path":"/dev/kfd"}],"additionalGids":[109]}}]}"#;
+        scratch.file("etc/cdi/amd.json", spec);
+        let names = [
+            specifier("/dev/kfd"),
+            named("amd.com/gpu=0", DeviceName::Cdi("amd.com/gpu=0".into())),
+        ];
+        let (_, text, _) = report(&scratch, &names);
+        assert!(!text.contains("warning"), "{text}");
+        scratch.mode("dev/kfd", 0o600);
+        let (code, text, json) = report(&scratch, &names);
+        assert_eq!(code, EXIT_FINE);
+        let warning = "/dev/kfd: mode 0600, for its owner alone, whatever the filter lets through \
+                       (udev sets the mode)";
+        assert!(text.contains(&format!("warning: /dev/kfd: {warning}\n")), "{text}");
+        let groups = "additionalGids of a specification are for containers, not for logins";
+        assert!(text.contains(&format!("warning: amd.com/gpu=0: {warning}; {groups}\n")), "{text}");
+        assert!(json.contains(warning), "{json}");
+    }
+
+    /// With `--root` the report has the paths that the files have on the node.
+    #[test]
+    fn report_has_paths_without_root() {
+        let scratch = Scratch::new();
+        scratch.file("proc/devices", "Character devices:\n1 mem\n");
+        scratch.file("etc/cdi/open.json", "");
+        scratch.mode("etc/cdi", 0o777);
+        let dir = named("/list", DeviceName::Dir("/list".into()));
+        let cdi = named("v.com/x=0", DeviceName::Cdi("v.com/x=0".into()));
+        let (_, text, json) = report(&scratch, &[dir, cdi]);
+        let root = scratch.path().to_str().unwrap();
+        assert!(!text.contains(root) && !json.contains(root), "{text}");
+        assert!(text.contains("refused: /list: cannot open"), "{text}");
+        assert!(text.contains("refused: /etc/cdi: writable by others"), "{text}");
+        let tree = Tree::with_root(std::path::Path::new("/a"), scratch.trust());
+        let shown = tree.strip_root("/a/b: /b/a/c, /ab, (/a/a/d)");
+        assert_eq!(shown, "/b: /b/a/c, /ab, (/a/d)");
+    }
+
+    #[test]
+    fn name_without_device_is_a_row_and_no_error() {
+        let scratch = Scratch::new();
+        scratch.dir("dev");
+        scratch.dir("run/site/4242");
+        scratch.file("proc/devices", "Character devices:\n1 mem\n");
+        let path = "/run/site/4242";
+        let dir = named(path, DeviceName::Dir(path.into()));
+        for names in [&[dir.clone(), specifier("@hpc")][..], &[specifier("@hpc"), dir]] {
+            let (code, text, json) = report(&scratch, names);
+            assert_eq!(code, EXIT_FINE, "{text}");
+            for name in [path, "@hpc"] {
+                let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+                assert!(line.ends_with("  -     -            -       no device"), "{text}");
+            }
+            assert!(
+                json.contains(r#""devices":[],"refused":[]"#) && !json.contains("none"),
+                "{json}"
+            );
+        }
+    }
+
+    #[test]
+    fn unresolved_name_is_a_row_and_hides_no_other() {
+        let scratch = Scratch::new();
+        scratch.file("dev/null", "c 1:3");
+        let odd = named("a\nb", DeviceName::Gpu("a\nb".into()));
+        let (code, text, json) =
+            report(&scratch, &[specifier("/dev/gone"), odd, specifier("/dev/null")]);
+        assert_eq!(code, EXIT_FINDINGS);
+        assert!(text.contains("/dev/gone  -"), "{text}");
+        assert!(text.contains("refused: No such file or directory\n"), "{text}");
+        assert!(text.contains("/dev/null  /dev/null  char  1:3          rw      -\n"), "{text}");
+        assert!(text.contains("a?b") && !text.contains("a\nb"), "{text}");
+        assert!(text.contains("warning: no driver is named: read /proc/devices: "), "{text}");
+        let parsed: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(parsed["refused"][1]["specifier"], "a?b");
+        assert_eq!(parsed["devices"][0]["driver"], serde_json::Value::Null);
+    }
+}

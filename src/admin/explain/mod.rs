@@ -1,0 +1,6 @@
+//! What a login would get: its decision, its devices, and how two modules differ.
+
+pub(crate) mod compare;
+pub(crate) mod devices;
+pub mod filters;
+pub(crate) mod resolve;

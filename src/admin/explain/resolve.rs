@@ -1,0 +1,466 @@
+//! `resolve`: predicts the result of a login, and shows the evidence, without changing anything.
+
+use super::filters::attach_mode_name;
+use crate::accounts::{self, with_helper_rights};
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::options::{Conf, parse_service};
+use crate::output::Output;
+use clap::Args;
+use helper::callerid::Flow;
+use helper::stack::{Group, read_entries};
+use helper::{ExplainedReply, Node};
+use kernel::bpf::CgroupPrograms;
+use kernel::cgroup::{Dir, MADE_XATTR, has_mark};
+use module::{Action, Settings, is_off, judge_login, misconfiguration_outcome, node_name};
+use module::{
+    Budget, Environment, Failure, Job, JoinResult, LeafJob, LoginContext, OFF_SWITCH_PATH,
+    OwnerProof,
+};
+use nix::unistd::{Uid, User};
+use protocol::{ChoiceRule, LimitKey, LoginLimits, Phase, Reason, Reply, Request, Verdict};
+use schedulers::stepd::Daemon;
+use serde_json::json;
+use std::cell::RefCell;
+use std::path::Path;
+
+/// Show what a login would get, and why, without doing it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Uses the arguments of the service's lines in /etc/pam.d, and --conf in place of theirs. With --connection and several jobs it asks which job the
+client runs in, as a login does.
+Exit status: 0 admitted or not judged, 1 refused, 3 cannot tell.")]
+pub(crate) struct Options {
+    /// Who logs in
+    #[arg(long)]
+    user: String,
+    /// The PAM service
+    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = parse_service)]
+    service: String,
+    /// SSH_CONNECTION of the login, in one word
+    #[arg(long, value_name = "TEXT", value_parser = parse_connection)]
+    connection: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+fn parse_connection(text: &str) -> Result<String, &'static str> {
+    match Flow::parse_ssh_connection(text) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err("takes CLIENT PORT SERVER PORT in one word, as in \"$SSH_CONNECTION\""),
+    }
+}
+
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let account = accounts::require_user(&options.user)?;
+    let connection = options.connection.as_deref().unwrap_or_default();
+    // The other fields are unknown before the login.
+    let login = Request {
+        user: account.name.clone(),
+        uid: account.uid.as_raw(),
+        service: options.service.clone(),
+        ssh_connection: connection.to_owned(),
+        ..Request::default()
+    };
+    let conf = options.conf.option()?;
+    let predictor = Predictor { account: &account, conf: conf.as_deref() };
+    let (prediction, evidence) = predictor.predict(&login)?;
+    let (code, decision, reason, text) = prediction.to_report();
+    if options.json {
+        let line = |(key, value): &(String, String)| json!({ "key": key, "value": value });
+        let evidence: Vec<_> = evidence.iter().map(line).collect();
+        output.json(&json!({
+            "schema": 1, "decision": decision, "code": reason, "text": text, "evidence": evidence,
+        }))?;
+        return Ok(code);
+    }
+    match &prediction {
+        Prediction::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
+        Prediction::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
+        Prediction::Refused(_, text) => writeln!(output.out, "{text}")?,
+        Prediction::Unknown => writeln!(output.out, "cannot tell: run this as root")?,
+    }
+    for (word, text) in &evidence {
+        writeln!(output.out, "{word}: {text}")?;
+    }
+    Ok(code)
+}
+
+/// Lines of evidence, each with its key.
+type EvidenceLines = Vec<(String, String)>;
+
+/// The facts of a prediction that both phases share.
+struct Predictor<'a> {
+    account: &'a User,
+    /// The configuration that replaces the one of the PAM lines.
+    conf: Option<&'a Path>,
+}
+
+impl Predictor<'_> {
+    /// Predicts the result of a login, also for root and while the module is switched off.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the groups of the user cannot be looked up.
+    fn predict(&self, login: &Request) -> Result<(Prediction, EvidenceLines), Error> {
+        if login.uid == 0 {
+            return Ok((Prediction::Ignored("root is never judged".into()), Vec::new()));
+        }
+        let (prediction, mut evidence) = self.judge_phases(login)?;
+        if !is_off() {
+            return Ok((prediction, evidence));
+        }
+        evidence.push((
+            "off".into(),
+            format!("{OFF_SWITCH_PATH} is there: the module ignores every login"),
+        ));
+        Ok((Prediction::Ignored("switched off".into()), evidence))
+    }
+
+    /// Judges `account`, and then `session` unless `account` would refuse: `session` decides where
+    /// the login ends.
+    fn judge_phases(&self, login: &Request) -> Result<(Prediction, EvidenceLines), Error> {
+        let [account, session] =
+            [Group::Account, Group::Session].map(|group| PamLine::find(&login.service, group));
+        let (admission, mut evidence) = self.judge_phase(login, &account)?;
+        evidence.splice(0..0, describe_lines(&account, &session));
+        if !matches!(admission, Prediction::Admitted | Prediction::Ignored(_)) {
+            return Ok((admission, evidence));
+        }
+        let login = Request { phase: Phase::Session, ..login.clone() };
+        let (prediction, more) = self.judge_phase(&login, &session)?;
+        let note = match (&admission, &prediction) {
+            (Prediction::Admitted, Prediction::Admitted)
+            | (Prediction::Ignored(_), Prediction::Ignored(_)) => {
+                return Ok((prediction, evidence));
+            }
+            (Prediction::Admitted, _) => "account admits, and session does not",
+            _ => "account ignores the login, and session judges it",
+        };
+        evidence.push(("phase".into(), note.into()));
+        evidence.extend(more);
+        Ok((prediction, evidence))
+    }
+
+    /// Judges one phase as the module does with the arguments of its line, without changing
+    /// anything.
+    fn judge_phase(
+        &self,
+        login: &Request,
+        line: &PamLine,
+    ) -> Result<(Prediction, EvidenceLines), Error> {
+        let mut settings = match Settings::parse(&line.arguments) {
+            Ok(settings) => settings,
+            Err(why) => {
+                let outcome = misconfiguration_outcome(login, &why);
+                let text = outcome.refusal.unwrap_or_default();
+                let evidence = vec![("cause".to_owned(), why)];
+                return Ok((Prediction::Refused(Reason::Configuration, text), evidence));
+            }
+        };
+        if let Some(conf) = self.conf {
+            settings.conf = conf.to_string_lossy().into_owned();
+        }
+        let login =
+            Request { node: settings.node.clone().unwrap_or_else(node_name), ..login.clone() };
+        let exemption = self.find_exemption(&settings)?;
+        if let (Some(argument), false) = (exemption, settings.exempt_join) {
+            let why = format!("{argument} lets {} in, outside of jobs", login.user);
+            return Ok((Prediction::Ignored(why), Vec::new()));
+        }
+        let (prediction, evidence) =
+            judge_in_dry_run(&login, &Settings { observe: true, ..settings.clone() });
+        Ok((prediction.with_arguments(&settings, exemption), evidence))
+    }
+
+    /// Returns the argument that exempts the user, if one does.
+    fn find_exemption(&self, settings: &Settings) -> Result<Option<&'static str>, Error> {
+        if settings.exempt_uids.contains(&self.account.uid.as_raw()) {
+            return Ok(Some("exempt_uids"));
+        }
+        for group in &settings.exempt_groups {
+            if accounts::is_in_group(self.account, group)? {
+                return Ok(Some("exempt_groups"));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The line of this module that libpam runs for one phase.
+struct PamLine {
+    /// The line's file and number; `None` without a line, when the default arguments hold.
+    place: Option<String>,
+    arguments: Vec<String>,
+}
+
+impl PamLine {
+    /// Finds the first line for the service. A stack that cannot be read has none.
+    fn find(service: &str, group: Group) -> Self {
+        let entries = read_entries(Path::new("/"), service, group).unwrap_or_default();
+        let mut lines = entries.iter().filter(|entry| entry.is_for_service());
+        match lines.find(|entry| !entry.is_close_only()) {
+            Some(entry) => {
+                Self { place: Some(entry.place.to_string()), arguments: entry.arguments.clone() }
+            }
+            None => Self { place: None, arguments: vec![format!("service={service}")] },
+        }
+    }
+
+    fn describe(&self) -> String {
+        match &self.place {
+            Some(place) => format!("{place}: {}", self.arguments.join(" ")).trim_end().to_owned(),
+            None => "no line of pam_job_adopt.so: default arguments".into(),
+        }
+    }
+}
+
+/// Describes the lines whose arguments hold, and notes a difference.
+fn describe_lines(account: &PamLine, session: &PamLine) -> EvidenceLines {
+    let evidence = |key: &str, text: String| (key.to_owned(), text);
+    let mut lines = vec![
+        evidence("account line", account.describe()),
+        evidence("session line", session.describe()),
+    ];
+    if account.place.is_some() && session.place.is_some() && account.arguments != session.arguments
+    {
+        lines.push(evidence("note", "account and session line have different arguments".into()));
+    }
+    lines
+}
+
+/// Judges one phase by these settings without changing anything.
+fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, EvidenceLines) {
+    let budget = Budget::start(settings.timeout);
+    let trace = RefCell::new(Trace::default());
+    let ask = |request: &Request| trace.borrow_mut().query_helper(request);
+    let observe = |job: &Job, predicted: Option<&JoinResult>| {
+        let mut trace = trace.borrow_mut();
+        collect_evidence(job).iter().for_each(|(key, text)| trace.add(key, text));
+        if let Some(predicted) = predicted {
+            trace.replace("containment", predicted.containment);
+            trace.add("in force", predicted.containment);
+            let limits = describe_limits(&trace.limits, job, predicted);
+            limits.iter().for_each(|(key, text)| trace.add(key, text));
+        }
+    };
+    let find_slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
+    // There is no login whose environment could be set.
+    let environment = Environment { has: &|_| false, put: &|_| false };
+    let outcome = judge_login(LoginContext {
+        login,
+        settings,
+        ask_helper: &ask,
+        carried_replies: &[],
+        environment,
+        find_slurm_user: &find_slurm_user,
+        helper_group: None,
+        exemption: None,
+        ran_auth_lines: false,
+        observer: Some(&observe),
+        budget: &budget,
+    });
+    let mut trace = trace.into_inner();
+    if let Some(cause) = trace.query_failure.take() {
+        trace.add("cause", cause);
+    } else if !trace.needs_root && !outcome.cause.is_empty() {
+        // Without root's rights the cause would only be that this process cannot read something.
+        trace.add("cause", &outcome.cause);
+    }
+    if trace.is_newest {
+        trace.add("note", "with action_unknown=deny the module refuses this login: JA05");
+    }
+    if trace.is_among_answers {
+        trace.add("note", "what is silent may be another job of this user, and a newer one");
+    }
+    if trace.needs_root {
+        trace.add("stamp", "only root can see it, and the filters");
+    }
+    let prediction = match (outcome.reason, outcome.refusal) {
+        _ if trace.needs_root => Prediction::Unknown,
+        (None, _) => Prediction::Ignored(outcome.cause),
+        (Some(reason), Some(text)) => Prediction::Refused(reason, text),
+        (Some(_), None) => Prediction::Admitted,
+    };
+    (prediction, trace.evidence)
+}
+
+/// Collects the proof of the job's owner, the cgroup that takes the login, and the filters that decide.
+fn collect_evidence(job: &Job) -> Vec<(&'static str, String)> {
+    let daemon = |daemon: &Daemon| {
+        ("daemon", format!("pid {}, uid {}, running", daemon.pid(), daemon.last_answer().uid))
+    };
+    let (proof, leaf, levels) = match job {
+        Job::Leaf(cgroups) => {
+            let proof = match &cgroups.proof {
+                OwnerProof::Stamp(stamp) => ("stamp", stamp.to_string()),
+                OwnerProof::Imp(imp) => {
+                    ("imp", format!("pid {}, shell of uid {}", imp.pid, imp.user))
+                }
+            };
+            let leaf = cgroups.child.as_ref().map(ToString::to_string);
+            (proof, leaf.unwrap_or_else(|| "the job's own".into()), cgroups.place.levels())
+        }
+        Job::Slurm(asked, step) => (daemon(asked), step.leaf(), step.levels()),
+        Job::SlurmV1(asked, step) => (daemon(asked), step.leaf(), Default::default()),
+    };
+    let mut evidence = vec![proof, ("leaf", leaf)];
+    let below = if let Job::Leaf(cgroups) = job { open_child_leaf(cgroups) } else { None };
+    for dir in levels.iter().chain(&below) {
+        let text = match CgroupPrograms::read(dir) {
+            Ok(level) => {
+                let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
+                format!("{}: {} {}", dir.path(), attach_mode_name(level.mode), ids.join(" "))
+            }
+            Err(error) => format!("{}: {error}", dir.path()),
+        };
+        evidence.push(("filters", text.trim_end().to_owned()));
+    }
+    evidence
+}
+
+/// Describes each limit of the configuration: its value at the leaf, or why it does not apply.
+fn describe_limits(
+    limits: &LoginLimits,
+    job: &Job,
+    predicted: &JoinResult,
+) -> Vec<(&'static str, String)> {
+    let describe = |limit: LimitKey| {
+        let leaf_limit = predicted.limits.iter().find(|(file, _)| *file == limit.file);
+        let text = match leaf_limit {
+            Some((file, value)) => format!("{file} {value}"),
+            None => format!("does not apply: {}", find_limit_obstacle(limit, job)),
+        };
+        (limit.key, text)
+    };
+    limits.list_keys().map(describe).collect()
+}
+
+/// Finds the reason why a limit does not apply to the logins of a job.
+fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
+    let is_made = |leaf: &Dir| has_mark(leaf, MADE_XATTR).unwrap_or(true);
+    let above = match job {
+        Job::SlurmV1(..) => return "Slurm is on cgroup v1",
+        Job::Slurm(..) if limit.controller == "cpu" => {
+            return "it would count among logins only, not beside the job's steps";
+        }
+        Job::Leaf(cgroups) if cgroups.child.is_none() => {
+            return "logins go into the job's own cgroup";
+        }
+        Job::Leaf(cgroups) if open_child_leaf(cgroups).is_some_and(|leaf| !is_made(&leaf)) => {
+            return "the cgroup of the logins is not one that this program has made";
+        }
+        Job::Leaf(cgroups) => cgroups.place.levels().first(),
+        Job::Slurm(_, step) => step.above_leaf().first(),
+    };
+    match above.is_some_and(|dir| dir.enables_controller(limit.controller).unwrap_or(false)) {
+        true => "the job's memory has no limit to take a percentage of",
+        false => "the cgroup above has not enabled the controller for it",
+    }
+}
+
+/// Opens the leaf, if it is a child of the job's cgroup and exists.
+fn open_child_leaf(cgroups: &LeafJob) -> Option<Dir> {
+    cgroups.place.dir().ok()?.child(cgroups.child.as_ref()?.as_str()).ok()
+}
+
+/// The trace of a ruling.
+#[derive(Debug, Default)]
+struct Trace {
+    evidence: EvidenceLines,
+    /// The cause why the helper's part could not run.
+    query_failure: Option<String>,
+    /// True if the newest of several jobs was taken.
+    is_newest: bool,
+    /// True if a source that may have another job did not answer.
+    is_among_answers: bool,
+    /// True if only root can read the rest.
+    needs_root: bool,
+    /// The limits for the job's logins.
+    limits: LoginLimits,
+}
+
+impl Trace {
+    fn add(&mut self, key: &str, text: impl ToString) {
+        self.evidence.push((key.to_owned(), text.to_string()));
+    }
+
+    /// Replaces the text of a key: the record asks for less than what holds.
+    fn replace(&mut self, key: &str, text: &str) {
+        self.evidence
+            .iter_mut()
+            .filter(|(known, _)| known == key)
+            .for_each(|(_, old)| text.clone_into(old));
+    }
+
+    /// Runs the helper's part in this process, with the helper's rights.
+    fn query_helper(&mut self, request: &Request) -> Result<Reply, Failure> {
+        let explained = with_helper_rights(|| Node::host().answer(request));
+        let ExplainedReply { reply, evidence } = explained.map_err(|cause| {
+            self.query_failure = Some(cause.clone());
+            Failure::new(Reason::Configuration, cause)
+        })?;
+        evidence.lines().for_each(|(key, text)| self.add(key, text));
+        reply.warnings.iter().for_each(|text| self.add("warning", text));
+        if let Verdict::Admit(plan) = &reply.verdict {
+            self.is_newest = plan.rule == ChoiceRule::Newest;
+            self.is_among_answers = plan.rule == ChoiceRule::Answered;
+            self.needs_root = !Uid::effective().is_root();
+            self.limits = plan.limits;
+        }
+        Ok(reply)
+    }
+}
+
+/// The predicted result of a login.
+#[derive(Debug)]
+enum Prediction {
+    Admitted,
+    /// The module would ignore the login, for this reason.
+    Ignored(String),
+    /// The code, and the text for the user.
+    Refused(Reason, String),
+    /// Only root can read the rest.
+    Unknown,
+}
+
+impl Prediction {
+    /// Returns the prediction under arguments that let a login in outside of jobs.
+    fn with_arguments(self, settings: &Settings, exemption: Option<&str>) -> Self {
+        let (reason, argument) = match &self {
+            Self::Refused(reason, _) => (
+                reason.as_str(),
+                match exemption {
+                    Some(argument) => Some(argument),
+                    None => match settings.action(*reason) {
+                        (Action::Deny, _) => None,
+                        (_, argument) => Some(argument),
+                    },
+                },
+            ),
+            _ => (Reason::Admitted.as_str(), None),
+        };
+        match (argument, self) {
+            (_, Self::Refused(..) | Self::Admitted) if settings.observe => {
+                Self::Ignored(format!("the line only observes; without observe: {reason}"))
+            }
+            (Some(argument), Self::Refused(..)) => Self::Ignored(format!(
+                "{reason}, but {argument} lets the login in, outside of jobs"
+            )),
+            (_, prediction) => prediction,
+        }
+    }
+
+    /// Returns the exit status, and decision, code and text for JSON.
+    fn to_report(&self) -> (u8, &'static str, Option<&'static str>, Option<&str>) {
+        match self {
+            Self::Admitted => (EXIT_FINE, "admit", Some(Reason::Admitted.as_str()), None),
+            Self::Ignored(why) => (EXIT_FINE, "ignore", None, Some(why)),
+            Self::Refused(why, text) => (EXIT_FINDINGS, "refuse", Some(why.as_str()), Some(text)),
+            Self::Unknown => (EXIT_FAILED, "unknown", None, None),
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! `list`: shows the jobs of this node, their logins and their devices.
+
+use super::cgroup_members::{list_members, read_processes};
+use super::running_jobs::{QUERY_TIMEOUT, query_scheduler};
+use super::usage::Usage;
+use crate::accounts;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::options::Conf;
+use crate::output::Output;
+use crate::process::Process;
+use clap::Args;
+use helper::devices::Resolver;
+use helper::jobs::Job;
+use helper::jobs::records::{LoginTarget, ReadError, Record};
+use helper::jobs::sources::SourceError;
+use helper::node::Tree;
+use helper::{Config, contain_by_record};
+use kernel::bpf::{self, AttachTarget};
+use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, find_frozen};
+use kernel::trust::Trust;
+use nix::unistd::Uid;
+use protocol::{Containment, LeafName, Placement, SourceName};
+use serde::Serialize;
+use std::time::Instant;
+
+/// Show the jobs of this node
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status: 0 fine, 1 a record is broken or its cgroup reused, 3 cannot tell."
+)]
+pub(crate) struct Options {
+    /// Only this user, by name or number
+    #[arg(long)]
+    user: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let config = options.conf.read()?;
+    let user = options.user.as_deref().map(accounts::resolve_uid).transpose()?;
+    let users = match user {
+        Some(uid) => vec![uid],
+        None => config.registry.list_users()?,
+    };
+    let resolver = Resolver::new(Tree::host(), config.devices.clone());
+    let (mut jobs, mut broken, mut code) = (Vec::new(), Vec::new(), EXIT_FINE);
+    for uid in users {
+        match config.registry.read_user(&Trust::root(), uid) {
+            Ok(found) => {
+                for record in &found.records {
+                    let mut job = ListedJob::from_record(record, &config, &resolver);
+                    if let Err(error) = job.read_cgroup(&record.target, record.leaf.as_ref()) {
+                        job.state = "unknown";
+                        job.why.push(format!("job {}: {error}", record.id));
+                        code = EXIT_FAILED;
+                    }
+                    jobs.push(job);
+                }
+                found.broken.iter().for_each(|file| output.warn(file));
+                broken.extend(found.broken.into_iter().filter(|file| file.job.is_some()));
+            }
+            Err(ReadError::NoRegistry) => {}
+            Err(error) => {
+                output.warn(error);
+                code = EXIT_FAILED;
+            }
+        }
+    }
+    for source in SourceName::ALL {
+        let is_enabled = config.sources.contains(&source);
+        if is_enabled && !add_scheduler_jobs(&mut jobs, user, source, &config, output) {
+            code = EXIT_FAILED;
+        }
+    }
+    for job in &mut jobs {
+        job.why.extend(job.explain_unknown(&config));
+        job.why.iter().for_each(|why| output.warn(why));
+    }
+    let reused = jobs.iter().any(|job| job.state == REUSED);
+    if code == EXIT_FINE && (reused || !broken.is_empty()) {
+        code = EXIT_FINDINGS;
+    }
+    match options.json {
+        true => {
+            let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
+            output.json(&serde_json::json!({ "schema": 1, "jobs": jobs, "broken": broken }))?;
+        }
+        false => {
+            const HEAD: [&str; 8] =
+                ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
+            if jobs.iter().all(|job| job.login_usage.is_empty()) {
+                output.table(HEAD, jobs.iter().map(ListedJob::row))?;
+            } else {
+                let head = with_usage(HEAD, ["LOGIN-MEM", "LOGIN-CPU"]);
+                let row = |job: &ListedJob| with_usage(job.row(), job.login_usage.columns());
+                output.table(head, jobs.iter().map(row))?;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// State of a record whose cgroup now belongs to another account's job.
+const REUSED: &str = "reused";
+
+/// A job as it is shown. Unknown values stay empty.
+#[derive(Debug, Default, Serialize)]
+struct ListedJob {
+    id: String,
+    uid: u32,
+    user: String,
+    source: &'static str,
+    cgroup: Option<String>,
+    via: Option<&'static str>,
+    /// The number of connections, which only root can read.
+    logins: Option<usize>,
+    processes: Option<usize>,
+    /// `enforce`, `inherit`, `none` or `unknown`.
+    containment: &'static str,
+    /// The number of entries of the allowlist, if one is enforced.
+    devices: Option<usize>,
+    /// `running`, `frozen`, `gone`, `reused`, or `unknown`, for example if a scheduler places the
+    /// logins.
+    state: &'static str,
+    /// The reasons why one of these is unknown.
+    why: Vec<String>,
+    started: Option<i64>,
+    ends: Option<i64>,
+    /// The usage of the logins, if they have a separate cgroup.
+    login_usage: Usage,
+}
+
+impl ListedJob {
+    fn from_record(record: &Record, config: &Config, resolver: &Resolver) -> Self {
+        let contained = contain_by_record(record, config, resolver);
+        let (containment, devices, why) = match contained.map(|contained| contained.containment) {
+            Ok(Containment::Enforce(list)) => ("enforce", Some(list.rules().len()), Vec::new()),
+            Ok(other) => (other.as_str(), None, Vec::new()),
+            Err(refusal) => ("unknown", None, vec![refusal.cause]),
+        };
+        Self {
+            containment,
+            devices,
+            why,
+            started: record.started,
+            ends: record.ends,
+            ..Self::unknown(record.id.to_string(), record.uid)
+        }
+    }
+
+    fn unknown(id: String, uid: u32) -> Self {
+        Self {
+            id,
+            uid,
+            user: accounts::user_name(uid),
+            source: "registry",
+            containment: "unknown",
+            state: "unknown",
+            ..Self::default()
+        }
+    }
+
+    /// Takes place and state from the scheduler's job: its scheduler places the logins, also if there
+    /// is a record.
+    fn merge_scheduler_job(&mut self, job: &Job) {
+        let scheduler = job.placement.source().as_str();
+        (self.source, self.state, self.via) = (scheduler, "running", Some(scheduler));
+        (self.cgroup, self.started) = (None, Some(job.started));
+        if let Placement::Unit { path, .. } = &job.placement {
+            // The unit may have ended meanwhile, and unknown values stay empty.
+            let _ = self.read_cgroup(&LoginTarget::Cgroup(path.clone()), None);
+        }
+    }
+
+    fn read_cgroup(&mut self, target: &LoginTarget, leaf: Option<&LeafName>) -> cgroup::Result<()> {
+        let path = match target {
+            LoginTarget::Cgroup(path) => path,
+            LoginTarget::Via(via) => {
+                self.via = Some(via.as_str());
+                return Ok(());
+            }
+        };
+        self.cgroup = Some(path.to_string());
+        let Some(place) = cgroup::ignore_gone(Mount::open()?.open_chain(path))? else {
+            self.state = "gone";
+            return Ok(());
+        };
+        self.state = match find_frozen(place.levels())? {
+            Some(_) => "frozen",
+            None => "running",
+        };
+        self.detect_reuse(place.dir()?)?;
+        self.detect_foreign_filter(&place);
+        // A job that is ending has no usage any more.
+        self.login_usage = Usage::read(place.dir()?, leaf).unwrap_or_default();
+        self.count_processes(place.dir()?)
+    }
+
+    /// Sets the state [`REUSED`] if a scheduler has given the cgroup of a record to another account's
+    /// job. Only root can detect that.
+    fn detect_reuse(&mut self, dir: &Dir) -> cgroup::Result<()> {
+        if self.source != SourceName::Registry.as_str() || !Uid::effective().is_root() {
+            return Ok(());
+        }
+        let occupants = Occupants::read(dir, self.uid)?;
+        let deadline = Instant::now() + QUERY_TIMEOUT;
+        let list = || list_members(dir, deadline).complete();
+        match occupants.require_no_strangers_among(dir, deadline, list) {
+            Err(error @ cgroup::Error::UnexpectedState(_)) => {
+                self.state = REUSED;
+                self.why.push(format!("job {}: {error}", self.id));
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Corrects the containment of a job whose record asks for none: a filter of its scheduler may hold
+    /// there. Only root can see filters.
+    fn detect_foreign_filter(&mut self, place: &CgroupChain) {
+        let none = Containment::None;
+        if self.containment != none.as_str() || !Uid::effective().is_root() {
+            return;
+        }
+        let target = AttachTarget::from_leaf(place);
+        match target.and_then(|target| bpf::predict_containment(target, 0, &none)) {
+            Ok(name) => self.containment = name,
+            Err(error) => {
+                self.containment = "unknown";
+                self.why.push(format!("job {}: {error}", self.id));
+            }
+        }
+    }
+
+    /// Returns why the state is unknown, for a record whose scheduler knows the cgroup.
+    fn explain_unknown(&self, config: &Config) -> Option<String> {
+        let via = self.via.filter(|_| self.state == "unknown")?;
+        let is_enabled = config.sources.iter().any(|source| source.as_str() == via);
+        let why = if is_enabled { "has no such job here now" } else { "is not among the sources" };
+        Some(format!("job {}: {via} {why}", self.id))
+    }
+
+    fn count_processes(&mut self, dir: &Dir) -> cgroup::Result<()> {
+        let deadline = Instant::now() + QUERY_TIMEOUT;
+        self.processes = Some(list_members(dir, deadline).complete()?.len());
+        if Uid::effective().is_root() {
+            self.logins = Some(count_connections(&read_processes(dir, deadline).complete()?));
+        }
+        Ok(())
+    }
+
+    fn row(&self) -> [String; 8] {
+        let number = |number: Option<usize>| number.map_or("-".into(), |number| number.to_string());
+        let devices = match self.containment {
+            "enforce" => number(self.devices),
+            other => other.to_owned(),
+        };
+        let via = || format!("(via {})", self.via.unwrap_or("?"));
+        [
+            self.id.clone(),
+            self.user.clone(),
+            self.source.into(),
+            self.state.into(),
+            number(self.logins),
+            number(self.processes),
+            devices,
+            self.cgroup.clone().unwrap_or_else(via),
+        ]
+    }
+}
+
+/// Adds the columns of the usage before the last one.
+fn with_usage<T>(row: [T; 8], usage: [T; 2]) -> [T; 10] {
+    let ([a, b, c, d, e, f, g, cgroup], [memory, cpu]) = (row, usage);
+    [a, b, c, d, e, f, g, memory, cpu, cgroup]
+}
+
+/// Counts connections: the sshd processes of root that no other of them started.
+fn count_connections(table: &[Process]) -> usize {
+    let is_sshd = |pid| table.iter().any(|process| process.pid == pid && process.is_sshd);
+    table.iter().filter(|process| process.is_sshd && !is_sshd(process.parent)).count()
+}
+
+/// Adds the jobs that a scheduler runs for this user, or for all users, to those of records. Returns
+/// whether the list is complete.
+fn add_scheduler_jobs(
+    jobs: &mut Vec<ListedJob>,
+    user: Option<u32>,
+    source: SourceName,
+    config: &Config,
+    output: &mut Output<'_>,
+) -> bool {
+    let (running, report) = match query_scheduler(source, config) {
+        Ok(result) => result,
+        Err(SourceError::Absent(_) | SourceError::Unused(_)) => return true,
+        Err(error) => {
+            output.warn(format_args!("{}: {error}", source.as_str()));
+            return false;
+        }
+    };
+    let is_selected = |uid: u32| user.is_none_or(|user| user == uid);
+    for (uid, job) in running.into_iter().filter(|(uid, _)| is_selected(*uid)) {
+        let is_same = |listed: &ListedJob| listed.id.parse().is_ok_and(|id| job.has_name(&id));
+        match jobs.iter_mut().find(|listed| listed.uid == uid && is_same(listed)) {
+            Some(listed) => listed.merge_scheduler_job(&job),
+            None => {
+                let mut listed = ListedJob::unknown(job.id.to_string(), uid);
+                listed.merge_scheduler_job(&job);
+                jobs.push(listed);
+            }
+        }
+    }
+    let missing = || report.broken.iter().chain(&report.silent);
+    missing().for_each(|text| output.warn(text));
+    missing().next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::Placement;
+
+    #[test]
+    fn connection_of_two_sshd_processes_is_counted_once() {
+        let sshd = |pid, parent| Process { pid, parent, is_sshd: true, ..Process::default() };
+        let shell = Process { pid: 3, parent: 2, ..Process::default() };
+        assert_eq!(count_connections(&[sshd(1, 0), sshd(2, 1), shell, sshd(4, 0)]), 2);
+        assert_eq!(count_connections(&[]), 0);
+    }
+
+    #[test]
+    fn unknown_state_is_explained() {
+        let text = r#"{"version":1,"id":"7","uid":4294967294,"via":"slurm","cdi":["x"]}"#;
+        let record = Record::parse(text.as_bytes()).unwrap();
+        let resolver = Resolver::new(Tree::host(), helper::devices::DeviceSettings::default());
+        let mut job = ListedJob::from_record(&record, &Config::default(), &resolver);
+        job.read_cgroup(&record.target, None).unwrap();
+        assert_eq!(
+            job.row(),
+            ["7", "4294967294", "registry", "unknown", "-", "-", "unknown", "(via slurm)"]
+        );
+        let why = "job 7: x: not a qualified CDI name, VENDOR/CLASS=NAME";
+        assert_eq!(job.why, [why]);
+        let mut config = Config::default();
+        let explain = |job: &ListedJob, config: &Config| job.explain_unknown(config).unwrap();
+        assert_eq!(explain(&job, &config), "job 7: slurm has no such job here now");
+        config.sources.retain(|source| *source != SourceName::Slurm);
+        assert_eq!(explain(&job, &config), "job 7: slurm is not among the sources");
+        let placement = Placement::Extern {
+            spool: "/var/spool/slurmd".parse().unwrap(),
+            node: "n1".parse().unwrap(),
+        };
+        let id = "7".parse().unwrap();
+        job.merge_scheduler_job(&Job { id, started: 9, ends: None, placement, record: None });
+        assert_eq!(
+            job.row(),
+            ["7", "4294967294", "slurm", "running", "-", "-", "unknown", "(via slurm)"]
+        );
+        assert_eq!(job.explain_unknown(&config), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Finds the processes of logins in the cgroup of a job.
+
+use super::cgroup_members::read_processes;
+use super::usage::open_login_cgroup;
+use crate::error::Error;
+use crate::process::{Identity, Process};
+use kernel::cgroup::{Dir, Listing};
+use protocol::LeafName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+/// Lists the processes of the logins of `owner` in a job's cgroup and in the one for its logins.
+///
+/// # Errors
+///
+/// As [`open_login_cgroup`].
+pub(crate) fn list_logins(
+    job: &Dir,
+    leaf: Option<&LeafName>,
+    owner: u32,
+    deadline: Instant,
+) -> Result<Listing<Process>, Error> {
+    let leaves: Vec<Dir> = open_login_cgroup(job, leaf)?.into_iter().collect();
+    Ok(find_logins(job, &leaves, owner, &BTreeSet::new(), deadline))
+}
+
+/// Finds the processes of the logins of `owner` in a job's cgroup, with all in the leaves. `members` are
+/// processes that are known to belong to a login.
+pub(crate) fn find_logins(
+    job: &Dir,
+    leaves: &[Dir],
+    owner: u32,
+    members: &BTreeSet<Identity>,
+    deadline: Instant,
+) -> Listing<Process> {
+    let mut members = members.clone();
+    let in_leaves: Vec<Process> =
+        leaves.iter().flat_map(|leaf| read_processes(leaf, deadline).all).collect();
+    members.extend(in_leaves.iter().map(Process::identity));
+    let Listing { mut all, cut } = read_processes(job, deadline);
+    let mut selected = select_logins(&all, owner, &members);
+    all.retain(|process| selected.contains(&process.pid));
+    // A job with too many processes hides none of its logins that have been found already.
+    if cut.is_some() {
+        all.extend(in_leaves.into_iter().filter(|process| selected.insert(process.pid)));
+    }
+    Listing { all, cut }
+}
+
+/// Selects the numbers of processes that belong to a login: root's sshd in the job's cgroup, processes
+/// that pam_loginuid(8) marked as logins of the job's owner, `members`, and all descendants of these.
+fn select_logins(table: &[Process], owner: u32, members: &BTreeSet<Identity>) -> BTreeSet<i32> {
+    select_descendants(table, |process| {
+        process.is_sshd || process.login == Some(owner) || members.contains(&process.identity())
+    })
+}
+
+/// Selects the numbers of the processes for which `is_first` holds, and of all their descendants.
+pub(crate) fn select_descendants(
+    table: &[Process],
+    is_first: impl Fn(&Process) -> bool,
+) -> BTreeSet<i32> {
+    let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for process in table {
+        children.entry(process.parent).or_default().push(process.pid);
+    }
+    let mut selected = BTreeSet::new();
+    let first = table.iter().filter(|process| is_first(process));
+    let mut open: Vec<i32> = first.map(|process| process.pid).collect();
+    while let Some(pid) = open.pop() {
+        if selected.insert(pid) {
+            open.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    selected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, parent: i32) -> Process {
+        Process { pid, parent, start: 1, ..Process::default() }
+    }
+
+    fn sshd(pid: i32) -> Process {
+        Process { is_sshd: true, ..process(pid, 1) }
+    }
+
+    fn selected(table: &[Process]) -> Vec<i32> {
+        select_logins(table, 5, &BTreeSet::new()).into_iter().collect()
+    }
+
+    #[test]
+    fn processes_of_scheduler_are_not_selected() {
+        assert_eq!(selected(&[process(10, 1), process(11, 10)]), [0; 0]);
+    }
+
+    #[test]
+    fn sshd_and_its_descendants_are_selected() {
+        let table = [process(10, 1), process(23, 22), process(22, 21), process(21, 20), sshd(20)];
+        assert_eq!(selected(&table), [20, 21, 22, 23]);
+    }
+
+    #[test]
+    fn orphan_of_login_is_selected_by_login_uid() {
+        let of = |pid, login| Process { login: Some(login), ..process(pid, 1) };
+        let table = [of(30, 5), process(31, 30), of(40, 6), process(10, 1)];
+        assert_eq!(selected(&table), [30, 31]);
+    }
+
+    #[test]
+    fn member_is_selected_by_number_and_start() {
+        let table = [process(21, 1), process(22, 21)];
+        assert_eq!(select_logins(&table, 5, &BTreeSet::from([(21, 1)])).len(), 2);
+        assert_eq!(select_logins(&table, 5, &BTreeSet::from([(21, 9)])).len(), 0);
+    }
+}

@@ -1,0 +1,18 @@
+//! The jobs of the node: which run, what is in them, and how they begin and end.
+
+pub(crate) mod cgroup_members;
+pub(crate) mod ending;
+pub(crate) mod list;
+pub(crate) mod logins;
+pub(crate) mod names;
+pub(crate) mod pin;
+pub(crate) mod record_options;
+pub(crate) mod register;
+pub(crate) mod run;
+pub(crate) mod running_jobs;
+pub(crate) mod signals;
+pub(crate) mod stamped_cgroup;
+pub(crate) mod strays;
+pub(crate) mod unregister;
+pub(crate) mod usage;
+pub(crate) mod use_job;

@@ -1,0 +1,252 @@
+//! `strays`: shows and ends processes of users who have no job on the node.
+
+mod devices;
+mod owner;
+mod process;
+mod snapshot;
+
+pub(crate) use snapshot::Snapshot;
+
+use super::signals::{send_signals, stop_then_kill};
+use crate::accounts::{self, require_root};
+use crate::closed_slices::closed_slice_rules;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
+use crate::options::{Conf, OPERATION_TIMEOUT};
+use crate::output::{Output, log};
+use crate::process::Identity;
+use clap::Args;
+use devices::find_refused_devices;
+use helper::devices::Resolver;
+use helper::node::Tree;
+use helper::stack::{Entry, Group, read_entries};
+use helper::{Config, printable};
+use kernel::log::{Line, Severity};
+use module::{Action, Settings, is_off};
+use nix::sys::signal::Signal;
+use owner::Person;
+use process::{ProcessInfo, ProcessTable};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Time for a process to end by itself after `SIGTERM`.
+const TERM_GRACE: Duration = Duration::from_secs(2);
+/// Pause between two searches for processes that still run.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Show, or end, what users without a job have running here
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Shows each process, how it came there, and its open devices that a closed slice would refuse. Users with a job
+here, exempt accounts and accounts of the system have no strays. Processes of uids without an account, as in
+containers that root has made, are named and never ended.
+Exit status: 0 none, or none left, 1 some, 2 wrong usage, 3 could not be told or done.")]
+pub(crate) struct Options {
+    /// Only this user, by name or number
+    #[arg(long)]
+    user: Option<String>,
+    /// Only the user with this uid, also if a user has the number as name
+    #[arg(long, value_parser = accounts::parse_uid, conflicts_with = "user")]
+    uid: Option<u32>,
+    /// End them, and show what is left (root)
+    #[arg(long)]
+    kill: bool,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let config = options.conf.read()?;
+    let named = options.user.as_deref().map(accounts::resolve_uid).transpose()?;
+    let user = options.uid.or(named);
+    let mut ended = 0;
+    if options.kill {
+        require_root("end strays")?;
+        require_adoption(&config).map_err(|why| Error::failed("end", "strays", why))?;
+        ended = end_strays(&config, user)?;
+    }
+    let mut snapshot = Snapshot::read(&config, user)?;
+    for doubt in &snapshot.doubts {
+        output.warn(doubt);
+    }
+    let has_doubts = !snapshot.doubts.is_empty();
+    let allowed = closed_slice_rules(&config, &Resolver::new(Tree::host(), config.devices.clone()));
+    let mut unowned = std::mem::take(&mut snapshot.unowned);
+    let mut strays = snapshot.into_strays();
+    for stray in strays.iter_mut().chain(&mut unowned) {
+        stray.devices = find_refused_devices(stray.pid, &allowed);
+    }
+    if options.json {
+        output.json(&serde_json::json!({
+            "schema": 1, "ended": ended, "strays": strays, "unowned": unowned,
+        }))?;
+    } else {
+        if !unowned.is_empty() {
+            output.warn(describe_unowned(&unowned));
+        }
+        let head = ["PID", "USER", "ORIGIN", "DEVICES", "COMMAND", "CGROUP"];
+        output.table(head, strays.iter().map(Stray::row))?;
+    }
+    if has_doubts {
+        return Ok(EXIT_FAILED);
+    }
+    Ok(if strays.is_empty() { EXIT_FINE } else { EXIT_FINDINGS })
+}
+
+/// Maximum processes without an owner that a message names.
+const NAMED_PROCESSES_MAX: usize = 8;
+
+/// Writes the warning about processes whose owner is unknown.
+fn describe_unowned(processes: &[Stray]) -> String {
+    let mut named = Vec::new();
+    for Stray { pid, uid, command, cgroup, .. } in processes.iter().take(NAMED_PROCESSES_MAX) {
+        named.push(format!("{pid} ({command}, uid {uid}, {cgroup})"));
+    }
+    if processes.len() > NAMED_PROCESSES_MAX {
+        named.push("...".into());
+    }
+    format!("warning: not ended, since their uids have no account: {}", named.join(", "))
+}
+
+/// Counts the strays; `None` if there may be users with an unknown job.
+///
+/// # Errors
+///
+/// The errors of [`Snapshot::read`].
+pub(crate) fn count_strays(config: &Config) -> Result<Option<usize>, Error> {
+    let snapshot = Snapshot::read(config, None)?;
+    Ok(snapshot.doubts.is_empty().then(|| snapshot.into_strays().len()))
+}
+
+/// Ends the strays of a user who had a job here, for an epilog. If logins join no jobs on this node, it
+/// only warns.
+///
+/// # Errors
+///
+/// The errors of [`end_strays`], and [`Error::Failed`] if strays remain.
+pub(super) fn end_user_strays(
+    config: &Config,
+    uid: u32,
+    output: &mut Output<'_>,
+) -> Result<(), Error> {
+    if let Err(why) = require_adoption(config) {
+        output.warn(format_args!("warning: strays are not ended: {why}"));
+        return Ok(());
+    }
+    end_strays(config, Some(uid))?;
+    match Snapshot::read(config, Some(uid))?.into_strays().len() {
+        0 => Ok(()),
+        count => Err(Error::failed("end", "strays", format!("{count} of uid {uid} are left"))),
+    }
+}
+
+/// Reads the session lines of sshd's stack.
+fn read_session_lines() -> Vec<Entry> {
+    read_entries(Path::new("/"), "sshd", Group::Session).unwrap_or_default()
+}
+
+/// Checks that logins are taken into jobs on this node. If they are not, or if users without a job may
+/// log in, processes are outside of jobs by the admin's will.
+fn require_adoption(config: &Config) -> Result<(), &'static str> {
+    let opens = |line: &Entry| {
+        Settings::parse(&line.arguments).is_ok_and(|settings| settings.no_jobs == Action::Ignore)
+    };
+    let takes_all = |line: &Entry| line.is_fit() && !line.is_observing() && !opens(line);
+    match read_session_lines().iter().any(takes_all) {
+        _ if config.missing_enforce_path().is_some() => {
+            Err("logins are not judged on this node (enforce)")
+        }
+        _ if is_off() => Err("/run/job-adopt/off is there"),
+        true => Ok(()),
+        false => Err("no session line of sshd's PAM stack takes all logins into jobs"),
+    }
+}
+
+/// Ends the strays of a user, or of all users, while they have no job; returns their number. The next
+/// snapshot shows strays that remain.
+///
+/// It fails with [`Error::Failed`] if a user may have an unknown job, and then ends no process.
+fn end_strays(config: &Config, user: Option<u32>) -> Result<usize, Error> {
+    let find = || -> Result<Vec<Identity>, Error> {
+        require_adoption(config).map_err(|why| Error::failed("end", "strays", why))?;
+        let snapshot = Snapshot::read(config, user)?;
+        if let Some(why) = snapshot.doubts.first() {
+            return Err(Error::failed("tell", "who has a job", why));
+        }
+        Ok(snapshot.into_strays().iter().map(|stray| (stray.pid, stray.start)).collect())
+    };
+    let began = Instant::now();
+    let mut signaled = BTreeSet::new();
+    let mut remaining = find()?;
+    while !remaining.is_empty() && began.elapsed() < TERM_GRACE {
+        let is_new = |stray: &Identity| signaled.insert(*stray);
+        let new: Vec<_> = remaining.iter().copied().filter(is_new).collect();
+        for signal in [Signal::SIGTERM, Signal::SIGCONT] {
+            // Ignore a process that takes no signal: the kill below reports it.
+            let _ = send_signals(new.iter().copied(), signal);
+        }
+        std::thread::sleep(POLL_INTERVAL);
+        remaining = find()?;
+    }
+    let mut stopped = BTreeSet::new();
+    let killed = stop_then_kill(|_| find(), began + OPERATION_TIMEOUT, &mut stopped);
+    // Continue all of them: some may belong to users who have a job by now.
+    let continued = send_signals(stopped.iter().copied(), Signal::SIGCONT);
+    let remaining = killed.and_then(|remaining| continued.map(|()| remaining))?;
+    signaled.extend(stopped);
+    signaled.retain(|stray| !remaining.contains(stray));
+    let ended = signaled.len();
+    if ended > 0 || !remaining.is_empty() {
+        let line = Line::new(Severity::Info).with("action", "strays").with("ended", ended);
+        let user = user.map_or_else(|| "all".to_owned(), |uid| uid.to_string());
+        log(line.with("left", remaining.len()).with("uid", user));
+    }
+    Ok(ended)
+}
+
+/// A process of a user outside of their jobs, in the form of a report.
+#[derive(Debug, Serialize)]
+pub(crate) struct Stray {
+    pid: i32,
+    pub(crate) uid: u32,
+    user: String,
+    /// Its origin, or `unknown`.
+    origin: String,
+    /// The open devices that a closed slice would refuse; `None` if this user cannot read them.
+    devices: Option<Vec<String>>,
+    command: String,
+    cgroup: String,
+    #[serde(skip)]
+    start: u64,
+}
+
+impl Stray {
+    fn new(info: &ProcessInfo, Person { uid, name }: Person, table: &ProcessTable) -> Self {
+        Self {
+            pid: info.process.pid,
+            uid,
+            user: name,
+            origin: printable(&table.describe_origin(info)),
+            devices: None,
+            command: printable(&info.stat.name),
+            cgroup: printable(info.path()),
+            start: info.stat.start,
+        }
+    }
+
+    fn row(&self) -> [String; 6] {
+        let devices = match self.devices.as_deref() {
+            None => "?".into(),
+            Some([]) => "-".into(),
+            Some(all) => all.join(","),
+        };
+        let [user, origin, command, cgroup] =
+            [&self.user, &self.origin, &self.command, &self.cgroup].map(Clone::clone);
+        [self.pid.to_string(), user, origin, devices, command, cgroup]
+    }
+}

@@ -1,0 +1,115 @@
+//! Reads what the logins of a job have used, from cgroups that have nothing but logins.
+
+use crate::error::Error;
+use kernel::cgroup::{Dir, MADE_XATTR, has_mark, ignore_gone};
+use nix::unistd::Uid;
+use protocol::LeafName;
+use serde::Serialize;
+
+/// The memory and processor time of logins. A value that the kernel does not count for them alone stays empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Usage {
+    /// Bytes of memory now.
+    pub(crate) memory: Option<u64>,
+    /// Most bytes of memory at any time, from Linux 5.19 on; empty for several cgroups.
+    pub(crate) memory_peak: Option<u64>,
+    /// Microseconds of processor time, also of processes that have ended.
+    pub(crate) cpu_usec: Option<u64>,
+}
+
+impl Usage {
+    /// Reads the usage of the logins in a job's cgroup; empty if they have no cgroup of their own.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_login_cgroup`].
+    pub(crate) fn read(job: &Dir, leaf: Option<&LeafName>) -> Result<Self, Error> {
+        let leaf = open_login_cgroup(job, leaf)?;
+        Ok(leaf.map(|leaf| Self::read_leaves(&[leaf])).unwrap_or_default())
+    }
+
+    /// Reads the usage of cgroups for logins. A value that one of them lacks is missing in the sum.
+    pub(super) fn read_leaves(leaves: &[Dir]) -> Self {
+        let number = |dir: &Dir, file: &str, key: &str| {
+            let text = dir.read(file).ok()??;
+            let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+            value.trim().parse::<u64>().ok()
+        };
+        let sum = |file, key| -> Option<u64> {
+            let values = leaves.iter().map(|leaf| number(leaf, file, key));
+            values.sum::<Option<u64>>().filter(|_| !leaves.is_empty())
+        };
+        let is_one = leaves.len() == 1;
+        Self {
+            memory: sum("memory.current", ""),
+            memory_peak: sum("memory.peak", "").filter(|_| is_one),
+            cpu_usec: sum("cpu.stat", "usage_usec "),
+        }
+    }
+
+    /// Returns memory in MiB, rounded up, and processor time as H:MM:SS, for people; `-` for a missing value.
+    pub(super) fn columns(&self) -> [String; 2] {
+        let time = |usec: u64| {
+            let seconds = usec / 1_000_000;
+            format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+        };
+        let unknown = || "-".to_owned();
+        [
+            self.memory.map_or_else(unknown, |bytes| format!("{}M", bytes.div_ceil(1 << 20))),
+            self.cpu_usec.map_or_else(unknown, time),
+        ]
+    }
+
+    /// Returns whether nothing is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Opens the child of a job's cgroup that has nothing but logins: the one with the leaf's name that this
+/// project made. Only root can read that mark. Other users take the one that root owns. `None` if there is
+/// none.
+///
+/// # Errors
+///
+/// The child cannot be opened, or its mark cannot be read.
+pub(super) fn open_login_cgroup(job: &Dir, leaf: Option<&LeafName>) -> Result<Option<Dir>, Error> {
+    let name = leaf.map_or(LeafName::DEFAULT, LeafName::as_str);
+    let Some(leaf) = ignore_gone(job.child(name))? else { return Ok(None) };
+    let is_of_logins = match Uid::effective().is_root() {
+        true => ignore_gone(has_mark(&leaf, MADE_XATTR))? == Some(true),
+        false => ignore_gone(leaf.owner())? == Some(0),
+    };
+    Ok(is_of_logins.then_some(leaf))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    fn leaf(scratch: &Scratch, name: &str) -> Dir {
+        let file = std::fs::File::open(scratch.path().join(name)).unwrap();
+        Dir::new(file.into(), format!("/{name}"))
+    }
+
+    #[test]
+    fn usage_is_summed_unless_a_leaf_lacks_the_value() {
+        let scratch = Scratch::new();
+        for name in ["a", "b"] {
+            scratch.file(&format!("{name}/cgroup.procs"), "");
+            scratch.file(&format!("{name}/cpu.stat"), "usage_usec 70\nuser_usec 60\n");
+            scratch.file(&format!("{name}/memory.peak"), "9000\n");
+        }
+        scratch.file("a/memory.current", "4096\n");
+        let (a, b) = (leaf(&scratch, "a"), leaf(&scratch, "b"));
+        let expected = Usage { memory: Some(4096), memory_peak: Some(9000), cpu_usec: Some(70) };
+        assert_eq!(Usage::read_leaves(std::slice::from_ref(&a)), expected);
+        assert_eq!(expected.columns(), ["1M", "0:00:00"]);
+        let long = Usage { memory: None, cpu_usec: Some(3_723_999_999), ..expected };
+        assert_eq!(long.columns(), ["-", "1:02:03"]);
+        let expected = Usage { cpu_usec: Some(140), ..Usage::default() };
+        assert_eq!(Usage::read_leaves(&[a, b]), expected);
+        assert!(Usage::read_leaves(&[]).is_empty());
+    }
+}

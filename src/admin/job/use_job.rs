@@ -1,0 +1,243 @@
+//! `use`: chooses the job that a user's next logins join, of several jobs on this node.
+
+use super::names;
+use super::running_jobs::QUERY_TIMEOUT;
+use crate::accounts;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::output::Output;
+use clap::Args;
+use helper::jobs::{Job, find_by_name};
+use helper::printable;
+use helper::read_choice;
+use helper::{Config, Deadline, Node};
+use kernel::choice::{Choices, FILE, USER_MODE, UserDir, permissions};
+use kernel::trust::{Distrust, Trust, TrustError};
+use module::node_name;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::{Mode, fchmod};
+use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
+use protocol::{JobId, Request};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Maximum jobs in a message.
+const JOBS_MAX: usize = 8;
+
+/// Choose which of your jobs here your next logins join
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A choice counts while its job runs here. A login from inside another of your jobs joins that one all the same.
+Your first login into a job here makes the directory for the choice, and so does a refusal with JA05.
+Exit status: 0 fine, 1 the job is not one of yours that run here, 2 wrong usage, 3 cannot tell.")]
+pub(crate) struct Options {
+    /// The job; without it the choice is shown
+    #[arg(value_parser = names::parse_job_id, conflicts_with = "clear")]
+    job: Option<JobId>,
+    /// Choose none
+    #[arg(long)]
+    clear: bool,
+}
+
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let uid = Uid::effective();
+    if uid.is_root() {
+        let why = "root has no jobs; run this as the user whose logins it is for";
+        return Err(Error::failed("choose", "job", why));
+    }
+    let owner = ChoiceOwner {
+        choice: UserChoice { choices: Choices::host(), uid: uid.as_raw() },
+        user: accounts::user_name(uid.as_raw()),
+        node: node_name(),
+    };
+    match &options.job {
+        Some(job) => owner.choose(job, output),
+        None if options.clear => owner.clear(output),
+        None => owner.show(output),
+    }
+}
+
+/// The user who chooses, and the node for which the choice counts.
+struct ChoiceOwner {
+    choice: UserChoice,
+    user: String,
+    node: String,
+}
+
+impl ChoiceOwner {
+    fn choose(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
+        let (jobs, doubts) = self.find_running_jobs();
+        let running = find_by_name(&jobs, job).map(|job| &job.id);
+        let job = running.unwrap_or(job);
+        if running.is_none() {
+            if doubts.is_empty() {
+                let why = self.explain_not_running(&jobs);
+                output.warn(format_args!("job {job} was not chosen: {why}"));
+                return Ok(EXIT_FINDINGS);
+            }
+            doubts.iter().for_each(|text| output.warn(printable(text)));
+            output.warn(format_args!("warning: it cannot be told whether job {job} runs here"));
+        }
+        self.choice.write(job).map_err(|error| self.explain_error(&error))?;
+        self.report_effect(Some(job), output)
+    }
+
+    fn clear(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        match self.choice.remove() {
+            Err(error) if !error.is_missing() => Err(self.explain_error(&error)),
+            _ => self.report_effect(None, output),
+        }
+    }
+
+    fn show(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        let job = match self.choice.read() {
+            Ok(Some(job)) => job,
+            Ok(None) => return self.report_effect(None, output),
+            Err(error) => return Err(self.explain_error(&error)),
+        };
+        let (jobs, doubts) = self.find_running_jobs();
+        if find_by_name(&jobs, &job).is_some() || !doubts.is_empty() {
+            return self.report_effect(Some(&job), output);
+        }
+        let why = self.explain_not_running(&jobs);
+        writeln!(output.out, "job {job} is chosen, but does not count: {why}")?;
+        Ok(EXIT_FINDINGS)
+    }
+
+    /// Reports which job the next logins join.
+    fn report_effect(&self, chosen: Option<&JobId>, output: &mut Output<'_>) -> Result<u8, Error> {
+        let Self { user, node, .. } = self;
+        let text = match chosen {
+            Some(job) => {
+                format!("the next logins of {user} to {node} join job {job} while it runs here")
+            }
+            None => format!("no job is chosen for the next logins of {user} to {node}"),
+        };
+        writeln!(output.out, "{text}")?;
+        Ok(EXIT_FINE)
+    }
+
+    /// Returns why a job cannot be chosen: the jobs that the user has instead.
+    fn explain_not_running(&self, jobs: &[Job]) -> String {
+        let Self { user, node, .. } = self;
+        let ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).take(JOBS_MAX).collect();
+        let more = if jobs.len() > JOBS_MAX { ", ..." } else { "" };
+        match ids.as_slice() {
+            [] => format!("{user} has no running job on {node}"),
+            ids => format!("on {node} {user} has {}{more}", ids.join(", ")),
+        }
+    }
+
+    /// Finds the jobs that a login would find; returns them, and the faults that may hide others.
+    fn find_running_jobs(&self) -> (Vec<Job>, Vec<String>) {
+        let config = Config::read(Path::new(Request::DEFAULT_CONF), &Trust::root());
+        let config = config.map_err(|error| error.to_string());
+        let deadline = Deadline::after(QUERY_TIMEOUT);
+        config
+            .and_then(|config| {
+                Node::host()
+                    .find_running_jobs(&config, &self.node, self.choice.uid, deadline)
+                    .map_err(|error| error.to_string())
+            })
+            .map_or_else(|cause| (Vec::new(), vec![cause]), |found| (found.jobs, found.warnings))
+    }
+
+    /// Returns an error that begins with the remedy.
+    fn explain_error(&self, error: &TrustError) -> Error {
+        let node = &self.node;
+        let path = error.path();
+        let help = match error.cause() {
+            _ if path.ends_with(FILE) => {
+                "no choice counts; undo it: job-adopt use --clear\n".to_owned()
+            }
+            // The mode is the only fault of the directory that its user can cause.
+            Distrust::Open(Errno::ENOENT) | Distrust::WrongMode(_) => {
+                format!("log in to {node} by ssh once, then try again\n")
+            }
+            _ if path == self.choice.dir() => String::new(),
+            _ => format!("{node} is not set up correctly; not your fault, please report:\n"),
+        };
+        Error::Failed(format!("{help}{}", printable(&error.to_string())))
+    }
+}
+
+/// Mode of the file with the choice.
+const FILE_MODE: u32 = 0o640;
+
+/// The choice of one user, which that user reads, writes and removes with their own rights.
+struct UserChoice {
+    choices: Choices,
+    uid: u32,
+}
+
+impl UserChoice {
+    /// Returns the path of the user's directory.
+    fn dir(&self) -> PathBuf {
+        self.choices.user_dir(self.uid)
+    }
+
+    /// Reads the choice as the helper does; `None` if there is none.
+    fn read(&self) -> Result<Option<JobId>, TrustError> {
+        read_choice(&self.choices, self.uid)
+    }
+
+    /// Chooses a job for the user's next logins. It fails with [`TrustError::is_missing`] before the
+    /// directory was made, and with [`Distrust::WrongMode`] if the user has changed the directory's mode, so
+    /// that the helper could not read the choice.
+    fn write(&self, id: &JobId) -> Result<(), TrustError> {
+        let dir = self.open_dir()?;
+        let mode = permissions(&dir.status);
+        if mode != USER_MODE {
+            return Err(TrustError::new(&dir.path, Distrust::WrongMode(mode)));
+        }
+        // If two processes write at once, the later rename wins.
+        let unfinished = format!(".{FILE}.{}", std::process::id());
+        let result = write_file(&dir, &unfinished, id);
+        if result.is_err() {
+            let _ = unlinkat(&dir.fd, unfinished.as_str(), UnlinkatFlags::NoRemoveDir);
+        }
+        result
+    }
+
+    /// Removes the choice; returns whether there was one. It fails like [`UserChoice::write`].
+    fn remove(&self) -> Result<bool, TrustError> {
+        let dir = self.open_dir()?;
+        match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) => Ok(true),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(errno) => Err(TrustError::from_error("remove", &dir.path.join(FILE), errno)),
+        }
+    }
+
+    fn open_dir(&self) -> Result<UserDir, TrustError> {
+        let Self { choices, uid } = self;
+        let missing = || TrustError::new(&self.dir(), Distrust::Open(Errno::ENOENT));
+        let base = choices.trust.dir(&choices.dir).map_err(|error| match error.is_missing() {
+            true => missing(),
+            false => error,
+        })?;
+        let dir = choices.find(&base, *uid)?.ok_or_else(missing)?;
+        match dir.status.uid {
+            owner if owner == *uid => Ok(dir),
+            owner => Err(TrustError::new(&dir.path, Distrust::WrongOwner(owner))),
+        }
+    }
+}
+
+fn write_file(dir: &UserDir, unfinished: &str, id: &JobId) -> Result<(), TrustError> {
+    let path = dir.path.join(FILE);
+    let unwritten = |errno: Errno| TrustError::from_error("write", &path, errno);
+    // The flags replace a file that a process with the same number has left.
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
+    let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = openat(&dir.fd, unfinished, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+    let mut file = File::from(file.map_err(unwritten)?);
+    fchmod(&file, Mode::from_bits_truncate(FILE_MODE)).map_err(unwritten)?;
+    writeln!(file, "{id}").map_err(|error| TrustError::from_error("write", &path, error))?;
+    renameat(&dir.fd, unfinished, &dir.fd, FILE).map_err(unwritten)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,556 @@
+//! `enable`: tries both lines in a service's PAM stack for some time, and removes them unless the admin
+//! keeps them.
+//!
+//! The undo needs no program of this project: a systemd unit renames the old file over the new one. A
+//! transient timer starts it, and so does the next boot, before any login. The undo is ready before the
+//! new stack is in place, so a crash at any step can be undone.
+
+use super::jobless::find_jobless_user;
+use super::pam::{LineOptions, Stack, changed_lines};
+use crate::accounts::{self, require_root};
+use crate::check::sshd::warn_of_penalties;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::output::Output;
+use crate::replace_file::replace_file;
+use crate::sys::pam::{Phase, Transaction};
+use clap::{ArgGroup, Args};
+use helper::printable;
+use kernel::cgroup::Membership;
+use nix::sys::prctl::set_name;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const UNIT_DIR: &str = "/etc/systemd/system";
+/// The folder whose links systemd starts at boot.
+const WANTS_DIR: &str = "/etc/systemd/system/sysinit.target.wants";
+/// Longest trial of both lines.
+const TRIAL_MAX_SECONDS: u64 = 24 * 3600;
+/// Longest run of the stack, as a property of its unit.
+const RUN_TIMEOUT_PROPERTY: &str = "RuntimeMaxSec=120";
+/// Exit status of `--account` for an admitted user. `systemd-run --wait` exits with 1 itself for a timeout,
+/// a core dump or a lost bus, so an answer is neither 0 nor 1.
+const EXIT_ADMITTED: u8 = 10;
+/// Exit status of `--account` for a refused user.
+const EXIT_REFUSED: u8 = 11;
+
+/// Try both lines of pam_job_adopt.so in the PAM stack, with a way back
+#[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("what").required(true),
+    after_help = "\
+Writes what job-adopt pam --install would, shows the lines that change, and runs the service's real stack
+for USER, who must have a job here or be exempt; for a user without a job; and for root. The old file comes back
+at once if the new stack refuses USER, lets a user without a job in whom the old one refused, or refuses root
+whom the old one let in; else after TIME or at the next boot, unless you run job-adopt enable --keep before.
+Needs systemd.
+Exit status: 0 fine, 1 USER was refused, or nothing keeps users without a job out after --undo, 2 wrong usage,
+3 refused or not done."
+)]
+pub(crate) struct Options {
+    /// Try both lines for so long: a number with s, m or h (root)
+    #[arg(
+        long = "try",
+        group = "what",
+        value_name = "TIME",
+        value_parser = parse_time,
+        requires = "user"
+    )]
+    length: Option<Duration>,
+    /// Keep the lines (root)
+    #[arg(long, group = "what")]
+    keep: bool,
+    /// Go back now (root)
+    #[arg(long, group = "what")]
+    undo: bool,
+    /// Run the stack for the user in this process
+    #[arg(long, group = "what", hide = true, requires = "user")]
+    inside: bool,
+    /// Run the account phase of the stack for the user in this process
+    #[arg(long, group = "what", hide = true, requires = "user")]
+    account: bool,
+    /// The user without a job here whom the new stack must not let in; found if not given
+    #[arg(long, value_name = "USER", requires = "length")]
+    without_job: Option<String>,
+    /// Whose login is tried
+    #[arg(conflicts_with_all = ["keep", "undo"])]
+    user: Option<String>,
+    #[command(flatten)]
+    lines: LineOptions,
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.trim_end_matches(|c: char| !c.is_ascii_digit()).len());
+    let factor = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => 0,
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    let seconds = seconds.filter(|seconds| (1..=TRIAL_MAX_SECONDS).contains(seconds));
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| "not a time as 90s, 15m or 2h, up to a day".into())
+}
+
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    require_root("change a PAM stack")?;
+    let stack = Stack::read(Path::new("/"), &options.lines.service)?;
+    let user = options.user.as_deref().unwrap_or_default();
+    let before = stack.path.with_file_name(format!(".{}.before-job-adopt", stack.service));
+    // Each service has its own unit, so that the trial of one keeps the undo of another.
+    let name = format!("job-adopt-undo-{}", stack.service);
+    let (unit, timer) = (format!("{name}.service"), format!("{name}.timer"));
+    let trial = Trial { before, unit, timer, stack };
+    match options.length {
+        _ if options.inside => run_stack(&options.lines.service, user, output),
+        _ if options.account => run_account(&options.lines.service, user),
+        Some(length) => trial.begin(length, user, options, output),
+        None if options.keep => trial.keep(output),
+        None => trial.undo(output),
+    }
+}
+
+/// A trial of both lines in a service's stack.
+struct Trial<'a> {
+    stack: Stack<'a>,
+    /// The path of the old file during the trial: in the same folder, so that a rename restores it.
+    before: PathBuf,
+    /// The unit that restores the old file.
+    unit: String,
+    /// The timer that starts the unit.
+    timer: String,
+}
+
+impl Trial<'_> {
+    fn begin(
+        &self,
+        length: Duration,
+        user: &str,
+        options: &Options,
+        output: &mut Output<'_>,
+    ) -> Result<u8, Error> {
+        let path = self.stack.path.display();
+        let refuse = |why: &str| Err(Error::failed("try", &path, why));
+        if !Path::new("/run/systemd/system").exists() {
+            return refuse("systemd does not run here, so nothing would bring the file back");
+        }
+        if accounts::find_user(user)?.is_some_and(|user| user.uid.is_root()) {
+            output
+                .warn("root gets in whatever these lines do: log in as a user with a job here too");
+        }
+        if self.is_under_way() {
+            return refuse("a try is under way; end it by job-adopt enable --keep or --undo");
+        }
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+        if !self.stack.service.chars().all(is_plain) {
+            return refuse("a unit cannot have that name in it");
+        }
+        let plan = self.stack.with_our_lines(options.lines.arguments.as_deref())?;
+        for note in &plan.notes {
+            output.warn(note);
+        }
+        if plan.text == self.stack.text {
+            return refuse("both lines are in it already; job-adopt pam --remove takes them out");
+        }
+        let modules = self.stack.replaced_modules(&plan.text)?;
+        for module in &modules {
+            let path = module.to_string_lossy();
+            if !path.chars().all(|c| is_plain(c) || "/+".contains(c)) {
+                return refuse(&format!("a unit cannot have the path {path} in it"));
+            }
+        }
+        let requested = options.without_job.as_deref();
+        let jobless = find_jobless_user(requested, user, &plan.settings, output)?;
+        let service = &self.stack.service;
+        let mut questions = Vec::new();
+        for (user, expected) in [
+            (user, Expected::Admitted),
+            (jobless.as_str(), Expected::NotNewlyAdmitted),
+            ("root", Expected::NotNewlyRefused),
+        ] {
+            let before = ask_account(service, user)?;
+            questions.push(Question { user: user.to_owned(), expected, before });
+        }
+        self.stack.save_original()?;
+        self.arm_undo(length, &modules)?;
+        replace_file(&self.before, &self.stack.text, self.stack.meta.as_ref())?;
+        self.stack.write(&plan.text)?;
+        self.require_armed(output)?;
+        writeln!(output.out, "{path}: changed")?;
+        for line in changed_lines(&self.stack.text, &plan.text) {
+            writeln!(output.out, "  {}", printable(&line))?;
+        }
+        output.out.flush()?;
+        if let Some(warning) = warn_of_penalties(&self.stack.service) {
+            output.warn(warning);
+        }
+        if !self.passes(user, &questions, output)? {
+            self.undo(output)?;
+            return Ok(EXIT_FINDINGS);
+        }
+        let keep = if service == "sshd" { String::new() } else { format!(" --service {service}") };
+        writeln!(
+            output.out,
+            "it goes back in {} s, and when the node starts, unless you run: job-adopt enable \
+             --keep{keep}",
+            length.as_secs()
+        )?;
+        Ok(EXIT_FINE)
+    }
+
+    /// Runs the new stack for the user, and asks it about each user whom the old one was asked about.
+    /// Returns whether all answers are as expected. A stack that gives none does not pass.
+    fn passes(
+        &self,
+        user: &str,
+        questions: &[Question],
+        output: &mut Output<'_>,
+    ) -> Result<bool, Error> {
+        let service = &self.stack.service;
+        let mut passes = run_stack_for(service, user).unwrap_or_else(|error| {
+            output.warn(format_args!("run the stack: {error}"));
+            false
+        });
+        for question in questions {
+            let now = match ask_account(service, &question.user) {
+                Ok(now) => now,
+                Err(error) => {
+                    output.warn(error);
+                    passes = false;
+                    continue;
+                }
+            };
+            let Question { user, before, .. } = question;
+            writeln!(output.out, "account of {user}: {before} before, {now} now")?;
+            if let Some(fault) = question.find_fault(now) {
+                output.warn(format_args!("user {user} {fault}"));
+                passes = false;
+            }
+        }
+        Ok(passes)
+    }
+
+    fn is_under_way(&self) -> bool {
+        fs::symlink_metadata(&self.before).is_ok()
+    }
+
+    /// Installs the unit and starts the timer. The unit does nothing while there is no old file, and fails
+    /// if one of these modules is not there.
+    fn arm_undo(&self, length: Duration, modules: &[PathBuf]) -> Result<(), Error> {
+        self.await_earlier_undo();
+        let unit = Path::new(UNIT_DIR).join(&self.unit);
+        replace_file(&unit, self.unit_text(modules), None)?;
+        let link = Path::new(WANTS_DIR).join(&self.unit);
+        let linked = fs::create_dir_all(WANTS_DIR).and_then(|()| match symlink(&unit, &link) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            _ => fs::File::open(WANTS_DIR)?.sync_all(),
+        });
+        linked.map_err(|error| Error::failed("link", link.display(), error))?;
+        systemctl(&["daemon-reload"])?;
+        let after = format!("--on-active={}", length.as_secs());
+        let accuracy = "--timer-property=AccuracySec=1s";
+        run("systemd-run", &["--quiet", &after, accuracy, "--unit", &self.unit])
+    }
+
+    /// Waits for the undo of an earlier trial, and stops its timer. The undo restores the old file first and removes
+    /// its own unit last: until it has ended, it would remove the unit of this trial.
+    fn await_earlier_undo(&self) {
+        for words in [["start", &self.unit], ["stop", &self.timer]] {
+            // Usually there is neither: then the only result is an error message.
+            let _ = command_without_output("systemctl", &words).stderr(Stdio::null()).status();
+        }
+    }
+
+    /// Checks that the old file is still going to come back, now that the new one is in place. The timer began
+    /// before both, since a crash in between must not leave the new one for good.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the time was over before; the old file is back then.
+    fn require_armed(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        let is_waiting = systemctl(&["is-active", "--quiet", &self.timer]).is_ok();
+        if is_waiting && self.is_under_way() {
+            return Ok(());
+        }
+        if self.is_under_way() {
+            self.undo(output)?;
+        } else if self.stack.meta.is_some() {
+            self.stack.write(&self.stack.text)?;
+        } else {
+            let path = &self.stack.path;
+            fs::remove_file(path)
+                .map_err(|error| Error::failed("remove", path.display(), error))?;
+        }
+        let why = "the time was over before the lines were in place; try a longer one";
+        Err(Error::failed("try", self.stack.path.display(), why))
+    }
+
+    fn unit_text(&self, modules: &[PathBuf]) -> String {
+        let (before, path, unit) = (self.before.display(), self.stack.path.display(), &self.unit);
+        let restore = match self.stack.meta {
+            Some(_) => format!("ExecStart=/bin/mv -f -T {before} {path}"),
+            // Without this file libpam reads the distribution's own.
+            None => format!("ExecStart=/bin/rm -f {path}\nExecStart=/bin/rm -f {before}"),
+        };
+        // The first command that fails is the last, and ls names the missing file in the journal. A condition
+        // would skip the unit in silence, and ExecCondition came with systemd 243.
+        let require_modules = if modules.is_empty() {
+            String::new()
+        } else {
+            let paths: Vec<_> = modules.iter().map(|path| path.to_string_lossy()).collect();
+            format!("ExecStart=/bin/ls -dL {}\n", paths.join(" "))
+        };
+        format!(
+            "# Written by job-adopt enable --try; it removes itself.\n\
+             [Unit]\nDescription=Undo the try of pam_job_adopt in {path}\n\
+             ConditionPathExists={before}\nDefaultDependencies=no\nAfter=local-fs.target\n\
+             Before=sysinit.target shutdown.target\nConflicts=shutdown.target\n\n\
+             [Service]\nType=oneshot\nStandardOutput=null\n\
+             # The new file stays if a module of the old one is gone: libpam would refuse every login.\n\
+             {require_modules}{restore}\n\
+             ExecStart=/bin/rm -f {WANTS_DIR}/{unit} {UNIT_DIR}/{unit}\n"
+        )
+    }
+
+    /// Ends the trial and keeps the new lines. It fails if no trial is under way, or if the file for
+    /// the undo cannot be removed; a unit that stays behind is only a warning.
+    fn keep(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        let path = self.stack.path.display();
+        // The undo needs this file: without it the lines stay, even if a later step fails.
+        fs::remove_file(&self.before).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                Error::failed("keep", &path, "nothing is tried: it went back, or was kept, already")
+            }
+            _ => Error::failed("remove", self.before.display(), error),
+        })?;
+        self.disarm_undo(output);
+        let original = self.stack.original_path();
+        writeln!(output.out, "{path}: stays; as it was: {}", original.display())?;
+        Ok(EXIT_FINE)
+    }
+
+    fn undo(&self, output: &mut Output<'_>) -> Result<u8, Error> {
+        let path = self.stack.path.display();
+        if !self.is_under_way() {
+            return Err(Error::failed("undo", path, "nothing is tried"));
+        }
+        // A try in this process has read the file before it wrote it.
+        let stack = Stack::read(Path::new("/"), &self.stack.service)?;
+        let before = fs::read(&self.before)
+            .map_err(|error| Error::failed("read", self.before.display(), error))?;
+        let restored = stack.restore(&before)?;
+        restored.warn(&stack.path, output);
+        if restored.is_complete() {
+            if let Err(error) = systemctl(&["start", &self.unit]) {
+                output.warn(error);
+            }
+        }
+        // The unit refuses without a module, also if that only moved to another folder.
+        if self.is_under_way() {
+            stack.write(&restored.text)?;
+            fs::remove_file(&self.before)
+                .map_err(|error| Error::failed("remove", self.before.display(), error))?;
+        }
+        self.disarm_undo(output);
+        let outcome = if restored.is_complete() { "as it was" } else { "changed" };
+        writeln!(output.out, "{path}: {outcome}")?;
+        let is_open = stack.warn_if_open(&restored, output)?;
+        Ok(if is_open { EXIT_FINDINGS } else { EXIT_FINE })
+    }
+
+    /// Removes the unit and stops the timer, which have no effect without the old file.
+    fn disarm_undo(&self, output: &mut Output<'_>) {
+        for folder in [WANTS_DIR, UNIT_DIR] {
+            let path = Path::new(folder).join(&self.unit);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    output.warn(format_args!("remove {}: {error}", path.display()));
+                }
+                _ => {}
+            }
+        }
+        // Usually it has not failed: then the only result is an error message.
+        let reset = ["reset-failed", self.unit.as_str()];
+        let _ = command_without_output("systemctl", &reset).stderr(Stdio::null()).status();
+        for words in [&["stop", &self.timer][..], &["daemon-reload"]] {
+            if let Err(error) = systemctl(words) {
+                output.warn(error);
+            }
+        }
+    }
+}
+
+fn systemctl(words: &[&str]) -> Result<(), Error> {
+    run("systemctl", words)
+}
+
+/// Prepares a program without input, whose output is dropped and whose messages go to standard error.
+fn command_without_output(program: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// Runs a program of systemd.
+fn run(program: &str, words: &[&str]) -> Result<(), Error> {
+    let status = command_without_output(program, words).status();
+    let failed = |why: String| Error::failed("run", format!("{program} {}", words.join(" ")), why);
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(failed(status.to_string())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+/// What the new stack must answer about a user.
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    Admitted,
+    /// Refused, unless the old stack admitted the user.
+    NotNewlyAdmitted,
+    /// Admitted, unless the old stack refused the user.
+    NotNewlyRefused,
+}
+
+/// A user whom both stacks are asked about.
+#[derive(Debug)]
+struct Question {
+    user: String,
+    expected: Expected,
+    /// The answer of the old stack.
+    before: Answer,
+}
+
+impl Question {
+    /// Returns what is wrong with the answer of the new stack.
+    fn find_fault(&self, now: Answer) -> Option<&'static str> {
+        match (self.expected, self.before, now) {
+            (Expected::Admitted, _, Answer::Refused) => Some("would not get in"),
+            (Expected::NotNewlyAdmitted, Answer::Refused, Answer::Admitted) => {
+                Some("has no job here, and would get in now")
+            }
+            (Expected::NotNewlyRefused, Answer::Admitted, Answer::Refused) => {
+                Some("would be locked out")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The answer of a stack's account phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Admitted,
+    Refused,
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::Admitted { "admitted" } else { "refused" })
+    }
+}
+
+/// Asks the account phase of the service's stack, as it is now, about a user.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if there is no answer.
+fn ask_account(service: &str, user: &str) -> Result<Answer, Error> {
+    let failed = |why: String| Error::failed("ask the stack about", user, why);
+    let status = transient_command("--account", service, user)
+        .and_then(|mut command| command.status())
+        .map_err(|error| failed(error.to_string()))?;
+    match status.code() {
+        Some(code) if code == i32::from(EXIT_ADMITTED) => Ok(Answer::Admitted),
+        Some(code) if code == i32::from(EXIT_REFUSED) => Ok(Answer::Refused),
+        _ => Err(failed(status.to_string())),
+    }
+}
+
+/// Runs the account phase for a user in this process. pam_slurm_adopt moves its process into the job
+/// there, so each call needs a process of its own.
+fn run_account(service: &str, user: &str) -> Result<u8, Error> {
+    let failed = |error: std::io::Error| Error::failed("start", service, error);
+    let mut transaction = Transaction::start(service, user).map_err(failed)?;
+    let (result, _) = transaction.run(Phase::Account);
+    Ok(if result.is_ok() { EXIT_ADMITTED } else { EXIT_REFUSED })
+}
+
+/// Runs the real stack in a transient unit; returns whether it admits the user.
+fn run_stack_for(service: &str, user: &str) -> std::io::Result<bool> {
+    Ok(transient_command("--inside", service, user)?.status()?.success())
+}
+
+/// Prepares this program to run the real stack in a transient unit. In this process's session logind
+/// would create no new one, and the module would move this process.
+fn transient_command(phase: &str, service: &str, user: &str) -> std::io::Result<Command> {
+    let program = std::env::current_exe()?;
+    let mut command = Command::new("systemd-run");
+    command.args(["--quiet", "--wait", "--pipe", "--collect"]);
+    command.args(["--property", RUN_TIMEOUT_PROPERTY, "--"]).arg(program);
+    command.args(["enable", phase, "--service", service, "--", user]);
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs account, credentials and session for a user in this process, in sshd's order, and reports account and
+/// session.
+fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
+    let failed = |error: std::io::Error| Error::failed("start", service, error);
+    let mut transaction = Transaction::start(service, user).map_err(failed)?;
+    // The module opens the session of a job with private files for sshd alone.
+    let _ = set_name(c"sshd-try");
+    for (phase, name) in [
+        (Phase::Account, "account"),
+        (Phase::Establish, ""),
+        (Phase::Open, "session"),
+        (Phase::Close, "session"),
+        (Phase::Delete, ""),
+    ] {
+        let (result, messages) = transaction.run(phase);
+        for line in messages.iter().flat_map(|text| text.lines()) {
+            writeln!(output.out, "  {}", printable(line))?;
+        }
+        let outcome = match (&result, phase) {
+            // sshd ignores the result of these phases, after a login by key.
+            (_, Phase::Establish | Phase::Delete) => continue,
+            (_, Phase::Close) => "closed".to_owned(),
+            (Err(error), _) => format!("refused: {error}"),
+            (Ok(()), Phase::Account) => "admitted".to_owned(),
+            (Ok(()), Phase::Open) => format!("opened, in {}", own_cgroup()),
+        };
+        writeln!(output.out, "{name} of {user}: {outcome}")?;
+        if result.is_err() && !matches!(phase, Phase::Close) {
+            return Ok(EXIT_FINDINGS);
+        }
+    }
+    Ok(EXIT_FINE)
+}
+
+/// Returns the cgroup of this process.
+fn own_cgroup() -> String {
+    let membership = Membership::read_own().ok();
+    let path = membership.as_ref().and_then(Membership::unified);
+    printable(path.unwrap_or("no cgroup of version 2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_up_to_a_day_are_parsed() {
+        for (text, seconds) in [("90", 90), ("90s", 90), ("15m", 900), ("24h", 86400)] {
+            assert_eq!(parse_time(text).unwrap().as_secs(), seconds);
+        }
+        for text in ["", "0", "m", "25h", "1d", "-5m", "1.5h", "99999999999999999999h"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+}

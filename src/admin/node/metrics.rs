@@ -1,0 +1,504 @@
+//! `metrics`: counts the module's decisions and their times for Prometheus. It counts lines of the log,
+//! so that the module in sshd needs no code for it.
+
+use crate::check;
+use crate::error::Error;
+use crate::exit_status::EXIT_FINE;
+use crate::job::running_jobs::{RunningJob, find_running_jobs};
+use crate::job::strays;
+use crate::job::usage::Usage;
+use crate::journal::{self, Cursor, LogEntry};
+use crate::options::Conf;
+use crate::output::Output;
+use crate::replace_file::replace_file;
+use clap::Args;
+use helper::Config;
+use kernel::sys::clock::now;
+use nix::fcntl::{Flock, FlockArg};
+use protocol::{Reason, SourceName};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+const STATE_FILE: &str = "/var/lib/job-adopt/metrics.json";
+/// Version of the state's format.
+const STATE_VERSION: u32 = 1;
+/// The upper bounds of the histogram of a phase's time.
+const BOUNDS_MS: [u64; 12] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000];
+/// The module's decisions. A line with another value has another origin.
+const DECISIONS: [&str; 7] = ["admit", "adopt", "exempt", "ignore", "observe", "opened", "refuse"];
+
+/// A metric of the logins of a job.
+struct LoginMetric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&Usage) -> Option<f64>,
+}
+
+const LOGIN_METRICS: [LoginMetric; 3] = [
+    LoginMetric {
+        name: "login_memory_bytes",
+        kind: "gauge",
+        help: "Memory of a job's logins.",
+        value: |usage| usage.memory.map(|bytes| bytes as f64),
+    },
+    LoginMetric {
+        name: "login_memory_peak_bytes",
+        kind: "gauge",
+        help: "Most memory of a job's logins at any time.",
+        value: |usage| usage.memory_peak.map(|bytes| bytes as f64),
+    },
+    LoginMetric {
+        name: "login_cpu_seconds_total",
+        kind: "counter",
+        help: "Processor time of a job's logins.",
+        value: |usage| usage.cpu_usec.map(|usec| usec as f64 / 1e6),
+    },
+];
+
+const PHASES: [&str; 2] = ["account", "session"];
+
+/// Count logins from the log, and show their usage, for Prometheus
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Adds what was logged since the last call to the counts, and shows them for Prometheus, with the state of the
+node. Reads the journal unless a log file is given.
+Exit status: 0 fine, 2 wrong usage, 3 something could not be read or written.")]
+pub(crate) struct Options {
+    #[arg(long, value_name = "FILE", default_value = STATE_FILE, help = "Where the counts are kept")]
+    state: PathBuf,
+    /// A log file in place of the journal
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Write to this file, for the textfile collector of node_exporter
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let state = &options.state;
+    let folder = state.parent().unwrap_or(Path::new("/"));
+    let lock = folder.join(".metrics.lock");
+    // A user who can open the file can hold the lock for ever (flock(2)).
+    let open =
+        || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock);
+    let locked = fs::create_dir_all(folder).and_then(|()| open()).and_then(|file| {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
+    });
+    let locked = locked.map_err(|error| Error::failed("lock", lock.display(), error))?;
+    let mut anew = |why: &dyn std::fmt::Display| {
+        output.warn(format_args!("{}: {why}; counting anew", state.display()));
+        Counts::new()
+    };
+    let mut counts = match Counts::read(state)? {
+        Ok(counts) => counts,
+        Err(why) => anew(&why),
+    };
+    if let Err(error) = counts.read_new_lines(options.log.as_deref()) {
+        if counts.cursor.is_none() {
+            return Err(error);
+        }
+        // The journal does not know the cursor, and without it old lines would count twice.
+        counts = anew(&error);
+        counts.read_new_lines(options.log.as_deref())?;
+    }
+    let text = serde_json::to_string(&counts).map_err(std::io::Error::from)?;
+    replace_file(state, &text, None)?;
+    drop(locked);
+    let node = NodeState::read(&options.conf, output)?;
+    let text = match options.json {
+        true => format!("{}\n", counts.to_json(&node)),
+        false => counts.to_prometheus(&node),
+    };
+    match &options.output {
+        Some(path) => replace_file(path, &text, None)?,
+        None => output.out.write_all(text.as_bytes())?,
+    }
+    Ok(EXIT_FINE)
+}
+
+/// The present state of the node.
+#[derive(Debug)]
+struct NodeState {
+    /// The number of processes of users who have no job here; `None` if it is unknown.
+    strays: Option<i64>,
+    /// The number of users' slices that are not closed; `None` if it is unknown. The slice of future
+    /// users counts as one.
+    slices: Option<i64>,
+    /// The usage of each job whose logins have a cgroup of their own.
+    usage: Vec<JobUsage>,
+}
+
+/// Usage of the logins of a job.
+#[derive(Debug, Serialize)]
+struct JobUsage {
+    job: String,
+    uid: u32,
+    usage: Usage,
+}
+
+impl NodeState {
+    fn read(conf: &Conf, output: &mut Output<'_>) -> Result<Self, Error> {
+        let config = conf.read()?;
+        let strays = strays::count_strays(&config).map_err(|error| {
+            output.warn(format_args!("strays: {error}"));
+        });
+        let strays = strays.ok().flatten().map(|count| count as i64);
+        let usage = read_usage(&config, output);
+        let slices = check::count_open_slices(conf.path()?, config).map(|count| count as i64);
+        Ok(Self { strays, slices, usage })
+    }
+}
+
+/// Reads the usage of the logins of registered and Flux jobs. Slurm jobs are left out: their logins are in a
+/// cgroup that Slurm made.
+fn read_usage(config: &Config, output: &mut Output<'_>) -> Vec<JobUsage> {
+    let mut config = config.clone();
+    config.sources.retain(|source| *source != SourceName::Slurm);
+    let jobs = find_running_jobs(&config, output).unwrap_or_else(|error| {
+        output.warn(format_args!("jobs: {error}"));
+        Default::default()
+    });
+    let usage_of = |job: RunningJob| {
+        let usage = Usage::read(job.open_cgroup().ok()??.dir().ok()?, job.leaf()).ok()?;
+        Some(JobUsage { job: job.id.to_string(), uid: job.uid, usage })
+    };
+    jobs.0.into_iter().filter_map(usage_of).filter(|job| !job.usage.is_empty()).collect()
+}
+
+/// The counts of all lines so far.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Counts {
+    version: u32,
+    cursor: Option<Cursor>,
+    /// The number of decisions by phase, decision and code, with blanks between these.
+    logins: BTreeMap<String, u64>,
+    phases: BTreeMap<String, PhaseTimes>,
+    last_adoption: Option<i64>,
+}
+
+/// The times of a phase.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct PhaseTimes {
+    /// The number of times within each bound and above the bound before it.
+    within: BTreeMap<u64, u64>,
+    count: u64,
+    sum_ms: u64,
+}
+
+impl Counts {
+    /// Returns zero counts of this version, which the default value lacks.
+    fn new() -> Self {
+        Self { version: STATE_VERSION, ..Self::default() }
+    }
+
+    /// Reads the state. The inner error says why a readable file has no valid state: a full disk, another
+    /// version's format, or decisions that the module does not make.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a file that cannot be read.
+    fn read(path: &Path) -> Result<Result<Self, String>, Error> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ok(Self::new())),
+            Err(error) => return Err(Error::failed("read", path.display(), error)),
+        };
+        Ok(match serde_json::from_slice::<Self>(&bytes) {
+            Ok(counts) if counts.version != STATE_VERSION => {
+                Err(format!("is of version {}", counts.version))
+            }
+            Ok(counts) if !counts.is_valid() => Err("counts what nobody decides".to_owned()),
+            counts => counts.map_err(|error| error.to_string()),
+        })
+    }
+
+    fn is_valid(&self) -> bool {
+        let is_login = |key: &String| {
+            let [phase, decision, code] = split_key(key);
+            is_decision(phase, decision, code)
+        };
+        let is_phase = |phase: &String| PHASES.contains(&phase.as_str());
+        self.logins.keys().all(is_login) && self.phases.keys().all(is_phase)
+    }
+
+    /// Adds the lines behind the cursor, and moves the cursor.
+    fn read_new_lines(&mut self, log: Option<&Path>) -> Result<(), Error> {
+        let cursor = self.cursor.clone();
+        self.cursor = journal::read(log, cursor.as_ref(), &mut |entry| self.add(&entry))?;
+        Ok(())
+    }
+
+    fn add(&mut self, entry: &LogEntry) {
+        let [decision, phase, code] = ["decision", "phase", "code"].map(|key| entry.get(key));
+        if !is_decision(phase, decision, code) {
+            return;
+        }
+        *self.logins.entry(format!("{phase} {decision} {code}")).or_default() += 1;
+        if decision == "adopt" {
+            self.last_adoption = self.last_adoption.max(Some(entry.at));
+        }
+        let Ok(ms) = entry.get("ms").parse::<u64>() else { return };
+        let times = self.phases.entry(phase.to_owned()).or_default();
+        if let Some(bound) = BOUNDS_MS.iter().find(|bound| ms <= **bound) {
+            *times.within.entry(*bound).or_default() += 1;
+        }
+        times.count += 1;
+        times.sum_ms = times.sum_ms.saturating_add(ms);
+    }
+
+    fn to_prometheus(&self, node: &NodeState) -> String {
+        let mut text = String::new();
+        let head = |text: &mut String, name: &str, kind: &str, help: &str| {
+            let _ =
+                writeln!(text, "# HELP job_adopt_{name} {help}\n# TYPE job_adopt_{name} {kind}");
+        };
+        head(&mut text, "logins_total", "counter", "Decisions by phase, decision and code.");
+        for (key, count) in &self.logins {
+            let [phase, decision, code] = split_key(key).map(escape_label);
+            let _ = writeln!(
+                text,
+                "job_adopt_logins_total{{phase=\"{phase}\",decision=\"{decision}\",code=\"{code}\"}} \
+                 {count}"
+            );
+        }
+        head(&mut text, "phase_seconds", "histogram", "The time that a phase took.");
+        for (phase, times) in &self.phases {
+            let phase = escape_label(phase);
+            let name = "job_adopt_phase_seconds";
+            let mut within = 0;
+            for bound in BOUNDS_MS {
+                within += times.within.get(&bound).copied().unwrap_or_default();
+                let le = seconds(bound);
+                let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"{le}\"}} {within}");
+            }
+            let PhaseTimes { count, sum_ms, .. } = times;
+            let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"+Inf\"}} {count}");
+            let _ = writeln!(text, "{name}_sum{{phase=\"{phase}\"}} {}", seconds(*sum_ms));
+            let _ = writeln!(text, "{name}_count{{phase=\"{phase}\"}} {count}");
+        }
+        let gauges = [
+            (
+                "last_adoption_timestamp_seconds",
+                self.last_adoption,
+                "When a login last joined a job.",
+            ),
+            ("strays", node.strays, "Processes of users who have no job here."),
+            ("slices_open", node.slices, "Users' slices that are not closed."),
+            ("metrics_timestamp_seconds", Some(now()), "When this was counted."),
+        ];
+        for (name, value, help) in gauges {
+            if let Some(value) = value {
+                head(&mut text, name, "gauge", help);
+                let _ = writeln!(text, "job_adopt_{name} {value}");
+            }
+        }
+        for LoginMetric { name, kind, help, value } in LOGIN_METRICS {
+            let values = node.usage.iter().filter_map(|JobUsage { job, uid, usage }| {
+                Some(format!("job_adopt_{name}{{job=\"{job}\",uid=\"{uid}\"}} {}\n", value(usage)?))
+            });
+            let values: String = values.collect();
+            if !values.is_empty() {
+                head(&mut text, name, kind, help);
+                text += &values;
+            }
+        }
+        text
+    }
+
+    fn to_json(&self, node: &NodeState) -> serde_json::Value {
+        let logins = self.logins.iter().map(|(key, count)| {
+            let [phase, decision, code] = split_key(key);
+            serde_json::json!({ "phase": phase, "decision": decision, "code": code, "count": count })
+        });
+        serde_json::json!({
+            "schema": 1,
+            "logins": logins.collect::<Vec<_>>(),
+            "phases": self.phases,
+            "last_adoption": self.last_adoption,
+            "last_adoption_age": self.last_adoption.map(|at| (now() - at).max(0)),
+            "strays": node.strays,
+            "slices_open": node.slices,
+            "login_usage": node.usage,
+        })
+    }
+}
+
+/// Returns whether a line with these values can be one of the module's decisions.
+fn is_decision(phase: &str, decision: &str, code: &str) -> bool {
+    let is_code = code.is_empty() || code.parse::<Reason>().is_ok();
+    DECISIONS.contains(&decision) && PHASES.contains(&phase) && is_code
+}
+
+/// Escapes a label's value for the quotes of Prometheus' text format.
+fn escape_label(value: &str) -> String {
+    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+}
+
+/// Splits a key into phase, decision and code.
+fn split_key(key: &str) -> [&str; 3] {
+    let mut parts = key.splitn(3, ' ');
+    [(); 3].map(|()| parts.next().unwrap_or_default())
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    const NODE: NodeState = NodeState { strays: Some(3), slices: Some(1), usage: Vec::new() };
+
+    fn count(lines: &[&str]) -> Counts {
+        let scratch = Scratch::new();
+        let lines = lines.iter().map(|line| format!("n sshd[1]: pam_job_adopt(sshd:x): {line}\n"));
+        let path = scratch.file("auth.log", &lines.collect::<String>());
+        let mut counts = Counts { version: STATE_VERSION, ..Counts::default() };
+        journal::read(Some(&path), None, &mut |entry| counts.add(&entry)).unwrap();
+        counts
+    }
+
+    const LINES: [&str; 8] = [
+        "decision=admit code=JA00 user=a phase=account ms=3",
+        "decision=adopt code=JA00 user=a phase=session ms=4",
+        "decision=adopt code=JA00 user=a phase=session ms=12001",
+        "decision=refuse code=JA01 user=b phase=account ms=2",
+        "user=a job=7 warning=\"decision=adopt phase=session\"",
+        "decision=forged code=JA00 phase=session",
+        "decision=adopt code=JA99 phase=session",
+        r#"decision=adopt code="JA\"\"" phase=session"#,
+    ];
+
+    #[test]
+    fn decisions_times_and_node_are_reported() {
+        let counts = count(&LINES);
+        let text = counts.to_prometheus(&NODE);
+        for line in [
+            "job_adopt_logins_total{phase=\"account\",decision=\"admit\",code=\"JA00\"} 1",
+            "job_adopt_logins_total{phase=\"account\",decision=\"refuse\",code=\"JA01\"} 1",
+            "job_adopt_logins_total{phase=\"session\",decision=\"adopt\",code=\"JA00\"} 2",
+            "job_adopt_phase_seconds_bucket{phase=\"account\",le=\"0.002\"} 1",
+            "job_adopt_phase_seconds_bucket{phase=\"account\",le=\"0.005\"} 2",
+            "job_adopt_phase_seconds_bucket{phase=\"session\",le=\"10\"} 1",
+            "job_adopt_phase_seconds_bucket{phase=\"session\",le=\"+Inf\"} 2",
+            "job_adopt_phase_seconds_sum{phase=\"session\"} 12.005",
+            "job_adopt_phase_seconds_count{phase=\"session\"} 2",
+            "job_adopt_strays 3",
+            "job_adopt_slices_open 1",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
+        }
+        assert_eq!(text.matches("forged").count(), 0);
+        assert!(counts.last_adoption.is_some());
+        // Each name is described once, before its values.
+        for name in ["logins_total", "phase_seconds", "strays", "last_adoption_timestamp_seconds"] {
+            assert_eq!(text.matches(&format!("# TYPE job_adopt_{name} ")).count(), 1);
+        }
+        let json = counts.to_json(&NODE);
+        assert_eq!((&json["schema"], &json["strays"]), (&1.into(), &3.into()));
+        assert_eq!(json["logins"].as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn known_usage_of_logins_is_reported() {
+        let usage = Usage { memory: Some(4096), memory_peak: None, cpu_usec: Some(1_500_000) };
+        let usage = vec![JobUsage { job: "7".into(), uid: 5, usage }];
+        let node = NodeState { usage, ..NODE };
+        let text = count(&LINES).to_prometheus(&node);
+        assert!(
+            text.contains("\njob_adopt_login_memory_bytes{job=\"7\",uid=\"5\"} 4096\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\njob_adopt_login_cpu_seconds_total{job=\"7\",uid=\"5\"} 1.5\n"),
+            "{text}"
+        );
+        assert!(!text.contains("peak"), "{text}");
+        assert_eq!(count(&LINES).to_json(&node)["login_usage"][0]["usage"]["memory"], 4096);
+    }
+
+    #[test]
+    fn unknown_state_of_node_is_left_out() {
+        let unknown = NodeState { strays: None, slices: None, usage: Vec::new() };
+        let text = count(&LINES).to_prometheus(&unknown);
+        for name in ["strays", "slices_open"] {
+            assert!(!text.contains(&format!("job_adopt_{name}")), "{text}");
+        }
+        assert!(count(&LINES).to_json(&unknown)["slices_open"].is_null());
+    }
+
+    #[test]
+    fn valid_state_is_kept_and_other_format_is_refused() {
+        let scratch = Scratch::new();
+        let state = scratch.path().join("state.json");
+        let text = serde_json::to_string(&count(&LINES)).unwrap();
+        replace_file(&state, &text, None).unwrap();
+        let again = Counts::read(&state).unwrap().unwrap();
+        assert_eq!(again.logins, count(&LINES).logins);
+        let other = text.replace("\"version\":1", "\"version\":2");
+        let forged = text.replace("session adopt JA00", "session adopt JA00\\\"} 1");
+        assert_ne!(forged, text);
+        for wrong in ["", "{}", "\u{0}\u{0}", &text[..30], &other, &forged] {
+            fs::write(&state, wrong).unwrap();
+            assert!(Counts::read(&state).unwrap().is_err(), "{wrong}");
+        }
+        fs::write(&state, [0xff, 0xfe]).unwrap();
+        assert!(Counts::read(&state).unwrap().is_err());
+        fs::remove_file(&state).unwrap();
+        assert_eq!(Counts::read(&state).unwrap().unwrap().version, STATE_VERSION);
+    }
+
+    #[test]
+    fn lines_behind_cursor_are_added() {
+        let scratch = Scratch::new();
+        let log = format!("n sshd[1]: pam_job_adopt(sshd:x): {}\n", LINES[1]);
+        let path = scratch.file("auth.log", &log);
+        let mut counts = Counts::new();
+        counts.cursor = Some(Cursor::Journal("x".to_owned()));
+        counts.read_new_lines(Some(&path)).unwrap();
+        assert_eq!(counts.logins.values().sum::<u64>(), 1);
+        assert!(matches!(counts.cursor, Some(Cursor::File { .. })));
+    }
+
+    #[test]
+    fn label_values_are_escaped_for_quotes() {
+        assert_eq!(escape_label("a\\b\"c\nd"), r#"a\\b\"c\nd"#);
+        let mut counts = Counts::new();
+        counts.logins.insert("x\" y\n z\\".to_owned(), 1);
+        let text = counts.to_prometheus(&NODE);
+        let line = r#"job_adopt_logins_total{phase="x\"",decision="y\n",code="z\\"} 1"#;
+        assert!(text.lines().any(|other| other == line), "{text}");
+    }
+
+    /// A panel with an unknown metric would be empty.
+    #[test]
+    fn dashboard_uses_only_reported_metrics() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/monitoring/grafana.json");
+        let text = fs::read_to_string(path).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(json["panels"].as_array().unwrap().len() >= 5);
+        let metrics = count(&LINES).to_prometheus(&NODE);
+        let is_letter = |c: char| c.is_ascii_lowercase() || c == '_';
+        let words = text.split(|c| !is_letter(c));
+        let names: Vec<&str> = words.filter(|word| word.starts_with("job_adopt_")).collect();
+        assert!(names.len() >= 5);
+        for name in names {
+            let is_reported = |end: char| metrics.contains(&format!("\n{name}{end}"));
+            assert!(is_reported(' ') || is_reported('{'), "{name}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The set-up of the node, and what its timers run.
+
+pub(crate) mod callerid;
+pub(crate) mod enable;
+pub(crate) mod jobless;
+pub(crate) mod metrics;
+pub(crate) mod notify;
+pub(crate) mod pam;
+pub(crate) mod slices;

@@ -1,0 +1,173 @@
+//! `slices`: writes the files by which systemd keeps GPUs from processes outside of jobs, and by which
+//! it moves no login out of its job.
+
+use crate::accounts::require_root;
+use crate::closed_slices::{CLOSED_DROP_IN, exempt_accounts};
+use crate::error::Error;
+use crate::exit_status::EXIT_FINE;
+use crate::options::Conf;
+use crate::output::Output;
+use crate::replace_file::replace_file;
+use clap::Args;
+use helper::Config;
+use helper::devices::Resolver;
+use helper::node::Tree;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of the admin's drop-ins.
+const UNIT_DIR: &str = "/etc/systemd/system";
+/// The folder of the admin's policies of the system bus, which override those of packages.
+const BUS_POLICY_DIR: &str = "/etc/dbus-1/system.d";
+/// The file's name in every folder: the same, so that an account's file replaces that of all users.
+const FILE_NAME: &str = "job-adopt.conf";
+/// The drop-in of root, and of each exempt account.
+const EXEMPT_DROP_IN: &str =
+    include_str!("../../../packaging/systemd/user-0.slice.d/job-adopt.conf");
+
+/// The policy that denies users the calls by which systemd moves a login out of its job.
+const BUS_POLICY: &str = include_str!("../../../packaging/dbus/logins.conf");
+
+/// Have systemd keep what users run outside of jobs from GPUs, and logins in their jobs
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Shows the drop-ins by which systemd closes users' slices, so that what users run outside of jobs opens no GPU.
+Root, exempt_uids, exempt_groups and flux_user stay open. A policy of the system bus keeps users from moving
+processes out of their job. Then run systemctl daemon-reload and systemctl reload dbus.
+Exit status: 0 fine, 2 wrong usage, 3 a device, user or group is not known here, or not written.")]
+pub(crate) struct Options {
+    /// Write them, and remove those of accounts no longer exempt (root)
+    #[arg(long)]
+    write: bool,
+    /// Change the image of a node below DIR
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    root: PathBuf,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let config = options.conf.read()?;
+    let resolver = Resolver::new(Tree::host(), config.devices.clone());
+    let files = build_drop_ins(&config, &resolver, output)?;
+    if !options.write {
+        for (name, text) in files {
+            writeln!(output.out, "# {UNIT_DIR}/{name}/{FILE_NAME}\n{text}")?;
+        }
+        writeln!(output.out, "# {BUS_POLICY_DIR}/{FILE_NAME}\n{BUS_POLICY}")?;
+        return Ok(EXIT_FINE);
+    }
+    require_root("write drop-ins")?;
+    let at = |folder: &str| options.root.join(folder.trim_start_matches('/'));
+    let units_changed = write_drop_ins(&at(UNIT_DIR), &files, output)?;
+    if write_file(&at(BUS_POLICY_DIR), BUS_POLICY, output)? || units_changed {
+        writeln!(output.out, "now run: systemctl daemon-reload && systemctl reload dbus")?;
+    }
+    Ok(EXIT_FINE)
+}
+
+/// Builds the drop-ins: the name of each folder with the text of its file.
+///
+/// # Errors
+///
+/// [`Error`] for an entry of `always_allowed` that is no device here, and for an account or group that
+/// cannot be looked up: no entry is left out silently.
+fn build_drop_ins(
+    config: &Config,
+    resolver: &Resolver,
+    output: &mut Output<'_>,
+) -> Result<BTreeMap<String, String>, Error> {
+    let allowed = device_allow_lines(config, resolver, output)?;
+    let closed = format!("{CLOSED_DROP_IN}{allowed}");
+    let mut files = BTreeMap::from([("user-.slice.d".to_owned(), closed)]);
+    for (uid, why) in exempt_accounts(config)? {
+        let head = if uid == 0 { String::new() } else { format!("# {why}\n#\n") };
+        files.insert(format!("user-{uid}.slice.d"), format!("{head}{EXEMPT_DROP_IN}"));
+    }
+    Ok(files)
+}
+
+/// Returns the devices of `always_allowed` as lines for systemd.
+fn device_allow_lines(
+    config: &Config,
+    resolver: &Resolver,
+    output: &mut Output<'_>,
+) -> Result<String, Error> {
+    let mut lines = String::from("# always_allowed of job_adopt.conf(5):");
+    if config.always_allowed.is_empty() {
+        lines.push_str(" none");
+    }
+    lines.push('\n');
+    for specifier in &config.always_allowed {
+        let failed = |why: &dyn std::fmt::Display| {
+            Error::Failed(format!("always_allowed: {specifier}: {why}; no drop-in was written"))
+        };
+        let resolved = resolver.resolve_specifier(specifier).map_err(|error| failed(&error))?;
+        for warning in &resolved.warnings {
+            output.warn(format_args!("warning: always_allowed: {warning}"));
+        }
+        if resolved.devices.is_empty() {
+            let text = format!("{specifier} is no device of this node");
+            output.warn(format_args!("warning: always_allowed: {text}"));
+            let _ = writeln!(lines, "# {text}");
+        }
+        for device in resolved.devices {
+            // systemd would read these as a quote, an escape or a specifier of its own.
+            if device.node.contains(|c: char| !c.is_ascii_graphic() || "\"'\\%".contains(c)) {
+                return Err(failed(&format_args!("systemd has no spelling of {}", device.node)));
+            }
+            let _ = writeln!(lines, "DeviceAllow={} {}", device.node, device.rule.access());
+        }
+    }
+    Ok(lines)
+}
+
+/// Writes the missing drop-ins, and removes those of accounts that are no longer exempt. Returns
+/// whether it changed a file.
+fn write_drop_ins(
+    units: &Path,
+    files: &BTreeMap<String, String>,
+    output: &mut Output<'_>,
+) -> Result<bool, Error> {
+    let mut changed = false;
+    for (name, text) in files {
+        changed |= write_file(&units.join(name), text, output)?;
+    }
+    for path in find_stale_files(units, files)? {
+        fs::remove_file(&path).map_err(|error| Error::failed("remove", path.display(), error))?;
+        writeln!(output.out, "removed {}", path.display())?;
+        // This fails if the folder has other files, and then it stays.
+        let _ = path.parent().map(fs::remove_dir);
+        changed = true;
+    }
+    Ok(changed)
+}
+
+/// Writes a file, unless it has this text already. Returns whether it wrote it.
+fn write_file(folder: &Path, text: &str, output: &mut Output<'_>) -> Result<bool, Error> {
+    let path = folder.join(FILE_NAME);
+    if fs::read(&path).is_ok_and(|current| current == text.as_bytes()) {
+        return Ok(false);
+    }
+    // The replacement is atomic: systemd never reads half a file.
+    fs::create_dir_all(folder).map_err(|error| Error::failed("make", folder.display(), error))?;
+    replace_file(&path, text, None)?;
+    writeln!(output.out, "wrote {}", path.display())?;
+    Ok(true)
+}
+
+fn find_stale_files(units: &Path, files: &BTreeMap<String, String>) -> Result<Vec<PathBuf>, Error> {
+    let entries = fs::read_dir(units).map_err(|e| Error::failed("read", units.display(), e))?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let is_stale = |name: &String| {
+        let uid = name.strip_prefix("user-").and_then(|name| name.strip_suffix(".slice.d"));
+        uid.is_some_and(|uid| uid.parse::<u32>().is_ok()) && !files.contains_key(name)
+    };
+    let paths = names.filter(is_stale).map(|name| units.join(name).join(FILE_NAME));
+    Ok(paths.filter(|path| fs::symlink_metadata(path).is_ok()).collect())
+}
+
+#[cfg(test)]
+mod tests;
