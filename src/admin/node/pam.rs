@@ -32,10 +32,8 @@ use std::path::{Path, PathBuf};
 pub(super) use lines::changed_lines;
 use lines::{NewLine, Restored, decode, is_our_line};
 use managed::{ManagedBlock, find_blocks};
-use replacement::{AccountChange, require_no_jump_over_slurm};
+use replacement::{AccountChange, SLURM_MODULE, require_no_jump_over_slurm};
 
-/// The module whose arguments our module understands.
-const SLURM_MODULE: &str = "pam_slurm_adopt.so";
 /// The folder of the original files.
 const ORIGINALS_DIR: &str = "var/lib/job-adopt/pam";
 

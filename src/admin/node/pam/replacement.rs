@@ -5,11 +5,13 @@
 //! instead. The stack with and without these lines is compared for owners of jobs, users without a
 //! job, exempt users and root: each of them gets in as before, or the change is refused.
 
-use super::SLURM_MODULE;
 use helper::stack::{
     ComparedLine, Comparison, Entry, ModuleReturn, Side, Step, compare_stacks, jump_targets,
 };
 use module::{Action, Settings};
+
+/// The module whose arguments our module understands.
+pub(super) const SLURM_MODULE: &str = "pam_slurm_adopt.so";
 
 /// Modules that decide who may log in.
 const GATES: [&str; 8] = [
