@@ -107,10 +107,10 @@ pub(super) fn parse_owner(text: &str) -> Result<u32, String> {
 /// [`Error::Input`] for a user who can own none, and the errors of [`require_user`].
 pub(super) fn require_owner(name: &str, command: &str) -> Result<User, Error> {
     let account = require_user(name)?;
-    match Record::can_own_job(account.uid.as_raw()) {
-        true => Ok(account),
-        false => Err(Error::usage(command, format!("user {name} can own no job"))),
+    if !Record::can_own_job(account.uid.as_raw()) {
+        return Err(Error::usage(command, format!("user {name} can own no job")));
     }
+    Ok(account)
 }
 
 /// The first uid of people if login.defs(5) has none.
@@ -132,10 +132,10 @@ fn parse_uid_min(defs: &[u8]) -> Option<u32> {
 
 /// Refuses any user but root with [`Error::Failed`], which names the operation.
 pub(crate) fn require_root(operation: &str) -> Result<(), Error> {
-    match Uid::effective().is_root() {
-        true => Ok(()),
-        false => Err(Error::Failed(format!("{operation}: must be run as root"))),
+    if !Uid::effective().is_root() {
+        return Err(Error::Failed(format!("{operation}: must be run as root")));
     }
+    Ok(())
 }
 
 /// The account that the helper runs as.
@@ -153,7 +153,9 @@ pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, St
     }
     let account = find_helper()?;
     let failed = |errno: Errno| format!("take the rights of {HELPER_USER}: {}", errno.desc());
-    let (uid, gid, groups) = (geteuid(), getegid(), getgroups().map_err(failed)?);
+    let uid = geteuid();
+    let gid = getegid();
+    let groups = getgroups().map_err(failed)?;
     let lowered =
         setgroups(&[]).and_then(|()| setegid(account.gid)).and_then(|()| seteuid(account.uid));
     let result = lowered.map(|()| look_up());

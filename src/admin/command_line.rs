@@ -109,10 +109,8 @@ fn usage_error(error: &clap::Error, words: &[OsString]) -> Error {
     let first = words.first().map(AsRef::as_ref).unwrap_or_default();
     let all = CommandLine::command();
     let command = all.get_subcommands().map(clap::Command::get_name).find(|name| *name == first);
-    let mistake = match words.is_empty() {
-        true => "a command is needed".to_owned(),
-        false => render_error(error),
-    };
+    let mistake =
+        if words.is_empty() { "a command is needed".to_owned() } else { render_error(error) };
     Error::usage(command.unwrap_or_default(), mistake)
 }
 

@@ -63,7 +63,8 @@ impl LogEntry {
 
 /// Parses the pairs of a line in the form of [`kernel::log::Line`].
 fn parse_pairs(text: &str) -> BTreeMap<String, String> {
-    let (mut pairs, mut rest) = (BTreeMap::new(), text);
+    let mut pairs = BTreeMap::new();
+    let mut rest = text;
     while let Some((key, after)) = rest.trim_start().split_once('=') {
         let (value, tail) = match after.strip_prefix('"') {
             Some(quoted) => unquote(quoted),
@@ -79,7 +80,8 @@ fn parse_pairs(text: &str) -> BTreeMap<String, String> {
 }
 
 fn unquote(text: &str) -> (String, &str) {
-    let (mut value, mut chars) = (String::new(), text.chars());
+    let mut value = String::new();
+    let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match c {
             '"' => break,
@@ -182,7 +184,8 @@ fn read_files(
     each: &mut dyn FnMut(LogEntry),
 ) -> std::io::Result<Cursor> {
     let file = File::open(path)?;
-    let (inode, size) = (file.metadata()?.ino(), file.metadata()?.len());
+    let inode = file.metadata()?.ino();
+    let size = file.metadata()?.len();
     let mut offset = 0;
     if let Some(Cursor::File { inode: last_inode, offset: last_offset }) = from {
         let rotated = PathBuf::from(format!("{}.1", path.display()));
@@ -205,7 +208,8 @@ fn read_file(
 ) -> std::io::Result<u64> {
     let at = file.metadata()?.mtime();
     file.seek(SeekFrom::Start(offset))?;
-    let (mut reader, mut line) = (BufReader::new(file), Vec::new());
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
     loop {
         line.clear();
         let count = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? as u64;

@@ -65,10 +65,7 @@ pub(crate) fn parse_value<T: FromStr<Err: Display>>(text: &str) -> Result<T, Str
 
 /// Parses an absolute path.
 fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
-    match text.starts_with('/') {
-        true => Ok(PathBuf::from(text)),
-        false => Err("not an absolute path".into()),
-    }
+    if text.starts_with('/') { Ok(PathBuf::from(text)) } else { Err("not an absolute path".into()) }
 }
 
 /// Parses the name of a PAM service.
@@ -77,8 +74,8 @@ fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
 ///
 /// A text, for a name that is no file name or begins with a dot.
 pub(crate) fn parse_service(text: &str) -> Result<String, String> {
-    match text.is_empty() || text.contains('/') || text.starts_with('.') {
-        true => Err("not the name of a PAM service".into()),
-        false => Ok(text.to_owned()),
+    if text.is_empty() || text.contains('/') || text.starts_with('.') {
+        return Err("not the name of a PAM service".into());
     }
+    Ok(text.to_owned())
 }

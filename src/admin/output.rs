@@ -62,7 +62,8 @@ mod tests {
     #[test]
     fn columns_are_aligned() {
         let rows = [["4242", "gone"], ["7", "running"]].map(|row| row.map(str::to_owned));
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut err = Vec::new();
         let mut output = crate::output::Output { out: &mut out, err: &mut err };
         output.table(["ID", "STATE"], rows).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "ID    STATE\n4242  gone\n7     running\n");

@@ -72,7 +72,9 @@ impl Finding {
         text: impl Display,
         remedy: impl Display,
     ) -> Self {
-        let (object, text, remedy) = (object.to_string(), text.to_string(), remedy.to_string());
+        let object = object.to_string();
+        let text = text.to_string();
+        let remedy = remedy.to_string();
         Self { severity, check, object, text, remedy }
     }
 }
@@ -145,8 +147,10 @@ impl CheckReport {
         }
         let is_shown = |finding: &&Finding| verbose || finding.severity != Severity::Fine;
         for finding in self.findings.iter().filter(is_shown) {
-            let (severity, check) = (finding.severity.as_str(), finding.check);
-            let (object, text) = (printable(&finding.object), printable(&finding.text));
+            let severity = finding.severity.as_str();
+            let check = finding.check;
+            let object = printable(&finding.object);
+            let text = printable(&finding.text);
             writeln!(output.out, "{severity} {check} {object}: {text}")?;
             if !finding.remedy.is_empty() {
                 writeln!(output.out, "  do: {}", printable(&finding.remedy))?;
@@ -215,7 +219,8 @@ mod tests {
     fn text_has_gravest_first_and_fine_findings_only_if_verbose() {
         let report = report(&[Severity::Note, Severity::Fine, Severity::Error]);
         let text = |verbose| {
-            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut out = Vec::new();
+            let mut err = Vec::new();
             let mut output = Output { out: &mut out, err: &mut err };
             report.write(false, verbose, &mut output).unwrap();
             String::from_utf8(out).unwrap()
@@ -229,7 +234,8 @@ mod tests {
 
     #[test]
     fn json_has_every_finding() {
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut err = Vec::new();
         let mut output = Output { out: &mut out, err: &mut err };
         report(&[Severity::Unknown]).write(true, false, &mut output).unwrap();
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();

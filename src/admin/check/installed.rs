@@ -171,7 +171,8 @@ fn find_unfinished(path: &Path) -> Vec<PathBuf> {
 /// Loads the module in a child, as libpam would: a module for another C library or architecture
 /// refuses every login.
 fn check_loading(module: &Path) -> Finding {
-    let (object, mut why) = (module.display(), String::new());
+    let object = module.display();
+    let mut why = String::new();
     let status = UnixStream::pair().and_then(|(mut read, mut write)| {
         let path = CString::new(module.as_os_str().as_bytes())?;
         let status = run_in_child(|| match load_shared_object(&path) {

@@ -147,7 +147,8 @@ fn attach_filter(dir: &Dir) -> Result<Program, String> {
 fn check_queries(dir: &Dir, program: &Program) -> Result<(), String> {
     let level = CgroupPrograms::read(dir).map_err(|error| error.to_string())?;
     let running = bpf::query_effective(dir).map_err(|error| error.to_string())?;
-    let (ids, attached) = (level.ids(), level.mode);
+    let ids = level.ids();
+    let attached = level.mode;
     let is_reported = ids == [program.id()] && running.contains(&program.id());
     if is_reported && attached == AttachMode::Multi {
         return Ok(());

@@ -44,15 +44,16 @@ pub(super) fn open_hierarchy(root: &Path) -> Result<Mount, (String, String)> {
         (format!("{error}, so every login is refused"), remedy.to_owned())
     })?;
     let flags = fstatvfs(mount.root()).map_or(FsFlags::empty(), |stat| stat.flags());
-    match flags.contains(FsFlags::ST_RDONLY) {
-        true => Err((
+    if flags.contains(FsFlags::ST_RDONLY) {
+        Err((
             format!("{} is mounted read-only: no login can be moved into its job", mount.path()),
             format!(
                 "mount -o remount,rw {}; in a container, run it with a writable one",
                 mount.path()
             ),
-        )),
-        false => Ok(mount),
+        ))
+    } else {
+        Ok(mount)
     }
 }
 

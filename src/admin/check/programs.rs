@@ -36,9 +36,10 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 }
 
 fn check_module(site: &Site, name: &str, helper: &Path) -> Vec<Finding> {
-    let folder = match name.starts_with('/') {
-        true => Some(site.root.clone()),
-        false => find_module_folder(&site.root),
+    let folder = if name.starts_with('/') {
+        Some(site.root.clone())
+    } else {
+        find_module_folder(&site.root)
     };
     let Some(path) = folder.map(|folder| folder.join(name.trim_start_matches('/'))) else {
         let text = "was not found: the folder of the PAM modules is not known";
@@ -147,10 +148,10 @@ fn check_selinux_label(site: &Site, helper: &Path) -> Option<Finding> {
 /// these execute bits.
 fn require_executable(trust: &Trust, path: &Path, rights: u32) -> Result<(), TrustError> {
     let mode = require_trusted(trust, path)?;
-    match mode & 0o6000 == 0 && mode & rights != 0 {
-        true => Ok(()),
-        false => Err(TrustError::new(path, Distrust::WrongMode(mode))),
+    if mode & 0o6000 != 0 || mode & rights == 0 {
+        return Err(TrustError::new(path, Distrust::WrongMode(mode)));
     }
+    Ok(())
 }
 
 /// Finds the version that a program of this project has in one of its texts.

@@ -37,10 +37,12 @@ pub(super) struct Site {
 impl Site {
     pub(super) fn read(root: PathBuf, service: &str, conf: PathBuf, config: Config) -> Self {
         let read = |group| read_entries(&root, service, group).unwrap_or_default();
-        let (account, session) = (read(Group::Account), read(Group::Session));
-        let trust = match root == Path::new("/") {
-            true => Trust::root(),
-            false => Trust::below(&root, Uid::effective().as_raw()),
+        let account = read(Group::Account);
+        let session = read(Group::Session);
+        let trust = if root == Path::new("/") {
+            Trust::root()
+        } else {
+            Trust::below(&root, Uid::effective().as_raw())
         };
         Self { root, service: service.to_owned(), account, session, conf, config, trust }
     }
@@ -102,10 +104,7 @@ impl Site {
 
     /// Calls `look_up` with the rights of the helper's account.
     pub(super) fn with_helper_rights<T>(&self, look_up: impl FnOnce() -> T) -> Result<T, String> {
-        match self.is_here() {
-            true => with_helper_rights(look_up),
-            false => Ok(look_up()),
-        }
+        if self.is_here() { with_helper_rights(look_up) } else { Ok(look_up()) }
     }
 
     /// Returns the files that describe devices and schedulers.

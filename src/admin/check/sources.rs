@@ -123,10 +123,8 @@ fn judge_sources(
     let is_unused = |source: &SourceHealth| matches!(source.answer, Err(SourceError::Unused(_)));
     if health.iter().all(is_missing) {
         // A monitor that takes nodes with errors away would keep the first job from a new node.
-        let severity = match health.iter().any(is_unused) {
-            true => Severity::Warning,
-            false => Severity::Error,
-        };
+        let severity =
+            if health.iter().any(is_unused) { Severity::Warning } else { Severity::Error };
         let text =
             "no scheduler runs here and no job is registered, so every login is refused (JA11)";
         let start = "start the scheduler's daemon; if a prolog registers jobs, set sources = \
@@ -238,9 +236,10 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
         || conf.has_word("ProctrackType", &["proctrack/cgroup", "cgroup"]);
     let tasks = conf.has_word("TaskPlugin", &["task/cgroup", "cgroup"]);
     let confines = conf.constrains || site.config.slurm_devices == SlurmDevices::Closed;
-    let (severity, consequence) = match site.settings().require_devices {
-        true => (Severity::Error, "logins are refused (JA06, require_devices)"),
-        false => (Severity::Warning, "logins can open every device"),
+    let (severity, consequence) = if site.settings().require_devices {
+        (Severity::Error, "logins are refused (JA06, require_devices)")
+    } else {
+        (Severity::Warning, "logins can open every device")
     };
     let unconfined = format!(
         "ConstrainDevices is not set: {consequence}, unless the job's record names devices"
@@ -273,11 +272,13 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
              job_adopt.conf",
         ),
     ];
-    let findings =
-        conditions.into_iter().map(|(check, holds, fine, severity, text, remedy)| match holds {
-            true => Finding::fine(check, &conf.path, fine),
-            false => Finding::new(severity, check, &conf.path, text, remedy),
-        });
+    let findings = conditions.into_iter().map(|(check, holds, fine, severity, text, remedy)| {
+        if holds {
+            Finding::fine(check, &conf.path, fine)
+        } else {
+            Finding::new(severity, check, &conf.path, text, remedy)
+        }
+    });
     findings.collect()
 }
 

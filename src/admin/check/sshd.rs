@@ -529,8 +529,8 @@ fn check_cgroup_mount(pid: i32) -> Option<Finding> {
 
 /// Checks the files that server and command must both see. No path may be or contain a link.
 fn check_files(pid: i32, site: &Site) -> Vec<Finding> {
-    let (helper, mounts) =
-        (site.settings().helper, "PrivateMounts=, TemporaryFileSystem= and the like");
+    let helper = site.settings().helper;
+    let mounts = "PrivateMounts=, TemporaryFileSystem= and the like";
     let paths = [
         (Path::new("/run/job-adopt"), mounts),
         (site.config.registry.dir(), mounts),

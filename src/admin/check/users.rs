@@ -28,7 +28,9 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
         }
     };
     let mut counts = BTreeMap::new();
-    snapshot.outside.iter().for_each(|process| *counts.entry(process.uid).or_default() += 1);
+    for process in &snapshot.outside {
+        *counts.entry(process.uid).or_default() += 1;
+    }
     vec![judge_counts(&counts), judge_old_helpers(&find_old_helpers(site))]
 }
 

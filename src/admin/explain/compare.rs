@@ -30,14 +30,17 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let mut comparison = Comparison::default();
     journal::read(options.log.as_deref(), None, &mut |entry| comparison.add(entry))?;
     comparison.count_waiting();
-    match options.json {
-        true => output.json(&comparison.to_json())?,
-        false => comparison.write(output)?,
+    if options.json {
+        output.json(&comparison.to_json())?;
+    } else {
+        comparison.write(output)?;
     }
-    Ok(match () {
-        () if comparison.logins == 0 => EXIT_FAILED,
-        () if comparison.agreed == comparison.logins => EXIT_FINE,
-        () => EXIT_FINDINGS,
+    Ok(if comparison.logins == 0 {
+        EXIT_FAILED
+    } else if comparison.agreed == comparison.logins {
+        EXIT_FINE
+    } else {
+        EXIT_FINDINGS
     })
 }
 
@@ -153,7 +156,8 @@ mod tests {
         let lines =
             lines.iter().map(|line| format!("sshd[1]: pam_job_adopt(sshd:x): decision={line}\n"));
         let log = Some(scratch.file("auth.log", &lines.collect::<String>()));
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut err = Vec::new();
         let mut output = Output { out: &mut out, err: &mut err };
         let code = execute(&Options { log: log.clone(), json: false }, &mut output).unwrap();
         let mut json = Vec::new();

@@ -239,12 +239,16 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
     let ask = |request: &Request| trace.borrow_mut().query_helper(request);
     let observe = |job: &Job, predicted: Option<&JoinResult>| {
         let mut trace = trace.borrow_mut();
-        collect_evidence(job).iter().for_each(|(key, text)| trace.add(key, text));
+        for (key, text) in &collect_evidence(job) {
+            trace.add(key, text);
+        }
         if let Some(predicted) = predicted {
             trace.replace("containment", predicted.containment);
             trace.add("in force", predicted.containment);
             let limits = describe_limits(&trace.limits, job, predicted);
-            limits.iter().for_each(|(key, text)| trace.add(key, text));
+            for (key, text) in &limits {
+                trace.add(key, text);
+            }
         }
     };
     let find_slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
@@ -356,9 +360,10 @@ fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
         Job::Leaf(cgroups) => cgroups.place.levels().first(),
         Job::Slurm(_, step) => step.above_leaf().first(),
     };
-    match above.is_some_and(|dir| dir.enables_controller(limit.controller).unwrap_or(false)) {
-        true => "the job's memory has no limit to take a percentage of",
-        false => "the cgroup above has not enabled the controller for it",
+    if above.is_some_and(|dir| dir.enables_controller(limit.controller).unwrap_or(false)) {
+        "the job's memory has no limit to take a percentage of"
+    } else {
+        "the cgroup above has not enabled the controller for it"
     }
 }
 
@@ -403,8 +408,12 @@ impl Trace {
             self.query_failure = Some(cause.clone());
             Failure::new(Reason::Configuration, cause)
         })?;
-        evidence.lines().for_each(|(key, text)| self.add(key, text));
-        reply.warnings.iter().for_each(|text| self.add("warning", text));
+        for (key, text) in evidence.lines() {
+            self.add(key, text);
+        }
+        for text in &reply.warnings {
+            self.add("warning", text);
+        }
         if let Verdict::Admit(plan) = &reply.verdict {
             self.is_newest = plan.rule == ChoiceRule::Newest;
             self.is_among_answers = plan.rule == ChoiceRule::Answered;

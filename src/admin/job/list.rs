@@ -48,7 +48,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         None => config.registry.list_users()?,
     };
     let resolver = Resolver::new(Tree::host(), config.devices.clone());
-    let (mut jobs, mut broken, mut code) = (Vec::new(), Vec::new(), EXIT_FINE);
+    let mut jobs = Vec::new();
+    let mut broken = Vec::new();
+    let mut code = EXIT_FINE;
     for uid in users {
         match config.registry.read_user(&Trust::root(), uid) {
             Ok(found) => {
@@ -61,7 +63,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
                     }
                     jobs.push(job);
                 }
-                found.broken.iter().for_each(|file| output.warn(file));
+                for file in &found.broken {
+                    output.warn(file);
+                }
                 broken.extend(found.broken.into_iter().filter(|file| file.job.is_some()));
             }
             Err(ReadError::NoRegistry) => {}
@@ -79,27 +83,26 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     for job in &mut jobs {
         job.why.extend(job.explain_unknown(&config));
-        job.why.iter().for_each(|why| output.warn(why));
+        for why in &job.why {
+            output.warn(why);
+        }
     }
     let reused = jobs.iter().any(|job| job.state == REUSED);
     if code == EXIT_FINE && (reused || !broken.is_empty()) {
         code = EXIT_FINDINGS;
     }
-    match options.json {
-        true => {
-            let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
-            output.json(&serde_json::json!({ "schema": 1, "jobs": jobs, "broken": broken }))?;
-        }
-        false => {
-            const HEAD: [&str; 8] =
-                ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
-            if jobs.iter().all(|job| job.login_usage.is_empty()) {
-                output.table(HEAD, jobs.iter().map(ListedJob::row))?;
-            } else {
-                let head = with_usage(HEAD, ["LOGIN-MEM", "LOGIN-CPU"]);
-                let row = |job: &ListedJob| with_usage(job.row(), job.login_usage.columns());
-                output.table(head, jobs.iter().map(row))?;
-            }
+    if options.json {
+        let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
+        output.json(&serde_json::json!({ "schema": 1, "jobs": jobs, "broken": broken }))?;
+    } else {
+        const HEAD: [&str; 8] =
+            ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
+        if jobs.iter().all(|job| job.login_usage.is_empty()) {
+            output.table(HEAD, jobs.iter().map(ListedJob::row))?;
+        } else {
+            let head = with_usage(HEAD, ["LOGIN-MEM", "LOGIN-CPU"]);
+            let row = |job: &ListedJob| with_usage(job.row(), job.login_usage.columns());
+            output.table(head, jobs.iter().map(row))?;
         }
     }
     Ok(code)

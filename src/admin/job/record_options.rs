@@ -74,7 +74,8 @@ impl JobOptions {
             let (spec, access) = device.text.split_once(' ').unwrap_or((&device.text, "rw"));
             (spec.to_owned(), access.to_owned())
         });
-        let (device_policy, device_allow) = (self.policy, non_empty(allow.collect()));
+        let device_policy = self.policy;
+        let device_allow = non_empty(allow.collect());
         (device_policy.is_some() || device_allow.is_some())
             .then_some(Policies { device_policy, device_allow })
     }

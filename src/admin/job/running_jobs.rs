@@ -69,7 +69,8 @@ pub(crate) fn find_running_jobs(
     config: &Config,
     output: &mut Output<'_>,
 ) -> Result<(Vec<RunningJob>, bool), Error> {
-    let (mut records, mut is_complete) = (Vec::new(), true);
+    let mut records = Vec::new();
+    let mut is_complete = true;
     for uid in config.registry.list_users()? {
         match config.registry.read_user(&Trust::root(), uid) {
             Ok(found) => records.extend(found.records),
@@ -80,7 +81,8 @@ pub(crate) fn find_running_jobs(
             }
         }
     }
-    let (mut jobs, mut merged) = (Vec::new(), BTreeSet::new());
+    let mut jobs = Vec::new();
+    let mut merged = BTreeSet::new();
     for &source in config.sources.iter().filter(|source| **source != SourceName::Registry) {
         match query_scheduler(source, config) {
             Ok((running, report)) => {

@@ -280,7 +280,8 @@ mod tests {
 
     #[test]
     fn process_of_other_account_is_refused_and_ended_one_ignored() {
-        let (pid, uid) = (getpid().as_raw(), getuid().as_raw());
+        let pid = getpid().as_raw();
+        let uid = getuid().as_raw();
         assert_eq!(find_objection(pid, &job_of(uid), &[]), None);
         assert_eq!(find_objection(i32::MAX, &job_of(5), &[]), None);
         assert_eq!(find_objection(pid, &job_of(uid + 1), &[]).is_some(), uid != 0);

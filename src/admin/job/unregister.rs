@@ -48,10 +48,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if let Some(fault) = fault {
         output.warn(format_args!("warning: {fault}; only the registry is read of it"));
     }
-    let mut end_strays = |uid| match strays {
-        true => strays::end_user_strays(&conf.read()?, uid, output),
-        false => Ok(()),
-    };
+    let mut end_strays =
+        |uid| if *strays { strays::end_user_strays(&conf.read()?, uid, output) } else { Ok(()) };
     let owners = unregister(id, &registry, Duration::from_secs(*timeout), &mut end_strays)?;
     if owners.is_empty() {
         writeln!(output.out, "no job {id} is registered")?;

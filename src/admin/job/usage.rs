@@ -76,9 +76,10 @@ impl Usage {
 pub(super) fn open_login_cgroup(job: &Dir, leaf: Option<&LeafName>) -> Result<Option<Dir>, Error> {
     let name = leaf.map_or(LeafName::DEFAULT, LeafName::as_str);
     let Some(leaf) = ignore_gone(job.child(name))? else { return Ok(None) };
-    let is_of_logins = match Uid::effective().is_root() {
-        true => ignore_gone(has_mark(&leaf, MADE_XATTR))? == Some(true),
-        false => ignore_gone(leaf.owner())? == Some(0),
+    let is_of_logins = if Uid::effective().is_root() {
+        ignore_gone(has_mark(&leaf, MADE_XATTR))? == Some(true)
+    } else {
+        ignore_gone(leaf.owner())? == Some(0)
     };
     Ok(is_of_logins.then_some(leaf))
 }
@@ -102,7 +103,8 @@ mod tests {
             scratch.file(&format!("{name}/memory.peak"), "9000\n");
         }
         scratch.file("a/memory.current", "4096\n");
-        let (a, b) = (leaf(&scratch, "a"), leaf(&scratch, "b"));
+        let a = leaf(&scratch, "a");
+        let b = leaf(&scratch, "b");
         let expected = Usage { memory: Some(4096), memory_peak: Some(9000), cpu_usec: Some(70) };
         assert_eq!(Usage::read_leaves(std::slice::from_ref(&a)), expected);
         assert_eq!(expected.columns(), ["1M", "0:00:00"]);

@@ -77,7 +77,9 @@ impl ChoiceOwner {
                 output.warn(format_args!("job {job} was not chosen: {why}"));
                 return Ok(EXIT_FINDINGS);
             }
-            doubts.iter().for_each(|text| output.warn(printable(text)));
+            for text in &doubts {
+                output.warn(printable(text));
+            }
             output.warn(format_args!("warning: it cannot be told whether job {job} runs here"));
         }
         self.choice.write(job).map_err(|error| self.explain_error(&error))?;
@@ -214,10 +216,10 @@ impl UserChoice {
     fn open_dir(&self) -> Result<UserDir, TrustError> {
         let Self { choices, uid } = self;
         let missing = || TrustError::new(&self.dir(), Distrust::Open(Errno::ENOENT));
-        let base = choices.trust.dir(&choices.dir).map_err(|error| match error.is_missing() {
-            true => missing(),
-            false => error,
-        })?;
+        let base = choices
+            .trust
+            .dir(&choices.dir)
+            .map_err(|error| if error.is_missing() { missing() } else { error })?;
         let dir = choices.find(&base, *uid)?.ok_or_else(missing)?;
         match dir.status.uid {
             owner if owner == *uid => Ok(dir),

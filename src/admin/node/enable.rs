@@ -105,7 +105,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let before = stack.path.with_file_name(format!(".{}.before-job-adopt", stack.service));
     // Each service has its own unit, so that the trial of one keeps the undo of another.
     let name = format!("job-adopt-undo-{}", stack.service);
-    let (unit, timer) = (format!("{name}.service"), format!("{name}.timer"));
+    let unit = format!("{name}.service");
+    let timer = format!("{name}.timer");
     let trial = Trial { before, unit, timer, stack };
     match options.length {
         _ if options.inside => run_stack(&options.lines.service, user, output),
@@ -292,7 +293,9 @@ impl Trial<'_> {
     }
 
     fn unit_text(&self, modules: &[PathBuf]) -> String {
-        let (before, path, unit) = (self.before.display(), self.stack.path.display(), &self.unit);
+        let before = self.before.display();
+        let path = self.stack.path.display();
+        let unit = &self.unit;
         let restore = match self.stack.meta {
             Some(_) => format!("ExecStart=/bin/mv -f -T {before} {path}"),
             // Without this file libpam reads the distribution's own.

@@ -117,9 +117,10 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     replace_file(state, &text, None)?;
     drop(locked);
     let node = NodeState::read(&options.conf, output)?;
-    let text = match options.json {
-        true => format!("{}\n", counts.to_json(&node)),
-        false => counts.to_prometheus(&node),
+    let text = if options.json {
+        format!("{}\n", counts.to_json(&node))
+    } else {
+        counts.to_prometheus(&node)
     };
     match &options.output {
         Some(path) => replace_file(path, &text, None)?,

@@ -149,7 +149,8 @@ impl Round<'_, '_> {
 
     /// Opens the terminals of a job's logins, as far as they are found in the time for their user.
     fn open_terminals(&mut self, job: &RunningJob) -> Vec<OwnedFd> {
-        let (began, spent) = (Instant::now(), self.listing_times.entry(job.uid).or_default());
+        let began = Instant::now();
+        let spent = self.listing_times.entry(job.uid).or_default();
         let processes =
             job.list_login_processes(began + LISTING_TIME_OF_USER.saturating_sub(*spent));
         *spent += began.elapsed();
@@ -376,7 +377,8 @@ mod tests {
     }
 
     fn job(ends: Option<i64>) -> RunningJob {
-        let (spool, node) = ("/s".parse().unwrap(), "n1".parse().unwrap());
+        let spool = "/s".parse().unwrap();
+        let node = "n1".parse().unwrap();
         RunningJob { id: id("7"), uid: 5, placement: Placement::Extern { spool, node }, ends }
     }
 
@@ -457,7 +459,8 @@ mod tests {
     #[test]
     fn state_is_read_back_and_a_broken_one_begins_anew() {
         let scratch = Scratch::new();
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut err = Vec::new();
         let mut output = Output { out: &mut out, err: &mut err };
         let path = scratch.path().join("notices.json");
         let mut state = NoticeState::read(&path, &mut output).unwrap();

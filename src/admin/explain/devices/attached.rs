@@ -82,17 +82,21 @@ impl FilterReport {
         };
         let devices: Vec<ShownDevice> = nodes.iter().map(run).collect();
         let hidden: BTreeSet<u32> = programs.hidden().collect();
-        let warn = |id: &u32| match hidden.contains(id) {
-            true => format!(
-                "program {id}: cannot tell what it allows: the kernel does not show its \
+        let warn = |id: &u32| {
+            if hidden.contains(id) {
+                format!(
+                    "program {id}: cannot tell what it allows: the kernel does not show its \
                  instructions; see kernel.kptr_restrict"
-            ),
-            false => format!("program {id}: cannot tell what it allows: it is not understood"),
+                )
+            } else {
+                format!("program {id}: cannot tell what it allows: it is not understood")
+            }
         };
         let mut warnings: Vec<String> = unclear.iter().map(warn).collect();
         warnings.extend(driver_warning(tree));
         warnings.extend(mode_warnings(nodes, &devices, tree, user));
-        let (cgroup, filters) = (String::new(), Vec::new());
+        let cgroup = String::new();
+        let filters = Vec::new();
         Self { schema: 1, cgroup, filters, devices, warnings, unclear }
     }
 
@@ -101,7 +105,9 @@ impl FilterReport {
     }
 
     pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
-        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
+        for warning in &self.warnings {
+            output.warn(format_args!("warning: {warning}"));
+        }
         if json {
             return output.json(self);
         }
@@ -339,7 +345,8 @@ mod tests {
     fn cgroup_without_filter_is_reported_in_one_line() {
         let mut none = report(Vec::new());
         none.cgroup = "/a".into();
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut err = Vec::new();
         none.write(false, &mut Output { out: &mut out, err: &mut err }).unwrap();
         assert_eq!(out, b"/a: no filter: everything is allowed\n");
         assert_eq!(none.exit_code(), EXIT_FINE);

@@ -90,9 +90,10 @@ fn open_tree(options: &Options) -> Result<Tree, Error> {
     let Some(root) = &options.root else { return Ok(Tree::host()) };
     let shown = || helper::printable(&root.to_string_lossy());
     let root = root.canonicalize().map_err(|error| Error::failed("open", shown(), error))?;
-    match root == Path::new("/") {
-        true => Ok(Tree::host()),
-        false => Ok(Tree::with_root(&root, Trust::below(&root, Uid::effective().as_raw()))),
+    if root == Path::new("/") {
+        Ok(Tree::host())
+    } else {
+        Ok(Tree::with_root(&root, Trust::below(&root, Uid::effective().as_raw())))
     }
 }
 

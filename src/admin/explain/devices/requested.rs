@@ -129,7 +129,8 @@ mod tests {
         ] {
             assert_eq!(shown(&[text]), [kind], "{text}");
         }
-        let (gpu, mig) = (format!("GPU-{UUID}"), format!("MIG-GPU-{UUID}/1/0"));
+        let gpu = format!("GPU-{UUID}");
+        let mig = format!("MIG-GPU-{UUID}/1/0");
         assert_eq!(shown(&[&gpu, &mig]), [format!("gpu {gpu}"), format!("gpu {mig}")]);
         assert_eq!(shown(&["gpu:0,2"]), ["gres gpu 0", "gres gpu 2"]);
     }

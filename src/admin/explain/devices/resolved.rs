@@ -108,7 +108,9 @@ impl NameReport {
     }
 
     pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
-        self.warnings.iter().for_each(|warning| output.warn(format_args!("warning: {warning}")));
+        for warning in &self.warnings {
+            output.warn(format_args!("warning: {warning}"));
+        }
         if json {
             return output.json(self);
         }
@@ -142,9 +144,10 @@ fn resolve_name(name: &RequestedName, resolver: &Resolver) -> Result<ResolvedDev
         NameKind::Named(name) => {
             resolver.resolve_names(std::slice::from_ref(name)).map_err(|error| {
                 // The row begins with the requested name. Only an entry of a directory has another.
-                match error.name == name.to_string() {
-                    true => error.why.to_string(),
-                    false => error.to_string(),
+                if error.name == name.to_string() {
+                    error.why.to_string()
+                } else {
+                    error.to_string()
                 }
             })
         }
@@ -183,7 +186,8 @@ mod tests {
         let report = NameReport::resolve(names, &Resolver::new(tree, DeviceSettings::default()), None);
         crate::explain::devices::tests::assert_documented(&report);
         let write = |json| {
-            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut out = Vec::new();
+            let mut err = Vec::new();
             let mut output = Output { out: &mut out, err: &mut err };
             report.write(json, &mut output).unwrap();
             [out, err].map(|bytes| String::from_utf8(bytes).unwrap())

@@ -243,7 +243,8 @@ fn read_context(request: &Request, size: u8, offset: i16) -> Option<u32> {
 /// Computes a result with so many bits from operands with so many bits.
 fn compute(operation: u8, bits: u32, left: u64, right: u64) -> Option<u64> {
     let mask = u64::MAX >> (64 - bits);
-    let (left, right) = (left & mask, right & mask);
+    let left = left & mask;
+    let right = right & mask;
     let distance = || u32::try_from(right).ok().filter(|distance| *distance < bits);
     let result = match operation {
         BPF_ADD => left.wrapping_add(right),

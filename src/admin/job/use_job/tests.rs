@@ -16,7 +16,8 @@ impl TestNode {
     fn new() -> Self {
         let scratch = Scratch::new();
         let choices = Choices::below(scratch.path(), scratch.trust());
-        let (uid, group) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+        let uid = nix::unistd::geteuid().as_raw();
+        let group = nix::unistd::getegid().as_raw();
         Self { scratch, choice: UserChoice { choices, uid }, group }
     }
 

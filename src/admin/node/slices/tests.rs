@@ -14,7 +14,8 @@ fn build(text: &str) -> (Result<BTreeMap<String, String>, String>, String) {
     let resolver =
         Resolver::new(Tree::with_root(scratch.path(), scratch.trust()), DeviceSettings::default());
     let config = Config::parse(text.as_bytes()).unwrap();
-    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut out = Vec::new();
+    let mut err = Vec::new();
     let mut output = Output { out: &mut out, err: &mut err };
     let files = build_drop_ins(&config, &resolver, &mut output);
     let files = files.map_err(|error| error.to_string());
@@ -61,7 +62,8 @@ fn unresolved_entry_is_an_error_and_empty_entry_a_warning() {
     let scratch = Scratch::new();
     let tree = Tree::with_root(scratch.path(), scratch.trust());
     let config = Config::parse(b"always_allowed = @hpc").unwrap();
-    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut out = Vec::new();
+    let mut err = Vec::new();
     let mut output = Output { out: &mut out, err: &mut err };
     let resolver = Resolver::new(tree, DeviceSettings::default());
     let lines = device_allow_lines(&config, &resolver, &mut output).unwrap();
