@@ -3,8 +3,8 @@
 use crate::accounts::with_helper_rights;
 use crate::process::real_uid;
 use helper::Config;
-use helper::node::Tree;
 use helper::jobs::sources::processes;
+use helper::node::Tree;
 use helper::stack::{Entry, Group, read_entries};
 use kernel::proc::Proc;
 use kernel::trust::Trust;

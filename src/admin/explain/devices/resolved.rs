@@ -183,7 +183,8 @@ mod tests {
 
     fn report(scratch: &Scratch, names: &[RequestedName]) -> (u8, String, String) {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let report = NameReport::resolve(names, &Resolver::new(tree, DeviceSettings::default()), None);
+        let report =
+            NameReport::resolve(names, &Resolver::new(tree, DeviceSettings::default()), None);
         crate::explain::devices::tests::assert_documented(&report);
         let write = |json| {
             let mut out = Vec::new();
