@@ -1,5 +1,6 @@
 //! `strays`: shows and ends processes of users who have no job on the node.
 
+mod adoption;
 mod devices;
 mod owner;
 mod process;
@@ -15,20 +16,18 @@ use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use crate::options::{Conf, OPERATION_TIMEOUT};
 use crate::output::{Output, log};
 use crate::process::Identity;
+use adoption::require_adoption;
 use clap::Args;
 use devices::find_refused_devices;
 use helper::devices::Resolver;
 use helper::node::Tree;
-use helper::stack::{Entry, Group, read_entries};
 use helper::{Config, printable};
 use kernel::log::{Line, Severity};
-use module::{Action, Settings, is_off};
 use nix::sys::signal::Signal;
 use owner::Person;
 use process::{ProcessInfo, ProcessTable};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Time for a process to end by itself after `SIGTERM`.
@@ -142,28 +141,6 @@ pub(super) fn end_user_strays(
     match Snapshot::read(config, Some(uid))?.into_strays().len() {
         0 => Ok(()),
         count => Err(Error::failed("end", "strays", format!("{count} of uid {uid} are left"))),
-    }
-}
-
-/// Reads the session lines of sshd's stack.
-fn read_session_lines() -> Vec<Entry> {
-    read_entries(Path::new("/"), "sshd", Group::Session).unwrap_or_default()
-}
-
-/// Checks that logins are taken into jobs on this node. If they are not, or if users without a job may
-/// log in, processes are outside of jobs by the admin's will.
-fn require_adoption(config: &Config) -> Result<(), &'static str> {
-    let opens = |line: &Entry| {
-        Settings::parse(&line.arguments).is_ok_and(|settings| settings.no_jobs == Action::Ignore)
-    };
-    let takes_all = |line: &Entry| line.is_fit() && !line.is_observing() && !opens(line);
-    match read_session_lines().iter().any(takes_all) {
-        _ if config.missing_enforce_path().is_some() => {
-            Err("logins are not judged on this node (enforce)")
-        }
-        _ if is_off() => Err("/run/job-adopt/off is there"),
-        true => Ok(()),
-        false => Err("no session line of sshd's PAM stack takes all logins into jobs"),
     }
 }
 

@@ -4,31 +4,12 @@
 //! each combination of values is tried. Accounts whose password is due are left out: applications
 //! ask for a new one.
 
-use super::control::{Action, Return};
+use super::control::{Action, ModuleReturn, Return};
 use super::flatten::Entry;
-use super::{
+use super::walk::{
     STATES_MAX, StackVerdict, WalkState, apply_action, enter_level, find_jump_target, start_state,
 };
 use std::collections::BTreeSet;
-
-/// The values that a module may return for the user whose login is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModuleReturn {
-    /// Any value.
-    Any,
-    /// Any value but `PAM_IGNORE`, and success if the line is reached only after the change. It
-    /// belongs to modules that refuse no accounts but those that are locked or expired.
-    AccountCheck,
-    /// Any value, and success if the line is reached only after the change. It belongs to modules
-    /// that refuse the same accounts, and ignore some.
-    IgnorableAccountCheck,
-    /// `PAM_SUCCESS`.
-    Success,
-    /// `PAM_PERM_DENIED`.
-    Denied,
-    /// `PAM_IGNORE`.
-    Ignore,
-}
 
 /// A line of one of the two stacks.
 #[derive(Clone, Copy, Debug)]
@@ -102,12 +83,12 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
             continue;
         };
         let reached = positions.map(|own| own == Some(position));
-        for (pair, step) in next_pairs(stacks, &pair, reached, position) {
+        for (follower, step) in next_pairs(stacks, &pair, reached, position) {
             if visited.len() >= STATES_MAX {
                 return Comparison::TooManyPaths;
             }
-            if visited.insert(pair.clone()) {
-                trail.push(Visit { pair, from: Some((next, step)) });
+            if visited.insert(follower.clone()) {
+                trail.push(Visit { pair: follower, from: Some((next, step)) });
             }
         }
         next += 1;
@@ -176,7 +157,7 @@ fn next_pairs(
             *state = match outcome {
                 Some((code, action)) => apply_action(entries, state, code, action),
                 // The line begins a substack.
-                None => WalkState { index: state.index + 1, ..state.clone() },
+                None => state.after_line(),
             };
             refuses |= state.verdict.is_negative();
         }

@@ -1,6 +1,6 @@
 //! Control fields: what libpam does with each value that a module returns (pam.conf(5)).
 
-use super::{ModuleReturn, Rejection};
+use super::rejection::Rejection;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Action {
@@ -43,6 +43,25 @@ pub(super) enum Return {
     Renew,
     /// Any other value with which the stack continues.
     Other,
+}
+
+/// The values that a module may return for a user whose login is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModuleReturn {
+    /// Any value.
+    Any,
+    /// Any value but `PAM_IGNORE`, and success if the line is reached only after the change. It
+    /// belongs to modules that refuse no accounts but those that are locked or expired.
+    AccountCheck,
+    /// Any value, and success if the line is reached only after the change. It belongs to modules
+    /// that refuse the same accounts, and ignore some.
+    IgnorableAccountCheck,
+    /// `PAM_SUCCESS`.
+    Success,
+    /// `PAM_PERM_DENIED`.
+    Denied,
+    /// `PAM_IGNORE`.
+    Ignore,
 }
 
 /// The action of every return value; `None` counts as bad.

@@ -3,19 +3,19 @@
 
 use super::control::{Action, Control};
 use super::dirs::{SITE_DIR, service_dirs, vendor_dirs};
+use super::file::{open_file, read_if_regular};
+use super::group::Group;
 use super::libpam::{Reading, is_missing_module, may_exist};
 use super::lines::{LogicalLine, find_misread_line, is_false_blank, parse_lines};
-use super::{Group, Rejection};
-use kernel::sys::file::read_regular;
-use nix::fcntl::OFlag;
+use super::rejection::Rejection;
 use nix::sys::stat::makedev;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -504,9 +504,12 @@ impl Flattener<'_> {
         // In the session group a line with `close_only` confines no login.
         let is_ours =
             entry.is_our_module() && !(entry.is_close_only() && self.group == Group::Session);
-        if let (true, Some(control)) = (is_ours, &entry.control) {
+        if is_ours {
             let dash = line.words.first().is_some_and(|kind| kind.starts_with('-'));
-            entry.ours = Some(self.check_fitness(&entry.arguments, control, dash));
+            entry.ours = entry
+                .control
+                .as_ref()
+                .map(|required| self.check_fitness(&entry.arguments, required, dash));
         }
         self.lines.entries.push(entry);
         Ok(())
@@ -519,16 +522,22 @@ impl Flattener<'_> {
         control: &Control,
         dash: bool,
     ) -> Result<(), LineFault> {
-        let service = arguments.iter().filter_map(|word| service_argument(word)).next_back();
-        match service.unwrap_or_else(|| DEFAULT_SERVICE.to_owned()) {
-            // Our auth lines do nothing but for a session that our line of the service has opened.
-            other if other != self.service && self.group != Group::Auth => {
-                Err(LineFault::OtherService(other))
-            }
-            _ if dash => Err(LineFault::LeadingDash),
-            _ if !control.is_required() => Err(LineFault::NotRequired),
-            _ => Ok(()),
+        let service = arguments
+            .iter()
+            .filter_map(|word| service_argument(word))
+            .next_back()
+            .unwrap_or_else(|| DEFAULT_SERVICE.to_owned());
+        // Our auth lines do nothing but for a session that our line of the service has opened.
+        if service != self.service && self.group != Group::Auth {
+            return Err(LineFault::OtherService(service));
         }
+        if dash {
+            return Err(LineFault::LeadingDash);
+        }
+        if !control.is_required() {
+            return Err(LineFault::NotRequired);
+        }
+        Ok(())
     }
 
     /// Returns where included files are looked for.
@@ -620,24 +629,4 @@ fn read_service_file(path: &Path) -> std::io::Result<Vec<u8>> {
 fn has_no_lines(status: &Metadata) -> bool {
     let is_null = status.file_type().is_char_device() && status.rdev() == makedev(1, 3);
     is_null || status.is_dir()
-}
-
-/// Reads a regular file of at most that many bytes.
-pub(super) fn read_bytes(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
-    let (file, status) = open_file(path)?;
-    read_if_regular(file, &status, bytes_max)
-}
-
-fn open_file(path: &Path) -> std::io::Result<(File, Metadata)> {
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-    let status = file.metadata()?;
-    Ok((file, status))
-}
-
-fn read_if_regular(file: File, status: &Metadata, bytes_max: u64) -> std::io::Result<Vec<u8>> {
-    if !status.is_file() {
-        return Err(std::io::Error::other("not a regular file"));
-    }
-    read_regular(file.into(), status.len(), bytes_max)
 }

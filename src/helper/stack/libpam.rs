@@ -1,6 +1,6 @@
 //! How the libpam of a node reads service files, as far as builds differ.
 
-use super::flatten::read_bytes;
+use super::file::read_bytes;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 //! [`parse_lines`] reads as libpam 1.5 does, and [`find_misread_line`] finds what versions from 1.3
 //! to 1.7 do not read alike.
 
-use super::Rejection;
+use super::rejection::Rejection;
 
 /// The bytes of a line that libpam before 1.6 reads at once. It takes the rest for a line of its own.
 const LINE_BYTES_MAX: usize = 1023;

@@ -2,6 +2,8 @@ mod auth_lines;
 
 use super::*;
 use crate::testing::Scratch;
+use protocol::SessionLine;
+use std::path::Path;
 
 /// Analyses the service `sshd`; cuts the scratch directory out of the text.
 fn judge_files(files: &[(&str, &str)]) -> (SessionLine, String) {

@@ -59,8 +59,8 @@ fn open_by_names(dir: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<
     }
     let opened = opened.ok_or(Errno::EINVAL)?;
     // Open the same file again, whatever its name leads to by now.
-    let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
-    open(path.as_str(), flags.difference(OFlag::O_NOFOLLOW) | OFlag::O_CLOEXEC, Mode::empty())
+    let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    open(link.as_str(), flags.difference(OFlag::O_NOFOLLOW) | OFlag::O_CLOEXEC, Mode::empty())
 }
 
 /// Initial capacity for a file of the kernel. Most are shorter, and the kernel does not report their length.

@@ -1,7 +1,7 @@
 //! Finds whose a process is, and whose processes may be strays: those of people who are not exempt.
 
+use super::adoption::read_session_lines;
 use super::process::ProcessInfo;
-use super::read_session_lines;
 use crate::accounts::{self, read_uid_min};
 use crate::closed_slices::exempt_accounts;
 use crate::error::Error;

@@ -1,0 +1,227 @@
+//! Walks every path through a stack, as libpam does, and finds one that passes our module.
+
+use super::control::{Action, Return};
+use super::flatten::Entry;
+use super::group::Group;
+use std::collections::BTreeSet;
+
+/// Maximum states that are visited; a real stack has some hundreds.
+pub(super) const STATES_MAX: usize = 100_000;
+
+/// The verdict that libpam has formed up to a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StackVerdict {
+    /// No line has decided.
+    Open,
+    /// Favourable, with the value to return.
+    Positive(Return),
+    /// Unfavourable, with the value to return: that of the first failure. Only a reset can change
+    /// it, and a jump that leads too far.
+    Negative(Return),
+}
+
+impl StackVerdict {
+    pub(super) fn is_negative(self) -> bool {
+        matches!(self, Self::Negative(_))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct WalkState {
+    /// Index of the next line.
+    pub(super) index: usize,
+    /// Level of the previous line.
+    level: usize,
+    pub(super) verdict: StackVerdict,
+    /// The verdict at the entry to each level, which a reset restores.
+    entries: Vec<StackVerdict>,
+}
+
+impl WalkState {
+    /// The state behind a line that calls no module, such as one that begins a substack.
+    pub(super) fn after_line(&self) -> Self {
+        Self { index: self.index + 1, ..self.clone() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bypass {
+    /// The line `by` can jump over the line `ours`.
+    Jump { by: usize, ours: usize },
+    /// The line `by` can undo our refusal.
+    Reset { by: usize },
+    /// The line `by` can ask for a new password, which then is the stack's result.
+    Renewal { by: usize },
+    /// The stack has too many states to visit.
+    TooManyPaths,
+}
+
+/// Finds a path to success on which our module has returned neither success nor `PAM_IGNORE`;
+/// `None` if every path to success passes our module. The analysis assumes that other modules can
+/// return anything. Applications admit an account whose password is due and then ask for a new one.
+pub(super) fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
+    let admits = |verdict| match verdict {
+        StackVerdict::Positive(Return::Success) => true,
+        StackVerdict::Positive(Return::Renew) | StackVerdict::Negative(Return::Renew) => {
+            group == Group::Account
+        }
+        _ => false,
+    };
+    let start = start_state();
+    let mut visited = BTreeSet::from([start.clone()]);
+    // Each state with the index of its predecessor.
+    let mut trail = vec![(start, None)];
+    let mut next = 0;
+    while let Some((state, _)) = trail.get(next) {
+        let Some(entry) = stack.get(state.index) else {
+            if admits(state.verdict) {
+                return Some(blame_line(stack, &trail, next));
+            }
+            next += 1;
+            continue;
+        };
+        for follower in next_states(stack, entry, state) {
+            if visited.len() >= STATES_MAX {
+                return Some(Bypass::TooManyPaths);
+            }
+            if visited.insert(follower.clone()) {
+                trail.push((follower, Some(next)));
+            }
+        }
+        next += 1;
+    }
+    None
+}
+
+/// Returns the state in front of the first line.
+pub(super) fn start_state() -> WalkState {
+    WalkState { index: 0, level: 0, verdict: StackVerdict::Open, entries: vec![StackVerdict::Open] }
+}
+
+/// Enters the level of the next line: the verdict so far is the one at a substack's entry.
+pub(super) fn enter_level(state: &mut WalkState, entry: &Entry) {
+    if state.level < entry.level {
+        state.entries.resize(entry.level, StackVerdict::Open);
+        state.entries.push(state.verdict);
+    }
+    state.level = entry.level;
+}
+
+/// Returns every state that can follow, except those in which our module accepted the login.
+fn next_states(stack: &[Entry], entry: &Entry, state: &WalkState) -> Vec<WalkState> {
+    let mut state = state.clone();
+    enter_level(&mut state, entry);
+    let Some(control) = &entry.control else {
+        return vec![state.after_line()];
+    };
+    let mut outcomes = control.outcomes();
+    if entry.is_fit() {
+        // Only our failures continue here; all of them are bad or die (`Control::is_required`), and none
+        // asks for a new password.
+        outcomes.retain(|(code, action)| {
+            *code != Return::Renew && matches!(action, Action::Bad | Action::Die)
+        });
+    }
+    let outcomes = outcomes.into_iter();
+    outcomes.map(|(code, action)| apply_action(stack, &state, code, action)).collect()
+}
+
+pub(super) fn apply_action(
+    stack: &[Entry],
+    state: &WalkState,
+    code: Return,
+    action: Action,
+) -> WalkState {
+    let mut state = state.clone();
+    let mut last = state.index;
+    match action {
+        Action::Ignore => {}
+        Action::Reset => {
+            state.verdict = state.entries.get(state.level).copied().unwrap_or(StackVerdict::Open);
+        }
+        Action::Ok | Action::Done => {
+            if matches!(state.verdict, StackVerdict::Open | StackVerdict::Positive(Return::Success))
+            {
+                state.verdict = StackVerdict::Positive(code);
+            }
+            if action == Action::Done && !state.verdict.is_negative() {
+                last = last_of_level(stack, last, state.level);
+            }
+        }
+        Action::Bad | Action::Die => {
+            if !state.verdict.is_negative() {
+                let code = if code == Return::Renew { code } else { Return::Other };
+                state.verdict = StackVerdict::Negative(code);
+            }
+            if action == Action::Die {
+                last = last_of_level(stack, last, state.level);
+            }
+        }
+        Action::Jump(count) => match find_jump_target(stack, last, state.level, count) {
+            Some(target) => last = target,
+            None => {
+                state.verdict = StackVerdict::Negative(Return::Other);
+                last = last_of_level(stack, last, state.level);
+            }
+        },
+    }
+    state.index = last + 1;
+    state
+}
+
+/// Returns the index of the last line of the substack, or of the stack, that contains `at`.
+fn last_of_level(stack: &[Entry], at: usize, level: usize) -> usize {
+    let rest = stack.iter().skip(at + 1);
+    at + rest.take_while(|entry| entry.level >= level).count()
+}
+
+/// Returns the index of the last of `count` lines after `at`, counting a substack as one line;
+/// `None` if fewer follow.
+pub(super) fn find_jump_target(
+    stack: &[Entry],
+    at: usize,
+    level: usize,
+    count: usize,
+) -> Option<usize> {
+    let level_of = |index: usize| stack.get(index).map(|entry| entry.level);
+    let mut last = at;
+    for _ in 0..count {
+        if level_of(last + 1).is_none_or(|next| next < level) {
+            return None;
+        }
+        last += 1;
+        while level_of(last + 1).is_some_and(|next| next > level) {
+            last += 1;
+        }
+    }
+    Some(last)
+}
+
+/// Returns the line that makes the path to the state `end` possible: the last one that jumped over
+/// a line of this module, or else the last one that asked for a new password or undid a refusal.
+fn blame_line(stack: &[Entry], trail: &[(WalkState, Option<usize>)], end: usize) -> Bypass {
+    let is_ours = |index: &usize| stack.get(*index).is_some_and(Entry::is_fit);
+    let mut reset = None;
+    let mut renewal = None;
+    let renews = StackVerdict::Negative(Return::Renew);
+    let mut current = trail.get(end);
+    while let Some((state, Some(parent))) = current {
+        let from = trail.get(*parent);
+        if let Some((before, _)) = from {
+            if let Some(ours) = (before.index + 1..state.index).find(is_ours) {
+                return Bypass::Jump { by: before.index, ours };
+            }
+            if before.verdict.is_negative() && !state.verdict.is_negative() {
+                reset = reset.or(Some(before.index));
+            }
+            if state.verdict == renews && before.verdict != renews {
+                renewal = renewal.or(Some(before.index));
+            }
+        }
+        current = from;
+    }
+    match (trail.get(end), renewal) {
+        (Some((state, _)), Some(by)) if state.verdict == renews => Bypass::Renewal { by },
+        _ => Bypass::Reset { by: reset.unwrap_or_default() },
+    }
+}
