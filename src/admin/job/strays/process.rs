@@ -13,6 +13,8 @@ use std::path::Path;
 
 /// Maximum ancestors of a process that are searched for an sshd.
 const ANCESTORS_MAX: usize = 64;
+/// Maximum lists of processes that are read for one table: on a busy node each has new ones.
+const LISTS_MAX: usize = 16;
 
 /// The processes of the node at one moment.
 ///
@@ -33,23 +35,35 @@ impl ProcessTable {
     ///
     /// [`Error::Failed`] if `/proc` cannot be listed.
     pub(super) fn read(flux: Option<u32>) -> Result<Self, Error> {
-        let pids = processes::list_numbers::<i32>(Path::new("/proc"))
-            .map_err(|error| Error::failed("list", "/proc", error))?;
         let mut table = Self {
             all: BTreeMap::new(),
             live_jobs: BTreeSet::new(),
             root_services: BTreeSet::new(),
         };
-        for info in pids.flatten().filter_map(|pid| ProcessInfo::read(pid, flux)) {
-            if info.is_job_daemon(flux) {
-                table.live_jobs.extend(info.job.clone());
+        // A process may start another and end before it is read. So read those that each list has more.
+        let mut listed = BTreeSet::new();
+        for _ in 0..LISTS_MAX {
+            let pids = processes::list_numbers::<i32>(Path::new("/proc"))
+                .map_err(|error| Error::failed("list", "/proc", error))?;
+            let new: Vec<i32> = pids.flatten().filter(|pid| listed.insert(*pid)).collect();
+            if new.is_empty() {
+                break;
             }
-            if info.is_root() {
-                table.root_services.extend(info.service().map(str::to_owned));
+            for info in new.into_iter().filter_map(|pid| ProcessInfo::read(pid, flux)) {
+                table.add(info, flux);
             }
-            table.all.insert(info.process.pid, info);
         }
         Ok(table)
+    }
+
+    fn add(&mut self, info: ProcessInfo, flux: Option<u32>) {
+        if info.is_job_daemon(flux) {
+            self.live_jobs.extend(info.job.clone());
+        }
+        if info.is_root() {
+            self.root_services.extend(info.service().map(str::to_owned));
+        }
+        self.all.insert(info.process.pid, info);
     }
 
     /// Returns whether a process is in the directory of a scheduler's job that still runs.
