@@ -1,6 +1,7 @@
 //! Runs the unprivileged half, one fresh process for each request.
 
-use super::{Budget, Failure};
+use crate::budget::Budget;
+use crate::error::Failure;
 use kernel::sys::child::{Helper, HelperExit, HelperSpec};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};

@@ -4,7 +4,7 @@
 //! the user. There the first line forbids the user's programs, and the last one joins the job's namespaces
 //! and allows them again. If another module ends the stack in between, the login starts no program.
 
-use super::JobNamespaces;
+use crate::namespaces::JobNamespaces;
 use kernel::proc;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use std::io;

@@ -4,9 +4,10 @@
 //! `session` only compares: it joins, and leaves again before it returns. The process of sshd that becomes
 //! the user joins for good, in the last call of its last module.
 
-use super::{Failure, Severity, decision_line, write_log};
+use crate::error::Failure;
+use crate::log::{decision_line, write_log};
 use kernel::OperationError;
-use kernel::log::Log;
+use kernel::log::{Log, Severity};
 use kernel::namespace::{Namespace, NamespaceOrigin};
 use nix::sys::signal::{Signal, raise};
 use protocol::{Reason, Request};

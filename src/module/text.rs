@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn refusal_during_an_upgrade_asks_for_patience() {
         let login = Request { node: "gpu017".into(), ..Request::default() };
-        let refusal = crate::ruling::refusal(Reason::Timeout, None);
+        let refusal = crate::login::refusal(Reason::Timeout, None);
         let text = |is_upgrade| {
             let facts = RefusalFacts {
                 login: &login,
@@ -305,7 +305,7 @@ mod tests {
     fn refusal_for_several_jobs_has_the_command_that_chooses() {
         let refusal = |jobs: [&str; 2]| Refusal {
             jobs: jobs.map(|job| job.parse().unwrap()).into(),
-            ..crate::ruling::refusal(Reason::ChoiceNeeded, None)
+            ..crate::login::refusal(Reason::ChoiceNeeded, None)
         };
         let text = |hint: &str| format_with_hint(&refusal(JOBS), "gpu017", "", hint);
         let first = "gpu017: login refused: you have 2 jobs here (4242, 4250).\n";

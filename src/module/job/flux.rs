@@ -1,33 +1,24 @@
 //! Checks Flux jobs: the processes in the unit prove who owns the job.
 //!
 //! The login goes into a leaf below the unit, where Flux neither waits for it nor ends it. A keeper
-//! ends it (see the crate `keeper`); this file starts keepers and checks that they run.
+//! ends it (see the crate `keeper`); [`crate::keeper`] starts it and checks that it runs.
 
-use crate::Failure;
-use crate::ask::{open_trusted_executable, timeout_failure};
-use crate::ruling::Adoption;
+use crate::context::Adoption;
+use crate::error::Failure;
+use crate::keeper::{KeeperCheck, start_keeper};
 use crate::undo::Undo;
 use kernel::OperationError;
 use kernel::cgroup::{CgroupChain, Dir, Membership};
-use kernel::lock::{Lock, has_keeper, open_keepers_file};
+use kernel::lock::Lock;
 use kernel::proc::{Proc, Process};
-use kernel::sys::child::{KeeperFds, spawn_keeper};
 use kernel::sys::pidfd::pidfd_open;
 use kernel::trust::{Trust, TrustError};
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
-use nix::sys::stat::Mode;
-use protocol::{CgroupPath, KEEPER_READY, KEEPER_STAY, Reason, Request};
+use protocol::{CgroupPath, Reason, Request};
 use schedulers::flux::{self, Shell, unit_at};
-use std::ffi::CString;
 use std::fmt;
-use std::io::{ErrorKind, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Duration;
 
 /// Requires that the path is the unit of the plan's job below this account's service manager, and
 /// that the account can be the one of Flux.
@@ -171,45 +162,6 @@ fn unit_starting() -> Failure {
     Failure::new(Reason::Starting, "the job's IMP has not started its shell yet")
 }
 
-/// Proof that the leaf has a live keeper.
-#[derive(Debug)]
-pub(super) struct KeeperCheck {
-    /// The file with a lock for each leaf.
-    keepers: OwnedFd,
-    /// The leaf's inode.
-    leaf: u64,
-}
-
-impl KeeperCheck {
-    fn has_keeper(&self) -> Result<bool, Failure> {
-        Ok(has_keeper(&self.keepers, self.leaf)?)
-    }
-
-    /// Requires that the keeper still runs.
-    pub(super) fn require_keeper(&self) -> Result<(), Failure> {
-        if self.has_keeper()? { Ok(()) } else { Err(keeper_gone()) }
-    }
-}
-
-/// Returns the failure for a keeper that has ended.
-fn keeper_gone() -> Failure {
-    let cause =
-        "no keeper lives that would end the login with its job; its last words are in the log";
-    Failure::new(Reason::AdoptionFailed, cause)
-}
-
-/// A keeper that this login has started. Its drop without [`KeeperHandle::confirm_login`] means
-/// that the login failed: an empty leaf and its keeper then go.
-#[derive(Debug)]
-pub(crate) struct KeeperHandle(OwnedFd);
-
-impl KeeperHandle {
-    /// Tells the keeper that the login stays in the leaf.
-    pub(crate) fn confirm_login(self) {
-        let _ = send(self.0.as_raw_fd(), KEEPER_STAY, MsgFlags::MSG_NOSIGNAL);
-    }
-}
-
 /// Starts a keeper unless the leaf has one.
 ///
 /// # Errors
@@ -221,7 +173,7 @@ pub(super) fn ensure_keeper(
     adoption: &Adoption<'_>,
     undo: &mut Undo,
 ) -> Result<KeeperCheck, Failure> {
-    let check = KeeperCheck { keepers: open_keepers_file()?, leaf: leaf.dir()?.identity()?.1 };
+    let check = KeeperCheck::open(leaf)?;
     if check.has_keeper()? {
         return Ok(check);
     }
@@ -229,60 +181,7 @@ pub(super) fn ensure_keeper(
     // inode of a job's own cgroup.
     let _lock = Lock::take(check.leaf, adoption.deadline())?;
     if !check.has_keeper()? {
-        undo.keeper = Some(start_keeper(leaf, imp, adoption)?);
+        undo.keeper = Some(start_keeper(leaf, imp.as_fd(), adoption)?);
     }
     Ok(check)
-}
-
-/// Opens the keeper's executable, which is in the helper's directory.
-pub(super) fn open_keeper_executable(adoption: &Adoption<'_>) -> Result<OwnedFd, Failure> {
-    let path = Path::new(&adoption.context.settings.helper).with_file_name("keeper");
-    open_trusted_executable("keeper", &path.to_string_lossy())
-}
-
-/// Starts a keeper, and waits until it holds its lock.
-fn start_keeper(
-    leaf: &CgroupChain,
-    imp: &Imp,
-    adoption: &Adoption<'_>,
-) -> Result<KeeperHandle, Failure> {
-    let failed = |step: &str, errno: Errno| OperationError::new("start keeper:", step, errno);
-    let executable = open_keeper_executable(adoption)?;
-    let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|errno| failed("/dev/null", errno))?;
-    let (keeper_socket, socket) =
-        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-            .map_err(|errno| failed("socketpair", errno))?;
-    // Open the file a second time: a query through the keeper's own open file would not see its
-    // lock.
-    let keepers = open_keepers_file()?;
-    let title = CString::new(format!("job-adopt keeper {}", adoption.plan.job)).unwrap_or_default();
-    let handed = KeeperFds {
-        talk: keeper_socket.as_fd(),
-        watched: imp.as_fd(),
-        above: leaf.job()?.0.as_fd(),
-        leaf: leaf.dir()?.as_fd(),
-        keepers: keepers.as_fd(),
-        root: leaf.root()?.as_fd(),
-    };
-    let (executable, null) = (executable.as_fd(), null.as_fd());
-    spawn_keeper(executable, &title, null, handed)
-        .map_err(|failure| failed(failure.step, failure.errno))?;
-    // Close our copy of the keeper's end: otherwise its death gives no EOF.
-    drop(keeper_socket);
-    let mut socket = UnixStream::from(socket);
-    let mut packet = [0; KEEPER_READY.len()];
-    let result = loop {
-        // A timeout of zero is invalid.
-        let timeout = adoption.context.budget.remaining().max(Duration::from_millis(1));
-        match socket.set_read_timeout(Some(timeout)).and_then(|()| socket.read(&mut packet)) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            result => break result,
-        }
-    };
-    match result {
-        Ok(_) if packet == KEEPER_READY => Ok(KeeperHandle(socket.into())),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Err(timeout_failure("the keeper")),
-        _ => Err(keeper_gone()),
-    }
 }

@@ -1,12 +1,14 @@
 //! Joins registered jobs and Flux jobs. This module chooses the leaf for their logins: the job's
 //! own cgroup, or a child of it.
 
-use super::flux::{Imp, ensure_keeper, open_keeper_executable};
+use super::flux::{Imp, ensure_keeper};
+use super::join_result::JoinResult;
 use super::login_limits::{LeafLimit, plan_leaf_limits, plan_limits, set_limits};
-use super::{JoinResult, require_containment, require_not_frozen};
-use crate::Failure;
+use super::requirements::{require_containment, require_not_frozen};
+use crate::context::Adoption;
+use crate::error::Failure;
+use crate::keeper::open_keeper_executable;
 use crate::probe::ProbeResult;
-use crate::ruling::Adoption;
 use crate::undo::Undo;
 use kernel::bpf::{self, AttachScope, AttachTarget, CgroupPrograms, Confinement, Obstacle};
 use kernel::cgroup::{self, CgroupChain, Dir, Occupants, Stamp};

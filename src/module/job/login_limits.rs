@@ -4,7 +4,7 @@
 //! controller: enabling it would change the job's own cgroup. A key that does not apply is ignored;
 //! `job-adopt resolve` shows why.
 
-use crate::Failure;
+use crate::error::Failure;
 use kernel::cgroup::{self, CgroupChain, Dir, MADE_XATTR, has_mark};
 use protocol::{LimitKey, LoginLimits};
 

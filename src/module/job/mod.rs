@@ -4,23 +4,25 @@
 //! module asks the daemon of the extern step; for a Flux job it checks the unit's processes.
 
 mod flux;
+mod join_result;
 mod leaf;
 mod login_limits;
+mod requirements;
 mod slurm;
 
-pub(super) use flux::KeeperHandle;
-
-use super::Failure;
-use super::probe::ProbeResult;
-use super::ruling::Adoption;
-use super::undo::Undo;
-use flux::Imp;
-use kernel::cgroup::{Dir, Mount, Stamp, choose_leaf, find_frozen};
-use kernel::namespace::Namespace;
+pub use join_result::JoinResult;
 pub use leaf::{LeafJob, OwnerProof};
 pub use login_limits::LeafLimit;
-use protocol::{Containment, LeafName, Placement, Plan, Reason, Variable};
+
+use crate::context::Adoption;
+use crate::error::Failure;
+use crate::undo::Undo;
+use flux::Imp;
+use kernel::cgroup::{Mount, Stamp, choose_leaf};
+use protocol::{Containment, LeafName, Placement, Plan, Reason};
+use requirements::{require_containment, require_not_frozen};
 use schedulers::stepd::Daemon;
+use slurm::SlurmJob;
 
 /// A job that runs, that the user owns, and that is not frozen.
 #[derive(Debug)]
@@ -31,22 +33,6 @@ pub enum Job {
     Slurm(Daemon, slurm::ExternStep),
     /// A Slurm job on cgroup v1, with the daemon of its extern step.
     SlurmV1(Daemon, slurm::ExternStepV1),
-}
-
-/// The cgroup of a login after a join or a dry run, its containment, and what it gets from the job.
-#[derive(Debug, Default)]
-pub struct JoinResult {
-    pub(crate) cgroup: String,
-    /// The name of the containment in the log.
-    pub containment: &'static str,
-    /// The limits that apply to the job's logins.
-    pub limits: Vec<LeafLimit>,
-    /// The result of the plan's probes.
-    pub(super) probes: ProbeResult,
-    /// The job's namespaces, which the login joins last.
-    pub(super) namespaces: Vec<Namespace>,
-    /// The variables of the job's X11 display.
-    pub(super) display: Vec<Variable>,
 }
 
 impl Job {
@@ -66,7 +52,10 @@ impl Job {
                 let child = choose_leaf(place.dir()?, leaf.as_ref())?;
                 Ok(Self::Leaf(LeafJob { place, child, proof: OwnerProof::Stamp(stamp) }))
             }
-            Placement::Extern { spool, node } => slurm::open(adoption, spool, node),
+            Placement::Extern { spool, node } => Ok(match slurm::open(adoption, spool, node)? {
+                SlurmJob::V2(daemon, step) => Self::Slurm(daemon, step),
+                SlurmJob::V1(daemon, step) => Self::SlurmV1(daemon, step),
+            }),
             Placement::Unit { path, flux } => {
                 flux::require_unit(adoption, path, *flux)?;
                 let place = Mount::open()?.open_chain(path)?;
@@ -130,37 +119,36 @@ impl Job {
             Self::Leaf(job) => job.join(adoption, undo),
             Self::Slurm(daemon, step) => step.join(daemon, adoption, undo).map_err(|failure| {
                 let failure = undo.roll_back(failure);
-                slurm::recheck_job(failure, adoption, require_not_frozen(step.levels()))
+                recheck_slurm_job(failure, adoption, require_not_frozen(step.levels()))
             }),
             Self::SlurmV1(daemon, step) => step.join(daemon, adoption, undo).map_err(|failure| {
                 let failure = undo.roll_back(failure);
-                slurm::recheck_job(failure, adoption, step.require_not_frozen())
+                recheck_slurm_job(failure, adoption, step.require_not_frozen())
             }),
         }
     }
 }
 
-/// Returns the name of the containment.
-///
-/// # Errors
-///
-/// There is none, and the admin requires one.
-fn require_containment(
-    name: &'static str,
+/// Queries the job again after a failed join, and returns the failure to report: the job may have
+/// ended, or may be frozen, with its daemon. `frozen` is the result of a check for that.
+fn recheck_slurm_job(
+    failure: Failure,
     adoption: &Adoption<'_>,
-) -> Result<&'static str, Failure> {
-    if adoption.context.settings.require_devices && name == Containment::None.as_str() {
-        let cause = "the job has no device containment, and require_devices is set";
-        return Err(Failure::new(Reason::CannotConfine, cause));
+    frozen: Result<(), Failure>,
+) -> Failure {
+    if let Failure::MoveBackFailed(..) = failure {
+        return failure;
     }
-    Ok(name)
-}
-
-/// Requires that none of the cgroups is frozen.
-fn require_not_frozen(levels: &[Dir]) -> Result<(), Failure> {
-    find_frozen(levels)?.map_or(Ok(()), |dir| Err(frozen_failure(dir)))
-}
-
-fn frozen_failure(dir: &Dir) -> Failure {
-    Failure::new(Reason::Suspended, format_args!("cgroup {} is frozen", dir.path()))
+    // The daemon of a frozen job does not answer, so do not query it.
+    if let Err(suspended @ Failure::CheckFailed { reason: Reason::Suspended, .. }) = frozen {
+        return suspended;
+    }
+    match (Job::open(adoption), failure) {
+        (Err(Failure::CheckFailed { reason: Reason::Ended, .. }), failure) => {
+            let cause = format!("the job is over: {failure}");
+            Failure::with_errno(Reason::Ended, cause, failure.errno())
+        }
+        (_, Failure::CgroupGone(error)) => Failure::new(Reason::AdoptionFailed, error),
+        (_, failure) => failure,
+    }
 }

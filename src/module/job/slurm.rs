@@ -7,11 +7,12 @@
 //! the job. This module makes no cgroup there: the daemon cannot remove a cgroup that it does not
 //! know.
 
+use super::join_result::JoinResult;
 use super::login_limits::{LeafLimit, plan_limits, set_limits};
-use super::{Job, JoinResult, frozen_failure, require_containment, require_not_frozen};
-use crate::Failure;
+use super::requirements::{frozen_failure, require_containment, require_not_frozen};
+use crate::context::Adoption;
+use crate::error::Failure;
 use crate::probe::ProbeResult;
-use crate::ruling::Adoption;
 use crate::undo::Undo;
 use kernel::bpf::{self, AttachScope, AttachTarget, Confinement};
 use kernel::cgroup::{self, CgroupChain, Dir, Membership, Mount, MountInfo, ignore_gone};
@@ -30,13 +31,21 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
 
+/// A running job of Slurm's that the user owns: the daemon of its extern step, and the step's cgroups.
+pub(super) enum SlurmJob {
+    /// On cgroup v2.
+    V2(Daemon, ExternStep),
+    /// On cgroup v1.
+    V1(Daemon, ExternStepV1),
+}
+
 /// Connects to the daemon and opens the cgroups of its job. The user of the job is the one that the
 /// daemon reports, which only root can have started, and not the one of the helper's reply.
 pub(super) fn open(
     adoption: &Adoption<'_>,
     spool: &AbsolutePath,
     node: &NodeName,
-) -> Result<Job, Failure> {
+) -> Result<SlurmJob, Failure> {
     // Query the daemon before any request to add a process. A stopped daemon does not answer, so it
     // never gets a request that it would carry out later, on a process that was refused long ago or
     // on another one with the same number.
@@ -50,10 +59,10 @@ pub(super) fn open(
     if let Some(path) = cgroups.unified().and_then(stepd::step_of_daemon) {
         let step = ExternStep::open(&path)?;
         require_not_frozen(step.levels())?;
-        return Ok(Job::Slurm(daemon, step));
+        return Ok(SlurmJob::V2(daemon, step));
     }
     if let Some(job) = v1::JobCgroups::from_daemon(&cgroups) {
-        return Ok(Job::SlurmV1(daemon, ExternStepV1::open(job, &cgroups)?));
+        return Ok(SlurmJob::V1(daemon, ExternStepV1::open(job, &cgroups)?));
     }
     // A daemon is in its step's cgroup as long as it runs, so it may have ended meanwhile.
     let answer = daemon.query_state(adoption.deadline()).map_err(stepd_failure)?;
@@ -91,30 +100,6 @@ fn query_namespaces_and_display(
         joined.display = Variable::from_display(number, &keys);
     }
     Ok(joined)
-}
-
-/// Queries the job again after a failed join, and returns the failure to report: the job may have
-/// ended, or may be frozen, with its daemon. `frozen` is the result of a check for that.
-pub(super) fn recheck_job(
-    failure: Failure,
-    adoption: &Adoption<'_>,
-    frozen: Result<(), Failure>,
-) -> Failure {
-    if let Failure::MoveBackFailed(..) = failure {
-        return failure;
-    }
-    // The daemon of a frozen job does not answer, so do not query it.
-    if let Err(suspended @ Failure::CheckFailed { reason: Reason::Suspended, .. }) = frozen {
-        return suspended;
-    }
-    match (Job::open(adoption), failure) {
-        (Err(Failure::CheckFailed { reason: Reason::Ended, .. }), failure) => {
-            let cause = format!("the job is over: {failure}");
-            Failure::with_errno(Reason::Ended, cause, failure.errno())
-        }
-        (_, Failure::CgroupGone(error)) => Failure::new(Reason::AdoptionFailed, error),
-        (_, failure) => failure,
-    }
 }
 
 /// Connects to the daemon of the plan's job.

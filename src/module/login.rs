@@ -1,20 +1,23 @@
 //! Decides on a login by its facts, and writes the texts for the user and the log.
 
-use super::job::{Job, JoinResult};
-use super::namespaces::JobNamespaces;
-use super::text::{RefusalFacts, refusal_text, success_text};
-use super::undo::{Environment, Undo, set_variables};
-use super::{Action, Budget, Failure, Line, Settings, Severity};
-use kernel::bpf::OldFilter;
+use crate::context::{Adoption, LoginContext};
+use crate::error::Failure;
+use crate::job::{Job, JoinResult};
+use crate::log::decision_line;
+use crate::namespaces::JobNamespaces;
+use crate::settings::Action;
+use crate::text::{RefusalFacts, refusal_text, success_text};
+use crate::undo::Undo;
+use crate::variables::set_variables;
 use kernel::cgroup::{Membership, Origin};
 use kernel::choice::Choices;
+use kernel::log::{Line, Severity};
 use kernel::namespace::Namespace;
-use kernel::proc::read_audit_number;
 use protocol::{
     JobId, Phase, Placement, Plan, Reason, Refusal, Reply, Request, SessionLine, Variable, Verdict,
     is_within,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Maximum log lines besides the decision.
 const DETAIL_LINES_MAX: usize = 16;
@@ -53,62 +56,6 @@ pub struct Outcome {
 /// A function that gets the opened job and the predicted result of the login, in a dry run.
 pub(crate) type DryRunObserver<'a> = &'a dyn Fn(&Job, Option<&JoinResult>);
 
-/// One login, and the access to its surroundings that a ruling needs.
-#[derive(Clone, Copy)]
-pub struct LoginContext<'a> {
-    /// The facts of the login.
-    pub login: &'a Request,
-    /// The module's arguments.
-    pub settings: &'a Settings,
-    /// Asks the unprivileged half.
-    pub ask_helper: &'a dyn Fn(&Request) -> Result<Reply, Failure>,
-    /// The replies to the same login's account phase a moment ago.
-    pub carried_replies: &'a [(Request, Reply)],
-    /// The variables for the login.
-    pub environment: Environment<'a>,
-    /// Looks up the uid of the account that Slurm runs as, if there is one. That may take a while,
-    /// so it is called only for a file that root does not own.
-    pub find_slurm_user: &'a dyn Fn() -> Option<u32>,
-    /// The group of the helper's account, which reads the user's choice of a job.
-    pub helper_group: Option<u32>,
-    /// The argument that lets the user in outside of jobs if this module would refuse the login.
-    pub exemption: Option<&'static str>,
-    /// Set if both auth lines of this module have just run in this process, and it is sshd's. In the process
-    /// that sshd forks to become the user they run again, and join the job's namespaces.
-    pub ran_auth_lines: bool,
-    /// The observer of a dry run.
-    pub observer: Option<DryRunObserver<'a>>,
-    /// The time for the whole phase.
-    pub budget: &'a Budget,
-}
-
-/// The adoption of one login into one job.
-#[derive(Clone, Copy)]
-pub(super) struct Adoption<'a> {
-    pub(super) context: LoginContext<'a>,
-    /// The job, and the containment that must hold there.
-    pub(super) plan: &'a Plan,
-}
-
-impl Adoption<'_> {
-    /// Returns what happens to an older filter that we attached. The plan of the account phase replaces no filter, which
-    /// may be newer.
-    pub(super) fn old_filter(&self) -> OldFilter {
-        match self.context.carried_replies.is_empty() {
-            true => OldFilter::Replace,
-            false => OldFilter::Keep,
-        }
-    }
-
-    pub(super) fn uid(&self) -> u32 {
-        self.context.login.uid
-    }
-
-    pub(super) fn deadline(&self) -> Instant {
-        self.context.budget.deadline()
-    }
-}
-
 /// Judges one login; in the session phase this moves the login into the job.
 pub fn judge_login(context: LoginContext<'_>) -> Outcome {
     LoginDecision { context, reply: None }.decide()
@@ -127,31 +74,6 @@ pub fn misconfiguration_outcome(login: &Request, why: &str) -> Outcome {
     };
     let refusal = Some(refusal_text(&facts));
     Outcome { reason: Some(reason), refusal, lines: vec![line], ..Outcome::default() }
-}
-
-/// Returns the log line of a decision, with the facts of the login. In `session` it has audit's login uid and
-/// session id, which lead to the commands that ran in the job. In `account` pam_loginuid(8) has not set them
-/// yet: they would be those of whoever started sshd.
-pub fn decision_line(
-    severity: Severity,
-    decision: &str,
-    reason: Option<Reason>,
-    login: &Request,
-) -> Line {
-    let line = Line::new(severity)
-        .with("decision", decision)
-        .with("code", reason.map_or("", Reason::as_str))
-        .with("user", &login.user)
-        .with("uid", login.uid)
-        .with("rhost", &login.rhost)
-        .with("service", &login.service)
-        .with("phase", login.phase.as_str());
-    if login.phase == Phase::Account {
-        return line;
-    }
-    let audit_number =
-        |file| read_audit_number("self", file).map_or(String::new(), |number| number.to_string());
-    line.with("auid", audit_number("loginuid")).with("ses", audit_number("sessionid"))
 }
 
 pub(super) fn refusal(reason: Reason, job: Option<&JobId>) -> Refusal {
