@@ -2,7 +2,6 @@
 
 use crate::budget::Budget;
 use crate::error::Failure;
-use crate::login::DryRunObserver;
 use crate::settings::Settings;
 use crate::variables::Environment;
 use kernel::bpf::OldFilter;
@@ -32,8 +31,6 @@ pub struct LoginContext<'a> {
     /// Set if both auth lines of this module have just run in this process, and it is sshd's. In the process
     /// that sshd forks to become the user they run again, and join the job's namespaces.
     pub ran_auth_lines: bool,
-    /// The observer of a dry run.
-    pub observer: Option<DryRunObserver<'a>>,
     /// The time for the whole phase.
     pub budget: &'a Budget,
 }

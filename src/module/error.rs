@@ -2,7 +2,7 @@
 
 use kernel::OperationError;
 use kernel::{bpf, cgroup};
-use protocol::{DecodeError, Reason, Refusal};
+use protocol::{DecodeError, JobId, Reason, Refusal};
 use std::fmt;
 use thiserror::Error;
 
@@ -90,6 +90,15 @@ impl Failure {
             Self::CgroupGone(_) => Reason::Ended,
             Self::MoveBackFailed(..) => Reason::AdoptionFailed,
         }
+    }
+
+    /// Returns the refusal for the user, with the helper's own facts if it refuses, else with the job.
+    pub(crate) fn to_refusal(&self, job: Option<&JobId>) -> Refusal {
+        if let Self::HelperRefused { refusal, .. } = self {
+            return refusal.clone();
+        }
+        let jobs = job.into_iter().cloned().collect();
+        Refusal { reason: self.reason(), jobs, ended: None, device: String::new() }
     }
 
     /// Returns the error number of the first system call that failed, if one did.

@@ -12,6 +12,7 @@ mod ask;
 mod auth_lines;
 mod budget;
 mod context;
+mod decide;
 mod error;
 mod job;
 mod keeper;
@@ -19,6 +20,7 @@ mod log;
 mod login;
 mod namespaces;
 mod probe;
+mod report;
 mod settings;
 #[cfg(test)]
 #[path = "../testing.rs"]
@@ -31,12 +33,14 @@ pub use ask::{Account, ask_helper};
 pub use auth_lines::AuthLines;
 pub use budget::Budget;
 pub use context::LoginContext;
+pub use decide::Ruling;
 pub use error::Failure;
 pub use job::{Job, JoinResult, LeafJob, LeafLimit, OwnerProof};
 pub use kernel::log::{Line, Severity};
 pub use log::{decision_line, write_log};
-pub use login::{Outcome, Ruling, judge_login, misconfiguration_outcome};
+pub use login::{Prediction, judge_login, predict_login};
 pub use namespaces::{JobNamespaces, end_process};
+pub use report::{Outcome, misconfiguration_outcome};
 pub use settings::{Action, ArgumentOrigin, OFF_SWITCH_PATH, Settings, is_off};
 pub use variables::Environment;
 

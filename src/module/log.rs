@@ -2,14 +2,14 @@
 
 use kernel::log::{self, Line, Log, Severity};
 use kernel::proc::read_audit_number;
-use protocol::{Phase, Reason, Request};
+use protocol::{Decision, Phase, Reason, Request};
 
 /// Returns the log line of a decision, with the facts of the login. In `session` it has audit's login uid and
 /// session id, which lead to the commands that ran in the job. In `account` pam_loginuid(8) has not set them
 /// yet: they would be those of whoever started sshd.
 pub fn decision_line(
     severity: Severity,
-    decision: &str,
+    decision: Decision,
     reason: Option<Reason>,
     login: &Request,
 ) -> Line {
@@ -24,9 +24,12 @@ pub fn decision_line(
     if login.phase == Phase::Account {
         return line;
     }
-    let audit_number =
-        |file| read_audit_number("self", file).map_or(String::new(), |number| number.to_string());
     line.with("auid", audit_number("loginuid")).with("ses", audit_number("sessionid"))
+}
+
+/// Reads one of this process's numbers for audit; an empty text if it has none.
+fn audit_number(file: &str) -> String {
+    read_audit_number("self", file).map_or(String::new(), |number| number.to_string())
 }
 
 /// Writes lines under the service's name, as sshd itself does, and with the prefix of pam_syslog(3), which log

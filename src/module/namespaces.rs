@@ -10,7 +10,7 @@ use kernel::OperationError;
 use kernel::log::{Log, Severity};
 use kernel::namespace::{Namespace, NamespaceOrigin};
 use nix::sys::signal::{Signal, raise};
-use protocol::{Reason, Request};
+use protocol::{Decision, Reason, Request};
 use std::fmt::Display;
 
 /// The namespaces of a job, the directories in which they may have other files than the node, and the login
@@ -65,7 +65,8 @@ impl JobNamespaces {
 
     fn end_process(&self, log: Option<&Log>, phase: &str, why: impl Display) -> ! {
         let reason = Some(Reason::AdoptionFailed);
-        let line = decision_line(Severity::Alert, "refuse", reason, &self.login).with("error", why);
+        let line = decision_line(Severity::Alert, Decision::Refuse, reason, &self.login)
+            .with("error", why);
         write_log(log, &[line], Severity::Alert, &self.login.service, phase);
         end_process()
     }

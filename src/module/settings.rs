@@ -192,7 +192,7 @@ impl Settings {
 
     /// Returns the admin's action for a refusal with this code, and the `action_*` argument that sets
     /// it, which is empty if none does: a frozen job and a missing choice are no failures. The
-    /// ruling applies exemptions and `observe`.
+    /// decision applies exemptions and `observe`.
     pub fn action(&self, reason: Reason) -> (Action, &'static str) {
         match reason {
             Reason::NoJob | Reason::Starting | Reason::Ended | Reason::NoScheduler => {

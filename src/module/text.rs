@@ -3,15 +3,26 @@
 //! paths and error numbers. Launchers look for the code in brackets.
 
 use kernel::sys::clock::{local_time, now};
-use protocol::{JobId, Plan, Reason, Refusal, Reply, Request};
+use protocol::{JobId, Plan, Reason, Refusal, Request};
+
+/// The texts of a reply: see [`protocol::Reply`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReplyTexts {
+    pub(super) auth_fault: String,
+    /// The scheduler's command for the user.
+    pub(super) hint: String,
+    /// The site's text.
+    pub(super) message: String,
+    pub(super) warnings: Vec<String>,
+}
 
 /// The facts that a refusal's text may contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RefusalFacts<'a> {
     pub(super) login: &'a Request,
     pub(super) refusal: &'a Refusal,
-    /// The reply, with the scheduler's command for the user, and the site's text.
-    pub(super) reply: Option<&'a Reply>,
+    /// The texts of the helper's reply.
+    pub(super) reply: Option<&'a ReplyTexts>,
     /// Milliseconds since the start of the phase.
     pub(super) elapsed_ms: u128,
     /// True if module and helper are of different versions.
@@ -182,7 +193,8 @@ fn to_ascii_char(character: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::{LoginLimits, SessionLine, Verdict};
+    use crate::error::Failure;
+    use protocol::LoginLimits;
 
     /// Returns the text of a refusal with these jobs and this message of the site.
     fn text(reason: Reason, jobs: &[&str], message: &str) -> String {
@@ -201,15 +213,8 @@ mod tests {
 
     fn format_with_hint(refusal: &Refusal, node: &str, message: &str, hint: &str) -> String {
         let login = Request { user: "alice".into(), node: node.into(), ..Request::default() };
-        let reply = Reply {
-            stack: SessionLine::Effective,
-            auth_fault: String::new(),
-            detail: String::new(),
-            hint: hint.into(),
-            message: message.into(),
-            warnings: Vec::new(),
-            verdict: Verdict::NotEnforced,
-        };
+        let reply =
+            ReplyTexts { hint: hint.into(), message: message.into(), ..ReplyTexts::default() };
         let facts = RefusalFacts {
             login: &login,
             refusal,
@@ -262,7 +267,7 @@ mod tests {
     #[test]
     fn refusal_during_an_upgrade_asks_for_patience() {
         let login = Request { node: "gpu017".into(), ..Request::default() };
-        let refusal = crate::login::refusal(Reason::Timeout, None);
+        let refusal = Failure::new(Reason::Timeout, "late").to_refusal(None);
         let text = |is_upgrade| {
             let facts = RefusalFacts {
                 login: &login,
@@ -305,7 +310,7 @@ mod tests {
     fn refusal_for_several_jobs_has_the_command_that_chooses() {
         let refusal = |jobs: [&str; 2]| Refusal {
             jobs: jobs.map(|job| job.parse().unwrap()).into(),
-            ..crate::login::refusal(Reason::ChoiceNeeded, None)
+            ..Failure::new(Reason::ChoiceNeeded, "two jobs").to_refusal(None)
         };
         let text = |hint: &str| format_with_hint(&refusal(JOBS), "gpu017", "", hint);
         let first = "gpu017: login refused: you have 2 jobs here (4242, 4250).\n";

@@ -21,12 +21,14 @@ pub struct Environment<'a> {
 /// libpam refused a variable; those that were set are removed again.
 pub(super) fn set_variables(
     environment: Environment<'_>,
-    variables: &[&Variable],
+    variables: &[Variable],
 ) -> Result<Vec<&'static str>, Failure> {
     let mut names: Vec<&'static str> = Vec::new();
     for variable in variables.iter().filter(|variable| !(environment.has)(variable.name())) {
         if !(environment.put)(&variable.to_string()) {
-            names.iter().for_each(|name| _ = (environment.put)(name));
+            for set in names {
+                (environment.put)(set);
+            }
             let name = variable.name();
             let cause = format!("set {name} for the login: libpam did not take it");
             return Err(Failure::new(Reason::AdoptionFailed, cause));
@@ -75,7 +77,7 @@ mod tests {
         fn set_variables(&self) -> Result<Vec<&'static str>, Failure> {
             let (has, put) = (|name: &str| self.has(name), |text: &str| self.put(text));
             let variables = VARIABLES.map(|text| text.parse().unwrap());
-            set_variables(Environment { has: &has, put: &put }, &variables.each_ref())
+            set_variables(Environment { has: &has, put: &put }, &variables)
         }
     }
 

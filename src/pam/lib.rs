@@ -14,7 +14,7 @@ use module::{
     Severity, write_log,
 };
 use pam_sys::{PamFlag, PamHandle, PamItemType, PamMessageStyle, PamReturnCode};
-use protocol::{Phase, Reason, Reply, Request, Verdict};
+use protocol::{Decision, Phase, Reason, Reply, Request, Verdict};
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int};
@@ -195,7 +195,7 @@ fn handle_call(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) 
     if module::is_off() {
         call.log(
             Severity::Info,
-            &[call.line(Severity::Alert, "ignore").with("off", module::OFF_SWITCH_PATH)],
+            &[call.line(Severity::Alert, Decision::Ignore).with("off", module::OFF_SWITCH_PATH)],
         );
         return PamReturnCode::IGNORE;
     }
@@ -221,7 +221,7 @@ fn log_panic(phase: &str, payload: Box<dyn Any + Send>) {
     let _ = catch_unwind(|| {
         let text = text.unwrap_or_default();
         let line = Line::new(Severity::Alert)
-            .with("decision", "refuse")
+            .with("decision", Decision::Refuse)
             .with("code", Reason::Configuration)
             .with("phase", phase)
             .with("error", format_args!("internal error, please report: {text}"));
@@ -243,7 +243,7 @@ impl Call<'_> {
             // Files that all services include have our lines without a name for cron, su and the like.
             if settings.service.is_some() || is_inside_sshd() {
                 let name = settings.service.as_deref().unwrap_or("sshd");
-                let line = self.line(Severity::Warning, "ignore");
+                let line = self.line(Severity::Warning, Decision::Ignore);
                 self.log_outside(settings, line.with("knob", format_args!("service={name}")));
             }
             return PamReturnCode::IGNORE;
@@ -266,7 +266,10 @@ impl Call<'_> {
         }
         let exemption = self.find_exemption(settings);
         if let (Some(knob), false) = (exemption, settings.exempt_join) {
-            self.log_outside(settings, self.line(Severity::Info, "exempt").with("knob", knob));
+            self.log_outside(
+                settings,
+                self.line(Severity::Info, Decision::Exempt).with("knob", knob),
+            );
             return PamReturnCode::IGNORE;
         }
         if let Some(node) = &settings.node {
@@ -309,7 +312,6 @@ impl Call<'_> {
             helper_group: helper.map(|account| account.gid),
             exemption,
             ran_auth_lines: memory.auth_lines.ran_in(process) && is_inside_sshd(),
-            observer: None,
             budget: &budget,
         };
         let mut outcome = module::judge_login(context);
@@ -358,7 +360,7 @@ impl Call<'_> {
     }
 
     /// Returns a log line with a decision that needs no code for the user.
-    fn line(&self, severity: Severity, decision: &str) -> Line {
+    fn line(&self, severity: Severity, decision: Decision) -> Line {
         module::decision_line(severity, decision, None, &self.login)
     }
 

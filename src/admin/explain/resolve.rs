@@ -12,7 +12,7 @@ use helper::stack::{Group, read_entries};
 use helper::{ExplainedReply, Node};
 use kernel::bpf::CgroupPrograms;
 use kernel::cgroup::{Dir, MADE_XATTR, has_mark};
-use module::{Action, Settings, is_off, judge_login, misconfiguration_outcome, node_name};
+use module::{Action, Settings, is_off, misconfiguration_outcome, node_name, predict_login};
 use module::{
     Budget, Environment, Failure, Job, JoinResult, LeafJob, LoginContext, OFF_SWITCH_PATH,
     OwnerProof,
@@ -237,24 +237,10 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
     let budget = Budget::start(settings.timeout);
     let trace = RefCell::new(Trace::default());
     let ask = |request: &Request| trace.borrow_mut().query_helper(request);
-    let observe = |job: &Job, predicted: Option<&JoinResult>| {
-        let mut trace = trace.borrow_mut();
-        for (key, text) in &collect_evidence(job) {
-            trace.add(key, text);
-        }
-        if let Some(predicted) = predicted {
-            trace.replace("containment", predicted.containment);
-            trace.add("in force", predicted.containment);
-            let limits = describe_limits(&trace.limits, job, predicted);
-            for (key, text) in &limits {
-                trace.add(key, text);
-            }
-        }
-    };
     let find_slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
     // There is no login whose environment could be set.
     let environment = Environment { has: &|_| false, put: &|_| false };
-    let outcome = judge_login(LoginContext {
+    let (outcome, found) = predict_login(LoginContext {
         login,
         settings,
         ask_helper: &ask,
@@ -264,10 +250,21 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
         helper_group: None,
         exemption: None,
         ran_auth_lines: false,
-        observer: Some(&observe),
         budget: &budget,
     });
     let mut trace = trace.into_inner();
+    if let Some(module::Prediction { job, joined }) = found {
+        for (key, text) in &collect_evidence(&job) {
+            trace.add(key, text);
+        }
+        if let Some(joined) = joined {
+            trace.replace("containment", joined.containment);
+            trace.add("in force", joined.containment);
+            for (key, text) in &describe_limits(&trace.limits, &job, &joined) {
+                trace.add(key, text);
+            }
+        }
+    }
     if let Some(cause) = trace.query_failure.take() {
         trace.add("cause", cause);
     } else if !trace.needs_root && !outcome.cause.is_empty() {
