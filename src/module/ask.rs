@@ -64,11 +64,11 @@ pub fn ask_helper(
         gid: account.gid,
         time_limit: budget.remaining(),
     };
-    let helper =
+    let process =
         Helper::start(&spec).map_err(|failure| start_failure(failure.step)(failure.errno))?;
     // Close our copy of the write end: otherwise the helper's end gives no EOF.
     drop(stdout);
-    await_reply(helper, &reply, budget)
+    await_reply(process, &reply, budget)
 }
 
 /// Reads the reply until the helper has ended or the budget is used up.

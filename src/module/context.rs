@@ -47,10 +47,7 @@ impl Adoption<'_> {
     /// Returns what happens to an older filter that we attached. The plan of the account phase replaces no filter, which
     /// may be newer.
     pub(super) fn old_filter(&self) -> OldFilter {
-        match self.context.carried_replies.is_empty() {
-            true => OldFilter::Replace,
-            false => OldFilter::Keep,
-        }
+        if self.context.carried_replies.is_empty() { OldFilter::Replace } else { OldFilter::Keep }
     }
 
     pub(super) fn uid(&self) -> u32 {

@@ -134,8 +134,8 @@ mod tests {
         let result = ProbeResult::from_probes(&probes(&texts));
         let mut variables = Variables::default();
         result.variables.iter().for_each(|gpu| variables.append_gpu(gpu));
-        let lists: Vec<_> = variables.iter().map(ToString::to_string).collect();
-        assert_eq!(lists, ["CUDA_VISIBLE_DEVICES=GPU-a,GPU-c", "ROCR_VISIBLE_DEVICES=0,1,2"]);
+        let values: Vec<_> = variables.iter().map(ToString::to_string).collect();
+        assert_eq!(values, ["CUDA_VISIBLE_DEVICES=GPU-a,GPU-c", "ROCR_VISIBLE_DEVICES=0,1,2"]);
         assert_eq!(result.openable, Some(5));
     }
 

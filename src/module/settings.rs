@@ -181,13 +181,11 @@ impl Settings {
             seen.push(name);
             set(&mut settings, value).map_err(error)?;
         }
-        match settings.wait_job < settings.timeout {
-            true => Ok(settings),
-            false => {
-                let wait = settings.wait_job.as_secs();
-                Err(format!("argument wait_job={wait}: must be less than timeout"))
-            }
+        if settings.wait_job >= settings.timeout {
+            let wait = settings.wait_job.as_secs();
+            return Err(format!("argument wait_job={wait}: must be less than timeout"));
         }
+        Ok(settings)
     }
 
     /// Returns the admin's action for a refusal with this code, and the `action_*` argument that sets
@@ -303,10 +301,10 @@ fn parse_private_dirs(value: Option<&str>) -> ParseResult<Vec<String>> {
         let path = dir.parse::<AbsolutePath>();
         path.is_ok() && dir.bytes().all(is_plain) && can_be_private(dir)
     };
-    match dirs.iter().all(is_allowed) {
-        true => Ok(dirs),
-        false => Err("is no list of absolute directories without the node's own files"),
+    if !dirs.iter().all(is_allowed) {
+        return Err("is no list of absolute directories without the node's own files");
     }
+    Ok(dirs)
 }
 
 /// Parses a whole number of seconds between `min` and [`TIMEOUT_SECONDS_MAX`].
@@ -331,11 +329,14 @@ fn parse_groups(value: Option<&str>) -> ParseResult<Vec<String>> {
 /// Parses a comma-separated list; returns `fault` for an entry that is empty, has blanks or is
 /// invalid.
 fn parse_list<T: FromStr>(value: Option<&str>, fault: &'static str) -> ParseResult<Vec<T>> {
-    let entry = |text: &str| match text.is_empty() || text.contains(char::is_whitespace) {
-        true => Err(fault),
-        false => text.parse().map_err(|_| fault),
-    };
-    require_value(value)?.split(',').map(entry).collect()
+    let mut entries = Vec::new();
+    for text in require_value(value)?.split(',') {
+        if text.is_empty() || text.contains(char::is_whitespace) {
+            return Err(fault);
+        }
+        entries.push(text.parse().map_err(|_| fault)?);
+    }
+    Ok(entries)
 }
 
 #[cfg(test)]
@@ -389,8 +390,8 @@ mod tests {
         assert_eq!(settings.exempt_uids, [5, 6]);
         assert_eq!(settings.exempt_groups, ["wheel", "ops"]);
         let groups = ["exempt_groups=hpc admins@ad.example,ops".to_owned()];
-        let settings = Settings::parse(&groups).unwrap();
-        assert_eq!(settings.exempt_groups, ["hpc admins@ad.example", "ops"]);
+        let with_blank = Settings::parse(&groups).unwrap();
+        assert_eq!(with_blank.exempt_groups, ["hpc admins@ad.example", "ops"]);
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(super) fn success_text(plan: &Plan, gpus: u32, node: &str) -> String {
 /// Returns the two lines of a refusal, without node and code.
 fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
     let job = facts.refusal.jobs.first().map_or("job".into(), |job| format!("job {job}"));
-    let report = || facts.report_line("Not your fault. Please");
+    let report_fault = || facts.report_line("Not your fault. Please");
     match facts.refusal.reason {
         Reason::NoJob | Reason::Admitted => {
             let user = to_ascii(&facts.login.user);
@@ -96,30 +96,32 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
             "Try again when it has been resumed.".to_owned(),
         ],
         Reason::ChoiceNeeded => [several_jobs_line(facts), choice_line(facts)],
-        Reason::CannotConfine => {
-            ["login refused: this node cannot limit it to your job's devices.".to_owned(), report()]
-        }
+        Reason::CannotConfine => [
+            "login refused: this node cannot limit it to your job's devices.".to_owned(),
+            report_fault(),
+        ],
         Reason::AdoptionFailed => {
-            [format!("your login could not join {job} and was refused."), report()]
+            [format!("your login could not join {job} and was refused."), report_fault()]
         }
         Reason::Timeout => {
             let seconds = (facts.elapsed_ms + 500).max(1000) / 1000;
-            let cause = match facts.is_upgrade {
-                true => "the software for logins is being upgraded.".to_owned(),
-                false => format!("finding or joining your job took longer than {seconds} s."),
+            let cause = if facts.is_upgrade {
+                "the software for logins is being upgraded.".to_owned()
+            } else {
+                format!("finding or joining your job took longer than {seconds} s.")
             };
             let report = facts.report_line("Try again in a minute. If it persists,");
             [format!("login refused: {cause}"), report]
         }
         Reason::Configuration => {
-            ["this node is not set up correctly, so logins are refused.".to_owned(), report()]
+            ["this node is not set up correctly, so logins are refused.".to_owned(), report_fault()]
         }
         Reason::DeviceUnknown => [
             format!("{job} asks for {}, which this node does not have.", device_name(facts)),
             facts.report_line("Login refused. Please"),
         ],
         Reason::NoScheduler => {
-            ["login refused: no job service runs on this node.".to_owned(), report()]
+            ["login refused: no job service runs on this node.".to_owned(), report_fault()]
         }
     }
 }

@@ -73,17 +73,17 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
     let mut trail = vec![Visit { pair: start, from: None }];
     let mut next = 0;
     while let Some(visit) = trail.get(next) {
-        let pair = visit.pair.clone();
-        let positions = [0, 1].map(|index| position_of(stacks, &pair, index));
+        let current = visit.pair.clone();
+        let positions = [0, 1].map(|index| position_of(stacks, &current, index));
         let Some(position) = positions.into_iter().flatten().min() else {
-            if pair.each_ref().map(is_admitted) == [side == Side::Before, side == Side::After] {
+            if current.each_ref().map(is_admitted) == [side == Side::Before, side == Side::After] {
                 return Comparison::Differs(path_to(&trail, next));
             }
             next += 1;
             continue;
         };
         let reached = positions.map(|own| own == Some(position));
-        for (follower, step) in next_pairs(stacks, &pair, reached, position) {
+        for (follower, step) in next_pairs(stacks, &current, reached, position) {
             if visited.len() >= STATES_MAX {
                 return Comparison::TooManyPaths;
             }

@@ -222,12 +222,13 @@ mod tests {
 
     #[test]
     fn control_words_equal_their_pairs() {
-        let pairs = Control::parse("success=ok new_authtok_reqd=ok ignore=ignore default=bad");
-        assert!(pairs.is_ok());
-        assert_eq!(Control::parse("required"), pairs);
-        assert_eq!(Control::parse("Required"), pairs);
-        let pairs = Control::parse(" default = die success=ok ignore=ignorenew_authtok_reqd=ok");
-        assert_eq!(Control::parse("requisite"), pairs);
+        let required = Control::parse("success=ok new_authtok_reqd=ok ignore=ignore default=bad");
+        assert!(required.is_ok());
+        assert_eq!(Control::parse("required"), required);
+        assert_eq!(Control::parse("Required"), required);
+        let requisite =
+            Control::parse(" default = die success=ok ignore=ignorenew_authtok_reqd=ok");
+        assert_eq!(Control::parse("requisite"), requisite);
     }
 
     #[test]

@@ -254,8 +254,8 @@ fn account_stack_done_at_expired_password_skips_ours() {
     let before = judge_account(&[("sshd", &format!("{ours}{common}"))]);
     assert!(before.ends_with("sshd:1 is effective"), "{before}");
     let stays = common.replace("=done", "=ok");
-    let after = judge_account(&[("sshd", &format!("{stays}{ours}"))]);
-    assert!(after.ends_with("sshd:4 is effective"), "{after}");
+    let without_jump = judge_account(&[("sshd", &format!("{stays}{ours}"))]);
+    assert!(without_jump.ends_with("sshd:4 is effective"), "{without_jump}");
     assert_effective(&[("sshd", &format!("{}{OURS}", common.replace("account", "session")))]);
 }
 
@@ -506,10 +506,10 @@ fn include_of_debian_counts_as_its_libpam_reads_it() {
         assert_effective(&[("sshd", &sshd), x, debian]);
         assert_missing(&[("sshd", &sshd), x, upstream], "no session line");
         assert_missing(&[("sshd", &sshd), x], "no session line");
-        let sshd = format!("{line} y\n{OURS}");
-        assert_missing(&[("sshd", &sshd), skips, debian], "can be skipped by etc/pam.d/y:1");
-        assert_missing(&[("sshd", &sshd), skips], "can be skipped by etc/pam.d/y:1");
-        assert_effective(&[("sshd", &sshd), skips, upstream]);
+        let before_ours = format!("{line} y\n{OURS}");
+        assert_missing(&[("sshd", &before_ours), skips, debian], "can be skipped by etc/pam.d/y:1");
+        assert_missing(&[("sshd", &before_ours), skips], "can be skipped by etc/pam.d/y:1");
+        assert_effective(&[("sshd", &before_ours), skips, upstream]);
     }
     let nested = ("z", "@include x\n");
     assert_effective(&[("sshd", "session include z"), nested, x, debian]);
@@ -630,8 +630,8 @@ fn stacks_of_distributions_are_effective_with_our_fragment() {
     let files = |text: &str| {
         judge_files(&[("sshd", text), ("common-session", common), ("common-account", account)])
     };
-    let (stack, text) = files(&format!("{debian}{OURS}"));
-    assert_eq!(stack, SessionLine::Effective, "{text}");
+    let (stack, detail) = files(&format!("{debian}{OURS}"));
+    assert_eq!(stack, SessionLine::Effective, "{detail}");
     assert_eq!(files(debian).0, SessionLine::Missing);
 
     let redhat = "session    required     pam_selinux.so close\nsession    required     pam_loginuid.so\n\
@@ -678,7 +678,7 @@ fn compare_accounts(before: &str, after: &str, side: Side) -> Option<Vec<Step>> 
         },
     };
     let (before, after) = (entries(before), entries(after));
-    let lines = |entries: &[Entry]| entries.iter().map(line).collect::<Vec<_>>();
+    let lines = |stack: &[Entry]| stack.iter().map(line).collect::<Vec<_>>();
     match compare_stacks((&before, &lines(&before)), (&after, &lines(&after)), side) {
         Comparison::Same => None,
         Comparison::Differs(path) => Some(path),
@@ -725,18 +725,19 @@ fn line_by_which_stacks_differ_is_on_the_path() {
         by.map(|step| step.position)
     };
     // The `sufficient` line spares the login the line below it.
-    let before = "account sufficient 1 success\naccount required 2\n";
-    let after = "account required 0 success\naccount required 2\n";
-    assert_eq!(refusing(before, after, Side::Before, Side::After), Some(2));
+    let sufficient = "account sufficient 1 success\naccount required 2\n";
+    let required = "account required 0 success\naccount required 2\n";
+    assert_eq!(refusing(sufficient, required, Side::Before, Side::After), Some(2));
     // The jump skips another line than before.
-    let before = "account [success=1 default=ignore] 1\naccount optional 2\naccount required 3\n\
+    let jump = "account [success=1 default=ignore] 1\naccount optional 2\naccount required 3\n\
                   account required 4\n";
-    let after = &before.replace("account optional 2\n", "");
-    assert_eq!(refusing(before, after, Side::After, Side::Before), Some(3));
+    let shorter = &jump.replace("account optional 2\n", "");
+    assert_eq!(refusing(jump, shorter, Side::After, Side::Before), Some(3));
     // A substack counts as one line.
-    let before = "account [success=1 default=ignore] 1\naccount substack x\naccount required 60\n";
-    let after = "account [success=1 default=ignore] 1\naccount required 60 success\n";
-    assert_eq!(compare_accounts(before, after, Side::Before).unwrap().len(), 2);
+    let substack =
+        "account [success=1 default=ignore] 1\naccount substack x\naccount required 60\n";
+    let without = "account [success=1 default=ignore] 1\naccount required 60 success\n";
+    assert_eq!(compare_accounts(substack, without, Side::Before).unwrap().len(), 2);
 }
 
 #[test]

@@ -29,13 +29,11 @@ pub(super) fn require_unit(
 ) -> Result<(), Failure> {
     let unit = unit_at(path.as_str(), flux);
     let is_unit_of_job = unit.is_some_and(|unit| unit.id == adoption.plan.job.as_str());
-    match is_unit_of_job && flux != 0 && flux != adoption.uid() {
-        true => Ok(()),
-        false => {
-            let cause = format!("{path} is not the job's unit, if Flux runs as uid {flux}");
-            Err(Failure::new(Reason::AdoptionFailed, cause))
-        }
+    if is_unit_of_job && flux != 0 && flux != adoption.uid() {
+        return Ok(());
     }
+    let cause = format!("{path} is not the job's unit, if Flux runs as uid {flux}");
+    Err(Failure::new(Reason::AdoptionFailed, cause))
 }
 
 /// The IMP of this user's job. A pidfd keeps it distinct from a later process with the same number.

@@ -116,16 +116,15 @@ mod tests {
         let above = [job.clone(), outer];
         let expected = vec![("memory.max", 256 << 20), ("pids.max", 64), ("cpu.weight", 500)];
         assert_eq!(plan(&limits, &above), expected);
-        let limits = LoginLimits { memory_mib: 4096, tasks: 100, ..LoginLimits::default() };
-        let expected = vec![("memory.max", 1 << 30), ("pids.max", 99)];
-        assert_eq!(plan(&limits, &above), expected);
-        let limits = LoginLimits { memory_percent: 25, ..LoginLimits::default() };
-        assert_eq!(plan(&limits, &above), [("memory.max", 256 << 20)]);
-        let limits = LoginLimits { memory_percent: 1, ..LoginLimits::default() };
-        assert_eq!(plan(&limits, &above), [("memory.max", 64 << 20)]);
+        let beyond_job = LoginLimits { memory_mib: 4096, tasks: 100, ..LoginLimits::default() };
+        assert_eq!(plan(&beyond_job, &above), [("memory.max", 1 << 30), ("pids.max", 99)]);
+        let quarter = LoginLimits { memory_percent: 25, ..LoginLimits::default() };
+        assert_eq!(plan(&quarter, &above), [("memory.max", 256 << 20)]);
+        let hundredth = LoginLimits { memory_percent: 1, ..LoginLimits::default() };
+        assert_eq!(plan(&hundredth, &above), [("memory.max", 64 << 20)]);
         let small = cgroup(&scratch, "small", &[controllers, ("memory.max", "50000000\n")]);
-        assert_eq!(plan(&limits, &[small]), [("memory.max", 50_000_000)]);
-        assert!(plan(&limits, &[job]).is_empty());
+        assert_eq!(plan(&hundredth, &[small]), [("memory.max", 50_000_000)]);
+        assert!(plan(&hundredth, &[job]).is_empty());
         assert!(plan(&LoginLimits::default(), &[]).is_empty());
     }
 
@@ -141,10 +140,10 @@ mod tests {
             "cgroup /leaf does not keep the limit that was written to pids.max"
         );
         assert_eq!(failure.reason(), protocol::Reason::AdoptionFailed);
-        let leaf = cgroup(&scratch, "other", &[("pids.max", "40\n")]);
-        set_limits(&[limit(20)], &leaf).unwrap();
-        assert_eq!(leaf.read("pids.max").unwrap().unwrap(), "20\n");
-        set_limits(&[limit(90)], &leaf).unwrap();
-        assert_eq!(leaf.read("pids.max").unwrap().unwrap(), "20\n");
+        let kept = cgroup(&scratch, "other", &[("pids.max", "40\n")]);
+        set_limits(&[limit(20)], &kept).unwrap();
+        assert_eq!(kept.read("pids.max").unwrap().unwrap(), "20\n");
+        set_limits(&[limit(90)], &kept).unwrap();
+        assert_eq!(kept.read("pids.max").unwrap().unwrap(), "20\n");
     }
 }

@@ -149,14 +149,15 @@ fn require_running(adoption: &Adoption<'_>, answer: stepd::Answer) -> Result<(),
 /// `/proc` downwards (proc_pid_status(5)).
 fn require_shared_pid_namespace(pid: i32) -> Result<(), Failure> {
     let proc = Proc::host();
-    let has_one_number =
-        |process: std::io::Result<Process>| process.is_ok_and(|process| process.namespaces == 1);
-    match pid > 0 && has_one_number(proc.read_current()) && has_one_number(proc.read_process(pid)) {
-        true => Ok(()),
-        false => {
-            Err(daemon_failure(Reason::Configuration, "is in another process namespace than this"))
-        }
+    if pid > 0 && has_one_number(proc.read_current()) && has_one_number(proc.read_process(pid)) {
+        return Ok(());
     }
+    Err(daemon_failure(Reason::Configuration, "is in another process namespace than this"))
+}
+
+/// Returns whether a process can be read and has one number only.
+fn has_one_number(process: std::io::Result<Process>) -> bool {
+    process.is_ok_and(|process| process.namespaces == 1)
 }
 
 /// The cgroups between the step and its logins.
@@ -199,7 +200,8 @@ impl ExternStep {
     fn open(step: &CgroupPath) -> Result<Self, Failure> {
         let path = step.as_str().to_owned();
         let mut place = Mount::open()?.open_chain(step)?;
-        let (step, mut missing) = (place.clone(), LOGIN_CGROUPS.len());
+        let step_chain = place.clone();
+        let mut missing = LOGIN_CGROUPS.len();
         for name in LOGIN_CGROUPS {
             match place.dir()?.child(name) {
                 Ok(dir) => place = place.with_child(dir),
@@ -208,7 +210,7 @@ impl ExternStep {
             }
             missing -= 1;
         }
-        Ok(Self { path, step, place, missing })
+        Ok(Self { path, step: step_chain, place, missing })
     }
 
     /// Returns the path of the cgroup for the login.
