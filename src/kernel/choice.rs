@@ -63,7 +63,7 @@ impl Choices {
         Self { dir: root.join(DIR.trim_start_matches('/')), trust }
     }
 
-    /// The path of a user's directory.
+    /// The path of a user's directory: the uid in decimal below [`Choices::dir`].
     pub fn user_dir(&self, uid: u32) -> PathBuf {
         self.dir.join(uid.to_string())
     }

@@ -21,7 +21,8 @@ const KEEPERS_FILE: &str = "/run/job-adopt/keepers";
 /// Pause between two tries. A holder needs a few milliseconds.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A lock that is held until it is dropped.
+/// A lock on one byte of [`LOCK_FILE`], held until it is dropped. It excludes every other open file, also of the
+/// same process (fcntl(2), "Open file description locks").
 #[derive(Debug)]
 pub struct Lock {
     _file: OwnedFd,

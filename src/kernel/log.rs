@@ -47,7 +47,7 @@ impl Line {
         Self { severity, is_unfiltered: false, text: String::new() }
     }
 
-    /// Adds a pair, unless the value is empty.
+    /// Adds a pair, unless the value is empty. A value is cut after 600 bytes.
     pub fn with(mut self, key: &str, value: impl fmt::Display) -> Self {
         let value = value.to_string();
         if value.is_empty() {

@@ -14,12 +14,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Uid and gid of an account.
+/// Uid and gid of the helper's account, as libpam looks it up by name. [`ask_helper`] refuses a 0 in either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Numeric user id.
+    /// Numeric user id (passwd(5)).
     pub uid: u32,
-    /// Numeric primary group id.
+    /// Numeric id of the primary group (passwd(5)).
     pub gid: u32,
 }
 

@@ -9,7 +9,8 @@ use kernel::proc;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use std::io;
 
-/// What the auth lines have done in this transaction, and have yet to do.
+/// What the auth lines have done in this transaction, and have yet to do. libpam keeps it between the calls,
+/// and sshd's fork copies it into the process that becomes the user.
 #[derive(Debug, Default)]
 pub struct AuthLines {
     /// The number of the process in which a line ran last, and how many lines ran there.
@@ -32,22 +33,23 @@ enum Join {
 }
 
 impl AuthLines {
-    /// Returns whether both lines ran once each in this process, and in no other since.
+    /// Whether both lines ran once each in the process of this number, and in no other since.
     pub fn ran_in(&self, process: u32) -> bool {
         self.ran == (process, 2)
     }
 
-    /// Makes the process that becomes the user join these namespaces.
+    /// Makes the process that becomes the user join these namespaces; `None` cancels that. `opener` is the
+    /// number of the process that opens the session and must not join.
     pub fn set_join(&mut self, opener: u32, namespaces: Option<JobNamespaces>) {
         self.join = namespaces.map_or(Join::None, |job| Join::Due(opener, job));
     }
 
-    /// Returns whether a process has namespaces to join.
+    /// Whether a process has namespaces to join.
     pub fn has_join(&self) -> bool {
         !matches!(self.join, Join::None)
     }
 
-    /// Runs one of the lines in a process that gets its credentials. The process ends if a step fails: an
+    /// Runs one of the lines in the process of this number, which gets its credentials. The process ends if a step fails: an
     /// error would not help, since sshd lets in a user with a key all the same.
     pub fn run(&mut self, process: u32) {
         self.ran = if self.ran.0 == process { (process, self.ran.1 + 1) } else { (process, 1) };

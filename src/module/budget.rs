@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The time for a whole phase, from its first step to its last.
+/// The time for a whole phase, from its first step to its last, by the monotonic clock (`timeout=`).
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     start: Instant,
@@ -10,23 +10,23 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Starts a budget now.
+    /// Starts a budget of this length now.
     pub fn start(length: Duration) -> Self {
         let start = Instant::now();
         Self { start, deadline: start + length }
     }
 
-    /// Returns the time at which it is used up.
+    /// The time at which it is used up.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Returns the remaining time.
+    /// The time that is left; zero once it is used up.
     pub fn remaining(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Returns the elapsed milliseconds.
+    /// Whole milliseconds since the start, also past the deadline; `ms=` in the log.
     pub fn elapsed_ms(&self) -> u128 {
         self.start.elapsed().as_millis()
     }

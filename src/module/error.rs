@@ -9,7 +9,7 @@ use thiserror::Error;
 /// The texts of `EACCES` and `EPERM`.
 const DENIALS: [&str; 2] = ["Permission denied", "Operation not permitted"];
 
-/// Reason why a login does not join its job.
+/// Reason why a login does not join its job. Its text is the cause for the log, which users never see.
 #[derive(Debug, Error)]
 pub enum Failure {
     /// The helper refuses the login.
@@ -43,7 +43,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns the failure of a check that was no system call.
+    /// Describes a failed check that was no system call. `reason` is the code for the user, `cause` the text
+    /// for the log.
     pub fn new(reason: Reason, cause: impl fmt::Display) -> Self {
         Self::with_errno(reason, cause, None)
     }

@@ -88,7 +88,7 @@ pub use report::{Outcome, misconfiguration_outcome};
 pub use settings::{Action, ArgumentOrigin, OFF_SWITCH_PATH, Settings, is_off};
 pub use variables::Environment;
 
-/// Returns this node's name if the admin sets none: the host name up to its first dot.
+/// This node's name if the admin sets none (`nodename=`): the host name up to its first dot (gethostname(2)).
 pub fn node_name() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default();
     let name = name.to_string_lossy();

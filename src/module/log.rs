@@ -32,8 +32,9 @@ fn audit_number(file: &str) -> String {
     read_audit_number("self", file).map_or(String::new(), |number| number.to_string())
 }
 
-/// Writes lines under the service's name, as sshd itself does, and with the prefix of pam_syslog(3), which log
-/// readers know.
+/// Writes the lines of at least the severity `min` under the service's name, as sshd itself does, and with the
+/// prefix of pam_syslog(3), which log readers know. It writes to the `open` log, or else to the node's.
+/// `service` is `PAM_SERVICE`, `phase` the function of libpam.
 pub fn write_log(open: Option<&Log>, lines: &[Line], min: Severity, service: &str, phase: &str) {
     let prefix = format!("pam_job_adopt({service}:{phase}): ");
     match open {

@@ -16,7 +16,8 @@ use kernel::namespace::Namespace;
 use protocol::{Phase, Plan, Reason, Reply, Request, SessionLine, Variable, Verdict};
 use std::time::Duration;
 
-/// Judges one login; in the session phase this moves the login into the job.
+/// Judges one login; in the session phase this moves the login into the job. The budget
+/// bounds every wait.
 pub fn judge_login(context: LoginContext<'_>) -> Outcome {
     Login { context, reply: None }.judge().0
 }

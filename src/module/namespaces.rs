@@ -72,7 +72,7 @@ impl JobNamespaces {
     }
 }
 
-/// Ends this process at once: none of its code runs any more.
+/// Ends this process at once by `SIGKILL`: none of its code runs any more.
 pub fn end_process() -> ! {
     let _ = raise(Signal::SIGKILL);
     // No process survives the signal.

@@ -17,19 +17,21 @@ const DETAIL_LINES_MAX: usize = 16;
 /// A ruling, and its texts for the user and the log.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The ruling.
+    /// The ruling, of which libpam's return code is made.
     pub ruling: Ruling,
-    /// The code; `None` if nothing is enforced on this node.
+    /// The code for the user, [`Reason::Admitted`] without a refusal; `None` if nothing is enforced on this
+    /// node.
     pub reason: Option<Reason>,
-    /// The text for a refused user; under `observe`, the text that the user would read.
+    /// The text for a refused user, two lines of at most 80 ASCII characters and the site's own; under
+    /// `observe`, and if an argument opens, the text that the user would read. `None` for an admitted login.
     pub refusal: Option<String>,
-    /// The text for an interactive login.
+    /// The text for a login that has joined its job, one line of ASCII.
     pub welcome: Option<String>,
-    /// The log lines in order; the first one is the decision.
+    /// The log lines in order: the decision, and then warnings and dropped devices, at most 20 together.
     pub lines: Vec<Line>,
-    /// The full cause of a refusal, or of a login that is not judged.
+    /// The full cause of a refusal, or of a login that is not judged, for the log; empty for an admitted login.
     pub cause: String,
-    /// The job's namespaces, which the process that becomes the user has to join.
+    /// The job's namespaces, which the process that becomes the user has to join ([`crate::AuthLines`]).
     pub namespaces: Option<JobNamespaces>,
 }
 
@@ -47,7 +49,8 @@ pub(super) struct AdoptedLogin {
     pub(super) choice_dir_error: Option<String>,
 }
 
-/// Returns the refusal of a login whose PAM line has a wrong argument.
+/// Makes the refusal of a login whose PAM line has a wrong argument. `why` is the error of
+/// [`Settings::parse`](crate::Settings::parse).
 pub fn misconfiguration_outcome(login: &Request, why: &str) -> Outcome {
     let reason = Some(Reason::Configuration);
     let line = decision_line(Severity::Error, Decision::Refuse, reason, login).with("error", why);

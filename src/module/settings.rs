@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Path of the switch: while root owns a file there, every call of the module returns `PAM_IGNORE`.
 pub const OFF_SWITCH_PATH: &str = "/run/job-adopt/off";
 
-/// Returns whether the module is off. A file of another owner does not count.
+/// Whether the module is off: [`OFF_SWITCH_PATH`] is root's. A file of another owner does not count.
 pub fn is_off() -> bool {
     lstat(OFF_SWITCH_PATH).is_ok_and(|stat| stat.st_uid == 0)
 }
@@ -150,12 +150,12 @@ arguments! {
 }
 
 impl Settings {
-    /// Returns the names of all arguments that a module has defined.
+    /// The names of all arguments of this origin, in the order of their declaration.
     pub fn names(origin: ArgumentOrigin) -> impl Iterator<Item = &'static str> {
         ARGUMENTS.iter().filter(move |(of, ..)| *of == origin).map(|(_, name, _)| *name)
     }
 
-    /// Parses the arguments of one line of a PAM stack.
+    /// Parses the arguments of one line of a PAM stack, as libpam has split it.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Returns the admin's action for a refusal with this code, and the `action_*` argument that sets
+    /// The admin's action for a refusal with this code, and the `action_*` argument that sets
     /// it, which is empty if none does: a frozen job and a missing choice are no failures. The
     /// decision applies exemptions and `observe`.
     pub fn action(&self, reason: Reason) -> (Action, &'static str) {

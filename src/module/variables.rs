@@ -7,9 +7,9 @@ use protocol::{Reason, Variable};
 /// own environment.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
-    /// Returns whether a variable of that name is set.
+    /// Tells whether a variable of that name is set (pam_getenv(3)).
     pub has: &'a dyn Fn(&str) -> bool,
-    /// Sets `NAME=VALUE`, or removes `NAME`; returns whether that was done.
+    /// Sets `NAME=VALUE`, or removes `NAME`; tells whether that was done (pam_putenv(3)).
     pub put: &'a dyn Fn(&str) -> bool,
 }
 

@@ -7,9 +7,9 @@ use super::environment::Variable;
 use super::names::{AbsolutePath, parse_decimal};
 use super::schema::{DecodeError, Field, InvalidText, Reader, Text, Writer};
 
-/// Maximum entries of an allowlist.
+/// Maximum entries of an allowlist. A reply has room for all of them.
 pub const ALLOWLIST_ENTRIES_MAX: usize = 1024;
-/// Maximum [`Probe`]s of one login.
+/// Maximum [`Probe`]s of one login. Each costs three system calls.
 pub const PROBES_MAX: usize = 64;
 /// Maximum bytes of the path of a [`Probe`].
 const PROBE_PATH_BYTES_MAX: usize = 32;
@@ -262,7 +262,7 @@ pub struct Probe {
     pub device: DeviceRule,
     /// Path of the node, below `/dev` and of at most 32 bytes.
     pub path: AbsolutePath,
-    /// Variable that lists this GPU alone.
+    /// Variable that lists this GPU alone; `None` if programs count GPUs by themselves.
     pub variable: Option<Variable>,
 }
 

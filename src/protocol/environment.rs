@@ -100,7 +100,7 @@ impl Variable {
             .collect()
     }
 
-    /// The name, one of a fixed table.
+    /// The name, one of a fixed table, or `DISPLAY` and `XAUTHORITY` of an X11 display.
     pub fn name(&self) -> &'static str {
         self.kind.0
     }

@@ -28,11 +28,11 @@ pub use names::{AbsolutePath, CgroupPath, JobId, LeafName, NodeName, is_within, 
 pub use schema::{DecodeError, InvalidText};
 pub use words::{ChoiceRule, Decision, Phase, Reason, SessionLine, SeveralJobsPolicy, SourceName};
 
-/// Message that a keeper sends once it holds its lock.
+/// Message that a keeper sends to the module once it holds its lock, one packet of its socket.
 pub const KEEPER_READY: &[u8] = b"ready";
-/// Message that tells a keeper that a login has joined its leaf.
+/// Message that tells a keeper that a login has joined its leaf, one packet. Without it the login has failed.
 pub const KEEPER_STAY: &[u8] = b"keep";
-/// Version of this build, with a checksum of the protocol's source. Halves of different versions refuse
+/// Version of this build as in `Cargo.toml`, with a checksum of the protocol's source. Halves of different versions refuse
 /// the login.
 pub const VERSION: &str = env!("BUILD");
 /// End of the refusal of another version: the sender's version stands before it, this build's is in it.

@@ -13,23 +13,23 @@ schema! {
     struct Request {
         /// Phase that sends the request.
         phase: Phase = "phase",
-        /// `PAM_USER`.
+        /// Name of the user: `PAM_USER` (pam_get_item(3)).
         user: String = "user",
         /// Numeric id of the user, from PAM's account; never 0, which is not judged.
         uid: u32 = "uid",
-        /// `PAM_SERVICE`. The account phase examines its stack.
+        /// Name of the service: `PAM_SERVICE`, for example `sshd`. The account phase examines its stack.
         service: String = "service",
         /// Name of this node (`nodename=`, else the host name up to the first dot).
         node: String = "node",
-        /// `PAM_RHOST`.
+        /// Host of the client: `PAM_RHOST`, a name or address that the client's DNS may choose. Only logged.
         rhost: String = "rhost",
         /// PAM's `SSH_CONNECTION`: client address and port, server address and port.
         ssh_connection: String = "ssh_connection",
         /// Path of the configuration file (`conf=`).
         conf: String = "conf",
-        /// `action_unknown=`.
+        /// What to do if the user has several jobs and no other rule decides (`action_unknown=`).
         several: SeveralJobsPolicy = "several",
-        /// Milliseconds that are left of the phase's budget.
+        /// Milliseconds that are left of the phase's budget (`timeout=`), at most 60,000.
         budget_ms: u32 = "budget_ms",
         /// Milliseconds for which the sources are asked again while the user has no job (`wait_job=`);
         /// below the budget.
@@ -92,7 +92,7 @@ pub enum Placement {
     Extern {
         /// Directory of the daemon's socket: `SlurmdSpoolDir` of slurm.conf(5).
         spool: AbsolutePath,
-        /// Name of the node in the socket's name.
+        /// Name of the node in the socket's name: `NodeName` of slurm.conf(5).
         node: NodeName,
     },
     /// A leaf below the unit that the job's shell runs in (Flux, `sdexec`).
@@ -192,11 +192,11 @@ schema! {
 /// A key of the configuration that limits logins, and where the kernel has such a limit (cgroup-v2.rst).
 #[derive(Clone, Copy, Debug)]
 pub struct LimitKey {
-    /// Name of the key.
+    /// Name of the key in job_adopt.conf(5).
     pub key: &'static str,
-    /// Controller that the parent of a cgroup must enable.
+    /// Controller that the parent of a cgroup must enable in `cgroup.subtree_control`.
     pub controller: &'static str,
-    /// File of the limit.
+    /// File of the limit in the cgroup's directory.
     pub file: &'static str,
 }
 

@@ -149,7 +149,7 @@ fn inherit(levels: &[AttachMode], job: usize, required: &Containment) -> Composi
 pub struct AttachTarget<'a> {
     /// The leaf first, the root of the mount last.
     pub levels: &'a [Dir],
-    /// Index of the job's own cgroup.
+    /// Index of the job's own cgroup in `levels`.
     pub job: usize,
     /// Cgroups to which our filter may be attached.
     pub scope: AttachScope,
@@ -211,7 +211,7 @@ fn others(level: &CgroupPrograms) -> impl Iterator<Item = &Program> {
 /// The containment that holds at a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confinement {
-    /// Name of the containment in protocol and log.
+    /// Name of the containment in protocol and log: a word of [`Containment`].
     pub name: &'static str,
     /// Ids of the programs that must run at the leaf.
     required: Vec<u32>,

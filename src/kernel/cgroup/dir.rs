@@ -251,9 +251,9 @@ pub const NAMESPACE_XATTR: &CStr = c"trusted.job_adopt_namespace";
 /// before anything else. So a stamp also shows that the job is not over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Numeric user id of the owner.
+    /// Numeric user id of the job's owner.
     pub uid: u32,
-    /// Id of the job.
+    /// Id of the job, as in its record.
     pub job: JobId,
 }
 

@@ -82,7 +82,8 @@ fn list_children(dir: &Dir) -> Result<Vec<OsString>> {
     Ok(ignore_gone(names)?.unwrap_or_default())
 }
 
-/// Lists the numbers of the processes in a cgroup and below it.
+/// Lists the numbers of the processes in a cgroup and below it, as this pid namespace has them (0 for a process
+/// outside of it).
 #[must_use]
 pub fn list_processes(dir: &Dir, deadline: Instant) -> Listing<i32> {
     let mut all = Vec::new();

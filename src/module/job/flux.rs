@@ -39,10 +39,11 @@ pub(super) fn require_unit(
 /// The IMP of this user's job. A pidfd keeps it distinct from a later process with the same number.
 #[derive(Debug)]
 pub struct Imp {
+    /// Its process number in the pid namespace of `/proc`.
     pub pid: i32,
     pidfd: OwnedFd,
     flux: u32,
-    /// The user of the shell that it has started.
+    /// Uid of the user whose shell it has started.
     pub user: u32,
 }
 

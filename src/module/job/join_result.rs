@@ -8,10 +8,11 @@ use protocol::Variable;
 /// The cgroup of a login after a join or a dry run, its containment, and what it gets from the job.
 #[derive(Debug, Default)]
 pub struct JoinResult {
+    /// Path of the login's cgroup below the cgroup v2 mount, or in each hierarchy of v1.
     pub(crate) cgroup: String,
-    /// The name of the containment in the log.
+    /// The name of the containment in protocol and log ([`protocol::Containment`]).
     pub containment: &'static str,
-    /// The limits that apply to the job's logins.
+    /// The limits that apply to the job's logins together; empty if the leaf is not one that may have some.
     pub limits: Vec<LeafLimit>,
     /// The result of the plan's probes.
     pub(crate) probes: ProbeResult,

@@ -21,7 +21,7 @@ use std::time::Instant;
 pub struct LeafJob {
     /// The proof that the user owns the job.
     pub proof: OwnerProof,
-    /// The cgroups.
+    /// The job's own cgroup, and every one above it.
     pub place: CgroupChain,
     /// The child for the login; `None` if the login goes into the job's own cgroup.
     pub child: Option<LeafName>,

@@ -8,7 +8,8 @@ use crate::error::Failure;
 use kernel::cgroup::{self, CgroupChain, Dir, MADE_XATTR, has_mark};
 use protocol::{LimitKey, LoginLimits};
 
-/// A limit for one leaf: its file (cgroup-v2.rst) and value.
+/// A limit for one leaf: its file (cgroup-v2.rst) and its value there, which is bytes for `memory.max`, a number
+/// of tasks for `pids.max`, and a weight of 1 to 10,000 for `cpu.weight`.
 pub type LeafLimit = (&'static str, u64);
 
 /// Minimum of a limit by percentage, unless the job itself has less: with less no login starts.

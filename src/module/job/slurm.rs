@@ -213,7 +213,7 @@ impl ExternStep {
         Ok(Self { path, step: step_chain, place, missing })
     }
 
-    /// Returns the path of the cgroup for the login.
+    /// The path of the cgroup for the login, below the cgroup v2 mount. The daemon may move it on.
     pub fn leaf(&self) -> String {
         let [user, leaf] = LOGIN_CGROUPS;
         format!("{}/{user}/{leaf}", self.path)
@@ -238,12 +238,12 @@ impl ExternStep {
         plan_step_limits(adoption, self.above_leaf())
     }
 
-    /// Returns the existing cgroups above the leaf, the nearest first.
+    /// The existing cgroups above the leaf, the nearest first.
     pub fn above_leaf(&self) -> &[Dir] {
         self.levels().get(usize::from(self.missing == 0)..).unwrap_or_default()
     }
 
-    /// Returns the step's cgroup, those above it, and the existing ones below.
+    /// The existing cgroups from the leaf up to the root of the mount, the lowest first. The step's is among them.
     pub fn levels(&self) -> &[Dir] {
         self.place.levels()
     }
@@ -392,7 +392,7 @@ impl ExternStepV1 {
         Ok(step)
     }
 
-    /// Returns the path of the cgroup for the login, the same in every hierarchy.
+    /// The path of the cgroup for the login, the same in every hierarchy.
     pub fn leaf(&self) -> String {
         self.job.step()
     }
