@@ -12,9 +12,12 @@ use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::fcntl::AtFlags;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout, SendTimeout};
-use nix::sys::socket::{AddressFamily, MsgFlags, SetSockOpt, SockFlag, SockType, UnixAddr};
-use nix::sys::socket::{connect, getsockopt, recv, send, setsockopt, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SetSockOpt, Shutdown, SockFlag, SockType, UnixAddr,
+};
+use nix::sys::socket::{connect, getsockopt, recv, send, setsockopt, shutdown, socket};
 use nix::sys::stat::{SFlag, fstatat};
 use nix::sys::time::{TimeVal, TimeValLike};
 
@@ -194,8 +197,7 @@ impl Daemon {
         let connection =
             connect_to_daemon(Path::new(&path), ROOT_UID, Some(deadline))?.ok_or(Error::Timeout)?;
         let mut bytes = [0; ANSWER_BYTES];
-        connection.send(&encode_query(), deadline)?;
-        connection.receive(&mut bytes, deadline)?;
+        connection.exchange(&encode_query(), &mut bytes, deadline)?;
         let [a, b, c, d, ..] = bytes;
         let version = i32::from_ne_bytes([a, b, c, d]);
         Ok(Self { connection, version, answer: Answer::parse(&bytes)? })
@@ -218,25 +220,40 @@ impl Daemon {
     /// [`Error::Timeout`] at the deadline; [`Error::ConnectionClosed`]; [`Error::MalformedAnswer`];
     /// [`Error::SystemCall`].
     pub fn query_state(&mut self, deadline: Instant) -> Result<Answer> {
-        self.send_and_query_state(&[], &mut [], deadline)
+        let requests = [REQUEST_STEP_UID, REQUEST_STATE].map(i32::to_ne_bytes);
+        let mut bytes = [0; ANSWER_BYTES];
+        // A connection has one exchange of versions, which is over by now.
+        let [_, _, _, _, uid_and_state @ ..] = &mut bytes;
+        self.connection.exchange(requests.as_flattened(), uid_and_state, deadline)?;
+        self.answer = Answer::parse(&bytes)?;
+        Ok(self.answer)
     }
 
-    /// Asks the daemon to add `pid`, then queries owner and state.
+    /// Asks the daemon to add `pid`, then queries owner and state, in one message, so that the daemon wakes up
+    /// once.
     ///
-    /// The daemon reports success even if its own move failed: the caller must check where the process is.
-    /// The daemon may still add the process after `deadline`.
+    /// The daemon reports success even if its own move failed: the caller must check where the process is. On
+    /// an error the daemon adds no process after this call, unless it did not answer until `deadline`.
     ///
     /// # Errors
     ///
     /// [`Error::ProcessRefused`] with the daemon's return code; as [`Daemon::query_state`].
     pub fn add_process(&mut self, pid: i32, deadline: Instant) -> Result<Answer> {
-        let mut code = [0; 4];
-        let request = [REQUEST_ADD_EXTERN_PID, pid];
-        let answer = self.send_and_query_state(&request, &mut code, deadline);
-        match i32::from_ne_bytes(code) {
-            0 => answer,
-            code => Err(Error::ProcessRefused(code)),
+        let requests =
+            [REQUEST_ADD_EXTERN_PID, pid, REQUEST_STEP_UID, REQUEST_STATE].map(i32::to_ne_bytes);
+        // The return code is where a first answer has the version.
+        let mut bytes = [0; ANSWER_BYTES];
+        let result = self.connection.exchange(requests.as_flattened(), &mut bytes, deadline);
+        if result.is_err() {
+            self.connection.await_end(deadline);
         }
+        let [a, b, c, d, ..] = bytes;
+        match i32::from_ne_bytes([a, b, c, d]) {
+            0 => result?,
+            code => return Err(Error::ProcessRefused(code)),
+        }
+        self.answer = Answer::parse(&bytes)?;
+        Ok(self.answer)
     }
 
     /// Queries the job's namespaces: the `CLONE_NEW` number and a descriptor of each.
@@ -286,26 +303,6 @@ impl Daemon {
             (None | Some(0), Ok(key_file)) => Ok((number, key_file)),
             _ => Err(Error::MalformedAnswer),
         }
-    }
-
-    /// Sends a request and the query for owner and state together, so that the daemon wakes up once. A
-    /// connection has one exchange of versions, which is over by now.
-    fn send_and_query_state(
-        &mut self,
-        request: &[i32],
-        reply: &mut [u8],
-        deadline: Instant,
-    ) -> Result<Answer> {
-        let mut requests = request.to_vec();
-        requests.extend([REQUEST_STEP_UID, REQUEST_STATE]);
-        let requests: Vec<u8> = requests.into_iter().flat_map(i32::to_ne_bytes).collect();
-        self.connection.send(&requests, deadline)?;
-        self.connection.receive(reply, deadline)?;
-        let mut bytes = [0; ANSWER_BYTES];
-        let [_, _, _, _, uid_and_state @ ..] = &mut bytes;
-        self.connection.receive(uid_and_state, deadline)?;
-        self.answer = Answer::parse(&bytes)?;
-        Ok(self.answer)
     }
 }
 
@@ -392,6 +389,28 @@ fn set_timeout<O: SetSockOpt<Val = TimeVal>>(
 }
 
 impl Connection {
+    /// Sends requests and receives the answers. The daemon carries out what it has received, whatever becomes
+    /// of this call, so all that can fail comes before the requests.
+    fn exchange(&self, requests: &[u8], answers: &mut [u8], deadline: Instant) -> Result<()> {
+        set_timeout(&self.socket, ReceiveTimeout, deadline)?;
+        self.send(requests, deadline)?;
+        self.receive_until_timeout(answers, deadline)
+    }
+
+    /// Ends the conversation, and waits until the daemon ends it too: then it has carried out every request.
+    fn await_end(&self, deadline: Instant) {
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Write);
+        // The kernel reports the other side's end without being asked.
+        let mut poll_fds = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            if poll(&mut poll_fds, timeout) != Err(Errno::EINTR) {
+                break;
+            }
+        }
+    }
+
     fn send(&self, mut rest: &[u8], deadline: Instant) -> Result<()> {
         while !rest.is_empty() {
             set_timeout(&self.socket, SendTimeout, deadline)?;
@@ -407,8 +426,9 @@ impl Connection {
 
     /// Sends a request and receives a number.
     fn query_number(&self, request: i32, deadline: Instant) -> Result<i32> {
-        self.send(&request.to_ne_bytes(), deadline)?;
-        self.receive_number(deadline)
+        let mut bytes = [0; 4];
+        self.exchange(&request.to_ne_bytes(), &mut bytes, deadline)?;
+        Ok(i32::from_ne_bytes(bytes))
     }
 
     fn receive_number(&self, deadline: Instant) -> Result<i32> {
@@ -426,14 +446,20 @@ impl Connection {
         }
     }
 
-    /// Receives until the buffer is full.
-    fn receive(&self, mut buffer: &mut [u8], deadline: Instant) -> Result<()> {
+    fn receive(&self, buffer: &mut [u8], deadline: Instant) -> Result<()> {
+        set_timeout(&self.socket, ReceiveTimeout, deadline)?;
+        self.receive_until_timeout(buffer, deadline)
+    }
+
+    /// Receives until the buffer is full. The timeout of the socket is that of the deadline.
+    fn receive_until_timeout(&self, mut buffer: &mut [u8], deadline: Instant) -> Result<()> {
         while !buffer.is_empty() {
-            set_timeout(&self.socket, ReceiveTimeout, deadline)?;
             match recv(self.socket.as_raw_fd(), buffer, MsgFlags::MSG_WAITALL) {
                 Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::ConnectionClosed),
                 Ok(length) => buffer = buffer.get_mut(length..).unwrap_or_default(),
-                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                Err(Errno::EINTR | Errno::EAGAIN) => {
+                    set_timeout(&self.socket, ReceiveTimeout, deadline)?;
+                }
                 Err(errno) => return Err(Error::SystemCall("recv", errno)),
             }
         }

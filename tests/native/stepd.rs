@@ -168,6 +168,39 @@ fn daemon_of_unknown_protocol_version_refuses_login() {
     assert_refused("JA09", &["version", "-1"]);
 }
 
+/// Whichever call fails, a slow daemon has done its part when the module moves a refused login back.
+#[test]
+fn failing_call_leaves_no_refused_login_to_slow_daemon() {
+    on_node(|node| {
+        let step = node.step(ALICE, &["slow-add", "100"]);
+        // Behind our line: prints where the login is after the daemon has served all clients.
+        let report =
+            "while [ $(ls /proc/$(pgrep --exact extern)/task | wc -l) != 1 ]; do sleep 0.01; done
+            cat /proc/$PPID/cgroup\n";
+        node.write("/tmp/report", report);
+        node.write_stack(
+            "session required pam_permit.so\nsession required pam_job_adopt.so timeout=20\n\
+             session optional pam_exec.so stdout /bin/sh /tmp/report\n",
+        );
+        let mut refused = Vec::new();
+        for call in ["setsockopt", "sendto", "recvfrom"] {
+            for number in 1.. {
+                let inject = format!("inject={call}:error=ENOMEM:when={number}");
+                let outcome = node.session_under_strace("/tmp/strace", &["-e", &inject], ALICE);
+                if !node.read("/tmp/strace").contains("INJECTED") {
+                    break;
+                }
+                // libpam fails after an admission if it cannot write its own audit record.
+                let is_refused = outcome.stderr.contains("JA07");
+                refused.extend(is_refused.then(|| format!("{call} {number}")));
+                outcome.joins_cgroup(&if is_refused { node.outside() } else { step.leaf() });
+            }
+        }
+        assert!(refused.len() > 8, "{refused:?}");
+        step.assert_empty();
+    });
+}
+
 /// A stopped daemon gets no order that it would carry out later.
 #[test]
 fn stopped_daemon_moves_no_refused_login_later() {

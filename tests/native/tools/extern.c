@@ -19,6 +19,7 @@
  *   channels DIR has another step, whose daemon has DIR in mounts of its own, with a "channel1"
  *   mounts DIR   and this one, empty               step-user N  as this user
  *   display N    reports this X11 display          keys PATH  and this file of keys for it
+ *   slow-add N   adds only after N milliseconds
  *   ns PATH      passes this namespace             ns2 PATH   and this one
  *   kind N       reports this kind for them        count N    reports this number of them
  *   no-ns        passes a byte without a descriptor
@@ -168,6 +169,7 @@ static int answer_add(int fd, int32_t pid)
         write_int(fd, -1);
         return 1;
     }
+    usleep((useconds_t)fault_number("slow-add", 0) * 1000);
     add_process(pid);
     write_int(fd, 0);
     return 1;
