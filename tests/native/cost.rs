@@ -161,6 +161,58 @@ fn login_to_slurm_job_stays_within_budget() {
     });
 }
 
+/// Writes as many files as a driver of claims leaves behind, each of a kind of its own.
+fn write_stale_claims(node: &Node, count: usize) {
+    for number in 0..count {
+        let stale = format!(
+            "---\ncdiVersion: 0.5.0\nkind: k8s.gpu.nvidia.com/claim\ndevices:\n- name: claim-{number}\n  \
+             containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia2\n"
+        );
+        node.write_root_file(&format!("/run/cdi/k8s.gpu.nvidia.com-claim_{number}.yaml"), &stale);
+    }
+}
+
+/// Drivers write a specification for each claim and leave some behind. Up to the limit of a directory each costs the
+/// calls that read it, some 10 us, and is not parsed; beyond it the one refusal comes before any file is opened.
+#[test]
+fn stale_specification_costs_login_the_calls_that_read_it() {
+    /// To open, check, measure, read and close a file; a debug build also checks the descriptor.
+    const CALLS_PER_FILE_MAX: usize = 6;
+    /// To list the directory, and for memory.
+    const LISTING_CALLS_MAX: usize = 60;
+    const STALE: usize = 1000;
+    on_node(|node| {
+        node.add_nvidia_driver(510);
+        let device = "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- name: \"1\"\n  \
+                      containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia1\n";
+        node.write_root_file("/etc/cdi/nvidia.yaml", device);
+        node.create_dir("/run/cdi", 0o755);
+        let job = node.job(ALICE, "4242").with("options", serde_json::json!({}));
+        let _job = job.with("cdi", serde_json::json!(["nvidia.com/gpu=1"])).start();
+        let lines = ["account", "session"].map(|group| (group, "required pam_job_adopt.so"));
+        let [alone, _] = trace_login(node, lines);
+        write_stale_claims(node, STALE);
+        let [beside, _] = trace_login(node, lines);
+        let calls = beside.helper.len() - alone.helper.len();
+        let opened = |cost: &Cost| cost.opened.values().sum::<usize>();
+        let files = opened(&beside) - opened(&alone);
+        eprintln!("{STALE} stale specifications: {calls} system calls, {files} opened files more");
+        assert!(calls <= STALE * CALLS_PER_FILE_MAX + LISTING_CALLS_MAX, "{calls}");
+        assert!(files <= STALE + 1, "{files}");
+
+        write_stale_claims(node, 10 * STALE);
+        node.arguments("");
+        node.account_under_strace(&["-e", "trace=openat,openat2,getdents64"], ALICE)
+            .fails()
+            .says("[JA10]");
+        node.log.line("/run/cdi: holds 10000 specifications, more than 1024: remove those");
+        let trace = node.read("/tmp/strace");
+        assert!(!trace.contains("claim_"), "files were opened");
+        let listings = trace.matches("getdents64").count();
+        assert!(listings <= LISTING_CALLS_MAX, "{listings}");
+    });
+}
+
 /// Returns the lowest count of page faults in several runs of a program as that account.
 fn count_faults(node: &Node, uid: u32, command: &str) -> usize {
     let script = format!("exec faults {uid} {command} >/dev/null");
