@@ -173,7 +173,7 @@ fn write_stale_claims(node: &Node, count: usize) {
 }
 
 /// Drivers write a specification for each claim and leave some behind. Up to the limit of a directory each costs the
-/// calls that read it, some 10 us, and is not parsed; beyond it the one refusal comes before any file is opened.
+/// calls that read it, some 8 us, and is not parsed; beyond it the one refusal comes before any file is opened.
 #[test]
 fn stale_specification_costs_login_the_calls_that_read_it() {
     /// To open, check, measure, read and close a file; a debug build also checks the descriptor.

@@ -41,10 +41,11 @@ const LISTED_MAX: usize = 6;
 /// library for writing specifications uses: `VENDOR-CLASS.json` or `VENDOR-CLASS_ID.json`, with a
 /// domain as vendor. Root wrote the file, so the name is no trick, and the claims of one vendor's
 /// driver, which come and go with mode 0600, do not hide the devices of every other vendor. Any
-/// other name leaves the kind unknown.
+/// other name leaves the kind unknown. The same holds for a file whose text cannot contain the kind:
+/// a driver may leave a thousand claims behind, and to parse each took longer than to read it.
 ///
-/// Of the files that cannot define a device, only those that could have replaced its definition are
-/// parsed. If the definition counts, each file that turned out to be unusable becomes a warning.
+/// Of the other files that cannot define a device, only those that could have replaced its definition
+/// are parsed. If the definition counts, each file that turned out to be unusable becomes a warning.
 #[derive(Debug, Default)]
 pub struct Catalog {
     dirs: Vec<PathBuf>,
@@ -100,14 +101,26 @@ impl SpecFile {
             .as_ref()
     }
 
-    /// Finds the file's specification and its definition of a device.
+    /// Finds the file's specification and its definition of a device. A file whose text cannot contain the kind
+    /// is not parsed.
     fn find_device(&self, name: &QualifiedName) -> Option<(&Spec, &SpecDevice)> {
-        let text = std::str::from_utf8(&self.bytes).unwrap_or_default();
-        if self.parsed.get().is_none() && !can_contain_kind(text, name.kind()) {
+        if self.parsed.get().is_none() && !self.can_contain_kind(name.kind()) {
             return None;
         }
         let spec = self.parse_spec().ok()?;
         Some((spec, spec.device(name)?))
+    }
+
+    fn can_contain_kind(&self, kind: &str) -> bool {
+        std::str::from_utf8(&self.bytes).map_or(true, |text| can_contain_kind(text, kind))
+    }
+
+    /// Tells whether the name shows another kind than this one, which the text cannot contain.
+    fn shows_other_kind(&self, kind: &str) -> bool {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        self.parsed.get().is_none()
+            && stem_with_kind(&name).is_some_and(|stem| !is_stem_of_kind(stem, kind))
+            && !self.can_contain_kind(kind)
     }
 
     /// Describes the path and the fault of the file, if it has been parsed.
@@ -147,22 +160,31 @@ impl UnusableSpec {
     /// The state of a file with this name that the reader may not open.
     pub(super) fn from_name(file: &str) -> Self {
         let why = "job-adopt, as whom logins look, may not read it: chmod 644".to_owned();
-        let stem = file.rsplit_once('.').map(|(stem, _)| stem);
-        let shows_kind = stem.is_some_and(|stem| {
-            stem.match_indices('-')
-                .any(|(end, _)| stem.get(..end).is_some_and(|vendor| vendor.contains('.')))
-        });
-        Self { why, kind: None, stem: stem.filter(|_| shows_kind).map(str::to_owned) }
+        Self { why, kind: None, stem: stem_with_kind(file).map(str::to_owned) }
     }
 
     /// Tells whether the file may define a device of this kind.
     fn can_define(&self, kind: &str) -> bool {
         if let Some(stem) = &self.stem {
-            let rest = stem.strip_prefix(&kind.replace('/', "-"));
-            return rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'));
+            return is_stem_of_kind(stem, kind);
         }
         self.kind.as_ref().is_none_or(|own| own == kind)
     }
+}
+
+/// Returns the name of a file without its extension, if the name shows the kind: it begins with
+/// `VENDOR-CLASS`, with a domain as vendor.
+fn stem_with_kind(file: &str) -> Option<&str> {
+    let (stem, _) = file.rsplit_once('.')?;
+    stem.match_indices('-')
+        .any(|(end, _)| stem.get(..end).is_some_and(|vendor| vendor.contains('.')))
+        .then_some(stem)
+}
+
+/// Tells whether such a name is `VENDOR-CLASS` or `VENDOR-CLASS_ID` of this kind.
+fn is_stem_of_kind(stem: &str, kind: &str) -> bool {
+    let rest = stem.strip_prefix(&kind.replace('/', "-"));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
 impl Catalog {
@@ -291,7 +313,8 @@ impl Catalog {
 
     /// Finds an unusable file that may override definitions of this kind and rank, and its fault.
     fn unusable_override(&self, kind: &str, rank: usize) -> Option<(Display<'_>, &str)> {
-        for file in self.files.iter().filter(|file| file.rank > rank) {
+        let higher = self.files.iter().filter(|file| file.rank > rank);
+        for file in higher.filter(|file| !file.shows_other_kind(kind)) {
             match file.parse_spec() {
                 Err(fault) if fault.can_define(kind) => {
                     return Some((file.path.display(), &fault.why));

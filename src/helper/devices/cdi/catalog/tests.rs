@@ -401,16 +401,48 @@ mod directories {
     #[test]
     fn stale_files_of_other_kinds_are_not_parsed() {
         let scratch = Scratch::new();
-        scratch.file("run/cdi/a.json", &padded("0", 200));
+        let device = padded("0", 200);
         let stale = "---\ncdiVersion: 0.5.0\nkind: k8s.gpu.nvidia.com/claim\ndevices:\n- name: x\n  \
                      containerEdits: [\n";
         for number in 0..1000 {
             scratch.file(&format!("run/cdi/k8s.gpu.nvidia.com-claim_{number}.yaml"), stale);
         }
-        let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
-        assert!(file_of(&catalog, "0").is_some());
-        let parsed = catalog.files.iter().filter(|file| file.parsed.get().is_some());
-        assert_eq!(parsed.count(), 1);
+        for path in ["etc/cdi/a.json", "run/cdi/a.json"] {
+            scratch.file(path, &device);
+            let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
+            assert_eq!(file_of(&catalog, "0"), Some(format!("/{path}").into()));
+            let parsed = catalog.files.iter().filter(|file| file.parsed.get().is_some());
+            assert_eq!(parsed.count(), 1, "{path}");
+            std::fs::remove_file(scratch.path().join(path)).unwrap();
+        }
+    }
+
+    #[test]
+    fn broken_file_overrides_only_the_kind_in_its_name_or_text() {
+        let scratch = Scratch::new();
+        scratch.file("etc/cdi/a.json", &json(&["0"]));
+        let counts = || {
+            let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
+            file_of(&catalog, "0").is_some()
+        };
+        for (name, text, is_other) in [
+            ("w.com-gpu.json", "{", true),
+            ("w.com-gpu_7.json", "{\"kind\": \"w.com/gpu\"", true),
+            ("w.com-gpu.json", "{\"kind\": \"v.com/gpu\"", false),
+            ("w.com-gpu.json", "{\"kind\": \"v.com\\/gpu\"", false),
+            ("v.com-gpu.json", "{", false),
+            ("v.com-gpu_7.json", "{", false),
+            ("v.com-gpux.json", "{", true),
+            ("w-gpu.json", "{", false),
+        ] {
+            let path = format!("run/cdi/{name}");
+            scratch.file(&path, text);
+            assert_eq!(counts(), is_other, "{name}: {text}");
+            std::fs::remove_file(scratch.path().join(path)).unwrap();
+        }
+        let latin_1 = scratch.path().join("run/cdi/w.com-gpu.json");
+        std::fs::write(latin_1, b"{\"kind\": \"v.com/gpu\", \"a\": \"\xe4").unwrap();
+        assert!(!counts());
     }
 
     #[test]
