@@ -77,10 +77,11 @@ ask_slurmd() {
     # Several slurmd on a host have names of their own.
     test "$name" = "${node%%.*}" || set -- -N "$name"
     found=$(timeout 30 slurmd -G "$@" 2>&1) || found=
-    # A record of one resource with several files, as a MIG instance, has Count=1. A list may have blanks.
+    # A record of one resource with several files, as a MIG instance, has Count=1. A list may have blanks. A line
+    # begins with the program and a colon, or, from Slurm 26.05 on, with the time in brackets.
     records=$(printf '%s\n' "$found" |
         sed -n -e :list -e 's|\( File=[^ ]*,\) \{1,\}/|\1/|' -e tlist \
-            -e 's/^.*: Gres \(Name=[^ ]*\) \(Type=[^ ]*\) /NodeName='"$name"' \1 \2 /' \
+            -e 's/^.*[]:] Gres \(Name=[^ ]*\) \(Type=[^ ]*\) /NodeName='"$name"' \1 \2 /' \
             -e '/^NodeName=/!d' -e 's/ Type=(null)//' \
             -e '/ Count=1 /s/ Count=1 .* File=\([^ ]*\).*/ MultipleFiles=\1/p' \
             -e '/ Count=1 /!s/ \(Count=[0-9]*\) .* \(File=[^ ]*\).*/ \1 \2/p')

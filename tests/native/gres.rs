@@ -1,5 +1,10 @@
 //! `gres.conf` is read as the installed slurmd reads it, over generated files: the same devices in
 //! the same order, or the same refusal.
+//!
+//! `slurmd -G` is what the daemon itself does at its start, and the daemon alone maps a job's indexes to
+//! files. `slurmd -C` prints the machine without reading the file, which a test shows. slurmctld opens it
+//! only to find what it includes (for `enable_configless`): it logs a parse error, starts all the same, and
+//! takes the number, types and cores of a node's resources from that node's slurmd.
 
 use helper::devices::gres::{FaultyRecord, GresConf, GresRecord, Resources};
 
@@ -22,14 +27,24 @@ ask() {
     cd "$1" && cp /tmp/slurm.conf /tmp/cgroup.conf . || exit
     slurmd -f "$1/slurm.conf" -N n1 -G >log 2>&1
     echo "exit $?"
-    sed -n 's/^slurmd: Gres Name=\([^ ]*\) .*Count=\([0-9]*\) .* File=\(.*\)$/\1 \2 \3/p' log |
+    # Slurm 26.05 writes the time in place of the program's name.
+    sed -n 's/^\(slurmd:\|\[[^ ]*\]\) Gres Name=\([^ ]*\) .*Count=\([0-9]*\) .* File=\(.*\)$/\2 \3 \4/p' log |
         sed 's/ \((null)\|Cores=.*\|Links=.*\|Flags=.*\)$//' |
         while read -r name count list; do
             echo "$name $count $(SLURM_CONF=/tmp/slurm.conf scontrol show hostnames "$list" | tr '\n' ' ')"
         done
 }
-export -f ask
+# hardware FOLDER: prints what -C prints, but the time.
+hardware() {
+    slurmd -f "$1/slurm.conf" -N n1 -C 2>&1 | sed '/^UpTime=/d'
+}
+export -f ask hardware
 printf '%s\0' /tmp/gres/* | xargs -0 -P2 -n1 bash -c 'ask "$1" >"$1/answer"' ask
+mkdir /tmp/without && cp /tmp/slurm.conf /tmp/cgroup.conf /tmp/without
+hardware /tmp/without >/tmp/hardware && grep -q ^NodeName= /tmp/hardware || exit
+for index in 0 1 2 3 4 5 6 7 8 9; do
+    hardware "/tmp/gres/$index" | diff /tmp/hardware - || exit
+done
 "#;
 
 #[test]

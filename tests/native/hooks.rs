@@ -228,6 +228,21 @@ fn list_with_blanks_is_kept_whole() {
     });
 }
 
+/// Slurm 26.05 writes the time in place of the program's name.
+#[test]
+fn index_follows_slurmd_that_prints_the_time() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
+        let time = "#!/bin/sh\n/tmp/slurmd \"$@\" 2>&1 | sed 's/^slurmd[^:]*:/[2026-11-27T08:39:45.855]/'\n";
+        node.write("/tmp/time", time);
+        node.set_mode("/tmp/time", 0o755);
+        node.sh("cp /usr/sbin/slurmd /tmp; mount --bind /tmp/time /usr/sbin/slurmd").ok();
+        configure_slurm(node, "gpu:2", "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n");
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok();
+        assert_eq!(gpu_device(node, 1), "/dev/nvidia3");
+    });
+}
+
 #[test]
 fn index_with_autodetection_follows_slurmd() {
     on_slurm_node(|node| {
