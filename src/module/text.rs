@@ -100,9 +100,11 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
             "login refused: this node cannot limit it to your job's devices.".to_owned(),
             report_fault(),
         ],
-        Reason::AdoptionFailed => {
-            [format!("your login could not join {job} and was refused."), report_fault()]
-        }
+        // Some of its causes are the user's, such as a wrong password before the key: another try may help.
+        Reason::AdoptionFailed => [
+            format!("your login could not join {job} and was refused."),
+            facts.report_line("Try again. If it persists,"),
+        ],
         Reason::Timeout => {
             let seconds = (facts.elapsed_ms + 500).max(1000) / 1000;
             let cause = if facts.is_upgrade {

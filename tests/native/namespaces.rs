@@ -728,7 +728,8 @@ fn key_after_a_wrong_password_is_refused() {
         install_writing_stack(node, "", "", "");
         let sshd = node.sshd_with("PasswordAuthentication yes\n");
         let wrong = |methods| sshd.ssh_by(methods, "wrong", ALICE, LOOK);
-        wrong("password,publickey").fails().says("[JA07]").omits("job\n");
+        let refused = wrong("password,publickey").fails().says("[JA07]").omits("job\n");
+        refused.says("Try again. If it persists, report:").omits("Not your fault");
         node.log.line("not both auth lines of pam_job_adopt.so ran before");
         step.assert_empty();
         // That attempt was made in another process.
