@@ -48,8 +48,8 @@ fn fuzzed_crates_have_shipped_versions() {
         let text = std::fs::read_to_string(text).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         // A crate without a source belongs to the workspace.
-        let versions = lines.windows(3).filter(|lines| lines[2].starts_with("source = "));
-        versions.map(|lines| lines[..2].join(", ")).collect()
+        let versions = lines.windows(3).filter(|package| package[2].starts_with("source = "));
+        versions.map(|package| package[..2].join(", ")).collect()
     };
     let (shipped, fuzzed) = (packages("Cargo.lock"), packages("fuzz/Cargo.lock"));
     let missing: Vec<&String> = shipped.difference(&fuzzed).collect();

@@ -244,12 +244,11 @@ fn variables(script: &str) -> Vec<(String, Option<String>)> {
                 (name, rest.starts_with('=').then(|| "empty".to_owned()))
             }));
         }
-        let (name, value) = name(line);
-        let value =
-            value.trim_start().strip_prefix('=').map(|value| value.trim().trim_matches('"'));
-        let fixed = value.filter(|value| !value.is_empty() && !value.contains('$'));
-        if let Some(value) = fixed.filter(|_| !name.is_empty() && name != "LC_ALL") {
-            found.push((name, Some(format!("`{value}`"))));
+        let (name, rest) = name(line);
+        let value = rest.trim_start().strip_prefix('=').map(|value| value.trim().trim_matches('"'));
+        let is_fixed = value.is_some_and(|value| !value.is_empty() && !value.contains('$'));
+        if is_fixed && !name.is_empty() && name != "LC_ALL" {
+            found.push((name, value.map(|value| format!("`{value}`"))));
         }
     }
     found

@@ -207,8 +207,8 @@ fn architecture_of_compiler_selects_securitydir() {
     assert!(list_files(&stage).contains(&module));
     let other = install(&stage, &[("JOB_ADOPT_LIB", &folder), ("MACHINE", "aarch64")]);
     assert!(other.status.success(), "{}", output_text(&other));
-    let module = (format!("{folder}/aarch64-linux-gnu/security/pam_job_adopt.so"), 0o644);
-    assert!(list_files(&stage).contains(&module));
+    let other_module = (format!("{folder}/aarch64-linux-gnu/security/pam_job_adopt.so"), 0o644);
+    assert!(list_files(&stage).contains(&other_module));
 }
 
 /// A stack that names a missing module refuses everybody, root included.
@@ -228,17 +228,17 @@ fn module_in_use_is_not_removed() {
         let service = stage.join(vendor).join("sshd");
         std::fs::create_dir_all(service.parent().unwrap()).unwrap();
         std::fs::write(&service, "session required pam_job_adopt.so\n").unwrap();
-        let refused = uninstall(&stage, &variables);
-        let is_named = output_text(&refused).contains(&format!("{vendor}/sshd"));
-        assert!(!refused.status.success() && is_named, "{vendor}");
+        let vendor_refused = uninstall(&stage, &variables);
+        let is_named = output_text(&vendor_refused).contains(&format!("{vendor}/sshd"));
+        assert!(!vendor_refused.status.success() && is_named, "{vendor}");
         assert!(stage.join("lib/security/pam_job_adopt.so").exists());
         std::fs::remove_file(service).unwrap();
     }
     let drop_in = "etc/systemd/system/user-.slice.d";
     std::fs::create_dir_all(stage.join(drop_in)).unwrap();
     std::fs::write(stage.join(drop_in).join("job-adopt.conf"), "").unwrap();
-    let refused = uninstall(&stage, &variables);
-    assert!(!refused.status.success() && output_text(&refused).contains(drop_in));
+    let drop_in_refused = uninstall(&stage, &variables);
+    assert!(!drop_in_refused.status.success() && output_text(&drop_in_refused).contains(drop_in));
     std::fs::remove_file(stage.join(drop_in).join("job-adopt.conf")).unwrap();
     assert!(uninstall(&stage, &variables).status.success());
     assert!(!stage.join("lib/security/pam_job_adopt.so").exists());
@@ -281,8 +281,8 @@ fn missing_packages_are_named_together() {
     let output = needs_with(&folder, goals).args(["--check", "all"]).output().unwrap();
     assert!(!output.status.success());
     assert_eq!(output_text(&output), "please install: first|second fourth\n");
-    let output = needs_with(&folder, goals).args(["--check", "unknown"]).output().unwrap();
-    assert!(!output.status.success() && output_text(&output).contains("unknown"));
+    let unknown = needs_with(&folder, goals).args(["--check", "unknown"]).output().unwrap();
+    assert!(!unknown.status.success() && output_text(&unknown).contains("unknown"));
 }
 
 /// A machine on which packaging/needs runs as root, with an `apt-get` that runs `script`.
@@ -293,8 +293,8 @@ struct Debian {
 impl Debian {
     fn new(name: &str, script: &str) -> Self {
         let folder = empty_folder(name);
-        for (name, text) in [("id", "echo 0"), ("apt-get", script), ("apt-cache", "true")] {
-            write_program(&folder.join(name), text);
+        for (program, text) in [("id", "echo 0"), ("apt-get", script), ("apt-cache", "true")] {
+            write_program(&folder.join(program), text);
         }
         Self { folder }
     }

@@ -39,8 +39,8 @@ fn compare(place: &Cgroup, size: usize) {
     let layouts = [allow_all(), allow_rules(&rules), rule_by_rule(&rules)];
     let mut costs = [const { Vec::new() }; 3];
     for _ in 0..ROUNDS {
-        for (layout, costs) in layouts.iter().zip(&mut costs) {
-            costs.push(measure_program(place, layout));
+        for (layout, rounds) in layouts.iter().zip(&mut costs) {
+            rounds.push(measure_program(place, layout));
         }
     }
     let [floor, tree, blocks] = costs.map(median);
@@ -65,10 +65,10 @@ fn rules_with_null_last(size: usize) -> Vec<DeviceRule> {
 }
 
 /// Returns the nanoseconds of one run of the program, over many opens of `/dev/null`.
-fn measure_program(place: &Cgroup, program: &[Insn]) -> f64 {
+fn measure_program(place: &Cgroup, insns: &[Insn]) -> f64 {
     let cgroup = place.child("one");
     cgroup.create();
-    let bytes: Vec<u8> = program.iter().flat_map(|insn| insn.to_bytes()).collect();
+    let bytes: Vec<u8> = insns.iter().flat_map(|insn| insn.to_bytes()).collect();
     let program = prog_load(&bytes, "bench").unwrap();
     let directory = File::open(cgroup.dir()).unwrap();
     prog_attach(directory.as_fd(), program.as_fd(), BPF_F_ALLOW_MULTI, None).unwrap();

@@ -48,20 +48,20 @@ fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str], goal: Go
                 (round(PERMIT), ours)
             }
         };
-        for (values, [permit, ours]) in
+        for (values, [theirs, our]) in
             [(&mut took, [ms(permit.0), ms(ours.0)]), (&mut cpu, [ms(permit.1), ms(ours.1)])]
         {
-            values[0].push(permit);
-            values[1].push(ours);
-            values[2].push(permit / ours);
+            values[0].push(theirs);
+            values[1].push(our);
+            values[2].push(theirs / our);
         }
     }
     print_heading(&format!("{LOGINS} logins at once, {title}"), "pam_permit");
-    for (what, goal, [permit, ours, ratio]) in
+    for (what, row_goal, [permit, ours, ratio]) in
         [("rate", goal, took), ("processor time", Goal::None, cpu)]
     {
         let (permit, ours) = (median(permit), median(ours));
         print_row(&format!("pam_permit, {what}"), permit, "ms", 1.0, Goal::None);
-        print_row(&format!("account and session, {what}"), ours, "ms", median(ratio), goal);
+        print_row(&format!("account and session, {what}"), ours, "ms", median(ratio), row_goal);
     }
 }

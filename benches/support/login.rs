@@ -28,9 +28,9 @@ fn compare(node: &Node, job: &Cgroup, title: &str, pause: &str) {
     let kinds = [["permit", "session"], ["bare", &cgroup], ["sshd", "session"], ["sshd", "both"]];
     let mut costs = [const { Vec::new() }; 4];
     for _ in 0..ROUNDS {
-        for ([what, how], costs) in kinds.iter().zip(&mut costs) {
+        for ([what, how], rounds) in kinds.iter().zip(&mut costs) {
             let measured = run(node, &[what, how, PER_ROUND, pause]);
-            costs.extend(measured.iter().map(|cost: &Cost| cost.calls));
+            rounds.extend(measured.iter().map(|cost: &Cost| cost.calls));
         }
     }
     let [permit, bare, session, both] = costs.map(median);

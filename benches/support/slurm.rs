@@ -104,9 +104,9 @@ fn compare(slurm: &Slurm<'_>, title: &str, pace: &Pace, goal: Goal) {
     }
     let [permit, theirs, account, session, both] = costs.map(median);
     print_heading(&format!("Slurm, {title}, {}", pace.title), "pam_slurm_adopt");
-    let above = |what: &str, cost: f64, goal: Goal| {
+    let above = |what: &str, cost: f64, row_goal: Goal| {
         let cost = cost - permit;
-        print_row(what, cost, "us", cost / (theirs - permit), goal);
+        print_row(what, cost, "us", cost / (theirs - permit), row_goal);
     };
     above("pam_slurm_adopt (account)", theirs, Goal::None);
     above("account", account, Goal::None);

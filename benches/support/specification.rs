@@ -119,7 +119,7 @@ fn nodes_of(gpu: u32, part: u32) -> [String; 3] {
         (0, 0) => std::array::from_fn(|_| ASKED.to_owned()),
         _ => {
             let cap = gpu * 200 + part * 9;
-            let cap_node = |cap: u32| format!("/dev/driver-caps/driver-cap{cap}");
+            let cap_node = |number: u32| format!("/dev/driver-caps/driver-cap{number}");
             [cap_node(cap), cap_node(cap + 1), format!("/dev/driver{gpu}")]
         }
     }

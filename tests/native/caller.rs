@@ -198,9 +198,8 @@ fn login_from_trusted_network_joins_job_that_origin_reports() {
         assert_eq!(node.read("/tmp/asked"), "5000 , 22\r\n");
         let connection = "10.1.0.5 5000 10.1.0.6 22";
         let _service = node.serve("10.1.0.5", 113, &["sh", "-c", &truth]);
-        let resolved = |connection| {
-            node.job_adopt(&["resolve", "--user", ALICE.name, "--connection", connection])
-        };
+        let resolved =
+            |of: &str| node.job_adopt(&["resolve", "--user", ALICE.name, "--connection", of]);
         resolved(connection)
             .ok()
             .says("caller: 10.1.0.5 says job 4250\nrule: caller (4250)\n")

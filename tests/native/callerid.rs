@@ -131,8 +131,8 @@ fn question_from_third_host_gets_no_job() {
         let script =
             format!("exec 3<>/dev/tcp/127.0.0.1/113; printf '{}' >&3; cat <&3", ask_about(&client));
         asked(node.run("bash", &["-c", &script]));
-        let asked = origin.ask(NODE[0], &ask_about(&client));
-        assert_answer(asked, &client, "USERID : OTHER : 4242");
+        let own = origin.ask(NODE[0], &ask_about(&client));
+        assert_answer(own, &client, "USERID : OTHER : 4242");
     });
 }
 

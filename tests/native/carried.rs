@@ -104,8 +104,8 @@ fn job_that_ended_after_account_is_not_joined() {
         let outcome = run_steps(node, &["account", over, "session", "sh=cat /proc/self/cgroup"]);
         assert_admitted(&outcome, &[true]);
         outcome.joins_cgroup(&first.cgroup);
-        let outcome = run_steps(node, &["account", "sh=job-adopt unregister 4242", "session"]);
-        assert_admitted(&outcome, &[false]);
+        let jobless = run_steps(node, &["account", "sh=job-adopt unregister 4242", "session"]);
+        assert_admitted(&jobless, &[false]);
     });
 }
 

@@ -251,8 +251,8 @@ fn open_user_slices_are_found() {
 fn closed_slices_with_logins_are_warned_about() {
     on_node(|node| {
         fake_closed_slices_except(node, "user-0.slice");
-        let observed = |node: &Node| {
-            check(node).says("warning", "slices-observe", "lose their GPUs");
+        let observed = |of: &Node| {
+            check(of).says("warning", "slices-observe", "lose their GPUs");
         };
         check(node).spares("slices-observe", "");
         node.arguments("observe");

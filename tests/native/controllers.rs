@@ -118,9 +118,9 @@ fn fork_bomb_of_login_leaves_job_its_tasks() {
         assert!(read_count(&leaf, "pids.events", "max") > 0);
         let free = 60 - job.cgroup.read("pids.current").trim().parse::<u64>().unwrap();
         assert!(free >= 30, "{free} tasks are left to the job");
-        let script = "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1 & done; wait";
+        let ten = "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1 & done; wait";
         let mut command = node.daemon(&step, "sh");
-        Outcome::run(command.args(["-c", script])).ok();
+        Outcome::run(command.args(["-c", ten])).ok();
     });
 }
 

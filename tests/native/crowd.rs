@@ -66,9 +66,9 @@ fn cgroups_of_one_user_cost_no_call_of_another() {
         let before = count_calls_for_bob(node);
         make_crowd(&crowded.cgroup, crowd_size());
         let after = count_calls_for_bob(node);
-        for ((name, before), (_, after)) in before.into_iter().zip(after) {
-            eprintln!("{name}: {before} system calls, and {after} beside the crowd");
-            assert!(after * 10 <= before * 12, "{name}: {before}, and {after} beside the crowd");
+        for ((name, alone), (_, beside)) in before.into_iter().zip(after) {
+            eprintln!("{name}: {alone} system calls, and {beside} beside the crowd");
+            assert!(beside * 10 <= alone * 12, "{name}: {alone}, and {beside} beside the crowd");
         }
     });
 }
@@ -134,8 +134,8 @@ fn registry_is_not_locked_while_cgroups_are_visited() {
             ALICE.uid,
             job.cgroup.path()
         );
-        let calls_under_lock = |register: &str| {
-            let count = count_calls(node, register);
+        let calls_under_lock = |command: &str| {
+            let count = count_calls(node, command);
             let trace = node.read("/tmp/calls");
             let lock = trace.lines().position(|call| call.contains("F_OFD_SETLK"));
             count - lock.expect(&trace)

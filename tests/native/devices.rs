@@ -101,8 +101,8 @@ fn pin_and_its_original_are_distinguished() {
         assert_kernel_agrees(node, &job.cgroup, &value);
         // The pin counts as one even without its original.
         jobs.detach(&jobs.filters()[0]);
-        let value = cgroup_json(node, 0, &job.cgroup);
-        assert_eq!(filter_summaries(&value, "Slurm_Cgroup_v2"), ["pin allow-multi true"]);
+        let alone = cgroup_json(node, 0, &job.cgroup);
+        assert_eq!(filter_summaries(&alone, "Slurm_Cgroup_v2"), ["pin allow-multi true"]);
         let table = node.job_adopt(&["devices", "--cgroup", job.cgroup.path()]).exits(0);
         table.says("IN FORCE").says("Slurm_Cgroup_v2").says("REFUSED BY");
     });

@@ -134,8 +134,11 @@ fn full_unit_delays_logins_of_others_little() {
         });
         // The limit counts twice, since bob's unit has no filter. Without a limit it would be
         // 6,000.
-        let count = looked_at();
-        assert!((1024..3000).contains(&count), "{count} lingering processes were looked at");
+        let lingering = looked_at();
+        assert!(
+            (1024..3000).contains(&lingering),
+            "{lingering} lingering processes were looked at"
+        );
         assert_eq!(crowd.unit.pids().len(), 3001);
         for account in ["flux", "992"] {
             node.configure(&format!("flux_user = {account}\n"));

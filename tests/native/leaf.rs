@@ -73,18 +73,22 @@ fn limit_of_logins_stands_on_no_cgroup_but_their_own() {
         node.look(ALICE).ok().joins_cgroup(&job.cgroup);
         resolved(&job, "logins go into the job's own cgroup");
         drop(job);
-        let job = node.job(ALICE, "4243").with("leaf", "logins".into()).start();
-        job.cgroup.child("logins").create();
-        node.look(ALICE).ok().joins_cgroup(&job.cgroup.child("logins"));
-        resolved(&job, "the cgroup of the logins is not one that");
-        drop(job);
-        let job = node.job(ALICE, "4244").start();
-        job.cgroup.child("step").create();
-        let controllers = |job: &Job<'_>| job.cgroup.read("cgroup.subtree_control");
-        resolved(&job, "the cgroup above has not enabled");
-        node.look(ALICE).ok().joins_cgroup(&job.cgroup.child("job-adopt"));
-        resolved(&job, "the cgroup above has not enabled");
-        assert_eq!(controllers(&job).trim(), "", "a controller was enabled in the job's cgroup");
+        let with_leaf = node.job(ALICE, "4243").with("leaf", "logins".into()).start();
+        with_leaf.cgroup.child("logins").create();
+        node.look(ALICE).ok().joins_cgroup(&with_leaf.cgroup.child("logins"));
+        resolved(&with_leaf, "the cgroup of the logins is not one that");
+        drop(with_leaf);
+        let with_step = node.job(ALICE, "4244").start();
+        with_step.cgroup.child("step").create();
+        let controllers = |of: &Job<'_>| of.cgroup.read("cgroup.subtree_control");
+        resolved(&with_step, "the cgroup above has not enabled");
+        node.look(ALICE).ok().joins_cgroup(&with_step.cgroup.child("job-adopt"));
+        resolved(&with_step, "the cgroup above has not enabled");
+        assert_eq!(
+            controllers(&with_step).trim(),
+            "",
+            "a controller was enabled in the job's cgroup"
+        );
     });
 }
 
@@ -111,7 +115,7 @@ fn usage_of_logins_is_that_of_their_own_cgroup() {
         let after = counted();
         let usage = |id: &str| {
             let jobs = list["jobs"].as_array().unwrap();
-            jobs.iter().find(|job| job["id"] == id).unwrap()["login_usage"].clone()
+            jobs.iter().find(|entry| entry["id"] == id).unwrap()["login_usage"].clone()
         };
         let cpu = usage("4242")["cpu_usec"].as_u64().unwrap();
         assert!((before..=after).contains(&cpu), "{before} {cpu} {after}");

@@ -36,8 +36,8 @@ fn login_never_gets_past_a_line_that_is_called_effective() {
                         verdict.findings.iter().filter(|finding| is_effective(finding)).count();
                     effective += called;
                     let admits = verdict.admits();
-                    for (finding, admits) in verdict.findings.iter().zip(admits) {
-                        let gets_past = is_effective(finding) && admits;
+                    for (finding, is_admitted) in verdict.findings.iter().zip(admits) {
+                        let gets_past = is_effective(finding) && is_admitted;
                         assert!(!gets_past, "{} stack {stacks}: {verdict:?}\n{files}", random.seed);
                     }
                     if called == 0 && round == 0 {

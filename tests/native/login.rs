@@ -61,8 +61,12 @@ fn log_of_session_has_its_audit_login_and_session() {
         // The number before pam_loginuid is the one of whoever started sshd.
         assert_eq!(decision("admit").field("auid"), None);
         run_as("4294967295", "");
-        let adopt = decision("adopt");
-        assert!(!["auid=", "ses="].iter().any(|key| adopt.text.contains(key)), "{}", adopt.text);
+        let numberless = decision("adopt");
+        assert!(
+            !["auid=", "ses="].iter().any(|key| numberless.text.contains(key)),
+            "{}",
+            numberless.text
+        );
     });
 }
 
@@ -118,8 +122,8 @@ fn second_channel_of_connection_joins_job() {
         sshd.ssh_with(&master, ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
         let mux = ["-S", "/root/mux"];
         sshd.ssh_with(&mux, ALICE, LOOK).ok().joins_cgroup(&job.cgroup).devices(&GPU0);
-        let accepted = |node: &Node| {
-            node.log
+        let accepted = |of: &Node| {
+            of.log
                 .entries()
                 .iter()
                 .filter(|entry| entry.text.contains("Accepted publickey for"))

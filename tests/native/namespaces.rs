@@ -522,26 +522,27 @@ fn namespace_of_process_is_pinned_until_the_job_is_unregistered() {
         end(node, held, &pid);
         // As `make_namespace` says, not every processor will do.
         let cpus = std::thread::available_parallelism().unwrap().get();
-        let (held, pid) = (0..cpus)
+        let (holder, root_pid) = (0..cpus)
             .find_map(|cpu| {
-                let (held, pid) = hold_namespace(node, job, cpu, "sleep 600");
-                let outcome = register_with(node, job, &pid);
+                let (holder, root_pid) = hold_namespace(node, job, cpu, "sleep 600");
+                let outcome = register_with(node, job, &root_pid);
                 if outcome.stderr.contains("Invalid argument") {
-                    end(node, held, &pid);
+                    end(node, holder, &root_pid);
                     return None;
                 }
                 outcome.ok();
-                Some((held, pid))
+                Some((holder, root_pid))
             })
             .unwrap();
         assert_inside(print_session(node, ""), job);
-        register_with(node, job, &pid).ok();
+        register_with(node, job, &root_pid).ok();
         pinned().says("1\n");
         // The namespace stays pinned when the process leaves the job or ends.
-        node.sh(&format!("echo {pid} >/sys/fs/cgroup{}/cgroup.procs", node.outside().path())).ok();
+        node.sh(&format!("echo {root_pid} >/sys/fs/cgroup{}/cgroup.procs", node.outside().path()))
+            .ok();
         assert_inside(print_session(node, ""), job);
-        register_with(node, job, &pid).fails().says("that process is not in the job");
-        end(node, held, &pid);
+        register_with(node, job, &root_pid).fails().says("that process is not in the job");
+        end(node, holder, &root_pid);
         assert_inside(print_session(node, ""), job);
         node.unregister("4242").ok();
         pinned().says("0\n");

@@ -326,8 +326,8 @@ fn register_and_run_refuse_unknown_device_name() {
         refused.exits(3).says("register job 4242: GPU 99: ");
         assert!(!node.exists(&job.record_path()), "the record was written");
         let run = ["run", "--user", "alice", "--policy", "strict", "--gpu", "99", "--"];
-        let refused = node.job_adopt(&[&run[..], &["touch", "/tmp/ran"]].concat());
-        refused.exits(125).says("GPU 99: ");
+        let run_refused = node.job_adopt(&[&run[..], &["touch", "/tmp/ran"]].concat());
+        run_refused.exits(125).says("GPU 99: ");
         assert!(!node.exists("/tmp/ran"), "the command was run");
     });
 }

@@ -28,13 +28,13 @@ impl Terminal {
         Self::open_with(sshd, user, name, script, output.into())
     }
 
-    fn open_with(sshd: &Sshd<'_>, user: User, name: &str, script: &str, output: Stdio) -> Self {
+    fn open_with(sshd: &Sshd<'_>, user: User, name: &str, script: &str, stdout: Stdio) -> Self {
         let node = sshd.node();
         let (target, mark) = (format!("{}@127.0.0.1", user.name), format!("/tmp/{name}"));
         let script = format!("tty >{mark}.new; mv {mark}.new {mark}; {script}");
         let mut client = sshd.client("ssh", &["-o", "BatchMode=yes", "-tt", &target, &script]);
         let client =
-            client.stdin(Stdio::piped()).stdout(output).stderr(Stdio::null()).spawn().unwrap();
+            client.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
         eventually("the login has its terminal", || node.exists(&mark));
         let path = node.read(&mark).trim().to_owned();
         let output = node.path(&format!("/root/{name}"));

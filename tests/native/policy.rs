@@ -131,8 +131,8 @@ fn site_devices_open_in_all_but_strict_jobs() {
         assert!(fuse(&outcome), "{outcome}");
         outcome.devices(&[("/dev/nvidia3", DENIED)]).says("No such device");
         node.log.line("/dev/not-here");
-        let outcome = login_under_policy(node, "strict", &[], script);
-        assert!(!fuse(&outcome), "{outcome}");
+        let strict = login_under_policy(node, "strict", &[], script);
+        assert!(!fuse(&strict), "{strict}");
     });
 }
 

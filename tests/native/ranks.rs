@@ -91,10 +91,10 @@ fn launch_from_both(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
             let newer = scope.spawn(|| run_inside(&jobs.newer[0], launcher).ok());
             (run_inside(&jobs.older[0], launcher).ok(), newer.join().unwrap())
         });
-        for (launched, jobs, gpu) in
+        for (launched, pair, gpu) in
             [(older, &jobs.older, "/dev/nvidia0"), (newer, &jobs.newer, "/dev/nvidia1")]
         {
-            for job in jobs {
+            for job in pair {
                 let ranks = launched.stdout.matches(&rank_in(job, gpu)).count();
                 assert_eq!(ranks, 2, "on {}: {launched}", job.node().name());
             }

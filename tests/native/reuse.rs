@@ -196,10 +196,10 @@ fn previous_user_of_directory_has_strays() {
         assert_eq!(job.cgroup.pids().len(), 2, "a running job was ended");
         theirs.end();
         end_without_epilog(&job);
-        let theirs = Process::start_in(node, &job.cgroup, BOB, STAYS);
+        let next = Process::start_in(node, &job.cgroup, BOB, STAYS);
         node.job_adopt(&["strays", "--kill"]).ok();
         eventually("what she has left has ended", || !outside.runs());
-        assert!(theirs.runs(), "the next job was ended");
+        assert!(next.runs(), "the next job was ended");
     });
 }
 

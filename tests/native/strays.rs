@@ -155,10 +155,10 @@ fn process_of_uid_without_account_is_named_and_not_ended() {
         let listed = node.job_adopt(&["strays", "--kill"]).ok();
         let uid = format!("uid 70000, {}/box)", node.outside().path());
         listed.says(&format!("no account: {} (", unowned.pid())).says(&uid);
-        let listed = node.job_adopt(&["strays", "--json"]).ok();
-        let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
-        assert_eq!(listed["unowned"].as_array().unwrap().len(), 1, "{listed}");
-        assert_eq!(listed["unowned"][0]["uid"].as_u64(), Some(70_000), "{listed}");
+        let list = node.job_adopt(&["strays", "--json"]).ok();
+        let list: Value = serde_json::from_str(&list.stdout).unwrap();
+        assert_eq!(list["unowned"].as_array().unwrap().len(), 1, "{list}");
+        assert_eq!(list["unowned"][0]["uid"].as_u64(), Some(70_000), "{list}");
         node.job_adopt(&["strays", "--user", "alice"]).ok().omits("70000");
         assert!(unowned.runs());
     });

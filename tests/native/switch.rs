@@ -269,12 +269,12 @@ fn try_asks_both_stacks_about_users_with_and_without_a_job() {
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
         // The stand-in refuses carol all the same.
         write_recipe(node, &slurm.replace(".so", ".so action_no_jobs=ignore"));
-        let old = node.read("/etc/pam.d/sshd");
-        let tried = try_for(node, "timeout=40").exits(1);
-        tried
+        let opening = node.read("/etc/pam.d/sshd");
+        let refused = try_for(node, "timeout=40").exits(1);
+        refused
             .says("account of carol: refused before, admitted now")
             .says("user carol has no job here, and would get in now");
-        assert_eq!(node.read("/etc/pam.d/sshd"), old);
+        assert_eq!(node.read("/etc/pam.d/sshd"), opening);
         assert!(!node.exists("/etc/pam.d/.sshd.before-job-adopt"));
         assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);
     });

@@ -58,7 +58,7 @@ fn concurrent_logins_are_all_adopted_and_leave_one_filter() {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
         sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
-        let servers = |job: &Job<'_>| job.cgroup.pids().len();
+        let servers = |of: &Job<'_>| of.cgroup.pids().len();
         eventually("the login is over", || servers(&job) == 1);
         let first = Left::read(&job, &sshd);
         assert_eq!((first.filters.len(), first.children, first.locks), (1, 0, 0), "{first:?}");
@@ -113,8 +113,9 @@ fn lock_is_held_only_by_first_login_and_only_for_filters() {
             assert!(known.iter().any(|known| call.starts_with(known)), "{call}\n{held:#?}");
         }
         node.pam_under_strace(&["-y"], ALICE).ok();
-        let log = node.read("/tmp/strace");
-        assert!(log.contains("BPF_PROG_QUERY") && !log.contains("job-adopt/lock"), "{log}");
+        let second = node.read("/tmp/strace");
+        assert!(second.contains("BPF_PROG_QUERY"), "{second}");
+        assert!(!second.contains("job-adopt/lock"), "{second}");
         assert_eq!(job.cgroup.filters().len(), 1);
     });
 }

@@ -286,9 +286,10 @@ impl Running<'_> {
                 0
             }
             Self::Slurm(job) => {
-                match by_itself {
-                    true => node.write(&format!("{}/end-{}", job.owner.home(), job.id), ""),
-                    false => _ = node.run("scancel", &[&job.id]).ok(),
+                if by_itself {
+                    node.write(&format!("{}/end-{}", job.owner.home(), job.id), "");
+                } else {
+                    node.run("scancel", &[&job.id]).ok();
                 }
                 job.remove_forgotten_cgroups()
             }
@@ -361,13 +362,13 @@ impl Lane {
         let end = Instant::now() + dice.millis(300, 4000);
         while Instant::now() < end {
             sleep(dice.millis(20, 500));
-            let began = seconds_now();
+            let change = seconds_now();
             match (dice.below(4), job.cgroup()) {
                 (0, _) => {
                     job.freeze(true);
                     sleep(dice.millis(10, 200));
                     job.freeze(false);
-                    frozen.push((began, seconds_now()));
+                    frozen.push((change, seconds_now()));
                 }
                 // The kernel refuses it if Slurm's filter is attached with other flags.
                 (1, Some(cgroup)) => {
@@ -377,7 +378,7 @@ impl Lane {
                         let filters = cgroup.filters();
                         let own = filters.iter().find(|filter| filter.name == "site").unwrap();
                         cgroup.detach(own);
-                        foreign.push((began, seconds_now()));
+                        foreign.push((change, seconds_now()));
                     }
                 }
                 _ => {}
@@ -544,17 +545,19 @@ fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
         sleep(Duration::from_millis(50));
         last = Left::read(&sshd, slurm, &names);
     }
-    let over = history.over.lock().unwrap();
+    let past = history.over.lock().unwrap();
     let (count, jobs, daemon) =
-        (reports.len(), over.len(), if slurm.is_some() { "Slurm" } else { "a stand-in" });
-    let many = over.iter().filter(|job| job.is_slurms()).count();
+        (reports.len(), past.len(), if slurm.is_some() { "Slurm" } else { "a stand-in" });
+    let many = past.iter().filter(|job| job.is_slurms()).count();
     let mut report = format!(
         "soak: {count} logins, {jobs} jobs, {many} of them of {daemon}, in {} s\n",
         took.as_secs()
     );
     let forgotten = history.forgotten.load(Ordering::Relaxed);
     report += &format!("soak: {forgotten} empty cgroups of ended jobs forgotten by Slurm itself\n");
-    came.iter().for_each(|(what, count)| report += &format!("soak: {count} {what}\n"));
+    for (what, times) in &came {
+        report += &format!("soak: {times} {what}\n");
+    }
     report += &format!("soak: {} confined wrongly or refused without a reason\n", wrong.len());
     let grown = private_memory(&sshd).saturating_sub(own);
     let Left { processes, cgroups, programs, descriptors, .. } = &last;

@@ -235,10 +235,13 @@ fn observe_logs_where_rival_has_put_login() {
         // sshd runs account in another process than the session, and that process is adopted: the
         // login is outside.
         let outside = sshd.ssh_password(ALICE, LOOK).ok();
-        let (theirs, ours, would) = compared("no");
+        let (their_path, our_path, decision) = compared("no");
         assert!(!outside.path_in("devices").contains("/job_"), "{outside}");
-        assert!(!theirs.contains("/job_") && ours.starts_with(&job.path()), "{theirs} {ours}");
-        assert_eq!(would, "adopt");
+        assert!(
+            !their_path.contains("/job_") && our_path.starts_with(&job.path()),
+            "{their_path} {our_path}"
+        );
+        assert_eq!(decision, "adopt");
         // The rival refuses, and no session follows.
         sshd.ssh(CAROL, LOOK).fails();
         assert_eq!(node.log.decision("JA01").field("would"), Some("refuse"));

@@ -75,8 +75,8 @@ fn job_without_required_constraint_refuses_login() {
         node.pam(ALICE).fails().says("[JA06]");
         job.cancel();
         slurm.restart_slurmd();
-        let job = slurm.alloc(ALICE, 1);
-        node.pam(ALICE).ok().joins(&job);
+        let next = slurm.alloc(ALICE, 1);
+        node.pam(ALICE).ok().joins(&next);
     });
 }
 

@@ -94,9 +94,9 @@ fn concurrent_logins_join_different_jobs_of_one_user() {
         let second = sshd.ssh(ALICE, LOOK).ok().joins(&newer);
         drop(first.stdin.take());
         let output = first.wait_with_output().unwrap();
-        let first = Outcome::from_output("the first login".into(), &output, Duration::ZERO);
-        let first = first.ok().joins(&older);
-        assert_eq!((first.gpus(), second.gpus()), (older.gpus(), newer.gpus()));
-        assert_eq!((first.gpus().len(), second.gpus().len()), (1, 2));
+        let outcome = Outcome::from_output("the first login".into(), &output, Duration::ZERO);
+        let outcome = outcome.ok().joins(&older);
+        assert_eq!((outcome.gpus(), second.gpus()), (older.gpus(), newer.gpus()));
+        assert_eq!((outcome.gpus().len(), second.gpus().len()), (1, 2));
     });
 }

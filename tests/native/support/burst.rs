@@ -87,7 +87,9 @@ impl Sshd<'_> {
         (burst.took, burst.cpu) = (began.elapsed(), self.cpu_time() - cpu);
         inside();
         drop(gate);
-        output.lines().for_each(|line| burst.add(&line.unwrap()));
+        for late in output.lines() {
+            burst.add(&late.unwrap());
+        }
         let mut errors = String::new();
         clients.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
         burst.complaints.extend(errors.lines().map(str::to_owned));

@@ -69,7 +69,7 @@ fn configure_network(node: &Node, number: u8) {
     node.sh(&addresses).ok();
     let hosts: String = NUMBERS
         .iter()
-        .map(|number| format!("10.77.0.{number} gpu0{number}\nfd77::{number} gpu0{number}-v6\n"))
+        .map(|host| format!("10.77.0.{host} gpu0{host}\nfd77::{host} gpu0{host}-v6\n"))
         .collect();
     node.write("/etc/hosts", &format!("127.0.0.1 localhost\n{hosts}"));
     node.create_dir("/etc/ssh", 0o755);

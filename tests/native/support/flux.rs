@@ -58,8 +58,8 @@ impl Node {
         let slices = ["user.slice".into(), format!("user-{uid}.slice")];
         let names = slices.into_iter().chain([format!("user@{uid}.service"), name.into()]);
         let mut cgroup = self.cgroup().clone();
-        for (depth, name) in names.enumerate() {
-            cgroup = cgroup.child(&name);
+        for (depth, child) in names.enumerate() {
+            cgroup = cgroup.child(&child);
             if !cgroup.exists() {
                 cgroup.create();
             }

@@ -106,9 +106,9 @@ struct StoppedProcess {
 
 impl StoppedProcess {
     fn read(pid: i32) -> Option<Self> {
-        let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).ok();
-        let runs = |status: &str| {
-            status.split_once("\nvoluntary_ctxt_switches").map(|(_, runs)| runs.to_owned())
+        let status = |process: i32| fs::read_to_string(format!("/proc/{process}/status")).ok();
+        let runs = |text: &str| {
+            text.split_once("\nvoluntary_ctxt_switches").map(|(_, runs)| runs.to_owned())
         };
         let stopped = status(pid).filter(|status| status.contains("\nState:\tt"))?;
         let tracer = stopped.lines().find_map(|line| line.strip_prefix("TracerPid:\t"))?;

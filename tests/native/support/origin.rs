@@ -146,7 +146,7 @@ impl<'a> Origin<'a> {
         let child = command.stdin(Stdio::piped()).spawn().unwrap();
         let mut port = None;
         eventually("the client is connected", || {
-            port = self.ports(to).into_iter().find(|port| !before.contains(port));
+            port = self.ports(to).into_iter().find(|candidate| !before.contains(candidate));
             port.is_some()
         });
         Client { child, port: port.unwrap() }

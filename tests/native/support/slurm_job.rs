@@ -288,7 +288,7 @@ impl SlurmJob<'_> {
         let state = format!("squeue --noheader --jobs={} --format=%T 2>/dev/null", self.id);
         eventually("Slurm knows that it is over", || {
             let states = self.slurm.node.sh(&state).stdout;
-            states.lines().all(|state| OVER.contains(&state.trim()))
+            states.lines().all(|line| OVER.contains(&line.trim()))
         });
     }
 }

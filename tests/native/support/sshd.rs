@@ -55,9 +55,9 @@ fn penalties() -> &'static str {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let version = text.split("OpenSSH_").nth(1).unwrap();
         let mut numbers =
-            version.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse().ok());
-        let version: [u32; 2] = [numbers.next().unwrap(), numbers.next().unwrap()];
-        if version >= [9, 8] { "PerSourcePenalties no\n" } else { "" }
+            version.split(|c: char| !c.is_ascii_digit()).map_while(|digits| digits.parse().ok());
+        let numbers: [u32; 2] = [numbers.next().unwrap(), numbers.next().unwrap()];
+        if numbers >= [9, 8] { "PerSourcePenalties no\n" } else { "" }
     })
 }
 

@@ -169,7 +169,7 @@ pub(super) fn key(name: &str) -> PathBuf {
 pub(super) fn password_hash(user: User) -> String {
     static HASHES: OnceLock<Vec<(User, String)>> = OnceLock::new();
     let hashes = HASHES.get_or_init(|| {
-        super::user::PEOPLE.iter().map(|user| (*user, hash(&user.password()))).collect()
+        super::user::PEOPLE.iter().map(|person| (*person, hash(&person.password()))).collect()
     });
     hashes.iter().find(|(known, _)| *known == user).unwrap().1.clone()
 }

@@ -46,7 +46,7 @@ impl Cost {
             &mut self.module
         } else {
             self.processes.insert(pid.to_owned());
-            let has_program = self.start.iter().any(|call| call.starts_with("execve"));
+            let has_program = self.start.iter().any(|earlier| earlier.starts_with("execve"));
             if has_program { &mut self.helper } else { &mut self.start }
         };
         calls.push(call.to_owned());
