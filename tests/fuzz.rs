@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use helper::Config;
 use protocol::{Reply, Request, VERSION, Verdict};
@@ -43,17 +44,39 @@ fn each_corpus_is_small_and_has_a_target() {
 /// The targets are a package with its own versions. They test the shipped code only if these agree.
 #[test]
 fn fuzzed_crates_have_shipped_versions() {
-    let packages = |lock: &str| -> BTreeSet<String> {
-        let text = Path::new(env!("CARGO_MANIFEST_DIR")).join(lock);
-        let text = std::fs::read_to_string(text).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        // A crate without a source belongs to the workspace.
-        let versions = lines.windows(3).filter(|package| package[2].starts_with("source = "));
-        versions.map(|package| package[..2].join(", ")).collect()
-    };
-    let (shipped, fuzzed) = (packages("Cargo.lock"), packages("fuzz/Cargo.lock"));
+    let shipped = shipped_crates();
+    let fuzzed = locked_crates("fuzz/Cargo.lock");
     let missing: Vec<&String> = shipped.difference(&fuzzed).collect();
     assert!(shipped.len() > 10 && missing.is_empty(), "not in fuzz/Cargo.lock: {missing:?}");
+}
+
+/// Lists the third-party crates that the programs are built from, each `NAME vVERSION`.
+fn shipped_crates() -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--workspace", "--edges", "normal,build"])
+        .args(["--prefix", "none", "--format", "{p}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    // A crate of the workspace has its path behind the version, a macro its kind.
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.contains("(/"));
+    lines.map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// Lists the third-party crates of a lock file, each `NAME vVERSION`.
+fn locked_crates(lock: &str) -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(lock);
+    let text = std::fs::read_to_string(path).unwrap();
+    // A crate without a source belongs to the workspace.
+    let packages = text.split("[[package]]").filter(|package| package.contains("\nsource = "));
+    packages
+        .map(|package| {
+            let mut words = package.split('"').skip(1).step_by(2);
+            format!("{} v{}", words.next().unwrap(), words.next().unwrap())
+        })
+        .collect()
 }
 
 fn read_corpus(target: &str) -> Vec<Vec<u8>> {
