@@ -6,8 +6,9 @@
 //! `hierarchy_allows_attach` in `kernel/bpf/cgroup.c`). So our filters are always `ALLOW_MULTI`. If the
 //! nearest filter above is an `ALLOW_OVERRIDE` one, its own program is first attached beside ours: the pin.
 
-use super::program::{CgroupPrograms, Program, program_name, query_effective};
-use super::{AttachMode, Error, Insn, Result, allow_rules};
+use super::error::{Error, Obstacle, Result};
+use super::generate::{Insn, allow_rules};
+use super::program::{AttachMode, CgroupPrograms, Program, program_name, query_effective};
 use crate::OperationError;
 use crate::cgroup::{self, CgroupChain, Dir};
 use crate::lock::Lock;
@@ -15,7 +16,6 @@ use crate::sys::bpf as kernel;
 use protocol::Containment;
 use std::os::fd::AsFd;
 use std::time::Instant;
-use thiserror::Error as ThisError;
 
 /// The cgroups to which our filter may be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,35 +25,6 @@ pub enum AttachScope {
     /// The leaf alone. The scheduler may attach to the job's own cgroup at any time, and our filter there
     /// would make that fail.
     Leaf,
-}
-
-/// The reason why the required containment does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ThisError)]
-pub enum Obstacle {
-    /// The scheduler should constrain the job, but has no filter there.
-    #[error("the scheduler's device filter is not in force")]
-    NothingInForce,
-    /// A filter with flags 0 is at or above the leaf: the kernel allows no other filter.
-    #[error("a filter attached with flags 0 lets no other be added")]
-    Exclusive,
-    /// A filter with flags 0 at the job does not run at the leaf.
-    #[error("the filter attached with flags 0 does not run here")]
-    ExclusiveSkipped,
-    /// The job's own cgroup has an `ALLOW_OVERRIDE` filter, beside which ours cannot be attached: a child
-    /// leaf is needed, and then a new decision.
-    #[error(
-        "an ALLOW_OVERRIDE filter of its own lets no other be added: a child has to take logins"
-    )]
-    NeedChild,
-    /// The leaf, a child of the job's cgroup, has an `ALLOW_OVERRIDE` filter: no pin can be attached there.
-    #[error("an ALLOW_OVERRIDE filter of its own lets no other be added")]
-    LeafOverridden,
-    /// This program must run at the leaf and does not, although every step succeeded.
-    #[error("program {0} is not in force there")]
-    NotEffective(u32),
-    /// Other programs have changed filters in every round, or our older filter may not be replaced.
-    #[error("others keep changing the filters there")]
-    ChangedByOthers,
 }
 
 /// The steps by which a containment holds.

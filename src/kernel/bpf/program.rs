@@ -1,6 +1,7 @@
 //! Loads and opens device programs, reads the programs of a cgroup, and names our own programs.
 
-use super::{Insn, Result};
+use super::error::Result;
+use super::generate::Insn;
 use crate::OperationError;
 use crate::cgroup::Dir;
 use crate::sys::bpf as kernel;
