@@ -2,9 +2,9 @@
 //! the same order, or the same refusal.
 //!
 //! `slurmd -G` is what the daemon itself does at its start, and the daemon alone maps a job's indexes to
-//! files. `slurmd -C` prints the machine without reading the file, which a test shows. slurmctld opens it
-//! only to find what it includes (for `enable_configless`): it logs a parse error, starts all the same, and
-//! takes the number, types and cores of a node's resources from that node's slurmd.
+//! files. `slurmd -C` prints the machine without reading the file, which a test shows. slurmctld
+//! starts with any file: 22.05 looks for what it includes and logs a parse error, 26.05 says nothing. It takes
+//! the number, types and cores of a node's resources from that node's slurmd.
 
 use helper::devices::gres::{FaultyRecord, GresConf, GresRecord, Resources};
 
