@@ -457,10 +457,12 @@ impl Connection {
             match recv(self.socket.as_raw_fd(), buffer, MsgFlags::MSG_WAITALL) {
                 Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::ConnectionClosed),
                 Ok(length) => buffer = buffer.get_mut(length..).unwrap_or_default(),
-                Err(Errno::EINTR | Errno::EAGAIN) => {
-                    set_timeout(&self.socket, ReceiveTimeout, deadline)?;
-                }
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
                 Err(errno) => return Err(Error::SystemCall("recv", errno)),
+            }
+            // A part of the time is over.
+            if !buffer.is_empty() {
+                set_timeout(&self.socket, ReceiveTimeout, deadline)?;
             }
         }
         Ok(())
