@@ -13,6 +13,7 @@ extern crate self as kernel;
 pub mod bpf;
 pub mod cgroup;
 pub mod choice;
+pub mod device;
 pub mod lock;
 pub mod log;
 pub mod mounts;

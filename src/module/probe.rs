@@ -1,18 +1,15 @@
-//! Finds out which of the node's GPUs a login can open, without opening any.
-//!
-//! `access(2)` asks the filters of cgroup v2 and the devices controller of v1 in the same way as
-//! `open(2)` (`devcgroup_inode_permission` in `include/linux/device_cgroup.h`, through
-//! `inode_permission`). A file's mode does not stop root, so in sshd only these can deny.
+//! Finds out which of the node's GPUs a login can open, without opening any ([`kernel::device`]).
 
 use kernel::OperationError;
+use kernel::device::{is_device, require_access};
 use kernel::sys::file::open_beneath;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, open};
-use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
-use nix::unistd::{AccessFlags, faccessat};
-use protocol::{DeviceType, Probe, Variable};
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use nix::unistd::AccessFlags;
+use protocol::{Probe, Variable};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// The result of probing devices.
@@ -72,10 +69,7 @@ fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, OperationError> {
         Err(errno) => return Err(OperationError::new("find", path, errno)),
     };
     require_device(&node, probe)?;
-    // Use the descriptor's own path: AT_EMPTY_PATH would need faccessat2(2), Linux 5.8.
-    let by_fd = format!("/proc/self/fd/{}", node.as_raw_fd());
-    let both = AccessFlags::R_OK | AccessFlags::W_OK;
-    match faccessat(dev, by_fd.as_str(), both, AtFlags::empty()) {
+    match require_access(&node, AccessFlags::R_OK | AccessFlags::W_OK) {
         Ok(()) => Ok(true),
         Err(Errno::EPERM | Errno::EACCES) => Ok(false),
         Err(errno) => Err(OperationError::new("probe", path, errno)),
@@ -85,14 +79,10 @@ fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, OperationError> {
 /// Requires that a node is the device of a probe.
 fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), OperationError> {
     let path = probe.path.as_str();
-    let stat = fstat(node).map_err(|errno| OperationError::new("stat", path, errno))?;
-    let kind = match probe.device.kind() {
-        DeviceType::Char => SFlag::S_IFCHR,
-        DeviceType::Block => SFlag::S_IFBLK,
-    };
-    let is_same_kind = stat.st_mode & SFlag::S_IFMT.bits() == kind.bits();
-    let number = (u64::from(probe.device.major()), probe.device.minor().map(u64::from));
-    if is_same_kind && (major(stat.st_rdev), Some(minor(stat.st_rdev))) == number {
+    let device = probe.device;
+    let numbers = device.minor().map(|minor| (device.major(), minor));
+    let is_same = numbers.map(|numbers| is_device(node, device.kind(), numbers)).transpose();
+    if is_same.map_err(|errno| OperationError::new("stat", path, errno))? == Some(true) {
         return Ok(());
     }
     let why = format!("is another device than {}", probe.device);
