@@ -1,6 +1,6 @@
 //! Layouts of device programs to compare with ours.
 
-use admin::filters::interpret::BPF_RSH;
+use interpreter::BPF_RSH;
 use kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR, CTX_MINOR,
 };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use admin::filters::interpret::Request;
+use interpreter::Request;
 use helper::devices::cdi::Spec;
 use helper::node::Tree;
 use kernel::trust::Trust;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longest run of one child.
-const CHILD_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CHILD_TIMEOUT: Duration = Duration::from_secs(10);
 const CHILD_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum bytes of output that are read.
 const OUTPUT_BYTES_MAX: u64 = 256 * 1024;

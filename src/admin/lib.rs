@@ -29,7 +29,6 @@ pub use command_line::declaration;
 use command_line::{Command, Invocation};
 use error::Error;
 use exit_status::EXIT_FINE;
-pub use explain::filters;
 use explain::{compare, devices, resolve};
 use job::run::CallerLimits;
 use job::{list, register, run, strays, unregister, use_job};

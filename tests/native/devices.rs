@@ -1,8 +1,10 @@
 //! `job-adopt devices` reports what the kernel does.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::support::{ALICE, Cgroup, DENIED, Flags, Node, OPS, Outcome, User, on_node};
+use crate::support::{ALICE, Cgroup, DENIED, Flags, Node, OPS, Outcome, User, eventually, on_node};
 
 /// Returns the JSON output of `job-adopt devices`, and asserts this exit status.
 fn devices_json(node: &Node, code: i32, arguments: &[&str]) -> Value {
@@ -33,11 +35,6 @@ fn filter_summaries(value: &Value, name: &str) -> Vec<String> {
     json_array(value, "filters").iter().filter(|filter| filter["name"] == name).map(shown).collect()
 }
 
-fn program_id(value: &Value, owner: &str) -> Value {
-    let mut all = json_array(value, "filters").iter();
-    all.find(|filter| filter["owner"] == owner).unwrap()["id"].clone()
-}
-
 /// Asserts that opening each device for reading and writing in `cgroup` fails exactly where `value`
 /// reports it.
 fn assert_kernel_agrees(node: &Node, cgroup: &Cgroup, value: &Value) {
@@ -66,19 +63,12 @@ fn reported_devices_are_those_that_open() {
         assert_kernel_agrees(node, &job.cgroup, &value);
         assert_eq!(filter_summaries(&value, "foreign"), ["unknown allow-multi true"]);
         assert_eq!(json_array(&value, "filters").len(), 2, "{value}");
-        let (ours, foreign) = (program_id(&value, "ours"), program_id(&value, "unknown"));
-        let of = |path: &str| {
-            let device = device_json(&value, path);
-            (device["allowed"].to_string(), device["refused_by"].clone())
-        };
-        assert_eq!(of("/dev/nvidia0"), (r#"["r","w","rw"]"#.into(), vec![ours.clone()].into()));
-        assert_eq!(of("/dev/nvidia1"), (r#"["r"]"#.into(), vec![ours.clone()].into()));
-        assert_eq!(of("/dev/nvidia2").0, "[]");
-        let both = of("/dev/nvidia2").1;
-        assert!(both.as_array().unwrap().contains(&ours), "{both}");
-        assert!(both.as_array().unwrap().contains(&foreign), "{both}");
-        assert_eq!(of("/dev/full"), ("[]".into(), vec![foreign].into()));
-        assert_eq!(of("/dev/null"), (r#"["r","w","rw","m"]"#.into(), Value::Array(Vec::new())));
+        let allowed = |path: &str| device_json(&value, path)["allowed"].to_string();
+        assert_eq!(allowed("/dev/nvidia0"), r#"["r","w","rw"]"#);
+        assert_eq!(allowed("/dev/nvidia1"), r#"["r"]"#);
+        assert_eq!(allowed("/dev/nvidia2"), "[]");
+        assert_eq!(allowed("/dev/full"), "[]");
+        assert_eq!(allowed("/dev/null"), r#"["r","w","rw","m"]"#);
         // The cgroup above has only the foreign filter.
         let above = cgroup_json(node, 0, &jobs);
         assert_kernel_agrees(node, &jobs, &above);
@@ -104,7 +94,7 @@ fn pin_and_its_original_are_distinguished() {
         let alone = cgroup_json(node, 0, &job.cgroup);
         assert_eq!(filter_summaries(&alone, "Slurm_Cgroup_v2"), ["pin allow-multi true"]);
         let table = node.job_adopt(&["devices", "--cgroup", job.cgroup.path()]).exits(0);
-        table.says("IN FORCE").says("Slurm_Cgroup_v2").says("REFUSED BY");
+        table.says("IN FORCE").says("Slurm_Cgroup_v2").says("ALLOWED");
     });
 }
 
@@ -138,17 +128,171 @@ fn unnamed_programs_are_recognised_by_instructions() {
 }
 
 #[test]
-fn missing_and_unintelligible_filters_are_reported() {
+fn cgroup_without_filter_is_one_line() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let path = job.cgroup.path();
         let none = format!("{path}: no filter: everything is allowed\n");
         assert_eq!(node.job_adopt(&["devices", "--cgroup", path]).exits(0).stdout, none);
+    });
+}
+
+/// A program of any form is judged by what it does.
+#[test]
+fn program_with_calls_is_decided_by_kernel() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
         job.cgroup.attach(Flags::Multi, "opaque", &["195:2"]);
-        let value = cgroup_json(node, 3, &job.cgroup);
-        assert!(device_json(&value, "/dev/null")["allowed"].is_null(), "{value}");
-        let table = node.job_adopt(&["devices", "--cgroup", path]).exits(3);
-        table.says("cannot tell").says("opaque").omits("rwm");
+        let value = cgroup_json(node, 0, &job.cgroup);
+        assert_eq!(device_json(&value, "/dev/nvidia2")["allowed"].to_string(), "[]");
+        assert_kernel_agrees(node, &job.cgroup, &value);
+    });
+}
+
+/// The filters of the caller's own cgroup are not those that are asked for.
+#[test]
+fn filter_of_caller_changes_no_answer() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let caller = node.cgroup().child("caller");
+        caller.create().attach(Flags::Multi, "foreign", &["195:2"]);
+        let arguments = ["devices", "--cgroup", job.cgroup.path()];
+        let outcome = Outcome::run(node.daemon(&caller, "job-adopt").args(arguments));
+        outcome.exits(0).says("no filter: everything is allowed");
+    });
+}
+
+#[test]
+fn frozen_cgroup_is_not_asked() {
+    on_node(|node| {
+        let jobs = node.cgroup().child("jobs");
+        let job = node.job(ALICE, "4242").start();
+        jobs.freeze(true);
+        let outcome = node.job_adopt(&["devices", "--cgroup", job.cgroup.path()]).exits(3);
+        outcome.says(&format!("cgroup {} is frozen: ask again after it is thawed", jobs.path()));
+        assert_eq!(job.cgroup.pids().len(), 1);
+        jobs.freeze(false);
+    });
+}
+
+#[test]
+fn threaded_cgroup_is_not_asked() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let threaded = job.cgroup.child("threaded");
+        threaded.create().write("cgroup.type", "threaded");
+        let outcome = node.job_adopt(&["devices", "--cgroup", threaded.path()]).exits(3);
+        outcome.says("is threaded and takes threads only");
+    });
+}
+
+/// Asks in the background, and stops the process that asks before it makes its first node; returns its
+/// number. What the command writes is in `/tmp/out`.
+fn ask_and_stop(node: &Node, cgroup: &Cgroup) -> Pid {
+    let before = cgroup.pids();
+    let path = cgroup.path();
+    let command = format!("job-adopt devices --cgroup {path}; echo status $? >>/tmp/out");
+    let inject = "-e trace=/^mknod -e inject=/^mknod:delay_enter=600000000";
+    node.write("/tmp/ask", &command);
+    node.sh(&format!("setsid strace -f -o /tmp/trace {inject} sh /tmp/ask >/tmp/out 2>&1 &")).ok();
+    let find_asking = || cgroup.pids().into_iter().find(|pid| !before.contains(pid));
+    eventually("a process asks", || find_asking().is_some());
+    let asking = find_asking().unwrap();
+    let is_delayed = || status_of(asking, "State:").starts_with('t');
+    eventually("it makes a node", is_delayed);
+    // Without its tracer it obeys every signal at once.
+    kill(Pid::from_raw(asking), Signal::SIGSTOP).unwrap();
+    kill(related_process(asking, "TracerPid:"), Signal::SIGKILL).unwrap();
+    eventually("it has stopped", || status_of(asking, "State:").starts_with('T'));
+    Pid::from_raw(asking)
+}
+
+/// Reads a line of `/proc/PID/status`.
+fn status_of(pid: i32, key: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    line.trim().to_owned()
+}
+
+fn related_process(pid: i32, key: &str) -> Pid {
+    Pid::from_raw(status_of(pid, key).parse().unwrap())
+}
+
+fn await_command(node: &Node) -> String {
+    eventually("the command has ended", || node.read("/tmp/out").contains("status"));
+    node.read("/tmp/out")
+}
+
+#[test]
+fn asking_process_ends_with_the_command() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let asking = ask_and_stop(node, &job.cgroup);
+        kill(related_process(asking.as_raw(), "PPid:"), Signal::SIGKILL).unwrap();
+        let has_ended = || !job.cgroup.pids().contains(&asking.as_raw());
+        eventually("the process that asks has ended", has_ended);
+        assert_eq!(job.cgroup.pids().len(), 1);
+    });
+}
+
+/// Whoever owns the job's cgroups may move what is in them.
+#[test]
+fn asking_process_that_is_moved_gives_no_answer() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let asking = ask_and_stop(node, &job.cgroup);
+        job.cgroup.child("elsewhere").create().write("cgroup.procs", &asking.to_string());
+        kill(asking, Signal::SIGCONT).unwrap();
+        let out = await_command(node);
+        assert!(out.contains("the process that asks was moved elsewhere"), "{out}");
+        assert!(out.contains("status 3"), "{out}");
+    });
+}
+
+/// The end of the job kills the process that asks as well.
+#[test]
+fn asking_process_that_is_killed_gives_no_answer() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let asking = ask_and_stop(node, &job.cgroup);
+        kill(asking, Signal::SIGKILL).unwrap();
+        let out = await_command(node);
+        assert!(out.contains("the process that asks was killed there"), "{out}");
+        assert!(out.contains("status 3"), "{out}");
+    });
+}
+
+/// A cgroup that is frozen after the look holds the process, like one that is stopped.
+#[test]
+fn asking_process_that_hangs_is_killed_after_ten_seconds() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        ask_and_stop(node, &job.cgroup);
+        let out = await_command(node);
+        assert!(out.contains("no answer in 10 s"), "{out}");
+        assert_eq!(job.cgroup.pids().len(), 1);
+    });
+}
+
+#[test]
+fn asking_opens_no_device_and_leaves_no_node() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        node.pam(ALICE).ok();
+        let path = job.cgroup.path();
+        let calls = "-e trace=open,openat,openat2,/^mknod,/^unlink";
+        node.sh(&format!("strace -f -o /tmp/trace {calls} job-adopt devices --cgroup {path}")).ok();
+        let trace = node.read("/tmp/trace");
+        let opened = |line: &&str| line.contains("nvidia0") && !line.contains("O_PATH");
+        assert_eq!(trace.lines().find(opened), None);
+        let count = |name: &str| {
+            let calls = trace.lines().filter(|line| line.contains(name));
+            calls
+                .filter(|line| line.contains("/sys/fs/cgroup/node") && line.contains("= 0"))
+                .count()
+        };
+        assert!(count("mknod") > 0, "{trace}");
+        assert_eq!(count("mknod"), count("unlink"), "{trace}");
     });
 }
 

@@ -3,7 +3,7 @@
 //! At most 768 bytes, which are 127 entries: each is compared with all of them.
 #![no_main]
 
-use admin::filters::interpret::{Request, run};
+use interpreter::{Request, run};
 use job_adopt_fuzz::Bytes;
 use kernel::bpf::allow_rules;
 use libfuzzer_sys::fuzz_target;

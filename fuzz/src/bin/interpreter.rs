@@ -1,7 +1,7 @@
 //! Foreign device programs: eight bytes of request, then instructions.
 #![no_main]
 
-use admin::filters::interpret::{decode, run};
+use interpreter::{decode, run};
 use job_adopt_fuzz::Bytes;
 use kernel::bpf::{INSN_BYTES, Insn};
 use libfuzzer_sys::fuzz_target;

@@ -2,5 +2,5 @@
 
 pub(crate) mod compare;
 pub(crate) mod devices;
-pub mod filters;
+pub(crate) mod filters;
 pub(crate) mod resolve;

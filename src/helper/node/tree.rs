@@ -75,6 +75,15 @@ impl Tree {
     /// [`NodeError`], also if a component is a symbolic link, `..`, or a directory that everyone may
     /// write, such as `/dev/shm`: a file system that a user mounts there shows any nodes.
     pub fn read_node(&self, path: &str) -> Result<DeviceNode, NodeError> {
+        self.open_node(path).map(|(_, node)| node)
+    }
+
+    /// Opens the device node at an absolute path with `O_PATH`, as [`Tree::read_node`] does.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Tree::read_node`].
+    pub fn open_node(&self, path: &str) -> Result<(OwnedFd, DeviceNode), NodeError> {
         // The root is no device.
         let Some((dir_path, name)) = path.trim_end_matches('/').rsplit_once('/') else {
             return Err(NodeError::NotADevice);
@@ -87,7 +96,8 @@ impl Tree {
         let file = dir.open(name);
         *cached = Some((dir_path.to_owned(), dir));
         let OpenedFile { fd, stat } = file?;
-        self.node_from_stat(&fd, &stat)
+        let node = self.node_from_stat(&fd, &stat)?;
+        Ok((fd, node))
     }
 
     /// Opens a directory, which may be empty for the root, as [`Tree::read_node`] does.

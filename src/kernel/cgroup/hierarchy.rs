@@ -228,17 +228,23 @@ pub fn choose_leaf(job: &Dir, requested: Option<&LeafName>) -> Result<Option<Lea
     Ok(requested.cloned().or_else(|| (!is_leaf).then(LeafName::default)))
 }
 
-/// Tells whether a cgroup can take processes itself: it has no children, and no controllers for children.
+/// Tells whether a cgroup can take processes itself, as [`takes_processes`] does, and has no children.
+fn is_leaf(dir: &Dir) -> Result<bool> {
+    Ok(takes_processes(dir)? && !dir.has_children()?)
+}
+
+/// Tells whether a cgroup below the root gives no controllers to its children, so that it takes processes
+/// itself (cgroup-v2.rst, "No Internal Process Constraint").
 ///
 /// # Errors
 ///
 /// [`Error::UnexpectedState`] for a threaded or invalid cgroup, which takes no process.
-fn is_leaf(dir: &Dir) -> Result<bool> {
+pub fn takes_processes(dir: &Dir) -> Result<bool> {
     let kind = dir.read("cgroup.type")?.unwrap_or_default();
     let why = match kind.trim_end() {
         "domain" | "domain threaded" => {
             let controllers = dir.read("cgroup.subtree_control")?.unwrap_or_default();
-            return Ok(controllers.trim().is_empty() && !dir.has_children()?);
+            return Ok(controllers.trim().is_empty());
         }
         "threaded" => "is threaded and takes threads only",
         "domain invalid" => "is in an invalid domain and takes no process",

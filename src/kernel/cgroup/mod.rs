@@ -17,7 +17,9 @@ pub use dir::{
     Dir, MADE_XATTR, NAMESPACE_XATTR, OCCUPANTS_XATTR, STAMP_XATTR, Stamp, has_mark,
     pinned_program_id, read_namespace_path, set_mark,
 };
-pub use hierarchy::{CgroupChain, Mount, MountInfo, choose_leaf, find_frozen, read_event};
+pub use hierarchy::{
+    CgroupChain, Mount, MountInfo, choose_leaf, find_frozen, read_event, takes_processes,
+};
 pub use membership::Membership;
 pub use occupants::Occupants;
 pub use origin::{Origin, enter, verify_in_leaf};

@@ -10,7 +10,7 @@ use super::hierarchy::MountInfo;
 use super::{Dir, Error, Membership, Result, ignore_gone};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat, major, minor};
-use protocol::is_within;
+use protocol::{CgroupPath, is_within};
 
 impl MountInfo {
     /// Tells whether this mount is the whole v1 hierarchy of these controllers: its options name each of them.
@@ -37,6 +37,25 @@ impl MountInfo {
 pub(super) fn open_root(mounts: &[MountInfo], controllers: &str) -> Option<Dir> {
     let mut matching = mounts.iter().rev().filter(|mount| mount.has_controllers(controllers));
     matching.find_map(MountInfo::open_root)
+}
+
+/// Opens the cgroup of a path in the hierarchy of a controller, or its nearest ancestor that exists; `None` if
+/// the root of the hierarchy is not visible.
+///
+/// # Errors
+///
+/// As [`Dir::child`], except for a cgroup that does not exist.
+pub fn open_nearest(
+    mounts: &[MountInfo],
+    controller: &str,
+    path: &CgroupPath,
+) -> Result<Option<Dir>> {
+    let Some(mut dir) = open_root(mounts, controller) else { return Ok(None) };
+    for name in path.relative().split('/') {
+        let Some(child) = ignore_gone(dir.child(name))? else { break };
+        dir = child;
+    }
+    Ok(Some(dir))
 }
 
 /// Path of the extern step's cgroup below its job's.

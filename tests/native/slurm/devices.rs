@@ -113,3 +113,26 @@ fn require_devices_accepts_constraint_of_slurm() {
         assert_eq!(slurm.node.sshd().ssh(ALICE, LOOK).ok().gpus().len(), 0);
     });
 }
+
+/// `job-adopt devices` asks the kernel in the cgroup of the step, whatever the version.
+#[test]
+fn reported_devices_are_those_of_the_step() {
+    on_slurm(|slurm| {
+        let job = slurm.alloc(ALICE, 1);
+        let step = format!("{}/step_extern", job.path());
+        let outcome = slurm.node.job_adopt(&["devices", "--json", "--cgroup", &step]).ok();
+        let value: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(value["cgroup"], step, "{outcome}");
+        let gpu = |device: &&serde_json::Value| {
+            device["major"] == 195
+                && device["minor"] != 255
+                && device["allowed"].as_array().unwrap().contains(&"rw".into())
+        };
+        let opened: Vec<_> = value["devices"].as_array().unwrap().iter().filter(gpu).collect();
+        let names: Vec<&str> =
+            opened.iter().map(|device| device["node"].as_str().unwrap()).collect();
+        assert_eq!(names, job.gpus());
+        let table = slurm.node.job_adopt(&["devices", "--cgroup", &step]).ok();
+        assert!(table.stdout.starts_with("NODE "), "{table}");
+    });
+}

@@ -3,6 +3,7 @@
 mod attached;
 pub(crate) mod modes;
 mod nodes;
+mod probe;
 mod requested;
 mod resolved;
 
@@ -61,11 +62,11 @@ pub(crate) struct Options {
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let named = options.user.as_deref().map(accounts::resolve_uid).transpose()?;
     let named = named.map(NodeUser::find).transpose()?;
-    if let Some(attached::Target { place, owner }) = attached::open_target(options)? {
+    if let Some(target) = attached::open_target(options)? {
         // An owner who cannot be looked up hides no filter.
-        let owner = owner.and_then(|uid| NodeUser::find(uid).ok());
+        let owner = target.owner.and_then(|uid| NodeUser::find(uid).ok());
         let user = named.or(owner);
-        let report = attached::FilterReport::read(&place, &open_tree(options)?, user.as_ref())?;
+        let report = attached::FilterReport::read(&target, &open_tree(options)?, user.as_ref())?;
         report.write(options.json, output)?;
         return Ok(report.exit_code());
     }

@@ -1,20 +1,17 @@
-//! Reads the filters at a cgroup back from the kernel, and runs their programs without it, no matter
-//! which program attached them.
+//! Reads the filters at a cgroup back from the kernel, no matter which program attached them.
 
-pub mod interpret;
 mod owner;
 
 use crate::sys::read_instructions;
 use helper::printable;
-use interpret::Request;
 use kernel::OperationError;
-use kernel::bpf::{AttachMode, CgroupPrograms, INSN_BYTES, Insn, Program, Result, query_effective};
+use kernel::bpf::{AttachMode, CgroupPrograms, Program, Result, query_effective};
 use kernel::cgroup::{self, Dir};
 use nix::errno::Errno;
 use serde::Serialize;
 use std::os::fd::AsFd;
 
-pub use owner::Owner;
+use owner::Owner;
 
 /// Maximum bytes of instructions that are read back. The kernel loads up to a million instructions
 /// (`BPF_COMPLEXITY_LIMIT_INSNS`), and blinding replaces one with a constant by three.
@@ -25,68 +22,58 @@ const READ_TRIES: usize = 64;
 
 /// A filter that is attached at a cgroup or above it, in the form of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Filter {
+pub(crate) struct Filter {
     /// The cgroup that it is attached to; `None` if that is above the root that is visible here.
-    pub cgroup: Option<String>,
+    pub(super) cgroup: Option<String>,
     /// The flags of its attachment.
-    pub attached: &'static str,
+    pub(super) attached: &'static str,
     /// Id of the program.
-    pub id: u32,
+    pub(super) id: u32,
     /// The program's name, as its owner gave it; may be empty.
-    pub name: String,
+    pub(super) name: String,
     /// The kernel's digest of the loaded instructions.
-    pub tag: String,
+    pub(super) tag: String,
     /// The program that attached it.
-    pub owner: &'static str,
+    pub(super) owner: &'static str,
     /// True if it runs for processes in the inspected cgroup.
-    pub in_force: bool,
+    pub(super) in_force: bool,
 }
 
-/// The filters at a cgroup, and the programs that run there.
-#[derive(Debug)]
-pub struct Inspection {
-    /// All filters, those of the cgroup itself first and those of the root last.
-    pub filters: Vec<Filter>,
-    /// The programs that run there.
-    pub programs: ProgramSet,
-}
-
-impl Inspection {
-    /// Reads the filters at a cgroup; `levels` begin with that cgroup and end with the root.
-    ///
-    /// # Errors
-    ///
-    /// The errors of `bpf(2)`: `EPERM` without `CAP_SYS_ADMIN`.
-    pub fn read(levels: &[Dir]) -> Result<Self> {
-        let running = match levels.first() {
-            Some(dir) => read_effective_programs(dir)?,
-            None => Vec::new(),
-        };
-        let read: Vec<CgroupPrograms> =
-            levels.iter().map(CgroupPrograms::read).collect::<Result<_>>()?;
-        let counts = levels_in_force(&read.iter().map(|level| level.mode).collect::<Vec<_>>());
-        // An id may appear at two levels: a pin and its original can be one program.
-        let mut rest: Vec<&Program> = running.iter().collect();
-        let mut filters = Vec::new();
-        for (index, (dir, level)) in levels.iter().zip(&read).enumerate() {
-            let mark = cgroup::pinned_program_id(dir)?;
-            let above = read.get(index + 1..).unwrap_or_default();
-            for program in &level.programs {
-                let mut filter = Filter::read(program, Some(dir.path()), level.mode)?;
-                if is_pin(program, level.mode, mark, above) {
-                    filter.owner = Owner::Pin.as_str();
-                }
-                let runs = rest.iter().position(|other| other.id() == program.id());
-                let runs = runs.filter(|_| counts.get(index) == Some(&true));
-                filter.in_force = runs.map(|at| rest.remove(at)).is_some();
-                filters.push(filter);
+/// Reads the filters at a cgroup, those of the cgroup itself first and those of the root last; `levels`
+/// begin with that cgroup and end with the root.
+///
+/// # Errors
+///
+/// The errors of `bpf(2)`: `EPERM` without `CAP_SYS_ADMIN`.
+pub(super) fn read_filters(levels: &[Dir]) -> Result<Vec<Filter>> {
+    let running = match levels.first() {
+        Some(dir) => read_effective_programs(dir)?,
+        None => Vec::new(),
+    };
+    let read: Vec<CgroupPrograms> =
+        levels.iter().map(CgroupPrograms::read).collect::<Result<_>>()?;
+    let counts = levels_in_force(&read.iter().map(|level| level.mode).collect::<Vec<_>>());
+    // An id may appear at two levels: a pin and its original can be one program.
+    let mut rest: Vec<&Program> = running.iter().collect();
+    let mut filters = Vec::new();
+    for (index, (dir, level)) in levels.iter().zip(&read).enumerate() {
+        let mark = cgroup::pinned_program_id(dir)?;
+        let above = read.get(index + 1..).unwrap_or_default();
+        for program in &level.programs {
+            let mut filter = Filter::read(program, Some(dir.path()), level.mode)?;
+            if is_pin(program, level.mode, mark, above) {
+                filter.owner = Owner::Pin.as_str();
             }
+            let runs = rest.iter().position(|other| other.id() == program.id());
+            let runs = runs.filter(|_| counts.get(index) == Some(&true));
+            filter.in_force = runs.map(|at| rest.remove(at)).is_some();
+            filters.push(filter);
         }
-        for program in rest {
-            filters.push(Filter::read(program, None, AttachMode::Nothing)?);
-        }
-        Ok(Self { filters, programs: ProgramSet::read(&running)? })
     }
+    for program in rest {
+        filters.push(Filter::read(program, None, AttachMode::Nothing)?);
+    }
+    Ok(filters)
 }
 
 /// Returns the name of an attachment in reports.
@@ -156,76 +143,27 @@ fn is_pin(
 /// Reads the instructions of a program as the verifier left them; `None` if the kernel hides them. It
 /// does without `CAP_BPF`, and for blinded constants (`net.core.bpf_jit_harden`) if
 /// `kernel.kptr_restrict` hides addresses.
-fn read_program(program: &Program) -> Result<Option<Vec<Insn>>> {
+fn read_program(program: &Program) -> Result<Option<Vec<u8>>> {
     let bytes = read_instructions(program.as_fd(), INSTRUCTION_BYTES_MAX).map_err(|error| {
         OperationError::new("read instructions of program", program.id().to_string(), error)
     })?;
-    let insn = |bytes: &[u8]| bytes.try_into().ok().map(interpret::decode);
-    Ok(bytes.and_then(|bytes| bytes.chunks(INSN_BYTES).map(insn).collect()))
-}
-
-/// The programs in force at a cgroup, which must all allow a request.
-#[derive(Debug, Default)]
-pub struct ProgramSet {
-    /// Id and instructions of each program; `None` if the kernel hides the instructions.
-    programs: Vec<(u32, Option<Vec<Insn>>)>,
-}
-
-/// The decision of a [`ProgramSet`] about one request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Decision {
-    /// Ids of the programs that refuse.
-    pub refused_by: Vec<u32>,
-    /// Ids of the programs whose result is unknown.
-    pub unclear: Vec<u32>,
-}
-
-impl Decision {
-    /// Returns whether the request is allowed; `None` if that depends on a program that the
-    /// interpreter does not understand.
-    #[must_use]
-    pub fn is_allowed(&self) -> Option<bool> {
-        match (self.refused_by.is_empty(), self.unclear.is_empty()) {
-            (false, _) => Some(false),
-            (true, true) => Some(true),
-            (true, false) => None,
-        }
-    }
-}
-
-impl ProgramSet {
-    /// Reads the instructions of these programs.
-    fn read(programs: &[Program]) -> Result<Self> {
-        let read = |program: &Program| Ok((program.id(), read_program(program)?));
-        Ok(Self { programs: programs.iter().map(read).collect::<Result<_>>()? })
-    }
-
-    /// Builds a set from ids and instructions.
-    #[cfg(test)]
-    pub(crate) fn from_programs(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Self {
-        Self { programs }
-    }
-
-    /// Returns the ids of the programs whose instructions the kernel hides.
-    pub fn hidden(&self) -> impl Iterator<Item = u32> {
-        self.programs.iter().filter(|(_, insns)| insns.is_none()).map(|(id, _)| *id)
-    }
-
-    /// Runs all programs for a request. The kernel does the same, and one refusal is enough
-    /// (`bpf_prog_run_array_cg` in `kernel/bpf/cgroup.c`).
-    #[must_use]
-    pub fn decide(&self, request: Request) -> Decision {
-        let mut decision = Decision::default();
-        for (id, insns) in &self.programs {
-            match insns.as_deref().and_then(|insns| interpret::run(insns, request)) {
-                Some(true) => {}
-                Some(false) => decision.refused_by.push(*id),
-                None => decision.unclear.push(*id),
-            }
-        }
-        decision
-    }
+    Ok(bytes)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_level_and_multi_levels_above_are_in_force() {
+        use AttachMode::{Exclusive, Multi, Nothing, Override};
+        for (levels, counts) in [
+            (&[Nothing, Nothing][..], &[false, false][..]),
+            (&[Nothing, Override, Nothing, Multi], &[false, true, false, true]),
+            (&[Multi, Override, Multi], &[true, false, true]),
+            (&[Override, Override, Exclusive], &[true, false, false]),
+        ] {
+            assert_eq!(levels_in_force(levels), counts, "{levels:?}");
+        }
+    }
+}

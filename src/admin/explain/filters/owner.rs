@@ -1,12 +1,14 @@
 //! Recognizes the program that attached a filter, by its name or its instructions.
 
-use super::interpret::{BPF_RSH, dst_register};
 use kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
 };
-use kernel::bpf::{Insn, is_ours};
+use kernel::bpf::{INSN_BYTES, Insn, is_ours};
 use protocol::string_enum;
+
+/// Arithmetic of other programs: `dst >>= operand`, filling with zeros.
+const BPF_RSH: u8 = 0x70;
 
 /// Slurm's name of its programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts names at 15 bytes).
 const SLURM_PROGRAM: &str = "Slurm_Cgroup_v2";
@@ -38,8 +40,9 @@ string_enum! {
 }
 
 impl Owner {
-    /// Recognizes the owner by name and instructions. A pin looks like its original.
-    pub(super) fn from_program(name: &str, insns: Option<&[Insn]>) -> Self {
+    /// Recognizes the owner by name and by the bytes of the instructions, if the kernel shows these. A pin
+    /// looks like its original.
+    pub(super) fn from_program(name: &str, insns: Option<&[u8]>) -> Self {
         match name {
             SLURM_PROGRAM => Self::Slurm,
             SYSTEMD_PROGRAM => Self::Systemd,
@@ -54,9 +57,11 @@ impl Owner {
 /// major, minor and the first word into registers 2 to 4; container runtimes split the first word into
 /// registers 2 and 3 before they load major and minor into 4 and 5, as systemd does, and differ in how
 /// they return.
-fn owner_from_shape(insns: &[Insn]) -> Owner {
+fn owner_from_shape(program: &[u8]) -> Owner {
+    const RETURN_32: u8 = BPF_ALU | BPF_MOV | BPF_K;
+    const RETURN_64: u8 = BPF_ALU64 | BPF_MOV | BPF_K;
     let imp = [(2, CTX_MAJOR), (3, CTX_MINOR), (4, CTX_ACCESS_TYPE)];
-    if insns.starts_with(&imp.map(|(register, field)| Insn::load_word(register, 1, field))) {
+    if begins_with(program, &imp.map(|(register, field)| Insn::load_word(register, 1, field))) {
         return Owner::Imp;
     }
     let split = [
@@ -67,18 +72,21 @@ fn owner_from_shape(insns: &[Insn]) -> Owner {
         Insn::load_word(4, 1, CTX_MAJOR),
         Insn::load_word(5, 1, CTX_MINOR),
     ];
-    const RETURN_32: u8 = BPF_ALU | BPF_MOV | BPF_K;
-    const RETURN_64: u8 = BPF_ALU64 | BPF_MOV | BPF_K;
-    match (insns.starts_with(&split), insns) {
-        (true, [.., last, exit]) if *exit == Insn::exit() && dst_register(*last) == 0 => {
-            match last.code {
-                RETURN_32 => Owner::Runc,
-                RETURN_64 => Owner::Runtime,
-                _ => Owner::Unknown,
-            }
-        }
+    if !begins_with(program, &split) {
+        return Owner::Unknown;
+    }
+    let before_exit = program.strip_suffix(&Insn::exit().to_bytes());
+    // The code, and the registers: the result goes to register 0.
+    match before_exit.and_then(|program| program.last_chunk::<INSN_BYTES>()) {
+        Some([RETURN_32, 0, ..]) => Owner::Runc,
+        Some([RETURN_64, 0, ..]) => Owner::Runtime,
         _ => Owner::Unknown,
     }
+}
+
+fn begins_with(program: &[u8], insns: &[Insn]) -> bool {
+    let bytes: Vec<u8> = insns.iter().flat_map(|insn| insn.to_bytes()).collect();
+    program.starts_with(&bytes)
 }
 
 #[cfg(test)]
@@ -87,7 +95,10 @@ mod tests {
 
     #[test]
     fn name_decides_owner_and_shape_only_without_name() {
-        let owner = |name, insns: &[Insn]| Owner::from_program(name, Some(insns));
+        let owner = |name, insns: &[Insn]| {
+            let bytes: Vec<u8> = insns.iter().flat_map(|insn| insn.to_bytes()).collect();
+            Owner::from_program(name, Some(&bytes))
+        };
         let imp = [
             Insn::load_word(2, 1, 4),
             Insn::load_word(3, 1, 8),

@@ -1,4 +1,5 @@
-//! Runs a device program without the kernel, and predicts its decision.
+//! Runs a device program without the kernel, and predicts its decision: the oracle of the generator's
+//! tests.
 //!
 //! It covers the instructions that service managers, container runtimes and schedulers generate, and
 //! those by which the kernel replaces them. In a program that is read back constants may be blinded
@@ -6,6 +7,8 @@
 //! auxiliary register), and moves of a register to itself clear its upper half (`insn_is_zext` in
 //! `linux/filter.h`). The result of a program with other instructions (calls, maps, own memory) is
 //! unknown.
+
+#![forbid(unsafe_code)]
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
@@ -36,7 +39,7 @@ const BPF_JLT: u8 = 0xa0;
 const BPF_JLE: u8 = 0xb0;
 
 /// Returns the destination register.
-pub(super) const fn dst_register(insn: Insn) -> Register {
+const fn dst_register(insn: Insn) -> Register {
     insn.registers >> DST_SHIFT & 0xf
 }
 
@@ -273,4 +276,11 @@ fn compare(condition: u8, left: u64, right: u64) -> Option<bool> {
 }
 
 #[cfg(test)]
-mod tests;
+mod generated;
+#[cfg(test)]
+mod instructions;
+#[cfg(test)]
+mod layouts;
+#[cfg(test)]
+#[path = "../../src/testing.rs"]
+mod testing;

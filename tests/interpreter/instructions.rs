@@ -1,7 +1,5 @@
 //! Tests of single instructions, of blinded programs, and of programs that are not understood.
 
-mod generated;
-
 use super::*;
 use kernel::bpf::generate::code::{BPF_EXIT, BPF_JA, BPF_K, BPF_MOV};
 

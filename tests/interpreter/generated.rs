@@ -1,7 +1,7 @@
 //! Tests that a generated program allows exactly the accesses of its list.
 
-use crate::explain::filters::interpret::{Request, run};
 use crate::testing::Random;
+use crate::{Request, run};
 use kernel::bpf::generate::code::{
     BPF_EXIT, BPF_JA, BPF_JGE, BPF_JMP, BPF_JMP32, BPF_JNE, BPF_JSET, BPF_K,
 };

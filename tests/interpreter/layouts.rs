@@ -1,65 +1,11 @@
-//! Tests of levels in force, of decisions, and of the layouts of other programs.
+//! Tests of programs in the layouts of other owners.
 
-use super::interpret::BPF_RSH;
-use super::*;
-use kernel::bpf::allow_rules;
+use super::{BPF_RSH, Request, run};
+use kernel::bpf::Insn;
 use kernel::bpf::generate::code::{
     BPF_ALU, BPF_ALU64, BPF_AND, BPF_JMP, BPF_JNE, BPF_K, BPF_MOV, BPF_X,
 };
-use protocol::{Access, Allowlist, DeviceType};
-
-const NULL: Request = Request { kind: DeviceType::Char, major: 1, minor: 3, access: Access::RW };
-
-fn list(rules: &[&str]) -> Allowlist {
-    let mut list = Allowlist::new();
-    for rule in rules {
-        list.push(rule.parse().unwrap()).unwrap();
-    }
-    list
-}
-
-fn decide(programs: Vec<(u32, Option<Vec<Insn>>)>) -> Decision {
-    ProgramSet::from_programs(programs).decide(NULL)
-}
-
-#[test]
-fn nearest_level_and_multi_levels_above_are_in_force() {
-    use AttachMode::{Exclusive, Multi, Nothing, Override};
-    for (levels, counts) in [
-        (&[Nothing, Nothing][..], &[false, false][..]),
-        (&[Nothing, Override, Nothing, Multi], &[false, true, false, true]),
-        (&[Multi, Override, Multi], &[true, false, true]),
-        (&[Override, Override, Exclusive], &[true, false, false]),
-    ] {
-        assert_eq!(levels_in_force(levels), counts, "{levels:?}");
-    }
-}
-
-#[test]
-fn single_refusal_refuses_and_every_refusing_program_is_named() {
-    let opens = allow_rules(list(&["c:1:3:rw"]).rules());
-    let refuses = allow_rules(list(&["c:1:3:r"]).rules());
-    assert_eq!(decide(Vec::new()).is_allowed(), Some(true));
-    assert_eq!(decide(vec![(1, Some(opens.clone()))]).is_allowed(), Some(true));
-    let all = vec![(1, Some(refuses.clone())), (2, Some(opens)), (3, Some(refuses))];
-    let decision = decide(all);
-    assert_eq!((decision.is_allowed(), decision.refused_by.as_slice()), (Some(false), &[1, 3][..]));
-}
-
-#[test]
-fn hidden_or_unknown_program_leaves_decision_open() {
-    let opens = allow_rules(list(&["c:1:3:rw"]).rules());
-    let call = vec![Insn::new(0x85, 0, 0, 0, 1), Insn::exit()];
-    for unclear in [None, Some(call)] {
-        let decision = decide(vec![(1, Some(opens.clone())), (2, unclear.clone())]);
-        assert_eq!((decision.is_allowed(), decision.unclear.as_slice()), (None, &[2][..]));
-        // A program that refuses decides alone.
-        let refuses = Some(allow_rules(list(&[]).rules()));
-        assert_eq!(decide(vec![(1, unclear), (2, refuses)]).is_allowed(), Some(false));
-    }
-    let programs = ProgramSet::from_programs(vec![(4, None), (5, Some(opens))]);
-    assert_eq!(programs.hidden().collect::<Vec<_>>(), [4]);
-}
+use protocol::{Access, DeviceType};
 
 /// One entry of a list: type, major, minor or any, access.
 type Entry = (DeviceType, u32, Option<u32>, Access);
@@ -140,13 +86,11 @@ fn imp_program() -> Vec<Insn> {
 #[test]
 fn layouts_of_other_programs_are_understood() {
     let layouts = [
-        (runtime_program(BPF_ALU), Owner::Runc),
-        (runtime_program(BPF_ALU64), Owner::Runtime),
-        (imp_program(), Owner::Imp),
+        ("runc", runtime_program(BPF_ALU)),
+        ("container-runtime", runtime_program(BPF_ALU64)),
+        ("flux-imp", imp_program()),
     ];
-    for (code, owner) in layouts {
-        assert_eq!(Owner::from_program("", Some(&code)), owner);
-        let programs = ProgramSet::from_programs(vec![(1, Some(code))]);
+    for (owner, code) in layouts {
         for kind in [DeviceType::Char, DeviceType::Block] {
             for (major, minor) in [(1, 3), (1, 5), (195, 0), (195, 255), (7, 0), (136, 9), (0, 0)] {
                 for bits in 1..8 {
@@ -157,11 +101,7 @@ fn layouts_of_other_programs_are_understood() {
                             && entry.3.contains(access)
                     });
                     let request = Request { kind, major, minor, access };
-                    assert_eq!(
-                        programs.decide(request).is_allowed(),
-                        Some(listed),
-                        "{owner:?} {request:?}"
-                    );
+                    assert_eq!(run(&code, request), Some(listed), "{owner} {request:?}");
                 }
             }
         }
