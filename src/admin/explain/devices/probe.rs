@@ -20,7 +20,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use nix::unistd::{AccessFlags, getpid, getppid, unlink};
+use nix::unistd::{AccessFlags, Pid, getpid, getppid, unlink};
 use protocol::DeviceType;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -65,11 +65,11 @@ pub(super) enum Decision {
 }
 
 /// The decisions about all devices of a node.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Probe {
     /// One for each device, in the same order.
     pub(super) decisions: Vec<Decision>,
-    /// Whether making nodes was asked for, too: root may lack that right in a container.
+    /// Whether making nodes was asked for, too: root may lack the rights for that in a container.
     pub(super) has_mknod: bool,
 }
 
@@ -101,18 +101,9 @@ impl Probe {
             memfd_create(c"decisions", MFdFlags::MFD_CLOEXEC)
                 .map_err(|errno| Error::failed("create", "memory file", errno))?,
         );
-        let has_mknod = can_make_nodes()?;
         let parent = getpid();
         let status = run_in_child(|| {
-            let result = set_pdeathsig(Signal::SIGKILL)
-                .map_err(|errno| format!("prctl: {errno}"))
-                .and_then(|()| {
-                    if getppid() != parent {
-                        return Err("its parent has ended".into());
-                    }
-                    ask_from_inside(&dirs, tree, nodes, has_mknod)
-                });
-            let written = serde_json::to_vec(&result)
+            let written = serde_json::to_vec(&ask_from_inside(parent, &dirs, tree, nodes))
                 .map_err(io::Error::from)
                 .and_then(|bytes| (&output).write_all(&bytes));
             i32::from(written.is_err())
@@ -132,9 +123,9 @@ impl Probe {
             Err(error) => return Err(failed(error.to_string())),
         }
         output.rewind().map_err(|error| failed(error.to_string()))?;
-        let result: Result<Vec<Decision>, String> =
+        let result: Result<Self, String> =
             serde_json::from_reader(&output).map_err(|error| failed(error.to_string()))?;
-        Ok(Self { decisions: result.map_err(failed)?, has_mknod })
+        result.map_err(failed)
     }
 
     /// The number of accesses that were asked for.
@@ -205,25 +196,27 @@ fn find_place(dir: &Dir) -> Result<Option<Dir>, Error> {
     Ok(None)
 }
 
-fn can_make_nodes() -> Result<bool, Error> {
-    const FILE: &str = "/proc/self/status";
-    let status = proc::read(FILE).map_err(|error| Error::failed("read", FILE, error))?;
+/// Tells whether this process can make device nodes.
+fn can_make_nodes() -> bool {
+    let status = proc::read("/proc/self/status").unwrap_or_default();
     let effective = proc::find_field(&status, "CapEff:").unwrap_or_default();
-    Ok(u64::from_str_radix(effective, 16).unwrap_or_default() & CAP_MKNOD != 0)
+    u64::from_str_radix(effective, 16).unwrap_or_default() & CAP_MKNOD != 0
 }
 
 /// Enters the cgroups and asks; runs in the child. Everything that can be done before is done outside, so that
 /// the job pays for little.
 fn ask_from_inside(
+    parent: Pid,
     dirs: &[Dir],
     tree: &Tree,
     nodes: &[(String, DeviceNode)],
-    has_mknod: bool,
-) -> Result<Vec<Decision>, String> {
-    let mut decisions = Vec::with_capacity(nodes.len());
-    if has_mknod {
-        mount_own_file_system().map_err(|errno| format!("mount a file system: {errno}"))?;
+) -> Result<Probe, String> {
+    set_pdeathsig(Signal::SIGKILL).map_err(|errno| format!("prctl: {errno}"))?;
+    if getppid() != parent {
+        return Err("the command has ended".into());
     }
+    let mut decisions = Vec::with_capacity(nodes.len());
+    let has_mknod = can_make_nodes() && mount_own_file_system().is_ok();
     for dir in dirs {
         dir.write("cgroup.procs", "0").map_err(|error| error.to_string())?;
     }
@@ -236,7 +229,7 @@ fn ask_from_inside(
     if before != after {
         return Err("the process that asks was moved elsewhere".into());
     }
-    Ok(decisions)
+    Ok(Probe { decisions, has_mknod })
 }
 
 /// Mounts an empty file system that this process alone sees.
@@ -249,8 +242,9 @@ fn mount_own_file_system() -> nix::Result<()> {
 }
 
 fn requests(has_mknod: bool) -> impl Iterator<Item = (&'static str, Request)> {
-    let is_asked = move |request| has_mknod || !matches!(request, Request::MakeNode);
-    REQUESTS.into_iter().filter(move |(_, request)| is_asked(*request))
+    REQUESTS
+        .into_iter()
+        .filter(move |(_, request)| has_mknod || !matches!(request, Request::MakeNode))
 }
 
 fn decide(tree: &Tree, path: &str, node: DeviceNode, has_mknod: bool) -> Decision {
