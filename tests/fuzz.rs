@@ -41,11 +41,15 @@ fn each_corpus_is_small_and_has_a_target() {
     }
 }
 
-/// The targets are a package with its own versions. They test the shipped code only if these agree.
+/// The targets are a package with its own versions. They test the shipped code only if these agree, in
+/// every crate that both have: no target reads a command line.
 #[test]
 fn fuzzed_crates_have_shipped_versions() {
-    let shipped = shipped_crates();
+    let name = |package: &String| package.split(' ').next().unwrap().to_owned();
     let fuzzed = locked_crates("fuzz/Cargo.lock");
+    let names: BTreeSet<String> = fuzzed.iter().map(name).collect();
+    let mut shipped = shipped_crates();
+    shipped.retain(|package| names.contains(&name(package)));
     let missing: Vec<&String> = shipped.difference(&fuzzed).collect();
     assert!(shipped.len() > 10 && missing.is_empty(), "not in fuzz/Cargo.lock: {missing:?}");
 }
