@@ -41,6 +41,16 @@ fn each_artifact_links_the_crates_that_the_page_lists() {
     );
 }
 
+/// Only tests judge filters by it; the command asks the kernel.
+#[test]
+fn no_artifact_has_the_interpreter_of_filters() {
+    for (artifact, package) in ARTIFACTS {
+        let linked = linked_crates(package);
+        assert!(linked.contains("\nkernel v"), "{linked}");
+        assert!(!linked.contains("interpreter v"), "{artifact}");
+    }
+}
+
 /// The lints deny it everywhere else.
 #[test]
 fn unsafe_code_is_allowed_in_four_files() {
@@ -106,9 +116,16 @@ fn lists(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     lists
 }
 
-/// Lists the third-party crates that are linked into a package, without those that run during its
-/// build.
+/// Lists the third-party crates that are linked into a package.
 fn third_party_crates(package: &str) -> BTreeSet<String> {
+    let linked = linked_crates(package);
+    // Crates of the workspace appear with their folder.
+    let others = linked.lines().filter(|line| !line.contains("(/"));
+    others.filter_map(|line| line.split_whitespace().next()).map(ToOwned::to_owned).collect()
+}
+
+/// Lists the crates that are linked into a package, one a line, without those that run during its build.
+fn linked_crates(package: &str) -> String {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--offline", "--edges", "normal,no-proc-macro"])
         .args(["--prefix", "none", "--format", "{p}", "--package", package])
@@ -116,10 +133,7 @@ fn third_party_crates(package: &str) -> BTreeSet<String> {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
-    // Crates of the workspace appear with their folder.
-    let others = text.lines().filter(|line| !line.contains("(/"));
-    others.filter_map(|line| line.split_whitespace().next()).map(ToOwned::to_owned).collect()
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Lists the Rust files below a folder, without those of tests.
