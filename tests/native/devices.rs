@@ -286,8 +286,8 @@ fn asking_opens_no_device_and_leaves_no_node() {
         let opened = |line: &&str| line.contains("nvidia0") && !line.contains("O_PATH");
         assert_eq!(trace.lines().find(opened), None);
         let count = |name: &str| {
-            let calls = trace.lines().filter(|line| line.contains(name));
-            calls
+            let lines = trace.lines().filter(|line| line.contains(name));
+            lines
                 .filter(|line| line.contains("/sys/fs/cgroup/node") && line.contains("= 0"))
                 .count()
         };
