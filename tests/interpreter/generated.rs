@@ -39,11 +39,11 @@ fn rules(texts: &[&str]) -> Vec<DeviceRule> {
 fn requests_around(major: u32, minor: u32) -> Vec<Request> {
     let mut requests = Vec::new();
     for kind in [DeviceType::Block, DeviceType::Char] {
-        for major in major.saturating_sub(1)..=(major + 1).min(MAJOR_MAX) {
-            for minor in minor.saturating_sub(1)..=(minor + 1).min(MINOR_MAX) {
+        for near_major in major.saturating_sub(1)..=(major + 1).min(MAJOR_MAX) {
+            for near_minor in minor.saturating_sub(1)..=(minor + 1).min(MINOR_MAX) {
                 for bits in 0..8 {
                     let access = Access::from_bits(bits).unwrap();
-                    requests.push(Request { kind, major, minor, access });
+                    requests.push(Request { kind, major: near_major, minor: near_minor, access });
                 }
             }
         }

@@ -73,13 +73,13 @@ fn narrow_arithmetic_clears_upper_half() {
     assert_eq!(sets_register_2(&[minus_one, shift], -1), Some(false));
     let narrow = Insn::alu32_imm(BPF_OR, 2, 0);
     assert_eq!(sets_register_2(&[minus_one, narrow, shift], 0), Some(true));
-    let narrow = Insn::alu32_reg(BPF_MOV, 2, 2);
-    assert_eq!(sets_register_2(&[minus_one, narrow, shift], 0), Some(true));
+    let narrow_move = Insn::alu32_reg(BPF_MOV, 2, 2);
+    assert_eq!(sets_register_2(&[minus_one, narrow_move, shift], 0), Some(true));
 }
 
 #[test]
 fn jumps_are_taken_if_condition_holds() {
-    for (condition, taken) in [
+    for (condition, expected) in [
         (BPF_JEQ, [false, true, false]),
         (BPF_JNE, [true, false, true]),
         (BPF_JGT, [false, false, true]),
@@ -89,7 +89,7 @@ fn jumps_are_taken_if_condition_holds() {
         (BPF_JSET, [false, true, true]),
     ] {
         for class in [BPF_JMP, BPF_JMP32] {
-            for (left, taken) in [8, 10, 11].into_iter().zip(taken) {
+            for (left, taken) in [8, 10, 11].into_iter().zip(expected) {
                 let right = if condition == BPF_JSET { 2 } else { 10 };
                 for (kind, src, imm) in [(BPF_K, 0, right), (BPF_X, 3, 0)] {
                     let program = [

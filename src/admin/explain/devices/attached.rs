@@ -227,8 +227,8 @@ impl Target {
         owner: Option<u32>,
     ) -> Result<Self, Error> {
         let devices = v1::open_nearest(&MountInfo::read_all()?, DEVICES_CONTROLLER, path)?;
-        let path = place.dir()?.path().to_owned();
-        Ok(Self { path, levels: place.levels().to_vec(), devices, owner })
+        let shown = place.dir()?.path().to_owned();
+        Ok(Self { path: shown, levels: place.levels().to_vec(), devices, owner })
     }
 }
 

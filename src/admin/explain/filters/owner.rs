@@ -77,7 +77,7 @@ fn owner_from_shape(program: &[u8]) -> Owner {
     }
     let before_exit = program.strip_suffix(&Insn::exit().to_bytes());
     // The code, and the registers: the result goes to register 0.
-    match before_exit.and_then(|program| program.last_chunk::<INSN_BYTES>()) {
+    match before_exit.and_then(<[u8]>::last_chunk::<INSN_BYTES>) {
         Some([RETURN_32, 0, ..]) => Owner::Runc,
         Some([RETURN_64, 0, ..]) => Owner::Runtime,
         _ => Owner::Unknown,
