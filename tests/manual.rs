@@ -1,6 +1,6 @@
 //! The pages name all that is declared and nothing else: options of the command, arguments of the
-//! module and keys of the configuration with the default of each, codes, checks, and variables of the
-//! prologs.
+//! module and keys of the configuration with the default of each, codes, and variables of the prologs.
+//! Unit tests of `check` compare the names of checks.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -284,39 +284,6 @@ fn every_record_variable_is_documented() {
     for name in helper::jobs::records::PrologEnvironment::NAMES {
         assert!(RECORD_PAGE.contains(name), "{name}");
     }
-}
-
-/// Collects the names of checks in the sources of `check`: constants of the type `Check`.
-fn collect_checks(folder: &Path, names: &mut BTreeSet<String>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect_checks(&path, names);
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).unwrap();
-        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-        let own = code.split(": Check = \"").skip(1);
-        names.extend(own.map(|rest| rest.split('"').next().unwrap().to_owned()));
-    }
-}
-
-#[test]
-fn every_check_has_entry_and_every_entry_is_a_check() {
-    let mut known = BTreeSet::new();
-    collect_checks(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/admin/check"), &mut known);
-    assert!(known.contains("pam-session"), "{known:?}");
-    let page = plain_roff(PAGE);
-    let section = page.split(".SH CHECKS\n").nth(1).unwrap();
-    let table = section.split("\n.nf\n").nth(1).unwrap().split("\n.fi").next().unwrap();
-    let mut described = BTreeSet::new();
-    for line in table.lines() {
-        let (names, _) = line.split_once("  ").unwrap();
-        for name in names.split(", ") {
-            assert!(described.insert(name.to_owned()), "{name} stands twice");
-        }
-    }
-    assert_eq!(described, known);
 }
 
 /// Lists the pages for people and the manual pages, each with its text in plain minus signs.

@@ -20,15 +20,6 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-const CONFIGURATION: Check = "configuration";
-const ALWAYS_ALLOWED: Check = "always-allowed";
-const LOGIN_LIMITS: Check = "login-limits";
-const SWITCHED_OFF: Check = "switched-off";
-const DEVICE_MODES: Check = "device-modes";
-const ENFORCED: Check = "enforced";
-const REGISTRY: Check = "registry";
-const RECORDS: Check = "records";
-
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut findings = vec![check_switch(site), check_file(site)];
     findings.extend(check_enforce(site));
@@ -71,7 +62,7 @@ fn check_device_modes(site: &Site) -> Vec<Finding> {
         };
         let remedy = "add the users to that group, or set MODE=\"0666\" in a rule of udev: the \
                       filters of jobs keep the others out";
-        Finding::new(severity, DEVICE_MODES, nodes, text, remedy)
+        Finding::new(severity, Check::DeviceModes, nodes, text, remedy)
     };
     restricted.iter().map(describe).collect()
 }
@@ -112,7 +103,7 @@ fn check_login_limits(site: &Site) -> Vec<Finding> {
             format!("applies to no job: cgroup v2 does not have the controller {controller}");
         let remedy = "boot with systemd.unified_cgroup_hierarchy=1 and without cgroup_disable=, or \
                       remove the key";
-        Finding::warning(LOGIN_LIMITS, key, text, remedy)
+        Finding::warning(Check::LoginLimits, key, text, remedy)
     };
     limits.list_keys().filter(is_missing).map(describe).collect()
 }
@@ -123,18 +114,18 @@ fn check_file(site: &Site) -> Finding {
     // A missing account is a finding of its own.
     match site.with_helper_rights(read).unwrap_or_else(|_| read()) {
         Ok(_) => Finding::fine(
-            CONFIGURATION,
+            Check::Configuration,
             object,
             "is valid, or missing, and only root can change it",
         ),
         Err(ConfigError::UntrustedFile(error)) => {
             let text = format!("cannot be used, so every login is refused (JA09): {error}");
-            Finding::error(CONFIGURATION, object, text, trust_remedy(&error))
+            Finding::error(Check::Configuration, object, text, trust_remedy(&error))
         }
         Err(error) => {
             let text = format!("has a mistake, so every login is refused (JA09): {error}");
             let remedy = "correct that line; man job_adopt.conf has all keys";
-            Finding::error(CONFIGURATION, object, text, remedy)
+            Finding::error(Check::Configuration, object, text, remedy)
         }
     }
 }
@@ -152,7 +143,7 @@ fn check_always_allowed(site: &Site, specifier: &Specifier) -> Option<Finding> {
         (gpus, _) => format!("gives {gpus} of the GPUs to every job"),
     };
     Some(Finding::warning(
-        ALWAYS_ALLOWED,
+        Check::AlwaysAllowed,
         object,
         text,
         "remove it from always_allowed: a job gets its own devices from its scheduler or record",
@@ -165,13 +156,13 @@ fn check_switch(site: &Site) -> Finding {
         Ok(meta) if meta.uid() == site.trust.owner() => {
             let text = "switches the module off: every user can log in, outside of jobs";
             Finding::error(
-                SWITCHED_OFF,
+                Check::SwitchedOff,
                 path.display(),
                 text,
                 format!("rm {}", module::OFF_SWITCH_PATH),
             )
         }
-        _ => Finding::fine(SWITCHED_OFF, path.display(), "is not there, so the module is on"),
+        _ => Finding::fine(Check::SwitchedOff, path.display(), "is not there, so the module is on"),
     }
 }
 
@@ -182,11 +173,11 @@ fn check_enforce(site: &Site) -> Option<Finding> {
     if let Some(error) = trusted.and_then(Result::err).filter(|error| !error.is_missing()) {
         let text = format!("can be made or removed by others than root: {error}");
         let remedy = trust_remedy(&error);
-        return Some(Finding::warning(ENFORCED, object, text, remedy));
+        return Some(Finding::warning(Check::Enforced, object, text, remedy));
     }
     Some(match path.symlink_metadata() {
         Ok(_) => Finding::fine(
-            ENFORCED,
+            Check::Enforced,
             object,
             "exists, so the module decides on the logins to this node",
         ),
@@ -195,12 +186,12 @@ fn check_enforce(site: &Site) -> Option<Finding> {
                 "does not exist, so every user gets in, outside of jobs, and this node runs jobs";
             let remedy =
                 format!("touch {}, or correct the path in {}", path.display(), site.conf.display());
-            Finding::error(ENFORCED, object, text, remedy)
+            Finding::error(Check::Enforced, object, text, remedy)
         }
         Err(_) => {
             let text = "does not exist, so the module lets every user log in to this node";
             let remedy = format!("touch {}, unless this is a login node", path.display());
-            Finding::note(ENFORCED, object, text, remedy)
+            Finding::note(Check::Enforced, object, text, remedy)
         }
     })
 }
@@ -229,7 +220,7 @@ fn describe_stale_record(site: &Site, record: &Record) -> Finding {
     let user = accounts::user_name(record.uid);
     let text = format!("is of a job whose cgroup is gone, so it admits no login of {user} (JA01)");
     let remedy = format!("job-adopt unregister {}, and see why its epilog did not", record.id);
-    Finding::warning(RECORDS, file.display(), text, remedy)
+    Finding::warning(Check::Records, file.display(), text, remedy)
 }
 
 /// Checks the registry, and finds the records in it that refuse their owners' logins.
@@ -242,20 +233,22 @@ fn check_registry(site: &Site) -> Vec<Finding> {
         Err(error) if error.is_missing() => return Vec::new(),
         Err(error) => {
             let text = format!("cannot be used, so every login is refused (JA09): {error}");
-            return vec![Finding::error(REGISTRY, object, text, trust_remedy(&error))];
+            return vec![Finding::error(Check::Registry, object, text, trust_remedy(&error))];
         }
         Ok(_) => {}
     }
     let users = match registry.list_users() {
         Ok(users) => users,
-        Err(error) => return vec![Finding::unknown(REGISTRY, object, error, "run this as root")],
+        Err(error) => {
+            return vec![Finding::unknown(Check::Registry, object, error, "run this as root")];
+        }
     };
-    let mut findings = vec![Finding::fine(REGISTRY, object, "only root can write it")];
+    let mut findings = vec![Finding::fine(Check::Registry, object, "only root can write it")];
     let mut stale = Vec::new();
     for uid in users {
         let broken = |path: &Path, cause: &dyn Display, remedy: &str| {
             let text = format!("makes logins of {} fail (JA09): {cause}", accounts::user_name(uid));
-            Finding::error(RECORDS, path.display(), text, remedy)
+            Finding::error(Check::Records, path.display(), text, remedy)
         };
         match registry.read_user(&site.trust, uid) {
             Ok(mut records) => {

@@ -5,7 +5,7 @@ use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use crate::output::Output;
 use helper::printable;
 use protocol::string_enum;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
@@ -27,9 +27,90 @@ string_enum! {
     }
 }
 
-/// The stable name of a check. Each name is a constant of this type: tests/manual.rs finds the
-/// constants and requires an entry in job-adopt(1) for each.
-pub(super) type Check = &'static str;
+string_enum! {
+    /// The name of a check, which scripts and monitoring rely on. Each one has an entry in job-adopt(1).
+    Check {
+        // The service's stack.
+        PamSession = "pam-session",
+        PamAccount = "pam-account",
+        PamAuth = "pam-auth",
+        PamArguments = "pam-arguments",
+        PamOpen = "pam-open",
+        PamOrder = "pam-order",
+        PamRival = "pam-rival",
+        PamAlias = "pam-alias",
+        // The programs of a login, and their packages.
+        ModuleFile = "module-file",
+        ModuleVersion = "module-version",
+        ModuleLoaded = "module-loaded",
+        Installed = "installed",
+        Upgrade = "upgrade",
+        Helper = "helper",
+        Keeper = "keeper",
+        Selinux = "selinux",
+        Account = "account",
+        // The configuration and the registry.
+        SwitchedOff = "switched-off",
+        Configuration = "configuration",
+        Enforced = "enforced",
+        AlwaysAllowed = "always-allowed",
+        DeviceModes = "device-modes",
+        LoginLimits = "login-limits",
+        Registry = "registry",
+        Records = "records",
+        // The sources of jobs.
+        Sources = "sources",
+        SlurmConf = "slurm-conf",
+        SlurmPrologFlags = "slurm-prolog-flags",
+        SlurmCgroups = "slurm-cgroups",
+        SlurmDevices = "slurm-devices",
+        FluxAccount = "flux-account",
+        FluxLinger = "flux-linger",
+        FluxExec = "flux-exec",
+        FluxOomPolicy = "flux-oom-policy",
+        FluxPam = "flux-pam",
+        // The servers that take logins.
+        SshdConfig = "sshd-config",
+        SshdPam = "sshd-pam",
+        SshdService = "sshd-service",
+        SshdPenalties = "sshd-penalties",
+        SshdServer = "sshd-server",
+        SshdNamespaces = "sshd-namespaces",
+        SshdCgroupMount = "sshd-cgroup-mount",
+        SshdFiles = "sshd-files",
+        SshdCapabilities = "sshd-capabilities",
+        SshOthers = "ssh-others",
+        // The mounts.
+        CgroupMount = "cgroup-mount",
+        CgroupFavordynmods = "cgroup-favordynmods",
+        ProcHidepid = "proc-hidepid",
+        RunDirectory = "run-directory",
+        UseMount = "use-mount",
+        // The kernel.
+        KernelPidfd = "kernel-pidfd",
+        KernelCgroup = "kernel-cgroup",
+        KernelFreezer = "kernel-freezer",
+        KernelTrustedXattr = "kernel-trusted-xattr",
+        KernelDeviceFilter = "kernel-device-filter",
+        KernelFilterQuery = "kernel-filter-query",
+        KernelFilterHolds = "kernel-filter-holds",
+        // Users' slices, and what else runs outside of jobs.
+        SlicesDropIn = "slices-drop-in",
+        SlicesObserve = "slices-observe",
+        SlicesExempt = "slices-exempt",
+        SlicesClosed = "slices-closed",
+        BusClosed = "bus-closed",
+        CronClosed = "cron-closed",
+        UsersOutsideJobs = "users-outside-jobs",
+        HelperLeft = "helper-left",
+    }
+}
+
+impl Serialize for Check {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
 
 /// The state of one object of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -167,11 +248,27 @@ impl CheckReport {
 mod tests {
     use super::*;
 
-    const CHECK: Check = "x-y";
+    const PAGE: &str = include_str!("../../../docs/man/job-adopt.1");
+
+    #[test]
+    fn every_check_has_entry_in_manual_and_every_entry_is_a_check() {
+        let page = PAGE.replace("\\-", "-");
+        let section = page.split(".SH CHECKS\n").nth(1).unwrap();
+        let table = section.split("\n.nf\n").nth(1).unwrap().split("\n.fi").next().unwrap();
+        let mut described: Vec<&str> = Vec::new();
+        for line in table.lines() {
+            let (names, _) = line.split_once("  ").unwrap();
+            described.extend(names.split(", "));
+        }
+        let mut checks: Vec<&str> = Check::ALL.iter().map(|check| check.as_str()).collect();
+        described.sort_unstable();
+        checks.sort_unstable();
+        assert_eq!(described, checks);
+    }
 
     fn report(severities: &[Severity]) -> CheckReport {
         let finding = |&severity: &Severity| {
-            let mut finding = Finding::note(CHECK, "/a", "it is\nso", "change it");
+            let mut finding = Finding::note(Check::PamOpen, "/a", "it is\nso", "change it");
             finding.severity = severity;
             if severity == Severity::Fine {
                 finding.remedy.clear();
@@ -200,9 +297,14 @@ mod tests {
         use Severity::{Error, Note, Unknown, Warning};
         for (severities, word, nagios, nhc) in [
             (&[Note][..], "OK - no problem found (0 errors", 0, 0),
-            (&[Unknown], "UNKNOWN - x-y /a: it is?so (0 errors", 3, 0),
-            (&[Unknown, Warning, Warning], "WARNING - x-y /a: it is?so (0 errors, 2 warn", 1, 0),
-            (&[Warning, Error], "CRITICAL - x-y /a: it is?so (1 errors, 1 warnings, ", 2, 1),
+            (&[Unknown], "UNKNOWN - pam-open /a: it is?so (0 errors", 3, 0),
+            (
+                &[Unknown, Warning, Warning],
+                "WARNING - pam-open /a: it is?so (0 errors, 2 warn",
+                1,
+                0,
+            ),
+            (&[Warning, Error], "CRITICAL - pam-open /a: it is?so (1 errors, 1 warnings, ", 2, 1),
         ] {
             let report = report(severities);
             let line = report.monitoring_line();
@@ -225,11 +327,10 @@ mod tests {
             report.write(false, verbose, &mut output).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let first =
-            "error x-y /a: it is?so\n  do: change it\nnote x-y /a: it is?so\n  do: change it\n";
+        let first = "error pam-open /a: it is?so\n  do: change it\nnote pam-open /a: it is?so\n  do: change it\n";
         let last = "errors: 1, warnings: 0, unknown: 0, notes: 1, fine: 1\n";
         assert_eq!(text(false), format!("{first}{last}"));
-        assert_eq!(text(true), format!("{first}fine x-y /a: it is?so\n{last}"));
+        assert_eq!(text(true), format!("{first}fine pam-open /a: it is?so\n{last}"));
     }
 
     #[test]
@@ -243,7 +344,7 @@ mod tests {
             value,
             serde_json::json!({
                 "schema": 1,
-                "findings": [{ "severity": "unknown", "check": "x-y", "object": "/a",
+                "findings": [{ "severity": "unknown", "check": "pam-open", "object": "/a",
                     "text": "it is\nso", "remedy": "change it" }],
                 "counts": { "error": 0, "warning": 0, "unknown": 1, "note": 0, "fine": 0 },
             })

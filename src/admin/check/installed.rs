@@ -12,10 +12,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const MODULE_LOADED: Check = "module-loaded";
-const INSTALLED: Check = "installed";
-const UPGRADE: Check = "upgrade";
-
 /// Suffixes of new files that have not yet replaced the old ones, as make, dpkg and rpm write them.
 const UNFINISHED_SUFFIXES: [&str; 4] = [".new", ".dpkg-new", ".dpkg-tmp", ";"];
 
@@ -79,7 +75,7 @@ impl PackageManager {
                 let text =
                     format!("are not both installed, in the same version: {}", shown.join(", "));
                 findings.push(Finding::error(
-                    UPGRADE,
+                    Check::Upgrade,
                     self.names.join(" and "),
                     text,
                     self.complete,
@@ -90,21 +86,21 @@ impl PackageManager {
         let exists = |path: &str| Path::new(path).symlink_metadata().is_ok();
         for (path, line) in verified.lines().filter_map(|line| parse_damage(line, exists)) {
             let text = format!("differs from the file of the package ({line})");
-            findings.push(Finding::warning(INSTALLED, path, text, self.reinstall));
+            findings.push(Finding::warning(Check::Installed, path, text, self.reinstall));
         }
         let [package, _] = self.names;
         let files = read_output(self.files, &[package]);
         let is_module =
             |line: &str| Path::new(line).canonicalize().is_ok_and(|path| path == module);
         findings.push(if files.lines().any(is_module) {
-            Finding::fine(INSTALLED, module.display(), format!("belongs to the package {package}"))
+            Finding::fine(Check::Installed, module.display(), format!("belongs to the package {package}"))
         } else {
             let text = format!(
                 "was installed by hand, but the package {package} is installed too, perhaps in another \
                  version"
             );
             let remedy = "make uninstall, or remove both packages";
-            Finding::warning(INSTALLED, module.display(), text, remedy)
+            Finding::warning(Check::Installed, module.display(), text, remedy)
         });
         Some(findings)
     }
@@ -135,7 +131,7 @@ pub(super) fn findings(site: &Site, module: &Path, helper: &Path) -> Vec<Finding
     let leftovers = leftovers.map(|path| {
         let text = "is left over from an interrupted upgrade";
         let remedy = format!("install both packages again, then rm {}", path.display());
-        Finding::warning(UPGRADE, path.display(), text, remedy)
+        Finding::warning(Check::Upgrade, path.display(), text, remedy)
     });
     let mut findings: Vec<Finding> = leftovers.collect();
     if site.is_here() {
@@ -145,7 +141,7 @@ pub(super) fn findings(site: &Site, module: &Path, helper: &Path) -> Vec<Finding
         }
         let by_hand = || {
             let text = "was installed by hand: it belongs to no package";
-            vec![Finding::fine(INSTALLED, module.display(), text)]
+            vec![Finding::fine(Check::Installed, module.display(), text)]
         };
         let packaged = PACKAGE_MANAGERS.iter().find_map(|manager| manager.findings(module));
         findings.extend(packaged.unwrap_or_else(by_hand));
@@ -183,16 +179,16 @@ fn check_loading(module: &Path) -> Finding {
         read.read_to_string(&mut why).map(|_| status)
     });
     match status {
-        Ok(0) => Finding::fine(MODULE_LOADED, object, "can be loaded"),
+        Ok(0) => Finding::fine(Check::ModuleLoaded, object, "can be loaded"),
         Ok(1) => {
             let text = format!("cannot be loaded, so every login is refused, root's too: {why}");
             let remedy =
                 "job-adopt pam --remove, then install the module for this system's C library";
-            Finding::error(MODULE_LOADED, object, text, remedy)
+            Finding::error(Check::ModuleLoaded, object, text, remedy)
         }
         _ => {
             let text = "could not be tried: no child process could load it";
-            Finding::unknown(MODULE_LOADED, object, text, "run job-adopt check again")
+            Finding::unknown(Check::ModuleLoaded, object, text, "run job-adopt check again")
         }
     }
 }

@@ -23,14 +23,6 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const KERNEL_CGROUP: Check = "kernel-cgroup";
-const KERNEL_DEVICE_FILTER: Check = "kernel-device-filter";
-const KERNEL_FILTER_QUERY: Check = "kernel-filter-query";
-const KERNEL_FILTER_HOLDS: Check = "kernel-filter-holds";
-const KERNEL_FREEZER: Check = "kernel-freezer";
-const KERNEL_TRUSTED_XATTR: Check = "kernel-trusted-xattr";
-const KERNEL_PIDFD: Check = "kernel-pidfd";
-
 /// The extended attribute that the trial sets; no other code reads it.
 const TRIAL_XATTR: &std::ffi::CStr = c"trusted.job_adopt_check";
 /// Longest wait for processes to leave the cgroup.
@@ -41,16 +33,16 @@ const WRITABLE_REMEDY: &str =
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     if !site.is_root() {
         let text = "only root can try what it supports";
-        return vec![Finding::unknown(KERNEL_CGROUP, "kernel", text, "run this as root")];
+        return vec![Finding::unknown(Check::KernelCgroup, "kernel", text, "run this as root")];
     }
     let mut findings = vec![check_pidfd()];
     match TrialCgroup::create(&site.root) {
         Err(error) => {
-            findings.push(Finding::error(KERNEL_CGROUP, "kernel", error, WRITABLE_REMEDY));
+            findings.push(Finding::error(Check::KernelCgroup, "kernel", error, WRITABLE_REMEDY));
         }
         Ok(trial) => {
             let text = "a cgroup can be made, tried and removed";
-            findings.push(Finding::fine(KERNEL_CGROUP, trial.dir.path(), text));
+            findings.push(Finding::fine(Check::KernelCgroup, trial.dir.path(), text));
             findings.extend([check_freezer(&trial.dir), check_xattr(&trial.dir)]);
             findings.extend(check_filter(&trial.dir));
         }
@@ -60,22 +52,22 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 
 fn check_pidfd() -> Finding {
     let Err(error) = sys::pidfd::pidfd_open(getpid().as_raw()) else {
-        return Finding::fine(KERNEL_PIDFD, "kernel", "it has pidfd_open");
+        return Finding::fine(Check::KernelPidfd, "kernel", "it has pidfd_open");
     };
     let text = format!(
         "it has no pidfd_open ({error}), so logins to Flux jobs are refused, and unregister cannot \
          end logins"
     );
     let remedy = "boot Linux 5.3 or newer; in a container, allow pidfd_open in its seccomp profile";
-    Finding::warning(KERNEL_PIDFD, "kernel", text, remedy)
+    Finding::warning(Check::KernelPidfd, "kernel", text, remedy)
 }
 
 fn check_freezer(dir: &Dir) -> Finding {
     if let (Ok(Some(_)), Ok(Some(_))) = (dir.read("cgroup.freeze"), read_event(dir, "frozen")) {
-        return Finding::fine(KERNEL_FREEZER, "kernel", "it shows which jobs are suspended");
+        return Finding::fine(Check::KernelFreezer, "kernel", "it shows which jobs are suspended");
     }
     let text = "it has no cgroup.freeze, so a login to a suspended job hangs until the job goes on";
-    Finding::warning(KERNEL_FREEZER, "kernel", text, "boot Linux 5.2 or newer")
+    Finding::warning(Check::KernelFreezer, "kernel", text, "boot Linux 5.2 or newer")
 }
 
 fn check_xattr(dir: &Dir) -> Finding {
@@ -85,7 +77,7 @@ fn check_xattr(dir: &Dir) -> Finding {
     let why = match read_back {
         Ok(value) if value == b"1" => {
             return Finding::fine(
-                KERNEL_TRUSTED_XATTR,
+                Check::KernelTrustedXattr,
                 "kernel",
                 "root can mark cgroups (trusted.* attributes)",
             );
@@ -98,7 +90,7 @@ fn check_xattr(dir: &Dir) -> Finding {
     );
     let remedy = "run it with CAP_SYS_ADMIN of the host: not in an unprivileged container, and \
                   without PrivateUsers= in the unit";
-    Finding::error(KERNEL_TRUSTED_XATTR, "kernel", text, remedy)
+    Finding::error(Check::KernelTrustedXattr, "kernel", text, remedy)
 }
 
 /// Loads and attaches a filter, queries it, and tries it on a process.
@@ -112,13 +104,13 @@ fn check_filter(dir: &Dir) -> Vec<Finding> {
             );
             let remedy = "boot Linux 5.1 or newer with CONFIG_CGROUP_BPF and without \
                           lockdown=confidentiality; in a container, add CAP_BPF and CAP_NET_ADMIN";
-            return vec![Finding::error(KERNEL_DEVICE_FILTER, "kernel", text, remedy)];
+            return vec![Finding::error(Check::KernelDeviceFilter, "kernel", text, remedy)];
         }
     };
-    let fine = Finding::fine(KERNEL_DEVICE_FILTER, "kernel", "device filters can be attached");
+    let fine = Finding::fine(Check::KernelDeviceFilter, "kernel", "device filters can be attached");
     let query = match check_queries(dir, &program) {
         Ok(()) => Finding::fine(
-            KERNEL_FILTER_QUERY,
+            Check::KernelFilterQuery,
             "kernel",
             "it shows which device filters are attached and effective",
         ),
@@ -126,7 +118,7 @@ fn check_filter(dir: &Dir) -> Vec<Finding> {
             let text = format!("{why}, so every login is refused");
             let remedy =
                 "boot Linux 4.15 or newer; in a container, add CAP_SYS_ADMIN and CAP_NET_ADMIN";
-            Finding::error(KERNEL_FILTER_QUERY, "kernel", text, remedy)
+            Finding::error(Check::KernelFilterQuery, "kernel", text, remedy)
         }
     };
     vec![fine, query, check_enforcement(dir)]
@@ -193,7 +185,7 @@ fn check_enforcement(dir: &Dir) -> Finding {
             "run job-adopt check again",
         ),
     };
-    Finding::new(severity, KERNEL_FILTER_HOLDS, "kernel", text, remedy)
+    Finding::new(severity, Check::KernelFilterHolds, "kernel", text, remedy)
 }
 
 /// Name of the cgroup below the trial's for a second move.

@@ -13,12 +13,6 @@ use nix::sys::statvfs::{FsFlags, fstatvfs};
 use std::path::Path;
 use std::time::Duration;
 
-const CGROUP_MOUNT: Check = "cgroup-mount";
-const CGROUP_FAVORDYNMODS: Check = "cgroup-favordynmods";
-const PROC_HIDEPID: Check = "proc-hidepid";
-const RUN_DIRECTORY: Check = "run-directory";
-const USE_MOUNT: Check = "use-mount";
-
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let read = |path| procfs::read(site.at(path)).unwrap_or_default();
     let mounts = read("/proc/self/mounts");
@@ -65,8 +59,10 @@ fn check_cgroup(root: &Path) -> Finding {
         mount.require_own_namespace().map_err(|error| (error.to_string(), remedy.to_owned()))
     });
     match result {
-        Ok(()) => Finding::fine(CGROUP_MOUNT, "/sys/fs/cgroup", "cgroup v2 is mounted writable"),
-        Err((text, remedy)) => Finding::error(CGROUP_MOUNT, "/sys/fs/cgroup", text, remedy),
+        Ok(()) => {
+            Finding::fine(Check::CgroupMount, "/sys/fs/cgroup", "cgroup v2 is mounted writable")
+        }
+        Err((text, remedy)) => Finding::error(Check::CgroupMount, "/sys/fs/cgroup", text, remedy),
     }
 }
 
@@ -91,7 +87,7 @@ fn check_favordynmods(
 ) -> Option<Finding> {
     const OPTION: &str = "favordynmods";
     const MOUNT_PATH: &str = "/sys/fs/cgroup";
-    let fine = |text: String| Some(Finding::fine(CGROUP_FAVORDYNMODS, MOUNT_PATH, text));
+    let fine = |text: String| Some(Finding::fine(Check::CgroupFavordynmods, MOUNT_PATH, text));
     let mut options = mount_options(mounts, MOUNT_PATH, "cgroup2")?.split(',');
     if options.any(|option| option == OPTION) {
         return fine("is mounted with favordynmods, so the kernel moves logins at once".to_owned());
@@ -121,26 +117,26 @@ fn check_favordynmods(
     };
     let remedy = "systemctl enable --now job-adopt-favordynmods.service, or nothing: docs/systemd.md \
                   says what it costs";
-    Some(Finding::note(CGROUP_FAVORDYNMODS, MOUNT_PATH, text, remedy))
+    Some(Finding::note(Check::CgroupFavordynmods, MOUNT_PATH, text, remedy))
 }
 
 /// Checks that the helper's group sees the processes of others (`hidepid`, proc(5)).
 fn check_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
     let Some(options) = mount_options(mounts, "/proc", "proc") else {
         let text = "is not mounted, so every login is refused";
-        return Finding::error(PROC_HIDEPID, "/proc", text, "mount -t proc proc /proc");
+        return Finding::error(Check::ProcHidepid, "/proc", text, "mount -t proc proc /proc");
     };
     let value =
         |name| options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='));
     let hidden = value("hidepid").unwrap_or("0");
     if matches!(hidden, "0" | "off") {
-        return Finding::fine(PROC_HIDEPID, "/proc", "every user can see all processes");
+        return Finding::fine(Check::ProcHidepid, "/proc", "every user can see all processes");
     }
     let gid = value("gid").and_then(|gid| gid.parse().ok()).unwrap_or(0);
     let text = format!("hides the processes of other users (hidepid={hidden}, gid={gid})");
     if gid != 0 && helper_gid == Some(gid) {
         let text = format!("{text}, but not from the group of {HELPER_USER}");
-        return Finding::fine(PROC_HIDEPID, "/proc", text);
+        return Finding::fine(Check::ProcHidepid, "/proc", text);
     }
     let text = format!(
         "{text}, also from {HELPER_USER}: no login finds a Flux job, and other nodes get no answer \
@@ -151,7 +147,7 @@ fn check_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
         "mount -o remount,gid={gid} /proc, here and in /etc/fstab (gid is the primary group of \
          {HELPER_USER}), and SupplementaryGroups={gid} in job-adopt-callerid@.service"
     );
-    Finding::warning(PROC_HIDEPID, "/proc", text, remedy)
+    Finding::warning(Check::ProcHidepid, "/proc", text, remedy)
 }
 
 /// Checks a directory of choices and records: only root may write it, and the helper must be able to
@@ -165,7 +161,7 @@ fn check_directory(trust: &Trust, path: &Path) -> Finding {
     let why = match mode {
         Ok(mode) if mode & 0o055 == 0o055 => {
             return Finding::fine(
-                RUN_DIRECTORY,
+                Check::RunDirectory,
                 object,
                 "belongs to root, and the helper can read it",
             );
@@ -173,11 +169,11 @@ fn check_directory(trust: &Trust, path: &Path) -> Finding {
         Ok(mode) => format!("the helper cannot read it (mode {mode:04o})"),
         Err(error) if error.is_missing() => {
             let text = "is missing, so users with several jobs cannot choose one";
-            return Finding::note(RUN_DIRECTORY, object, text, remedy);
+            return Finding::note(Check::RunDirectory, object, text, remedy);
         }
         Err(error) => error.to_string(),
     };
-    Finding::error(RUN_DIRECTORY, object, format!("{why}, so logins are refused"), remedy)
+    Finding::error(Check::RunDirectory, object, format!("{why}, so logins are refused"), remedy)
 }
 
 /// Checks that files of users are in a file system of their own, if there is a directory for them.
@@ -190,12 +186,12 @@ pub(super) fn use_mount_findings(site: &Site) -> Vec<Finding> {
 fn check_use_mount(mounts: &str) -> Finding {
     let mut paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
     if paths.any(|path| path == CHOICE_DIR) {
-        return Finding::fine(USE_MOUNT, CHOICE_DIR, "is a file system of its own");
+        return Finding::fine(Check::UseMount, CHOICE_DIR, "is a file system of its own");
     }
     let text = "is part of /run: any user who has logged in to a job can fill it, which stops \
                 prologs and logins";
     let remedy = r"systemctl enable --now 'run-job\x2dadopt-use.mount'; with SELinux, also restorecon -F /run/job-adopt/use";
-    Finding::warning(USE_MOUNT, CHOICE_DIR, text, remedy)
+    Finding::warning(Check::UseMount, CHOICE_DIR, text, remedy)
 }
 
 #[cfg(test)]

@@ -16,13 +16,6 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-const MODULE_FILE: Check = "module-file";
-const MODULE_VERSION: Check = "module-version";
-const ACCOUNT: Check = "account";
-const HELPER: Check = "helper";
-const KEEPER: Check = "keeper";
-const SELINUX: Check = "selinux";
-
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let helper = site.at(&site.settings().helper);
     let modules: BTreeSet<&str> = site.own_lines().map(|entry| entry.module.as_str()).collect();
@@ -44,23 +37,23 @@ fn check_module(site: &Site, name: &str, helper: &Path) -> Vec<Finding> {
     let Some(path) = folder.map(|folder| folder.join(name.trim_start_matches('/'))) else {
         let text = "was not found: the folder of the PAM modules is not known";
         let remedy = "find / -name pam_permit.so shows it; give the full path in the PAM lines";
-        return vec![Finding::unknown(MODULE_FILE, name, text, remedy)];
+        return vec![Finding::unknown(Check::ModuleFile, name, text, remedy)];
     };
     let object = path.display();
     // libpam follows links.
     let Ok(real) = path.canonicalize() else {
         let text = "is missing, so every login of the service is refused, root's too";
         let remedy = "job-adopt pam --remove, or install the module again";
-        return vec![Finding::error(MODULE_FILE, object, text, remedy)];
+        return vec![Finding::error(Check::ModuleFile, object, text, remedy)];
     };
     let file = match require_trusted(&site.trust, &real) {
-        Ok(_) => Finding::fine(MODULE_FILE, object, "exists, and only root can change it"),
+        Ok(_) => Finding::fine(Check::ModuleFile, object, "exists, and only root can change it"),
         Err(why) => {
             let text = format!("runs as root at every login, but {why}");
-            Finding::error(MODULE_FILE, object, text, trust_remedy(&why))
+            Finding::error(Check::ModuleFile, object, text, trust_remedy(&why))
         }
     };
-    let version = check_version(MODULE_VERSION, &path, &real, "install both packages again");
+    let version = check_version(Check::ModuleVersion, &path, &real, "install both packages again");
     let mut findings = vec![file, version];
     findings.extend(installed::findings(site, &real, helper));
     findings
@@ -90,10 +83,15 @@ fn check_helper(site: &Site, path: &Path) -> Finding {
     // The account job-adopt runs it.
     if let Err(why) = require_executable(&site.trust, path, 0o001) {
         let text = format!("cannot be run, so every login is refused (JA09): {why}");
-        return Finding::error(HELPER, path.display(), text, mode_remedy(path, &why, "0711"));
+        return Finding::error(
+            Check::Helper,
+            path.display(),
+            text,
+            mode_remedy(path, &why, "0711"),
+        );
     }
     let remedy = if site.is_root() { "install both packages again" } else { "run this as root" };
-    check_version(HELPER, path, path, remedy)
+    check_version(Check::Helper, path, path, remedy)
 }
 
 /// Checks the keeper, which ends the logins of Flux jobs. It may be missing on a node without Flux.
@@ -104,10 +102,10 @@ fn check_keeper(site: &Site, helper: &Path) -> Option<Finding> {
         return None;
     }
     Some(match require_executable(&site.trust, &path, 0o111) {
-        Ok(()) => Finding::fine(KEEPER, path.display(), "can be run"),
+        Ok(()) => Finding::fine(Check::Keeper, path.display(), "can be run"),
         Err(why) => {
             let text = format!("cannot be run, so logins to Flux jobs are refused: {why}");
-            Finding::error(KEEPER, path.display(), text, mode_remedy(&path, &why, "0755"))
+            Finding::error(Check::Keeper, path.display(), text, mode_remedy(&path, &why, "0755"))
         }
     })
 }
@@ -133,7 +131,11 @@ fn check_selinux_label(site: &Site, helper: &Path) -> Option<Finding> {
     let is_known = context.and_then(|mut context| context.write_all(&label)).is_ok();
     let label = String::from_utf8_lossy(&label);
     if is_known && label.contains(":job_adopt_helper_exec_t") {
-        return Some(Finding::fine(SELINUX, helper.display(), "has the label of our policy"));
+        return Some(Finding::fine(
+            Check::Selinux,
+            helper.display(),
+            "has the label of our policy",
+        ));
     }
     let text = format!(
         "SELinux enforces without our policy, or this file lacks its label: every login but root's is \
@@ -141,7 +143,7 @@ fn check_selinux_label(site: &Site, helper: &Path) -> Option<Finding> {
     );
     let remedy = "semodule -X 200 -i /usr/share/job-adopt/selinux/job-adopt.cil; \
                   restorecon -RF /usr/libexec/job-adopt /run/job-adopt";
-    Some(Finding::error(SELINUX, helper.display(), text, remedy))
+    Some(Finding::error(Check::Selinux, helper.display(), text, remedy))
 }
 
 /// Checks that the module would run a program: only root can have written it, and its mode has one of
@@ -170,12 +172,12 @@ fn check_account(site: &Site) -> Finding {
     let make = "/usr/libexec/job-adopt/account makes it";
     let Some(Account { uid, gid, .. }) = site.find_account(HELPER_USER) else {
         let text = "does not exist, so every login is refused (JA09)";
-        return Finding::error(ACCOUNT, object, text, make);
+        return Finding::error(Check::Account, object, text, make);
     };
     if uid == 0 || gid == 0 {
         let text = "has root's uid or gid, so every login is refused (JA09)";
         let remedy = format!("remove it from /etc/passwd; {make} anew");
-        return Finding::error(ACCOUNT, object, text, remedy);
+        return Finding::error(Check::Account, object, text, remedy);
     }
     let is_other = |other: &Account| other.uid == uid && other.name != HELPER_USER;
     if uid == NOBODY_UID || site.local_accounts().iter().any(is_other) {
@@ -183,7 +185,7 @@ fn check_account(site: &Site) -> Finding {
             "shares uid {uid} with other accounts, whose processes can change what a login finds"
         );
         return Finding::warning(
-            ACCOUNT,
+            Check::Account,
             object,
             text,
             "usermod --uid N job-adopt, where no other account has the uid N",
@@ -193,9 +195,9 @@ fn check_account(site: &Site) -> Finding {
     if is_usable(&String::from_utf8_lossy(&shadow)) {
         let text = "is not locked and expired, so cron and other services run programs for it";
         let remedy = "usermod --lock --expiredate 1 job-adopt";
-        return Finding::warning(ACCOUNT, object, text, remedy);
+        return Finding::warning(Check::Account, object, text, remedy);
     }
-    Finding::fine(ACCOUNT, object, format!("exists, uid {uid}"))
+    Finding::fine(Check::Account, object, format!("exists, uid {uid}"))
 }
 
 /// Returns whether shadow(5) has the helper's account with a password or without an expiry date. The

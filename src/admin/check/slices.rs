@@ -13,13 +13,6 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-const SLICES_DROP_IN: Check = "slices-drop-in";
-const SLICES_OBSERVE: Check = "slices-observe";
-const SLICES_EXEMPT: Check = "slices-exempt";
-const SLICES_CLOSED: Check = "slices-closed";
-const CRON_CLOSED: Check = "cron-closed";
-const BUS_CLOSED: Check = "bus-closed";
-
 /// Programs that run commands of users.
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
 /// A uid without an account: its slice has the settings of all users' slices.
@@ -31,20 +24,20 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let all = "user-.slice";
     if fs::symlink_metadata(site.at("/run/systemd/system")).is_err() {
         let text = "systemd does not run here, so there are no slices of users to close";
-        return vec![Finding::note(SLICES_DROP_IN, all, text, "")];
+        return vec![Finding::note(Check::SlicesDropIn, all, text, "")];
     }
     let exempt: BTreeSet<u32> = match exempt_accounts(&site.config) {
         Ok(exempt) => exempt.into_keys().collect(),
         Err(error) => {
             let remedy = "correct exempt_uids, exempt_groups or flux_user in job_adopt.conf";
-            return vec![Finding::unknown(SLICES_DROP_IN, all, error.to_string(), remedy)];
+            return vec![Finding::unknown(Check::SlicesDropIn, all, error.to_string(), remedy)];
         }
     };
     let closed = match read_closed_slices(&exempt) {
         Ok(closed) => closed,
         Err(why) => {
             let remedy = "systemctl show --property=DevicePolicy user-1000.slice shows why";
-            return vec![Finding::unknown(SLICES_DROP_IN, all, why, remedy)];
+            return vec![Finding::unknown(Check::SlicesDropIn, all, why, remedy)];
         }
     };
     let mut findings: Vec<Finding> =
@@ -52,9 +45,9 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let logins_join_jobs = site.config.missing_enforce_path().is_none()
         && !site.session.iter().any(Entry::is_observing);
     findings.push(match (closed.contains(&UNUSED_UID), logins_join_jobs) {
-        (true, true) => Finding::fine(SLICES_DROP_IN, all, "users' slices are closed"),
+        (true, true) => Finding::fine(Check::SlicesDropIn, all, "users' slices are closed"),
         (true, false) => Finding::warning(
-            SLICES_OBSERVE,
+            Check::SlicesObserve,
             all,
             "users' slices are closed, but logins stay in them (observe, or enforce) and lose their \
              GPUs",
@@ -62,7 +55,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
              users log out; or remove observe",
         ),
         (false, true) => Finding::warning(
-            SLICES_DROP_IN,
+            Check::SlicesDropIn,
             all,
             "is not closed: what users run outside of jobs can open every device",
             WRITE_REMEDY,
@@ -87,7 +80,7 @@ pub(super) fn count_open(findings: &[Finding]) -> Option<usize> {
 
 /// Returns whether a finding names a slice that is not closed; `None` if that could not be checked.
 fn names_open_slice(finding: &Finding) -> Option<bool> {
-    let is_about_closing = [SLICES_DROP_IN, SLICES_CLOSED].contains(&finding.check);
+    let is_about_closing = [Check::SlicesDropIn, Check::SlicesClosed].contains(&finding.check);
     match finding.severity {
         Severity::Unknown if is_about_closing => None,
         severity => Some(is_about_closing && severity <= Severity::Warning),
@@ -116,7 +109,7 @@ fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
 fn closed_but_exempt(uid: u32) -> Finding {
     let object = format!("user-{uid}.slice");
     let text = "is closed, but the account is exempt (root, exempt_uids, exempt_groups, flux_user)";
-    Finding::warning(SLICES_EXEMPT, object, text, WRITE_REMEDY)
+    Finding::warning(Check::SlicesExempt, object, text, WRITE_REMEDY)
 }
 
 /// Checks the filters of the slices that exist. `daemon-reload` closes a slice, but opens none again.
@@ -133,26 +126,29 @@ fn check_existing_slices(exempt: &BTreeSet<u32>) -> Vec<Finding> {
         match CgroupPrograms::read(&slice).map(|level| level.mode) {
             Ok(AttachMode::Nothing) if exempt.contains(&uid) => {}
             Ok(_) if exempt.contains(&uid) => findings.push(Finding::warning(
-                SLICES_EXEMPT,
+                Check::SlicesExempt,
                 &name,
                 "still has a device filter, although the account is exempt by now",
                 format!("loginctl terminate-user {uid}: a filter goes only with the whole slice"),
             )),
             Ok(AttachMode::Nothing) => findings.push(Finding::warning(
-                SLICES_CLOSED,
+                Check::SlicesClosed,
                 &name,
                 "has no device filter: what the user runs outside of jobs can open every device",
                 format!("systemctl daemon-reload, then loginctl terminate-user {uid}"),
             )),
             Ok(_) => {}
-            Err(error) => {
-                findings.push(Finding::unknown(SLICES_CLOSED, &name, error, "run this as root"))
-            }
+            Err(error) => findings.push(Finding::unknown(
+                Check::SlicesClosed,
+                &name,
+                error,
+                "run this as root",
+            )),
         }
     }
     if findings.is_empty() {
         findings.push(Finding::fine(
-            SLICES_CLOSED,
+            Check::SlicesClosed,
             "user.slice",
             "every user's slice is closed, unless exempt",
         ));
@@ -167,7 +163,7 @@ fn check_existing_slices(exempt: &BTreeSet<u32>) -> Vec<Finding> {
 fn check_bus(site: &Site) -> Finding {
     let object = "system bus";
     if fs::symlink_metadata(site.at("/run/dbus/system_bus_socket")).is_err() {
-        return Finding::fine(BUS_CLOSED, object, "there is none on this node");
+        return Finding::fine(Check::BusClosed, object, "there is none on this node");
     }
     let mut call = Command::new("busctl");
     call.args(["--system", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"]);
@@ -178,19 +174,19 @@ fn check_bus(site: &Site) -> Finding {
     }
     match query_in_clean_environment(&mut call) {
         Ok((_, output)) if output.contains("not loaded") => Finding::warning(
-            BUS_CLOSED,
+            Check::BusClosed,
             object,
             "users can make systemd move their processes out of their jobs, with the devices that \
              these have open (systemd-run --user --scope)",
             WRITE_REMEDY,
         ),
         Ok((false, output)) if output.contains("denied") => Finding::fine(
-            BUS_CLOSED,
+            Check::BusClosed,
             object,
             "users cannot make systemd move a process out of its job",
         ),
         Ok((_, why)) | Err(why) => {
-            Finding::unknown(BUS_CLOSED, object, why.trim(), "busctl --system list shows why")
+            Finding::unknown(Check::BusClosed, object, why.trim(), "busctl --system list shows why")
         }
     }
 }
@@ -199,12 +195,12 @@ fn check_cron(name: &str, pid: i32) -> Finding {
     let object = format!("{name} (process {pid})");
     match has_filter(pid) {
         Ok(true) => Finding::fine(
-            CRON_CLOSED,
+            Check::CronClosed,
             object,
             "what it starts can open only the devices of its unit",
         ),
         Ok(false) => Finding::warning(
-            CRON_CLOSED,
+            Check::CronClosed,
             object,
             "runs commands of users outside of jobs, where they can open every device",
             format!(
@@ -212,7 +208,7 @@ fn check_cron(name: &str, pid: i32) -> Finding {
                  daemon-reload && systemctl restart {name}; or let no user have jobs of {name}"
             ),
         ),
-        Err(why) => Finding::unknown(CRON_CLOSED, object, why, "run this as root"),
+        Err(why) => Finding::unknown(Check::CronClosed, object, why, "run this as root"),
     }
 }
 
@@ -232,10 +228,10 @@ mod tests {
 
     #[test]
     fn unknown_slice_leaves_no_count() {
-        let open = Finding::warning(SLICES_DROP_IN, "user-.slice", "is not closed", "");
-        let closed = Finding::fine(SLICES_CLOSED, "user.slice", "is closed");
-        let unknown = Finding::unknown(SLICES_CLOSED, "user-7.slice", "run this as root", "");
-        let other = Finding::unknown(BUS_CLOSED, "system bus", "no busctl", "");
+        let open = Finding::warning(Check::SlicesDropIn, "user-.slice", "is not closed", "");
+        let closed = Finding::fine(Check::SlicesClosed, "user.slice", "is closed");
+        let unknown = Finding::unknown(Check::SlicesClosed, "user-7.slice", "run this as root", "");
+        let other = Finding::unknown(Check::BusClosed, "system bus", "no busctl", "");
         for (findings, count) in [
             (vec![closed.clone()], Some(0)),
             (vec![closed, open.clone(), other], Some(1)),
@@ -243,7 +239,8 @@ mod tests {
         ] {
             assert_eq!(count_open(&findings), count, "{findings:?}");
         }
-        let without_systemctl = Finding::unknown(SLICES_DROP_IN, "user-.slice", "no systemctl", "");
+        let without_systemctl =
+            Finding::unknown(Check::SlicesDropIn, "user-.slice", "no systemctl", "");
         assert_eq!(count_open(&[without_systemctl]), None);
     }
 }

@@ -17,17 +17,6 @@ use std::time::Duration;
 use toml::de::Error;
 use toml::{Table, Value};
 
-const SOURCES: Check = "sources";
-const SLURM_CONF: Check = "slurm-conf";
-const SLURM_PROLOG_FLAGS: Check = "slurm-prolog-flags";
-const SLURM_CGROUPS: Check = "slurm-cgroups";
-const SLURM_DEVICES: Check = "slurm-devices";
-const FLUX_ACCOUNT: Check = "flux-account";
-const FLUX_LINGER: Check = "flux-linger";
-const FLUX_EXEC: Check = "flux-exec";
-const FLUX_OOM_POLICY: Check = "flux-oom-policy";
-const FLUX_PAM: Check = "flux-pam";
-
 /// Longest query of a source at a login: half of the default `timeout`.
 const SOURCE_TIMEOUT: Duration = Duration::from_millis(2500);
 const REPAIR_REMEDY: &str = "repair what the message names, then run job-adopt check again";
@@ -99,7 +88,7 @@ fn check_answers(site: &Site, has_slurm: bool, other_conf: Option<&str>) -> Vec<
         Ok(health) => judge_sources(&health, has_slurm, other_conf),
         Err(why) => {
             let text = format!("could not be queried for jobs: {why}");
-            vec![Finding::unknown(SOURCES, "all", text, REPAIR_REMEDY)]
+            vec![Finding::unknown(Check::Sources, "all", text, REPAIR_REMEDY)]
         }
     }
 }
@@ -130,7 +119,7 @@ fn judge_sources(
         let start = "start the scheduler's daemon; if a prolog registers jobs, set sources = \
                      registry; on a login node set enforce (man job_adopt.conf)";
         let remedy = other_conf.map_or_else(|| start.to_owned(), name_slurm_conf);
-        findings.push(Finding::new(severity, SOURCES, "all", text, remedy));
+        findings.push(Finding::new(severity, Check::Sources, "all", text, remedy));
     }
     findings
 }
@@ -153,34 +142,34 @@ fn judge_source(
             let text = format!("is configured, but no login finds its jobs: {what}");
             let start = "systemctl start slurmd, or remove slurm from sources in job_adopt.conf";
             let remedy = other_conf.map_or_else(|| start.to_owned(), name_slurm_conf);
-            return vec![Finding::warning(SOURCES, source, text, remedy)];
+            return vec![Finding::warning(Check::Sources, source, text, remedy)];
         }
         Err(SourceError::Absent(what)) => {
             let text = format!("is not on this node: {what}");
-            return vec![Finding::fine(SOURCES, source, text)];
+            return vec![Finding::fine(Check::Sources, source, text)];
         }
         Err(SourceError::Unused(what)) => {
-            return vec![Finding::fine(SOURCES, source, what)];
+            return vec![Finding::fine(Check::Sources, source, what)];
         }
         Err(SourceError::Failed(what)) => {
             let text = format!("fails, so users without another job are refused (JA09): {what}");
-            return vec![Finding::error(SOURCES, source, text, REPAIR_REMEDY)];
+            return vec![Finding::error(Check::Sources, source, text, REPAIR_REMEDY)];
         }
     };
     let broken = answer.broken.iter().map(|what| {
         let text = format!("leaves out what may be a job: {what}");
-        Finding::warning(SOURCES, source, text, "repair or remove what the message names")
+        Finding::warning(Check::Sources, source, text, "repair or remove what the message names")
     });
     let silent = answer.silent.iter().chain(&answer.foreign).map(|what| {
         let text = format!("got no answer about what may be a job: {what}");
         let remedy =
             "kill the process that hangs; for Slurm, scancel the job or kill its slurmstepd";
-        Finding::warning(SOURCES, source, text, remedy)
+        Finding::warning(Check::Sources, source, text, remedy)
     });
     let mut findings: Vec<_> = broken.chain(silent).collect();
     if findings.is_empty() {
         let text = format!("answers, in {} ms", health.took.as_millis());
-        findings.push(Finding::fine(SOURCES, source, text));
+        findings.push(Finding::fine(Check::Sources, source, text));
     }
     findings
 }
@@ -222,13 +211,13 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
         Err(error) if error.is_missing() && site.config.slurm_spool.is_none() => {
             let text = format!("is missing, so no login finds a Slurm job: {error}");
             let remedy = "correct slurm_conf in job_adopt.conf";
-            return vec![Finding::error(SLURM_CONF, "slurm.conf", text, remedy)];
+            return vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)];
         }
         Err(error) => {
             let text =
                 format!("cannot be used, so logins to Slurm jobs are refused (JA09): {error}");
             let remedy = "correct the file that is named, and let the user job-adopt read it";
-            return vec![Finding::error(SLURM_CONF, "slurm.conf", text, remedy)];
+            return vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)];
         }
     };
     // The default of a node with cgroups (slurm.conf(5)).
@@ -246,7 +235,7 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
     );
     let conditions = [
         (
-            SLURM_PROLOG_FLAGS,
+            Check::SlurmPrologFlags,
             conf.has_word("PrologFlags", &EXTERN_STEP_FLAGS),
             "PrologFlags make an extern step",
             Severity::Error,
@@ -254,7 +243,7 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
             "write PrologFlags=Contain into slurm.conf, and scontrol reconfigure",
         ),
         (
-            SLURM_CGROUPS,
+            Check::SlurmCgroups,
             tracks && tasks,
             "jobs are in cgroups",
             Severity::Warning,
@@ -263,7 +252,7 @@ fn check_slurm(site: &Site, conf: Result<SlurmConf, ConfError>) -> Vec<Finding> 
             "write both into slurm.conf, and restart slurmd",
         ),
         (
-            SLURM_DEVICES,
+            Check::SlurmDevices,
             confines,
             "devices of jobs are confined",
             severity,
@@ -309,25 +298,30 @@ fn check_flux(site: &Site) -> Vec<Finding> {
             "set flux_user in job_adopt.conf to Flux's account, or to its uid if it is elsewhere";
         let is_missing = is_chosen && sources.contains(&SourceName::Flux);
         return is_missing
-            .then(|| Finding::warning(FLUX_ACCOUNT, flux_user, text, remedy))
+            .then(|| Finding::warning(Check::FluxAccount, flux_user, text, remedy))
             .into_iter()
             .collect();
     };
     if uid == 0 {
         let text = "is root, which Flux never is: users without another job are refused (JA09)";
         let remedy = "set flux_user in job_adopt.conf to the account of Flux's system instance";
-        return vec![Finding::error(FLUX_ACCOUNT, user, text, remedy)];
+        return vec![Finding::error(Check::FluxAccount, user, text, remedy)];
     }
     // An account that a package made, without a configured instance, runs no jobs.
     let Some(mut findings) = check_flux_conf(site) else { return Vec::new() };
     // Jobs run below this account's own service manager, which must run without a login.
     findings.push(match site.at(LINGER_DIR).join(&user).try_exists() {
-        Ok(true) => Finding::fine(FLUX_LINGER, user, "lingers"),
+        Ok(true) => Finding::fine(Check::FluxLinger, user, "lingers"),
         Ok(false) => {
             let text = "does not linger, so it has no service manager in which jobs could run";
-            Finding::warning(FLUX_LINGER, &user, text, format!("loginctl enable-linger {user}"))
+            Finding::warning(
+                Check::FluxLinger,
+                &user,
+                text,
+                format!("loginctl enable-linger {user}"),
+            )
         }
-        Err(error) => Finding::unknown(FLUX_LINGER, user, error, "run this as root"),
+        Err(error) => Finding::unknown(Check::FluxLinger, user, error, "run this as root"),
     });
     findings
 }
@@ -353,7 +347,7 @@ fn check_flux_conf(site: &Site) -> Option<Vec<Finding>> {
             Ok(table) => merge_tables(&mut conf, table),
             Err(why) => {
                 let remedy = "correct the file, or run this as root";
-                return Some(vec![Finding::unknown(FLUX_EXEC, file.display(), why, remedy)]);
+                return Some(vec![Finding::unknown(Check::FluxExec, file.display(), why, remedy)]);
             }
         }
     }
@@ -363,37 +357,37 @@ fn check_flux_conf(site: &Site) -> Option<Vec<Finding>> {
     let slice = "exec.sdexec-properties.Slice";
     let faults = [
         (
-            FLUX_EXEC,
+            Check::FluxExec,
             !is("exec.service", "sdexec"),
             "[exec] service is not \"sdexec\": jobs have no units of their own, and no login finds them",
             "write service = \"sdexec\" under [exec]",
         ),
         (
-            FLUX_EXEC,
+            Check::FluxExec,
             get("systemd.enable").and_then(Value::as_bool) != Some(true),
             "[systemd] enable is not true: sdexec is not loaded, and no job starts in a unit",
             "write enable = true under [systemd]",
         ),
         (
-            FLUX_EXEC,
+            Check::FluxExec,
             get("exec.imp").is_none(),
             "[exec] imp is not set: nothing shows whose a job is, and no login finds it",
             "write imp = \"/usr/libexec/flux/flux-imp\" under [exec]",
         ),
         (
-            FLUX_EXEC,
+            Check::FluxExec,
             is("exec.method", "bgexec"),
             "[exec] method is \"bgexec\": units are not named by their job, and no login finds them",
             "remove method under [exec]",
         ),
         (
-            FLUX_EXEC,
+            Check::FluxExec,
             get(slice).is_some() && !is(slice, "app.slice"),
             "[exec.sdexec-properties] sets a Slice, in which no login looks for jobs",
             "remove Slice, or set it to app.slice",
         ),
         (
-            FLUX_OOM_POLICY,
+            Check::FluxOomPolicy,
             !is("exec.sdexec-properties.OOMPolicy", "continue"),
             "OOMPolicy is not \"continue\": when a login runs out of memory, systemd ends the whole job",
             "write OOMPolicy = \"continue\" under [exec.sdexec-properties]",
@@ -404,8 +398,8 @@ fn check_flux_conf(site: &Site) -> Option<Vec<Finding>> {
         .map(|(check, _, text, remedy)| Finding::warning(check, &object, text, remedy))
         .collect();
     for (check, fine) in [
-        (FLUX_EXEC, "jobs run in units (sdexec)"),
-        (FLUX_OOM_POLICY, "a login that runs out of memory ends alone"),
+        (Check::FluxExec, "jobs run in units (sdexec)"),
+        (Check::FluxOomPolicy, "a login that runs out of memory ends alone"),
     ] {
         if !findings.iter().any(|finding| finding.check == check) {
             findings.push(Finding::fine(check, &object, fine));
@@ -435,7 +429,7 @@ fn check_flux_pam(site: &Site) -> Option<Finding> {
             .into_iter()
             .find(|line| MOVERS.iter().any(|(mover, _)| module_name(line) == *mover)),
         Err(why) => {
-            return Some(Finding::unknown(FLUX_PAM, "service flux", why, "run this as root"));
+            return Some(Finding::unknown(Check::FluxPam, "service flux", why, "run this as root"));
         }
     };
     Some(match mover {
@@ -446,9 +440,11 @@ fn check_flux_pam(site: &Site) -> Option<Finding> {
             );
             let remedy = "remove that module from /etc/pam.d/flux, or the include that brings it, such \
                           as common-session";
-            Finding::warning(FLUX_PAM, line.place, text, remedy)
+            Finding::warning(Check::FluxPam, line.place, text, remedy)
         }
-        None => Finding::fine(FLUX_PAM, "service flux", "leaves processes of jobs in their unit"),
+        None => {
+            Finding::fine(Check::FluxPam, "service flux", "leaves processes of jobs in their unit")
+        }
     })
 }
 

@@ -23,17 +23,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SSHD_CONFIG: Check = "sshd-config";
-const SSHD_PAM: Check = "sshd-pam";
-const SSHD_SERVICE: Check = "sshd-service";
-const SSHD_PENALTIES: Check = "sshd-penalties";
-const SSH_OTHERS: Check = "ssh-others";
-const SSHD_SERVER: Check = "sshd-server";
-const SSHD_NAMESPACES: Check = "sshd-namespaces";
-const SSHD_CGROUP_MOUNT: Check = "sshd-cgroup-mount";
-const SSHD_FILES: Check = "sshd-files";
-const SSHD_CAPABILITIES: Check = "sshd-capabilities";
-
 /// The path of packages' sshd.
 const DEFAULT_SSHD: &str = "/usr/sbin/sshd";
 /// Process names of other servers than OpenSSH that take logins over the network.
@@ -66,7 +55,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     findings.extend(list_other_servers().into_iter().map(|object| {
         let text = "serves logins too, perhaps without our PAM lines";
         let remedy = "stop it, or let only operators reach it";
-        Finding::warning(SSH_OTHERS, object, text, remedy)
+        Finding::warning(Check::SshOthers, object, text, remedy)
     }));
     findings
 }
@@ -239,7 +228,7 @@ fn check_configuration(server: Server, site: &Site, is_served: bool) -> Vec<Find
         findings.retain(|finding| finding.severity != Severity::Fine);
         let text = format!("was changed after {} read it, which goes on as before", object(pid));
         let remedy = "systemctl reload ssh (EL: sshd), then run this again";
-        findings.push(Finding::warning(SSHD_CONFIG, changed.display(), text, remedy));
+        findings.push(Finding::warning(Check::SshdConfig, changed.display(), text, remedy));
     }
     findings
 }
@@ -329,23 +318,27 @@ fn judge(
     let own = &configuration.service;
     if !configuration.uses_pam && configuration.is_for_system {
         let text = "UsePAM no, but AllowUsers lets in system accounts only";
-        return vec![Finding::note(SSHD_PAM, object, text, "")];
+        return vec![Finding::note(Check::SshdPam, object, text, "")];
     }
     let pam = if configuration.uses_pam {
-        Finding::fine(SSHD_PAM, object, "UsePAM yes")
+        Finding::fine(Check::SshdPam, object, "UsePAM yes")
     } else {
         let text = "UsePAM no: sshd runs no PAM module, so every login is outside of jobs";
         let remedy = format!("write \"UsePAM yes\" {} and reload", place.where_to_write("usepam"));
-        Finding::error(SSHD_PAM, object, text, remedy)
+        Finding::error(Check::SshdPam, object, text, remedy)
     };
     if own == service {
         let mut findings = vec![pam];
         if let Some(penalties) = &configuration.penalties {
             findings.push(match judge_penalties(place, penalties) {
-                Some((text, remedy)) => Finding::warning(SSHD_PENALTIES, object, text, remedy),
-                None => {
-                    Finding::fine(SSHD_PENALTIES, object, "PerSourcePenalties spares addresses")
+                Some((text, remedy)) => {
+                    Finding::warning(Check::SshdPenalties, object, text, remedy)
                 }
+                None => Finding::fine(
+                    Check::SshdPenalties,
+                    object,
+                    "PerSourcePenalties spares addresses",
+                ),
             });
         }
         return findings;
@@ -357,7 +350,7 @@ fn judge(
         (Severity::Error, "not the one that was checked", remedy)
     };
     let text = format!("its PAM service is {own}, {text}");
-    vec![pam, Finding::new(severity, SSHD_SERVICE, object, text, remedy)]
+    vec![pam, Finding::new(severity, Check::SshdService, object, text, remedy)]
 }
 
 /// Reads the program of a process, with the options that change its configuration. The title can be
@@ -383,11 +376,11 @@ fn read_configuration(
 ) -> Result<Configuration, Finding> {
     if !geteuid().is_root() {
         let text = "only root can ask it for its configuration (sshd -T)";
-        return Err(Finding::unknown(SSHD_CONFIG, object, text, "run this as root"));
+        return Err(Finding::unknown(Check::SshdConfig, object, text, "run this as root"));
     }
     if let Err(why) = require_trusted(&Trust::root(), program) {
         let text = format!("runs as root, but {why}");
-        return Err(Finding::error(SSHD_CONFIG, object, text, trust_remedy(&why)));
+        return Err(Finding::error(Check::SshdConfig, object, text, trust_remedy(&why)));
     }
     let mut answer = query_in_clean_environment(Command::new(program).arg("-T").args(options));
     if matches!(&answer, Ok((false, why)) if why.contains(NO_PRIVSEP_DIR)) {
@@ -399,7 +392,7 @@ fn read_configuration(
             let why = why.trim().replace(['\r', '\n'], " ");
             let text = format!("sshd -T fails, and so will its next start: {why}");
             Err(Finding::error(
-                SSHD_CONFIG,
+                Check::SshdConfig,
                 object,
                 text,
                 "correct what it prints, then try: sshd -t",
@@ -407,7 +400,7 @@ fn read_configuration(
         }
         Err(why) => {
             let text = format!("sshd -T gives no answer: {why}");
-            Err(Finding::unknown(SSHD_CONFIG, object, text, "sshd -T, by hand, shows why"))
+            Err(Finding::unknown(Check::SshdConfig, object, text, "sshd -T, by hand, shows why"))
         }
     }
 }
@@ -479,7 +472,7 @@ fn parse_title(title: &str) -> Option<Vec<String>> {
 fn check_server(pid: i32, site: &Site) -> Vec<Finding> {
     let Some(shares_mounts) = is_in_own_namespace(pid, "mnt") else {
         let text = "its mounts and namespaces cannot be read";
-        return vec![Finding::unknown(SSHD_SERVER, object(pid), text, "run this as root")];
+        return vec![Finding::unknown(Check::SshdServer, object(pid), text, "run this as root")];
     };
     let mut findings = Vec::new();
     findings.extend(check_namespaces(pid));
@@ -492,7 +485,7 @@ fn check_server(pid: i32, site: &Site) -> Vec<Finding> {
         .extend(check_capabilities(pid, proc::find_field(&status, "CapEff:").unwrap_or_default()));
     if findings.is_empty() {
         let text = "sees the same mounts as this process, and has what the module needs";
-        findings.push(Finding::fine(SSHD_SERVER, object(pid), text));
+        findings.push(Finding::fine(Check::SshdServer, object(pid), text));
     }
     findings
 }
@@ -509,7 +502,7 @@ fn check_namespaces(pid: i32) -> Option<Finding> {
     );
     let remedy = "remove PrivateUsers= and ProtectControlGroups= from its unit (systemctl edit --full \
                   ssh, or sshd), or run it outside of the container";
-    Some(Finding::error(SSHD_NAMESPACES, object(pid), text, remedy))
+    Some(Finding::error(Check::SshdNamespaces, object(pid), text, remedy))
 }
 
 fn check_cgroup_mount(pid: i32) -> Option<Finding> {
@@ -524,7 +517,7 @@ fn check_cgroup_mount(pid: i32) -> Option<Finding> {
         (Ok(_), _) => return None,
         (Err((why, _)), _) => format!("as it sees the mounts, {why}"),
     };
-    Some(Finding::error(SSHD_CGROUP_MOUNT, object(pid), text, remedy))
+    Some(Finding::error(Check::SshdCgroupMount, object(pid), text, remedy))
 }
 
 /// Checks the files that server and command must both see. No path may be or contain a link.
@@ -555,7 +548,7 @@ fn check_file(pid: i32, path: &Path, settings: &str) -> Option<Finding> {
     let remedy = format!("remove {settings} from its unit (systemctl edit --full ssh, or sshd)");
     // Logins are in sshd's mount namespace, which may have devices of its own.
     let severity = if path == Path::new("/dev") { Severity::Warning } else { Severity::Error };
-    Some(Finding::new(severity, SSHD_FILES, path.display(), text, remedy))
+    Some(Finding::new(severity, Check::SshdFiles, path.display(), text, remedy))
 }
 
 /// Checks that a server has the required capabilities, which a container may take away
@@ -563,7 +556,12 @@ fn check_file(pid: i32, path: &Path, settings: &str) -> Option<Finding> {
 fn check_capabilities(pid: i32, effective: &str) -> Option<Finding> {
     let Ok(set) = u64::from_str_radix(effective, 16) else {
         let text = "its capabilities cannot be read";
-        return Some(Finding::unknown(SSHD_CAPABILITIES, object(pid), text, "run this as root"));
+        return Some(Finding::unknown(
+            Check::SshdCapabilities,
+            object(pid),
+            text,
+            "run this as root",
+        ));
     };
     let has = |bit: u32| set & (1 << bit) != 0;
     let lacks =
@@ -574,7 +572,7 @@ fn check_capabilities(pid: i32, effective: &str) -> Option<Finding> {
         let text = format!("lacks {}: logins are refused", missing.join(", "));
         let remedy =
             "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container";
-        Finding::error(SSHD_CAPABILITIES, object(pid), text, remedy)
+        Finding::error(Check::SshdCapabilities, object(pid), text, remedy)
     })
 }
 

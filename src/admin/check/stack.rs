@@ -10,15 +10,6 @@ use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-const PAM_SESSION: Check = "pam-session";
-const PAM_ACCOUNT: Check = "pam-account";
-const PAM_ARGUMENTS: Check = "pam-arguments";
-const PAM_OPEN: Check = "pam-open";
-const PAM_ORDER: Check = "pam-order";
-const PAM_RIVAL: Check = "pam-rival";
-const PAM_AUTH: Check = "pam-auth";
-const PAM_ALIAS: Check = "pam-alias";
-
 /// Remedy for an account line that is missing or at a wrong place.
 const ACCOUNT_REMEDY: &str = "job-adopt pam --install, or by hand: \"account required \
                             pam_job_adopt.so\" above every other account line but pam_nologin's";
@@ -146,26 +137,26 @@ fn check_line(site: &Site, group: Group) -> Finding {
     let finding = judge_stack(&site.root, &site.service, group);
     let (check, severity, line, absent) = match group {
         Group::Auth => (
-            PAM_AUTH,
+            Check::PamAuth,
             if finding == stack::Finding::Absent { Severity::Note } else { Severity::Warning },
             AUTH_REMEDY,
             "has no auth lines of pam_job_adopt.so: logins to jobs with private files are refused (JA09)",
         ),
         Group::Account => (
-            PAM_ACCOUNT,
+            Check::PamAccount,
             Severity::Warning,
             ACCOUNT_REMEDY,
             "has no account line of pam_job_adopt.so, so users without a job are refused late, \
              without a reason",
         ),
         Group::Session if site.account.iter().any(Entry::is_for_service) => (
-            PAM_SESSION,
+            Check::PamSession,
             Severity::Error,
             SESSION_REMEDY,
             "has an account line but no session line: every login is refused (JA09)",
         ),
         Group::Session => (
-            PAM_SESSION,
+            Check::PamSession,
             Severity::Error,
             SESSION_REMEDY,
             "has no line of pam_job_adopt.so: logins are in no job",
@@ -189,7 +180,7 @@ fn check_line(site: &Site, group: Group) -> Finding {
                 "change {by} so that it neither ends the stack nor jumps, or use its file by substack \
                  instead of include"
             );
-            new(&ours, &text, if check == PAM_ACCOUNT { line } else { &change })
+            new(&ours, &text, if check == Check::PamAccount { line } else { &change })
         }
         stack::Finding::Undone { by } => {
             let text = "can undo a refusal of pam_job_adopt.so (action reset)";
@@ -280,7 +271,7 @@ fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
         Err(error) => {
             let text = format!("{error}: every login is refused (JA09)");
             let remedy = "correct that argument; man pam_job_adopt has all";
-            return vec![Finding::error(PAM_ARGUMENTS, place, text, remedy)];
+            return vec![Finding::error(Check::PamArguments, place, text, remedy)];
         }
     };
     let mut findings = vec![check_conf(site, entry, Path::new(&settings.conf))];
@@ -291,23 +282,24 @@ fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
     ];
     for (name, action, does) in knobs.into_iter().filter(|(_, action, _)| *action != Action::Deny) {
         let text = format!("{name}={action} opens: {does}, outside of jobs");
-        findings.push(Finding::warning(PAM_OPEN, place, text, format!("remove {name}")));
+        findings.push(Finding::warning(Check::PamOpen, place, text, format!("remove {name}")));
     }
     if settings.observe {
         let text = "observe: nothing is enforced; the log shows what would happen";
         let remedy = "job-adopt compare sums up the log; if it is as you expect, remove observe";
-        findings.push(Finding::warning(PAM_OPEN, place, text, remedy));
+        findings.push(Finding::warning(Check::PamOpen, place, text, remedy));
     }
-    findings
-        .extend(list_exemptions(&settings).map(|text| Finding::note(PAM_OPEN, place, text, "")));
+    findings.extend(
+        list_exemptions(&settings).map(|text| Finding::note(Check::PamOpen, place, text, "")),
+    );
     if settings.exempt_join && settings.exempt_uids.is_empty() && settings.exempt_groups.is_empty()
     {
         let text = "exempt_join has no effect: no user is exempt";
         let remedy = "add exempt_groups=NAMES or exempt_uids=NUMBERS, or remove exempt_join";
-        findings.push(Finding::warning(PAM_ARGUMENTS, place, text, remedy));
+        findings.push(Finding::warning(Check::PamArguments, place, text, remedy));
     }
     if findings.len() == 1 {
-        findings.push(Finding::fine(PAM_OPEN, place, "no argument opens anything"));
+        findings.push(Finding::fine(Check::PamOpen, place, "no argument opens anything"));
     }
     findings
 }
@@ -335,18 +327,18 @@ fn check_conf(site: &Site, entry: &Entry, conf: &Path) -> Finding {
     let (place, shown) = (&entry.place, conf.display());
     if conf != Path::new(Request::DEFAULT_CONF) && conf.symlink_metadata().is_err() {
         let text = format!("has conf={shown}, which does not exist: every login is refused (JA09)");
-        return Finding::error(PAM_ARGUMENTS, place, text, "make the file, or remove conf=");
+        return Finding::error(Check::PamArguments, place, text, "make the file, or remove conf=");
     }
     if conf != site.conf && site.is_here() {
         let text = format!("has conf={shown}, but {} was checked", site.conf.display());
         return Finding::warning(
-            PAM_ARGUMENTS,
+            Check::PamArguments,
             place,
             text,
             format!("job-adopt check --conf {shown}"),
         );
     }
-    Finding::fine(PAM_ARGUMENTS, place, "its arguments are valid")
+    Finding::fine(Check::PamArguments, place, "its arguments are valid")
 }
 
 /// Finds modules after our session line that may move the login out of its job.
@@ -364,7 +356,7 @@ fn check_order(site: &Site) -> Vec<Finding> {
     if findings.is_empty() {
         let service = format!("service {}", site.service);
         let text = "no module that moves logins follows our line";
-        findings.push(Finding::fine(PAM_ORDER, service, text));
+        findings.push(Finding::fine(Check::PamOrder, service, text));
     }
     findings
 }
@@ -376,11 +368,11 @@ fn check_late_module(entry: &Entry) -> Option<Finding> {
     let below = "move our session line below it";
     if let Some((_, does)) = MOVERS.iter().find(|(name, _)| *name == file) {
         let text = format!("{file} runs after our session line and {does}, out of the job");
-        return Some(Finding::error(PAM_ORDER, place, text, below));
+        return Some(Finding::error(Check::PamOrder, place, text, below));
     }
     if SCRIPT_MODULES.contains(&file) {
         let text = format!("{file} runs after our session line, and its script may move the login");
-        return Some(Finding::warning(PAM_ORDER, place, text, below));
+        return Some(Finding::warning(Check::PamOrder, place, text, below));
     }
     let is_still = STILL_MODULES.contains(&file);
     if is_still || entry.is_our_module() {
@@ -390,7 +382,7 @@ fn check_late_module(entry: &Entry) -> Option<Finding> {
         "{file} runs after our session line, and it is not known here whether it moves the login out of \
          the job"
     );
-    Some(Finding::unknown(PAM_ORDER, place, text, below))
+    Some(Finding::unknown(Check::PamOrder, place, text, below))
 }
 
 /// Finds other names of the service's file, as which libpam reads our lines for another service: the
@@ -418,7 +410,7 @@ fn find_aliases(site: &Site) -> Vec<Finding> {
                 "make it a file of its own, with service={name} on our lines, or remove it if no program \
                  uses it"
             );
-            findings.push(Finding::warning(PAM_ALIAS, path.display(), text, remedy));
+            findings.push(Finding::warning(Check::PamAlias, path.display(), text, remedy));
         }
     }
     findings
@@ -437,13 +429,13 @@ fn find_rivals(site: &Site) -> Vec<Finding> {
             let text = format!(
                 "{file} decides, and ours observes: job-adopt compare sums up the differences"
             );
-            return Finding::note(PAM_RIVAL, place, text, "");
+            return Finding::note(Check::PamRival, place, text, "");
         }
         let text = format!(
             "{file} decides on logins too, and refuses users without a job of its scheduler"
         );
         let remedy = "remove this line, unless both modules shall have to agree on each login";
-        Finding::warning(PAM_RIVAL, place, text, remedy)
+        Finding::warning(Check::PamRival, place, text, remedy)
     };
     let all = site.account.iter().chain(before);
     all.filter(|entry| RIVAL_MODULES.contains(&module_name(entry))).map(rival).collect()

@@ -12,8 +12,6 @@ use nix::unistd::Uid;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-const USERS_OUTSIDE_JOBS: Check = "users-outside-jobs";
-const HELPER_LEFT: Check = "helper-left";
 /// Longest life of a helper: no phase of a login (`timeout=`) and no query of `callerid` takes longer.
 const HELPER_AGE_MAX_SECONDS: i64 = 120;
 /// Maximum users and processes in a finding.
@@ -24,7 +22,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
         Ok(snapshot) => snapshot,
         Err(error) => {
             let text = error.to_string();
-            return vec![Finding::unknown(USERS_OUTSIDE_JOBS, "users", text, "")];
+            return vec![Finding::unknown(Check::UsersOutsideJobs, "users", text, "")];
         }
     };
     let mut counts = BTreeMap::new();
@@ -48,7 +46,7 @@ fn find_old_helpers(site: &Site) -> Vec<i32> {
 fn judge_old_helpers(pids: &[i32]) -> Finding {
     if pids.is_empty() {
         return Finding::fine(
-            HELPER_LEFT,
+            Check::HelperLeft,
             HELPER_USER,
             "no process of the account is older than a login takes",
         );
@@ -56,7 +54,7 @@ fn judge_old_helpers(pids: &[i32]) -> Finding {
     let text = "is older than any login takes, and can kill the helpers of all logins (JA08)";
     let numbers: Vec<String> = pids.iter().map(i32::to_string).collect();
     let remedy = format!("kill -KILL {}, and find out who started it", numbers.join(" "));
-    Finding::error(HELPER_LEFT, format!("process {pids:?}"), text, remedy)
+    Finding::error(Check::HelperLeft, format!("process {pids:?}"), text, remedy)
 }
 
 /// Returns the age of a process.
@@ -67,7 +65,7 @@ fn age_seconds(pid: i32) -> Option<i64> {
 fn judge_counts(counts: &BTreeMap<u32, usize>) -> Finding {
     if counts.is_empty() {
         return Finding::fine(
-            USERS_OUTSIDE_JOBS,
+            Check::UsersOutsideJobs,
             "users",
             "no user has a process outside of their jobs",
         );
@@ -81,7 +79,7 @@ fn judge_counts(counts: &BTreeMap<u32, usize>) -> Finding {
     let text = format!("{sum} of their processes are outside of their jobs");
     let remedy = "job-adopt strays shows those of users without a job, and --kill ends them; what \
                   was started before the module was enabled stays until it ends";
-    Finding::note(USERS_OUTSIDE_JOBS, names.join(", "), text, remedy)
+    Finding::note(Check::UsersOutsideJobs, names.join(", "), text, remedy)
 }
 
 #[cfg(test)]
