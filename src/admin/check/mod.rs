@@ -30,6 +30,7 @@ use finding::{CheckReport, Finding};
 use helper::Config;
 use site::Site;
 use std::path::PathBuf;
+use users::UserFacts;
 
 /// Find problems of this node, and show how to solve them
 #[derive(Debug, Args)]
@@ -93,7 +94,8 @@ fn check_node(site: &Site) -> Vec<Finding> {
         kernel::findings,
         slices::findings,
         mounts::use_mount_findings,
-        users::findings,
     ];
-    subjects.iter().flat_map(|findings| findings(site)).collect()
+    let mut all: Vec<Finding> = subjects.iter().flat_map(|findings| findings(site)).collect();
+    all.extend(UserFacts::read(site).findings());
+    all
 }

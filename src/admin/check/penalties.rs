@@ -6,6 +6,7 @@ use kernel::proc::{self, Proc};
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 /// The settings of one sshd.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,35 +19,38 @@ pub(super) struct Penalties {
 impl Penalties {
     /// Parses the values of `sshd -T`.
     pub(super) fn parse(value: &str, exempt: Option<&str>) -> Self {
-        let exempt = exempt.filter(|list| *list != "none").unwrap_or_default();
-        let exempt = exempt.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-        Self { are_on: value != "no", exempt: exempt.map(str::to_owned).collect() }
+        let list = exempt.filter(|list| *list != "none").unwrap_or_default();
+        let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+        Self { are_on: value != "no", exempt: entries.map(str::to_owned).collect() }
     }
 
-    /// Returns the entries that spare no address, in the form in which they would.
+    /// Lists the entries that spare no address, in the form in which they would.
     pub(super) fn list_missing(&self, peers_are_mapped: bool) -> Vec<String> {
         if !peers_are_mapped {
             return Vec::new();
         }
-        let mapped = self.exempt.iter().filter_map(|entry| map_to_v6(entry));
-        mapped.filter(|entry| !self.exempt.contains(entry)).collect()
+        self.exempt
+            .iter()
+            .filter_map(|entry| map_to_v6(entry))
+            .filter(|entry| !self.exempt.contains(entry))
+            .collect()
     }
 
-    /// Returns whether an entry spares somebody.
+    /// Checks whether an entry spares somebody.
     pub(super) fn spare_any(&self, peers_are_mapped: bool) -> bool {
         self.exempt.iter().any(|entry| !peers_are_mapped || entry.contains(':'))
     }
 }
 
-/// Returns an entry with an IPv4 address or network as that of IPv4-mapped IPv6 addresses.
+/// Converts an entry with an IPv4 address or network into that of IPv4-mapped IPv6 addresses.
 fn map_to_v6(entry: &str) -> Option<String> {
-    let (address, bits) = match entry.split_once('/') {
-        Some((address, bits)) => (address, Some(bits.parse::<u8>().ok()?)),
-        None => (entry, None),
+    let Some((address, bits)) = entry.split_once('/') else {
+        entry.parse::<Ipv4Addr>().ok()?;
+        return Some(format!("::ffff:{entry}"));
     };
     address.parse::<Ipv4Addr>().ok()?;
-    let bits = bits.map(|bits| format!("/{}", u32::from(bits) + 96));
-    Some(format!("::ffff:{address}{}", bits.unwrap_or_default()))
+    let bits = u32::from(bits.parse::<u8>().ok()?) + 96;
+    Some(format!("::ffff:{address}/{bits}"))
 }
 
 /// A listening socket of `/proc/net/tcp` or `/proc/net/tcp6`.
@@ -57,45 +61,63 @@ struct Listener {
     inode: String,
 }
 
-/// Returns whether IPv4 peers reach this server through IPv6 sockets, so that it sees them as
+/// The listening TCP sockets of a network namespace.
+#[derive(Debug, Default)]
+struct Listeners {
+    v4: Vec<Listener>,
+    v6: Vec<Listener>,
+}
+
+impl Listeners {
+    /// Reads the tables of a process, or those of this process in `/proc`.
+    fn read(process_dir: &Path) -> Self {
+        let read =
+            |table| parse_listeners(&proc::read(process_dir.join(table)).unwrap_or_default());
+        Self { v4: read("net/tcp"), v6: read("net/tcp6") }
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&Listener) -> bool) {
+        self.v4.retain(&is_kept);
+        self.v6.retain(&is_kept);
+    }
+
+    /// Checks whether an IPv6 socket takes the IPv4 peers of its port.
+    fn map_v4_peers(&self) -> bool {
+        self.v6.iter().any(|listener| {
+            listener.is_any_address && !self.v4.iter().any(|other| other.port == listener.port)
+        })
+    }
+}
+
+/// Checks whether IPv4 peers reach this server through IPv6 sockets, so that it sees them as
 /// `::ffff:ADDRESS`: systemd's sockets take both families, but sshd itself opens one for each.
 pub(super) fn maps_v4_peers(pid: i32) -> bool {
     let dir = Proc::host().dir(pid);
-    let descriptors = dir.join("fd");
-    let inodes: BTreeSet<String> = processes::list_numbers::<u32>(&descriptors)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|number| fs::read_link(descriptors.join(number.to_string())).ok())
-        .filter_map(|link| {
-            let link = link.to_string_lossy().into_owned();
-            Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
-        })
-        .collect();
-    let [v4, v6] = ["net/tcp", "net/tcp6"].map(|table| {
-        let mut listeners = parse_listeners(&proc::read(dir.join(table)).unwrap_or_default());
-        listeners.retain(|listener| inodes.contains(&listener.inode));
-        listeners
-    });
-    are_mapped(&v4, &v6)
+    let inodes = list_socket_inodes(&dir.join("fd"));
+    let mut listeners = Listeners::read(&dir);
+    listeners.retain(|listener| inodes.contains(&listener.inode));
+    listeners.map_v4_peers()
 }
 
-/// The same for the socket by which systemd starts the first sshd on this port.
+/// Checks whether IPv4 peers reach the first sshd on this port through an IPv6 socket of systemd, which
+/// starts it.
 pub(super) fn maps_v4_peers_of_port(port: u16) -> bool {
     let port = format!("{port:04X}");
-    let [v4, v6] = ["net/tcp", "net/tcp6"].map(|table| {
-        let table = proc::read(std::path::Path::new("/proc").join(table)).unwrap_or_default();
-        let mut listeners = parse_listeners(&table);
-        listeners.retain(|listener| listener.port == port);
-        listeners
-    });
-    are_mapped(&v4, &v6)
+    let mut listeners = Listeners::read(Path::new("/proc"));
+    listeners.retain(|listener| listener.port == port);
+    listeners.map_v4_peers()
 }
 
-fn are_mapped(v4: &[Listener], v6: &[Listener]) -> bool {
-    v6.iter().any(|listener| {
-        listener.is_any_address && !v4.iter().any(|other| other.port == listener.port)
-    })
+/// Lists the sockets among the descriptors in a folder of proc(5).
+fn list_socket_inodes(descriptors: &Path) -> BTreeSet<String> {
+    let numbers = processes::list_numbers::<u32>(descriptors).into_iter().flatten().flatten();
+    numbers
+        .filter_map(|number| fs::read_link(descriptors.join(number.to_string())).ok())
+        .filter_map(|link| {
+            let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            Some(inode.to_owned())
+        })
+        .collect()
 }
 
 /// Parses the sockets in state 0A of a table (Documentation/networking/proc_net_tcp.rst).
@@ -139,12 +161,14 @@ mod tests {
             format!("   0: {local} 0:0 0A 0:0 00:0 0 0 0 {inode} 1 0 100 0 0 10 0\n")
         };
         let any = "00000000000000000000000000000000:0016";
-        let v6 = parse_listeners(&format!("{head}{}", line(any, 7)));
-        assert_eq!(v6.len(), 1);
-        let v4 = parse_listeners(&format!("{head}{}", line("00000000:0016", 8)));
-        assert!(are_mapped(&[], &v6) && !are_mapped(&v4, &v6) && !are_mapped(&v4, &[]));
-        let local = parse_listeners(&line("00000000000000000000000001000000:0016", 9));
-        assert!(!are_mapped(&[], &local));
+        let maps = |v4: &str, v6: &str| {
+            Listeners { v4: parse_listeners(v4), v6: parse_listeners(v6) }.map_v4_peers()
+        };
+        let v6 = format!("{head}{}", line(any, 7));
+        let v4 = format!("{head}{}", line("00000000:0016", 8));
+        assert_eq!(parse_listeners(&v6).len(), 1);
+        assert!(maps("", &v6) && !maps(&v4, &v6) && !maps(&v4, ""));
+        assert!(!maps("", &line("00000000000000000000000001000000:0016", 9)));
         assert!(parse_listeners(&line(any, 7).replace("0A", "01")).is_empty());
     }
 }

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Returns the remedy for a file or directory that others can write or the helper cannot read.
+/// Names the remedy for a file or directory that others can write or the helper cannot read.
 pub(super) fn trust_remedy(error: &TrustError) -> String {
     let path = error.path().display();
     match error.cause() {

@@ -3,13 +3,14 @@
 use super::finding::{Check, Finding};
 use super::site::Site;
 use crate::accounts::{self, HELPER_USER};
+use crate::error::Error;
 use crate::job::strays::Snapshot;
 use crate::process::real_uid;
 use helper::jobs::sources::processes;
 use kernel::proc::Proc;
 use kernel::sys::clock::now;
 use nix::unistd::Uid;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Longest life of a helper: no phase of a login (`timeout=`) and no query of `callerid` takes longer.
@@ -17,69 +18,97 @@ const HELPER_AGE_MAX_SECONDS: i64 = 120;
 /// Maximum users and processes in a finding.
 const NAMES_MAX: usize = 8;
 
-pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let snapshot = match Snapshot::read(&site.config, None) {
-        Ok(snapshot) => snapshot,
-        Err(error) => {
-            let text = error.to_string();
-            return vec![Finding::unknown(Check::UsersOutsideJobs, "users", text, "")];
-        }
-    };
-    let mut counts = BTreeMap::new();
-    for process in &snapshot.outside {
-        *counts.entry(process.uid).or_default() += 1;
+/// What was found out about the processes of the node; an error if they cannot be listed.
+#[derive(Debug)]
+pub(super) struct UserFacts(Result<ProcessFacts, Error>);
+
+#[derive(Debug)]
+struct ProcessFacts {
+    outside: OutsideProcesses,
+    /// Processes of the helper's account that are older than any login; at most [`NAMES_MAX`].
+    old_helpers: Vec<i32>,
+}
+
+/// The processes of users outside of their jobs.
+#[derive(Debug, Default)]
+struct OutsideProcesses {
+    processes: usize,
+    users: usize,
+    /// The names of the first users; at most [`NAMES_MAX`].
+    names: Vec<String>,
+}
+
+impl UserFacts {
+    pub(super) fn read(site: &Site) -> Self {
+        Self(Snapshot::read(&site.config, None).map(|snapshot| ProcessFacts {
+            outside: OutsideProcesses::new(snapshot.outside.iter().map(|process| process.uid)),
+            old_helpers: find_old_helpers(site),
+        }))
     }
-    vec![judge_counts(&counts), judge_old_helpers(&find_old_helpers(site))]
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        match &self.0 {
+            Ok(facts) => vec![facts.outside.finding(), judge_old_helpers(&facts.old_helpers)],
+            Err(error) => vec![Finding::unknown(Check::UsersOutsideJobs, "users", error, "")],
+        }
+    }
+}
+
+impl OutsideProcesses {
+    /// Counts processes and their users, given the uid of each process.
+    fn new(uids: impl Iterator<Item = u32>) -> Self {
+        let mut processes = 0;
+        let mut users = BTreeSet::new();
+        for uid in uids {
+            processes += 1;
+            users.insert(uid);
+        }
+        let names = users.iter().take(NAMES_MAX).map(|uid| accounts::user_name(*uid)).collect();
+        Self { processes, users: users.len(), names }
+    }
+
+    fn finding(&self) -> Finding {
+        if self.processes == 0 {
+            let text = "no user has a process outside of their jobs";
+            return Finding::fine(Check::UsersOutsideJobs, "users", text);
+        }
+        let mut object = self.names.join(", ");
+        if self.users > self.names.len() {
+            object.push_str(&format!(", and {} more", self.users - self.names.len()));
+        }
+        let text = format!("{} of their processes are outside of their jobs", self.processes);
+        let remedy = "job-adopt strays shows those of users without a job, and --kill ends them; what \
+                      was started before the module was enabled stays until it ends";
+        Finding::note(Check::UsersOutsideJobs, object, text, remedy)
+    }
 }
 
 /// Finds processes of the helper's account that are older than any login.
 fn find_old_helpers(site: &Site) -> Vec<i32> {
-    let uid = site.find_account(HELPER_USER).map(|account| account.uid);
-    let is_helper = |pid: i32| uid.is_some() && real_uid(pid).map(Uid::as_raw) == uid;
-    let is_old = |pid: i32| age_seconds(pid) > Some(HELPER_AGE_MAX_SECONDS);
+    let Some(helper) = site.find_account(HELPER_USER) else { return Vec::new() };
     let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
-    pids.filter(|pid| is_helper(*pid) && is_old(*pid)).take(NAMES_MAX).collect()
+    pids.filter(|pid| real_uid(*pid).map(Uid::as_raw) == Some(helper.uid))
+        .filter(|pid| age_seconds(*pid) > Some(HELPER_AGE_MAX_SECONDS))
+        .take(NAMES_MAX)
+        .collect()
+}
+
+/// The age of a process; `None` if it has ended.
+fn age_seconds(pid: i32) -> Option<i64> {
+    Some(now() - processes::start_time(&Proc::host(), pid)?)
 }
 
 /// Reports old helpers as an error: such a process has escaped its login, and can kill every later
 /// helper and so refuse every login.
 fn judge_old_helpers(pids: &[i32]) -> Finding {
     if pids.is_empty() {
-        return Finding::fine(
-            Check::HelperLeft,
-            HELPER_USER,
-            "no process of the account is older than a login takes",
-        );
+        let text = "no process of the account is older than a login takes";
+        return Finding::fine(Check::HelperLeft, HELPER_USER, text);
     }
     let text = "is older than any login takes, and can kill the helpers of all logins (JA08)";
     let numbers: Vec<String> = pids.iter().map(i32::to_string).collect();
     let remedy = format!("kill -KILL {}, and find out who started it", numbers.join(" "));
     Finding::error(Check::HelperLeft, format!("process {pids:?}"), text, remedy)
-}
-
-/// Returns the age of a process.
-fn age_seconds(pid: i32) -> Option<i64> {
-    Some(now() - processes::start_time(&Proc::host(), pid)?)
-}
-
-fn judge_counts(counts: &BTreeMap<u32, usize>) -> Finding {
-    if counts.is_empty() {
-        return Finding::fine(
-            Check::UsersOutsideJobs,
-            "users",
-            "no user has a process outside of their jobs",
-        );
-    }
-    let mut names: Vec<String> =
-        counts.keys().take(NAMES_MAX).map(|uid| accounts::user_name(*uid)).collect();
-    if counts.len() > NAMES_MAX {
-        names.push(format!("and {} more", counts.len() - NAMES_MAX));
-    }
-    let sum: usize = counts.values().sum();
-    let text = format!("{sum} of their processes are outside of their jobs");
-    let remedy = "job-adopt strays shows those of users without a job, and --kill ends them; what \
-                  was started before the module was enabled stays until it ends";
-    Finding::note(Check::UsersOutsideJobs, names.join(", "), text, remedy)
 }
 
 #[cfg(test)]
@@ -98,11 +127,19 @@ mod tests {
 
     #[test]
     fn processes_outside_of_jobs_are_counted() {
-        assert_eq!(judge_counts(&BTreeMap::new()).severity, Severity::Fine);
-        let counts = (0..10).map(|uid| (4_000_000_000 + uid, 3));
-        let finding = judge_counts(&counts.collect());
+        assert_eq!(OutsideProcesses::default().finding().severity, Severity::Fine);
+        let uids = (0..30).map(|process| 4_000_000_000 + process % 10);
+        let finding = OutsideProcesses::new(uids).finding();
         assert_eq!(finding.severity, Severity::Note);
         assert!(finding.text.starts_with("30 of"), "{}", finding.text);
-        assert!(finding.object.ends_with("and 2 more"), "{}", finding.object);
+        assert!(finding.object.ends_with("4000000007, and 2 more"), "{}", finding.object);
+    }
+
+    #[test]
+    fn processes_that_cannot_be_listed_are_unknown() {
+        let findings = UserFacts(Err(Error::failed("list", "/proc", "gone"))).findings();
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].severity, Severity::Unknown);
+        assert_eq!(findings[0].text, "list /proc: gone");
     }
 }
