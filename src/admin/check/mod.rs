@@ -28,6 +28,7 @@ use ::kernel::trust::Trust;
 use clap::Args;
 use finding::{CheckReport, Finding};
 use helper::Config;
+use mounts::MountFacts;
 use site::Site;
 use std::path::PathBuf;
 use users::UserFacts;
@@ -88,14 +89,13 @@ fn check_setup(site: &Site) -> Vec<Finding> {
 
 /// Checks the running node: sshd, mounts, kernel, slices, users.
 fn check_node(site: &Site) -> Vec<Finding> {
-    let subjects = [
-        sshd::findings,
-        mounts::findings,
-        kernel::findings,
-        slices::findings,
-        mounts::use_mount_findings,
-    ];
-    let mut all: Vec<Finding> = subjects.iter().flat_map(|findings| findings(site)).collect();
-    all.extend(UserFacts::read(site).findings());
-    all
+    let mounts = MountFacts::read(site);
+    let users = UserFacts::read(site);
+    let mut findings = sshd::findings(site);
+    findings.extend(mounts.findings());
+    findings.extend(kernel::findings(site));
+    findings.extend(slices::findings(site));
+    findings.extend(mounts.choices_finding());
+    findings.extend(users.findings());
+    findings
 }

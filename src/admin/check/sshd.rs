@@ -515,7 +515,7 @@ fn check_cgroup_mount(pid: i32) -> Option<Finding> {
             format!("sees another cgroup v2 hierarchy at {}", theirs.path())
         }
         (Ok(_), _) => return None,
-        (Err((why, _)), _) => format!("as it sees the mounts, {why}"),
+        (Err(why), _) => format!("as it sees the mounts, {why}"),
     };
     Some(Finding::error(Check::SshdCgroupMount, object(pid), text, remedy))
 }
