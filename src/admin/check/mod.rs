@@ -18,6 +18,7 @@ mod sshd_config;
 pub(super) mod stack;
 #[cfg(test)]
 mod tests;
+mod trial_cgroup;
 mod trusted_file;
 mod users;
 
@@ -28,6 +29,7 @@ use ::kernel::trust::Trust;
 use clap::Args;
 use finding::{CheckReport, Finding};
 use helper::Config;
+use kernel::KernelFacts;
 use mounts::MountFacts;
 use site::Site;
 use std::path::PathBuf;
@@ -90,10 +92,11 @@ fn check_setup(site: &Site) -> Vec<Finding> {
 /// Checks the running node: sshd, mounts, kernel, slices, users.
 fn check_node(site: &Site) -> Vec<Finding> {
     let mounts = MountFacts::read(site);
+    let kernel = KernelFacts::read(site);
     let users = UserFacts::read(site);
     let mut findings = sshd::findings(site);
     findings.extend(mounts.findings());
-    findings.extend(kernel::findings(site));
+    findings.extend(kernel.findings());
     findings.extend(slices::findings(site));
     findings.extend(mounts.choices_finding());
     findings.extend(users.findings());

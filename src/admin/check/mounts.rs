@@ -1,8 +1,8 @@
 //! Checks the mounts that logins need: cgroup v2 as the module finds it, /proc, and /run/job-adopt.
 
 use super::finding::{Check, Finding};
-use super::kernel::measure_moves;
 use super::site::Site;
+use super::trial_cgroup::measure_moves;
 use crate::accounts::HELPER_USER;
 use kernel::cgroup::{self, Mount};
 use kernel::choice::DIR as CHOICE_DIR;

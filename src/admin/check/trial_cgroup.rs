@@ -1,0 +1,110 @@
+//! A temporary cgroup in which `check` tries the kernel.
+
+use crate::child_process::run_in_child;
+use crate::job::ending::kill_all;
+use kernel::cgroup::{self, Dir, Mount};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::signal::kill;
+use nix::unistd::{Pid, getpid};
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Longest wait for processes to leave the cgroup.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Name of the cgroup below the trial's for a second move.
+const SECOND_MOVE_CGROUP: &str = "second";
+/// Pause before the first move. A move does not wait while the kernel remembers an earlier one, of this
+/// command or of another program.
+const IDLE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Measures how long two moves of a child of this process into a temporary cgroup take: one after a
+/// pause, and one right after it, which need not wait for the kernel. `None` if they cannot be made.
+pub(super) fn measure_moves(root: &Path) -> Option<[Duration; 2]> {
+    let trial = TrialCgroup::create(root).ok()?;
+    trial.dir.make_child(SECOND_MOVE_CGROUP).ok()?;
+    let second = trial.dir.child(SECOND_MOVE_CGROUP).ok()?;
+    let mut times = File::from(memfd_create(c"times", MFdFlags::MFD_CLOEXEC).ok()?);
+    let status = run_in_child(|| {
+        sleep(IDLE_INTERVAL);
+        for dir in [&trial.dir, &second] {
+            let began = Instant::now();
+            let moved = dir.write("cgroup.procs", "0");
+            let seconds = began.elapsed().as_secs_f64();
+            if moved.is_err() || times.write_all(&seconds.to_ne_bytes()).is_err() {
+                return 1;
+            }
+        }
+        0
+    });
+    if status.ok()? != 0 {
+        return None;
+    }
+    times.rewind().ok()?;
+    let mut moves = [Duration::ZERO; 2];
+    for time in &mut moves {
+        let mut seconds = [0; 8];
+        times.read_exact(&mut seconds).ok()?;
+        *time = Duration::from_secs_f64(f64::from_ne_bytes(seconds));
+    }
+    Some(moves)
+}
+
+/// Prefix of the cgroups' names; the pid namespace and the process follow.
+const NAME_PREFIX: &str = "job-adopt-check-";
+
+/// A cgroup for trials, in the root of the mount.
+///
+/// Below the cgroup of this process another program's filter may prevent attaching more, and a cgroup
+/// there that hands controllers down takes no process. This one exists for some milliseconds, gets no
+/// controller, and systemd leaves cgroups alone that it did not make. `drop` removes it; if this
+/// process was killed before, the next check does.
+#[derive(Debug)]
+pub(super) struct TrialCgroup {
+    root: Dir,
+    name: String,
+    pub(super) dir: Dir,
+}
+
+impl TrialCgroup {
+    /// Creates the cgroup in the mount of the node whose root is `root`, and removes those of checks
+    /// that were killed.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `mkdir(2)`: `EROFS` for a mount that is read-only.
+    pub(super) fn create(root: &Path) -> Result<Self, cgroup::Error> {
+        let top = Mount::open_below(root)?.root().clone();
+        // A process number is valid in one pid namespace; the name has the inode of this one.
+        let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let namespace = link.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");
+        let prefix = format!("{NAME_PREFIX}{namespace}-");
+        for name in top.children()? {
+            let Some(name) = name.to_str() else { continue };
+            let pid = name.strip_prefix(&prefix).and_then(|pid| pid.parse().ok());
+            if pid.is_some_and(|pid| kill(Pid::from_raw(pid), None).is_err()) {
+                remove(&top, name);
+            }
+        }
+        let own_name = format!("{prefix}{}", getpid());
+        top.make_child(&own_name)?;
+        Ok(Self { dir: top.child(&own_name)?, root: top, name: own_name })
+    }
+}
+
+impl Drop for TrialCgroup {
+    fn drop(&mut self) {
+        remove(&self.root, &self.name);
+    }
+}
+
+/// Kills every process in a trial cgroup and removes it. If that fails, the next check tries again.
+fn remove(root: &Dir, name: &str) {
+    let Ok(dir) = root.child(name) else { return };
+    let _ = kill_all(&dir, Instant::now() + REMOVAL_TIMEOUT);
+    if dir.remove_child(SECOND_MOVE_CGROUP).is_ok() {
+        let _ = root.remove_child(name);
+    }
+}
