@@ -32,6 +32,7 @@ use helper::Config;
 use kernel::KernelFacts;
 use mounts::MountFacts;
 use site::Site;
+use slices::SliceFacts;
 use std::path::PathBuf;
 use users::UserFacts;
 
@@ -80,7 +81,7 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 /// Counts the slices of users that are not closed; `None` if a slice could not be checked.
 pub(super) fn count_open_slices(conf: PathBuf, config: Config) -> Option<usize> {
     let site = Site::read("/".into(), "sshd", conf, config);
-    slices::count_open(&slices::findings(&site))
+    slices::count_open(&SliceFacts::read(&site).findings())
 }
 
 /// Checks the files that the site has set up: PAM stack, programs, configuration, schedulers.
@@ -93,11 +94,12 @@ fn check_setup(site: &Site) -> Vec<Finding> {
 fn check_node(site: &Site) -> Vec<Finding> {
     let mounts = MountFacts::read(site);
     let kernel = KernelFacts::read(site);
+    let slices = SliceFacts::read(site);
     let users = UserFacts::read(site);
     let mut findings = sshd::findings(site);
     findings.extend(mounts.findings());
     findings.extend(kernel.findings());
-    findings.extend(slices::findings(site));
+    findings.extend(slices.findings());
     findings.extend(mounts.choices_finding());
     findings.extend(users.findings());
     findings

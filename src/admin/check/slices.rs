@@ -4,11 +4,13 @@ use super::finding::{Check, Finding, Severity};
 use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::query_in_clean_environment;
 use crate::closed_slices::exempt_accounts;
+use crate::error::Error;
 use helper::stack::Entry;
 use kernel::bpf::{self, AttachMode, CgroupPrograms};
 use kernel::cgroup::{Membership, Mount};
 use protocol::CgroupPath;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -17,92 +19,170 @@ use std::process::Command;
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
 /// A uid without an account: its slice has the settings of all users' slices.
 const UNUSED_UID: u32 = u32::MAX - 2;
+/// The object of findings about the slices of all users.
+const ALL_SLICES: &str = "user-.slice";
 const WRITE_REMEDY: &str =
     "job-adopt slices --write && systemctl daemon-reload && systemctl reload dbus";
 
-pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let all = "user-.slice";
-    if fs::symlink_metadata(site.at("/run/systemd/system")).is_err() {
-        let text = "systemd does not run here, so there are no slices of users to close";
-        return vec![Finding::note(Check::SlicesDropIn, all, text, "")];
-    }
-    let exempt: BTreeSet<u32> = match exempt_accounts(&site.config) {
-        Ok(exempt) => exempt.into_keys().collect(),
-        Err(error) => {
-            let remedy = "correct exempt_uids, exempt_groups or flux_user in job_adopt.conf";
-            return vec![Finding::unknown(Check::SlicesDropIn, all, error.to_string(), remedy)];
+/// What was found out about the slices of users.
+#[derive(Debug)]
+pub(super) enum SliceFacts {
+    /// systemd does not run here.
+    Missing,
+    /// The accounts whose slices must stay open cannot be looked up.
+    UnknownAccounts(Error),
+    UnknownPolicy(PolicyError),
+    Read(Slices),
+}
+
+#[derive(Debug)]
+pub(super) struct Slices {
+    /// The uids whose slices must stay open.
+    exempt: BTreeSet<u32>,
+    /// Those of `exempt`, and [`UNUSED_UID`], whose slices have a device policy that closes them.
+    closed: BTreeSet<u32>,
+    /// What else runs outside of jobs; `None` if logins are in users' slices, because the module observes
+    /// or does not decide.
+    outside: Option<OutsideJobs>,
+}
+
+/// What can open devices outside of jobs, or take them there.
+#[derive(Debug)]
+struct OutsideJobs {
+    bus: Bus,
+    /// The slices that exist; `None` if users have none here.
+    existing: Option<Vec<ExistingSlice>>,
+    daemons: Vec<Daemon>,
+}
+
+/// What the system bus says to a user who makes systemd move processes.
+#[derive(Debug)]
+enum Bus {
+    Missing,
+    /// systemd takes the call.
+    Accepts,
+    Denies,
+    /// There is another answer, or none.
+    Unclear(String),
+}
+
+#[derive(Debug)]
+struct ExistingSlice {
+    name: String,
+    uid: u32,
+    filters: bpf::Result<AttachMode>,
+}
+
+/// A daemon that runs commands of users.
+#[derive(Debug)]
+struct Daemon {
+    name: String,
+    pid: i32,
+    is_filtered: bpf::Result<bool>,
+}
+
+/// systemd does not show the device policy of users' slices.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PolicyError {
+    #[error("systemctl show: {0}")]
+    FailedQuery(String),
+    #[error("systemctl show prints no DevicePolicy")]
+    MissingPolicy,
+}
+
+impl SliceFacts {
+    pub(super) fn read(site: &Site) -> Self {
+        if fs::symlink_metadata(site.at("/run/systemd/system")).is_err() {
+            return Self::Missing;
         }
-    };
-    let closed = match read_closed_slices(&exempt) {
-        Ok(closed) => closed,
-        Err(why) => {
-            let remedy = "systemctl show --property=DevicePolicy user-1000.slice shows why";
-            return vec![Finding::unknown(Check::SlicesDropIn, all, why, remedy)];
-        }
-    };
-    let mut findings: Vec<Finding> =
-        exempt.intersection(&closed).map(|uid| closed_but_exempt(*uid)).collect();
-    let logins_join_jobs = site.config.missing_enforce_path().is_none()
-        && !site.session.iter().any(Entry::is_observing);
-    findings.push(match (closed.contains(&UNUSED_UID), logins_join_jobs) {
-        (true, true) => Finding::fine(Check::SlicesDropIn, all, "users' slices are closed"),
-        (true, false) => Finding::warning(
-            Check::SlicesObserve,
-            all,
-            "users' slices are closed, but logins stay in them (observe, or enforce) and lose their \
-             GPUs",
-            "rm /etc/systemd/system/user-.slice.d/job-adopt.conf && systemctl daemon-reload, and have \
-             users log out; or remove observe",
-        ),
-        (false, true) => Finding::warning(
-            Check::SlicesDropIn,
-            all,
-            "is not closed: what users run outside of jobs can open every device",
-            WRITE_REMEDY,
-        ),
-        (false, false) => return findings,
-    });
-    if logins_join_jobs {
-        findings.push(check_bus(site));
-        findings.extend(check_existing_slices(&exempt));
-        let mut daemons = root_processes(&DAEMONS);
-        // While a user's command runs, a copy of the daemon is its parent.
-        daemons.dedup_by(|second, first| second.0 == first.0);
-        findings.extend(daemons.iter().map(|(name, pid)| check_cron(name, *pid)));
+        let exempt: BTreeSet<u32> = match exempt_accounts(&site.config) {
+            Ok(accounts) => accounts.into_keys().collect(),
+            Err(error) => return Self::UnknownAccounts(error),
+        };
+        let closed = match read_closed_slices(&exempt) {
+            Ok(closed) => closed,
+            Err(error) => return Self::UnknownPolicy(error),
+        };
+        let logins_join_jobs = site.config.missing_enforce_path().is_none()
+            && !site.session.iter().any(Entry::is_observing);
+        Self::Read(Slices {
+            exempt,
+            closed,
+            outside: logins_join_jobs.then(|| OutsideJobs::read(site)),
+        })
     }
-    findings
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let (error, remedy): (&dyn Display, _) = match self {
+            Self::Read(slices) => return slices.findings(),
+            Self::Missing => {
+                let text = "systemd does not run here, so there are no slices of users to close";
+                return vec![Finding::note(Check::SlicesDropIn, ALL_SLICES, text, "")];
+            }
+            Self::UnknownAccounts(error) => {
+                (error, "correct exempt_uids, exempt_groups or flux_user in job_adopt.conf")
+            }
+            Self::UnknownPolicy(error) => {
+                (error, "systemctl show --property=DevicePolicy user-1000.slice shows why")
+            }
+        };
+        vec![Finding::unknown(Check::SlicesDropIn, ALL_SLICES, error, remedy)]
+    }
+}
+
+impl Slices {
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings: Vec<Finding> =
+            self.exempt.intersection(&self.closed).map(|uid| closed_but_exempt(*uid)).collect();
+        let are_closed = self.closed.contains(&UNUSED_UID);
+        if let Some(outside) = &self.outside {
+            findings.push(judge_drop_in(are_closed));
+            findings.push(outside.bus.finding());
+            findings.extend(
+                outside.existing.iter().flat_map(|slices| judge_existing(slices, &self.exempt)),
+            );
+            findings.extend(outside.daemons.iter().map(Daemon::finding));
+        } else if are_closed {
+            findings.push(closed_with_logins());
+        }
+        findings
+    }
 }
 
 /// Counts the slices of users that are not closed; `None` if a slice could not be checked.
 pub(super) fn count_open(findings: &[Finding]) -> Option<usize> {
-    findings.iter().map(|finding| names_open_slice(finding).map(usize::from)).sum()
-}
-
-/// Returns whether a finding names a slice that is not closed; `None` if that could not be checked.
-fn names_open_slice(finding: &Finding) -> Option<bool> {
-    let is_about_closing = [Check::SlicesDropIn, Check::SlicesClosed].contains(&finding.check);
-    match finding.severity {
-        Severity::Unknown if is_about_closing => None,
-        severity => Some(is_about_closing && severity <= Severity::Warning),
+    let mut count = 0;
+    for finding in findings {
+        if ![Check::SlicesDropIn, Check::SlicesClosed].contains(&finding.check) {
+            continue;
+        }
+        match finding.severity {
+            Severity::Unknown => return None,
+            Severity::Error | Severity::Warning => count += 1,
+            Severity::Note | Severity::Fine => {}
+        }
     }
+    Some(count)
 }
 
-/// Returns the exempt uids, and [`UNUSED_UID`], whose slices have a device policy that closes them.
-fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, String> {
+/// Lists the exempt uids, and [`UNUSED_UID`], whose slices have a device policy that closes them.
+fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyError> {
     let uids: Vec<u32> = exempt.iter().copied().chain([UNUSED_UID]).collect();
     let units = uids.iter().map(|uid| format!("user-{uid}.slice"));
     let mut systemctl = Command::new("systemctl");
     systemctl.args(["--no-pager", "show", "--property=DevicePolicy"]).args(units);
     let output = match query_in_clean_environment(&mut systemctl) {
         Ok((true, output)) => output,
-        Ok((false, why)) | Err(why) => return Err(format!("systemctl show: {}", why.trim())),
+        Ok((false, why)) | Err(why) => {
+            return Err(PolicyError::FailedQuery(why.trim().to_owned()));
+        }
     };
-    let values = output.lines().filter_map(|line| line.strip_prefix("DevicePolicy="));
-    let values: Vec<&str> = values.collect();
-    if values.len() != uids.len() {
-        return Err("systemctl show prints no DevicePolicy".into());
+    let policies: Vec<&str> =
+        output.lines().filter_map(|line| line.strip_prefix("DevicePolicy=")).collect();
+    if policies.len() != uids.len() {
+        return Err(PolicyError::MissingPolicy);
     }
-    let closed = uids.into_iter().zip(values).filter(|(_, value)| *value != "auto");
+    let closed = uids.into_iter().zip(policies).filter(|(_, policy)| *policy != "auto");
     Ok(closed.map(|(uid, _)| uid).collect())
 }
 
@@ -112,107 +192,159 @@ fn closed_but_exempt(uid: u32) -> Finding {
     Finding::warning(Check::SlicesExempt, object, text, WRITE_REMEDY)
 }
 
-/// Checks the filters of the slices that exist. `daemon-reload` closes a slice, but opens none again.
-fn check_existing_slices(exempt: &BTreeSet<u32>) -> Vec<Finding> {
-    let Ok(above) = Mount::open().and_then(|mount| mount.root().child("user.slice")) else {
-        return Vec::new();
-    };
-    let mut findings = Vec::new();
-    for name in above.children().unwrap_or_default() {
-        let name = name.to_string_lossy();
-        let uid = name.strip_prefix("user-").and_then(|name| name.strip_suffix(".slice"));
-        let Some(uid) = uid.and_then(|uid| uid.parse().ok()) else { continue };
-        let Ok(slice) = above.child(&*name) else { continue };
-        match CgroupPrograms::read(&slice).map(|level| level.mode) {
-            Ok(AttachMode::Nothing) if exempt.contains(&uid) => {}
-            Ok(_) if exempt.contains(&uid) => findings.push(Finding::warning(
-                Check::SlicesExempt,
-                &name,
-                "still has a device filter, although the account is exempt by now",
-                format!("loginctl terminate-user {uid}: a filter goes only with the whole slice"),
-            )),
-            Ok(AttachMode::Nothing) => findings.push(Finding::warning(
-                Check::SlicesClosed,
-                &name,
-                "has no device filter: what the user runs outside of jobs can open every device",
-                format!("systemctl daemon-reload, then loginctl terminate-user {uid}"),
-            )),
-            Ok(_) => {}
-            Err(error) => findings.push(Finding::unknown(
-                Check::SlicesClosed,
-                &name,
-                error,
-                "run this as root",
-            )),
-        }
+fn closed_with_logins() -> Finding {
+    let text = "users' slices are closed, but logins stay in them (observe, or enforce) and lose their \
+                GPUs";
+    let remedy = "rm /etc/systemd/system/user-.slice.d/job-adopt.conf && systemctl daemon-reload, and \
+                  have users log out; or remove observe";
+    Finding::warning(Check::SlicesObserve, ALL_SLICES, text, remedy)
+}
+
+fn judge_drop_in(are_closed: bool) -> Finding {
+    if are_closed {
+        return Finding::fine(Check::SlicesDropIn, ALL_SLICES, "users' slices are closed");
     }
+    let text = "is not closed: what users run outside of jobs can open every device";
+    Finding::warning(Check::SlicesDropIn, ALL_SLICES, text, WRITE_REMEDY)
+}
+
+impl OutsideJobs {
+    fn read(site: &Site) -> Self {
+        let bus = Bus::read(site);
+        let existing = read_existing_slices();
+        let mut daemons = root_processes(&DAEMONS);
+        // While a user's command runs, a copy of the daemon is its parent.
+        daemons.dedup_by(|second, first| second.0 == first.0);
+        let daemons = daemons
+            .into_iter()
+            .map(|(name, pid)| Daemon { name, pid, is_filtered: has_filter(pid) })
+            .collect();
+        Self { bus, existing, daemons }
+    }
+}
+
+/// Reads the filters of the slices of users that exist.
+fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
+    let above = Mount::open().and_then(|mount| mount.root().child("user.slice")).ok()?;
+    let mut slices = Vec::new();
+    for name in above.children().unwrap_or_default() {
+        let name = name.to_string_lossy().into_owned();
+        let Some(uid) = uid_of_slice(&name) else { continue };
+        let Ok(slice) = above.child(&*name) else { continue };
+        let filters = CgroupPrograms::read(&slice).map(|level| level.mode);
+        slices.push(ExistingSlice { name, uid, filters });
+    }
+    Some(slices)
+}
+
+/// Parses the name of a user's slice.
+fn uid_of_slice(name: &str) -> Option<u32> {
+    name.strip_prefix("user-")?.strip_suffix(".slice")?.parse().ok()
+}
+
+/// Judges the filters of the slices that exist. `daemon-reload` closes a slice, but opens none again.
+fn judge_existing(slices: &[ExistingSlice], exempt: &BTreeSet<u32>) -> Vec<Finding> {
+    let findings: Vec<Finding> =
+        slices.iter().filter_map(|slice| slice.finding(exempt.contains(&slice.uid))).collect();
     if findings.is_empty() {
-        findings.push(Finding::fine(
-            Check::SlicesClosed,
-            "user.slice",
-            "every user's slice is closed, unless exempt",
-        ));
+        let text = "every user's slice is closed, unless exempt";
+        return vec![Finding::fine(Check::SlicesClosed, "user.slice", text)];
     }
     findings
 }
 
-/// Checks that users cannot make systemd move their processes, for instance out of the job.
-///
-/// The call names a unit that does not exist: systemd reports that only to a user whose call it
-/// accepts. Root makes the call as `nobody`.
-fn check_bus(site: &Site) -> Finding {
-    let object = "system bus";
-    if fs::symlink_metadata(site.at("/run/dbus/system_bus_socket")).is_err() {
-        return Finding::fine(Check::BusClosed, object, "there is none on this node");
-    }
-    let mut call = Command::new("busctl");
-    call.args(["--system", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"]);
-    call.args(["org.freedesktop.systemd1.Manager", "AttachProcessesToUnit"]);
-    call.args(["ssau", "job-adopt-no-such.service", "", "0"]);
-    if site.is_root() {
-        call.uid(NOBODY_UID).gid(NOBODY_UID);
-    }
-    match query_in_clean_environment(&mut call) {
-        Ok((_, output)) if output.contains("not loaded") => Finding::warning(
-            Check::BusClosed,
-            object,
-            "users can make systemd move their processes out of their jobs, with the devices that \
-             these have open (systemd-run --user --scope)",
-            WRITE_REMEDY,
-        ),
-        Ok((false, output)) if output.contains("denied") => Finding::fine(
-            Check::BusClosed,
-            object,
-            "users cannot make systemd move a process out of its job",
-        ),
-        Ok((_, why)) | Err(why) => {
-            Finding::unknown(Check::BusClosed, object, why.trim(), "busctl --system list shows why")
+impl ExistingSlice {
+    fn finding(&self, is_exempt: bool) -> Option<Finding> {
+        let Self { name, uid, .. } = self;
+        match &self.filters {
+            Err(error) => {
+                Some(Finding::unknown(Check::SlicesClosed, name, error, "run this as root"))
+            }
+            Ok(AttachMode::Nothing) if !is_exempt => Some(Finding::warning(
+                Check::SlicesClosed,
+                name,
+                "has no device filter: what the user runs outside of jobs can open every device",
+                format!("systemctl daemon-reload, then loginctl terminate-user {uid}"),
+            )),
+            Ok(mode) if *mode != AttachMode::Nothing && is_exempt => Some(Finding::warning(
+                Check::SlicesExempt,
+                name,
+                "still has a device filter, although the account is exempt by now",
+                format!("loginctl terminate-user {uid}: a filter goes only with the whole slice"),
+            )),
+            Ok(_) => None,
         }
     }
 }
 
-fn check_cron(name: &str, pid: i32) -> Finding {
-    let object = format!("{name} (process {pid})");
-    match has_filter(pid) {
-        Ok(true) => Finding::fine(
-            Check::CronClosed,
-            object,
-            "what it starts can open only the devices of its unit",
-        ),
-        Ok(false) => Finding::warning(
-            Check::CronClosed,
-            object,
-            "runs commands of users outside of jobs, where they can open every device",
-            format!(
-                "cp -r /usr/share/job-adopt/systemd/{name}.service.d /etc/systemd/system/ && systemctl \
-                 daemon-reload && systemctl restart {name}; or let no user have jobs of {name}"
-            ),
-        ),
-        Err(why) => Finding::unknown(Check::CronClosed, object, why, "run this as root"),
+impl Bus {
+    /// Asks whether users can make systemd move their processes, for instance out of the job.
+    ///
+    /// The call names a unit that does not exist: systemd reports that only to a user whose call it
+    /// accepts. Root makes the call as `nobody`.
+    fn read(site: &Site) -> Self {
+        if fs::symlink_metadata(site.at("/run/dbus/system_bus_socket")).is_err() {
+            return Self::Missing;
+        }
+        let mut call = Command::new("busctl");
+        call.args(["--system", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"]);
+        call.args(["org.freedesktop.systemd1.Manager", "AttachProcessesToUnit"]);
+        call.args(["ssau", "job-adopt-no-such.service", "", "0"]);
+        if site.is_root() {
+            call.uid(NOBODY_UID).gid(NOBODY_UID);
+        }
+        match query_in_clean_environment(&mut call) {
+            Ok((_, output)) if output.contains("not loaded") => Self::Accepts,
+            Ok((false, output)) if output.contains("denied") => Self::Denies,
+            Ok((_, why)) | Err(why) => Self::Unclear(why.trim().to_owned()),
+        }
+    }
+
+    fn finding(&self) -> Finding {
+        let object = "system bus";
+        match self {
+            Self::Missing => Finding::fine(Check::BusClosed, object, "there is none on this node"),
+            Self::Denies => {
+                let text = "users cannot make systemd move a process out of its job";
+                Finding::fine(Check::BusClosed, object, text)
+            }
+            Self::Accepts => {
+                let text = "users can make systemd move their processes out of their jobs, with the \
+                            devices that these have open (systemd-run --user --scope)";
+                Finding::warning(Check::BusClosed, object, text, WRITE_REMEDY)
+            }
+            Self::Unclear(why) => {
+                Finding::unknown(Check::BusClosed, object, why, "busctl --system list shows why")
+            }
+        }
     }
 }
 
-/// Returns whether a filter applies to a process.
+impl Daemon {
+    fn finding(&self) -> Finding {
+        let Self { name, pid, .. } = self;
+        let object = format!("{name} (process {pid})");
+        match &self.is_filtered {
+            Ok(true) => {
+                let text = "what it starts can open only the devices of its unit";
+                Finding::fine(Check::CronClosed, object, text)
+            }
+            Ok(false) => {
+                let text =
+                    "runs commands of users outside of jobs, where they can open every device";
+                let remedy = format!(
+                    "cp -r /usr/share/job-adopt/systemd/{name}.service.d /etc/systemd/system/ && \
+                     systemctl daemon-reload && systemctl restart {name}; or let no user have jobs of \
+                     {name}"
+                );
+                Finding::warning(Check::CronClosed, object, text, remedy)
+            }
+            Err(error) => Finding::unknown(Check::CronClosed, object, error, "run this as root"),
+        }
+    }
+}
+
+/// Checks whether a filter applies to a process.
 fn has_filter(pid: i32) -> bpf::Result<bool> {
     let membership = Membership::read(pid)?;
     // The root cgroup, which is no valid path of a job, counts as unfiltered.
@@ -242,5 +374,78 @@ mod tests {
         let without_systemctl =
             Finding::unknown(Check::SlicesDropIn, "user-.slice", "no systemctl", "");
         assert_eq!(count_open(&[without_systemctl]), None);
+    }
+
+    fn slices(exempt: &[u32], closed: &[u32], outside: Option<OutsideJobs>) -> Vec<String> {
+        let exempt = exempt.iter().copied().collect();
+        let closed = closed.iter().copied().collect();
+        let findings = SliceFacts::Read(Slices { exempt, closed, outside }).findings();
+        let shown =
+            |finding: Finding| format!("{} {} {}", finding.severity, finding.check, finding.object);
+        findings.into_iter().map(shown).collect()
+    }
+
+    fn outside(existing: Option<Vec<ExistingSlice>>) -> Option<OutsideJobs> {
+        Some(OutsideJobs { bus: Bus::Denies, existing, daemons: Vec::new() })
+    }
+
+    #[test]
+    fn exempt_slice_that_is_closed_is_a_warning() {
+        let bus = "fine bus-closed system bus";
+        let fine = "fine slices-drop-in user-.slice";
+        assert_eq!(slices(&[0, 7], &[UNUSED_UID], outside(None)), [fine, bus]);
+        assert_eq!(
+            slices(&[0, 7], &[7, UNUSED_UID], outside(None)),
+            ["warning slices-exempt user-7.slice", fine, bus]
+        );
+        assert_eq!(slices(&[0], &[], outside(None)), ["warning slices-drop-in user-.slice", bus]);
+    }
+
+    #[test]
+    fn closed_slices_are_a_warning_if_logins_stay_in_them() {
+        assert_eq!(slices(&[0], &[UNUSED_UID], None), ["warning slices-observe user-.slice"]);
+        assert_eq!(slices(&[0], &[], None), [""; 0]);
+    }
+
+    #[test]
+    fn filter_of_existing_slice_is_judged_by_exemption() {
+        let judge = |uid: u32, mode: AttachMode| {
+            let name = format!("user-{uid}.slice");
+            let existing = vec![ExistingSlice { name, uid, filters: Ok(mode) }];
+            slices(&[7], &[UNUSED_UID], outside(Some(existing))).pop().unwrap()
+        };
+        let closed = "fine slices-closed user.slice";
+        assert_eq!(judge(7, AttachMode::Nothing), closed);
+        assert_eq!(judge(7, AttachMode::Multi), "warning slices-exempt user-7.slice");
+        assert_eq!(judge(8, AttachMode::Nothing), "warning slices-closed user-8.slice");
+        assert_eq!(judge(8, AttachMode::Multi), closed);
+    }
+
+    #[test]
+    fn names_of_other_slices_have_no_uid() {
+        assert_eq!(uid_of_slice("user-1001.slice"), Some(1001));
+        for name in ["user-.slice", "user-1001.scope", "user@1001.service", "user.slice"] {
+            assert_eq!(uid_of_slice(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn answer_of_the_bus_decides_severity() {
+        for (bus, severity) in [
+            (Bus::Missing, Severity::Fine),
+            (Bus::Denies, Severity::Fine),
+            (Bus::Accepts, Severity::Warning),
+            (Bus::Unclear("no busctl".to_owned()), Severity::Unknown),
+        ] {
+            assert_eq!(bus.finding().severity, severity, "{bus:?}");
+        }
+    }
+
+    #[test]
+    fn daemon_without_filter_is_a_warning() {
+        for (is_filtered, severity) in [(true, Severity::Fine), (false, Severity::Warning)] {
+            let daemon = Daemon { name: "cron".to_owned(), pid: 7, is_filtered: Ok(is_filtered) };
+            assert_eq!(daemon.finding().severity, severity);
+        }
     }
 }
