@@ -5,8 +5,8 @@ use super::site::Site;
 use super::trusted_file::require_trusted;
 use crate::child_process::{query_in_clean_environment, run_in_child};
 use crate::sys::process::load_shared_object;
-use std::ffi::CString;
-use std::io::{Read, Write};
+use std::ffi::{CString, OsStr};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ const DOCUMENTATION_DIRS: [&str; 5] = [
 ];
 
 /// A package manager, with the command lines that query it.
+#[derive(Debug)]
 struct PackageManager {
     /// Our packages; the first one has the module.
     names: [&'static str; 2],
@@ -37,7 +38,7 @@ struct PackageManager {
     reinstall: &'static str,
 }
 
-const PACKAGE_MANAGERS: [PackageManager; 2] = [
+static PACKAGE_MANAGERS: [PackageManager; 2] = [
     PackageManager {
         names: ["libpam-job-adopt", "job-adopt"],
         list: &["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package} ${Version}\n"],
@@ -56,59 +57,177 @@ const PACKAGE_MANAGERS: [PackageManager; 2] = [
     },
 ];
 
-impl PackageManager {
-    /// Checks our packages, and whether the module belongs to one; `None` if neither is installed.
-    fn findings(&self, module: &Path) -> Option<Vec<Finding>> {
-        let listed = read_output(self.list, &self.names);
-        let states = listed.lines().filter_map(|line| {
-            let [state, name, version] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
-            let gone = ["not-installed", "config-files"].contains(&state);
-            (self.names.contains(&name) && !gone).then_some((state, version, line))
-        });
-        let packages: Vec<(&str, &str, &str)> = states.collect();
-        let mut findings = Vec::new();
-        match packages.as_slice() {
-            [] => return None,
-            [("installed", first, _), ("installed", second, _)] if first == second => {}
-            _ => {
-                let shown: Vec<&str> = packages.iter().map(|(.., line)| *line).collect();
-                let text =
-                    format!("are not both installed, in the same version: {}", shown.join(", "));
-                findings.push(Finding::error(
-                    Check::Upgrade,
-                    self.names.join(" and "),
-                    text,
-                    self.complete,
-                ));
+/// What was found out about an installation.
+#[derive(Debug)]
+pub(super) struct InstalledFacts {
+    /// The module, without links.
+    module: PathBuf,
+    /// Files beside the programs that an interrupted upgrade has left.
+    leftovers: Vec<PathBuf>,
+    /// `None` for a module that root does not load here: another user may have written it.
+    loading: Option<Loading>,
+    /// `None` in the folder of a test.
+    origin: Option<Origin>,
+}
+
+/// The result of loading the module as libpam would.
+#[derive(Debug)]
+enum Loading {
+    Done,
+    Failed(String),
+    Untried,
+}
+
+/// Where the module comes from.
+#[derive(Debug)]
+enum Origin {
+    ByHand,
+    Packages(Packages),
+}
+
+/// Our packages, one or both of which are installed.
+#[derive(Debug)]
+struct Packages {
+    manager: &'static PackageManager,
+    states: Vec<PackageState>,
+    /// Files that differ from their package, each with the line of the package manager.
+    damage: Vec<(String, String)>,
+    /// The first package has the module.
+    have_module: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct PackageState {
+    is_installed: bool,
+    version: String,
+    /// As the package manager shows it.
+    line: String,
+}
+
+impl InstalledFacts {
+    /// Reads the installation of the module, whose file exists, and of the programs that it runs.
+    pub(super) fn read(site: &Site, module: &Path, helper: &Path) -> Self {
+        let keeper = helper.with_file_name("keeper");
+        let command = site.at("/usr/bin/job-adopt");
+        let programs = [module, helper, &keeper, &command];
+        let is_trusted = require_trusted(&site.trust, module).is_ok();
+        Self {
+            module: module.to_owned(),
+            leftovers: programs.into_iter().flat_map(find_unfinished).collect(),
+            loading: (site.is_here() && is_trusted).then(|| Loading::run(module)),
+            origin: site.is_here().then(|| Origin::read(module)),
+        }
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut findings: Vec<Finding> =
+            self.leftovers.iter().map(|path| leftover_finding(path)).collect();
+        findings.extend(self.loading.as_ref().map(|loading| loading.finding(&self.module)));
+        match &self.origin {
+            Some(Origin::Packages(packages)) => findings.extend(packages.findings(&self.module)),
+            Some(Origin::ByHand) => {
+                let text = "was installed by hand: it belongs to no package";
+                findings.push(Finding::fine(Check::Installed, self.module.display(), text));
             }
+            None => {}
         }
-        let verified = read_output(self.verify, &self.names);
-        let exists = |path: &str| Path::new(path).symlink_metadata().is_ok();
-        for (path, line) in verified.lines().filter_map(|line| parse_damage(line, exists)) {
-            let text = format!("differs from the file of the package ({line})");
-            findings.push(Finding::warning(Check::Installed, path, text, self.reinstall));
-        }
-        let [package, _] = self.names;
-        let files = read_output(self.files, &[package]);
-        let is_module =
-            |line: &str| Path::new(line).canonicalize().is_ok_and(|path| path == module);
-        findings.push(if files.lines().any(is_module) {
-            Finding::fine(Check::Installed, module.display(), format!("belongs to the package {package}"))
-        } else {
-            let text = format!(
-                "was installed by hand, but the package {package} is installed too, perhaps in another \
-                 version"
-            );
-            let remedy = "make uninstall, or remove both packages";
-            Finding::warning(Check::Installed, module.display(), text, remedy)
-        });
-        Some(findings)
+        findings
     }
 }
 
-/// Parses a line of `dpkg --verify` or `rpm --verify`. Returns the path of a file that is not as its
-/// package has it, with the line; `None` for changed configuration, which the line marks with a "c",
-/// and for missing documentation. dpkg before 1.21 (Debian 11) reports a missing file as a changed one.
+fn leftover_finding(path: &Path) -> Finding {
+    let text = "is left over from an interrupted upgrade";
+    let remedy = format!("install both packages again, then rm {}", path.display());
+    Finding::warning(Check::Upgrade, path.display(), text, remedy)
+}
+
+impl Origin {
+    fn read(module: &Path) -> Self {
+        let packages = PACKAGE_MANAGERS.iter().find_map(|manager| Packages::read(manager, module));
+        packages.map_or(Self::ByHand, Self::Packages)
+    }
+}
+
+impl Packages {
+    /// Queries a package manager; `None` if neither package is installed.
+    fn read(manager: &'static PackageManager, module: &Path) -> Option<Self> {
+        let listed = read_output(manager.list, &manager.names);
+        let states: Vec<PackageState> =
+            listed.lines().filter_map(|line| parse_state(line, &manager.names)).collect();
+        if states.is_empty() {
+            return None;
+        }
+        let [package, _] = manager.names;
+        let files = read_output(manager.files, &[package]);
+        let mut paths = files.lines().filter_map(|line| Path::new(line).canonicalize().ok());
+        let verified = read_output(manager.verify, &manager.names);
+        let damage = verified
+            .lines()
+            .filter_map(|line| {
+                parse_damage(line, |path| Path::new(path).symlink_metadata().is_ok())
+            })
+            .map(|(path, line)| (path.to_owned(), line.to_owned()))
+            .collect();
+        Some(Self { manager, states, damage, have_module: paths.any(|path| path == module) })
+    }
+
+    fn findings(&self, module: &Path) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if !self.are_complete() {
+            let shown: Vec<&str> = self.states.iter().map(|state| state.line.as_str()).collect();
+            let object = self.manager.names.join(" and ");
+            let text = format!("are not both installed, in the same version: {}", shown.join(", "));
+            findings.push(Finding::error(Check::Upgrade, object, text, self.manager.complete));
+        }
+        for (path, line) in &self.damage {
+            let text = format!("differs from the file of the package ({line})");
+            findings.push(Finding::warning(Check::Installed, path, text, self.manager.reinstall));
+        }
+        findings.push(self.judge_module(module));
+        findings
+    }
+
+    /// Checks whether both packages are installed, in one version.
+    fn are_complete(&self) -> bool {
+        match self.states.as_slice() {
+            [first, second] => {
+                first.is_installed && second.is_installed && first.version == second.version
+            }
+            _ => false,
+        }
+    }
+
+    fn judge_module(&self, module: &Path) -> Finding {
+        let [package, _] = self.manager.names;
+        if self.have_module {
+            let text = format!("belongs to the package {package}");
+            return Finding::fine(Check::Installed, module.display(), text);
+        }
+        let text = format!(
+            "was installed by hand, but the package {package} is installed too, perhaps in another \
+             version"
+        );
+        let remedy = "make uninstall, or remove both packages";
+        Finding::warning(Check::Installed, module.display(), text, remedy)
+    }
+}
+
+/// Parses the state, name and version of one of these packages; `None` for one that is gone.
+fn parse_state(line: &str, names: &[&str]) -> Option<PackageState> {
+    let [state, name, version] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+    if !names.contains(&name) || ["not-installed", "config-files"].contains(&state) {
+        return None;
+    }
+    Some(PackageState {
+        is_installed: state == "installed",
+        version: version.to_owned(),
+        line: line.to_owned(),
+    })
+}
+
+/// Parses a line of `dpkg --verify` or `rpm --verify`: the path of a file that is not as its package
+/// has it, with the line. It is `None` for changed configuration, which the line marks with a "c", and
+/// for missing documentation. dpkg before 1.21 (Debian 11) reports a missing file as a changed one.
 fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<(&str, &str)> {
     let path = &line[line.find(" /")? + 1..];
     let is_documentation = DOCUMENTATION_DIRS.iter().any(|dir| path.starts_with(dir));
@@ -116,86 +235,79 @@ fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<(&str, &str
     (!line.contains(" c ") && !is_left_out).then_some((path, line))
 }
 
-/// Returns the output of a package manager; an empty text if it is not installed.
+/// Runs a package manager; its output is empty if it is not installed.
 fn read_output(command: &[&str], names: &[&str]) -> String {
     let Some((program, arguments)) = command.split_first() else { return String::new() };
     let result = query_in_clean_environment(Command::new(program).args(arguments).args(names));
     result.map(|(_, output)| output).unwrap_or_default()
 }
 
-/// Checks the module, whose file exists, and the programs that it runs.
-pub(super) fn findings(site: &Site, module: &Path, helper: &Path) -> Vec<Finding> {
-    let keeper = helper.with_file_name("keeper");
-    let command = site.at("/usr/bin/job-adopt");
-    let leftovers = [module, helper, &keeper, &command].into_iter().flat_map(find_unfinished);
-    let leftovers = leftovers.map(|path| {
-        let text = "is left over from an interrupted upgrade";
-        let remedy = format!("install both packages again, then rm {}", path.display());
-        Finding::warning(Check::Upgrade, path.display(), text, remedy)
-    });
-    let mut findings: Vec<Finding> = leftovers.collect();
-    if site.is_here() {
-        // Root loads no file here that another user may have written.
-        if require_trusted(&site.trust, module).is_ok() {
-            findings.push(check_loading(module));
-        }
-        let by_hand = || {
-            let text = "was installed by hand: it belongs to no package";
-            vec![Finding::fine(Check::Installed, module.display(), text)]
-        };
-        let packaged = PACKAGE_MANAGERS.iter().find_map(|manager| manager.findings(module));
-        findings.extend(packaged.unwrap_or_else(by_hand));
-    }
-    findings
-}
-
 /// Lists the files beside `path` that an interrupted upgrade has left.
 fn find_unfinished(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
-    let is_next = |other: &Path| {
-        let other = other.file_name().unwrap_or_default().as_bytes();
-        let rest = other.strip_prefix(name.as_bytes());
-        let begins = |rest: &[u8]| {
-            UNFINISHED_SUFFIXES.iter().any(|suffix| rest.starts_with(suffix.as_bytes()))
-        };
-        rest.is_some_and(begins)
-    };
     let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    beside.map(|entry| entry.path()).filter(|path| is_next(path)).collect()
+    beside
+        .filter(|entry| is_unfinished(&entry.file_name(), name))
+        .map(|entry| entry.path())
+        .collect()
 }
 
-/// Loads the module in a child, as libpam would: a module for another C library or architecture
-/// refuses every login.
-fn check_loading(module: &Path) -> Finding {
-    let object = module.display();
-    let mut why = String::new();
-    let status = UnixStream::pair().and_then(|(mut read, mut write)| {
-        let path = CString::new(module.as_os_str().as_bytes())?;
-        let status = run_in_child(|| match load_shared_object(&path) {
-            Ok(()) => 0,
-            Err(why) => write.write_all(why.as_bytes()).map_or(2, |()| 1),
-        })?;
-        drop(write);
-        read.read_to_string(&mut why).map(|_| status)
-    });
-    match status {
-        Ok(0) => Finding::fine(Check::ModuleLoaded, object, "can be loaded"),
-        Ok(1) => {
-            let text = format!("cannot be loaded, so every login is refused, root's too: {why}");
-            let remedy =
-                "job-adopt pam --remove, then install the module for this system's C library";
-            Finding::error(Check::ModuleLoaded, object, text, remedy)
-        }
-        _ => {
-            let text = "could not be tried: no child process could load it";
-            Finding::unknown(Check::ModuleLoaded, object, text, "run job-adopt check again")
+/// Checks whether a file's name is that of a new file for `name`.
+fn is_unfinished(file: &OsStr, name: &OsStr) -> bool {
+    let Some(end) = file.as_bytes().strip_prefix(name.as_bytes()) else { return false };
+    UNFINISHED_SUFFIXES.iter().any(|suffix| end.starts_with(suffix.as_bytes()))
+}
+
+impl Loading {
+    /// Loads the module in a child, as libpam would.
+    fn run(module: &Path) -> Self {
+        match load_in_child(module) {
+            Ok((0, _)) => Self::Done,
+            Ok((1, why)) => Self::Failed(why),
+            _ => Self::Untried,
         }
     }
+
+    /// Judges whether the module can be loaded: one for another C library or architecture refuses
+    /// every login.
+    fn finding(&self, module: &Path) -> Finding {
+        let object = module.display();
+        match self {
+            Self::Done => Finding::fine(Check::ModuleLoaded, object, "can be loaded"),
+            Self::Failed(why) => {
+                let text =
+                    format!("cannot be loaded, so every login is refused, root's too: {why}");
+                let remedy =
+                    "job-adopt pam --remove, then install the module for this system's C library";
+                Finding::error(Check::ModuleLoaded, object, text, remedy)
+            }
+            Self::Untried => {
+                let text = "could not be tried: no child process could load it";
+                Finding::unknown(Check::ModuleLoaded, object, text, "run job-adopt check again")
+            }
+        }
+    }
+}
+
+/// Loads a shared object in a child. The status is 0 for success and 1 for the failure that the text
+/// describes.
+fn load_in_child(module: &Path) -> io::Result<(i32, String)> {
+    let path = CString::new(module.as_os_str().as_bytes())?;
+    let (mut read, mut write) = UnixStream::pair()?;
+    let status = run_in_child(|| match load_shared_object(&path) {
+        Ok(()) => 0,
+        Err(why) => write.write_all(why.as_bytes()).map_or(2, |()| 1),
+    })?;
+    drop(write);
+    let mut why = String::new();
+    read.read_to_string(&mut why)?;
+    Ok((status, why))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parse_damage;
+    use super::*;
+    use crate::check::finding::Severity;
 
     #[test]
     fn missing_documentation_and_changed_configuration_are_no_damage() {
@@ -216,8 +328,51 @@ mod tests {
             ("??5?????? c /etc/security/job_adopt.conf", None),
             ("Unsatisfied dependencies for job-adopt-0.1.0-1.x86_64:", None),
         ] {
-            let exists = |path: &str| path.ends_with("/changelog.gz");
-            assert_eq!(parse_damage(line, exists), path.map(|path| (path, line)), "{line}");
+            let damage = parse_damage(line, |file| file.ends_with("/changelog.gz"));
+            assert_eq!(damage, path.map(|path| (path, line)), "{line}");
         }
+    }
+
+    fn packages(lines: &[&str]) -> Packages {
+        let [manager, _] = &PACKAGE_MANAGERS;
+        let states = lines.iter().filter_map(|line| parse_state(line, &manager.names)).collect();
+        Packages { manager, states, damage: Vec::new(), have_module: true }
+    }
+
+    #[test]
+    fn packages_must_both_be_installed_in_one_version() {
+        for (lines, are_complete) in [
+            (&["installed libpam-job-adopt 1", "installed job-adopt 1"][..], true),
+            (&["installed libpam-job-adopt 1", "installed job-adopt 2"], false),
+            (&["installed libpam-job-adopt 1", "unpacked job-adopt 1"], false),
+            (&["installed libpam-job-adopt 1", "config-files job-adopt 1"], false),
+            (&["installed libpam-job-adopt 1", "installed other 1"], false),
+        ] {
+            let findings = packages(lines).findings(Path::new("/m.so"));
+            assert_eq!(findings.len() == 1, are_complete, "{findings:?}");
+            assert_eq!(findings[0].check == Check::Upgrade, !are_complete, "{findings:?}");
+        }
+    }
+
+    #[test]
+    fn damaged_file_and_module_of_no_package_are_warnings() {
+        let good = packages(&["installed libpam-job-adopt 1", "installed job-adopt 1"]);
+        let damage = vec![("/usr/bin/job-adopt".to_owned(), "??5 /usr/bin/job-adopt".to_owned())];
+        let findings = Packages { damage, have_module: false, ..good }.findings(Path::new("/m.so"));
+        let [file, module] = findings.as_slice() else { panic!("{findings:?}") };
+        assert_eq!(file.object, "/usr/bin/job-adopt");
+        assert!(file.remedy.starts_with("apt-get install --reinstall"), "{file:?}");
+        assert_eq!(module.object, "/m.so");
+        assert!([file, module].iter().all(|finding| finding.severity == Severity::Warning));
+    }
+
+    #[test]
+    fn module_that_cannot_be_loaded_is_an_error() {
+        let module = Path::new("/m.so");
+        assert_eq!(Loading::Done.finding(module).severity, Severity::Fine);
+        assert_eq!(Loading::Untried.finding(module).severity, Severity::Unknown);
+        let finding = Loading::Failed("GLIBC_9.1 not found".to_owned()).finding(module);
+        assert_eq!(finding.severity, Severity::Error);
+        assert!(finding.text.ends_with("GLIBC_9.1 not found"), "{finding:?}");
     }
 }

@@ -31,6 +31,7 @@ use finding::{CheckReport, Finding};
 use helper::Config;
 use kernel::KernelFacts;
 use mounts::MountFacts;
+use programs::ProgramFacts;
 use site::Site;
 use slices::SliceFacts;
 use std::path::PathBuf;
@@ -86,8 +87,12 @@ pub(super) fn count_open_slices(conf: PathBuf, config: Config) -> Option<usize> 
 
 /// Checks the files that the site has set up: PAM stack, programs, configuration, schedulers.
 fn check_setup(site: &Site) -> Vec<Finding> {
-    let subjects = [stack::findings, programs::findings, config::findings, sources::findings];
-    subjects.iter().flat_map(|findings| findings(site)).collect()
+    let programs = ProgramFacts::read(site);
+    let mut findings = stack::findings(site);
+    findings.extend(programs.findings());
+    findings.extend(config::findings(site));
+    findings.extend(sources::findings(site));
+    findings
 }
 
 /// Checks the running node: sshd, mounts, kernel, slices, users.

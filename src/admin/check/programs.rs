@@ -1,8 +1,9 @@
 //! Checks the programs of a login: the module, its helper and keeper, and the helper's account.
 
 use super::finding::{Check, Finding};
-use super::installed;
+use super::installed::InstalledFacts;
 use super::site::{Account, NOBODY_UID, Site};
+use super::sources::find_flux_account;
 use super::trusted_file::{require_trusted, trust_remedy};
 use crate::accounts::HELPER_USER;
 pub(crate) use helper::stack::{find_module, find_module_folder};
@@ -14,56 +15,172 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let helper = site.at(&site.settings().helper);
-    let modules: BTreeSet<&str> = site.own_lines().map(|entry| entry.module.as_str()).collect();
-    let modules = modules.into_iter().flat_map(|name| check_module(site, name, &helper));
-    let mut findings: Vec<Finding> = modules.collect();
-    findings.push(check_helper(site, &helper));
-    findings.extend(check_keeper(site, &helper));
-    findings.extend(check_selinux_label(site, &helper));
-    findings.push(check_account(site));
-    findings
+/// What was found out about the programs of a login.
+#[derive(Debug)]
+pub(super) struct ProgramFacts {
+    modules: Vec<Result<ModuleFile, MissingModule>>,
+    helper: Program,
+    helper_version: Option<String>,
+    /// This process can read the helper, which only root can.
+    is_root: bool,
+    /// `None` on a node without Flux, where it may be missing.
+    keeper: Option<Program>,
+    /// `None` unless SELinux enforces.
+    selinux: Option<SelinuxLabel>,
+    account: HelperAccount,
 }
 
-fn check_module(site: &Site, name: &str, helper: &Path) -> Vec<Finding> {
-    let folder = if name.starts_with('/') {
-        Some(site.root.clone())
-    } else {
-        find_module_folder(&site.root)
-    };
-    let Some(path) = folder.map(|folder| folder.join(name.trim_start_matches('/'))) else {
-        let text = "was not found: the folder of the PAM modules is not known";
-        let remedy = "find / -name pam_permit.so shows it; give the full path in the PAM lines";
-        return vec![Finding::unknown(Check::ModuleFile, name, text, remedy)];
-    };
-    let object = path.display();
-    // libpam follows links.
-    let Ok(real) = path.canonicalize() else {
-        let text = "is missing, so every login of the service is refused, root's too";
-        let remedy = "job-adopt pam --remove, or install the module again";
-        return vec![Finding::error(Check::ModuleFile, object, text, remedy)];
-    };
-    let file = match require_trusted(&site.trust, &real) {
-        Ok(_) => Finding::fine(Check::ModuleFile, object, "exists, and only root can change it"),
+/// The file of a module that the stack names.
+#[derive(Debug)]
+struct ModuleFile {
+    path: PathBuf,
+    /// The mode of the file, if only root can have written it.
+    trusted: Result<u32, TrustError>,
+    version: Option<String>,
+    installed: InstalledFacts,
+}
+
+/// A module that the stack names and that is not there.
+#[derive(Debug)]
+enum MissingModule {
+    /// The folder of the PAM modules is not known, so neither is the file of this name.
+    UnknownFolder(String),
+    NoFile(PathBuf),
+}
+
+/// A program that the module runs.
+#[derive(Debug)]
+struct Program {
+    path: PathBuf,
+    exists: bool,
+    /// Why the module would not run it.
+    executable: Result<(), TrustError>,
+}
+
+/// The label of the helper where SELinux enforces.
+#[derive(Debug)]
+struct SelinuxLabel {
+    path: PathBuf,
+    text: String,
+    /// The loaded policy knows the label.
+    is_known: bool,
+}
+
+/// The account of the helper.
+#[derive(Debug, PartialEq, Eq)]
+enum HelperAccount {
+    Missing,
+    /// It has root's uid or gid.
+    Root,
+    Found {
+        uid: u32,
+        /// Another account has the uid.
+        is_shared: bool,
+        /// It has a password or no expiry date.
+        is_usable: bool,
+    },
+}
+
+impl ProgramFacts {
+    pub(super) fn read(site: &Site) -> Self {
+        let helper = site.at(&site.settings().helper);
+        let names: BTreeSet<&str> = site.own_lines().map(|entry| entry.module.as_str()).collect();
+        Self {
+            modules: names.into_iter().map(|name| ModuleFile::read(site, name, &helper)).collect(),
+            helper_version: read_version(&helper),
+            is_root: site.is_root(),
+            keeper: read_keeper(site, &helper),
+            selinux: SelinuxLabel::read(site, &helper),
+            account: HelperAccount::read(site),
+            // The account job-adopt runs it.
+            helper: Program::read(site, helper, 0o001),
+        }
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for module in &self.modules {
+            match module {
+                Ok(file) => findings.extend(file.findings()),
+                Err(missing) => findings.push(missing.finding()),
+            }
+        }
+        findings.push(judge_helper(&self.helper, self.helper_version.as_deref(), self.is_root));
+        findings.extend(self.keeper.as_ref().map(judge_keeper));
+        findings.extend(self.selinux.as_ref().map(SelinuxLabel::finding));
+        findings.push(self.account.finding());
+        findings
+    }
+}
+
+impl ModuleFile {
+    fn read(site: &Site, name: &str, helper: &Path) -> Result<Self, MissingModule> {
+        let folder = if name.starts_with('/') {
+            Some(site.root.clone())
+        } else {
+            find_module_folder(&site.root)
+        };
+        let folder = folder.ok_or_else(|| MissingModule::UnknownFolder(name.to_owned()))?;
+        let path = folder.join(name.trim_start_matches('/'));
+        // libpam follows links.
+        let Ok(real) = path.canonicalize() else { return Err(MissingModule::NoFile(path)) };
+        Ok(Self {
+            path,
+            trusted: require_trusted(&site.trust, &real),
+            version: read_version(&real),
+            installed: InstalledFacts::read(site, &real, helper),
+        })
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let again = "install both packages again";
+        let mut findings = vec![
+            judge_module_file(&self.path, &self.trusted),
+            judge_version(Check::ModuleVersion, &self.path, self.version.as_deref(), again),
+        ];
+        findings.extend(self.installed.findings());
+        findings
+    }
+}
+
+impl MissingModule {
+    fn finding(&self) -> Finding {
+        match self {
+            Self::UnknownFolder(name) => {
+                let text = "was not found: the folder of the PAM modules is not known";
+                let remedy =
+                    "find / -name pam_permit.so shows it; give the full path in the PAM lines";
+                Finding::unknown(Check::ModuleFile, name, text, remedy)
+            }
+            Self::NoFile(path) => {
+                let text = "is missing, so every login of the service is refused, root's too";
+                let remedy = "job-adopt pam --remove, or install the module again";
+                Finding::error(Check::ModuleFile, path.display(), text, remedy)
+            }
+        }
+    }
+}
+
+fn judge_module_file(path: &Path, trusted: &Result<u32, TrustError>) -> Finding {
+    match trusted {
+        Ok(_) => {
+            let text = "exists, and only root can change it";
+            Finding::fine(Check::ModuleFile, path.display(), text)
+        }
         Err(why) => {
             let text = format!("runs as root at every login, but {why}");
-            Finding::error(Check::ModuleFile, object, text, trust_remedy(&why))
+            Finding::error(Check::ModuleFile, path.display(), text, trust_remedy(why))
         }
-    };
-    let version = check_version(Check::ModuleVersion, &path, &real, "install both packages again");
-    let mut findings = vec![file, version];
-    findings.extend(installed::findings(site, &real, helper));
-    findings
+    }
 }
 
-/// Checks that a file has the version of this program: module and helper refuse logins if their
-/// versions differ.
-fn check_version(check: Check, shown_path: &Path, path: &Path, again: &str) -> Finding {
-    let object = shown_path.display();
-    match find_version(&std::fs::read(path).unwrap_or_default()).as_deref() {
+/// Judges whether a file has the version of this program: module and helper refuse logins if their
+/// versions differ. A file that shows none is to be read `again`.
+fn judge_version(check: Check, path: &Path, version: Option<&str>, again: &str) -> Finding {
+    let object = path.display();
+    match version {
         Some(VERSION) => {
             Finding::fine(check, object, format!("can be used, and is of version {VERSION}"))
         }
@@ -79,71 +196,88 @@ fn check_version(check: Check, shown_path: &Path, path: &Path, again: &str) -> F
     }
 }
 
-fn check_helper(site: &Site, path: &Path) -> Finding {
-    // The account job-adopt runs it.
-    if let Err(why) = require_executable(&site.trust, path, 0o001) {
-        let text = format!("cannot be run, so every login is refused (JA09): {why}");
-        return Finding::error(
-            Check::Helper,
-            path.display(),
-            text,
-            mode_remedy(path, &why, "0711"),
-        );
-    }
-    let remedy = if site.is_root() { "install both packages again" } else { "run this as root" };
-    check_version(Check::Helper, path, path, remedy)
-}
-
-/// Checks the keeper, which ends the logins of Flux jobs. It may be missing on a node without Flux.
-fn check_keeper(site: &Site, helper: &Path) -> Option<Finding> {
-    let path = helper.with_file_name("keeper");
-    let has_flux = super::sources::find_flux_account(site).is_some_and(|account| account.uid != 0);
-    if !has_flux && path.symlink_metadata().is_err() {
-        return None;
-    }
-    Some(match require_executable(&site.trust, &path, 0o111) {
-        Ok(()) => Finding::fine(Check::Keeper, path.display(), "can be run"),
-        Err(why) => {
-            let text = format!("cannot be run, so logins to Flux jobs are refused: {why}");
-            Finding::error(Check::Keeper, path.display(), text, mode_remedy(&path, &why, "0755"))
+impl Program {
+    /// Reads a program, whose mode must have one of the execute bits `rights`.
+    fn read(site: &Site, path: PathBuf, rights: u32) -> Self {
+        Self {
+            exists: path.symlink_metadata().is_ok(),
+            executable: require_executable(&site.trust, &path, rights),
+            path,
         }
-    })
-}
+    }
 
-/// Returns the remedy for a program that the module would not run, and that should have this mode.
-fn mode_remedy(path: &Path, why: &TrustError, mode: &str) -> String {
-    let shown = path.display();
-    match path.symlink_metadata() {
-        Err(_) => "install both packages again".to_owned(),
-        Ok(_) if why.path() == path => format!("chown root: {shown} && chmod {mode} {shown}"),
-        Ok(_) => trust_remedy(why),
+    /// Names the remedy for a program that the module would not run, and that should have this mode.
+    fn remedy(&self, why: &TrustError, mode: &str) -> String {
+        if !self.exists {
+            return "install both packages again".to_owned();
+        }
+        if why.path() != self.path {
+            return trust_remedy(why);
+        }
+        let shown = self.path.display();
+        format!("chown root: {shown} && chmod {mode} {shown}")
     }
 }
 
-/// Checks the helper's SELinux label, if SELinux enforces: then only our policy lets sshd do what a
-/// login needs. A label that the loaded policy does not know counts as missing.
-fn check_selinux_label(site: &Site, helper: &Path) -> Option<Finding> {
-    let selinux = site.at("/sys/fs/selinux");
-    std::fs::read(selinux.join("enforce")).ok().filter(|enforce| enforce == b"1")?;
-    let file = File::open(helper).ok()?;
-    let label = get_xattr(file.as_fd(), c"security.selinux").unwrap_or_default();
-    let context = File::options().write(true).open(selinux.join("context"));
-    let is_known = context.and_then(|mut context| context.write_all(&label)).is_ok();
-    let label = String::from_utf8_lossy(&label);
-    if is_known && label.contains(":job_adopt_helper_exec_t") {
-        return Some(Finding::fine(
-            Check::Selinux,
-            helper.display(),
-            "has the label of our policy",
-        ));
+fn judge_helper(helper: &Program, version: Option<&str>, is_root: bool) -> Finding {
+    if let Err(why) = &helper.executable {
+        let text = format!("cannot be run, so every login is refused (JA09): {why}");
+        let remedy = helper.remedy(why, "0711");
+        return Finding::error(Check::Helper, helper.path.display(), text, remedy);
     }
-    let text = format!(
-        "SELinux enforces without our policy, or this file lacks its label: every login but root's is \
-         refused (label {label:?})"
-    );
-    let remedy = "semodule -X 200 -i /usr/share/job-adopt/selinux/job-adopt.cil; \
-                  restorecon -RF /usr/libexec/job-adopt /run/job-adopt";
-    Some(Finding::error(Check::Selinux, helper.display(), text, remedy))
+    let again = if is_root { "install both packages again" } else { "run this as root" };
+    judge_version(Check::Helper, &helper.path, version, again)
+}
+
+/// Reads the keeper, which ends the logins of Flux jobs.
+fn read_keeper(site: &Site, helper: &Path) -> Option<Program> {
+    let path = helper.with_file_name("keeper");
+    let has_flux = find_flux_account(site).is_some_and(|account| account.uid != 0);
+    let keeper = Program::read(site, path, 0o111);
+    (has_flux || keeper.exists).then_some(keeper)
+}
+
+fn judge_keeper(keeper: &Program) -> Finding {
+    let object = keeper.path.display();
+    let Err(why) = &keeper.executable else {
+        return Finding::fine(Check::Keeper, object, "can be run");
+    };
+    let text = format!("cannot be run, so logins to Flux jobs are refused: {why}");
+    Finding::error(Check::Keeper, object, text, keeper.remedy(why, "0755"))
+}
+
+impl SelinuxLabel {
+    fn read(site: &Site, helper: &Path) -> Option<Self> {
+        let selinux = site.at("/sys/fs/selinux");
+        if std::fs::read(selinux.join("enforce")).ok()? != b"1" {
+            return None;
+        }
+        let file = File::open(helper).ok()?;
+        let label = get_xattr(file.as_fd(), c"security.selinux").unwrap_or_default();
+        let context = File::options().write(true).open(selinux.join("context"));
+        Some(Self {
+            path: helper.to_owned(),
+            is_known: context.and_then(|mut context| context.write_all(&label)).is_ok(),
+            text: String::from_utf8_lossy(&label).into_owned(),
+        })
+    }
+
+    /// Judges the label: only our policy lets sshd do what a login needs. A label that the loaded policy
+    /// does not know counts as missing.
+    fn finding(&self) -> Finding {
+        let object = self.path.display();
+        if self.is_known && self.text.contains(":job_adopt_helper_exec_t") {
+            return Finding::fine(Check::Selinux, object, "has the label of our policy");
+        }
+        let text = format!(
+            "SELinux enforces without our policy, or this file lacks its label: every login but \
+             root's is refused (label {:?})",
+            self.text
+        );
+        let remedy = "semodule -X 200 -i /usr/share/job-adopt/selinux/job-adopt.cil; \
+                      restorecon -RF /usr/libexec/job-adopt /run/job-adopt";
+        Finding::error(Check::Selinux, object, text, remedy)
+    }
 }
 
 /// Checks that the module would run a program: only root can have written it, and its mode has one of
@@ -156,59 +290,88 @@ fn require_executable(trust: &Trust, path: &Path, rights: u32) -> Result<(), Tru
     Ok(())
 }
 
+fn read_version(path: &Path) -> Option<String> {
+    find_version(&std::fs::read(path).unwrap_or_default())
+}
+
 /// Finds the version that a program of this project has in one of its texts.
 fn find_version(bytes: &[u8]) -> Option<String> {
     let (before, after) = VERSION_MISMATCH.split_once(VERSION)?;
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-+~".contains(c);
     let text = String::from_utf8_lossy(bytes);
-    let versions = text.split(before).skip(1).filter_map(|rest| Some(rest.split_once(after)?.0));
-    let mut versions =
-        versions.filter(|version| !version.is_empty() && version.chars().all(is_plain));
-    versions.next().map(str::to_owned)
+    text.split(before)
+        .skip(1)
+        .filter_map(|rest| rest.split_once(after))
+        .map(|(version, _)| version)
+        .find(|version| is_version(version))
+        .map(str::to_owned)
 }
 
-fn check_account(site: &Site) -> Finding {
-    let object = format!("account {HELPER_USER}");
-    let make = "/usr/libexec/job-adopt/account makes it";
-    let Some(Account { uid, gid, .. }) = site.find_account(HELPER_USER) else {
-        let text = "does not exist, so every login is refused (JA09)";
-        return Finding::error(Check::Account, object, text, make);
-    };
-    if uid == 0 || gid == 0 {
-        let text = "has root's uid or gid, so every login is refused (JA09)";
-        let remedy = format!("remove it from /etc/passwd; {make} anew");
-        return Finding::error(Check::Account, object, text, remedy);
-    }
-    let is_other = |other: &Account| other.uid == uid && other.name != HELPER_USER;
-    if uid == NOBODY_UID || site.local_accounts().iter().any(is_other) {
-        let text = format!(
-            "shares uid {uid} with other accounts, whose processes can change what a login finds"
-        );
-        return Finding::warning(
-            Check::Account,
-            object,
-            text,
-            "usermod --uid N job-adopt, where no other account has the uid N",
-        );
-    }
-    let shadow = std::fs::read(site.at("/etc/shadow")).unwrap_or_default();
-    if is_usable(&String::from_utf8_lossy(&shadow)) {
-        let text = "is not locked and expired, so cron and other services run programs for it";
-        let remedy = "usermod --lock --expiredate 1 job-adopt";
-        return Finding::warning(Check::Account, object, text, remedy);
-    }
-    Finding::fine(Check::Account, object, format!("exists, uid {uid}"))
+fn is_version(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-+~".contains(c))
 }
 
-/// Returns whether shadow(5) has the helper's account with a password or without an expiry date. The
+impl HelperAccount {
+    fn read(site: &Site) -> Self {
+        let Some(Account { uid, gid, .. }) = site.find_account(HELPER_USER) else {
+            return Self::Missing;
+        };
+        if uid == 0 || gid == 0 {
+            return Self::Root;
+        }
+        let accounts = site.local_accounts();
+        let mut others = accounts.iter().filter(|other| other.name != HELPER_USER);
+        let shadow = std::fs::read(site.at("/etc/shadow")).unwrap_or_default();
+        Self::Found {
+            uid,
+            is_shared: uid == NOBODY_UID || others.any(|other| other.uid == uid),
+            is_usable: is_usable(&String::from_utf8_lossy(&shadow)),
+        }
+    }
+
+    fn finding(&self) -> Finding {
+        let object = format!("account {HELPER_USER}");
+        let make = "/usr/libexec/job-adopt/account makes it";
+        match *self {
+            Self::Missing => {
+                let text = "does not exist, so every login is refused (JA09)";
+                Finding::error(Check::Account, object, text, make)
+            }
+            Self::Root => {
+                let text = "has root's uid or gid, so every login is refused (JA09)";
+                let remedy = format!("remove it from /etc/passwd; {make} anew");
+                Finding::error(Check::Account, object, text, remedy)
+            }
+            Self::Found { uid, is_shared: true, .. } => {
+                let text = format!(
+                    "shares uid {uid} with other accounts, whose processes can change what a login finds"
+                );
+                let remedy = "usermod --uid N job-adopt, where no other account has the uid N";
+                Finding::warning(Check::Account, object, text, remedy)
+            }
+            Self::Found { is_usable: true, .. } => {
+                let text =
+                    "is not locked and expired, so cron and other services run programs for it";
+                let remedy = "usermod --lock --expiredate 1 job-adopt";
+                Finding::warning(Check::Account, object, text, remedy)
+            }
+            Self::Found { uid, .. } => {
+                Finding::fine(Check::Account, object, format!("exists, uid {uid}"))
+            }
+        }
+    }
+}
+
+/// Checks whether shadow(5) has the helper's account with a password or without an expiry date. The
 /// file lacks accounts of other name services, and only root can read it.
 fn is_usable(shadow: &str) -> bool {
-    let mut lines = shadow.lines();
-    let Some(line) = lines.find(|line| line.split(':').next() == Some(HELPER_USER)) else {
-        return false;
-    };
-    let field = |index| line.split(':').nth(index).unwrap_or_default();
+    let account = shadow
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>())
+        .find(|fields| fields.first() == Some(&HELPER_USER));
+    let Some(fields) = account else { return false };
     let today = now() / (24 * 60 * 60);
-    let has_expired = field(7).parse().is_ok_and(|day: i64| (1..today).contains(&day));
-    !(has_expired && field(1).starts_with(['!', '*']))
+    let expiry = fields.get(7).and_then(|day| day.parse::<i64>().ok());
+    let has_expired = expiry.is_some_and(|day| (1..today).contains(&day));
+    let is_locked = fields.get(1).is_some_and(|password| password.starts_with(['!', '*']));
+    !(has_expired && is_locked)
 }
