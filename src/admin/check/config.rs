@@ -1,39 +1,220 @@
-//! Checks the configuration, the registry, and the file that switches the module off.
+//! Checks the configuration, and the file that switches the module off.
 
 use super::finding::{Check, Finding, Severity};
 use super::site::{Site, root_processes};
 use super::trusted_file::trust_remedy;
-use crate::accounts;
 use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
 use crate::job::running_jobs::query_scheduler;
 use helper::devices::{Resolver, Specifier};
-use helper::jobs::records::{LoginTarget, ReadError, Record};
 use helper::node::{gpu_count, topology};
 use helper::{Config, ConfigError};
-use kernel::cgroup::{Mount, ignore_gone};
-use protocol::{Allowlist, LimitKey, SourceName};
+use kernel::cgroup::Mount;
+use kernel::trust::TrustError;
+use protocol::{Allowlist, LimitKey};
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::Duration;
 
-pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let mut findings = vec![check_switch(site), check_file(site)];
-    findings.extend(check_enforce(site));
-    let specifiers = site.config.always_allowed.iter();
-    findings.extend(specifiers.filter_map(|specifier| check_always_allowed(site, specifier)));
-    findings.extend(check_device_modes(site));
-    findings.extend(check_login_limits(site));
-    findings.extend(check_registry(site));
-    findings
+/// Maximum users that a finding names.
+const USERS_SHOWN_MAX: usize = 8;
+
+/// What was found out about the configuration.
+#[derive(Debug)]
+pub(super) struct ConfigFacts {
+    /// The file that switches the module off.
+    switch: PathBuf,
+    is_off: bool,
+    /// The path of the configuration.
+    conf: PathBuf,
+    file: Result<(), ConfigError>,
+    /// The path of the key `enforce`.
+    enforce: Option<(PathBuf, EnforceState)>,
+    always_allowed: Vec<AllowedDevices>,
+    restricted_modes: Vec<RestrictedMode>,
+    /// Limits of logins whose controller is not on cgroup v2.
+    void_limits: Vec<LimitKey>,
 }
 
-/// Finds nodes of GPUs that their mode keeps from users, although a job's filter opens them; a warning if it
-/// keeps out a user who has a job now. GPUs that cannot be listed are none here: `devices` says why.
-fn check_device_modes(site: &Site) -> Vec<Finding> {
+/// The file whose existence makes the module decide.
+#[derive(Debug)]
+enum EnforceState {
+    /// Others than root can make or remove it.
+    Distrusted(TrustError),
+    Present,
+    Missing {
+        /// This is a compute node.
+        has_jobs: bool,
+    },
+}
+
+/// What an entry of `always_allowed` gives to every job.
+#[derive(Debug)]
+struct AllowedDevices {
+    specifier: String,
+    gpus: u32,
+    /// All devices fit into a list.
+    fit: bool,
+    warnings: Vec<String>,
+}
+
+/// Nodes of GPUs that their mode keeps from users, although a job's filter opens them.
+#[derive(Debug)]
+struct RestrictedMode {
+    nodes: String,
+    /// The mode, and who can open the nodes.
+    mode: String,
+    is_owners_alone: bool,
+    /// Users with jobs here who cannot open them; at most [`USERS_SHOWN_MAX`].
+    excluded: Vec<String>,
+}
+
+impl ConfigFacts {
+    pub(super) fn read(site: &Site) -> Self {
+        let switch = site.at(module::OFF_SWITCH_PATH);
+        let is_off = switch.symlink_metadata().is_ok_and(|meta| meta.uid() == site.trust.owner());
+        let Config { enforce, always_allowed, devices, .. } = &site.config;
+        let resolver = Resolver::new(site.tree(), devices.clone());
+        Self {
+            switch,
+            is_off,
+            conf: site.conf.clone(),
+            file: read_file(site),
+            enforce: enforce.as_ref().map(|path| (path.clone(), EnforceState::read(site, path))),
+            always_allowed: always_allowed
+                .iter()
+                .filter_map(|specifier| AllowedDevices::resolve(&resolver, specifier))
+                .collect(),
+            restricted_modes: list_restricted_modes(site),
+            void_limits: list_void_limits(site),
+        }
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut findings = vec![self.judge_switch(), self.judge_file()];
+        if let Some((path, state)) = &self.enforce {
+            findings.push(state.finding(path, &self.conf));
+        }
+        findings.extend(self.always_allowed.iter().filter_map(AllowedDevices::finding));
+        findings.extend(self.restricted_modes.iter().map(RestrictedMode::finding));
+        findings.extend(self.void_limits.iter().map(judge_void_limit));
+        findings
+    }
+
+    fn judge_switch(&self) -> Finding {
+        let object = self.switch.display();
+        if !self.is_off {
+            let text = "is not there, so the module is on";
+            return Finding::fine(Check::SwitchedOff, object, text);
+        }
+        let text = "switches the module off: every user can log in, outside of jobs";
+        let remedy = format!("rm {}", module::OFF_SWITCH_PATH);
+        Finding::error(Check::SwitchedOff, object, text, remedy)
+    }
+
+    fn judge_file(&self) -> Finding {
+        let object = self.conf.display();
+        match &self.file {
+            Ok(()) => {
+                let text = "is valid, or missing, and only root can change it";
+                Finding::fine(Check::Configuration, object, text)
+            }
+            Err(ConfigError::UntrustedFile(error)) => {
+                let text = format!("cannot be used, so every login is refused (JA09): {error}");
+                Finding::error(Check::Configuration, object, text, trust_remedy(error))
+            }
+            Err(error) => {
+                let text = format!("has a mistake, so every login is refused (JA09): {error}");
+                let remedy = "correct that line; man job_adopt.conf has all keys";
+                Finding::error(Check::Configuration, object, text, remedy)
+            }
+        }
+    }
+}
+
+fn read_file(site: &Site) -> Result<(), ConfigError> {
+    let read = || Config::read(&site.conf, &site.trust).map(drop);
+    // A missing account is a finding of its own.
+    site.with_helper_rights(read).unwrap_or_else(|_| read())
+}
+
+impl EnforceState {
+    fn read(site: &Site, path: &Path) -> Self {
+        if let Some(Err(error)) = path.parent().map(|parent| site.trust.dir(parent)) {
+            if !error.is_missing() {
+                return Self::Distrusted(error);
+            }
+        }
+        if path.symlink_metadata().is_ok() {
+            return Self::Present;
+        }
+        Self::Missing { has_jobs: runs_jobs(site) }
+    }
+
+    fn finding(&self, path: &Path, conf: &Path) -> Finding {
+        let file = path.display();
+        let object = format!("enforce = if-exists:{file}");
+        match self {
+            Self::Distrusted(error) => {
+                let text = format!("can be made or removed by others than root: {error}");
+                Finding::warning(Check::Enforced, object, text, trust_remedy(error))
+            }
+            Self::Present => {
+                let text = "exists, so the module decides on the logins to this node";
+                Finding::fine(Check::Enforced, object, text)
+            }
+            Self::Missing { has_jobs: true } => {
+                let text = "does not exist, so every user gets in, outside of jobs, and this node runs jobs";
+                let remedy = format!("touch {file}, or correct the path in {}", conf.display());
+                Finding::error(Check::Enforced, object, text, remedy)
+            }
+            Self::Missing { has_jobs: false } => {
+                let text = "does not exist, so the module lets every user log in to this node";
+                let remedy = format!("touch {file}, unless this is a login node");
+                Finding::note(Check::Enforced, object, text, remedy)
+            }
+        }
+    }
+}
+
+/// Checks whether this is a compute node: Slurm's daemon runs here, or jobs are registered.
+fn runs_jobs(site: &Site) -> bool {
+    let has_slurm = site.is_here() && !root_processes(&["slurmd"]).is_empty();
+    has_slurm || site.config.registry.list_users().is_ok_and(|users| !users.is_empty())
+}
+
+impl AllowedDevices {
+    /// Resolves an entry; `None` for one that names nothing here.
+    fn resolve(resolver: &Resolver, specifier: &Specifier) -> Option<Self> {
+        let resolved = resolver.resolve_specifier(specifier).ok()?;
+        let mut list = Allowlist::new();
+        let fit = resolved.devices.iter().all(|device| list.push(device.rule).is_ok());
+        Some(Self {
+            specifier: specifier.to_string(),
+            gpus: gpu_count(&list),
+            fit,
+            warnings: resolved.warnings,
+        })
+    }
+
+    fn finding(&self) -> Option<Finding> {
+        if self.gpus == 0 && self.warnings.is_empty() && self.fit {
+            return None;
+        }
+        let object = format!("always_allowed, {}", self.specifier);
+        let text = if self.gpus == 0 {
+            self.warnings.join("; ")
+        } else {
+            format!("gives {} of the GPUs to every job", self.gpus)
+        };
+        let remedy = "remove it from always_allowed: a job gets its own devices from its scheduler or record";
+        Some(Finding::warning(Check::AlwaysAllowed, object, text, remedy))
+    }
+}
+
+/// Lists nodes of GPUs that not every user can open. GPUs that cannot be listed are none here: `devices`
+/// says why.
+fn list_restricted_modes(site: &Site) -> Vec<RestrictedMode> {
     let tree = site.tree();
     let list = || topology::list_gpus(&tree).unwrap_or_default();
     let mut restricted = RestrictedNodes::default();
@@ -46,29 +227,40 @@ fn check_device_modes(site: &Site) -> Vec<Finding> {
         return Vec::new();
     }
     let users = find_job_owners(site);
-    let describe = |(mode, nodes): (&NodeMode, String)| {
-        let excluded: Vec<&str> = users
-            .iter()
-            .filter(|user| mode.excludes(user))
-            .map(|user| user.name.as_str())
-            .take(USERS_SHOWN_MAX)
-            .collect();
-        let is_warning = mode.is_owners_alone() || !excluded.is_empty();
+    restricted.iter().map(|(mode, nodes)| RestrictedMode::new(mode, nodes, &users)).collect()
+}
+
+impl RestrictedMode {
+    /// Finds out which of these users cannot open the nodes.
+    fn new(mode: &NodeMode, nodes: String, users: &[NodeUser]) -> Self {
+        Self {
+            nodes,
+            mode: mode.to_string(),
+            is_owners_alone: mode.is_owners_alone(),
+            excluded: users
+                .iter()
+                .filter(|user| mode.excludes(user))
+                .map(|user| user.name.clone())
+                .take(USERS_SHOWN_MAX)
+                .collect(),
+        }
+    }
+
+    /// Reports the mode as a warning if it keeps out everybody, or a user who has a job now.
+    fn finding(&self) -> Finding {
+        let is_warning = self.is_owners_alone || !self.excluded.is_empty();
         let severity = if is_warning { Severity::Warning } else { Severity::Note };
-        let text = if excluded.is_empty() {
+        let mode = &self.mode;
+        let text = if self.excluded.is_empty() {
             format!("{mode}: others cannot open them, whatever their jobs are given")
         } else {
-            format!("{mode}, which keeps out users with jobs here: {}", excluded.join(", "))
+            format!("{mode}, which keeps out users with jobs here: {}", self.excluded.join(", "))
         };
         let remedy = "add the users to that group, or set MODE=\"0666\" in a rule of udev: the \
                       filters of jobs keep the others out";
-        Finding::new(severity, Check::DeviceModes, nodes, text, remedy)
-    };
-    restricted.iter().map(describe).collect()
+        Finding::new(severity, Check::DeviceModes, &self.nodes, text, remedy)
+    }
 }
-
-/// Maximum users that a finding names.
-const USERS_SHOWN_MAX: usize = 8;
 
 /// Finds the users who have a job now, as far as records and schedulers can be read and accounts be looked up.
 fn find_job_owners(site: &Site) -> Vec<NodeUser> {
@@ -89,192 +281,53 @@ fn find_job_owners(site: &Site) -> Vec<NodeUser> {
     uids.into_iter().filter_map(|uid| NodeUser::find(uid).ok()).collect()
 }
 
-/// Finds limits of logins that apply to no job here, since their controller is not on cgroup v2.
-fn check_login_limits(site: &Site) -> Vec<Finding> {
-    let limits = site.config.login_limits;
+/// Lists the limits of logins that apply to no job here, since their controller is not on cgroup v2.
+fn list_void_limits(site: &Site) -> Vec<LimitKey> {
     let mount = Mount::open_below(&site.root).map_or("/sys/fs/cgroup", |mount| mount.path());
-    let available = fs::read_to_string(site.at(mount).join("cgroup.controllers"));
-    let available = available.unwrap_or_default();
-    let is_missing = |limit: &LimitKey| {
-        !available.split_whitespace().any(|controller| controller == limit.controller)
-    };
-    let describe = |LimitKey { key, controller, .. }| {
-        let text =
-            format!("applies to no job: cgroup v2 does not have the controller {controller}");
-        let remedy = "boot with systemd.unified_cgroup_hierarchy=1 and without cgroup_disable=, or \
-                      remove the key";
-        Finding::warning(Check::LoginLimits, key, text, remedy)
-    };
-    limits.list_keys().filter(is_missing).map(describe).collect()
+    let controllers = fs::read_to_string(site.at(mount).join("cgroup.controllers"));
+    let controllers = controllers.unwrap_or_default();
+    let mut limits: Vec<LimitKey> = site.config.login_limits.list_keys().collect();
+    limits.retain(|limit| !controllers.split_whitespace().any(|word| word == limit.controller));
+    limits
 }
 
-fn check_file(site: &Site) -> Finding {
-    let object = site.conf.display();
-    let read = || Config::read(&site.conf, &site.trust);
-    // A missing account is a finding of its own.
-    match site.with_helper_rights(read).unwrap_or_else(|_| read()) {
-        Ok(_) => Finding::fine(
-            Check::Configuration,
-            object,
-            "is valid, or missing, and only root can change it",
-        ),
-        Err(ConfigError::UntrustedFile(error)) => {
-            let text = format!("cannot be used, so every login is refused (JA09): {error}");
-            Finding::error(Check::Configuration, object, text, trust_remedy(&error))
-        }
-        Err(error) => {
-            let text = format!("has a mistake, so every login is refused (JA09): {error}");
-            let remedy = "correct that line; man job_adopt.conf has all keys";
-            Finding::error(Check::Configuration, object, text, remedy)
+fn judge_void_limit(limit: &LimitKey) -> Finding {
+    let text =
+        format!("applies to no job: cgroup v2 does not have the controller {}", limit.controller);
+    let remedy = "boot with systemd.unified_cgroup_hierarchy=1 and without cgroup_disable=, or \
+                  remove the key";
+    Finding::warning(Check::LoginLimits, limit.key, text, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernel::trust::Distrust;
+
+    #[test]
+    fn state_of_enforce_decides_severity() {
+        let distrusted = TrustError::new(Path::new("/etc/x"), Distrust::WrongOwner(7));
+        for (state, severity) in [
+            (EnforceState::Distrusted(distrusted), Severity::Warning),
+            (EnforceState::Present, Severity::Fine),
+            (EnforceState::Missing { has_jobs: true }, Severity::Error),
+            (EnforceState::Missing { has_jobs: false }, Severity::Note),
+        ] {
+            let finding = state.finding(Path::new("/etc/x/gpus"), Path::new("/etc/x.conf"));
+            assert_eq!(finding.severity, severity, "{finding:?}");
         }
     }
-}
 
-/// Checks an entry of `always_allowed`, which every job is given.
-fn check_always_allowed(site: &Site, specifier: &Specifier) -> Option<Finding> {
-    let resolver = Resolver::new(site.tree(), site.config.devices.clone());
-    let object = format!("always_allowed, {specifier}");
-    let resolved = resolver.resolve_specifier(specifier).ok()?;
-    let mut list = Allowlist::new();
-    let fits = resolved.devices.iter().all(|device| list.push(device.rule).is_ok());
-    let text = match (gpu_count(&list), resolved.warnings.as_slice()) {
-        (0, []) if fits => return None,
-        (0, _) => resolved.warnings.join("; "),
-        (gpus, _) => format!("gives {gpus} of the GPUs to every job"),
-    };
-    Some(Finding::warning(
-        Check::AlwaysAllowed,
-        object,
-        text,
-        "remove it from always_allowed: a job gets its own devices from its scheduler or record",
-    ))
-}
-
-fn check_switch(site: &Site) -> Finding {
-    let path = site.at(module::OFF_SWITCH_PATH);
-    match path.symlink_metadata() {
-        Ok(meta) if meta.uid() == site.trust.owner() => {
-            let text = "switches the module off: every user can log in, outside of jobs";
-            Finding::error(
-                Check::SwitchedOff,
-                path.display(),
-                text,
-                format!("rm {}", module::OFF_SWITCH_PATH),
-            )
-        }
-        _ => Finding::fine(Check::SwitchedOff, path.display(), "is not there, so the module is on"),
-    }
-}
-
-fn check_enforce(site: &Site) -> Option<Finding> {
-    let path = site.config.enforce.as_deref()?;
-    let object = format!("enforce = if-exists:{}", path.display());
-    let trusted = path.parent().map(|parent| site.trust.dir(parent));
-    if let Some(error) = trusted.and_then(Result::err).filter(|error| !error.is_missing()) {
-        let text = format!("can be made or removed by others than root: {error}");
-        let remedy = trust_remedy(&error);
-        return Some(Finding::warning(Check::Enforced, object, text, remedy));
-    }
-    Some(match path.symlink_metadata() {
-        Ok(_) => Finding::fine(
-            Check::Enforced,
-            object,
-            "exists, so the module decides on the logins to this node",
-        ),
-        Err(_) if runs_jobs(site) => {
-            let text =
-                "does not exist, so every user gets in, outside of jobs, and this node runs jobs";
-            let remedy =
-                format!("touch {}, or correct the path in {}", path.display(), site.conf.display());
-            Finding::error(Check::Enforced, object, text, remedy)
-        }
-        Err(_) => {
-            let text = "does not exist, so the module lets every user log in to this node";
-            let remedy = format!("touch {}, unless this is a login node", path.display());
-            Finding::note(Check::Enforced, object, text, remedy)
-        }
-    })
-}
-
-/// Returns whether this is a compute node: Slurm's daemon runs here, or jobs are registered.
-fn runs_jobs(site: &Site) -> bool {
-    let has_records = || site.config.registry.list_users().is_ok_and(|users| !users.is_empty());
-    site.is_here() && !root_processes(&["slurmd"]).is_empty() || has_records()
-}
-
-/// Pause before a second look: the epilog of such a job may be removing its record.
-const EPILOG_GRACE: Duration = Duration::from_secs(1);
-
-fn is_cgroup_gone(site: &Site, record: &Record) -> bool {
-    let LoginTarget::Cgroup(path) = &record.target else { return false };
-    let open = Mount::open_below(&site.root).and_then(|mount| mount.open_chain(path));
-    ignore_gone(open).is_ok_and(|chain| chain.is_none())
-}
-
-fn path_of_record(site: &Site, record: &Record) -> PathBuf {
-    site.config.registry.record_path(record.uid, &record.id)
-}
-
-fn describe_stale_record(site: &Site, record: &Record) -> Finding {
-    let file = path_of_record(site, record);
-    let user = accounts::user_name(record.uid);
-    let text = format!("is of a job whose cgroup is gone, so it admits no login of {user} (JA01)");
-    let remedy = format!("job-adopt unregister {}, and see why its epilog did not", record.id);
-    Finding::warning(Check::Records, file.display(), text, remedy)
-}
-
-/// Checks the registry, and finds the records in it that refuse their owners' logins.
-fn check_registry(site: &Site) -> Vec<Finding> {
-    let Config { registry, sources, .. } = &site.config;
-    let object = registry.dir().display();
-    match site.trust.dir(registry.dir()) {
-        _ if !sources.contains(&SourceName::Registry) => return Vec::new(),
-        // `register` makes it.
-        Err(error) if error.is_missing() => return Vec::new(),
-        Err(error) => {
-            let text = format!("cannot be used, so every login is refused (JA09): {error}");
-            return vec![Finding::error(Check::Registry, object, text, trust_remedy(&error))];
-        }
-        Ok(_) => {}
-    }
-    let users = match registry.list_users() {
-        Ok(users) => users,
-        Err(error) => {
-            return vec![Finding::unknown(Check::Registry, object, error, "run this as root")];
-        }
-    };
-    let mut findings = vec![Finding::fine(Check::Registry, object, "only root can write it")];
-    let mut stale = Vec::new();
-    for uid in users {
-        let broken = |path: &Path, cause: &dyn Display, remedy: &str| {
-            let text = format!("makes logins of {} fail (JA09): {cause}", accounts::user_name(uid));
-            Finding::error(Check::Records, path.display(), text, remedy)
+    #[test]
+    fn mode_is_a_warning_if_it_keeps_somebody_out() {
+        let severity = |is_owners_alone: bool, excluded: &[&str]| {
+            let excluded = excluded.iter().map(|name| (*name).to_owned()).collect();
+            let nodes = "/dev/dri/renderD128".to_owned();
+            let mode = "mode 0660".to_owned();
+            RestrictedMode { nodes, mode, is_owners_alone, excluded }.finding().severity
         };
-        match registry.read_user(&site.trust, uid) {
-            Ok(mut records) => {
-                records.records.retain(|record| is_cgroup_gone(site, record));
-                stale.append(&mut records.records);
-                let files = records.broken.iter().filter(|file| file.job.is_some());
-                findings.extend(files.map(|file| {
-                    let path = file.path.display();
-                    let remedy = format!("rm {path}, and if the job still runs, register it again");
-                    broken(&file.path, &file.cause, &remedy)
-                }));
-            }
-            Err(ReadError::NoRegistry) => {}
-            Err(error) => {
-                let dir = registry.user_dir(uid);
-                let shown = dir.display();
-                let remedy = format!("chown -R root: {shown} && chmod -R go-w {shown}");
-                findings.push(broken(&dir, &error, &remedy));
-            }
-        }
+        assert_eq!(severity(false, &[]), Severity::Note);
+        assert_eq!(severity(false, &["alice"]), Severity::Warning);
+        assert_eq!(severity(true, &[]), Severity::Warning);
     }
-    if !stale.is_empty() {
-        sleep(EPILOG_GRACE);
-        stale
-            .retain(|record| path_of_record(site, record).exists() && is_cgroup_gone(site, record));
-    }
-    findings.extend(stale.iter().map(|record| describe_stale_record(site, record)));
-    findings
 }

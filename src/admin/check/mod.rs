@@ -10,6 +10,7 @@ mod kernel;
 mod mounts;
 mod penalties;
 pub(super) mod programs;
+mod registry;
 mod site;
 mod slices;
 mod sources;
@@ -27,11 +28,13 @@ use crate::options::{Conf, parse_service};
 use crate::output::Output;
 use ::kernel::trust::Trust;
 use clap::Args;
+use config::ConfigFacts;
 use finding::{CheckReport, Finding};
 use helper::Config;
 use kernel::KernelFacts;
 use mounts::MountFacts;
 use programs::ProgramFacts;
+use registry::RegistryFacts;
 use site::Site;
 use slices::SliceFacts;
 use std::path::PathBuf;
@@ -88,9 +91,12 @@ pub(super) fn count_open_slices(conf: PathBuf, config: Config) -> Option<usize> 
 /// Checks the files that the site has set up: PAM stack, programs, configuration, schedulers.
 fn check_setup(site: &Site) -> Vec<Finding> {
     let programs = ProgramFacts::read(site);
+    let config = ConfigFacts::read(site);
+    let registry = RegistryFacts::read(site);
     let mut findings = stack::findings(site);
     findings.extend(programs.findings());
-    findings.extend(config::findings(site));
+    findings.extend(config.findings());
+    findings.extend(registry.findings());
     findings.extend(sources::findings(site));
     findings
 }

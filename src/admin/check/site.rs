@@ -36,9 +36,8 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn read(root: PathBuf, service: &str, conf: PathBuf, config: Config) -> Self {
-        let read = |group| read_entries(&root, service, group).unwrap_or_default();
-        let account = read(Group::Account);
-        let session = read(Group::Session);
+        let account = read_entries(&root, service, Group::Account).unwrap_or_default();
+        let session = read_entries(&root, service, Group::Session).unwrap_or_default();
         let trust = if root == Path::new("/") {
             Trust::root()
         } else {
@@ -47,17 +46,17 @@ impl Site {
         Self { root, service: service.to_owned(), account, session, conf, config, trust }
     }
 
-    /// Returns whether the site is this node, not a folder of a test.
+    /// Checks whether the site is this node, not a folder of a test.
     pub(super) fn is_here(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// Returns whether this process can read files that only root can read.
+    /// Checks whether this process can read files that only root can read.
     pub(super) fn is_root(&self) -> bool {
         !self.is_here() || Uid::effective().is_root()
     }
 
-    /// Returns an absolute path of the node below the site's root.
+    /// Puts an absolute path of the node below the site's root.
     pub(super) fn at(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -65,14 +64,8 @@ impl Site {
     /// Reads the accounts of passwd(5).
     pub(super) fn local_accounts(&self) -> Vec<Account> {
         // Names of people may be in any encoding.
-        let text = std::fs::read(self.at("/etc/passwd")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let account = |line: &str| {
-            let fields: Vec<&str> = line.split(':').collect();
-            let [name, _, uid, gid, ..] = *fields.as_slice() else { return None };
-            Some(Account { name: name.to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? })
-        };
-        text.lines().filter_map(account).collect()
+        let passwd = std::fs::read(self.at("/etc/passwd")).unwrap_or_default();
+        String::from_utf8_lossy(&passwd).lines().filter_map(Account::parse).collect()
     }
 
     /// Finds an account by name or number in the name service of this node, as the module does.
@@ -82,20 +75,20 @@ impl Site {
             let mut local = self.local_accounts().into_iter();
             return local.find(|account| account.name == name || Some(account.uid) == number);
         }
-        let user = match number {
+        let result = match number {
             Some(uid) => User::from_uid(uid.into()),
             None => User::from_name(name),
         };
-        let User { name, uid, gid, .. } = user.ok().flatten()?;
-        Some(Account { name, uid: uid.as_raw(), gid: gid.as_raw() })
+        let user = result.ok().flatten()?;
+        Some(Account { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() })
     }
 
-    /// Returns the lines of our module, except those that name another service.
+    /// Iterates over the lines of our module, except those that name another service.
     pub(super) fn own_lines(&self) -> impl Iterator<Item = &Entry> {
         self.account.iter().chain(&self.session).filter(|entry| entry.is_for_service())
     }
 
-    /// Returns the arguments of the first session line that is valid, else of the first such account
+    /// Parses the arguments of the first session line that is valid, else of the first such account
     /// line, else the defaults.
     pub(super) fn settings(&self) -> Settings {
         let lines = self.session.iter().chain(&self.account).filter(|line| line.is_for_service());
@@ -107,7 +100,7 @@ impl Site {
         if self.is_here() { with_helper_rights(look_up) } else { Ok(look_up()) }
     }
 
-    /// Returns the files that describe devices and schedulers.
+    /// The files that describe devices and schedulers.
     pub(super) fn tree(&self) -> Tree {
         Tree::with_root(&self.root, self.trust.clone())
     }
@@ -116,14 +109,15 @@ impl Site {
 /// Lists root's processes with these names, sorted by name and number.
 pub(super) fn root_processes(names: &[&str]) -> Vec<(String, i32)> {
     let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
-    let named = |pid: i32| {
-        let name = processes::read_stat(&Proc::host(), pid).ok()?.name;
-        let runs_as_root = real_uid(pid).is_some_and(Uid::is_root);
-        (runs_as_root && names.contains(&name.as_str())).then_some((name, pid))
-    };
-    let mut processes: Vec<_> = pids.filter_map(named).collect();
-    processes.sort();
-    processes
+    let mut matching = Vec::new();
+    for pid in pids {
+        let Ok(stat) = processes::read_stat(&Proc::host(), pid) else { continue };
+        if names.contains(&stat.name.as_str()) && real_uid(pid).is_some_and(Uid::is_root) {
+            matching.push((stat.name, pid));
+        }
+    }
+    matching.sort();
+    matching
 }
 
 /// An account of the node.
@@ -131,4 +125,13 @@ pub(super) struct Account {
     pub(super) name: String,
     pub(super) uid: u32,
     pub(super) gid: u32,
+}
+
+impl Account {
+    /// Parses a line of passwd(5).
+    fn parse(line: &str) -> Option<Self> {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [name, _, uid, gid, ..] = *fields.as_slice() else { return None };
+        Some(Self { name: name.to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? })
+    }
 }
