@@ -5,6 +5,7 @@
 
 mod config;
 mod finding;
+mod flux;
 mod installed;
 mod kernel;
 mod mounts;
@@ -13,6 +14,7 @@ pub(super) mod programs;
 mod registry;
 mod site;
 mod slices;
+mod slurm;
 mod sources;
 pub(super) mod sshd;
 mod sshd_config;
@@ -30,6 +32,7 @@ use ::kernel::trust::Trust;
 use clap::Args;
 use config::ConfigFacts;
 use finding::{CheckReport, Finding};
+use flux::FluxFacts;
 use helper::Config;
 use kernel::KernelFacts;
 use mounts::MountFacts;
@@ -37,6 +40,8 @@ use programs::ProgramFacts;
 use registry::RegistryFacts;
 use site::Site;
 use slices::SliceFacts;
+use slurm::SlurmFacts;
+use sources::SourceFacts;
 use std::path::PathBuf;
 use users::UserFacts;
 
@@ -93,11 +98,17 @@ fn check_setup(site: &Site) -> Vec<Finding> {
     let programs = ProgramFacts::read(site);
     let config = ConfigFacts::read(site);
     let registry = RegistryFacts::read(site);
+    let slurm = SlurmFacts::read(site);
+    let sources =
+        site.is_here().then(|| SourceFacts::read(site, slurm.has_slurm(), slurm.conf_path()));
+    let flux = FluxFacts::read(site);
     let mut findings = stack::findings(site);
     findings.extend(programs.findings());
     findings.extend(config.findings());
     findings.extend(registry.findings());
-    findings.extend(sources::findings(site));
+    findings.extend(sources.iter().flat_map(SourceFacts::findings));
+    findings.extend(slurm.findings());
+    findings.extend(flux.findings());
     findings
 }
 

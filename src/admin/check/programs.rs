@@ -1,9 +1,9 @@
 //! Checks the programs of a login: the module, its helper and keeper, and the helper's account.
 
 use super::finding::{Check, Finding};
+use super::flux::find_flux_account;
 use super::installed::InstalledFacts;
 use super::site::{Account, NOBODY_UID, Site};
-use super::sources::find_flux_account;
 use super::trusted_file::{require_trusted, trust_remedy};
 use crate::accounts::HELPER_USER;
 pub(crate) use helper::stack::{find_module, find_module_folder};

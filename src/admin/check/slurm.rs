@@ -1,0 +1,146 @@
+//! Checks Slurm's configuration (slurm.conf(5), cgroup.conf(5)): logins must find and join jobs, and open
+//! only their devices.
+
+use super::finding::{Check, Finding, Severity};
+use super::site::Site;
+use helper::SlurmDevices;
+use helper::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};
+use protocol::SourceName;
+use std::path::{Path, PathBuf};
+
+/// Flags each of which makes Slurm create the extern step, which logins join: RunInJob and X11 set
+/// Contain.
+const EXTERN_STEP_FLAGS: [&str; 3] = ["contain", "runinjob", "x11"];
+
+/// What was found out about Slurm's configuration.
+#[derive(Debug)]
+pub(super) struct SlurmFacts {
+    conf: Result<SlurmConf, ConfError>,
+    /// Slurm is a source of jobs.
+    is_source: bool,
+    /// The configuration names the folder of step daemons: jobs are found without `slurm.conf`.
+    has_spool: bool,
+    /// The configuration closes jobs that Slurm leaves open.
+    closes_devices: bool,
+    /// Logins without devices of their own are refused.
+    requires_devices: bool,
+}
+
+/// The parts of Slurm's configuration that are checked.
+#[derive(Debug)]
+struct SlurmConf {
+    path: PathBuf,
+    lines: Lines,
+    constrains: bool,
+}
+
+impl SlurmFacts {
+    pub(super) fn read(site: &Site) -> Self {
+        Self {
+            // A missing account is a finding of its own.
+            conf: site
+                .with_helper_rights(|| SlurmConf::read(site))
+                .unwrap_or(Err(ConfError::MissingSlurmConf)),
+            is_source: site.config.sources.contains(&SourceName::Slurm),
+            has_spool: site.config.slurm_spool.is_some(),
+            closes_devices: site.config.slurm_devices == SlurmDevices::Closed,
+            requires_devices: site.settings().require_devices,
+        }
+    }
+
+    /// Checks whether Slurm is configured here.
+    pub(super) fn has_slurm(&self) -> bool {
+        self.has_spool || !matches!(self.conf, Err(ConfError::MissingSlurmConf))
+    }
+
+    /// The path of the `slurm.conf` that logins read.
+    pub(super) fn conf_path(&self) -> Option<&Path> {
+        self.conf.as_ref().ok().map(|conf| conf.path.as_path())
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        if !self.is_source {
+            return Vec::new();
+        }
+        match &self.conf {
+            Ok(conf) => {
+                vec![judge_prolog_flags(conf), judge_cgroups(conf), self.judge_devices(conf)]
+            }
+            Err(ConfError::MissingSlurmConf) => Vec::new(),
+            // With `slurm_spool` jobs are found without slurm.conf, and refused only after that.
+            Err(error) if error.is_missing() && !self.has_spool => {
+                let text = format!("is missing, so no login finds a Slurm job: {error}");
+                let remedy = "correct slurm_conf in job_adopt.conf";
+                vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)]
+            }
+            Err(error) => {
+                let text =
+                    format!("cannot be used, so logins to Slurm jobs are refused (JA09): {error}");
+                let remedy = "correct the file that is named, and let the user job-adopt read it";
+                vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)]
+            }
+        }
+    }
+
+    fn judge_devices(&self, conf: &SlurmConf) -> Finding {
+        let object = conf.path.display();
+        if conf.constrains || self.closes_devices {
+            return Finding::fine(Check::SlurmDevices, object, "devices of jobs are confined");
+        }
+        let (severity, consequence) = if self.requires_devices {
+            (Severity::Error, "logins are refused (JA06, require_devices)")
+        } else {
+            (Severity::Warning, "logins can open every device")
+        };
+        let text = format!(
+            "ConstrainDevices is not set: {consequence}, unless the job's record names devices"
+        );
+        let remedy = "write ConstrainDevices=yes into cgroup.conf and restart slurmd, or \
+                      slurm_devices = closed into job_adopt.conf";
+        Finding::new(severity, Check::SlurmDevices, object, text, remedy)
+    }
+}
+
+fn judge_prolog_flags(conf: &SlurmConf) -> Finding {
+    let object = conf.path.display();
+    if conf.has_word("PrologFlags", &EXTERN_STEP_FLAGS) {
+        return Finding::fine(Check::SlurmPrologFlags, object, "PrologFlags make an extern step");
+    }
+    let text = "PrologFlags lacks Contain: jobs have no extern step, and no login finds them";
+    let remedy = "write PrologFlags=Contain into slurm.conf, and scontrol reconfigure";
+    Finding::error(Check::SlurmPrologFlags, object, text, remedy)
+}
+
+fn judge_cgroups(conf: &SlurmConf) -> Finding {
+    let object = conf.path.display();
+    // The default of a node with cgroups (slurm.conf(5)).
+    let tracks = conf.value("ProctrackType").is_none()
+        || conf.has_word("ProctrackType", &["proctrack/cgroup", "cgroup"]);
+    if tracks && conf.has_word("TaskPlugin", &["task/cgroup", "cgroup"]) {
+        return Finding::fine(Check::SlurmCgroups, object, "jobs are in cgroups");
+    }
+    let text = "ProctrackType is not proctrack/cgroup, or TaskPlugin lacks task/cgroup: jobs are not \
+                held in cgroups, and logins cannot join";
+    let remedy = "write both into slurm.conf, and restart slurmd";
+    Finding::warning(Check::SlurmCgroups, object, text, remedy)
+}
+
+impl SlurmConf {
+    fn read(site: &Site) -> Result<Self, ConfError> {
+        let files = SlurmConfFiles::find(&site.tree(), site.config.devices.slurm_conf.as_deref())?;
+        let lines = files.read_main_lines()?;
+        let constrains = read_constrain_devices(&files)?;
+        Ok(Self { path: files.path_of("slurm.conf"), lines, constrains })
+    }
+
+    /// Finds the last value of a key, which Slurm uses.
+    fn value(&self, key: &str) -> Option<&str> {
+        self.lines.iter().rev().find_map(|line| line.value_of(key)?.ok())
+    }
+
+    /// Checks whether a key's list of words has one of `words`.
+    fn has_word(&self, key: &str, words: &[&str]) -> bool {
+        let value = self.value(key).unwrap_or_default();
+        value.split(',').any(|item| words.iter().any(|word| word.eq_ignore_ascii_case(item.trim())))
+    }
+}
