@@ -42,6 +42,7 @@ use site::Site;
 use slices::SliceFacts;
 use slurm::SlurmFacts;
 use sources::SourceFacts;
+use stack::StackFacts;
 use std::path::PathBuf;
 use users::UserFacts;
 
@@ -102,7 +103,8 @@ fn check_setup(site: &Site) -> Vec<Finding> {
     let sources =
         site.is_here().then(|| SourceFacts::read(site, slurm.has_slurm(), slurm.conf_path()));
     let flux = FluxFacts::read(site);
-    let mut findings = stack::findings(site);
+    let stack = StackFacts::read(site);
+    let mut findings = stack.findings();
     findings.extend(programs.findings());
     findings.extend(config.findings());
     findings.extend(registry.findings());

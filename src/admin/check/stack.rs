@@ -3,12 +3,13 @@
 
 use super::finding::{Check, Finding, Severity};
 use super::site::Site;
-use helper::stack::{self, Entry, Group, LineFault, Rejection, judge_stack, service_dirs};
+use helper::stack::{
+    self, Entry, FileLine, Group, LineFault, Rejection, judge_stack, service_dirs,
+};
 use module::{Action, Settings};
 use protocol::Request;
-use std::fmt::Display;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Remedy for an account line that is missing or at a wrong place.
 const ACCOUNT_REMEDY: &str = "job-adopt pam --install, or by hand: \"account required \
@@ -108,134 +109,254 @@ pub(crate) const RIVAL_MODULES: [&str; 10] = [
 /// Programs that do the work of such a module, run by `pam_exec`.
 const MODULE_PROGRAMS: [&str; 1] = ["pam_oar_adopt"];
 
-/// Returns the file name of a line's module, or of the program of [`MODULE_PROGRAMS`] that it runs.
+/// The file name of a line's module, or of the program of [`MODULE_PROGRAMS`] that it runs.
 pub(crate) fn module_name(entry: &Entry) -> &str {
+    if entry.file() != "pam_exec.so" {
+        return entry.file();
+    }
     let mut words = entry.arguments.iter().filter_map(|word| word.rsplit('/').next());
-    match entry.file() {
-        "pam_exec.so" => words.find(|name| MODULE_PROGRAMS.contains(name)).unwrap_or("pam_exec.so"),
-        file => file,
-    }
+    words.find(|name| MODULE_PROGRAMS.contains(name)).unwrap_or("pam_exec.so")
 }
 
-pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let mut findings = vec![check_line(site, Group::Session), check_line(site, Group::Account)];
-    let join_jobs = findings.iter().all(|finding| finding.severity == Severity::Fine);
-    if join_jobs && site.settings().join_container {
-        findings.push(check_line(site, Group::Auth));
-    }
-    findings.extend(site.own_lines().flat_map(|entry| check_arguments(site, entry)));
-    findings.extend(check_order(site));
-    findings.extend(find_rivals(site));
-    findings.extend(find_aliases(site));
-    findings
+/// What was found out about the service's stack.
+#[derive(Debug)]
+pub(super) struct StackFacts<'a> {
+    service: &'a str,
+    /// The account lines.
+    account: &'a [Entry],
+    /// The session lines.
+    session: &'a [Entry],
+    /// Whether libpam runs our lines, for each group.
+    session_line: stack::Finding,
+    account_line: stack::Finding,
+    auth_line: stack::Finding,
+    /// Logins join the private files of jobs.
+    joins_containers: bool,
+    /// Our lines decide nothing.
+    observes: bool,
+    /// This process can read every file of the stack.
+    is_root: bool,
+    own_lines: Vec<OwnLine<'a>>,
+    aliases: Vec<Alias>,
 }
 
-/// Checks that libpam runs our lines of a group. Without the account line no login is outside of a job,
-/// because the session phase decides again; but refusals come late, and without a text. Without the auth
-/// lines no login joins a job that has private files.
-fn check_line(site: &Site, group: Group) -> Finding {
-    let finding = judge_stack(&site.root, &site.service, group);
-    let (check, severity, line, absent) = match group {
-        Group::Auth => (
-            Check::PamAuth,
-            if finding == stack::Finding::Absent { Severity::Note } else { Severity::Warning },
-            AUTH_REMEDY,
-            "has no auth lines of pam_job_adopt.so: logins to jobs with private files are refused (JA09)",
-        ),
-        Group::Account => (
-            Check::PamAccount,
-            Severity::Warning,
-            ACCOUNT_REMEDY,
-            "has no account line of pam_job_adopt.so, so users without a job are refused late, \
-             without a reason",
-        ),
-        Group::Session if site.account.iter().any(Entry::is_for_service) => (
-            Check::PamSession,
-            Severity::Error,
-            SESSION_REMEDY,
-            "has an account line but no session line: every login is refused (JA09)",
-        ),
-        Group::Session => (
-            Check::PamSession,
-            Severity::Error,
-            SESSION_REMEDY,
-            "has no line of pam_job_adopt.so: logins are in no job",
-        ),
-    };
-    let service = format!("service {}", site.service);
-    let new = |object: &dyn Display, text: &str, remedy: &str| {
-        Finding::new(severity, check, object, text, remedy)
-    };
-    match finding {
-        stack::Finding::Effective(place) if group == Group::Auth => {
-            Finding::fine(check, place, "logins join private files when all modules are done")
+/// The arguments of a line of our module.
+#[derive(Debug)]
+struct OwnLine<'a> {
+    place: &'a FileLine,
+    arguments: Result<Arguments<'a>, String>,
+}
+
+#[derive(Debug)]
+struct Arguments<'a> {
+    settings: Settings,
+    conf: ConfArgument<'a>,
+}
+
+/// How the configuration of a line stands to the one that is checked.
+#[derive(Debug)]
+enum ConfArgument<'a> {
+    Missing,
+    /// Another one was checked.
+    Other(&'a Path),
+    Checked,
+}
+
+/// Another name of the service's file, as which our lines do nothing.
+#[derive(Debug)]
+struct Alias {
+    path: PathBuf,
+    name: String,
+}
+
+impl<'a> StackFacts<'a> {
+    pub(super) fn read(site: &'a Site) -> Self {
+        let settings = site.settings();
+        Self {
+            service: &site.service,
+            account: &site.account,
+            session: &site.session,
+            session_line: judge_stack(&site.root, &site.service, Group::Session),
+            account_line: judge_stack(&site.root, &site.service, Group::Account),
+            auth_line: judge_stack(&site.root, &site.service, Group::Auth),
+            joins_containers: settings.join_container,
+            observes: settings.observe,
+            is_root: site.is_root(),
+            own_lines: site.own_lines().map(|entry| OwnLine::read(site, entry)).collect(),
+            aliases: find_aliases(site),
         }
-        stack::Finding::Effective(place) => {
-            Finding::fine(check, place, "no login gets past this line")
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut findings = vec![
+            self.judge_line(Group::Session, &self.session_line),
+            self.judge_line(Group::Account, &self.account_line),
+        ];
+        let join_jobs = is_effective(&self.session_line) && is_effective(&self.account_line);
+        if join_jobs && self.joins_containers {
+            findings.push(self.judge_line(Group::Auth, &self.auth_line));
         }
-        stack::Finding::Absent => new(&service, absent, line),
-        stack::Finding::Skipped { ours, by } => {
-            let text = format!("can be skipped: {by} may end the stack or jump over it");
-            let change = format!(
-                "change {by} so that it neither ends the stack nor jumps, or use its file by substack \
-                 instead of include"
-            );
-            new(&ours, &text, if check == Check::PamAccount { line } else { &change })
+        findings.extend(self.own_lines.iter().flat_map(OwnLine::findings));
+        findings.extend(self.judge_order());
+        findings.extend(self.judge_rivals());
+        findings.extend(self.aliases.iter().map(|alias| alias.finding(self.service)));
+        findings
+    }
+
+    /// Describes what it means if our line of a group is not there: the check and its severity, the
+    /// text, and the line that is due. Without the account line no login is outside of a job, because the
+    /// session phase decides again; but refusals come late, and without a text. Without the auth lines no
+    /// login joins a job that has private files.
+    fn describe_group(&self, group: Group) -> (Check, Severity, &'static str, &'static str) {
+        match group {
+            Group::Auth => (
+                Check::PamAuth,
+                Severity::Warning,
+                "has no auth lines of pam_job_adopt.so: logins to jobs with private files are refused \
+                 (JA09)",
+                AUTH_REMEDY,
+            ),
+            Group::Account => (
+                Check::PamAccount,
+                Severity::Warning,
+                "has no account line of pam_job_adopt.so, so users without a job are refused late, \
+                 without a reason",
+                ACCOUNT_REMEDY,
+            ),
+            Group::Session if self.account.iter().any(Entry::is_for_service) => (
+                Check::PamSession,
+                Severity::Error,
+                "has an account line but no session line: every login is refused (JA09)",
+                SESSION_REMEDY,
+            ),
+            Group::Session => (
+                Check::PamSession,
+                Severity::Error,
+                "has no line of pam_job_adopt.so: logins are in no job",
+                SESSION_REMEDY,
+            ),
         }
-        stack::Finding::Undone { by } => {
-            let text = "can undo a refusal of pam_job_adopt.so (action reset)";
-            new(&by, text, "remove the action reset from this line")
-        }
-        stack::Finding::Outweighed { ours, by } => {
-            let text = format!(
-                "its refusal does not count where {by} asks for a new password: sshd still has users \
-                 without a job change theirs"
-            );
-            new(&ours, &text, line)
-        }
-        stack::Finding::Rejected(place, why) => {
-            let refuses =
-                if group == Group::Session { ": every login is refused (JA09)" } else { "" };
-            Finding::error(check, place, format!("{why}{refuses}"), rejection_remedy(&why))
-        }
-        stack::Finding::Unreliable(place, why) => {
-            let remedy = match &why {
-                LineFault::NotRequired => "write \"required\" as its control".to_owned(),
-                LineFault::LeadingDash => "remove the leading \"-\"".to_owned(),
-                LineFault::ObservesAlone => {
-                    "remove observe, or add it to the account line".to_owned()
-                }
-                LineFault::NotOutermost | LineFault::NotTwo(_) => AUTH_REMEDY.to_owned(),
-                LineFault::OtherService(other) => {
+    }
+
+    /// Judges whether libpam runs our lines of a group.
+    fn judge_line(&self, group: Group, line: &stack::Finding) -> Finding {
+        let (check, severity, absent, line_remedy) = self.describe_group(group);
+        let service = format!("service {}", self.service);
+        match line {
+            stack::Finding::Effective(place) => {
+                let text = match group {
+                    Group::Auth => "logins join private files when all modules are done",
+                    Group::Account | Group::Session => "no login gets past this line",
+                };
+                Finding::fine(check, place, text)
+            }
+            stack::Finding::Absent if group == Group::Auth => {
+                Finding::note(check, service, absent, line_remedy)
+            }
+            stack::Finding::Absent => Finding::new(severity, check, service, absent, line_remedy),
+            stack::Finding::Skipped { ours, by } => {
+                let text = format!("can be skipped: {by} may end the stack or jump over it");
+                let remedy = if group == Group::Account {
+                    line_remedy.to_owned()
+                } else {
                     format!(
-                        "write service={} into both lines, or run job-adopt check --service {other}",
-                        site.service
+                        "change {by} so that it neither ends the stack nor jumps, or use its file by \
+                         substack instead of include"
                     )
-                }
-            };
-            new(&place, &format!("this line of pam_job_adopt.so {why}"), &remedy)
+                };
+                Finding::new(severity, check, ours, text, remedy)
+            }
+            stack::Finding::Undone { by } => {
+                let text = "can undo a refusal of pam_job_adopt.so (action reset)";
+                let remedy = "remove the action reset from this line";
+                Finding::new(severity, check, by, text, remedy)
+            }
+            stack::Finding::Outweighed { ours, by } => {
+                let text = format!(
+                    "its refusal does not count where {by} asks for a new password: sshd still has \
+                     users without a job change theirs"
+                );
+                Finding::new(severity, check, ours, text, line_remedy)
+            }
+            stack::Finding::Rejected(place, why) => {
+                let consequence =
+                    if group == Group::Session { ": every login is refused (JA09)" } else { "" };
+                let text = format!("{why}{consequence}");
+                Finding::error(check, place, text, rejection_remedy(why))
+            }
+            stack::Finding::Unreliable(place, why) => {
+                let text = format!("this line of pam_job_adopt.so {why}");
+                Finding::new(severity, check, place, text, self.fault_remedy(why))
+            }
+            stack::Finding::TooManyPaths => {
+                let text =
+                    "has so many jumps that it cannot be checked whether one leads past our line";
+                let remedy = "use fewer [success=N] jumps in it";
+                Finding::new(severity, check, service, text, remedy)
+            }
+            stack::Finding::Unreadable(why) if self.is_root => {
+                let text = format!("cannot be read, so every login is refused: {why}");
+                let remedy = "restore the file that is named, or remove its include";
+                Finding::error(check, service, text, remedy)
+            }
+            stack::Finding::Unreadable(why) => {
+                Finding::unknown(check, service, why, "run this as root")
+            }
         }
-        stack::Finding::TooManyPaths => {
-            let text =
-                "has so many jumps that it cannot be checked whether one leads past our line";
-            new(&service, text, "use fewer [success=N] jumps in it")
+    }
+
+    fn fault_remedy(&self, fault: &LineFault) -> String {
+        let remedy = match fault {
+            LineFault::NotRequired => "write \"required\" as its control",
+            LineFault::LeadingDash => "remove the leading \"-\"",
+            LineFault::ObservesAlone => "remove observe, or add it to the account line",
+            LineFault::NotOutermost | LineFault::NotTwo(_) => AUTH_REMEDY,
+            LineFault::OtherService(other) => {
+                return format!(
+                    "write service={} into both lines, or run job-adopt check --service {other}",
+                    self.service
+                );
+            }
+        };
+        remedy.to_owned()
+    }
+
+    /// Finds modules after our session line that may move the login out of its job.
+    fn judge_order(&self) -> Vec<Finding> {
+        let Some(last) = self.session.iter().rposition(Entry::is_fit) else { return Vec::new() };
+        let after = self.session.iter().skip(last + 1);
+        let mut findings: Vec<Finding> = after.filter_map(judge_late_module).collect();
+        // A line that libpam may skip or undo is reported as that.
+        if !is_effective(&self.session_line) {
+            findings.retain(|finding| finding.severity != Severity::Unknown);
         }
-        stack::Finding::Unreadable(why) if site.is_root() => {
-            let text = format!("cannot be read, so every login is refused: {why}");
-            Finding::error(
-                check,
-                service,
-                text,
-                "restore the file that is named, or remove its include",
-            )
+        if findings.is_empty() {
+            let service = format!("service {}", self.service);
+            let text = "no module that moves logins follows our line";
+            findings.push(Finding::fine(Check::PamOrder, service, text));
         }
-        stack::Finding::Unreadable(why) => {
-            Finding::unknown(check, service, why, "run this as root")
-        }
+        findings
+    }
+
+    /// Finds rival modules anywhere in the stack, except behind our session line:
+    /// [`Self::judge_order`] reports those.
+    fn judge_rivals(&self) -> Vec<Finding> {
+        let ours = self.session.iter().rposition(Entry::is_fit);
+        let before = self.session.iter().take(ours.unwrap_or(usize::MAX));
+        self.account
+            .iter()
+            .chain(before)
+            .filter(|entry| RIVAL_MODULES.contains(&module_name(entry)))
+            .map(|entry| judge_rival(entry, self.observes))
+            .collect()
     }
 }
 
-/// Returns what to do about a line that libpam rejects, or that its versions read differently.
+fn is_effective(line: &stack::Finding) -> bool {
+    matches!(line, stack::Finding::Effective(_))
+}
+
+/// Names what to do about a line that libpam rejects, or that its versions read differently.
 pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
     match why {
         Rejection::ContinuedOverGap => "remove the empty lines and comments within it",
@@ -262,181 +383,222 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
     }
 }
 
-/// Checks the arguments of a line of our module, and reports those that let a login be outside of a
-/// job.
-fn check_arguments(site: &Site, entry: &Entry) -> Vec<Finding> {
-    let place = &entry.place;
-    let settings = match Settings::parse(&entry.arguments) {
-        Ok(settings) => settings,
-        Err(error) => {
-            let text = format!("{error}: every login is refused (JA09)");
-            let remedy = "correct that argument; man pam_job_adopt has all";
-            return vec![Finding::error(Check::PamArguments, place, text, remedy)];
+impl<'a> OwnLine<'a> {
+    fn read(site: &'a Site, entry: &'a Entry) -> Self {
+        let arguments = Settings::parse(&entry.arguments).map(|settings| {
+            let conf = ConfArgument::read(site, Path::new(&settings.conf));
+            Arguments { settings, conf }
+        });
+        Self { place: &entry.place, arguments }
+    }
+
+    /// Judges the arguments, and reports those that let a login be outside of a job.
+    fn findings(&self) -> Vec<Finding> {
+        let place = self.place;
+        let Arguments { settings, conf } = match &self.arguments {
+            Ok(arguments) => arguments,
+            Err(error) => {
+                let text = format!("{error}: every login is refused (JA09)");
+                let remedy = "correct that argument; man pam_job_adopt has all";
+                return vec![Finding::error(Check::PamArguments, place, text, remedy)];
+            }
+        };
+        let mut findings = vec![conf.finding(place, &settings.conf)];
+        findings.extend(find_opening_actions(place, settings));
+        if settings.observe {
+            let text = "observe: nothing is enforced; the log shows what would happen";
+            let remedy =
+                "job-adopt compare sums up the log; if it is as you expect, remove observe";
+            findings.push(Finding::warning(Check::PamOpen, place, text, remedy));
         }
-    };
-    let mut findings = vec![check_conf(site, entry, Path::new(&settings.conf))];
-    let knobs = [
+        for text in list_exemptions(settings) {
+            findings.push(Finding::note(Check::PamOpen, place, text, ""));
+        }
+        let has_exempt = !settings.exempt_uids.is_empty() || !settings.exempt_groups.is_empty();
+        if settings.exempt_join && !has_exempt {
+            let text = "exempt_join has no effect: no user is exempt";
+            let remedy = "add exempt_groups=NAMES or exempt_uids=NUMBERS, or remove exempt_join";
+            findings.push(Finding::warning(Check::PamArguments, place, text, remedy));
+        }
+        if findings.len() == 1 {
+            findings.push(Finding::fine(Check::PamOpen, place, "no argument opens anything"));
+        }
+        findings
+    }
+}
+
+/// Finds the actions that let logins be outside of jobs.
+fn find_opening_actions(place: &FileLine, settings: &Settings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, action, effect) in [
         ("action_no_jobs", settings.no_jobs, "users without a job are left to other modules"),
         ("action_adopt_failure", settings.adopt_failure, "logins that cannot join are let in"),
         ("action_generic_failure", settings.generic_failure, "faults of the node let logins in"),
-    ];
-    for (name, action, does) in knobs.into_iter().filter(|(_, action, _)| *action != Action::Deny) {
-        let text = format!("{name}={action} opens: {does}, outside of jobs");
-        findings.push(Finding::warning(Check::PamOpen, place, text, format!("remove {name}")));
-    }
-    if settings.observe {
-        let text = "observe: nothing is enforced; the log shows what would happen";
-        let remedy = "job-adopt compare sums up the log; if it is as you expect, remove observe";
-        findings.push(Finding::warning(Check::PamOpen, place, text, remedy));
-    }
-    findings.extend(
-        list_exemptions(&settings).map(|text| Finding::note(Check::PamOpen, place, text, "")),
-    );
-    if settings.exempt_join && settings.exempt_uids.is_empty() && settings.exempt_groups.is_empty()
-    {
-        let text = "exempt_join has no effect: no user is exempt";
-        let remedy = "add exempt_groups=NAMES or exempt_uids=NUMBERS, or remove exempt_join";
-        findings.push(Finding::warning(Check::PamArguments, place, text, remedy));
-    }
-    if findings.len() == 1 {
-        findings.push(Finding::fine(Check::PamOpen, place, "no argument opens anything"));
+    ] {
+        if action != Action::Deny {
+            let text = format!("{name}={action} opens: {effect}, outside of jobs");
+            findings.push(Finding::warning(Check::PamOpen, place, text, format!("remove {name}")));
+        }
     }
     findings
 }
 
 /// Describes each argument that exempts users, and what these get.
-fn list_exemptions(settings: &Settings) -> impl Iterator<Item = String> {
+fn list_exemptions(settings: &Settings) -> Vec<String> {
+    let effect = if settings.exempt_join {
+        "log in to their job, and outside of jobs if they have none or cannot join it"
+    } else {
+        "log in outside of jobs, also while they have one"
+    };
     let uids: Vec<String> = settings.exempt_uids.iter().map(u32::to_string).collect();
-    let result = match settings.exempt_join {
-        true => "log in to their job, and outside of jobs if they have none or cannot join it",
-        false => "log in outside of jobs, also while they have one",
-    };
-    let text = move |argument: &str, users: &str, list: &str| {
-        (!list.is_empty()).then(|| format!("{argument}={list} opens: {users} {result}"))
-    };
-    [
-        text("exempt_uids", "these users", &uids.join(",")),
-        text("exempt_groups", "members of these groups", &settings.exempt_groups.join(",")),
-    ]
-    .into_iter()
-    .flatten()
+    let mut texts = Vec::new();
+    for (argument, users, list) in [
+        ("exempt_uids", "these users", uids.join(",")),
+        ("exempt_groups", "members of these groups", settings.exempt_groups.join(",")),
+    ] {
+        if !list.is_empty() {
+            texts.push(format!("{argument}={list} opens: {users} {effect}"));
+        }
+    }
+    texts
 }
 
-/// Checks that the line's configuration exists, and is the one that is checked.
-fn check_conf(site: &Site, entry: &Entry, conf: &Path) -> Finding {
-    let (place, shown) = (&entry.place, conf.display());
-    if conf != Path::new(Request::DEFAULT_CONF) && conf.symlink_metadata().is_err() {
-        let text = format!("has conf={shown}, which does not exist: every login is refused (JA09)");
-        return Finding::error(Check::PamArguments, place, text, "make the file, or remove conf=");
+impl<'a> ConfArgument<'a> {
+    fn read(site: &'a Site, conf: &Path) -> Self {
+        if conf != Path::new(Request::DEFAULT_CONF) && conf.symlink_metadata().is_err() {
+            Self::Missing
+        } else if conf != site.conf && site.is_here() {
+            Self::Other(&site.conf)
+        } else {
+            Self::Checked
+        }
     }
-    if conf != site.conf && site.is_here() {
-        let text = format!("has conf={shown}, but {} was checked", site.conf.display());
-        return Finding::warning(
-            Check::PamArguments,
-            place,
-            text,
-            format!("job-adopt check --conf {shown}"),
-        );
+
+    /// Judges whether the line's configuration `conf` exists, and is the one that is checked.
+    fn finding(&self, place: &FileLine, conf: &str) -> Finding {
+        match self {
+            Self::Missing => {
+                let text =
+                    format!("has conf={conf}, which does not exist: every login is refused (JA09)");
+                let remedy = "make the file, or remove conf=";
+                Finding::error(Check::PamArguments, place, text, remedy)
+            }
+            Self::Other(checked) => {
+                let text = format!("has conf={conf}, but {} was checked", checked.display());
+                let remedy = format!("job-adopt check --conf {conf}");
+                Finding::warning(Check::PamArguments, place, text, remedy)
+            }
+            Self::Checked => Finding::fine(Check::PamArguments, place, "its arguments are valid"),
+        }
     }
-    Finding::fine(Check::PamArguments, place, "its arguments are valid")
 }
 
-/// Finds modules after our session line that may move the login out of its job.
-fn check_order(site: &Site) -> Vec<Finding> {
-    let Some(last) = site.session.iter().rposition(Entry::is_fit) else { return Vec::new() };
-    let after = site.session.iter().skip(last + 1);
-    let mut findings: Vec<Finding> = after.filter_map(check_late_module).collect();
-    // A line that libpam may skip or undo is reported as that.
-    if !matches!(
-        judge_stack(&site.root, &site.service, Group::Session),
-        stack::Finding::Effective(_)
-    ) {
-        findings.retain(|finding| finding.severity != Severity::Unknown);
-    }
-    if findings.is_empty() {
-        let service = format!("service {}", site.service);
-        let text = "no module that moves logins follows our line";
-        findings.push(Finding::fine(Check::PamOrder, service, text));
-    }
-    findings
-}
-
-/// Checks a module that runs after our session line.
-fn check_late_module(entry: &Entry) -> Option<Finding> {
+/// Judges a module that runs after our session line.
+fn judge_late_module(entry: &Entry) -> Option<Finding> {
     let file = module_name(entry);
     let place = &entry.place;
-    let below = "move our session line below it";
-    if let Some((_, does)) = MOVERS.iter().find(|(name, _)| *name == file) {
-        let text = format!("{file} runs after our session line and {does}, out of the job");
-        return Some(Finding::error(Check::PamOrder, place, text, below));
+    let remedy = "move our session line below it";
+    if let Some((_, effect)) = MOVERS.iter().find(|(name, _)| *name == file) {
+        let text = format!("{file} runs after our session line and {effect}, out of the job");
+        return Some(Finding::error(Check::PamOrder, place, text, remedy));
     }
     if SCRIPT_MODULES.contains(&file) {
         let text = format!("{file} runs after our session line, and its script may move the login");
-        return Some(Finding::warning(Check::PamOrder, place, text, below));
+        return Some(Finding::warning(Check::PamOrder, place, text, remedy));
     }
-    let is_still = STILL_MODULES.contains(&file);
-    if is_still || entry.is_our_module() {
+    if STILL_MODULES.contains(&file) || entry.is_our_module() {
         return None;
     }
     let text = format!(
         "{file} runs after our session line, and it is not known here whether it moves the login out of \
          the job"
     );
-    Some(Finding::unknown(Check::PamOrder, place, text, below))
+    Some(Finding::unknown(Check::PamOrder, place, text, remedy))
+}
+
+/// Reports a rival module, which a site that observes compares with ours on purpose.
+fn judge_rival(entry: &Entry, observes: bool) -> Finding {
+    let file = module_name(entry);
+    let place = &entry.place;
+    if observes {
+        let text =
+            format!("{file} decides, and ours observes: job-adopt compare sums up the differences");
+        return Finding::note(Check::PamRival, place, text, "");
+    }
+    let text =
+        format!("{file} decides on logins too, and refuses users without a job of its scheduler");
+    let remedy = "remove this line, unless both modules shall have to agree on each login";
+    Finding::warning(Check::PamRival, place, text, remedy)
 }
 
 /// Finds other names of the service's file, as which libpam reads our lines for another service: the
 /// module then ignores the login.
-fn find_aliases(site: &Site) -> Vec<Finding> {
+fn find_aliases(site: &Site) -> Vec<Alias> {
     let dirs = service_dirs(&site.root);
-    let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-    let Some(own) = dirs.iter().find_map(|dir| identity(&dir.join(&site.service))) else {
+    let Some(own) = dirs.iter().find_map(|dir| file_identity(&dir.join(&site.service))) else {
         return Vec::new();
     };
-    let mut findings = Vec::new();
+    let mut aliases = Vec::new();
     for entry in dirs.iter().filter_map(|dir| dir.read_dir().ok()).flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name == site.service || name.starts_with('.') || identity(&path) != Some(own) {
+        if name == site.service || name.starts_with('.') || file_identity(&path) != Some(own) {
             continue;
         }
-        if !matches!(judge_stack(&site.root, &name, Group::Session), stack::Finding::Effective(_)) {
-            let text = format!(
-                "is the file of service {} under another name, and our lines in it are not for service \
-                 {name}: logins through that are in no job",
-                site.service
-            );
-            let remedy = format!(
-                "make it a file of its own, with service={name} on our lines, or remove it if no program \
-                 uses it"
-            );
-            findings.push(Finding::warning(Check::PamAlias, path.display(), text, remedy));
+        if !is_effective(&judge_stack(&site.root, &name, Group::Session)) {
+            aliases.push(Alias { path, name });
         }
     }
-    findings
+    aliases
 }
 
-/// Finds rival modules anywhere in the stack, except behind our session line: [`check_order`] reports
-/// those.
-fn find_rivals(site: &Site) -> Vec<Finding> {
-    let ours = site.session.iter().rposition(Entry::is_fit);
-    let before = site.session.iter().take(ours.unwrap_or(usize::MAX));
-    let observes = site.settings().observe;
-    let rival = |entry: &Entry| {
-        let file = module_name(entry);
-        let place = &entry.place;
-        if observes {
-            let text = format!(
-                "{file} decides, and ours observes: job-adopt compare sums up the differences"
-            );
-            return Finding::note(Check::PamRival, place, text, "");
-        }
+/// The device and inode of a file, which its other names share.
+fn file_identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+impl Alias {
+    fn finding(&self, service: &str) -> Finding {
+        let name = &self.name;
         let text = format!(
-            "{file} decides on logins too, and refuses users without a job of its scheduler"
+            "is the file of service {service} under another name, and our lines in it are not for \
+             service {name}: logins through that are in no job"
         );
-        let remedy = "remove this line, unless both modules shall have to agree on each login";
-        Finding::warning(Check::PamRival, place, text, remedy)
-    };
-    let all = site.account.iter().chain(before);
-    all.filter(|entry| RIVAL_MODULES.contains(&module_name(entry))).map(rival).collect()
+        let remedy = format!(
+            "make it a file of its own, with service={name} on our lines, or remove it if no program \
+             uses it"
+        );
+        Finding::warning(Check::PamAlias, self.path.display(), text, remedy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(is_root: bool) -> StackFacts<'static> {
+        StackFacts {
+            service: "sshd",
+            account: &[],
+            session: &[],
+            session_line: stack::Finding::Unreadable("x".to_owned()),
+            account_line: stack::Finding::TooManyPaths,
+            auth_line: stack::Finding::Absent,
+            joins_containers: true,
+            observes: false,
+            is_root,
+            own_lines: Vec::new(),
+            aliases: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn stack_that_only_root_can_read_is_unknown() {
+        for (is_root, severity) in [(true, Severity::Error), (false, Severity::Unknown)] {
+            let findings = facts(is_root).findings();
+            assert_eq!(findings[0].severity, severity);
+            assert_eq!(findings[1].severity, Severity::Warning);
+            assert_eq!(findings.len(), 2, "auth lines alone confine no login");
+        }
+    }
 }
