@@ -42,6 +42,7 @@ use site::Site;
 use slices::SliceFacts;
 use slurm::SlurmFacts;
 use sources::SourceFacts;
+use sshd::SshdFacts;
 use stack::StackFacts;
 use std::path::PathBuf;
 use users::UserFacts;
@@ -120,7 +121,8 @@ fn check_node(site: &Site) -> Vec<Finding> {
     let kernel = KernelFacts::read(site);
     let slices = SliceFacts::read(site);
     let users = UserFacts::read(site);
-    let mut findings = sshd::findings(site);
+    let sshd = SshdFacts::read(site);
+    let mut findings = sshd.findings();
     findings.extend(mounts.findings());
     findings.extend(kernel.findings());
     findings.extend(slices.findings());

@@ -3,7 +3,7 @@
 //! and capabilities (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
 
 use super::finding::{Check, Finding, Severity};
-use super::mounts::open_hierarchy;
+use super::mounts::{HierarchyError, open_hierarchy};
 use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
 use super::site::{Site, root_processes};
 use super::sshd_config::{ConfigFiles, DEFAULT_FILE};
@@ -12,13 +12,12 @@ use crate::accounts::{find_user, read_uid_min};
 use crate::child_process::query_in_clean_environment;
 use crate::process::{is_sshd_process, read_process};
 use helper::jobs::sources::processes;
-use kernel::cgroup::Mount;
 use kernel::proc::{self, Proc};
-use kernel::trust::Trust;
+use kernel::trust::{Trust, TrustError};
 use nix::unistd::geteuid;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,46 +47,77 @@ const REQUIRED_CAPABILITIES: [(&str, u32, bool); 5] = [
 ];
 const CAP_SYS_ADMIN: u32 = 21;
 
-pub(super) fn findings(site: &Site) -> Vec<Finding> {
-    let servers = list_servers();
-    let mut findings = check_configurations(&servers, site);
-    findings.extend(servers.iter().flat_map(|pid| check_server(*pid, site)));
-    findings.extend(list_other_servers().into_iter().map(|object| {
-        let text = "serves logins too, perhaps without our PAM lines";
-        let remedy = "stop it, or let only operators reach it";
-        Finding::warning(Check::SshOthers, object, text, remedy)
-    }));
-    findings
+/// What was found out about the servers that take logins.
+#[derive(Debug)]
+pub(super) struct SshdFacts {
+    /// The service that is checked.
+    service: String,
+    servers: Vec<Server>,
+    processes: Vec<ServerProcess>,
+    /// Other servers of this node that take logins.
+    others: Vec<String>,
 }
 
-/// Returns the other servers of this node that take logins: processes, and listening sockets of
+impl SshdFacts {
+    pub(super) fn read(site: &Site) -> Self {
+        let pids = list_servers();
+        Self {
+            service: site.service.clone(),
+            servers: read_servers(&pids),
+            processes: pids.into_iter().map(|pid| ServerProcess::read(pid, site)).collect(),
+            others: list_other_servers(),
+        }
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let is_served = self.servers.iter().any(|server| server.has_service(&self.service));
+        let mut findings = Vec::new();
+        for server in &self.servers {
+            findings.extend(server.findings(&self.service, is_served));
+        }
+        for process in &self.processes {
+            findings.extend(process.findings());
+        }
+        for object in &self.others {
+            let text = "serves logins too, perhaps without our PAM lines";
+            let remedy = "stop it, or let only operators reach it";
+            findings.push(Finding::warning(Check::SshOthers, object, text, remedy));
+        }
+        findings
+    }
+}
+
+/// Lists the other servers of this node that take logins: processes, and listening sockets of
 /// systemd.
 fn list_other_servers() -> Vec<String> {
+    let mut others = Vec::new();
+    for (name, pid) in root_processes(&OTHER_SERVERS) {
+        if is_here(pid) {
+            others.push(format!("{name} (process {pid})"));
+        }
+    }
     let mut command = Command::new("systemctl");
     command.args(["--no-pager", "--plain", "--no-legend", "--state=active", "list-units"]);
     // Without systemd no socket starts a server.
-    let sockets = match query_in_clean_environment(command.args(OTHER_SOCKETS)) {
-        Ok((true, output)) => output,
-        _ => String::new(),
-    };
-    let sockets = sockets.lines().filter_map(|line| line.split_whitespace().next());
-    let processes = root_processes(&OTHER_SERVERS).into_iter().filter(|(_, pid)| is_here(*pid));
-    let processes = processes.map(|(name, pid)| format!("{name} (process {pid})"));
-    processes.chain(sockets.map(str::to_owned)).collect()
+    if let Ok((true, sockets)) = query_in_clean_environment(command.args(OTHER_SOCKETS)) {
+        let names = sockets.lines().filter_map(|line| line.split_whitespace().next());
+        others.extend(names.map(str::to_owned));
+    }
+    others
 }
 
-/// Returns every sshd of this node that listens.
+/// Lists every sshd of this node that listens.
 fn list_servers() -> Vec<i32> {
     let pids = processes::list_numbers(Path::new("/proc")).into_iter().flatten().flatten();
     pids.filter(|pid| is_server(*pid) && is_here(*pid)).collect()
 }
 
-/// Returns whether a process is root's sshd that listens, not the sshd of a login.
+/// Checks whether a process is root's sshd that listens, not the sshd of a login.
 fn is_server(pid: i32) -> bool {
     is_sshd_process(pid) && read_process(pid).is_some_and(|process| !process.is_sshd)
 }
 
-/// Returns whether a process is in this process's pid namespace. An sshd in a container serves
+/// Checks whether a process is in this process's pid namespace. An sshd in a container serves
 /// another node.
 fn is_here(pid: i32) -> bool {
     is_in_own_namespace(pid, "pid") != Some(false)
@@ -97,15 +127,16 @@ fn proc_dir(pid: i32) -> PathBuf {
     Proc::host().dir(pid)
 }
 
-fn object(pid: i32) -> String {
+fn process_object(pid: i32) -> String {
     format!("sshd (process {pid})")
 }
 
-/// Returns whether a process is in this process's namespace of that kind; `None` if that cannot be
+/// Checks whether a process is in this process's namespace of that kind; `None` if that cannot be
 /// read.
 fn is_in_own_namespace(pid: i32, kind: &str) -> Option<bool> {
-    let link = |dir: &Path| fs::read_link(dir.join("ns").join(kind)).ok();
-    Some(link(&proc_dir(pid))? == link(Path::new("/proc/self"))?)
+    let theirs = fs::read_link(proc_dir(pid).join("ns").join(kind)).ok()?;
+    let ours = fs::read_link(Path::new("/proc/self/ns").join(kind)).ok()?;
+    Some(theirs == ours)
 }
 
 /// The effective configuration of an sshd, as far as it matters here.
@@ -124,53 +155,72 @@ struct Configuration {
 }
 
 /// Servers that share a program and the options that change its configuration.
+#[derive(Debug)]
 struct Server {
     /// The command line.
     object: String,
-    /// The processes; none if each connection would start one.
-    pids: Vec<i32>,
-    /// The file of the configuration.
+    /// The main file of the configuration.
     file: PathBuf,
-    configuration: Result<Configuration, Finding>,
+    files: ConfigFiles,
+    configuration: Result<Configuration, ConfigurationError>,
+    /// A file that was changed after a process read it, and the process.
+    unread_change: Option<(PathBuf, i32)>,
+    /// They see IPv4 peers as IPv6 addresses.
+    peers_are_mapped: bool,
 }
 
-impl Server {
-    /// Returns a file that was changed after a process read it, and the process.
-    fn find_unread_change(&self, files: &ConfigFiles) -> Option<(PathBuf, i32)> {
-        let pid_file = self.configuration.as_ref().ok()?.pid_file.as_deref();
-        self.pids.iter().find_map(|pid| {
-            let changed = files.find_changed_since(read_at(*pid, pid_file)?)?;
-            Some((changed.to_owned(), *pid))
-        })
-    }
+/// The reason why the configuration of an sshd cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum ConfigurationError {
+    #[error("only root can ask it for its configuration (sshd -T)")]
+    NotRoot,
+    #[error("runs as root, but {0}")]
+    Distrusted(TrustError),
+    #[error("sshd -T fails, and so will its next start: {0}")]
+    Rejected(String),
+    #[error("sshd -T gives no answer: {0}")]
+    Unanswered(String),
+}
 
-    /// Returns whether this server sees IPv4 peers as IPv6 addresses.
-    fn maps_v4_peers(&self) -> bool {
-        let port = self.configuration.as_ref().map_or(0, |own| own.port);
-        match self.pids.as_slice() {
-            [] => maps_v4_peers_of_port(port),
-            pids => pids.iter().any(|pid| maps_v4_peers(*pid)),
-        }
+impl ConfigurationError {
+    fn finding(&self, object: &str) -> Finding {
+        let (severity, remedy) = match self {
+            Self::NotRoot => (Severity::Unknown, "run this as root".to_owned()),
+            Self::Distrusted(why) => (Severity::Error, trust_remedy(why)),
+            Self::Rejected(_) => {
+                (Severity::Error, "correct what it prints, then try: sshd -t".to_owned())
+            }
+            Self::Unanswered(_) => (Severity::Unknown, "sshd -T, by hand, shows why".to_owned()),
+        };
+        Finding::new(severity, Check::SshdConfig, object, self, remedy)
     }
 }
 
-/// Returns when a server read its configuration, in seconds and nanoseconds: at each reload it writes its
+/// When a server read its configuration, in seconds and nanoseconds: at each reload it writes its
 /// process id anew. Without that file, when it started.
 fn read_at(pid: i32, pid_file: Option<&Path>) -> Option<(i64, i64)> {
-    let written = pid_file.and_then(|path| {
-        let number: i32 = fs::read_to_string(path).ok()?.trim().parse().ok()?;
-        let meta = fs::metadata(path).ok().filter(|_| number == pid)?;
-        Some((meta.mtime(), meta.mtime_nsec()))
-    });
+    if let Some(time) = pid_file.and_then(|file| written_at(file, pid)) {
+        return Some(time);
+    }
     // Boot time and ticks are rounded, each by up to a second.
-    written.or_else(|| Some((processes::start_time(&Proc::host(), pid)? + 2, 0)))
+    Some((processes::start_time(&Proc::host(), pid)? + 2, 0))
+}
+
+/// When a process wrote its number to a file; `None` if the file has another number.
+fn written_at(file: &Path, pid: i32) -> Option<(i64, i64)> {
+    let number: i32 = fs::read_to_string(file).ok()?.trim().parse().ok()?;
+    if number != pid {
+        return None;
+    }
+    let meta = fs::metadata(file).ok()?;
+    Some((meta.mtime(), meta.mtime_nsec()))
 }
 
 /// Reads each configuration of the servers once. If none listens, reads the one that would be started
 /// for each connection.
-fn read_configurations(servers: &[i32]) -> Vec<Server> {
+fn read_servers(pids: &[i32]) -> Vec<Server> {
     let mut commands: BTreeMap<(PathBuf, Vec<String>), Vec<i32>> = BTreeMap::new();
-    for pid in servers {
+    for pid in pids {
         if let Some(command) = read_command(*pid) {
             commands.entry(command).or_default().push(*pid);
         }
@@ -180,22 +230,20 @@ fn read_configurations(servers: &[i32]) -> Vec<Server> {
             commands.insert((program, Vec::new()), Vec::new());
         }
     }
-    let mut all = Vec::new();
-    for ((program, options), pids) in commands {
-        let object = [&[program.display().to_string()], options.as_slice()].concat().join(" ");
-        let configuration = read_configuration(&object, &program, &options);
-        all.push(Server { object, pids, file: config_file(&options), configuration });
+    let mut servers = Vec::new();
+    for ((program, options), server_pids) in commands {
+        servers.push(Server::read(&program, &options, &server_pids));
     }
-    all
+    servers
 }
 
-/// Returns the file of the configuration that the options name.
+/// Finds the file of the configuration that the options name.
 fn config_file(options: &[String]) -> PathBuf {
-    let mut options = options.iter();
+    let mut words = options.iter();
     let mut file = DEFAULT_FILE;
-    while let Some(option) = options.next() {
+    while let Some(option) = words.next() {
         match option.strip_prefix("-f") {
-            Some("") => file = options.next().map_or(file, String::as_str),
+            Some("") => file = words.next().map_or(file, String::as_str),
             Some(attached) => file = attached,
             None => {}
         }
@@ -203,154 +251,174 @@ fn config_file(options: &[String]) -> PathBuf {
     PathBuf::from(file)
 }
 
-/// Checks each configuration of the servers.
-fn check_configurations(servers: &[i32], site: &Site) -> Vec<Finding> {
-    let servers = read_configurations(servers);
-    let has_service =
-        |server: &Server| matches!(&server.configuration, Ok(own) if own.service == site.service);
-    let is_served = servers.iter().any(has_service);
-    servers.into_iter().flat_map(|server| check_configuration(server, site, is_served)).collect()
-}
-
-fn check_configuration(server: Server, site: &Site, is_served: bool) -> Vec<Finding> {
-    let files = ConfigFiles::read(&server.file);
-    let unread = server.find_unread_change(&files);
-    let peers_are_mapped = server.maps_v4_peers();
-    let configuration = match server.configuration {
-        Ok(configuration) => configuration,
-        Err(finding) => return vec![finding],
-    };
-    let place =
-        Place { object: &server.object, file: &server.file, files: &files, peers_are_mapped };
-    let mut findings = judge(&place, &configuration, &site.service, is_served);
-    if let Some((changed, pid)) = unread {
-        // What is fine in the file need not be so in the running server.
-        findings.retain(|finding| finding.severity != Severity::Fine);
-        let text = format!("was changed after {} read it, which goes on as before", object(pid));
-        let remedy = "systemctl reload ssh (EL: sshd), then run this again";
-        findings.push(Finding::warning(Check::SshdConfig, changed.display(), text, remedy));
+impl Server {
+    /// Reads the configuration of processes with one program and one list of options; there are no
+    /// processes if each connection would start one.
+    fn read(program: &Path, options: &[String], pids: &[i32]) -> Self {
+        let file = config_file(options);
+        let files = ConfigFiles::read(&file);
+        let configuration = read_configuration(program, options);
+        let read = configuration.as_ref().ok();
+        let unread_change =
+            read.and_then(|own| find_unread_change(&files, pids, own.pid_file.as_deref()));
+        let peers_are_mapped = if pids.is_empty() {
+            maps_v4_peers_of_port(read.map_or(0, |own| own.port))
+        } else {
+            pids.iter().any(|pid| maps_v4_peers(*pid))
+        };
+        Self {
+            object: [&[program.display().to_string()], options].concat().join(" "),
+            file,
+            files,
+            configuration,
+            unread_change,
+            peers_are_mapped,
+        }
     }
-    findings
-}
 
-/// Where a configuration stands, and who connects to its servers.
-struct Place<'a> {
-    /// The command line.
-    object: &'a str,
-    /// The main file.
-    file: &'a Path,
-    files: &'a ConfigFiles,
-    peers_are_mapped: bool,
-}
+    fn has_service(&self, service: &str) -> bool {
+        self.configuration.as_ref().is_ok_and(|configuration| configuration.service == service)
+    }
 
-impl Place<'_> {
-    /// Says where to write a key: in place of the line that counts now, or else in the main file.
+    /// Judges the configuration. It may have a service of its own: that is an error only if no server has
+    /// the service that is checked.
+    fn findings(&self, service: &str, is_served: bool) -> Vec<Finding> {
+        let configuration = match &self.configuration {
+            Ok(configuration) => configuration,
+            Err(error) => return vec![error.finding(&self.object)],
+        };
+        let mut findings = self.judge(configuration, service, is_served);
+        if let Some((changed, pid)) = &self.unread_change {
+            // What is fine in the file need not be so in the running server.
+            findings.retain(|finding| finding.severity != Severity::Fine);
+            let process = process_object(*pid);
+            let text = format!("was changed after {process} read it, which goes on as before");
+            let remedy = "systemctl reload ssh (EL: sshd), then run this again";
+            findings.push(Finding::warning(Check::SshdConfig, changed.display(), text, remedy));
+        }
+        findings
+    }
+
+    fn judge(&self, configuration: &Configuration, service: &str, is_served: bool) -> Vec<Finding> {
+        if !configuration.uses_pam && configuration.is_for_system {
+            let text = "UsePAM no, but AllowUsers lets in system accounts only";
+            return vec![Finding::note(Check::SshdPam, &self.object, text, "")];
+        }
+        let mut findings = vec![self.judge_pam(configuration.uses_pam)];
+        if configuration.service != service {
+            findings.push(self.judge_other_service(&configuration.service, is_served));
+        } else if let Some(penalties) = &configuration.penalties {
+            findings.push(match self.find_penalty_fault(penalties) {
+                Some(PenaltyFault { text, remedy }) => {
+                    Finding::warning(Check::SshdPenalties, &self.object, text, remedy)
+                }
+                None => {
+                    let text = "PerSourcePenalties spares addresses";
+                    Finding::fine(Check::SshdPenalties, &self.object, text)
+                }
+            });
+        }
+        findings
+    }
+
+    fn judge_pam(&self, uses_pam: bool) -> Finding {
+        if uses_pam {
+            return Finding::fine(Check::SshdPam, &self.object, "UsePAM yes");
+        }
+        let text = "UsePAM no: sshd runs no PAM module, so every login is outside of jobs";
+        let remedy = format!("write \"UsePAM yes\" {} and reload", self.where_to_write("usepam"));
+        Finding::error(Check::SshdPam, &self.object, text, remedy)
+    }
+
+    fn judge_other_service(&self, own: &str, is_served: bool) -> Finding {
+        if is_served {
+            let text = format!("its PAM service is {own}, which was not checked");
+            let remedy = format!("job-adopt check --service {own}");
+            return Finding::note(Check::SshdService, &self.object, text, remedy);
+        }
+        let text = format!("its PAM service is {own}, not the one that was checked");
+        let remedy = format!("set up /etc/pam.d/{own}, with service={own} on our lines");
+        Finding::error(Check::SshdService, &self.object, text, remedy)
+    }
+
+    /// Names where to write a key: in place of the line that counts now, or else in the main file.
     fn where_to_write(&self, key: &str) -> String {
         match self.files.find_line(key) {
             Some(line) => format!("in place of {line}"),
             None => format!("into {}", self.file.display()),
         }
     }
+
+    /// Finds what is wrong with penalties that are on.
+    fn find_penalty_fault(&self, penalties: &Penalties) -> Option<PenaltyFault> {
+        const PENALTIES: &str = "PerSourcePenalties is on: after some refused logins it drops \
+                                 everybody's connections from their address for a while";
+        const KEY: &str = "persourcepenaltyexemptlist";
+        if !penalties.are_on {
+            return None;
+        }
+        let missing = penalties.list_missing(self.peers_are_mapped);
+        if !missing.is_empty() {
+            let list = [penalties.exempt.as_slice(), &missing].concat().join(",");
+            let text = format!(
+                "{PENALTIES}, and PerSourcePenaltyExemptList spares no IPv4 address: through a socket \
+                 of systemd sshd sees them as ::ffff:ADDRESS"
+            );
+            let remedy = format!(
+                "write \"PerSourcePenaltyExemptList {list}\" {} and reload",
+                self.where_to_write(KEY)
+            );
+            return Some(PenaltyFault { text, remedy });
+        }
+        if penalties.spare_any(self.peers_are_mapped) {
+            return None;
+        }
+        let example = if self.peers_are_mapped { "::ffff:10.77.0.0/112" } else { "10.77.0.0/16" };
+        let remedy = format!(
+            "write \"PerSourcePenaltyExemptList {example}\", with the networks of your login nodes, {} \
+             and reload",
+            self.where_to_write(KEY)
+        );
+        Some(PenaltyFault { text: PENALTIES.to_owned(), remedy })
+    }
 }
 
-/// Returns a warning if refusals of a user by this service cost others at the same address their
-/// connections.
-pub(crate) fn warn_of_penalties(service: &str) -> Option<String> {
-    for server in read_configurations(&list_servers()) {
-        let files = ConfigFiles::read(&server.file);
-        let peers_are_mapped = server.maps_v4_peers();
-        let Ok(own) = server.configuration else { continue };
-        let place =
-            Place { object: &server.object, file: &server.file, files: &files, peers_are_mapped };
-        let fault = own.penalties.as_ref().and_then(|penalties| judge_penalties(&place, penalties));
-        match fault {
-            Some((text, remedy)) if own.service == service => {
-                return Some(format!("sshd: {text}; {remedy}"));
-            }
-            _ => {}
+/// Penalties that cost others their connections.
+#[derive(Debug, PartialEq, Eq)]
+struct PenaltyFault {
+    text: String,
+    remedy: String,
+}
+
+/// Finds a file that was changed after a process read it.
+fn find_unread_change(
+    files: &ConfigFiles,
+    pids: &[i32],
+    pid_file: Option<&Path>,
+) -> Option<(PathBuf, i32)> {
+    for pid in pids {
+        let Some(time) = read_at(*pid, pid_file) else { continue };
+        if let Some(changed) = files.find_changed_since(time) {
+            return Some((changed.to_owned(), *pid));
         }
     }
     None
 }
 
-/// Returns what is wrong with penalties that are on, and the remedy.
-fn judge_penalties(place: &Place<'_>, penalties: &Penalties) -> Option<(String, String)> {
-    const PENALTIES: &str = "PerSourcePenalties is on: after some refused logins it drops everybody's \
-                             connections from their address for a while";
-    const KEY: &str = "persourcepenaltyexemptlist";
-    if !penalties.are_on {
-        return None;
-    }
-    let missing = penalties.list_missing(place.peers_are_mapped);
-    if !missing.is_empty() {
-        let list = [penalties.exempt.as_slice(), &missing].concat().join(",");
-        let text = format!(
-            "{PENALTIES}, and PerSourcePenaltyExemptList spares no IPv4 address: through a socket of \
-             systemd sshd sees them as ::ffff:ADDRESS"
-        );
-        let remedy = format!(
-            "write \"PerSourcePenaltyExemptList {list}\" {} and reload",
-            place.where_to_write(KEY)
-        );
-        return Some((text, remedy));
-    }
-    if penalties.spare_any(place.peers_are_mapped) {
-        return None;
-    }
-    let example = if place.peers_are_mapped { "::ffff:10.77.0.0/112" } else { "10.77.0.0/16" };
-    let remedy = format!(
-        "write \"PerSourcePenaltyExemptList {example}\", with the networks of your login nodes, {} and \
-         reload",
-        place.where_to_write(KEY)
-    );
-    Some((PENALTIES.to_owned(), remedy))
-}
-
-/// Judges the configuration of one server. It may have a service of its own: that is an error only if
-/// no server has the service that is checked.
-fn judge(
-    place: &Place<'_>,
-    configuration: &Configuration,
-    service: &str,
-    is_served: bool,
-) -> Vec<Finding> {
-    let object = place.object;
-    let own = &configuration.service;
-    if !configuration.uses_pam && configuration.is_for_system {
-        let text = "UsePAM no, but AllowUsers lets in system accounts only";
-        return vec![Finding::note(Check::SshdPam, object, text, "")];
-    }
-    let pam = if configuration.uses_pam {
-        Finding::fine(Check::SshdPam, object, "UsePAM yes")
-    } else {
-        let text = "UsePAM no: sshd runs no PAM module, so every login is outside of jobs";
-        let remedy = format!("write \"UsePAM yes\" {} and reload", place.where_to_write("usepam"));
-        Finding::error(Check::SshdPam, object, text, remedy)
-    };
-    if own == service {
-        let mut findings = vec![pam];
-        if let Some(penalties) = &configuration.penalties {
-            findings.push(match judge_penalties(place, penalties) {
-                Some((text, remedy)) => {
-                    Finding::warning(Check::SshdPenalties, object, text, remedy)
-                }
-                None => Finding::fine(
-                    Check::SshdPenalties,
-                    object,
-                    "PerSourcePenalties spares addresses",
-                ),
-            });
+/// Writes a warning if refusals of a user by this service cost others at the same address their
+/// connections.
+pub(crate) fn warn_of_penalties(service: &str) -> Option<String> {
+    for server in read_servers(&list_servers()) {
+        let Ok(own) = &server.configuration else { continue };
+        if own.service != service {
+            continue;
         }
-        return findings;
+        let fault = own.penalties.as_ref().and_then(|own| server.find_penalty_fault(own));
+        if let Some(PenaltyFault { text, remedy }) = fault {
+            return Some(format!("sshd: {text}; {remedy}"));
+        }
     }
-    let (severity, text, remedy) = if is_served {
-        (Severity::Note, "which was not checked", format!("job-adopt check --service {own}"))
-    } else {
-        let remedy = format!("set up /etc/pam.d/{own}, with service={own} on our lines");
-        (Severity::Error, "not the one that was checked", remedy)
-    };
-    let text = format!("its PAM service is {own}, {text}");
-    vec![pam, Finding::new(severity, Check::SshdService, object, text, remedy)]
+    None
 }
 
 /// Reads the program of a process, with the options that change its configuration. The title can be
@@ -365,23 +433,14 @@ fn read_command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
 }
 
 /// Reads the effective configuration, in the form of [`parse_configuration`].
-///
-/// # Errors
-///
-/// A finding that says why the configuration cannot be read.
 fn read_configuration(
-    object: &str,
     program: &Path,
     options: &[String],
-) -> Result<Configuration, Finding> {
+) -> Result<Configuration, ConfigurationError> {
     if !geteuid().is_root() {
-        let text = "only root can ask it for its configuration (sshd -T)";
-        return Err(Finding::unknown(Check::SshdConfig, object, text, "run this as root"));
+        return Err(ConfigurationError::NotRoot);
     }
-    if let Err(why) = require_trusted(&Trust::root(), program) {
-        let text = format!("runs as root, but {why}");
-        return Err(Finding::error(Check::SshdConfig, object, text, trust_remedy(&why)));
-    }
+    require_trusted(&Trust::root(), program).map_err(ConfigurationError::Distrusted)?;
     let mut answer = query_in_clean_environment(Command::new(program).arg("-T").args(options));
     if matches!(&answer, Ok((false, why)) if why.contains(NO_PRIVSEP_DIR)) {
         answer = query_beside_run(program, options);
@@ -389,19 +448,9 @@ fn read_configuration(
     match answer {
         Ok((true, text)) => Ok(parse_configuration(&text, program)),
         Ok((false, why)) => {
-            let why = why.trim().replace(['\r', '\n'], " ");
-            let text = format!("sshd -T fails, and so will its next start: {why}");
-            Err(Finding::error(
-                Check::SshdConfig,
-                object,
-                text,
-                "correct what it prints, then try: sshd -t",
-            ))
+            Err(ConfigurationError::Rejected(why.trim().replace(['\r', '\n'], " ")))
         }
-        Err(why) => {
-            let text = format!("sshd -T gives no answer: {why}");
-            Err(Finding::unknown(Check::SshdConfig, object, text, "sshd -T, by hand, shows why"))
-        }
+        Err(why) => Err(ConfigurationError::Unanswered(why)),
     }
 }
 
@@ -436,17 +485,22 @@ fn parse_configuration(text: &str, program: &Path) -> Configuration {
     }
 }
 
-/// Returns whether `AllowUsers` names accounts below `UID_MIN` only, without a pattern.
+/// Checks whether `AllowUsers` names accounts below `UID_MIN` only, without a pattern.
 fn allows_system_only(text: &str) -> bool {
-    let lines = text.lines().filter_map(|line| line.split_once(' '));
-    let lists = lines.filter(|(name, _)| name.eq_ignore_ascii_case("allowusers"));
-    let mut users = lists.flat_map(|(_, users)| users.split_whitespace()).peekable();
-    let is_system = |name: &str| {
-        // A pattern names no account; a host may follow the name.
-        let account = find_user(name.split('@').next().unwrap_or_default());
-        account.is_ok_and(|user| user.is_some_and(|user| user.uid.as_raw() < read_uid_min()))
-    };
-    users.peek().is_some() && users.all(is_system)
+    let mut users = text
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(key, _)| key.eq_ignore_ascii_case("allowusers"))
+        .flat_map(|(_, users)| users.split_whitespace())
+        .peekable();
+    users.peek().is_some() && users.all(is_system_account)
+}
+
+/// Checks whether an entry of `AllowUsers` is an account of the system. A pattern names no account; a
+/// host may follow the name.
+fn is_system_account(entry: &str) -> bool {
+    let account = find_user(entry.split('@').next().unwrap_or_default());
+    account.is_ok_and(|user| user.is_some_and(|user| user.uid.as_raw() < read_uid_min()))
 }
 
 /// Parses the options in a listener's title, "sshd: PROGRAM OPTIONS [listener] ..." (sshd.c:
@@ -468,31 +522,90 @@ fn parse_title(title: &str) -> Option<Vec<String>> {
     Some(options)
 }
 
-/// Checks which files of this node a server sees, and its rights.
-fn check_server(pid: i32, site: &Site) -> Vec<Finding> {
-    let Some(shares_mounts) = is_in_own_namespace(pid, "mnt") else {
-        let text = "its mounts and namespaces cannot be read";
-        return vec![Finding::unknown(Check::SshdServer, object(pid), text, "run this as root")];
-    };
-    let mut findings = Vec::new();
-    findings.extend(check_namespaces(pid));
-    if !shares_mounts {
-        findings.extend(check_cgroup_mount(pid));
-        findings.extend(check_files(pid, site));
-    }
-    let status = proc::read(proc_dir(pid).join("status")).unwrap_or_default();
-    findings
-        .extend(check_capabilities(pid, proc::find_field(&status, "CapEff:").unwrap_or_default()));
-    if findings.is_empty() {
-        let text = "sees the same mounts as this process, and has what the module needs";
-        findings.push(Finding::fine(Check::SshdServer, object(pid), text));
-    }
-    findings
+/// A server that listens, as far as its view of the node differs from this process's.
+#[derive(Debug)]
+struct ServerProcess {
+    pid: i32,
+    /// `None` if its namespaces cannot be read.
+    view: Option<View>,
 }
 
-fn check_namespaces(pid: i32) -> Option<Finding> {
-    let is_other = |kind: &&str| is_in_own_namespace(pid, kind) == Some(false);
-    let others: Vec<&str> = ["cgroup", "user"].into_iter().filter(is_other).collect();
+#[derive(Debug)]
+struct View {
+    /// The kinds of namespaces that hold the server, and not this process.
+    other_namespaces: Vec<&'static str>,
+    /// Why its cgroup v2 mount takes no login.
+    cgroup_fault: Option<CgroupFault>,
+    hidden_files: Vec<HiddenFile>,
+    /// `None` if its capabilities cannot be read.
+    capabilities: Option<u64>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum CgroupFault {
+    #[error("sees another cgroup v2 hierarchy at {0}")]
+    OtherHierarchy(String),
+    #[error("as it sees the mounts, {0}")]
+    Unusable(HierarchyError),
+}
+
+/// A file of this node that the server does not see.
+#[derive(Debug)]
+struct HiddenFile {
+    path: PathBuf,
+    /// Settings of units that have this effect.
+    settings: &'static str,
+    /// The failure to open it; `None` if there is another file.
+    error: Option<io::Error>,
+}
+
+impl ServerProcess {
+    fn read(pid: i32, site: &Site) -> Self {
+        let view = is_in_own_namespace(pid, "mnt")
+            .map(|shares_mounts| View::read(pid, site, shares_mounts));
+        Self { pid, view }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let object = process_object(self.pid);
+        let Some(view) = &self.view else {
+            let text = "its mounts and namespaces cannot be read";
+            return vec![Finding::unknown(Check::SshdServer, object, text, "run this as root")];
+        };
+        let mut findings = Vec::new();
+        findings.extend(judge_namespaces(&object, &view.other_namespaces));
+        if let Some(fault) = &view.cgroup_fault {
+            let remedy = "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit \
+                          (systemctl edit --full ssh, or sshd)";
+            findings.push(Finding::error(Check::SshdCgroupMount, &object, fault, remedy));
+        }
+        findings.extend(view.hidden_files.iter().map(|file| file.finding(&object)));
+        findings.extend(judge_capabilities(&object, view.capabilities));
+        if findings.is_empty() {
+            let text = "sees the same mounts as this process, and has what the module needs";
+            findings.push(Finding::fine(Check::SshdServer, object, text));
+        }
+        findings
+    }
+}
+
+impl View {
+    fn read(pid: i32, site: &Site, shares_mounts: bool) -> Self {
+        let status = proc::read(proc_dir(pid).join("status")).unwrap_or_default();
+        let capabilities = proc::find_field(&status, "CapEff:").unwrap_or_default();
+        Self {
+            other_namespaces: ["cgroup", "user"]
+                .into_iter()
+                .filter(|kind| is_in_own_namespace(pid, kind) == Some(false))
+                .collect(),
+            cgroup_fault: if shares_mounts { None } else { find_cgroup_fault(pid) },
+            hidden_files: if shares_mounts { Vec::new() } else { find_hidden_files(pid, site) },
+            capabilities: parse_capabilities(capabilities),
+        }
+    }
+}
+
+fn judge_namespaces(object: &str, others: &[&str]) -> Option<Finding> {
     if others.is_empty() {
         return None;
     }
@@ -502,94 +615,125 @@ fn check_namespaces(pid: i32) -> Option<Finding> {
     );
     let remedy = "remove PrivateUsers= and ProtectControlGroups= from its unit (systemctl edit --full \
                   ssh, or sshd), or run it outside of the container";
-    Some(Finding::error(Check::SshdNamespaces, object(pid), text, remedy))
+    Some(Finding::error(Check::SshdNamespaces, object, text, remedy))
 }
 
-fn check_cgroup_mount(pid: i32) -> Option<Finding> {
-    let remedy = "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit (systemctl \
-                  edit --full ssh, or sshd)";
-    let root = |mount: &Mount| mount.root().identity().ok();
-    let theirs = open_hierarchy(&proc_dir(pid).join("root"));
-    let text = match (theirs, open_hierarchy(Path::new("/"))) {
-        (Ok(theirs), Ok(ours)) if root(&theirs) != root(&ours) => {
-            format!("sees another cgroup v2 hierarchy at {}", theirs.path())
-        }
-        (Ok(_), _) => return None,
-        (Err(why), _) => format!("as it sees the mounts, {why}"),
+/// Compares the cgroup v2 mount that a server sees with this process's.
+fn find_cgroup_fault(pid: i32) -> Option<CgroupFault> {
+    let theirs = match open_hierarchy(&proc_dir(pid).join("root")) {
+        Ok(mount) => mount,
+        Err(error) => return Some(CgroupFault::Unusable(error)),
     };
-    Some(Finding::error(Check::SshdCgroupMount, object(pid), text, remedy))
+    let ours = open_hierarchy(Path::new("/")).ok()?;
+    if theirs.root().identity().ok() == ours.root().identity().ok() {
+        return None;
+    }
+    Some(CgroupFault::OtherHierarchy(theirs.path().to_owned()))
 }
 
-/// Checks the files that server and command must both see. No path may be or contain a link.
-fn check_files(pid: i32, site: &Site) -> Vec<Finding> {
+/// Finds the files that server and command must both see, and the server does not. No path may be or
+/// contain a link.
+fn find_hidden_files(pid: i32, site: &Site) -> Vec<HiddenFile> {
     let helper = site.settings().helper;
     let mounts = "PrivateMounts=, TemporaryFileSystem= and the like";
-    let paths = [
+    let mut hidden = Vec::new();
+    for (path, settings) in [
         (Path::new("/run/job-adopt"), mounts),
         (site.config.registry.dir(), mounts),
-        (&site.conf, "ReadOnlyPaths=, BindPaths= and the like"),
+        (site.conf.as_path(), "ReadOnlyPaths=, BindPaths= and the like"),
         (Path::new(&helper), "InaccessiblePaths=, BindPaths= and the like"),
         (Path::new("/dev"), "PrivateDevices="),
-    ];
-    paths.into_iter().filter_map(|(path, settings)| check_file(pid, path, settings)).collect()
+    ] {
+        hidden.extend(HiddenFile::find(pid, path, settings));
+    }
+    hidden
 }
 
-fn check_file(pid: i32, path: &Path, settings: &str) -> Option<Finding> {
-    let identity = |path: &Path| path.metadata().map(|meta| (meta.dev(), meta.ino()));
-    let theirs = identity(&proc_dir(pid).join("root").join(path.strip_prefix("/").ok()?));
-    let difference = match (theirs, identity(path)) {
-        (Ok(theirs), Ok(ours)) if theirs == ours => return None,
-        (Ok(_), _) => "sees another one there".to_owned(),
-        // Other checks report a file that is missing for both.
-        (Err(error), Err(_)) if error.kind() == ErrorKind::NotFound => return None,
-        (Err(error), _) => format!("does not see it ({error})"),
-    };
-    let text = format!("{} {difference}", object(pid));
-    let remedy = format!("remove {settings} from its unit (systemctl edit --full ssh, or sshd)");
-    // Logins are in sshd's mount namespace, which may have devices of its own.
-    let severity = if path == Path::new("/dev") { Severity::Warning } else { Severity::Error };
-    Some(Finding::new(severity, Check::SshdFiles, path.display(), text, remedy))
-}
+impl HiddenFile {
+    /// Compares a file of this node with the one that a server sees; `None` if they are one, or if
+    /// neither exists: other checks report that.
+    fn find(pid: i32, path: &Path, settings: &'static str) -> Option<Self> {
+        let their_path = proc_dir(pid).join("root").join(path.strip_prefix("/").ok()?);
+        let ours = file_identity(path).ok();
+        let error = match file_identity(&their_path) {
+            Ok(theirs) if ours == Some(theirs) => return None,
+            Ok(_) => None,
+            Err(error) if ours.is_none() && error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => Some(error),
+        };
+        Some(Self { path: path.to_owned(), settings, error })
+    }
 
-/// Checks that a server has the required capabilities, which a container may take away
-/// (capabilities(7)).
-fn check_capabilities(pid: i32, effective: &str) -> Option<Finding> {
-    let Ok(set) = u64::from_str_radix(effective, 16) else {
-        let text = "its capabilities cannot be read";
-        return Some(Finding::unknown(
-            Check::SshdCapabilities,
-            object(pid),
-            text,
-            "run this as root",
-        ));
-    };
-    let has = |bit: u32| set & (1 << bit) != 0;
-    let lacks =
-        |(_, bit, by_admin): &(&str, u32, bool)| !(has(*bit) || *by_admin && has(CAP_SYS_ADMIN));
-    let missing = REQUIRED_CAPABILITIES.into_iter().filter(lacks);
-    let missing: Vec<&str> = missing.map(|(name, ..)| name).collect();
-    (!missing.is_empty()).then(|| {
-        let text = format!("lacks {}: logins are refused", missing.join(", "));
+    fn finding(&self, server: &str) -> Finding {
+        let text = match &self.error {
+            Some(error) => format!("{server} does not see it ({error})"),
+            None => format!("{server} sees another one there"),
+        };
+        let settings = self.settings;
         let remedy =
-            "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container";
-        Finding::error(Check::SshdCapabilities, object(pid), text, remedy)
-    })
+            format!("remove {settings} from its unit (systemctl edit --full ssh, or sshd)");
+        // Logins are in sshd's mount namespace, which may have devices of its own.
+        let is_dev = self.path == Path::new("/dev");
+        let severity = if is_dev { Severity::Warning } else { Severity::Error };
+        Finding::new(severity, Check::SshdFiles, self.path.display(), text, remedy)
+    }
+}
+
+/// The device and inode of a file.
+fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
+    path.metadata().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Parses the mask of capabilities in a process's status.
+fn parse_capabilities(mask: &str) -> Option<u64> {
+    u64::from_str_radix(mask, 16).ok()
+}
+
+/// Judges whether a server has the required capabilities, which a container may take away
+/// (capabilities(7)).
+fn judge_capabilities(object: &str, effective: Option<u64>) -> Option<Finding> {
+    let Some(set) = effective else {
+        let text = "its capabilities cannot be read";
+        return Some(Finding::unknown(Check::SshdCapabilities, object, text, "run this as root"));
+    };
+    let mut missing = Vec::new();
+    for (name, number, by_admin) in REQUIRED_CAPABILITIES {
+        let is_included = by_admin && has_capability(set, CAP_SYS_ADMIN);
+        if !is_included && !has_capability(set, number) {
+            missing.push(name);
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    let text = format!("lacks {}: logins are refused", missing.join(", "));
+    let remedy = "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container";
+    Some(Finding::error(Check::SshdCapabilities, object, text, remedy))
+}
+
+fn has_capability(set: u64, number: u32) -> bool {
+    set & (1 << number) != 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernel::trust::Distrust;
+
+    /// A server with this output of `sshd -T`.
+    fn server(text: &str) -> Server {
+        Server {
+            object: "sshd".to_owned(),
+            file: "/etc/site_config".into(),
+            files: ConfigFiles::default(),
+            configuration: Ok(parse_configuration(text, Path::new("/usr/sbin/sshd"))),
+            unread_change: None,
+            peers_are_mapped: false,
+        }
+    }
 
     fn bad_findings(text: &str, service: &str, is_served: bool) -> Vec<String> {
-        let configuration = parse_configuration(text, Path::new("/usr/sbin/sshd"));
-        let files = ConfigFiles::default();
-        let place = Place {
-            object: "sshd",
-            file: Path::new("/etc/site_config"),
-            files: &files,
-            peers_are_mapped: false,
-        };
-        let findings = judge(&place, &configuration, service, is_served);
+        let findings = server(text).findings(service, is_served);
         let bad = findings.iter().filter(|finding| finding.severity != Severity::Fine);
         bad.map(|finding| format!("{:?} {}", finding.severity, finding.check)).collect()
     }
@@ -636,12 +780,10 @@ mod tests {
     fn exemption_that_spares_no_peer_is_warned_of() {
         let text =
             "usepam yes\npersourcepenalties authfail:5\npersourcepenaltyexemptlist 10.9.9.0/24\n";
-        let configuration = parse_configuration(text, Path::new("/usr/sbin/sshd"));
-        let files = ConfigFiles::default();
         let remedy = |peers_are_mapped| {
-            let file = Path::new("/etc/site_config");
-            let place = Place { object: "sshd", file, files: &files, peers_are_mapped };
-            judge_penalties(&place, configuration.penalties.as_ref().unwrap()).map(|(_, does)| does)
+            let server = Server { peers_are_mapped, ..server(text) };
+            let penalties = server.configuration.as_ref().unwrap().penalties.as_ref().unwrap();
+            server.find_penalty_fault(penalties).map(|fault| fault.remedy)
         };
         assert_eq!(remedy(false), None);
         let expected = "write \"PerSourcePenaltyExemptList 10.9.9.0/24,::ffff:10.9.9.0/120\" into \
@@ -669,7 +811,9 @@ mod tests {
 
     #[test]
     fn missing_capability_is_named() {
-        let text = |set: &str| check_capabilities(1, set).map(|finding| finding.text);
+        let text = |set: &str| {
+            judge_capabilities("sshd", parse_capabilities(set)).map(|finding| finding.text)
+        };
         assert_eq!(text("000001ffffffffff"), None);
         let named = |set: &str| text(set).unwrap_or_default();
         assert!(named("000001ffffdfffff").contains("lacks CAP_SYS_ADMIN:"));
@@ -689,5 +833,55 @@ mod tests {
         assert_eq!(options(&title), Some("-f /etc/x -oUsePAM=no".into()));
         assert_eq!(options("sshd: alice [priv]"), None);
         assert_eq!(options("vim sshd: a [listener]"), None);
+    }
+
+    #[test]
+    fn configuration_that_is_not_what_runs_is_not_called_fine() {
+        let unread_change = Some((PathBuf::from("/etc/ssh/site.d"), 7));
+        let findings = Server { unread_change, ..server("usepam yes\n") }.findings("sshd", true);
+        let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+        assert_eq!(finding.severity, Severity::Warning);
+        assert!(finding.text.contains("sshd (process 7)"), "{finding:?}");
+    }
+
+    #[test]
+    fn configuration_that_cannot_be_read_is_reported() {
+        let distrusted = TrustError::new(Path::new("/opt/sshd"), Distrust::WrongOwner(7));
+        for (error, severity) in [
+            (ConfigurationError::NotRoot, Severity::Unknown),
+            (ConfigurationError::Distrusted(distrusted), Severity::Error),
+            (ConfigurationError::Rejected("x".to_owned()), Severity::Error),
+            (ConfigurationError::Unanswered("x".to_owned()), Severity::Unknown),
+        ] {
+            assert_eq!(error.finding("sshd").severity, severity, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn each_difference_of_view_is_reported() {
+        let good = || View {
+            other_namespaces: Vec::new(),
+            cgroup_fault: None,
+            hidden_files: Vec::new(),
+            capabilities: Some(u64::MAX),
+        };
+        let hidden = |path: &str| {
+            let file = HiddenFile { path: path.into(), settings: "PrivateMounts=", error: None };
+            View { hidden_files: vec![file], ..good() }
+        };
+        let other = CgroupFault::OtherHierarchy("/sys/fs/cgroup".to_owned());
+        for (view, expected) in [
+            (Some(good()), "fine sshd-server"),
+            (None, "unknown sshd-server"),
+            (Some(View { other_namespaces: vec!["user"], ..good() }), "error sshd-namespaces"),
+            (Some(View { cgroup_fault: Some(other), ..good() }), "error sshd-cgroup-mount"),
+            (Some(hidden("/run/job-adopt")), "error sshd-files"),
+            (Some(hidden("/dev")), "warning sshd-files"),
+            (Some(View { capabilities: None, ..good() }), "unknown sshd-capabilities"),
+        ] {
+            let findings = ServerProcess { pid: 7, view }.findings();
+            let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+            assert_eq!(format!("{} {}", finding.severity, finding.check), expected);
+        }
     }
 }

@@ -38,18 +38,18 @@ impl ConfigFiles {
         files
     }
 
-    /// Returns the file and line that decide about a key, as `FILE:LINE`.
+    /// Finds the file and line that decide about a key, as `FILE:LINE`.
     pub(super) fn find_line(&self, key: &str) -> Option<String> {
         let line = self.lines.iter().find(|line| line.key == key)?;
         Some(format!("{}:{}", line.file.display(), line.number))
     }
 
-    /// Returns the first file or folder that was changed after this time, in seconds and nanoseconds.
+    /// Finds the first file or folder that was changed after this time, in seconds and nanoseconds.
     pub(super) fn find_changed_since(&self, time: (i64, i64)) -> Option<&Path> {
-        let is_newer = |path: &&PathBuf| {
-            path.metadata().is_ok_and(|meta| (meta.ctime(), meta.ctime_nsec()) > time)
-        };
-        self.sources.iter().find(is_newer).map(PathBuf::as_path)
+        self.sources
+            .iter()
+            .map(PathBuf::as_path)
+            .find(|path| path.metadata().is_ok_and(|meta| (meta.ctime(), meta.ctime_nsec()) > time))
     }
 
     fn add(&mut self, file: &Path, depth: usize) {
@@ -79,9 +79,9 @@ impl ConfigFiles {
     fn add_included(&mut self, pattern: &str, depth: usize) {
         // sshd takes relative names from its own folder, whatever file includes them.
         let path = Path::new("/etc/ssh").join(pattern);
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
-        let name = name.to_string_lossy();
-        if !name.contains(['*', '?']) {
+        let (Some(folder), Some(last)) = (path.parent(), path.file_name()) else { return };
+        let last_pattern = last.to_string_lossy();
+        if !last_pattern.contains(['*', '?']) {
             return self.add(&path, depth + 1);
         }
         self.sources.push(folder.to_owned());
@@ -90,7 +90,7 @@ impl ConfigFiles {
             .flatten()
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .filter(|file| !file.starts_with('.') && is_match(&name, file))
+            .filter(|name| !name.starts_with('.') && is_match(&last_pattern, name))
             .collect();
         names.sort();
         for name in names {
@@ -107,22 +107,24 @@ fn split_line(line: &str) -> Option<(String, Vec<String>)> {
     }
     let end = line.find(|c: char| c.is_whitespace() || c == '=').unwrap_or(line.len());
     let (key, rest) = line.split_at(end);
-    let values =
-        rest.split(|c: char| c.is_whitespace() || c == '=').filter(|word| !word.is_empty());
-    let values = values.map(|word| word.trim_matches('"').to_owned()).collect();
+    let values = rest
+        .split(|c: char| c.is_whitespace() || c == '=')
+        .filter(|word| !word.is_empty())
+        .map(|word| word.trim_matches('"').to_owned())
+        .collect();
     Some((key.to_ascii_lowercase(), values))
 }
 
-/// Returns whether a name matches a pattern with `*` and `?`.
+/// Checks whether a name matches a pattern with `*` and `?`.
 fn is_match(pattern: &str, name: &str) -> bool {
-    let mut rest = name.chars();
     match pattern.chars().next() {
         None => name.is_empty(),
         Some('*') => {
             let after = &pattern[1..];
-            (0..=name.len()).any(|at| name.get(at..).is_some_and(|rest| is_match(after, rest)))
+            (0..=name.len()).any(|at| name.get(at..).is_some_and(|end| is_match(after, end)))
         }
         Some(first) => {
+            let mut rest = name.chars();
             let is_first = rest.next().is_some_and(|c| first == '?' || first == c);
             is_first && is_match(&pattern[first.len_utf8()..], rest.as_str())
         }
