@@ -160,6 +160,19 @@ impl Finding {
     }
 }
 
+/// The state of the node for monitoring, and the exit statuses that show it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Status {
+    /// As Nagios names it.
+    word: &'static str,
+    /// Of this command.
+    pub(super) exit: u8,
+    /// Of a Nagios plugin.
+    pub(super) nagios: u8,
+    /// For NHC, which takes a node out of service for any but 0.
+    pub(super) nhc: u8,
+}
+
 /// Every finding, the gravest first.
 #[derive(Debug, Serialize)]
 pub(super) struct CheckReport {
@@ -181,37 +194,44 @@ impl CheckReport {
         Self { schema: 1, findings, counts }
     }
 
-    /// Returns the gravest finding, if it is worse than a note.
+    /// The gravest finding, if it is worse than a note.
     fn gravest(&self) -> Option<&Finding> {
         self.findings.first().filter(|finding| finding.severity <= Severity::Unknown)
     }
 
-    /// Returns the state of the node, and the exit statuses of this command, of a Nagios plugin, and
-    /// for NHC, which takes a node out of service for any but 0. An error or a warning counts more
-    /// than a check that could not be made.
-    pub(super) fn exit_statuses(&self) -> (&'static str, u8, u8, u8) {
+    /// The state of the node. An error or a warning counts more than a check that could not be made.
+    pub(super) fn status(&self) -> Status {
         match self.gravest().map(|finding| finding.severity) {
-            Some(Severity::Error) => ("CRITICAL", EXIT_FINDINGS, 2, 1),
-            Some(Severity::Warning) => ("WARNING", EXIT_FINDINGS, 1, 0),
-            Some(_) => ("UNKNOWN", EXIT_FAILED, 3, 0),
-            None => ("OK", EXIT_FINE, 0, 0),
+            Some(Severity::Error) => {
+                Status { word: "CRITICAL", exit: EXIT_FINDINGS, nagios: 2, nhc: 1 }
+            }
+            Some(Severity::Warning) => {
+                Status { word: "WARNING", exit: EXIT_FINDINGS, nagios: 1, nhc: 0 }
+            }
+            Some(_) => Status { word: "UNKNOWN", exit: EXIT_FAILED, nagios: 3, nhc: 0 },
+            None => Status { word: "OK", exit: EXIT_FINE, nagios: 0, nhc: 0 },
         }
     }
 
-    /// Returns the gravest finding and the counts in one line, as monitoring shows it.
+    fn count(&self, severity: Severity) -> usize {
+        self.counts.get(&severity).copied().unwrap_or_default()
+    }
+
+    /// The gravest finding and the counts in one line, as monitoring shows it.
     pub(super) fn monitoring_line(&self) -> String {
-        let (state, ..) = self.exit_statuses();
-        let count = |severity| self.counts.get(&severity).copied().unwrap_or_default();
-        let [errors, warnings, unknown] =
-            [Severity::Error, Severity::Warning, Severity::Unknown].map(count);
-        let describe =
-            |finding: &Finding| format!("{} {}: {}", finding.check, finding.object, finding.text);
-        let gravest = self.gravest().map_or_else(|| "no problem found".to_owned(), describe);
+        let word = self.status().word;
+        let errors = self.count(Severity::Error);
+        let warnings = self.count(Severity::Warning);
+        let unknown = self.count(Severity::Unknown);
+        let gravest = match self.gravest() {
+            Some(finding) => format!("{} {}: {}", finding.check, finding.object, finding.text),
+            None => "no problem found".to_owned(),
+        };
         // Nagios takes all text after a bar for performance data.
-        let gravest = printable(&gravest).replace('|', "/");
+        let shown = printable(&gravest).replace('|', "/");
         format!(
-            "JOB_ADOPT {state} - {gravest} ({errors} errors, {warnings} warnings, {unknown} \
-             unknown) | errors={errors} warnings={warnings} unknown={unknown}"
+            "JOB_ADOPT {word} - {shown} ({errors} errors, {warnings} warnings, {unknown} unknown) | \
+             errors={errors} warnings={warnings} unknown={unknown}"
         )
     }
 
@@ -226,8 +246,10 @@ impl CheckReport {
         if json {
             return output.json(self);
         }
-        let is_shown = |finding: &&Finding| verbose || finding.severity != Severity::Fine;
-        for finding in self.findings.iter().filter(is_shown) {
+        for finding in &self.findings {
+            if finding.severity == Severity::Fine && !verbose {
+                continue;
+            }
             let severity = finding.severity.as_str();
             let check = finding.check;
             let object = printable(&finding.object);
@@ -238,8 +260,11 @@ impl CheckReport {
             }
         }
         let names = ["errors", "warnings", "unknown", "notes", "fine"];
-        let counts = names.iter().zip(self.counts.values());
-        let counts: Vec<String> = counts.map(|(name, count)| format!("{name}: {count}")).collect();
+        let counts: Vec<String> = names
+            .iter()
+            .zip(self.counts.values())
+            .map(|(name, count)| format!("{name}: {count}"))
+            .collect();
         Ok(writeln!(output.out, "{}", counts.join(", "))?)
     }
 }
@@ -288,7 +313,7 @@ mod tests {
             (&[Unknown, Warning], 1),
             (&[Error], 1),
         ] {
-            assert_eq!(report(severities).exit_statuses().1, code, "{severities:?}");
+            assert_eq!(report(severities).status().exit, code, "{severities:?}");
         }
     }
 
@@ -309,8 +334,8 @@ mod tests {
             let report = report(severities);
             let line = report.monitoring_line();
             assert!(line.starts_with(&format!("JOB_ADOPT {word}")), "{line}");
-            let (_, _, to_nagios, to_nhc) = report.exit_statuses();
-            assert_eq!((to_nagios, to_nhc), (nagios, nhc), "{severities:?}");
+            let status = report.status();
+            assert_eq!((status.nagios, status.nhc), (nagios, nhc), "{severities:?}");
             assert!(line.matches('|').count() == 1 && !line.contains('\n'), "{line}");
         }
         let line = report(&[Error, Warning]).monitoring_line();

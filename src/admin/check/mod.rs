@@ -1,7 +1,8 @@
 //! `check`: finds causes that refuse logins, admit them outside of their jobs, or let them leave.
 //!
-//! Each file checks one subject and changes nothing, except that [`kernel`] makes and removes a
-//! cgroup. A finding names one cause and its remedy.
+//! Each file checks one subject. A value of facts is read from the node, which changes nothing, except
+//! that [`trial_cgroup`] makes and removes a cgroup; a pure function judges it. So each judgement can be
+//! tested without a node. A finding names one cause and its remedy.
 
 mod config;
 mod finding;
@@ -79,14 +80,16 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     // An unusable configuration is one of the findings.
     let config = Config::read(&conf, &Trust::root()).unwrap_or_default();
     let site = Site::read("/".into(), &options.service, conf, config);
-    let report = CheckReport::new([check_setup(&site), check_node(&site)].concat());
-    let (_, code, nagios, nhc) = report.exit_statuses();
+    let setup = SetupFacts::read(&site);
+    let node = NodeFacts::read(&site);
+    let report = CheckReport::new([setup.findings(), node.findings()].concat());
+    let status = report.status();
     if options.nagios || options.nhc {
         writeln!(output.out, "{}", report.monitoring_line())?;
-        return Ok(if options.nhc { nhc } else { nagios });
+        return Ok(if options.nhc { status.nhc } else { status.nagios });
     }
     report.write(options.json, options.verbose, output)?;
-    Ok(code)
+    Ok(status.exit)
 }
 
 /// Counts the slices of users that are not closed; `None` if a slice could not be checked.
@@ -95,38 +98,73 @@ pub(super) fn count_open_slices(conf: PathBuf, config: Config) -> Option<usize> 
     slices::count_open(&SliceFacts::read(&site).findings())
 }
 
-/// Checks the files that the site has set up: PAM stack, programs, configuration, schedulers.
-fn check_setup(site: &Site) -> Vec<Finding> {
-    let programs = ProgramFacts::read(site);
-    let config = ConfigFacts::read(site);
-    let registry = RegistryFacts::read(site);
-    let slurm = SlurmFacts::read(site);
-    let sources =
-        site.is_here().then(|| SourceFacts::read(site, slurm.has_slurm(), slurm.conf_path()));
-    let flux = FluxFacts::read(site);
-    let stack = StackFacts::read(site);
-    let mut findings = stack.findings();
-    findings.extend(programs.findings());
-    findings.extend(config.findings());
-    findings.extend(registry.findings());
-    findings.extend(sources.iter().flat_map(SourceFacts::findings));
-    findings.extend(slurm.findings());
-    findings.extend(flux.findings());
-    findings
+/// What was found out about the files that the site has set up.
+struct SetupFacts<'a> {
+    stack: StackFacts<'a>,
+    programs: ProgramFacts,
+    config: ConfigFacts,
+    registry: RegistryFacts,
+    /// `None` in the folder of a test, which has no sources to query.
+    sources: Option<SourceFacts>,
+    slurm: SlurmFacts,
+    flux: FluxFacts,
 }
 
-/// Checks the running node: sshd, mounts, kernel, slices, users.
-fn check_node(site: &Site) -> Vec<Finding> {
-    let mounts = MountFacts::read(site);
-    let kernel = KernelFacts::read(site);
-    let slices = SliceFacts::read(site);
-    let users = UserFacts::read(site);
-    let sshd = SshdFacts::read(site);
-    let mut findings = sshd.findings();
-    findings.extend(mounts.findings());
-    findings.extend(kernel.findings());
-    findings.extend(slices.findings());
-    findings.extend(mounts.choices_finding());
-    findings.extend(users.findings());
-    findings
+impl<'a> SetupFacts<'a> {
+    fn read(site: &'a Site) -> Self {
+        let slurm = SlurmFacts::read(site);
+        let sources =
+            site.is_here().then(|| SourceFacts::read(site, slurm.has_slurm(), slurm.conf_path()));
+        Self {
+            stack: StackFacts::read(site),
+            programs: ProgramFacts::read(site),
+            config: ConfigFacts::read(site),
+            registry: RegistryFacts::read(site),
+            sources,
+            slurm,
+            flux: FluxFacts::read(site),
+        }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.stack.findings();
+        findings.extend(self.programs.findings());
+        findings.extend(self.config.findings());
+        findings.extend(self.registry.findings());
+        findings.extend(self.sources.iter().flat_map(SourceFacts::findings));
+        findings.extend(self.slurm.findings());
+        findings.extend(self.flux.findings());
+        findings
+    }
+}
+
+/// What was found out about the running node.
+struct NodeFacts {
+    sshd: SshdFacts,
+    mounts: MountFacts,
+    kernel: KernelFacts,
+    slices: SliceFacts,
+    users: UserFacts,
+}
+
+impl NodeFacts {
+    fn read(site: &Site) -> Self {
+        Self {
+            sshd: SshdFacts::read(site),
+            mounts: MountFacts::read(site),
+            kernel: KernelFacts::read(site),
+            slices: SliceFacts::read(site),
+            users: UserFacts::read(site),
+        }
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = self.sshd.findings();
+        findings.extend(self.mounts.findings());
+        findings.extend(self.kernel.findings());
+        findings.extend(self.slices.findings());
+        findings.extend(self.mounts.choices_finding());
+        findings.extend(self.users.findings());
+        findings
+    }
 }

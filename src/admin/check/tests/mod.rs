@@ -72,7 +72,7 @@ impl TestSite {
         let text = format!("{registry}{}", self.conf);
         let config = Config::parse(text.as_bytes()).unwrap_or_default();
         let conf = root.join("etc/security/job_adopt.conf");
-        check_setup(&Site::read(root, "sshd", conf, config))
+        SetupFacts::read(&Site::read(root, "sshd", conf, config)).findings()
     }
 
     /// Returns the severity, the check and the last part of the object of each finding that is not
