@@ -62,10 +62,10 @@ fn helper_must_be_executable_and_of_this_version() {
     TestSite::new().mode(helper, 0o700).assert_bad(&["Error helper helper"]);
     TestSite::new().mode(helper, 0o4711).assert_bad(&["Error helper helper"]);
     TestSite::new().mode(helper, 0o733).assert_bad(&["Error helper helper"]);
-    let site = TestSite::new().mode("usr/libexec", 0o777);
-    site.assert_bad(&["Error helper helper"]);
-    let folder = site.scratch.path().join("usr/libexec").display().to_string();
-    site.assert_mentions(&format!("chown root: {folder} && chmod go-w,a+rX {folder}"));
+    let open_site = TestSite::new().mode("usr/libexec", 0o777);
+    open_site.assert_bad(&["Error helper helper"]);
+    let folder = open_site.scratch.path().join("usr/libexec").display().to_string();
+    open_site.assert_mentions(&format!("chown root: {folder} && chmod go-w,a+rX {folder}"));
     let line = "pam_job_adopt.so helper=/opt/helper\n";
     TestSite::new()
         .sshd(&SSHD.replace("pam_job_adopt.so\n", line))
@@ -185,9 +185,9 @@ fn broken_record_is_an_error() {
     site.assert_mentions(&format!("rm {}, and if", file.display()));
     site.mode("run/job-adopt/jobs/5", 0o777).assert_bad(&["Error records 5"]);
     TestSite::new().mode("run/job-adopt/jobs", 0o777).assert_bad(&["Error registry jobs"]);
-    let site = TestSite::new();
-    std::fs::remove_dir(site.scratch.path().join("run/job-adopt/jobs")).unwrap();
-    site.assert_bad(&[]);
+    let new_site = TestSite::new();
+    std::fs::remove_dir(new_site.scratch.path().join("run/job-adopt/jobs")).unwrap();
+    new_site.assert_bad(&[]);
 }
 
 #[test]
@@ -222,25 +222,25 @@ fn slurm_must_make_extern_step_and_confine_devices() {
 
 #[test]
 fn flux_account_must_linger_and_jobs_must_run_in_units() {
+    let exec = "[ exec ]\nimp = \"/usr/libexec/flux/flux-imp\"\nservice = 'sdexec'\n";
     let flux = |toml: &str| {
         let passwd = format!("{PASSWD}flux:x:500:500::/:/bin/false\n");
         TestSite::new()
             .file("etc/passwd", &passwd)
             .file("etc/flux/system/conf.d/system.toml", toml)
+            .file("etc/flux/system/conf.d/exec.toml", exec)
             .file("var/lib/systemd/linger/flux", "")
             .file("usr/libexec/job-adopt/keeper", "")
             .mode("usr/libexec/job-adopt/keeper", 0o711)
     };
     let good = "exec.sdexec-properties = { OOMPolicy = 'continue', Slice = \"app.slice\" }\n\
                 [ systemd ] # units\nenable = true\n";
-    let exec = "[ exec ]\nimp = \"/usr/libexec/flux/flux-imp\"\nservice = 'sdexec'\n";
-    let flux = |toml: &str| flux(toml).file("etc/flux/system/conf.d/exec.toml", exec);
     flux(good).assert_bad(&[]);
     // A comment may be in Latin-1.
-    let site = flux(good);
-    let path = site.scratch.path().join("etc/flux/system/conf.d/system.toml");
+    let latin_1_site = flux(good);
+    let path = latin_1_site.scratch.path().join("etc/flux/system/conf.d/system.toml");
     std::fs::write(path, [b"# f\xfcr alle\n", good.as_bytes()].concat()).unwrap();
-    site.assert_bad(&[]);
+    latin_1_site.assert_bad(&[]);
     for (key, without) in
         [("imp", "imp = \"/usr/libexec/flux/flux-imp\"\n"), ("service", "service = 'sdexec'\n")]
     {
@@ -265,17 +265,17 @@ fn flux_account_must_linger_and_jobs_must_run_in_units() {
             .assert_bad(&["Warning flux-oom-policy conf.d"]);
     }
     flux("exec = \n").assert_bad(&["Unknown flux-exec system.toml"]);
-    let site = flux(good).file("etc/pam.d/flux", "session required pam_limits.so\n");
-    site.assert_bad(&[]);
-    let site = site.file("etc/pam.d/flux", "session include common\n");
-    site.assert_bad(&["Warning flux-pam common:8"]);
+    let still_site = flux(good).file("etc/pam.d/flux", "session required pam_limits.so\n");
+    still_site.assert_bad(&[]);
+    let moving_site = still_site.file("etc/pam.d/flux", "session include common\n");
+    moving_site.assert_bad(&["Warning flux-pam common:8"]);
     flux(good).conf("sources = registry\n").assert_bad(&[]);
     flux(good).mode("usr/libexec/job-adopt/keeper", 0o600).assert_bad(&["Error keeper keeper"]);
-    let site = flux(good);
-    std::fs::remove_file(site.scratch.path().join("var/lib/systemd/linger/flux")).unwrap();
-    site.assert_bad(&["Warning flux-linger flux"]);
-    std::fs::remove_dir_all(site.scratch.path().join("etc/flux")).unwrap();
-    site.assert_bad(&[]);
+    let idle_site = flux(good);
+    std::fs::remove_file(idle_site.scratch.path().join("var/lib/systemd/linger/flux")).unwrap();
+    idle_site.assert_bad(&["Warning flux-linger flux"]);
+    std::fs::remove_dir_all(idle_site.scratch.path().join("etc/flux")).unwrap();
+    idle_site.assert_bad(&[]);
     TestSite::new().conf("flux_user = fluxx\n").assert_bad(&["Warning flux-account fluxx"]);
     TestSite::new().conf("flux_user = fluxx\nsources = registry\n").assert_bad(&[]);
     TestSite::new().conf("flux_user = root\n").assert_bad(&["Error flux-account root"]);
@@ -292,9 +292,10 @@ fn account_that_is_not_locked_and_expired_is_a_warning() {
     ] {
         let site =
             TestSite::new().file("etc/shadow", &format!("root:*:1::::::\njob-adopt:{fields}\n"));
-        match good {
-            true => site.assert_bad(&[]),
-            false => site.assert_bad(&["Warning account account job-adopt"]),
+        if good {
+            site.assert_bad(&[]);
+        } else {
+            site.assert_bad(&["Warning account account job-adopt"]);
         }
     }
 }

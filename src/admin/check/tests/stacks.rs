@@ -29,19 +29,19 @@ fn unreliable_session_line_is_an_error() {
 #[test]
 fn line_that_skips_our_session_line_is_named() {
     let common = format!("{COMMON}session [success=1 default=ignore] pam_umask.so\n");
-    let text = SSHD.replace("session required pam_limits.so\n", "");
-    let text = format!("{text}session optional pam_motd.so\n");
+    let text =
+        SSHD.replace("session required pam_limits.so\n", "") + "session optional pam_motd.so\n";
     let site = TestSite::new().file("etc/pam.d/common", &common).sshd(&text);
     site.assert_bad(&["Error pam-session sshd:7"]);
     site.assert_mentions("common:9 may end the stack or jump over it");
     site.assert_mentions("by substack instead of include");
-    let common = format!("session sufficient pam_umask.so\n{COMMON}");
-    let site = TestSite::new().file("etc/pam.d/common", &common);
-    site.assert_bad(&["Error pam-session sshd:8"]);
-    site.assert_mentions("common:1 may");
+    let sufficient = format!("session sufficient pam_umask.so\n{COMMON}");
+    let included_site = TestSite::new().file("etc/pam.d/common", &sufficient);
+    included_site.assert_bad(&["Error pam-session sshd:8"]);
+    included_site.assert_mentions("common:1 may");
     let undone = "session [default=reset] pam_x.so\nsession required pam_y.so\n";
-    let site = TestSite::new().sshd(&format!("{SSHD}{undone}"));
-    site.assert_bad(&["Error pam-session sshd:9"]);
+    let undone_site = TestSite::new().sshd(&format!("{SSHD}{undone}"));
+    undone_site.assert_bad(&["Error pam-session sshd:9"]);
 }
 
 #[test]
@@ -53,12 +53,12 @@ fn line_that_skips_our_account_line_is_named() {
     site.assert_mentions("common:1 may end the stack");
     let local = COMMON.replace("new_authtok_reqd=done", "new_authtok_reqd=ok");
     TestSite::new().sshd(&late).file("etc/pam.d/common", &local).assert_bad(&[]);
-    let local = format!("account sufficient pam_localuser.so\n{local}");
-    let site = TestSite::new().sshd(&late).file("etc/pam.d/common", &local);
-    site.assert_bad(&["Warning pam-account sshd:4"]);
-    site.assert_mentions("common:1 may");
+    let sufficient = format!("account sufficient pam_localuser.so\n{local}");
+    let local_site = TestSite::new().sshd(&late).file("etc/pam.d/common", &sufficient);
+    local_site.assert_bad(&["Warning pam-account sshd:4"]);
+    local_site.assert_mentions("common:1 may");
     let substack = late.replace("account include", "account substack");
-    TestSite::new().sshd(&substack).file("etc/pam.d/common", &local).assert_bad(&[]);
+    TestSite::new().sshd(&substack).file("etc/pam.d/common", &sufficient).assert_bad(&[]);
     TestSite::new().sshd(&SSHD.replace(ours, "")).assert_bad(&["Warning pam-account service sshd"]);
     let optional = SSHD.replace("account required pam_job", "account optional pam_job");
     TestSite::new().sshd(&optional).assert_bad(&["Warning pam-account sshd:3"]);
@@ -106,8 +106,8 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
     let site = TestSite::new().sshd(&format!("{SSHD}session required /no/pam_job_adopt.so\n"));
     assert!(site.bad_findings().contains(&"Error pam-session sshd:9".to_owned()));
     site.assert_mentions("without a path");
-    let site = TestSite::new().file("etc/pam.d/other", "auth required pam_deny.so \\\n");
-    site.assert_bad(&["Error pam-session other:1", "Error pam-account other:1"]);
+    let other_site = TestSite::new().file("etc/pam.d/other", "auth required pam_deny.so \\\n");
+    other_site.assert_bad(&["Error pam-session other:1", "Error pam-account other:1"]);
 }
 
 #[test]
@@ -164,13 +164,14 @@ fn rival_module_is_named() {
     site.assert_bad(&["Warning pam-rival sshd:1"]);
     // A site that observes compares both modules on purpose.
     let observing = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe");
-    let site = TestSite::new().sshd(&format!("session required pam_flux.so\n{observing}"));
-    site.assert_bad(&[
+    let observing_site =
+        TestSite::new().sshd(&format!("session required pam_flux.so\n{observing}"));
+    observing_site.assert_bad(&[
         "Warning pam-open sshd:4",
         "Warning pam-open sshd:9",
         "Note pam-rival sshd:1",
     ]);
-    site.assert_mentions("job-adopt compare");
+    observing_site.assert_mentions("job-adopt compare");
 }
 
 #[test]
@@ -187,19 +188,22 @@ fn wrong_or_opening_arguments_are_reported() {
     {
         with(knob).assert_bad(&["Warning pam-open sshd:8"]);
     }
-    let site = with("observe");
-    site.assert_bad(&["Error pam-session sshd:8", "Warning pam-open sshd:8"]);
-    site.assert_mentions("observes, and the account line does not");
-    let site = site.sshd(&SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe"));
-    site.assert_bad(&["Warning pam-open sshd:3", "Warning pam-open sshd:8"]);
+    let one_line_site = with("observe");
+    one_line_site.assert_bad(&["Error pam-session sshd:8", "Warning pam-open sshd:8"]);
+    one_line_site.assert_mentions("observes, and the account line does not");
+    let observing_site =
+        one_line_site.sshd(&SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe"));
+    observing_site.assert_bad(&["Warning pam-open sshd:3", "Warning pam-open sshd:8"]);
     with("action_no_jobs=deny require_devices wait_job=2 debug").assert_bad(&[]);
     with("conf=/no/such/file").assert_bad(&["Error pam-arguments sshd:8"]);
-    let site = with("exempt_uids=5 exempt_groups=ops");
-    site.assert_bad(&["Note pam-open sshd:8", "Note pam-open sshd:8"]);
-    site.assert_mentions("exempt_uids=5 opens: these users log in outside of jobs");
-    site.assert_mentions("exempt_groups=ops opens: members of these groups log in outside of jobs");
-    let site = with("exempt_groups=ops exempt_join");
-    site.assert_mentions("members of these groups log in to their job, and outside of jobs if");
+    let exempt_site = with("exempt_uids=5 exempt_groups=ops");
+    exempt_site.assert_bad(&["Note pam-open sshd:8", "Note pam-open sshd:8"]);
+    exempt_site.assert_mentions("exempt_uids=5 opens: these users log in outside of jobs");
+    exempt_site
+        .assert_mentions("exempt_groups=ops opens: members of these groups log in outside of jobs");
+    let joining_site = with("exempt_groups=ops exempt_join");
+    joining_site
+        .assert_mentions("members of these groups log in to their job, and outside of jobs if");
     with("exempt_join").assert_bad(&["Warning pam-arguments sshd:8"]);
 }
 
