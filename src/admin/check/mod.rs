@@ -13,6 +13,7 @@ mod mounts;
 mod penalties;
 pub(super) mod programs;
 mod registry;
+mod server_process;
 mod site;
 mod slices;
 mod slurm;

@@ -50,9 +50,6 @@ impl SourceFacts {
         };
         let mut findings: Vec<Finding> =
             health.iter().flat_map(|source| self.judge_source(source)).collect();
-        let is_missing = |source: &SourceHealth| {
-            matches!(source.answer, Err(SourceError::Absent(_) | SourceError::Unused(_)))
-        };
         if health.iter().all(is_missing) {
             findings.push(self.judge_missing_sources(health));
         }
@@ -110,6 +107,11 @@ impl SourceFacts {
     }
 }
 
+/// Checks whether a source is not in use on this node.
+fn is_missing(source: &SourceHealth) -> bool {
+    matches!(source.answer, Err(SourceError::Absent(_) | SourceError::Unused(_)))
+}
+
 /// Judges what a source reports about a user without jobs.
 fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -155,14 +157,21 @@ fn real_dir(file: &Path) -> PathBuf {
 /// Finds the path of `slurm.conf` that a slurmd was given, by `-f` or else by `SLURM_CONF`; `None`
 /// if it looks for the file itself.
 fn slurm_conf_of(command_line: &[u8], environment: &[u8]) -> Option<String> {
-    let words = split_words(command_line);
-    let mut options = words.iter().zip(words.iter().skip(1));
-    let separate = options.find(|(option, _)| *option == "-f").map(|(_, path)| path.as_str());
-    let attached = || words.iter().find_map(|word| word.strip_prefix("-f"));
+    let options = split_words(command_line);
     let variables = split_words(environment);
-    let variable = || variables.iter().find_map(|variable| variable.strip_prefix("SLURM_CONF="));
-    let path = separate.or_else(attached).or_else(variable)?;
+    let path = conf_option(&options)
+        .or_else(|| variables.iter().find_map(|variable| variable.strip_prefix("SLURM_CONF=")))?;
     path.starts_with('/').then(|| path.to_owned())
+}
+
+/// Finds the value of `-f`, which may be a word of its own.
+fn conf_option(options: &[String]) -> Option<&str> {
+    if let Some(position) = options.iter().position(|option| option == "-f") {
+        if let Some(path) = options.get(position + 1) {
+            return Some(path);
+        }
+    }
+    options.iter().find_map(|option| option.strip_prefix("-f"))
 }
 
 /// Splits the words of proc(5), each of which ends with a zero byte.

@@ -1,10 +1,9 @@
 //! Checks the sshd that listens: its configuration (`sshd -T`) must take logins through the service's
-//! stack, and it must see the node as this process does. A unit may give it other mounts, namespaces
-//! and capabilities (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
+//! stack, and it must see the node as this process does.
 
 use super::finding::{Check, Finding, Severity};
-use super::mounts::{HierarchyError, open_hierarchy};
 use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
+use super::server_process::{ServerProcess, is_in_own_namespace, proc_dir, process_object};
 use super::site::{Site, root_processes};
 use super::sshd_config::{ConfigFiles, DEFAULT_FILE};
 use super::trusted_file::{require_trusted, trust_remedy};
@@ -12,12 +11,11 @@ use crate::accounts::{find_user, read_uid_min};
 use crate::child_process::query_in_clean_environment;
 use crate::process::{is_sshd_process, read_process};
 use helper::jobs::sources::processes;
-use kernel::proc::{self, Proc};
+use kernel::proc::Proc;
 use kernel::trust::{Trust, TrustError};
 use nix::unistd::geteuid;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,17 +34,6 @@ const OTHER_SOCKETS: [&str; 5] =
     ["cockpit.socket", "dropbear.socket", "telnet.socket", "tinysshd.socket", "xrdp.socket"];
 /// Options of sshd that change its configuration, and take a value.
 const CONFIG_OPTIONS: [&str; 2] = ["-f", "-o"];
-/// Capabilities without which the module refuses every login: name, number in `linux/capability.h`,
-/// and true if `CAP_SYS_ADMIN` includes it.
-const REQUIRED_CAPABILITIES: [(&str, u32, bool); 5] = [
-    ("CAP_SYS_ADMIN", CAP_SYS_ADMIN, false),
-    ("CAP_BPF", 39, true),
-    ("CAP_NET_ADMIN", 12, true),
-    ("CAP_SETUID", 7, false),
-    ("CAP_SETGID", 6, false),
-];
-const CAP_SYS_ADMIN: u32 = 21;
-
 /// What was found out about the servers that take logins.
 #[derive(Debug)]
 pub(super) struct SshdFacts {
@@ -121,22 +108,6 @@ fn is_server(pid: i32) -> bool {
 /// another node.
 fn is_here(pid: i32) -> bool {
     is_in_own_namespace(pid, "pid") != Some(false)
-}
-
-fn proc_dir(pid: i32) -> PathBuf {
-    Proc::host().dir(pid)
-}
-
-fn process_object(pid: i32) -> String {
-    format!("sshd (process {pid})")
-}
-
-/// Checks whether a process is in this process's namespace of that kind; `None` if that cannot be
-/// read.
-fn is_in_own_namespace(pid: i32, kind: &str) -> Option<bool> {
-    let theirs = fs::read_link(proc_dir(pid).join("ns").join(kind)).ok()?;
-    let ours = fs::read_link(Path::new("/proc/self/ns").join(kind)).ok()?;
-    Some(theirs == ours)
 }
 
 /// The effective configuration of an sshd, as far as it matters here.
@@ -522,199 +493,6 @@ fn parse_title(title: &str) -> Option<Vec<String>> {
     Some(options)
 }
 
-/// A server that listens, as far as its view of the node differs from this process's.
-#[derive(Debug)]
-struct ServerProcess {
-    pid: i32,
-    /// `None` if its namespaces cannot be read.
-    view: Option<View>,
-}
-
-#[derive(Debug)]
-struct View {
-    /// The kinds of namespaces that hold the server, and not this process.
-    other_namespaces: Vec<&'static str>,
-    /// Why its cgroup v2 mount takes no login.
-    cgroup_fault: Option<CgroupFault>,
-    hidden_files: Vec<HiddenFile>,
-    /// `None` if its capabilities cannot be read.
-    capabilities: Option<u64>,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum CgroupFault {
-    #[error("sees another cgroup v2 hierarchy at {0}")]
-    OtherHierarchy(String),
-    #[error("as it sees the mounts, {0}")]
-    Unusable(HierarchyError),
-}
-
-/// A file of this node that the server does not see.
-#[derive(Debug)]
-struct HiddenFile {
-    path: PathBuf,
-    /// Settings of units that have this effect.
-    settings: &'static str,
-    /// The failure to open it; `None` if there is another file.
-    error: Option<io::Error>,
-}
-
-impl ServerProcess {
-    fn read(pid: i32, site: &Site) -> Self {
-        let view = is_in_own_namespace(pid, "mnt")
-            .map(|shares_mounts| View::read(pid, site, shares_mounts));
-        Self { pid, view }
-    }
-
-    fn findings(&self) -> Vec<Finding> {
-        let object = process_object(self.pid);
-        let Some(view) = &self.view else {
-            let text = "its mounts and namespaces cannot be read";
-            return vec![Finding::unknown(Check::SshdServer, object, text, "run this as root")];
-        };
-        let mut findings = Vec::new();
-        findings.extend(judge_namespaces(&object, &view.other_namespaces));
-        if let Some(fault) = &view.cgroup_fault {
-            let remedy = "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit \
-                          (systemctl edit --full ssh, or sshd)";
-            findings.push(Finding::error(Check::SshdCgroupMount, &object, fault, remedy));
-        }
-        findings.extend(view.hidden_files.iter().map(|file| file.finding(&object)));
-        findings.extend(judge_capabilities(&object, view.capabilities));
-        if findings.is_empty() {
-            let text = "sees the same mounts as this process, and has what the module needs";
-            findings.push(Finding::fine(Check::SshdServer, object, text));
-        }
-        findings
-    }
-}
-
-impl View {
-    fn read(pid: i32, site: &Site, shares_mounts: bool) -> Self {
-        let status = proc::read(proc_dir(pid).join("status")).unwrap_or_default();
-        let capabilities = proc::find_field(&status, "CapEff:").unwrap_or_default();
-        Self {
-            other_namespaces: ["cgroup", "user"]
-                .into_iter()
-                .filter(|kind| is_in_own_namespace(pid, kind) == Some(false))
-                .collect(),
-            cgroup_fault: if shares_mounts { None } else { find_cgroup_fault(pid) },
-            hidden_files: if shares_mounts { Vec::new() } else { find_hidden_files(pid, site) },
-            capabilities: parse_capabilities(capabilities),
-        }
-    }
-}
-
-fn judge_namespaces(object: &str, others: &[&str]) -> Option<Finding> {
-    if others.is_empty() {
-        return None;
-    }
-    let text = format!(
-        "runs in another {} namespace, so it cannot move logins into jobs outside of that",
-        others.join(" and ")
-    );
-    let remedy = "remove PrivateUsers= and ProtectControlGroups= from its unit (systemctl edit --full \
-                  ssh, or sshd), or run it outside of the container";
-    Some(Finding::error(Check::SshdNamespaces, object, text, remedy))
-}
-
-/// Compares the cgroup v2 mount that a server sees with this process's.
-fn find_cgroup_fault(pid: i32) -> Option<CgroupFault> {
-    let theirs = match open_hierarchy(&proc_dir(pid).join("root")) {
-        Ok(mount) => mount,
-        Err(error) => return Some(CgroupFault::Unusable(error)),
-    };
-    let ours = open_hierarchy(Path::new("/")).ok()?;
-    if theirs.root().identity().ok() == ours.root().identity().ok() {
-        return None;
-    }
-    Some(CgroupFault::OtherHierarchy(theirs.path().to_owned()))
-}
-
-/// Finds the files that server and command must both see, and the server does not. No path may be or
-/// contain a link.
-fn find_hidden_files(pid: i32, site: &Site) -> Vec<HiddenFile> {
-    let helper = site.settings().helper;
-    let mounts = "PrivateMounts=, TemporaryFileSystem= and the like";
-    let mut hidden = Vec::new();
-    for (path, settings) in [
-        (Path::new("/run/job-adopt"), mounts),
-        (site.config.registry.dir(), mounts),
-        (site.conf.as_path(), "ReadOnlyPaths=, BindPaths= and the like"),
-        (Path::new(&helper), "InaccessiblePaths=, BindPaths= and the like"),
-        (Path::new("/dev"), "PrivateDevices="),
-    ] {
-        hidden.extend(HiddenFile::find(pid, path, settings));
-    }
-    hidden
-}
-
-impl HiddenFile {
-    /// Compares a file of this node with the one that a server sees; `None` if they are one, or if
-    /// neither exists: other checks report that.
-    fn find(pid: i32, path: &Path, settings: &'static str) -> Option<Self> {
-        let their_path = proc_dir(pid).join("root").join(path.strip_prefix("/").ok()?);
-        let ours = file_identity(path).ok();
-        let error = match file_identity(&their_path) {
-            Ok(theirs) if ours == Some(theirs) => return None,
-            Ok(_) => None,
-            Err(error) if ours.is_none() && error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => Some(error),
-        };
-        Some(Self { path: path.to_owned(), settings, error })
-    }
-
-    fn finding(&self, server: &str) -> Finding {
-        let text = match &self.error {
-            Some(error) => format!("{server} does not see it ({error})"),
-            None => format!("{server} sees another one there"),
-        };
-        let settings = self.settings;
-        let remedy =
-            format!("remove {settings} from its unit (systemctl edit --full ssh, or sshd)");
-        // Logins are in sshd's mount namespace, which may have devices of its own.
-        let is_dev = self.path == Path::new("/dev");
-        let severity = if is_dev { Severity::Warning } else { Severity::Error };
-        Finding::new(severity, Check::SshdFiles, self.path.display(), text, remedy)
-    }
-}
-
-/// The device and inode of a file.
-fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
-    path.metadata().map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// Parses the mask of capabilities in a process's status.
-fn parse_capabilities(mask: &str) -> Option<u64> {
-    u64::from_str_radix(mask, 16).ok()
-}
-
-/// Judges whether a server has the required capabilities, which a container may take away
-/// (capabilities(7)).
-fn judge_capabilities(object: &str, effective: Option<u64>) -> Option<Finding> {
-    let Some(set) = effective else {
-        let text = "its capabilities cannot be read";
-        return Some(Finding::unknown(Check::SshdCapabilities, object, text, "run this as root"));
-    };
-    let mut missing = Vec::new();
-    for (name, number, by_admin) in REQUIRED_CAPABILITIES {
-        let is_included = by_admin && has_capability(set, CAP_SYS_ADMIN);
-        if !is_included && !has_capability(set, number) {
-            missing.push(name);
-        }
-    }
-    if missing.is_empty() {
-        return None;
-    }
-    let text = format!("lacks {}: logins are refused", missing.join(", "));
-    let remedy = "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container";
-    Some(Finding::error(Check::SshdCapabilities, object, text, remedy))
-}
-
-fn has_capability(set: u64, number: u32) -> bool {
-    set & (1 << number) != 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -810,21 +588,6 @@ mod tests {
     }
 
     #[test]
-    fn missing_capability_is_named() {
-        let text = |set: &str| {
-            judge_capabilities("sshd", parse_capabilities(set)).map(|finding| finding.text)
-        };
-        assert_eq!(text("000001ffffffffff"), None);
-        let named = |set: &str| text(set).unwrap_or_default();
-        assert!(named("000001ffffdfffff").contains("lacks CAP_SYS_ADMIN:"));
-        assert!(named("000001ffffffffbf").contains("lacks CAP_SETGID:"));
-        // CAP_BPF was split from CAP_SYS_ADMIN: one of them is enough.
-        assert_eq!(text("0000017fffffffff"), None);
-        assert!(named("0000017fffdfffff").contains("CAP_SYS_ADMIN, CAP_BPF:"));
-        assert_eq!(named("no number"), "its capabilities cannot be read");
-    }
-
-    #[test]
     fn configuration_options_are_read_from_title_of_listener() {
         let options = |title: &str| parse_title(title).map(|options| options.join(" "));
         let rest = "[listener] 0 of 10-100 startups";
@@ -854,34 +617,6 @@ mod tests {
             (ConfigurationError::Unanswered("x".to_owned()), Severity::Unknown),
         ] {
             assert_eq!(error.finding("sshd").severity, severity, "{error:?}");
-        }
-    }
-
-    #[test]
-    fn each_difference_of_view_is_reported() {
-        let good = || View {
-            other_namespaces: Vec::new(),
-            cgroup_fault: None,
-            hidden_files: Vec::new(),
-            capabilities: Some(u64::MAX),
-        };
-        let hidden = |path: &str| {
-            let file = HiddenFile { path: path.into(), settings: "PrivateMounts=", error: None };
-            View { hidden_files: vec![file], ..good() }
-        };
-        let other = CgroupFault::OtherHierarchy("/sys/fs/cgroup".to_owned());
-        for (view, expected) in [
-            (Some(good()), "fine sshd-server"),
-            (None, "unknown sshd-server"),
-            (Some(View { other_namespaces: vec!["user"], ..good() }), "error sshd-namespaces"),
-            (Some(View { cgroup_fault: Some(other), ..good() }), "error sshd-cgroup-mount"),
-            (Some(hidden("/run/job-adopt")), "error sshd-files"),
-            (Some(hidden("/dev")), "warning sshd-files"),
-            (Some(View { capabilities: None, ..good() }), "unknown sshd-capabilities"),
-        ] {
-            let findings = ServerProcess { pid: 7, view }.findings();
-            let [finding] = findings.as_slice() else { panic!("{findings:?}") };
-            assert_eq!(format!("{} {}", finding.severity, finding.check), expected);
         }
     }
 }
