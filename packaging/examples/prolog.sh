@@ -11,6 +11,7 @@
 #                of PCI addresses. Each comes with what computing on it takes. "job-adopt devices
 #                --gpu GPU" shows what one stands for.
 #   JOB_DEVICES  other devices, separated by blanks: "/dev/fuse @hpc"
+#   JOB_LOGINS   "no" keeps logins out of the job, for example in a partition for batch work
 #
 # For GPUs by CDI name take --cdi nvidia.com/gpu=0, by the index in gres.conf --gres gpu:0.
 
@@ -20,13 +21,13 @@ case ${1-} in
 *)
     exec /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
         JOB_ID="${JOB_ID-}" JOB_UID="${JOB_UID-}" JOB_CGROUP="${JOB_CGROUP-}" \
-        JOB_GPUS="${JOB_GPUS-}" JOB_DEVICES="${JOB_DEVICES-}" \
+        JOB_GPUS="${JOB_GPUS-}" JOB_DEVICES="${JOB_DEVICES-}" JOB_LOGINS="${JOB_LOGINS-}" \
         /bin/sh "$0" --clean "$@"
     ;;
 esac
 set -euf
 
-: "${JOB_ID:?}" "${JOB_UID:?}" "${JOB_CGROUP:?}" "${JOB_GPUS=}" "${JOB_DEVICES=}"
+: "${JOB_ID:?}" "${JOB_UID:?}" "${JOB_CGROUP:?}" "${JOB_GPUS=}" "${JOB_DEVICES=}" "${JOB_LOGINS=}"
 
 set -- --id "$JOB_ID" --uid "$JOB_UID" --cgroup "$JOB_CGROUP" --policy closed
 for gpu in $JOB_GPUS; do
@@ -35,6 +36,7 @@ done
 for device in $JOB_DEVICES; do
     set -- "$@" --device "$device rw"
 done
+[ "$JOB_LOGINS" != no ] || set -- "$@" --no-logins
 
 # A failure here must fail the prolog: a job that is not registered gets no logins, and one that
 # is registered with the wrong devices is worse than one that is not.

@@ -89,12 +89,12 @@ pub(super) fn decide_on_failure(
 /// Returns the severity of a refusal: a notice if the user could have expected it, an error for a
 /// fault of the node or of this module.
 fn refusal_severity(failure: &Failure) -> Severity {
-    use Reason::{ChoiceNeeded, Ended, NoJob, Starting, Suspended};
+    use Reason::{ChoiceNeeded, Ended, LoginsClosed, NoJob, Starting, Suspended};
     if let Failure::MoveBackFailed(..) = failure {
         return Severity::Alert;
     }
     match failure.reason() {
-        NoJob | Starting | Ended | Suspended | ChoiceNeeded => Severity::Notice,
+        NoJob | Starting | Ended | Suspended | ChoiceNeeded | LoginsClosed => Severity::Notice,
         _ => Severity::Error,
     }
 }

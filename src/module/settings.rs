@@ -189,7 +189,7 @@ impl Settings {
     }
 
     /// The admin's action for a refusal with this code, and the `action_*` argument that sets
-    /// it, which is empty if none does: a frozen job and a missing choice are no failures. The
+    /// it, which is empty if none does: a frozen job, one that takes no logins, and a missing choice are no failures. The
     /// decision applies exemptions and `observe`.
     pub fn action(&self, reason: Reason) -> (Action, &'static str) {
         match reason {
@@ -202,7 +202,9 @@ impl Settings {
             Reason::Timeout | Reason::Configuration => {
                 (self.generic_failure, "action_generic_failure")
             }
-            Reason::Admitted | Reason::Suspended | Reason::ChoiceNeeded => (Action::Deny, ""),
+            Reason::Admitted | Reason::Suspended | Reason::ChoiceNeeded | Reason::LoginsClosed => {
+                (Action::Deny, "")
+            }
         }
     }
 }

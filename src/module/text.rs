@@ -95,6 +95,10 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
             format!("login refused: your {job} is suspended here."),
             "Try again when it has been resumed.".to_owned(),
         ],
+        Reason::LoginsClosed => [
+            format!("login refused: your {job} here takes no logins."),
+            "Work in it through its scheduler, or ask your site.".to_owned(),
+        ],
         Reason::ChoiceNeeded => [several_jobs_line(facts), choice_line(facts)],
         Reason::CannotConfine => [
             "login refused: this node cannot limit it to your job's devices.".to_owned(),

@@ -95,6 +95,8 @@ string_enum! {
         DeviceUnknown = "JA10",
         /// No job service runs here.
         NoScheduler = "JA11",
+        /// The user's jobs here take no logins (`logins` of job-adopt-record(5)).
+        LoginsClosed = "JA12",
     }
 }
 

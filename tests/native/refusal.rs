@@ -1,5 +1,7 @@
 //! Which logins are refused, and the texts for users and admins.
 
+use serde_json::json;
+
 use crate::support::{ALICE, BOB, CAROL, Node, ROOT, User, on_node};
 
 const NO_JOB: &str = "gpu017: login refused: you (carol) have no running job on this node.";
@@ -282,6 +284,25 @@ fn wrong_argument_refuses_login_and_is_logged() {
             let name = argument.split('=').next().unwrap();
             assert!(node.log.decision("JA09").text.contains(name), "{argument}: {}", node.log);
         }
+    });
+}
+
+/// No argument opens such a job, and another job of the user takes the login.
+#[test]
+fn user_whose_only_job_takes_no_logins_is_refused() {
+    on_node(|node| {
+        let _closed = node.job(ALICE, "4242").with("logins", json!(false)).start();
+        let text = "login refused: your job 4242 here takes no logins.";
+        for arguments in ["", "action_no_jobs=ignore action_adopt_failure=allow"] {
+            node.arguments(arguments);
+            node.log.clear();
+            node.account(ALICE).fails().says(text).says("[JA12]");
+            node.session(ALICE).fails();
+            node.log.decision("JA12");
+        }
+        node.job_adopt(&["resolve", "--user", "alice"]).says("takes no logins: 4242").says("JA12");
+        let _open = node.job(ALICE, "4243").start();
+        node.pam(ALICE).ok().says("Joined job 4243");
     });
 }
 

@@ -64,6 +64,7 @@ impl JobOptions {
             device_dir: device_dir.first().cloned(),
             accounts: None,
             namespaces: None,
+            logins: None,
             env: None,
         };
         require_valid(&record)

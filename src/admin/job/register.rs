@@ -57,6 +57,9 @@ pub(crate) struct Options {
     /// A root process of the job, or a path, whose mounts logins see
     #[arg(long, value_name = "PID|PATH", conflicts_with = "via")]
     pub(super) namespaces: Option<String>,
+    /// The job takes no logins: they are refused
+    #[arg(long)]
+    pub(super) no_logins: bool,
     /// When the job started, in seconds since the epoch; now unless given
     #[arg(long, value_name = "SECONDS")]
     pub(super) started: Option<i64>,
@@ -374,7 +377,9 @@ fn build_registered(options: &Options, output: &mut Output<'_>) -> Result<Record
     let env = build_environment(&options.env, output)?;
     let record = options.job.build_record("register", id, uid, target)?;
     let (accounts, namespaces) = (non_empty(options.account.clone()), options.namespaces.clone());
-    require_valid(&Record { env, accounts, namespaces, started: options.started, ..record })
+    let logins = options.no_logins.then_some(false);
+    let started = options.started;
+    require_valid(&Record { env, accounts, namespaces, logins, started, ..record })
 }
 
 /// Parses a variable's name and its value.
@@ -446,7 +451,7 @@ mod tests {
         let record = build(
             "--id 7 --uid 5 --cgroup /a/b --policy strict --device /dev/null_r --device char-pts \
              --cdi x.y/z=0 --gpu 1 --gpu GPU-UUID --gres gpu:0,1 --gres gpu:3 --gres gpu:h100:2 \
-             --leaf l --started 8 --ends 9 --device-dir /d --namespaces /run/n \
+             --leaf l --started 8 --ends 9 --device-dir /d --namespaces /run/n --no-logins \
              --account oar --account 7",
         )
         .unwrap();
@@ -464,6 +469,7 @@ mod tests {
         assert_eq!((record.started, record.ends), (Some(8), Some(9)));
         assert_eq!(record.device_dir.as_deref(), Some("/d"));
         assert_eq!(record.namespaces.as_deref(), Some("/run/n"));
+        assert_eq!(record.logins, Some(false));
         assert_eq!(record.accounts.unwrap(), ["oar", "7"]);
     }
 

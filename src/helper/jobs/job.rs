@@ -37,6 +37,11 @@ impl Job {
             || (of_flux && FluxId::parse_job_id(name.as_str()).as_ref() == Some(&self.id))
     }
 
+    /// Tells whether logins may join the job: its record, if it has one, does not forbid them.
+    pub(crate) fn takes_logins(&self) -> bool {
+        self.record.as_ref().is_none_or(Record::takes_logins)
+    }
+
     /// Tells whether a record has a list of the job's devices. The record of a scheduler's job may
     /// leave devices to the scheduler (`DevicePolicy` of `auto`).
     pub(crate) fn has_device_list(&self) -> bool {

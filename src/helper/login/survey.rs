@@ -45,6 +45,7 @@ impl Survey {
             }
         }
         survey.merge_records();
+        survey.set_closed_jobs_apart();
         survey
     }
 
@@ -99,6 +100,14 @@ impl Survey {
         jobs.extend(placed);
     }
 
+    /// Moves the jobs that take no logins from the running ones to those of [`SourceReport::closed`].
+    fn set_closed_jobs_apart(&mut self) {
+        let (open, closed): (Vec<Job>, Vec<Job>) =
+            self.report.jobs.drain(..).partition(Job::takes_logins);
+        self.report.jobs = open;
+        self.report.closed = closed.into_iter().map(|job| job.id).collect();
+    }
+
     /// The command by which users list their own jobs, of the first source that is here and has one.
     pub(super) fn job_list_command(&self) -> Option<&'static str> {
         let mut present = SourceName::ALL.into_iter().filter(|name| self.present.contains(name));
@@ -106,19 +115,21 @@ impl Survey {
     }
 
     /// Tells whether another query can find a job: there is none yet, and either one is starting or
-    /// no fault can hide one.
+    /// no fault can hide one. A user whose jobs take no logins need not wait for another one.
     pub(super) fn can_change(&self) -> bool {
-        let SourceReport { jobs, broken, silent, starting, .. } = &self.report;
-        jobs.is_empty() && (broken.is_empty() && silent.is_empty() || !starting.is_empty())
+        let SourceReport { jobs, closed, broken, silent, starting, .. } = &self.report;
+        let hides_none = broken.is_empty() && silent.is_empty() && closed.is_empty();
+        jobs.is_empty() && (hides_none || !starting.is_empty())
     }
 
-    /// Refuses a user without a running job.
+    /// Refuses a user without a running job that takes logins.
     ///
-    /// A fault comes first, since it may hide a job, then a missing answer, then a job that starts,
-    /// ends or has ended. An absent source is a cause if no other source is present, or if the site
+    /// A fault comes first, since it may hide a job, then a missing answer, then a job that starts, one
+    /// that takes no logins, and one that ends or has ended. An absent source is a cause if no other source is present, or if the site
     /// `configured` some and not all.
     pub(super) fn refuse_without_job(&self, now: i64, configured: &[SourceName]) -> LoginRefusal {
-        let SourceReport { broken, silent, starting, ending, ended, skipped, .. } = &self.report;
+        let SourceReport { closed, broken, silent, starting, ending, ended, skipped, .. } =
+            &self.report;
         if !broken.is_empty() {
             return refuse(Reason::Configuration, broken);
         }
@@ -127,6 +138,9 @@ impl Survey {
         }
         if let Some(id) = starting.first() {
             return refuse_job(Reason::Starting, id, None, &[]);
+        }
+        if let Some(id) = closed.first() {
+            return refuse_job(Reason::LoginsClosed, id, None, &[]);
         }
         if let Some(id) = ending.first() {
             return refuse_job(Reason::Ended, id, None, skipped);
@@ -171,6 +185,7 @@ impl Survey {
                 evidence.add("record", format_args!("of job {id}, adds devices"));
             }
         }
+        evidence.add_all("takes no logins", &report.closed);
         evidence.add_all("starting", &report.starting);
         evidence.add_all("ending", &report.ending);
         for (id, note) in &report.ended {
@@ -208,7 +223,7 @@ fn refuse_job(reason: Reason, id: &JobId, ended: Option<i64>, causes: &[String])
 pub struct RunningJobs {
     /// The jobs, in the order of their sources.
     pub jobs: Vec<Job>,
-    /// Faults that may hide other jobs.
+    /// Faults that may hide other jobs, and jobs that take no logins.
     pub warnings: Vec<String>,
 }
 
@@ -240,7 +255,9 @@ impl Node {
         let sources = self.sources(&self.slurm_conf(config), node, config)?;
         let mut survey = Survey::query(&sources, uid, deadline);
         let jobs = std::mem::take(&mut survey.report.jobs);
-        Ok(RunningJobs { jobs, warnings: survey.into_warnings(Vec::new()) })
+        let closed = std::mem::take(&mut survey.report.closed);
+        let later = closed.iter().map(|id| format!("job {id} takes no logins")).collect();
+        Ok(RunningJobs { jobs, warnings: survey.into_warnings(later) })
     }
 
     /// Queries each source of the configuration about a user, as at a login to the node of that name,

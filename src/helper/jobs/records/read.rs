@@ -163,6 +163,7 @@ impl Record {
             device_dir: None,
             accounts: None,
             namespaces: None,
+            logins: None,
             env: None,
         })
     }

@@ -44,6 +44,8 @@ pub struct Record {
     pub accounts: Option<Vec<String>>,
     /// The job's mount namespace: a process of the job, or a path. Beside `cgroup` only.
     pub namespaces: Option<String>,
+    /// `false` if the job takes no logins: the site wants it so for jobs of this kind.
+    pub logins: Option<bool>,
     /// Environment of the job as the scheduler's prolog sees it. Beside `via: slurm` only.
     pub env: Option<PrologEnvironment>,
 }
@@ -142,6 +144,7 @@ impl Record {
             device_dir: wire.device_dir,
             accounts: wire.accounts,
             namespaces: wire.namespaces,
+            logins: wire.logins,
             env: wire.env.map(parse_environment).transpose()?,
         };
         record.check()?;
@@ -174,6 +177,7 @@ impl Record {
             device_dir: self.device_dir.clone(),
             accounts: self.accounts.clone(),
             namespaces: self.namespaces.clone(),
+            logins: self.logins,
             env: self.env.as_ref().map(|env| ByName(env.variables().clone())),
         };
         let mut text = serde_json::to_string(&wire).map_err(|error| json_error(&error))?;
@@ -204,6 +208,11 @@ impl Record {
                 names: self.device_names(),
             }),
         }
+    }
+
+    /// Tells whether logins may join the job.
+    pub fn takes_logins(&self) -> bool {
+        self.logins != Some(false)
     }
 
     /// Tells whether the record may be in a file of this name: Flux ids have several notations.
@@ -373,6 +382,8 @@ pub(super) struct WireRecord {
     pub(super) accounts: Option<Vec<String>>,
     #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) namespaces: Option<String>,
+    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    pub(super) logins: Option<bool>,
     #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
     pub(super) env: Option<ByName<String>>,
 }

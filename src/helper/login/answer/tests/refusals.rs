@@ -23,6 +23,26 @@ fn user_without_job_gets_the_code_of_the_cause() {
 }
 
 #[test]
+fn jobs_that_take_no_logins_refuse_unless_another_takes_them() {
+    let mut bench = NodeBench::new();
+    let closed = format!(r#","logins":false{STRICT}"#);
+    bench.request.wait_ms = 2000;
+    bench.job("7", &closed);
+    bench.job("6", &closed);
+    let now = bench.clock.seconds_since_epoch();
+    bench.scratch.file("jobs/5/4.ended", &Note::new(now - 30).to_json());
+    let refusal = bench.refusal();
+    assert_eq!(refusal.reason, Reason::LoginsClosed);
+    assert!(["6", "7"].contains(&refusal.jobs.first().unwrap().as_str()));
+    assert_eq!(bench.clock.elapsed(), Duration::ZERO, "there is nothing to wait for");
+    bench.job("8", &format!(r#","logins":true{STRICT}"#));
+    assert_eq!(bench.plan().job.as_str(), "8");
+    std::fs::remove_file(bench.scratch.path().join("jobs/5/8.json")).unwrap();
+    bench.scratch.file("jobs/5/9.json", "{");
+    assert_eq!(bench.refusal().reason, Reason::Configuration);
+}
+
+#[test]
 fn configuration_faults_refuse_and_are_named() {
     let bench = NodeBench::new();
     bench.job("7", STRICT);
