@@ -4,7 +4,8 @@
 use crate::process::{Process, has_ended, read_process};
 use helper::jobs::sources::processes;
 use kernel::cgroup::{
-    Dir, Listing, Membership, Mount, list_own_processes, list_processes, read_event, walk_selected,
+    self, Dir, Listing, Membership, Mount, list_own_processes, list_processes, read_event,
+    walk_selected,
 };
 use kernel::proc::Proc;
 use protocol::is_within;
@@ -55,21 +56,23 @@ pub(super) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
 ///
 /// It visits no cgroup without processes, whatever their number is, and none with a short path and without
 /// children: these cost one system call each, or none.
-fn list_processes_with_long_paths(dir: &Dir, deadline: Instant) -> Listing<i32> {
-    let open = |dir: &Dir, name: &OsStr| {
-        let is_short = dir.path().len() + 1 + name.len() < SHOWN_PATH_BYTES_MAX;
-        if is_short && !dir.child_has_children(name)? {
-            return Ok(None);
-        }
-        let child = dir.child(name)?;
-        Ok((read_event(&child, "populated")? != Some(false)).then_some(child))
-    };
+fn list_processes_with_long_paths(top: &Dir, deadline: Instant) -> Listing<i32> {
     let mut all = Vec::new();
-    let result = walk_selected(dir, deadline, open, |dir| {
+    let result = walk_selected(top, deadline, open_if_path_may_be_hidden, |dir| {
         all.extend(list_own_processes(dir)?);
         Ok(())
     });
     Listing { all, cut: result.err() }
+}
+
+/// Opens a child that has processes, if its path or that of a cgroup below it may be too long to be shown.
+fn open_if_path_may_be_hidden(parent: &Dir, name: &OsStr) -> cgroup::Result<Option<Dir>> {
+    let is_short = parent.path().len() + 1 + name.len() < SHOWN_PATH_BYTES_MAX;
+    if is_short && !parent.child_has_children(name)? {
+        return Ok(None);
+    }
+    let child = parent.child(name)?;
+    Ok((read_event(&child, "populated")? != Some(false)).then_some(child))
 }
 
 /// Reads the processes in a cgroup and below it, except this one.
@@ -91,14 +94,13 @@ fn is_member(membership: &Membership, dir: &Dir) -> bool {
     membership.unified().is_some_and(|path| is_within(path, dir.path()))
 }
 
-/// Returns the number of cgroups below a cgroup of version 2; `None` for version 1, in which no user owns
-/// one.
+/// Counts the cgroups below a cgroup of version 2; `None` for version 1, in which no user owns one.
 fn count_descendants(dir: &Dir) -> Option<u64> {
     let text = dir.read("cgroup.stat").ok()??;
     text.lines().find_map(|line| line.strip_prefix("nr_descendants "))?.parse().ok()
 }
 
-/// Returns whether `/proc` shows the processes of all users (`hidepid`), with the paths of the mount.
+/// Whether `/proc` shows the processes of all users (`hidepid`), with the paths of the mount.
 fn shows_all_processes() -> bool {
     fs::metadata("/proc/1").is_ok()
         && Mount::open().and_then(|mount| mount.require_own_namespace()).is_ok()

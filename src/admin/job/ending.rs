@@ -5,7 +5,7 @@
 
 use super::cgroup_members::list_members;
 use super::logins::{find_logins, select_descendants};
-use super::signals::{send_signals, stop_then_kill};
+use super::signals::{StopAndKill, send_signals, stop_then_kill};
 use super::usage::Usage;
 use crate::error::Error;
 use crate::process::{Identity, Process};
@@ -48,80 +48,130 @@ pub(super) struct EndedLogins {
     pub(super) usage: Usage,
 }
 
-impl EndedLogins {
-    /// Raises the numbers to those of this attempt: a second attempt finds only what the first has left.
-    fn raise_counts(&mut self, logins: usize, terminals: usize) {
-        self.logins = self.logins.max(logins);
-        self.terminals = self.terminals.max(terminals);
+/// One attempt to end a job.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    /// What was ended, also by an attempt that failed.
+    pub(super) ended: EndedLogins,
+    /// [`Error::Failed`] if processes still run at the deadline, or a directory cannot be removed.
+    pub(super) result: Result<(), Error>,
+}
+
+impl Attempt {
+    /// An attempt that has ended nothing.
+    pub(super) fn without_logins(result: Result<(), Error>) -> Self {
+        Self { ended: EndedLogins::default(), result }
     }
 
-    /// Records what the logins have used, unless an earlier attempt saw them use more: it may have
-    /// removed some of their cgroups.
-    fn record_usage(&mut self, leaves: &[Dir]) {
-        let usage = Usage::read_leaves(leaves);
-        if usage.cpu_usec >= self.usage.cpu_usec {
-            self.usage = usage;
-        }
+    /// Follows a failed attempt by this one, which finds only what the first has left, and may not find the
+    /// cgroups of logins any more whose usage the first has read.
+    pub(super) fn after(self, first: EndedLogins) -> Self {
+        let is_more = self.ended.usage.cpu_usec >= first.usage.cpu_usec;
+        let ended = EndedLogins {
+            logins: first.logins.max(self.ended.logins),
+            terminals: first.terminals.max(self.ended.terminals),
+            usage: if is_more { self.ended.usage } else { first.usage },
+        };
+        Self { ended, result: self.result }
     }
 }
 
-/// Ends the logins of a job in its cgroup, and the job itself if `run` made the cgroup. Updates `ended`
-/// even if it fails.
-///
-/// # Errors
-///
-/// [`Error::Failed`] if processes still run at the deadline, or a directory cannot be removed.
-pub(super) fn end_logins(
-    place: &CgroupChain,
-    record: &Record,
-    deadline: Instant,
-    ended: &mut EndedLogins,
-) -> Result<(), Error> {
-    let job = place.dir()?;
-    let leaves = find_made_children(job)?;
-    // A login that this walk misses gets no message. The kill below reports remaining processes.
-    let time = deadline.saturating_duration_since(Instant::now()) / 4;
-    let none = BTreeSet::new();
-    let logins = find_logins(job, &leaves, record.uid, &none, Instant::now() + time).all;
-    let line = format!("job {} has ended; closing this login", record.id);
-    let terminals = write_to_terminals(record.uid, &open_terminals(record.uid, &logins), &line);
-    if terminals > 0 {
-        sleep(LAST_MESSAGE_GRACE.min(deadline.saturating_duration_since(Instant::now())));
-    }
-    ended.raise_counts(logins.len(), terminals);
+/// Who made the cgroup of a job, and so ends the processes in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Maker {
+    /// `run`, which had systemd make a scope.
+    RunBySystemd,
+    /// `run` itself.
+    Run,
+    Scheduler,
+}
 
-    if ignore_gone(has_mark(job, SCOPE_XATTR))? == Some(true) {
-        kill_all(job, deadline)?;
-        ended.record_usage(&leaves);
-        return await_systemd_removal(job, deadline);
+/// The cgroup of a job that ends.
+struct EndingCgroup<'a> {
+    dir: &'a Dir,
+    maker: Maker,
+    /// The cgroups for logins in it.
+    leaves: Vec<Dir>,
+}
+
+impl<'a> EndingCgroup<'a> {
+    fn open(place: &'a CgroupChain) -> Result<Self, Error> {
+        let dir = place.dir()?;
+        let leaves = find_made_children(dir)?;
+        let maker = if ignore_gone(has_mark(dir, SCOPE_XATTR))? == Some(true) {
+            Maker::RunBySystemd
+        } else if is_made(dir)? {
+            Maker::Run
+        } else {
+            Maker::Scheduler
+        };
+        Ok(Self { dir, maker, leaves })
     }
-    if is_made(job)? {
-        kill_all(job, deadline)?;
-        ended.record_usage(&leaves);
-        return remove_made_cgroups(place);
+
+    /// Notifies the logins of the job; counts them, and the terminals that got the message.
+    fn notify_logins(&self, record: &Record, deadline: Instant) -> EndedLogins {
+        // A login that this walk misses gets no message. The kill reports remaining processes.
+        let search_end = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 4;
+        let logins =
+            find_logins(self.dir, &self.leaves, record.uid, &BTreeSet::new(), search_end).all;
+        let line = format!("job {} has ended; closing this login", record.id);
+        let terminals = write_to_terminals(record.uid, &open_terminals(record.uid, &logins), &line);
+        if terminals > 0 {
+            sleep(LAST_MESSAGE_GRACE.min(deadline.saturating_duration_since(Instant::now())));
+        }
+        EndedLogins { logins: logins.len(), terminals, usage: Usage::default() }
     }
-    // Processes in the leaves are killed together with the others: the origin of a process that has
-    // left its leaf could not be found later.
-    let killed = kill_logins(job, &leaves, record.uid, deadline);
-    // Every leaf is killed, also if that failed.
-    let deadline = deadline.max(Instant::now() + LEAF_KILL_TIMEOUT);
-    let kill_results: Vec<_> = leaves.iter().map(|leaf| kill_all(leaf, deadline)).collect();
-    ended.record_usage(&leaves);
-    let removed = leaves.iter().zip(kill_results).map(|(leaf, kill_result)| {
-        kill_result?;
-        Ok(remove_child(job, leaf)?)
-    });
-    killed.and(removed.fold(Ok(()), Result::and))
+
+    /// Kills the logins in a scheduler's cgroup, and removes their leaves; returns also what they had used.
+    fn end_logins_alone(&self, owner: u32, deadline: Instant) -> (Usage, Result<(), Error>) {
+        // Processes in the leaves are killed together with the others: the origin of a process that has
+        // left its leaf could not be found later.
+        let mut result = kill_logins(self.dir, &self.leaves, owner, deadline);
+        // Every leaf is killed, also if that failed.
+        let leaf_deadline = deadline.max(Instant::now() + LEAF_KILL_TIMEOUT);
+        let kill_results: Vec<_> =
+            self.leaves.iter().map(|leaf| kill_all(leaf, leaf_deadline)).collect();
+        // A removed cgroup has no usage.
+        let usage = Usage::read_leaves(&self.leaves);
+        for (leaf, killed) in self.leaves.iter().zip(kill_results) {
+            let removed = killed.and_then(|()| Ok(remove_child(self.dir, leaf)?));
+            result = result.and(removed);
+        }
+        (usage, result)
+    }
+}
+
+/// Ends the logins of a job in its cgroup, and the job itself if `run` made the cgroup.
+pub(super) fn end_logins(place: &CgroupChain, record: &Record, deadline: Instant) -> Attempt {
+    let cgroup = match EndingCgroup::open(place) {
+        Ok(cgroup) => cgroup,
+        Err(error) => return Attempt::without_logins(Err(error)),
+    };
+    let mut ended = cgroup.notify_logins(record, deadline);
+    if cgroup.maker == Maker::Scheduler {
+        let (usage, result) = cgroup.end_logins_alone(record.uid, deadline);
+        ended.usage = usage;
+        return Attempt { ended, result };
+    }
+    if let Err(error) = kill_all(cgroup.dir, deadline) {
+        return Attempt { ended, result: Err(error) };
+    }
+    ended.usage = Usage::read_leaves(&cgroup.leaves);
+    let result = if cgroup.maker == Maker::RunBySystemd {
+        await_systemd_removal(cgroup.dir, deadline)
+    } else {
+        remove_made_cgroups(place)
+    };
+    Attempt { ended, result }
 }
 
 /// Finds the children that this project made, with any name.
 fn find_made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
     let mut made = Vec::new();
     for name in ignore_gone(dir.children())?.unwrap_or_default() {
-        if let Some(child) = ignore_gone(dir.child(name))? {
-            if is_made(&child)? {
-                made.push(child);
-            }
+        let Some(child) = ignore_gone(dir.child(name))? else { continue };
+        if is_made(&child)? {
+            made.push(child);
         }
     }
     Ok(made)
@@ -163,7 +213,8 @@ pub(super) fn remove_made_cgroups(place: &CgroupChain) -> Result<(), Error> {
         return Ok(());
     }
     remove_tree(above, job)?;
-    if let (Some(top), true) = (rest.first(), is_made(above)?) {
+    let is_above_made = is_made(above)?;
+    if let Some(top) = rest.first().filter(|_| is_above_made) {
         // This fails while other jobs are in it.
         let _ = remove_child(top, above);
     }
@@ -209,19 +260,10 @@ pub(crate) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
 /// read; the logins that it found are killed all the same, with what they have started in other cgroups of the
 /// job.
 fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Result<(), Error> {
-    let find = |stopped: &BTreeSet<Identity>| {
-        let Listing { all, cut } = find_logins(job, leaves, owner, stopped, deadline);
-        let mut logins = all.iter().map(Process::identity).collect();
-        match cut {
-            Some(error) if all.is_empty() => return Err(error.into()),
-            // Once the logins are killed, a later search could not tell where their processes come from.
-            Some(_) => stop_descendants(job, &mut logins),
-            None => {}
-        }
-        Ok(logins.into_iter().collect())
-    };
-    let mut stopped = BTreeSet::new();
-    let result = stop_then_kill(find, deadline, &mut stopped);
+    let StopAndKill { stopped, result } = stop_then_kill(
+        |stopped| find_logins_to_kill(job, leaves, owner, stopped, deadline),
+        deadline,
+    );
     // No process stays stopped, also if that failed.
     let killed = send_signals(stopped, Signal::SIGKILL);
     let remaining = result?;
@@ -232,39 +274,65 @@ fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Resu
     killed
 }
 
-/// Stops these processes and, until it finds no new ones, their descendants in the job's cgroup and below it, which it
-/// adds to `logins`. It looks for them in the process table, so the number of cgroups does not matter.
-fn stop_descendants(job: &Dir, logins: &mut BTreeSet<Identity>) {
+/// Finds the logins in a scheduler's cgroup, `stopped` among them. If the search was cut short, it stops
+/// those that were found.
+fn find_logins_to_kill(
+    job: &Dir,
+    leaves: &[Dir],
+    owner: u32,
+    stopped: &BTreeSet<Identity>,
+    deadline: Instant,
+) -> Result<Vec<Identity>, Error> {
+    let Listing { all, cut } = find_logins(job, leaves, owner, stopped, deadline);
+    let logins: BTreeSet<Identity> = all.iter().map(Process::identity).collect();
+    let Some(error) = cut else { return Ok(logins.into_iter().collect()) };
+    if logins.is_empty() {
+        return Err(error.into());
+    }
+    // Once the logins are killed, a later search could not tell where their processes come from.
+    Ok(stop_with_descendants(job, logins).into_iter().collect())
+}
+
+/// Stops these processes and, until it finds no new ones, their descendants in the job's cgroup and below it. It looks
+/// for them in the process table, so the number of cgroups does not matter.
+fn stop_with_descendants(job: &Dir, mut logins: BTreeSet<Identity>) -> BTreeSet<Identity> {
     for _ in 0..DESCENDANT_SEARCHES_MAX {
         // The caller signals them again, and reports failures.
         let _ = send_signals(logins.iter().copied(), Signal::SIGSTOP);
-        let known = logins.len();
-        logins.extend(find_descendants(job, logins));
-        if logins.len() == known {
-            return;
+        let count = logins.len();
+        logins.extend(find_descendants(job, &logins));
+        if logins.len() == count {
+            break;
         }
     }
+    logins
 }
 
 /// Finds the descendants of these processes whose cgroup is the job's or below it. One whose path cannot be read counts
 /// as well: before Linux 6.8 the kernel shows none of more than 4096 bytes.
 fn find_descendants(job: &Dir, logins: &BTreeSet<Identity>) -> Vec<Identity> {
     let own_pid = nix::unistd::getpid().as_raw();
-    let read = |pid| {
-        let processes::Stat { parent, start, .. } =
-            processes::read_stat(&Proc::host(), pid).ok()?;
-        Some(Process { pid, parent, start, ..Process::default() })
-    };
-    let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
-    let table: Vec<Process> = pids.filter(|&pid| pid != own_pid).filter_map(read).collect();
+    let mut table = Vec::new();
+    for pid in processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten() {
+        if pid == own_pid {
+            continue;
+        }
+        if let Ok(processes::Stat { parent, start, .. }) = processes::read_stat(&Proc::host(), pid)
+        {
+            table.push(Process { pid, parent, start, ..Process::default() });
+        }
+    }
     let selected = select_descendants(&table, |process| logins.contains(&process.identity()));
-    let is_inside = |pid: i32| match Membership::read(pid) {
-        Ok(membership) => membership.unified().is_some_and(|path| is_within(path, job.path())),
-        Err(_) => true,
-    };
-    let inside =
-        table.iter().filter(|process| selected.contains(&process.pid) && is_inside(process.pid));
-    inside.map(Process::identity).collect()
+    table
+        .iter()
+        .filter(|process| selected.contains(&process.pid) && may_be_inside(process.pid, job))
+        .map(Process::identity)
+        .collect()
+}
+
+fn may_be_inside(pid: i32, job: &Dir) -> bool {
+    let Ok(membership) = Membership::read(pid) else { return true };
+    membership.unified().is_some_and(|path| is_within(path, job.path()))
 }
 
 fn remaining_error(dir: &Dir, pids: &[i32]) -> Error {

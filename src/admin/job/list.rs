@@ -101,8 +101,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             output.table(HEAD, jobs.iter().map(ListedJob::row))?;
         } else {
             let head = with_usage(HEAD, ["LOGIN-MEM", "LOGIN-CPU"]);
-            let row = |job: &ListedJob| with_usage(job.row(), job.login_usage.columns());
-            output.table(head, jobs.iter().map(row))?;
+            let rows = jobs.iter().map(|job| with_usage(job.row(), job.login_usage.columns()));
+            output.table(head, rows)?;
         }
     }
     Ok(code)
@@ -168,12 +168,20 @@ impl ListedJob {
         }
     }
 
+    /// Whether this is the scheduler's `job` of the user `uid`, under any of its names.
+    fn is_job(&self, uid: u32, job: &Job) -> bool {
+        self.uid == uid && self.id.parse().is_ok_and(|id| job.has_name(&id))
+    }
+
     /// Takes place and state from the scheduler's job: its scheduler places the logins, also if there
     /// is a record.
     fn merge_scheduler_job(&mut self, job: &Job) {
         let scheduler = job.placement.source().as_str();
-        (self.source, self.state, self.via) = (scheduler, "running", Some(scheduler));
-        (self.cgroup, self.started) = (None, Some(job.started));
+        self.source = scheduler;
+        self.state = "running";
+        self.via = Some(scheduler);
+        self.cgroup = None;
+        self.started = Some(job.started);
         if let Placement::Unit { path, .. } = &job.placement {
             // The unit may have ended meanwhile, and unknown values stay empty.
             let _ = self.read_cgroup(&LoginTarget::Cgroup(path.clone()), None);
@@ -240,9 +248,12 @@ impl ListedJob {
         }
     }
 
-    /// Returns why the state is unknown, for a record whose scheduler knows the cgroup.
+    /// Explains why the state is unknown, for a record whose scheduler knows the cgroup.
     fn explain_unknown(&self, config: &Config) -> Option<String> {
-        let via = self.via.filter(|_| self.state == "unknown")?;
+        if self.state != "unknown" {
+            return None;
+        }
+        let via = self.via?;
         let is_enabled = config.sources.iter().any(|source| source.as_str() == via);
         let why = if is_enabled { "has no such job here now" } else { "is not among the sources" };
         Some(format!("job {}: {via} {why}", self.id))
@@ -258,28 +269,33 @@ impl ListedJob {
     }
 
     fn row(&self) -> [String; 8] {
-        let number = |number: Option<usize>| number.map_or("-".into(), |number| number.to_string());
         let devices = match self.containment {
-            "enforce" => number(self.devices),
+            "enforce" => show_count(self.devices),
             other => other.to_owned(),
         };
-        let via = || format!("(via {})", self.via.unwrap_or("?"));
+        let cgroup = match &self.cgroup {
+            Some(path) => path.clone(),
+            None => format!("(via {})", self.via.unwrap_or("?")),
+        };
         [
             self.id.clone(),
             self.user.clone(),
-            self.source.into(),
-            self.state.into(),
-            number(self.logins),
-            number(self.processes),
+            self.source.to_owned(),
+            self.state.to_owned(),
+            show_count(self.logins),
+            show_count(self.processes),
             devices,
-            self.cgroup.clone().unwrap_or_else(via),
+            cgroup,
         ]
     }
 }
 
+fn show_count(count: Option<usize>) -> String {
+    count.map_or_else(|| "-".to_owned(), |count| count.to_string())
+}
+
 /// Adds the columns of the usage before the last one.
-fn with_usage<T>(row: [T; 8], usage: [T; 2]) -> [T; 10] {
-    let ([a, b, c, d, e, f, g, cgroup], [memory, cpu]) = (row, usage);
+fn with_usage<T>([a, b, c, d, e, f, g, cgroup]: [T; 8], [memory, cpu]: [T; 2]) -> [T; 10] {
     [a, b, c, d, e, f, g, memory, cpu, cgroup]
 }
 
@@ -306,21 +322,22 @@ fn add_scheduler_jobs(
             return false;
         }
     };
-    let is_selected = |uid: u32| user.is_none_or(|user| user == uid);
-    for (uid, job) in running.into_iter().filter(|(uid, _)| is_selected(*uid)) {
-        let is_same = |listed: &ListedJob| listed.id.parse().is_ok_and(|id| job.has_name(&id));
-        match jobs.iter_mut().find(|listed| listed.uid == uid && is_same(listed)) {
-            Some(listed) => listed.merge_scheduler_job(&job),
-            None => {
-                let mut listed = ListedJob::unknown(job.id.to_string(), uid);
-                listed.merge_scheduler_job(&job);
-                jobs.push(listed);
-            }
+    for (uid, job) in running {
+        if user.is_some_and(|selected| selected != uid) {
+            continue;
         }
+        if let Some(listed) = jobs.iter_mut().find(|listed| listed.is_job(uid, &job)) {
+            listed.merge_scheduler_job(&job);
+            continue;
+        }
+        let mut listed = ListedJob::unknown(job.id.to_string(), uid);
+        listed.merge_scheduler_job(&job);
+        jobs.push(listed);
     }
-    let missing = || report.broken.iter().chain(&report.silent);
-    missing().for_each(|text| output.warn(text));
-    missing().next().is_none()
+    for doubt in report.broken.iter().chain(&report.silent) {
+        output.warn(doubt);
+    }
+    report.broken.is_empty() && report.silent.is_empty()
 }
 
 #[cfg(test)]
@@ -350,10 +367,11 @@ mod tests {
         let why = "job 7: x: not a qualified CDI name, VENDOR/CLASS=NAME";
         assert_eq!(job.why, [why]);
         let mut config = Config::default();
-        let explain = |job: &ListedJob, config: &Config| job.explain_unknown(config).unwrap();
-        assert_eq!(explain(&job, &config), "job 7: slurm has no such job here now");
+        let no_job = "job 7: slurm has no such job here now";
+        assert_eq!(job.explain_unknown(&config).unwrap(), no_job);
         config.sources.retain(|source| *source != SourceName::Slurm);
-        assert_eq!(explain(&job, &config), "job 7: slurm is not among the sources");
+        let no_source = "job 7: slurm is not among the sources";
+        assert_eq!(job.explain_unknown(&config).unwrap(), no_source);
         let placement = Placement::Extern {
             spool: "/var/spool/slurmd".parse().unwrap(),
             node: "n1".parse().unwrap(),

@@ -13,7 +13,7 @@ use std::time::Instant;
 ///
 /// # Errors
 ///
-/// As [`open_login_cgroup`].
+/// [`Error::Failed`] if the cgroup for logins cannot be opened, or its mark cannot be read.
 pub(crate) fn list_logins(
     job: &Dir,
     leaf: Option<&LeafName>,
@@ -65,8 +65,8 @@ pub(crate) fn select_descendants(
         children.entry(process.parent).or_default().push(process.pid);
     }
     let mut selected = BTreeSet::new();
-    let first = table.iter().filter(|process| is_first(process));
-    let mut open: Vec<i32> = first.map(|process| process.pid).collect();
+    let mut open: Vec<i32> =
+        table.iter().filter(|process| is_first(process)).map(|process| process.pid).collect();
     while let Some(pid) = open.pop() {
         if selected.insert(pid) {
             open.extend(children.get(&pid).into_iter().flatten());

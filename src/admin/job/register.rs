@@ -389,10 +389,10 @@ fn build_registered(options: &Options, output: &mut Output<'_>) -> Result<Record
 /// A text for a wrong form or name. A value that logins do not get is no error here.
 fn parse_variable(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("not of the form NAME=VALUE")?;
-    match PrologEnvironment::NAMES.contains(&name) {
-        true => Ok((name.to_owned(), value.to_owned())),
-        false => Err("not among the names that job-adopt-record(5) has"),
+    if !PrologEnvironment::NAMES.contains(&name) {
+        return Err("not among the names that job-adopt-record(5) has");
     }
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Builds the variables of `--env`. It leaves out values that logins do not get: users choose some of

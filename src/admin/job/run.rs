@@ -85,8 +85,9 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
     let before = SigSet::thread_get_mask().map_err(failed("read signal mask of"))?;
     reset_sigchld();
     // From here on signals stay pending, so that none ends this process before the job.
-    let status = proc::read(Proc::host().at.join("self/status")).unwrap_or_default();
-    let signals = awaited_signals(&status).ok_or_else(|| failed("read signals of")(Errno::EIO))?;
+    let own_status = proc::read(Proc::host().at.join("self/status")).unwrap_or_default();
+    let signals =
+        awaited_signals(&own_status).ok_or_else(|| failed("read signals of")(Errno::EIO))?;
     signals.thread_block().map_err(failed("block signals of"))?;
 
     let mut child = GatedChild::start(&command, &before)?;
@@ -161,7 +162,7 @@ fn await_end(pid: Pid, signals: &SigSet) -> nix::Result<u8> {
         }
         match waitpid(pid, Some(WaitPidFlag::WNOHANG))? {
             WaitStatus::Exited(_, status) => return Ok(u8::try_from(status).unwrap_or(u8::MAX)),
-            WaitStatus::Signaled(_, signal, _) => return Ok(signal_status(signal)),
+            WaitStatus::Signaled(_, fatal, _) => return Ok(signal_status(fatal)),
             _ => {}
         }
     }

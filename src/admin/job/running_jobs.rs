@@ -6,14 +6,14 @@ use crate::error::Error;
 use crate::output::Output;
 use crate::process::Process;
 use helper::jobs::Job;
-use helper::jobs::records::{LoginTarget, ReadError, Record};
+use helper::jobs::records::{LoginTarget, ReadError, Record, Registry};
 use helper::jobs::sources::{self, FluxSource, SlurmSource, SourceError};
 use helper::node::Tree;
 use helper::slurm_conf::SlurmConfSearch;
 use helper::{Config, Deadline};
 use kernel::cgroup::{CgroupChain, Dir, Listing, Membership, Mount, MountInfo, ignore_gone, v1};
 use kernel::trust::Trust;
-use protocol::{CgroupPath, JobId, LeafName, Placement, SourceName};
+use protocol::{CgroupPath, JobId, LeafName, NodeName, Placement, SourceName};
 use schedulers::stepd::{SocketName, connect_to_daemon, step_of_daemon};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 /// Longest query of Slurm's daemons, and longest walk through Flux's units.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Queries the running jobs of a scheduler; returns them, and a report of jobs that may be missing. The
-/// registry is no scheduler and has none.
+/// Queries the running jobs of a scheduler, with a report of jobs that may be missing. The registry is no
+/// scheduler and has none.
 ///
 /// # Errors
 ///
@@ -59,8 +59,57 @@ pub(crate) struct RunningJob {
     pub(crate) ends: Option<i64>,
 }
 
-/// Finds the running jobs of all users; returns also whether the list is complete. If a record and a
-/// scheduler have the same job, the scheduler's place counts and the record's end.
+/// What one kind of source knows, as far as it could be read.
+#[derive(Debug)]
+pub(crate) struct Known<T> {
+    pub(crate) all: Vec<T>,
+    /// The reasons why there may be others.
+    pub(crate) doubts: Vec<String>,
+}
+
+/// Reads the usable records of all users.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the registry cannot be listed.
+pub(crate) fn read_records(registry: &Registry, trust: &Trust) -> Result<Known<Record>, Error> {
+    let mut known = Known { all: Vec::new(), doubts: Vec::new() };
+    for uid in registry.list_users()? {
+        match registry.read_user(trust, uid) {
+            Ok(found) => known.all.extend(found.records),
+            Err(ReadError::NoRegistry) => {}
+            Err(error) => known.doubts.push(error.to_string()),
+        }
+    }
+    Ok(known)
+}
+
+/// Queries the running jobs of all schedulers of the configuration, each with the uid of its user.
+pub(crate) fn query_schedulers(config: &Config) -> Known<(u32, Job)> {
+    let mut known = Known { all: Vec::new(), doubts: Vec::new() };
+    for source in &config.sources {
+        match query_scheduler(*source, config) {
+            Ok((running, report)) => {
+                known.all.extend(running);
+                known.doubts.extend(report.broken);
+                known.doubts.extend(report.silent);
+            }
+            Err(SourceError::Absent(_) | SourceError::Unused(_)) => {}
+            Err(error) => known.doubts.push(format!("{}: {error}", source.as_str())),
+        }
+    }
+    known
+}
+
+/// The running jobs of all users of this node.
+#[derive(Debug, Default)]
+pub(crate) struct NodeJobs {
+    pub(crate) jobs: Vec<RunningJob>,
+    /// False if a record or a scheduler could not be read.
+    pub(crate) is_complete: bool,
+}
+
+/// Finds the running jobs of all users, and warns of each reason why there may be others.
 ///
 /// # Errors
 ///
@@ -68,59 +117,47 @@ pub(crate) struct RunningJob {
 pub(crate) fn find_running_jobs(
     config: &Config,
     output: &mut Output<'_>,
-) -> Result<(Vec<RunningJob>, bool), Error> {
-    let mut records = Vec::new();
-    let mut is_complete = true;
-    for uid in config.registry.list_users()? {
-        match config.registry.read_user(&Trust::root(), uid) {
-            Ok(found) => records.extend(found.records),
-            Err(ReadError::NoRegistry) => {}
-            Err(error) => {
-                output.warn(error);
-                is_complete = false;
-            }
-        }
+) -> Result<NodeJobs, Error> {
+    let records = read_records(&config.registry, &Trust::root())?;
+    let scheduled = query_schedulers(config);
+    for doubt in records.doubts.iter().chain(&scheduled.doubts) {
+        output.warn(doubt);
     }
+    let is_complete = records.doubts.is_empty() && scheduled.doubts.is_empty();
+    let is_registry_used = config.sources.contains(&SourceName::Registry);
+    let jobs = merge_jobs(records.all, scheduled.all, is_registry_used);
+    Ok(NodeJobs { jobs, is_complete })
+}
+
+/// Merges the jobs of records and of schedulers. Of a job that both have, the scheduler's place counts and
+/// the record's end. The other records count only if the registry is a source of jobs.
+fn merge_jobs(
+    records: Vec<Record>,
+    scheduled: Vec<(u32, Job)>,
+    is_registry_used: bool,
+) -> Vec<RunningJob> {
     let mut jobs = Vec::new();
     let mut merged = BTreeSet::new();
-    for &source in config.sources.iter().filter(|source| **source != SourceName::Registry) {
-        match query_scheduler(source, config) {
-            Ok((running, report)) => {
-                for text in report.broken.iter().chain(&report.silent) {
-                    output.warn(text);
-                    is_complete = false;
-                }
-                for (uid, job) in running {
-                    let has_job = |record: &&Record| record.uid == uid && job.has_name(&record.id);
-                    let record = records.iter().find(has_job);
-                    let ends = record.and_then(|record| record.ends);
-                    merged.extend(record.map(|record| (uid, record.id.clone())));
-                    jobs.push(RunningJob { id: job.id, uid, placement: job.placement, ends });
-                }
-            }
-            Err(SourceError::Absent(_) | SourceError::Unused(_)) => {}
-            Err(error) => {
-                output.warn(format_args!("{}: {error}", source.as_str()));
-                is_complete = false;
-            }
+    for (uid, job) in scheduled {
+        let record = records.iter().find(|record| record.uid == uid && job.has_name(&record.id));
+        if let Some(record) = record {
+            merged.insert((uid, record.id.clone()));
         }
+        let ends = record.and_then(|record| record.ends);
+        jobs.push(RunningJob { id: job.id, uid, placement: job.placement, ends });
     }
-    let is_registry_used = config.sources.contains(&SourceName::Registry);
+    if !is_registry_used {
+        return jobs;
+    }
     for Record { id, uid, target, leaf, ends, .. } in records {
-        let is_merged = merged.contains(&(uid, id.clone()));
-        match target {
-            LoginTarget::Cgroup(path) if is_registry_used && !is_merged => {
-                jobs.push(RunningJob {
-                    id,
-                    uid,
-                    placement: Placement::Cgroup { path, leaf },
-                    ends,
-                });
-            }
-            _ => {}
+        if merged.contains(&(uid, id.clone())) {
+            continue;
+        }
+        if let LoginTarget::Cgroup(path) = target {
+            jobs.push(RunningJob { id, uid, placement: Placement::Cgroup { path, leaf }, ends });
         }
     }
-    Ok((jobs, is_complete))
+    jobs
 }
 
 impl RunningJob {
@@ -134,25 +171,31 @@ impl RunningJob {
         deadline: Instant,
     ) -> Result<Listing<Process>, Error> {
         let none = Listing { all: Vec::new(), cut: None };
-        let step = match &self.placement {
-            Placement::Cgroup { .. } | Placement::Unit { .. } => {
-                let Some(place) = self.open_cgroup()? else { return Ok(none) };
-                return list_logins(place.dir()?, self.leaf(), self.uid, deadline);
-            }
-            Placement::Extern { spool, node } => {
-                let Some(socket) = SocketName::from_job(node, &self.id) else { return Ok(none) };
-                let path = Path::new(spool.as_str()).join(socket.to_string());
-                match connect_to_daemon(&path, 0, Some(deadline)) {
-                    Ok(Some(daemon)) => open_extern_step(daemon.pid)?,
-                    Ok(None) | Err(schedulers::stepd::Error::SocketGone) => None,
-                    Err(error) => return Err(Error::failed("query", path.display(), error)),
-                }
-            }
-        };
-        Ok(step.map_or(none, |step| read_processes(&step, deadline)))
+        if let Placement::Extern { spool, node } = &self.placement {
+            let step = self.open_extern_step(spool.as_str(), node, deadline)?;
+            return Ok(step.map_or(none, |dir| read_processes(&dir, deadline)));
+        }
+        let Some(place) = self.open_cgroup()? else { return Ok(none) };
+        list_logins(place.dir()?, self.leaf(), self.uid, deadline)
     }
 
-    /// Returns the name of the leaf in the job's record.
+    /// Opens the cgroup of a Slurm job's extern step; `None` if the job is over.
+    fn open_extern_step(
+        &self,
+        spool: &str,
+        node: &NodeName,
+        deadline: Instant,
+    ) -> Result<Option<Dir>, Error> {
+        let Some(socket) = SocketName::from_job(node, &self.id) else { return Ok(None) };
+        let path = Path::new(spool).join(socket.to_string());
+        match connect_to_daemon(&path, 0, Some(deadline)) {
+            Ok(Some(daemon)) => open_step_of_daemon(daemon.pid),
+            Ok(None) | Err(schedulers::stepd::Error::SocketGone) => Ok(None),
+            Err(error) => Err(Error::failed("query", path.display(), error)),
+        }
+    }
+
+    /// The name of the leaf in the job's record.
     pub(crate) fn leaf(&self) -> Option<&LeafName> {
         match &self.placement {
             Placement::Cgroup { leaf, .. } => leaf.as_ref(),
@@ -179,7 +222,7 @@ fn open_chain(path: &CgroupPath) -> Result<Option<CgroupChain>, Error> {
 
 /// Opens the cgroup of the extern step of this daemon, on cgroup v1 in the freezer hierarchy; `None` if the
 /// daemon has ended. The cgroup has logins and Slurm's own processes.
-fn open_extern_step(daemon_pid: i32) -> Result<Option<Dir>, Error> {
+fn open_step_of_daemon(daemon_pid: i32) -> Result<Option<Dir>, Error> {
     let Some(membership) = ignore_gone(Membership::read(daemon_pid))? else { return Ok(None) };
     if let Some(job) = v1::JobCgroups::from_daemon(&membership) {
         let levels = ignore_gone(job.open_freezers(&MountInfo::read_all()?))?;

@@ -13,41 +13,52 @@ use std::time::{Duration, Instant};
 /// Pause between two searches for processes that still run.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Kills the processes that `find` returns. All are stopped first, until there are no new ones: `stopped`
-/// receives each of them, and is the argument of `find`. Returns the processes that remain at the
-/// deadline; these are killed as well, so that a process which starts others without end protects none.
-///
-/// # Errors
-///
-/// The errors of `find`: the processes in `stopped` then remain stopped, and the caller must signal them.
-/// [`Error::Failed`] for a process that takes no signal; the others are signaled all the same.
+/// What [`stop_then_kill`] did.
+#[derive(Debug)]
+pub(crate) struct StopAndKill {
+    /// All processes that were stopped. If `result` is an error they remain stopped, and the caller must
+    /// signal them.
+    pub(crate) stopped: BTreeSet<Identity>,
+    /// The processes that remained at the deadline. The errors of the search, and [`Error::Failed`] for a
+    /// process that takes no signal; the others were signaled all the same.
+    pub(crate) result: Result<Vec<Identity>, Error>,
+}
+
+/// Kills the processes that `find` finds, among those that were stopped already. All are stopped first,
+/// until there are no new ones. Processes that remain at the deadline are killed as well, so that a process
+/// which starts others without end protects none.
 pub(crate) fn stop_then_kill(
     find: impl Fn(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
     deadline: Instant,
-    stopped: &mut BTreeSet<Identity>,
-) -> Result<Vec<Identity>, Error> {
-    let mut result = Ok(());
-    loop {
-        let mut remaining = find(stopped)?;
-        // During the search a process may have started another and ended.
+) -> StopAndKill {
+    let mut stopped = BTreeSet::new();
+    let mut signaled = Ok(());
+    let result = loop {
+        // During the first search a process may have started another and ended.
+        let remaining = match find(&stopped) {
+            Ok(none) if none.is_empty() => find(&stopped),
+            found => found,
+        };
+        let remaining = match remaining {
+            Ok(remaining) => remaining,
+            Err(error) => break Err(error),
+        };
         if remaining.is_empty() {
-            remaining = find(stopped)?;
+            break signaled.map(|()| remaining);
         }
-        if remaining.is_empty() {
-            return result.map(|()| remaining);
-        }
-        let is_new = |process: &Identity| stopped.insert(*process);
-        let new: Vec<_> = remaining.iter().copied().filter(is_new).collect();
+        let mut new = remaining.clone();
+        new.retain(|process| stopped.insert(*process));
         if new.is_empty() {
-            result = result.and(send_signals(remaining.iter().copied(), Signal::SIGKILL));
+            signaled = signaled.and(send_signals(remaining.iter().copied(), Signal::SIGKILL));
             sleep(POLL_INTERVAL);
         }
-        result = result.and(send_signals(new, Signal::SIGSTOP));
+        signaled = signaled.and(send_signals(new, Signal::SIGSTOP));
         if Instant::now() >= deadline {
             let killed = send_signals(remaining.iter().copied(), Signal::SIGKILL);
-            return result.and(killed).map(|()| remaining);
+            break signaled.and(killed).map(|()| remaining);
         }
-    }
+    };
+    StopAndKill { stopped, result }
 }
 
 /// Sends a signal to each of these processes.
@@ -59,8 +70,11 @@ pub(crate) fn send_signals(
     processes: impl IntoIterator<Item = Identity>,
     signal: Signal,
 ) -> Result<(), Error> {
-    let results = processes.into_iter().map(|process| send_signal(process, signal));
-    results.fold(Ok(()), Result::and)
+    let mut result = Ok(());
+    for process in processes {
+        result = result.and(send_signal(process, signal));
+    }
+    result
 }
 
 /// Sends a signal to a process, unless its number belongs to another process by now. It holds one
@@ -127,7 +141,7 @@ mod tests {
             Ok(pids.map(|pid| (pid, read_start_ticks(pid).unwrap())).collect())
         };
         let deadline = Instant::now() + 5 * POLL_INTERVAL;
-        let remaining = stop_then_kill(find, deadline, &mut BTreeSet::new()).unwrap();
+        let remaining = stop_then_kill(find, deadline).result.unwrap();
         let children = children.into_inner();
         assert_eq!(remaining.len(), children.len());
         for mut child in children {

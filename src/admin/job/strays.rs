@@ -77,8 +77,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let allowed = closed_slice_rules(&config, &Resolver::new(Tree::host(), config.devices.clone()));
     let mut unowned = std::mem::take(&mut snapshot.unowned);
     let mut strays = snapshot.into_strays();
-    for stray in strays.iter_mut().chain(&mut unowned) {
-        stray.devices = find_refused_devices(stray.pid, &allowed);
+    for process in strays.iter_mut().chain(&mut unowned) {
+        process.devices = find_refused_devices(process.pid, &allowed);
     }
     if options.json {
         output.json(&serde_json::json!({
@@ -149,41 +149,45 @@ pub(super) fn end_user_strays(
 ///
 /// It fails with [`Error::Failed`] if a user may have an unknown job, and then ends no process.
 fn end_strays(config: &Config, user: Option<u32>) -> Result<usize, Error> {
-    let find = || -> Result<Vec<Identity>, Error> {
-        require_adoption(config).map_err(|why| Error::failed("end", "strays", why))?;
-        let snapshot = Snapshot::read(config, user)?;
-        if let Some(why) = snapshot.doubts.first() {
-            return Err(Error::failed("tell", "who has a job", why));
-        }
-        Ok(snapshot.into_strays().iter().map(|stray| (stray.pid, stray.start)).collect())
-    };
     let began = Instant::now();
     let mut signaled = BTreeSet::new();
-    let mut remaining = find()?;
+    let mut remaining = find_strays_to_end(config, user)?;
     while !remaining.is_empty() && began.elapsed() < TERM_GRACE {
-        let is_new = |stray: &Identity| signaled.insert(*stray);
-        let new: Vec<_> = remaining.iter().copied().filter(is_new).collect();
+        remaining.retain(|stray| signaled.insert(*stray));
         for signal in [Signal::SIGTERM, Signal::SIGCONT] {
             // Ignore a process that takes no signal: the kill below reports it.
-            let _ = send_signals(new.iter().copied(), signal);
+            let _ = send_signals(remaining.iter().copied(), signal);
         }
         std::thread::sleep(POLL_INTERVAL);
-        remaining = find()?;
+        remaining = find_strays_to_end(config, user)?;
     }
-    let mut stopped = BTreeSet::new();
-    let killed = stop_then_kill(|_| find(), began + OPERATION_TIMEOUT, &mut stopped);
+    let killed = stop_then_kill(|_| find_strays_to_end(config, user), began + OPERATION_TIMEOUT);
     // Continue all of them: some may belong to users who have a job by now.
-    let continued = send_signals(stopped.iter().copied(), Signal::SIGCONT);
-    let remaining = killed.and_then(|remaining| continued.map(|()| remaining))?;
-    signaled.extend(stopped);
-    signaled.retain(|stray| !remaining.contains(stray));
+    let continued = send_signals(killed.stopped.iter().copied(), Signal::SIGCONT);
+    let left = killed.result?;
+    continued?;
+    signaled.extend(killed.stopped);
+    signaled.retain(|stray| !left.contains(stray));
     let ended = signaled.len();
-    if ended > 0 || !remaining.is_empty() {
-        let line = Line::new(Severity::Info).with("action", "strays").with("ended", ended);
-        let user = user.map_or_else(|| "all".to_owned(), |uid| uid.to_string());
-        log(line.with("left", remaining.len()).with("uid", user));
+    if ended > 0 || !left.is_empty() {
+        let whose = user.map_or_else(|| "all".to_owned(), |uid| uid.to_string());
+        log(Line::new(Severity::Info)
+            .with("action", "strays")
+            .with("ended", ended)
+            .with("left", left.len())
+            .with("uid", whose));
     }
     Ok(ended)
+}
+
+/// Finds the strays of a user, or of all users. It fails if one of them may have an unknown job by now.
+fn find_strays_to_end(config: &Config, user: Option<u32>) -> Result<Vec<Identity>, Error> {
+    require_adoption(config).map_err(|why| Error::failed("end", "strays", why))?;
+    let snapshot = Snapshot::read(config, user)?;
+    if let Some(why) = snapshot.doubts.first() {
+        return Err(Error::failed("tell", "who has a job", why));
+    }
+    Ok(snapshot.into_strays().iter().map(|stray| (stray.pid, stray.start)).collect())
 }
 
 /// A process of a user outside of their jobs, in the form of a report.
@@ -222,8 +226,13 @@ impl Stray {
             Some([]) => "-".into(),
             Some(all) => all.join(","),
         };
-        let [user, origin, command, cgroup] =
-            [&self.user, &self.origin, &self.command, &self.cgroup].map(Clone::clone);
-        [self.pid.to_string(), user, origin, devices, command, cgroup]
+        [
+            self.pid.to_string(),
+            self.user.clone(),
+            self.origin.clone(),
+            devices,
+            self.command.clone(),
+            self.cgroup.clone(),
+        ]
     }
 }

@@ -1,6 +1,6 @@
 //! `unregister`: ends a job's logins and removes the job from the registry, for an epilog.
 
-use super::ending::{EndedLogins, end_logins};
+use super::ending::{Attempt, EndedLogins, end_logins};
 use super::usage::Usage;
 use super::{names, pin, stamped_cgroup, strays};
 use crate::accounts::require_root;
@@ -57,8 +57,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     Ok(EXIT_FINE)
 }
 
-/// Unregisters the jobs of an id, and ends their logins and the strays of their owners. Returns these
-/// owners.
+/// Unregisters the jobs of an id, and ends their logins and the strays of their owners; gives these owners.
 ///
 /// # Errors
 ///
@@ -70,21 +69,22 @@ pub(super) fn unregister(
     timeout: Duration,
     end_strays: &mut dyn FnMut(u32) -> Result<(), Error>,
 ) -> Result<Vec<u32>, Error> {
-    let mut errors = Vec::new();
-    let jobs = withdraw_jobs(id, registry, &mut errors)?;
+    let Withdrawal { jobs, mut errors } = withdraw_jobs(id, registry)?;
     let deadline = Instant::now() + timeout;
     for (job, record) in &jobs {
-        let mut ended = EndedLogins::default();
-        let mut result = end_job(record.as_ref(), deadline, &mut ended);
+        let mut attempt = end_job(record.as_ref(), deadline);
         let strays_ended = end_strays(job.uid);
-        if result.is_err() {
+        if attempt.result.is_err() {
             // A stray may have held up the first attempt, for example by a file system of its own that
             // does not answer.
-            let deadline = Instant::now() + SECOND_ATTEMPT_TIMEOUT.min(timeout);
-            result = end_job(record.as_ref(), deadline, &mut ended);
+            let second_deadline = Instant::now() + SECOND_ATTEMPT_TIMEOUT.min(timeout);
+            attempt = end_job(record.as_ref(), second_deadline).after(attempt.ended);
         }
-        let result = result.and(strays_ended);
-        if let Err(error) = result.and_then(|()| forget_job(job, registry, ended)) {
+        let result = attempt
+            .result
+            .and(strays_ended)
+            .and_then(|()| forget_job(job, registry, attempt.ended));
+        if let Err(error) = result {
             log(log_line(Severity::Error, job).with("error", &error));
             errors.push(error);
         }
@@ -103,57 +103,61 @@ fn unpin_namespaces(registry: &Registry) -> Result<(), Error> {
     pin::unpin_ended_jobs(registry, &Trust::root())
 }
 
-/// Withdraws the stamps and then the records of an id's jobs, after which no login joins them. Returns
-/// the jobs, each with the record that names its cgroup.
-///
-/// Other failures, for example a note that a full file system does not take, go to `errors`: they do
-/// not prevent the end of the logins.
-fn withdraw_jobs(
-    id: &JobId,
-    registry: &Registry,
-    errors: &mut Vec<Error>,
-) -> Result<Vec<(RegisteredJob, Option<Record>)>, Error> {
+/// The jobs that no login joins any more.
+struct Withdrawal {
+    /// Each with the record that names its cgroup.
+    jobs: Vec<(RegisteredJob, Option<Record>)>,
+    /// Failures that do not prevent the end of the logins, for example of a note that a full file system
+    /// does not take.
+    errors: Vec<Error>,
+}
+
+/// Withdraws the stamps and then the records of an id's jobs.
+fn withdraw_jobs(id: &JobId, registry: &Registry) -> Result<Withdrawal, Error> {
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
-    let removed = registry.remove_old_notes(&trust, clock::now());
-    errors.extend(removed.err().map(Error::from));
+    let mut errors = Vec::new();
+    if let Err(error) = registry.remove_old_notes(&trust, clock::now()) {
+        errors.push(error.into());
+    }
     let mut jobs = Vec::new();
     for job in registry.find_jobs(&trust, id)? {
         let record = withdraw_stamp(&job).unwrap_or_else(|error| {
             errors.push(error);
             job.record.clone().ok()
         });
-        match registry.withdraw_job(job.uid, &job.id) {
-            Ok(true) => {
-                let result = registry.write_end_note(job.uid, &job.id, clock::now());
-                errors.extend(result.err().map(Error::from));
-            }
-            Ok(false) => {}
-            Err(error) => errors.push(error.into()),
+        if let Err(error) = withdraw_record(&job, registry) {
+            errors.push(error);
         }
         jobs.push((job, record));
     }
-    Ok(jobs)
+    Ok(Withdrawal { jobs, errors })
 }
 
-/// Withdraws the stamp of a job. Returns its record, or the readable part of a broken one. It trusts
+/// Withdraws the record of a job, and notes when the job ended, unless an earlier call has done so.
+fn withdraw_record(job: &RegisteredJob, registry: &Registry) -> Result<(), Error> {
+    if registry.withdraw_job(job.uid, &job.id)? {
+        registry.write_end_note(job.uid, &job.id, clock::now())?;
+    }
+    Ok(())
+}
+
+/// Withdraws the stamp of a job, and finds its record, or the readable part of a broken one. It trusts
 /// that part only if the cgroup had the job's own stamp, or if an earlier call has withdrawn the stamp.
 fn withdraw_stamp(job: &RegisteredJob) -> Result<Option<Record>, Error> {
     let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else { return Ok(None) };
-    let own_stamp = Stamp { uid: record.uid, job: record.id.clone() };
-    let place = open_cgroup(record)?;
-    let dir = place.as_ref().map(cgroup::CgroupChain::dir).transpose()?;
-    let stamp = dir.map(|dir| ignore_gone(Stamp::read(dir))).transpose()?.flatten().flatten();
-    let is_ours = match (dir, stamp) {
-        (Some(dir), Some(stamp)) if stamp == own_stamp => {
+    if let Some(place) = open_cgroup(record)? {
+        let dir = place.dir()?;
+        if let Some(stamp) = ignore_gone(Stamp::read(dir))?.flatten() {
+            if stamp != (Stamp { uid: record.uid, job: record.id.clone() }) {
+                // The cgroup of this name now belongs to another job.
+                return Ok(None);
+            }
             stamped_cgroup::withdraw_stamp(dir)?;
-            true
+            return Ok(Some(record.clone()));
         }
-        // The cgroup of this name now belongs to another job.
-        (_, Some(_)) => false,
-        (_, None) => job.ending || job.record.is_ok(),
-    };
-    Ok(is_ours.then(|| record.clone()))
+    }
+    Ok((job.ending || job.record.is_ok()).then(|| record.clone()))
 }
 
 /// Opens the job's cgroup, if its record names one and it still exists.
@@ -162,17 +166,13 @@ fn open_cgroup(record: &Record) -> Result<Option<cgroup::CgroupChain>, Error> {
     Ok(ignore_gone(Mount::open()?.open_chain(path))?)
 }
 
-/// Notifies the logins, ends them, and removes the cgroups that this project made. Updates `ended` even
-/// if it fails.
-fn end_job(
-    record: Option<&Record>,
-    deadline: Instant,
-    ended: &mut EndedLogins,
-) -> Result<(), Error> {
-    let Some(record) = record else { return Ok(()) };
-    match open_cgroup(record)? {
-        Some(place) => end_logins(&place, record, deadline, ended),
-        None => Ok(()),
+/// Notifies the logins, ends them, and removes the cgroups that this project made.
+fn end_job(record: Option<&Record>, deadline: Instant) -> Attempt {
+    let Some(record) = record else { return Attempt::without_logins(Ok(())) };
+    match open_cgroup(record) {
+        Ok(Some(place)) => end_logins(&place, record, deadline),
+        Ok(None) => Attempt::without_logins(Ok(())),
+        Err(error) => Attempt::without_logins(Err(error)),
     }
 }
 
@@ -183,12 +183,13 @@ fn forget_job(job: &RegisteredJob, registry: &Registry, ended: EndedLogins) -> R
     if let Err(cause) = &job.record {
         return Err(Error::failed("read record of job", &job.id, cause));
     }
-    let line = log_line(Severity::Info, job).with("logins", ended.logins);
-    let line = line.with("terminals", ended.terminals);
-    let show = |number: Option<u64>| number.map_or(String::new(), |number| number.to_string());
     let Usage { memory_peak, cpu_usec, .. } = ended.usage;
-    let line = line.with("login_memory_peak", show(memory_peak));
-    log(line.with("login_cpu_ms", show(cpu_usec.map(|usec| usec / 1000))));
+    let cpu_ms = cpu_usec.map(|usec| usec / 1000);
+    log(log_line(Severity::Info, job)
+        .with("logins", ended.logins)
+        .with("terminals", ended.terminals)
+        .with("login_memory_peak", memory_peak.map_or_else(String::new, |bytes| bytes.to_string()))
+        .with("login_cpu_ms", cpu_ms.map_or_else(String::new, |ms| ms.to_string())));
     Ok(())
 }
 

@@ -22,7 +22,7 @@ impl Usage {
     ///
     /// # Errors
     ///
-    /// As [`open_login_cgroup`].
+    /// [`Error::Failed`] if the child for logins cannot be opened, or its mark cannot be read.
     pub(crate) fn read(job: &Dir, leaf: Option<&LeafName>) -> Result<Self, Error> {
         let leaf = open_login_cgroup(job, leaf)?;
         Ok(leaf.map(|leaf| Self::read_leaves(&[leaf])).unwrap_or_default())
@@ -30,40 +30,42 @@ impl Usage {
 
     /// Reads the usage of cgroups for logins. A value that one of them lacks is missing in the sum.
     pub(super) fn read_leaves(leaves: &[Dir]) -> Self {
-        let number = |dir: &Dir, file: &str, key: &str| {
-            let text = dir.read(file).ok()??;
-            let value = text.lines().find_map(|line| line.strip_prefix(key))?;
-            value.trim().parse::<u64>().ok()
-        };
-        let sum = |file, key| -> Option<u64> {
-            let values = leaves.iter().map(|leaf| number(leaf, file, key));
-            values.sum::<Option<u64>>().filter(|_| !leaves.is_empty())
-        };
-        let is_one = leaves.len() == 1;
+        let peaks = if leaves.len() == 1 { leaves } else { &[] };
         Self {
-            memory: sum("memory.current", ""),
-            memory_peak: sum("memory.peak", "").filter(|_| is_one),
-            cpu_usec: sum("cpu.stat", "usage_usec "),
+            memory: sum_values(leaves, "memory.current", ""),
+            memory_peak: sum_values(peaks, "memory.peak", ""),
+            cpu_usec: sum_values(leaves, "cpu.stat", "usage_usec "),
         }
     }
 
-    /// Returns memory in MiB, rounded up, and processor time as H:MM:SS, for people; `-` for a missing value.
+    /// Shows memory in MiB, rounded up, and processor time as H:MM:SS, for people; `-` for a missing value.
     pub(super) fn columns(&self) -> [String; 2] {
-        let time = |usec: u64| {
+        let memory = self.memory.map(|bytes| format!("{}M", bytes.div_ceil(1 << 20)));
+        let cpu = self.cpu_usec.map(|usec| {
             let seconds = usec / 1_000_000;
             format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
-        };
-        let unknown = || "-".to_owned();
-        [
-            self.memory.map_or_else(unknown, |bytes| format!("{}M", bytes.div_ceil(1 << 20))),
-            self.cpu_usec.map_or_else(unknown, time),
-        ]
+        });
+        [memory, cpu].map(|column| column.unwrap_or_else(|| "-".to_owned()))
     }
 
-    /// Returns whether nothing is known.
+    /// Whether nothing is known.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// Sums up the values of a key in a file of several cgroups; `None` if one lacks it, and for no cgroups.
+fn sum_values(leaves: &[Dir], file: &str, key: &str) -> Option<u64> {
+    if leaves.is_empty() {
+        return None;
+    }
+    leaves.iter().map(|leaf| read_value(leaf, file, key)).sum()
+}
+
+fn read_value(dir: &Dir, file: &str, key: &str) -> Option<u64> {
+    let text = dir.read(file).ok()??;
+    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+    value.trim().parse().ok()
 }
 
 /// Opens the child of a job's cgroup that has nothing but logins: the one with the leaf's name that this
@@ -75,13 +77,13 @@ impl Usage {
 /// The child cannot be opened, or its mark cannot be read.
 pub(super) fn open_login_cgroup(job: &Dir, leaf: Option<&LeafName>) -> Result<Option<Dir>, Error> {
     let name = leaf.map_or(LeafName::DEFAULT, LeafName::as_str);
-    let Some(leaf) = ignore_gone(job.child(name))? else { return Ok(None) };
+    let Some(child) = ignore_gone(job.child(name))? else { return Ok(None) };
     let is_of_logins = if Uid::effective().is_root() {
-        ignore_gone(has_mark(&leaf, MADE_XATTR))? == Some(true)
+        ignore_gone(has_mark(&child, MADE_XATTR))? == Some(true)
     } else {
-        ignore_gone(leaf.owner())? == Some(0)
+        ignore_gone(child.owner())? == Some(0)
     };
-    Ok(is_of_logins.then_some(leaf))
+    Ok(is_of_logins.then_some(child))
 }
 
 #[cfg(test)]
@@ -110,8 +112,8 @@ mod tests {
         assert_eq!(expected.columns(), ["1M", "0:00:00"]);
         let long = Usage { memory: None, cpu_usec: Some(3_723_999_999), ..expected };
         assert_eq!(long.columns(), ["-", "1:02:03"]);
-        let expected = Usage { cpu_usec: Some(140), ..Usage::default() };
-        assert_eq!(Usage::read_leaves(&[a, b]), expected);
+        let sum = Usage { cpu_usec: Some(140), ..Usage::default() };
+        assert_eq!(Usage::read_leaves(&[a, b]), sum);
         assert!(Usage::read_leaves(&[]).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::accounts::{self, read_uid_min};
 use crate::error::Error;
-use crate::job::running_jobs::find_running_jobs;
+use crate::job::running_jobs::{NodeJobs, find_running_jobs};
 use crate::output::Output;
 use helper::Config;
 use kernel::trust::Trust;
@@ -25,7 +25,7 @@ struct JobOwners {
     is_complete: bool,
 }
 
-/// Returns the name of a user without a job here whom our lines, with these settings, do not exempt: the
+/// Finds the name of a user without a job here whom our lines, with these settings, do not exempt: the
 /// one that was asked for, or else a person of this node's passwd(5), or else `nobody`.
 ///
 /// # Errors
@@ -62,11 +62,11 @@ pub(super) fn find_jobless_user(
 
 fn find_job_owners(settings: &Settings, output: &mut Output<'_>) -> Result<JobOwners, Error> {
     let config = Config::read(Path::new(&settings.conf), &Trust::root())?;
-    let (jobs, is_complete) = find_running_jobs(&config, output)?;
+    let NodeJobs { jobs, is_complete } = find_running_jobs(&config, output)?;
     Ok(JobOwners { uids: jobs.iter().map(|job| job.uid).collect(), is_complete })
 }
 
-/// Returns the names of this node's own accounts of people.
+/// Lists the names of this node's own accounts of people.
 fn list_people() -> Vec<String> {
     let passwd = fs::read("/etc/passwd").unwrap_or_default();
     parse_people(&passwd, read_uid_min())

@@ -4,7 +4,7 @@
 use crate::check;
 use crate::error::Error;
 use crate::exit_status::EXIT_FINE;
-use crate::job::running_jobs::{RunningJob, find_running_jobs};
+use crate::job::running_jobs::{NodeJobs, RunningJob, find_running_jobs};
 use crate::job::strays;
 use crate::job::usage::Usage;
 use crate::journal::{self, Cursor, LogEntry};
@@ -15,7 +15,7 @@ use clap::Args;
 use helper::Config;
 use kernel::sys::clock::now;
 use nix::fcntl::{Flock, FlockArg};
-use protocol::{Reason, SourceName};
+use protocol::{Decision, Phase, Reason, SourceName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,8 +29,6 @@ const STATE_FILE: &str = "/var/lib/job-adopt/metrics.json";
 const STATE_VERSION: u32 = 1;
 /// The upper bounds of the histogram of a phase's time.
 const BOUNDS_MS: [u64; 12] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000];
-/// The module's decisions. A line with another value has another origin.
-const DECISIONS: [&str; 7] = ["admit", "adopt", "exempt", "ignore", "observe", "opened", "refuse"];
 
 /// A metric of the logins of a job.
 struct LoginMetric {
@@ -61,7 +59,22 @@ const LOGIN_METRICS: [LoginMetric; 3] = [
     },
 ];
 
-const PHASES: [&str; 2] = ["account", "session"];
+impl LoginMetric {
+    /// The metric of all jobs; empty if no job has it.
+    fn to_prometheus(&self, usages: &[JobUsage]) -> String {
+        let name = self.name;
+        let mut values = String::new();
+        for JobUsage { job, uid, usage } in usages {
+            if let Some(value) = (self.value)(usage) {
+                let _ = writeln!(values, "job_adopt_{name}{{job=\"{job}\",uid=\"{uid}\"}} {value}");
+            }
+        }
+        if values.is_empty() {
+            return values;
+        }
+        describe_metric(name, self.kind, self.help) + &values
+    }
+}
 
 /// Count logins from the log, and show their usage, for Prometheus
 #[derive(Debug, Args)]
@@ -113,8 +126,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         counts = anew(&error);
         counts.read_new_lines(options.log.as_deref())?;
     }
-    let text = serde_json::to_string(&counts).map_err(std::io::Error::from)?;
-    replace_file(state, &text, None)?;
+    let new_state = serde_json::to_string(&counts).map_err(std::io::Error::from)?;
+    replace_file(state, &new_state, None)?;
     drop(locked);
     let node = NodeState::read(&options.conf, output)?;
     let text = if options.json {
@@ -167,15 +180,26 @@ impl NodeState {
 fn read_usage(config: &Config, output: &mut Output<'_>) -> Vec<JobUsage> {
     let mut config = config.clone();
     config.sources.retain(|source| *source != SourceName::Slurm);
-    let jobs = find_running_jobs(&config, output).unwrap_or_else(|error| {
+    let running = find_running_jobs(&config, output).unwrap_or_else(|error| {
         output.warn(format_args!("jobs: {error}"));
-        Default::default()
+        NodeJobs::default()
     });
-    let usage_of = |job: RunningJob| {
-        let usage = Usage::read(job.open_cgroup().ok()??.dir().ok()?, job.leaf()).ok()?;
-        Some(JobUsage { job: job.id.to_string(), uid: job.uid, usage })
-    };
-    jobs.0.into_iter().filter_map(usage_of).filter(|job| !job.usage.is_empty()).collect()
+    let mut usages = Vec::new();
+    for job in running.jobs {
+        match read_job_usage(&job) {
+            Some(usage) if !usage.is_empty() => {
+                usages.push(JobUsage { job: job.id.to_string(), uid: job.uid, usage });
+            }
+            _ => {}
+        }
+    }
+    usages
+}
+
+/// Reads the usage of a job's logins; `None` if the job has ended, or cannot be read.
+fn read_job_usage(job: &RunningJob) -> Option<Usage> {
+    let place = job.open_cgroup().ok()??;
+    Usage::read(place.dir().ok()?, job.leaf()).ok()
 }
 
 /// The counts of all lines so far.
@@ -226,12 +250,10 @@ impl Counts {
     }
 
     fn is_valid(&self) -> bool {
-        let is_login = |key: &String| {
+        self.logins.keys().all(|key| {
             let [phase, decision, code] = split_key(key);
             is_decision(phase, decision, code)
-        };
-        let is_phase = |phase: &String| PHASES.contains(&phase.as_str());
-        self.logins.keys().all(is_login) && self.phases.keys().all(is_phase)
+        }) && self.phases.keys().all(|phase| phase.parse::<Phase>().is_ok())
     }
 
     /// Adds the lines behind the cursor, and moves the cursor.
@@ -247,7 +269,7 @@ impl Counts {
             return;
         }
         *self.logins.entry(format!("{phase} {decision} {code}")).or_default() += 1;
-        if decision == "adopt" {
+        if decision == Decision::Adopt.as_str() {
             self.last_adoption = self.last_adoption.max(Some(entry.at));
         }
         let Ok(ms) = entry.get("ms").parse::<u64>() else { return };
@@ -260,12 +282,8 @@ impl Counts {
     }
 
     fn to_prometheus(&self, node: &NodeState) -> String {
-        let mut text = String::new();
-        let head = |text: &mut String, name: &str, kind: &str, help: &str| {
-            let _ =
-                writeln!(text, "# HELP job_adopt_{name} {help}\n# TYPE job_adopt_{name} {kind}");
-        };
-        head(&mut text, "logins_total", "counter", "Decisions by phase, decision and code.");
+        let mut text =
+            describe_metric("logins_total", "counter", "Decisions by phase, decision and code.");
         for (key, count) in &self.logins {
             let [phase, decision, code] = split_key(key).map(escape_label);
             let _ = writeln!(
@@ -274,20 +292,9 @@ impl Counts {
                  {count}"
             );
         }
-        head(&mut text, "phase_seconds", "histogram", "The time that a phase took.");
+        text += &describe_metric("phase_seconds", "histogram", "The time that a phase took.");
         for (phase, times) in &self.phases {
-            let phase = escape_label(phase);
-            let name = "job_adopt_phase_seconds";
-            let mut within = 0;
-            for bound in BOUNDS_MS {
-                within += times.within.get(&bound).copied().unwrap_or_default();
-                let le = seconds(bound);
-                let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"{le}\"}} {within}");
-            }
-            let PhaseTimes { count, sum_ms, .. } = times;
-            let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"+Inf\"}} {count}");
-            let _ = writeln!(text, "{name}_sum{{phase=\"{phase}\"}} {}", seconds(*sum_ms));
-            let _ = writeln!(text, "{name}_count{{phase=\"{phase}\"}} {count}");
+            text += &times.to_prometheus(&escape_label(phase));
         }
         let gauges = [
             (
@@ -301,31 +308,27 @@ impl Counts {
         ];
         for (name, value, help) in gauges {
             if let Some(value) = value {
-                head(&mut text, name, "gauge", help);
+                text += &describe_metric(name, "gauge", help);
                 let _ = writeln!(text, "job_adopt_{name} {value}");
             }
         }
-        for LoginMetric { name, kind, help, value } in LOGIN_METRICS {
-            let values = node.usage.iter().filter_map(|JobUsage { job, uid, usage }| {
-                Some(format!("job_adopt_{name}{{job=\"{job}\",uid=\"{uid}\"}} {}\n", value(usage)?))
-            });
-            let values: String = values.collect();
-            if !values.is_empty() {
-                head(&mut text, name, kind, help);
-                text += &values;
-            }
+        for metric in LOGIN_METRICS {
+            text += &metric.to_prometheus(&node.usage);
         }
         text
     }
 
     fn to_json(&self, node: &NodeState) -> serde_json::Value {
-        let logins = self.logins.iter().map(|(key, count)| {
+        let mut logins = Vec::new();
+        for (key, count) in &self.logins {
             let [phase, decision, code] = split_key(key);
-            serde_json::json!({ "phase": phase, "decision": decision, "code": code, "count": count })
-        });
+            logins.push(serde_json::json!({
+                "phase": phase, "decision": decision, "code": code, "count": count,
+            }));
+        }
         serde_json::json!({
             "schema": 1,
-            "logins": logins.collect::<Vec<_>>(),
+            "logins": logins,
             "phases": self.phases,
             "last_adoption": self.last_adoption,
             "last_adoption_age": self.last_adoption.map(|at| (now() - at).max(0)),
@@ -336,10 +339,35 @@ impl Counts {
     }
 }
 
-/// Returns whether a line with these values can be one of the module's decisions.
+impl PhaseTimes {
+    fn to_prometheus(&self, phase: &str) -> String {
+        let name = "job_adopt_phase_seconds";
+        let mut text = String::new();
+        let mut within = 0;
+        for bound in BOUNDS_MS {
+            within += self.within.get(&bound).copied().unwrap_or_default();
+            let le = seconds(bound);
+            let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"{le}\"}} {within}");
+        }
+        let Self { count, sum_ms, .. } = self;
+        let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"+Inf\"}} {count}");
+        let _ = writeln!(text, "{name}_sum{{phase=\"{phase}\"}} {}", seconds(*sum_ms));
+        let _ = writeln!(text, "{name}_count{{phase=\"{phase}\"}} {count}");
+        text
+    }
+}
+
+/// The two lines that precede the values of a metric.
+fn describe_metric(name: &str, kind: &str, help: &str) -> String {
+    format!("# HELP job_adopt_{name} {help}\n# TYPE job_adopt_{name} {kind}\n")
+}
+
+/// Whether a line with these values can be one of the module's decisions: a line with others has another
+/// origin.
 fn is_decision(phase: &str, decision: &str, code: &str) -> bool {
-    let is_code = code.is_empty() || code.parse::<Reason>().is_ok();
-    DECISIONS.contains(&decision) && PHASES.contains(&phase) && is_code
+    decision.parse::<Decision>().is_ok()
+        && phase.parse::<Phase>().is_ok()
+        && (code.is_empty() || code.parse::<Reason>().is_ok())
 }
 
 /// Escapes a label's value for the quotes of Prometheus' text format.

@@ -67,15 +67,13 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let until = now().saturating_add(options.seconds.into());
     let mut code = EXIT_FINE;
     loop {
-        let (next, is_complete) = give_due_notices(&config, output)?;
+        let outlook = give_due_notices(&config, output)?;
         output.out.flush()?;
-        if !is_complete {
+        if !outlook.is_complete {
             code = EXIT_FAILED;
         }
-        match next.filter(|next| *next <= until) {
-            Some(next) => sleep(Duration::from_secs((next - now()).max(1).unsigned_abs())),
-            None => return Ok(code),
-        }
+        let Some(next) = outlook.next.filter(|next| *next <= until) else { return Ok(code) };
+        sleep(Duration::from_secs((next - now()).max(1).unsigned_abs()));
     }
 }
 
@@ -86,24 +84,33 @@ struct Notice<'a> {
     line: String,
 }
 
-/// Gives the notices that are due now. Returns when the next one is due, and whether all jobs could be
-/// read.
+/// What comes after a round of notices.
+struct Outlook {
+    /// When the next notice is due, in seconds since the epoch.
+    next: Option<i64>,
+    /// False if a job could not be read.
+    is_complete: bool,
+}
+
+/// Gives the notices that are due now.
 ///
 /// The notices are stored before they are written: if that fails, none is given, since each run would
 /// give it again.
-fn give_due_notices(
-    config: &Config,
-    output: &mut Output<'_>,
-) -> Result<(Option<i64>, bool), Error> {
+fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook, Error> {
     let _lock = Lock::take(Lock::NOTICES_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
-    let (jobs, is_complete) = find_running_jobs(config, output)?;
+    let running = find_running_jobs(config, output)?;
     let mut state = NoticeState::read(Path::new(STATE_FILE), output)?;
     let old_state = state.clone();
-    let deadline = Instant::now() + OPERATION_TIMEOUT;
-    let listing_times = BTreeMap::new();
-    let mut round = Round { config, now: now(), deadline, listing_times, output, is_complete };
+    let mut round = Round {
+        config,
+        now: now(),
+        deadline: Instant::now() + OPERATION_TIMEOUT,
+        listing_times: BTreeMap::new(),
+        output,
+        is_complete: running.is_complete,
+    };
     let mut notices = Vec::new();
-    for job in &jobs {
+    for job in &running.jobs {
         let key = job_key(job);
         let (entry, notice) = round.update(job, state.jobs.get(&key).copied());
         notices.extend(notice);
@@ -111,21 +118,24 @@ fn give_due_notices(
             state.jobs.insert(key, entry);
         }
     }
-    let Round { now, output, is_complete, .. } = round;
-    let keys: BTreeSet<String> = jobs.iter().map(job_key).collect();
-    state.jobs.retain(|key, entry| keys.contains(key) || entry.is_kept(now));
+    let keys: BTreeSet<String> = running.jobs.iter().map(job_key).collect();
+    state.jobs.retain(|key, entry| keys.contains(key) || entry.is_kept(round.now));
     if state != old_state {
         state.write(Path::new(STATE_FILE))?;
     }
     for Notice { job, terminals, line } in notices {
         let count = write_to_terminals(job.uid, &terminals, &line);
-        writeln!(output.out, "{line} {count} of {} terminals", terminals.len())?;
+        writeln!(round.output.out, "{line} {count} of {} terminals", terminals.len())?;
     }
-    let next = jobs.iter().filter_map(|job| {
-        let ends = state.jobs.get(&job_key(job))?.ends?;
-        Schedule::new(&config.notice, &job.placement).find_next(ends, now)
-    });
-    Ok((next.min(), is_complete))
+    let next = running
+        .jobs
+        .iter()
+        .filter_map(|job| {
+            let ends = state.jobs.get(&job_key(job))?.ends?;
+            Schedule::new(&config.notice, &job.placement).find_next(ends, round.now)
+        })
+        .min();
+    Ok(Outlook { next, is_complete: round.is_complete })
 }
 
 /// One round of notices.
