@@ -3,6 +3,7 @@
 
 use super::accounts::run_as_helper;
 use crate::error::Error;
+use protocol::{Decision, Phase};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -55,9 +56,19 @@ impl LogEntry {
         if PROGRAMS.contains(&program) { Self::parse(message, at) } else { None }
     }
 
-    /// Returns the value of a key; empty if the line lacks the key.
+    /// The value of a key; empty if the line lacks the key.
     pub(super) fn get(&self, key: &str) -> &str {
         self.pairs.get(key).map(String::as_str).unwrap_or_default()
+    }
+
+    /// The decision that a key has as its value; `None` for another value.
+    pub(super) fn decision(&self, key: &str) -> Option<Decision> {
+        self.get(key).parse().ok()
+    }
+
+    /// The phase of the line; `None` for a line without one.
+    pub(super) fn phase(&self) -> Option<Phase> {
+        self.get("phase").parse().ok()
     }
 }
 
@@ -92,8 +103,8 @@ fn unquote(text: &str) -> (String, &str) {
     (value, chars.as_str())
 }
 
-/// Calls `each` for every line of the module behind the cursor; returns the new cursor. Without a
-/// cursor it begins with this boot's part of the journal, or at the file's start.
+/// Calls `each` for every line of the module behind the cursor, and moves the cursor. Without a cursor it
+/// begins with this boot's part of the journal, or at the file's start.
 ///
 /// # Errors
 ///
@@ -161,13 +172,19 @@ fn read_journal(
         None => command.arg("--boot"),
     };
     run_as_helper(&mut command, Some(JOURNAL_GROUP)).map_err(|why| failed(&why))?;
-    let command = command.args(["_UID=0", "SYSLOG_FACILITY=10"]).stdin(Stdio::null());
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| failed(&error))?;
+    let mut child = command
+        .args(["_UID=0", "SYSLOG_FACILITY=10"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(&error))?;
     let mut last = after.map(str::to_owned);
     for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
         let line = line.map_err(|error| failed(&error))?;
         let entry: JournalEntry = serde_json::from_str(&line).map_err(|error| failed(&error))?;
-        entry.to_log_entry().into_iter().for_each(&mut *each);
+        if let Some(log_entry) = entry.to_log_entry() {
+            each(log_entry);
+        }
         last = Some(entry.cursor);
     }
     let status = child.wait().map_err(|error| failed(&error))?;
@@ -200,7 +217,7 @@ fn read_files(
     Ok(Cursor::File { inode, offset })
 }
 
-/// Reads complete lines; returns the offset behind the last one.
+/// Reads complete lines, up to the offset that it returns.
 fn read_file(
     mut file: File,
     mut offset: u64,
@@ -218,7 +235,9 @@ fn read_file(
         }
         offset += count;
         let text = String::from_utf8_lossy(&line);
-        LogEntry::parse_line(text.trim_end_matches('\n'), at).into_iter().for_each(&mut *each);
+        if let Some(entry) = LogEntry::parse_line(text.trim_end_matches('\n'), at) {
+            each(entry);
+        }
     }
 }
 
@@ -233,8 +252,8 @@ mod tests {
     #[test]
     fn line_of_module_is_parsed_back() {
         let nasty = "a \"b\" \\ c=d";
-        let line = Line::new(Severity::Info).with("decision", "adopt").with("error", nasty);
-        let line = line.with("ms", 4);
+        let line =
+            Line::new(Severity::Info).with("decision", "adopt").with("error", nasty).with("ms", 4);
         let entry = LogEntry::parse_line(&format!("{HEAD}{}", line.text()), 7).unwrap();
         assert_eq!(
             [entry.get("decision"), entry.get("error"), entry.get("ms")],
@@ -261,8 +280,8 @@ mod tests {
             assert_eq!(LogEntry::parse_line(&line(&message), 0), None, "{message}");
         }
         for program in ["su", "xsshd", "sshd: x", "sshd-fake[1]"] {
-            let line = format!("Nov 22 23:00:00 n {program}: {FORGED}");
-            assert_eq!(LogEntry::parse_line(&line, 0), None, "{line}");
+            let of_other = format!("Nov 22 23:00:00 n {program}: {FORGED}");
+            assert_eq!(LogEntry::parse_line(&of_other, 0), None, "{of_other}");
         }
     }
 
@@ -300,22 +319,22 @@ mod tests {
         let scratch = Scratch::new();
         let line = |id: &str| format!("{HEAD}decision=adopt job={id}\n");
         let path = scratch.file("auth.log", &format!("{}other\n{}", line("1"), &line("2")[..30]));
-        let (read, cursor) = ids(&path, None);
-        assert_eq!(read, ["1"]);
+        let (first, behind_first) = ids(&path, None);
+        assert_eq!(first, ["1"]);
         // The second line was incomplete before.
         scratch.file("auth.log", "");
         fs::write(&path, format!("{}other\n{}", line("1"), line("2"))).unwrap();
-        let (read, cursor) = ids(&path, Some(&cursor));
-        assert_eq!(read, ["2"]);
+        let (second, behind_second) = ids(&path, Some(&behind_first));
+        assert_eq!(second, ["2"]);
         fs::write(&path, format!("{}other\n{}{}", line("1"), line("2"), line("3"))).unwrap();
         fs::rename(&path, scratch.path().join("auth.log.1")).unwrap();
         fs::write(&path, line("4")).unwrap();
-        let (read, cursor) = ids(&path, Some(&cursor));
-        assert_eq!(read, ["3", "4"]);
-        assert_eq!(ids(&path, Some(&cursor)).0, [""; 0]);
+        let (across_rotation, end) = ids(&path, Some(&behind_second));
+        assert_eq!(across_rotation, ["3", "4"]);
+        assert_eq!(ids(&path, Some(&end)).0, [""; 0]);
         // A truncated file is read from its start.
         fs::write(&path, &line("5")[..line("5").len()]).unwrap();
         fs::write(&path, "x\n").unwrap();
-        assert_eq!(ids(&path, Some(&cursor)).0, [""; 0]);
+        assert_eq!(ids(&path, Some(&end)).0, [""; 0]);
     }
 }

@@ -7,6 +7,7 @@ use crate::journal::{self, LogEntry};
 use crate::output::Output;
 use clap::Args;
 use helper::printable;
+use protocol::{Decision, Phase};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -77,32 +78,43 @@ struct Comparison {
 
 impl Comparison {
     fn add(&mut self, entry: LogEntry) {
-        if entry.get("decision") != "observe" {
+        if entry.decision("decision") != Some(Decision::Observe) {
             return;
         }
-        let user = entry.get("user").to_owned();
-        match entry.get("phase") {
-            "account" => self.waiting.entry(user).or_default().push_back(entry),
-            // Ignore sessions of a version that does not compare.
-            "session" if entry.get("agree").is_empty() => {}
-            "session" => {
-                self.waiting.get_mut(&user).and_then(VecDeque::pop_front);
-                let difference = match (entry.get("agree"), entry.get("would")) {
-                    ("yes", "adopt") | (_, "exempt") => None,
-                    (_, "adopt") => Some(ELSEWHERE),
-                    _ => Some(ONLY_OURS_REFUSES),
-                };
-                self.count(entry, difference);
+        match entry.phase() {
+            Some(Phase::Account) => {
+                let user = entry.get("user").to_owned();
+                self.waiting.entry(user).or_default().push_back(entry);
             }
-            _ => {}
+            Some(Phase::Session) => self.add_session(entry),
+            None => {}
         }
+    }
+
+    fn add_session(&mut self, entry: LogEntry) {
+        let agree = entry.get("agree");
+        if agree.is_empty() {
+            // This version of the module does not compare.
+            return;
+        }
+        self.waiting.get_mut(entry.get("user")).and_then(VecDeque::pop_front);
+        let difference = match entry.decision("would") {
+            Some(Decision::Exempt) => None,
+            Some(Decision::Adopt) if agree == "yes" => None,
+            Some(Decision::Adopt) => Some(ELSEWHERE),
+            _ => Some(ONLY_OURS_REFUSES),
+        };
+        self.count(entry, difference);
     }
 
     /// Counts logins without a session as refused by the rival module.
     fn count_waiting(&mut self) {
         for entry in std::mem::take(&mut self.waiting).into_values().flatten() {
-            let is_refused = entry.get("would") == "refuse";
-            self.count(entry, (!is_refused).then_some(ONLY_THEIRS_REFUSES));
+            let difference = match entry.decision("would") {
+                Some(Decision::Refuse) => None,
+                _ => Some(ONLY_THEIRS_REFUSES),
+            };
+            self.count(entry, difference);
         }
     }
 
@@ -117,14 +129,16 @@ impl Comparison {
     }
 
     fn to_json(&self) -> Value {
-        let differences = self.differences.iter().map(|((key, _), (count, entry))| {
-            let example = EXAMPLE_KEYS.map(|(key, log, _)| (key.to_owned(), entry.get(log).into()));
-            let mut object = Map::from_iter(example);
-            object.insert("count".into(), (*count).into());
-            object.insert("at".into(), entry.at.into());
-            ((*key).to_owned(), object.into())
-        });
-        let differences = Map::from_iter(differences);
+        let mut differences = Map::new();
+        for ((kind, _), (count, entry)) in &self.differences {
+            let mut object = Map::new();
+            for (key, log_key, _) in EXAMPLE_KEYS {
+                object.insert(key.to_owned(), entry.get(log_key).into());
+            }
+            object.insert("count".to_owned(), (*count).into());
+            object.insert("at".to_owned(), entry.at.into());
+            differences.insert((*kind).to_owned(), object.into());
+        }
         let Self { logins, agreed, .. } = self;
         json!({ "schema": 1, "logins": logins, "agreed": agreed, "differences": differences })
     }
@@ -134,9 +148,13 @@ impl Comparison {
         writeln!(output.out, "logins: {logins}, agreed: {agreed}, differed: {}", logins - agreed)?;
         for ((_, text), (count, entry)) in &self.differences {
             writeln!(output.out, "{count}: {text}")?;
-            let example = EXAMPLE_KEYS.map(|(_, log, word)| (word, printable(entry.get(log))));
-            let parts = example.iter().filter(|(_, text)| !text.is_empty());
-            let parts: Vec<_> = parts.map(|(word, text)| format!("{word} {text}")).collect();
+            let mut parts = Vec::new();
+            for (_, log_key, word) in EXAMPLE_KEYS {
+                let value = entry.get(log_key);
+                if !value.is_empty() {
+                    parts.push(format!("{word} {}", printable(value)));
+                }
+            }
             writeln!(output.out, "  for example: {}", parts.join(", "))?;
         }
         if *logins == 0 {
@@ -161,8 +179,8 @@ mod tests {
         let mut output = Output { out: &mut out, err: &mut err };
         let code = execute(&Options { log: log.clone(), json: false }, &mut output).unwrap();
         let mut json = Vec::new();
-        let mut output = Output { out: &mut json, err: &mut err };
-        execute(&Options { log, json: true }, &mut output).unwrap();
+        let mut json_output = Output { out: &mut json, err: &mut err };
+        execute(&Options { log, json: true }, &mut json_output).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(json["schema"], 1);
         (code, String::from_utf8(out).unwrap())
@@ -183,8 +201,8 @@ mod tests {
         let exempt = |phase: &str| {
             format!("observe code=JA01 user=o phase={phase} would=exempt theirs=/s agree=no")
         };
-        let (code, text) = compare(&[&exempt("account"), &exempt("session")]);
-        assert_eq!((code, text.as_str()), (0, "logins: 1, agreed: 1, differed: 0\n"));
+        let only_exempt = compare(&[&exempt("account"), &exempt("session")]);
+        assert_eq!(only_exempt, (0, "logins: 1, agreed: 1, differed: 0\n".to_owned()));
         assert_eq!(compare(&["adopt code=JA00 user=a phase=session"]).0, 3);
     }
 

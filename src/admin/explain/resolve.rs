@@ -18,9 +18,11 @@ use module::{
     OwnerProof,
 };
 use nix::unistd::{Uid, User};
-use protocol::{ChoiceRule, LimitKey, LoginLimits, Phase, Reason, Reply, Request, Verdict};
+use protocol::{
+    ChoiceRule, Decision, LimitKey, LoginLimits, Phase, Reason, Reply, Request, Verdict,
+};
 use schedulers::stepd::Daemon;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::path::Path;
 
@@ -68,25 +70,20 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let conf = options.conf.option()?;
     let predictor = Predictor { account: &account, conf: conf.as_deref() };
     let (prediction, evidence) = predictor.predict(&login)?;
-    let (code, decision, reason, text) = prediction.to_report();
     if options.json {
-        let line = |(key, value): &(String, String)| json!({ "key": key, "value": value });
-        let evidence: Vec<_> = evidence.iter().map(line).collect();
-        output.json(&json!({
-            "schema": 1, "decision": decision, "code": reason, "text": text, "evidence": evidence,
-        }))?;
-        return Ok(code);
+        output.json(&prediction.to_json(&evidence))?;
+        return Ok(prediction.exit_status());
     }
     match &prediction {
         Prediction::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
         Prediction::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
-        Prediction::Refused(_, text) => writeln!(output.out, "{text}")?,
+        Prediction::Refused(_, refusal) => writeln!(output.out, "{refusal}")?,
         Prediction::Unknown => writeln!(output.out, "cannot tell: run this as root")?,
     }
-    for (word, text) in &evidence {
-        writeln!(output.out, "{word}: {text}")?;
+    for (key, value) in &evidence {
+        writeln!(output.out, "{key}: {value}")?;
     }
-    Ok(code)
+    Ok(prediction.exit_status())
 }
 
 /// Lines of evidence, each with its key.
@@ -123,8 +120,8 @@ impl Predictor<'_> {
     /// Judges `account`, and then `session` unless `account` would refuse: `session` decides where
     /// the login ends.
     fn judge_phases(&self, login: &Request) -> Result<(Prediction, EvidenceLines), Error> {
-        let [account, session] =
-            [Group::Account, Group::Session].map(|group| PamLine::find(&login.service, group));
+        let account = PamLine::find(&login.service, Group::Account);
+        let session = PamLine::find(&login.service, Group::Session);
         let (admission, mut evidence) = self.judge_phase(login, &account)?;
         evidence.splice(0..0, describe_lines(&account, &session));
         if !matches!(admission, Prediction::Admitted | Prediction::Ignored(_)) {
@@ -167,7 +164,7 @@ impl Predictor<'_> {
         let login =
             Request { node: settings.node.clone().unwrap_or_else(node_name), ..login.clone() };
         let exemption = self.find_exemption(&settings)?;
-        if let (Some(argument), false) = (exemption, settings.exempt_join) {
+        if let Some(argument) = exemption.filter(|_| !settings.exempt_join) {
             let why = format!("{argument} lets {} in, outside of jobs", login.user);
             return Ok((Prediction::Ignored(why), Vec::new()));
         }
@@ -176,7 +173,7 @@ impl Predictor<'_> {
         Ok((prediction.with_arguments(&settings, exemption), evidence))
     }
 
-    /// Returns the argument that exempts the user, if one does.
+    /// Finds the argument that exempts the user, if one does.
     fn find_exemption(&self, settings: &Settings) -> Result<Option<&'static str>, Error> {
         if settings.exempt_uids.contains(&self.account.uid.as_raw()) {
             return Ok(Some("exempt_uids"));
@@ -220,14 +217,14 @@ impl PamLine {
 
 /// Describes the lines whose arguments hold, and notes a difference.
 fn describe_lines(account: &PamLine, session: &PamLine) -> EvidenceLines {
-    let evidence = |key: &str, text: String| (key.to_owned(), text);
     let mut lines = vec![
-        evidence("account line", account.describe()),
-        evidence("session line", session.describe()),
+        ("account line".to_owned(), account.describe()),
+        ("session line".to_owned(), session.describe()),
     ];
     if account.place.is_some() && session.place.is_some() && account.arguments != session.arguments
     {
-        lines.push(evidence("note", "account and session line have different arguments".into()));
+        let note = "account and session line have different arguments";
+        lines.push(("note".to_owned(), note.to_owned()));
     }
     lines
 }
@@ -236,16 +233,13 @@ fn describe_lines(account: &PamLine, session: &PamLine) -> EvidenceLines {
 fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, EvidenceLines) {
     let budget = Budget::start(settings.timeout);
     let trace = RefCell::new(Trace::default());
-    let ask = |request: &Request| trace.borrow_mut().query_helper(request);
-    let find_slurm_user = || User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw());
-    // There is no login whose environment could be set.
-    let environment = Environment { has: &|_| false, put: &|_| false };
     let (outcome, found) = predict_login(LoginContext {
         login,
         settings,
-        ask_helper: &ask,
+        ask_helper: &|request| trace.borrow_mut().query_helper(request),
         carried_replies: &[],
-        environment,
+        // There is no login whose environment could be set.
+        environment: Environment { has: &|_| false, put: &|_| false },
         find_slurm_user: &find_slurm_user,
         helper_group: None,
         exemption: None,
@@ -289,12 +283,13 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
     (prediction, trace.evidence)
 }
 
+fn find_slurm_user() -> Option<u32> {
+    User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw())
+}
+
 /// Collects the proof of the job's owner, the cgroup that takes the login, and the filters that decide.
 fn collect_evidence(job: &Job) -> Vec<(&'static str, String)> {
-    let daemon = |daemon: &Daemon| {
-        ("daemon", format!("pid {}, uid {}, running", daemon.pid(), daemon.last_answer().uid))
-    };
-    let (proof, leaf, levels) = match job {
+    match job {
         Job::Leaf(cgroups) => {
             let proof = match &cgroups.proof {
                 OwnerProof::Stamp(stamp) => ("stamp", stamp.to_string()),
@@ -302,25 +297,37 @@ fn collect_evidence(job: &Job) -> Vec<(&'static str, String)> {
                     ("imp", format!("pid {}, shell of uid {}", imp.pid, imp.user))
                 }
             };
-            let leaf = cgroups.child.as_ref().map(ToString::to_string);
-            (proof, leaf.unwrap_or_else(|| "the job's own".into()), cgroups.place.levels())
+            let leaf = match &cgroups.child {
+                Some(name) => name.to_string(),
+                None => "the job's own".to_owned(),
+            };
+            let mut evidence = vec![proof, ("leaf", leaf)];
+            let below = open_child_leaf(cgroups);
+            evidence.extend(cgroups.place.levels().iter().chain(&below).map(describe_filters));
+            evidence
         }
-        Job::Slurm(asked, step) => (daemon(asked), step.leaf(), step.levels()),
-        Job::SlurmV1(asked, step) => (daemon(asked), step.leaf(), Default::default()),
-    };
-    let mut evidence = vec![proof, ("leaf", leaf)];
-    let below = if let Job::Leaf(cgroups) = job { open_child_leaf(cgroups) } else { None };
-    for dir in levels.iter().chain(&below) {
-        let text = match CgroupPrograms::read(dir) {
-            Ok(level) => {
-                let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
-                format!("{}: {} {}", dir.path(), attach_mode_name(level.mode), ids.join(" "))
-            }
-            Err(error) => format!("{}: {error}", dir.path()),
-        };
-        evidence.push(("filters", text.trim_end().to_owned()));
+        Job::Slurm(daemon, step) => {
+            let mut evidence = vec![describe_daemon(daemon), ("leaf", step.leaf())];
+            evidence.extend(step.levels().iter().map(describe_filters));
+            evidence
+        }
+        Job::SlurmV1(daemon, step) => vec![describe_daemon(daemon), ("leaf", step.leaf())],
     }
-    evidence
+}
+
+fn describe_daemon(daemon: &Daemon) -> (&'static str, String) {
+    ("daemon", format!("pid {}, uid {}, running", daemon.pid(), daemon.last_answer().uid))
+}
+
+fn describe_filters(dir: &Dir) -> (&'static str, String) {
+    let text = match CgroupPrograms::read(dir) {
+        Ok(level) => {
+            let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
+            format!("{}: {} {}", dir.path(), attach_mode_name(level.mode), ids.join(" "))
+        }
+        Err(error) => format!("{}: {error}", dir.path()),
+    };
+    ("filters", text.trim_end().to_owned())
 }
 
 /// Describes each limit of the configuration: its value at the leaf, or why it does not apply.
@@ -329,20 +336,19 @@ fn describe_limits(
     job: &Job,
     predicted: &JoinResult,
 ) -> Vec<(&'static str, String)> {
-    let describe = |limit: LimitKey| {
-        let leaf_limit = predicted.limits.iter().find(|(file, _)| *file == limit.file);
-        let text = match leaf_limit {
+    let mut lines = Vec::new();
+    for limit in limits.list_keys() {
+        let text = match predicted.limits.iter().find(|(file, _)| *file == limit.file) {
             Some((file, value)) => format!("{file} {value}"),
             None => format!("does not apply: {}", find_limit_obstacle(limit, job)),
         };
-        (limit.key, text)
-    };
-    limits.list_keys().map(describe).collect()
+        lines.push((limit.key, text));
+    }
+    lines
 }
 
 /// Finds the reason why a limit does not apply to the logins of a job.
 fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
-    let is_made = |leaf: &Dir| has_mark(leaf, MADE_XATTR).unwrap_or(true);
     let above = match job {
         Job::SlurmV1(..) => return "Slurm is on cgroup v1",
         Job::Slurm(..) if limit.controller == "cpu" => {
@@ -351,7 +357,7 @@ fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
         Job::Leaf(cgroups) if cgroups.child.is_none() => {
             return "logins go into the job's own cgroup";
         }
-        Job::Leaf(cgroups) if open_child_leaf(cgroups).is_some_and(|leaf| !is_made(&leaf)) => {
+        Job::Leaf(cgroups) if has_foreign_leaf(cgroups) => {
             return "the cgroup of the logins is not one that this program has made";
         }
         Job::Leaf(cgroups) => cgroups.place.levels().first(),
@@ -362,6 +368,11 @@ fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
     } else {
         "the cgroup above has not enabled the controller for it"
     }
+}
+
+/// Whether the leaf exists and another program has made it.
+fn has_foreign_leaf(cgroups: &LeafJob) -> bool {
+    open_child_leaf(cgroups).is_some_and(|leaf| !has_mark(&leaf, MADE_XATTR).unwrap_or(true))
 }
 
 /// Opens the leaf, if it is a child of the job's cgroup and exists.
@@ -392,10 +403,11 @@ impl Trace {
 
     /// Replaces the text of a key: the record asks for less than what holds.
     fn replace(&mut self, key: &str, text: &str) {
-        self.evidence
-            .iter_mut()
-            .filter(|(known, _)| known == key)
-            .for_each(|(_, old)| text.clone_into(old));
+        for (known, old) in &mut self.evidence {
+            if known == key {
+                text.clone_into(old);
+            }
+        }
     }
 
     /// Runs the helper's part in this process, with the helper's rights.
@@ -434,39 +446,70 @@ enum Prediction {
 }
 
 impl Prediction {
-    /// Returns the prediction under arguments that let a login in outside of jobs.
+    /// Changes the prediction by arguments that let a login in outside of jobs.
     fn with_arguments(self, settings: &Settings, exemption: Option<&str>) -> Self {
-        let (reason, argument) = match &self {
-            Self::Refused(reason, _) => (
-                reason.as_str(),
-                match exemption {
-                    Some(argument) => Some(argument),
-                    None => match settings.action(*reason) {
-                        (Action::Deny, _) => None,
-                        (_, argument) => Some(argument),
-                    },
-                },
-            ),
-            _ => (Reason::Admitted.as_str(), None),
+        let reason = match &self {
+            Self::Admitted => Reason::Admitted,
+            Self::Refused(reason, _) => *reason,
+            Self::Ignored(_) | Self::Unknown => return self,
         };
-        match (argument, self) {
-            (_, Self::Refused(..) | Self::Admitted) if settings.observe => {
-                Self::Ignored(format!("the line only observes; without observe: {reason}"))
+        let code = reason.as_str();
+        if settings.observe {
+            return Self::Ignored(format!("the line only observes; without observe: {code}"));
+        }
+        if matches!(self, Self::Admitted) {
+            return self;
+        }
+        let opening_argument = exemption.or_else(|| match settings.action(reason) {
+            (Action::Deny, _) => None,
+            (_, argument) => Some(argument),
+        });
+        match opening_argument {
+            Some(argument) => {
+                Self::Ignored(format!("{code}, but {argument} lets the login in, outside of jobs"))
             }
-            (Some(argument), Self::Refused(..)) => Self::Ignored(format!(
-                "{reason}, but {argument} lets the login in, outside of jobs"
-            )),
-            (_, prediction) => prediction,
+            None => self,
         }
     }
 
-    /// Returns the exit status, and decision, code and text for JSON.
-    fn to_report(&self) -> (u8, &'static str, Option<&'static str>, Option<&str>) {
+    fn exit_status(&self) -> u8 {
         match self {
-            Self::Admitted => (EXIT_FINE, "admit", Some(Reason::Admitted.as_str()), None),
-            Self::Ignored(why) => (EXIT_FINE, "ignore", None, Some(why)),
-            Self::Refused(why, text) => (EXIT_FINDINGS, "refuse", Some(why.as_str()), Some(text)),
-            Self::Unknown => (EXIT_FAILED, "unknown", None, None),
+            Self::Admitted | Self::Ignored(_) => EXIT_FINE,
+            Self::Refused(..) => EXIT_FINDINGS,
+            Self::Unknown => EXIT_FAILED,
         }
+    }
+
+    /// What the module would log; `None` if only root can tell.
+    fn decision(&self) -> Option<Decision> {
+        match self {
+            Self::Admitted => Some(Decision::Admit),
+            Self::Ignored(_) => Some(Decision::Ignore),
+            Self::Refused(..) => Some(Decision::Refuse),
+            Self::Unknown => None,
+        }
+    }
+
+    fn to_json(&self, evidence: &EvidenceLines) -> Value {
+        let code = match self {
+            Self::Admitted => Some(Reason::Admitted.as_str()),
+            Self::Refused(reason, _) => Some(reason.as_str()),
+            Self::Ignored(_) | Self::Unknown => None,
+        };
+        let text = match self {
+            Self::Ignored(text) | Self::Refused(_, text) => Some(text),
+            Self::Admitted | Self::Unknown => None,
+        };
+        let mut lines = Vec::new();
+        for (key, value) in evidence {
+            lines.push(json!({ "key": key, "value": value }));
+        }
+        json!({
+            "schema": 1,
+            "decision": self.decision().map_or("unknown", Decision::as_str),
+            "code": code,
+            "text": text,
+            "evidence": lines,
+        })
     }
 }
