@@ -1,17 +1,20 @@
 //! The arguments of our lines: those given by the admin, and those that the old lines agree on.
 
+use super::refusal::Refusal;
 use helper::stack::{Entry, parse_lines};
 
 /// Splits a text into arguments as libpam splits a line: at blanks, and `[…]` is one argument.
 ///
 /// # Errors
 ///
-/// A text, if libpam would read a part of it as a comment or as another line.
-pub(super) fn split(text: &str) -> Result<Vec<String>, String> {
+/// [`Refusal`] if libpam would read a part of it as a comment or as another line.
+pub(super) fn split(text: &str) -> Result<Vec<String>, Refusal> {
     let lines = parse_lines(&format!("account required module {text}"));
     match lines.as_deref() {
         Some([line]) if !text.contains('#') => Ok(line.words.get(3..).unwrap_or_default().to_vec()),
-        _ => Err(format!("arguments {text}: a PAM line cannot have #, a line break or a last \\")),
+        _ => Err(Refusal::from(format!(
+            "arguments {text}: a PAM line cannot have #, a line break or a last \\"
+        ))),
     }
 }
 
@@ -19,8 +22,8 @@ pub(super) fn split(text: &str) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 ///
-/// A text that names an argument which no PAM line can have.
-pub(super) fn join(words: &[String]) -> Result<String, String> {
+/// [`Refusal`], which names an argument that no PAM line can have.
+pub(super) fn join(words: &[String]) -> Result<String, Refusal> {
     let mut quoted = Vec::new();
     for word in words {
         let text = if word.contains([' ', '\t']) || word.starts_with('[') {
@@ -29,50 +32,59 @@ pub(super) fn join(words: &[String]) -> Result<String, String> {
             word.clone()
         };
         if word.contains(char::REPLACEMENT_CHARACTER) {
-            return Err(format!("argument {word}: is no UTF-8; give it by --arguments"));
+            let why = format!("argument {word}: is no UTF-8; give it by --arguments");
+            return Err(Refusal::from(why));
         }
         if split(&text).ok().as_deref() != Some(std::slice::from_ref(word)) {
-            return Err(format!("argument {word}: cannot be written in a PAM line"));
+            let why = format!("argument {word}: cannot be written in a PAM line");
+            return Err(Refusal::from(why));
         }
         quoted.push(text);
     }
     Ok(quoted.join(" "))
 }
 
-/// Returns the arguments of our lines in place of old ones: those that all old lines have, and the given
-/// ones, which replace those of the same name.
+/// Merges the arguments of our lines from those that all old lines have, and the given ones, which replace
+/// those of the same name.
 ///
 /// # Errors
 ///
-/// A text with what to write, if the old lines differ in an argument that is not given. Each decides
+/// [`Refusal`] with what to write, if the old lines differ in an argument that is not given. Each decides
 /// about its own part of the logins, so the arguments of one are no answer for the others.
-pub(super) fn merge(old_lines: &[&Entry], given: &[String]) -> Result<Vec<String>, String> {
-    let given_names: Vec<String> = given.iter().map(|word| name(word)).collect();
-    let open = |line: &Entry| -> Vec<String> {
-        let is_open = |word: &&String| !given_names.contains(&name(word));
-        line.arguments.iter().filter(is_open).cloned().collect()
-    };
+pub(super) fn merge(old_lines: &[&Entry], given: &[String]) -> Result<Vec<String>, Refusal> {
     let Some((first, others)) = old_lines.split_first() else { return Ok(given.to_vec()) };
-    let taken = open(first);
-    let is_same = |line: &&&Entry| sorted(&open(line)) == sorted(&taken);
-    if let Some(other) = others.iter().find(|line| !is_same(line)) {
-        let all = old_lines.iter().flat_map(|line| open(line)).collect();
-        let proposed = propose(all, old_lines, given);
-        let (file, place, other_place) = (first.file(), &first.place, &other.place);
-        return Err(format!(
-            "{file} at {place} has {}, and at {other_place} {}: each line decides by its own \
-             arguments, and ours are taken over only if all have the same. Run this again with \
-             --arguments '{proposed}', or with what your site means",
+    let taken = not_given(first, given);
+    for other in others {
+        let others_words = not_given(other, given);
+        if sorted(&others_words) == sorted(&taken) {
+            continue;
+        }
+        return Err(Refusal::from(format!(
+            "{} at {} has {}, and at {} {}: each line decides by its own arguments, and ours are \
+             taken over only if all have the same. Run this again with --arguments '{}', or with what \
+             your site means",
+            first.file(),
+            first.place,
             shown(&taken),
-            shown(&open(other))
-        ));
+            other.place,
+            shown(&others_words),
+            propose(old_lines, given)
+        )));
     }
     Ok(taken.into_iter().chain(given.iter().cloned()).collect())
 }
 
+/// The arguments of a line whose names are not among the given ones.
+fn not_given(line: &Entry, given: &[String]) -> Vec<String> {
+    let mut words = line.arguments.clone();
+    words.retain(|word| given.iter().all(|other| name(other) != name(word)));
+    words
+}
+
 /// Proposes arguments for old lines that differ: in place of what they differ in, the strictest action,
 /// or the value of the last line that has one.
-fn propose(mut all: Vec<String>, old_lines: &[&Entry], given: &[String]) -> String {
+fn propose(old_lines: &[&Entry], given: &[String]) -> String {
+    let mut all: Vec<String> = old_lines.iter().flat_map(|line| not_given(line, given)).collect();
     all.sort();
     all.dedup();
     let mut proposed = given.to_vec();
@@ -82,18 +94,18 @@ fn propose(mut all: Vec<String>, old_lines: &[&Entry], given: &[String]) -> Stri
         if is_common || proposed.iter().any(|other| name(other) == key) {
             continue;
         }
-        let has_name = |other: &&String| name(other) == key;
-        let last = old_lines.iter().rev().find_map(|line| line.arguments.iter().find(has_name));
-        proposed.push(match last {
-            _ if key.starts_with("action_") => format!("{key}=deny"),
-            Some(last) => last.clone(),
-            None => word,
-        });
+        if key.starts_with("action_") {
+            proposed.push(format!("{key}=deny"));
+            continue;
+        }
+        let mut from_last = old_lines.iter().rev().flat_map(|line| &line.arguments);
+        let last = from_last.find(|other| name(other) == key);
+        proposed.push(last.cloned().unwrap_or(word));
     }
     join(&proposed).unwrap_or_else(|_| "action_no_jobs=deny".to_owned())
 }
 
-/// Returns the part of an argument up to its value, in lower case: old lines may have it in any case.
+/// The part of an argument up to its value, in lower case: old lines may have it in any case.
 pub(super) fn name(word: &str) -> String {
     word.split('=').next().unwrap_or_default().to_ascii_lowercase()
 }

@@ -38,7 +38,7 @@ impl Restored {
         }
     }
 
-    /// Returns whether every line came back.
+    /// Whether every line came back.
     pub(crate) fn is_complete(&self) -> bool {
         self.left_out.is_empty()
     }
@@ -51,12 +51,12 @@ pub(super) struct NewLine {
     pub(super) text: String,
 }
 
-/// Returns a text for the parser. Its lines have the numbers of the bytes' lines.
+/// Decodes a text for the parser. Its lines have the numbers of the bytes' lines.
 pub(super) fn decode(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// Returns each physical line with its line break, and its number from 1.
+/// Lists each physical line with its line break, and its number from 1.
 pub(super) fn physical_lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     (1..).zip(text.split_inclusive(|byte| *byte == b'\n'))
 }
@@ -70,15 +70,20 @@ fn covers(line: &LogicalLine, number: usize) -> bool {
     (line.number..=line.last).contains(&number)
 }
 
-/// Returns the text without our lines.
+/// Removes our lines.
 fn remove_our_lines(text: &[u8]) -> Vec<u8> {
     let mut ours = parse_lines(&decode(text)).unwrap_or_default();
     ours.retain(is_our_line);
-    let is_other = |(number, _): &(usize, _)| !ours.iter().any(|line| covers(line, *number));
-    physical_lines(text).filter(is_other).flat_map(|(_, line)| line).copied().collect()
+    let mut others = Vec::new();
+    for (number, line) in physical_lines(text) {
+        if !ours.iter().any(|logical| covers(logical, number)) {
+            others.extend_from_slice(line);
+        }
+    }
+    others
 }
 
-/// Returns the text without our lines, and with the lines that they replaced; `None` if it ends within a
+/// Restores the text without our lines, and with the lines that they replaced; `None` if it ends within a
 /// line.
 pub(super) fn without_our_lines(root: &Path, text: &[u8]) -> Option<Restored> {
     parse_lines(&decode(text))?;
@@ -92,44 +97,52 @@ pub(super) fn without_our_lines(root: &Path, text: &[u8]) -> Option<Restored> {
     join_restored(root, &lines)
 }
 
-/// Returns `before` without the lines that are commented out in `current`, if the module of one of these
+/// Restores `before` without the lines that are commented out in `current`, if the module of one of these
 /// is not there; `None` if it ends within a line.
 pub(super) fn restore(root: &Path, before: &[u8], current: &[u8]) -> Option<Restored> {
     join_restored(root, &find_replaced(before, current))
 }
 
-/// Returns the modules of the lines of `before` that are commented out in `current`; `None` if it ends
-/// within a line.
+/// Finds the modules of the lines of `before` that are commented out in `current`; `None` if it ends within
+/// a line.
 pub(super) fn replaced_modules(before: &[u8], current: &[u8]) -> Option<Vec<String>> {
     let replaced = parse_restored(&find_replaced(before, current))?;
     Some(replaced.iter().filter_map(called_module).map(str::to_owned).collect())
 }
 
-/// Returns each physical line of `before`, and whether it is commented out in `current`.
+/// Lists each physical line of `before`, and whether it is commented out in `current`.
 fn find_replaced<'a>(before: &'a [u8], current: &[u8]) -> Vec<(bool, &'a [u8])> {
-    let before: Vec<&[u8]> = physical_lines(before).map(|(_, line)| line).collect();
-    let replaced = before.iter().enumerate().map(|(index, line)| {
-        let line = without_break(line);
+    let mut lines: Vec<(bool, &[u8])> = Vec::new();
+    for (_, line) in physical_lines(before) {
         // Of equal lines maybe only some are.
-        let is_marked: Vec<bool> = physical_lines(current)
-            .map(|(_, other)| without_break(other))
-            .filter_map(|other| {
-                let is_marked = other.strip_prefix(REPLACED_MARK.as_bytes()) == Some(line);
-                (is_marked || other == line).then_some(is_marked)
-            })
-            .collect();
+        let is_marked = find_copies(without_break(line), current);
         let earlier =
-            before.iter().take(index).filter(|other| without_break(other) == line).count();
-        is_marked.get(earlier).copied().unwrap_or_else(|| is_marked.contains(&true))
-    });
-    replaced.zip(before.iter().copied()).collect()
+            lines.iter().filter(|(_, other)| without_break(other) == without_break(line)).count();
+        let is_replaced = is_marked.get(earlier).copied();
+        lines.push((is_replaced.unwrap_or_else(|| is_marked.contains(&true)), line));
+    }
+    lines
+}
+
+/// Finds the copies of a line in a text; returns for each whether it is commented out.
+fn find_copies(line: &[u8], text: &[u8]) -> Vec<bool> {
+    let mut is_marked = Vec::new();
+    for (_, other) in physical_lines(text) {
+        let other = without_break(other);
+        if other == line {
+            is_marked.push(false);
+        } else if other.strip_prefix(REPLACED_MARK.as_bytes()) == Some(line) {
+            is_marked.push(true);
+        }
+    }
+    is_marked
 }
 
 fn without_break(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\n").unwrap_or(line)
 }
 
-/// Returns the logical lines that are restored; `None` if the text ends within a line.
+/// Parses the logical lines that are restored; `None` if the text ends within a line.
 fn parse_restored(lines: &[(bool, &[u8])]) -> Option<Vec<LogicalLine>> {
     let text: Vec<u8> = lines.iter().flat_map(|(_, line)| line.iter().copied()).collect();
     let mut restored = parse_lines(&decode(&text))?;
@@ -153,24 +166,23 @@ fn join_restored(root: &Path, lines: &[(bool, &[u8])]) -> Option<Restored> {
         restored.text.extend_from_slice(line);
     }
     if is_incomplete {
-        let left_out = replaced.iter().map(|line| LeftOut {
-            number: line.number,
-            missing_module: called_module(line)
+        for line in replaced {
+            let missing_module = called_module(&line)
                 .filter(|module| is_missing_module(root, module))
-                .map(str::to_owned),
-        });
-        restored.left_out.extend(left_out);
+                .map(str::to_owned);
+            restored.left_out.push(LeftOut { number: line.number, missing_module });
+        }
     }
     Some(restored)
 }
 
-/// Returns whether the line calls a module whose file is not there. A leading `-` only keeps libpam from
-/// logging that.
+/// Whether the line calls a module whose file is not there. A leading `-` only keeps libpam from logging
+/// that.
 fn is_module_missing(root: &Path, line: &LogicalLine) -> bool {
     called_module(line).is_some_and(|module| is_missing_module(root, module))
 }
 
-/// Returns the module that the line calls; `None` for an include, and for a name that libpam completes.
+/// The module that the line calls; `None` for an include, and for a name that libpam completes.
 fn called_module(line: &LogicalLine) -> Option<&str> {
     let [group, control, module, ..] = line.words.as_slice() else { return None };
     let includes = ["include", "substack"].iter().any(|word| control.eq_ignore_ascii_case(word));
@@ -178,17 +190,16 @@ fn called_module(line: &LogicalLine) -> Option<&str> {
     (!is_other).then_some(module.as_str())
 }
 
-/// Returns the text with new lines, and with the logical lines that begin at the numbers `replaced`
-/// commented out.
+/// Inserts new lines into the text, and comments out the logical lines that begin at the numbers `replaced`.
 pub(super) fn edit(text: &[u8], new: &[NewLine], replaced: &[usize]) -> Vec<u8> {
     let mut old = parse_lines(&decode(text)).unwrap_or_default();
     old.retain(|line| replaced.contains(&line.number));
     let mut result = Vec::new();
     for (number, line) in physical_lines(text) {
-        for line in new.iter().filter(|line| line.before.max(1) == number) {
-            result.extend_from_slice(format!("{}\n", line.text).as_bytes());
+        for inserted in new.iter().filter(|inserted| inserted.before.max(1) == number) {
+            result.extend_from_slice(format!("{}\n", inserted.text).as_bytes());
         }
-        if old.iter().any(|line| covers(line, number)) {
+        if old.iter().any(|logical| covers(logical, number)) {
             result.extend_from_slice(REPLACED_MARK.as_bytes());
         }
         result.extend_from_slice(line);
@@ -197,35 +208,35 @@ pub(super) fn edit(text: &[u8], new: &[NewLine], replaced: &[usize]) -> Vec<u8> 
         result.push(b'\n');
     }
     let last = physical_lines(text).count();
-    for line in new.iter().filter(|line| line.before > last) {
-        result.extend_from_slice(format!("{}\n", line.text).as_bytes());
+    for appended in new.iter().filter(|appended| appended.before > last) {
+        result.extend_from_slice(format!("{}\n", appended.text).as_bytes());
     }
     result
 }
 
-/// Returns the lines by which two texts of a service's file differ, with `-` before those that go and
+/// Lists the lines by which two texts of a service's file differ, with `-` before those that go and
 /// `+` before those that come.
 pub(crate) fn changed_lines(old: &[u8], new: &[u8]) -> Vec<String> {
     let old = String::from_utf8_lossy(old);
     let new = String::from_utf8_lossy(new);
-    let mut old = old.lines().peekable();
+    let mut old_lines = old.lines().peekable();
     let mut changes = Vec::new();
     for line in new.lines() {
         // Only our own lines go without a line that comes in their place.
-        while let Some(gone) = old.next_if(|old| *old != line && is_our_text(old)) {
+        while let Some(gone) = old_lines.next_if(|other| *other != line && is_our_text(other)) {
             changes.push(format!("- {gone}"));
         }
-        if old.next_if_eq(&line).is_some() {
+        if old_lines.next_if_eq(&line).is_some() {
             continue;
         }
         if let Some(gone) =
-            old.next_if(|old| without_mark(line) == *old || without_mark(old) == line)
+            old_lines.next_if(|other| without_mark(line) == *other || without_mark(other) == line)
         {
             changes.push(format!("- {gone}"));
         }
         changes.push(format!("+ {line}"));
     }
-    changes.extend(old.map(|gone| format!("- {gone}")));
+    changes.extend(old_lines.map(|gone| format!("- {gone}")));
     changes
 }
 

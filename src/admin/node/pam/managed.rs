@@ -12,7 +12,7 @@ pub(super) struct ManagedBlock {
 }
 
 impl ManagedBlock {
-    /// Returns whether a new line in front of this one would be inside.
+    /// Whether a new line in front of this one would be inside.
     pub(super) fn encloses(&self, before: usize) -> bool {
         before > self.first && (before <= self.last || self.is_open)
     }
@@ -72,7 +72,7 @@ pub(super) fn find_blocks(text: &str) -> Vec<ManagedBlock> {
     blocks
 }
 
-/// Returns the text of a line that is a comment.
+/// The text of a line that is a comment.
 fn comment(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix('#')
 }
@@ -133,9 +133,9 @@ mod tests {
 
     #[test]
     fn lines_below_and_above_a_block_are_outside() {
-        let [block] = find_blocks("a\n# BEGIN\nb\n# END\nc\n").try_into().unwrap();
-        assert_eq!([2, 3, 4, 5].map(|line| block.encloses(line)), [false, true, true, false]);
-        let [block] = find_blocks("a\n# Do not edit\nb\n").try_into().unwrap();
-        assert!(block.encloses(4));
+        let [closed] = find_blocks("a\n# BEGIN\nb\n# END\nc\n").try_into().unwrap();
+        assert_eq!([2, 3, 4, 5].map(|line| closed.encloses(line)), [false, true, true, false]);
+        let [open] = find_blocks("a\n# Do not edit\nb\n").try_into().unwrap();
+        assert!(open.encloses(4));
     }
 }

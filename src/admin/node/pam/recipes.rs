@@ -4,7 +4,8 @@
 //! one for EL are those of Slurm's page `pam_slurm_adopt.html`; pam_access.so above the old module is
 //! in its `contribs/pam/README`.
 
-use super::lines::REPLACED_MARK;
+use super::lines::{REPLACED_MARK, decode};
+use super::plan::AUTH_LINE;
 use super::tests::{node, planned, read, text_of};
 use super::*;
 use crate::testing::Scratch;
@@ -97,20 +98,20 @@ fn lines_that_never_judged_job_owners_go_with_a_sufficient_line() {
     }
     // pam_deny lets no user in, so the arguments need not name any.
     let deny = "account required pam_deny.so";
-    let below = format!("{SLURM_SUFFICIENT}{deny}\n");
+    let before_deny = format!("{SLURM_SUFFICIENT}{deny}\n");
     assert_replaces(
         "debian",
-        ("", &below),
+        ("", &before_deny),
         "",
         &["account sufficient pam_slurm_adopt.so", "account required pam_deny.so"],
     );
     // The same by a jump.
     let jump = "account [success=1 default=ignore] pam_slurm_adopt.so";
-    let below = format!("{jump}\n{ACCESS}\n");
-    assert_refuses("debian", ("", &below), "", &["pam_access.so", whom]);
+    let jump_over_gate = format!("{jump}\n{ACCESS}\n");
+    assert_refuses("debian", ("", &jump_over_gate), "", &["pam_access.so", whom]);
     assert_replaces(
         "debian",
-        ("", &below),
+        ("", &jump_over_gate),
         STAFF,
         &["account [success=1 default=ignore] pam_slurm_adopt.so", ACCESS],
     );
@@ -212,8 +213,8 @@ fn jump_over_old_line_is_replaced_or_refuses_change() {
         );
         for shape in ["debian", "suse", "el-sssd"] {
             assert_replaces(shape, (below, ""), STAFF, &both);
-            let below = format!("{below}account required pam_unix.so\n");
-            assert_replaces(shape, ("", &below), STAFF, &both);
+            let alone = format!("{below}account required pam_unix.so\n");
+            assert_replaces(shape, ("", &alone), STAFF, &both);
         }
     }
     // The jump is over a line that stays, too.
@@ -223,13 +224,13 @@ fn jump_over_old_line_is_replaced_or_refuses_change() {
     );
     assert_refuses("debian", ("", &two), STAFF, &["jumps over", "need no jump"]);
     // Over a line that goes as well.
-    let two = format!(
+    let two_that_go = format!(
         "account [success=2 default=ignore] pam_succeed_if.so user ingroup staff\n\
          {SLURM_SUFFICIENT}{ACCESS}\naccount required pam_unix.so\n"
     );
     assert_replaces(
         "debian",
-        ("", &two),
+        ("", &two_that_go),
         STAFF,
         &[
             "account [success=2 default=ignore] pam_succeed_if.so user ingroup staff",
@@ -261,9 +262,9 @@ fn second_factors_stay() {
     ] {
         let below = format!("{line}\n{SLURM_REQUIRED}");
         assert_replaces("debian", ("", &below), "", &[SLURM_REQUIRED.trim_end()]);
-        let below = format!("{line}\n{SLURM_SUFFICIENT}{ACCESS}\n");
+        let with_gate = format!("{line}\n{SLURM_SUFFICIENT}{ACCESS}\n");
         let gone = &[SLURM_SUFFICIENT.trim_end(), ACCESS];
-        assert_replaces("el-sssd", ("", &below), STAFF, gone);
+        assert_replaces("el-sssd", ("", &with_gate), STAFF, gone);
     }
 }
 

@@ -5,6 +5,7 @@
 //! instead. The stack with and without these lines is compared for owners of jobs, users without a
 //! job, exempt users and root: each of them gets in as before, or the change is refused.
 
+use super::refusal::Refusal;
 use helper::stack::{
     ComparedLine, Comparison, Entry, ModuleReturn, Side, Step, compare_stacks, jump_targets,
 };
@@ -44,16 +45,16 @@ enum LoginClass {
     Root,
 }
 
-/// Returns the stack with ours and without the lines of these indices.
-type AfterChange<'a> = dyn Fn(&[usize]) -> Result<Vec<Entry>, String> + 'a;
+/// Reads the stack with ours and without the lines of these indices.
+type AfterChange<'a> = dyn Fn(&[usize]) -> Result<Vec<Entry>, Refusal> + 'a;
 
 /// The account stack in which ours replaces other lines.
 pub(super) struct AccountChange<'a> {
     /// The stack without ours.
     pub(super) before: &'a [Entry],
-    /// Returns the stack with ours and without the lines of these indices.
+    /// Reads the stack with ours and without the lines of these indices.
     pub(super) after: &'a AfterChange<'a>,
-    /// Returns whether a line is in the service's own file, where it can be commented out.
+    /// Whether a line is in the service's own file, where it can be commented out.
     pub(super) is_own: &'a dyn Fn(&Entry) -> bool,
     /// The arguments of our lines.
     pub(super) settings: &'a Settings,
@@ -77,60 +78,68 @@ impl AccountChange<'_> {
     ///
     /// # Errors
     ///
-    /// A text that says for whom the new stack would differ, by which line, and what to write.
-    pub(super) fn find_replaced(&self) -> Result<Replacement, String> {
+    /// [`Refusal`], which says for whom the new stack would differ, by which line, and what to write.
+    pub(super) fn find_replaced(&self) -> Result<Replacement, Refusal> {
         let rivals: Vec<usize> =
             (0..self.before.len()).filter(|index| self.is_rival(*index)).collect();
         let mut gates: Vec<usize> = Vec::new();
-        let (lines, after) = loop {
-            let lines = self.with_jumps([rivals.as_slice(), &gates].concat());
-            let after = (self.after)(&lines)?;
-            match self.differs(&lines, &after, LoginClass::JobOwner, Side::Before)? {
-                None => break (lines, after),
-                Some(path) => gates.push(self.gate_that_refuses(&path)?),
-            }
+        let change = loop {
+            let change = self.comment_out([rivals.as_slice(), &gates].concat())?;
+            let Some(path) = self.differs(&change, LoginClass::JobOwner, Side::Before)? else {
+                break change;
+            };
+            gates.push(self.gate_that_refuses(&path)?);
         };
-        self.require_same_jumps(&lines, &after)?;
-        if let Some(path) = self.differs(&lines, &after, LoginClass::JobOwner, Side::After)? {
-            let by = path.iter().find(|step| step.alone == Some(Side::Before) && step.refuses);
-            let jump = lines.iter().find(|index| !rivals.contains(index) && !gates.contains(index));
-            return Err(match (jump, by) {
+        self.require_same_jumps(&change)?;
+        if let Some(path) = self.differs(&change, LoginClass::JobOwner, Side::After)? {
+            let by = refusing_step(&path, Side::Before);
+            let mut others = change.lines.iter().filter(|line| !rivals.contains(line));
+            return Err(match (others.find(|line| !gates.contains(line)), by) {
                 (Some(jump), Some(by)) if index_of(by.position) != *jump => {
-                    describe_jump(self.before.get(*jump))
+                    refuse_jump(self.before.get(*jump))
                 }
                 _ => self.unlike("would no longer refuse users with a job", by),
             });
         }
-        if let Some(path) = self.differs(&lines, &after, LoginClass::Jobless, Side::Before)? {
+        if let Some(path) = self.differs(&change, LoginClass::Jobless, Side::Before)? {
             self.require_exemption(&rivals, &path)?;
         }
-        if let Some(path) = self.differs(&lines, &after, LoginClass::Jobless, Side::After)? {
-            let by = path.iter().find(|step| step.alone == Some(Side::Before) && step.refuses);
+        if let Some(path) = self.differs(&change, LoginClass::Jobless, Side::After)? {
+            let by = refusing_step(&path, Side::Before);
             return Err(self.unlike("would no longer refuse users without a job", by));
         }
         for class in [LoginClass::Exempt, LoginClass::ExemptOwner, LoginClass::Root] {
-            if let Some(path) = self.differs(&lines, &after, class, Side::Before)? {
-                let by = path.iter().find(|step| step.alone == Some(Side::After) && step.refuses);
+            if let Some(path) = self.differs(&change, class, Side::Before)? {
+                let by = refusing_step(&path, Side::After);
                 return Err(self.unlike("would refuse exempt users or root", by));
             }
         }
-        let others = lines.iter().filter(|index| !rivals.contains(index));
-        let notes = others.filter_map(|index| self.note(*index, gates.contains(index))).collect();
-        Ok(Replacement { lines, notes })
+        let mut notes = Vec::new();
+        for line in change.lines.iter().filter(|line| !rivals.contains(line)) {
+            notes.extend(self.note(*line, gates.contains(line)));
+        }
+        Ok(Replacement { lines: change.lines, notes })
     }
 
-    /// Returns whether this line of the old stack is one of `pam_slurm_adopt`; `false` past the end.
+    /// Whether this line of the old stack is one of `pam_slurm_adopt`; `false` past the end.
     fn is_rival(&self, index: usize) -> bool {
         self.before.get(index).is_some_and(|entry| entry.file() == SLURM_MODULE)
     }
 
-    /// Returns these lines and those of the service's own file that jump over one of them.
+    /// Reads the stack with ours and without these lines, and those that jump over one of them.
+    fn comment_out(&self, lines: Vec<usize>) -> Result<Change, Refusal> {
+        let lines = self.with_jumps(lines);
+        let after = (self.after)(&lines)?;
+        let positions = positions_after(self.before.len(), &lines, &after)?;
+        Ok(Change { lines, after, positions })
+    }
+
+    /// Adds the lines of the service's own file that jump over one of these.
     fn with_jumps(&self, mut lines: Vec<usize>) -> Vec<usize> {
         for index in (0..self.before.len()).rev() {
-            let skips = |line: &usize| {
-                skipped_lines(self.before, index).iter().flatten().any(|one| one == line)
-            };
-            if self.is_own(index) && !lines.contains(&index) && lines.iter().any(skips) {
+            let skipped = skipped_lines(self.before, index).concat();
+            let skips_one = lines.iter().any(|line| skipped.contains(line));
+            if self.is_own(index) && !lines.contains(&index) && skips_one {
                 lines.push(index);
             }
         }
@@ -140,63 +149,48 @@ impl AccountChange<'_> {
 
     /// Refuses a jump over lines that go and lines that stay, whether it goes or stays itself: both
     /// would change which lines run.
-    fn require_same_jumps(&self, lines: &[usize], after: &[Entry]) -> Result<(), String> {
-        let positions = positions_after(self.before.len(), lines, after)?;
+    fn require_same_jumps(&self, change: &Change) -> Result<(), Refusal> {
         for index in 0..self.before.len() {
             let skipped = skipped_lines(self.before, index);
-            let stays = |line: &usize| !lines.contains(line);
-            let is_same = if lines.contains(&index) {
-                self.is_rival(index) || !skipped.iter().flatten().any(stays)
+            let is_same = if change.lines.contains(&index) {
+                self.is_rival(index)
+                    || skipped.concat().iter().all(|line| change.lines.contains(line))
             } else {
-                let at = positions.iter().position(|own| *own == position_of(index));
-                let targets = at.map(|at| (at, jump_targets(after, at)));
-                let left = |line: &usize| stays(line).then(|| position_of(*line));
-                let expected: Vec<Vec<usize>> =
-                    skipped.iter().map(|one| one.iter().filter_map(left).collect()).collect();
-                targets.is_some_and(|(at, targets)| {
-                    let skips =
-                        |last: usize| positions.get(at + 1..=last).unwrap_or_default().to_vec();
-                    targets.into_iter().flatten().map(skips).collect::<Vec<_>>() == expected
-                })
+                change.jumps_of(index) == Some(change.positions_of_kept(&skipped))
             };
             if !is_same {
-                return Err(describe_jump(self.before.get(index)));
+                return Err(refuse_jump(self.before.get(index)));
             }
         }
         Ok(())
     }
 
-    /// Returns the path of a login of this class that only one side admits.
+    /// Finds the path of a login of this class that only one side admits.
     fn differs(
         &self,
-        lines: &[usize],
-        after: &[Entry],
+        change: &Change,
         class: LoginClass,
         side: Side,
-    ) -> Result<Option<Vec<Step>>, String> {
-        let compared = |entry: &Entry, position: usize| ComparedLine {
-            position,
-            returns: self.returns(class, entry),
-        };
-        let old: Vec<ComparedLine> = self
-            .before
-            .iter()
-            .enumerate()
-            .map(|(index, entry)| compared(entry, position_of(index)))
-            .collect();
-        let positions = positions_after(self.before.len(), lines, after)?;
-        let new: Vec<ComparedLine> =
-            after.iter().zip(positions).map(|(entry, own)| compared(entry, own)).collect();
-        match compare_stacks((self.before, &old), (after, &new), side) {
+    ) -> Result<Option<Vec<Step>>, Refusal> {
+        let mut old = Vec::new();
+        for (index, entry) in self.before.iter().enumerate() {
+            let returns = self.returns(class, entry);
+            old.push(ComparedLine { position: position_of(index), returns });
+        }
+        let mut new = Vec::new();
+        for (entry, position) in change.after.iter().zip(&change.positions) {
+            new.push(ComparedLine { position: *position, returns: self.returns(class, entry) });
+        }
+        match compare_stacks((self.before, &old), (&change.after, &new), side) {
             Comparison::Same => Ok(None),
             Comparison::Differs(path) => Ok(Some(path)),
             Comparison::TooManyPaths => {
-                Err("has too many ways through it to compare them: use fewer jumps".to_owned())
+                Err("has too many ways through it to compare them: use fewer jumps".into())
             }
         }
     }
 
-    /// Returns what a module returns for a user of this class.
+    /// What a module returns for a user of this class.
     fn returns(&self, class: LoginClass, entry: &Entry) -> ModuleReturn {
         if entry.is_our_module() {
             return self.our_return(class);
@@ -219,100 +213,109 @@ impl AccountChange<'_> {
         }
     }
 
-    /// Returns what pam_slurm_adopt returns at one line, whose own arguments count. It ignores root, and
-    /// every login to another service than its `service=`.
+    /// What pam_slurm_adopt returns at one line, whose own arguments count. It ignores root, and every
+    /// login to another service than its `service=`.
     fn old_return(&self, class: LoginClass, entry: &Entry) -> ModuleReturn {
-        // The module takes the last of several values, in any case.
-        let value = |key: &str| {
-            let mut pairs = entry.arguments.iter().rev().filter_map(|word| word.split_once('='));
-            pairs.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
-        };
-        let service = value("service").unwrap_or("sshd");
-        let is_asked = service == "*" || service.eq_ignore_ascii_case(self.service);
-        let ignores_jobless =
-            value("action_no_jobs").is_some_and(|action| action.eq_ignore_ascii_case("ignore"));
+        let service = last_value(entry, "service").unwrap_or("sshd");
+        if service != "*" && !service.eq_ignore_ascii_case(self.service) {
+            return ModuleReturn::Ignore;
+        }
+        let no_jobs = last_value(entry, "action_no_jobs").unwrap_or_default();
         match class {
-            _ if !is_asked => ModuleReturn::Ignore,
             LoginClass::Root => ModuleReturn::Ignore,
             LoginClass::JobOwner | LoginClass::ExemptOwner => ModuleReturn::Success,
-            LoginClass::Jobless | LoginClass::Exempt if ignores_jobless => ModuleReturn::Ignore,
+            LoginClass::Jobless | LoginClass::Exempt if no_jobs.eq_ignore_ascii_case("ignore") => {
+                ModuleReturn::Ignore
+            }
             LoginClass::Jobless | LoginClass::Exempt => ModuleReturn::Denied,
         }
     }
 
-    /// Returns the line that refuses a user with a job on this path, if it may go: a module that
-    /// decides who may log in, in the service's own file.
-    fn gate_that_refuses(&self, path: &[Step]) -> Result<usize, String> {
-        let by = path.iter().find(|step| step.alone == Some(Side::After) && step.refuses);
-        let index = by.map(|step| index_of(step.position));
-        let Some((index, entry)) = index.and_then(|index| Some((index, self.before.get(index)?)))
+    /// Finds the line that refuses a user with a job on this path, if it may go: a module that decides
+    /// who may log in, in the service's own file.
+    fn gate_that_refuses(&self, path: &[Step]) -> Result<usize, Refusal> {
+        let Some((index, entry)) = refusing_step(path, Side::After)
+            .map(|step| index_of(step.position))
+            .and_then(|index| Some((index, self.before.get(index)?)))
         else {
             return Err(self.unlike("would refuse users with a job", None));
         };
-        let why = match GATES.contains(&entry.file()) {
-            true if self.is_own(index) => return Ok(index),
-            true => "would refuse users with a job",
-            false => "may refuse users with a job, by rules of its own",
+        let is_gate = GATES.contains(&entry.file());
+        if is_gate && self.is_own(index) {
+            return Ok(index);
+        }
+        let why = if is_gate {
+            "would refuse users with a job"
+        } else {
+            "may refuse users with a job, by rules of its own"
         };
-        let by_hand = match self.is_own(index) {
-            true => self.by_hand.clone(),
-            false => "Other services have its file too. By hand: put the lines of that file into \
-                      this service's in place of the line that takes it in, and run this again"
-                .to_owned(),
+        let by_hand = if self.is_own(index) {
+            self.by_hand.as_str()
+        } else {
+            "Other services have its file too. By hand: put the lines of that file into \
+             this service's in place of the line that takes it in, and run this again"
         };
-        let (file, place) = (entry.file(), &entry.place);
-        Err(format!("{file} at {place} {why}: {SLURM_MODULE} let them in without it. {by_hand}"))
+        Err(Refusal::from(format!(
+            "{} at {} {why}: {SLURM_MODULE} let them in without it. {by_hand}",
+            entry.file(),
+            entry.place
+        )))
     }
 
     /// Refuses to lock out users whom a line let in without a job, unless the arguments name them.
-    fn require_exemption(&self, rivals: &[usize], path: &[Step]) -> Result<(), String> {
-        let settings = self.settings;
-        let exempts = !(settings.exempt_uids.is_empty() && settings.exempt_groups.is_empty());
+    fn require_exemption(&self, rivals: &[usize], path: &[Step]) -> Result<(), Refusal> {
         let first = rivals.first().copied().unwrap_or_default();
-        let passed = || {
-            let old = path.iter().filter(|step| step.alone != Some(Side::After));
-            old.filter_map(|step| {
-                let index = index_of(step.position);
-                Some((index, step, self.before.get(index)?))
-            })
-        };
-        let is_asked = passed().any(|(index, ..)| rivals.contains(&index));
+        let mut passed = Vec::new();
+        for step in path.iter().filter(|step| step.alone != Some(Side::After)) {
+            let index = index_of(step.position);
+            if let Some(entry) = self.before.get(index) {
+                passed.push((index, step, entry));
+            }
+        }
+        let is_asked = passed.iter().any(|(index, ..)| rivals.contains(index));
         let by = if is_asked {
-            passed().find(|(index, step, entry)| {
+            passed.iter().find(|(index, step, entry)| {
                 *index > first && step.succeeded && GATES.contains(&entry.file())
             })
         } else {
-            passed().take_while(|(index, ..)| *index < first).last()
+            passed.iter().take_while(|(index, ..)| *index < first).last()
         };
-        match by {
-            Some(_) if exempts => Ok(()),
-            Some((_, _, entry)) => {
-                let (file, place) = (entry.file(), &entry.place);
-                let whom = match is_asked {
-                    true => format!("whom {SLURM_MODULE} refuses"),
-                    false => format!("before {SLURM_MODULE} is asked"),
-                };
-                Err(format!("{file} at {place} lets users in {whom}; {NAME_THEM}"))
-            }
-            None if self.states_no_jobs => Ok(()),
-            None => {
-                let place = self.before.get(first).map(|entry| &entry.place);
-                let place = place.map(ToString::to_string).unwrap_or_default();
-                Err(format!(
-                    "{SLURM_MODULE} at {place} keeps no user out who has no job, by its control or its \
-                     arguments, and ours would: --arguments action_no_jobs=deny refuses them, \
-                     action_no_jobs=ignore leaves them to the other modules"
-                ))
-            }
+        let Some((_, _, entry)) = by else { return self.require_stated_action(first) };
+        let Settings { exempt_uids, exempt_groups, .. } = self.settings;
+        if !exempt_uids.is_empty() || !exempt_groups.is_empty() {
+            return Ok(());
         }
+        let whom = if is_asked {
+            format!("whom {SLURM_MODULE} refuses")
+        } else {
+            format!("before {SLURM_MODULE} is asked")
+        };
+        let file = entry.file();
+        let place = &entry.place;
+        Err(Refusal::from(format!("{file} at {place} lets users in {whom}; {NAME_THEM}")))
+    }
+
+    /// Refuses to lock out users without a job whom the old line, which is at this index, let in, unless the
+    /// admin said what to do with them.
+    fn require_stated_action(&self, slurm: usize) -> Result<(), Refusal> {
+        if self.states_no_jobs {
+            return Ok(());
+        }
+        let place = self.before.get(slurm).map(|entry| entry.place.to_string()).unwrap_or_default();
+        Err(Refusal::from(format!(
+            "{SLURM_MODULE} at {place} keeps no user out who has no job, by its control or its \
+             arguments, and ours would: --arguments action_no_jobs=deny refuses them, \
+             action_no_jobs=ignore leaves them to the other modules"
+        )))
     }
 
     /// Describes a difference for which no change of this command makes up.
-    fn unlike(&self, what: &str, by: Option<&Step>) -> String {
-        let entry = by.and_then(|step| self.before.get(index_of(step.position)));
-        let line = entry.map(|entry| format!("{} at {} {what}", entry.file(), entry.place));
-        let line = line.unwrap_or_else(|| format!("the new stack {what}"));
-        format!("{line}, unlike before. {}", self.by_hand)
+    fn unlike(&self, what: &str, by: Option<&Step>) -> Refusal {
+        let line = match by.and_then(|step| self.before.get(index_of(step.position))) {
+            Some(entry) => format!("{} at {}", entry.file(), entry.place),
+            None => "the new stack".to_owned(),
+        };
+        Refusal::from(format!("{line} {what}, unlike before. {}", self.by_hand))
     }
 
     fn is_own(&self, index: usize) -> bool {
@@ -321,52 +324,94 @@ impl AccountChange<'_> {
 
     fn note(&self, index: usize, is_gate: bool) -> Option<String> {
         let entry = self.before.get(index)?;
-        let (file, place) = (entry.file(), &entry.place);
-        Some(match is_gate {
-            true => format!(
-                "note: {file} at {place} is commented out too: it never judged users with a job, \
-                 and would refuse them. It no longer judges exempt users and root either"
-            ),
-            false => {
-                format!("note: {file} at {place} is commented out too: all that it jumps over is")
-            }
-        })
+        let file = entry.file();
+        let place = &entry.place;
+        let why = if is_gate {
+            "it never judged users with a job, and would refuse them. It no longer judges exempt \
+             users and root either"
+        } else {
+            "all that it jumps over is"
+        };
+        Some(format!("note: {file} at {place} is commented out too: {why}"))
     }
+}
+
+/// The stack after a change.
+struct Change {
+    /// The indices of the lines that went.
+    lines: Vec<usize>,
+    after: Vec<Entry>,
+    /// The positions of the lines in `after`.
+    positions: Vec<usize>,
+}
+
+impl Change {
+    /// Finds the positions that each jump of a line of the old stack skips now; `None` if the line went.
+    fn jumps_of(&self, index: usize) -> Option<Vec<Vec<usize>>> {
+        let at = self.positions.iter().position(|own| *own == position_of(index))?;
+        let mut jumps = Vec::new();
+        for last in jump_targets(&self.after, at).into_iter().flatten() {
+            jumps.push(self.positions.get(at + 1..=last).unwrap_or_default().to_vec());
+        }
+        Some(jumps)
+    }
+
+    /// Finds the positions of those lines that stay, for each of several jumps.
+    fn positions_of_kept(&self, jumps: &[Vec<usize>]) -> Vec<Vec<usize>> {
+        let mut positions = Vec::new();
+        for skipped in jumps {
+            let kept = skipped.iter().filter(|line| !self.lines.contains(line));
+            positions.push(kept.map(|line| position_of(*line)).collect());
+        }
+        positions
+    }
+}
+
+/// Finds the step that refuses a login on one side alone.
+fn refusing_step(path: &[Step], side: Side) -> Option<&Step> {
+    path.iter().find(|step| step.alone == Some(side) && step.refuses)
+}
+
+/// Finds the value of an argument of pam_slurm_adopt, which takes the last of several, with a name in any
+/// case.
+fn last_value<'a>(entry: &'a Entry, key: &str) -> Option<&'a str> {
+    let mut pairs = entry.arguments.iter().rev().filter_map(|word| word.split_once('='));
+    pairs.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
 }
 
 /// Refuses a stack in which a line jumps over one of pam_slurm_adopt.so.
 ///
 /// # Errors
 ///
-/// A text that names the line that jumps.
-pub(super) fn require_no_jump_over_slurm(stack: &[Entry]) -> Result<(), String> {
-    let is_slurm =
-        |line: &usize| stack.get(*line).is_some_and(|entry| entry.file() == SLURM_MODULE);
-    let jumps = |index: &usize| skipped_lines(stack, *index).iter().flatten().any(is_slurm);
-    match (0..stack.len()).find(jumps) {
-        None => Ok(()),
-        Some(index) => Err(describe_jump(stack.get(index))),
+/// [`Refusal`], which names the line that jumps.
+pub(super) fn require_no_jump_over_slurm(stack: &[Entry]) -> Result<(), Refusal> {
+    for (index, entry) in stack.iter().enumerate() {
+        for line in skipped_lines(stack, index).concat() {
+            if stack.get(line).is_some_and(|skipped| skipped.file() == SLURM_MODULE) {
+                return Err(refuse_jump(Some(entry)));
+            }
+        }
     }
+    Ok(())
 }
 
-/// Returns for each jump of a line the lines that it skips.
+/// Finds for each jump of a line the lines that it skips.
 fn skipped_lines(stack: &[Entry], index: usize) -> Vec<Vec<usize>> {
     let targets = jump_targets(stack, index);
     targets.into_iter().flatten().map(|last| (index + 1..=last).collect()).collect()
 }
 
-/// Describes a jump that can neither stay nor be commented out.
-fn describe_jump(line: Option<&Entry>) -> String {
-    let line = line.map(|entry| format!("{} at {}", entry.file(), entry.place));
-    format!(
-        "{} jumps over {SLURM_MODULE} and over lines that stay, and without {SLURM_MODULE} would \
+/// Refuses a jump that can neither stay nor be commented out.
+fn refuse_jump(line: Option<&Entry>) -> Refusal {
+    let name = line.map(|entry| format!("{} at {}", entry.file(), entry.place)).unwrap_or_default();
+    Refusal::from(format!(
+        "{name} jumps over {SLURM_MODULE} and over lines that stay, and without {SLURM_MODULE} would \
          jump over others. By hand: give these lines controls that need no jump, and run this \
-         again",
-        line.unwrap_or_default()
-    )
+         again"
+    ))
 }
 
-/// Returns the position of a line of the old stack; ours is in front of a line.
+/// The position of a line of the old stack; ours is in front of a line.
 fn position_of(index: usize) -> usize {
     2 * index + 1
 }
@@ -375,18 +420,19 @@ fn index_of(position: usize) -> usize {
     position / 2
 }
 
-/// Returns the positions of the new stack's lines.
-fn positions_after(before: usize, lines: &[usize], after: &[Entry]) -> Result<Vec<usize>, String> {
+/// Finds the positions of the new stack's lines.
+fn positions_after(before: usize, lines: &[usize], after: &[Entry]) -> Result<Vec<usize>, Refusal> {
     let mut kept = (0..before).filter(|index| !lines.contains(index)).peekable();
     let mut positions = Vec::new();
     for entry in after {
-        positions.push(match entry.is_our_module() {
-            true => 2 * kept.peek().copied().unwrap_or(before),
-            false => position_of(kept.next().ok_or("has lines that came from nowhere")?),
-        });
+        if entry.is_our_module() {
+            positions.push(2 * kept.peek().copied().unwrap_or(before));
+        } else {
+            positions.push(position_of(kept.next().ok_or("has lines that came from nowhere")?));
+        }
     }
-    match kept.next() {
-        None => Ok(positions),
-        Some(_) => Err("would lose lines".to_owned()),
+    if kept.next().is_some() {
+        return Err("would lose lines".into());
     }
+    Ok(positions)
 }

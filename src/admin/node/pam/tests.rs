@@ -1,4 +1,5 @@
-use super::lines::REPLACED_MARK;
+use super::lines::{REPLACED_MARK, decode};
+use super::plan::AUTH_LINE;
 use super::*;
 use crate::testing::Scratch;
 use std::os::unix::fs::MetadataExt;
@@ -37,12 +38,12 @@ pub(super) fn text_of(scratch: &Scratch) -> String {
     decode(&read(scratch).text)
 }
 
-/// Returns the text that would be written.
+/// The text that would be written.
 pub(super) fn planned(scratch: &Scratch, arguments: Option<&str>) -> String {
     decode(&read(scratch).with_our_lines(arguments).unwrap().text)
 }
 
-/// Returns the text with our lines.
+/// The text with our lines.
 fn install(scratch: &Scratch, arguments: Option<&str>) -> String {
     planned(scratch, arguments)
 }
@@ -131,8 +132,8 @@ fn written_file_has_owner_and_mode_of_old_file() {
 #[test]
 fn line_of_pam_slurm_adopt_is_replaced_and_its_arguments_are_kept() {
     let scratch = beside_theirs(THEIRS);
-    let (old, plan) =
-        (text_of(&scratch), read(&scratch).with_our_lines(Some("timeout=9")).unwrap());
+    let old = text_of(&scratch);
+    let plan = read(&scratch).with_our_lines(Some("timeout=9")).unwrap();
     let text = decode(&plan.text);
     assert!(text.contains(&format!("{REPLACED_MARK}{THEIRS}")), "{text}");
     let words = "action_adopt_failure=deny nodename=n1 timeout=9\n";
@@ -141,10 +142,10 @@ fn line_of_pam_slurm_adopt_is_replaced_and_its_arguments_are_kept() {
     read(&scratch).write(text.as_bytes()).unwrap();
     assert_eq!(read(&scratch).without_our_lines().unwrap().text, old.as_bytes());
     // A logical line of several physical lines is replaced as a whole.
-    let scratch = beside_theirs("account required \\\n  pam_slurm_adopt.so \\\n  nodename=n1\n");
-    let text = install(&scratch, None);
-    assert_eq!(text.matches(REPLACED_MARK).count(), 3, "{text}");
-    assert!(text.contains(&format!("{OURS} nodename=n1\n")), "{text}");
+    let continued = beside_theirs("account required \\\n  pam_slurm_adopt.so \\\n  nodename=n1\n");
+    let replaced = install(&continued, None);
+    assert_eq!(replaced.matches(REPLACED_MARK).count(), 3, "{replaced}");
+    assert!(replaced.contains(&format!("{OURS} nodename=n1\n")), "{replaced}");
 }
 
 #[test]
@@ -176,10 +177,10 @@ fn observing_line_comes_before_rival_that_refuses() {
 }
 
 #[test]
-fn stack_that_cannot_be_changed_safely_is_refused() {
-    let include = "@include common-account\n";
-    let scratch = beside_theirs("account required pam_flux.so\n");
-    assert!(refusal(&scratch, None).contains("pam_flux.so"));
+fn rival_that_is_not_understood_is_refused() {
+    assert!(
+        refusal(&beside_theirs("account required pam_flux.so\n"), None).contains("pam_flux.so")
+    );
     let scratch = node("debian");
     scratch.file("etc/pam.d/common-account", OAR);
     let why = refusal(&scratch, None);
@@ -187,26 +188,40 @@ fn stack_that_cannot_be_changed_safely_is_refused() {
     assert!(why.contains("take that line out first (pam-auth-update"), "{why}");
     let plan = read(&scratch).with_our_lines(Some("observe")).unwrap();
     assert!(plan.notes.iter().any(|note| note.starts_with("pam_oar_adopt at ")));
-    let scratch = beside_theirs("account required pam_slurm_adopt.so service=*\n");
-    assert!(refusal(&scratch, None).contains("name one"));
-    let scratch = beside_theirs("account required pam_slurm_adopt.so no_such=1\n");
-    assert!(refusal(&scratch, None).contains("no_such=1"));
-    // This change would lock operators out.
+    let of_all_services = beside_theirs("account required pam_slurm_adopt.so service=*\n");
+    assert!(refusal(&of_all_services, None).contains("name one"));
+    let with_unknown_argument = beside_theirs("account required pam_slurm_adopt.so no_such=1\n");
+    assert!(refusal(&with_unknown_argument, None).contains("no_such=1"));
+}
+
+#[test]
+fn change_that_would_lock_operators_out_is_refused() {
+    let include = "@include common-account\n";
     let lists = format!("account sufficient pam_access.so\n{include}{THEIRS}");
     let scratch = debian(include, &lists);
     assert!(refusal(&scratch, None).contains("exempt_groups"));
     assert!(install(&scratch, Some("exempt_groups=ops")).contains("exempt_groups=ops"));
-    // Many services use this file.
+}
+
+#[test]
+fn line_in_file_of_many_services_is_refused() {
     let scratch = node("debian");
     scratch.file("etc/pam.d/common-account", THEIRS);
     assert!(refusal(&scratch, None).contains("common-account:1"));
     scratch.file("etc/pam.d/common-account", "account required pam_job_adopt.so\n");
     assert!(refusal(&scratch, None).contains("already"));
-    // libpam could skip our session line.
+}
+
+#[test]
+fn stack_whose_session_line_can_be_skipped_is_refused() {
     let leap = "session [success=1 default=ignore] pam_permit.so\n";
     let scratch = debian("@include common-password", leap);
     assert!(refusal(&scratch, None).contains("can be skipped"));
-    // The service has no account line, so libpam uses the service `other`.
+}
+
+/// libpam uses the service `other` then.
+#[test]
+fn stack_without_account_line_is_refused() {
     let scratch = node("debian");
     scratch.file("etc/pam.d/other", "account required pam_deny.so\n");
     scratch.file("etc/pam.d/sshd", "session required pam_permit.so\n");
@@ -217,17 +232,20 @@ fn stack_that_cannot_be_changed_safely_is_refused() {
 fn stack_that_not_every_libpam_reads_alike_is_refused() {
     let include = "@include common-account\n";
     let scratch = debian(include, &format!("account optional pam_x.so \\\n#\n{include}"));
-    let why = refusal(&scratch, None);
-    assert!(why.contains("is continued over") && why.contains("remove the empty"), "{why}");
+    let continued = refusal(&scratch, None);
+    assert!(
+        continued.contains("is continued over") && continued.contains("remove the empty"),
+        "{continued}"
+    );
     // A line that names many groups would be too long for libpam before 1.6.
     let groups = "a-group-of-the-site,".repeat(49);
-    let why = refusal(&node("el"), Some(&format!("exempt_groups={groups}ops")));
-    assert!(why.contains("has 1038 bytes") && why.contains("one group"), "{why}");
+    let too_long = refusal(&node("el"), Some(&format!("exempt_groups={groups}ops")));
+    assert!(too_long.contains("has 1038 bytes") && too_long.contains("one group"), "{too_long}");
     install(&node("el"), Some(&format!("exempt_groups={groups}")[..982]));
     // So would be the comment that a replaced line becomes.
     let theirs = format!("account required pam_slurm_adopt.so{}nodename=n1\n", " ".repeat(970));
-    let why = refusal(&beside_theirs(&theirs), None);
-    assert!(why.contains("has 1028 bytes"), "{why}");
+    let too_long_as_comment = refusal(&beside_theirs(&theirs), None);
+    assert!(too_long_as_comment.contains("has 1028 bytes"), "{too_long_as_comment}");
 }
 
 #[test]
@@ -301,10 +319,9 @@ fn line_whose_module_went_during_a_trial_is_not_restored() {
     let scratch = beside_theirs(THEIRS);
     let old = text_of(&scratch);
     read(&scratch).write(install(&scratch, None).as_bytes()).unwrap();
-    let restored = |scratch: &Scratch| read(scratch).restore(old.as_bytes()).unwrap();
-    assert_eq!(decode(&restored(&scratch).text), old);
+    assert_eq!(decode(&read(&scratch).restore(old.as_bytes()).unwrap().text), old);
     fs::remove_file(scratch.path().join("usr/lib64/security/pam_slurm_adopt.so")).unwrap();
-    let after = restored(&scratch);
+    let after = read(&scratch).restore(old.as_bytes()).unwrap();
     assert!(!after.is_complete());
     assert_eq!(decode(&after.text), old.replace(THEIRS, &format!("{REPLACED_MARK}{THEIRS}")));
 }
@@ -412,7 +429,10 @@ fn bytes_that_are_no_utf8_stay() {
     read(&scratch).write(&plan.text).unwrap();
     assert_eq!(read(&scratch).without_our_lines().unwrap().text, old);
     assert_eq!(fs::read(read(&scratch).original_path()).unwrap(), old);
-    // An argument that would be taken over has to be written anew.
+}
+
+#[test]
+fn argument_that_is_no_utf8_is_not_taken_over() {
     let scratch = beside_theirs("");
     let path = scratch.path().join("etc/pam.d/sshd");
     let mut text = fs::read(&path).unwrap();
@@ -447,11 +467,11 @@ fn our_lines_are_in_no_block_of_another_program() {
                 assert!(text.ends_with(&format!("session    {OURS} exempt_groups=ops\n")));
             }
             // The block may be the last thing in the file.
-            let scratch = node("debian");
-            let text = text_of(&scratch) + &block;
-            scratch.file("etc/pam.d/sshd", &text);
+            let ends_in_block = node("debian");
+            let old = text_of(&ends_in_block) + &block;
+            ends_in_block.file("etc/pam.d/sshd", &old);
             if !replaces {
-                assert!(install(&scratch, None).contains(&block));
+                assert!(install(&ends_in_block, None).contains(&block));
             }
         }
     }
@@ -483,7 +503,10 @@ fn stack_of_a_vendor_folder_is_copied() {
         let stack = read(&scratch);
         assert_eq!(stack.vendor_text, Some(stack.without_our_lines().unwrap().text));
     }
-    // A libpam that does not look there reads no such stack.
+}
+
+#[test]
+fn stack_of_a_folder_that_libpam_does_not_read_is_refused() {
     let scratch = node("debian");
     let sshd = scratch.path().join("etc/pam.d/sshd");
     scratch.file("usr/etc/pam.d/sshd", &text_of(&scratch));

@@ -1,0 +1,199 @@
+//! A service's own file: what it has without our lines, and how it is written.
+
+use super::lines::{self, Restored, decode, is_our_line};
+use super::plan::is_rival;
+use crate::check::programs::{find_module, find_module_folder};
+use crate::error::Error;
+use crate::output::Output;
+use crate::replace_file::replace_file;
+use helper::stack::{
+    Entry, FileLine, Group, MODULE_FILES, parse_lines, read_entries_with, service_dirs,
+};
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The folder of the original files.
+const ORIGINALS_DIR: &str = "var/lib/job-adopt/pam";
+
+/// A service's own file.
+#[derive(Debug)]
+pub(in crate::node) struct Stack<'a> {
+    pub(super) root: &'a Path,
+    pub(in crate::node) service: String,
+    /// The path of the file, which may not exist yet.
+    pub(in crate::node) path: PathBuf,
+    /// The text of the file; if it does not exist, that of the distribution's file.
+    pub(in crate::node) text: Vec<u8>,
+    /// Owner and mode of the file; `None` if it does not exist.
+    pub(in crate::node) meta: Option<Metadata>,
+    /// The text of the distribution's own file.
+    pub(super) vendor_text: Option<Vec<u8>>,
+}
+
+impl<'a> Stack<'a> {
+    /// Reads the service's file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if there is none, or if it is a link.
+    pub(in crate::node) fn read(root: &'a Path, service: &str) -> Result<Self, Error> {
+        let service = service.to_ascii_lowercase();
+        // libpam reads the site's folder first.
+        let mut dirs = service_dirs(root).into_iter();
+        let path = dirs.next().unwrap_or_else(|| root.join("etc/pam.d")).join(&service);
+        let mut vendor_text = None;
+        for dir in dirs {
+            vendor_text = read_text(&dir.join(&service))?;
+            if vendor_text.is_some() {
+                break;
+            }
+        }
+        let meta = fs::symlink_metadata(&path).ok();
+        if meta.as_ref().is_some_and(|meta| !meta.is_file()) {
+            let why = "is no regular file. Whatever made the link, as authselect does, would undo the \
+                       change: have it make a file here, or put both lines into what it copies";
+            return Err(Error::failed("change", path.display(), why));
+        }
+        let text = if meta.is_some() { read_text(&path)? } else { vendor_text.clone() };
+        let Some(text) = text else {
+            let why = "is not there, so the service has no stack";
+            return Err(Error::failed("change", path.display(), why));
+        };
+        Ok(Self { root, service, path, text, meta, vendor_text })
+    }
+
+    /// The error for a stack that cannot be changed, with the cause.
+    pub(super) fn refusal(&self, cause: impl std::fmt::Display) -> Error {
+        Error::failed("change", self.path.display(), cause)
+    }
+
+    /// Whether a line is in another file, which other services use too and which may grow.
+    pub(super) fn is_elsewhere(&self, place: &FileLine) -> bool {
+        place.file != self.path
+    }
+
+    /// Reads the lines of a group as if the file had this text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a stack that cannot be read.
+    pub(super) fn read_entries(&self, group: Group, text: &[u8]) -> Result<Vec<Entry>, Error> {
+        let instead = Some((self.path.as_path(), text));
+        read_entries_with(self.root, &self.service, group, instead).map_err(|why| self.refusal(why))
+    }
+
+    /// The text without our lines, and with the lines that they replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a text that ends within a line.
+    pub(in crate::node) fn without_our_lines(&self) -> Result<Restored, Error> {
+        lines::without_our_lines(self.root, &self.text)
+            .ok_or_else(|| self.refusal("ends in a line's middle"))
+    }
+
+    /// Prepares `before`, which is the file as it was, without lines that ours replaced and whose module
+    /// is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a text that ends within a line.
+    pub(in crate::node) fn restore(&self, before: &[u8]) -> Result<Restored, Error> {
+        lines::restore(self.root, before, &self.text)
+            .ok_or_else(|| self.refusal("ends in a line's middle"))
+    }
+
+    /// Warns if lines stay commented out and no other line keeps users without a job out; returns whether
+    /// that is so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a stack that cannot be read.
+    pub(in crate::node) fn warn_if_open(
+        &self,
+        restored: &Restored,
+        output: &mut Output<'_>,
+    ) -> Result<bool, Error> {
+        if restored.is_complete() {
+            return Ok(false);
+        }
+        for group in [Group::Account, Group::Session] {
+            let entries = self.read_entries(group, &restored.text)?;
+            if entries.iter().any(judges_logins) {
+                return Ok(false);
+            }
+        }
+        output.warn(format_args!(
+            "{}: nothing keeps users without a job out now: put our lines back (job-adopt pam --install), or \
+             install the missing module and run job-adopt pam --remove",
+            self.path.display()
+        ));
+        Ok(true)
+    }
+
+    /// Finds the files of the modules whose lines are commented out in `new`. A name that no folder has
+    /// is taken to belong into the usual one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a text that ends within a line.
+    pub(in crate::node) fn replaced_modules(&self, new: &[u8]) -> Result<Vec<PathBuf>, Error> {
+        let modules = lines::replaced_modules(&self.text, new)
+            .ok_or_else(|| self.refusal("ends in a line's middle"))?;
+        let mut files: Vec<PathBuf> =
+            modules.iter().filter_map(|module| find_module(self.root, module)).collect();
+        files.dedup();
+        Ok(files)
+    }
+
+    /// The path of the original file.
+    pub(in crate::node) fn original_path(&self) -> PathBuf {
+        self.root.join(ORIGINALS_DIR).join(&self.service)
+    }
+
+    /// Saves the file without our lines as the original.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if it cannot be written.
+    pub(in crate::node) fn save_original(&self) -> Result<(), Error> {
+        let path = self.original_path();
+        let folder = path.parent().unwrap_or(self.root);
+        fs::create_dir_all(folder)
+            .map_err(|error| Error::failed("mkdir", folder.display(), error))?;
+        replace_file(&path, self.without_our_lines()?.text, self.meta.as_ref())
+    }
+
+    /// Replaces the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the text names our module and it is not installed: libpam would refuse
+    /// every login, root's too.
+    pub(in crate::node) fn write(&self, text: &[u8]) -> Result<(), Error> {
+        let has_our_line = parse_lines(&decode(text)).unwrap_or_default().iter().any(is_our_line);
+        let module = find_module_folder(self.root).map(|folder| folder.join(MODULE_FILES[0]));
+        if has_our_line && !module.is_some_and(|module| module.exists()) {
+            return Err(self.refusal("pam_job_adopt.so is not installed: nobody could log in"));
+        }
+        replace_file(&self.path, text, self.meta.as_ref())
+    }
+}
+
+/// Whether a line keeps users without a job out.
+fn judges_logins(entry: &Entry) -> bool {
+    is_rival(entry) || entry.is_our_module() && !entry.is_close_only()
+}
+
+/// Reads a service file; `None` if there is none.
+fn read_text(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match fs::read(path) {
+        Ok(text) if text.contains(&0) => {
+            Err(Error::failed("read", path.display(), "is not a text"))
+        }
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::failed("read", path.display(), error)),
+    }
+}
