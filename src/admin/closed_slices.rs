@@ -11,17 +11,21 @@ use std::collections::BTreeMap;
 pub(crate) const CLOSED_DROP_IN: &str =
     include_str!("../../packaging/systemd/user-.slice.d/job-adopt.conf");
 
-/// Returns the devices that a closed slice allows, as far as they resolve here.
+/// The devices that a closed slice allows, as far as they resolve here.
 pub(crate) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<DeviceRule> {
-    let lines = CLOSED_DROP_IN.lines().filter_map(|line| line.strip_prefix("DeviceAllow="));
-    let pair = |line: &str| line.split_once(' ').map(|(spec, access)| (spec.into(), access.into()));
-    let allow: Vec<(String, String)> = lines.filter_map(pair).collect();
+    let allow: Vec<(String, String)> = CLOSED_DROP_IN
+        .lines()
+        .filter_map(|line| line.strip_prefix("DeviceAllow="))
+        .filter_map(|device| device.split_once(' '))
+        .map(|(spec, access)| (spec.to_owned(), access.to_owned()))
+        .collect();
     let request = DeviceRequest { policy: Policy::Closed, allow: &allow, names: Vec::new() };
-    let resolved = build_allowlist(&request, &config.always_allowed, resolver);
-    resolved.map(|resolved| resolved.list.rules().to_vec()).unwrap_or_default()
+    build_allowlist(&request, &config.always_allowed, resolver)
+        .map(|resolved| resolved.list.rules().to_vec())
+        .unwrap_or_default()
 }
 
-/// Returns the accounts whose slices stay open, each with the reason.
+/// Finds the accounts whose slices stay open, each with the reason.
 ///
 /// # Errors
 ///
@@ -35,16 +39,16 @@ pub(crate) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, 
         add(*uid, format!("uid {uid}: exempt_uids of job_adopt.conf(5)"));
     }
     let flux = &config.flux_user;
-    let uid = match parse_decimal(flux) {
+    let flux_uid = match parse_decimal(flux) {
         Some(uid) => Some(uid),
         None => accounts::find_user(flux)?.map(|user| user.uid.as_raw()),
     };
-    if let Some(uid) = uid {
+    if let Some(uid) = flux_uid {
         add(uid, format!("{flux}: Flux runs jobs in this slice"));
     }
     for name in &config.exempt_groups {
-        let group = accounts::find_group(name)?;
-        let group = group.ok_or_else(|| Error::failed("look up group", name, "no such group"))?;
+        let group = accounts::find_group(name)?
+            .ok_or_else(|| Error::failed("look up group", name, "no such group"))?;
         for member in group.mem {
             let uid = accounts::require_user(&member)?.uid.as_raw();
             add(uid, format!("{member}: in the group {name} of exempt_groups"));

@@ -64,7 +64,7 @@ fn shell_parser() -> impl TypedValueParser<Value = Shell> {
     PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| parse_value::<Shell>(&name))
 }
 
-/// Returns the declaration of the command line, with all of its commands and options.
+/// The declaration of the command line, with all of its commands and options.
 pub fn declaration() -> clap::Command {
     CommandLine::command()
 }
@@ -103,29 +103,27 @@ pub(super) fn generate_completions(shell: Shell) -> Vec<u8> {
     text
 }
 
-/// Returns the parser's error in one line, with a hint at the help of the command.
+/// Puts the parser's error into one line, with a hint at the help of the command.
 fn usage_error(error: &clap::Error, words: &[OsString]) -> Error {
-    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    let first = words.first().map(AsRef::as_ref).unwrap_or_default();
+    let Some(first) = words.first() else { return Error::usage("", "a command is needed") };
     let all = CommandLine::command();
-    let command = all.get_subcommands().map(clap::Command::get_name).find(|name| *name == first);
-    let mistake =
-        if words.is_empty() { "a command is needed".to_owned() } else { render_error(error) };
-    Error::usage(command.unwrap_or_default(), mistake)
+    let command = all.get_subcommands().map(clap::Command::get_name).find(|name| first == *name);
+    Error::usage(command.unwrap_or_default(), render_error(error))
 }
 
-/// Returns the parser's message in one line: the error and its hint, without the usage.
+/// Renders the parser's message in one line: the error and its hint, without the usage.
 fn render_error(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let mut parts = text.split("\n\n");
-    let join = |part: &str| printable(&part.split_whitespace().collect::<Vec<_>>().join(" "));
-    let first = join(parts.next().unwrap_or_default());
-    let hint = parts.filter_map(|part| part.trim_start().strip_prefix("tip: ")).next();
-    match hint {
-        Some(hint) => format!("{first}; {}", join(hint)),
+    let mut parts = text.strip_prefix("error: ").unwrap_or(&text).split("\n\n");
+    let first = join_lines(parts.next().unwrap_or_default());
+    match parts.find_map(|part| part.trim_start().strip_prefix("tip: ")) {
+        Some(hint) => format!("{first}; {}", join_lines(hint)),
         None => first,
     }
+}
+
+fn join_lines(part: &str) -> String {
+    printable(&part.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -277,16 +275,16 @@ mod tests {
                 let Some((name, value)) = option(arg) else { continue };
                 let value = if value.is_empty() { value } else { format!("\\~\\fI{value}") };
                 let head = format!("\\fB{name}{value}\\fR");
-                let commands = entries.entry((head, help(arg))).or_default();
-                commands.push(command.get_name());
+                entries.entry((head, help(arg))).or_default().push(command.get_name());
             }
         }
-        let of_commands = entries.iter().map(|((head, text), commands)| {
-            let commands = roff(&commands.join(", "));
-            format!(".TP\n{head}\n{commands}: {}.\n", text.trim_end_matches('.'))
+        let of_commands = entries.iter().map(|((head, text), names)| {
+            let names = roff(&names.join(", "));
+            format!(".TP\n{head}\n{names}: {}.\n", text.trim_end_matches('.'))
         });
         let general = all.get_arguments().filter_map(|arg| {
-            let (short, (long, _)) = (arg.get_short()?, option(arg)?);
+            let short = arg.get_short()?;
+            let (long, _) = option(arg)?;
             Some(format!(".TP\n\\fB\\-{short}\\fR, \\fB{long}\\fR\n{}.\n", help(arg)))
         });
         of_commands.chain(general).collect()

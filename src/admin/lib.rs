@@ -1,9 +1,6 @@
 //! `job-adopt`: the command for people, and for prolog and epilog scripts of schedulers. It runs with
 //! the rights of its caller; commands that change a job require root.
 
-// This crate is being rewritten without them; the allow goes with that.
-#![allow(clippy::match_bool, clippy::shadow_unrelated)]
-
 mod accounts;
 mod check;
 mod child_process;

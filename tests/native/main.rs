@@ -33,7 +33,6 @@ mod devices;
 mod elf;
 mod ending;
 mod env;
-#[allow(clippy::shadow_unrelated, reason = "two bindings are still to be renamed")]
 mod faults;
 mod favordynmods;
 mod flux;

@@ -83,7 +83,7 @@ pub(crate) struct Options {
     lines: LineOptions,
 }
 
-fn parse_time(text: &str) -> Result<Duration, String> {
+fn parse_time(text: &str) -> Result<Duration, &'static str> {
     let (number, unit) = text.split_at(text.trim_end_matches(|c: char| !c.is_ascii_digit()).len());
     let factor = match unit {
         "" | "s" => 1,
@@ -91,11 +91,13 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         "h" => 3600,
         _ => 0,
     };
-    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
-    let seconds = seconds.filter(|seconds| (1..=TRIAL_MAX_SECONDS).contains(seconds));
-    seconds
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|count| count.checked_mul(factor))
+        .filter(|seconds| (1..=TRIAL_MAX_SECONDS).contains(seconds))
         .map(Duration::from_secs)
-        .ok_or_else(|| "not a time as 90s, 15m or 2h, up to a day".into())
+        .ok_or("not a time as 90s, 15m or 2h, up to a day")
 }
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
@@ -161,23 +163,19 @@ impl Trial<'_> {
         }
         let modules = self.stack.replaced_modules(&plan.text)?;
         for module in &modules {
-            let path = module.to_string_lossy();
-            if !path.chars().all(|c| is_plain(c) || "/+".contains(c)) {
-                return refuse(&format!("a unit cannot have the path {path} in it"));
+            let file = module.to_string_lossy();
+            if !file.chars().all(|c| is_plain(c) || "/+".contains(c)) {
+                return refuse(&format!("a unit cannot have the path {file} in it"));
             }
         }
         let requested = options.without_job.as_deref();
         let jobless = find_jobless_user(requested, user, &plan.settings, output)?;
         let service = &self.stack.service;
-        let mut questions = Vec::new();
-        for (user, expected) in [
-            (user, Expected::Admitted),
-            (jobless.as_str(), Expected::NotNewlyAdmitted),
-            ("root", Expected::NotNewlyRefused),
-        ] {
-            let before = ask_account(service, user)?;
-            questions.push(Question { user: user.to_owned(), expected, before });
-        }
+        let questions = [
+            Question::ask(service, user, Expected::Admitted)?,
+            Question::ask(service, &jobless, Expected::NotNewlyAdmitted)?,
+            Question::ask(service, "root", Expected::NotNewlyRefused)?,
+        ];
         self.stack.save_original()?;
         self.arm_undo(length, &modules)?;
         replace_file(&self.before, &self.stack.text, self.stack.meta.as_ref())?;
@@ -227,10 +225,10 @@ impl Trial<'_> {
                     continue;
                 }
             };
-            let Question { user, before, .. } = question;
-            writeln!(output.out, "account of {user}: {before} before, {now} now")?;
+            let name = &question.user;
+            writeln!(output.out, "account of {name}: {} before, {now} now", question.before)?;
             if let Some(fault) = question.find_fault(now) {
-                output.warn(format_args!("user {user} {fault}"));
+                output.warn(format_args!("user {name} {fault}"));
                 passes = false;
             }
         }
@@ -306,8 +304,8 @@ impl Trial<'_> {
         let require_modules = if modules.is_empty() {
             String::new()
         } else {
-            let paths: Vec<_> = modules.iter().map(|path| path.to_string_lossy()).collect();
-            format!("ExecStart=/bin/ls -dL {}\n", paths.join(" "))
+            let files: Vec<_> = modules.iter().map(|module| module.to_string_lossy()).collect();
+            format!("ExecStart=/bin/ls -dL {}\n", files.join(" "))
         };
         format!(
             "# Written by job-adopt enable --try; it removes itself.\n\
@@ -431,7 +429,17 @@ struct Question {
 }
 
 impl Question {
-    /// Returns what is wrong with the answer of the new stack.
+    /// Asks the old stack about a user.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if there is no answer.
+    fn ask(service: &str, user: &str, expected: Expected) -> Result<Self, Error> {
+        let before = ask_account(service, user)?;
+        Ok(Self { user: user.to_owned(), expected, before })
+    }
+
+    /// Finds what is wrong with the answer of the new stack.
     fn find_fault(&self, now: Answer) -> Option<&'static str> {
         match (self.expected, self.before, now) {
             (Expected::Admitted, _, Answer::Refused) => Some("would not get in"),

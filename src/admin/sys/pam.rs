@@ -41,7 +41,8 @@ impl Transaction {
     ///
     /// The errors of `pam_start(3)` and `pam_set_item(3)`.
     pub(crate) fn start(service: &str, user: &str) -> io::Result<Self> {
-        let [service, user] = [CString::new(service)?, CString::new(user)?];
+        let service = CString::new(service)?;
+        let user = CString::new(user)?;
         let messages = Box::into_raw(Box::<Vec<String>>::default());
         let conversation = PamConversation { conv: Some(converse), data_ptr: messages.cast() };
         let mut handle: *const PamHandle = std::ptr::null();
@@ -56,13 +57,15 @@ impl Transaction {
         };
         let transaction = Self { handle: handle.cast_mut(), messages };
         transaction.check_code(code)?;
-        for (item, value) in [(PAM_TTY, c"ssh"), (PAM_RHOST, c"localhost")] {
-            // SAFETY: the handle is valid; the value is a string, which is copied.
-            let code =
-                unsafe { raw::pam_set_item(transaction.handle, item, value.as_ptr().cast()) };
-            transaction.check_code(code)?;
-        }
+        transaction.set_item(PAM_TTY, c"ssh")?;
+        transaction.set_item(PAM_RHOST, c"localhost")?;
         Ok(transaction)
+    }
+
+    fn set_item(&self, item: c_int, value: &CStr) -> io::Result<()> {
+        // SAFETY: the handle is valid; the value is a string, which is copied.
+        let code = unsafe { raw::pam_set_item(self.handle, item, value.as_ptr().cast()) };
+        self.check_code(code)
     }
 
     /// Runs a phase, without `PAM_SILENT`; returns its result, and the messages of its modules to the user.
@@ -83,8 +86,10 @@ impl Transaction {
         let code = unsafe { call(self.handle, flags) };
         // SAFETY: `start` made the pointer; libpam calls back only during calls.
         let messages = unsafe { self.messages.as_mut() }.map(std::mem::take).unwrap_or_default();
-        let is_expired = matches!(phase, Phase::Account) && code == PAM_NEW_AUTHTOK_REQD;
-        (if is_expired { Ok(()) } else { self.check_code(code) }, messages)
+        if matches!(phase, Phase::Account) && code == PAM_NEW_AUTHTOK_REQD {
+            return (Ok(()), messages);
+        }
+        (self.check_code(code), messages)
     }
 
     fn check_code(&self, code: c_int) -> io::Result<()> {
