@@ -175,10 +175,10 @@ impl<'a> Scene<'a> {
         let admitted = session.is_some() && code == 0;
         if let Some((_, comparison)) = outcome.stdout.split_once("--- before\n") {
             let (comparison, _) = comparison.split_once("--- end\n").unwrap_or((comparison, ""));
-            let (before, after) = comparison.split_once("--- after\n").unwrap_or((comparison, ""));
-            let of = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
-            let mut changed = of(before);
-            changed = changed.symmetric_difference(&of(after)).cloned().collect();
+            let (old, new) = comparison.split_once("--- after\n").unwrap_or((comparison, ""));
+            let old: BTreeSet<&str> = old.lines().collect();
+            let new: BTreeSet<&str> = new.lines().collect();
+            let mut changed: Vec<&str> = old.symmetric_difference(&new).copied().collect();
             for (_, what) in RESTORES.iter().filter(|(restores, _)| *restores == call) {
                 changed.retain(|line| !line.starts_with(what));
             }
@@ -248,8 +248,8 @@ impl<'a> Scene<'a> {
                 let outcome = self.login(who, at + 1, error);
                 // The number may name another call than before: how often a process polls depends
                 // on the moment.
-                let log = self.node.read(LOG);
-                let failed = log.lines().find_map(|line| line.strip_suffix(" failed"));
+                let log_of_fault = self.node.read(LOG);
+                let failed = log_of_fault.lines().find_map(|line| line.strip_suffix(" failed"));
                 let Some((_, call)) = failed.and_then(|line| line.split_once(' ')) else {
                     continue;
                 };

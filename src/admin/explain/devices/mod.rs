@@ -113,11 +113,17 @@ mod tests {
             section.split(|c: char| !c.is_ascii_lowercase() && c != '_').collect();
         fn collect_keys(value: &Value, all: &mut Vec<String>) {
             match value {
-                Value::Object(map) => map.iter().for_each(|(key, value)| {
-                    all.push(key.clone());
-                    collect_keys(value, all);
-                }),
-                Value::Array(list) => list.iter().for_each(|value| collect_keys(value, all)),
+                Value::Object(map) => {
+                    for (key, member) in map {
+                        all.push(key.clone());
+                        collect_keys(member, all);
+                    }
+                }
+                Value::Array(list) => {
+                    for member in list {
+                        collect_keys(member, all);
+                    }
+                }
                 _ => {}
             }
         }

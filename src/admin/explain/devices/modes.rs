@@ -199,10 +199,10 @@ mod tests {
             assert_eq!(found.len(), count, "{user:?}: {found:?}");
             assert!(found.iter().all(|text| text.contains("which keeps alice out")), "{found:?}");
         }
-        let expected = format!(
+        let group_warning = format!(
             "/dev/group, /dev/other, /dev/a, /dev/b, and 1 more: mode 0660, for the group 4000000 \
              alone, {whatever}"
         );
-        assert_eq!(warnings(&scratch, &all), [expected]);
+        assert_eq!(warnings(&scratch, &all), [group_warning]);
     }
 }

@@ -241,8 +241,8 @@ mod tests {
             specifier("/dev/kfd"),
             named("amd.com/gpu=0", DeviceName::Cdi("amd.com/gpu=0".into())),
         ];
-        let (_, text, _) = report(&scratch, &names);
-        assert!(!text.contains("warning"), "{text}");
+        let (_, open_text, _) = report(&scratch, &names);
+        assert!(!open_text.contains("warning"), "{open_text}");
         scratch.mode("dev/kfd", 0o600);
         let (code, text, json) = report(&scratch, &names);
         assert_eq!(code, EXIT_FINE);
