@@ -182,9 +182,13 @@ impl ListedJob {
         self.via = Some(scheduler);
         self.cgroup = None;
         self.started = Some(job.started);
-        if let Placement::Unit { path, .. } = &job.placement {
-            // The unit may have ended meanwhile, and unknown values stay empty.
-            let _ = self.read_cgroup(&LoginTarget::Cgroup(path.clone()), None);
+        match &job.placement {
+            // Only the step daemon knows the cgroup.
+            Placement::Extern { .. } => {}
+            Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => {
+                // The job may have ended meanwhile, and unknown values stay empty.
+                let _ = self.read_cgroup(&LoginTarget::Cgroup(path.clone()), None);
+            }
         }
     }
 
