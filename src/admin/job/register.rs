@@ -15,12 +15,13 @@ use helper::jobs::records::{LoginTarget, PrologEnvironment, Record, RecordDevice
 use helper::node::Tree;
 use helper::printable;
 use helper::{Config, JobContainment, LoginRefusal, contain_by_record};
-use kernel::cgroup::{self, CgroupChain, Dir, Mount, Stamp, ignore_gone, walk};
+use kernel::cgroup::{CgroupChain, Dir, Mount, Stamp, ignore_gone, walk_selected};
 use kernel::lock::Lock;
 use kernel::log::{Line, Severity};
 use kernel::sys::clock;
 use kernel::trust::Trust;
 use protocol::{CgroupPath, Containment, Reason, is_within};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Instant;
@@ -86,8 +87,11 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 fn read_record() -> Result<Record, Error> {
     let mut bytes = Vec::new();
     let limit = Registry::FILE_BYTES_MAX;
-    let read = std::io::stdin().lock().take(limit + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Error::failed("read", "standard input", error))?;
+    std::io::stdin()
+        .lock()
+        .take(limit + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Error::failed("read", "standard input", error))?;
     if bytes.len() as u64 > limit {
         return Err(Error::Input(format!("read record: more than {limit} bytes")));
     }
@@ -145,8 +149,10 @@ fn check_and_lock(record: &Record) -> Result<(CheckedTarget, Lock), Error> {
 
 fn check_target(record: &Record) -> CheckedTarget {
     let LoginTarget::Cgroup(path) = &record.target else { return Ok(None) };
-    let accounts = record.accounts.iter().flatten().map(|name| accounts::resolve_uid(name));
-    let accounts = accounts.collect::<Result<_, _>>()?;
+    let mut accounts = Vec::new();
+    for name in record.accounts.iter().flatten() {
+        accounts.push(accounts::resolve_uid(name)?);
+    }
     let deadline = Instant::now() + OPERATION_TIMEOUT;
     CheckedCgroup::check(path, record, accounts, deadline).map(Some)
 }
@@ -192,15 +198,10 @@ fn require_no_other_job(
     trust: &Trust,
 ) -> Result<(), Error> {
     let own = Stamp { uid: record.uid, job: record.id.clone() };
-    let refuse = |dir: &Dir, stamp: &Stamp| {
-        let cause = format!("it is the cgroup of job {}", stamp.job);
-        Err(Error::failed("stamp", dir.path(), cause))
-    };
     for dir in place.levels() {
-        if let Some(stamp) = ignore_gone(Stamp::read(dir))?.flatten() {
-            if stamp != own && is_registered(registry, trust, &stamp)? {
-                return refuse(dir, &stamp);
-            }
+        let Some(stamp) = ignore_gone(Stamp::read(dir))?.flatten() else { continue };
+        if stamp != own && is_registered(registry, trust, &stamp)? {
+            return Err(cgroup_of_other_job(dir, &stamp));
         }
     }
     let top = place.dir()?.path();
@@ -217,11 +218,15 @@ fn require_no_other_job(
         let Some(below) = ignore_gone(Mount::open()?.open_chain(path))? else { continue };
         let stamp = Stamp { uid: other.uid, job: other.id };
         if ignore_gone(Stamp::read(below.dir()?))?.flatten().as_ref() == Some(&stamp) {
-            return refuse(below.dir()?, &stamp);
+            return Err(cgroup_of_other_job(below.dir()?, &stamp));
         }
     }
     unplaced.retain(|stamp| *stamp != own);
     require_none_below(place.dir()?, &unplaced, registry)
+}
+
+fn cgroup_of_other_job(dir: &Dir, stamp: &Stamp) -> Error {
+    Error::failed("stamp", dir.path(), format!("it is the cgroup of job {}", stamp.job))
 }
 
 /// Refuses a cgroup with one of these jobs below it. Their records do not show where they are.
@@ -229,71 +234,97 @@ fn require_no_other_job(
 /// It fails with [`Error::Failed`], which names the record, also if there are too many cgroups to search.
 fn require_none_below(top: &Dir, jobs: &[Stamp], registry: &Registry) -> Result<(), Error> {
     let [first, ..] = jobs else { return Ok(()) };
-    let mut count = 0;
-    let mut below = None;
-    let result = walk(top, Instant::now() + OPERATION_TIMEOUT, |dir| {
-        count += 1;
-        let stamp = ignore_gone(Stamp::read(dir))?.flatten();
-        let is_other = stamp.is_some_and(|stamp| {
-            let other = jobs.iter().find(|other| **other == stamp && dir.path() != top.path());
-            below = other.map(|other| (dir.path().to_owned(), other));
-            other.is_some()
-        });
-        if is_other || count > SEARCHED_CGROUPS_MAX {
-            return Err(cgroup::Error::unfit(top.path(), "is not searched any further"));
+    match find_below(top, jobs)? {
+        Below::NoJob => Ok(()),
+        Below::Job(path, stamp) => {
+            let job = describe_broken_record(stamp, registry);
+            Err(Error::failed("stamp", path, format!("it is the cgroup of {job}")))
         }
-        Ok(())
-    });
-    let unreadable = |stamp: &Stamp| {
-        let record = registry.record_path(stamp.uid, &stamp.job);
-        format!("job {}, whose record {} cannot be used", stamp.job, record.display())
-    };
-    if let Some((path, stamp)) = below {
-        let cause = format!("it is the cgroup of {}", unreadable(stamp));
-        return Err(Error::failed("stamp", path, cause));
+        Below::TooManyCgroups => {
+            let job = describe_broken_record(first, registry);
+            let cause = format!("too many cgroups are below it to find that of {job}");
+            Err(Error::failed("stamp", top.path(), cause))
+        }
     }
-    if count > SEARCHED_CGROUPS_MAX {
-        let cause = format!("too many cgroups are below it to find that of {}", unreadable(first));
-        return Err(Error::failed("stamp", top.path(), cause));
-    }
-    Ok(result?)
 }
 
-/// Refuses an id that is registered for another user or cgroup. Returns the start time of the same job,
-/// if it is registered already.
+fn describe_broken_record(stamp: &Stamp, registry: &Registry) -> String {
+    let record = registry.record_path(stamp.uid, &stamp.job);
+    format!("job {}, whose record {} cannot be used", stamp.job, record.display())
+}
+
+/// What a search below a cgroup found first.
+enum Below<'a> {
+    NoJob,
+    /// The path of a cgroup with the stamp of this job.
+    Job(String, &'a Stamp),
+    TooManyCgroups,
+}
+
+/// Searches the cgroups below one for the stamps of these jobs.
+fn find_below<'a>(top: &Dir, jobs: &'a [Stamp]) -> Result<Below<'a>, Error> {
+    let mut below = Below::NoJob;
+    let mut count = 0;
+    let is_over = Cell::new(false);
+    let result = walk_selected(
+        top,
+        Instant::now() + OPERATION_TIMEOUT,
+        |dir, name| if is_over.get() { Ok(None) } else { dir.child(name).map(Some) },
+        |dir| {
+            count += 1;
+            let stamp = ignore_gone(Stamp::read(dir))?.flatten();
+            let job = jobs.iter().find(|job| stamp.as_ref() == Some(*job));
+            if let Some(job) = job.filter(|_| dir.path() != top.path()) {
+                below = Below::Job(dir.path().to_owned(), job);
+                is_over.set(true);
+            } else if count > SEARCHED_CGROUPS_MAX {
+                below = Below::TooManyCgroups;
+                is_over.set(true);
+            }
+            Ok(())
+        },
+    );
+    if !is_over.get() {
+        result?;
+    }
+    Ok(below)
+}
+
+/// Refuses an id that is registered for another user or cgroup. If the same job is registered already, it
+/// returns the time when the job started.
 fn require_unique_id(
     record: &Record,
     registry: &Registry,
     trust: &Trust,
 ) -> Result<Option<i64>, Error> {
     let mut started = None;
-    let refuse = |cause: String| Err(Error::failed("register job", &record.id, cause));
     for job in registry.find_jobs(trust, &record.id)? {
-        let is_via = |target: &LoginTarget| matches!(target, LoginTarget::Via(_));
         if job.ending {
+            let is_via = matches!(job.record, Ok(Record { target: LoginTarget::Via(_), .. }));
+            if !is_via || !matches!(record.target, LoginTarget::Via(_)) {
+                let cause = "a job of this id is still ending; unregister it first";
+                return Err(Error::failed("register job", &record.id, cause));
+            }
             // An unregister was interrupted that had no cgroup to end, and the job is back.
-            if is_via(&record.target) && job.record.is_ok_and(|other| is_via(&other.target)) {
-                registry.forget_job(job.uid, &job.id)?;
-                continue;
-            }
-            return refuse("a job of this id is still ending; unregister it first".into());
+            registry.forget_job(job.uid, &job.id)?;
+            continue;
         }
-        match job.record {
-            _ if job.uid != record.uid => {
-                return refuse(format!("this id is registered for uid {}", job.uid));
-            }
-            Ok(other) if other.target != record.target => {
-                return refuse("this id is registered for another cgroup".into());
-            }
-            Ok(other) => started = other.started,
-            // The new record replaces a broken one of the same user.
-            Err(_) => {}
+        if job.uid != record.uid {
+            let cause = format!("this id is registered for uid {}", job.uid);
+            return Err(Error::failed("register job", &record.id, cause));
         }
+        // The new record replaces a broken one of the same user.
+        let Ok(other) = job.record else { continue };
+        if other.target != record.target {
+            let cause = "this id is registered for another cgroup";
+            return Err(Error::failed("register job", &record.id, cause));
+        }
+        started = other.started;
     }
     Ok(started)
 }
 
-/// Returns whether the registry has the job of a stamp, also one that is ending.
+/// Whether the registry has the job of a stamp, also one that is ending.
 fn is_registered(registry: &Registry, trust: &Trust, stamp: &Stamp) -> Result<bool, Error> {
     Ok(registry.find_jobs(trust, &stamp.job)?.iter().any(|job| job.uid == stamp.uid))
 }
@@ -314,29 +345,26 @@ fn resolve_containment(
         return Err(Error::Input(format!("register job {}: {cause}", record.id)));
     }
     // Logins cannot use files that only root can read.
-    let resolve =
-        || contain_by_record(record, config, &Resolver::new(Tree::host(), config.devices.clone()));
-    match accounts::with_login_rights(resolve, output) {
-        Ok(JobContainment { containment, dropped, warnings, .. }) => {
-            for device in dropped {
-                output.warn(format_args!("warning: left out: {device}"));
-            }
-            for warning in warnings {
-                output.warn(format_args!("warning: {warning}"));
-            }
-            Ok(containment)
-        }
-        Err(LoginRefusal { refusal, cause }) => {
-            let text = format!("register {}", printable(&cause));
-            match refusal.reason {
-                Reason::DeviceUnknown => Err(Error::Failed(text)),
-                _ => Err(Error::Input(text)),
-            }
-        }
+    let resolved = accounts::with_login_rights(
+        || contain_by_record(record, config, &Resolver::new(Tree::host(), config.devices.clone())),
+        output,
+    );
+    let JobContainment { containment, dropped, warnings, .. } = resolved.map_err(refuse_devices)?;
+    for device in dropped {
+        output.warn(format_args!("warning: left out: {device}"));
     }
+    for warning in warnings {
+        output.warn(format_args!("warning: {warning}"));
+    }
+    Ok(containment)
 }
 
-/// Returns the line of the log. `in_force` names the containment, which is a filter of the scheduler if the record
+fn refuse_devices(LoginRefusal { refusal, cause }: LoginRefusal) -> Error {
+    let text = format!("register {}", printable(&cause));
+    if refusal.reason == Reason::DeviceUnknown { Error::Failed(text) } else { Error::Input(text) }
+}
+
+/// Describes the job in the log. `in_force` names the containment, which is a filter of the scheduler if the record
 /// asks for none.
 fn log_line(record: &Record, containment: &Containment, in_force: &str) -> Line {
     let cgroup = match &record.target {
@@ -362,24 +390,30 @@ fn log_line(record: &Record, containment: &Containment, in_force: &str) -> Line 
 /// The errors of [`JobOptions::build_record`] and [`accounts::require_owner`], and [`Error::Input`] for
 /// a missing option.
 fn build_registered(options: &Options, output: &mut Output<'_>) -> Result<Record, Error> {
-    let missing = |cause| Error::usage("register", cause);
-    let id = options.job.id.as_ref().ok_or_else(|| missing("option --id is needed"))?;
+    let Some(id) = &options.job.id else {
+        return Err(Error::usage("register", "option --id is needed"));
+    };
     let target = match (&options.cgroup, options.via) {
         (Some(path), None) => LoginTarget::Cgroup(path.clone()),
         (None, Some(via)) => LoginTarget::Via(via),
-        _ => return Err(missing("exactly one of --cgroup and --via is needed")),
+        _ => {
+            let cause = "exactly one of --cgroup and --via is needed";
+            return Err(Error::usage("register", cause));
+        }
     };
     let uid = match (options.uid, &options.user) {
         (Some(uid), None) => uid,
         (None, Some(name)) => accounts::require_owner(name, "register")?.uid.as_raw(),
-        _ => return Err(missing("exactly one of --uid and --user is needed")),
+        _ => return Err(Error::usage("register", "exactly one of --uid and --user is needed")),
     };
     let env = build_environment(&options.env, output)?;
-    let record = options.job.build_record("register", id, uid, target)?;
-    let (accounts, namespaces) = (non_empty(options.account.clone()), options.namespaces.clone());
-    let logins = options.no_logins.then_some(false);
-    let started = options.started;
-    require_valid(&Record { env, accounts, namespaces, logins, started, ..record })
+    let mut record = options.job.build_record("register", id, uid, target)?;
+    record.env = env;
+    record.accounts = non_empty(options.account.clone());
+    record.namespaces = options.namespaces.clone();
+    record.logins = options.no_logins.then_some(false);
+    record.started = options.started;
+    require_valid(&record)
 }
 
 /// Parses a variable's name and its value.
@@ -430,7 +464,8 @@ mod tests {
     }
 
     fn build_from(words: impl Iterator<Item = String>) -> Result<Record, Error> {
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut err = Vec::new();
         let mut output = Output { out: &mut out, err: &mut err };
         let words: Vec<OsString> =
             std::iter::once("register".to_owned()).chain(words).map(OsString::from).collect();

@@ -14,7 +14,7 @@ use kernel::cgroup::{self, Dir, Membership, Mount, Occupants, ignore_gone};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
 use protocol::{LeafName, SourceName, is_within};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -44,14 +44,15 @@ impl Snapshot {
     /// [`Error::Failed`] for accounts, processes or records that cannot be read.
     pub(crate) fn read(config: &Config, user: Option<u32>) -> Result<Self, Error> {
         let table = ProcessTable::read(account_uid(&config.flux_user).ok())?;
-        let owners = find_owners(&table, config, user)?;
-        let uids = owners.people.values().map(|person| person.uid).collect();
+        let judged = find_judged_processes(&table, config, user)?;
+        let uids = judged.of_people.iter().map(|(_, person)| person.uid).collect();
         let registered = RegisteredJobs::read(config, &table, &uids)?;
         let scheduled = ScheduledJobs::read(config);
-        Ok(judge(&table, owners, registered, scheduled))
+        let facts = Facts { table: &table, registered, scheduled, ancestry: own_ancestry() };
+        Ok(facts.judge(judged))
     }
 
-    /// Returns the processes of users who have no job.
+    /// The processes of users who have no job.
     pub(super) fn into_strays(self) -> Vec<Stray> {
         let Self { mut outside, owners, .. } = self;
         outside.retain(|process| !owners.contains(&process.uid));
@@ -59,65 +60,88 @@ impl Snapshot {
     }
 }
 
-/// The owners of processes, by the processes' numbers.
+/// The processes that may be strays.
 #[derive(Debug, Default)]
-struct Owners {
-    /// People who are not exempt.
-    people: BTreeMap<i32, Person>,
-    /// Uids without an account.
-    unknown: BTreeMap<i32, u32>,
+struct JudgedProcesses<'a> {
+    /// Those of people who are not exempt.
+    of_people: Vec<(&'a ProcessInfo, Person)>,
+    /// Those with a uid that has no account.
+    of_unknown: Vec<(&'a ProcessInfo, u32)>,
 }
 
-/// Finds the owners of the processes of one user, or of all processes.
-fn find_owners(table: &ProcessTable, config: &Config, user: Option<u32>) -> Result<Owners, Error> {
+/// Finds the processes of one user, or of all users, that may be strays.
+fn find_judged_processes<'a>(
+    table: &'a ProcessTable,
+    config: &Config,
+    user: Option<u32>,
+) -> Result<JudgedProcesses<'a>, Error> {
     let mut finder = PersonFinder::read(config)?;
-    let mut owners = Owners::default();
-    for (pid, info) in &table.all {
+    let mut judged = JudgedProcesses::default();
+    for info in table.all.values() {
         match finder.find_owner(info) {
             Owner::Person(person) if user.is_none_or(|user| user == person.uid) => {
-                owners.people.insert(*pid, person);
+                judged.of_people.push((info, person));
             }
-            Owner::Unknown(uid) if user.is_none() => {
-                owners.unknown.insert(*pid, uid);
-            }
+            Owner::Unknown(uid) if user.is_none() => judged.of_unknown.push((info, uid)),
             _ => {}
         }
     }
-    Ok(owners)
+    Ok(judged)
 }
 
-/// Judges which of these processes are outside of jobs.
-fn judge(
-    table: &ProcessTable,
-    owners: Owners,
+/// Where a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the directory of a scheduler's job that still runs: whose process it is, has a job.
+    LiveJob,
+    /// Where the admin lets it be: in a registered job, in a service, or this command itself.
+    Allowed,
+    Outside,
+}
+
+/// What is known about jobs and processes.
+struct Facts<'a> {
+    table: &'a ProcessTable,
     registered: RegisteredJobs,
     scheduled: ScheduledJobs,
-) -> Snapshot {
-    let ancestry = own_ancestry();
-    let mut snapshot = Snapshot { doubts: scheduled.doubts, ..Snapshot::default() };
-    snapshot.owners.extend(scheduled.owners);
-    let is_inside = |info: &ProcessInfo, uid: u32| {
-        table.is_in_service(info)
-            || registered.has_process(info, uid)
-            || ancestry.contains(&info.process.pid)
-    };
-    for (pid, person) in owners.people {
-        let Some(info) = table.all.get(&pid) else { continue };
-        if table.is_in_live_job(info) {
-            snapshot.owners.insert(person.uid);
-        } else if !is_inside(info, person.uid) {
-            snapshot.outside.push(Stray::new(info, person, table));
+    /// This process and its ancestors.
+    ancestry: Vec<i32>,
+}
+
+impl Facts<'_> {
+    /// Judges which of these processes are outside of jobs, and who has a job.
+    fn judge(self, judged: JudgedProcesses<'_>) -> Snapshot {
+        let mut outside = Vec::new();
+        let mut owners_in_jobs = BTreeSet::new();
+        for (info, person) in judged.of_people {
+            match self.find_place(info, person.uid) {
+                Place::LiveJob => _ = owners_in_jobs.insert(person.uid),
+                Place::Allowed => {}
+                Place::Outside => outside.push(Stray::new(info, person, self.table)),
+            }
         }
-    }
-    for (pid, uid) in owners.unknown {
-        let Some(info) = table.all.get(&pid) else { continue };
-        if !table.is_in_live_job(info) && !is_inside(info, uid) {
-            let name = uid.to_string();
-            snapshot.unowned.push(Stray::new(info, Person { uid, name }, table));
+        let mut unowned = Vec::new();
+        for (info, uid) in judged.of_unknown {
+            if self.find_place(info, uid) == Place::Outside {
+                let nameless = Person { uid, name: uid.to_string() };
+                unowned.push(Stray::new(info, nameless, self.table));
+            }
         }
+        let mut owners = self.registered.owners;
+        owners.extend(self.scheduled.owners);
+        owners.extend(owners_in_jobs);
+        Snapshot { outside, unowned, owners, doubts: self.scheduled.doubts }
     }
-    snapshot.owners.extend(registered.owners);
-    snapshot
+
+    fn find_place(&self, info: &ProcessInfo, uid: u32) -> Place {
+        if self.table.is_in_live_job(info) {
+            return Place::LiveJob;
+        }
+        let is_allowed = self.table.is_in_service(info)
+            || self.registered.has_process(info, uid)
+            || self.ancestry.contains(&info.process.pid);
+        if is_allowed { Place::Allowed } else { Place::Outside }
+    }
 }
 
 /// The users with jobs in the registry, and the places of all its jobs.
@@ -180,7 +204,7 @@ impl RegisteredJobs {
         Ok(())
     }
 
-    /// Returns whether a process of `uid` is in a job. The previous user of a reused cgroup is in none.
+    /// Whether a process of `uid` is in a job. The previous user of a reused cgroup is in none.
     fn has_process(&self, info: &ProcessInfo, uid: u32) -> bool {
         self.places.iter().any(|place| {
             is_within(info.path(), &place.path) && !(place.reused && place.owner == uid)
@@ -188,41 +212,43 @@ impl RegisteredJobs {
     }
 }
 
-/// Returns whether a scheduler has given the cgroup of this record to another account's job: it has
-/// another owner, or a process of another account. The user must have no process there besides logins: an
-/// ended process cannot be restored. Without root's rights it returns false.
+/// Whether a scheduler has given the cgroup of this record to another account's job: it has another owner,
+/// or a process of another account. The user must have no process there besides logins: an ended process
+/// cannot be restored. Without root's rights it returns false.
 fn is_reused(dir: &Dir, record: &Record, table: &ProcessTable) -> bool {
     if !Uid::effective().is_root() {
         return false;
     }
     let Ok(occupants) = Occupants::read(dir, record.uid) else { return false };
-    let inside = || table.all.values().filter(|info| is_within(info.path(), dir.path()));
-    let leaf = record.leaf.as_ref().map_or(LeafName::DEFAULT, LeafName::as_str);
-    let leaf = format!("{}/{leaf}", dir.path());
-    let has_job_process = inside().any(|info| {
-        info.uid() == record.uid
-            && !is_within(info.path(), &leaf)
-            && !table.is_of_login(info, record.uid)
-    });
-    if has_job_process {
-        return false;
+    let leaf_name = record.leaf.as_ref().map_or(LeafName::DEFAULT, LeafName::as_str);
+    let leaf = format!("{}/{leaf_name}", dir.path());
+    let mut pids = Vec::new();
+    for info in table.all.values().filter(|info| is_within(info.path(), dir.path())) {
+        let is_users = info.uid() == record.uid;
+        if is_users && !is_within(info.path(), &leaf) && !table.is_of_login(info, record.uid) {
+            return false;
+        }
+        pids.push(info.process.pid);
     }
     if matches!(occupants.require_owner(dir), Err(cgroup::Error::UnexpectedState(_))) {
         return true;
     }
-    let is_stranger = |pid: i32| {
-        matches!(occupants.stranger_uid(pid), Ok(Some(_)))
-            && Membership::read(pid).is_ok_and(|membership| {
-                membership.unified().is_some_and(|path| is_within(path, dir.path()))
-            })
-    };
-    let mut strangers: Vec<i32> = inside().map(|info| info.process.pid).collect();
-    strangers.retain(|pid| is_stranger(*pid));
-    if strangers.is_empty() {
+    pids.retain(|pid| is_stranger_in(dir, *pid, &occupants));
+    if pids.is_empty() {
         return false;
     }
     sleep(RECHECK_INTERVAL);
-    strangers.into_iter().any(is_stranger)
+    pids.into_iter().any(|pid| is_stranger_in(dir, pid, &occupants))
+}
+
+/// Whether a process of another account than these is in a cgroup or below it, now.
+fn is_stranger_in(dir: &Dir, pid: i32, occupants: &Occupants) -> bool {
+    if !matches!(occupants.stranger_uid(pid), Ok(Some(_))) {
+        return false;
+    }
+    Membership::read(pid).is_ok_and(|membership| {
+        membership.unified().is_some_and(|path| is_within(path, dir.path()))
+    })
 }
 
 /// The users with jobs of the schedulers.
