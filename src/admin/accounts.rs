@@ -67,9 +67,9 @@ pub(super) fn is_in_group(user: &User, group: &str) -> Result<bool, Error> {
 ///
 /// The errors of [`require_user`] for a text that is no number.
 pub(super) fn resolve_uid(text: &str) -> Result<u32, Error> {
-    match (require_user(text), parse_decimal(text)) {
-        (Err(_), Some(uid)) => Ok(uid),
-        (account, _) => Ok(account?.uid.as_raw()),
+    match require_user(text) {
+        Ok(account) => Ok(account.uid.as_raw()),
+        Err(error) => parse_decimal(text).ok_or(error),
     }
 }
 
@@ -95,9 +95,10 @@ pub(super) fn parse_uid(text: &str) -> Result<u32, &'static str> {
 /// # Errors
 ///
 /// A text, if no job can belong to this number.
-pub(super) fn parse_owner(text: &str) -> Result<u32, String> {
-    let uid = parse_decimal(text).filter(|uid| Record::can_own_job(*uid));
-    uid.ok_or_else(|| "not the number of a user who can own a job".into())
+pub(super) fn parse_owner(text: &str) -> Result<u32, &'static str> {
+    parse_decimal(text)
+        .filter(|uid| Record::can_own_job(*uid))
+        .ok_or("not the number of a user who can own a job")
 }
 
 /// Returns the account of a user who can own a job.

@@ -64,8 +64,11 @@ pub(crate) fn parse_value<T: FromStr<Err: Display>>(text: &str) -> Result<T, Str
 }
 
 /// Parses an absolute path.
-fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
-    if text.starts_with('/') { Ok(PathBuf::from(text)) } else { Err("not an absolute path".into()) }
+fn parse_absolute_path(text: &str) -> Result<PathBuf, &'static str> {
+    if !text.starts_with('/') {
+        return Err("not an absolute path");
+    }
+    Ok(PathBuf::from(text))
 }
 
 /// Parses the name of a PAM service.
@@ -73,9 +76,9 @@ fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
 /// # Errors
 ///
 /// A text, for a name that is no file name or begins with a dot.
-pub(crate) fn parse_service(text: &str) -> Result<String, String> {
+pub(crate) fn parse_service(text: &str) -> Result<String, &'static str> {
     if text.is_empty() || text.contains('/') || text.starts_with('.') {
-        return Err("not the name of a PAM service".into());
+        return Err("not the name of a PAM service");
     }
     Ok(text.to_owned())
 }

@@ -19,8 +19,11 @@ const PTS_MAJORS: std::ops::RangeInclusive<u64> = 136..=143;
 /// after its leader has ended.
 pub(super) fn open_terminals(uid: u32, processes: &[Process]) -> Vec<OwnedFd> {
     let pids: BTreeSet<i32> = processes.iter().map(|process| process.pid).collect();
-    let own = processes.iter().filter(|process| pids.contains(&process.session));
-    let terminals: BTreeSet<u32> = own.map(|process| process.terminal).collect();
+    let terminals: BTreeSet<u32> = processes
+        .iter()
+        .filter(|process| pids.contains(&process.session))
+        .map(|process| process.terminal)
+        .collect();
     terminals.into_iter().filter_map(|terminal| open_terminal(terminal, uid)).collect()
 }
 
@@ -28,9 +31,14 @@ pub(super) fn open_terminals(uid: u32, processes: &[Process]) -> Vec<OwnedFd> {
 /// one whose user takes no messages by now.
 pub(super) fn write_to_terminals(uid: u32, terminals: &[OwnedFd], line: &str) -> usize {
     let text = format!("\r\n*** {line} ***\r\n");
-    let is_open = |terminal: &OwnedFd| fstat(terminal).is_ok_and(|stat| takes_messages(&stat, uid));
-    let write_line = |terminal: &OwnedFd| write(terminal, text.as_bytes()).is_ok();
-    terminals.iter().filter(|terminal| is_open(terminal) && write_line(terminal)).count()
+    let mut count = 0;
+    for terminal in terminals {
+        let is_open = fstat(terminal).is_ok_and(|stat| takes_messages(&stat, uid));
+        if is_open && write(terminal, text.as_bytes()).is_ok() {
+            count += 1;
+        }
+    }
+    count
 }
 
 /// Opens a terminal; `None` if it is no pseudo-terminal of the user, or if the user takes no messages

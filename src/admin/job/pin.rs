@@ -57,21 +57,18 @@ pub(super) fn pin_namespace(pid: u32, id: &JobId, job: &str) -> Result<String, E
 pub(super) fn unpin_ended_jobs(registry: &Registry, trust: &Trust) -> Result<(), Error> {
     let mut stale = Vec::new();
     for entry in fs::read_dir(PIN_DIR).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        if let Some(id) = name.to_str().and_then(|name| name.parse::<JobId>().ok()) {
-            if registry.find_jobs(trust, &id)?.is_empty() {
-                stale.push(entry.path());
-            }
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<JobId>().ok())
+        else {
+            continue;
+        };
+        if registry.find_jobs(trust, &id)?.is_empty() {
+            stale.push(entry.path());
         }
     }
     if stale.is_empty() {
         return Ok(());
     }
-    let unpin = || {
-        let results: Vec<_> = stale.iter().map(|path| unbind(path)).collect();
-        results.into_iter().collect()
-    };
-    run_in_first_namespace(unpin)
+    run_in_first_namespace(|| unbind_all(&stale))
         .map_err(|error| Error::failed("unpin namespaces in", PIN_DIR, error))
 }
 
@@ -89,22 +86,30 @@ fn run_in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result
 }
 
 fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
-    Trust::root().make_dir(Path::new(PIN_DIR)).map_err(io::Error::other)?;
-    let bind = |from: &Path, to: &Path| {
-        mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-    };
-    // The kernel refuses to bind a mount namespace to a file in a shared mount.
     let dir = Path::new(PIN_DIR);
-    if !proc::read("/proc/self/mountinfo")?
-        .lines()
-        .any(|line| line.split(' ').nth(4) == Some(PIN_DIR))
-    {
-        bind(dir, dir)?;
+    Trust::root().make_dir(dir).map_err(io::Error::other)?;
+    // The kernel refuses to bind a mount namespace to a file in a shared mount.
+    let mounts = proc::read("/proc/self/mountinfo")?;
+    if !mounts.lines().any(|line| line.split(' ').nth(4) == Some(PIN_DIR)) {
+        bind_mount(dir, dir)?;
     }
     mount(None::<&str>, dir, None::<&str>, MsFlags::MS_PRIVATE, None::<&str>)?;
     unbind(path)?;
     File::create_new(path)?;
-    Ok(bind(&PathBuf::from(format!("/proc/self/fd/{}", namespace.raw_fd())), path)?)
+    bind_mount(Path::new(&format!("/proc/self/fd/{}", namespace.raw_fd())), path)
+}
+
+fn bind_mount(from: &Path, to: &Path) -> io::Result<()> {
+    Ok(mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
+}
+
+/// Removes all of these pins, and reports the first failure.
+fn unbind_all(paths: &[PathBuf]) -> io::Result<()> {
+    let mut result = Ok(());
+    for path in paths {
+        result = result.and(unbind(path));
+    }
+    result
 }
 
 /// Removes a pin, if there is one.

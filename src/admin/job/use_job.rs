@@ -10,7 +10,7 @@ use clap::Args;
 use helper::jobs::{Job, find_by_name};
 use helper::printable;
 use helper::read_choice;
-use helper::{Config, Deadline, Node};
+use helper::{Config, Deadline, Node, RunningJobs};
 use kernel::choice::{Choices, FILE, USER_MODE, UserDir, permissions};
 use kernel::trust::{Distrust, Trust, TrustError};
 use module::node_name;
@@ -67,21 +67,24 @@ struct ChoiceOwner {
 }
 
 impl ChoiceOwner {
-    fn choose(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
-        let (jobs, doubts) = self.find_running_jobs();
-        let running = find_by_name(&jobs, job).map(|job| &job.id);
-        let job = running.unwrap_or(job);
-        if running.is_none() {
-            if doubts.is_empty() {
-                let why = self.explain_not_running(&jobs);
-                output.warn(format_args!("job {job} was not chosen: {why}"));
-                return Ok(EXIT_FINDINGS);
-            }
-            for text in &doubts {
-                output.warn(printable(text));
-            }
-            output.warn(format_args!("warning: it cannot be told whether job {job} runs here"));
+    fn choose(&self, name: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
+        let RunningJobs { jobs, warnings: doubts } = self.find_running_jobs();
+        if let Some(job) = find_by_name(&jobs, name) {
+            return self.write(&job.id, output);
         }
+        if doubts.is_empty() {
+            let why = self.explain_not_running(&jobs);
+            output.warn(format_args!("job {name} was not chosen: {why}"));
+            return Ok(EXIT_FINDINGS);
+        }
+        for text in &doubts {
+            output.warn(printable(text));
+        }
+        output.warn(format_args!("warning: it cannot be told whether job {name} runs here"));
+        self.write(name, output)
+    }
+
+    fn write(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
         self.choice.write(job).map_err(|error| self.explain_error(&error))?;
         self.report_effect(Some(job), output)
     }
@@ -99,7 +102,7 @@ impl ChoiceOwner {
             Ok(None) => return self.report_effect(None, output),
             Err(error) => return Err(self.explain_error(&error)),
         };
-        let (jobs, doubts) = self.find_running_jobs();
+        let RunningJobs { jobs, warnings: doubts } = self.find_running_jobs();
         if find_by_name(&jobs, &job).is_some() || !doubts.is_empty() {
             return self.report_effect(Some(&job), output);
         }
@@ -121,32 +124,30 @@ impl ChoiceOwner {
         Ok(EXIT_FINE)
     }
 
-    /// Returns why a job cannot be chosen: the jobs that the user has instead.
+    /// Explains why a job cannot be chosen: by the jobs that the user has instead.
     fn explain_not_running(&self, jobs: &[Job]) -> String {
         let Self { user, node, .. } = self;
+        if jobs.is_empty() {
+            return format!("{user} has no running job on {node}");
+        }
         let ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).take(JOBS_MAX).collect();
         let more = if jobs.len() > JOBS_MAX { ", ..." } else { "" };
-        match ids.as_slice() {
-            [] => format!("{user} has no running job on {node}"),
-            ids => format!("on {node} {user} has {}{more}", ids.join(", ")),
-        }
+        format!("on {node} {user} has {}{more}", ids.join(", "))
     }
 
-    /// Finds the jobs that a login would find; returns them, and the faults that may hide others.
-    fn find_running_jobs(&self) -> (Vec<Job>, Vec<String>) {
-        let config = Config::read(Path::new(Request::DEFAULT_CONF), &Trust::root());
-        let config = config.map_err(|error| error.to_string());
+    /// Finds the jobs that a login would find, and the faults that may hide others.
+    fn find_running_jobs(&self) -> RunningJobs {
+        let config = match Config::read(Path::new(Request::DEFAULT_CONF), &Trust::root()) {
+            Ok(config) => config,
+            Err(error) => return no_jobs(&error),
+        };
         let deadline = Deadline::after(QUERY_TIMEOUT);
-        config
-            .and_then(|config| {
-                Node::host()
-                    .find_running_jobs(&config, &self.node, self.choice.uid, deadline)
-                    .map_err(|error| error.to_string())
-            })
-            .map_or_else(|cause| (Vec::new(), vec![cause]), |found| (found.jobs, found.warnings))
+        Node::host()
+            .find_running_jobs(&config, &self.node, self.choice.uid, deadline)
+            .unwrap_or_else(|error| no_jobs(&error))
     }
 
-    /// Returns an error that begins with the remedy.
+    /// Builds an error that begins with the remedy.
     fn explain_error(&self, error: &TrustError) -> Error {
         let node = &self.node;
         let path = error.path();
@@ -165,6 +166,11 @@ impl ChoiceOwner {
     }
 }
 
+/// No jobs, since a fault hides all of them.
+fn no_jobs(fault: &dyn std::fmt::Display) -> RunningJobs {
+    RunningJobs { jobs: Vec::new(), warnings: vec![fault.to_string()] }
+}
+
 /// Mode of the file with the choice.
 const FILE_MODE: u32 = 0o640;
 
@@ -175,7 +181,7 @@ struct UserChoice {
 }
 
 impl UserChoice {
-    /// Returns the path of the user's directory.
+    /// The path of the user's directory.
     fn dir(&self) -> PathBuf {
         self.choices.user_dir(self.uid)
     }
@@ -221,10 +227,11 @@ impl UserChoice {
             .dir(&choices.dir)
             .map_err(|error| if error.is_missing() { missing() } else { error })?;
         let dir = choices.find(&base, *uid)?.ok_or_else(missing)?;
-        match dir.status.uid {
-            owner if owner == *uid => Ok(dir),
-            owner => Err(TrustError::new(&dir.path, Distrust::WrongOwner(owner))),
+        let owner = dir.status.uid;
+        if owner != *uid {
+            return Err(TrustError::new(&dir.path, Distrust::WrongOwner(owner)));
         }
+        Ok(dir)
     }
 }
 
@@ -232,10 +239,10 @@ fn write_file(dir: &UserDir, unfinished: &str, id: &JobId) -> Result<(), TrustEr
     let path = dir.path.join(FILE);
     let unwritten = |errno: Errno| TrustError::from_error("write", &path, errno);
     // The flags replace a file that a process with the same number has left.
-    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
-    let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let file = openat(&dir.fd, unfinished, flags, Mode::S_IRUSR | Mode::S_IWUSR);
-    let mut file = File::from(file.map_err(unwritten)?);
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+    let mut file = File::from(openat(&dir.fd, unfinished, flags, mode).map_err(unwritten)?);
     fchmod(&file, Mode::from_bits_truncate(FILE_MODE)).map_err(unwritten)?;
     writeln!(file, "{id}").map_err(|error| TrustError::from_error("write", &path, error))?;
     renameat(&dir.fd, unfinished, &dir.fd, FILE).map_err(unwritten)

@@ -139,33 +139,35 @@ impl Trial<'_> {
         output: &mut Output<'_>,
     ) -> Result<u8, Error> {
         let path = self.stack.path.display();
-        let refuse = |why: &str| Err(Error::failed("try", &path, why));
         if !Path::new("/run/systemd/system").exists() {
-            return refuse("systemd does not run here, so nothing would bring the file back");
+            let why = "systemd does not run here, so nothing would bring the file back";
+            return Err(Error::failed("try", path, why));
         }
         if accounts::find_user(user)?.is_some_and(|user| user.uid.is_root()) {
             output
                 .warn("root gets in whatever these lines do: log in as a user with a job here too");
         }
         if self.is_under_way() {
-            return refuse("a try is under way; end it by job-adopt enable --keep or --undo");
+            let why = "a try is under way; end it by job-adopt enable --keep or --undo";
+            return Err(Error::failed("try", path, why));
         }
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
-        if !self.stack.service.chars().all(is_plain) {
-            return refuse("a unit cannot have that name in it");
+        if !self.stack.service.chars().all(is_plain_in_unit) {
+            return Err(Error::failed("try", path, "a unit cannot have that name in it"));
         }
         let plan = self.stack.with_our_lines(options.lines.arguments.as_deref())?;
         for note in &plan.notes {
             output.warn(note);
         }
         if plan.text == self.stack.text {
-            return refuse("both lines are in it already; job-adopt pam --remove takes them out");
+            let why = "both lines are in it already; job-adopt pam --remove takes them out";
+            return Err(Error::failed("try", path, why));
         }
         let modules = self.stack.replaced_modules(&plan.text)?;
         for module in &modules {
             let file = module.to_string_lossy();
-            if !file.chars().all(|c| is_plain(c) || "/+".contains(c)) {
-                return refuse(&format!("a unit cannot have the path {file} in it"));
+            if !file.chars().all(|c| is_plain_in_unit(c) || "/+".contains(c)) {
+                let why = format!("a unit cannot have the path {file} in it");
+                return Err(Error::failed("try", path, why));
             }
         }
         let requested = options.without_job.as_deref();
@@ -387,6 +389,11 @@ impl Trial<'_> {
     }
 }
 
+/// Whether a unit's file takes this character as it is.
+fn is_plain_in_unit(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "._-@".contains(c)
+}
+
 fn systemctl(words: &[&str]) -> Result<(), Error> {
     run("systemctl", words)
 }
@@ -400,13 +407,12 @@ fn command_without_output(program: &str, words: &[&str]) -> Command {
 
 /// Runs a program of systemd.
 fn run(program: &str, words: &[&str]) -> Result<(), Error> {
-    let status = command_without_output(program, words).status();
-    let failed = |why: String| Error::failed("run", format!("{program} {}", words.join(" ")), why);
-    match status {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(failed(status.to_string())),
-        Err(error) => Err(failed(error.to_string())),
-    }
+    let why = match command_without_output(program, words).status() {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    Err(Error::failed("run", format!("{program} {}", words.join(" ")), why))
 }
 
 /// What the new stack must answer about a user.
@@ -473,22 +479,21 @@ impl std::fmt::Display for Answer {
 ///
 /// [`Error::Failed`] if there is no answer.
 fn ask_account(service: &str, user: &str) -> Result<Answer, Error> {
-    let failed = |why: String| Error::failed("ask the stack about", user, why);
     let status = transient_command("--account", service, user)
         .and_then(|mut command| command.status())
-        .map_err(|error| failed(error.to_string()))?;
+        .map_err(|error| Error::failed("ask the stack about", user, error))?;
     match status.code() {
         Some(code) if code == i32::from(EXIT_ADMITTED) => Ok(Answer::Admitted),
         Some(code) if code == i32::from(EXIT_REFUSED) => Ok(Answer::Refused),
-        _ => Err(failed(status.to_string())),
+        _ => Err(Error::failed("ask the stack about", user, status)),
     }
 }
 
 /// Runs the account phase for a user in this process. pam_slurm_adopt moves its process into the job
 /// there, so each call needs a process of its own.
 fn run_account(service: &str, user: &str) -> Result<u8, Error> {
-    let failed = |error: std::io::Error| Error::failed("start", service, error);
-    let mut transaction = Transaction::start(service, user).map_err(failed)?;
+    let mut transaction = Transaction::start(service, user)
+        .map_err(|error| Error::failed("start", service, error))?;
     let (result, _) = transaction.run(Phase::Account);
     Ok(if result.is_ok() { EXIT_ADMITTED } else { EXIT_REFUSED })
 }
@@ -513,8 +518,8 @@ fn transient_command(phase: &str, service: &str, user: &str) -> std::io::Result<
 /// Runs account, credentials and session for a user in this process, in sshd's order, and reports account and
 /// session.
 fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
-    let failed = |error: std::io::Error| Error::failed("start", service, error);
-    let mut transaction = Transaction::start(service, user).map_err(failed)?;
+    let mut transaction = Transaction::start(service, user)
+        .map_err(|error| Error::failed("start", service, error))?;
     // The module opens the session of a job with private files for sshd alone.
     let _ = set_name(c"sshd-try");
     for (phase, name) in [

@@ -178,8 +178,8 @@ impl Round<'_, '_> {
         }
     }
 
-    /// Updates the entry of a job, and finds the notice that is due. Returns the entry if the job's end is known, or
-    /// is known to be missing. Slurm is asked only while logins have terminals.
+    /// Updates the entry of a job, if the job's end is known or is known to be missing, and finds the notice that is
+    /// due. Slurm is asked only while logins have terminals.
     fn update<'j>(
         &mut self,
         job: &'j RunningJob,
@@ -187,10 +187,6 @@ impl Round<'_, '_> {
     ) -> (Option<JobNotices>, Option<Notice<'j>>) {
         let now = self.now;
         let schedule = Schedule::new(&self.config.notice, &job.placement);
-        let find_due = |entry: &JobNotices| {
-            let ends = entry.ends?;
-            schedule.find_due(ends, now, entry.minutes).map(|minutes| (ends, minutes))
-        };
         let stored = old.filter(|entry| entry.recorded == job.ends);
         let Some(mut entry) = stored.or_else(|| JobNotices::from_record(job, old)) else {
             return (None, None);
@@ -200,7 +196,7 @@ impl Round<'_, '_> {
         let is_late = |ends: i64| is_slurm && ends.saturating_add(EXTENSION_SECONDS_MIN) < now;
         // A stored entry without an end has Slurm's answer that there is none.
         let may_be_due = match entry.ends {
-            Some(ends) => is_late(ends) || find_due(&entry).is_some(),
+            Some(ends) => is_late(ends) || entry.find_due(&schedule, now).is_some(),
             None => stored.is_none(),
         };
         let terminals = if may_be_due { self.open_terminals(job) } else { Vec::new() };
@@ -218,33 +214,33 @@ impl Round<'_, '_> {
                 }
             }
         }
-        let notice = find_due(&entry).map(|(ends, minutes)| {
-            entry.minutes = Some(minutes);
-            Notice { job, terminals, line: describe_end(&job.id, ends, now) }
-        });
-        (Some(entry), notice)
+        let Some((ends, minutes)) = entry.find_due(&schedule, now) else {
+            return (Some(entry), None);
+        };
+        entry.minutes = Some(minutes);
+        let line = describe_end(&job.id, ends, now);
+        (Some(entry), Some(Notice { job, terminals, line }))
     }
 }
 
-/// Returns the key of a job in the state. Ids of different sources may be the same.
+/// The key of a job in the state. Ids of different sources may be the same.
 fn job_key(job: &RunningJob) -> String {
     format!("{}:{}:{}", job.placement.source().as_str(), job.uid, job.id)
 }
 
-/// Returns the line that users read.
+/// The line that users read.
 fn describe_end(id: &JobId, ends: i64, now: i64) -> String {
-    let at = local_time(ends).map(|time| format!(" ({:02}:{:02})", time.tm_hour, time.tm_min));
-    let at = at.unwrap_or_default();
+    let at = match local_time(ends) {
+        Some(time) => format!(" ({:02}:{:02})", time.tm_hour, time.tm_min),
+        None => String::new(),
+    };
     // Rounded up: the notice of 5 minutes may come a second late.
-    match (ends - now + 59).div_euclid(60) {
-        ..1 => format!("job {id} has reached its end{at}. This login ends with it."),
-        minutes => {
-            let unit = if minutes == 1 { "minute" } else { "minutes" };
-            format!(
-                "job {id} ends in {minutes} {unit}{at}. Save your work: this login ends with it."
-            )
-        }
+    let minutes = (ends - now + 59).div_euclid(60);
+    if minutes < 1 {
+        return format!("job {id} has reached its end{at}. This login ends with it.");
     }
+    let unit = if minutes == 1 { "minute" } else { "minutes" };
+    format!("job {id} ends in {minutes} {unit}{at}. Save your work: this login ends with it.")
 }
 
 /// The minutes before the end of a job at which its logins get a notice, in ascending order:
@@ -258,18 +254,24 @@ impl Schedule {
         Self(minutes.iter().copied().chain((!has_last_line).then_some(0)).collect())
     }
 
-    /// Returns the notice that is due, unless it or a later one was given. A late run gives only the
-    /// last one that it missed.
+    /// Finds the notice that is due, unless it or a later one was given. A late run gives only the last one
+    /// that it missed.
     fn find_due(&self, ends: i64, now: i64, given: Option<u32>) -> Option<u32> {
         let left = ends.saturating_sub(now);
-        let due = self.0.iter().copied().find(|&minutes| left <= i64::from(minutes) * 60);
-        due.filter(|&minutes| given.is_none_or(|given| minutes < given))
+        let due = *self.0.iter().find(|minutes| left <= i64::from(**minutes) * 60)?;
+        if given.is_some_and(|given| given <= due) {
+            return None;
+        }
+        Some(due)
     }
 
-    /// Returns when the next notice is due.
+    /// Finds the time when the next notice is due.
     fn find_next(&self, ends: i64, now: i64) -> Option<i64> {
-        let times = self.0.iter().map(|&minutes| ends.saturating_sub(i64::from(minutes) * 60));
-        times.filter(|time| *time > now).min()
+        self.0
+            .iter()
+            .map(|minutes| ends.saturating_sub(i64::from(*minutes) * 60))
+            .filter(|time| *time > now)
+            .min()
     }
 }
 
@@ -301,11 +303,11 @@ fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Optio
 /// Parses the end of this job in the lines of `squeue`, which has all tasks of an array if the job is
 /// one of them. The inner value is `None` for a job without an end.
 fn parse_end(text: &str, id: &JobId) -> Option<Option<i64>> {
-    let end_of = |line: &str| {
-        let (job, end) = line.trim().split_once(' ')?;
-        (job == id.as_str()).then(|| end.trim().parse().ok().filter(|seconds| *seconds > 0))
-    };
-    text.lines().find_map(end_of)
+    let (_, end) = text
+        .lines()
+        .filter_map(|line| line.trim().split_once(' '))
+        .find(|(job, _)| *job == id.as_str())?;
+    Some(end.trim().parse().ok().filter(|seconds| *seconds > 0))
 }
 
 /// The notices that were given, by job.
@@ -337,10 +339,16 @@ impl JobNotices {
         (job.ends.is_some() || is_slurm).then_some(entry)
     }
 
-    /// Returns whether the entry stays although no source has the job.
+    /// Whether the entry stays although no source has the job.
     fn is_kept(&self, now: i64) -> bool {
-        let may_go_on = |ends: i64| ends.saturating_add(ENTRY_KEPT_SECONDS) > now;
-        self.minutes.is_some() && self.ends.is_some_and(may_go_on)
+        self.minutes.is_some()
+            && self.ends.is_some_and(|ends| ends.saturating_add(ENTRY_KEPT_SECONDS) > now)
+    }
+
+    /// The end, and the minutes before it of the notice that is due.
+    fn find_due(&self, schedule: &Schedule, now: i64) -> Option<(i64, u32)> {
+        let ends = self.ends?;
+        Some((ends, schedule.find_due(ends, now, self.minutes)?))
     }
 
     /// Replaces the end. A job that goes on for longer gets its notices again.

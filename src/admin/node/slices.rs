@@ -89,7 +89,7 @@ fn build_drop_ins(
     Ok(files)
 }
 
-/// Returns the devices of `always_allowed` as lines for systemd.
+/// Spells the devices of `always_allowed` as lines for systemd.
 fn device_allow_lines(
     config: &Config,
     resolver: &Resolver,
@@ -124,8 +124,8 @@ fn device_allow_lines(
     Ok(lines)
 }
 
-/// Writes the missing drop-ins, and removes those of accounts that are no longer exempt. Returns
-/// whether it changed a file.
+/// Writes the missing drop-ins, and removes those of accounts that are no longer exempt. True if it changed
+/// a file.
 fn write_drop_ins(
     units: &Path,
     files: &BTreeMap<String, String>,
@@ -145,7 +145,7 @@ fn write_drop_ins(
     Ok(changed)
 }
 
-/// Writes a file, unless it has this text already. Returns whether it wrote it.
+/// Writes a file, unless it has this text already. True if it wrote it.
 fn write_file(folder: &Path, text: &str, output: &mut Output<'_>) -> Result<bool, Error> {
     let path = folder.join(FILE_NAME);
     if fs::read(&path).is_ok_and(|current| current == text.as_bytes()) {
@@ -159,14 +159,26 @@ fn write_file(folder: &Path, text: &str, output: &mut Output<'_>) -> Result<bool
 }
 
 fn find_stale_files(units: &Path, files: &BTreeMap<String, String>) -> Result<Vec<PathBuf>, Error> {
-    let entries = fs::read_dir(units).map_err(|e| Error::failed("read", units.display(), e))?;
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let is_stale = |name: &String| {
-        let uid = name.strip_prefix("user-").and_then(|name| name.strip_suffix(".slice.d"));
-        uid.is_some_and(|uid| uid.parse::<u32>().is_ok()) && !files.contains_key(name)
-    };
-    let paths = names.filter(is_stale).map(|name| units.join(name).join(FILE_NAME));
-    Ok(paths.filter(|path| fs::symlink_metadata(path).is_ok()).collect())
+    let entries =
+        fs::read_dir(units).map_err(|error| Error::failed("read", units.display(), error))?;
+    let mut stale = Vec::new();
+    for entry in entries.flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if files.contains_key(&name) || !is_drop_in_of_user(&name) {
+            continue;
+        }
+        let path = units.join(name).join(FILE_NAME);
+        if fs::symlink_metadata(&path).is_ok() {
+            stale.push(path);
+        }
+    }
+    Ok(stale)
+}
+
+/// Whether a folder has the drop-ins of one user's slice.
+fn is_drop_in_of_user(name: &str) -> bool {
+    let uid = name.strip_prefix("user-").and_then(|rest| rest.strip_suffix(".slice.d"));
+    uid.is_some_and(|uid| uid.parse::<u32>().is_ok())
 }
 
 #[cfg(test)]
