@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Returns the account of this name; `None` if there is none.
+/// Looks up the account of this name; `None` if there is none.
 ///
 /// # Errors
 ///
@@ -22,7 +22,7 @@ pub(super) fn find_user(name: &str) -> Result<Option<User>, Error> {
     User::from_name(name).map_err(|errno| Error::failed("look up user", name, errno.desc()))
 }
 
-/// Returns the account of this name.
+/// Looks up the account of this name.
 ///
 /// # Errors
 ///
@@ -31,7 +31,7 @@ pub(super) fn require_user(name: &str) -> Result<User, Error> {
     find_user(name)?.ok_or_else(|| Error::failed("look up user", name, "no such user"))
 }
 
-/// Returns the group of this name; `None` if there is none.
+/// Looks up the group of this name; `None` if there is none.
 ///
 /// # Errors
 ///
@@ -40,7 +40,7 @@ pub(super) fn find_group(name: &str) -> Result<Option<Group>, Error> {
     Group::from_name(name).map_err(|errno| Error::failed("look up group", name, errno.desc()))
 }
 
-/// Returns the groups of a user.
+/// Looks up the groups of a user.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub(super) fn list_groups(user: &User) -> Result<Vec<Gid>, Error> {
     getgrouplist(&name, user.gid).map_err(failed)
 }
 
-/// Returns whether a user is in the group of this name. A group that does not exist has no members.
+/// Whether a user is in the group of this name. A group that does not exist has no members.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ pub(super) fn is_in_group(user: &User, group: &str) -> Result<bool, Error> {
     Ok(list_groups(user)?.contains(&group.gid))
 }
 
-/// Returns the uid of a user who is given by name or number. The number needs no account.
+/// Looks up the uid of a user who is given by name or number. The number needs no account.
 ///
 /// # Errors
 ///
@@ -73,7 +73,7 @@ pub(super) fn resolve_uid(text: &str) -> Result<u32, Error> {
     }
 }
 
-/// Returns the name of an account, or its number if it has no name.
+/// Looks up the name of an account, or its number if it has no name.
 pub(super) fn user_name(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => user.name,
@@ -101,7 +101,7 @@ pub(super) fn parse_owner(text: &str) -> Result<u32, &'static str> {
         .ok_or("not the number of a user who can own a job")
 }
 
-/// Returns the account of a user who can own a job.
+/// Looks up the account of a user who can own a job.
 ///
 /// # Errors
 ///
@@ -117,7 +117,7 @@ pub(super) fn require_owner(name: &str, command: &str) -> Result<User, Error> {
 /// The first uid of people if login.defs(5) has none.
 const DEFAULT_UID_MIN: u32 = 1000;
 
-/// Returns the first uid of people on this node.
+/// Reads the first uid of people on this node.
 pub(crate) fn read_uid_min() -> u32 {
     let defs = fs::read("/etc/login.defs").unwrap_or_default();
     parse_uid_min(&defs).unwrap_or(DEFAULT_UID_MIN)
@@ -166,7 +166,7 @@ pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, St
     result.map_err(failed)
 }
 
-/// Returns the account that the helper runs as.
+/// Looks up the account that the helper runs as.
 fn find_helper() -> Result<User, String> {
     let account = User::from_name(HELPER_USER).ok().flatten();
     let account = account.filter(|user| !user.uid.is_root() && user.gid != Gid::from_raw(0));

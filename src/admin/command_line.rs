@@ -205,7 +205,7 @@ mod tests {
         text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq")
     }
 
-    /// Returns an option's name and the name of its value.
+    /// A option's name and the name of its value.
     fn option(arg: &clap::Arg) -> Option<(String, String)> {
         let takes = arg.get_action().takes_values();
         let value = arg.get_value_names().into_iter().flatten().next();
@@ -213,7 +213,7 @@ mod tests {
         Some((roff(&format!("--{}", arg.get_long()?)), roff(&value)))
     }
 
-    /// Returns whether an option names devices; the synopsis shows these together.
+    /// Whether an option names devices; the synopsis shows these together.
     fn names_devices(command: &clap::Command, arg: &clap::Arg) -> bool {
         let mut groups = command.get_groups().filter(|group| group.get_id() == "DeviceOptions");
         groups.any(|group| group.get_args().any(|member| member == arg.get_id()))
@@ -251,7 +251,7 @@ mod tests {
         text + ".YS\n"
     }
 
-    /// Returns the help of an option, with its possible values and its default.
+    /// The help of an option, with its possible values and its default.
     fn help(arg: &clap::Arg) -> String {
         let mut text = roff(&arg.get_help().unwrap().to_string());
         let takes = arg.get_action().takes_values();

@@ -44,7 +44,7 @@ impl Error {
         })
     }
 
-    /// Returns the exit code. A reader that closed standard output is no failure.
+    /// The exit code. A reader that closed standard output is no failure.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Input(_) => EXIT_USAGE,

@@ -22,7 +22,7 @@ pub(crate) struct Conf {
 }
 
 impl Conf {
-    /// Returns the path of the configuration. The default file may be missing.
+    /// The path of the configuration. The default file may be missing.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl Conf {
         Ok(self.option()?.unwrap_or_else(|| PathBuf::from(Request::DEFAULT_CONF)))
     }
 
-    /// Returns the path that the option names; `None` without the option.
+    /// The path that the option names; `None` without the option.
     ///
     /// # Errors
     ///

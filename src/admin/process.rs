@@ -23,7 +23,7 @@ pub(crate) struct Process {
     /// never killed: no other sshd started it, and it has a listening socket, which it closes in each
     /// of its children. An sshd that systemd starts for a single connection has no listening socket.
     pub(crate) is_sshd: bool,
-    /// The uid of the login that it comes from, if pam_loginuid(8) set it. No user can remove it.
+    /// Reads the uid of the login that it comes from, if pam_loginuid(8) set it. No user can remove it.
     pub(crate) login: Option<u32>,
 }
 
@@ -45,12 +45,12 @@ pub(crate) fn read_process(pid: i32) -> Option<Process> {
     Some(Process { pid, parent, session, start, terminal, is_sshd, login })
 }
 
-/// Returns the start time of a process, in ticks since boot; `None` if it has ended.
+/// Reads the start time of a process, in ticks since boot; `None` if it has ended.
 pub(crate) fn read_start_ticks(pid: i32) -> Option<u64> {
     processes::read_stat(&Proc::host(), pid).ok().map(|stat| stat.start)
 }
 
-/// Returns the uid of the login that a process comes from. The login of this command counts as none:
+/// Reads the uid of the login that a process comes from. The login of this command counts as none:
 /// then an admin has started the scheduler by hand.
 pub(crate) fn read_login_uid(pid: i32) -> Option<u32> {
     let own_session = read_audit_number("self", "sessionid");
@@ -58,14 +58,14 @@ pub(crate) fn read_login_uid(pid: i32) -> Option<u32> {
     (Some(session) != own_session).then(|| read_audit_number(pid, "loginuid"))?
 }
 
-/// Returns whether a process is root's sshd, of a login or not. It checks the executable, since a
+/// Whether a process is root's sshd, of a login or not. It checks the executable, since a
 /// process can choose its name, and the uid, since users may run an sshd as well.
 pub(crate) fn is_sshd_process(pid: i32) -> bool {
     let Ok(path) = fs::read_link(Proc::host().dir(pid).join("exe")) else { return false };
     is_sshd_path(&path.to_string_lossy()) && real_uid(pid).is_some_and(Uid::is_root)
 }
 
-/// Returns whether a process has a listening TCP socket.
+/// Whether a process has a listening TCP socket.
 fn has_listening_socket(pid: i32) -> bool {
     let dir = Proc::host().dir(pid);
     let listening: BTreeSet<String> = ["net/tcp", "net/tcp6"]
@@ -81,27 +81,27 @@ fn has_listening_socket(pid: i32) -> bool {
     targets.any(|target| listening.contains(&*target.to_string_lossy()))
 }
 
-/// Returns the socket of a line of `/proc/net/tcp`, in the form of a descriptor's link; `None` unless it
+/// The socket of a line of `/proc/net/tcp`, in the form of a descriptor's link; `None` unless it
 /// listens (state 0A, Documentation/networking/proc_net_tcp.rst).
 fn listening_socket(line: &str) -> Option<String> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     (*fields.get(3)? == "0A").then_some(format!("socket:[{}]", fields.get(9)?))
 }
 
-/// Returns whether an executable is an sshd. The second name exists since OpenSSH 9.8, and the kernel
+/// Whether an executable is an sshd. The second name exists since OpenSSH 9.8, and the kernel
 /// marks a replaced executable as deleted.
 fn is_sshd_path(path: &str) -> bool {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     matches!(path.rsplit('/').next(), Some("sshd" | "sshd-session"))
 }
 
-/// Returns the real uid of a process; `None` if it has ended.
+/// Reads the real uid of a process; `None` if it has ended.
 pub(crate) fn real_uid(pid: i32) -> Option<Uid> {
     let [uid, ..] = Proc::host().read_process(pid).ok()?.uids;
     Some(Uid::from_raw(uid))
 }
 
-/// Returns whether all threads of a process have ended.
+/// Whether all threads of a process have ended.
 pub(crate) fn has_ended(process: &proc::Process) -> bool {
     process.ended
         && processes::list_numbers::<i32>(&Proc::host().dir(process.pid).join("task"))

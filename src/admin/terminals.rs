@@ -59,12 +59,12 @@ fn open_terminal(tty_nr: u32, uid: u32) -> Option<OwnedFd> {
     is_users.then_some(file)
 }
 
-/// Returns whether a terminal belongs to the user and takes messages.
+/// Whether a terminal belongs to the user and takes messages.
 fn takes_messages(stat: &FileStat, uid: u32) -> bool {
     stat.st_uid == uid && stat.st_mode & Mode::S_IWGRP.bits() != 0
 }
 
-/// Returns `/dev/pts/N`; `None` for anything but a pseudo-terminal.
+/// The path `/dev/pts/N`; `None` for anything but a pseudo-terminal.
 fn terminal_path(tty_nr: u32) -> Option<String> {
     let device = decode_tty_nr(tty_nr);
     let first = *PTS_MAJORS.start();

@@ -5,6 +5,7 @@ pub(crate) mod ending;
 pub(crate) mod list;
 pub(crate) mod logins;
 pub(crate) mod names;
+pub(crate) mod other_jobs;
 pub(crate) mod pin;
 pub(crate) mod record_options;
 pub(crate) mod register;

@@ -96,7 +96,7 @@ pub(super) fn require_valid(record: &Record) -> Result<Record, Error> {
     Ok(Record::parse(record.to_json()?.as_bytes())?)
 }
 
-/// Returns `None` for an option that was not given, so that the record lacks its key.
+/// `None` for an option that was not given, so that the record lacks its key.
 pub(super) fn non_empty<T>(values: Vec<T>) -> Option<Vec<T>> {
     (!values.is_empty()).then_some(values)
 }

@@ -106,7 +106,7 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
     Ok(status)
 }
 
-/// Returns the signals that end the job, and `SIGCHLD`, which reports its end. A signal that the caller
+/// The signals that end the job, and `SIGCHLD`, which reports its end. A signal that the caller
 /// ignores, for example by nohup(1), stays ignored: while it is blocked the kernel would queue it.
 fn awaited_signals(status: &str) -> Option<SigSet> {
     let ignored = u64::from_str_radix(proc::find_field(status, "SigIgn:")?, 16).ok()?;
@@ -257,7 +257,7 @@ impl UserCommand<'_> {
     }
 }
 
-/// Returns the variables that login(1) sets, and `TERM`, since the command uses this terminal.
+/// The variables that login(1) sets, and `TERM`, since the command uses this terminal.
 fn environment(user: &User) -> Vec<(&'static str, OsString)> {
     let mut pairs = vec![
         ("HOME", user.dir.clone().into()),
@@ -373,7 +373,7 @@ fn start_scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
     Err(failed("systemd did not move the process in time".into()))
 }
 
-/// Returns the name of a job's scope. It escapes `+`, the only character of ids that units do not take
+/// The name of a job's scope. It escapes `+`, the only character of ids that units do not take
 /// (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
 fn unit_name(id: &JobId) -> String {
     format!("job-adopt-{}.scope", id.as_str().replace('+', "\\x2b"))

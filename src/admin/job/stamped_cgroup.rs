@@ -54,7 +54,7 @@ impl CheckedCgroup {
         Ok(Self { place, stamp, occupants, result })
     }
 
-    /// Returns whether the path still leads to this directory, with the same stamp.
+    /// Whether the path still leads to this directory, with the same stamp.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl CheckedCgroup {
         Ok(dir.identity()? == self.place.dir()?.identity()? && Stamp::read(dir)? == self.stamp)
     }
 
-    /// Returns the cgroup with all its ancestors.
+    /// The cgroup with all its ancestors.
     pub(super) fn place(&self) -> &CgroupChain {
         &self.place
     }
@@ -245,7 +245,7 @@ fn check_occupants(dir: &Dir, occupants: &Occupants, deadline: Instant) -> Resul
     Ok(())
 }
 
-/// Returns why a process cannot belong to the job; `None` if it can, or has ended meanwhile.
+/// Explains why a process cannot belong to the job; `None` if it can, or has ended meanwhile.
 fn find_objection(pid: i32, occupants: &Occupants, ancestors: &[i32]) -> Option<String> {
     if pid == 1 {
         return Some("is the first one of the system".into());

@@ -223,7 +223,7 @@ struct PhaseTimes {
 }
 
 impl Counts {
-    /// Returns zero counts of this version, which the default value lacks.
+    /// Zero counts of this version, which the default value lacks.
     fn new() -> Self {
         Self { version: STATE_VERSION, ..Self::default() }
     }

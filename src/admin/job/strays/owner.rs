@@ -80,7 +80,7 @@ impl PersonFinder {
         self.find_account(owner.unwrap_or(info.uid()))
     }
 
-    /// Returns whether a uid belongs to the system and to no person.
+    /// Whether a uid belongs to the system and to no person.
     fn is_reserved(&self, uid: u32) -> bool {
         uid < self.uid_min || uid == u32::MAX || NOBODY_UIDS.contains(&uid)
     }

@@ -66,30 +66,30 @@ impl ProcessTable {
         self.all.insert(info.process.pid, info);
     }
 
-    /// Returns whether a process is in the directory of a scheduler's job that still runs.
+    /// Whether a process is in the directory of a scheduler's job that still runs.
     pub(super) fn is_in_live_job(&self, info: &ProcessInfo) -> bool {
         info.job.as_ref().is_some_and(|job| self.live_jobs.contains(job))
     }
 
-    /// Returns whether a process belongs to a service of the system that has no process of root: it runs
+    /// Whether a process belongs to a service of the system that has no process of root: it runs
     /// as an account by the admin's will.
     pub(super) fn is_in_service(&self, info: &ProcessInfo) -> bool {
         info.service().is_some_and(|service| !self.root_services.contains(service))
     }
 
-    /// Returns whether a process comes from a login of `user`.
+    /// Whether a process comes from a login of `user`.
     pub(super) fn is_of_login(&self, info: &ProcessInfo, user: u32) -> bool {
         read_login_uid(info.process.pid) == Some(user) || self.has_sshd_ancestor(info)
     }
 
-    /// Returns whether root's sshd has started a process, or is that process.
+    /// Whether root's sshd has started a process, or is that process.
     fn has_sshd_ancestor(&self, info: &ProcessInfo) -> bool {
         std::iter::successors(Some(info), |info| self.all.get(&info.stat.parent))
             .take(ANCESTORS_MAX)
             .any(|info| info.is_root() && is_sshd_process(info.process.pid))
     }
 
-    /// Returns how a process came to its place, or `unknown`.
+    /// Describes how a process came to its place, or `unknown`.
     pub(super) fn describe_origin(&self, info: &ProcessInfo) -> String {
         let path = info.path();
         if let Some(job) = &info.job {
@@ -145,12 +145,12 @@ impl ProcessInfo {
         Some(Self { process, stat, membership, job })
     }
 
-    /// Returns the path of its cgroup; the root's if the kernel does not show it.
+    /// The path of its cgroup; the root's if the kernel does not show it.
     pub(super) fn path(&self) -> &str {
         self.membership.unified().unwrap_or("/")
     }
 
-    /// Returns the real uid.
+    /// The real uid.
     pub(super) fn uid(&self) -> u32 {
         let [uid, ..] = self.process.uids;
         uid
@@ -160,7 +160,7 @@ impl ProcessInfo {
         self.uid() == 0
     }
 
-    /// Returns whether it is a process that a scheduler runs in a job's directory while the job exists:
+    /// Whether it is a process that a scheduler runs in a job's directory while the job exists:
     /// a step daemon, or an IMP.
     fn is_job_daemon(&self, flux: Option<u32>) -> bool {
         if flux.is_some_and(|flux| is_imp(&self.process, flux)) {
@@ -177,7 +177,7 @@ impl ProcessInfo {
     }
 }
 
-/// Returns a path and its parents, the longest last.
+/// A path and its parents, the longest last.
 fn levels(path: &str) -> impl Iterator<Item = &str> {
     let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]).skip(1);
     ends.filter_map(|end| path.get(..end))
@@ -187,14 +187,14 @@ fn last_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns the directory of the job that a process is in, in any hierarchy.
+/// The directory of the job that a process is in, in any hierarchy.
 fn find_job_dir(membership: &Membership, flux: Option<u32>) -> Option<String> {
     let v1_paths = membership.v1_hierarchies().map(|(_, path)| path);
     let mut paths = membership.unified().into_iter().chain(v1_paths);
     paths.find_map(|path| job_dir(path, flux)).map(str::to_owned)
 }
 
-/// Returns the directory of the job that a path is in, by the names that Slurm and Flux give to cgroups.
+/// The directory of the job that a path is in, by the names that Slurm and Flux give to cgroups.
 /// In a user's slice it accepts only units of the account that Flux runs as: users can create cgroups
 /// with any name there.
 fn job_dir(path: &str, flux: Option<u32>) -> Option<&str> {
@@ -206,7 +206,7 @@ fn job_dir(path: &str, flux: Option<u32>) -> Option<&str> {
     levels.find(|level| is_slurm_job(last_name(level)))
 }
 
-/// Returns whether a name is that of a Slurm job's directory: `job_7`, or its SLUID (26.05), which is
+/// Whether a name is that of a Slurm job's directory: `job_7`, or its SLUID (26.05), which is
 /// `s` and 13 digits of base 32.
 fn is_slurm_job(name: &str) -> bool {
     let digit =
@@ -215,7 +215,7 @@ fn is_slurm_job(name: &str) -> bool {
     sluid || name.strip_prefix("job_").is_some_and(|id| id.parse::<u32>().is_ok())
 }
 
-/// Returns the service of the system that a path is in.
+/// The service of the system that a path is in.
 fn system_service(path: &str) -> Option<&str> {
     levels(path).find(|level| level.starts_with("/system.slice/") && level.ends_with(".service"))
 }

@@ -51,7 +51,7 @@ impl TestNode {
         choice.map(|id| id.map(|id| id.to_string())).map_err(|error| error.to_string())
     }
 
-    /// Returns the fault of the file, which must exist.
+    /// The fault of the file, which must exist.
     #[track_caller]
     fn fault(&self) -> Distrust {
         match self.choice.read() {

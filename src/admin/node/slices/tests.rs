@@ -30,7 +30,7 @@ fn folders(text: &str) -> Vec<String> {
     build(text).0.unwrap().into_keys().collect()
 }
 
-/// Returns the lines of the file for all users that follow the shipped ones.
+/// The lines of the file for all users that follow the shipped ones.
 fn added_lines(text: &str) -> Vec<String> {
     let closed = build(text).0.unwrap().remove("user-.slice.d").unwrap();
     closed.strip_prefix(CLOSED_DROP_IN).unwrap().lines().map(str::to_owned).collect()

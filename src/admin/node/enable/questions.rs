@@ -1,0 +1,159 @@
+//! Asks a service's PAM stack, as it is now: whom its account phase admits, and what a whole session does.
+
+use crate::error::Error;
+use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::output::Output;
+use crate::sys::pam::{Phase, Transaction};
+use helper::printable;
+use kernel::cgroup::Membership;
+use nix::sys::prctl::set_name;
+use std::process::{Command, Stdio};
+
+/// Longest run of the stack, as a property of its unit.
+const RUN_TIMEOUT_PROPERTY: &str = "RuntimeMaxSec=120";
+/// Exit status of `--account` for an admitted user. `systemd-run --wait` exits with 1 itself for a timeout,
+/// a core dump or a lost bus, so an answer is neither 0 nor 1.
+const EXIT_ADMITTED: u8 = 10;
+/// Exit status of `--account` for a refused user.
+const EXIT_REFUSED: u8 = 11;
+
+/// What the new stack must answer about a user.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Expected {
+    Admitted,
+    /// Refused, unless the old stack admitted the user.
+    NotNewlyAdmitted,
+    /// Admitted, unless the old stack refused the user.
+    NotNewlyRefused,
+}
+
+/// A user whom both stacks are asked about.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) user: String,
+    expected: Expected,
+    /// The answer of the old stack.
+    pub(super) before: Answer,
+}
+
+impl Question {
+    /// Asks the old stack about a user.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if there is no answer.
+    pub(super) fn ask(service: &str, user: &str, expected: Expected) -> Result<Self, Error> {
+        let before = ask_account(service, user)?;
+        Ok(Self { user: user.to_owned(), expected, before })
+    }
+
+    /// Finds what is wrong with the answer of the new stack.
+    pub(super) fn find_fault(&self, now: Answer) -> Option<&'static str> {
+        match (self.expected, self.before, now) {
+            (Expected::Admitted, _, Answer::Refused) => Some("would not get in"),
+            (Expected::NotNewlyAdmitted, Answer::Refused, Answer::Admitted) => {
+                Some("has no job here, and would get in now")
+            }
+            (Expected::NotNewlyRefused, Answer::Admitted, Answer::Refused) => {
+                Some("would be locked out")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The answer of a stack's account phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Admitted,
+    Refused,
+}
+
+impl std::fmt::Display for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::Admitted { "admitted" } else { "refused" })
+    }
+}
+
+/// Asks the account phase of the service's stack, as it is now, about a user.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if there is no answer.
+pub(super) fn ask_account(service: &str, user: &str) -> Result<Answer, Error> {
+    let status = transient_command("--account", service, user)
+        .and_then(|mut command| command.status())
+        .map_err(|error| Error::failed("ask the stack about", user, error))?;
+    match status.code() {
+        Some(code) if code == i32::from(EXIT_ADMITTED) => Ok(Answer::Admitted),
+        Some(code) if code == i32::from(EXIT_REFUSED) => Ok(Answer::Refused),
+        _ => Err(Error::failed("ask the stack about", user, status)),
+    }
+}
+
+/// Runs the account phase for a user in this process. pam_slurm_adopt moves its process into the job
+/// there, so each call needs a process of its own.
+pub(super) fn run_account(service: &str, user: &str) -> Result<u8, Error> {
+    let mut transaction = Transaction::start(service, user)
+        .map_err(|error| Error::failed("start", service, error))?;
+    let (result, _) = transaction.run(Phase::Account);
+    Ok(if result.is_ok() { EXIT_ADMITTED } else { EXIT_REFUSED })
+}
+
+/// Runs the real stack in a transient unit; returns whether it admits the user.
+pub(super) fn run_stack_for(service: &str, user: &str) -> std::io::Result<bool> {
+    Ok(transient_command("--inside", service, user)?.status()?.success())
+}
+
+/// Prepares this program to run the real stack in a transient unit. In this process's session logind
+/// would create no new one, and the module would move this process.
+fn transient_command(phase: &str, service: &str, user: &str) -> std::io::Result<Command> {
+    let program = std::env::current_exe()?;
+    let mut command = Command::new("systemd-run");
+    command.args(["--quiet", "--wait", "--pipe", "--collect"]);
+    command.args(["--property", RUN_TIMEOUT_PROPERTY, "--"]).arg(program);
+    command.args(["enable", phase, "--service", service, "--", user]);
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs account, credentials and session for a user in this process, in sshd's order, and reports account and
+/// session.
+pub(super) fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
+    let mut transaction = Transaction::start(service, user)
+        .map_err(|error| Error::failed("start", service, error))?;
+    // The module opens the session of a job with private files for sshd alone.
+    let _ = set_name(c"sshd-try");
+    for (phase, name) in [
+        (Phase::Account, "account"),
+        (Phase::Establish, ""),
+        (Phase::Open, "session"),
+        (Phase::Close, "session"),
+        (Phase::Delete, ""),
+    ] {
+        let (result, messages) = transaction.run(phase);
+        for line in messages.iter().flat_map(|text| text.lines()) {
+            writeln!(output.out, "  {}", printable(line))?;
+        }
+        let outcome = match (&result, phase) {
+            // sshd ignores the result of these phases, after a login by key.
+            (_, Phase::Establish | Phase::Delete) => continue,
+            (_, Phase::Close) => "closed".to_owned(),
+            (Err(error), _) => format!("refused: {error}"),
+            (Ok(()), Phase::Account) => "admitted".to_owned(),
+            (Ok(()), Phase::Open) => format!("opened, in {}", own_cgroup()),
+        };
+        writeln!(output.out, "{name} of {user}: {outcome}")?;
+        if result.is_err() && !matches!(phase, Phase::Close) {
+            return Ok(EXIT_FINDINGS);
+        }
+    }
+    Ok(EXIT_FINE)
+}
+
+/// The cgroup of this process.
+fn own_cgroup() -> String {
+    let membership = Membership::read_own().ok();
+    let path = membership.as_ref().and_then(Membership::unified);
+    printable(path.unwrap_or("no cgroup of version 2"))
+}
