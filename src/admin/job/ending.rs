@@ -343,3 +343,22 @@ fn remaining_error(dir: &Dir, pids: &[i32]) -> Error {
     let cause = format!("processes {} are still there; try again later", names.join(", "));
     Error::failed("empty", dir.path(), cause)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first attempt may have removed the cgroups of logins.
+    #[test]
+    fn second_attempt_keeps_counts_and_usage_of_first() {
+        let usage = |cpu_usec| Usage { cpu_usec: Some(cpu_usec), ..Usage::default() };
+        let first = EndedLogins { logins: 4, terminals: 2, usage: usage(70) };
+        let ended = Attempt::without_logins(Ok(())).after(first).ended;
+        assert_eq!((ended.logins, ended.terminals, ended.usage), (4, 2, usage(70)));
+        let more = EndedLogins { logins: 5, terminals: 0, usage: usage(90) };
+        let second = Attempt { ended: more, result: Ok(()) };
+        let ended_by_both = second.after(first).ended;
+        assert_eq!((ended_by_both.logins, ended_by_both.terminals), (5, 2));
+        assert_eq!(ended_by_both.usage, usage(90));
+    }
+}

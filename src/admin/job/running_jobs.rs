@@ -232,3 +232,39 @@ fn open_step_of_daemon(daemon_pid: i32) -> Result<Option<Dir>, Error> {
     let place = open_chain(&path)?;
     Ok(place.as_ref().map(CgroupChain::dir).transpose()?.cloned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: &str, target: &str) -> Record {
+        let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"ends":9,{target}}}"#);
+        Record::parse(text.as_bytes()).unwrap()
+    }
+
+    fn scheduled(id: &str) -> (u32, Job) {
+        let placement = Placement::Extern {
+            spool: "/var/spool/slurmd".parse().unwrap(),
+            node: "n1".parse().unwrap(),
+        };
+        (5, Job { id: id.parse().unwrap(), started: 1, ends: None, placement, record: None })
+    }
+
+    #[test]
+    fn job_of_record_and_scheduler_has_place_of_scheduler_and_end_of_record() {
+        let records = vec![record("7", r#""cgroup":"/a""#), record("8", r#""via":"slurm""#)];
+        let jobs = merge_jobs(records, vec![scheduled("7"), scheduled("8"), scheduled("9")], true);
+        assert!(jobs.iter().all(|job| job.placement.source() == SourceName::Slurm));
+        let ends: Vec<_> = jobs.iter().map(|job| (job.id.as_str(), job.ends)).collect();
+        assert_eq!(ends, [("7", Some(9)), ("8", Some(9)), ("9", None)]);
+    }
+
+    #[test]
+    fn job_of_record_alone_counts_if_registry_is_a_source() {
+        let records = || vec![record("7", r#""cgroup":"/a""#), record("8", r#""via":"slurm""#)];
+        let [job] = merge_jobs(records(), Vec::new(), true).try_into().unwrap();
+        assert_eq!(job.id.as_str(), "7");
+        assert!(matches!(job.placement, Placement::Cgroup { .. }));
+        assert!(merge_jobs(records(), Vec::new(), false).is_empty());
+    }
+}
