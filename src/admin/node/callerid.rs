@@ -60,8 +60,10 @@ fn answer_once(connection: Connection, config: Result<Config, Error>) -> u8 {
 
 /// Opens the connection of a query, which is standard input; `None` if the other side has closed it.
 fn open_connection() -> Result<Option<Connection>, Error> {
-    let socket = std::io::stdin().as_fd().try_clone_to_owned();
-    let socket = socket.map_err(|error| Error::failed("duplicate", "standard input", error))?;
+    let socket = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|error| Error::failed("duplicate", "standard input", error))?;
     let (error, hint) = match Connection::from_socket(socket) {
         Ok(connection) => return Ok(Some(connection)),
         Err(ConnectionError::PeerGone) => return Ok(None),

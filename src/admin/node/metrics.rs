@@ -19,7 +19,7 @@ use protocol::{Decision, Phase, Reason, SourceName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -99,36 +99,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let state = &options.state;
-    let folder = state.parent().unwrap_or(Path::new("/"));
-    let lock = folder.join(".metrics.lock");
-    // A user who can open the file can hold the lock for ever (flock(2)).
-    let open =
-        || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock);
-    let locked = fs::create_dir_all(folder).and_then(|()| open()).and_then(|file| {
-        file.set_permissions(Permissions::from_mode(0o600))?;
-        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
-    });
-    let locked = locked.map_err(|error| Error::failed("lock", lock.display(), error))?;
-    let mut anew = |why: &dyn std::fmt::Display| {
-        output.warn(format_args!("{}: {why}; counting anew", state.display()));
-        Counts::new()
-    };
-    let mut counts = match Counts::read(state)? {
-        Ok(counts) => counts,
-        Err(why) => anew(&why),
-    };
-    if let Err(error) = counts.read_new_lines(options.log.as_deref()) {
-        if counts.cursor.is_none() {
-            return Err(error);
-        }
-        // The journal does not know the cursor, and without it old lines would count twice.
-        counts = anew(&error);
-        counts.read_new_lines(options.log.as_deref())?;
-    }
-    let new_state = serde_json::to_string(&counts).map_err(std::io::Error::from)?;
-    replace_file(state, &new_state, None)?;
-    drop(locked);
+    let counts = update_state(&options.state, options.log.as_deref(), output)?;
     let node = NodeState::read(&options.conf, output)?;
     let text = if options.json {
         format!("{}\n", counts.to_json(&node))
@@ -140,6 +111,46 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         None => output.out.write_all(text.as_bytes())?,
     }
     Ok(EXIT_FINE)
+}
+
+/// Adds what was logged since the last call to the counts in the state.
+fn update_state(
+    state: &Path,
+    log: Option<&Path>,
+    output: &mut Output<'_>,
+) -> Result<Counts, Error> {
+    let folder = state.parent().unwrap_or(Path::new("/"));
+    let lock = folder.join(".metrics.lock");
+    let _locked = fs::create_dir_all(folder)
+        .and_then(|()| take_lock(&lock))
+        .map_err(|error| Error::failed("lock", lock.display(), error))?;
+    let mut counts = match Counts::read(state)? {
+        StoredCounts::Usable(counts) => counts,
+        StoredCounts::Unusable(why) => {
+            output.warn(format_args!("{}: {why}; counting anew", state.display()));
+            Counts::new()
+        }
+    };
+    if let Err(error) = counts.read_new_lines(log) {
+        if counts.cursor.is_none() {
+            return Err(error);
+        }
+        // The journal does not know the cursor, and without it old lines would count twice.
+        output.warn(format_args!("{}: {error}; counting anew", state.display()));
+        counts = Counts::new();
+        counts.read_new_lines(log)?;
+    }
+    let new_state = serde_json::to_string(&counts).map_err(std::io::Error::from)?;
+    replace_file(state, &new_state, None)?;
+    Ok(counts)
+}
+
+/// Locks a file that only root can open: a user who can open it can hold the lock for ever (flock(2)).
+fn take_lock(path: &Path) -> std::io::Result<Flock<File>> {
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno.into())
 }
 
 /// The present state of the node.
@@ -213,6 +224,15 @@ struct Counts {
     last_adoption: Option<i64>,
 }
 
+/// The content of the state's file.
+#[derive(Debug)]
+enum StoredCounts {
+    Usable(Counts),
+    /// Why a readable file has no valid state: a full disk, another version's format, or decisions that the
+    /// module does not make.
+    Unusable(String),
+}
+
 /// The times of a phase.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct PhaseTimes {
@@ -228,25 +248,30 @@ impl Counts {
         Self { version: STATE_VERSION, ..Self::default() }
     }
 
-    /// Reads the state. The inner error says why a readable file has no valid state: a full disk, another
-    /// version's format, or decisions that the module does not make.
+    /// Reads the state. Without a file all counts are zero.
     ///
     /// # Errors
     ///
     /// [`Error::Failed`] for a file that cannot be read.
-    fn read(path: &Path) -> Result<Result<Self, String>, Error> {
+    fn read(path: &Path) -> Result<StoredCounts, Error> {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ok(Self::new())),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(StoredCounts::Usable(Self::new()));
+            }
             Err(error) => return Err(Error::failed("read", path.display(), error)),
         };
-        Ok(match serde_json::from_slice::<Self>(&bytes) {
-            Ok(counts) if counts.version != STATE_VERSION => {
-                Err(format!("is of version {}", counts.version))
-            }
-            Ok(counts) if !counts.is_valid() => Err("counts what nobody decides".to_owned()),
-            counts => counts.map_err(|error| error.to_string()),
-        })
+        let counts = match serde_json::from_slice::<Self>(&bytes) {
+            Ok(counts) => counts,
+            Err(error) => return Ok(StoredCounts::Unusable(error.to_string())),
+        };
+        if counts.version != STATE_VERSION {
+            return Ok(StoredCounts::Unusable(format!("is of version {}", counts.version)));
+        }
+        if !counts.is_valid() {
+            return Ok(StoredCounts::Unusable("counts what nobody decides".to_owned()));
+        }
+        Ok(StoredCounts::Usable(counts))
     }
 
     fn is_valid(&self) -> bool {
@@ -476,19 +501,21 @@ mod tests {
         let state = scratch.path().join("state.json");
         let text = serde_json::to_string(&count(&LINES)).unwrap();
         replace_file(&state, &text, None).unwrap();
-        let again = Counts::read(&state).unwrap().unwrap();
+        let StoredCounts::Usable(again) = Counts::read(&state).unwrap() else { panic!("{text}") };
         assert_eq!(again.logins, count(&LINES).logins);
         let other = text.replace("\"version\":1", "\"version\":2");
         let forged = text.replace("session adopt JA00", "session adopt JA00\\\"} 1");
         assert_ne!(forged, text);
         for wrong in ["", "{}", "\u{0}\u{0}", &text[..30], &other, &forged] {
             fs::write(&state, wrong).unwrap();
-            assert!(Counts::read(&state).unwrap().is_err(), "{wrong}");
+            let stored = Counts::read(&state).unwrap();
+            assert!(matches!(stored, StoredCounts::Unusable(_)), "{wrong}");
         }
         fs::write(&state, [0xff, 0xfe]).unwrap();
-        assert!(Counts::read(&state).unwrap().is_err());
+        assert!(matches!(Counts::read(&state).unwrap(), StoredCounts::Unusable(_)));
         fs::remove_file(&state).unwrap();
-        assert_eq!(Counts::read(&state).unwrap().unwrap().version, STATE_VERSION);
+        let StoredCounts::Usable(new) = Counts::read(&state).unwrap() else { panic!() };
+        assert_eq!(new.version, STATE_VERSION);
     }
 
     #[test]
