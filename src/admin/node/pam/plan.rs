@@ -5,8 +5,8 @@ use super::lines::{self, NewLine, decode, is_our_line};
 use super::managed::{ManagedBlock, find_blocks};
 use super::refusal::Refusal;
 use super::replacement::{AccountChange, Replacement, SLURM_MODULE, require_no_jump_over_slurm};
-use super::stack::Stack;
-use crate::check::stack::{RIVAL_MODULES, module_name, rejection_remedy};
+use super::stack::{Stack, is_rival};
+use crate::check::stack::{module_name, rejection_remedy};
 use crate::error::Error;
 use helper::stack::{
     self, Entry, FileLine, Group, LogicalLine, Rejection, is_close_only, judge_stack_with,
@@ -374,11 +374,6 @@ impl Stack<'_> {
 fn is_in_group(line: &LogicalLine, group: Group) -> bool {
     let word = line.words.first().map_or("", |word| word.strip_prefix('-').unwrap_or(word));
     word.eq_ignore_ascii_case(group.as_str())
-}
-
-/// Whether this line is of a module that decides about logins, as ours does.
-pub(super) fn is_rival(entry: &Entry) -> bool {
-    RIVAL_MODULES.contains(&module_name(entry))
 }
 
 /// Describes a line that decides while ours only observes.

@@ -1,8 +1,8 @@
 //! A service's own file: what it has without our lines, and how it is written.
 
 use super::lines::{self, Restored, decode, is_our_line};
-use super::plan::is_rival;
 use crate::check::programs::{find_module, find_module_folder};
+use crate::check::stack::{RIVAL_MODULES, module_name};
 use crate::error::Error;
 use crate::output::Output;
 use crate::replace_file::replace_file;
@@ -196,4 +196,9 @@ fn read_text(path: &Path) -> Result<Option<Vec<u8>>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::failed("read", path.display(), error)),
     }
+}
+
+/// Tells whether this line is of a module that decides about logins, as ours does.
+pub(super) fn is_rival(entry: &Entry) -> bool {
+    RIVAL_MODULES.contains(&module_name(entry))
 }
