@@ -82,7 +82,7 @@ pub use error::Failure;
 pub use job::{Job, JoinResult, LeafJob, LeafLimit, OwnerProof};
 pub use kernel::log::{Line, Severity};
 pub use log::{decision_line, write_log};
-pub use login::{Prediction, judge_login, predict_login};
+pub use login::{PredictedJoin, judge_login, predict_login};
 pub use namespaces::{JobNamespaces, end_process};
 pub use report::{Outcome, misconfiguration_outcome};
 pub use settings::{Action, ArgumentOrigin, OFF_SWITCH_PATH, Settings, is_off};

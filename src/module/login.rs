@@ -24,14 +24,14 @@ pub fn judge_login(context: LoginContext<'_>) -> Outcome {
 
 /// Judges one login as under `observe`, without changing anything. Returns also the job, if it could be
 /// opened.
-pub fn predict_login(context: LoginContext<'_>) -> (Outcome, Option<Prediction>) {
+pub fn predict_login(context: LoginContext<'_>) -> (Outcome, Option<PredictedJoin>) {
     let settings = Settings { observe: true, ..context.settings.clone() };
     Login { context: LoginContext { settings: &settings, ..context }, reply: None }.judge()
 }
 
 /// What [`predict_login`] found out about a job.
 #[derive(Debug)]
-pub struct Prediction {
+pub struct PredictedJoin {
     /// The job, opened and checked.
     pub job: Job,
     /// What a join would give; `None` if it would fail.
@@ -81,7 +81,7 @@ impl Attempt {
 impl Login<'_> {
     /// Tries with the reply that `account` was given, if there is one, and then with a fresh one, since
     /// the job may have changed.
-    fn judge(mut self) -> (Outcome, Option<Prediction>) {
+    fn judge(mut self) -> (Outcome, Option<PredictedJoin>) {
         if self.carried_reply(&self.make_request()).is_some() {
             let attempt = self.attempt();
             if !attempt.can_be_repeated() {
@@ -177,13 +177,13 @@ impl Login<'_> {
     }
 
     /// Makes the outcome of an attempt.
-    fn conclude(&self, attempt: Attempt) -> (Outcome, Option<Prediction>) {
+    fn conclude(&self, attempt: Attempt) -> (Outcome, Option<PredictedJoin>) {
         let report = Report { context: self.context, reply: self.reply.as_ref() };
         match attempt {
             Attempt::NotEnforced(detail) => (report.not_enforced(&detail), None),
             Attempt::Predicted(plan, job, predicted) => {
                 let outcome = report.admission(&plan, &predicted);
-                (outcome, Some(Prediction { job, joined: Some(predicted) }))
+                (outcome, Some(PredictedJoin { job, joined: Some(predicted) }))
             }
             Attempt::Joined(plan, adopted) => (report.adoption(&plan, adopted), None),
             Attempt::Failed { failure, plan, job } => {
@@ -195,7 +195,7 @@ impl Login<'_> {
                         outcome.lines.push(report.detail_line("warning", &error, plan.as_ref()));
                     }
                 }
-                (outcome, job.map(|job| Prediction { job, joined: None }))
+                (outcome, job.map(|job| PredictedJoin { job, joined: None }))
             }
         }
     }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use helper::stack::{Finding, Group, judge_stack};
+use helper::stack::{Group, StackFinding, judge_stack};
 
 use crate::support::{Node, Tool, on_node};
 
@@ -79,14 +79,14 @@ fn effective_stack_refuses_nobody_by_itself() {
     });
 }
 
-fn is_effective(finding: &Finding) -> bool {
-    matches!(finding, Finding::Effective(_))
+fn is_effective(finding: &StackFinding) -> bool {
+    matches!(finding, StackFinding::Effective(_))
 }
 
 /// What the helper says of both groups, and the results of libpam.
 #[derive(Debug)]
 struct Verdict {
-    findings: [Finding; 2],
+    findings: [StackFinding; 2],
     codes: [i32; 2],
 }
 

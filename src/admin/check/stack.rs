@@ -4,7 +4,7 @@
 use super::finding::{Check, Finding, Severity};
 use super::site::Site;
 use helper::stack::{
-    self, Entry, FileLine, Group, LineFault, Rejection, judge_stack, service_dirs,
+    Entry, FileLine, Group, LineFault, Rejection, StackFinding, judge_stack, service_dirs,
 };
 use module::{Action, Settings};
 use protocol::Request;
@@ -127,9 +127,9 @@ pub(super) struct StackFacts<'a> {
     /// The session lines.
     session: &'a [Entry],
     /// Whether libpam runs our lines, for each group.
-    session_line: stack::Finding,
-    account_line: stack::Finding,
-    auth_line: stack::Finding,
+    session_line: StackFinding,
+    account_line: StackFinding,
+    auth_line: StackFinding,
     /// Logins join the private files of jobs.
     joins_containers: bool,
     /// Our lines decide nothing.
@@ -239,22 +239,22 @@ impl<'a> StackFacts<'a> {
     }
 
     /// Judges whether libpam runs our lines of a group.
-    fn judge_line(&self, group: Group, line: &stack::Finding) -> Finding {
+    fn judge_line(&self, group: Group, line: &StackFinding) -> Finding {
         let (check, severity, absent, line_remedy) = self.describe_group(group);
         let service = format!("service {}", self.service);
         match line {
-            stack::Finding::Effective(place) => {
+            StackFinding::Effective(place) => {
                 let text = match group {
                     Group::Auth => "logins join private files when all modules are done",
                     Group::Account | Group::Session => "no login gets past this line",
                 };
                 Finding::fine(check, place, text)
             }
-            stack::Finding::Absent if group == Group::Auth => {
+            StackFinding::Absent if group == Group::Auth => {
                 Finding::note(check, service, absent, line_remedy)
             }
-            stack::Finding::Absent => Finding::new(severity, check, service, absent, line_remedy),
-            stack::Finding::Skipped { ours, by } => {
+            StackFinding::Absent => Finding::new(severity, check, service, absent, line_remedy),
+            StackFinding::Skipped { ours, by } => {
                 let text = format!("can be skipped: {by} may end the stack or jump over it");
                 let remedy = if group == Group::Account {
                     line_remedy.to_owned()
@@ -266,40 +266,40 @@ impl<'a> StackFacts<'a> {
                 };
                 Finding::new(severity, check, ours, text, remedy)
             }
-            stack::Finding::Undone { by } => {
+            StackFinding::Undone { by } => {
                 let text = "can undo a refusal of pam_job_adopt.so (action reset)";
                 let remedy = "remove the action reset from this line";
                 Finding::new(severity, check, by, text, remedy)
             }
-            stack::Finding::Outweighed { ours, by } => {
+            StackFinding::Outweighed { ours, by } => {
                 let text = format!(
                     "its refusal does not count where {by} asks for a new password: sshd still has \
                      users without a job change theirs"
                 );
                 Finding::new(severity, check, ours, text, line_remedy)
             }
-            stack::Finding::Rejected(place, why) => {
+            StackFinding::Rejected(place, why) => {
                 let consequence =
                     if group == Group::Session { ": every login is refused (JA09)" } else { "" };
                 let text = format!("{why}{consequence}");
                 Finding::error(check, place, text, rejection_remedy(why))
             }
-            stack::Finding::Unreliable(place, why) => {
+            StackFinding::Unreliable(place, why) => {
                 let text = format!("this line of pam_job_adopt.so {why}");
                 Finding::new(severity, check, place, text, self.fault_remedy(why))
             }
-            stack::Finding::TooManyPaths => {
+            StackFinding::TooManyPaths => {
                 let text =
                     "has so many jumps that it cannot be checked whether one leads past our line";
                 let remedy = "use fewer [success=N] jumps in it";
                 Finding::new(severity, check, service, text, remedy)
             }
-            stack::Finding::Unreadable(why) if self.is_root => {
+            StackFinding::Unreadable(why) if self.is_root => {
                 let text = format!("cannot be read, so every login is refused: {why}");
                 let remedy = "restore the file that is named, or remove its include";
                 Finding::error(check, service, text, remedy)
             }
-            stack::Finding::Unreadable(why) => {
+            StackFinding::Unreadable(why) => {
                 Finding::unknown(check, service, why, "run this as root")
             }
         }
@@ -352,8 +352,8 @@ impl<'a> StackFacts<'a> {
     }
 }
 
-fn is_effective(line: &stack::Finding) -> bool {
-    matches!(line, stack::Finding::Effective(_))
+fn is_effective(line: &StackFinding) -> bool {
+    matches!(line, StackFinding::Effective(_))
 }
 
 /// Names what to do about a line that libpam rejects, or that its versions read differently.
@@ -581,9 +581,9 @@ mod tests {
             service: "sshd",
             account: &[],
             session: &[],
-            session_line: stack::Finding::Unreadable("x".to_owned()),
-            account_line: stack::Finding::TooManyPaths,
-            auth_line: stack::Finding::Absent,
+            session_line: StackFinding::Unreadable("x".to_owned()),
+            account_line: StackFinding::TooManyPaths,
+            auth_line: StackFinding::Absent,
             joins_containers: true,
             observes: false,
             is_root,

@@ -15,7 +15,7 @@ use kernel::cgroup::{Dir, MADE_XATTR, has_mark};
 use module::{Action, Settings, is_off, misconfiguration_outcome, node_name, predict_login};
 use module::{
     Budget, Environment, Failure, Job, JoinResult, LeafJob, LoginContext, OFF_SWITCH_PATH,
-    OwnerProof,
+    OwnerProof, PredictedJoin,
 };
 use nix::unistd::{Uid, User};
 use protocol::{
@@ -247,7 +247,7 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
         budget: &budget,
     });
     let mut trace = trace.into_inner();
-    if let Some(module::Prediction { job, joined }) = found {
+    if let Some(PredictedJoin { job, joined }) = found {
         for (key, text) in &collect_evidence(&job) {
             trace.add(key, text);
         }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// The result of analysing a service's stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum StackFinding {
     /// No login succeeds unless our module accepts it, in this line or another.
     Effective(FileLine),
     /// The stack has a line of this module, but another line can jump over it.
@@ -46,7 +46,7 @@ pub enum Finding {
     Unreadable(String),
 }
 
-impl Finding {
+impl StackFinding {
     /// Returns the value of the reply's key `stack`.
     pub fn session_line(&self) -> SessionLine {
         match self {
@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-impl Finding {
+impl StackFinding {
     /// Describes the finding about the stack of a group.
     pub fn describe(&self, group: Group) -> String {
         let group = group.as_str();
@@ -78,7 +78,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for StackFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.describe(Group::Session))
     }
@@ -86,7 +86,7 @@ impl fmt::Display for Finding {
 
 /// Analyses the stack of `service` in one group, in the service files below `root`, which is `/` except in tests.
 /// In the auth group it is effective if a login can join private files.
-pub fn judge_stack(root: &Path, service: &str, group: Group) -> Finding {
+pub fn judge_stack(root: &Path, service: &str, group: Group) -> StackFinding {
     judge_stack_with(root, service, group, None)
 }
 
@@ -96,26 +96,31 @@ pub fn judge_stack_with(
     service: &str,
     group: Group,
     replacement: Replacement<'_>,
-) -> Finding {
+) -> StackFinding {
     judge_files(&Files::new(root, replacement), &Reading::possible(root), service, group)
 }
 
 /// Analyses the session stack and the auth stack of `service` in one pass over its files.
-pub fn judge_stacks_of_login(root: &Path, service: &str) -> [Finding; 2] {
+pub fn judge_stacks_of_login(root: &Path, service: &str) -> [StackFinding; 2] {
     let files = Files::new(root, None);
     let readings = Reading::possible(root);
     [Group::Session, Group::Auth].map(|group| judge_files(&files, &readings, service, group))
 }
 
-fn judge_files(files: &Files<'_>, readings: &[Reading], service: &str, group: Group) -> Finding {
-    let mut finding = Finding::Absent;
+fn judge_files(
+    files: &Files<'_>,
+    readings: &[Reading],
+    service: &str,
+    group: Group,
+) -> StackFinding {
+    let mut finding = StackFinding::Absent;
     for reading in readings {
         finding = match read_stack(files, service, group, *reading) {
             Ok(stack) if group == Group::Auth => judge_auth_lines(stack),
             Ok(stack) => judge_stack_lines(&stack, group),
-            Err(what) => Finding::Unreadable(what),
+            Err(what) => StackFinding::Unreadable(what),
         };
-        if !matches!(finding, Finding::Effective(_)) {
+        if !matches!(finding, StackFinding::Effective(_)) {
             break;
         }
     }
@@ -151,9 +156,9 @@ pub fn read_entries_with(
 
 /// Judges the auth lines of this module: they have to be the first and the last one, and no other may skip the
 /// last one on a way to success.
-fn judge_auth_lines(mut stack: FlatStack) -> Finding {
+fn judge_auth_lines(mut stack: FlatStack) -> StackFinding {
     if let (Some((place, fault)), None) = (find_auth_fault(&stack.entries), &stack.rejected) {
-        return Finding::Unreliable(place, fault);
+        return StackFinding::Unreliable(place, fault);
     }
     // Only the last one has to run: no other line can skip the first one.
     if let Some(first) = stack.entries.iter_mut().find(|entry| entry.is_our_module()) {
@@ -203,27 +208,30 @@ fn read_stack(
     Ok(stack)
 }
 
-fn judge_stack_lines(FlatStack { entries: stack, rejected }: &FlatStack, group: Group) -> Finding {
+fn judge_stack_lines(
+    FlatStack { entries: stack, rejected }: &FlatStack,
+    group: Group,
+) -> StackFinding {
     if let Some((place, why)) = rejected {
-        return Finding::Rejected(place.clone(), why.clone());
+        return StackFinding::Rejected(place.clone(), why.clone());
     }
     let place = |index: usize| stack.get(index).map(|entry| entry.place.clone());
     let Some(ours) = stack.iter().find(|entry| entry.is_fit()).map(|entry| entry.place.clone())
     else {
         let unfit = stack.iter().find_map(|entry| match &entry.ours {
-            Some(Err(why)) => Some(Finding::Unreliable(entry.place.clone(), why.clone())),
+            Some(Err(why)) => Some(StackFinding::Unreliable(entry.place.clone(), why.clone())),
             _ => None,
         });
-        return unfit.unwrap_or(Finding::Absent);
+        return unfit.unwrap_or(StackFinding::Absent);
     };
     match find_bypass(stack, group) {
-        None => Finding::Effective(ours),
-        Some(Bypass::TooManyPaths) => Finding::TooManyPaths,
-        Some(Bypass::Reset { by }) => Finding::Undone { by: place(by).unwrap_or(ours) },
+        None => StackFinding::Effective(ours),
+        Some(Bypass::TooManyPaths) => StackFinding::TooManyPaths,
+        Some(Bypass::Reset { by }) => StackFinding::Undone { by: place(by).unwrap_or(ours) },
         Some(Bypass::Renewal { by }) => {
-            Finding::Outweighed { by: place(by).unwrap_or_else(|| ours.clone()), ours }
+            StackFinding::Outweighed { by: place(by).unwrap_or_else(|| ours.clone()), ours }
         }
-        Some(Bypass::Jump { by, ours: skipped }) => Finding::Skipped {
+        Some(Bypass::Jump { by, ours: skipped }) => StackFinding::Skipped {
             by: place(by).unwrap_or_else(|| ours.clone()),
             ours: place(skipped).unwrap_or(ours),
         },

@@ -25,7 +25,8 @@ pub use dirs::service_dirs;
 pub use flatten::{Entry, FileLine, LineFault, MODULE_FILES, is_close_only};
 pub use group::Group;
 pub use judge::{
-    Finding, judge_stack, judge_stack_with, judge_stacks_of_login, read_entries, read_entries_with,
+    StackFinding, judge_stack, judge_stack_with, judge_stacks_of_login, read_entries,
+    read_entries_with,
 };
 pub use libpam::{find_module, find_module_folder, is_missing_module};
 pub use lines::{LogicalLine, parse_lines};

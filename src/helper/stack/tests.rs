@@ -432,7 +432,7 @@ fn null_device_and_folder_are_files_without_lines() {
     assert!(judge().to_string().ends_with("x: not a regular file"), "{}", judge());
     std::fs::remove_file(dir.join("sshd")).unwrap();
     std::os::unix::fs::symlink(null, dir.join("sshd")).unwrap();
-    assert_eq!(judge(), Finding::Absent);
+    assert_eq!(judge(), StackFinding::Absent);
 }
 
 #[test]
@@ -476,7 +476,7 @@ fn comment_in_another_encoding_has_as_many_bytes_as_the_file() {
         }
         let rejected = Rejection::TooLong(1024);
         let place = FileLine { file: path.clone(), line: 1 };
-        assert_eq!(judge(1023, replacement), Finding::Rejected(place, rejected));
+        assert_eq!(judge(1023, replacement), StackFinding::Rejected(place, rejected));
     }
 }
 

@@ -9,7 +9,7 @@ use super::stack::{Stack, is_rival};
 use crate::check::stack::{module_name, rejection_remedy};
 use crate::error::Error;
 use helper::stack::{
-    self, Entry, FileLine, Group, LogicalLine, Rejection, is_close_only, judge_stack_with,
+    Entry, FileLine, Group, LogicalLine, Rejection, StackFinding, is_close_only, judge_stack_with,
     parse_lines, read_entries_with,
 };
 use module::Settings;
@@ -331,9 +331,10 @@ impl Stack<'_> {
         let instead = Some((self.path.as_path(), text));
         let finding = judge_stack_with(self.root, &self.service, Group::Auth, instead);
         let remedy = match &finding {
-            stack::Finding::Effective(_)
-            | stack::Finding::Rejected(_, Rejection::MissingModule(_)) => return None,
-            stack::Finding::Skipped { .. } => {
+            StackFinding::Effective(_) | StackFinding::Rejected(_, Rejection::MissingModule(_)) => {
+                return None;
+            }
+            StackFinding::Skipped { .. } => {
                 ": write substack in place of include for the file of that line, and run this again"
             }
             _ => "",
@@ -355,9 +356,9 @@ impl Stack<'_> {
             let instead = Some((self.path.as_path(), text));
             match judge_stack_with(self.root, &self.service, group, instead) {
                 // `write` refuses where the module is not installed.
-                stack::Finding::Effective(_)
-                | stack::Finding::Rejected(_, Rejection::MissingModule(_)) => {}
-                stack::Finding::Rejected(place, why) => {
+                StackFinding::Effective(_)
+                | StackFinding::Rejected(_, Rejection::MissingModule(_)) => {}
+                StackFinding::Rejected(place, why) => {
                     let remedy = rejection_remedy(&why);
                     return Err(self.refusal(format!("with our lines {place} {why}: {remedy}")));
                 }

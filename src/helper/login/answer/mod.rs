@@ -18,7 +18,7 @@ use crate::config::{Config, ConfigError};
 use crate::devices::Resolver;
 use crate::jobs::Job;
 use crate::slurm_conf::SlurmConfSearch;
-use crate::stack::{Finding, Group, judge_stack, judge_stacks_of_login};
+use crate::stack::{Group, StackFinding, judge_stack, judge_stacks_of_login};
 use limits::{read_message, shorten_to_limits};
 use protocol::{
     ChoiceRule, Phase, Placement, Reason, Refusal, Reply, Request, SessionLine, SourceName, Verdict,
@@ -88,7 +88,7 @@ impl Node {
             judge_stack(&self.root, &request.service, Group::Auth)
         };
         reply.auth_fault = match auth {
-            Finding::Effective(_) => String::new(),
+            StackFinding::Effective(_) => String::new(),
             fault => fault.describe(Group::Auth),
         };
         let reason = match &reply.verdict {
