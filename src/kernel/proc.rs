@@ -68,7 +68,7 @@ pub fn find_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 /// # Errors
 ///
 /// As [`read`].
-pub(crate) fn read_record(path: impl AsRef<Path>) -> io::Result<String> {
+pub fn read_record(path: impl AsRef<Path>) -> io::Result<String> {
     let bytes = file::read_record(File::open(path)?.into(), FILE_BYTES_MAX)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

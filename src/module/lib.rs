@@ -33,7 +33,7 @@
 //! 9. **The verification** reads back what holds: the owner once more, the filters in force
 //!    ([`Confinement::verify`](kernel::bpf::Confinement::verify)), and the login's own cgroup
 //!    ([`verify_in_leaf`](kernel::cgroup::verify_in_leaf)).
-//! 10. **The rest of the session**: namespaces of a job with private files ([`JobNamespaces`], joined later by
+//! 10. **The rest of the session**: cores and priorities of the job's tasks (`attributes.rs`), namespaces of a job with private files ([`JobNamespaces`], joined later by
 //!     [`AuthLines`]), and variables ([`Environment`]).
 //! 11. **The outcome.** A [`Failure`] is a refusal with a [`Reason`](protocol::Reason), unless an argument spelled
 //!     out by the admin changes that ([`Settings::action`]). The log names the
@@ -46,6 +46,7 @@
 //! | `decide.rs` | what a failure means: refuse, admit, observe, exempt |
 //! | `report.rs`, `text.rs`, `log.rs` | what is logged and shown |
 //! | `job/` | whose job it is, whether it lives, how a login joins it |
+//! | `attributes.rs` | which cores and priorities a login has |
 //! | `undo.rs` | how all changes are rolled back |
 //! | `ask.rs`, `keeper.rs` | how the two helper processes are started |
 //! | `settings.rs`, `context.rs` | what the admin's arguments and the call say |
@@ -53,6 +54,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod attributes;
 mod auth_lines;
 mod budget;
 mod context;

@@ -154,26 +154,28 @@ impl Login<'_> {
         let mut undo = Undo::new(origin);
         let joined = job.join(&Adoption { context: self.context, plan }, &mut undo)?;
         let adopted =
-            self.prepare_session(plan, joined).map_err(|failure| undo.roll_back(failure))?;
+            self.prepare_session(plan, joined, &undo).map_err(|failure| undo.roll_back(failure))?;
         undo.commit();
         Ok(adopted)
     }
 
-    /// Prepares what the login gets from the job besides its cgroup: namespaces, variables, and the
+    /// Prepares what the login gets from the job besides its cgroup: cores and priorities, namespaces, variables, and the
     /// directory for a choice.
     fn prepare_session(
         &self,
         plan: &Plan,
         mut joined: JoinResult,
+        undo: &Undo,
     ) -> Result<AdoptedLogin, Failure> {
         self.require_time("the move")?;
+        let mut warnings = undo.attributes.align(joined.cpus.as_deref());
         let namespaces = self.verify_namespaces(std::mem::take(&mut joined.namespaces))?;
         let requested = request_variables(plan, &joined);
         let variables = set_variables(self.context.environment, &requested)?;
         let foreign_variables =
             requested.iter().map(Variable::name).filter(|name| !variables.contains(name)).collect();
-        let choice_dir_error = self.make_choice_dir().err();
-        Ok(AdoptedLogin { joined, namespaces, variables, foreign_variables, choice_dir_error })
+        warnings.extend(self.make_choice_dir().err());
+        Ok(AdoptedLogin { joined, namespaces, variables, foreign_variables, warnings })
     }
 
     /// Makes the outcome of an attempt.

@@ -45,8 +45,8 @@ pub(super) struct AdoptedLogin {
     pub(super) variables: Vec<&'static str>,
     /// The names of those that another module had set.
     pub(super) foreign_variables: Vec<&'static str>,
-    /// The error of the directory for the user's choice of a job.
-    pub(super) choice_dir_error: Option<String>,
+    /// The errors of what no login is refused for: its attributes, and the directory for the user's choice of a job.
+    pub(super) warnings: Vec<String>,
 }
 
 /// Makes the refusal of a login whose PAM line has a wrong argument. `why` is the error of
@@ -112,7 +112,7 @@ impl Report<'_> {
             warnings.push(format!("set by another module: {names}"));
         }
         warnings.extend(joined.probes.error.iter().map(ToString::to_string));
-        warnings.extend(adopted.choice_dir_error);
+        warnings.extend(adopted.warnings);
         for text in &warnings {
             outcome.lines.push(self.detail_line("warning", text, Some(plan)));
         }

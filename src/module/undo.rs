@@ -1,6 +1,7 @@
 //! Records the changes for a login and rolls them back. If a step fails between the first change
 //! and the last check, even by a panic, the login leaves nothing behind.
 
+use crate::attributes::Attributes;
 use crate::error::Failure;
 use crate::keeper::KeeperHandle;
 use kernel::cgroup::{Dir, MADE_XATTR, Origin, set_mark};
@@ -22,6 +23,8 @@ fn require_root_owner(leaf: &Dir) -> Result<(), Failure> {
 pub(super) struct Undo {
     /// The cgroups of the login before the move.
     pub(super) origin: Origin,
+    /// Its attributes before the move.
+    pub(super) attributes: Attributes,
     /// The job's cgroup, and the name of the leaf that this login made there.
     made_leaf: Option<(Dir, LeafName)>,
     /// The keeper of the leaf, if this login has started it.
@@ -33,7 +36,8 @@ pub(super) struct Undo {
 impl Undo {
     /// Starts without any change.
     pub(super) fn new(origin: Origin) -> Self {
-        Self { origin, made_leaf: None, keeper: None, moved: false }
+        let attributes = Attributes::read();
+        Self { origin, attributes, made_leaf: None, keeper: None, moved: false }
     }
 
     /// Makes the leaf of that name below `job`, unless it exists.
@@ -73,8 +77,11 @@ impl Undo {
     }
 
     fn restore(&mut self) -> kernel::cgroup::Result<()> {
-        let moved_back =
-            if std::mem::take(&mut self.moved) { self.origin.move_back() } else { Ok(()) };
+        let mut moved_back = Ok(());
+        if std::mem::take(&mut self.moved) {
+            moved_back = self.origin.move_back();
+            self.attributes.put_back();
+        }
         if let Some((job, name)) = self.made_leaf.take() {
             // Ignore the error: another login may have joined, and needs the leaf then.
             let _ = job.remove_child(name.as_str());

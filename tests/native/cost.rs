@@ -115,13 +115,14 @@ fn login_to_registered_job_stays_within_budget() {
             // It uses the reply to `account`.
             processes: 0,
             // 8 for the user's account, 7 for the log, 6 for the login's numbers in audit, 14 for the
-            // directory of choices; the rest reads the job before and after the move, and opens the way
-            // back.
-            module: 127,
+            // directory of choices, 8 for cores and priorities that sshd passes on (3 for the OOM score), 2 to find
+            // no cpuset; the rest reads the job before and after the move, and opens the way back.
+            module: 137,
             start: 0,
             helper: 0,
-            // The job's processes and the login's cgroup are read before and after the move; 2 for audit.
-            opened: 32,
+            // The job's processes and the login's cgroup are read before and after the move; 2 for audit, 1 for the
+            // OOM score.
+            opened: 33,
         };
         assert_within_budget(node, &[account, session]);
     });
@@ -150,12 +151,13 @@ fn login_to_slurm_job_stays_within_budget() {
         let session = Budget {
             processes: 0,
             // The daemon is asked again, adds the login and names its namespaces and display; four
-            // GPUs are probed. Audit's numbers are 6 calls more.
-            module: 157,
+            // GPUs are probed. Audit's numbers are 6 calls more. 8 for the cores and priorities that sshd passes on, 10
+            // to read the job's cpuset, 2 to set the cores and read them back.
+            module: 177,
             start: 0,
             helper: 0,
-            // The GPUs, each freezer once more, and audit's two numbers.
-            opened: 41,
+            // The GPUs, each freezer once more, audit's two numbers, the OOM score and the cpuset.
+            opened: 44,
         };
         assert_within_budget(slurm.node, &[account, session]);
     });

@@ -15,6 +15,7 @@
 mod support;
 
 mod alone;
+mod attributes;
 mod caller;
 mod callerid;
 mod carried;

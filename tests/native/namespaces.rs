@@ -454,7 +454,7 @@ fn malformed_display_is_left_out() {
 }
 
 /// Registers job 4242 of alice.
-fn register(node: &Node, cgroup: &Cgroup, options: &[&str]) -> Outcome {
+pub(crate) fn register(node: &Node, cgroup: &Cgroup, options: &[&str]) -> Outcome {
     let job = ["register", "--id", "4242", "--uid", "1001", "--policy", "closed", "--cgroup"];
     node.job_adopt(&[&job[..], &[cgroup.path()], options].concat())
 }

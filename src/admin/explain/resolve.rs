@@ -248,7 +248,7 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
     });
     let mut trace = trace.into_inner();
     if let Some(PredictedJoin { job, joined }) = found {
-        for (key, text) in &collect_evidence(&job) {
+        for (key, text) in collect_evidence(&job).iter().chain(&describe_cpuset(&job)) {
             trace.add(key, text);
         }
         if let Some(joined) = joined {
@@ -328,6 +328,20 @@ fn describe_filters(dir: &Dir) -> (&'static str, String) {
         Err(error) => format!("{}: {error}", dir.path()),
     };
     ("filters", text.trim_end().to_owned())
+}
+
+/// Describes the cores and memory nodes of the job's logins.
+fn describe_cpuset(job: &Job) -> Vec<(&'static str, String)> {
+    const CORES: &str = "cores";
+    let cpuset = match job.read_cpuset() {
+        Ok(Some(cpuset)) => cpuset,
+        Ok(None) => {
+            return vec![(CORES, "those of sshd: the job has no cpuset of its own".into())];
+        }
+        Err(error) => return vec![(CORES, error.to_string())],
+    };
+    let mems = cpuset.read_mems().unwrap_or_else(|error| error.to_string());
+    vec![(CORES, format!("{}, the job's", cpuset.cpus)), ("memory nodes", mems)]
 }
 
 /// Describes each limit of the configuration: its value at the leaf, or why it does not apply.

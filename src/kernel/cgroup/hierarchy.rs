@@ -183,6 +183,11 @@ impl CgroupChain {
         self.levels.get(self.depth).map(|dir| (dir, self.depth)).ok_or(Error::NotMounted)
     }
 
+    /// The cgroup itself and then every one above it up to the job's own.
+    pub fn up_to_job(&self) -> &[Dir] {
+        self.levels.get(..=self.depth).unwrap_or_default()
+    }
+
     /// The root of the mount.
     ///
     /// # Errors

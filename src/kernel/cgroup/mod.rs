@@ -4,6 +4,7 @@
 //! All operations use descriptors that were opened once, component by component from the mount. So checks,
 //! stamp, filter and move apply to the same directory.
 
+mod cpuset;
 mod dir;
 mod hierarchy;
 mod membership;
@@ -12,6 +13,7 @@ mod origin;
 mod subtree;
 pub mod v1;
 
+pub use cpuset::Cpuset;
 pub(crate) use dir::store_pinned_program_id;
 pub use dir::{
     Dir, MADE_XATTR, NAMESPACE_XATTR, OCCUPANTS_XATTR, STAMP_XATTR, Stamp, has_mark,

@@ -7,7 +7,7 @@
 //! (`src/plugins/cgroup/v1` of Slurm 22.05).
 
 use super::hierarchy::MountInfo;
-use super::{Dir, Error, Membership, Result, ignore_gone};
+use super::{Cpuset, Dir, Error, Membership, Result, ignore_gone};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat, major, minor};
 use protocol::{CgroupPath, is_within};
@@ -150,6 +150,20 @@ impl JobCgroups {
         Ok(levels)
     }
 
+    /// Reads the cpuset at a path in its hierarchy; `None` if the job uses none, or the hierarchy is not mounted here.
+    /// Slurm makes one for a job only with `ConstrainCores`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::child`] and [`Dir::read`].
+    pub fn read_cpuset(&self, path: &str, mounts: &[MountInfo]) -> Result<Option<Cpuset>> {
+        let mut hierarchies = self.hierarchies.iter();
+        let hierarchy = hierarchies.find(|list| list.split(',').any(|name| name == "cpuset"));
+        let Some(hierarchy) = hierarchy else { return Ok(None) };
+        let Some(root) = open_root(mounts, hierarchy) else { return Ok(None) };
+        Cpuset::read_v1(&root.child(path.trim_start_matches('/'))?).map(Some)
+    }
+
     /// Requires that a process is in the extern step, in every hierarchy that the job uses.
     ///
     /// # Errors
@@ -253,6 +267,28 @@ mod tests {
         assert_eq!(job.hierarchies, ["freezer", "memory"]);
         job.add_limits(&daemon, &mounts).unwrap();
         assert_eq!(job.hierarchies, ["freezer", "memory"], "again");
+    }
+
+    #[test]
+    fn cpuset_is_that_of_the_login_where_the_job_uses_one() {
+        let scratch = Scratch::new();
+        let device = fstat(std::fs::File::open(scratch.path()).unwrap()).unwrap().st_dev;
+        let mounts = [MountInfo {
+            at: scratch.path().display().to_string(),
+            device: (major(device), minor(device)),
+            ..MountInfo::parse("32 31 0:29 / / rw - cgroup cgroup rw,cpuset").unwrap()
+        }];
+        let step = "slurm_n/uid_1001/job_7/step_extern";
+        scratch.file(&format!("{step}/cpuset.effective_cpus"), "2-3\n");
+        scratch.file(&format!("{step}/cpuset.effective_mems"), "1\n");
+        let daemon = DAEMON.replace("7:blkio:/", &format!("7:cpuset:/{step}"));
+        let job = JobCgroups::from_daemon(&membership(&daemon)).unwrap();
+        let path = format!("/{step}");
+        let cpuset = job.read_cpuset(&path, &mounts).unwrap().unwrap();
+        assert_eq!((cpuset.cpus.as_str(), cpuset.read_mems().unwrap().as_str()), ("2-3", "1"));
+        assert!(job.read_cpuset(&path, &[]).unwrap().is_none(), "not mounted");
+        let without = JobCgroups::from_daemon(&membership(DAEMON)).unwrap();
+        assert!(without.read_cpuset(&path, &mounts).unwrap().is_none());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod attributes;
 pub mod bpf;
 pub mod child;
 pub mod clock;

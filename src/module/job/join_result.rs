@@ -14,6 +14,8 @@ pub struct JoinResult {
     pub containment: &'static str,
     /// The limits that apply to the job's logins together; empty if the leaf is not one that may have some.
     pub limits: Vec<LeafLimit>,
+    /// The cores of the job's own cpuset, if it has one ([`kernel::cgroup::Cpuset`]).
+    pub(crate) cpus: Option<String>,
     /// The result of the plan's probes.
     pub(crate) probes: ProbeResult,
     /// The job's namespaces, which the login joins last.

@@ -11,7 +11,7 @@ use crate::keeper::open_keeper_executable;
 use crate::probe::ProbeResult;
 use crate::undo::Undo;
 use kernel::bpf::{self, AttachScope, AttachTarget, CgroupPrograms, Confinement, Obstacle};
-use kernel::cgroup::{self, CgroupChain, Dir, Occupants, Stamp};
+use kernel::cgroup::{self, CgroupChain, Cpuset, Dir, Occupants, Stamp};
 use kernel::namespace::Namespace;
 use protocol::{LeafName, Reason};
 use std::time::Instant;
@@ -62,6 +62,13 @@ impl LeafJob {
     pub(super) fn has_foreign_filter(&self) -> Result<bool, Failure> {
         let level = CgroupPrograms::read(self.place.dir()?)?;
         Ok(level.programs.iter().any(|program| !program.is_ours()))
+    }
+
+    /// Reads the cpuset of the logins.
+    pub(super) fn read_cpuset(&self) -> cgroup::Result<Option<Cpuset>> {
+        match self.place.clone().into_leaf(self.child.as_ref())? {
+            Ok(place) | Err(place) => Cpuset::find(place.up_to_job()),
+        }
     }
 
     /// Predicts the cgroup of the login, its containment, and the limits of the leaf.
@@ -132,9 +139,10 @@ impl LeafJob {
             }
         })?;
         let probes = ProbeResult::from_probes(&adoption.plan.probes);
+        let cpus = Cpuset::find(leaf.up_to_job())?.map(|cpuset| cpuset.cpus);
         let (cgroup, job) = (leaf.dir()?.path().to_owned(), self.place.dir()?);
         let mut joined =
-            JoinResult { cgroup, containment, limits, probes, ..JoinResult::default() };
+            JoinResult { cgroup, containment, limits, cpus, probes, ..JoinResult::default() };
         let joins_namespaces = adoption.context.settings.join_container;
         if let (true, Some(name)) = (joins_namespaces, cgroup::read_namespace_path(job)?) {
             joined.namespaces.push(Namespace::open(&name)?);

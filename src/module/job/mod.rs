@@ -18,7 +18,7 @@ use crate::context::Adoption;
 use crate::error::Failure;
 use crate::undo::Undo;
 use flux::Imp;
-use kernel::cgroup::{Mount, Stamp, choose_leaf};
+use kernel::cgroup::{Cpuset, Mount, Stamp, choose_leaf};
 use protocol::{Containment, LeafName, Placement, Plan, Reason};
 use requirements::{require_containment, require_not_frozen};
 use schedulers::stepd::Daemon;
@@ -80,6 +80,19 @@ impl Job {
                 Ok(Some(imp.unit_text(&job.place)?))
             }
             _ => Ok(None),
+        }
+    }
+
+    /// Reads the cpuset of the job's logins; `None` if the job was given no cores, and they keep those of sshd.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Dir::read`](kernel::cgroup::Dir::read).
+    pub fn read_cpuset(&self) -> kernel::cgroup::Result<Option<Cpuset>> {
+        match self {
+            Self::Leaf(job) => job.read_cpuset(),
+            Self::Slurm(_, step) => step.read_cpuset(),
+            Self::SlurmV1(_, step) => step.read_cpuset(),
         }
     }
 

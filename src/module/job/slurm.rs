@@ -15,7 +15,7 @@ use crate::error::Failure;
 use crate::probe::ProbeResult;
 use crate::undo::Undo;
 use kernel::bpf::{self, AttachScope, AttachTarget, Confinement};
-use kernel::cgroup::{self, CgroupChain, Dir, Membership, Mount, MountInfo, ignore_gone};
+use kernel::cgroup::{self, CgroupChain, Cpuset, Dir, Membership, Mount, MountInfo, ignore_gone};
 use kernel::cgroup::{list_own_processes, v1, verify_in_leaf};
 use kernel::mounts::IMEX_CHANNEL_DIR;
 use kernel::namespace::Namespace;
@@ -238,6 +238,12 @@ impl ExternStep {
         plan_step_limits(adoption, self.above_leaf())
     }
 
+    /// Reads the cpuset of the logins.
+    pub(super) fn read_cpuset(&self) -> cgroup::Result<Option<Cpuset>> {
+        let job = JOB_LEVEL - self.missing;
+        Cpuset::find(self.levels().get(..=job).unwrap_or_default())
+    }
+
     /// The existing cgroups above the leaf, the nearest first.
     pub fn above_leaf(&self) -> &[Dir] {
         self.levels().get(usize::from(self.missing == 0)..).unwrap_or_default()
@@ -271,7 +277,10 @@ impl ExternStep {
         confinement.verify(place.dir()?)?;
         verify_in_leaf(place.dir()?, place.root()?)?;
         let cgroup = place.dir()?.path().to_owned();
-        let joined = JoinResult { cgroup, containment, limits, probes, ..JoinResult::default() };
+        let cpuset = Cpuset::find(place.levels().get(..=JOB_LEVEL).unwrap_or_default())?;
+        let cpus = cpuset.map(|cpuset| cpuset.cpus);
+        let joined =
+            JoinResult { cgroup, containment, limits, cpus, probes, ..JoinResult::default() };
         let mut joined = query_namespaces_and_display(joined, daemon, adoption)?;
         if joined.namespaces.is_empty() && adoption.context.settings.join_container {
             joined.namespaces.extend(self.open_channel_namespace(adoption.deadline())?);
@@ -397,6 +406,11 @@ impl ExternStepV1 {
         self.job.step()
     }
 
+    /// Reads the cpuset of the logins.
+    pub(super) fn read_cpuset(&self) -> cgroup::Result<Option<Cpuset>> {
+        self.job.read_cpuset(&self.leaf(), &self.mounts)
+    }
+
     /// Requires that none of the cgroups is frozen.
     pub(super) fn require_not_frozen(&self) -> Result<(), Failure> {
         v1::find_stopped(&self.freezers)?.map_or(Ok(()), |dir| Err(frozen_failure(dir)))
@@ -445,9 +459,12 @@ impl ExternStepV1 {
             let errno = error.source.raw_os_error();
             return Err(Failure::with_errno(Reason::CannotConfine, error, errno));
         }
-        self.job.require_in_step(&Membership::read_own()?)?;
+        let login = Membership::read_own()?;
+        self.job.require_in_step(&login)?;
         let cgroup = self.leaf();
-        let joined = JoinResult { cgroup, containment, probes, ..JoinResult::default() };
+        let path = login.path_of_controller("cpuset").unwrap_or_default();
+        let cpus = self.job.read_cpuset(path, &self.mounts)?.map(|cpuset| cpuset.cpus);
+        let joined = JoinResult { cgroup, containment, cpus, probes, ..JoinResult::default() };
         query_namespaces_and_display(joined, daemon, adoption)
     }
 }

@@ -69,6 +69,11 @@ impl Node {
 
     /// Starts `sshd` with these lines in front of its configuration.
     pub(crate) fn sshd_with(&self, lines: &str) -> Sshd<'_> {
+        self.sshd_after(":", lines)
+    }
+
+    /// Starts `sshd` like [`Node::sshd_with`] in a shell that has run this script: it inherits what the script sets.
+    pub(crate) fn sshd_after(&self, script: &str, lines: &str) -> Sshd<'_> {
         self.create_dir("/etc/ssh", 0o755);
         self.write("/etc/ssh/sshd_config", &(lines.to_owned() + CONFIG + penalties()));
         self.install_secret(&tool::key("host-key"), "/etc/ssh/test-host-key");
@@ -81,14 +86,15 @@ impl Node {
         for user in PEOPLE.into_iter().chain([ROOT]) {
             self.authorise(user);
         }
-        let server = self.server();
+        let server = self.server(script);
         eventually("sshd listens", || self.exists("/run/sshd.pid"));
         Sshd { node: self, server }
     }
 
-    fn server(&self) -> Child {
-        let mut command = self.daemon(&self.outside(), "/usr/sbin/sshd");
-        command.args(["-D", "-f", "/etc/ssh/sshd_config"]);
+    fn server(&self, script: &str) -> Child {
+        let mut command = self.daemon(&self.outside(), "sh");
+        let server = format!("set -e; {script}; exec /usr/sbin/sshd -D -f /etc/ssh/sshd_config");
+        command.args(["-c", &server]);
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 

@@ -13,6 +13,7 @@ use super::{
     DEFAULT_SIGACTION, KernelSigaction, SIGNAL_SET_BYTES, SpawnFailure, check_step, execute,
     prepare_exec, set_limit, sys, vfork_with,
 };
+use crate::sys::attributes::{get_scheduling, set_scheduling};
 use crate::sys::pidfd::pidfd_send_signal;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -268,28 +269,22 @@ struct SchedulerBoost(Option<libc::sched_attr>);
 
 impl SchedulerBoost {
     fn apply() -> Self {
-        // SAFETY: zeroed memory is a sched_attr.
-        let mut before: libc::sched_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: writes no more than the size in the third argument.
-        let result =
-            unsafe { sys!(SYS_sched_getattr, 0, &raw mut before, size_of_val(&before), 0) };
-        let is_restorable = result == 0 && before.sched_policy == libc::SCHED_OTHER as u32;
-        before.sched_runtime = 0;
-        let boosted = libc::sched_attr { sched_nice: -20, sched_runtime: 100_000, ..before };
-        Self((is_restorable && try_set_scheduling(&boosted)).then_some(before))
+        let before = get_scheduling().ok();
+        let before = before.filter(|now| now.sched_policy == libc::SCHED_OTHER as u32);
+        Self(before.and_then(|now| {
+            let default_slice = libc::sched_attr { sched_runtime: 0, ..now };
+            let boosted = libc::sched_attr { sched_nice: -20, sched_runtime: 100_000, ..now };
+            set_scheduling(&boosted).ok().map(|()| default_slice)
+        }))
     }
 }
 
 impl Drop for SchedulerBoost {
     fn drop(&mut self) {
-        self.0.take().map(|before| try_set_scheduling(&before));
+        if let Some(before) = self.0.take() {
+            let _ = set_scheduling(&before);
+        }
     }
-}
-
-/// Sets the scheduling of this thread; returns whether that worked.
-fn try_set_scheduling(attributes: &libc::sched_attr) -> bool {
-    // SAFETY: reads a structure that contains its size.
-    unsafe { sys!(SYS_sched_setattr, 0, std::ptr::from_ref(attributes), 0) == 0 }
 }
 
 /// The dumpable attribute of this process, which `drop` restores.
