@@ -74,6 +74,8 @@ fn login_is_not_before_tasks_of_its_job() {
         node.arguments("");
         let sshd = node.sshd_after(RAISE, "");
         assert_attributes(&sshd.ssh(ALICE, SHOW).ok(), &USUAL);
+        node.write_stack(SHOWING);
+        assert_attributes(&login_after(node, "chrt --rr -p 1 $$").ok(), &USUAL);
         assert!(!node.log.entries().iter().any(|entry| entry.text.contains("warning=")));
     });
 }
