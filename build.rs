@@ -20,7 +20,9 @@ fn main() {
 fn take_unwinder_in() {
     println!("cargo:rerun-if-env-changed=CC");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let archive = Command::new(compiler).arg("-print-file-name=libgcc_eh.a").output();
+    let archive = Command::new(compiler)
+        .arg("-print-file-name=libgcc_eh.a")
+        .output();
     // Without the archive the compiler prints its name without a folder.
     let found = |output: std::process::Output| output.stdout.starts_with(b"/");
     let out = std::env::var_os("OUT_DIR");

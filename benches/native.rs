@@ -4,8 +4,12 @@
 //! goals that were missed. Each goal stands with its floor: what of the cost cannot be avoided.
 
 #![allow(
-    clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing,
-    clippy::print_stdout, clippy::print_stderr
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::print_stderr
 )]
 
 use std::sync::Mutex;
@@ -55,7 +59,10 @@ fn main() {
         ("lookup", lookup::measure),
         ("specification", specification::measure),
     ];
-    let chosen: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let chosen: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| arg != "--bench")
+        .collect();
     for (name, measure) in parts {
         if chosen.is_empty() || chosen.iter().any(|part| part == name) {
             measure();
@@ -91,8 +98,11 @@ struct Goals {
     missed: Vec<String>,
 }
 
-static GOALS: Mutex<Goals> =
-    Mutex::new(Goals { title: String::new(), count: 0, missed: Vec::new() });
+static GOALS: Mutex<Goals> = Mutex::new(Goals {
+    title: String::new(),
+    count: 0,
+    missed: Vec::new(),
+});
 
 /// Returns the median of some measurements.
 fn median(mut values: Vec<f64>) -> f64 {
@@ -107,12 +117,18 @@ fn print_row(what: &str, cost: f64, unit: &str, ratio: f64, goal: Goal) {
     let milliseconds = if unit == "us" { cost / 1e3 } else { cost };
     let (goal, floor, seen, reached) = match goal {
         Goal::None => (String::new(), "", &printed, None),
-        Goal::AtMost(max, floor) => {
-            (format!("at most {max}"), floor, &printed, Some(rounded <= max))
-        }
-        Goal::AtLeast(min, floor) => {
-            (format!("at least {min}"), floor, &printed, Some(rounded >= min))
-        }
+        Goal::AtMost(max, floor) => (
+            format!("at most {max}"),
+            floor,
+            &printed,
+            Some(rounded <= max),
+        ),
+        Goal::AtLeast(min, floor) => (
+            format!("at least {min}"),
+            floor,
+            &printed,
+            Some(rounded >= min),
+        ),
         Goal::Below(max, floor) => (
             format!("below {max} ms"),
             floor,
@@ -137,5 +153,8 @@ fn print_row(what: &str, cost: f64, unit: &str, ratio: f64, goal: Goal) {
 
 fn print_heading(title: &str, against: &str) {
     title.clone_into(&mut GOALS.lock().unwrap().title);
-    println!("\n{title}\n{:-<46} {:->12}  {:->7}  against {against}", "", "", "");
+    println!(
+        "\n{title}\n{:-<46} {:->12}  {:->7}  against {against}",
+        "", "", ""
+    );
 }

@@ -19,8 +19,11 @@ fn builds_of_different_source_have_different_names() {
     let script = folder.join("build");
     let rustc = Path::new(env!("CARGO")).with_file_name("rustc");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/build.rs");
-    let compiled =
-        Command::new(rustc).args(["--edition=2024", source, "-o"]).arg(&script).output().unwrap();
+    let compiled = Command::new(rustc)
+        .args(["--edition=2024", source, "-o"])
+        .arg(&script)
+        .output()
+        .unwrap();
     assert!(compiled.status.success(), "{}", output_text(&compiled));
     let name_of = |case: &str, file: &str, text: &str| {
         let path = folder.join(case).join("src/below").join(file);
@@ -33,11 +36,18 @@ fn builds_of_different_source_have_different_names() {
             .output()
             .unwrap();
         let output = output_text(&output);
-        let name = output.lines().find_map(|line| line.strip_prefix("cargo:rustc-env=BUILD="));
+        let name = output
+            .lines()
+            .find_map(|line| line.strip_prefix("cargo:rustc-env=BUILD="));
         name.map(str::to_owned)
     };
     let first = name_of("one", "a.rs", "fn a() {}").unwrap();
-    assert!(first.strip_prefix("1.2.3+").is_some_and(|sum| sum.len() == 8), "{first}");
+    assert!(
+        first
+            .strip_prefix("1.2.3+")
+            .is_some_and(|sum| sum.len() == 8),
+        "{first}"
+    );
     let same = name_of("another", "a.rs", "fn a() {}").unwrap();
     assert_eq!(same, first);
     for (case, file, text) in [("text", "a.rs", "fn b() {}"), ("file", "b.rs", "fn a() {}")] {

@@ -1,5 +1,8 @@
 //! Device specifications in the forms that generators write, and broken ones.
-#![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that fails has to say so at once"
+)]
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -13,7 +16,11 @@ fn folder() -> PathBuf {
 }
 
 fn parse(file: &str) -> Result<Spec, SpecError> {
-    let format = if file.ends_with(".json") { Format::Json } else { Format::Yaml };
+    let format = if file.ends_with(".json") {
+        Format::Json
+    } else {
+        Format::Yaml
+    };
     Spec::parse(&fs::read(folder().join(file)).unwrap(), format)
 }
 
@@ -21,13 +28,23 @@ fn parse(file: &str) -> Result<Spec, SpecError> {
 fn format_outline(spec: &Spec) -> String {
     let nodes = |edits: &Edits| {
         let path = |path: &str| path.strip_prefix("/dev/").unwrap_or(path).to_owned();
-        edits.nodes.iter().map(|node| path(&node.path)).collect::<Vec<_>>().join(" ")
+        edits
+            .nodes
+            .iter()
+            .map(|node| path(&node.path))
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     let devices = spec.devices.iter().map(|device| {
         let name = &device.name;
         format!("; {name}: {}", nodes(&device.edits))
     });
-    format!("{}: {}{}", spec.kind, nodes(&spec.edits), devices.collect::<String>())
+    format!(
+        "{}: {}{}",
+        spec.kind,
+        nodes(&spec.edits),
+        devices.collect::<String>()
+    )
 }
 
 /// Specifications of generators, and everything that the versions 0.8.0 and 1.1.0 have.
@@ -82,7 +99,10 @@ const GOOD: [(&str, &str); 16] = [
          dri/card4 dri/renderD131 dri/card5 dri/renderD132 dri/card6 dri/renderD133 \
          dri/card7 dri/renderD134 dri/card8 dri/renderD135 kfd",
     ),
-    ("intel-gpu.yaml", "intel.com/gpu: ; 0000-00-02-0-0x56c0: dri/card0 dri/renderD128"),
+    (
+        "intel-gpu.yaml",
+        "intel.com/gpu: ; 0000-00-02-0-0x56c0: dri/card0 dri/renderD128",
+    ),
     (
         "intel-gaudi.yaml",
         "intel.com/gaudi: ; 0000-0f-00-0-0x1020: accel/accel0 accel/accel_controlD0 \
@@ -97,22 +117,43 @@ const GOOD: [(&str, &str); 16] = [
     ("words-as-text.yaml", "vendor.example/device: ; foo: foo"),
     ("two-documents.yaml", "vendor.example/gpu: ; a: "),
     ("byte-order-mark.json", "vendor.example/gpu: ; 0: gpu0"),
-    ("everything.yaml", "vendor.example/some.class_of-1: a b u p unsaid; 0: ; a:b.c-d_e: "),
-    ("everything-0.8.json", "vendor.example/widget.v2: ; w0: widget"),
+    (
+        "everything.yaml",
+        "vendor.example/some.class_of-1: a b u p unsaid; 0: ; a:b.c-d_e: ",
+    ),
+    (
+        "everything-0.8.json",
+        "vendor.example/widget.v2: ; w0: widget",
+    ),
 ];
 
 /// Specifications that must be refused, and how the error begins, without the parsers' own texts.
 const BROKEN: [(&str, &str); 13] = [
-    ("broken-alias-bomb.yaml", "line 6: an anchor (&) is not taken"),
+    (
+        "broken-alias-bomb.yaml",
+        "line 6: an anchor (&) is not taken",
+    ),
     ("broken-cut-short.json", "line 11: "),
     ("broken-cut-short.yaml", "line 14: "),
-    ("broken-doubled-annotation.json", "line 1: key \"a\" stands twice"),
-    ("broken-doubled-key.yaml", "line 8: key \"path\" stands twice"),
+    (
+        "broken-doubled-annotation.json",
+        "line 1: key \"a\" stands twice",
+    ),
+    (
+        "broken-doubled-key.yaml",
+        "line 8: key \"path\" stands twice",
+    ),
     ("broken-empty.json", "line 1: "),
     ("broken-empty.yaml", "line 1: no document"),
     ("broken-indent.yaml", "line 5: "),
-    ("broken-newer-version.yaml", "cdiVersion: version \"1.2.0\" is not known, 0.3.0 to 1.1.0 are"),
-    ("broken-null-node.json", "devices[0] \"a\": containerEdits.deviceNodes[0]: not an object"),
+    (
+        "broken-newer-version.yaml",
+        "cdiVersion: version \"1.2.0\" is not known, 0.3.0 to 1.1.0 are",
+    ),
+    (
+        "broken-null-node.json",
+        "devices[0] \"a\": containerEdits.deviceNodes[0]: not an object",
+    ),
     (
         "broken-unknown-key.yaml",
         "devices[0] \"a\": containerEdits.deviceNodes[0]: unknown key \"hostpath\"",
@@ -121,7 +162,10 @@ const BROKEN: [(&str, &str); 13] = [
         "broken-wildcard.yaml",
         "devices[0] \"all\": containerEdits.deviceNodes[0].minor: -1 is not from 0 to 1048575",
     ),
-    ("broken-yaml-in-json.json", "line 1: this is YAML: name the file .yaml"),
+    (
+        "broken-yaml-in-json.json",
+        "line 1: this is YAML: name the file .yaml",
+    ),
 ];
 
 #[test]
@@ -145,8 +189,14 @@ fn broken_file_is_refused_with_its_position() {
 
 #[test]
 fn every_fixture_is_tested() {
-    let names = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name());
+    let names = fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
     let there: BTreeSet<String> = names.map(|name| name.into_string().unwrap()).collect();
-    let looked_at = GOOD.iter().chain(&BROKEN).map(|(file, _)| (*file).to_owned()).collect();
+    let looked_at = GOOD
+        .iter()
+        .chain(&BROKEN)
+        .map(|(file, _)| (*file).to_owned())
+        .collect();
     assert_eq!(there, looked_at);
 }

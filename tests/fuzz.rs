@@ -1,5 +1,8 @@
 //! Conditions of the fuzz targets in `fuzz/`.
-#![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that fails has to say so at once"
+)]
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -16,7 +19,10 @@ const FILE_MAX: u64 = 16 * 1024;
 
 fn list_folder(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect()
 }
 
 fn stems(folder: &str) -> BTreeSet<String> {
@@ -33,7 +39,11 @@ fn each_corpus_is_small_and_has_a_target() {
     assert!(stems("fuzz/dictionaries").is_subset(&targets));
     for target in targets {
         let files = list_folder(&format!("fuzz/corpus/{target}"));
-        assert!((1..=CORPUS_MAX).contains(&files.len()), "{target}: {} files", files.len());
+        assert!(
+            (1..=CORPUS_MAX).contains(&files.len()),
+            "{target}: {} files",
+            files.len()
+        );
         for file in files {
             let size = file.metadata().unwrap().len();
             assert!(size <= FILE_MAX, "{}: {size} bytes", file.display());
@@ -51,22 +61,40 @@ fn fuzzed_crates_have_shipped_versions() {
     let mut shipped = shipped_crates();
     shipped.retain(|package| names.contains(&name(package)));
     let missing: Vec<&String> = shipped.difference(&fuzzed).collect();
-    assert!(shipped.len() > 10 && missing.is_empty(), "not in fuzz/Cargo.lock: {missing:?}");
+    assert!(
+        shipped.len() > 10 && missing.is_empty(),
+        "not in fuzz/Cargo.lock: {missing:?}"
+    );
 }
 
 /// Lists the third-party crates that the programs are built from, each `NAME vVERSION`.
 fn shipped_crates() -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--offline", "--workspace", "--edges", "normal,build"])
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--workspace",
+            "--edges",
+            "normal,build",
+        ])
         .args(["--prefix", "none", "--format", "{p}"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let text = String::from_utf8(output.stdout).unwrap();
     // A crate of the workspace has its path behind the version, a macro its kind.
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.contains("(/"));
-    lines.map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" ")).collect()
+    let lines = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.contains("(/"));
+    lines
+        .map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "))
+        .collect()
 }
 
 /// Lists the third-party crates of a lock file, each `NAME vVERSION`.
@@ -74,7 +102,9 @@ fn locked_crates(lock: &str) -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(lock);
     let text = std::fs::read_to_string(path).unwrap();
     // A crate without a source belongs to the workspace.
-    let packages = text.split("[[package]]").filter(|package| package.contains("\nsource = "));
+    let packages = text
+        .split("[[package]]")
+        .filter(|package| package.contains("\nsource = "));
     packages
         .map(|package| {
             let mut words = package.split('"').skip(1).step_by(2);
@@ -96,11 +126,18 @@ fn corpora_have_accepted_inputs() {
     let versioned =
         |bytes: &Vec<u8>| [b"version\0s", VERSION.as_bytes(), b"\0", bytes.as_slice()].concat();
     let requests = read_corpus("request");
-    let taken = requests.iter().filter_map(|bytes| Request::decode(&versioned(bytes)).ok());
+    let taken = requests
+        .iter()
+        .filter_map(|bytes| Request::decode(&versioned(bytes)).ok());
     let taken: Vec<Request> = taken.collect();
-    assert!(taken.iter().any(|request| !request.unit.is_empty()), "no request with a unit");
+    assert!(
+        taken.iter().any(|request| !request.unit.is_empty()),
+        "no request with a unit"
+    );
     let replies = read_corpus("reply");
-    let replies = replies.iter().filter_map(|bytes| Reply::decode(&versioned(bytes)).ok());
+    let replies = replies
+        .iter()
+        .filter_map(|bytes| Reply::decode(&versioned(bytes)).ok());
     let mut words = BTreeSet::new();
     for reply in replies {
         words.insert(reply.verdict.as_str());
@@ -116,6 +153,9 @@ fn corpora_have_accepted_inputs() {
     for key in Config::keys() {
         assert!(text.contains(key), "{key}");
         let dictionary = std::fs::read_to_string("fuzz/dictionaries/config").unwrap();
-        assert!(dictionary.contains(&format!("\"{key}\"")), "{key} is not in the dictionary");
+        assert!(
+            dictionary.contains(&format!("\"{key}\"")),
+            "{key} is not in the dictionary"
+        );
     }
 }

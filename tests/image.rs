@@ -38,7 +38,10 @@ impl Cache {
             .arg("bookworm")
             .arg(self.folder.join("packages"))
             .env("JOB_ADOPT_IMAGES", self.folder.join("cache"))
-            .env("PATH", format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.folder.display()))
+            .env(
+                "PATH",
+                format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.folder.display()),
+            )
             .output()
             .unwrap()
     }
@@ -57,7 +60,10 @@ fn output_text(output: &Output) -> String {
 #[test]
 fn failed_image_is_reported_in_one_line_and_leaves_nothing() {
     let cache = Cache::new();
-    for reason in ["E: Failed to fetch http://archive/x.deb", "tar: x: No space left on device"] {
+    for reason in [
+        "E: Failed to fetch http://archive/x.deb",
+        "tar: x: No space left on device",
+    ] {
         let script = format!("mkdir -p $made/usr; echo '{reason}'; echo 'E: failed'; exit 25");
         let failed = cache.build(&script);
         assert!(!failed.status.success());
@@ -72,5 +78,8 @@ fn failed_image_is_reported_in_one_line_and_leaves_nothing() {
     let built = cache.build("mkdir -p $made/etc/systemd/system");
     let image = output_text(&built);
     assert!(built.status.success(), "{image}");
-    assert!(Path::new(image.trim()).join("root/etc/hosts").exists(), "{image}");
+    assert!(
+        Path::new(image.trim()).join("root/etc/hosts").exists(),
+        "{image}"
+    );
 }

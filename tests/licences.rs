@@ -21,27 +21,48 @@ fn root() -> PathBuf {
 
 /// Parses an expression of Cargo, of rpm or of debian/copyright.
 fn terms(expression: &str) -> Terms {
-    let plain = expression.replace(['(', ')'], "").replace(", and ", " AND ").replace('/', " or ");
+    let plain = expression
+        .replace(['(', ')'], "")
+        .replace(", and ", " AND ")
+        .replace('/', " or ");
     let plain = plain.replace(" OR ", " or ");
     let choices = plain.split(" AND ");
     choices
-        .map(|choice| choice.split(" or ").map(|name| name.trim().to_owned()).collect())
+        .map(|choice| {
+            choice
+                .split(" or ")
+                .map(|name| name.trim().to_owned())
+                .collect()
+        })
         .collect()
 }
 
 /// Lists third-party crates by name, with the licence of each.
 fn crates(edges: &[&str]) -> BTreeMap<String, Terms> {
     let cargo = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--offline", "--workspace", "--prefix", "none"])
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--workspace",
+            "--prefix",
+            "none",
+        ])
         .args(["--format", "{p}|{l}"])
         .args(edges)
         .current_dir(root())
         .output()
         .unwrap();
-    assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+    assert!(
+        cargo.status.success(),
+        "{}",
+        String::from_utf8_lossy(&cargo.stderr)
+    );
     let text = String::from_utf8(cargo.stdout).unwrap();
     // A crate of this workspace has its path behind the version.
-    let lines = text.lines().filter(|line| !line.contains(&root().display().to_string()));
+    let lines = text
+        .lines()
+        .filter(|line| !line.contains(&root().display().to_string()));
     let rows = lines.filter_map(|line| line.split_once('|'));
     rows.map(|(name, licence)| {
         let name = name.split(' ').next().unwrap().to_owned();
@@ -53,13 +74,25 @@ fn crates(edges: &[&str]) -> BTreeMap<String, Terms> {
 /// Lists the crates of debian/copyright, with the licence of each.
 fn crates_of_copyright(text: &str) -> BTreeMap<String, Terms> {
     let mut found = BTreeMap::new();
-    for paragraph in text.split("\n\n").filter(|paragraph| paragraph.starts_with("Files:")) {
+    for paragraph in text
+        .split("\n\n")
+        .filter(|paragraph| paragraph.starts_with("Files:"))
+    {
         let (files, rest) = paragraph.split_once("\nCopyright:").unwrap();
-        let licence = rest.split_once("\nLicense: ").unwrap().1.lines().next().unwrap();
+        let licence = rest
+            .split_once("\nLicense: ")
+            .unwrap()
+            .1
+            .lines()
+            .next()
+            .unwrap();
         for pattern in files.split_whitespace() {
             if let Some(name) = pattern.strip_prefix("vendor/") {
                 let name = name.strip_suffix("-*").unwrap().to_owned();
-                assert!(found.insert(name, terms(licence)).is_none(), "{pattern} stands twice");
+                assert!(
+                    found.insert(name, terms(licence)).is_none(),
+                    "{pattern} stands twice"
+                );
             }
         }
     }
@@ -72,25 +105,40 @@ fn copyright_of_debian_names_each_crate_with_its_licence() {
     let text = fs::read_to_string(root().join("debian/copyright")).unwrap();
     let all = crates(&["--edges", "all", "--target", "all"]);
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
-    let locked = lock.split("[[package]]").filter(|package| package.contains("\nsource = "));
-    let locked: BTreeSet<_> =
-        locked.map(|package| package.split('"').nth(1).unwrap().to_owned()).collect();
+    let locked = lock
+        .split("[[package]]")
+        .filter(|package| package.contains("\nsource = "));
+    let locked: BTreeSet<_> = locked
+        .map(|package| package.split('"').nth(1).unwrap().to_owned())
+        .collect();
     assert!(locked.len() > 40, "{locked:?}");
-    assert_eq!(crates_of_copyright(&text).keys().cloned().collect::<BTreeSet<_>>(), locked);
+    assert_eq!(
+        crates_of_copyright(&text)
+            .keys()
+            .cloned()
+            .collect::<BTreeSet<_>>(),
+        locked
+    );
     let named = crates_of_copyright(&text);
     for (name, licence) in &all {
         assert_eq!(named.get(name), Some(licence), "{name}");
     }
     let licences: BTreeSet<&String> = named.values().flatten().flatten().collect();
     for licence in licences {
-        assert!(text.contains(&format!("\nLicense: {licence}\n ")), "the text of {licence}");
+        assert!(
+            text.contains(&format!("\nLicense: {licence}\n ")),
+            "the text of {licence}"
+        );
     }
 }
 
 #[test]
 fn rpm_names_the_licences_of_all_linked_and_build_crates() {
     let spec = fs::read_to_string(root().join("packaging/rpm/job-adopt.spec")).unwrap();
-    let named = spec.lines().find_map(|line| line.strip_prefix("License:")).unwrap();
+    let named = spec
+        .lines()
+        .find_map(|line| line.strip_prefix("License:"))
+        .unwrap();
     let mut built = terms("MIT OR Apache-2.0");
     built.extend(crates(&["--edges", "normal,build"]).into_values().flatten());
     assert_eq!(terms(named.trim()), built);
@@ -103,36 +151,58 @@ fn rpm_provides_the_bundled_crates_of_each_package() {
     let spec = spec.replace("\\\n", " ");
     let listed = |name: &str| -> BTreeSet<String> {
         let prefix = format!("%global {name} ");
-        let list = spec.lines().find_map(|line| line.strip_prefix(&prefix)).unwrap();
+        let list = spec
+            .lines()
+            .find_map(|line| line.strip_prefix(&prefix))
+            .unwrap();
         list.split_whitespace().map(ToOwned::to_owned).collect()
     };
     let mut command = listed("command_crates");
     assert!(command.remove("%{login_crates}"));
     command.extend(listed("login_crates"));
-    assert_eq!(listed("login_crates"), linked_crates(&["pam", "keeper", "helper"]));
+    assert_eq!(
+        listed("login_crates"),
+        linked_crates(&["pam", "keeper", "helper"])
+    );
     assert_eq!(command, linked_crates(&["admin"]));
-    for (package, list) in
-        [("Recommends:     pam_job_adopt", "command"), ("%description -n pam_job_adopt\n", "login")]
-    {
+    for (package, list) in [
+        ("Recommends:     pam_job_adopt", "command"),
+        ("%description -n pam_job_adopt\n", "login"),
+    ] {
         let preamble = spec.split_once(package).unwrap().0;
         let last = preamble.rsplit("%{lua: bundle(").next().unwrap();
-        assert!(last.starts_with(&format!("\"%{list}_crates\")}}")), "{package}");
+        assert!(
+            last.starts_with(&format!("\"%{list}_crates\")}}")),
+            "{package}"
+        );
     }
 }
 
 /// Lists the third-party crates that these packages of the workspace link, each `NAME=VERSION`.
 fn linked_crates(packages: &[&str]) -> BTreeSet<String> {
     let cargo = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--offline", "--edges", "normal,no-proc-macro"])
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--edges",
+            "normal,no-proc-macro",
+        ])
         .args(["--prefix", "none", "--format", "{p}"])
         .args(packages.iter().flat_map(|package| ["--package", package]))
         .current_dir(root())
         .output()
         .unwrap();
-    assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+    assert!(
+        cargo.status.success(),
+        "{}",
+        String::from_utf8_lossy(&cargo.stderr)
+    );
     let text = String::from_utf8(cargo.stdout).unwrap();
     // A crate of this workspace has its path behind the version.
-    let third_party = text.lines().filter(|line| !line.is_empty() && !line.contains("(/"));
+    let third_party = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.contains("(/"));
     third_party
         .map(|line| {
             let mut words = line.split_whitespace();
@@ -145,6 +215,9 @@ fn linked_crates(packages: &[&str]) -> BTreeSet<String> {
 #[test]
 fn expressions_are_compared_by_meaning() {
     assert_eq!(terms("MIT/Apache-2.0"), terms("Apache-2.0 OR MIT"));
-    assert_eq!(terms("(MIT OR Apache-2.0) AND X"), terms("Apache-2.0 or MIT, and X"));
+    assert_eq!(
+        terms("(MIT OR Apache-2.0) AND X"),
+        terms("Apache-2.0 or MIT, and X")
+    );
     assert_ne!(terms("MIT"), terms("MIT OR Unlicense"));
 }

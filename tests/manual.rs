@@ -34,8 +34,12 @@ fn named_options(text: &str) -> BTreeSet<&str> {
 fn declared_options() -> BTreeSet<String> {
     let mut all = admin::declaration();
     all.build();
-    let commands = all.get_subcommands().flat_map(|command| command.get_arguments());
-    let options = commands.chain(all.get_arguments()).filter_map(|option| option.get_long());
+    let commands = all
+        .get_subcommands()
+        .flat_map(|command| command.get_arguments());
+    let options = commands
+        .chain(all.get_arguments())
+        .filter_map(|option| option.get_long());
     options.map(|name| format!("--{name}")).collect()
 }
 
@@ -48,7 +52,10 @@ fn every_option_of_the_command_on_a_page_is_declared() {
     for (page, text) in all_pages() {
         for (at, _) in text.match_indices("job-adopt ") {
             // One command of a line, or one code span.
-            let command = text[at..].split(['\n', '`', '|', '#', ';', '&']).next().unwrap();
+            let command = text[at..]
+                .split(['\n', '`', '|', '#', ';', '&'])
+                .next()
+                .unwrap();
             for option in named_options(command) {
                 assert!(declared.contains(option), "{page}: {command}");
                 seen += 1;
@@ -72,7 +79,11 @@ fn plain_roff(page: &str) -> String {
 
 /// Lists the names of the module's arguments that have one of these origins.
 fn arguments_of(origins: &[ArgumentOrigin]) -> BTreeSet<String> {
-    origins.iter().flat_map(|origin| Settings::names(*origin)).map(str::to_owned).collect()
+    origins
+        .iter()
+        .flat_map(|origin| Settings::names(*origin))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn arguments() -> BTreeSet<String> {
@@ -81,14 +92,28 @@ fn arguments() -> BTreeSet<String> {
 
 #[test]
 fn every_argument_of_pam_slurm_adopt_is_in_migration_table() {
-    let table = MIGRATE.split("\n## Options\n").nth(1).unwrap().split("\n## ").next().unwrap();
-    let first = |row: &str| row.trim_start_matches("| ").split(" | ").next().unwrap().to_owned();
+    let table = MIGRATE
+        .split("\n## Options\n")
+        .nth(1)
+        .unwrap()
+        .split("\n## ")
+        .next()
+        .unwrap();
+    let first = |row: &str| {
+        row.trim_start_matches("| ")
+            .split(" | ")
+            .next()
+            .unwrap()
+            .to_owned()
+    };
     let named: BTreeSet<String> = table
         .lines()
         .filter(|line| line.starts_with("| `"))
         .flat_map(|row| {
             let cell = first(row);
-            cell.split(", ").map(|name| name.trim_matches('`').to_owned()).collect::<Vec<_>>()
+            cell.split(", ")
+                .map(|name| name.trim_matches('`').to_owned())
+                .collect::<Vec<_>>()
         })
         .collect();
     assert_eq!(named, arguments_of(&[ArgumentOrigin::Slurm]));
@@ -102,15 +127,21 @@ fn settings(heading: &str) -> BTreeMap<String, String> {
     rows.flat_map(|row| {
         let cells: Vec<&str> = row.trim_matches(['|', ' ']).split(" | ").collect();
         let default = cells[1].to_owned();
-        let names = cells[0].split(", ").map(|name| name.trim_matches('`').to_owned());
-        names.map(move |name| (name, default.clone())).collect::<Vec<_>>()
+        let names = cells[0]
+            .split(", ")
+            .map(|name| name.trim_matches('`').to_owned());
+        names
+            .map(move |name| (name, default.clone()))
+            .collect::<Vec<_>>()
     })
     .collect()
 }
 
 /// Returns the default if it is in backticks, which a literal default always is.
 fn literal_default(default: &str) -> Option<&str> {
-    default.strip_prefix('`').and_then(|default| default.strip_suffix('`'))
+    default
+        .strip_prefix('`')
+        .and_then(|default| default.strip_suffix('`'))
 }
 
 /// Returns the entries of a section of a manual page: each name with its text, without fonts.
@@ -149,7 +180,10 @@ fn stated_default(text: &str) -> Option<String> {
 #[test]
 fn every_argument_of_module_is_documented_with_its_default() {
     let entries = entries(MODULE_PAGE, "OPTIONS");
-    assert_eq!(entries.keys().cloned().collect::<BTreeSet<_>>(), arguments());
+    assert_eq!(
+        entries.keys().cloned().collect::<BTreeSet<_>>(),
+        arguments()
+    );
     let (mut stated, mut unstated) = (0, Vec::new());
     for (name, text) in &entries {
         match stated_default(text) {
@@ -175,7 +209,13 @@ fn every_argument_of_module_is_documented_with_its_default() {
         .collect();
     assert_eq!(
         with_value,
-        ["exempt_groups", "exempt_uids", "ignore_root", "nodename", "single_job_skip_rpc"]
+        [
+            "exempt_groups",
+            "exempt_uids",
+            "ignore_root",
+            "nodename",
+            "single_job_skip_rpc"
+        ]
     );
 }
 
@@ -205,9 +245,18 @@ fn every_configuration_key_is_documented_with_its_default() {
     assert_eq!(
         unstated,
         [
-            "always_allowed", "callerid_networks", "exempt_groups", "exempt_uids", "hint",
-            "login_cpu_weight", "login_memory", "login_tasks", "message_file", "nodename",
-            "slurm_conf", "slurm_spool",
+            "always_allowed",
+            "callerid_networks",
+            "exempt_groups",
+            "exempt_uids",
+            "hint",
+            "login_cpu_weight",
+            "login_memory",
+            "login_tasks",
+            "message_file",
+            "nodename",
+            "slurm_conf",
+            "slurm_spool",
         ]
     );
 }
@@ -215,14 +264,24 @@ fn every_configuration_key_is_documented_with_its_default() {
 #[test]
 fn every_setting_that_opens_exists() {
     let table = SETTINGS.split("\n## ").next().unwrap();
-    let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let rows = table
+        .lines()
+        .filter(|line| line.starts_with("| ") && line.contains('`'));
     let keys: BTreeSet<String> = Config::keys().map(str::to_owned).collect();
     let mut named = BTreeSet::new();
     for row in rows {
         let cell = row.trim_start_matches("| ").split(" | ").next().unwrap();
-        for code in cell.split('`').skip(1).step_by(2).filter(|code| !code.starts_with('/')) {
+        for code in cell
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|code| !code.starts_with('/'))
+        {
             let name = code.split(['=', ' ']).next().unwrap();
-            assert!(name == "allow" || arguments().contains(name) || keys.contains(name), "{row}");
+            assert!(
+                name == "allow" || arguments().contains(name) || keys.contains(name),
+                "{row}"
+            );
             named.insert(name.to_owned());
         }
     }
@@ -233,7 +292,9 @@ fn every_setting_that_opens_exists() {
 /// for the admin to change, each with its default.
 fn variables(script: &str) -> Vec<(String, Option<String>)> {
     let name = |text: &str| {
-        let end = text.find(|c: char| !c.is_ascii_uppercase() && c != '_').unwrap_or(text.len());
+        let end = text
+            .find(|c: char| !c.is_ascii_uppercase() && c != '_')
+            .unwrap_or(text.len());
         (text[..end].to_owned(), text[end..].to_owned())
     };
     let mut found = Vec::new();
@@ -245,7 +306,10 @@ fn variables(script: &str) -> Vec<(String, Option<String>)> {
             }));
         }
         let (name, rest) = name(line);
-        let value = rest.trim_start().strip_prefix('=').map(|value| value.trim().trim_matches('"'));
+        let value = rest
+            .trim_start()
+            .strip_prefix('=')
+            .map(|value| value.trim().trim_matches('"'));
         let is_fixed = value.is_some_and(|value| !value.is_empty() && !value.contains('$'));
         if is_fixed && !name.is_empty() && name != "LC_ALL" {
             found.push((name, value.map(|value| format!("`{value}`"))));
@@ -264,7 +328,9 @@ fn every_prolog_variable_is_in_settings_with_default() {
     for script in scripts.into_iter().flat_map(Result::unwrap) {
         let script = std::fs::read_to_string(script.unwrap().path()).unwrap();
         for (name, default) in variables(&script) {
-            let documented = rows.get(&name).unwrap_or_else(|| panic!("{name} has no row"));
+            let documented = rows
+                .get(&name)
+                .unwrap_or_else(|| panic!("{name} has no row"));
             if let Some(default) = default {
                 assert_eq!(*documented, default, "{name}");
             } else {
@@ -289,11 +355,17 @@ fn every_record_variable_is_documented() {
 /// Lists the pages for people and the manual pages, each with its text in plain minus signs.
 fn all_pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut pages: Vec<_> =
-        ["README.md", "CONTRIBUTING.md"].into_iter().map(|name| root.join(name)).collect();
+    let mut pages: Vec<_> = ["README.md", "CONTRIBUTING.md"]
+        .into_iter()
+        .map(|name| root.join(name))
+        .collect();
     for folder in ["docs", "docs/man"] {
         let entries = std::fs::read_dir(root.join(folder)).unwrap();
-        pages.extend(entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()));
+        pages.extend(
+            entries
+                .map(|entry| entry.unwrap().path())
+                .filter(|path| path.is_file()),
+        );
     }
     let read = |path: std::path::PathBuf| {
         let text = std::fs::read_to_string(&path).unwrap().replace("\\-", "-");
@@ -307,21 +379,35 @@ fn all_pages() -> Vec<(String, String)> {
 #[test]
 fn every_code_is_explained_and_no_other_is_named() {
     for code in Reason::ALL {
-        assert!(MODULE_PAGE.contains(&format!("\n{code}  ")), "{code} in pam_job_adopt(8)");
-        assert!(TROUBLESHOOT.contains(&format!("\n| {code} | ")), "{code} in docs/troubleshoot.md");
+        assert!(
+            MODULE_PAGE.contains(&format!("\n{code}  ")),
+            "{code} in pam_job_adopt(8)"
+        );
+        assert!(
+            TROUBLESHOOT.contains(&format!("\n| {code} | ")),
+            "{code} in docs/troubleshoot.md"
+        );
     }
     for (page, text) in all_pages() {
         for (at, _) in text.match_indices("JA") {
-            let Some(code) = text.get(at..at + 4) else { continue };
+            let Some(code) = text.get(at..at + 4) else {
+                continue;
+            };
             let is_numbered = code[2..].chars().all(|c| c.is_ascii_digit());
-            assert!(!is_numbered || code.parse::<Reason>().is_ok(), "{page}: {code}");
+            assert!(
+                !is_numbered || code.parse::<Reason>().is_ok(),
+                "{page}: {code}"
+            );
         }
     }
 }
 
 #[test]
 fn sizes_of_messages_are_in_manual_page() {
-    let page = PROTOCOL_PAGE.split_whitespace().collect::<Vec<_>>().join(" ");
+    let page = PROTOCOL_PAGE
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     for bytes in [Request::BYTES_MAX, REPLY_BYTES_MAX] {
         let text = format!("At most {} KiB", bytes / 1024);
         assert!(page.contains(&text), "{text}");

@@ -15,7 +15,14 @@ fn script(path: &str) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     for name in [
-        "DESTDIR", "PREFIX", "SECURITYDIR", "UNITDIR", "MACHINE", "EXPIRED", "CC", "DRAFT",
+        "DESTDIR",
+        "PREFIX",
+        "SECURITYDIR",
+        "UNITDIR",
+        "MACHINE",
+        "EXPIRED",
+        "CC",
+        "DRAFT",
         "MAINTAINER",
     ] {
         command.env_remove(name);
@@ -51,13 +58,19 @@ fn built_files() -> PathBuf {
 /// Installs into `stage` with these variables.
 fn install(stage: &Path, variables: &[(&str, &str)]) -> Output {
     let mut install = script("packaging/install");
-    install.arg(built_files()).env("DESTDIR", stage).envs(variables.iter().copied());
+    install
+        .arg(built_files())
+        .env("DESTDIR", stage)
+        .envs(variables.iter().copied());
     install.output().unwrap()
 }
 
 fn uninstall(stage: &Path, variables: &[(&str, &str)]) -> Output {
     let mut uninstall = script("packaging/install");
-    uninstall.arg("--remove").env("DESTDIR", stage).envs(variables.iter().copied());
+    uninstall
+        .arg("--remove")
+        .env("DESTDIR", stage)
+        .envs(variables.iter().copied());
     uninstall.output().unwrap()
 }
 
@@ -83,11 +96,16 @@ fn list_files(folder: &Path) -> Vec<(String, u32)> {
 #[test]
 fn other_prefix_requires_securitydir() {
     let stage = empty_folder("prefix");
-    for refused in
-        [install(&stage, &[("PREFIX", "/opt/x")]), uninstall(&stage, &[("PREFIX", "/opt/x")])]
-    {
+    for refused in [
+        install(&stage, &[("PREFIX", "/opt/x")]),
+        uninstall(&stage, &[("PREFIX", "/opt/x")]),
+    ] {
         assert!(!refused.status.success());
-        assert!(output_text(&refused).contains("SECURITYDIR"), "{}", output_text(&refused));
+        assert!(
+            output_text(&refused).contains("SECURITYDIR"),
+            "{}",
+            output_text(&refused)
+        );
     }
     assert_eq!(list_files(&stage), []);
 }
@@ -105,17 +123,33 @@ fn installation_below_other_prefix_names_its_own_paths() {
         ("/opt/x/libexec/job-adopt/helper", 0o711),
         ("/opt/x/bin/job-adopt", 0o755),
         ("/opt/x/lib/systemd/system/job-adopt-callerid.socket", 0o644),
-        ("/opt/x/lib/systemd/system/run-job\\x2dadopt-use.mount", 0o644),
+        (
+            "/opt/x/lib/systemd/system/run-job\\x2dadopt-use.mount",
+            0o644,
+        ),
         ("/usr/share/dbus-1/system.d/job-adopt.conf", 0o644),
-        ("/opt/x/share/job-adopt/systemd/user-.slice.d/job-adopt.conf", 0o644),
-        ("/opt/x/share/job-adopt/systemd/cron.service.d/job-adopt.conf", 0o644),
+        (
+            "/opt/x/share/job-adopt/systemd/user-.slice.d/job-adopt.conf",
+            0o644,
+        ),
+        (
+            "/opt/x/share/job-adopt/systemd/cron.service.d/job-adopt.conf",
+            0o644,
+        ),
         ("/opt/x/share/job-adopt/slurm/prolog.sh", 0o755),
         ("/opt/x/share/job-adopt/monitoring/nrpe.cfg", 0o644),
     ] {
-        assert!(files.contains(&(path.to_owned(), mode)), "{path}: {files:?}");
+        assert!(
+            files.contains(&(path.to_owned(), mode)),
+            "{path}: {files:?}"
+        );
     }
     let unit = stage.join("opt/x/lib/systemd/system/job-adopt-callerid@.service");
-    assert!(std::fs::read_to_string(unit).unwrap().contains("=/opt/x/bin/"));
+    assert!(
+        std::fs::read_to_string(unit)
+            .unwrap()
+            .contains("=/opt/x/bin/")
+    );
     let removed = uninstall(&stage, &variables);
     assert!(removed.status.success(), "{}", output_text(&removed));
     assert_eq!(list_files(&stage), []);
@@ -146,25 +180,52 @@ fn staged_installation_is_complete_and_creates_no_account() {
         ("/usr/share/man/man8/job-adopt-callerid.8", 0o644),
         ("/usr/lib/systemd/system/job-adopt-callerid.socket", 0o644),
         ("/usr/lib/systemd/system/job-adopt-callerid@.service", 0o644),
-        ("/usr/lib/systemd/system/job-adopt-favordynmods.service", 0o644),
+        (
+            "/usr/lib/systemd/system/job-adopt-favordynmods.service",
+            0o644,
+        ),
         ("/usr/lib/systemd/system/job-adopt-notify.service", 0o644),
         ("/usr/lib/systemd/system/job-adopt-notify.timer", 0o644),
         ("/usr/lib/systemd/system-preset/90-job-adopt.preset", 0o644),
-        ("/usr/share/job-adopt/systemd/user-.slice.d/job-adopt.conf", 0o644),
-        ("/usr/share/job-adopt/systemd/user-0.slice.d/job-adopt.conf", 0o644),
-        ("/usr/share/job-adopt/systemd/cron.service.d/job-adopt.conf", 0o644),
-        ("/usr/share/job-adopt/systemd/crond.service.d/job-adopt.conf", 0o644),
-        ("/usr/share/job-adopt/systemd/atd.service.d/job-adopt.conf", 0o644),
-        ("/usr/share/job-adopt/containers/containers.conf.d/job-adopt.conf", 0o644),
+        (
+            "/usr/share/job-adopt/systemd/user-.slice.d/job-adopt.conf",
+            0o644,
+        ),
+        (
+            "/usr/share/job-adopt/systemd/user-0.slice.d/job-adopt.conf",
+            0o644,
+        ),
+        (
+            "/usr/share/job-adopt/systemd/cron.service.d/job-adopt.conf",
+            0o644,
+        ),
+        (
+            "/usr/share/job-adopt/systemd/crond.service.d/job-adopt.conf",
+            0o644,
+        ),
+        (
+            "/usr/share/job-adopt/systemd/atd.service.d/job-adopt.conf",
+            0o644,
+        ),
+        (
+            "/usr/share/job-adopt/containers/containers.conf.d/job-adopt.conf",
+            0o644,
+        ),
         ("/usr/share/job-adopt/selinux/job-adopt.cil", 0o644),
         ("/usr/share/dbus-1/system.d/job-adopt.conf", 0o644),
     ] {
-        assert!(files.contains(&(path.to_owned(), mode)), "{path}: {files:?}");
+        assert!(
+            files.contains(&(path.to_owned(), mode)),
+            "{path}: {files:?}"
+        );
     }
     // A drop-in for the unit of another package counts wherever systemd looks for units.
     for (path, _) in &files {
         let is_drop_in = path.contains("/lib/systemd/") && path.contains(".d/");
-        assert!(!path.contains(".wants/") && !path.contains("/etc/") && !is_drop_in, "{path}");
+        assert!(
+            !path.contains(".wants/") && !path.contains("/etc/") && !is_drop_in,
+            "{path}"
+        );
     }
     assert!(uninstall(&stage, &variables).status.success());
     assert_eq!(list_files(&stage), []);
@@ -199,15 +260,27 @@ fn architecture_of_compiler_selects_securitydir() {
     write_program(&compiler, "echo zz-linux-gnu");
     let stage = empty_folder("multiarch stage");
     let folder = folder.to_string_lossy();
-    let variables =
-        [("JOB_ADOPT_LIB", &*folder), ("CC", &*compiler.to_string_lossy()), ("SECURITYDIR", "")];
+    let variables = [
+        ("JOB_ADOPT_LIB", &*folder),
+        ("CC", &*compiler.to_string_lossy()),
+        ("SECURITYDIR", ""),
+    ];
     let installed = install(&stage, &variables);
     assert!(installed.status.success(), "{}", output_text(&installed));
-    let module = (format!("{folder}/zz-linux-gnu/security/pam_job_adopt.so"), 0o644);
+    let module = (
+        format!("{folder}/zz-linux-gnu/security/pam_job_adopt.so"),
+        0o644,
+    );
     assert!(list_files(&stage).contains(&module));
-    let other = install(&stage, &[("JOB_ADOPT_LIB", &folder), ("MACHINE", "aarch64")]);
+    let other = install(
+        &stage,
+        &[("JOB_ADOPT_LIB", &folder), ("MACHINE", "aarch64")],
+    );
     assert!(other.status.success(), "{}", output_text(&other));
-    let other_module = (format!("{folder}/aarch64-linux-gnu/security/pam_job_adopt.so"), 0o644);
+    let other_module = (
+        format!("{folder}/aarch64-linux-gnu/security/pam_job_adopt.so"),
+        0o644,
+    );
     assert!(list_files(&stage).contains(&other_module));
 }
 
@@ -248,15 +321,26 @@ fn module_in_use_is_not_removed() {
 #[test]
 fn release_without_maintainer_is_refused() {
     let control = Path::new(env!("CARGO_MANIFEST_DIR")).join("debian/control");
-    if std::fs::read_to_string(control).unwrap().contains("\nMaintainer:") {
+    if std::fs::read_to_string(control)
+        .unwrap()
+        .contains("\nMaintainer:")
+    {
         return;
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no release");
     for maintainer in ["", "Nobody", "root <root@localhost>"] {
         let mut release = script("packaging/release");
-        let refused = release.arg(&folder).env("MAINTAINER", maintainer).output().unwrap();
+        let refused = release
+            .arg(&folder)
+            .env("MAINTAINER", maintainer)
+            .output()
+            .unwrap();
         assert!(!refused.status.success(), "{maintainer}");
-        assert!(output_text(&refused).contains("MAINTAINER="), "{}", output_text(&refused));
+        assert!(
+            output_text(&refused).contains("MAINTAINER="),
+            "{}",
+            output_text(&refused)
+        );
     }
 }
 
@@ -268,9 +352,15 @@ fn needs_with(folder: &Path, goals: &str) -> Command {
     let (before, rest) = text.split_once("cat <<GOALS\n").unwrap();
     let (_, after) = rest.split_once("\nGOALS\n").unwrap();
     let copy = folder.join("needs");
-    std::fs::write(&copy, format!("{before}cat <<GOALS\n{goals}\nGOALS\n{after}")).unwrap();
+    std::fs::write(
+        &copy,
+        format!("{before}cat <<GOALS\n{goals}\nGOALS\n{after}"),
+    )
+    .unwrap();
     let mut needs = Command::new("sh");
-    needs.arg(copy).env("CARGO_TARGET_DIR", folder.join("target"));
+    needs
+        .arg(copy)
+        .env("CARGO_TARGET_DIR", folder.join("target"));
     needs
 }
 
@@ -278,10 +368,19 @@ fn needs_with(folder: &Path, goals: &str) -> Command {
 fn missing_packages_are_named_together() {
     let folder = empty_folder("needs");
     let goals = "all some no-such-program=first|second sh|no-such=never\nsome /no/such/file|find=third /no/such/*/file=fourth";
-    let output = needs_with(&folder, goals).args(["--check", "all"]).output().unwrap();
+    let output = needs_with(&folder, goals)
+        .args(["--check", "all"])
+        .output()
+        .unwrap();
     assert!(!output.status.success());
-    assert_eq!(output_text(&output), "please install: first|second fourth\n");
-    let unknown = needs_with(&folder, goals).args(["--check", "unknown"]).output().unwrap();
+    assert_eq!(
+        output_text(&output),
+        "please install: first|second fourth\n"
+    );
+    let unknown = needs_with(&folder, goals)
+        .args(["--check", "unknown"])
+        .output()
+        .unwrap();
     assert!(!unknown.status.success() && output_text(&unknown).contains("unknown"));
 }
 
@@ -303,9 +402,14 @@ impl Debian {
     fn install_within(&self, lock_seconds: &str) -> Output {
         let path = format!("{}:/usr/bin:/bin", self.folder.display());
         let mut needs = needs_with(&self.folder, "all installed=first");
-        needs.arg("all").env("PATH", path).env("FOLDER", &self.folder);
+        needs
+            .arg("all")
+            .env("PATH", path)
+            .env("FOLDER", &self.folder);
         needs.env("JOB_ADOPT_POLICY", self.folder.join("policy"));
-        needs.env("JOB_ADOPT_LOCK_SECONDS", lock_seconds).env("JOB_ADOPT_POLL_SECONDS", "0.01");
+        needs
+            .env("JOB_ADOPT_LOCK_SECONDS", lock_seconds)
+            .env("JOB_ADOPT_POLL_SECONDS", "0.01");
         needs.output().unwrap()
     }
 
@@ -334,7 +438,10 @@ fn installed_package_starts_no_service() {
     let policy = debian.folder.join("policy");
     assert!(debian.install().status.success());
     assert_eq!(debian.printed(), "101\n");
-    assert!(!policy.exists(), "the machine's own installations are kept from starting services");
+    assert!(
+        !policy.exists(),
+        "the machine's own installations are kept from starting services"
+    );
     std::fs::write(&policy, "exit 7\n").unwrap();
     std::fs::remove_file(debian.folder.join("installed")).unwrap();
     assert!(debian.install().status.success());
@@ -354,9 +461,16 @@ fn installation_waits_for_the_lock_of_another_program() {
         let forever = Debian::new("locked", &format!("echo '{locked}' >&2; exit 100"));
         let forever = forever.install_within("0");
         assert!(!forever.status.success());
-        assert!(output_text(&forever).contains(&locked[3..]), "{}", output_text(&forever));
+        assert!(
+            output_text(&forever).contains(&locked[3..]),
+            "{}",
+            output_text(&forever)
+        );
     }
-    let options = Debian::new("options", &format!("echo \"$*\" >>$FOLDER/said; {INSTALLS}"));
+    let options = Debian::new(
+        "options",
+        &format!("echo \"$*\" >>$FOLDER/said; {INSTALLS}"),
+    );
     assert!(options.install().status.success());
     for line in options.printed().lines() {
         assert!(line.contains("-o DPkg::Lock::Timeout=60"), "{line}");
@@ -367,7 +481,11 @@ fn installation_waits_for_the_lock_of_another_program() {
 fn failing_installation_names_missing_package_in_one_line() {
     let fails = "echo reading; echo 'E: Failed to fetch http://archive/first.deb' >&2; exit 100";
     for (name, script, reason) in [
-        ("unreachable", fails, "did not install first: Failed to fetch http://archive/first.deb"),
+        (
+            "unreachable",
+            fails,
+            "did not install first: Failed to fetch http://archive/first.deb",
+        ),
         ("incomplete", "true", "did not bring what is in first"),
     ] {
         let debian = Debian::new(name, script);
@@ -394,7 +512,11 @@ fn failed_pip_reports_one_line_and_leaves_no_linker() {
             "while [ $1 != --target ]; do shift; done; mkdir -p $2/ziglang; echo >$2/ziglang/zig";
         write_program(&folder.join("pip3"), &format!("{half}; {end}"));
         let path = format!("{}:/usr/bin:/bin", folder.display());
-        script("packaging/zig").env("PATH", path).env("CARGO_TARGET_DIR", &folder).output().unwrap()
+        script("packaging/zig")
+            .env("PATH", path)
+            .env("CARGO_TARGET_DIR", &folder)
+            .output()
+            .unwrap()
     };
     let failed = install("echo 'ERROR: no route to the index'; exit 1");
     assert!(!failed.status.success());
@@ -409,12 +531,21 @@ fn failed_pip_reports_one_line_and_leaves_no_linker() {
 #[test]
 fn dry_run_of_test_starts_nothing() {
     let mut make = Command::new("make");
-    make.args(["-n", "test", "SUITE=no-such-suite"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    let output = match make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").output() {
+    make.args(["-n", "test", "SUITE=no-such-suite"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = match make
+        .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
+        .output()
+    {
         // `cargo test` needs no make.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
         output => output.unwrap(),
     };
     assert!(output.status.success(), "{}", output_text(&output));
-    assert!(output_text(&output).contains("tests/all"), "{}", output_text(&output));
+    assert!(
+        output_text(&output).contains("tests/all"),
+        "{}",
+        output_text(&output)
+    );
 }

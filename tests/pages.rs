@@ -13,8 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Pages whose commands no node runs, since they build or test the project itself.
-const ABOUT_THE_PROJECT: [&str; 4] =
-    ["CONTRIBUTING.md", "SECURITY.md", "docs/release.md", "docs/dependencies.md"];
+const ABOUT_THE_PROJECT: [&str; 4] = [
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/release.md",
+    "docs/dependencies.md",
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -26,7 +30,9 @@ fn read(path: &str) -> String {
 
 /// Lists the pages for people, as paths from the root.
 fn pages() -> Vec<String> {
-    let mut pages = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned).to_vec();
+    let mut pages = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+        .map(str::to_owned)
+        .to_vec();
     for entry in fs::read_dir(root().join("docs")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if name.ends_with(".md") {
@@ -78,7 +84,9 @@ fn without_code(text: &str) -> String {
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (_, line) in lines(text) {
-        let (Line::Heading(line) | Line::Text(line)) = line else { continue };
+        let (Line::Heading(line) | Line::Text(line)) = line else {
+            continue;
+        };
         let prose = without_code(line);
         for rest in prose.split("](").skip(1) {
             found.push(rest.split([')', ' ']).next().unwrap().to_owned());
@@ -100,10 +108,16 @@ fn anchors(text: &str) -> BTreeSet<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut anchors = BTreeSet::new();
     for (_, line) in lines(text) {
-        let Line::Heading(heading) = line else { continue };
+        let Line::Heading(heading) = line else {
+            continue;
+        };
         let mut heading = heading.to_owned();
         if let Some((before, after)) = heading.split_once("](") {
-            heading = format!("{}{}", before.replace('[', ""), after.split_once(')').unwrap().1);
+            heading = format!(
+                "{}{}",
+                before.replace('[', ""),
+                after.split_once(')').unwrap().1
+            );
         }
         let anchor: String = heading
             .to_lowercase()
@@ -112,7 +126,11 @@ fn anchors(text: &str) -> BTreeSet<String> {
             .filter(|&c| c.is_alphanumeric() || c == '-' || c == '_')
             .collect();
         let count = counts.entry(anchor.clone()).or_default();
-        anchors.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
+        anchors.insert(if *count == 0 {
+            anchor
+        } else {
+            format!("{anchor}-{count}")
+        });
         *count += 1;
     }
     for mark in ["id=\"", "name=\""] {
@@ -186,7 +204,10 @@ fn page_names(text: &str) -> Vec<String> {
     }
     for section in 1..=8 {
         for (at, _) in text.match_indices(&format!("({section})")) {
-            let name = text[..at].rsplit(|c: char| !is_part_of_path(c)).next().unwrap();
+            let name = text[..at]
+                .rsplit(|c: char| !is_part_of_path(c))
+                .next()
+                .unwrap();
             if name.contains("job-adopt") || name.contains("job_adopt") {
                 found.push(format!("docs/man/{name}.{section}"));
             }
@@ -207,7 +228,9 @@ fn every_named_page_exists() {
     let mut named = 0;
     for file in files {
         // A picture or an archive is no text.
-        let Ok(text) = fs::read_to_string(&file) else { continue };
+        let Ok(text) = fs::read_to_string(&file) else {
+            continue;
+        };
         for page in page_names(&text) {
             named += 1;
             if !root().join(&page).exists() {
@@ -237,7 +260,11 @@ fn stage_installation() -> PathBuf {
         .current_dir(root())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     stage
 }
 
@@ -246,7 +273,10 @@ fn every_named_file_of_ours_is_installed() {
     let stage = stage_installation();
     let mut pages = pages();
     for entry in fs::read_dir(root().join("docs/man")).unwrap() {
-        pages.push(format!("docs/man/{}", entry.unwrap().file_name().into_string().unwrap()));
+        pages.push(format!(
+            "docs/man/{}",
+            entry.unwrap().file_name().into_string().unwrap()
+        ));
     }
     let mut named = 0;
     for page in pages {
@@ -254,8 +284,15 @@ fn every_named_file_of_ours_is_installed() {
         for folder in ["/usr/share/job-adopt/", "/usr/libexec/job-adopt/"] {
             for (at, _) in text.match_indices(folder) {
                 let ends = |c: char| c.is_whitespace() || "*`'\"()[],;|<>\\".contains(c);
-                let path = text[at..].split(ends).next().unwrap().trim_end_matches(['.', ':']);
-                assert!(stage.join(&path[1..]).exists(), "{page}: {path} is not installed");
+                let path = text[at..]
+                    .split(ends)
+                    .next()
+                    .unwrap()
+                    .trim_end_matches(['.', ':']);
+                assert!(
+                    stage.join(&path[1..]).exists(),
+                    "{page}: {path} is not installed"
+                );
                 named += 1;
             }
         }
@@ -297,10 +334,14 @@ fn every_page_with_commands_is_run_on_a_node() {
         }
         let is_run = run.contains(page.as_str()) || ABOUT_THE_PROJECT.contains(&page.as_str());
         if has_commands && !is_run {
-            faults.push(format!("{page} has commands, but is not in tests/node/groups/pages"));
+            faults.push(format!(
+                "{page} has commands, but is not in tests/node/groups/pages"
+            ));
         }
         if !has_commands && run.contains(page.as_str()) {
-            faults.push(format!("{page} is in tests/node/groups/pages, but has no commands"));
+            faults.push(format!(
+                "{page} is in tests/node/groups/pages, but has no commands"
+            ));
         }
     }
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
@@ -315,10 +356,17 @@ mod rules {
         let text = "# A `b` & C\n[x](#a-b--c) ![p](docs/none.svg)\n```\n[no](x)\n```\n`[no](y)`\n[z]: SECURITY.md\n";
         assert_eq!(links(text), ["#a-b--c", "docs/none.svg", "SECURITY.md"]);
         assert!(anchors(text).contains("a-b--c"));
-        assert_eq!(anchors("# A\n## A\n"), ["a", "a-1"].map(str::to_owned).into());
-        for link in
-            ["docs/none.md", "#no-such-heading", "SECURITY.md#none", "../README.md", "/etc/passwd"]
-        {
+        assert_eq!(
+            anchors("# A\n## A\n"),
+            ["a", "a-1"].map(str::to_owned).into()
+        );
+        for link in [
+            "docs/none.md",
+            "#no-such-heading",
+            "SECURITY.md#none",
+            "../README.md",
+            "/etc/passwd",
+        ] {
             assert!(link_fault("README.md", link).is_some(), "{link}");
         }
         for link in ["docs/design.md", "packaging", "https://example.org/none"] {
@@ -330,12 +378,19 @@ mod rules {
     fn name_of_page_is_found() {
         let text = "see docs/slurm.md. And job-adopt(1), pam_unix(8) in packaging/docs/x, \
              https://example.org/docs/y";
-        assert_eq!(page_names(text), ["docs/slurm.md", "docs/x", "docs/man/job-adopt.1"]);
+        assert_eq!(
+            page_names(text),
+            ["docs/slurm.md", "docs/x", "docs/man/job-adopt.1"]
+        );
     }
 
     #[test]
     fn block_with_commands_is_recognised() {
-        for (info, runs) in [("sh", true), ("sh norun: it reboots", false), ("json", false)] {
+        for (info, runs) in [
+            ("sh", true),
+            ("sh norun: it reboots", false),
+            ("json", false),
+        ] {
             assert_eq!(block_runs(info), Ok(runs), "{info}");
         }
         for info in ["sh norun", "sh norun: ", "sh run", "bash"] {
@@ -344,7 +399,11 @@ mod rules {
         let text = "x\n   ````sh\n   ```\n   ````\n```text\n```\n";
         assert_eq!(
             lines(text),
-            [(1, Line::Text("x")), (2, Line::Fence("sh")), (5, Line::Fence("text"))]
+            [
+                (1, Line::Text("x")),
+                (2, Line::Fence("sh")),
+                (5, Line::Fence("text"))
+            ]
         );
     }
 }

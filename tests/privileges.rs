@@ -16,10 +16,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each artifact, and the crate that contains all of it.
-const ARTIFACTS: [(&str, &str); 4] =
-    [("module", "pam"), ("keeper", "keeper"), ("helper", "helper"), ("command", "admin")];
+const ARTIFACTS: [(&str, &str); 4] = [
+    ("module", "pam"),
+    ("keeper", "keeper"),
+    ("helper", "helper"),
+    ("command", "admin"),
+];
 /// Crates that parse a grammar.
-const PARSERS: [&str; 6] = ["clap", "saphyr-parser", "serde", "serde_json", "toml", "winnow"];
+const PARSERS: [&str; 6] = [
+    "clap",
+    "saphyr-parser",
+    "serde",
+    "serde_json",
+    "toml",
+    "winnow",
+];
 
 /// Rooms whose code can run as root inside sshd.
 const ROOT_ROOMS: [&str; 5] = ["pam", "module", "schedulers", "kernel", "protocol"];
@@ -33,7 +44,10 @@ fn each_artifact_links_the_crates_that_the_page_lists() {
         println!("{artifact}: {} third-party crates", linked.len());
         assert_eq!(listed[artifact], linked, "{artifact}");
     }
-    let parsers: Vec<_> = PARSERS.iter().filter(|name| listed["module"].contains(**name)).collect();
+    let parsers: Vec<_> = PARSERS
+        .iter()
+        .filter(|name| listed["module"].contains(**name))
+        .collect();
     assert!(parsers.is_empty(), "root parses with {parsers:?}");
     assert!(
         PARSERS.iter().all(|name| listed["command"].contains(*name)),
@@ -57,10 +71,18 @@ fn unsafe_code_is_allowed_in_four_files() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(manifest.contains("\nunsafe_code = \"deny\"\n"));
     let allows = |file: &PathBuf| code(file).contains("allow(unsafe_code)");
-    let mut found: Vec<_> = sources(&root().join("src")).into_iter().filter(allows).collect();
+    let mut found: Vec<_> = sources(&root().join("src"))
+        .into_iter()
+        .filter(allows)
+        .collect();
     found.sort();
     let src = root().join("src");
-    let files = ["admin/sys/mod.rs", "bin/helper.rs", "kernel/sys/mod.rs", "pam/lib.rs"];
+    let files = [
+        "admin/sys/mod.rs",
+        "bin/helper.rs",
+        "kernel/sys/mod.rs",
+        "pam/lib.rs",
+    ];
     assert_eq!(found, files.map(|file| src.join(file)));
 }
 
@@ -74,9 +96,15 @@ fn amount_of_code_is_printed() {
             continue;
         }
         let name = room.file_name().into_string().unwrap();
-        let text: String = sources(&room.path()).iter().map(|file| code(file)).collect();
+        let text: String = sources(&room.path())
+            .iter()
+            .map(|file| code(file))
+            .collect();
         let lines = text.lines().count();
-        println!("src/{name}: {lines} lines of code, {} unsafe blocks", unsafe_blocks(&text));
+        println!(
+            "src/{name}: {lines} lines of code, {} unsafe blocks",
+            unsafe_blocks(&text)
+        );
         if ROOT_ROOMS.contains(&name.as_str()) {
             lines_of_root += lines;
         }
@@ -121,18 +149,31 @@ fn third_party_crates(package: &str) -> BTreeSet<String> {
     let linked = linked_crates(package);
     // Crates of the workspace appear with their folder.
     let others = linked.lines().filter(|line| !line.contains("(/"));
-    others.filter_map(|line| line.split_whitespace().next()).map(ToOwned::to_owned).collect()
+    others
+        .filter_map(|line| line.split_whitespace().next())
+        .map(ToOwned::to_owned)
+        .collect()
 }
 
 /// Lists the crates that are linked into a package, one a line, without those that run during its build.
 fn linked_crates(package: &str) -> String {
     let output = Command::new(env!("CARGO"))
-        .args(["tree", "--locked", "--offline", "--edges", "normal,no-proc-macro"])
+        .args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--edges",
+            "normal,no-proc-macro",
+        ])
         .args(["--prefix", "none", "--format", "{p}", "--package", package])
         .current_dir(root())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -155,7 +196,12 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 fn code(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap();
     let tests = text.match_indices("#[cfg(test)]\nmod ").map(|(at, _)| at);
-    let inline = |at: &usize| text[*at..].lines().nth(1).is_some_and(|line| line.ends_with('{'));
+    let inline = |at: &usize| {
+        text[*at..]
+            .lines()
+            .nth(1)
+            .is_some_and(|line| line.ends_with('{'))
+    };
     let end = tests.into_iter().find(inline).unwrap_or(text.len());
     let lines = text[..end].lines().filter(|line| !line.trim().is_empty());
     let lines = lines.filter(|line| !line.trim_start().starts_with("//"));

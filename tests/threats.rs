@@ -1,5 +1,8 @@
 //! Every promise of docs/threats.md names tests that exist.
-#![allow(clippy::unwrap_used, reason = "a test that fails has to say so at once")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that fails has to say so at once"
+)]
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -10,7 +13,13 @@ const THREATS: &str = include_str!("../docs/threats.md");
 fn exists(test: &str) -> bool {
     let (module, name) = test.rsplit_once("::").unwrap();
     let module = module.replace("::", "/");
-    let places = ["tests/native/M.rs", "tests/M.rs", "src/M.rs", "src/M/mod.rs", "src/M/tests.rs"];
+    let places = [
+        "tests/native/M.rs",
+        "tests/M.rs",
+        "src/M.rs",
+        "src/M/mod.rs",
+        "src/M/tests.rs",
+    ];
     places.iter().any(|place| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(place.replace('M', &module));
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -33,12 +42,17 @@ fn every_promise_names_tests_that_exist() {
     let table = THREATS.split("## What is promised").nth(1).unwrap();
     let table = table.split("\n## ").next().unwrap();
     // Each group is a table: its head names the group, and each further row has one promise.
-    let rows = table.lines().filter(|line| line.contains(" | ") && !line.ends_with(" | tests"));
+    let rows = table
+        .lines()
+        .filter(|line| line.contains(" | ") && !line.ends_with(" | tests"));
     let rows: Vec<&str> = rows.collect();
     assert!(rows.len() >= 75, "{} promises", rows.len());
     for row in rows {
         let tests = row.rsplit(" | ").next().unwrap();
-        let tests: Vec<&str> = tests.split(", ").map(|test| test.trim_matches('`')).collect();
+        let tests: Vec<&str> = tests
+            .split(", ")
+            .map(|test| test.trim_matches('`'))
+            .collect();
         for test in tests {
             assert!(test.contains("::") && exists(test), "{test}: {row}");
         }

@@ -45,12 +45,27 @@ fn compare(place: &Cgroup, size: usize) {
     }
     let [floor, tree, blocks] = costs.map(median);
     let goal = if size == 4096 {
-        Goal::AtMost(1.05, "the call of a program costs more than twelve comparisons")
+        Goal::AtMost(
+            1.05,
+            "the call of a program costs more than twelve comparisons",
+        )
     } else {
         Goal::None
     };
-    print_row(&format!("{size} entries, tree"), tree, "ns", tree / floor, goal);
-    print_row(&format!("{size} entries, rule by rule"), blocks, "ns", blocks / floor, Goal::None);
+    print_row(
+        &format!("{size} entries, tree"),
+        tree,
+        "ns",
+        tree / floor,
+        goal,
+    );
+    print_row(
+        &format!("{size} entries, rule by rule"),
+        blocks,
+        "ns",
+        blocks / floor,
+        Goal::None,
+    );
 }
 
 /// Returns a list with `/dev/null` as its last entry: the worst position in a list, and any
@@ -82,8 +97,11 @@ fn measure_program(place: &Cgroup, insns: &[Insn]) -> f64 {
 fn open_many(procs: &Path) {
     let script = format!("i=0; while [ $i -lt {OPENS} ]; do : </dev/null; i=$((i + 1)); done");
     let mut shell = Command::new("sh");
-    let mut child =
-        shell.args(["-c", &format!("read -r _; {script}")]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = shell
+        .args(["-c", &format!("read -r _; {script}")])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
     fs::write(procs, child.id().to_string()).unwrap();
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     assert!(child.wait().unwrap().success());
@@ -93,6 +111,9 @@ fn open_many(procs: &Path) {
 fn read_program_stat(program: &OwnedFd, key: &str) -> f64 {
     let path = format!("/proc/self/fdinfo/{}", program.as_raw_fd());
     let text = fs::read_to_string(path).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).unwrap();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+        .unwrap();
     line.trim().parse().unwrap()
 }

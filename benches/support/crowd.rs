@@ -10,16 +10,25 @@ use super::{Goal, median, print_heading, print_row};
 const CROWD: &str = include_str!("crowd.c");
 const LOGINS: &str = "60";
 const FLOOR: &str = "the kernel lists the processes once";
-const SIZES: [(usize, Goal); 3] =
-    [(10, Goal::None), (3_000, Goal::AtMost(1.5, FLOOR)), (10_000, Goal::AtMost(2.0, FLOOR))];
+const SIZES: [(usize, Goal); 3] = [
+    (10, Goal::None),
+    (3_000, Goal::AtMost(1.5, FLOOR)),
+    (10_000, Goal::AtMost(2.0, FLOOR)),
+];
 
 pub(super) fn measure() {
     on_node(|node| {
-        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia1"]).start();
+        let job = node
+            .job(ALICE, "4242")
+            .devices(&["/dev/nvidia0", "/dev/nvidia1"])
+            .start();
         node.arguments("log_level=quiet");
         install(node);
         compile(node, "crowd", CROWD, "-lc");
-        print_heading("account and session, by processes of the job", "a job of 10");
+        print_heading(
+            "account and session, by processes of the job",
+            "a job of 10",
+        );
         let mut crowds = Vec::new();
         let mut first = f64::NAN;
         for (size, goal) in SIZES {
@@ -28,7 +37,9 @@ pub(super) fn measure() {
             crowd.args([missing.to_string(), ALICE.uid.to_string()]);
             let mut crowd = crowd.stdout(Stdio::piped()).spawn().unwrap();
             let mut ready = String::new();
-            BufReader::new(crowd.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+            BufReader::new(crowd.stdout.take().unwrap())
+                .read_line(&mut ready)
+                .unwrap();
             assert_eq!(ready, "ready\n");
             crowds.push(crowd);
             let costs = run(node, &["sshd", "both", LOGINS, "0"]);

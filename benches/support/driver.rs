@@ -30,7 +30,8 @@ pub(super) fn compile(node: &Node, name: &str, source: &str, library: &str) {
     node.write(&file, source);
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
-    cc.arg(node.path(&format!("/usr/bin/{name}"))).arg(node.path(&file));
+    cc.arg(node.path(&format!("/usr/bin/{name}")))
+        .arg(node.path(&file));
     Outcome::run(cc.arg(library)).ok();
 }
 
@@ -38,8 +39,14 @@ pub(super) fn compile(node: &Node, name: &str, source: &str, library: &str) {
 pub(super) fn run(node: &Node, arguments: &[&str]) -> Vec<Cost> {
     let outcome = node.run("logins", arguments).ok();
     let numbers = |line: &str| -> Vec<f64> {
-        line.split_ascii_whitespace().map(|number| number.parse().unwrap()).collect()
+        line.split_ascii_whitespace()
+            .map(|number| number.parse().unwrap())
+            .collect()
     };
-    let cost = |n: Vec<f64>| Cost { calls: n[0], whole: n[1], faults: n[2] };
+    let cost = |n: Vec<f64>| Cost {
+        calls: n[0],
+        whole: n[1],
+        faults: n[2],
+    };
     outcome.stdout.lines().map(numbers).map(cost).collect()
 }

@@ -16,7 +16,10 @@ const OURS: &str = "account required pam_job_adopt.so log_level=quiet\n\
 
 pub(super) fn measure() {
     on_node(|node| {
-        let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia1"]).start();
+        let _job = node
+            .job(ALICE, "4242")
+            .devices(&["/dev/nvidia0", "/dev/nvidia1"])
+            .start();
         let sshd = node.sshd();
         compare(
             node,
@@ -48,9 +51,10 @@ fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str], goal: Go
                 (round(PERMIT), ours)
             }
         };
-        for (values, [theirs, our]) in
-            [(&mut took, [ms(permit.0), ms(ours.0)]), (&mut cpu, [ms(permit.1), ms(ours.1)])]
-        {
+        for (values, [theirs, our]) in [
+            (&mut took, [ms(permit.0), ms(ours.0)]),
+            (&mut cpu, [ms(permit.1), ms(ours.1)]),
+        ] {
             values[0].push(theirs);
             values[1].push(our);
             values[2].push(theirs / our);
@@ -61,7 +65,19 @@ fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str], goal: Go
         [("rate", goal, took), ("processor time", Goal::None, cpu)]
     {
         let (permit, ours) = (median(permit), median(ours));
-        print_row(&format!("pam_permit, {what}"), permit, "ms", 1.0, Goal::None);
-        print_row(&format!("account and session, {what}"), ours, "ms", median(ratio), row_goal);
+        print_row(
+            &format!("pam_permit, {what}"),
+            permit,
+            "ms",
+            1.0,
+            Goal::None,
+        );
+        print_row(
+            &format!("account and session, {what}"),
+            ours,
+            "ms",
+            median(ratio),
+            row_goal,
+        );
     }
 }

@@ -48,10 +48,15 @@ fn entry_instructions(rule: &DeviceRule) -> Vec<Insn> {
         Insn::alu32_imm(BPF_AND, SCRATCH, refused as i32),
         unless_equal(SCRATCH, 0, 2),
     ];
-    let compared =
-        [(SCRATCH, Some(rule.kind() as u32)), (MAJOR, Some(rule.major())), (MINOR, rule.minor())];
-    let compared: Vec<(Register, u32)> =
-        compared.into_iter().filter_map(|(register, value)| Some((register, value?))).collect();
+    let compared = [
+        (SCRATCH, Some(rule.kind() as u32)),
+        (MAJOR, Some(rule.major())),
+        (MINOR, rule.minor()),
+    ];
+    let compared: Vec<(Register, u32)> = compared
+        .into_iter()
+        .filter_map(|(register, value)| Some((register, value?)))
+        .collect();
 
     let mut block = vec![
         Insn::alu32_reg(BPF_MOV, SCRATCH, ACCESS_TYPE),

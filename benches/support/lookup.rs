@@ -16,7 +16,10 @@ const LONGEST: Duration = Duration::from_secs(2);
 const FEWEST: usize = 20;
 const UID: u32 = 60_001;
 /// No ratio above 1 that a measurement could tell from its noise.
-const FLAT: Goal = Goal::AtMost(1.2, "flat: each user's records have a directory of their own");
+const FLAT: Goal = Goal::AtMost(
+    1.2,
+    "flat: each user's records have a directory of their own",
+);
 const DEVICES: &str = r#""options": {"DevicePolicy": "closed"}"#;
 
 pub(super) fn measure() {
@@ -75,7 +78,11 @@ impl Scratch {
         let scratch = Self { dir, cgroup };
         let (jobs, cdi) = (scratch.dir.join("jobs"), scratch.dir.join("cdi"));
         fs::create_dir(&cdi).unwrap();
-        let conf = format!("registry = {}\ncdi_dirs = {}\n", jobs.display(), cdi.display());
+        let conf = format!(
+            "registry = {}\ncdi_dirs = {}\n",
+            jobs.display(),
+            cdi.display()
+        );
         fs::write(scratch.dir.join("job_adopt.conf"), conf).unwrap();
         scratch.own(DEVICES);
         scratch
@@ -90,7 +97,12 @@ impl Scratch {
     pub(super) fn cost(&self) -> f64 {
         let began = Instant::now();
         let more = |round: &usize| *round < FEWEST || began.elapsed() < LONGEST;
-        median((0..ROUNDS).take_while(more).map(|_| measure_lookup(self)).collect())
+        median(
+            (0..ROUNDS)
+                .take_while(more)
+                .map(|_| measure_lookup(self))
+                .collect(),
+        )
     }
 
     fn record(&self, uid: u32, id: &str) {

@@ -31,19 +31,48 @@ fn compare(sshd: &Sshd<'_>, logins: usize, rounds: usize) {
             waits[kind].extend(burst.waits.iter().map(|wait| wait.as_secs_f64() * 1e3));
         }
     }
-    waits.iter_mut().for_each(|waits| waits.sort_by(f64::total_cmp));
+    waits
+        .iter_mut()
+        .for_each(|waits| waits.sort_by(f64::total_cmp));
     let title = format!("Slurm, {logins} logins at once, until the first line of the command");
     print_heading(&title, "pam_slurm_adopt");
     let goals = [
-        ("median", 50, Goal::AtMost(1.03, "one more process beside those of sshd")),
-        ("99th percentile", 99, Goal::AtMost(1.05, "the daemon lets in one after another")),
+        (
+            "median",
+            50,
+            Goal::AtMost(1.03, "one more process beside those of sshd"),
+        ),
+        (
+            "99th percentile",
+            99,
+            Goal::AtMost(1.05, "the daemon lets in one after another"),
+        ),
         ("worst", 100, Goal::None),
     ];
     for (what, percent, goal) in goals {
-        let [permit, theirs, ours] =
-            waits.each_ref().map(|waits| waits[(waits.len() * percent).div_ceil(100) - 1]);
-        print_row(&format!("pam_permit, {what}"), permit, "ms", permit / theirs, Goal::None);
-        print_row(&format!("pam_slurm_adopt, {what}"), theirs, "ms", 1.0, Goal::None);
-        print_row(&format!("account and session, {what}"), ours, "ms", ours / theirs, goal);
+        let [permit, theirs, ours] = waits
+            .each_ref()
+            .map(|waits| waits[(waits.len() * percent).div_ceil(100) - 1]);
+        print_row(
+            &format!("pam_permit, {what}"),
+            permit,
+            "ms",
+            permit / theirs,
+            Goal::None,
+        );
+        print_row(
+            &format!("pam_slurm_adopt, {what}"),
+            theirs,
+            "ms",
+            1.0,
+            Goal::None,
+        );
+        print_row(
+            &format!("account and session, {what}"),
+            ours,
+            "ms",
+            ours / theirs,
+            goal,
+        );
     }
 }

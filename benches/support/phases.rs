@@ -27,7 +27,11 @@ pub(super) fn measure() {
             "\nSlurm, 1 job\n{:<28} {:>8} {:>8} {:>8} {:>8} {:>8}",
             "", "us", "calls", "files", "bytes", "faults"
         );
-        let their_line = THEIRS.lines().next().unwrap().trim_start_matches("account ");
+        let their_line = THEIRS
+            .lines()
+            .next()
+            .unwrap()
+            .trim_start_matches("account ");
         let [traced] = trace_login(node, [("account", their_line)]);
         print_counts("pam_slurm_adopt, account", theirs, &traced);
         let lines = [("account", OUR_LINE), ("session", OUR_LINE)];

@@ -38,14 +38,26 @@ struct Pace {
     pause_us: &'static str,
 }
 
-const BACK_TO_BACK: Pace = Pace { title: "back to back", per_round: "30", pause_us: "0" };
+const BACK_TO_BACK: Pace = Pace {
+    title: "back to back",
+    per_round: "30",
+    pause_us: "0",
+};
 /// Long enough for the kernel to wait for a grace period at every move.
-const APART: Pace = Pace { title: "50 ms apart", per_round: "8", pause_us: "50000" };
+const APART: Pace = Pace {
+    title: "50 ms apart",
+    per_round: "8",
+    pause_us: "50000",
+};
 
-const ONE_JOB: Goal =
-    Goal::AtMost(1.3, "both wait for the daemon's move; ours starts one process besides");
-const MANY_JOBS: Goal =
-    Goal::AtMost(0.7, "each daemon is asked for its job's owner, ours asks them side by side");
+const ONE_JOB: Goal = Goal::AtMost(
+    1.3,
+    "both wait for the daemon's move; ours starts one process besides",
+);
+const MANY_JOBS: Goal = Goal::AtMost(
+    0.7,
+    "each daemon is asked for its job's owner, ours asks them side by side",
+);
 const APART_GOAL: Goal = Goal::AtMost(1.0, "both wait for one grace period of the kernel's");
 const BUSY: Goal = Goal::AtMost(1.5, "ours has one more process that waits for a core");
 
@@ -98,12 +110,18 @@ fn compare(slurm: &Slurm<'_>, title: &str, pace: &Pace, goal: Goal) {
         for turn in 0..KINDS.len() {
             let kind = (round + turn) % KINDS.len();
             let [service, phases] = KINDS[kind];
-            let measured = run(slurm.node, &[service, phases, pace.per_round, pace.pause_us]);
+            let measured = run(
+                slurm.node,
+                &[service, phases, pace.per_round, pace.pause_us],
+            );
             costs[kind].extend(measured.iter().map(|cost| cost.whole));
         }
     }
     let [permit, theirs, account, session, both] = costs.map(median);
-    print_heading(&format!("Slurm, {title}, {}", pace.title), "pam_slurm_adopt");
+    print_heading(
+        &format!("Slurm, {title}, {}", pace.title),
+        "pam_slurm_adopt",
+    );
     let above = |what: &str, cost: f64, row_goal: Goal| {
         let cost = cost - permit;
         print_row(what, cost, "us", cost / (theirs - permit), row_goal);
@@ -123,7 +141,13 @@ impl Busy {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let on = |processor: usize| {
             let mut taskset = Command::new("taskset");
-            taskset.args(["--cpu-list", &processor.to_string(), "sh", "-c", "while :; do :; done"]);
+            taskset.args([
+                "--cpu-list",
+                &processor.to_string(),
+                "sh",
+                "-c",
+                "while :; do :; done",
+            ]);
             taskset.spawn().unwrap()
         };
         Self((0..processors).map(on).collect())
@@ -148,10 +172,15 @@ impl Others {
         let node = slurm.node;
         let mut stepds = node.daemon(&node.outside(), "stepds");
         stepds.args([SPOOL, node.name(), &FIRST.to_string(), &count.to_string()]);
-        stepds.arg(BOB.uid.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        stepds
+            .arg(BOB.uid.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = stepds.spawn().unwrap();
         let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut ready)
+            .unwrap();
         assert_eq!(ready, "ready\n");
         Self(child)
     }
@@ -159,6 +188,9 @@ impl Others {
     fn end(mut self, slurm: &Slurm<'_>) {
         drop(self.0.stdin.take());
         self.0.wait().unwrap();
-        slurm.node.sh(&format!("rm -f {SPOOL}/*_7????.4294967292")).ok();
+        slurm
+            .node
+            .sh(&format!("rm -f {SPOOL}/*_7????.4294967292"))
+            .ok();
     }
 }

@@ -47,8 +47,15 @@ pub(super) fn measure() {
     );
 
     for number in 0..64 {
-        let class = if number == 0 { "gpu".to_owned() } else { format!("gpu{number}") };
-        write_file(&dir.join(format!("{number}.yaml")), &specification(&class, 1, 1));
+        let class = if number == 0 {
+            "gpu".to_owned()
+        } else {
+            format!("gpu{number}")
+        };
+        write_file(
+            &dir.join(format!("{number}.yaml")),
+            &specification(&class, 1, 1),
+        );
     }
     against("CDI, 64 files", Goal::Below(8.0, "each file is parsed"));
 
@@ -71,7 +78,9 @@ fn write_file(path: &Path, text: &str) {
 /// device by index and by UUID, and all of them as `all`.
 fn specification(class: &str, gpus: u32, instances: u32) -> String {
     let mut text = String::from("---\ncdiVersion: 0.5.0\ncontainerEdits:\n  deviceNodes:\n");
-    SHARED.iter().for_each(|path| write_node(&mut text, 2, path));
+    SHARED
+        .iter()
+        .for_each(|path| write_node(&mut text, 2, path));
     text.push_str("  hooks:\n");
     for name in ["create-symlinks", "enable-cuda-compat", "update-ldcache"] {
         write!(
@@ -100,14 +109,19 @@ fn specification(class: &str, gpus: u32, instances: u32) -> String {
             }
             let uuid = format!("MIG-00000000-0000-0000-{gpu:04}-{part:012}");
             for name in [format!("{gpu}:{part}"), uuid] {
-                writeln!(text, "- containerEdits:\n    deviceNodes:\n{nodes}  name: \"{name}\"")
-                    .unwrap();
+                writeln!(
+                    text,
+                    "- containerEdits:\n    deviceNodes:\n{nodes}  name: \"{name}\""
+                )
+                .unwrap();
             }
         }
     }
     text.push_str("- containerEdits:\n    deviceNodes:\n");
     for (gpu, part) in (0..gpus).flat_map(|gpu| (0..instances).map(move |part| (gpu, part))) {
-        nodes_of(gpu, part).iter().for_each(|path| write_node(&mut text, 4, path));
+        nodes_of(gpu, part)
+            .iter()
+            .for_each(|path| write_node(&mut text, 4, path));
     }
     writeln!(text, "  name: all\nkind: site.org/{class}").unwrap();
     text
@@ -120,14 +134,19 @@ fn nodes_of(gpu: u32, part: u32) -> [String; 3] {
         _ => {
             let cap = gpu * 200 + part * 9;
             let cap_node = |number: u32| format!("/dev/driver-caps/driver-cap{number}");
-            [cap_node(cap), cap_node(cap + 1), format!("/dev/driver{gpu}")]
+            [
+                cap_node(cap),
+                cap_node(cap + 1),
+                format!("/dev/driver{gpu}"),
+            ]
         }
     }
 }
 
 fn write_node(text: &mut String, indent: usize, path: &str) {
-    for (at, line) in
-        ["fileMode: 438", &format!("path: {path}"), "permissions: rw"].iter().enumerate()
+    for (at, line) in ["fileMode: 438", &format!("path: {path}"), "permissions: rw"]
+        .iter()
+        .enumerate()
     {
         let first = if at == 0 { "- " } else { "  " };
         writeln!(text, "{:indent$}{first}{line}", "").unwrap();

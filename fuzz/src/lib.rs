@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use interpreter::Request;
 use helper::devices::cdi::Spec;
 use helper::node::Tree;
+use interpreter::Request;
 use kernel::trust::Trust;
 use protocol::{Access, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, VERSION};
 
@@ -26,20 +26,33 @@ impl Bytes<'_> {
     /// Takes a request that the kernel may pass to a device program.
     pub fn request(&mut self) -> Option<Request> {
         let (kind, major, minor, access) = self.device()?;
-        Some(Request { kind, major, minor, access })
+        Some(Request {
+            kind,
+            major,
+            minor,
+            access,
+        })
     }
 
     /// Takes an entry of an allowlist. The last minor stands for all minors of its major.
     pub fn rule(&mut self) -> Option<DeviceRule> {
         let (kind, major, minor, access) = self.device()?;
         let minor = (minor != MINOR_MAX).then_some(minor);
-        let access = if access == Access::NONE { Access::ALL } else { access };
+        let access = if access == Access::NONE {
+            Access::ALL
+        } else {
+            access
+        };
         DeviceRule::from_numbers(kind, major, minor, access).ok()
     }
 
     fn device(&mut self) -> Option<(DeviceType, u32, u32, Access)> {
         let [flags, major_0, major_1, minor_0, minor_1, minor_2] = self.take()?;
-        let kind = if flags & 8 == 0 { DeviceType::Char } else { DeviceType::Block };
+        let kind = if flags & 8 == 0 {
+            DeviceType::Char
+        } else {
+            DeviceType::Block
+        };
         let major = u32::from(u16::from_le_bytes([major_0, major_1])) & MAJOR_MAX;
         let minor = u32::from_le_bytes([minor_0, minor_1, minor_2, 0]) & MINOR_MAX;
         Some((kind, major, minor, Access::from_bits(u32::from(flags & 7))?))
@@ -68,7 +81,11 @@ impl Laid {
         let dir = std::env::temp_dir().join(format!("job-adopt-fuzz-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for files");
         let owner = dir.metadata().expect("the directory").uid();
-        Self { dir, owner, files: RefCell::default() }
+        Self {
+            dir,
+            owner,
+            files: RefCell::default(),
+        }
     }
 
     /// Returns this process's files, as the last execution left them.
@@ -98,7 +115,8 @@ impl Laid {
         }
         // A directory is removed and created with its files.
         let within = |one: &str, other: &str| {
-            one.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'))
+            one.strip_prefix(other)
+                .is_some_and(|rest| rest.starts_with('/'))
         };
         files.retain(|other, _| !within(other, path) && !within(path, other));
         files.insert(path.to_owned(), text.map(str::to_owned));
@@ -154,14 +172,27 @@ pub fn assert_fit(spec: &Spec) {
             assert!(name.len() > 512, "{name} cannot be asked for");
         }
         let rest = spec.devices.iter().skip(at + 1);
-        assert!(rest.take(100).all(|other| other.name != device.name), "{name} stands twice");
+        assert!(
+            rest.take(100).all(|other| other.name != device.name),
+            "{name} stands twice"
+        );
     }
-    let edits = spec.devices.iter().map(|device| &device.edits).chain([&spec.edits]);
+    let edits = spec
+        .devices
+        .iter()
+        .map(|device| &device.edits)
+        .chain([&spec.edits]);
     for edits in edits {
         for node in &edits.nodes {
-            for path in [Some(&node.path), node.host_path.as_ref()].into_iter().flatten() {
+            for path in [Some(&node.path), node.host_path.as_ref()]
+                .into_iter()
+                .flatten()
+            {
                 let climbs = path.split('/').any(|part| part == "..");
-                assert!(path.starts_with('/') && !climbs && !path.contains('\0'), "{path:?}");
+                assert!(
+                    path.starts_with('/') && !climbs && !path.contains('\0'),
+                    "{path:?}"
+                );
             }
             assert!(node.major.is_none_or(|major| major <= MAJOR_MAX));
             assert!(node.minor.is_none_or(|minor| minor <= MINOR_MAX));

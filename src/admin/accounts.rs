@@ -57,7 +57,9 @@ pub(super) fn list_groups(user: &User) -> Result<Vec<Gid>, Error> {
 ///
 /// [`Error::Failed`] if the name service cannot be asked.
 pub(super) fn is_in_group(user: &User, group: &str) -> Result<bool, Error> {
-    let Some(group) = find_group(group)? else { return Ok(false) };
+    let Some(group) = find_group(group)? else {
+        return Ok(false);
+    };
     Ok(list_groups(user)?.contains(&group.gid))
 }
 
@@ -87,7 +89,9 @@ pub(super) fn user_name(uid: u32) -> String {
 ///
 /// A text, if it is no uid.
 pub(super) fn parse_uid(text: &str) -> Result<u32, &'static str> {
-    parse_decimal(text).filter(|uid| *uid != u32::MAX).ok_or("not a uid")
+    parse_decimal(text)
+        .filter(|uid| *uid != u32::MAX)
+        .ok_or("not a uid")
 }
 
 /// Parses the uid of a user who can own a job.
@@ -157,12 +161,15 @@ pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, St
     let uid = geteuid();
     let gid = getegid();
     let groups = getgroups().map_err(failed)?;
-    let lowered =
-        setgroups(&[]).and_then(|()| setegid(account.gid)).and_then(|()| seteuid(account.uid));
+    let lowered = setgroups(&[])
+        .and_then(|()| setegid(account.gid))
+        .and_then(|()| seteuid(account.uid));
     let result = lowered.map(|()| look_up());
     // The saved uid is still root's, so this succeeds. If it fails all the same, later steps lack
     // rights and report that.
-    let _ = seteuid(uid).and_then(|()| setegid(gid)).and_then(|()| setgroups(&groups));
+    let _ = seteuid(uid)
+        .and_then(|()| setegid(gid))
+        .and_then(|()| setgroups(&groups));
     result.map_err(failed)
 }
 
@@ -209,8 +216,14 @@ mod tests {
 
     #[test]
     fn uid_min_of_login_defs_is_parsed() {
-        assert_eq!(parse_uid_min(b"#UID_MIN 5\nUID_MAX 9\nUID_MIN\t\t 500\n"), Some(500));
-        assert_eq!(parse_uid_min(b"# f\xfcr Menschen\nUID_MIN 500 # \xfc\n"), Some(500));
+        assert_eq!(
+            parse_uid_min(b"#UID_MIN 5\nUID_MAX 9\nUID_MIN\t\t 500\n"),
+            Some(500)
+        );
+        assert_eq!(
+            parse_uid_min(b"# f\xfcr Menschen\nUID_MIN 500 # \xfc\n"),
+            Some(500)
+        );
         assert_eq!(parse_uid_min(b"UID_MIN x\n"), None);
         assert_eq!(parse_uid_min(b""), None);
     }

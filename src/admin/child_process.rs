@@ -22,7 +22,10 @@ const OUTPUT_BYTES_MAX: u64 = 256 * 1024;
 ///
 /// A text, if the program cannot be started or takes too long.
 pub(super) fn query_in_clean_environment(command: &mut Command) -> Result<(bool, String), String> {
-    query_program(command.env_clear().env("PATH", "/usr/bin:/bin"), CHILD_TIMEOUT)
+    query_program(
+        command.env_clear().env("PATH", "/usr/bin:/bin"),
+        CHILD_TIMEOUT,
+    )
 }
 
 /// Runs a program with the environment of its command; returns whether it succeeded, and its standard
@@ -45,7 +48,10 @@ pub(super) fn query_program(
 fn run(command: &mut Command, timeout: Duration) -> io::Result<(bool, String)> {
     let mut output = File::from(memfd_create(c"answer", MFdFlags::MFD_CLOEXEC)?);
     command.stdin(Stdio::null());
-    let child = command.stdout(output.try_clone()?).stderr(output.try_clone()?).spawn()?;
+    let child = command
+        .stdout(output.try_clone()?)
+        .stderr(output.try_clone()?)
+        .spawn()?;
     let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
     let status = await_exit(Pid::from_raw(pid), timeout)?;
     output.rewind()?;

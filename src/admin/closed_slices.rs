@@ -19,7 +19,11 @@ pub(crate) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<De
         .filter_map(|device| device.split_once(' '))
         .map(|(spec, access)| (spec.to_owned(), access.to_owned()))
         .collect();
-    let request = DeviceRequest { policy: Policy::Closed, allow: &allow, names: Vec::new() };
+    let request = DeviceRequest {
+        policy: Policy::Closed,
+        allow: &allow,
+        names: Vec::new(),
+    };
     build_allowlist(&request, &config.always_allowed, resolver)
         .map(|resolved| resolved.list.rules().to_vec())
         .unwrap_or_default()
@@ -51,7 +55,10 @@ pub(crate) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, 
             .ok_or_else(|| Error::failed("look up group", name, "no such group"))?;
         for member in group.mem {
             let uid = accounts::require_user(&member)?.uid.as_raw();
-            add(uid, format!("{member}: in the group {name} of exempt_groups"));
+            add(
+                uid,
+                format!("{member}: in the group {name} of exempt_groups"),
+            );
         }
     }
     Ok(exempt)

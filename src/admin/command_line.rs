@@ -84,11 +84,16 @@ pub(super) enum Invocation {
 /// [`Error::Input`], which names the mistake, and a similar name if there is one.
 pub(super) fn parse(words: &[OsString], build: &'static str) -> Result<Invocation, Error> {
     let all = std::iter::once(OsString::from("job-adopt")).chain(words.iter().cloned());
-    let matches = CommandLine::command().version(build).try_get_matches_from(all);
+    let matches = CommandLine::command()
+        .version(build)
+        .try_get_matches_from(all);
     match matches.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(line) => Ok(Invocation::Command(line.command)),
         Err(error)
-            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
+            if matches!(
+                error.kind(),
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+            ) =>
         {
             Ok(Invocation::Text(error.render().to_string()))
         }
@@ -105,9 +110,14 @@ pub(super) fn generate_completions(shell: Shell) -> Vec<u8> {
 
 /// Puts the parser's error into one line, with a hint at the help of the command.
 fn usage_error(error: &clap::Error, words: &[OsString]) -> Error {
-    let Some(first) = words.first() else { return Error::usage("", "a command is needed") };
+    let Some(first) = words.first() else {
+        return Error::usage("", "a command is needed");
+    };
     let all = CommandLine::command();
-    let command = all.get_subcommands().map(clap::Command::get_name).find(|name| first == *name);
+    let command = all
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .find(|name| first == *name);
     Error::usage(command.unwrap_or_default(), render_error(error))
 }
 
@@ -146,12 +156,18 @@ mod tests {
     fn mistake_is_reported_in_two_lines_with_hint() {
         for (line, expected) in [
             ("", "a command is needed\ntry: job-adopt --help"),
-            ("chek", "unrecognized subcommand 'chek'; a similar subcommand exists: 'check'\n"),
+            (
+                "chek",
+                "unrecognized subcommand 'chek'; a similar subcommand exists: 'check'\n",
+            ),
             (
                 "list --jsno",
                 "list: unexpected argument '--jsno' found; a similar argument exists: '--json'\n",
             ),
-            ("list x", "list: unexpected argument 'x' found\ntry: job-adopt list --help"),
+            (
+                "list x",
+                "list: unexpected argument 'x' found\ntry: job-adopt list --help",
+            ),
             (
                 "list --user",
                 "list: a value is required for '--user <USER>' but none was supplied\n",
@@ -168,8 +184,14 @@ mod tests {
                 "list --conf x",
                 "list: invalid value 'x' for '--conf <FILE>': not an absolute path\n",
             ),
-            ("check --service=", "check: invalid value '' for '--service <NAME>': not the name"),
-            ("unregister ../x", "unregister: invalid value '../x' for '<ID>': a job id is 1 to 64"),
+            (
+                "check --service=",
+                "check: invalid value '' for '--service <NAME>': not the name",
+            ),
+            (
+                "unregister ../x",
+                "unregister: invalid value '../x' for '<ID>': a job id is 1 to 64",
+            ),
             (
                 "register --policy close",
                 "register: invalid value 'close' for '--policy <POLICY>' [possible values: ",
@@ -185,7 +207,10 @@ mod tests {
     fn help_and_version_are_no_mistakes() {
         for line in ["--help", "-h", "--version", "-V", "run --help", "check -h"] {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-            assert!(matches!(parse(&words, ""), Ok(Invocation::Text(_))), "{line}");
+            assert!(
+                matches!(parse(&words, ""), Ok(Invocation::Text(_))),
+                "{line}"
+            );
         }
     }
 
@@ -194,28 +219,42 @@ mod tests {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let text = String::from_utf8(generate_completions(shell)).unwrap();
             let all = CommandLine::command();
-            for command in all.get_subcommands().filter(|command| !command.is_hide_set()) {
-                assert!(text.contains(command.get_name()), "{shell}: {}", command.get_name());
+            for command in all
+                .get_subcommands()
+                .filter(|command| !command.is_hide_set())
+            {
+                assert!(
+                    text.contains(command.get_name()),
+                    "{shell}: {}",
+                    command.get_name()
+                );
             }
         }
     }
 
     /// Escapes a text for roff.
     fn roff(text: &str) -> String {
-        text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq")
+        text.replace('\\', "\\e")
+            .replace('-', "\\-")
+            .replace('\'', "\\(aq")
     }
 
     /// A option's name and the name of its value.
     fn option(arg: &clap::Arg) -> Option<(String, String)> {
         let takes = arg.get_action().takes_values();
         let value = arg.get_value_names().into_iter().flatten().next();
-        let value = value.filter(|_| takes).map(ToString::to_string).unwrap_or_default();
+        let value = value
+            .filter(|_| takes)
+            .map(ToString::to_string)
+            .unwrap_or_default();
         Some((roff(&format!("--{}", arg.get_long()?)), roff(&value)))
     }
 
     /// Whether an option names devices; the synopsis shows these together.
     fn names_devices(command: &clap::Command, arg: &clap::Arg) -> bool {
-        let mut groups = command.get_groups().filter(|group| group.get_id() == "DeviceOptions");
+        let mut groups = command
+            .get_groups()
+            .filter(|group| group.get_id() == "DeviceOptions");
         groups.any(|group| group.get_args().any(|member| member == arg.get_id()))
     }
 
@@ -235,7 +274,9 @@ mod tests {
                 },
                 (false, None) => {
                     let name = arg.get_value_names().into_iter().flatten().next().unwrap();
-                    let many = arg.get_num_args().is_some_and(|count| count.max_values() > 1);
+                    let many = arg
+                        .get_num_args()
+                        .is_some_and(|count| count.max_values() > 1);
                     let more = if many { "\\~...\\&" } else { "" };
                     match (arg.is_last_set(), arg.is_required_set()) {
                         (true, _) => format!("\\fB\\-\\-\\~\\fI{name}\\fR{more}\n"),
@@ -255,8 +296,15 @@ mod tests {
     fn help(arg: &clap::Arg) -> String {
         let mut text = roff(&arg.get_help().unwrap().to_string());
         let takes = arg.get_action().takes_values();
-        let words = if takes { arg.get_possible_values() } else { Vec::new() };
-        let words: Vec<_> = words.iter().map(clap::builder::PossibleValue::get_name).collect();
+        let words = if takes {
+            arg.get_possible_values()
+        } else {
+            Vec::new()
+        };
+        let words: Vec<_> = words
+            .iter()
+            .map(clap::builder::PossibleValue::get_name)
+            .collect();
         if !words.is_empty() {
             text = format!("{text}: {}", words.join(", "));
         }
@@ -272,10 +320,19 @@ mod tests {
         let mut entries: std::collections::BTreeMap<(String, String), Vec<&str>> = [].into();
         for command in commands {
             for arg in command.get_arguments().filter(|arg| is_shown(arg)) {
-                let Some((name, value)) = option(arg) else { continue };
-                let value = if value.is_empty() { value } else { format!("\\~\\fI{value}") };
+                let Some((name, value)) = option(arg) else {
+                    continue;
+                };
+                let value = if value.is_empty() {
+                    value
+                } else {
+                    format!("\\~\\fI{value}")
+                };
                 let head = format!("\\fB{name}{value}\\fR");
-                entries.entry((head, help(arg))).or_default().push(command.get_name());
+                entries
+                    .entry((head, help(arg)))
+                    .or_default()
+                    .push(command.get_name());
             }
         }
         let of_commands = entries.iter().map(|((head, text), names)| {
@@ -285,7 +342,10 @@ mod tests {
         let general = all.get_arguments().filter_map(|arg| {
             let short = arg.get_short()?;
             let (long, _) = option(arg)?;
-            Some(format!(".TP\n\\fB\\-{short}\\fR, \\fB{long}\\fR\n{}.\n", help(arg)))
+            Some(format!(
+                ".TP\n\\fB\\-{short}\\fR, \\fB{long}\\fR\n{}.\n",
+                help(arg)
+            ))
         });
         of_commands.chain(general).collect()
     }
@@ -295,15 +355,20 @@ mod tests {
     fn page_has_synopsis_and_options_of_declaration() {
         let mut all = CommandLine::command();
         all.build();
-        let commands: Vec<_> =
-            all.get_subcommands().filter(|command| !command.is_hide_set()).collect();
+        let commands: Vec<_> = all
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+            .collect();
         let synopses: Vec<_> = commands.iter().map(|command| synopsis(command)).collect();
         let synopsis = synopses.concat()
             + ".SY job\\-adopt\n[\\fICOMMAND\\fR] \\fB\\-\\-help\\fR\n.YS\n.SY job\\-adopt\n\\fB\\-\\-version\\fR\n.YS\n";
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man/job-adopt.1");
         let page = std::fs::read_to_string(path).unwrap();
         let mut written = page.clone();
-        for (name, text) in [("SYNOPSIS", synopsis), ("OPTIONS", options(&all, &commands))] {
+        for (name, text) in [
+            ("SYNOPSIS", synopsis),
+            ("OPTIONS", options(&all, &commands)),
+        ] {
             let (before, rest) = written.split_once(&format!(".SH {name}\n")).unwrap();
             let (_, after) = rest.split_once("\n.SH ").unwrap();
             written = format!(
@@ -313,6 +378,9 @@ mod tests {
         if std::env::var_os("JOB_ADOPT_WRITE_PAGE").is_some() {
             std::fs::write(path, &written).unwrap();
         }
-        assert!(page == written, "the page differs; see above for how to write it anew");
+        assert!(
+            page == written,
+            "the page differs; see above for how to write it anew"
+        );
     }
 }

@@ -71,4 +71,10 @@ macro_rules! from_printable {
     };
 }
 
-from_printable!(bpf::Error, cgroup::Error, OperationError, ConfigError, TrustError);
+from_printable!(
+    bpf::Error,
+    cgroup::Error,
+    OperationError,
+    ConfigError,
+    TrustError
+);

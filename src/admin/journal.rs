@@ -46,14 +46,21 @@ impl LogEntry {
     /// names that clients choose, so the prefix may occur later in a message of another origin.
     fn parse(message: &str, at: i64) -> Option<Self> {
         let (_, text) = message.strip_prefix(MESSAGE_PREFIX)?.split_once("): ")?;
-        Some(Self { at, pairs: parse_pairs(text) })
+        Some(Self {
+            at,
+            pairs: parse_pairs(text),
+        })
     }
 
     /// Parses a line of a file: time and host, `PROGRAM[PID]: ` and the message.
     fn parse_line(line: &str, at: i64) -> Option<Self> {
         let (head, message) = line.split_once(": ")?;
         let program = head.rsplit(' ').next()?.split('[').next()?;
-        if PROGRAMS.contains(&program) { Self::parse(message, at) } else { None }
+        if PROGRAMS.contains(&program) {
+            Self::parse(message, at)
+        } else {
+            None
+        }
     }
 
     /// The value of a key; empty if the line lacks the key.
@@ -150,7 +157,11 @@ impl JournalEntry {
         };
         let at = self.micros.parse::<i64>().unwrap_or_default() / 1_000_000;
         let message = self.message.as_str();
-        if PROGRAMS.contains(&program) { LogEntry::parse(message?, at) } else { None }
+        if PROGRAMS.contains(&program) {
+            LogEntry::parse(message?, at)
+        } else {
+            None
+        }
     }
 }
 
@@ -179,7 +190,12 @@ fn read_journal(
         .spawn()
         .map_err(|error| failed(&error))?;
     let mut last = after.map(str::to_owned);
-    for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+    for line in child
+        .stdout
+        .take()
+        .into_iter()
+        .flat_map(|out| BufReader::new(out).lines())
+    {
         let line = line.map_err(|error| failed(&error))?;
         let entry: JournalEntry = serde_json::from_str(&line).map_err(|error| failed(&error))?;
         if let Some(log_entry) = entry.to_log_entry() {
@@ -204,11 +220,19 @@ fn read_files(
     let inode = file.metadata()?.ino();
     let size = file.metadata()?.len();
     let mut offset = 0;
-    if let Some(Cursor::File { inode: last_inode, offset: last_offset }) = from {
+    if let Some(Cursor::File {
+        inode: last_inode,
+        offset: last_offset,
+    }) = from
+    {
         let rotated = PathBuf::from(format!("{}.1", path.display()));
         if *last_inode == inode {
             // A truncated file is read from its start.
-            offset = if *last_offset <= size { *last_offset } else { 0 };
+            offset = if *last_offset <= size {
+                *last_offset
+            } else {
+                0
+            };
         } else if fs::metadata(&rotated).is_ok_and(|meta| meta.ino() == *last_inode) {
             read_file(File::open(&rotated)?, *last_offset, each)?;
         }
@@ -229,7 +253,10 @@ fn read_file(
     let mut line = Vec::new();
     loop {
         line.clear();
-        let count = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? as u64;
+        let count = reader
+            .by_ref()
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)? as u64;
         if count == 0 || (count < LINE_BYTES_MAX && !line.ends_with(b"\n")) {
             return Ok(offset);
         }
@@ -252,8 +279,10 @@ mod tests {
     #[test]
     fn line_of_module_is_parsed_back() {
         let nasty = "a \"b\" \\ c=d";
-        let line =
-            Line::new(Severity::Info).with("decision", "adopt").with("error", nasty).with("ms", 4);
+        let line = Line::new(Severity::Info)
+            .with("decision", "adopt")
+            .with("error", nasty)
+            .with("ms", 4);
         let entry = LogEntry::parse_line(&format!("{HEAD}{}", line.text()), 7).unwrap();
         assert_eq!(
             [entry.get("decision"), entry.get("error"), entry.get("ms")],
@@ -289,28 +318,49 @@ mod tests {
     fn journal_message_counts_if_sshd_or_command_wrote_text() {
         let entry = |more: &str| {
             let text = format!(r#"{{"__CURSOR":"c","__REALTIME_TIMESTAMP":"7000000"{more}}}"#);
-            serde_json::from_str::<JournalEntry>(&text).unwrap().to_log_entry()
+            serde_json::from_str::<JournalEntry>(&text)
+                .unwrap()
+                .to_log_entry()
         };
         let ours = |file: &str| entry(&format!(r#","MESSAGE":"{FORGED}","_EXE":"{file}""#));
-        for file in ["/usr/sbin/sshd", "/usr/lib/openssh/sshd-session", "/usr/bin/job-adopt"] {
+        for file in [
+            "/usr/sbin/sshd",
+            "/usr/lib/openssh/sshd-session",
+            "/usr/bin/job-adopt",
+        ] {
             assert_eq!(ours(file).unwrap().at, 7, "{file}");
         }
         for file in ["/usr/bin/su", "/usr/bin/logger", "/", ""] {
             assert_eq!(ours(file), None, "{file}");
         }
-        let gone =
-            |name: &str| entry(&format!(r#","MESSAGE":"{FORGED}","SYSLOG_IDENTIFIER":"{name}""#));
+        let gone = |name: &str| {
+            entry(&format!(
+                r#","MESSAGE":"{FORGED}","SYSLOG_IDENTIFIER":"{name}""#
+            ))
+        };
         assert!(gone("sshd").is_some(), "its name is all that is known");
         assert_eq!(gone("su"), None);
         let named_sshd = r#","_EXE":"/usr/bin/su","SYSLOG_IDENTIFIER":"sshd""#;
-        assert_eq!(entry(&format!(r#","MESSAGE":"{FORGED}"{named_sshd}"#)), None);
-        assert_eq!(entry(&format!(r#","MESSAGE":"{FORGED}""#)), None, "nobody knows the program");
-        assert_eq!(entry(r#","MESSAGE":[112,97],"_EXE":"/usr/sbin/sshd""#), None);
+        assert_eq!(
+            entry(&format!(r#","MESSAGE":"{FORGED}"{named_sshd}"#)),
+            None
+        );
+        assert_eq!(
+            entry(&format!(r#","MESSAGE":"{FORGED}""#)),
+            None,
+            "nobody knows the program"
+        );
+        assert_eq!(
+            entry(r#","MESSAGE":[112,97],"_EXE":"/usr/sbin/sshd""#),
+            None
+        );
     }
 
     fn ids(path: &Path, from: Option<&Cursor>) -> (Vec<String>, Cursor) {
         let mut ids = Vec::new();
-        let cursor = read(Some(path), from, &mut |entry| ids.push(entry.get("job").to_owned()));
+        let cursor = read(Some(path), from, &mut |entry| {
+            ids.push(entry.get("job").to_owned())
+        });
         (ids, cursor.unwrap().unwrap())
     }
 
@@ -318,7 +368,10 @@ mod tests {
     fn every_line_of_file_is_read_once_across_rotation() {
         let scratch = Scratch::new();
         let line = |id: &str| format!("{HEAD}decision=adopt job={id}\n");
-        let path = scratch.file("auth.log", &format!("{}other\n{}", line("1"), &line("2")[..30]));
+        let path = scratch.file(
+            "auth.log",
+            &format!("{}other\n{}", line("1"), &line("2")[..30]),
+        );
         let (first, behind_first) = ids(&path, None);
         assert_eq!(first, ["1"]);
         // The second line was incomplete before.
@@ -326,7 +379,11 @@ mod tests {
         fs::write(&path, format!("{}other\n{}", line("1"), line("2"))).unwrap();
         let (second, behind_second) = ids(&path, Some(&behind_first));
         assert_eq!(second, ["2"]);
-        fs::write(&path, format!("{}other\n{}{}", line("1"), line("2"), line("3"))).unwrap();
+        fs::write(
+            &path,
+            format!("{}other\n{}{}", line("1"), line("2"), line("3")),
+        )
+        .unwrap();
         fs::rename(&path, scratch.path().join("auth.log.1")).unwrap();
         fs::write(&path, line("4")).unwrap();
         let (across_rotation, end) = ids(&path, Some(&behind_second));

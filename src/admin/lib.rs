@@ -40,7 +40,10 @@ pub fn main(build: &'static str) -> ExitCode {
     let caller = CallerLimits::replace();
     let mut out = std::io::stdout().lock();
     let mut err = std::io::stderr().lock();
-    let mut output = Output { out: &mut out, err: &mut err };
+    let mut output = Output {
+        out: &mut out,
+        err: &mut err,
+    };
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let result = execute(&words, build, caller, &mut output)
         .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
@@ -82,7 +85,9 @@ fn execute(
             Command::Use(options) => use_job::execute(&options, output),
             Command::Callerid(options) => callerid::execute(&options, output),
             Command::Completions { shell } => {
-                output.out.write_all(&command_line::generate_completions(shell))?;
+                output
+                    .out
+                    .write_all(&command_line::generate_completions(shell))?;
                 Ok(EXIT_FINE)
             }
         },

@@ -28,7 +28,9 @@ impl Conf {
     ///
     /// [`Error::Failed`] if the file of the option is missing.
     pub(crate) fn path(&self) -> Result<PathBuf, Error> {
-        Ok(self.option()?.unwrap_or_else(|| PathBuf::from(Request::DEFAULT_CONF)))
+        Ok(self
+            .option()?
+            .unwrap_or_else(|| PathBuf::from(Request::DEFAULT_CONF)))
     }
 
     /// The path that the option names; `None` without the option.
@@ -37,7 +39,9 @@ impl Conf {
     ///
     /// [`Error::Failed`] if the file of the option is missing.
     pub(crate) fn option(&self) -> Result<Option<PathBuf>, Error> {
-        let Some(path) = &self.conf else { return Ok(None) };
+        let Some(path) = &self.conf else {
+            return Ok(None);
+        };
         match std::fs::symlink_metadata(path) {
             Ok(_) => Ok(Some(path.clone())),
             Err(error) => Err(Error::failed("read", path.display(), error)),

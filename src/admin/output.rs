@@ -36,7 +36,9 @@ impl Output<'_> {
         head: [&str; N],
         rows: impl IntoIterator<Item = [String; N]>,
     ) -> Result<(), Error> {
-        let rows: Vec<[String; N]> = std::iter::once(head.map(str::to_owned)).chain(rows).collect();
+        let rows: Vec<[String; N]> = std::iter::once(head.map(str::to_owned))
+            .chain(rows)
+            .collect();
         let mut widths = [0; N];
         for row in &rows {
             for (width, cell) in widths.iter_mut().zip(row) {
@@ -44,7 +46,10 @@ impl Output<'_> {
             }
         }
         for row in &rows {
-            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+            let cells = row
+                .iter()
+                .zip(widths)
+                .map(|(cell, width)| format!("{cell:width$}"));
             let line: Vec<String> = cells.collect();
             writeln!(self.out, "{}", line.join("  ").trim_end())?;
         }
@@ -64,8 +69,14 @@ mod tests {
         let rows = [["4242", "gone"], ["7", "running"]].map(|row| row.map(str::to_owned));
         let mut out = Vec::new();
         let mut err = Vec::new();
-        let mut output = crate::output::Output { out: &mut out, err: &mut err };
+        let mut output = crate::output::Output {
+            out: &mut out,
+            err: &mut err,
+        };
         output.table(["ID", "STATE"], rows).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "ID    STATE\n4242  gone\n7     running\n");
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "ID    STATE\n4242  gone\n7     running\n"
+        );
     }
 }

@@ -38,16 +38,31 @@ impl Process {
 
 /// Reads one process; `None` if it has ended.
 pub(crate) fn read_process(pid: i32) -> Option<Process> {
-    let processes::Stat { parent, session, terminal, start, .. } =
-        processes::read_stat(&Proc::host(), pid).ok()?;
+    let processes::Stat {
+        parent,
+        session,
+        terminal,
+        start,
+        ..
+    } = processes::read_stat(&Proc::host(), pid).ok()?;
     let is_sshd = is_sshd_process(pid) && (is_sshd_process(parent) || !has_listening_socket(pid));
     let login = read_login_uid(pid);
-    Some(Process { pid, parent, session, start, terminal, is_sshd, login })
+    Some(Process {
+        pid,
+        parent,
+        session,
+        start,
+        terminal,
+        is_sshd,
+        login,
+    })
 }
 
 /// Reads the start time of a process, in ticks since boot; `None` if it has ended.
 pub(crate) fn read_start_ticks(pid: i32) -> Option<u64> {
-    processes::read_stat(&Proc::host(), pid).ok().map(|stat| stat.start)
+    processes::read_stat(&Proc::host(), pid)
+        .ok()
+        .map(|stat| stat.start)
 }
 
 /// Reads the uid of the login that a process comes from. The login of this command counts as none:
@@ -61,7 +76,9 @@ pub(crate) fn read_login_uid(pid: i32) -> Option<u32> {
 /// Whether a process is root's sshd, of a login or not. It checks the executable, since a
 /// process can choose its name, and the uid, since users may run an sshd as well.
 pub(crate) fn is_sshd_process(pid: i32) -> bool {
-    let Ok(path) = fs::read_link(Proc::host().dir(pid).join("exe")) else { return false };
+    let Ok(path) = fs::read_link(Proc::host().dir(pid).join("exe")) else {
+        return false;
+    };
     is_sshd_path(&path.to_string_lossy()) && real_uid(pid).is_some_and(Uid::is_root)
 }
 
@@ -71,10 +88,17 @@ fn has_listening_socket(pid: i32) -> bool {
     let listening: BTreeSet<String> = ["net/tcp", "net/tcp6"]
         .iter()
         .filter_map(|table| proc::read(dir.join(table)).ok())
-        .flat_map(|table| table.lines().filter_map(listening_socket).collect::<Vec<_>>())
+        .flat_map(|table| {
+            table
+                .lines()
+                .filter_map(listening_socket)
+                .collect::<Vec<_>>()
+        })
         .collect();
     let dir = dir.join("fd");
-    let Ok(descriptors) = processes::list_numbers::<u32>(&dir) else { return false };
+    let Ok(descriptors) = processes::list_numbers::<u32>(&dir) else {
+        return false;
+    };
     let mut targets = descriptors
         .flatten()
         .filter_map(|descriptor| fs::read_link(dir.join(descriptor.to_string())).ok());
@@ -137,9 +161,14 @@ mod tests {
         let pid = i32::try_from(child.id()).unwrap();
         // The kernel resumes this process a moment before it sets the name of the new one.
         let named = || fs::read(format!("/proc/{pid}/comm")).unwrap();
-        let comm = (0..1000).map(|_| named()).find(|comm| comm.starts_with(b"\xff"));
+        let comm = (0..1000)
+            .map(|_| named())
+            .find(|comm| comm.starts_with(b"\xff"));
         let comm = comm.unwrap_or_default();
-        let parent_and_uid = (read_process(pid).map(|process| process.parent), real_uid(pid));
+        let parent_and_uid = (
+            read_process(pid).map(|process| process.parent),
+            real_uid(pid),
+        );
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(comm.starts_with(b"\xff\xc3"), "{comm:?}");
@@ -170,8 +199,11 @@ mod tests {
 
     #[test]
     fn sshd_is_recognized_by_executable() {
-        for path in ["/usr/sbin/sshd", "/usr/lib/openssh/sshd-session", "/usr/sbin/sshd (deleted)"]
-        {
+        for path in [
+            "/usr/sbin/sshd",
+            "/usr/lib/openssh/sshd-session",
+            "/usr/sbin/sshd (deleted)",
+        ] {
             assert!(is_sshd_path(path), "{path}");
         }
         for path in ["/home/a/sshd2", "/usr/bin/ssh", "/sshd/x", ""] {

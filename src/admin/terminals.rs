@@ -24,7 +24,10 @@ pub(super) fn open_terminals(uid: u32, processes: &[Process]) -> Vec<OwnedFd> {
         .filter(|process| pids.contains(&process.session))
         .map(|process| process.terminal)
         .collect();
-    terminals.into_iter().filter_map(|terminal| open_terminal(terminal, uid)).collect()
+    terminals
+        .into_iter()
+        .filter_map(|terminal| open_terminal(terminal, uid))
+        .collect()
 }
 
 /// Writes a line to these terminals; returns how many took it. It skips a terminal that would block, and
@@ -89,8 +92,14 @@ mod tests {
     fn only_pseudo_terminals_have_a_path() {
         assert_eq!(terminal_path(136 << 8).as_deref(), Some("/dev/pts/0"));
         assert_eq!(terminal_path((136 << 8) | 7).as_deref(), Some("/dev/pts/7"));
-        assert_eq!(terminal_path((136 << 8) | (1 << 20) | 2).as_deref(), Some("/dev/pts/258"));
-        assert_eq!(terminal_path((137 << 8) | 2).as_deref(), Some("/dev/pts/258"));
+        assert_eq!(
+            terminal_path((136 << 8) | (1 << 20) | 2).as_deref(),
+            Some("/dev/pts/258")
+        );
+        assert_eq!(
+            terminal_path((137 << 8) | 2).as_deref(),
+            Some("/dev/pts/258")
+        );
         for other in [0, 4 << 8, (5 << 8) | 1, 144 << 8] {
             assert_eq!(terminal_path(other), None, "{other}");
         }
@@ -98,13 +107,21 @@ mod tests {
 
     #[test]
     fn console_gets_no_message() {
-        let process = Process { pid: 7, session: 7, terminal: 4 << 8, ..Process::default() };
+        let process = Process {
+            pid: 7,
+            session: 7,
+            terminal: 4 << 8,
+            ..Process::default()
+        };
         assert!(open_terminals(u32::MAX, &[process, Process::default()]).is_empty());
     }
 
     #[test]
     fn terminal_of_other_user_gets_no_message() {
-        let file = std::fs::File::options().write(true).open("/dev/null").unwrap();
+        let file = std::fs::File::options()
+            .write(true)
+            .open("/dev/null")
+            .unwrap();
         assert_eq!(write_to_terminals(u32::MAX, &[file.into()], "x"), 0);
     }
 }

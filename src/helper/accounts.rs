@@ -23,7 +23,9 @@ pub(crate) fn find_local_uid(name: &str) -> io::Result<Option<u32>> {
 fn find_uid_in(passwd: &[u8], name: &str) -> Option<u32> {
     for line in String::from_utf8_lossy(passwd).lines() {
         let fields: Vec<&str> = line.splitn(4, ':').collect();
-        let [account, _, uid, _] = *fields else { continue };
+        let [account, _, uid, _] = *fields else {
+            continue;
+        };
         if account == name {
             return parse_decimal(uid);
         }

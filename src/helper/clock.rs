@@ -42,7 +42,10 @@ impl Clock {
 
     /// The deadline after that time.
     pub fn deadline_after(self, time: Duration) -> Deadline {
-        Deadline { clock: self, instant: self.now() + time }
+        Deadline {
+            clock: self,
+            instant: self.now() + time,
+        }
     }
 
     /// Waits for that time.
@@ -109,7 +112,10 @@ impl Deadline {
     /// The deadline after that time, or this one if it is earlier.
     #[must_use]
     pub fn within(self, time: Duration) -> Self {
-        Self { instant: self.instant.min(self.clock.now() + time), ..self }
+        Self {
+            instant: self.instant.min(self.clock.now() + time),
+            ..self
+        }
     }
 
     /// Waits until the descriptor is ready for `events`, has an error or has been closed by its peer.
@@ -123,7 +129,10 @@ impl Deadline {
             if remaining.is_zero() {
                 return Err(Errno::ETIMEDOUT);
             }
-            match self.clock.poll(&mut [PollFd::new(fd.as_fd(), events)], remaining) {
+            match self
+                .clock
+                .poll(&mut [PollFd::new(fd.as_fd(), events)], remaining)
+            {
                 Ok(0) | Err(Errno::EINTR) => {}
                 Ok(_) => return Ok(()),
                 Err(errno) => return Err(errno),
@@ -145,11 +154,20 @@ mod tests {
     fn deadline_is_over_at_its_moment() {
         let clock = ManualClock::new();
         let deadline = clock.clock().deadline_after(2 * SECOND);
-        assert_eq!((deadline.remaining(), deadline.has_passed()), (2 * SECOND, false));
+        assert_eq!(
+            (deadline.remaining(), deadline.has_passed()),
+            (2 * SECOND, false)
+        );
         clock.advance(2 * SECOND);
-        assert_eq!((deadline.remaining(), deadline.has_passed()), (Duration::ZERO, true));
+        assert_eq!(
+            (deadline.remaining(), deadline.has_passed()),
+            (Duration::ZERO, true)
+        );
         clock.advance(SECOND);
-        assert_eq!((deadline.remaining(), deadline.has_passed()), (Duration::ZERO, true));
+        assert_eq!(
+            (deadline.remaining(), deadline.has_passed()),
+            (Duration::ZERO, true)
+        );
     }
 
     #[test]
@@ -164,12 +182,23 @@ mod tests {
     fn wait_ends_with_the_descriptor_or_the_deadline() {
         let clock = ManualClock::new();
         let (own, peer) = UnixStream::pair().unwrap();
-        let wait =
-            || clock.clock().deadline_after(2 * SECOND).wait_until_ready(&own, PollFlags::POLLIN);
-        assert_eq!((wait(), clock.elapsed()), (Err(Errno::ETIMEDOUT), 2 * SECOND));
+        let wait = || {
+            clock
+                .clock()
+                .deadline_after(2 * SECOND)
+                .wait_until_ready(&own, PollFlags::POLLIN)
+        };
+        assert_eq!(
+            (wait(), clock.elapsed()),
+            (Err(Errno::ETIMEDOUT), 2 * SECOND)
+        );
         clock.at(3 * SECOND, move || (&peer).write_all(b"x").unwrap());
         assert_eq!((wait(), clock.elapsed()), (Ok(()), 3 * SECOND));
-        assert_eq!((wait(), clock.elapsed()), (Ok(()), 3 * SECOND), "it is still ready");
+        assert_eq!(
+            (wait(), clock.elapsed()),
+            (Ok(()), 3 * SECOND),
+            "it is still ready"
+        );
     }
 
     #[test]

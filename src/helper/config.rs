@@ -123,21 +123,30 @@ impl Config {
             Err(error @ ConfigError::UntrustedFile(_)) => return Err(error),
             Err(fault) => fault,
         };
-        Ok((Self::read_key(path, trust, "registry")?.registry, Some(fault)))
+        Ok((
+            Self::read_key(path, trust, "registry")?.registry,
+            Some(fault),
+        ))
     }
 
     /// Reads only the path of the site's message, so that a mistake elsewhere in the file does not keep
     /// users from reading whom to ask.
     pub(crate) fn read_message_file(path: &Path, trust: &Trust) -> Option<PathBuf> {
-        Self::read_key(path, trust, "message_file").ok()?.message_file
+        Self::read_key(path, trust, "message_file")
+            .ok()?
+            .message_file
     }
 
     /// Reads one key, and ignores all other lines.
     fn read_key(path: &Path, trust: &Trust, name: &str) -> Result<Self, ConfigError> {
-        let bytes = trust.read(path, FILE_BYTES_MAX).map_err(ConfigError::UntrustedFile)?;
+        let bytes = trust
+            .read(path, FILE_BYTES_MAX)
+            .map_err(ConfigError::UntrustedFile)?;
         let mut config = Self::default();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-            let Ok(Some((key, value))) = parse_pair(line) else { continue };
+            let Ok(Some((key, value))) = parse_pair(line) else {
+                continue;
+            };
             if key == name {
                 config
                     .set_key(key, value)
@@ -162,7 +171,9 @@ impl Config {
             if keys.contains(&key) {
                 return Err((number, ConfigFault::RepeatedKey(shorten(key))));
             }
-            config.set_key(key, value).map_err(|fault| (number, fault))?;
+            config
+                .set_key(key, value)
+                .map_err(|fault| (number, fault))?;
             keys.push(key);
         }
         Ok(config)
@@ -208,7 +219,11 @@ impl Config {
 }
 
 /// A key, the form of its value for messages, and a function that parses and stores the value.
-type KeyRule = (&'static str, &'static str, fn(&mut Config, &str) -> Result<(), ValueError>);
+type KeyRule = (
+    &'static str,
+    &'static str,
+    fn(&mut Config, &str) -> Result<(), ValueError>,
+);
 
 /// Why the value of a key is refused.
 enum ValueError {
@@ -222,14 +237,19 @@ const ABSOLUTE_PATH: &str = "an absolute path";
 
 /// Every key of the configuration, in the order of job_adopt.conf(5).
 const KEY_RULES: [KeyRule; 21] = [
-    ("sources", "a list of: registry, slurm, flux", |config, value| {
-        store(&mut config.sources, parse_sources(value))
-    }),
+    (
+        "sources",
+        "a list of: registry, slurm, flux",
+        |config, value| store(&mut config.sources, parse_sources(value)),
+    ),
     ("enforce", "always or if-exists:/PATH", |config, value| {
         store(&mut config.enforce, parse_enforce(value))
     }),
     ("registry", ABSOLUTE_PATH, |config, value| {
-        store(&mut config.registry, parse_path(value).map(|dir| Registry::new(&dir)))
+        store(
+            &mut config.registry,
+            parse_path(value).map(|dir| Registry::new(&dir)),
+        )
     }),
     ("always_allowed", "a list of devices", |config, value| {
         parse_entries(value).map(|list| config.always_allowed = list)
@@ -238,7 +258,10 @@ const KEY_RULES: [KeyRule; 21] = [
         store(&mut config.devices.cdi_dirs, parse_list(value, parse_path))
     }),
     ("nodename", "a host name", |config, value| {
-        store(&mut config.devices.node_name, parse_host_name(value).map(Some))
+        store(
+            &mut config.devices.node_name,
+            parse_host_name(value).map(Some),
+        )
     }),
     ("slurm_conf", ABSOLUTE_PATH, |config, value| {
         store(&mut config.devices.slurm_conf, parse_path(value).map(Some))
@@ -249,47 +272,77 @@ const KEY_RULES: [KeyRule; 21] = [
     ("slurm_devices", "inherit or closed", |config, value| {
         store(&mut config.slurm_devices, value.parse().ok())
     }),
-    ("env", "none, id, gpus or full", |config, value| store(&mut config.env, value.parse().ok())),
-    ("login_memory", "a size in M, G or T, at least 64M, or 1% to 100%", |config, value| {
-        store_limit(config, parse_memory(value), |limits, (mib, percent)| {
-            (limits.memory_mib, limits.memory_percent) = (mib, percent);
+    ("env", "none, id, gpus or full", |config, value| {
+        store(&mut config.env, value.parse().ok())
+    }),
+    (
+        "login_memory",
+        "a size in M, G or T, at least 64M, or 1% to 100%",
+        |config, value| {
+            store_limit(config, parse_memory(value), |limits, (mib, percent)| {
+                (limits.memory_mib, limits.memory_percent) = (mib, percent);
+            })
+        },
+    ),
+    ("login_tasks", "a number, 16 to 4194304", |config, value| {
+        store_limit(config, parse_decimal(value), |limits, tasks| {
+            limits.tasks = tasks
         })
     }),
-    ("login_tasks", "a number, 16 to 4194304", |config, value| {
-        store_limit(config, parse_decimal(value), |limits, tasks| limits.tasks = tasks)
-    }),
-    ("login_cpu_weight", "a number, 1 to 10000", |config, value| {
-        store_limit(config, parse_decimal(value), |limits, weight| limits.cpu_weight = weight)
-    }),
+    (
+        "login_cpu_weight",
+        "a number, 1 to 10000",
+        |config, value| {
+            store_limit(config, parse_decimal(value), |limits, weight| {
+                limits.cpu_weight = weight
+            })
+        },
+    ),
     ("exempt_uids", "a list of numbers", |config, value| {
         store(&mut config.exempt_uids, parse_list(value, parse_decimal))
     }),
-    ("exempt_groups", "a list of names of groups", |config, value| {
-        store(&mut config.exempt_groups, parse_list(value, parse_group))
-    }),
-    ("flux_user", "the name or number of an account", |config, value| {
-        store(&mut config.flux_user, parse_account(value))
-    }),
-    ("callerid_networks", "a list of networks", |config, value| {
-        parse_entries(value).map(|networks| config.callerid_networks = networks)
-    }),
-    ("callerid_timeout", "a number of milliseconds, 10 to 2000", |config, value| {
-        let millis = parse_decimal(value).filter(|millis| CALLERID_TIMEOUT_MS.contains(millis));
-        store(
-            &mut config.callerid_timeout,
-            millis.map(|millis| Duration::from_millis(millis.into())),
-        )
-    }),
-    ("notice", "none or a list of minutes, 1 to 1440", |config, value| {
-        store(&mut config.notice, parse_notice(value))
-    }),
+    (
+        "exempt_groups",
+        "a list of names of groups",
+        |config, value| store(&mut config.exempt_groups, parse_list(value, parse_group)),
+    ),
+    (
+        "flux_user",
+        "the name or number of an account",
+        |config, value| store(&mut config.flux_user, parse_account(value)),
+    ),
+    (
+        "callerid_networks",
+        "a list of networks",
+        |config, value| parse_entries(value).map(|networks| config.callerid_networks = networks),
+    ),
+    (
+        "callerid_timeout",
+        "a number of milliseconds, 10 to 2000",
+        |config, value| {
+            let millis = parse_decimal(value).filter(|millis| CALLERID_TIMEOUT_MS.contains(millis));
+            store(
+                &mut config.callerid_timeout,
+                millis.map(|millis| Duration::from_millis(millis.into())),
+            )
+        },
+    ),
+    (
+        "notice",
+        "none or a list of minutes, 1 to 1440",
+        |config, value| store(&mut config.notice, parse_notice(value)),
+    ),
     ("message_file", ABSOLUTE_PATH, |config, value| {
         store(&mut config.message_file, parse_path(value).map(Some))
     }),
-    ("hint", "ASCII text of at most 64 characters", |config, value| {
-        let fits = value.is_ascii() && value.len() <= 64;
-        store(&mut config.hint, fits.then(|| Some(value.to_owned())))
-    }),
+    (
+        "hint",
+        "ASCII text of at most 64 characters",
+        |config, value| {
+            let fits = value.is_ascii() && value.len() <= 64;
+            store(&mut config.hint, fits.then(|| Some(value.to_owned())))
+        },
+    ),
 ];
 
 fn store<T>(place: &mut T, value: Option<T>) -> Result<(), ValueError> {
@@ -303,16 +356,26 @@ fn store_limit<T: PartialEq + Default>(
     value: Option<T>,
     set: impl Fn(&mut LoginLimits, T),
 ) -> Result<(), ValueError> {
-    let value = value.filter(|value| *value != T::default()).ok_or(ValueError::WrongForm)?;
+    let value = value
+        .filter(|value| *value != T::default())
+        .ok_or(ValueError::WrongForm)?;
     set(&mut config.login_limits, value);
-    if config.login_limits.is_valid() { Ok(()) } else { Err(ValueError::WrongForm) }
+    if config.login_limits.is_valid() {
+        Ok(())
+    } else {
+        Err(ValueError::WrongForm)
+    }
 }
 
 /// Tells whether a name is a known one in another case, or with one character wrong, missing or
 /// too many.
 fn is_similar(known: &str, name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
-    let same_front = known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+    let same_front = known
+        .bytes()
+        .zip(name.bytes())
+        .take_while(|(a, b)| a == b)
+        .count();
     let known_rest = known.as_bytes().get(same_front..).unwrap_or_default();
     let name_rest = name.as_bytes().get(same_front..).unwrap_or_default();
     let backwards = known_rest.iter().rev().zip(name_rest.iter().rev());
@@ -323,7 +386,9 @@ fn is_similar(known: &str, name: &str) -> bool {
 /// Splits a line into key and value; `None` if it is empty apart from a comment, which may be in any
 /// encoding.
 fn parse_pair(line: &[u8]) -> Result<Option<(&str, &str)>, ConfigFault> {
-    let text = std::str::from_utf8(without_comment(line)).map_err(|_| ConfigFault::NotUtf8)?.trim();
+    let text = std::str::from_utf8(without_comment(line))
+        .map_err(|_| ConfigFault::NotUtf8)?
+        .trim();
     if text.is_empty() {
         return Ok(None);
     }
@@ -336,7 +401,9 @@ fn without_comment(line: &[u8]) -> &[u8] {
     if line.starts_with(b"#") {
         return b"";
     }
-    let comment = line.windows(2).position(|pair| matches!(pair, b" #" | b"\t#"));
+    let comment = line
+        .windows(2)
+        .position(|pair| matches!(pair, b" #" | b"\t#"));
     comment.and_then(|blank| line.get(..blank)).unwrap_or(line)
 }
 
@@ -355,7 +422,10 @@ fn parse_sources(value: &str) -> Option<Vec<SourceName>> {
 fn parse_enforce(value: &str) -> Option<Option<PathBuf>> {
     match value {
         "always" => Some(None),
-        value => value.strip_prefix("if-exists:").and_then(parse_path).map(Some),
+        value => value
+            .strip_prefix("if-exists:")
+            .and_then(parse_path)
+            .map(Some),
     }
 }
 
@@ -382,7 +452,9 @@ fn parse_notice(value: &str) -> Option<Vec<u32>> {
 }
 
 fn parse_host_name(value: &str) -> Option<String> {
-    let is_name = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    let is_name = value
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     (is_name && value.len() <= 64).then(|| value.to_owned())
 }
 
@@ -476,7 +548,9 @@ pub enum ConfigFault {
 }
 
 fn describe_similar(known: Option<&str>) -> String {
-    known.map(|known| format!(", did you mean {known}?")).unwrap_or_default()
+    known
+        .map(|known| format!(", did you mean {known}?"))
+        .unwrap_or_default()
 }
 
 /// Why the configuration cannot be used.

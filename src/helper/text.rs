@@ -6,7 +6,9 @@ use kernel::log::is_disruptive;
 /// stays on one line, in its order.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if is_disruptive(c) { '?' } else { c }).collect()
+    text.chars()
+        .map(|c| if is_disruptive(c) { '?' } else { c })
+        .collect()
 }
 
 #[cfg(test)]

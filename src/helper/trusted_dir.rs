@@ -49,7 +49,11 @@ fn list_filtered(
     let listing = Dir::openat(dir, ".", flags, Mode::empty()).map_err(failed)?;
     let mut names = Vec::new();
     for entry in listing.into_iter() {
-        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        let name = entry
+            .map_err(failed)?
+            .file_name()
+            .to_string_lossy()
+            .into_owned();
         if !is_wanted(&name) {
             continue;
         }
@@ -95,10 +99,19 @@ mod tests {
             scratch.file(name, "");
         }
         let dir = scratch.trust().dir(&scratch.path().join("d")).unwrap();
-        assert_eq!(list_visible_names(&dir, 2), Ok(vec!["a".to_owned(), "b".to_owned()]));
-        assert_eq!(list_visible_names(&dir, 1).unwrap_err().cause(), &Distrust::TooManyNames(1));
+        assert_eq!(
+            list_visible_names(&dir, 2),
+            Ok(vec!["a".to_owned(), "b".to_owned()])
+        );
+        assert_eq!(
+            list_visible_names(&dir, 1).unwrap_err().cause(),
+            &Distrust::TooManyNames(1)
+        );
         assert_eq!(list_all_names(&dir, 3).unwrap(), [".hidden", "a", "b"]);
-        assert_eq!(list_all_names(&dir, 2).unwrap_err().cause(), &Distrust::TooManyNames(2));
+        assert_eq!(
+            list_all_names(&dir, 2).unwrap_err().cause(),
+            &Distrust::TooManyNames(2)
+        );
     }
 
     #[test]
@@ -120,9 +133,14 @@ mod tests {
         for name in ["link", "linked-dir", "fifo"] {
             assert!(matches!(entry(name), Ok(TrustedEntry::Other)), "{name}");
         }
-        assert_eq!(entry("open").unwrap_err().cause(), &Distrust::Writable(0o777));
+        assert_eq!(
+            entry("open").unwrap_err().cause(),
+            &Distrust::Writable(0o777)
+        );
         assert!(entry("none").unwrap_err().is_missing());
-        let dev = Trust::below(Path::new("/dev"), 0).dir(Path::new("/dev")).unwrap();
+        let dev = Trust::below(Path::new("/dev"), 0)
+            .dir(Path::new("/dev"))
+            .unwrap();
         let null = read_entry(&dev, Path::new("null"));
         assert!(matches!(null, Ok(TrustedEntry::CharDevice)));
     }

@@ -47,14 +47,21 @@ const UNIT_REMOVAL_GRACE: Duration = Duration::from_secs(2);
 #[must_use]
 pub fn main() -> ExitCode {
     let _ = nix::sys::prctl::set_name(PROCESS_NAME);
-    let Ok(handed) = KeeperFds::take() else { return ExitCode::from(2) };
+    let Ok(handed) = KeeperFds::take() else {
+        return ExitCode::from(2);
+    };
     // The kernel must not kill the keeper for memory: the logins would outlive their job.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     match keep_leaf(handed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let line = Line::new(Severity::Error).with("keeper", std::process::id());
-            log::write(&[line.with("error", error)], Severity::Debug, "job-adopt", "");
+            log::write(
+                &[line.with("error", error)],
+                Severity::Debug,
+                "job-adopt",
+                "",
+            );
             ExitCode::FAILURE
         }
     }
@@ -64,7 +71,14 @@ pub fn main() -> ExitCode {
 /// leaf.
 fn keep_leaf(handed: KeeperFds<OwnedFd>) -> Result<(), KeeperError> {
     // The lock lasts as long as its file is open.
-    let KeeperFds { talk, watched, above, leaf, keepers, root } = handed;
+    let KeeperFds {
+        talk,
+        watched,
+        above,
+        leaf,
+        keepers,
+        root,
+    } = handed;
     let signals = block_termination_signals()
         .map_err(|errno| OperationError::new("take", "signals", errno))?;
     leave_login_cgroup(&Dir::new(root, ""))?;
@@ -109,8 +123,11 @@ fn wait_for_event(
     login: Option<&OwnedFd>,
 ) -> Result<Ready, KeeperError> {
     let login = login.map(AsFd::as_fd);
-    let mut fds: Vec<PollFd<'_>> =
-        ends.into_iter().chain(login).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    let mut fds: Vec<PollFd<'_>> = ends
+        .into_iter()
+        .chain(login)
+        .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+        .collect();
     loop {
         match poll(&mut fds, PollTimeout::NONE) {
             Err(Errno::EINTR) => {}
@@ -120,7 +137,10 @@ fn wait_for_event(
     }
     let any: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
     let end = any.iter().take(2).any(|any| *any);
-    Ok(Ready { end, login: any.get(2).copied().unwrap_or(false) })
+    Ok(Ready {
+        end,
+        login: any.get(2).copied().unwrap_or(false),
+    })
 }
 
 /// Removes the leaf if it is empty; returns whether it is gone. A new cgroup with its name does not
@@ -151,8 +171,14 @@ enum KeeperError {
 
 /// Blocks the termination signals, so that they can be read instead of ending the process.
 fn block_termination_signals() -> nix::Result<SignalFd> {
-    let signals: SigSet =
-        [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
+    let signals: SigSet = [
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ]
+    .into_iter()
+    .collect();
     signals.thread_block()?;
     SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)
 }
@@ -160,7 +186,9 @@ fn block_termination_signals() -> nix::Result<SignalFd> {
 /// Moves to the root of the mount. If that can hold no process, as in a container, moves to the
 /// cgroup of the system's first process, which outlives everything as well.
 fn leave_login_cgroup(root: &Dir) -> Result<(), KeeperError> {
-    let Err(error) = enter(root) else { return Ok(()) };
+    let Err(error) = enter(root) else {
+        return Ok(());
+    };
     let first = Membership::read(1)?;
     match first.unified().map(str::parse::<CgroupPath>) {
         Some(Ok(path)) => {
@@ -200,7 +228,11 @@ fn kill_until_removed(unit: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), K
     let mut mode = KillMode::Cgroup;
     loop {
         if ignore_gone(read_event(leaf, "populated"))?.flatten() != Some(false) {
-            kill(leaf, std::mem::replace(&mut mode, KillMode::EachProcess), deadline);
+            kill(
+                leaf,
+                std::mem::replace(&mut mode, KillMode::EachProcess),
+                deadline,
+            );
         }
         if ignore_gone(leaf.read("cgroup.events"))?.is_none()
             || try_remove_tree(unit, leaf, deadline)
@@ -209,8 +241,13 @@ fn kill_until_removed(unit: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), K
         }
         if Instant::now() >= deadline {
             let survivors = list_processes(leaf, Instant::now() + KILL_PAUSE_MAX).all;
-            let cgroups = survivors.first().and_then(|pid| Membership::read(*pid).ok());
-            let cgroup = cgroups.as_ref().and_then(Membership::unified).unwrap_or_default();
+            let cgroups = survivors
+                .first()
+                .and_then(|pid| Membership::read(*pid).ok());
+            let cgroup = cgroups
+                .as_ref()
+                .and_then(Membership::unified)
+                .unwrap_or_default();
             return Err(KeeperError::Survivors(survivors.len(), cgroup.to_owned()));
         }
         sleep(pause);
@@ -250,7 +287,9 @@ fn remove_unit_cgroup(unit: &Dir) -> cgroup::Result<()> {
     let identity = unit.identity()?;
     let parent = unit.parent()?;
     for name in parent.children()? {
-        let Some(child) = ignore_gone(parent.child(&name))? else { continue };
+        let Some(child) = ignore_gone(parent.child(&name))? else {
+            continue;
+        };
         // A new cgroup may have the unit's name by now.
         if child.identity()? == identity {
             return parent.remove_child(name);

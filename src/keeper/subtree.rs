@@ -30,8 +30,10 @@ pub fn kill(dir: &Dir, mode: KillMode, deadline: Instant) {
         // Signal only processes listed before and after `pidfd_open`: a reused PID fails one of the
         // two checks.
         let listed = list_own_processes(dir)?;
-        let held: Vec<_> =
-            listed.into_iter().filter_map(|pid| Some((pid, pidfd_open(pid).ok()?))).collect();
+        let held: Vec<_> = listed
+            .into_iter()
+            .filter_map(|pid| Some((pid, pidfd_open(pid).ok()?)))
+            .collect();
         let still_listed: BTreeSet<i32> = list_own_processes(dir)?.into_iter().collect();
         for (_, pidfd) in held.iter().filter(|(pid, _)| still_listed.contains(pid)) {
             let _ = pidfd_send_signal(pidfd.as_fd(), Signal::SIGKILL as i32);

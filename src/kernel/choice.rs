@@ -60,7 +60,10 @@ impl Choices {
 
     /// The choices of a node whose files are below `root`.
     pub fn below(root: &Path, trust: Trust) -> Self {
-        Self { dir: root.join(DIR.trim_start_matches('/')), trust }
+        Self {
+            dir: root.join(DIR.trim_start_matches('/')),
+            trust,
+        }
     }
 
     /// The path of a user's directory: the uid in decimal below [`Choices::dir`].
@@ -82,7 +85,11 @@ impl Choices {
             Err(Errno::ENOENT) => return Ok(None),
             Err(errno) => return Err(TrustError::new(&path, Distrust::Open(errno))),
         };
-        let dir = UserDir { status: read_status(&fd, &path)?, fd, path };
+        let dir = UserDir {
+            status: read_status(&fd, &path)?,
+            fd,
+            path,
+        };
         if dir.status.mount != read_status(base, base.path())?.mount {
             return Err(TrustError::new(&dir.path, Distrust::Mounted));
         }
@@ -121,7 +128,10 @@ impl UserDir {
     fn give_to_user(self, uid: u32, group: u32, creator: u32) -> Result<(), TrustError> {
         let status = &self.status;
         if status.uid != uid && status.uid != creator {
-            return Err(TrustError::new(&self.path, Distrust::WrongOwner(status.uid)));
+            return Err(TrustError::new(
+                &self.path,
+                Distrust::WrongOwner(status.uid),
+            ));
         }
         if (status.uid, status.gid, permissions(status)) == (uid, group, USER_MODE) {
             return Ok(());

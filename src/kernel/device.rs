@@ -48,9 +48,11 @@ mod tests {
         let null = File::open("/dev/null").unwrap();
         let is = |kind, numbers| is_device(&null, kind, numbers).unwrap();
         assert!(is(DeviceType::Char, (1, 3)));
-        for (kind, numbers) in
-            [(DeviceType::Block, (1, 3)), (DeviceType::Char, (1, 5)), (DeviceType::Char, (2, 3))]
-        {
+        for (kind, numbers) in [
+            (DeviceType::Block, (1, 3)),
+            (DeviceType::Char, (1, 5)),
+            (DeviceType::Char, (2, 3)),
+        ] {
             assert!(!is(kind, numbers), "{numbers:?}");
         }
         assert!(!is_device(File::open("/").unwrap(), DeviceType::Char, (0, 0)).unwrap());

@@ -47,7 +47,11 @@ impl OperationError {
         object: impl Into<String>,
         source: impl Into<io::Error>,
     ) -> Self {
-        Self { operation, object: object.into(), source: source.into() }
+        Self {
+            operation,
+            object: object.into(),
+            source: source.into(),
+        }
     }
 
     /// Tells whether the operation timed out.

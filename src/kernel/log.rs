@@ -44,7 +44,11 @@ const VALUE_BYTES_MAX: usize = 600;
 impl Line {
     /// Creates a line without pairs.
     pub fn new(severity: Severity) -> Self {
-        Self { severity, is_unfiltered: false, text: String::new() }
+        Self {
+            severity,
+            is_unfiltered: false,
+            text: String::new(),
+        }
     }
 
     /// Adds a pair, unless the value is empty. A value is cut after 600 bytes.
@@ -64,7 +68,10 @@ impl Line {
 
     /// Lets the line be written whatever the minimum severity is.
     pub fn unfiltered(self) -> Self {
-        Self { is_unfiltered: true, ..self }
+        Self {
+            is_unfiltered: true,
+            ..self
+        }
     }
 
     /// Tells whether the line is written if `min` is the minimum severity.
@@ -148,15 +155,20 @@ impl Log {
     /// Does the same as [`write()`], through this connection.
     pub fn write(&self, lines: &[Line], min: Severity, process: &str, prefix: &str) {
         for line in lines.iter().filter(|line| line.passes(min)) {
-            if self.0.send(format_record(line, process, prefix).as_bytes()).is_err() {
+            if self
+                .0
+                .send(format_record(line, process, prefix).as_bytes())
+                .is_err()
+            {
                 return;
             }
         }
     }
 }
 
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
 
 /// Formats a line as in RFC 3164 without a host name, as syslog(3) does. The formatter of the crate `syslog`
 /// 7.0.0 would bring ten crates into sshd, and writes the time of UTC, which daemons take for local time; a
@@ -166,11 +178,17 @@ fn format_record(line: &Line, process: &str, prefix: &str) -> String {
     let when = local_time(now()).and_then(|time| {
         let month = MONTHS.get(usize::try_from(time.tm_mon).ok()?)?;
         let (day, hour, minute, second) = (time.tm_mday, time.tm_hour, time.tm_min, time.tm_sec);
-        Some(format!("{month} {day:2} {hour:02}:{minute:02}:{second:02} "))
+        Some(format!(
+            "{month} {day:2} {hour:02}:{minute:02}:{second:02} "
+        ))
     });
     // Without a time the daemon adds its own.
     let when = when.unwrap_or_default();
-    format!("<{priority}>{when}{process}[{}]: {prefix}{}", getpid(), line.text())
+    format!(
+        "<{priority}>{when}{process}[{}]: {prefix}{}",
+        getpid(),
+        line.text()
+    )
 }
 
 #[cfg(test)]
@@ -206,7 +224,10 @@ mod tests {
     /// Splits a record into its priority and what follows the time.
     fn without_time(record: &str) -> (&str, &str) {
         let (priority, rest) = record.split_once('>').unwrap();
-        (priority, rest.split_at_checked("Nov  1 04:05:06 ".len()).unwrap().1)
+        (
+            priority,
+            rest.split_at_checked("Nov  1 04:05:06 ".len()).unwrap().1,
+        )
     }
 
     #[test]
@@ -242,8 +263,13 @@ mod tests {
         assert_eq!(rest, format!("sshd[{}]: p: a=b", getpid()));
         let (month, time) = time.split_at_checked(3).unwrap();
         assert!(MONTHS.contains(&month), "{line}");
-        let shape: String =
-            time.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
-        assert!([" 99 99:99:99 ", "  9 99:99:99 "].contains(&shape.as_str()), "{line}");
+        let shape: String = time
+            .chars()
+            .map(|c| if c.is_ascii_digit() { '9' } else { c })
+            .collect();
+        assert!(
+            [" 99 99:99:99 ", "  9 99:99:99 "].contains(&shape.as_str()),
+            "{line}"
+        );
     }
 }

@@ -26,8 +26,16 @@ pub const IMEX_CHANNEL_DIR: &str = "/dev/nvidia-caps-imex-channels";
 /// Trees in which Slurm, systemd and container engines mount and unmount while jobs run. Neither sshd nor
 /// PAM reads system files in them.
 const VOLATILE_TREES: [&str; 11] = [
-    IMEX_CHANNEL_DIR, "/run/containerd", "/run/containers", "/run/credentials", "/run/docker",
-    "/run/netns", "/run/user", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker",
+    IMEX_CHANNEL_DIR,
+    "/run/containerd",
+    "/run/containers",
+    "/run/credentials",
+    "/run/docker",
+    "/run/netns",
+    "/run/user",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
     "/var/lib/kubelet",
 ];
 /// Trees of programs and settings: a job must have each of their mounts as the node has it.
@@ -39,8 +47,17 @@ const SYSTEM_TREES: [&str; 12] = [
 const STATE_TREES: [&str; 2] = ["/run", "/var"];
 /// File systems of the kernel that are mounted at their first use, below `/proc` and `/sys`.
 const LATE_FILE_SYSTEMS: [&str; 11] = [
-    "autofs", "binfmt_misc", "bpf", "configfs", "debugfs", "efivarfs", "fusectl", "nfsd", "pstore",
-    "resctrl", "tracefs",
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "configfs",
+    "debugfs",
+    "efivarfs",
+    "fusectl",
+    "nfsd",
+    "pstore",
+    "resctrl",
+    "tracefs",
 ];
 
 /// Tells whether the file system with this device number is in memory (tmpfs), by this process's table of
@@ -53,7 +70,10 @@ pub fn is_memory_file_system(device: u64) -> io::Result<bool> {
     let file = OwnedFd::from(File::open("/proc/self/mountinfo")?);
     let table = MountTable::parse(&read_to_end(file, TABLE_BYTES_MAX)?).ok_or(Errno::EINVAL)?;
     let device = format!("{}:{}", major(device), minor(device));
-    Ok(table.mounts.iter().any(|mount| mount.device == device && mount.kind == "tmpfs"))
+    Ok(table
+        .mounts
+        .iter()
+        .any(|mount| mount.device == device && mount.kind == "tmpfs"))
 }
 
 /// Tells whether an admin may let jobs have this directory to themselves: no tree of programs or settings,
@@ -87,9 +107,24 @@ impl MountEntry {
         let mut fields = mount.split(' ');
         let mut field = || fields.next().filter(|field| !field.is_empty());
         let (id, parent) = (parse_decimal(field()?)?, parse_decimal(field()?)?);
-        let (device, root, at) = (field()?.to_owned(), field()?.to_owned(), field()?.to_owned());
-        let kind = system.split(' ').next().filter(|kind| !kind.is_empty())?.to_owned();
-        at.starts_with('/').then_some(Self { id, parent, device, root, at, kind })
+        let (device, root, at) = (
+            field()?.to_owned(),
+            field()?.to_owned(),
+            field()?.to_owned(),
+        );
+        let kind = system
+            .split(' ')
+            .next()
+            .filter(|kind| !kind.is_empty())?
+            .to_owned();
+        at.starts_with('/').then_some(Self {
+            id,
+            parent,
+            device,
+            root,
+            at,
+            kind,
+        })
     }
 }
 
@@ -151,13 +186,20 @@ impl MountTable {
         for (index, mount) in mounts.iter().enumerate() {
             points.entry(mount.at.clone()).or_default().push(index);
         }
-        Some(Self { mounts, points, root })
+        Some(Self {
+            mounts,
+            points,
+            root,
+        })
     }
 
     /// Follows a path as the kernel does: on each directory it continues in the topmost mount there.
     fn follow(&self, path: &str, last_mount: LastMount) -> Option<Target<'_>> {
         let mut mount = self.mounts.get(self.root)?;
-        let ends = path.match_indices('/').map(|(end, _)| end.max(1)).chain([path.len()]);
+        let ends = path
+            .match_indices('/')
+            .map(|(end, _)| end.max(1))
+            .chain([path.len()]);
         for prefix in ends.filter_map(|end| path.get(..end)) {
             if prefix.len() < path.len() || last_mount == LastMount::Enter {
                 mount = self.topmost(mount, prefix);
@@ -261,13 +303,15 @@ mod tests {
     /// Finds the difference of a job that has these mounts and the node's.
     fn with(more: &[&str]) -> Option<String> {
         let (node, job) = (table(&NODE), table(&[&NODE, more].concat()));
-        node.difference(&job, &PRIVATE_DIRS.map(String::from)).map(str::to_owned)
+        node.difference(&job, &PRIVATE_DIRS.map(String::from))
+            .map(str::to_owned)
     }
 
     /// Finds the difference of a job without these mounts, which the node has.
     fn without(more: &[&str]) -> Option<String> {
         let (node, job) = (table(&[&NODE, more].concat()), table(&NODE));
-        node.difference(&job, &PRIVATE_DIRS.map(String::from)).map(str::to_owned)
+        node.difference(&job, &PRIVATE_DIRS.map(String::from))
+            .map(str::to_owned)
     }
 
     #[test]
@@ -278,13 +322,26 @@ mod tests {
         }
         assert_eq!(node.difference(&copy, &[]), None);
         // A directory that is mounted on itself is no difference either.
-        assert_eq!(with(&["20 1 0:1 /var/spool /var/spool rw - ext4 x rw"]), None);
-        assert_eq!(without(&["20 5 0:5 /lib /usr/lib rw - squashfs x rw"]), None);
+        assert_eq!(
+            with(&["20 1 0:1 /var/spool /var/spool rw - ext4 x rw"]),
+            None
+        );
+        assert_eq!(
+            without(&["20 5 0:5 /lib /usr/lib rw - squashfs x rw"]),
+            None
+        );
     }
 
     #[test]
     fn private_and_volatile_directories_may_differ() {
-        for at in ["/tmp", "/tmp/a/b", "/var/tmp", "/dev/shm", "/run/user/1001", "/run/netns/a"] {
+        for at in [
+            "/tmp",
+            "/tmp/a/b",
+            "/var/tmp",
+            "/dev/shm",
+            "/run/user/1001",
+            "/run/netns/a",
+        ] {
             let line = format!("20 1 0:20 / {at} rw - tmpfs tmpfs rw");
             assert_eq!((with(&[&line]), without(&[&line])), (None, None), "{at}");
         }
@@ -292,26 +349,54 @@ mod tests {
 
     #[test]
     fn mount_that_only_the_job_has_is_a_difference() {
-        for at in ["/", "/etc", "/etc/group", "/tmpx", "/srv", "/run/x", "/usr/lib/x", "/dev/x"] {
+        for at in [
+            "/",
+            "/etc",
+            "/etc/group",
+            "/tmpx",
+            "/srv",
+            "/run/x",
+            "/usr/lib/x",
+            "/dev/x",
+        ] {
             let line = format!("20 1 0:20 / {at} rw - tmpfs tmpfs rw");
             // A mount below another one has that as its parent.
-            let line =
-                line.replacen("20 1", if at.starts_with("/run") { "20 4" } else { "20 1" }, 1);
-            let line =
-                line.replacen("20 1", if at.starts_with("/usr") { "20 5" } else { "20 1" }, 1);
+            let line = line.replacen(
+                "20 1",
+                if at.starts_with("/run") {
+                    "20 4"
+                } else {
+                    "20 1"
+                },
+                1,
+            );
+            let line = line.replacen(
+                "20 1",
+                if at.starts_with("/usr") {
+                    "20 5"
+                } else {
+                    "20 1"
+                },
+                1,
+            );
             assert_eq!(with(&[&line]).as_deref(), Some(at));
         }
         // Another directory of the same file system is a difference as well.
         let line = "20 1 0:1 /home/alice/group /etc/group rw - ext4 /dev/sda1 rw";
         assert_eq!(with(&[line]).as_deref(), Some("/etc/group"));
-        assert_eq!(with(&["20 7 0:9 / /srv/a rw - ext4 x rw"]).as_deref(), Some("/srv/a"));
+        assert_eq!(
+            with(&["20 7 0:9 / /srv/a rw - ext4 x rw"]).as_deref(),
+            Some("/srv/a")
+        );
     }
 
     #[test]
     fn mount_that_the_node_made_later_is_a_system_file_or_none() {
-        for (at, expected) in
-            [("/data", None), ("/run/x", None), ("/etc/security", Some("/etc/security"))]
-        {
+        for (at, expected) in [
+            ("/data", None),
+            ("/run/x", None),
+            ("/etc/security", Some("/etc/security")),
+        ] {
             let parent = if at.starts_with("/run") { 4 } else { 1 };
             let line = format!("20 {parent} 0:20 / {at} rw - tmpfs tmpfs rw");
             let below = format!("21 20 0:21 / {at}/below rw - tmpfs tmpfs rw");
@@ -330,11 +415,17 @@ mod tests {
         assert_eq!(with(&[part]).as_deref(), Some("/sys/kernel/tracing"));
         // A pid namespace has its own /proc.
         assert_eq!(with(&["20 2 0:20 / /proc rw - proc proc rw"]), None);
-        assert_eq!(with(&["20 2 0:20 /1 /proc rw - proc proc rw"]).as_deref(), Some("/proc"));
+        assert_eq!(
+            with(&["20 2 0:20 /1 /proc rw - proc proc rw"]).as_deref(),
+            Some("/proc")
+        );
         // An automount in a system tree may be missing, but another mount may not replace it.
         let automount = "20 5 0:20 / /usr/local rw - autofs auto rw";
         let mounted = "21 20 0:21 / /usr/local rw - nfs x rw";
-        let (node, job) = (table(&[&NODE[..], &[automount]].concat()), [automount, mounted]);
+        let (node, job) = (
+            table(&[&NODE[..], &[automount]].concat()),
+            [automount, mounted],
+        );
         let job = table(&[&NODE[..], &job].concat());
         assert_eq!(node.difference(&job, &[]), Some("/usr/local"));
         assert_eq!(job.difference(&node, &[]), None);
@@ -342,9 +433,11 @@ mod tests {
 
     #[test]
     fn users_own_file_system_is_tolerated_among_their_files() {
-        for (at, expected) in
-            [("/scratch/a", None), ("/run/a", Some("/run/a")), ("/etc/a", Some("/etc/a"))]
-        {
+        for (at, expected) in [
+            ("/scratch/a", None),
+            ("/run/a", Some("/run/a")),
+            ("/etc/a", Some("/etc/a")),
+        ] {
             let parent = if at.starts_with("/run") { 4 } else { 1 };
             let line = format!("20 {parent} 0:20 / {at} rw - fuse.sshfs x rw");
             assert_eq!(with(&[&line]).as_deref(), expected);
@@ -360,17 +453,38 @@ mod tests {
 
     #[test]
     fn malformed_tables_are_refused() {
-        for bad in ["", "x", "1 1 0:1 / /a rw - ext4 x rw", "1 1 0:1 /", "1 x 0:1 / / rw - a b c"] {
+        for bad in [
+            "",
+            "x",
+            "1 1 0:1 / /a rw - ext4 x rw",
+            "1 1 0:1 /",
+            "1 x 0:1 / / rw - a b c",
+        ] {
             assert!(MountTable::parse(bad.as_bytes()).is_none(), "{bad:?}");
         }
     }
 
     #[test]
     fn system_tree_cannot_be_private() {
-        for dir in ["/scratch", "/dev/hugepages", "/var/tmp", "/run/lock", "/tmp"] {
+        for dir in [
+            "/scratch",
+            "/dev/hugepages",
+            "/var/tmp",
+            "/run/lock",
+            "/tmp",
+        ] {
             assert!(can_be_private(dir), "{dir}");
         }
-        for dir in ["/", "/etc", "/etc/security", "/usr/lib", "/dev", "/run", "/var", "/proc/1"] {
+        for dir in [
+            "/",
+            "/etc",
+            "/etc/security",
+            "/usr/lib",
+            "/dev",
+            "/run",
+            "/var",
+            "/proc/1",
+        ] {
             assert!(!can_be_private(dir), "{dir}");
         }
     }

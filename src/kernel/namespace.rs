@@ -54,7 +54,9 @@ impl Namespace {
         let is_known = is_user || matches!(kind, libc::CLONE_NEWNS | libc::CLONE_NEWPID);
         let is_namespace = is_known && fstatfs(&fd)?.filesystem_type() == NSFS_MAGIC;
         if !is_namespace || namespace_kind(fd.as_fd())? != kind {
-            return Err(io::Error::other("is no namespace of mounts, or of processes, as is due"));
+            return Err(io::Error::other(
+                "is no namespace of mounts, or of processes, as is due",
+            ));
         }
         if is_user
             || fstat(owning_user_namespace(fd.as_fd())?)?.st_ino
@@ -64,7 +66,11 @@ impl Namespace {
             return Err(io::Error::other(why));
         }
         let id = fstat(&fd)?.st_ino;
-        Ok(Self { fd, kind: CloneFlags::from_bits_truncate(kind), id })
+        Ok(Self {
+            fd,
+            kind: CloneFlags::from_bits_truncate(kind),
+            id,
+        })
     }
 
     /// Opens the mount namespace at a path. Only root may be able to change any part of the path.
@@ -78,7 +84,11 @@ impl Namespace {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = name.file_name().map_or(name, Path::new);
         let fd = dir.and_then(|dir| open_below(&dir.dir, file, flags, name));
-        Self::from_fd(fd.map_err(|error| failed(path, error))?, libc::CLONE_NEWNS, path)
+        Self::from_fd(
+            fd.map_err(|error| failed(path, error))?,
+            libc::CLONE_NEWNS,
+            path,
+        )
     }
 
     /// Opens the namespace of a process. `name` is the name of its file in `/proc/PID/ns`.
@@ -88,18 +98,36 @@ impl Namespace {
     /// A process that is gone; as [`Namespace::from_fd`].
     pub fn open_of_process(process: &str, name: &str, kind: i32) -> Result<Self, OperationError> {
         let path = format!("/proc/{process}/ns/{name}");
-        let fd = open(path.as_str(), OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-        Self::from_fd(fd.map_err(|errno| failed(&path, errno.desc()))?, kind, &path)
+        let fd = open(
+            path.as_str(),
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        );
+        Self::from_fd(
+            fd.map_err(|errno| failed(&path, errno.desc()))?,
+            kind,
+            &path,
+        )
     }
 
     /// Opens the mount namespace of a process if anything is mounted on `dir` there. `process` is its directory
     /// in `/proc`, which stands for no later process with that number. `None` also if the process is gone, or
     /// its namespace belongs to a user namespace.
     pub fn open_with_mount(process: &OwnedFd, dir: &str) -> Option<Self> {
-        let open =
-            |name: &str| openat(process, name, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+        let open = |name: &str| {
+            openat(
+                process,
+                name,
+                OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+                Mode::empty(),
+            )
+        };
         let table = read_mounts(&File::from(open("mountinfo").ok()?)).ok()?;
-        let fd = if table.has_mount_at(dir) { open("ns/mnt").ok()? } else { return None };
+        let fd = if table.has_mount_at(dir) {
+            open("ns/mnt").ok()?
+        } else {
+            return None;
+        };
         Self::from_fd(fd, libc::CLONE_NEWNS, "of a process").ok()
     }
 
@@ -127,7 +155,12 @@ pub struct NamespaceOrigin {
 
 fn open_mounts(proc: &OwnedFd) -> io::Result<File> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    Ok(File::from(openat(proc, "self/mountinfo", flags, Mode::empty())?))
+    Ok(File::from(openat(
+        proc,
+        "self/mountinfo",
+        flags,
+        Mode::empty(),
+    )?))
 }
 
 /// Reads a table in its present state. The file shows the mounts of the namespace in which it was opened.
@@ -194,7 +227,11 @@ impl NamespaceOrigin {
     ///
     /// As `setns(2)` and `chdir(2)`.
     pub fn join(&self, job: &[Namespace]) -> io::Result<()> {
-        let mut new = self.current.iter().zip(job).filter(|(current, new)| current.id != new.id);
+        let mut new = self
+            .current
+            .iter()
+            .zip(job)
+            .filter(|(current, new)| current.id != new.id);
         new.try_for_each(|(_, new)| new.enter())?;
         Ok(chdir(&self.path)?)
     }

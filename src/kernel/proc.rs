@@ -60,7 +60,9 @@ pub fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<String> {
 /// Finds the value of the first line that begins with `name`, which includes the colon (`Uid:`). A process's
 /// own name cannot forge a line: the kernel escapes line ends in it.
 pub fn find_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+    text.lines()
+        .find_map(|line| line.strip_prefix(name))
+        .map(str::trim)
 }
 
 /// Reads a file that is one record, such as `status` and `cgroup` of a process.
@@ -77,7 +79,10 @@ pub fn read_record(path: impl AsRef<Path>) -> io::Result<String> {
 /// is a pid or `self` (proc(5)). `None` if no login has set it, the kernel has no audit, or the process is gone.
 pub fn read_audit_number(process: impl Display, file: &str) -> Option<u32> {
     let text = read_record(format!("/proc/{process}/{file}")).ok()?;
-    text.trim_end().parse().ok().filter(|&number| number != u32::MAX)
+    text.trim_end()
+        .parse()
+        .ok()
+        .filter(|&number| number != u32::MAX)
 }
 
 impl Proc {
@@ -131,11 +136,22 @@ impl Proc {
     /// Reads the children in the kernel's list of a process. Not every kernel has this list, and it may
     /// miss a child while another ends (proc_pid_task(5)).
     pub fn children(&self, pid: i32) -> Vec<Process> {
-        let list = self.dir(pid).join("task").join(pid.to_string()).join("children");
+        let list = self
+            .dir(pid)
+            .join("task")
+            .join(pid.to_string())
+            .join("children");
         let text = read(list).unwrap_or_default();
         let mut children = Vec::new();
-        for child in text.split_ascii_whitespace().filter_map(|number| number.parse().ok()) {
-            children.extend(self.read_process(child).ok().filter(|child| child.parent == pid));
+        for child in text
+            .split_ascii_whitespace()
+            .filter_map(|number| number.parse().ok())
+        {
+            children.extend(
+                self.read_process(child)
+                    .ok()
+                    .filter(|child| child.parent == pid),
+            );
         }
         children
     }
@@ -143,7 +159,9 @@ impl Proc {
 
 impl Process {
     fn parse(pid: i32, text: &str) -> Option<Self> {
-        let mut numbers = find_field(text, "Uid:")?.split_ascii_whitespace().map(str::parse);
+        let mut numbers = find_field(text, "Uid:")?
+            .split_ascii_whitespace()
+            .map(str::parse);
         let mut uids = [0_u32; 4];
         for uid in &mut uids {
             *uid = numbers.next()?.ok()?;
@@ -152,7 +170,13 @@ impl Process {
         let namespaces =
             find_field(text, "NSpid:").map_or(0, |all| all.split_ascii_whitespace().count());
         let parent = find_field(text, "PPid:")?.parse().ok()?;
-        Some(Self { pid, parent, uids, ended, namespaces })
+        Some(Self {
+            pid,
+            parent,
+            uids,
+            ended,
+            namespaces,
+        })
     }
 }
 
@@ -170,11 +194,28 @@ mod tests {
             )
         };
         let uids = [992, 0, 0, 1];
-        let running = Process { pid: 7, parent: 3, uids, ended: false, namespaces: 0 };
+        let running = Process {
+            pid: 7,
+            parent: 3,
+            uids,
+            ended: false,
+            namespaces: 0,
+        };
         assert_eq!(Process::parse(7, &text("S (sleeping)", "")), Some(running));
-        let ended = Process { ended: true, namespaces: 2, ..running };
-        assert_eq!(Process::parse(7, &text("Z (zombie)", "NSpid:\t7\t1\n")), Some(ended));
-        for bad in ["", "State:\tS\nPPid:\t1\n", "State:\tS\nPPid:\t1\nUid:\t1 2 3\n"] {
+        let ended = Process {
+            ended: true,
+            namespaces: 2,
+            ..running
+        };
+        assert_eq!(
+            Process::parse(7, &text("Z (zombie)", "NSpid:\t7\t1\n")),
+            Some(ended)
+        );
+        for bad in [
+            "",
+            "State:\tS\nPPid:\t1\n",
+            "State:\tS\nPPid:\t1\nUid:\t1 2 3\n",
+        ] {
             assert_eq!(Process::parse(7, bad), None, "{bad:?}");
         }
     }

@@ -38,19 +38,32 @@ impl Trust {
     /// Requires that root owns everything from `/` on.
     pub fn root() -> Self {
         let mount_points = MountPoints::Cross;
-        Self { owner: 0, other: None, anchor: PathBuf::from("/"), mount_points }
+        Self {
+            owner: 0,
+            other: None,
+            anchor: PathBuf::from("/"),
+            mount_points,
+        }
     }
 
     /// Requires that `owner` owns everything below `anchor`. The anchor and the directories above it are not
     /// checked.
     pub fn below(anchor: &Path, owner: u32) -> Self {
         let mount_points = MountPoints::Cross;
-        Self { owner, other: None, anchor: anchor.to_owned(), mount_points }
+        Self {
+            owner,
+            other: None,
+            anchor: anchor.to_owned(),
+            mount_points,
+        }
     }
 
     /// Trusts files of the account `uid` as well.
     pub fn or_owned_by(self, uid: u32) -> Self {
-        Self { other: Some(uid), ..self }
+        Self {
+            other: Some(uid),
+            ..self
+        }
     }
 
     /// The uid of the trusted account: 0 except in tests.
@@ -70,12 +83,18 @@ impl Trust {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let anchor = open(&self.anchor, flags, Mode::empty())
             .map_err(|errno| TrustError::new(&self.anchor, Distrust::Open(errno)))?;
-        let mut dir = TrustedDir { trust: self.clone(), dir: anchor, path: self.anchor.clone() };
+        let mut dir = TrustedDir {
+            trust: self.clone(),
+            dir: anchor,
+            path: self.anchor.clone(),
+        };
         if self.anchor == Path::new("/") {
             dir.check()?;
         }
         for component in relative.components() {
-            let Component::Normal(name) = component else { return Err(outside()) };
+            let Component::Normal(name) = component else {
+                return Err(outside());
+            };
             dir = dir.dir(Path::new(name))?;
         }
         Ok(dir)
@@ -164,7 +183,11 @@ impl TrustedDir {
     pub fn dir(&self, name: &Path) -> Result<Self, TrustError> {
         let path = self.path.join(name);
         let dir = self.open(name, OFlag::O_PATH | OFlag::O_DIRECTORY, &path)?;
-        let child = Self { trust: self.trust.clone(), dir, path };
+        let child = Self {
+            trust: self.trust.clone(),
+            dir,
+            path,
+        };
         child.check()?;
         Ok(child)
     }
@@ -184,8 +207,12 @@ impl TrustedDir {
         let path = self.path.join(&name);
         let failed = |error| TrustError::from_error("look at mount of", &path, error);
         // This opens the directory that is mounted there, but calls no file system.
-        let dir =
-            open_below(&self.dir, Path::new(&name), OFlag::O_PATH | OFlag::O_DIRECTORY, &path)?;
+        let dir = open_below(
+            &self.dir,
+            Path::new(&name),
+            OFlag::O_PATH | OFlag::O_DIRECTORY,
+            &path,
+        )?;
         let status = read_file_status(dir.as_fd()).map_err(failed)?;
         let above = read_file_status(self.as_fd()).map_err(failed)?;
         if status.mount != above.mount
@@ -195,7 +222,12 @@ impl TrustedDir {
         }
         let other = Some(self.trust.owner);
         let mount_points = MountPoints::Refuse;
-        let trust = Trust { owner: uid, other, mount_points, ..self.trust.clone() };
+        let trust = Trust {
+            owner: uid,
+            other,
+            mount_points,
+            ..self.trust.clone()
+        };
         let child = Self { trust, dir, path };
         child.check()?;
         Ok(child)
@@ -207,7 +239,11 @@ impl TrustedDir {
         }
         open_beneath(&self.dir, name, flags).map_err(|errno| {
             let is_mounted = errno == Errno::EXDEV;
-            let cause = if is_mounted { Distrust::Mounted } else { Distrust::Open(errno) };
+            let cause = if is_mounted {
+                Distrust::Mounted
+            } else {
+                Distrust::Open(errno)
+            };
             TrustError::new(shown, cause)
         })
     }
@@ -215,7 +251,8 @@ impl TrustedDir {
     fn check(&self) -> Result<(), TrustError> {
         let stat =
             fstat(&self.dir).map_err(|errno| TrustError::new(&self.path, Distrust::Open(errno)))?;
-        self.trust.check_owner(stat.st_uid, stat.st_mode, &self.path)
+        self.trust
+            .check_owner(stat.st_uid, stat.st_mode, &self.path)
     }
 
     /// Reads a file of at most `bytes_max` bytes in this directory.
@@ -262,8 +299,13 @@ pub(crate) fn open_below(
     flags: OFlag,
     shown: &Path,
 ) -> Result<OwnedFd, TrustError> {
-    openat(dir, name, flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
-        .map_err(|errno| TrustError::new(shown, Distrust::Open(errno)))
+    openat(
+        dir,
+        name,
+        flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|errno| TrustError::new(shown, Distrust::Open(errno)))
 }
 
 /// A file or directory that is not trusted, and the cause.
@@ -304,7 +346,10 @@ pub enum Distrust {
     #[error("holds no {0}")]
     MissingContent(&'static str),
     #[error("cannot {operation}: {}", errno.desc())]
-    Cannot { operation: &'static str, errno: Errno },
+    Cannot {
+        operation: &'static str,
+        errno: Errno,
+    },
 }
 
 fn cannot_open(errno: Errno) -> String {
@@ -324,7 +369,10 @@ fn cannot_open(errno: Errno) -> String {
 impl TrustError {
     /// Describes a file or directory and the cause.
     pub fn new(path: &Path, cause: Distrust) -> Self {
-        Self { path: path.to_owned(), cause }
+        Self {
+            path: path.to_owned(),
+            cause,
+        }
     }
 
     /// Describes the failure of an operation on a file or directory.

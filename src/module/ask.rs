@@ -58,7 +58,12 @@ pub fn ask_helper(
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(start_failure("open /dev/null"))?;
     let spec = HelperSpec {
-        fds: [request.as_fd(), stdout.as_fd(), null.as_fd(), program.as_fd()],
+        fds: [
+            request.as_fd(),
+            stdout.as_fd(),
+            null.as_fd(),
+            program.as_fd(),
+        ],
         name: c"helper",
         uid: account.uid,
         gid: account.gid,
@@ -85,7 +90,9 @@ fn await_reply(mut helper: Helper, pipe: &OwnedFd, budget: &Budget) -> Result<Re
             };
             bytes.extend_from_slice(part.get(..length).unwrap_or_default());
             if bytes.len() > REPLY_BYTES_MAX {
-                return Err(configuration_failure("the helper's answer is longer than 64 KiB"));
+                return Err(configuration_failure(
+                    "the helper's answer is longer than 64 KiB",
+                ));
             }
             if length < part.len() {
                 break;
@@ -108,7 +115,10 @@ fn configuration_failure(cause: impl Display) -> Failure {
 
 /// Returns the failure for a process that did not answer within the budget.
 pub(super) fn timeout_failure(process: &str) -> Failure {
-    Failure::new(Reason::Timeout, format_args!("{process} did not answer in time"))
+    Failure::new(
+        Reason::Timeout,
+        format_args!("{process} did not answer in time"),
+    )
 }
 
 /// Returns the failure for a reply that is malformed or has another version.
@@ -142,7 +152,11 @@ fn make_filled_pipe(bytes: &[u8]) -> nix::Result<OwnedFd> {
         return Err(Errno::E2BIG);
     }
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-    if write(&writer, bytes)? == bytes.len() { Ok(reader) } else { Err(Errno::EMSGSIZE) }
+    if write(&writer, bytes)? == bytes.len() {
+        Ok(reader)
+    } else {
+        Err(Errno::EMSGSIZE)
+    }
 }
 
 /// Requires exit status 0. If the application has reaped the helper first, the status is unknown
@@ -154,12 +168,12 @@ fn require_success(end: HelperExit, budget: &Budget) -> Result<(), Failure> {
             Err(timeout_failure("the helper"))
         }
         HelperExit::Exited(0) | HelperExit::Unknown => Ok(()),
-        HelperExit::Exited(code) => {
-            Err(configuration_failure(format_args!("{ended} exit status {code}")))
-        }
-        HelperExit::Killed(signal) => {
-            Err(configuration_failure(format_args!("{ended} killed by signal {signal}")))
-        }
+        HelperExit::Exited(code) => Err(configuration_failure(format_args!(
+            "{ended} exit status {code}"
+        ))),
+        HelperExit::Killed(signal) => Err(configuration_failure(format_args!(
+            "{ended} killed by signal {signal}"
+        ))),
     }
 }
 
@@ -207,7 +221,10 @@ mod tests {
     fn failed_system_calls_keep_their_error_numbers() {
         let missing = open_trusted_executable("helper", "/nowhere/helper").unwrap_err();
         assert_eq!(missing.errno(), Some(libc::ENOENT), "{missing}");
-        assert_eq!(start_failure("exec")(Errno::EACCES).errno(), Some(libc::EACCES));
+        assert_eq!(
+            start_failure("exec")(Errno::EACCES).errno(),
+            Some(libc::EACCES)
+        );
         let no_file = open_trusted_executable("helper", "/").unwrap_err();
         assert_eq!(no_file.errno(), None, "{no_file}");
     }

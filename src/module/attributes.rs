@@ -65,7 +65,10 @@ impl Attributes {
             changes.push(("the login's timer slack", set_timer_slack(TIMER_SLACK_NS)));
         }
         if job_cpus.is_some() {
-            if self.memory_policy.is_some_and(|policy| policy != MemoryPolicy::DEFAULT) {
+            if self
+                .memory_policy
+                .is_some_and(|policy| policy != MemoryPolicy::DEFAULT)
+            {
                 let default = set_memory_policy(&MemoryPolicy::DEFAULT);
                 changes.push(("the login's memory policy", default));
             }
@@ -77,11 +80,15 @@ impl Attributes {
                 errors.push(OperationError::new("set", object, error).to_string());
             }
         }
-        let Some(job_cpus) = job_cpus else { return errors };
+        let Some(job_cpus) = job_cpus else {
+            return errors;
+        };
         // The kernel leaves out what the cpuset does not allow.
         let cpus = get_cpus().map_or_else(|error| error.to_string(), |mask| mask.to_string());
         if cpus != job_cpus {
-            errors.push(format!("the login's cores are {cpus}, and its job's {job_cpus}"));
+            errors.push(format!(
+                "the login's cores are {cpus}, and its job's {job_cpus}"
+            ));
         }
         errors
     }
@@ -98,17 +105,26 @@ impl Attributes {
                 let _ = set_memory_policy(&policy);
             }
         }
-        if let Some(before) = self.scheduling.filter(|now| default_scheduling(now).is_some()) {
+        if let Some(before) = self
+            .scheduling
+            .filter(|now| default_scheduling(now).is_some())
+        {
             let _ = set_scheduling(&before);
         }
         if let Some(before) = self.io_priority.filter(|now| is_raised_io_priority(*now)) {
             let _ = set_io_priority(before);
         }
         // 0 is the slack of a real-time task, which has come back with its class.
-        if let Some(before) = self.timer_slack.filter(|slack| (1..TIMER_SLACK_NS).contains(slack)) {
+        if let Some(before) = self
+            .timer_slack
+            .filter(|slack| (1..TIMER_SLACK_NS).contains(slack))
+        {
             let _ = set_timer_slack(before);
         }
-        if let Some(before) = self.oom_score_adj.filter(|now| default_oom_score(*now).is_some()) {
+        if let Some(before) = self
+            .oom_score_adj
+            .filter(|now| default_oom_score(*now).is_some())
+        {
             let _ = write_oom_score(before);
         }
     }
@@ -127,13 +143,19 @@ fn default_oom_score(score: i32) -> Option<i32> {
 /// Returns the scheduling for a thread that runs before others: by its class, or by its nice value.
 fn default_scheduling(now: &libc::sched_attr) -> Option<libc::sched_attr> {
     let raised = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
-    let has_raised_class = raised.into_iter().any(|class| now.sched_policy == class.unsigned_abs());
+    let has_raised_class = raised
+        .into_iter()
+        .any(|class| now.sched_policy == class.unsigned_abs());
     if !has_raised_class && now.sched_nice >= 0 {
         return None;
     }
     let other = libc::SCHED_OTHER.unsigned_abs();
     Some(libc::sched_attr {
-        sched_policy: if has_raised_class { other } else { now.sched_policy },
+        sched_policy: if has_raised_class {
+            other
+        } else {
+            now.sched_policy
+        },
         sched_flags: now.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64,
         sched_nice: 0,
         sched_priority: 0,
@@ -193,7 +215,13 @@ mod tests {
     #[test]
     fn io_priority_above_the_default_is_raised() {
         let value = |class: i32, level: i32| class << 13 | level;
-        for raised in [value(1, 0), value(1, 7), value(2, 0), value(2, 3), value(2, 8 | 3)] {
+        for raised in [
+            value(1, 0),
+            value(1, 7),
+            value(2, 0),
+            value(2, 3),
+            value(2, 8 | 3),
+        ] {
             assert!(is_raised_io_priority(raised), "{raised}");
         }
         for usual in [0, 4, value(2, 4), value(2, 7), value(2, 8 | 4), value(3, 0)] {
@@ -203,7 +231,10 @@ mod tests {
 
     #[test]
     fn only_score_below_the_default_is_changed() {
-        assert_eq!([-1000, -1, 0, 500].map(default_oom_score), [Some(0), Some(0), None, None]);
+        assert_eq!(
+            [-1000, -1, 0, 500].map(default_oom_score),
+            [Some(0), Some(0), None, None]
+        );
     }
 
     #[test]
@@ -212,12 +243,20 @@ mod tests {
         let allowed = all.to_string();
         let first = allowed.split(['-', ',']).next().unwrap();
         let thread = nix::unistd::gettid().to_string();
-        std::process::Command::new("taskset").args(["-cp", first, &thread]).output().unwrap();
+        std::process::Command::new("taskset")
+            .args(["-cp", first, &thread])
+            .output()
+            .unwrap();
         let before = Attributes::read();
         let pinned = before.cpus.unwrap();
         assert_eq!(pinned.to_string(), first);
         let align = |cpus| before.align(Some(cpus));
-        assert_eq!(align("8000"), [format!("the login's cores are {allowed}, and its job's 8000")]);
+        assert_eq!(
+            align("8000"),
+            [format!(
+                "the login's cores are {allowed}, and its job's 8000"
+            )]
+        );
         assert_eq!(get_cpus().unwrap(), all);
         before.put_back();
         assert_eq!(get_cpus().unwrap(), pinned);

@@ -52,7 +52,11 @@ impl AuthLines {
     /// Runs one of the lines in the process of this number, which gets its credentials. The process ends if a step fails: an
     /// error would not help, since sshd lets in a user with a key all the same.
     pub fn run(&mut self, process: u32) {
-        self.ran = if self.ran.0 == process { (process, self.ran.1 + 1) } else { (process, 1) };
+        self.ran = if self.ran.0 == process {
+            (process, self.ran.1 + 1)
+        } else {
+            (process, 1)
+        };
         self.join = match std::mem::take(&mut self.join) {
             Join::Due(opener, job) if opener != process => match ProgramBan::start() {
                 Ok(ban) => Join::Begun(job, ban),
@@ -94,7 +98,11 @@ impl ProgramBan {
         let status = proc::read("/proc/self/status")?;
         let effective = proc::find_field(&status, "CapEff:").unwrap_or_default();
         let effective = u64::from_str_radix(effective, 16).unwrap_or_default();
-        let during = if effective & CAP_SYS_RESOURCE == 0 { hard } else { 0 };
+        let during = if effective & CAP_SYS_RESOURCE == 0 {
+            hard
+        } else {
+            0
+        };
         setrlimit(Resource::RLIMIT_NPROC, 0, during)?;
         Ok(Self { soft, hard })
     }

@@ -13,7 +13,10 @@ impl Budget {
     /// Starts a budget of this length now.
     pub fn start(length: Duration) -> Self {
         let start = Instant::now();
-        Self { start, deadline: start + length }
+        Self {
+            start,
+            deadline: start + length,
+        }
     }
 
     /// The time at which it is used up.

@@ -51,7 +51,11 @@ impl Adoption<'_> {
     /// Returns what happens to an older filter that we attached. The plan of the account phase replaces no filter, which
     /// may be newer.
     pub(super) fn old_filter(&self) -> OldFilter {
-        if self.context.carried_replies.is_empty() { OldFilter::Replace } else { OldFilter::Keep }
+        if self.context.carried_replies.is_empty() {
+            OldFilter::Replace
+        } else {
+            OldFilter::Keep
+        }
     }
 
     pub(super) fn uid(&self) -> u32 {

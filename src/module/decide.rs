@@ -40,7 +40,11 @@ pub(super) fn decide_on_failure(
 ) -> FailureDecision {
     let severity = refusal_severity(failure);
     if settings.observe {
-        let would = if exemption.is_some() { Decision::Exempt } else { Decision::Refuse };
+        let would = if exemption.is_some() {
+            Decision::Exempt
+        } else {
+            Decision::Refuse
+        };
         return FailureDecision {
             word: Decision::Observe,
             ruling: Ruling::Ignore,
@@ -66,7 +70,11 @@ pub(super) fn decide_on_failure(
         return FailureDecision {
             word: Decision::Exempt,
             ruling: Ruling::Ignore,
-            severity: if is_fault { Severity::Error } else { Severity::Info },
+            severity: if is_fault {
+                Severity::Error
+            } else {
+                Severity::Info
+            },
             knob: exemption,
             would: None,
         };
@@ -126,7 +134,10 @@ mod tests {
     fn failure_refuses_by_default() {
         for reason in Reason::ALL {
             let decision = decide_on_failure(&failure(reason), &Settings::default(), None);
-            assert_eq!((decision.word, decision.ruling), (Decision::Refuse, Ruling::Refuse));
+            assert_eq!(
+                (decision.word, decision.ruling),
+                (Decision::Refuse, Ruling::Refuse)
+            );
             assert_eq!((decision.knob, decision.would), (None, None), "{reason}");
         }
     }
@@ -136,12 +147,19 @@ mod tests {
         let settings = open_settings();
         for (reason, ruling, knob) in [
             (Reason::NoJob, Ruling::Ignore, "action_no_jobs"),
-            (Reason::AdoptionFailed, Ruling::Admit, "action_adopt_failure"),
+            (
+                Reason::AdoptionFailed,
+                Ruling::Admit,
+                "action_adopt_failure",
+            ),
             (Reason::Timeout, Ruling::Ignore, "action_generic_failure"),
         ] {
             let decision = decide_on_failure(&failure(reason), &settings, None);
             assert_eq!((decision.word, decision.ruling), (Decision::Opened, ruling));
-            assert_eq!((decision.severity, decision.knob), (Severity::Alert, Some(knob)));
+            assert_eq!(
+                (decision.severity, decision.knob),
+                (Severity::Alert, Some(knob))
+            );
         }
         for reason in [Reason::Suspended, Reason::ChoiceNeeded] {
             let decision = decide_on_failure(&failure(reason), &settings, None);
@@ -152,12 +170,20 @@ mod tests {
     #[test]
     fn exempt_user_is_let_in_and_faults_stay_errors() {
         let knob = Some("exempt_uids");
-        for (reason, severity) in
-            [(Reason::NoJob, Severity::Info), (Reason::Configuration, Severity::Error)]
-        {
+        for (reason, severity) in [
+            (Reason::NoJob, Severity::Info),
+            (Reason::Configuration, Severity::Error),
+        ] {
             let decision = decide_on_failure(&failure(reason), &Settings::default(), knob);
-            assert_eq!((decision.word, decision.ruling), (Decision::Exempt, Ruling::Ignore));
-            assert_eq!((decision.severity, decision.knob), (severity, knob), "{reason}");
+            assert_eq!(
+                (decision.word, decision.ruling),
+                (Decision::Exempt, Ruling::Ignore)
+            );
+            assert_eq!(
+                (decision.severity, decision.knob),
+                (severity, knob),
+                "{reason}"
+            );
         }
     }
 
@@ -165,18 +191,30 @@ mod tests {
     fn login_that_was_not_moved_back_is_refused_whatever_the_arguments() {
         for exemption in [None, Some("exempt_uids")] {
             let decision = decide_on_failure(&move_back_failure(), &open_settings(), exemption);
-            assert_eq!((decision.word, decision.ruling), (Decision::Refuse, Ruling::Refuse));
+            assert_eq!(
+                (decision.word, decision.ruling),
+                (Decision::Refuse, Ruling::Refuse)
+            );
             assert_eq!((decision.severity, decision.knob), (Severity::Alert, None));
         }
     }
 
     #[test]
     fn observe_lets_in_and_names_the_decision_without_it() {
-        let settings = Settings { observe: true, ..open_settings() };
+        let settings = Settings {
+            observe: true,
+            ..open_settings()
+        };
         for (exemption, would) in [(None, Decision::Refuse), (Some("x"), Decision::Exempt)] {
             let decision = decide_on_failure(&failure(Reason::NoJob), &settings, exemption);
-            assert_eq!((decision.word, decision.ruling), (Decision::Observe, Ruling::Ignore));
-            assert_eq!((decision.severity, decision.would), (Severity::Info, Some(would)));
+            assert_eq!(
+                (decision.word, decision.ruling),
+                (Decision::Observe, Ruling::Ignore)
+            );
+            assert_eq!(
+                (decision.severity, decision.would),
+                (Severity::Info, Some(would))
+            );
         }
     }
 }

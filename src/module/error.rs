@@ -51,7 +51,11 @@ impl Failure {
 
     /// Returns a failure with the error number of its system call.
     pub(crate) fn with_errno(reason: Reason, cause: impl fmt::Display, errno: Option<i32>) -> Self {
-        Self::CheckFailed { reason, cause: cause.to_string(), errno }
+        Self::CheckFailed {
+            reason,
+            cause: cause.to_string(),
+            errno,
+        }
     }
 
     /// Returns the cause for the log. A possible denial by SELinux comes first, since the log cuts
@@ -99,7 +103,12 @@ impl Failure {
             return refusal.clone();
         }
         let jobs = job.into_iter().cloned().collect();
-        Refusal { reason: self.reason(), jobs, ended: None, device: String::new() }
+        Refusal {
+            reason: self.reason(),
+            jobs,
+            ended: None,
+            device: String::new(),
+        }
     }
 
     /// Returns the error number of the first system call that failed, if one did.
@@ -143,7 +152,11 @@ impl From<bpf::Error> for Failure {
 
 impl From<OperationError> for Failure {
     fn from(failed: OperationError) -> Self {
-        let reason = if failed.is_timeout() { Reason::Timeout } else { Reason::AdoptionFailed };
+        let reason = if failed.is_timeout() {
+            Reason::Timeout
+        } else {
+            Reason::AdoptionFailed
+        };
         let errno = failed.source.raw_os_error();
         Self::with_errno(reason, failed, errno)
     }
@@ -166,7 +179,10 @@ mod tests {
         let reason = |kind| Failure::from(failed(kind)).reason();
         let filter_reason = |kind| Failure::from(bpf::Error::System(failed(kind))).reason();
         let (late, missing) = (ErrorKind::TimedOut, ErrorKind::NotFound);
-        assert_eq!((reason(late), filter_reason(late)), (Reason::Timeout, Reason::Timeout));
+        assert_eq!(
+            (reason(late), filter_reason(late)),
+            (Reason::Timeout, Reason::Timeout)
+        );
         assert_eq!(
             (reason(missing), filter_reason(missing)),
             (Reason::AdoptionFailed, Reason::CannotConfine)
@@ -216,7 +232,10 @@ mod tests {
         // No ioctl(2) is possible on this descriptor.
         let fd = open("/proc/self/ns/mnt", OFlag::O_PATH, Mode::empty()).unwrap();
         let error = Namespace::from_fd(fd, libc::CLONE_NEWNS, "of a job").unwrap_err();
-        assert_eq!(error.to_string(), "join namespace of a job: Bad file descriptor (os error 9)");
+        assert_eq!(
+            error.to_string(),
+            "join namespace of a job: Bad file descriptor (os error 9)"
+        );
         assert_eq!(Failure::from(error).errno(), Some(libc::EBADF));
     }
 }

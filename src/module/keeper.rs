@@ -33,7 +33,10 @@ pub(super) struct KeeperCheck {
 impl KeeperCheck {
     /// Opens the file of locks for a check of this leaf.
     pub(super) fn open(leaf: &CgroupChain) -> Result<Self, Failure> {
-        Ok(Self { keepers: open_keepers_file()?, leaf: leaf.dir()?.identity()?.1 })
+        Ok(Self {
+            keepers: open_keepers_file()?,
+            leaf: leaf.dir()?.identity()?.1,
+        })
     }
 
     /// Returns whether a keeper of the leaf holds its lock now.
@@ -43,7 +46,11 @@ impl KeeperCheck {
 
     /// Requires that the keeper still runs.
     pub(super) fn require_keeper(&self) -> Result<(), Failure> {
-        if self.has_keeper()? { Ok(()) } else { Err(keeper_gone()) }
+        if self.has_keeper()? {
+            Ok(())
+        } else {
+            Err(keeper_gone())
+        }
     }
 }
 
@@ -87,9 +94,13 @@ pub(super) fn start_keeper(
     let executable = open_keeper_executable(adoption)?;
     let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(|errno| failed("/dev/null", errno))?;
-    let (keeper_socket, socket) =
-        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-            .map_err(|errno| failed("socketpair", errno))?;
+    let (keeper_socket, socket) = socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )
+    .map_err(|errno| failed("socketpair", errno))?;
     // Open the file a second time: a query through the keeper's own open file would not see its
     // lock.
     let keepers = open_keepers_file()?;
@@ -111,8 +122,15 @@ pub(super) fn start_keeper(
     let mut packet = [0; KEEPER_READY.len()];
     let result = loop {
         // A timeout of zero is invalid.
-        let timeout = adoption.context.budget.remaining().max(Duration::from_millis(1));
-        match socket.set_read_timeout(Some(timeout)).and_then(|()| socket.read(&mut packet)) {
+        let timeout = adoption
+            .context
+            .budget
+            .remaining()
+            .max(Duration::from_millis(1));
+        match socket
+            .set_read_timeout(Some(timeout))
+            .and_then(|()| socket.read(&mut packet))
+        {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             result => break result,
         }

@@ -24,7 +24,8 @@ pub fn decision_line(
     if login.phase == Phase::Account {
         return line;
     }
-    line.with("auid", audit_number("loginuid")).with("ses", audit_number("sessionid"))
+    line.with("auid", audit_number("loginuid"))
+        .with("ses", audit_number("sessionid"))
 }
 
 /// Reads one of this process's numbers for audit; an empty text if it has none.

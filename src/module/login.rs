@@ -19,14 +19,29 @@ use std::time::Duration;
 /// Judges one login; in the session phase this moves the login into the job. The budget
 /// bounds every wait.
 pub fn judge_login(context: LoginContext<'_>) -> Outcome {
-    Login { context, reply: None }.judge().0
+    Login {
+        context,
+        reply: None,
+    }
+    .judge()
+    .0
 }
 
 /// Judges one login as under `observe`, without changing anything. Returns also the job, if it could be
 /// opened.
 pub fn predict_login(context: LoginContext<'_>) -> (Outcome, Option<PredictedJoin>) {
-    let settings = Settings { observe: true, ..context.settings.clone() };
-    Login { context: LoginContext { settings: &settings, ..context }, reply: None }.judge()
+    let settings = Settings {
+        observe: true,
+        ..context.settings.clone()
+    };
+    Login {
+        context: LoginContext {
+            settings: &settings,
+            ..context
+        },
+        reply: None,
+    }
+    .judge()
 }
 
 /// What [`predict_login`] found out about a job.
@@ -65,7 +80,11 @@ enum Attempt {
 impl Attempt {
     /// Returns an attempt that failed before there was a plan.
     fn without_plan(failure: Failure) -> Self {
-        Self::Failed { failure, plan: None, job: None }
+        Self::Failed {
+            failure,
+            plan: None,
+            job: None,
+        }
     }
 
     /// Returns whether a fresh reply may lead further. A login that could not be moved back is not tried
@@ -123,23 +142,43 @@ impl Login<'_> {
             Err(failure @ Failure::HelperRefused { .. }) => {
                 return Attempt::without_plan(failure);
             }
-            Err(failure) => return Attempt::Failed { failure, plan: Some(plan), job: None },
+            Err(failure) => {
+                return Attempt::Failed {
+                    failure,
+                    plan: Some(plan),
+                    job: None,
+                };
+            }
         };
         if self.context.login.phase == Phase::Account || self.context.settings.observe {
-            return match job.predict_join(&Adoption { context: self.context, plan: &plan }) {
+            return match job.predict_join(&Adoption {
+                context: self.context,
+                plan: &plan,
+            }) {
                 Ok(predicted) => Attempt::Predicted(plan, job, predicted),
-                Err(failure) => Attempt::Failed { failure, plan: Some(plan), job: Some(job) },
+                Err(failure) => Attempt::Failed {
+                    failure,
+                    plan: Some(plan),
+                    job: Some(job),
+                },
             };
         }
         match self.join(job, &plan) {
             Ok(adopted) => Attempt::Joined(plan, adopted),
-            Err(failure) => Attempt::Failed { failure, plan: Some(plan), job: None },
+            Err(failure) => Attempt::Failed {
+                failure,
+                plan: Some(plan),
+                job: None,
+            },
         }
     }
 
     /// Opens the job of a plan. Where the scheduler's own filter is missing, the helper makes a second plan.
     fn open_job(&mut self, plan: &Plan) -> Result<(Job, Option<Plan>), Failure> {
-        let job = Job::open(&Adoption { context: self.context, plan })?;
+        let job = Job::open(&Adoption {
+            context: self.context,
+            plan,
+        })?;
         let second = match job.unit_text_for_helper(plan)? {
             Some(unit) => Some(self.query_with_unit_text(plan, unit)?),
             None => None,
@@ -152,9 +191,16 @@ impl Login<'_> {
         let origin = Origin::open()
             .map_err(|error| Failure::with_errno(Reason::AdoptionFailed, &error, error.errno()))?;
         let mut undo = Undo::new(origin);
-        let joined = job.join(&Adoption { context: self.context, plan }, &mut undo)?;
-        let adopted =
-            self.prepare_session(plan, joined, &undo).map_err(|failure| undo.roll_back(failure))?;
+        let joined = job.join(
+            &Adoption {
+                context: self.context,
+                plan,
+            },
+            &mut undo,
+        )?;
+        let adopted = self
+            .prepare_session(plan, joined, &undo)
+            .map_err(|failure| undo.roll_back(failure))?;
         undo.commit();
         Ok(adopted)
     }
@@ -172,29 +218,53 @@ impl Login<'_> {
         let namespaces = self.verify_namespaces(std::mem::take(&mut joined.namespaces))?;
         let requested = request_variables(plan, &joined);
         let variables = set_variables(self.context.environment, &requested)?;
-        let foreign_variables =
-            requested.iter().map(Variable::name).filter(|name| !variables.contains(name)).collect();
+        let foreign_variables = requested
+            .iter()
+            .map(Variable::name)
+            .filter(|name| !variables.contains(name))
+            .collect();
         warnings.extend(self.make_choice_dir().err());
-        Ok(AdoptedLogin { joined, namespaces, variables, foreign_variables, warnings })
+        Ok(AdoptedLogin {
+            joined,
+            namespaces,
+            variables,
+            foreign_variables,
+            warnings,
+        })
     }
 
     /// Makes the outcome of an attempt.
     fn conclude(&self, attempt: Attempt) -> (Outcome, Option<PredictedJoin>) {
-        let report = Report { context: self.context, reply: self.reply.as_ref() };
+        let report = Report {
+            context: self.context,
+            reply: self.reply.as_ref(),
+        };
         match attempt {
             Attempt::NotEnforced(detail) => (report.not_enforced(&detail), None),
             Attempt::Predicted(plan, job, predicted) => {
                 let outcome = report.admission(&plan, &predicted);
-                (outcome, Some(PredictedJoin { job, joined: Some(predicted) }))
+                (
+                    outcome,
+                    Some(PredictedJoin {
+                        job,
+                        joined: Some(predicted),
+                    }),
+                )
             }
             Attempt::Joined(plan, adopted) => (report.adoption(&plan, adopted), None),
             Attempt::Failed { failure, plan, job } => {
-                let LoginContext { settings, exemption, .. } = self.context;
+                let LoginContext {
+                    settings,
+                    exemption,
+                    ..
+                } = self.context;
                 let decision = decide_on_failure(&failure, settings, exemption);
                 let mut outcome = report.failure(&failure, plan.as_ref(), &decision);
                 if failure.reason() == Reason::ChoiceNeeded && !settings.observe {
                     if let Err(error) = self.make_choice_dir() {
-                        outcome.lines.push(report.detail_line("warning", &error, plan.as_ref()));
+                        outcome
+                            .lines
+                            .push(report.detail_line("warning", &error, plan.as_ref()));
                     }
                 }
                 (outcome, job.map(|job| PredictedJoin { job, joined: None }))
@@ -203,9 +273,19 @@ impl Login<'_> {
     }
 
     fn make_request(&self) -> Request {
-        let LoginContext { login, settings, exemption, budget, .. } = self.context;
+        let LoginContext {
+            login,
+            settings,
+            exemption,
+            budget,
+            ..
+        } = self.context;
         // An exempt user is let in at once without a job.
-        let wait = if exemption.is_some() { Duration::ZERO } else { settings.wait_job };
+        let wait = if exemption.is_some() {
+            Duration::ZERO
+        } else {
+            settings.wait_job
+        };
         Request {
             conf: settings.conf.clone(),
             several: settings.several,
@@ -218,7 +298,9 @@ impl Login<'_> {
     /// Returns the reply that `account` was given to this request.
     fn carried_reply(&self, request: &Request) -> Option<&Reply> {
         let mut carried = self.context.carried_replies.iter();
-        carried.find(|(carried, _)| carried.shares_answer_with(request)).map(|(_, reply)| reply)
+        carried
+            .find(|(carried, _)| carried.shares_answer_with(request))
+            .map(|(_, reply)| reply)
     }
 
     /// Returns the carried reply to a request, or the helper's.
@@ -231,8 +313,21 @@ impl Login<'_> {
 
     /// Keeps the texts of a reply, and returns its verdict and detail.
     fn keep_texts(&mut self, reply: Reply) -> (Verdict, String) {
-        let Reply { stack: _, auth_fault, detail, hint, message, warnings, verdict } = reply;
-        self.reply = Some(ReplyTexts { auth_fault, hint, message, warnings });
+        let Reply {
+            stack: _,
+            auth_fault,
+            detail,
+            hint,
+            message,
+            warnings,
+            verdict,
+        } = reply;
+        self.reply = Some(ReplyTexts {
+            auth_fault,
+            hint,
+            message,
+            warnings,
+        });
         (verdict, detail)
     }
 
@@ -240,7 +335,11 @@ impl Login<'_> {
     /// must be about the same job.
     fn query_with_unit_text(&mut self, plan: &Plan, unit: String) -> Result<Plan, Failure> {
         // The job exists, so the helper need not wait for one.
-        let request = Request { unit, wait_ms: 0, ..self.make_request() };
+        let request = Request {
+            unit,
+            wait_ms: 0,
+            ..self.make_request()
+        };
         let reply = self.query(&request)?;
         match self.keep_texts(reply) {
             (Verdict::Admit(second), _)
@@ -273,7 +372,9 @@ impl Login<'_> {
             return Ok(None);
         }
         self.require_auth_lines()?;
-        let LoginContext { login, settings, .. } = self.context;
+        let LoginContext {
+            login, settings, ..
+        } = self.context;
         let namespaces = JobNamespaces::new(job, &settings.private_dirs, login);
         namespaces.verify()?;
         self.require_time("joining the job's namespaces")?;
@@ -282,7 +383,10 @@ impl Login<'_> {
 
     /// Requires that both auth lines of this module run when sshd's process becomes the user.
     fn require_auth_lines(&self) -> Result<(), Failure> {
-        let fault = self.reply.as_ref().map_or("was not examined", |reply| &reply.auth_fault);
+        let fault = self
+            .reply
+            .as_ref()
+            .map_or("was not examined", |reply| &reply.auth_fault);
         if !fault.is_empty() {
             let cause = format!(
                 "the job has private files: write \"auth required pam_job_adopt.so\" as the first and as \
@@ -303,7 +407,9 @@ impl Login<'_> {
     /// Makes the directory in which the user may choose a job, if the helper has a group. An error
     /// does not refuse a login, since the directory is a convenience.
     fn make_choice_dir(&self) -> Result<(), String> {
-        let Some(group) = self.context.helper_group else { return Ok(()) };
+        let Some(group) = self.context.helper_group else {
+            return Ok(());
+        };
         let result = Choices::host().make(self.context.login.uid, group);
         result.map(drop).map_err(|error| error.to_string())
     }

@@ -28,7 +28,11 @@ impl JobNamespaces {
         private_dirs: &[String],
         login: &Request,
     ) -> Self {
-        Self { namespaces, private_dirs: private_dirs.to_vec(), login: login.clone() }
+        Self {
+            namespaces,
+            private_dirs: private_dirs.to_vec(),
+            login: login.clone(),
+        }
     }
 
     /// Checks that the calling process can join the namespaces, and that their files are the node's. It is
@@ -39,7 +43,11 @@ impl JobNamespaces {
     /// The errors of [`NamespaceOrigin::open`] and [`NamespaceOrigin::enter`].
     pub(super) fn verify(&self) -> Result<(), Failure> {
         let origin = NamespaceOrigin::open(&self.namespaces)?;
-        let visit = Visit { job: self, origin, log: Log::open().ok() };
+        let visit = Visit {
+            job: self,
+            origin,
+            log: Log::open().ok(),
+        };
         Ok(visit.origin.enter(&self.namespaces, &self.private_dirs)?)
     }
 

@@ -30,10 +30,16 @@ impl ProbeResult {
             _ if probes.is_empty() => Self::default(),
             Ok(openable) => Self {
                 openable: u32::try_from(openable.len()).ok(),
-                variables: openable.iter().filter_map(|probe| probe.variable.clone()).collect(),
+                variables: openable
+                    .iter()
+                    .filter_map(|probe| probe.variable.clone())
+                    .collect(),
                 error: None,
             },
-            Err(error) => Self { error: Some(error), ..Self::default() },
+            Err(error) => Self {
+                error: Some(error),
+                ..Self::default()
+            },
         }
     }
 }
@@ -81,7 +87,9 @@ fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), OperationError> {
     let path = probe.path.as_str();
     let device = probe.device;
     let numbers = device.minor().map(|minor| (device.major(), minor));
-    let is_same = numbers.map(|numbers| is_device(node, device.kind(), numbers)).transpose();
+    let is_same = numbers
+        .map(|numbers| is_device(node, device.kind(), numbers))
+        .transpose();
     if is_same.map_err(|errno| OperationError::new("stat", path, errno))? == Some(true) {
         return Ok(());
     }
@@ -123,18 +131,36 @@ mod tests {
         let texts = lists.each_ref().map(String::as_str);
         let result = ProbeResult::from_probes(&probes(&texts));
         let mut variables = Variables::default();
-        result.variables.iter().for_each(|gpu| variables.append_gpu(gpu));
+        result
+            .variables
+            .iter()
+            .for_each(|gpu| variables.append_gpu(gpu));
         let values: Vec<_> = variables.iter().map(ToString::to_string).collect();
-        assert_eq!(values, ["CUDA_VISIBLE_DEVICES=GPU-a,GPU-c", "ROCR_VISIBLE_DEVICES=0,1,2"]);
+        assert_eq!(
+            values,
+            [
+                "CUDA_VISIBLE_DEVICES=GPU-a,GPU-c",
+                "ROCR_VISIBLE_DEVICES=0,1,2"
+            ]
+        );
         assert_eq!(result.openable, Some(5));
     }
 
     #[test]
     fn other_device_at_the_path_is_an_error() {
-        for text in ["c:1:5:rw /dev/null", "c:2:3:rw /dev/null", "b:1:3:rw /dev/null"] {
-            let error = filter_openable(&probes(&[NULL, text])).unwrap_err().to_string();
+        for text in [
+            "c:1:5:rw /dev/null",
+            "c:2:3:rw /dev/null",
+            "b:1:3:rw /dev/null",
+        ] {
+            let error = filter_openable(&probes(&[NULL, text]))
+                .unwrap_err()
+                .to_string();
             let device = text.split(' ').next().unwrap();
-            assert_eq!(error, format!("probe /dev/null: is another device than {device}"));
+            assert_eq!(
+                error,
+                format!("probe /dev/null: is another device than {device}")
+            );
         }
     }
 }

@@ -62,7 +62,12 @@ pub fn misconfiguration_outcome(login: &Request, why: &str) -> Outcome {
         is_upgrade: false,
     };
     let refusal = Some(refusal_text(&facts));
-    Outcome { reason, refusal, lines: vec![line], ..Outcome::default() }
+    Outcome {
+        reason,
+        refusal,
+        lines: vec![line],
+        ..Outcome::default()
+    }
 }
 
 /// The facts from which the texts about one login are made.
@@ -76,7 +81,10 @@ impl Report<'_> {
     /// Returns the outcome on a node that does not enforce.
     pub(super) fn not_enforced(&self, detail: &str) -> Outcome {
         let line = self.decision_line(Decision::Ignore, Severity::Info, Reason::Admitted);
-        let line = self.with_elapsed(line).with("knob", "enforce").with("error", detail);
+        let line = self
+            .with_elapsed(line)
+            .with("knob", "enforce")
+            .with("error", detail);
         Outcome {
             reason: None,
             cause: detail.to_owned(),
@@ -87,9 +95,21 @@ impl Report<'_> {
     /// Returns the outcome of a login that could join its job.
     pub(super) fn admission(&self, plan: &Plan, predicted: &JoinResult) -> Outcome {
         let is_observed = self.context.settings.observe;
-        let ruling = if is_observed { Ruling::Ignore } else { Ruling::Admit };
-        let decision = if is_observed { Decision::Observe } else { Decision::Admit };
-        let would = if is_observed { Decision::Adopt.as_str() } else { "" };
+        let ruling = if is_observed {
+            Ruling::Ignore
+        } else {
+            Ruling::Admit
+        };
+        let decision = if is_observed {
+            Decision::Observe
+        } else {
+            Decision::Admit
+        };
+        let would = if is_observed {
+            Decision::Adopt.as_str()
+        } else {
+            ""
+        };
         let line = self.decision_line(decision, Severity::Info, Reason::Admitted);
         let line = with_plan(line, plan, Some(predicted));
         let line = self.with_elapsed(line).with("would", would);
@@ -114,7 +134,9 @@ impl Report<'_> {
         warnings.extend(joined.probes.error.iter().map(ToString::to_string));
         warnings.extend(adopted.warnings);
         for text in &warnings {
-            outcome.lines.push(self.detail_line("warning", text, Some(plan)));
+            outcome
+                .lines
+                .push(self.detail_line("warning", text, Some(plan)));
         }
         outcome.namespaces = adopted.namespaces;
         outcome
@@ -138,7 +160,9 @@ impl Report<'_> {
             .with_elapsed(line)
             .with("knob", decision.knob.unwrap_or_default())
             .with("would", decision.would.map_or("", Decision::as_str));
-        let line = self.with_comparison(line, None).with("error", failure.cause());
+        let line = self
+            .with_comparison(line, None)
+            .with("error", failure.cause());
         let facts = RefusalFacts {
             login: self.context.login,
             refusal: &refusal,
@@ -170,7 +194,11 @@ impl Report<'_> {
             .collect();
         let is_outside = ruling == Ruling::Ignore && self.context.login.phase == Phase::Session;
         // The decision is the first line, since the log may drop later ones.
-        let mut lines = vec![if is_outside { decision.unfiltered() } else { decision }];
+        let mut lines = vec![if is_outside {
+            decision.unfiltered()
+        } else {
+            decision
+        }];
         for (key, text) in details.iter().take(DETAIL_LINES_MAX) {
             lines.push(self.detail_line(key, text, plan));
         }
@@ -178,7 +206,12 @@ impl Report<'_> {
         if left_out > 0 {
             lines.push(self.detail_line("warning", &format!("and {left_out} more"), plan));
         }
-        Outcome { ruling, reason: Some(reason), lines, ..Outcome::default() }
+        Outcome {
+            ruling,
+            reason: Some(reason),
+            lines,
+            ..Outcome::default()
+        }
     }
 
     fn decision_line(&self, decision: Decision, severity: Severity, reason: Reason) -> Line {
@@ -201,21 +234,28 @@ impl Report<'_> {
     /// whether that is in the job that this module would have chosen: without one `agree` is `no`. Adds
     /// nothing if the cgroups cannot be read.
     fn with_comparison(&self, line: Line, ours: Option<(&Plan, &str)>) -> Line {
-        let LoginContext { login, settings, .. } = self.context;
+        let LoginContext {
+            login, settings, ..
+        } = self.context;
         if !settings.observe || login.phase != Phase::Session {
             return line;
         }
-        let Ok(current) = Membership::read_own() else { return line };
+        let Ok(current) = Membership::read_own() else {
+            return line;
+        };
         let job = ours.map(|(plan, leaf)| match &plan.placement {
             // Slurm moves a login on, within the step.
             Placement::Extern { .. } => leaf.rsplit_once('/').map_or(leaf, |(parent, _)| parent),
             Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => path.as_str(),
         });
-        let mut paths =
-            current.unified().into_iter().chain(current.v1_hierarchies().map(|(_, path)| path));
+        let mut paths = current
+            .unified()
+            .into_iter()
+            .chain(current.v1_hierarchies().map(|(_, path)| path));
         let same = job.and_then(|job| paths.find(|path| is_within(path, job)));
         let theirs = same.or(current.unified()).unwrap_or_default();
-        line.with("theirs", theirs).with("agree", if same.is_some() { "yes" } else { "no" })
+        line.with("theirs", theirs)
+            .with("agree", if same.is_some() { "yes" } else { "no" })
     }
 }
 
@@ -229,9 +269,14 @@ fn with_plan(line: Line, plan: &Plan, joined: Option<&JoinResult>) -> Line {
         .flat_map(|joined| &joined.limits)
         .map(|(file, value)| format!("{file}={value}"))
         .collect();
-    let listed = plan.containment.list().map(|list| list.rules().len().to_string());
+    let listed = plan
+        .containment
+        .list()
+        .map(|list| list.rules().len().to_string());
     let openable = joined.and_then(|joined| joined.probes.openable);
-    let devices = listed.or(openable.map(|count| count.to_string())).unwrap_or_default();
+    let devices = listed
+        .or(openable.map(|count| count.to_string()))
+        .unwrap_or_default();
     line.with("job", &plan.job)
         .with("source", plan.placement.source().as_str())
         .with("rule", plan.rule.as_str())

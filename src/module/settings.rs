@@ -37,7 +37,11 @@ use Action::{Allow, Deny, Ignore};
 type ParseResult<T> = Result<T, &'static str>;
 
 /// An argument: its origin, its name, and a function that stores its value.
-type Argument = (ArgumentOrigin, &'static str, fn(&mut Settings, Option<&str>) -> ParseResult<()>);
+type Argument = (
+    ArgumentOrigin,
+    &'static str,
+    fn(&mut Settings, Option<&str>) -> ParseResult<()>,
+);
 
 /// The module that defined an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +156,10 @@ arguments! {
 impl Settings {
     /// The names of all arguments of this origin, in the order of their declaration.
     pub fn names(origin: ArgumentOrigin) -> impl Iterator<Item = &'static str> {
-        ARGUMENTS.iter().filter(move |(of, ..)| *of == origin).map(|(_, name, _)| *name)
+        ARGUMENTS
+            .iter()
+            .filter(move |(of, ..)| *of == origin)
+            .map(|(_, name, _)| *name)
     }
 
     /// Parses the arguments of one line of a PAM stack, as libpam has split it.
@@ -173,8 +180,10 @@ impl Settings {
             let is_named = |(origin, name, _): &&Argument| {
                 *name == key || *origin == Slurm && name.eq_ignore_ascii_case(key)
             };
-            let (_, name, set) =
-                ARGUMENTS.iter().find(is_named).ok_or_else(|| error("is unknown"))?;
+            let (_, name, set) = ARGUMENTS
+                .iter()
+                .find(is_named)
+                .ok_or_else(|| error("is unknown"))?;
             if seen.contains(name) {
                 return Err(error("is given twice"));
             }
@@ -183,7 +192,9 @@ impl Settings {
         }
         if settings.wait_job >= settings.timeout {
             let wait = settings.wait_job.as_secs();
-            return Err(format!("argument wait_job={wait}: must be less than timeout"));
+            return Err(format!(
+                "argument wait_job={wait}: must be less than timeout"
+            ));
         }
         Ok(settings)
     }
@@ -229,7 +240,11 @@ fn require_value(value: Option<&str>) -> ParseResult<&str> {
 
 /// Parses an argument without a value.
 fn parse_flag(value: Option<&str>) -> ParseResult<bool> {
-    if value.is_none() { Ok(true) } else { Err("takes no value") }
+    if value.is_none() {
+        Ok(true)
+    } else {
+        Err("takes no value")
+    }
 }
 
 /// Returns the meaning of one of these words, in any case; `fault` for all others.
@@ -239,7 +254,9 @@ fn parse_one_of<T: Copy>(
     fault: &'static str,
 ) -> ParseResult<T> {
     let value = require_value(value)?;
-    let entry = words.iter().find(|(word, _)| value.eq_ignore_ascii_case(word));
+    let entry = words
+        .iter()
+        .find(|(word, _)| value.eq_ignore_ascii_case(word));
     entry.map(|(_, meaning)| *meaning).ok_or(fault)
 }
 
@@ -312,9 +329,16 @@ fn parse_private_dirs(value: Option<&str>) -> ParseResult<Vec<String>> {
 /// Parses a whole number of seconds between `min` and [`TIMEOUT_SECONDS_MAX`].
 fn parse_seconds(value: Option<&str>, min: u64) -> ParseResult<Duration> {
     let value = require_value(value)?;
-    let number = value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok());
-    let seconds = number.flatten().filter(|seconds| (min..=TIMEOUT_SECONDS_MAX).contains(seconds));
-    seconds.map(Duration::from_secs).ok_or("is no whole number of seconds up to 60")
+    let number = value
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| value.parse().ok());
+    let seconds = number
+        .flatten()
+        .filter(|seconds| (min..=TIMEOUT_SECONDS_MAX).contains(seconds));
+    seconds
+        .map(Duration::from_secs)
+        .ok_or("is no whole number of seconds up to 60")
 }
 
 /// Parses a list of groups. Those of directories may have blanks in their names.
@@ -363,7 +387,10 @@ mod tests {
         assert_eq!(settings.adopt_failure, Action::Deny);
         assert_eq!(settings.generic_failure, Action::Deny);
         assert_eq!(settings.service, None);
-        assert_eq!((settings.timeout, settings.wait_job), (Duration::from_secs(5), Duration::ZERO));
+        assert_eq!(
+            (settings.timeout, settings.wait_job),
+            (Duration::from_secs(5), Duration::ZERO)
+        );
     }
 
     #[test]
@@ -382,7 +409,10 @@ mod tests {
         assert_eq!(settings.service.as_deref(), Some("ssh-alt"));
         assert_eq!(settings.node.as_deref(), Some("gpu017"));
         assert_eq!(settings.log_level, Severity::Debug);
-        assert_eq!((settings.helper.as_str(), settings.conf.as_str()), ("/h", "/c"));
+        assert_eq!(
+            (settings.helper.as_str(), settings.conf.as_str()),
+            ("/h", "/c")
+        );
         assert_eq!(settings.timeout, Duration::from_secs(9));
         assert_eq!(settings.wait_job, Duration::from_secs(8));
         assert!(settings.require_devices && settings.observe);
@@ -456,11 +486,23 @@ mod tests {
             "\u{fffd}",
         ] {
             let error = Settings::parse(&[argument.to_owned()]).unwrap_err();
-            assert!(error.starts_with(&format!("argument {argument}: ")), "{error}");
+            assert!(
+                error.starts_with(&format!("argument {argument}: ")),
+                "{error}"
+            );
         }
-        assert_eq!(parse_error("observe observe"), "argument observe: is given twice");
-        assert_eq!(parse_error("service=a SERVICE=b"), "argument SERVICE=b: is given twice");
-        assert_eq!(parse_error("timeout=5 timeout=6"), "argument timeout=6: is given twice");
+        assert_eq!(
+            parse_error("observe observe"),
+            "argument observe: is given twice"
+        );
+        assert_eq!(
+            parse_error("service=a SERVICE=b"),
+            "argument SERVICE=b: is given twice"
+        );
+        assert_eq!(
+            parse_error("timeout=5 timeout=6"),
+            "argument timeout=6: is given twice"
+        );
         assert_eq!(parse_error("conf"), "argument conf: lacks its value");
     }
 
@@ -480,19 +522,28 @@ mod tests {
             (Action::Ignore, SeveralJobsPolicy::Newest)
         );
         assert_eq!(settings.log_level, Severity::Error);
-        assert_eq!(parse("log_level=DEBUG5").unwrap().log_level, Severity::Debug);
+        assert_eq!(
+            parse("log_level=DEBUG5").unwrap().log_level,
+            Severity::Debug
+        );
         for (words, severity) in [
             ("quiet 0", Severity::Alert),
             ("fatal 1 error 2", Severity::Error),
             ("info 3", Severity::Info),
-            ("verbose 4 debug 5 debug2 6 debug3 7 debug4 8 debug5 9", Severity::Debug),
+            (
+                "verbose 4 debug 5 debug2 6 debug3 7 debug4 8 debug5 9",
+                Severity::Debug,
+            ),
         ] {
             for word in words.split(' ') {
                 let level = parse(&format!("log_level={word}")).unwrap().log_level;
                 assert_eq!(level, severity, "{word}");
             }
         }
-        assert_eq!(parse("nodename=GPU017").unwrap().node.as_deref(), Some("GPU017"));
+        assert_eq!(
+            parse("nodename=GPU017").unwrap().node.as_deref(),
+            Some("GPU017")
+        );
     }
 
     #[test]

@@ -48,11 +48,19 @@ const DEVICE_CHARACTERS_MAX: usize = 40;
 /// Returns the text of a refusal, without a final newline.
 pub(super) fn refusal_text(facts: &RefusalFacts<'_>) -> String {
     let [first, second] = refusal_lines(facts);
-    let mut text = format!("{}: {first}\n{second} [{}]", facts.node(), facts.refusal.reason);
+    let mut text = format!(
+        "{}: {first}\n{second} [{}]",
+        facts.node(),
+        facts.refusal.reason
+    );
     let message = facts.reply.map_or("", |reply| reply.message.trim());
     if !message.is_empty() {
         text.push('\n');
-        text.extend(message.chars().map(|c| if c == '\n' { c } else { to_ascii_char(c) }));
+        text.extend(
+            message
+                .chars()
+                .map(|c| if c == '\n' { c } else { to_ascii_char(c) }),
+        );
     }
     text
 }
@@ -66,21 +74,36 @@ pub(super) fn success_text(plan: &Plan, gpus: u32, node: &str) -> String {
     if let Some(ends) = plan.ends.and_then(local_time) {
         facts.push(format!("ends {}", hour_and_minute(ends)));
     }
-    let facts = if facts.is_empty() { String::new() } else { format!(": {}", facts.join(", ")) };
+    let facts = if facts.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", facts.join(", "))
+    };
     let node = to_ascii(node);
-    format!("Joined job {} on {node}{facts}. This login ends with the job.", plan.job)
+    format!(
+        "Joined job {} on {node}{facts}. This login ends with the job.",
+        plan.job
+    )
 }
 
 /// Returns the two lines of a refusal, without node and code.
 fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
-    let job = facts.refusal.jobs.first().map_or("job".into(), |job| format!("job {job}"));
+    let job = facts
+        .refusal
+        .jobs
+        .first()
+        .map_or("job".into(), |job| format!("job {job}"));
     let report_fault = || facts.report_line("Not your fault. Please");
     match facts.refusal.reason {
         Reason::NoJob | Reason::Admitted => {
             let user = to_ascii(&facts.login.user);
             [
                 format!("login refused: you ({user}) have no running job on this node."),
-                hint_line(facts, "Your jobs:", "Log in while a job of yours is running here."),
+                hint_line(
+                    facts,
+                    "Your jobs:",
+                    "Log in while a job of yours is running here.",
+                ),
             ]
         }
         Reason::Starting => [
@@ -119,16 +142,21 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
             let report = facts.report_line("Try again in a minute. If it persists,");
             [format!("login refused: {cause}"), report]
         }
-        Reason::Configuration => {
-            ["this node is not set up correctly, so logins are refused.".to_owned(), report_fault()]
-        }
+        Reason::Configuration => [
+            "this node is not set up correctly, so logins are refused.".to_owned(),
+            report_fault(),
+        ],
         Reason::DeviceUnknown => [
-            format!("{job} asks for {}, which this node does not have.", device_name(facts)),
+            format!(
+                "{job} asks for {}, which this node does not have.",
+                device_name(facts)
+            ),
             facts.report_line("Login refused. Please"),
         ],
-        Reason::NoScheduler => {
-            ["login refused: no job service runs on this node.".to_owned(), report_fault()]
-        }
+        Reason::NoScheduler => [
+            "login refused: no job service runs on this node.".to_owned(),
+            report_fault(),
+        ],
     }
 }
 
@@ -149,10 +177,16 @@ fn several_jobs_line(facts: &RefusalFacts<'_>) -> String {
         if ids_max < count {
             ids.push("...");
         }
-        format!("login refused: you have {count} jobs here ({}).", ids.join(", "))
+        format!(
+            "login refused: you have {count} jobs here ({}).",
+            ids.join(", ")
+        )
     };
     let capacity = LINE_CHARACTERS_MAX.saturating_sub(facts.node().len() + ": ".len());
-    let longest = (1..=count).rev().map(line).find(|line| line.len() <= capacity);
+    let longest = (1..=count)
+        .rev()
+        .map(line)
+        .find(|line| line.len() <= capacity);
     longest.unwrap_or_else(|| format!("login refused: you have {count} jobs here."))
 }
 
@@ -171,12 +205,19 @@ fn choice_line(facts: &RefusalFacts<'_>) -> String {
 fn device_name(facts: &RefusalFacts<'_>) -> String {
     let device = to_ascii(&facts.refusal.device);
     let name: String = device.chars().take(DEVICE_CHARACTERS_MAX).collect();
-    if name.is_empty() { "a device".into() } else { name }
+    if name.is_empty() {
+        "a device".into()
+    } else {
+        name
+    }
 }
 
 fn end_phrase(facts: &RefusalFacts<'_>) -> String {
     let time = facts.refusal.ended.and_then(local_time);
-    time.map_or_else(|| "is ending".into(), |time| format!("ended at {}", hour_and_minute(time)))
+    time.map_or_else(
+        || "is ending".into(),
+        |time| format!("ended at {}", hour_and_minute(time)),
+    )
 }
 
 fn hour_and_minute(time: libc::tm) -> String {
@@ -195,7 +236,11 @@ fn to_ascii(text: &str) -> String {
 }
 
 fn to_ascii_char(character: char) -> char {
-    if character.is_ascii_graphic() || character == ' ' { character } else { '?' }
+    if character.is_ascii_graphic() || character == ' ' {
+        character
+    } else {
+        '?'
+    }
 }
 
 #[cfg(test)]
@@ -209,7 +254,12 @@ mod tests {
         let jobs = jobs.iter().map(|job| job.parse().unwrap()).collect();
         let device = "nvidia.com/gpu=3".to_owned();
         format_refusal(
-            &Refusal { reason, jobs, ended: Some(1_795_201_200), device },
+            &Refusal {
+                reason,
+                jobs,
+                ended: Some(1_795_201_200),
+                device,
+            },
             "gpu017",
             message,
         )
@@ -220,9 +270,16 @@ mod tests {
     }
 
     fn format_with_hint(refusal: &Refusal, node: &str, message: &str, hint: &str) -> String {
-        let login = Request { user: "alice".into(), node: node.into(), ..Request::default() };
-        let reply =
-            ReplyTexts { hint: hint.into(), message: message.into(), ..ReplyTexts::default() };
+        let login = Request {
+            user: "alice".into(),
+            node: node.into(),
+            ..Request::default()
+        };
+        let reply = ReplyTexts {
+            hint: hint.into(),
+            message: message.into(),
+            ..ReplyTexts::default()
+        };
         let facts = RefusalFacts {
             login: &login,
             refusal,
@@ -241,7 +298,10 @@ mod tests {
             let text = text(reason, &JOBS, "");
             let lines: Vec<&str> = text.lines().collect();
             assert_eq!(lines.len(), 2, "{text}");
-            assert!(lines.iter().all(|line| line.len() <= 80 && line.is_ascii()), "{text}");
+            assert!(
+                lines.iter().all(|line| line.len() <= 80 && line.is_ascii()),
+                "{text}"
+            );
             assert!(lines[0].starts_with("gpu017: "), "{text}");
             assert!(text.contains("refused"), "{text}");
             assert!(lines[1].ends_with(&format!(" [{reason}]")), "{text}");
@@ -261,20 +321,31 @@ mod tests {
     fn refusal_after_the_job_has_its_end_if_known() {
         let line = |ended| {
             let jobs = vec!["4242".parse().unwrap()];
-            let refusal = Refusal { reason: Reason::Ended, jobs, ended, device: String::new() };
+            let refusal = Refusal {
+                reason: Reason::Ended,
+                jobs,
+                ended,
+                device: String::new(),
+            };
             let text = format_refusal(&refusal, "gpu017", "");
             text.lines()
                 .next()
                 .map(|line| line.replace(|character: char| character.is_ascii_digit(), "0"))
         };
         let begin = "gpu000: login refused: your job 0000 here";
-        assert_eq!(line(Some(1_795_201_200)), Some(format!("{begin} ended at 00:00.")));
+        assert_eq!(
+            line(Some(1_795_201_200)),
+            Some(format!("{begin} ended at 00:00."))
+        );
         assert_eq!(line(None), Some(format!("{begin} is ending.")));
     }
 
     #[test]
     fn refusal_during_an_upgrade_asks_for_patience() {
-        let login = Request { node: "gpu017".into(), ..Request::default() };
+        let login = Request {
+            node: "gpu017".into(),
+            ..Request::default()
+        };
         let refusal = Failure::new(Reason::Timeout, "late").to_refusal(None);
         let text = |is_upgrade| {
             let facts = RefusalFacts {
@@ -289,7 +360,11 @@ mod tests {
         let upgrade =
             "gpu017: login refused: the software for logins is being upgraded.\nTry again in";
         assert!(text(true).starts_with(upgrade), "{}", text(true));
-        assert!(text(false).contains("took longer than 1 s.\nTry again in"), "{}", text(false));
+        assert!(
+            text(false).contains("took longer than 1 s.\nTry again in"),
+            "{}",
+            text(false)
+        );
     }
 
     #[test]
@@ -297,7 +372,10 @@ mod tests {
         let plan = Plan {
             job: "4242".parse().unwrap(),
             rule: protocol::ChoiceRule::OnlyJob,
-            placement: protocol::Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None },
+            placement: protocol::Placement::Cgroup {
+                path: "/a".parse().unwrap(),
+                leaf: None,
+            },
             ends: None,
             gpus: 0,
             containment: protocol::Containment::None,
@@ -325,25 +403,48 @@ mod tests {
         let inside = "From inside one of them, choose: job-adopt use 4242   [JA05]";
         assert_eq!(text(""), format!("{first}{inside}"));
         let command = "srun --jobid=4242 --overlap job-adopt use 4242";
-        assert_eq!(text(command), format!("{first}Choose one: {command}   [JA05]"));
+        assert_eq!(
+            text(command),
+            format!("{first}Choose one: {command}   [JA05]")
+        );
         assert_eq!(text(&"h".repeat(60)), format!("{first}{inside}"));
     }
 
     #[test]
     fn refusal_for_several_jobs_names_as_many_as_fit() {
         for (count, length) in [(2, 64), (3, 24), (5, 25), (9, 7), (256, 4), (256, 64)] {
-            let jobs: Vec<String> = (0..count).map(|number| format!("{number:0length$}")).collect();
+            let jobs: Vec<String> = (0..count)
+                .map(|number| format!("{number:0length$}"))
+                .collect();
             let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
             let text = text(Reason::ChoiceNeeded, &jobs, "");
             assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-            assert!(text.contains(&format!("you have {count} jobs here")), "{text}");
-            assert!(length > 40 || text.contains(&format!("({}", jobs[0])), "{text}");
+            assert!(
+                text.contains(&format!("you have {count} jobs here")),
+                "{text}"
+            );
+            assert!(
+                length > 40 || text.contains(&format!("({}", jobs[0])),
+                "{text}"
+            );
         }
         let jobs = JOBS.map(|job| job.parse().unwrap()).into();
         let device = String::new();
-        let refusal = Refusal { reason: Reason::ChoiceNeeded, jobs, ended: None, device };
+        let refusal = Refusal {
+            reason: Reason::ChoiceNeeded,
+            jobs,
+            ended: None,
+            device,
+        };
         let shortest = format_refusal(&refusal, &"n".repeat(64), "");
-        assert!(shortest.lines().next().unwrap().ends_with("you have 2 jobs here."), "{shortest}");
+        assert!(
+            shortest
+                .lines()
+                .next()
+                .unwrap()
+                .ends_with("you have 2 jobs here."),
+            "{shortest}"
+        );
     }
 
     #[test]

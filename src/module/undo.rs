@@ -12,7 +12,10 @@ fn require_root_owner(leaf: &Dir) -> Result<(), Failure> {
     match leaf.owner()? {
         0 => Ok(()),
         uid => {
-            let cause = format!("{} is uid {uid}'s, and not the leaf that was made", leaf.path());
+            let cause = format!(
+                "{} is uid {uid}'s, and not the leaf that was made",
+                leaf.path()
+            );
             Err(Failure::new(Reason::AdoptionFailed, cause))
         }
     }
@@ -37,7 +40,13 @@ impl Undo {
     /// Starts without any change.
     pub(super) fn new(origin: Origin) -> Self {
         let attributes = Attributes::read();
-        Self { origin, attributes, made_leaf: None, keeper: None, moved: false }
+        Self {
+            origin,
+            attributes,
+            made_leaf: None,
+            keeper: None,
+            moved: false,
+        }
     }
 
     /// Makes the leaf of that name below `job`, unless it exists.

@@ -24,7 +24,10 @@ pub(super) fn set_variables(
     variables: &[Variable],
 ) -> Result<Vec<&'static str>, Failure> {
     let mut names: Vec<&'static str> = Vec::new();
-    for variable in variables.iter().filter(|variable| !(environment.has)(variable.name())) {
+    for variable in variables
+        .iter()
+        .filter(|variable| !(environment.has)(variable.name()))
+    {
         if !(environment.put)(&variable.to_string()) {
             for set in names {
                 (environment.put)(set);
@@ -53,7 +56,10 @@ mod tests {
     impl LimitedEnvironment {
         fn new(max: usize, variables: &[&str]) -> Self {
             let variables = variables.iter().map(ToString::to_string).collect();
-            Self { max, variables: RefCell::new(variables) }
+            Self {
+                max,
+                variables: RefCell::new(variables),
+            }
         }
 
         fn has(&self, name: &str) -> bool {
@@ -77,7 +83,13 @@ mod tests {
         fn set_variables(&self) -> Result<Vec<&'static str>, Failure> {
             let (has, put) = (|name: &str| self.has(name), |text: &str| self.put(text));
             let variables = VARIABLES.map(|text| text.parse().unwrap());
-            set_variables(Environment { has: &has, put: &put }, &variables)
+            set_variables(
+                Environment {
+                    has: &has,
+                    put: &put,
+                },
+                &variables,
+            )
         }
     }
 
@@ -88,7 +100,10 @@ mod tests {
         let environment = LimitedEnvironment::new(9, &["X=0"]);
         let names = environment.set_variables().unwrap();
         assert_eq!(names, ["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NNODES"]);
-        assert_eq!(*environment.variables.borrow(), [&["X=0"], &VARIABLES[..]].concat());
+        assert_eq!(
+            *environment.variables.borrow(),
+            [&["X=0"], &VARIABLES[..]].concat()
+        );
     }
 
     #[test]
@@ -96,7 +111,10 @@ mod tests {
         let environment = LimitedEnvironment::new(3, &["X=0"]);
         let failure = environment.set_variables().unwrap_err();
         assert_eq!(failure.reason(), Reason::AdoptionFailed);
-        assert!(failure.to_string().starts_with("set SLURM_NNODES "), "{failure}");
+        assert!(
+            failure.to_string().starts_with("set SLURM_NNODES "),
+            "{failure}"
+        );
         assert_eq!(*environment.variables.borrow(), ["X=0"]);
     }
 

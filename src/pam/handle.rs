@@ -60,7 +60,9 @@ impl Handle {
 
     /// Returns whether the PAM environment has a variable of that name.
     pub(crate) fn has_env(&self, name: &str) -> bool {
-        let Ok(name) = CString::new(name) else { return false };
+        let Ok(name) = CString::new(name) else {
+            return false;
+        };
         // SAFETY: handle and name are valid; the result is compared and not followed.
         !unsafe { pam_sys::raw::pam_getenv(self.0, name.as_ptr()) }.is_null()
     }
@@ -68,7 +70,9 @@ impl Handle {
     /// Changes the PAM environment: `NAME=VALUE` sets a variable, `NAME` alone removes it, see
     /// pam_putenv(3). Returns whether libpam did so.
     pub(crate) fn put_env(&self, text: &str) -> bool {
-        let Ok(text) = CString::new(text) else { return false };
+        let Ok(text) = CString::new(text) else {
+            return false;
+        };
         // SAFETY: handle and text are valid; libpam copies the text.
         let code = unsafe { pam_sys::raw::pam_putenv(self.0, text.as_ptr()) };
         code == 0
@@ -95,8 +99,11 @@ impl Handle {
         // SAFETY: handle and name are valid; libpam writes one pointer on success.
         let code = unsafe { pam_sys::raw::pam_get_data(self.0, name.as_ptr(), &raw mut data) };
         let stored = data.cast_mut().cast::<StoredValue>();
+        if code != 0 {
+            return None;
+        }
         // SAFETY: null, or made by `store_value`; no other code uses it during this call.
-        if code == 0 { unsafe { stored.as_mut() }?.take() } else { None }
+        unsafe { stored.as_mut() }?.take()
     }
 
     /// Looks up the account of that name; `None` if there is none or the look-up failed.
@@ -106,7 +113,10 @@ impl Handle {
         let entry = unsafe { pam_modutil_getpwnam(self.0, name.as_ptr()) };
         // SAFETY: null or the entry, which does not change while two numbers are read.
         let entry = unsafe { entry.as_ref() }?;
-        Some(Account { uid: entry.pw_uid, gid: entry.pw_gid })
+        Some(Account {
+            uid: entry.pw_uid,
+            gid: entry.pw_gid,
+        })
     }
 
     /// Returns whether the user is in the group, by primary or supplementary membership.
@@ -124,8 +134,13 @@ impl Handle {
     /// none, or refuses, leaves the user without the text; that does not fail the login.
     pub(crate) fn send_message(&self, style: PamMessageStyle, text: &str) {
         let Ok(text) = CString::new(text) else { return };
-        let Some((function, data)) = self.conversation() else { return };
-        let message = PamMessage { msg_style: style as c_int, msg: text.as_ptr() };
+        let Some((function, data)) = self.conversation() else {
+            return;
+        };
+        let message = PamMessage {
+            msg_style: style as c_int,
+            msg: text.as_ptr(),
+        };
         let mut messages = (&raw const message).cast_mut();
         let mut responses: *mut PamResponse = std::ptr::null_mut();
         // For one message, an array of pointers and a pointer to an array are the same bytes.

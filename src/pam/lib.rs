@@ -116,7 +116,9 @@ fn catch_panics(
     set_hook(Box::new(|_| {}));
     let code = catch_unwind(move || {
         // SAFETY: libpam passes the handle of this call, and lends it until we return.
-        let Some(handle) = (unsafe { Handle::from_raw(handle) }) else { return refused };
+        let Some(handle) = (unsafe { Handle::from_raw(handle) }) else {
+            return refused;
+        };
         // SAFETY: libpam passes argc strings, or null when there are none.
         let arguments = unsafe { copy_arguments(argc, argv) };
         handle_call(phase, &handle, flags, &arguments)
@@ -195,7 +197,9 @@ fn handle_call(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) 
     if module::is_off() {
         call.log(
             Severity::Info,
-            &[call.line(Severity::Alert, Decision::Ignore).with("off", module::OFF_SWITCH_PATH)],
+            &[call
+                .line(Severity::Alert, Decision::Ignore)
+                .with("off", module::OFF_SWITCH_PATH)],
         );
         return PamReturnCode::IGNORE;
     }
@@ -224,7 +228,10 @@ fn log_panic(phase: &str, payload: Box<dyn Any + Send>) {
             .with("decision", Decision::Refuse)
             .with("code", Reason::Configuration)
             .with("phase", phase)
-            .with("error", format_args!("internal error, please report: {text}"));
+            .with(
+                "error",
+                format_args!("internal error, please report: {text}"),
+            );
         write_log(None, &[line], Severity::Alert, "pam", phase);
     });
 }
@@ -268,7 +275,8 @@ impl Call<'_> {
         if let (Some(knob), false) = (exemption, settings.exempt_join) {
             self.log_outside(
                 settings,
-                self.line(Severity::Info, Decision::Exempt).with("knob", knob),
+                self.line(Severity::Info, Decision::Exempt)
+                    .with("knob", knob),
             );
             return PamReturnCode::IGNORE;
         }
@@ -276,7 +284,11 @@ impl Call<'_> {
             self.login.node.clone_from(node);
         }
         let budget = Budget::start(settings.timeout);
-        let find_slurm_user = || self.handle.find_account(SLURM_USER).map(|account| account.uid);
+        let find_slurm_user = || {
+            self.handle
+                .find_account(SLURM_USER)
+                .map(|account| account.uid)
+        };
         let in_account = self.login.phase == Phase::Account;
         let process = std::process::id();
         let mut memory = Memory::take(self.handle);
@@ -307,7 +319,10 @@ impl Call<'_> {
                 .as_ref()
                 .map(|carried| &carried.replies[..])
                 .unwrap_or_default(),
-            environment: Environment { has: &has, put: &put },
+            environment: Environment {
+                has: &has,
+                put: &put,
+            },
             find_slurm_user: &find_slurm_user,
             helper_group: helper.map(|account| account.gid),
             exemption,
@@ -318,9 +333,17 @@ impl Call<'_> {
         if in_account {
             let arguments = arguments.to_vec();
             let replies = replies.into_inner();
-            memory.replies = Some(CarriedReplies { process, made_at, arguments, helper, replies });
+            memory.replies = Some(CarriedReplies {
+                process,
+                made_at,
+                arguments,
+                helper,
+                replies,
+            });
         } else {
-            memory.auth_lines.set_join(process, outcome.namespaces.take());
+            memory
+                .auth_lines
+                .set_join(process, outcome.namespaces.take());
         }
         let has_join = memory.auth_lines.has_join();
         if !self.handle.store_value(memory) && has_join {
@@ -336,7 +359,11 @@ impl Call<'_> {
             return Some("exempt_uids");
         }
         let has_user = |group: &String| self.handle.is_in_group(&self.login.user, group);
-        settings.exempt_groups.iter().any(has_user).then_some("exempt_groups")
+        settings
+            .exempt_groups
+            .iter()
+            .any(has_user)
+            .then_some("exempt_groups")
     }
 
     /// Writes the log, sends the user's text, and returns libpam's code for the ruling.
@@ -367,12 +394,22 @@ impl Call<'_> {
     /// Writes the decision to ignore a login. In the session phase, which leaves the login outside of
     /// jobs, `log_level` does not filter it.
     fn log_outside(&self, settings: &Settings, line: Line) {
-        let line = if self.login.phase == Phase::Session { line.unfiltered() } else { line };
+        let line = if self.login.phase == Phase::Session {
+            line.unfiltered()
+        } else {
+            line
+        };
         self.log(settings.log_level, &[line]);
     }
 
     /// Writes lines of at least this severity.
     fn log(&self, min: Severity, lines: &[Line]) {
-        write_log(None, lines, min, &self.login.service, self.login.phase.as_str());
+        write_log(
+            None,
+            lines,
+            min,
+            &self.login.service,
+            self.login.phase.as_str(),
+        );
     }
 }

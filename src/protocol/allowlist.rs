@@ -146,7 +146,12 @@ impl DeviceRule {
         if access == Access::NONE {
             return Err(INVALID_ACCESS);
         }
-        Ok(Self { kind, major, minor, access })
+        Ok(Self {
+            kind,
+            major,
+            minor,
+            access,
+        })
     }
 
     /// The type of the device.
@@ -174,7 +179,13 @@ impl fmt::Display for DeviceRule {
     /// Writes the numeric form of the Flux IMP, `c:195:0:rw`, with `-1` for every minor.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let minor = self.minor.map_or(-1, i64::from);
-        write!(f, "{}:{}:{minor}:{}", self.kind.letter(), self.major, self.access)
+        write!(
+            f,
+            "{}:{}:{minor}:{}",
+            self.kind.letter(),
+            self.major,
+            self.access
+        )
     }
 }
 
@@ -183,7 +194,9 @@ impl FromStr for DeviceRule {
 
     fn from_str(text: &str) -> Result<Self, InvalidText> {
         let fields: Vec<&str> = text.split(':').collect();
-        let [kind, major, minor, access] = *fields.as_slice() else { return Err(INVALID_RULE) };
+        let [kind, major, minor, access] = *fields.as_slice() else {
+            return Err(INVALID_RULE);
+        };
         let kind = match kind {
             "b" => DeviceType::Block,
             "c" => DeviceType::Char,
@@ -243,7 +256,8 @@ impl Field for Allowlist {
         let rules: Vec<DeviceRule> = Field::read(key, input)?;
         let mut list = Self::new();
         for rule in &rules {
-            list.push(*rule).map_err(|_| DecodeError::invalid_value(key))?;
+            list.push(*rule)
+                .map_err(|_| DecodeError::invalid_value(key))?;
         }
         // A shorter list would mean that an entry stood twice.
         if list.0 != rules {
@@ -285,7 +299,11 @@ impl FromStr for Probe {
             Some((path, variable)) => (path, Some(Variable::parse_gpu_list(variable)?)),
             None => (rest, None),
         };
-        let probe = Self { device: device.parse()?, path: path.parse()?, variable };
+        let probe = Self {
+            device: device.parse()?,
+            path: path.parse()?,
+            variable,
+        };
         let is_one_device = probe.device.minor().is_some() && probe.device.access() == Access::RW;
         let is_in_dev = path.starts_with("/dev/") && path.len() <= PROBE_PATH_BYTES_MAX;
         let is_canonical = probe.to_string() == text;
@@ -314,9 +332,24 @@ mod tests {
     #[test]
     fn rule_that_only_scanf_accepts_is_refused() {
         for text in [
-            "", "c", "c:1:3", "c:1:3:", "c:1:3:rwmX", "c:1:3:rwmr", "c: 1:3:rw", "c:1:+3:rw",
-            "c:-1:3:rw", "c:1:-2:rw", "c:4096:0:r", "c:1:1048576:r", "x:1:3:r", "c:1:3:r:",
-            "c:01:3:r", "c:1:99999999999:r", "C:1:3:r", "c:1:3:R",
+            "",
+            "c",
+            "c:1:3",
+            "c:1:3:",
+            "c:1:3:rwmX",
+            "c:1:3:rwmr",
+            "c: 1:3:rw",
+            "c:1:+3:rw",
+            "c:-1:3:rw",
+            "c:1:-2:rw",
+            "c:4096:0:r",
+            "c:1:1048576:r",
+            "x:1:3:r",
+            "c:1:3:r:",
+            "c:01:3:r",
+            "c:1:99999999999:r",
+            "C:1:3:r",
+            "c:1:3:R",
         ] {
             assert!(text.parse::<DeviceRule>().is_err(), "{text} was taken");
         }
@@ -333,13 +366,20 @@ mod tests {
             list.push(rule).unwrap();
         }
         assert_eq!(list.rules().len(), ALLOWLIST_ENTRIES_MAX);
-        assert_eq!(list.push(of_numbers(DeviceType::Block, None)), Err(FULL_LIST));
+        assert_eq!(
+            list.push(of_numbers(DeviceType::Block, None)),
+            Err(FULL_LIST)
+        );
     }
 
     #[test]
     fn probe_round_trips() {
         let longest = format!("b:259:3:rw /dev/{}", "d".repeat(27));
-        for text in ["c:195:0:rw /dev/nvidia0", "c:226:128:rw /dev/dri/renderD128", &longest] {
+        for text in [
+            "c:195:0:rw /dev/nvidia0",
+            "c:226:128:rw /dev/dri/renderD128",
+            &longest,
+        ] {
             assert_eq!(text.parse::<Probe>().unwrap().to_string(), text);
         }
     }
@@ -378,7 +418,10 @@ mod tests {
     #[test]
     fn errors_name_the_bounds() {
         let bounds = format!("at most {MAJOR_MAX}, and a minor of -1 or at most {MINOR_MAX}");
-        assert!(INVALID_RULE.to_string().ends_with(&bounds), "{INVALID_RULE}");
+        assert!(
+            INVALID_RULE.to_string().ends_with(&bounds),
+            "{INVALID_RULE}"
+        );
         let bound = format!("than {ALLOWLIST_ENTRIES_MAX} entries");
         assert!(FULL_LIST.to_string().ends_with(&bound), "{FULL_LIST}");
     }

@@ -28,6 +28,12 @@ pub(crate) fn name_build(folder: &Path) {
 /// Lists all files below a folder.
 fn list_files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let below = |path: PathBuf| if path.is_dir() { list_files(&path) } else { vec![path] };
+    let below = |path: PathBuf| {
+        if path.is_dir() {
+            list_files(&path)
+        } else {
+            vec![path]
+        }
+    };
     entries.flat_map(|entry| below(entry.path())).collect()
 }

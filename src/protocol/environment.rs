@@ -74,13 +74,19 @@ impl Variable {
     /// A name that is not in the table; a value that is empty, of more than 1,024 bytes as `NAME=VALUE`, no
     /// number or list where the table has one, or active in a shell or as an option.
     pub fn from_pair(name: &str, value: &str) -> Result<Self, InvalidText> {
-        let kind = VARIABLE_KINDS.into_iter().find(|kind| kind.0 == name).ok_or(UNKNOWN_NAME)?;
+        let kind = VARIABLE_KINDS
+            .into_iter()
+            .find(|kind| kind.0 == name)
+            .ok_or(UNKNOWN_NAME)?;
         let is_short = name.len() + 1 + value.len() <= VARIABLE_BYTES_MAX;
         let has_form = kind.2 != Numbers || is_numbers(value);
         if !is_short || !has_form || !is_inert_value(value) {
             return Err(INVALID_VALUE);
         }
-        Ok(Self { kind, value: value.to_owned() })
+        Ok(Self {
+            kind,
+            value: value.to_owned(),
+        })
     }
 
     /// Makes the variables for the X11 display of a job and for the file with its keys. They come from the
@@ -96,7 +102,10 @@ impl Variable {
         }
         variables
             .into_iter()
-            .map(|(name, value)| Self { kind: (name, Slurm, Word), value: value.to_owned() })
+            .map(|(name, value)| Self {
+                kind: (name, Slurm, Word),
+                value: value.to_owned(),
+            })
             .collect()
     }
 
@@ -112,7 +121,11 @@ impl Variable {
     /// A text that is no variable for a login, lists no GPUs, or lists several.
     pub(super) fn parse_gpu_list(text: &str) -> Result<Self, InvalidText> {
         let variable: Self = text.parse()?;
-        let lists = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+        let lists = [
+            "CUDA_VISIBLE_DEVICES",
+            "ROCR_VISIBLE_DEVICES",
+            "ZE_AFFINITY_MASK",
+        ];
         let value = &variable.value;
         let is_one_gpu = value.len() <= GPU_NAME_BYTES_MAX && !value.contains(',');
         if !is_one_gpu || !lists.contains(&variable.name()) {
@@ -128,7 +141,9 @@ impl Variable {
 }
 
 fn is_numbers(value: &str) -> bool {
-    value.bytes().all(|byte| byte.is_ascii_digit() || b"(x),".contains(&byte))
+    value
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || b"(x),".contains(&byte))
 }
 
 /// Tells whether a value is active neither in a shell nor as an option.
@@ -174,7 +189,12 @@ impl Variables {
     /// A name that is there already; more than [`ENVIRONMENT_BYTES_MAX`] bytes together.
     pub fn push(&mut self, variable: Variable) -> Result<(), InvalidText> {
         let is_known = self.0.iter().any(|known| known.name() == variable.name());
-        let bytes: usize = self.0.iter().chain([&variable]).map(Variable::byte_count).sum();
+        let bytes: usize = self
+            .0
+            .iter()
+            .chain([&variable])
+            .map(Variable::byte_count)
+            .sum();
         if is_known || bytes > ENVIRONMENT_BYTES_MAX {
             return Err(REPEATED_OR_TOO_MANY);
         }
@@ -252,16 +272,38 @@ mod tests {
     fn name_outside_table_is_refused() {
         assert!(VARIABLE_KINDS.is_sorted_by_key(|(name, ..)| *name));
         for (name, ..) in VARIABLE_KINDS {
-            assert_eq!(Variable::from_pair(name, "7").unwrap().to_string(), format!("{name}=7"));
+            assert_eq!(
+                Variable::from_pair(name, "7").unwrap().to_string(),
+                format!("{name}=7")
+            );
         }
         for bad in [
-            "", "A", "PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "BASH_ENV", "PYTHONPATH",
-            "SLURM_CONF", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_JOB_ID ",
-            "slurm_job_id", "OMPI_MCA_plm_rsh_agent", "CUDA_CACHE_PATH", "CUDA_INJECTION64_PATH",
-            "NVIDIA_VISIBLE_DEVICES", "DISPLAY", "XAUTHORITY",
+            "",
+            "A",
+            "PATH",
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "BASH_ENV",
+            "PYTHONPATH",
+            "SLURM_CONF",
+            "SLURM_PROCID",
+            "SLURM_STEP_ID",
+            "SLURM_NTASKS",
+            "SLURM_JOB_ID ",
+            "slurm_job_id",
+            "OMPI_MCA_plm_rsh_agent",
+            "CUDA_CACHE_PATH",
+            "CUDA_INJECTION64_PATH",
+            "NVIDIA_VISIBLE_DEVICES",
+            "DISPLAY",
+            "XAUTHORITY",
         ] {
             assert_eq!(Variable::from_pair(bad, "7"), Err(UNKNOWN_NAME), "{bad:?}");
-            assert_eq!(format!("{bad}=7").parse::<Variable>(), Err(UNKNOWN_NAME), "{bad}");
+            assert_eq!(
+                format!("{bad}=7").parse::<Variable>(),
+                Err(UNKNOWN_NAME),
+                "{bad}"
+            );
         }
         assert_eq!("SLURM_JOB_ID".parse::<Variable>(), Err(UNKNOWN_NAME));
     }
@@ -270,7 +312,11 @@ mod tests {
     fn display_needs_a_number_and_key_file_a_plain_path() {
         let format_display = |number, key_file: &str| {
             let variables = Variable::from_display(number, key_file);
-            variables.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+            variables
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let expected = "DISPLAY=localhost:10.0 XAUTHORITY=/tmp/.X-a";
         assert_eq!(format_display(10, "/tmp/.X-a"), expected);
@@ -332,7 +378,11 @@ mod tests {
         for name in ["SLURM_NNODES", "SLURM_TASKS_PER_NODE", "SLURM_JOB_UID"] {
             assert!(Variable::from_pair(name, "2(x3),1").is_ok());
             for bad in ["PATH=1", "2(x3),y", "n1", "1-2"] {
-                assert_eq!(Variable::from_pair(name, bad), Err(INVALID_VALUE), "{name}={bad}");
+                assert_eq!(
+                    Variable::from_pair(name, bad),
+                    Err(INVALID_VALUE),
+                    "{name}={bad}"
+                );
             }
         }
     }
@@ -342,16 +392,28 @@ mod tests {
         let job: JobId = "4242".parse().unwrap();
         let is_accepted = |text: &str, source| {
             let mut variables = Variables::default();
-            variables.push(Variable::from_pair("ZE_AFFINITY_MASK", "0").unwrap()).unwrap();
-            variables.0.iter_mut().for_each(|variable| variable.kind.1 = source);
+            variables
+                .push(Variable::from_pair("ZE_AFFINITY_MASK", "0").unwrap())
+                .unwrap();
+            variables
+                .0
+                .iter_mut()
+                .for_each(|variable| variable.kind.1 = source);
             variables.push(text.parse().unwrap()).unwrap();
             let result = variables.require_described_job(&job, source);
             assert!(result.is_ok() || result == Err(DecodeError::invalid_value("env.1")));
             result.is_ok()
         };
-        for good in ["SLURM_JOB_ID=4242", "SLURM_JOBID=4242", "CUDA_VISIBLE_DEVICES=0,1"] {
+        for good in [
+            "SLURM_JOB_ID=4242",
+            "SLURM_JOBID=4242",
+            "CUDA_VISIBLE_DEVICES=0,1",
+        ] {
             assert!(is_accepted(good, Slurm), "{good}");
-            assert!(!is_accepted(good, Flux) && !is_accepted(good, SourceName::Registry), "{good}");
+            assert!(
+                !is_accepted(good, Flux) && !is_accepted(good, SourceName::Registry),
+                "{good}"
+            );
         }
         assert!(is_accepted("FLUX_JOB_ID=4242", Flux) && !is_accepted("FLUX_JOB_ID=4242", Slurm));
         for bad in ["SLURM_JOB_ID=4243", "SLURM_JOBID=4242,1", "SLURM_JOBID=42"] {
@@ -365,12 +427,22 @@ mod tests {
         let mut variables = Variables::default();
         let make = |name: &str, value: &str| Variable::from_pair(name, value).unwrap();
         variables.push(make("SLURM_JOB_ID", "7")).unwrap();
-        assert_eq!(variables.push(make("SLURM_JOB_ID", "7")), Err(REPEATED_OR_TOO_MANY));
+        assert_eq!(
+            variables.push(make("SLURM_JOB_ID", "7")),
+            Err(REPEATED_OR_TOO_MANY)
+        );
         let long = "x".repeat(1000);
-        for (name, ..) in VARIABLE_KINDS.into_iter().filter(|(.., form)| *form == Word).take(4) {
+        for (name, ..) in VARIABLE_KINDS
+            .into_iter()
+            .filter(|(.., form)| *form == Word)
+            .take(4)
+        {
             variables.push(make(name, &long)).unwrap();
         }
-        assert_eq!(variables.push(make("SLURM_SUBMIT_DIR", &long)), Err(REPEATED_OR_TOO_MANY));
+        assert_eq!(
+            variables.push(make("SLURM_SUBMIT_DIR", &long)),
+            Err(REPEATED_OR_TOO_MANY)
+        );
         assert_eq!(variables.iter().count(), 5);
     }
 }

@@ -52,8 +52,15 @@ impl Request {
     /// Tells whether both requests have the same answer. Only `phase` and `budget_ms` may differ: the
     /// phase matters to the examination of the stack alone.
     pub fn shares_answer_with(&self, other: &Self) -> bool {
-        let Self { phase, budget_ms, .. } = *self;
-        *self == Self { phase, budget_ms, ..other.clone() }
+        let Self {
+            phase, budget_ms, ..
+        } = *self;
+        *self
+            == Self {
+                phase,
+                budget_ms,
+                ..other.clone()
+            }
     }
 
     /// Encodes the request.
@@ -139,7 +146,10 @@ impl Field for Option<LeafName> {
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match input.take_entry(key, b's')? {
             "" => Ok(None),
-            name => name.parse().map(Some).map_err(|_| DecodeError::invalid_value(key)),
+            name => name
+                .parse()
+                .map(Some)
+                .map_err(|_| DecodeError::invalid_value(key)),
         }
     }
 }
@@ -204,13 +214,22 @@ impl LoginLimits {
     /// Iterates over the keys of the limits that are set.
     pub fn list_keys(&self) -> impl Iterator<Item = LimitKey> + use<> {
         let rows = [
-            ("login_memory", "memory", "memory.max", self.memory_mib.max(self.memory_percent)),
+            (
+                "login_memory",
+                "memory",
+                "memory.max",
+                self.memory_mib.max(self.memory_percent),
+            ),
             ("login_tasks", "pids", "pids.max", self.tasks),
             ("login_cpu_weight", "cpu", "cpu.weight", self.cpu_weight),
         ];
         rows.into_iter()
             .filter(|(.., value)| *value != 0)
-            .map(|(key, controller, file, _)| LimitKey { key, controller, file })
+            .map(|(key, controller, file, _)| LimitKey {
+                key,
+                controller,
+                file,
+            })
     }
 
     /// Least memory with which a login starts, in MiB.
@@ -267,7 +286,8 @@ impl Plan {
         if !self.limits.is_valid() {
             return Err(DecodeError::invalid_value("memory, tasks or cpu_weight"));
         }
-        self.env.require_described_job(&self.job, self.placement.source())
+        self.env
+            .require_described_job(&self.job, self.placement.source())
     }
 }
 
@@ -384,19 +404,53 @@ mod tests {
 
     #[test]
     fn requests_of_different_logins_share_no_answer() {
-        let same_login = Request { phase: Phase::Account, budget_ms: 1, ..request() };
+        let same_login = Request {
+            phase: Phase::Account,
+            budget_ms: 1,
+            ..request()
+        };
         assert!(request().shares_answer_with(&same_login));
         for other in [
-            Request { user: "bob".into(), ..request() },
-            Request { uid: 1002, ..request() },
-            Request { service: "su".into(), ..request() },
-            Request { node: "gpu018".into(), ..request() },
-            Request { rhost: "10.1.0.7".into(), ..request() },
-            Request { ssh_connection: String::new(), ..request() },
-            Request { conf: "/etc/other".into(), ..request() },
-            Request { several: SeveralJobsPolicy::Newest, ..request() },
-            Request { wait_ms: 0, ..request() },
-            Request { unit: String::new(), ..request() },
+            Request {
+                user: "bob".into(),
+                ..request()
+            },
+            Request {
+                uid: 1002,
+                ..request()
+            },
+            Request {
+                service: "su".into(),
+                ..request()
+            },
+            Request {
+                node: "gpu018".into(),
+                ..request()
+            },
+            Request {
+                rhost: "10.1.0.7".into(),
+                ..request()
+            },
+            Request {
+                ssh_connection: String::new(),
+                ..request()
+            },
+            Request {
+                conf: "/etc/other".into(),
+                ..request()
+            },
+            Request {
+                several: SeveralJobsPolicy::Newest,
+                ..request()
+            },
+            Request {
+                wait_ms: 0,
+                ..request()
+            },
+            Request {
+                unit: String::new(),
+                ..request()
+            },
         ] {
             assert!(!request().shares_answer_with(&other), "{other:?}");
         }

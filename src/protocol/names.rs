@@ -48,7 +48,9 @@ impl CgroupPath {
 fn is_plain_name(text: &str) -> bool {
     let mut bytes = text.bytes();
     text.len() <= 64
-        && bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && bytes
+            .next()
+            .is_some_and(|first| first.is_ascii_alphanumeric())
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte))
 }
 
@@ -58,7 +60,9 @@ fn is_normal_path(path: &str) -> bool {
     path.len() < 4096
         && !path.chars().any(char::is_control)
         && path.strip_prefix('/').is_some_and(|relative| {
-            relative.split('/').all(|part| !matches!(part, "" | "." | ".."))
+            relative
+                .split('/')
+                .all(|part| !matches!(part, "" | "." | ".."))
         })
 }
 
@@ -71,7 +75,9 @@ pub fn is_within(path: &str, top: &str) -> bool {
 /// Parses a number of decimal digits alone. It has no sign, blank or leading zero, so that each number has
 /// one spelling.
 pub fn parse_decimal(text: &str) -> Option<u32> {
-    text.parse().ok().filter(|number: &u32| number.to_string() == text)
+    text.parse()
+        .ok()
+        .filter(|number: &u32| number.to_string() == text)
 }
 
 #[cfg(test)]
@@ -84,7 +90,9 @@ mod tests {
             assert!(good.parse::<JobId>().is_ok(), "{good}");
         }
         let long = "a".repeat(65);
-        for bad in ["", ".", "..", ".a", "-a", "a/b", "a b", "a\n", "a\0", "ä", &long] {
+        for bad in [
+            "", ".", "..", ".a", "-a", "a/b", "a b", "a\n", "a\0", "ä", &long,
+        ] {
             assert!(bad.parse::<JobId>().is_err(), "{bad:?}");
         }
     }
@@ -127,20 +135,39 @@ mod tests {
 
     #[test]
     fn number_has_one_spelling() {
-        assert_eq!((parse_decimal("0"), parse_decimal("4294967295")), (Some(0), Some(u32::MAX)));
-        for bad in ["", "00", "01", "+1", "-1", " 1", "1 ", "4294967296", "\u{661}", "x"] {
+        assert_eq!(
+            (parse_decimal("0"), parse_decimal("4294967295")),
+            (Some(0), Some(u32::MAX))
+        );
+        for bad in [
+            "",
+            "00",
+            "01",
+            "+1",
+            "-1",
+            " 1",
+            "1 ",
+            "4294967296",
+            "\u{661}",
+            "x",
+        ] {
             assert_eq!(parse_decimal(bad), None, "{bad:?}");
         }
     }
 
     #[test]
     fn cgroup_path_outside_mount_is_refused() {
-        for good in ["/a", "/system.slice/site-job-4242.scope", "/a b", "/a\\x2db"] {
+        for good in [
+            "/a",
+            "/system.slice/site-job-4242.scope",
+            "/a b",
+            "/a\\x2db",
+        ] {
             assert!(good.parse::<CgroupPath>().is_ok(), "{good}");
         }
-        for bad in
-            ["", "/", "a", "/a/", "//a", "/a//b", "/../a", "/a/..", "/a/./b", "/a\nb", "/a\0"]
-        {
+        for bad in [
+            "", "/", "a", "/a/", "//a", "/a//b", "/../a", "/a/..", "/a/./b", "/a\nb", "/a\0",
+        ] {
             assert!(bad.parse::<CgroupPath>().is_err(), "{bad:?}");
         }
     }

@@ -29,14 +29,20 @@ pub(super) fn decode<T: Field>(bytes: &[u8]) -> Result<T, DecodeError> {
     let version = input.take_entry("version", b's')?;
     if version != VERSION {
         let start = version.chars().take(32);
-        let shown = start.map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect();
+        let shown = start
+            .map(|c| if c.is_ascii_graphic() { c } else { '?' })
+            .collect();
         return Err(DecodeError::WrongVersion(shown));
     }
     let message = T::read("", &mut input)?;
     if input.take_entry("end", b'b')? != "true" {
         return Err(DecodeError::invalid_value("end"));
     }
-    if input.0.is_empty() { Ok(message) } else { Err(DecodeError::TrailingEntries) }
+    if input.0.is_empty() {
+        Ok(message)
+    } else {
+        Err(DecodeError::TrailingEntries)
+    }
 }
 
 /// A value that stands under a key of a message. A value with keys of its own ignores `key`.
@@ -103,7 +109,9 @@ impl<T: Text> Field for Vec<T> {
         if length > T::ITEMS_MAX {
             return Err(DecodeError::invalid_value(&count_key));
         }
-        (0..length).map(|index| T::read(&item_key(key, index), input)).collect()
+        (0..length)
+            .map(|index| T::read(&item_key(key, index), input))
+            .collect()
     }
 }
 
@@ -114,7 +122,10 @@ pub(super) fn item_key(key: &str, index: usize) -> String {
 
 /// Parses a text that `Display` of the value writes in the same way.
 fn parse_canonical<T: FromStr + fmt::Display>(key: &str, text: &str) -> Result<T, DecodeError> {
-    let value = text.parse().ok().filter(|value: &T| value.to_string() == text);
+    let value = text
+        .parse()
+        .ok()
+        .filter(|value: &T| value.to_string() == text);
     value.ok_or_else(|| DecodeError::invalid_value(key))
 }
 
@@ -186,7 +197,11 @@ impl Writer {
     pub(super) fn push_entry(&mut self, key: &str, kind: u8, value: &str) {
         self.0.extend_from_slice(key.as_bytes());
         self.0.extend_from_slice(&[0, kind]);
-        self.0.extend(value.bytes().map(|byte| if byte == 0 { b'?' } else { byte }));
+        self.0.extend(
+            value
+                .bytes()
+                .map(|byte| if byte == 0 { b'?' } else { byte }),
+        );
         self.0.push(0);
     }
 }
@@ -209,8 +224,9 @@ impl<'a> Reader<'a> {
             return Err(missing());
         }
         let (typed_value, after_entry) = split_at_nul(after_key).ok_or_else(missing)?;
-        let value =
-            typed_value.strip_prefix(&[kind]).ok_or_else(|| DecodeError::invalid_value(key))?;
+        let value = typed_value
+            .strip_prefix(&[kind])
+            .ok_or_else(|| DecodeError::invalid_value(key))?;
         self.0 = after_entry;
         std::str::from_utf8(value).map_err(|_| DecodeError::invalid_value(key))
     }
@@ -368,13 +384,31 @@ mod tests {
     #[test]
     fn missing_misplaced_or_malformed_entry_is_refused() {
         let missing = || Err(DecodeError::MissingKey("a".into()));
-        for bytes in [&b""[..], b"a", b"a\0", b"a\0s", b"a\0sx", b"b\0sx\0", b"\0s\0"] {
+        for bytes in [
+            &b""[..],
+            b"a",
+            b"a\0",
+            b"a\0s",
+            b"a\0sx",
+            b"b\0sx\0",
+            b"\0s\0",
+        ] {
             assert_eq!(read::<String>(bytes), missing(), "{bytes:?}");
         }
         for bytes in [&b"a\0\0"[..], b"a\0ix\0", b"a\0s\xff\0"] {
             assert!(read::<String>(bytes).is_err(), "{bytes:?}");
         }
-        for value in ["", "+1", " 1", "1 ", "01", "-0", "-1", "9223372036854775808", "1x"] {
+        for value in [
+            "",
+            "+1",
+            " 1",
+            "1 ",
+            "01",
+            "-0",
+            "-1",
+            "9223372036854775808",
+            "1x",
+        ] {
             let bytes = [b"a\0i", value.as_bytes(), b"\0"].concat();
             assert!(read::<Option<i64>>(&bytes).is_err(), "{value:?}");
             assert!(read::<u32>(&bytes).is_err(), "{value:?}");
@@ -388,11 +422,20 @@ mod tests {
     #[test]
     fn message_without_its_exact_end_is_refused() {
         let bytes = encode(&7);
-        assert_eq!(bytes, format!("version\0s{VERSION}\0\0i7\0end\0btrue\0").as_bytes());
+        assert_eq!(
+            bytes,
+            format!("version\0s{VERSION}\0\0i7\0end\0btrue\0").as_bytes()
+        );
         assert_eq!(decode::<u32>(&bytes), Ok(7));
         let more = [&bytes[..], b"end\0btrue\0"].concat();
         assert_eq!(decode::<u32>(&more), Err(DecodeError::TrailingEntries));
-        for end in ["end\0bTRUE", "end\0bfalse", "end\0strue", "end\0b", "End\0btrue"] {
+        for end in [
+            "end\0bTRUE",
+            "end\0bfalse",
+            "end\0strue",
+            "end\0b",
+            "End\0btrue",
+        ] {
             let text = String::from_utf8(bytes.clone()).unwrap();
             let changed = text.replace("end\0btrue", end);
             assert!(decode::<u32>(changed.as_bytes()).is_err(), "{end:?}");

@@ -4,7 +4,9 @@ use super::*;
 
 fn variables(texts: &[&str]) -> Variables {
     let mut variables = Variables::default();
-    texts.iter().for_each(|text| variables.push(text.parse::<Variable>().unwrap()).unwrap());
+    texts
+        .iter()
+        .for_each(|text| variables.push(text.parse::<Variable>().unwrap()).unwrap());
     variables
 }
 
@@ -22,7 +24,12 @@ fn plan() -> Plan {
         ends: Some(1_795_201_200),
         gpus: 1,
         containment: Containment::Enforce(list),
-        limits: LoginLimits { memory_mib: 0, memory_percent: 25, tasks: 512, cpu_weight: 50 },
+        limits: LoginLimits {
+            memory_mib: 0,
+            memory_percent: 25,
+            tasks: 512,
+            cpu_weight: 50,
+        },
         probes: vec!["c:195:1:rw /dev/nvidia1".parse().unwrap()],
         dropped: vec!["/dev/nvidia7: no such file".into()],
         env: Variables::default(),
@@ -30,7 +37,10 @@ fn plan() -> Plan {
 }
 
 fn registry_placement() -> Placement {
-    Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None }
+    Placement::Cgroup {
+        path: "/a".parse().unwrap(),
+        leaf: None,
+    }
 }
 
 fn slurm_placement() -> Placement {
@@ -43,7 +53,11 @@ fn slurm_placement() -> Placement {
 /// The plan of a Slurm job with variables.
 fn slurm_plan() -> Plan {
     let env = variables(&["SLURM_JOB_ID=4242", "CUDA_VISIBLE_DEVICES=0,1"]);
-    Plan { placement: slurm_placement(), env, ..plan() }
+    Plan {
+        placement: slurm_placement(),
+        env,
+        ..plan()
+    }
 }
 
 fn reply(verdict: Verdict) -> Reply {
@@ -73,15 +87,42 @@ fn reply_round_trips() {
     let both = Containment::InheritAndEnforce(Allowlist::new());
     for verdict in [
         Verdict::Admit(plan()),
-        Verdict::Admit(Plan { containment: Containment::None, placement, ..plan() }),
+        Verdict::Admit(Plan {
+            containment: Containment::None,
+            placement,
+            ..plan()
+        }),
         Verdict::Admit(slurm_plan()),
-        Verdict::Admit(Plan { placement: slurm_placement(), probes: Vec::new(), ..plan() }),
-        Verdict::Admit(Plan { containment: both, ..plan() }),
-        Verdict::Admit(Plan { containment: Containment::Inherit, ends: None, ..plan() }),
-        Verdict::Admit(Plan { rule: ChoiceRule::OnlyJob, ..plan() }),
-        Verdict::Admit(Plan { rule: ChoiceRule::Caller, ..plan() }),
-        Verdict::Admit(Plan { rule: ChoiceRule::Chosen, ..plan() }),
-        Verdict::Admit(Plan { rule: ChoiceRule::Answered, ..plan() }),
+        Verdict::Admit(Plan {
+            placement: slurm_placement(),
+            probes: Vec::new(),
+            ..plan()
+        }),
+        Verdict::Admit(Plan {
+            containment: both,
+            ..plan()
+        }),
+        Verdict::Admit(Plan {
+            containment: Containment::Inherit,
+            ends: None,
+            ..plan()
+        }),
+        Verdict::Admit(Plan {
+            rule: ChoiceRule::OnlyJob,
+            ..plan()
+        }),
+        Verdict::Admit(Plan {
+            rule: ChoiceRule::Caller,
+            ..plan()
+        }),
+        Verdict::Admit(Plan {
+            rule: ChoiceRule::Chosen,
+            ..plan()
+        }),
+        Verdict::Admit(Plan {
+            rule: ChoiceRule::Answered,
+            ..plan()
+        }),
         Verdict::Refuse(refusal()),
         Verdict::NotEnforced,
     ] {
@@ -132,7 +173,11 @@ fn check_every_disorder(bytes: &[u8], is_refused: fn(&[u8]) -> bool) {
     let entries: Vec<&[&[u8]]> = fields.chunks(2).collect();
     let assert_refused = |changed: &[&[&[u8]]], disorder: &str| {
         let message = changed.concat().concat();
-        assert!(is_refused(&message), "{disorder}: {:?}", String::from_utf8(message));
+        assert!(
+            is_refused(&message),
+            "{disorder}: {:?}",
+            String::from_utf8(message)
+        );
     };
     for index in 0..entries.len() {
         let mut less = entries.clone();
@@ -151,18 +196,27 @@ fn check_every_disorder(bytes: &[u8], is_refused: fn(&[u8]) -> bool) {
 
 #[test]
 fn missing_mode_is_refused() {
-    let bytes = reply(Verdict::Admit(Plan { containment: Containment::None, ..plan() }));
+    let bytes = reply(Verdict::Admit(Plan {
+        containment: Containment::None,
+        ..plan()
+    }));
     let text = String::from_utf8(bytes.encode()).unwrap();
     let without = text.replace("mode\0snone\0", "");
     assert_ne!(text, without);
-    assert_eq!(Reply::decode(without.as_bytes()), Err(DecodeError::MissingKey("mode".into())));
+    assert_eq!(
+        Reply::decode(without.as_bytes()),
+        Err(DecodeError::MissingKey("mode".into()))
+    );
 }
 
 #[test]
 fn plan_with_too_many_probes_is_refused() {
     let probes = |count| vec!["c:195:1:rw /dev/nvidia1".parse().unwrap(); count];
     let decode_with = |count| {
-        let plan = Plan { probes: probes(count), ..plan() };
+        let plan = Plan {
+            probes: probes(count),
+            ..plan()
+        };
         Reply::decode(&reply(Verdict::Admit(plan)).encode())
     };
     assert!(decode_with(PROBES_MAX).is_ok());
@@ -188,7 +242,10 @@ fn value_out_of_range_is_refused() {
         ("leaf\0slogins", "leaf\0scgroup.procs"),
         ("memory\0i0", "memory\0i64"),
         ("memory_percent\0i25", "memory_percent\0i101"),
-        ("memory\0i0\0memory_percent\0i25", "memory\0i63\0memory_percent\0i0"),
+        (
+            "memory\0i0\0memory_percent\0i25",
+            "memory\0i63\0memory_percent\0i0",
+        ),
         ("tasks\0i512", "tasks\0i15"),
         ("tasks\0i512", "tasks\0i4194305"),
         ("cpu_weight\0i50", "cpu_weight\0i10001"),
@@ -197,7 +254,10 @@ fn value_out_of_range_is_refused() {
     ] {
         let changed = text.replacen(good, bad, 1);
         assert_ne!(changed, text, "{good}");
-        assert!(Reply::decode(changed.as_bytes()).is_err(), "{bad} was taken");
+        assert!(
+            Reply::decode(changed.as_bytes()).is_err(),
+            "{bad} was taken"
+        );
     }
 }
 
@@ -205,21 +265,47 @@ fn value_out_of_range_is_refused() {
 fn overlong_text_and_refusal_with_code_of_admission_are_refused() {
     let error = |reply: Reply| Reply::decode(&reply.encode()).unwrap_err();
     let (hint, message) = ("h".repeat(80), "m".repeat(400));
-    let longest = Reply { hint, message, ..reply(Verdict::NotEnforced) };
+    let longest = Reply {
+        hint,
+        message,
+        ..reply(Verdict::NotEnforced)
+    };
     assert_eq!(Reply::decode(&longest.encode()), Ok(longest.clone()));
     let invalid = |key: &str| DecodeError::InvalidValue(key.into());
-    assert_eq!(error(Reply { hint: "h".repeat(81), ..longest.clone() }), invalid("hint"));
-    assert_eq!(error(Reply { message: "m".repeat(401), ..longest }), invalid("message"));
-    let admitted = Refusal { reason: Reason::Admitted, ..refusal() };
+    assert_eq!(
+        error(Reply {
+            hint: "h".repeat(81),
+            ..longest.clone()
+        }),
+        invalid("hint")
+    );
+    assert_eq!(
+        error(Reply {
+            message: "m".repeat(401),
+            ..longest
+        }),
+        invalid("message")
+    );
+    let admitted = Refusal {
+        reason: Reason::Admitted,
+        ..refusal()
+    };
     assert_eq!(error(reply(Verdict::Refuse(admitted))), invalid("code"));
 }
 
 #[test]
 fn placement_is_written_as_its_source() {
-    let unit = Placement::Unit { path: "/a".parse().unwrap(), flux: 9 };
+    let unit = Placement::Unit {
+        path: "/a".parse().unwrap(),
+        flux: 9,
+    };
     for placement in [registry_placement(), slurm_placement(), unit] {
         assert_eq!(placement.as_str(), placement.source().as_str());
-        let verdict = Verdict::Admit(Plan { placement, env: Variables::default(), ..plan() });
+        let verdict = Verdict::Admit(Plan {
+            placement,
+            env: Variables::default(),
+            ..plan()
+        });
         let reply = reply(verdict);
         assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
     }
@@ -229,9 +315,13 @@ fn placement_is_written_as_its_source() {
 fn full_allowlist_fits_reply() {
     let mut list = Allowlist::new();
     for minor in 0..ALLOWLIST_ENTRIES_MAX {
-        list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
+        list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap())
+            .unwrap();
     }
-    let plan = Plan { containment: Containment::Enforce(list), ..plan() };
+    let plan = Plan {
+        containment: Containment::Enforce(list),
+        ..plan()
+    };
     assert!(reply(Verdict::Admit(plan)).encode().len() < REPLY_BYTES_MAX);
 }
 
@@ -267,5 +357,9 @@ fn variable_that_does_not_describe_job_is_refused() {
     let entries = "env.count\0i1\0env.0\0sSLURM_JOB_ID=4242\0";
     let with = without.replace("env.count\0i0\0", entries);
     let other_refused = Err(DecodeError::InvalidValue("env.0".into()));
-    assert_eq!(Reply::decode(with.as_bytes()), other_refused, "in a job of no scheduler");
+    assert_eq!(
+        Reply::decode(with.as_bytes()),
+        other_refused,
+        "in a job of no scheduler"
+    );
 }

@@ -21,11 +21,16 @@ pub struct Unit<'a> {
 impl<'a> Unit<'a> {
     /// Parses a unit's name; `None` for a unit that is not a job.
     pub fn parse(name: &'a str) -> Option<Self> {
-        let (rank, id) =
-            name.strip_prefix("imp-shell-")?.strip_suffix(".service")?.split_once('-')?;
+        let (rank, id) = name
+            .strip_prefix("imp-shell-")?
+            .strip_suffix(".service")?
+            .split_once('-')?;
         let digits = id.strip_prefix('f').filter(|digits| !digits.is_empty())?;
         let is_id = digits.bytes().all(|digit| digit.is_ascii_alphanumeric());
-        is_id.then_some(Self { id, rank: parse_decimal(rank)? })
+        is_id.then_some(Self {
+            id,
+            rank: parse_decimal(rank)?,
+        })
     }
 }
 
@@ -40,7 +45,10 @@ pub fn unit_parents(flux: u32) -> [String; 2] {
 /// [`unit_parents`].
 pub fn unit_at(cgroup: &str, flux: u32) -> Option<Unit<'_>> {
     let (parent, name) = cgroup.rsplit_once('/')?;
-    unit_parents(flux).iter().any(|known| known == parent).then(|| Unit::parse(name))?
+    unit_parents(flux)
+        .iter()
+        .any(|known| known == parent)
+        .then(|| Unit::parse(name))?
 }
 
 /// Maximum processes of a unit that a login reads. A user's job may have any number, and every login to
@@ -85,7 +93,10 @@ pub fn find_imp(processes: &[Process], flux: u32) -> Option<i32> {
 /// Finds the job's shell: the IMP's child whose uids are all one user's. It reads the kernel's list of
 /// children and `processes`, which are in the unit's own cgroup: either may miss a child.
 pub fn find_shell(proc: &Proc, imp: i32, processes: &[Process], flux: u32) -> Shell {
-    let in_unit = processes.iter().filter(|process| process.parent == imp).copied();
+    let in_unit = processes
+        .iter()
+        .filter(|process| process.parent == imp)
+        .copied();
     let children = proc.children(imp).into_iter().chain(in_unit);
     let mut users = children.filter_map(|child| sole_user(&child, flux));
     match users.next() {
@@ -102,7 +113,10 @@ mod tests {
 
     #[test]
     fn only_name_that_flux_gives_is_unit_of_job() {
-        let unit = Unit { id: "fxyzzy", rank: 12 };
+        let unit = Unit {
+            id: "fxyzzy",
+            rank: 12,
+        };
         assert_eq!(Unit::parse("imp-shell-12-fxyzzy.service"), Some(unit));
         assert!(Unit::parse("imp-shell-0-f1.service").is_some());
         for name in [
@@ -160,12 +174,22 @@ mod tests {
     const FLUX: u32 = 992;
 
     fn process(pid: i32, parent: i32, uids: [u32; 4]) -> Process {
-        Process { pid, parent, uids, ended: false, namespaces: 1 }
+        Process {
+            pid,
+            parent,
+            uids,
+            ended: false,
+            namespaces: 1,
+        }
     }
 
     fn status_text(process: &Process) -> String {
         let [real, effective, saved, files] = process.uids;
-        let state = if process.ended { "Z (zombie)" } else { "S (sleeping)" };
+        let state = if process.ended {
+            "Z (zombie)"
+        } else {
+            "S (sleeping)"
+        };
         format!(
             "Name:\tx\\nUid:\t0 0 0 0\nState:\t{state}\nPid:\t{}\nPPid:\t{}\nUid:\t{real}\t\
              {effective}\t{saved}\t{files}\nGid:\t0\t0\t0\t0\n",
@@ -188,7 +212,10 @@ mod tests {
         ] {
             assert!(!has_imp(uids), "{uids:?}");
         }
-        let zombie = Process { ended: true, ..process(7, 1, [992, 0, 0, 0]) };
+        let zombie = Process {
+            ended: true,
+            ..process(7, 1, [992, 0, 0, 0])
+        };
         assert_eq!(find_imp(&[zombie], FLUX), None);
         assert_eq!(find_imp(&[], FLUX), None);
     }
@@ -220,7 +247,10 @@ mod tests {
         let shell = process(20, 9, [1001; 4]);
         assert_eq!(find_by_list_and_cgroup(&[shell]), [Shell::Of(1001); 2]);
         let helper = process(19, 9, [FLUX; 4]);
-        assert_eq!(find_by_list_and_cgroup(&[helper, shell]), [Shell::Of(1001); 2]);
+        assert_eq!(
+            find_by_list_and_cgroup(&[helper, shell]),
+            [Shell::Of(1001); 2]
+        );
         for no_shell in [
             process(20, 9, [FLUX; 4]),
             process(20, 9, [0; 4]),
@@ -228,9 +258,16 @@ mod tests {
             process(20, 9, [1001, 0, 0, 0]),
             process(20, 9, [0, 1001, 1001, 1001]),
             process(20, 8, [1001; 4]),
-            Process { ended: true, ..shell },
+            Process {
+                ended: true,
+                ..shell
+            },
         ] {
-            assert_eq!(find_by_list_and_cgroup(&[no_shell]), [Shell::None; 2], "{no_shell:?}");
+            assert_eq!(
+                find_by_list_and_cgroup(&[no_shell]),
+                [Shell::None; 2],
+                "{no_shell:?}"
+            );
         }
         assert_eq!(find_by_list_and_cgroup(&[]), [Shell::None; 2]);
         let with_child_of = |uid| find_by_list_and_cgroup(&[shell, process(21, 9, [uid; 4])]);

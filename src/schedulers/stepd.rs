@@ -42,7 +42,10 @@ impl SocketName {
     /// Converts node and job; `None` for an id that is no number.
     pub fn from_job(node: &NodeName, job: &JobId) -> Option<Self> {
         parse_decimal(job.as_str())?;
-        Some(Self { node: node.clone(), job: job.clone() })
+        Some(Self {
+            node: node.clone(),
+            job: job.clone(),
+        })
     }
 }
 
@@ -161,7 +164,10 @@ impl Answer {
             3 | 4 => State::Ending,
             _ => return Err(Error::MalformedAnswer),
         };
-        Ok(Self { uid: u32::from_ne_bytes(uid), state })
+        Ok(Self {
+            uid: u32::from_ne_bytes(uid),
+            state,
+        })
     }
 }
 
@@ -200,7 +206,11 @@ impl Daemon {
         connection.exchange(&encode_query(), &mut bytes, deadline)?;
         let [a, b, c, d, ..] = bytes;
         let version = i32::from_ne_bytes([a, b, c, d]);
-        Ok(Self { connection, version, answer: Answer::parse(&bytes)? })
+        Ok(Self {
+            connection,
+            version,
+            answer: Answer::parse(&bytes)?,
+        })
     }
 
     /// The process that began to listen at the socket. As long as it answers, the number is its own.
@@ -224,7 +234,8 @@ impl Daemon {
         let mut bytes = [0; ANSWER_BYTES];
         // A connection has one exchange of versions, which is over by now.
         let [_, _, _, _, uid_and_state @ ..] = &mut bytes;
-        self.connection.exchange(requests.as_flattened(), uid_and_state, deadline)?;
+        self.connection
+            .exchange(requests.as_flattened(), uid_and_state, deadline)?;
         self.answer = Answer::parse(&bytes)?;
         Ok(self.answer)
     }
@@ -243,7 +254,9 @@ impl Daemon {
             [REQUEST_ADD_EXTERN_PID, pid, REQUEST_STEP_UID, REQUEST_STATE].map(i32::to_ne_bytes);
         // The return code is where a first answer has the version.
         let mut bytes = [0; ANSWER_BYTES];
-        let result = self.connection.exchange(requests.as_flattened(), &mut bytes, deadline);
+        let result = self
+            .connection
+            .exchange(requests.as_flattened(), &mut bytes, deadline);
         if result.is_err() {
             self.connection.await_end(deadline);
         }
@@ -265,7 +278,11 @@ impl Daemon {
     /// deadline; [`Error::ConnectionClosed`]; [`Error::SystemCall`].
     pub fn query_namespaces(&self, deadline: Instant) -> Result<Vec<(i32, OwnedFd)>> {
         let has_list = self.version >= GET_NS_FDS_VERSION_MIN;
-        let request = if has_list { REQUEST_GET_NS_FDS } else { REQUEST_GET_NS_FD };
+        let request = if has_list {
+            REQUEST_GET_NS_FDS
+        } else {
+            REQUEST_GET_NS_FD
+        };
         let count = match self.connection.query_number(request, deadline)? {
             // Older daemons send their own number of the one descriptor.
             1.. if !has_list => 1,
@@ -291,7 +308,9 @@ impl Daemon {
     /// [`Error::MalformedAnswer`] for a path that is too long, not UTF-8 or without its NUL;
     /// [`Error::Timeout`] at the deadline; [`Error::ConnectionClosed`]; [`Error::SystemCall`].
     pub fn query_display(&self, deadline: Instant) -> Result<(i32, String)> {
-        let number = self.connection.query_number(REQUEST_X11_DISPLAY, deadline)?;
+        let number = self
+            .connection
+            .query_number(REQUEST_X11_DISPLAY, deadline)?;
         let length = usize::try_from(self.connection.receive_number(deadline)?)
             .map_err(|_| Error::MalformedAnswer)?;
         if length > KEY_FILE_BYTES_MAX {
@@ -313,10 +332,18 @@ impl Daemon {
 /// [`Error::SocketGone`] without such a file; [`Error::UntrustedSocket`] for a file that is no socket or
 /// does not belong to `owner`; [`Error::SystemCall`] as `stat(2)`.
 pub fn socket_created_at(spool: &TrustedDir, name: &SocketName, owner: u32) -> Result<i64> {
-    let stat = fstatat(spool, name.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW)
-        .map_err(|errno| socket_error("stat", errno))?;
+    let stat = fstatat(
+        spool,
+        name.to_string().as_str(),
+        AtFlags::AT_SYMLINK_NOFOLLOW,
+    )
+    .map_err(|errno| socket_error("stat", errno))?;
     let is_socket = stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFSOCK.bits();
-    if is_socket && stat.st_uid == owner { Ok(stat.st_ctime) } else { Err(Error::UntrustedSocket) }
+    if is_socket && stat.st_uid == owner {
+        Ok(stat.st_ctime)
+    } else {
+        Err(Error::UntrustedSocket)
+    }
 }
 
 /// A connection to a daemon.
@@ -341,10 +368,18 @@ pub fn connect_to_daemon(
     owner: u32,
     deadline: Option<Instant>,
 ) -> Result<Option<Connection>> {
-    let blocking = if deadline.is_some() { SockFlag::empty() } else { SockFlag::SOCK_NONBLOCK };
-    let socket =
-        socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC | blocking, None)
-            .map_err(|errno| Error::SystemCall("socket", errno))?;
+    let blocking = if deadline.is_some() {
+        SockFlag::empty()
+    } else {
+        SockFlag::SOCK_NONBLOCK
+    };
+    let socket = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC | blocking,
+        None,
+    )
+    .map_err(|errno| Error::SystemCall("socket", errno))?;
     let address = UnixAddr::new(path).map_err(|errno| Error::SystemCall("connect", errno))?;
     loop {
         if let Some(deadline) = deadline {
@@ -363,7 +398,10 @@ pub fn connect_to_daemon(
     if peer.uid() != owner {
         return Err(Error::WrongPeerUid(peer.uid()));
     }
-    Ok(Some(Connection { socket, pid: peer.pid() }))
+    Ok(Some(Connection {
+        socket,
+        pid: peer.pid(),
+    }))
 }
 
 fn socket_error(call: &'static str, errno: Errno) -> Error {
@@ -489,7 +527,10 @@ mod tests {
 
     #[test]
     fn answer_is_version_uid_and_state() {
-        let running = Answer { uid: 1001, state: State::Running };
+        let running = Answer {
+            uid: 1001,
+            state: State::Running,
+        };
         assert_eq!(parse_answer([38 << 8, 1001, 2]), Ok(running));
         assert_eq!(parse_answer([0, -2, 2]).unwrap().uid, 4_294_967_294);
         assert_eq!(parse_answer([1, 2, 5]), Err(Error::MalformedAnswer));
@@ -500,31 +541,60 @@ mod tests {
     #[test]
     fn every_state_of_slurm_is_known() {
         use State::{Ending, Running, Starting};
-        for (number, state) in
-            [(0, Starting), (1, Starting), (2, Running), (3, Ending), (4, Ending)]
-        {
-            assert_eq!(parse_answer([0, 0, number]).unwrap().state, state, "{number}");
+        for (number, state) in [
+            (0, Starting),
+            (1, Starting),
+            (2, Running),
+            (3, Ending),
+            (4, Ending),
+        ] {
+            assert_eq!(
+                parse_answer([0, 0, number]).unwrap().state,
+                state,
+                "{number}"
+            );
         }
     }
 
     #[test]
     fn later_request_sends_no_version() {
         let (socket, mut peer) = UnixStream::pair().unwrap();
-        let connection = Connection { socket: socket.into(), pid: 7 };
-        let before = Answer { uid: 9, state: State::Running };
-        let mut daemon = Daemon { connection, version: 38 << 8, answer: before };
+        let connection = Connection {
+            socket: socket.into(),
+            pid: 7,
+        };
+        let before = Answer {
+            uid: 9,
+            state: State::Running,
+        };
+        let mut daemon = Daemon {
+            connection,
+            version: 38 << 8,
+            answer: before,
+        };
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut reply = |numbers: &[i32]| {
-            numbers.iter().for_each(|number| peer.write_all(&number.to_ne_bytes()).unwrap());
+            numbers
+                .iter()
+                .for_each(|number| peer.write_all(&number.to_ne_bytes()).unwrap());
         };
         reply(&[1001, 3]);
-        let ending = Answer { uid: 1001, state: State::Ending };
-        let running = Answer { uid: 1001, state: State::Running };
+        let ending = Answer {
+            uid: 1001,
+            state: State::Ending,
+        };
+        let running = Answer {
+            uid: 1001,
+            state: State::Running,
+        };
         assert_eq!(daemon.query_state(deadline), Ok(ending));
         assert_eq!(daemon.last_answer(), ending);
         reply(&[0, 1001, 2, -1, 1001, 2, 1001, 5]);
         assert_eq!(daemon.add_process(4711, deadline), Ok(running));
-        assert_eq!(daemon.add_process(4711, deadline), Err(Error::ProcessRefused(-1)));
+        assert_eq!(
+            daemon.add_process(4711, deadline),
+            Err(Error::ProcessRefused(-1))
+        );
         assert_eq!(daemon.query_state(deadline), Err(Error::MalformedAnswer));
         assert_eq!(daemon.last_answer(), running);
         let soon = Instant::now() + Duration::from_millis(20);
@@ -537,7 +607,10 @@ mod tests {
         let numbers = [&query[..], &add(4711), &add(4711), &query, &add(1)].concat();
         let numbers: Vec<u8> = numbers.into_iter().flat_map(i32::to_ne_bytes).collect();
         assert_eq!(requests, numbers);
-        assert_eq!(encode_query(), [45 << 8, 20, 5].map(i32::to_ne_bytes).as_flattened());
+        assert_eq!(
+            encode_query(),
+            [45 << 8, 20, 5].map(i32::to_ne_bytes).as_flattened()
+        );
     }
 
     fn own_uid() -> u32 {
@@ -566,9 +639,16 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let connection = connect_as(own_uid()).unwrap().unwrap();
         assert_eq!(connection.pid, nix::unistd::getpid().as_raw());
-        assert_eq!(connect_as(own_uid() + 1).unwrap_err(), Error::WrongPeerUid(own_uid()));
+        assert_eq!(
+            connect_as(own_uid() + 1).unwrap_err(),
+            Error::WrongPeerUid(own_uid())
+        );
         drop(listener);
-        assert_eq!(connect_as(own_uid()).unwrap_err(), Error::SocketGone, "the listener is gone");
+        assert_eq!(
+            connect_as(own_uid()).unwrap_err(),
+            Error::SocketGone,
+            "the listener is gone"
+        );
     }
 
     #[test]
@@ -619,7 +699,9 @@ mod tests {
                 assert!(!thread.is_finished());
                 std::thread::yield_now();
             }
-            connections.iter().for_each(|_| drop(listener.accept().unwrap()));
+            connections
+                .iter()
+                .for_each(|_| drop(listener.accept().unwrap()));
             assert_eq!(thread.join().unwrap(), Ok(()));
         });
     }
@@ -633,7 +715,10 @@ mod tests {
             "/a",
         ] {
             let daemon = format!("{job}/step_extern/slurm");
-            assert_eq!(step_of_daemon(&daemon).unwrap().as_str(), format!("{job}/step_extern"));
+            assert_eq!(
+                step_of_daemon(&daemon).unwrap().as_str(),
+                format!("{job}/step_extern")
+            );
             assert_eq!(job_of_daemon(&daemon).unwrap().as_str(), job);
         }
     }
@@ -651,7 +736,11 @@ mod tests {
             "/a/job_1/step_extern/user/task_special",
             "/../job_1/step_extern/slurm",
         ] {
-            assert_eq!((step_of_daemon(path), job_of_daemon(path)), (None, None), "{path}");
+            assert_eq!(
+                (step_of_daemon(path), job_of_daemon(path)),
+                (None, None),
+                "{path}"
+            );
         }
     }
 }

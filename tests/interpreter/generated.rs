@@ -27,7 +27,11 @@ fn assert_allows(rules: &[DeviceRule], requests: &[Request]) {
     let program = allow_rules(rules);
     for request in requests {
         let expected = is_listed(rules, *request);
-        assert_eq!(run(&program, *request), Some(expected), "{request:?} of {rules:?}");
+        assert_eq!(
+            run(&program, *request),
+            Some(expected),
+            "{request:?} of {rules:?}"
+        );
     }
 }
 
@@ -43,7 +47,12 @@ fn requests_around(major: u32, minor: u32) -> Vec<Request> {
             for near_minor in minor.saturating_sub(1)..=(minor + 1).min(MINOR_MAX) {
                 for bits in 0..8 {
                     let access = Access::from_bits(bits).unwrap();
-                    requests.push(Request { kind, major: near_major, minor: near_minor, access });
+                    requests.push(Request {
+                        kind,
+                        major: near_major,
+                        minor: near_minor,
+                        access,
+                    });
                 }
             }
         }
@@ -53,7 +62,11 @@ fn requests_around(major: u32, minor: u32) -> Vec<Request> {
 
 impl Random {
     fn rule(&mut self, majors: u32, minors: u32) -> DeviceRule {
-        let kind = if self.below(3) == 0 { DeviceType::Block } else { DeviceType::Char };
+        let kind = if self.below(3) == 0 {
+            DeviceType::Block
+        } else {
+            DeviceType::Char
+        };
         let minor = (self.below(40) != 0).then(|| self.below(minors));
         let access = Access::from_bits(1 + self.below(7)).unwrap();
         DeviceRule::from_numbers(kind, self.below(majors), minor, access).unwrap()
@@ -78,12 +91,29 @@ fn alternating(count: u32) -> Vec<DeviceRule> {
 #[test]
 fn every_subset_of_small_universe_is_decided_by_list() {
     let all = rules(&[
-        "c:1:-1:r", "c:1:3:w", "c:1:4:rwm", "c:1:0:rw", "c:2:0:m", "c:0:1048575:rw",
-        "c:4095:1048575:rw", "b:1:3:rw", "b:4095:-1:w", "b:0:0:r",
+        "c:1:-1:r",
+        "c:1:3:w",
+        "c:1:4:rwm",
+        "c:1:0:rw",
+        "c:2:0:m",
+        "c:0:1048575:rw",
+        "c:4095:1048575:rw",
+        "b:1:3:rw",
+        "b:4095:-1:w",
+        "b:0:0:r",
     ]);
-    let devices = [(0, 0), (1, 0), (1, 3), (1, MINOR_MAX), (4095, 0), (4095, MINOR_MAX)];
-    let mut requests: Vec<Request> =
-        devices.iter().flat_map(|(major, minor)| requests_around(*major, *minor)).collect();
+    let devices = [
+        (0, 0),
+        (1, 0),
+        (1, 3),
+        (1, MINOR_MAX),
+        (4095, 0),
+        (4095, MINOR_MAX),
+    ];
+    let mut requests: Vec<Request> = devices
+        .iter()
+        .flat_map(|(major, minor)| requests_around(*major, *minor))
+        .collect();
     requests.push(Request {
         kind: DeviceType::Char,
         major: 0,
@@ -91,7 +121,10 @@ fn every_subset_of_small_universe_is_decided_by_list() {
         access: Access::RW,
     });
     for subset in 0_u32..1 << all.len() {
-        let chosen = all.iter().enumerate().filter(|(index, _)| subset >> index & 1 == 1);
+        let chosen = all
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| subset >> index & 1 == 1);
         let chosen: Vec<DeviceRule> = chosen.map(|(_, rule)| *rule).collect();
         assert_allows(&chosen, &requests);
     }
@@ -116,9 +149,23 @@ fn random_big_lists_are_decided_by_list() {
 #[test]
 fn entries_of_one_device_add_up_for_one_open() {
     let program = allow_rules(&rules(&["c:195:0:r", "c:195:-1:w"]));
-    let request = Request { kind: DeviceType::Char, major: 195, minor: 0, access: Access::RW };
+    let request = Request {
+        kind: DeviceType::Char,
+        major: 195,
+        minor: 0,
+        access: Access::RW,
+    };
     assert_eq!(run(&program, request), Some(true));
-    assert_eq!(run(&program, Request { minor: 1, ..request }), Some(false));
+    assert_eq!(
+        run(
+            &program,
+            Request {
+                minor: 1,
+                ..request
+            }
+        ),
+        Some(false)
+    );
 }
 
 #[test]
@@ -145,9 +192,17 @@ fn thousands_of_entries_keep_their_meaning() {
         for bits in 0..8 {
             let access = Access::from_bits(bits).unwrap();
             let minor = rule.minor().unwrap();
-            let request = Request { kind: DeviceType::Char, major: 195, minor, access };
+            let request = Request {
+                kind: DeviceType::Char,
+                major: 195,
+                minor,
+                access,
+            };
             assert_eq!(run(&allowed, request), Some(rule.access().contains(access)));
-            let gap = Request { minor: minor + 1, ..request };
+            let gap = Request {
+                minor: minor + 1,
+                ..request
+            };
             assert_eq!(run(&allowed, gap), Some(false));
         }
     }
@@ -169,7 +224,11 @@ struct PathWalk<'a> {
 
 impl PathWalk<'_> {
     fn new(program: &[Insn]) -> PathWalk<'_> {
-        let mut walk = PathWalk { program, visited: vec![false; program.len()], longest: 0 };
+        let mut walk = PathWalk {
+            program,
+            visited: vec![false; program.len()],
+            longest: 0,
+        };
         walk.visit(0, 1, (0, u32::MAX));
         walk
     }
@@ -191,7 +250,10 @@ impl PathWalk<'_> {
             JA => self.visit(target(), length + 1, key),
             JGE => {
                 let bound = insn.imm as u32;
-                assert!(key.0 < bound && bound <= key.1, "instruction {index} is decided already");
+                assert!(
+                    key.0 < bound && bound <= key.1,
+                    "instruction {index} is decided already"
+                );
                 self.visit(index + 1, length + 1, (key.0, bound - 1));
                 self.visit(target(), length + 1, (bound, key.1));
             }
@@ -232,9 +294,18 @@ fn verifier_drops_no_instruction() {
 
 #[test]
 fn cost_is_logarithmic_in_time_and_linear_in_space() {
-    for (entries, longest) in [(8, 17), (512, 23), (ALLOWLIST_ENTRIES_MAX as u32, 24), (4096, 26)] {
+    for (entries, longest) in [
+        (8, 17),
+        (512, 23),
+        (ALLOWLIST_ENTRIES_MAX as u32, 24),
+        (4096, 26),
+    ] {
         let program = allow_rules(&alternating(entries));
-        assert!(program.len() <= 35 + 3 * entries as usize, "{entries}: {}", program.len());
+        assert!(
+            program.len() <= 35 + 3 * entries as usize,
+            "{entries}: {}",
+            program.len()
+        );
         let walk = PathWalk::new(&program);
         assert!(walk.longest <= longest, "{entries}: {}", walk.longest);
     }

@@ -3,8 +3,12 @@
 use super::*;
 use kernel::bpf::generate::code::{BPF_EXIT, BPF_JA, BPF_K, BPF_MOV};
 
-const REQUEST: Request =
-    Request { kind: DeviceType::Char, major: 195, minor: 255, access: Access::RW };
+const REQUEST: Request = Request {
+    kind: DeviceType::Char,
+    major: 195,
+    minor: 255,
+    access: Access::RW,
+};
 
 fn run_program(program: &[Insn]) -> Option<bool> {
     run(program, REQUEST)
@@ -31,7 +35,11 @@ fn context_has_layout_of_kernel() {
     assert_eq!(sets_register_2(&[load(BPF_W, 0)], 6 << 16 | 2), Some(true));
     assert_eq!(sets_register_2(&[load(BPF_W, 4)], 195), Some(true));
     assert_eq!(sets_register_2(&[load(BPF_W, 8)], 255), Some(true));
-    let (low, high) = if cfg!(target_endian = "little") { (2, 6) } else { (6, 2) };
+    let (low, high) = if cfg!(target_endian = "little") {
+        (2, 6)
+    } else {
+        (6, 2)
+    };
     assert_eq!(sets_register_2(&[load(BPF_H, 0)], low), Some(true));
     assert_eq!(sets_register_2(&[load(BPF_H, 2)], high), Some(true));
 }
@@ -57,7 +65,11 @@ fn arithmetic_gives_results_of_kernel() {
         ] {
             let start = Insn::mov64_imm(2, 12);
             let by_imm = Insn::new(class | operation | BPF_K, 2, 0, 0, right);
-            assert_eq!(sets_register_2(&[start, by_imm], result), Some(true), "{operation:#x}");
+            assert_eq!(
+                sets_register_2(&[start, by_imm], result),
+                Some(true),
+                "{operation:#x}"
+            );
             let other = Insn::mov64_imm(3, right);
             let by_reg = Insn::new(class | operation | BPF_X, 2, 3, 0, 0);
             let body = [start, other, by_reg];
@@ -74,7 +86,10 @@ fn narrow_arithmetic_clears_upper_half() {
     let narrow = Insn::alu32_imm(BPF_OR, 2, 0);
     assert_eq!(sets_register_2(&[minus_one, narrow, shift], 0), Some(true));
     let narrow_move = Insn::alu32_reg(BPF_MOV, 2, 2);
-    assert_eq!(sets_register_2(&[minus_one, narrow_move, shift], 0), Some(true));
+    assert_eq!(
+        sets_register_2(&[minus_one, narrow_move, shift], 0),
+        Some(true)
+    );
 }
 
 #[test]
@@ -149,10 +164,26 @@ fn blind(program: &[Insn]) -> Vec<Insn> {
                 0,
             ));
         } else {
-            let class = if matches!(class, BPF_ALU | BPF_JMP32) { BPF_ALU } else { BPF_ALU64 };
-            out.push(Insn::new(class | BPF_MOV | BPF_K, AX, 0, 0, random ^ insn.imm));
+            let class = if matches!(class, BPF_ALU | BPF_JMP32) {
+                BPF_ALU
+            } else {
+                BPF_ALU64
+            };
+            out.push(Insn::new(
+                class | BPF_MOV | BPF_K,
+                AX,
+                0,
+                0,
+                random ^ insn.imm,
+            ));
             out.push(Insn::new(class | BPF_XOR | BPF_K, AX, 0, 0, random));
-            out.push(Insn::new(insn.code | BPF_X, dst_register(*insn), AX, insn.offset, 0));
+            out.push(Insn::new(
+                insn.code | BPF_X,
+                dst_register(*insn),
+                AX,
+                insn.offset,
+                0,
+            ));
         }
     }
     starts.push(out.len());
@@ -170,17 +201,36 @@ fn blind(program: &[Insn]) -> Vec<Insn> {
 #[test]
 fn blinded_constants_change_no_answer() {
     let mut list = protocol::Allowlist::new();
-    for rule in ["c:195:0:rw", "c:195:255:r", "b:7:-1:rwm", "c:1:3:rwm", "c:4095:0:m"] {
+    for rule in [
+        "c:195:0:rw",
+        "c:195:255:r",
+        "b:7:-1:rwm",
+        "c:1:3:rwm",
+        "c:4095:0:m",
+    ] {
         list.push(rule.parse().unwrap()).unwrap();
     }
     let plain = kernel::bpf::allow_rules(list.rules());
     let blinded = blind(&plain);
     assert!(blinded.len() > plain.len() * 2);
     for kind in [DeviceType::Char, DeviceType::Block] {
-        for (major, minor) in [(195, 0), (195, 255), (195, 1), (7, 9), (1, 3), (4095, 0), (0, 0)] {
+        for (major, minor) in [
+            (195, 0),
+            (195, 255),
+            (195, 1),
+            (7, 9),
+            (1, 3),
+            (4095, 0),
+            (0, 0),
+        ] {
             for bits in 0..8 {
                 let access = Access::from_bits(bits).unwrap();
-                let request = Request { kind, major, minor, access };
+                let request = Request {
+                    kind,
+                    major,
+                    minor,
+                    access,
+                };
                 assert_eq!(run(&blinded, request), run(&plain, request), "{request:?}");
                 assert!(run(&blinded, request).is_some());
             }
@@ -192,7 +242,10 @@ fn blinded_constants_change_no_answer() {
 fn zero_extension_of_kernel_clears_upper_half() {
     let shift = Insn::new(BPF_ALU64 | BPF_RSH | BPF_K, 2, 0, 0, 32);
     let clears = Insn::new(BPF_ALU | BPF_MOV | BPF_X, 2, 2, 0, 1);
-    assert_eq!(sets_register_2(&[Insn::mov64_imm(2, -1), clears, shift], 0), Some(true));
+    assert_eq!(
+        sets_register_2(&[Insn::mov64_imm(2, -1), clears, shift], 0),
+        Some(true)
+    );
     let other = Insn::new(BPF_ALU | BPF_MOV | BPF_X, 2, 3, 0, 1);
     let body = [Insn::mov64_imm(2, 0), Insn::mov64_imm(3, 0), other];
     assert_eq!(sets_register_2(&body, 0), None);
@@ -212,9 +265,19 @@ fn unknown_instruction_gives_no_decision() {
         // A call, a store, a wide immediate, an atomic add, a far jump.
         &[allow, Insn::new(0x85, 0, 0, 0, 1), Insn::exit()],
         &[allow, Insn::new(0x62, 10, 0, -4, 0), Insn::exit()],
-        &[allow, Insn::new(0x18, 1, 1, 0, 3), Insn::new(0, 0, 0, 0, 0), Insn::exit()],
+        &[
+            allow,
+            Insn::new(0x18, 1, 1, 0, 3),
+            Insn::new(0, 0, 0, 0, 0),
+            Insn::exit(),
+        ],
         &[allow, Insn::new(0xdb, 10, 0, -8, 0), Insn::exit()],
-        &[allow, Insn::new(BPF_JMP32 | BPF_JA, 0, 0, 0, 1), Insn::exit(), Insn::exit()],
+        &[
+            allow,
+            Insn::new(BPF_JMP32 | BPF_JA, 0, 0, 0, 1),
+            Insn::exit(),
+            Insn::exit(),
+        ],
         // A load beyond the context, of half of the major, and through a number.
         &[allow, load(BPF_W, 12), Insn::exit()],
         &[allow, load(BPF_H, 4), Insn::exit()],
@@ -223,7 +286,10 @@ fn unknown_instruction_gives_no_decision() {
         &[allow, Insn::alu32_reg(BPF_OR, 0, 4), Insn::exit()],
         &[allow, Insn::alu32_reg(BPF_XOR, 4, 0), Insn::exit()],
         &[allow, Insn::mov64_imm(10, 0), Insn::exit()],
-        &[Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 0, 1, 0, 0), Insn::exit()],
+        &[
+            Insn::new(BPF_ALU64 | BPF_MOV | BPF_X, 0, 1, 0, 0),
+            Insn::exit(),
+        ],
         // A signed comparison.
         &[allow, Insn::new(BPF_JMP | 0x60, 0, 0, 0, 0), Insn::exit()],
     ];
@@ -245,7 +311,11 @@ fn unused_field_that_is_not_zero_gives_no_decision() {
         (BPF_ALU | BPF_LSH | BPF_K, 0, 0, 0, 32),
         (BPF_LDX | BPF_MEM | BPF_W, 2, 1, 0, 1),
     ] {
-        let program = [Insn::mov64_imm(0, 1), Insn::new(code, dst, src, offset, imm), Insn::exit()];
+        let program = [
+            Insn::mov64_imm(0, 1),
+            Insn::new(code, dst, src, offset, imm),
+            Insn::exit(),
+        ];
         assert_eq!(run_program(&program), None, "{code:#x}");
     }
 }

@@ -57,8 +57,11 @@ fn runtime_program(class: u8) -> Vec<Insn> {
 /// Generates a list's program as the IMP does: it keeps the first word whole, and masks the listed
 /// accesses out of it.
 fn imp_program() -> Vec<Insn> {
-    let mut code =
-        vec![Insn::load_word(2, 1, 4), Insn::load_word(3, 1, 8), Insn::load_word(4, 1, 0)];
+    let mut code = vec![
+        Insn::load_word(2, 1, 4),
+        Insn::load_word(3, 1, 8),
+        Insn::load_word(4, 1, 0),
+    ];
     for (kind, major, minor, access) in ENTRIES {
         let length = 10 + usize::from(minor.is_some());
         let mut block = vec![
@@ -92,7 +95,15 @@ fn layouts_of_other_programs_are_understood() {
     ];
     for (owner, code) in layouts {
         for kind in [DeviceType::Char, DeviceType::Block] {
-            for (major, minor) in [(1, 3), (1, 5), (195, 0), (195, 255), (7, 0), (136, 9), (0, 0)] {
+            for (major, minor) in [
+                (1, 3),
+                (1, 5),
+                (195, 0),
+                (195, 255),
+                (7, 0),
+                (136, 9),
+                (0, 0),
+            ] {
                 for bits in 1..8 {
                     let access = Access::from_bits(bits).unwrap();
                     let listed = ENTRIES.iter().any(|entry| {
@@ -100,7 +111,12 @@ fn layouts_of_other_programs_are_understood() {
                             && entry.2.is_none_or(|only| only == minor)
                             && entry.3.contains(access)
                     });
-                    let request = Request { kind, major, minor, access };
+                    let request = Request {
+                        kind,
+                        major,
+                        minor,
+                        access,
+                    };
                     assert_eq!(run(&code, request), Some(listed), "{owner} {request:?}");
                 }
             }

@@ -51,7 +51,16 @@ const fn src_register(insn: Insn) -> Register {
 /// Decodes an instruction in the kernel's byte order.
 #[must_use]
 pub fn decode(bytes: [u8; INSN_BYTES]) -> Insn {
-    let [code, registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3] = bytes;
+    let [
+        code,
+        registers,
+        offset_0,
+        offset_1,
+        imm_0,
+        imm_1,
+        imm_2,
+        imm_3,
+    ] = bytes;
     Insn {
         code,
         registers,
@@ -120,7 +129,11 @@ impl Machine {
         if let Some(first) = registers.get_mut(1) {
             *first = Value::Context;
         }
-        Self { request, registers, next: 0 }
+        Self {
+            request,
+            registers,
+            next: 0,
+        }
     }
 
     fn step(&mut self, insn: Insn) -> Option<ControlFlow<bool>> {
@@ -145,7 +158,9 @@ impl Machine {
     }
 
     fn load(&mut self, insn: Insn) -> Option<()> {
-        let Value::Context = self.get(src_register(insn))? else { return None };
+        let Value::Context = self.get(src_register(insn))? else {
+            return None;
+        };
         if insn.imm != 0 {
             return None;
         }
@@ -175,8 +190,16 @@ impl Machine {
         }
         // The kernel marks its own moves that clear an upper half.
         let clears = operation == BPF_MOV && !wide && same_register && insn.imm == 1;
-        let right = if clears { self.number(src_register(insn))? } else { self.operand(insn)? };
-        let left = if operation == BPF_MOV { 0 } else { self.number(dst_register(insn))? };
+        let right = if clears {
+            self.number(src_register(insn))?
+        } else {
+            self.operand(insn)?
+        };
+        let left = if operation == BPF_MOV {
+            0
+        } else {
+            self.number(dst_register(insn))?
+        };
         let result = compute(operation, if wide { 64 } else { 32 }, left, right)?;
         self.set(dst_register(insn), Value::Number(result))
     }
@@ -200,7 +223,11 @@ impl Machine {
         if insn.code & BPF_X == 0 {
             return (src_register(insn) == 0).then_some(i64::from(insn.imm) as u64);
         }
-        if insn.imm == 0 { self.number(src_register(insn)) } else { None }
+        if insn.imm == 0 {
+            self.number(src_register(insn))
+        } else {
+            None
+        }
     }
 
     fn skip(&mut self, offset: i16) -> Option<()> {
@@ -248,7 +275,11 @@ fn compute(operation: u8, bits: u32, left: u64, right: u64) -> Option<u64> {
     let mask = u64::MAX >> (64 - bits);
     let left = left & mask;
     let right = right & mask;
-    let distance = || u32::try_from(right).ok().filter(|distance| *distance < bits);
+    let distance = || {
+        u32::try_from(right)
+            .ok()
+            .filter(|distance| *distance < bits)
+    };
     let result = match operation {
         BPF_ADD => left.wrapping_add(right),
         BPF_OR => left | right,

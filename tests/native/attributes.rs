@@ -29,8 +29,12 @@ const PIN: &str = "taskset -cp 0 $$ >/dev/null";
 /// Returns a printed attribute.
 #[track_caller]
 fn attribute<'a>(outcome: &'a Outcome, name: &str) -> &'a str {
-    let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_else(|| panic!("no {name} in {outcome}")).trim()
+    let line = outcome
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no {name} in {outcome}"))
+        .trim()
 }
 
 /// Asserts these printed attributes.
@@ -43,7 +47,10 @@ fn assert_attributes(outcome: &Outcome, expected: &[(&str, &str)]) {
 
 /// Runs account and session in a process that has run a script, and prints its attributes in the session.
 fn login_after(node: &Node, script: &str) -> Outcome {
-    node.write("/usr/bin/in-session", &format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{SHOW}\n"));
+    node.write(
+        "/usr/bin/in-session",
+        &format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{SHOW}\n"),
+    );
     node.set_mode("/usr/bin/in-session", 0o755);
     node.sh(&format!(
         "set -e; {script}; exec pamtester sshd alice acct_mgmt open_session close_session"
@@ -64,8 +71,12 @@ assert call(number, 2, ctypes.byref(ctypes.c_ulong(1)), 64) == 0
 os.execvp('pamtester', 'pamtester sshd alice acct_mgmt open_session close_session'.split())
 ";
 
-const USUAL: [(&str, &str); 4] =
-    [("nice:", "0"), ("class:", "0"), ("io:", "none: prio 0"), ("slack:", "50000")];
+const USUAL: [(&str, &str); 4] = [
+    ("nice:", "0"),
+    ("class:", "0"),
+    ("io:", "none: prio 0"),
+    ("slack:", "50000"),
+];
 
 #[test]
 fn login_is_not_before_tasks_of_its_job() {
@@ -76,7 +87,13 @@ fn login_is_not_before_tasks_of_its_job() {
         assert_attributes(&sshd.ssh(ALICE, SHOW).ok(), &USUAL);
         node.write_stack(SHOWING);
         assert_attributes(&login_after(node, "chrt --rr -p 1 $$").ok(), &USUAL);
-        assert!(!node.log.entries().iter().any(|entry| entry.text.contains("warning=")));
+        assert!(
+            !node
+                .log
+                .entries()
+                .iter()
+                .any(|entry| entry.text.contains("warning="))
+        );
     });
 }
 
@@ -86,8 +103,12 @@ fn login_that_is_behind_tasks_of_its_job_stays_there() {
         let _job = node.job(ALICE, "4242").start();
         node.arguments("");
         let sshd = node.sshd_after(LOWER, "");
-        let lower =
-            [("nice:", "7"), ("io:", "best-effort: prio 6"), ("slack:", "70000"), ("oom:", "300")];
+        let lower = [
+            ("nice:", "7"),
+            ("io:", "best-effort: prio 6"),
+            ("slack:", "70000"),
+            ("oom:", "300"),
+        ];
         assert_attributes(&sshd.ssh(ALICE, SHOW).ok(), &lower);
     });
 }
@@ -112,7 +133,11 @@ fn refused_login_gets_its_attributes_back() {
     on_node(|node| {
         let _job = start_refusing_job(node);
         let outcome = login_after(node, RAISE).says("[JA09]");
-        let raised = [("nice:", "-7"), ("io:", "best-effort: prio 1"), ("slack:", "1000")];
+        let raised = [
+            ("nice:", "-7"),
+            ("io:", "best-effort: prio 1"),
+            ("slack:", "1000"),
+        ];
         assert_attributes(&outcome, &raised);
     });
 }
@@ -125,7 +150,8 @@ fn login_to_job_without_cpuset_keeps_its_cores() {
         node.arguments("");
         let sshd = node.sshd_after(PIN, "");
         assert_attributes(&sshd.ssh(ALICE, SHOW).ok(), &[("Cpus_allowed_list:", "0")]);
-        job.resolved().says("cores: those of sshd: the job has no cpuset of its own");
+        job.resolved()
+            .says("cores: those of sshd: the job has no cpuset of its own");
     });
 }
 
@@ -148,13 +174,24 @@ fn login_to_slurm_job_has_the_cores_of_its_job() {
             assert_eq!(cores.contains(['-', ',']), count == "2", "{cores}");
             assert_attributes(&outcome, &[("Cpus_allowed_list:", &cores)]);
             let resolved = node.job_adopt(&["resolve", "--user", "alice"]).ok();
-            resolved.says(&format!("cores: {cores}, the job's")).says("memory nodes: 0");
-            assert!(!node.log.entries().iter().any(|entry| entry.text.contains("cores are")));
+            resolved
+                .says(&format!("cores: {cores}, the job's"))
+                .says("memory nodes: 0");
+            assert!(
+                !node
+                    .log
+                    .entries()
+                    .iter()
+                    .any(|entry| entry.text.contains("cores are"))
+            );
             job.cancel();
         }
         let job = slurm.alloc_as(ALICE, 0, &["--cpus-per-task=2"], node.name());
         let sshd = node.sshd_after(PIN, "");
-        assert_attributes(&sshd.ssh(ALICE, SHOW).ok(), &[("Cpus_allowed_list:", &cores_of(&job))]);
+        assert_attributes(
+            &sshd.ssh(ALICE, SHOW).ok(),
+            &[("Cpus_allowed_list:", &cores_of(&job))],
+        );
     });
 }
 
@@ -182,10 +219,16 @@ fn login_to_job_with_cpuset_takes_memory_by_the_default_policy() {
         slurm.node.write_stack(SHOWING);
         slurm.node.write("/usr/bin/bound", BOUND);
         let bound = "exec python3 /usr/bin/bound";
-        assert_attributes(&login_after(slurm.node, bound).ok(), &[("memory:", "default")]);
+        assert_attributes(
+            &login_after(slurm.node, bound).ok(),
+            &[("memory:", "default")],
+        );
         job.cancel();
         let _other = slurm.node.job(ALICE, "4242").start();
-        assert_attributes(&login_after(slurm.node, bound).ok(), &[("memory:", "bind:0")]);
+        assert_attributes(
+            &login_after(slurm.node, bound).ok(),
+            &[("memory:", "bind:0")],
+        );
     });
 }
 
@@ -193,7 +236,11 @@ fn login_to_job_with_cpuset_takes_memory_by_the_default_policy() {
 fn enable_cpuset(cgroup: &Cgroup) {
     let mount = std::path::Path::new("/sys/fs/cgroup");
     let dir = cgroup.dir();
-    let above: Vec<_> = dir.ancestors().skip(1).take_while(|dir| dir.starts_with(mount)).collect();
+    let above: Vec<_> = dir
+        .ancestors()
+        .skip(1)
+        .take_while(|dir| dir.starts_with(mount))
+        .collect();
     for parent in above.into_iter().rev() {
         std::fs::write(parent.join("cgroup.subtree_control"), "+cpuset").unwrap();
     }
@@ -205,9 +252,19 @@ fn assert_cores(node: &Node, [pinned, free]: [&str; 2]) {
     node.write_stack(SHOWING);
     for (script, cores) in [(PIN, pinned), (":", free)] {
         let outcome = login_after(node, script).ok();
-        assert_eq!(attribute(&outcome, "Cpus_allowed_list:"), cores, "{script} {outcome}");
+        assert_eq!(
+            attribute(&outcome, "Cpus_allowed_list:"),
+            cores,
+            "{script} {outcome}"
+        );
     }
-    assert!(!node.log.entries().iter().any(|entry| entry.text.contains("cores are")));
+    assert!(
+        !node
+            .log
+            .entries()
+            .iter()
+            .any(|entry| entry.text.contains("cores are"))
+    );
 }
 
 /// Asserts that logins have the cores of sshd. Before Linux 6.2 a move into a cgroup with the controller, whether it was
@@ -215,7 +272,9 @@ fn assert_cores(node: &Node, [pinned, free]: [&str; 2]) {
 #[track_caller]
 fn assert_cores_of_sshd(node: &Node) {
     let release = node.sh("uname -r").ok().stdout;
-    let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|number| number.parse().unwrap_or(0));
     let version: [u32; 2] = [numbers.next().unwrap(), numbers.next().unwrap()];
     assert_cores(node, [if version >= [6, 2] { "0" } else { "0-1" }, "0-1"]);
 }
@@ -234,7 +293,9 @@ fn login_has_the_cores_of_its_jobs_own_cpuset() {
         assert_cores(node, ["0-1", "0-1"]);
         job.cgroup.write("cpuset.cpus", "1");
         assert_cores(node, ["1", "1"]);
-        job.resolved().says("cores: 1, the job's").says("memory nodes: 0");
+        job.resolved()
+            .says("cores: 1, the job's")
+            .says("memory nodes: 0");
     });
 }
 
@@ -242,12 +303,16 @@ fn login_has_the_cores_of_its_jobs_own_cpuset() {
 #[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
 fn login_in_leaf_has_the_cores_of_the_leaf_or_of_its_job() {
     on_node(|node| {
-        let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+        let job = node
+            .job(ALICE, "4242")
+            .with("leaf", json!("logins"))
+            .start();
         enable_cpuset(&job.cgroup);
         job.cgroup.write("cpuset.cpus", "0-1");
         assert_cores(node, ["0-1", "0-1"]);
         let (step, leaf) = (job.cgroup.child("step"), job.cgroup.child("logins"));
-        step.create().write("cgroup.procs", &job.cgroup.pids()[0].to_string());
+        step.create()
+            .write("cgroup.procs", &job.cgroup.pids()[0].to_string());
         enable_cpuset(&leaf);
         assert_cores(node, ["0-1", "0-1"]);
         leaf.write("cpuset.cpus", "1");

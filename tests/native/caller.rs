@@ -25,16 +25,22 @@ const ANSWER: &str = "5000 , 22 : USERID : OTHER : ";
 /// Starts two jobs of ALICE. Returns the older one first; the newer one has the smaller id.
 fn start_two_jobs(node: &Node) -> [Job<'_>; 2] {
     let older = node.job(ALICE, "4250").started(1_795_200_000).start();
-    [older, node.job(ALICE, "4242").started(1_795_200_100).start()]
+    [
+        older,
+        node.job(ALICE, "4242").started(1_795_200_100).start(),
+    ]
 }
 
 /// Logs ALICE in from a process in that cgroup to the node itself, at that address.
 fn login_from(node: &Node, cgroup: &Cgroup, port: u16, address: &str) -> Outcome {
     if !node.exists("/home/alice/key") {
-        node.sh("install -o alice -g alice -m 0600 /root/key /home/alice/key").ok();
+        node.sh("install -o alice -g alice -m 0600 /root/key /home/alice/key")
+            .ok();
     }
     let mut command = node.daemon(cgroup, "setpriv");
-    command.args(["--reuid=alice", "--regid=alice", "--init-groups", "ssh"]).args(SSH);
+    command
+        .args(["--reuid=alice", "--regid=alice", "--init-groups", "ssh"])
+        .args(SSH);
     command.args([
         "-p",
         &port.to_string(),
@@ -47,8 +53,10 @@ fn login_from(node: &Node, cgroup: &Cgroup, port: u16, address: &str) -> Outcome
 fn logged_rule(node: &Node) -> Option<String> {
     node.log.decision("JA00");
     let entries = node.log.entries();
-    let mut rules: Vec<_> =
-        entries.iter().filter_map(|entry| entry.field("rule").map(str::to_owned)).collect();
+    let mut rules: Vec<_> = entries
+        .iter()
+        .filter_map(|entry| entry.field("rule").map(str::to_owned))
+        .collect();
     node.log.clear();
     rules.dedup();
     assert!(rules.len() < 2, "{rules:?}");
@@ -61,15 +69,21 @@ fn login_from_inside_job_to_same_node_joins_that_job() {
         let [older, newer] = start_two_jobs(node);
         let _sshd = node.sshd();
         for job in [&older, &newer] {
-            login_from(node, &job.cgroup, 22, "127.0.0.1").ok().joins_cgroup(&job.cgroup);
+            login_from(node, &job.cgroup, 22, "127.0.0.1")
+                .ok()
+                .joins_cgroup(&job.cgroup);
             assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         }
         // A cgroup that the job makes below its own belongs to the job as well.
         let below = older.cgroup.child("rank");
         below.create();
-        login_from(node, &below, 22, "127.0.0.1").ok().says("/job-4250");
+        login_from(node, &below, 22, "127.0.0.1")
+            .ok()
+            .says("/job-4250");
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
-        login_from(node, &node.outside(), 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
+        login_from(node, &node.outside(), 22, "127.0.0.1")
+            .ok()
+            .joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("newest"));
     });
 }
@@ -79,7 +93,8 @@ fn login_over_ipv6_or_dual_stack_socket_joins_job_of_client() {
     on_node(|node| {
         let [older, newer] = start_two_jobs(node);
         let _sshd = node.sshd();
-        node.run("ip", &["addr", "add", "fe80::77/64", "dev", "lo"]).ok();
+        node.run("ip", &["addr", "add", "fe80::77/64", "dev", "lo"])
+            .ok();
         // A socket for both families shows IPv4 peers as mapped addresses (ipv6(7)). The one of
         // sshd does not.
         let dual = ["/usr/sbin/sshd", "-i", "-f", "/etc/ssh/sshd_config"];
@@ -108,11 +123,17 @@ fn login_from_inside_slurm_job_joins_that_job() {
         let batch = step.job.child("step_batch");
         batch.create();
         let _sshd = node.sshd();
-        login_from(node, &batch, 22, "127.0.0.1").ok().joins_cgroup(&step.leaf());
+        login_from(node, &batch, 22, "127.0.0.1")
+            .ok()
+            .joins_cgroup(&step.leaf());
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
-        login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
+        login_from(node, &newer.cgroup, 22, "127.0.0.1")
+            .ok()
+            .joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
-        login_from(node, &node.outside(), 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
+        login_from(node, &node.outside(), 22, "127.0.0.1")
+            .ok()
+            .joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("newest"));
     });
 }
@@ -123,9 +144,13 @@ fn client_in_job_counts_as_choice_where_site_requires_one() {
         node.arguments("action_unknown=deny");
         let [older, _newer] = start_two_jobs(node);
         let _sshd = node.sshd();
-        login_from(node, &older.cgroup, 22, "127.0.0.1").ok().joins_cgroup(&older.cgroup);
+        login_from(node, &older.cgroup, 22, "127.0.0.1")
+            .ok()
+            .joins_cgroup(&older.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
-        login_from(node, &node.outside(), 22, "127.0.0.1").fails().says("[JA05]");
+        login_from(node, &node.outside(), 22, "127.0.0.1")
+            .fails()
+            .says("[JA05]");
     });
 }
 
@@ -134,15 +159,27 @@ fn job_of_client_precedes_chosen_job() {
     on_node(|node| {
         let [older, newer] = start_two_jobs(node);
         let _sshd = node.sshd();
-        login_from(node, &node.outside(), 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
+        login_from(node, &node.outside(), 22, "127.0.0.1")
+            .ok()
+            .joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("newest"));
         let mut choose = node.daemon(&newer.cgroup, "setpriv");
-        choose
-            .args(["--reuid=alice", "--regid=alice", "--init-groups", "job-adopt", "use", "4250"]);
+        choose.args([
+            "--reuid=alice",
+            "--regid=alice",
+            "--init-groups",
+            "job-adopt",
+            "use",
+            "4250",
+        ]);
         Outcome::run(&mut choose).ok();
-        login_from(node, &newer.cgroup, 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
+        login_from(node, &newer.cgroup, 22, "127.0.0.1")
+            .ok()
+            .joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
-        login_from(node, &node.outside(), 22, "127.0.0.1").ok().joins_cgroup(&older.cgroup);
+        login_from(node, &node.outside(), 22, "127.0.0.1")
+            .ok()
+            .joins_cgroup(&older.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("chosen"));
     });
 }
@@ -153,7 +190,9 @@ fn client_in_job_of_another_user_selects_no_job() {
         let [_older, newer] = start_two_jobs(node);
         let his = node.job(BOB, "7").start();
         let _sshd = node.sshd();
-        login_from(node, &his.cgroup, 22, "127.0.0.1").ok().joins_cgroup(&newer.cgroup);
+        login_from(node, &his.cgroup, 22, "127.0.0.1")
+            .ok()
+            .joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("newest"));
     });
 }
@@ -185,7 +224,10 @@ fn login_with_origin(node: &Node, manner: &str) -> Outcome {
 
 fn login_from_origin(node: &Node) -> Outcome {
     let phases = ["acct_mgmt", "open_session", "close_session"];
-    node.run("pamtester", &[&["-E", CONNECTION, "sshd", ALICE.name], &phases[..]].concat())
+    node.run(
+        "pamtester",
+        &[&["-E", CONNECTION, "sshd", ALICE.name], &phases[..]].concat(),
+    )
 }
 
 #[test]
@@ -193,7 +235,9 @@ fn login_from_trusted_network_joins_job_that_origin_reports() {
     on_asking_node(|node, [older, newer]| {
         let truth =
             format!("read -r line; echo \"$line\" >/tmp/asked; printf '{ANSWER}4250\\r\\n'");
-        login_with_origin(node, &truth).ok().joins_cgroup(&older.cgroup);
+        login_with_origin(node, &truth)
+            .ok()
+            .joins_cgroup(&older.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("caller"));
         assert_eq!(node.read("/tmp/asked"), "5000 , 22\r\n");
         let connection = "10.1.0.5 5000 10.1.0.6 22";
@@ -206,9 +250,20 @@ fn login_from_trusted_network_joins_job_that_origin_reports() {
             .omits("action_unknown");
         let other = "10.2.0.5 5000 10.1.0.6 22";
         let each = "callerid_networks lacks it\nchosen: none\nrule: newest (4242)\n";
-        resolved(other).ok().says(each).says("action_unknown=deny").says("JA05");
+        resolved(other)
+            .ok()
+            .says(each)
+            .says("action_unknown=deny")
+            .says("JA05");
         resolved("10.1.0.5 5000").exits(2).says("in one word");
-        let split = ["resolve", "--user", "alice", "--connection", "10.1.0.5", "5000"];
+        let split = [
+            "resolve",
+            "--user",
+            "alice",
+            "--connection",
+            "10.1.0.5",
+            "5000",
+        ];
         node.job_adopt(&split).exits(2).says("5000");
         older.finish();
         std::fs::remove_file(node.path("/tmp/asked")).unwrap();
@@ -224,20 +279,38 @@ fn lying_or_malformed_origin_leads_to_no_job_of_another_user() {
         let job = |id| format!("read -r line; printf '{ANSWER}{id}\\r\\n'");
         let unfinished = format!("read -r line; printf '{ANSWER}4250'");
         for (manner, warning) in [
-            (&*job("7"), "10.1.0.5 says job 7, which the user has not running here"),
-            (&job("99"), "10.1.0.5 says job 99, which the user has not running here"),
-            (&job("../4250"), "10.1.0.5 gave an answer that is none to this question"),
+            (
+                &*job("7"),
+                "10.1.0.5 says job 7, which the user has not running here",
+            ),
+            (
+                &job("99"),
+                "10.1.0.5 says job 99, which the user has not running here",
+            ),
+            (
+                &job("../4250"),
+                "10.1.0.5 gave an answer that is none to this question",
+            ),
             (&job("4250").replace("22", "23"), "10.1.0.5 gave an answer"),
             ("head -c 4096 /dev/urandom", "10.1.0.5 "),
             ("exec sleep 30", "10.1.0.5 did not answer in time"),
-            ("while sleep 0.02; do printf 5; done", "10.1.0.5 did not answer in time"),
+            (
+                "while sleep 0.02; do printf 5; done",
+                "10.1.0.5 did not answer in time",
+            ),
             ("exec yes", "10.1.0.5 said more than one line"),
             // Unread bytes turn the end of the connection into a reset.
             ("sleep 0.05", "10.1.0.5 hung up"),
             (&unfinished, "10.1.0.5 hung up"),
         ] {
-            node.configure(if warning.ends_with("in time") { ASKING } else { PATIENT });
-            let outcome = login_with_origin(node, manner).ok().joins_cgroup(&newer.cgroup);
+            node.configure(if warning.ends_with("in time") {
+                ASKING
+            } else {
+                PATIENT
+            });
+            let outcome = login_with_origin(node, manner)
+                .ok()
+                .joins_cgroup(&newer.cgroup);
             let limit = Duration::from_secs(6);
             assert!(outcome.took < limit, "{manner}: {outcome}");
             node.log.line(&format!("caller: {warning}"));
@@ -251,7 +324,11 @@ fn origin_without_service_logs_no_warning() {
     on_asking_node(|node, [_older, newer]| {
         login_from_origin(node).ok().joins_cgroup(&newer.cgroup);
         assert_eq!(logged_rule(node).as_deref(), Some("newest"));
-        login_with_origin(node, "read -r line; printf '5000 , 22 : ERROR : NO-USER\\r\\n'").ok();
+        login_with_origin(
+            node,
+            "read -r line; printf '5000 , 22 : ERROR : NO-USER\\r\\n'",
+        )
+        .ok();
         node.log.decision("JA00");
         assert!(!node.log.to_string().contains("caller: "), "{}", node.log);
     });

@@ -71,7 +71,10 @@ fn silent_step_daemon_delays_no_answer() {
         let _service = origin.service("0.0.0.0");
         let ask = || origin.ask(NODE[0], &ask_about(&client));
         let asked = retry_until_in_time(Duration::from_millis(900), ask);
-        assert!(asked.took >= Duration::from_millis(150), "the daemon was not asked: {asked}");
+        assert!(
+            asked.took >= Duration::from_millis(150),
+            "the daemon was not asked: {asked}"
+        );
         assert_answer(asked, &client, "USERID : OTHER : 4243");
     });
 }
@@ -110,7 +113,9 @@ fn connection_without_process_belongs_to_no_job() {
         origin.ask(NODE[0], &own_port).says("ERROR : NO-USER");
         let port = client.port;
         client.end();
-        origin.ask(NODE[0], &format!("{port} , {SSH}\\r\\n")).says("ERROR : NO-USER");
+        origin
+            .ask(NODE[0], &format!("{port} , {SSH}\\r\\n"))
+            .says("ERROR : NO-USER");
         assert_no_fault_was_logged(node);
     });
 }
@@ -126,10 +131,14 @@ fn question_from_third_host_gets_no_job() {
         let asked = |outcome: Outcome| assert_answer(outcome, &client, "ERROR : NO-USER");
         let route = format!("ip route add 10.77.0.11/32 dev eth0 src {OTHER}");
         asked(origin.ask_from(&route, NODE[0], &ask_about(&client)));
-        origin.ask_from("ip route del 10.77.0.11/32", NODE[0], "1,2\\r\\n").says("NO-USER");
+        origin
+            .ask_from("ip route del 10.77.0.11/32", NODE[0], "1,2\\r\\n")
+            .says("NO-USER");
         asked(origin.ask(NODE[1], &ask_about(&client)));
-        let script =
-            format!("exec 3<>/dev/tcp/127.0.0.1/113; printf '{}' >&3; cat <&3", ask_about(&client));
+        let script = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/113; printf '{}' >&3; cat <&3",
+            ask_about(&client)
+        );
         asked(node.run("bash", &["-c", &script]));
         let own = origin.ask(NODE[0], &ask_about(&client));
         assert_answer(own, &client, "USERID : OTHER : 4242");
@@ -142,7 +151,11 @@ fn question_from_untrusted_network_gets_no_answer() {
         let job = node.job(ALICE, "4242").start();
         let _service = origin.service("::");
         let client = origin.client(ALICE, &job.cgroup, HOST[0]);
-        for networks in ["", "callerid_networks = 10.78.0.0/16\n", "callerid_networks = ::/0\n"] {
+        for networks in [
+            "",
+            "callerid_networks = 10.78.0.0/16\n",
+            "callerid_networks = ::/0\n",
+        ] {
             node.configure(networks);
             let asked = origin.ask(NODE[0], &ask_about(&client));
             assert_answer(asked, &client, "ERROR : HIDDEN-USER");
@@ -158,9 +171,17 @@ fn malformed_question_gets_no_job() {
         let _service = origin.service("::");
         let client = origin.client(ALICE, &job.cgroup, HOST[0]);
         let port = client.port;
-        for bytes in ["GET / HTTP/1.0\\r\\n", "\\r\\n", "\\377\\000\\n", "0,0\\r\\n"] {
+        for bytes in [
+            "GET / HTTP/1.0\\r\\n",
+            "\\r\\n",
+            "\\377\\000\\n",
+            "0,0\\r\\n",
+        ] {
             let outcome = origin.ask(NODE[0], bytes);
-            assert_eq!(outcome.stdout, "0 , 0 : ERROR : INVALID-PORT\r\n", "{bytes}: {outcome}");
+            assert_eq!(
+                outcome.stdout, "0 , 0 : ERROR : INVALID-PORT\r\n",
+                "{bytes}: {outcome}"
+            );
         }
         let blanks = " ".repeat(300);
         let long = format!("{port},{blanks}{SSH}\\r\\n");
@@ -205,13 +226,25 @@ fn failing_service_logs_fault_and_answers_nothing() {
         let _service = origin.service("::");
         let client = origin.client(ALICE, &node.outside(), HOST[0]);
         node.configure("callerid_networks = 10.77.0.5/24\n");
-        assert_answer(origin.ask(NODE[0], &ask_about(&client)), &client, "ERROR : HIDDEN-USER");
+        assert_answer(
+            origin.ask(NODE[0], &ask_about(&client)),
+            &client,
+            "ERROR : HIDDEN-USER",
+        );
         node.log.line("job_adopt.conf:1: entry");
         node.configure(NETWORKS);
         job.record("{");
-        assert_answer(origin.ask(NODE[0], &ask_about(&client)), &client, "ERROR : UNKNOWN-ERROR");
+        assert_answer(
+            origin.ask(NODE[0], &ask_about(&client)),
+            &client,
+            "ERROR : UNKNOWN-ERROR",
+        );
         let line = node.log.line("asker=10.77.0.12");
-        assert!(line.text.contains("4242.json") && line.is_authpriv(), "{}", line.text);
+        assert!(
+            line.text.contains("4242.json") && line.is_authpriv(),
+            "{}",
+            line.text
+        );
         assert_eq!(line.severity(), 3);
     });
 }
@@ -226,7 +259,11 @@ fn service_as_root_gives_same_answers() {
         let asked = origin.ask(NODE[0], &ask_about(&client));
         assert_answer(asked, &client, "USERID : OTHER : 4242");
         let root = origin.client(ROOT, &job.cgroup, HOST[0]);
-        assert_answer(origin.ask(NODE[0], &ask_about(&root)), &root, "ERROR : NO-USER");
+        assert_answer(
+            origin.ask(NODE[0], &ask_about(&root)),
+            &root,
+            "ERROR : NO-USER",
+        );
     });
 }
 
@@ -235,13 +272,17 @@ fn service_without_connection_fails() {
     on_node_with(Mount::Hybrid, |node| {
         for input in ["/dev/null", "/etc/passwd"] {
             let outcome = node.sh(&format!("job-adopt callerid <{input}")).exits(2);
-            outcome.says("standard input is no TCP connection").says("job-adopt-callerid(8)");
+            outcome
+                .says("standard input is no TCP connection")
+                .says("job-adopt-callerid(8)");
         }
         node.sh("true | job-adopt callerid").exits(2);
         node.job_adopt(&["callerid", "4242"]).exits(2);
         let outcome = node.job_adopt(&["callerid", "--conf", "here"]).exits(2);
         outcome.says("'here' for '--conf <FILE>': not an absolute path");
-        node.job_adopt(&["callerid", "--help"]).ok().says("RFC 1413");
+        node.job_adopt(&["callerid", "--help"])
+            .ok()
+            .says("RFC 1413");
     });
 }
 
@@ -252,9 +293,17 @@ fn listening_socket_is_refused_and_logged() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut command = node.command("job-adopt");
         command.arg("callerid").stdin(OwnedFd::from(listener));
-        Outcome::run(&mut command).exits(2).says("Accept=yes").says("nowait");
+        Outcome::run(&mut command)
+            .exits(2)
+            .says("Accept=yes")
+            .says("nowait");
         assert_eq!(callerid_lines(node), 1, "{}", node.log);
-        assert!(node.log.entries().iter().any(|entry| entry.text.contains("nowait")));
+        assert!(
+            node.log
+                .entries()
+                .iter()
+                .any(|entry| entry.text.contains("nowait"))
+        );
     });
 }
 
@@ -264,7 +313,10 @@ fn service_has_another_account_than_helpers() {
     let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
     let read = |file: &str| std::fs::read_to_string(packaging.join(file)).unwrap();
     let unit = read("systemd/job-adopt-callerid@.service");
-    let account = unit.lines().find_map(|line| line.strip_prefix("User=")).unwrap();
+    let account = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("User="))
+        .unwrap();
     assert_ne!(account, HELPER.name);
     assert!(read("sysusers.d/job-adopt.conf").contains(&format!("\nu {account} - ")));
     assert!(read("account").contains(&format!("\nmake_account {account} ")));
@@ -291,9 +343,17 @@ fn disconnected_caller_is_no_failure() {
 
 /// An emulated processor can exceed the service's time, which is logged.
 fn assert_no_fault_was_logged(node: &Node) {
-    assert!(timeout_factor() > 1 || callerid_lines(node) == 0, "{}", node.log);
+    assert!(
+        timeout_factor() > 1 || callerid_lines(node) == 0,
+        "{}",
+        node.log
+    );
 }
 
 fn callerid_lines(node: &Node) -> usize {
-    node.log.entries().iter().filter(|entry| entry.text.contains("callerid")).count()
+    node.log
+        .entries()
+        .iter()
+        .filter(|entry| entry.text.contains("callerid"))
+        .count()
 }

@@ -12,7 +12,10 @@ fn run_steps(node: &Node, steps: &[&str]) -> Outcome {
 
 /// Installs a helper that answers `account` only.
 fn install_helper_for_account_only(node: &Node, job: &str, cgroup: &Cgroup) {
-    Fake::new().verb("account-only", 0).answers(&admitting_reply(job, cgroup)).install(node);
+    Fake::new()
+        .verb("account-only", 0)
+        .answers(&admitting_reply(job, cgroup))
+        .install(node);
 }
 
 #[track_caller]
@@ -37,7 +40,8 @@ fn public_key_login_asks_helper_once() {
         // For keyboard-interactive logins sshd runs `account` in a process of its own.
         node.log.clear();
         sshd.ssh_password(ALICE, LOOK).fails();
-        node.log.line("the helper ended without an answer: exit status 1");
+        node.log
+            .line("the helper ended without an answer: exit status 1");
     });
 }
 
@@ -48,7 +52,11 @@ fn reply_to_account_counts_once_and_for_same_login() {
         let _other = node.job(BOB, "4243").start();
         install_helper_for_account_only(node, "4242", &job.cgroup);
         let of = |between: &[&str]| {
-            let all = [&["connection=10.1.0.5 5000 10.1.0.6 22", "account"], between, &["session"]];
+            let all = [
+                &["connection=10.1.0.5 5000 10.1.0.6 22", "account"],
+                between,
+                &["session"],
+            ];
             run_steps(node, &all.concat())
         };
         assert_admitted(&of(&[]), &[true]);
@@ -63,7 +71,10 @@ fn reply_to_account_counts_once_and_for_same_login() {
         ] {
             assert_admitted(&of(&[change]), &[false]);
         }
-        assert_admitted(&run_steps(node, &["account", "fork", "account", "session"]), &[true]);
+        assert_admitted(
+            &run_steps(node, &["account", "fork", "account", "session"]),
+            &[true],
+        );
     });
 }
 
@@ -89,7 +100,10 @@ fn second_session_asks_helper_again() {
         let _job = node.job(ALICE, "4242").start();
         let off = "sh=mv /usr/libexec/job-adopt/helper /usr/libexec/job-adopt/off";
         let outcome = run_steps(node, &["session", off, "session"]);
-        assert!(outcome.stdout.starts_with("session 0\nsession "), "{outcome}");
+        assert!(
+            outcome.stdout.starts_with("session 0\nsession "),
+            "{outcome}"
+        );
         assert!(!outcome.stdout.ends_with("session 0\n"), "{outcome}");
     });
 }
@@ -101,10 +115,16 @@ fn job_that_ended_after_account_is_not_joined() {
         let first = node.job(ALICE, "4242").started(1_795_201_200).start();
         let _newest = node.job(ALICE, "4243").started(1_795_201_300).start();
         let over = "sh=job-adopt unregister 4243 >/dev/null";
-        let outcome = run_steps(node, &["account", over, "session", "sh=cat /proc/self/cgroup"]);
+        let outcome = run_steps(
+            node,
+            &["account", over, "session", "sh=cat /proc/self/cgroup"],
+        );
         assert_admitted(&outcome, &[true]);
         outcome.joins_cgroup(&first.cgroup);
-        let jobless = run_steps(node, &["account", "sh=job-adopt unregister 4242", "session"]);
+        let jobless = run_steps(
+            node,
+            &["account", "sh=job-adopt unregister 4242", "session"],
+        );
         assert_admitted(&jobless, &[false]);
     });
 }
@@ -113,16 +133,24 @@ fn job_that_ended_after_account_is_not_joined() {
 #[test]
 fn newer_filter_is_not_replaced_by_carried_reply() {
     on_node(|node| {
-        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia1"]).start();
+        let job = node
+            .job(ALICE, "4242")
+            .devices(&["/dev/nvidia0", "/dev/nvidia1"])
+            .start();
         node.pam(ALICE).ok();
-        node.probe_in(&job.cgroup).devices(&[("/dev/nvidia1", OPENS)]);
+        node.probe_in(&job.cgroup)
+            .devices(&[("/dev/nvidia1", OPENS)]);
         let narrower = format!(
             "sh=job-adopt register --id 4242 --uid {} --cgroup {} --device /dev/nvidia0",
             ALICE.uid,
             job.cgroup.path()
         );
-        assert_admitted(&run_steps(node, &["account", &narrower, "session"]), &[true]);
-        node.probe_in(&job.cgroup).devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+        assert_admitted(
+            &run_steps(node, &["account", &narrower, "session"]),
+            &[true],
+        );
+        node.probe_in(&job.cgroup)
+            .devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
         let adopted = node.log.find("the session's decision", |entry| {
             entry.text.contains("decision=adopt") && entry.field("phase") == Some("session")
         });

@@ -15,10 +15,16 @@ fn findings(node: &Node) -> Vec<String> {
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let bad = ["error", "warning", "unknown"];
     let found = report["findings"].as_array().unwrap().iter();
-    let shown = found.filter(|one| bad.contains(&one["severity"].as_str().unwrap())).map(|one| {
-        assert_ne!(one["remedy"], "", "{one}");
-        format!("{} {}", one["severity"].as_str().unwrap(), one["check"].as_str().unwrap())
-    });
+    let shown = found
+        .filter(|one| bad.contains(&one["severity"].as_str().unwrap()))
+        .map(|one| {
+            assert_ne!(one["remedy"], "", "{one}");
+            format!(
+                "{} {}",
+                one["severity"].as_str().unwrap(),
+                one["check"].as_str().unwrap()
+            )
+        });
     shown.collect()
 }
 
@@ -26,7 +32,9 @@ fn findings(node: &Node) -> Vec<String> {
 fn sound_setup_has_no_finding() {
     on_node(|node| {
         let _sshd = node.sshd();
-        check(node, &[]).exits(0).says("errors: 0, warnings: 0, unknown: 0");
+        check(node, &[])
+            .exits(0)
+            .says("errors: 0, warnings: 0, unknown: 0");
         let outcome = check(node, &["--verbose"]).exits(0);
         for fine in [
             "fine pam-session /etc/pam.d/sshd:5: ",
@@ -53,7 +61,10 @@ fn json_report_has_schema_1() {
         assert_eq!(report["schema"], 1);
         let found = report["findings"].as_array().unwrap();
         for severity in ["error", "warning", "unknown", "note", "fine"] {
-            let count = found.iter().filter(|one| one["severity"] == severity).count();
+            let count = found
+                .iter()
+                .filter(|one| one["severity"] == severity)
+                .count();
             assert_eq!(report["counts"][severity], count, "{severity}");
         }
         for key in ["check", "object", "text", "remedy"] {
@@ -85,7 +96,9 @@ fn edited_configuration_without_reload_is_not_called_fine() {
         edit_after_start(node, "/etc/ssh/sshd_config", &format!("{config}# edited\n"));
         assert_eq!(findings(node), ["warning sshd-config"]);
         let outcome = check(node, &["--verbose"]).exits(1).omits("fine sshd-pam");
-        outcome.says("/etc/ssh/sshd_config: was changed after sshd (process ").says("reload");
+        outcome
+            .says("/etc/ssh/sshd_config: was changed after sshd (process ")
+            .says("reload");
         reload(node);
         eventually("it is read", || findings(node).is_empty());
         // A file that the first one includes.
@@ -95,7 +108,9 @@ fn edited_configuration_without_reload_is_not_called_fine() {
         reload(node);
         eventually("it is read", || findings(node).is_empty());
         edit_after_start(node, "/etc/ssh/site.d/00-off.conf", "# x\nUsePAM no\n");
-        check(node, &[]).exits(1).says("warning sshd-config /etc/ssh/site.d");
+        check(node, &[])
+            .exits(1)
+            .says("warning sshd-config /etc/ssh/site.d");
         reload(node);
         eventually("it is read", || findings(node) == ["error sshd-pam"]);
         // The first value counts, so the main file is no place for another.
@@ -110,11 +125,14 @@ fn remedy_names_the_file_of_the_running_sshd() {
         let config = node.read("/etc/ssh/sshd_config");
         let other = config.replace("UsePAM yes\n", "");
         node.write("/etc/site_config", &other);
-        node.sh("/usr/sbin/sshd -f /etc/site_config -p 2222 -o PidFile=/run/second.pid").ok();
+        node.sh("/usr/sbin/sshd -f /etc/site_config -p 2222 -o PidFile=/run/second.pid")
+            .ok();
         eventually("both have their titles", || {
             node.sh(TITLES).stdout.matches("[listener]").count() == 2
         });
-        check(node, &[]).exits(1).says("write \"UsePAM yes\" into /etc/site_config and reload");
+        check(node, &[])
+            .exits(1)
+            .says("write \"UsePAM yes\" into /etc/site_config and reload");
         node.sh("kill $(cat /run/second.pid)").ok();
     });
 }
@@ -141,8 +159,16 @@ fn each_fault_is_named() {
         assert_eq!(findings(node), [""; 0]);
         let module = node.module();
         for (breaks, mends, expected) in [
-            ("touch /run/job-adopt/off", "rm /run/job-adopt/off", "error switched-off"),
-            ("chmod 0777 /run/job-adopt/jobs", "chmod 0755 /run/job-adopt/jobs", "error registry"),
+            (
+                "touch /run/job-adopt/off",
+                "rm /run/job-adopt/off",
+                "error switched-off",
+            ),
+            (
+                "chmod 0777 /run/job-adopt/jobs",
+                "chmod 0755 /run/job-adopt/jobs",
+                "error registry",
+            ),
             (
                 "chown alice /usr/libexec/job-adopt/helper",
                 "chown root /usr/libexec/job-adopt/helper",
@@ -153,7 +179,11 @@ fn each_fault_is_named() {
                 "sed -i s/^job-adoptee:/job-adopt:/ /etc/passwd",
                 "error account",
             ),
-            (&format!("chmod 0666 {module}"), &format!("chmod 0644 {module}"), "error module-file"),
+            (
+                &format!("chmod 0666 {module}"),
+                &format!("chmod 0644 {module}"),
+                "error module-file",
+            ),
             (
                 &format!("sed -i 's/ speaks to version [0-9]/ speaks to version 9/' {module}"),
                 &format!("sed -i 's/ speaks to version 9/ speaks to version 0/' {module}"),
@@ -173,7 +203,10 @@ fn each_fault_is_named() {
         ] {
             node.sh(breaks).ok();
             let found = findings(node);
-            assert!(found.iter().any(|one| one == expected), "{breaks}: {found:?}");
+            assert!(
+                found.iter().any(|one| one == expected),
+                "{breaks}: {found:?}"
+            );
             node.sh(mends).ok();
         }
         assert_eq!(findings(node), [""; 0]);
@@ -182,17 +215,32 @@ fn each_fault_is_named() {
                 good.replace("session required pam_job", "session optional pam_job"),
                 "error pam-session",
             ),
-            (format!("{good}session optional pam_systemd.so\n"), "error pam-order"),
-            (good.replace("pam_job_adopt.so", "pam_job_adopt.so typo"), "error pam-arguments"),
-            (good.replace("pam_job_adopt.so", "pam_job_adopt.so observe"), "warning pam-open"),
-            (good.replace("account required pam_job_adopt.so", ""), "warning pam-account"),
+            (
+                format!("{good}session optional pam_systemd.so\n"),
+                "error pam-order",
+            ),
+            (
+                good.replace("pam_job_adopt.so", "pam_job_adopt.so typo"),
+                "error pam-arguments",
+            ),
+            (
+                good.replace("pam_job_adopt.so", "pam_job_adopt.so observe"),
+                "warning pam-open",
+            ),
+            (
+                good.replace("account required pam_job_adopt.so", ""),
+                "warning pam-account",
+            ),
         ] {
             node.write_stack(&text);
             let found = findings(node);
             assert!(found.iter().any(|one| one == expected), "{text}: {found:?}");
         }
         node.write_stack(&good);
-        node.write("/etc/ssh/sshd_config", &config.replace("UsePAM yes", "UsePAM no"));
+        node.write(
+            "/etc/ssh/sshd_config",
+            &config.replace("UsePAM yes", "UsePAM no"),
+        );
         reload(node);
         eventually("sshd runs no PAM", || findings(node) == ["error sshd-pam"]);
         node.write("/etc/ssh/sshd_config", &format!("{config}NoSuchKey yes\n"));
@@ -213,7 +261,9 @@ fn file_unreadable_to_helper_is_error() {
         node.configure("env = id\n");
         node.set_mode("/etc/security/job_adopt.conf", 0o600);
         assert_eq!(findings(node), ["error configuration"]);
-        check(node, &[]).exits(1).says("cannot open: Permission denied");
+        check(node, &[])
+            .exits(1)
+            .says("cannot open: Permission denied");
     });
 }
 
@@ -224,7 +274,8 @@ const TITLES: &str = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '";
 fn each_sshd_is_checked_with_its_own_configuration() {
     on_node(|node| {
         let _sshd = node.sshd();
-        node.sh("/usr/sbin/sshd -o UsePAM=no -p 2222 -o PidFile=/run/second.pid").ok();
+        node.sh("/usr/sbin/sshd -o UsePAM=no -p 2222 -o PidFile=/run/second.pid")
+            .ok();
         eventually("both have their titles", || {
             node.sh(TITLES).stdout.matches("[listener]").count() == 2
         });
@@ -244,9 +295,20 @@ fn process_of_user_is_not_taken_for_sshd() {
         let forged = "exec -a 'sshd: /tmp/sshd -f /tmp/x [listener] 0' /tmp/sshd 60";
         let mut stranger = node.daemon(&node.outside(), "setpriv");
         let uid = ALICE.uid.to_string();
-        stranger.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "bash", "-c", forged]);
+        stranger.args([
+            "--reuid",
+            &uid,
+            "--regid",
+            &uid,
+            "--clear-groups",
+            "bash",
+            "-c",
+            forged,
+        ]);
         let mut stranger = stranger.spawn().unwrap();
-        eventually("it has its title", || node.sh(TITLES).stdout.contains("/tmp/x [listener]"));
+        eventually("it has its title", || {
+            node.sh(TITLES).stdout.contains("/tmp/x [listener]")
+        });
         check(node, &["--verbose"]).exits(0).omits("/tmp/");
         stranger.kill().unwrap();
         stranger.wait().unwrap();
@@ -259,7 +321,9 @@ fn unprivileged_check_names_checks_that_need_root() {
         let _sshd = node.sshd();
         let alone = "setpriv --reuid 1001 --regid 1001 --clear-groups job-adopt check";
         let outcome = node.sh(alone).exits(3).says("unknown sshd-config ");
-        outcome.says("do: run this as root").says("errors: 0, warnings: 0");
+        outcome
+            .says("do: run this as root")
+            .says("errors: 0, warnings: 0");
     });
 }
 
@@ -273,9 +337,13 @@ fn wrong_usage_exits_with_status_2() {
             &["--nonsense"],
             &["operand"],
         ] {
-            check(node, options).exits(2).says("try: job-adopt check --help");
+            check(node, options)
+                .exits(2)
+                .says("try: job-adopt check --help");
         }
-        check(node, &["--conf", "/none"]).exits(3).says("read /none");
+        check(node, &["--conf", "/none"])
+            .exits(3)
+            .says("read /none");
     });
 }
 

@@ -24,7 +24,9 @@ impl Checked {
     }
 
     fn all<'a>(&'a self, check: &'a str) -> impl Iterator<Item = &'a Value> {
-        self.findings.iter().filter(move |finding| finding["check"] == check)
+        self.findings
+            .iter()
+            .filter(move |finding| finding["check"] == check)
     }
 
     /// Asserts that a check reports this text with this severity.
@@ -34,7 +36,11 @@ impl Checked {
             let line = format!("{} {}", finding["object"], finding["text"]);
             finding["severity"] == severity && line.contains(text)
         };
-        assert!(self.all(check).any(says), "no {severity} {check} {text:?}: {}", self.outcome);
+        assert!(
+            self.all(check).any(says),
+            "no {severity} {check} {text:?}: {}",
+            self.outcome
+        );
         self
     }
 
@@ -43,7 +49,11 @@ impl Checked {
     pub(crate) fn spares(&self, check: &str, text: &str) -> &Self {
         let says =
             |finding: &Value| format!("{} {}", finding["object"], finding["text"]).contains(text);
-        assert!(!self.all(check).any(says), "{check} {text:?}: {}", self.outcome);
+        assert!(
+            !self.all(check).any(says),
+            "{check} {text:?}: {}",
+            self.outcome
+        );
         self
     }
 
@@ -52,7 +62,11 @@ impl Checked {
     fn finds_nothing(&self, checks: &[&str]) {
         for check in checks {
             let reported: Vec<&Value> = self.all(check).collect();
-            assert!(!reported.is_empty(), "{check} says nothing: {}", self.outcome);
+            assert!(
+                !reported.is_empty(),
+                "{check} says nothing: {}",
+                self.outcome
+            );
             let calm = |finding: &&Value| finding["severity"] == "fine";
             assert!(reported.iter().all(calm), "{check}: {reported:?}");
         }
@@ -65,9 +79,17 @@ fn check(node: &Node) -> Checked {
 
 /// Checks that pass on a node of the tests.
 const PASSED: [&str; 11] = [
-    "cgroup-mount", "sshd-server", "kernel-cgroup", "kernel-device-filter", "kernel-filter-query",
-    "kernel-filter-holds", "kernel-freezer", "kernel-trusted-xattr", "kernel-pidfd",
-    "proc-hidepid", "users-outside-jobs",
+    "cgroup-mount",
+    "sshd-server",
+    "kernel-cgroup",
+    "kernel-device-filter",
+    "kernel-filter-query",
+    "kernel-filter-holds",
+    "kernel-freezer",
+    "kernel-trusted-xattr",
+    "kernel-pidfd",
+    "proc-hidepid",
+    "users-outside-jobs",
 ];
 
 /// Lists the cgroups in the root of the machine's mount that a check of this node has made.
@@ -76,7 +98,11 @@ fn leftover_cgroups(node: &Node) -> Vec<String> {
     let space: String = space.chars().filter(char::is_ascii_digit).collect();
     let names = node.sh("ls /sys/fs/cgroup").ok().stdout;
     let ours = format!("job-adopt-check-{space}-");
-    names.lines().filter(|name| name.starts_with(&ours)).map(str::to_owned).collect()
+    names
+        .lines()
+        .filter(|name| name.starts_with(&ours))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -92,9 +118,13 @@ fn sound_node_has_no_finding_and_no_leftover() {
 #[test]
 fn leftover_of_killed_check_is_removed() {
     on_node(|node| {
-        let space = node.sh("readlink /proc/self/ns/pid | tr -dc 0-9").ok().stdout;
+        let space = node
+            .sh("readlink /proc/self/ns/pid | tr -dc 0-9")
+            .ok()
+            .stdout;
         let name = format!("job-adopt-check-{space}-999999");
-        node.sh(&format!("mkdir -p /sys/fs/cgroup/{name}/second")).ok();
+        node.sh(&format!("mkdir -p /sys/fs/cgroup/{name}/second"))
+            .ok();
         assert_eq!(leftover_cgroups(node).len(), 1);
         check(node);
         assert_eq!(leftover_cgroups(node), [""; 0]);
@@ -109,18 +139,31 @@ fn moves_are_measured_in_cgroups_of_check_only() {
         let job = node.job(ALICE, "4242").start();
         let (processes, trace) = (job.cgroup.pids(), "trace=open,openat,openat2");
         let strace = ["-f", "-y", "-qq", "-o", "/tmp/strace", "-e", trace];
-        let checked =
-            node.run("strace", &[&strace[..], &["job-adopt", "check", "--verbose"]].concat());
+        let checked = node.run(
+            "strace",
+            &[&strace[..], &["job-adopt", "check", "--verbose"]].concat(),
+        );
         let log = node.read("/tmp/strace");
         let writes = |line: &&str| line.contains("</sys/fs/cgroup") && line.contains("O_WRONLY");
         let writes: Vec<&str> = log.lines().filter(writes).collect();
-        if node.read("/sys/kernel/cgroup/features").contains("favordynmods") {
-            checked.says("cgroup-favordynmods /sys/fs/cgroup: ").says(" ms just now");
-            assert!(log.contains("/second>, \"cgroup.procs\", O_WRONLY"), "{log}");
+        if node
+            .read("/sys/kernel/cgroup/features")
+            .contains("favordynmods")
+        {
+            checked
+                .says("cgroup-favordynmods /sys/fs/cgroup: ")
+                .says(" ms just now");
+            assert!(
+                log.contains("/second>, \"cgroup.procs\", O_WRONLY"),
+                "{log}"
+            );
         }
         let is_own = |line: &&str| line.contains("</sys/fs/cgroup/job-adopt-check-");
         assert!(writes.iter().all(is_own), "{writes:#?}");
-        assert_eq!((leftover_cgroups(node), job.cgroup.pids()), (Vec::new(), processes));
+        assert_eq!(
+            (leftover_cgroups(node), job.cgroup.pids()),
+            (Vec::new(), processes)
+        );
     });
 }
 
@@ -128,8 +171,13 @@ fn moves_are_measured_in_cgroups_of_check_only() {
 fn choices_on_the_file_system_of_run_are_found() {
     on_node(|node| {
         node.sh("install -d -m 0755 /run/job-adopt/use").ok();
-        check(node).says("warning", "use-mount", "any user who has logged in to a job can fill it");
-        node.sh("mount -t tmpfs -o mode=0755 tmpfs /run/job-adopt/use").ok();
+        check(node).says(
+            "warning",
+            "use-mount",
+            "any user who has logged in to a job can fill it",
+        );
+        node.sh("mount -t tmpfs -o mode=0755 tmpfs /run/job-adopt/use")
+            .ok();
         check(node).finds_nothing(&["use-mount"]);
     });
 }
@@ -140,7 +188,9 @@ fn read_only_mount_is_found() {
         let readonly = "unshare --mount sh -c 'mount -o remount,bind,ro /sys/fs/cgroup && exec \
                         \"$@\"' sh";
         let checked = Checked::behind(node, readonly, "");
-        checked.says("error", "cgroup-mount", "read-only").says("error", "kernel-cgroup", "");
+        checked
+            .says("error", "cgroup-mount", "read-only")
+            .says("error", "kernel-cgroup", "");
         let covered =
             "unshare --mount sh -c 'mount -t tmpfs tmpfs /sys/fs/cgroup && exec \"$@\"' sh";
         Checked::behind(node, covered, "").says("error", "cgroup-mount", "no cgroup v2");
@@ -160,7 +210,10 @@ fn path_hidden_from_sshd_is_found() {
                       mkdir /run/sshd /run/job-adopt; \
                       exec /usr/sbin/sshd -D -f /etc/ssh/sshd_config -p 2222";
         let mut command = node.daemon(&node.outside(), "unshare");
-        let mut other = command.args(["--mount", "sh", "-c", script]).spawn().unwrap();
+        let mut other = command
+            .args(["--mount", "sh", "-c", script])
+            .spawn()
+            .unwrap();
         eventually("the other sshd listens", || is_listening(node));
         let checked = check(node);
         checked
@@ -175,7 +228,9 @@ fn path_hidden_from_sshd_is_found() {
 
 /// Returns whether a process on the node listens, in the node's network namespace.
 fn is_listening(node: &Node) -> bool {
-    node.sh("cat /proc/net/tcp").stdout.contains(":08AE 00000000:0000 0A")
+    node.sh("cat /proc/net/tcp")
+        .stdout
+        .contains(":08AE 00000000:0000 0A")
 }
 
 #[test]
@@ -200,7 +255,8 @@ fn fake_closed_slices_except(node: &Node, open: &str) {
          *.slice) echo DevicePolicy=closed;; esac; done\n"
     );
     node.write("/run/systemctl", &text);
-    node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl").ok();
+    node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl")
+        .ok();
 }
 
 /// The policy files do not count: the bus answers any user.
@@ -215,11 +271,17 @@ fn permissive_bus_policy_is_found() {
         node.write("/run/dbus/system_bus_socket", "");
         for (answer, severity) in [
             ("Call failed: Access denied", "fine"),
-            ("Call failed: Unit job-adopt-no-such.service not loaded.", "warning"),
+            (
+                "Call failed: Unit job-adopt-no-such.service not loaded.",
+                "warning",
+            ),
             ("Failed to connect to bus", "unknown"),
         ] {
             let user = "test $(id -u) = 65534 || echo not loaded to root >&2";
-            node.write("/run/busctl", &format!("#!/bin/sh\n{user}\necho '{answer}' >&2\nexit 1\n"));
+            node.write(
+                "/run/busctl",
+                &format!("#!/bin/sh\n{user}\necho '{answer}' >&2\nexit 1\n"),
+            );
             node.sh("install -m 0755 /run/busctl /usr/bin/busctl").ok();
             check(node).says(severity, "bus-closed", "");
         }
@@ -234,7 +296,9 @@ fn open_user_slices_are_found() {
         check(node).says("warning", "slices-drop-in", "can open every device");
         node.configure("flux_user = no-such-user\n");
         fake_closed_slices_except(node, "user-0.slice");
-        check(node).says("fine", "slices-drop-in", "closed").spares("slices-exempt", "");
+        check(node)
+            .says("fine", "slices-drop-in", "closed")
+            .spares("slices-exempt", "");
         node.configure("flux_user = no-such-user\nexempt_uids = 1002\n");
         check(node).says("warning", "slices-exempt", "user-1002.slice");
         fake_closed_slices_except(node, "user-0.slice|user-1002.slice");
@@ -242,7 +306,8 @@ fn open_user_slices_are_found() {
         // `check` waits for 10 s, and asks other questions besides.
         let hanging = "#!/bin/sh\ncase $* in *DevicePolicy*) exec sleep 100 ;; esac\n";
         node.write("/run/systemctl", hanging);
-        node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl").ok();
+        node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl")
+            .ok();
         check(node).says("unknown", "slices-drop-in", "no answer in");
     });
 }
@@ -261,7 +326,9 @@ fn closed_slices_with_logins_are_warned_about() {
         node.configure("enforce = if-exists:/no/such/path\n");
         observed(node);
         fake_closed_slices_except(node, "*.slice");
-        check(node).spares("slices-observe", "").spares("slices-drop-in", "");
+        check(node)
+            .spares("slices-observe", "")
+            .spares("slices-drop-in", "");
     });
 }
 
@@ -271,8 +338,12 @@ fn slice_without_filter_is_found() {
         fake_closed_slices_except(node, "user-0.slice|user-1002.slice");
         node.configure("exempt_uids = 1002\n");
         let users = node.cgroup().child("user.slice").create().clone();
-        let [hers, his] = [ALICE, BOB]
-            .map(|user| users.child(&format!("user-{}.slice", user.uid)).create().clone());
+        let [hers, his] = [ALICE, BOB].map(|user| {
+            users
+                .child(&format!("user-{}.slice", user.uid))
+                .create()
+                .clone()
+        });
         check(node)
             .says("warning", "slices-closed", "user-1001.slice")
             .spares("slices-closed", "user-1002");
@@ -289,7 +360,15 @@ fn processes_outside_jobs_are_counted() {
         let _sshd = node.sshd();
         let _job = node.job(ALICE, "4242").start();
         let mut stray = node.daemon(&node.outside(), "setpriv");
-        stray.args(["--reuid", "1001", "--regid", "1001", "--clear-groups", "sleep", "infinity"]);
+        stray.args([
+            "--reuid",
+            "1001",
+            "--regid",
+            "1001",
+            "--clear-groups",
+            "sleep",
+            "infinity",
+        ]);
         let mut stray = stray.spawn().unwrap();
         let stands = || {
             Checked::behind(node, "", "")
@@ -312,7 +391,11 @@ fn daemon_that_runs_user_commands_is_found() {
         node.sh("install -m 0755 /bin/sleep /usr/sbin/cron").ok();
         let mut cron = node.daemon(&node.outside(), "/usr/sbin/cron");
         let mut cron = cron.arg("60").spawn().unwrap();
-        let stands = || check(node).all("cron-closed").any(|it| it["severity"] == "warning");
+        let stands = || {
+            check(node)
+                .all("cron-closed")
+                .any(|it| it["severity"] == "warning")
+        };
         eventually("it is found", stands);
         let _ = cron.kill();
         let _ = cron.wait();

@@ -29,7 +29,10 @@ fn login_is_refused_where_site_requires_choice() {
         node.arguments("action_unknown=deny");
         with_two_jobs(node, |_, newer| {
             let outcome = node.pam(ALICE).fails().says("[JA05]");
-            outcome.says("gpu017: login refused: you have 2 jobs here").says("4242").says("4250");
+            outcome
+                .says("gpu017: login refused: you have 2 jobs here")
+                .says("4242")
+                .says("4250");
             newer.finish();
             std::fs::remove_file(node.path(&newer.record_path())).unwrap();
             node.pam(ALICE).ok();
@@ -63,8 +66,14 @@ fn refusal_names_job_that_has_just_ended() {
         let note = r#"printf '{"version":1,"ended":%s}' "$(date +%s)" >/run/job-adopt/jobs/1001/4242.ended"#;
         let clock = node.sh(&format!("{note}; date +%H:%M")).ok().stdout;
         let outcome = node.account(ALICE).fails().says("[JA03]");
-        let text = format!("login refused: your job 4242 here ended at {}", clock.trim());
-        assert!(outcome.output().contains(&text[..text.len() - 1]), "{outcome}");
+        let text = format!(
+            "login refused: your job 4242 here ended at {}",
+            clock.trim()
+        );
+        assert!(
+            outcome.output().contains(&text[..text.len() - 1]),
+            "{outcome}"
+        );
         let old = r#"printf '{"version":1,"ended":%s}' $(($(date +%s) - 601)) >/run/job-adopt/jobs/1001/4242.ended"#;
         node.sh(old).ok();
         node.account(ALICE).fails().says("[JA01]");

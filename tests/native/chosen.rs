@@ -36,7 +36,12 @@ impl<'a> Two<'a> {
 
     /// Runs `job-adopt use` as the user, inside a job.
     fn choose(&self, arguments: &[&str]) -> Outcome {
-        run_as(self.node, &self.newer, ALICE, &[&["job-adopt", "use"], arguments].concat())
+        run_as(
+            self.node,
+            &self.newer,
+            ALICE,
+            &[&["job-adopt", "use"], arguments].concat(),
+        )
     }
 
     /// Asserts that the next login ignores the choice; returns the log.
@@ -52,7 +57,12 @@ impl<'a> Two<'a> {
 
     #[track_caller]
     fn rule(&self) -> String {
-        let rule = self.node.log.decision("JA00").field("rule").map(str::to_owned);
+        let rule = self
+            .node
+            .log
+            .decision("JA00")
+            .field("rule")
+            .map(str::to_owned);
         rule.unwrap()
     }
 }
@@ -61,12 +71,17 @@ impl<'a> Two<'a> {
 fn run_as(node: &Node, job: &Job<'_>, user: User, command: &[&str]) -> Outcome {
     let id = user.uid.to_string();
     let mut run = node.daemon(&job.cgroup, "setpriv");
-    run.args(["--reuid", &id, "--regid", &id, "--clear-groups"]).args(command);
+    run.args(["--reuid", &id, "--regid", &id, "--clear-groups"])
+        .args(command);
     Outcome::run(&mut run)
 }
 
 fn stat(node: &Node, path: &str) -> String {
-    node.run("stat", &["-c", "%F %u %g %a", path]).ok().stdout.trim().to_owned()
+    node.run("stat", &["-c", "%F %u %g %a", path])
+        .ok()
+        .stdout
+        .trim()
+        .to_owned()
 }
 
 #[test]
@@ -75,8 +90,13 @@ fn refused_user_chooses_from_inside_job() {
         node.reporting(DENY);
         let two = Two::start(node);
         let refused = node.account(ALICE).fails().says("[JA05]");
-        refused.says("choose: job-adopt use 4242").says("(4242, 4250)");
-        assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
+        refused
+            .says("choose: job-adopt use 4242")
+            .says("(4242, 4250)");
+        assert_eq!(
+            stat(node, DIR),
+            format!("directory 1001 {} 2750", HELPER.uid)
+        );
         assert_eq!(stat(node, USE), "directory 0 0 755");
         let message = "the next logins of alice to gpu017 join job 4242 while it runs here\n";
         assert_eq!(two.choose(&["4242"]).exits(0).stdout, message);
@@ -102,7 +122,10 @@ fn login_joins_chosen_job_until_choice_is_withdrawn() {
             node.pam(ALICE).ok().joins_cgroup(&two.older.cgroup);
         }
         two.older.resolved().exits(0).says("rule: chosen (4242)");
-        node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&two.older.cgroup);
+        node.sshd()
+            .ssh(ALICE, LOOK)
+            .ok()
+            .joins_cgroup(&two.older.cgroup);
         two.choose(&["--clear"]).exits(0);
         two.choose(&["--clear"]).exits(0);
         assert!(!two.assert_choice_ignored().contains("warning="));
@@ -119,9 +142,13 @@ fn adoption_creates_directory_and_observation_does_not() {
         node.arguments("");
         node.account(ALICE).ok();
         assert!(!node.exists(USE));
-        node.sh("umask 077; pamtester sshd alice open_session close_session").ok();
+        node.sh("umask 077; pamtester sshd alice open_session close_session")
+            .ok();
         assert_eq!(stat(node, USE), "directory 0 0 755");
-        assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
+        assert_eq!(
+            stat(node, DIR),
+            format!("directory 1001 {} 2750", HELPER.uid)
+        );
     });
 }
 
@@ -130,11 +157,21 @@ fn sixty_four_concurrent_logins_create_one_directory() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         std::thread::scope(|scope| {
-            let logins: Vec<_> = (0..64).map(|_| scope.spawn(|| node.session(ALICE))).collect();
-            logins.into_iter().for_each(|login| drop(login.join().unwrap().ok()));
+            let logins: Vec<_> = (0..64)
+                .map(|_| scope.spawn(|| node.session(ALICE)))
+                .collect();
+            logins
+                .into_iter()
+                .for_each(|login| drop(login.join().unwrap().ok()));
         });
-        assert_eq!(node.sh(&format!("find {USE} -mindepth 1")).ok().stdout, format!("{DIR}\n"));
-        assert_eq!(stat(node, DIR), format!("directory 1001 {} 2750", HELPER.uid));
+        assert_eq!(
+            node.sh(&format!("find {USE} -mindepth 1")).ok().stdout,
+            format!("{DIR}\n")
+        );
+        assert_eq!(
+            stat(node, DIR),
+            format!("directory 1001 {} 2750", HELPER.uid)
+        );
         assert!(!node.log.to_string().contains("warning="), "{}", node.log);
     });
 }
@@ -144,7 +181,10 @@ fn foreign_entry_in_place_of_directory_is_left_alone() {
     for (make, is) in [
         ("mkdir D; chown bob D", "directory 1002 0 755"),
         ("echo hers > D", "regular file 0 0 644"),
-        ("mkdir -m 0700 /run/secret; ln -s /run/secret D", "symbolic link 0 0 777"),
+        (
+            "mkdir -m 0700 /run/secret; ln -s /run/secret D",
+            "symbolic link 0 0 777",
+        ),
     ] {
         on_node(|node| {
             node.reporting("");
@@ -166,7 +206,10 @@ fn directory_damaged_by_user_is_repaired_by_next_login() {
     on_node(|node| {
         let two = Two::chosen(node);
         run_as(node, &two.newer, ALICE, &["chmod", "0700", DIR]).ok();
-        two.choose(&["4250"]).exits(3).says("has mode 0700").says("log in to gpu017 by ssh once");
+        two.choose(&["4250"])
+            .exits(3)
+            .says("has mode 0700")
+            .says("log in to gpu017 by ssh once");
         assert!(two.assert_choice_ignored().contains("choice not used"));
         node.pam(ALICE).ok().joins_cgroup(&two.older.cgroup);
         let right = format!("directory 1001 {} 2750", HELPER.uid);
@@ -185,7 +228,10 @@ fn chosen_job_of_another_user_is_not_joined() {
         for id in [his.id.as_str(), "4000"] {
             node.write(FILE, &format!("{id}\n"));
             let log = two.assert_choice_ignored();
-            assert!(log.contains(&format!("chosen job {id} is not running here")), "{log}");
+            assert!(
+                log.contains(&format!("chosen job {id} is not running here")),
+                "{log}"
+            );
             let refused = two.choose(&[id]).exits(1).says("4242, 4250");
             let refused = refused.says(&format!("job {id} was not chosen: on gpu017 alice has"));
             refused.omits("bob");
@@ -195,7 +241,11 @@ fn chosen_job_of_another_user_is_not_joined() {
         let third = node.job(ALICE, "4300").started(1).start();
         let log = two.assert_choice_ignored();
         assert!(log.contains("chosen job 4242 is not running here"), "{log}");
-        assert_eq!(log.matches("warning=").count(), 2, "one for each phase: {log}");
+        assert_eq!(
+            log.matches("warning=").count(),
+            2,
+            "one for each phase: {log}"
+        );
         two.choose(&[]).exits(1).says("4242").says("4300");
         drop(third);
     });
@@ -216,7 +266,10 @@ fn malformed_choice_is_ignored_without_delay() {
             ("chown root F", "owned by uid 0"),
             ("chmod 0660 F", "has mode 0660"),
             ("chmod 0642 F", "has mode 0642"),
-            ("chmod 0600 F; chgrp alice F", "cannot open|Permission denied"),
+            (
+                "chmod 0600 F; chgrp alice F",
+                "cannot open|Permission denied",
+            ),
             ("rm F; mkfifo F", "not a regular file"),
             ("rm F; mkdir F", "not a regular file"),
             ("rm F; ln -s /run/root F", "not a regular file"),
@@ -247,8 +300,14 @@ fn file_system_of_user_is_never_read() {
         node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
         let two = Two::chosen(node);
         node.reporting("timeout=10");
-        let mut stuckfs = node.daemon(&node.outside(), "stuckfs").arg(DIR).spawn().unwrap();
-        eventually("it is mounted", || node.read("/proc/1/mounts").contains("/use/1001 fuse "));
+        let mut stuckfs = node
+            .daemon(&node.outside(), "stuckfs")
+            .arg(DIR)
+            .spawn()
+            .unwrap();
+        eventually("it is mounted", || {
+            node.read("/proc/1/mounts").contains("/use/1001 fuse ")
+        });
         node.log.clear();
         let (send, receive) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
@@ -262,7 +321,11 @@ fn file_system_of_user_is_never_read() {
         });
         assert_eq!(two.rule(), "newest");
         let log = node.log.to_string();
-        assert_eq!(log.matches("a file system is mounted there").count(), 3, "{log}");
+        assert_eq!(
+            log.matches("a file system is mounted there").count(),
+            3,
+            "{log}"
+        );
         eventually("it ends", || stuckfs.try_wait().unwrap().is_some());
         node.pam(ALICE).ok().joins_cgroup(&two.older.cgroup);
     });
@@ -272,13 +335,20 @@ fn file_system_of_user_is_never_read() {
 fn choice_is_private_to_its_user() {
     on_node(|node| {
         let two = Two::chosen(node);
-        run_as(node, &two.newer, BOB, &["cat", FILE]).fails().says("Permission denied");
-        run_as(node, &two.newer, BOB, &["ls", DIR]).fails().says("Permission denied");
+        run_as(node, &two.newer, BOB, &["cat", FILE])
+            .fails()
+            .says("Permission denied");
+        run_as(node, &two.newer, BOB, &["ls", DIR])
+            .fails()
+            .says("Permission denied");
         run_as(node, &two.newer, BOB, &["mkdir", &format!("{USE}/1002")]).fails();
         run_as(node, &two.newer, BOB, &["job-adopt", "use", "4242"]).exits(1);
         let helper = run_as(node, &two.newer, HELPER, &["cat", FILE]);
         assert_eq!(helper.ok().stdout, "4242\n");
-        assert_eq!(stat(node, FILE), format!("regular file 1001 {} 640", HELPER.uid));
+        assert_eq!(
+            stat(node, FILE),
+            format!("regular file 1001 {} 640", HELPER.uid)
+        );
     });
 }
 
@@ -315,9 +385,16 @@ fn use_prints_remedy_for_each_failure() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let hers = |arguments: &[&str]| {
-            run_as(node, &job, ALICE, &[&["job-adopt", "use"], arguments].concat())
+            run_as(
+                node,
+                &job,
+                ALICE,
+                &[&["job-adopt", "use"], arguments].concat(),
+            )
         };
-        hers(&["4242"]).exits(3).says("log in to gpu017 by ssh once, then try again");
+        hers(&["4242"])
+            .exits(3)
+            .says("log in to gpu017 by ssh once, then try again");
         hers(&[]).exits(0).says("no job is chosen");
         hers(&["--clear"]).exits(0).says("no job is chosen");
         node.session(ALICE).ok();
@@ -328,17 +405,33 @@ fn use_prints_remedy_for_each_failure() {
             hers(wrong).exits(2);
         }
         node.job_adopt(&["use", "4242"]).exits(3).says("root");
-        run_as(node, &job, BOB, &["job-adopt", "use", "4242"]).exits(1).says("no running job");
+        run_as(node, &job, BOB, &["job-adopt", "use", "4242"])
+            .exits(1)
+            .says("no running job");
         assert_fits_terminal(&hers(&["4243"]));
-        run_as(node, &job, ALICE, &["sh", "-c", &format!("echo ../4242 >{FILE}")]).ok();
+        run_as(
+            node,
+            &job,
+            ALICE,
+            &["sh", "-c", &format!("echo ../4242 >{FILE}")],
+        )
+        .ok();
         assert_fits_terminal(
-            &hers(&[]).exits(3).says("undo it: job-adopt use --clear").says("holds no job's id"),
+            &hers(&[])
+                .exits(3)
+                .says("undo it: job-adopt use --clear")
+                .says("holds no job's id"),
         );
         hers(&["--clear"]).exits(0);
         hers(&[]).exits(0).says("no job is chosen");
         node.set_mode(USE, 0o777);
         let report = "gpu017 is not set up correctly; not your fault, please report:\n";
-        assert_fits_terminal(&hers(&["4242"]).exits(3).says(report).says("writable by others"));
+        assert_fits_terminal(
+            &hers(&["4242"])
+                .exits(3)
+                .says(report)
+                .says("writable by others"),
+        );
         node.set_mode(USE, 0o755);
         node.write(&job.record_path(), "{");
         hers(&["4243"]).exits(0).says("cannot be told");

@@ -31,14 +31,24 @@ fn register_then_unregister_starts_and_ends_job() {
     on_node(|node| {
         let job = start_unregistered_job(node);
         node.pam(ALICE).fails().says("[JA01]");
-        node.job_adopt(&register_arguments(&job, &["--device", "/dev/nvidia0"])).ok();
+        node.job_adopt(&register_arguments(&job, &["--device", "/dev/nvidia0"]))
+            .ok();
         let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
         node.probe_in(&job.cgroup).devices(&gpus);
-        node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup).devices(&gpus);
+        node.sshd()
+            .ssh(ALICE, LOOK)
+            .ok()
+            .joins_cgroup(&job.cgroup)
+            .devices(&gpus);
         node.unregister("4242").ok();
         node.pam(ALICE).fails().says("[JA03]");
-        assert!(job.cgroup.exists(), "unregister removed a cgroup that it did not make");
-        eventually("only the scheduler's own process is left", || job.cgroup.pids().len() == 1);
+        assert!(
+            job.cgroup.exists(),
+            "unregister removed a cgroup that it did not make"
+        );
+        eventually("only the scheduler's own process is left", || {
+            job.cgroup.pids().len() == 1
+        });
         node.unregister("4242").ok();
         node.unregister("never-was").ok();
     });
@@ -54,8 +64,14 @@ fn register_accepts_record_on_stdin() {
         node.write("/run/record", &record.to_string());
         node.sh("job-adopt register </run/record").ok();
         let written: Value = serde_json::from_str(&node.read(&job.record_path())).unwrap();
-        assert!(written["started"].as_i64().unwrap() > 1_700_000_000, "{written}");
-        let owner = node.sh(&format!("stat -c '%u %a' {}", job.record_path())).ok().stdout;
+        assert!(
+            written["started"].as_i64().unwrap() > 1_700_000_000,
+            "{written}"
+        );
+        let owner = node
+            .sh(&format!("stat -c '%u %a' {}", job.record_path()))
+            .ok()
+            .stdout;
         assert_eq!(owner, "0 644\n");
         node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
     });
@@ -73,10 +89,19 @@ fn register_refuses_unsound_input() {
                 path,
             ],
             &[
-                "register", "--id", "4242", "--user", "nobody-here", "--policy", "closed",
-                "--cgroup", path,
+                "register",
+                "--id",
+                "4242",
+                "--user",
+                "nobody-here",
+                "--policy",
+                "closed",
+                "--cgroup",
+                path,
             ],
-            &["register", "--id", "4242", "--user", "alice", "--policy", "open", "--cgroup", path],
+            &[
+                "register", "--id", "4242", "--user", "alice", "--policy", "open", "--cgroup", path,
+            ],
             &[
                 "register", "--id", "4242", "--user", "alice", "--policy", "closed", "--cgroup",
                 "/no/such",
@@ -85,7 +110,9 @@ fn register_refuses_unsound_input() {
                 "register", "--id", "4242", "--user", "alice", "--policy", "closed", "--cgroup",
                 "/a/../b",
             ],
-            &["register", "--id", "4242", "--user", "alice", "--cgroup", path],
+            &[
+                "register", "--id", "4242", "--user", "alice", "--cgroup", path,
+            ],
             &["register", "--no-such-option"],
         ];
         for arguments in wrong {
@@ -104,8 +131,11 @@ fn id_of_another_owner_is_refused() {
         node.job_adopt(&register_arguments(&hers, &[])).ok();
         node.job_adopt(&register_arguments(&hers, &[])).ok();
         let his = node.job(BOB, "his").unstamped().unrecorded().start();
-        let again = ["register", "--id", "4242", "--user", "bob", "--policy", "closed", "--cgroup"];
-        node.job_adopt(&[&again[..], &[his.cgroup.path()]].concat()).fails();
+        let again = [
+            "register", "--id", "4242", "--user", "bob", "--policy", "closed", "--cgroup",
+        ];
+        node.job_adopt(&[&again[..], &[his.cgroup.path()]].concat())
+            .fails();
         assert!(!node.exists("/run/job-adopt/jobs/1002/4242.json"));
         node.reporting("");
         node.pam(ALICE).ok().joins_cgroup(&hers.cgroup);
@@ -129,7 +159,10 @@ fn unregister_ends_and_notifies_logins() {
         node.unregister("4242").ok();
         let output = login.wait_with_output().unwrap();
         let output = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.contains("*** job 4242 has ended; closing this login ***"), "{output}");
+        assert!(
+            output.contains("*** job 4242 has ended; closing this login ***"),
+            "{output}"
+        );
         assert!(!leaf.exists(), "the leaf is ours and should be gone");
         assert_eq!(job.cgroup.pids().len(), 1);
     });
@@ -140,7 +173,10 @@ fn list_prints_table_and_json() {
     on_node(|node| {
         node.job_adopt(&["list"]).exits(0);
         let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-        node.job_adopt(&["list"]).exits(0).says("4242").says("alice");
+        node.job_adopt(&["list"])
+            .exits(0)
+            .says("4242")
+            .says("alice");
         let json = node.job_adopt(&["list", "--json"]).exits(0).stdout;
         let parsed: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(parsed["schema"], 1, "{json}");
@@ -151,13 +187,28 @@ fn list_prints_table_and_json() {
 #[test]
 fn resolve_prints_job_and_devices_of_login() {
     on_node(|node| {
-        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia9"]).start();
+        let job = node
+            .job(ALICE, "4242")
+            .devices(&["/dev/nvidia0", "/dev/nvidia9"])
+            .start();
         let outcome = job.resolved().exits(0).says("JA00").says("4242");
-        outcome.says(job.cgroup.path()).says("c:195:0:rw").says("/dev/nvidia9");
-        assert!(job.cgroup.filters().is_empty(), "resolve attached something");
-        node.job_adopt(&["resolve", "--user", CAROL.name]).exits(1).says("JA01");
-        node.job_adopt(&["resolve", "--user", "nobody-here"]).fails();
-        let json = node.job_adopt(&["resolve", "--user", "alice", "--json"]).exits(0).stdout;
+        outcome
+            .says(job.cgroup.path())
+            .says("c:195:0:rw")
+            .says("/dev/nvidia9");
+        assert!(
+            job.cgroup.filters().is_empty(),
+            "resolve attached something"
+        );
+        node.job_adopt(&["resolve", "--user", CAROL.name])
+            .exits(1)
+            .says("JA01");
+        node.job_adopt(&["resolve", "--user", "nobody-here"])
+            .fails();
+        let json = node
+            .job_adopt(&["resolve", "--user", "alice", "--json"])
+            .exits(0)
+            .stdout;
         let parsed: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(parsed["schema"], 1, "{json}");
     });
@@ -167,7 +218,11 @@ fn resolve_prints_job_and_devices_of_login() {
 /// which stays if the test is killed.
 fn unique_id(node: &Node) -> String {
     let outside = node.outside();
-    let name = outside.path().split('/').find(|name| !name.is_empty()).unwrap();
+    let name = outside
+        .path()
+        .split('/')
+        .find(|name| !name.is_empty())
+        .unwrap();
     format!("{name}-run")
 }
 
@@ -177,7 +232,16 @@ fn run_starts_command_as_job() {
         let id = unique_id(node);
         let script = format!("{LOOK}; exit 7");
         let options = [
-            "run", "--user", "alice", "--id", &id, "--device", "/dev/nvidia0", "--", "sh", "-c",
+            "run",
+            "--user",
+            "alice",
+            "--id",
+            &id,
+            "--device",
+            "/dev/nvidia0",
+            "--",
+            "sh",
+            "-c",
             &script,
         ];
         let outcome = node.job_adopt(&options).exits(7);
@@ -185,11 +249,22 @@ fn run_starts_command_as_job() {
         let cgroup = Cgroup::new(outcome.cgroup());
         assert!(!cgroup.exists(), "{} is left", cgroup.path());
         node.account(ALICE).fails();
-        let signalled =
-            ["run", "--user", "alice", "--policy", "closed", "--", "sh", "-c", "kill -9 $$"];
+        let signalled = [
+            "run",
+            "--user",
+            "alice",
+            "--policy",
+            "closed",
+            "--",
+            "sh",
+            "-c",
+            "kill -9 $$",
+        ];
         node.job_adopt(&signalled).exits(137);
-        node.job_adopt(&["run", "--user", "alice", "--policy", "closed", "--", "/no/such"])
-            .exits(125);
+        node.job_adopt(&[
+            "run", "--user", "alice", "--policy", "closed", "--", "/no/such",
+        ])
+        .exits(125);
     });
 }
 
@@ -197,9 +272,22 @@ fn run_starts_command_as_job() {
 fn login_joins_job_started_by_run() {
     on_node(|node| {
         let id = unique_id(node);
-        let options = ["run", "--user", "alice", "--id", &id, "--device", "/dev/nvidia0", "--"];
+        let options = [
+            "run",
+            "--user",
+            "alice",
+            "--id",
+            &id,
+            "--device",
+            "/dev/nvidia0",
+            "--",
+        ];
         let mut command = node.daemon(&node.outside(), "job-adopt");
-        let mut run = command.args(options).args(["sleep", "infinity"]).spawn().unwrap();
+        let mut run = command
+            .args(options)
+            .args(["sleep", "infinity"])
+            .spawn()
+            .unwrap();
         eventually("the job is there", || {
             node.exists(&format!("/run/job-adopt/jobs/1001/{id}.json"))
         });
@@ -242,26 +330,47 @@ fn unknown_name_gives_same_error_in_every_command() {
 #[test]
 fn devices_names_missing_device() {
     on_node(|node| {
-        let outcome = node.job_adopt(&["devices", "--cgroup", "/nonexist"]).exits(3);
+        let outcome = node
+            .job_adopt(&["devices", "--cgroup", "/nonexist"])
+            .exits(3);
         outcome.says("job-adopt: open cgroup /nonexist: ");
         node.sh("mkdir -p /run/site/4242").ok();
-        node.job_adopt(&["devices", "--device-dir", "/run/site/4242"]).exits(0).says("no device");
-        node.job_adopt(&["devices", "imex/2048"]).exits(1).says("refused: ");
+        node.job_adopt(&["devices", "--device-dir", "/run/site/4242"])
+            .exits(0)
+            .says("no device");
+        node.job_adopt(&["devices", "imex/2048"])
+            .exits(1)
+            .says("refused: ");
     });
 }
 
 #[test]
 fn every_subcommand_prints_help() {
     on_node(|node| {
-        for command in ["run", "register", "unregister", "list", "resolve", "devices", "use"] {
-            node.job_adopt(&[command, "--help"]).exits(0).says("job-adopt").says(command);
-            node.job_adopt(&[command, "--no-such-option"]).exits(2).says("--no-such-option");
+        for command in [
+            "run",
+            "register",
+            "unregister",
+            "list",
+            "resolve",
+            "devices",
+            "use",
+        ] {
+            node.job_adopt(&[command, "--help"])
+                .exits(0)
+                .says("job-adopt")
+                .says(command);
+            node.job_adopt(&[command, "--no-such-option"])
+                .exits(2)
+                .says("--no-such-option");
         }
         node.job_adopt(&["--help"]).exits(0).says("register");
         node.job_adopt(&["-h"]).exits(0).says("register");
         node.job_adopt(&["-V"]).exits(0).says("job-adopt ");
         node.job_adopt(&["registre"]).exits(2).says("'register'");
-        node.job_adopt(&["list", "--jsno"]).exits(2).says("'--json'");
+        node.job_adopt(&["list", "--jsno"])
+            .exits(2)
+            .says("'--json'");
         node.job_adopt(&[]).exits(2);
     });
 }
@@ -306,9 +415,14 @@ fn shell_completes_commands_and_options() {
             "bash -c '. /run/completions; {words}; _job-adopt job-adopt \"${{@: -1}}\"; echo \"${{COMPREPLY[@]}}\"' bash"
         );
         node.sh(&format!("{asked} unr")).ok().says("unregister");
-        node.sh(&format!("{asked} check --ver")).ok().says("--verbose");
+        node.sh(&format!("{asked} check --ver"))
+            .ok()
+            .says("--verbose");
         for shell in ["zsh", "fish"] {
-            node.job_adopt(&["completions", shell]).ok().says("unregister").says("timeout");
+            node.job_adopt(&["completions", shell])
+                .ok()
+                .says("unregister")
+                .says("timeout");
         }
     });
 }
@@ -318,7 +432,9 @@ fn user_cannot_hold_lock_of_metrics() {
     on_node(|node| {
         node.job_adopt(&["metrics", "--log", "/dev/null"]).ok();
         let alone = "setpriv --reuid 1001 --regid 1001 --clear-groups";
-        let held = node.sh(&format!("{alone} flock /var/lib/job-adopt/.metrics.lock true"));
+        let held = node.sh(&format!(
+            "{alone} flock /var/lib/job-adopt/.metrics.lock true"
+        ));
         held.fails().says("Permission denied");
     });
 }
@@ -341,7 +457,9 @@ fn journal_is_read_without_rights_of_root() {
         let expected = format!("{uid} {uid} {uid}\n{uid} {uid} 190\n{uid} {uid} 190\n");
         assert_eq!(node.read("/run/asked"), expected);
         node.sh("sed -i /^job-adopt:/d /etc/passwd").ok();
-        node.job_adopt(&["compare"]).exits(3).says("system user job-adopt does not exist");
+        node.job_adopt(&["compare"])
+            .exits(3)
+            .says("system user job-adopt does not exist");
         assert_eq!(node.read("/run/asked"), expected);
     });
 }

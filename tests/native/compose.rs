@@ -30,7 +30,10 @@ impl Level {
 
 /// Starts a job that may open GPU 0 and 2, below a foreign filter that denies GPU 2.
 fn start_job_below_filter(node: &Node, flags: Flags, level: Level) -> Job<'_> {
-    let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia2"]).start();
+    let job = node
+        .job(ALICE, "4242")
+        .devices(&["/dev/nvidia0", "/dev/nvidia2"])
+        .start();
     level.cgroup(node).attach(flags, "foreign", &["195:2"]);
     job
 }
@@ -43,7 +46,10 @@ fn for_each_level(node: &Node, flags: Flags, levels: &[Level], body: impl Fn(Lev
         drop(job);
         if *level != Level::Job {
             let cgroup = level.cgroup(node);
-            cgroup.filters().iter().for_each(|filter| cgroup.detach(filter));
+            cgroup
+                .filters()
+                .iter()
+                .for_each(|filter| cgroup.detach(filter));
         }
     }
 }
@@ -69,9 +75,13 @@ fn our_filter_is_attached_where_there_is_no_other() {
         node.pam(ALICE).ok();
         let ours = job.cgroup.filters();
         assert_eq!(ours.len(), 1, "{ours:?}");
-        assert!(ours[0].is_ours() && ours[0].flags == Flags::Multi, "{ours:?}");
+        assert!(
+            ours[0].is_ours() && ours[0].flags == Flags::Multi,
+            "{ours:?}"
+        );
         // Our filter confines the job itself too, not only its logins.
-        node.probe_in(&job.cgroup).devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+        node.probe_in(&job.cgroup)
+            .devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
     });
 }
 
@@ -82,7 +92,10 @@ fn our_filter_joins_multi_filters_at_any_level() {
             assert_both_lists_hold(node.look(ALICE).ok().joins_cgroup(&job.cgroup));
             assert_eq!(job.cgroup.our_filters().len(), 1, "{level:?}");
             let effective = job.cgroup.effective();
-            assert!(filter_names(&effective).contains(&"foreign"), "{level:?}: {effective:?}");
+            assert!(
+                filter_names(&effective).contains(&"foreign"),
+                "{level:?}: {effective:?}"
+            );
         });
     });
 }
@@ -92,13 +105,28 @@ fn our_filter_joins_multi_filters_at_any_level() {
 #[test]
 fn override_filter_above_is_pinned() {
     on_node(|node| {
-        for_each_level(node, Flags::Override, &[Level::Site, Level::Parent], |level, job| {
-            assert_both_lists_hold(node.look(ALICE).ok().joins_cgroup(&job.cgroup));
-            let here = job.cgroup.filters();
-            assert!(here.iter().all(|filter| filter.flags == Flags::Multi), "{level:?}: {here:?}");
-            assert_eq!((here.len(), job.cgroup.our_filters().len()), (2, 1), "{level:?}: {here:?}");
-            assert!(filter_names(&here).contains(&"foreign"), "{level:?}: {here:?}");
-        });
+        for_each_level(
+            node,
+            Flags::Override,
+            &[Level::Site, Level::Parent],
+            |level, job| {
+                assert_both_lists_hold(node.look(ALICE).ok().joins_cgroup(&job.cgroup));
+                let here = job.cgroup.filters();
+                assert!(
+                    here.iter().all(|filter| filter.flags == Flags::Multi),
+                    "{level:?}: {here:?}"
+                );
+                assert_eq!(
+                    (here.len(), job.cgroup.our_filters().len()),
+                    (2, 1),
+                    "{level:?}: {here:?}"
+                );
+                assert!(
+                    filter_names(&here).contains(&"foreign"),
+                    "{level:?}: {here:?}"
+                );
+            },
+        );
     });
 }
 
@@ -154,7 +182,9 @@ fn exclusive_filter_at_or_above_job_refuses_login() {
 fn nearest_filter_decides_how_ours_is_attached() {
     on_node(|node| {
         let job = start_job_below_filter(node, Flags::Override, Level::Site);
-        Level::Parent.cgroup(node).attach(Flags::Multi, "between", &["195:0"]);
+        Level::Parent
+            .cgroup(node)
+            .attach(Flags::Multi, "between", &["195:0"]);
         let outcome = node.look(ALICE).ok().joins_cgroup(&job.cgroup);
         outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)]);
         assert_eq!(job.cgroup.our_filters().len(), 1);
@@ -186,7 +216,9 @@ fn job_without_containment_keeps_existing_filters() {
 fn filter_of_scheduler_is_reported_as_inherited() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
-        let options = ["--id", "4242", "--user", "alice", "--policy", "auto", "--cgroup"];
+        let options = [
+            "--id", "4242", "--user", "alice", "--policy", "auto", "--cgroup",
+        ];
         let register = [&["register"], &options[..], &[job.cgroup.path()]].concat();
         let assert_reported = |containment: &str| {
             node.log.clear();
@@ -194,7 +226,10 @@ fn filter_of_scheduler_is_reported_as_inherited() {
             node.log.line(&format!(" containment={containment}"));
             let listed = node.job_adopt(&["list", "--json"]).ok();
             listed.says(&format!("\"containment\":\"{containment}\""));
-            let resolved = job.resolved().ok().says(&format!("\ncontainment: {containment}\n"));
+            let resolved = job
+                .resolved()
+                .ok()
+                .says(&format!("\ncontainment: {containment}\n"));
             resolved.says(&format!("\nin force: {containment}\n"));
         };
         assert_reported("none");
@@ -204,7 +239,9 @@ fn filter_of_scheduler_is_reported_as_inherited() {
             job.cgroup.detach(&job.cgroup.filters()[0]);
         }
         // A filter above the job is not the job's.
-        Level::Parent.cgroup(node).attach(Flags::Multi, "above", &["195:2"]);
+        Level::Parent
+            .cgroup(node)
+            .attach(Flags::Multi, "above", &["195:2"]);
         assert_reported("none");
     });
 }
@@ -215,7 +252,9 @@ fn hundred_logins_leave_as_many_filters_as_one() {
         on_node(|node| {
             let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
             if let Some(flags) = flags {
-                Level::Parent.cgroup(node).attach(flags, "foreign", &["195:2"]);
+                Level::Parent
+                    .cgroup(node)
+                    .attach(flags, "foreign", &["195:2"]);
             }
             node.pam(ALICE).ok();
             let first = job.cgroup.filters();
@@ -254,7 +293,9 @@ fn changed_list_replaces_our_filter() {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         node.pam(ALICE).ok();
         let before = job.cgroup.filters();
-        let record = node.read(&job.record_path()).replace("/dev/nvidia0", "/dev/nvidia1");
+        let record = node
+            .read(&job.record_path())
+            .replace("/dev/nvidia0", "/dev/nvidia1");
         job.record(&record);
         let outcome = node.look(ALICE).ok();
         outcome.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)]);
@@ -274,7 +315,8 @@ fn later_filter_of_scheduler_below_ours_is_attached() {
         node.pam(ALICE).ok();
         for flags in Flags::ALL {
             step.attach(flags, "step", &["195:0"]);
-            node.probe_in(&step).devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)]);
+            node.probe_in(&step)
+                .devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)]);
             step.detach(&step.filters()[0]);
         }
     });
@@ -303,6 +345,7 @@ fn failed_login_leaves_filter_in_force() {
         job.stamp("1002:4242");
         node.pam(ALICE).fails();
         assert_eq!(job.cgroup.filters(), filters);
-        node.probe_in(&job.cgroup).devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+        node.probe_in(&job.cgroup)
+            .devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
     });
 }

@@ -16,8 +16,12 @@ fn start_job_with_controllers(node: &Node) -> Job<'_> {
 /// Reads the number behind `word` in a file of words and numbers.
 fn read_count(cgroup: &Cgroup, file: &str, word: &str) -> u64 {
     let text = cgroup.read(file);
-    let line = text.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("no {word} in {text}")).parse().unwrap()
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {word} in {text}"))
+        .parse()
+        .unwrap()
 }
 
 #[test]
@@ -25,13 +29,17 @@ fn read_count(cgroup: &Cgroup, file: &str, word: &str) -> u64 {
 fn process_limit_of_job_holds_for_login() {
     on_node(|node| {
         let job = start_job_with_controllers(node);
-        node.run_in_session("(true) && echo forked", ALICE).ok().says("forked");
+        node.run_in_session("(true) && echo forked", ALICE)
+            .ok()
+            .says("forked");
         let limit = job.cgroup.read("pids.current");
         job.cgroup.write("pids.max", &limit);
         // The session's own process joins beyond the limit, and cannot fork.
         let outcome = node.session(ALICE);
         outcome.omits("forked");
-        eventually("the login was held", || read_count(&job.cgroup, "pids.events", "max") > 0);
+        eventually("the login was held", || {
+            read_count(&job.cgroup, "pids.events", "max") > 0
+        });
         node.log.decision("JA00");
         job.cgroup.write("pids.max", "max");
         node.session(ALICE).ok().says("forked");
@@ -65,13 +73,23 @@ fn login_in_leaf_is_held_to_limit_of_job() {
         for above in [node.cgroup().clone(), node.cgroup().child("jobs")] {
             above.write("cgroup.subtree_control", "+memory +pids");
         }
-        let job = node.job(ALICE, "4242").with("leaf", json!("logins")).in_cgroup(cgroup).start();
+        let job = node
+            .job(ALICE, "4242")
+            .with("leaf", json!("logins"))
+            .in_cgroup(cgroup)
+            .start();
         let script = "cat /proc/self/cgroup; (true) && echo forked";
         let leaf = job.cgroup.child("logins");
-        node.run_in_session(script, ALICE).ok().says("forked").joins_cgroup(&leaf);
-        job.cgroup.write("pids.max", &job.cgroup.read("pids.current"));
+        node.run_in_session(script, ALICE)
+            .ok()
+            .says("forked")
+            .joins_cgroup(&leaf);
+        job.cgroup
+            .write("pids.max", &job.cgroup.read("pids.current"));
         node.session(ALICE).omits("forked");
-        eventually("the login was held", || read_count(&job.cgroup, "pids.events", "max") > 0);
+        eventually("the login was held", || {
+            read_count(&job.cgroup, "pids.events", "max") > 0
+        });
     });
 }
 
@@ -80,7 +98,8 @@ fn login_in_leaf_is_held_to_limit_of_job() {
 fn start_job_with_step(node: &Node) -> (Job<'_>, Cgroup, Cgroup) {
     let job = start_job_with_controllers(node);
     let step = job.cgroup.child("step");
-    step.create().write("cgroup.procs", &job.cgroup.pids()[0].to_string());
+    step.create()
+        .write("cgroup.procs", &job.cgroup.pids()[0].to_string());
     job.cgroup.write("cgroup.subtree_control", "+memory +pids");
     let leaf = job.cgroup.child("job-adopt");
     (job, step, leaf)
@@ -94,7 +113,9 @@ fn login_that_exceeds_its_share_of_memory_is_killed_alone() {
         job.cgroup.write("memory.max", "512M");
         node.configure("login_memory = 25%\n");
         let script = "dd if=/dev/zero of=/dev/null bs=256M count=1; echo ended with $?";
-        node.run_in_session(script, ALICE).ok().says("ended with 137");
+        node.run_in_session(script, ALICE)
+            .ok()
+            .says("ended with 137");
         node.log.line("limits=memory.max=134217728");
         assert_eq!(leaf.read("memory.max").trim(), (128 << 20).to_string());
         assert!(read_count(&leaf, "memory.events", "oom_kill") > 0);
@@ -116,7 +137,13 @@ fn fork_bomb_of_login_leaves_job_its_tasks() {
         node.run_in_session(script, ALICE);
         node.log.line("limits=pids.max=20");
         assert!(read_count(&leaf, "pids.events", "max") > 0);
-        let free = 60 - job.cgroup.read("pids.current").trim().parse::<u64>().unwrap();
+        let free = 60
+            - job
+                .cgroup
+                .read("pids.current")
+                .trim()
+                .parse::<u64>()
+                .unwrap();
         assert!(free >= 30, "{free} tasks are left to the job");
         let ten = "for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1 & done; wait";
         let mut command = node.daemon(&step, "sh");
@@ -129,21 +156,29 @@ fn fork_bomb_of_login_leaves_job_its_tasks() {
 fn limit_of_logins_exceeds_neither_the_job_nor_a_lower_one() {
     on_node(|node| {
         let (job, _, leaf) = start_job_with_step(node);
-        job.cgroup.write("memory.max", "512M").write("pids.max", "60");
+        job.cgroup
+            .write("memory.max", "512M")
+            .write("pids.max", "60");
         node.configure("login_memory = 1T\nlogin_tasks = 4000\nlogin_cpu_weight = 50\n");
         node.pam(ALICE).ok();
         node.log.line("limits=\"memory.max=536870912 pids.max=60\"");
         assert_eq!(leaf.read("memory.max").trim(), "536870912");
         assert_eq!(leaf.read("pids.max").trim(), "60");
         let text = "login_cpu_weight: does not apply: ";
-        job.resolved().says(text).says("the cgroup above has not enabled");
+        job.resolved()
+            .says(text)
+            .says("the cgroup above has not enabled");
         for above in [node.cgroup(), &node.cgroup().child("jobs"), &job.cgroup] {
             above.write("cgroup.subtree_control", "+cpu");
         }
         leaf.write("pids.max", "40");
         node.pam(ALICE).ok();
         assert_eq!(leaf.read("cpu.weight").trim(), "50");
-        assert_eq!(leaf.read("pids.max").trim(), "40", "a limit of somebody else was raised");
+        assert_eq!(
+            leaf.read("pids.max").trim(),
+            "40",
+            "a limit of somebody else was raised"
+        );
     });
 }
 
@@ -161,7 +196,8 @@ fn limit_that_cannot_be_set_refuses_login() {
         node.log.line("pids.max: Input/output error");
         assert!(leaf.pids().is_empty());
         node.arguments("action_adopt_failure=allow");
-        node.session_under_strace("/tmp/strace", &options, ALICE).ok();
+        node.session_under_strace("/tmp/strace", &options, ALICE)
+            .ok();
         node.log.line("decision=opened code=JA07");
     });
 }
@@ -178,8 +214,13 @@ fn cgroup_of_scheduler_gets_no_limit_of_logins() {
         drop(job);
         let (_job, step, leaf) = start_job_with_step(node);
         leaf.create();
-        node.run_in_session("cat /proc/self/cgroup", ALICE).ok().joins_cgroup(&leaf);
-        assert_eq!([limits(&leaf), limits(&step)], [["max\n", "max\n"], ["max\n", "max\n"]]);
+        node.run_in_session("cat /proc/self/cgroup", ALICE)
+            .ok()
+            .joins_cgroup(&leaf);
+        assert_eq!(
+            [limits(&leaf), limits(&step)],
+            [["max\n", "max\n"], ["max\n", "max\n"]]
+        );
     });
 }
 
@@ -196,7 +237,9 @@ fn reported_memory_of_logins_is_that_of_their_leaf() {
         let runs = |pid: &i32| {
             std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n")
         };
-        eventually("the file is written", || leaf.exists() && leaf.pids().iter().any(runs));
+        eventually("the file is written", || {
+            leaf.exists() && leaf.pids().iter().any(runs)
+        });
         // The login's sshd goes on using memory.
         let before = read("memory.peak");
         let list = node.job_adopt(&["list", "--json"]).ok();
@@ -207,13 +250,21 @@ fn reported_memory_of_logins_is_that_of_their_leaf() {
         assert!(counted > 40 << 20, "{counted}");
         assert!(memory.abs_diff(counted) < 4 << 20, "{memory} {counted}");
         let reported = usage["memory_peak"].as_u64().unwrap();
-        assert!((before..=peak).contains(&reported), "{before} {reported} {peak}");
+        assert!(
+            (before..=peak).contains(&reported),
+            "{before} {reported} {peak}"
+        );
         // A second call would find no login, and an emulated processor may need more than ten seconds.
         node.unregister("4242").ok();
         let logged = node.log.line("action=unregister");
         let logged: u64 = logged.field("login_memory_peak").unwrap().parse().unwrap();
-        assert!((peak..peak + (4 << 20)).contains(&logged), "{peak} {logged}");
-        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+        assert!(
+            (peak..peak + (4 << 20)).contains(&logged),
+            "{peak} {logged}"
+        );
+        eventually("the login has ended", || {
+            login.try_wait().unwrap().is_some()
+        });
     });
 }
 
@@ -229,10 +280,17 @@ fn devices_of_cgroup_that_takes_no_process_are_asked_below_it() {
         let ask = || node.job_adopt(&["devices", "--cgroup", jobs.path()]);
         let table = ask().ok();
         let row = |path: &str| {
-            let line = table.stdout.lines().find(|line| line.starts_with(path)).unwrap();
+            let line = table
+                .stdout
+                .lines()
+                .find(|line| line.starts_with(path))
+                .unwrap();
             line.split_whitespace().nth(3).unwrap().to_owned()
         };
-        assert_eq!((row("/dev/nvidia1 "), row("/dev/nvidia2 ")), ("rwm".into(), "-".into()));
+        assert_eq!(
+            (row("/dev/nvidia1 "), row("/dev/nvidia2 ")),
+            ("rwm".into(), "-".into())
+        );
         // The job's own filter would refuse more.
         job.cgroup.attach(Flags::Multi, "foreign", &["195:1"]);
         ask()
@@ -248,7 +306,10 @@ fn devices_of_cgroup_that_takes_no_process_are_asked_below_it() {
 fn devices_of_job_at_its_process_limit_are_told() {
     on_node(|node| {
         let job = start_job_with_controllers(node);
-        job.cgroup.write("pids.max", &job.cgroup.read("pids.current"));
-        node.job_adopt(&["devices", "--cgroup", job.cgroup.path()]).ok().says("no filter");
+        job.cgroup
+            .write("pids.max", &job.cgroup.read("pids.current"));
+        node.job_adopt(&["devices", "--cgroup", job.cgroup.path()])
+            .ok()
+            .says("no filter");
     });
 }

@@ -31,22 +31,50 @@ struct Budget {
 /// Lists the counts that exceed their budget, with the calls, and the budgets that are more than a
 /// quarter above their count.
 fn find_violations(phase: &str, cost: &Cost, budget: &Budget) -> Vec<String> {
-    let files: Vec<String> =
-        cost.opened.iter().map(|(path, times)| format!("{times} {path}")).collect();
+    let files: Vec<String> = cost
+        .opened
+        .iter()
+        .map(|(path, times)| format!("{times} {path}"))
+        .collect();
     let opened = cost.opened.values().sum();
     let counts = [
-        ("processes", cost.processes.len(), budget.processes, &cost.start),
-        ("system calls of the module", cost.module.len(), budget.module, &cost.module),
-        ("system calls up to the exec", cost.start.len(), budget.start, &cost.start),
-        ("system calls of the helper", cost.helper.len(), budget.helper, &cost.helper),
+        (
+            "processes",
+            cost.processes.len(),
+            budget.processes,
+            &cost.start,
+        ),
+        (
+            "system calls of the module",
+            cost.module.len(),
+            budget.module,
+            &cost.module,
+        ),
+        (
+            "system calls up to the exec",
+            cost.start.len(),
+            budget.start,
+            &cost.start,
+        ),
+        (
+            "system calls of the helper",
+            cost.helper.len(),
+            budget.helper,
+            &cost.helper,
+        ),
         ("opened files", opened, budget.opened, &files),
     ];
     let check = |(what, count, limit, trace): (&str, usize, usize, &Vec<String>)| {
         eprintln!("{phase}: {count} {what}, at most {limit}");
         if count > limit {
-            Some(format!("{phase}: {count} {what}, at most {limit}:\n{}", trace.join("\n")))
+            Some(format!(
+                "{phase}: {count} {what}, at most {limit}:\n{}",
+                trace.join("\n")
+            ))
         } else if limit > count + count / 4 {
-            Some(format!("{phase}: {count} {what}: lower the budget of {limit}"))
+            Some(format!(
+                "{phase}: {count} {what}: lower the budget of {limit}"
+            ))
         } else {
             None
         }
@@ -170,7 +198,10 @@ fn write_stale_claims(node: &Node, count: usize) {
             "---\ncdiVersion: 0.5.0\nkind: k8s.gpu.nvidia.com/claim\ndevices:\n- name: claim-{number}\n  \
              containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia2\n"
         );
-        node.write_root_file(&format!("/run/cdi/k8s.gpu.nvidia.com-claim_{number}.yaml"), &stale);
+        node.write_root_file(
+            &format!("/run/cdi/k8s.gpu.nvidia.com-claim_{number}.yaml"),
+            &stale,
+        );
     }
 }
 
@@ -189,8 +220,12 @@ fn stale_specification_costs_login_the_calls_that_read_it() {
                       containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia1\n";
         node.write_root_file("/etc/cdi/nvidia.yaml", device);
         node.create_dir("/run/cdi", 0o755);
-        let job = node.job(ALICE, "4242").with("options", serde_json::json!({}));
-        let _job = job.with("cdi", serde_json::json!(["nvidia.com/gpu=1"])).start();
+        let job = node
+            .job(ALICE, "4242")
+            .with("options", serde_json::json!({}));
+        let _job = job
+            .with("cdi", serde_json::json!(["nvidia.com/gpu=1"]))
+            .start();
         let lines = ["account", "session"].map(|group| (group, "required pam_job_adopt.so"));
         let [alone, _] = trace_login(node, lines);
         write_stale_claims(node, STALE);
@@ -199,7 +234,10 @@ fn stale_specification_costs_login_the_calls_that_read_it() {
         let opened = |cost: &Cost| cost.opened.values().sum::<usize>();
         let files = opened(&beside) - opened(&alone);
         eprintln!("{STALE} stale specifications: {calls} system calls, {files} opened files more");
-        assert!(calls <= STALE * CALLS_PER_FILE_MAX + LISTING_CALLS_MAX, "{calls}");
+        assert!(
+            calls <= STALE * CALLS_PER_FILE_MAX + LISTING_CALLS_MAX,
+            "{calls}"
+        );
         assert!(files <= STALE + 1, "{files}");
 
         write_stale_claims(node, 10 * STALE);
@@ -207,7 +245,8 @@ fn stale_specification_costs_login_the_calls_that_read_it() {
         node.account_under_strace(&["-e", "trace=openat,openat2,getdents64"], ALICE)
             .fails()
             .says("[JA10]");
-        node.log.line("/run/cdi: holds 10000 specifications, more than 1024: remove those");
+        node.log
+            .line("/run/cdi: holds 10000 specifications, more than 1024: remove those");
         let trace = node.read("/tmp/strace");
         assert!(!trace.contains("claim_"), "files were opened");
         let listings = trace.matches("getdents64").count();
@@ -220,8 +259,13 @@ fn count_faults(node: &Node, uid: u32, command: &str) -> usize {
     let script = format!("exec faults {uid} {command} >/dev/null");
     let faults = |_| {
         let outcome = node.sh(&script).ok();
-        let count = outcome.stderr.lines().find_map(|line| line.strip_prefix("faults "));
-        count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{outcome}"))
+        let count = outcome
+            .stderr
+            .lines()
+            .find_map(|line| line.strip_prefix("faults "));
+        count
+            .and_then(|count| count.parse().ok())
+            .unwrap_or_else(|| panic!("{outcome}"))
     };
     (0..TRIES).map(faults).min().unwrap()
 }
@@ -248,11 +292,15 @@ fn page_faults_of_login_stay_within_budget() {
         let helper = count_faults(node, HELPER.uid, &format!("{HELPER_PATH} </tmp/request"));
         let login = "/usr/bin/pamtester sshd alice acct_mgmt open_session close_session";
         let [ours, permit] = ["pam_job_adopt.so", "pam_permit.so"].map(|module| {
-            node.write_stack(&format!("account required {module}\nsession required {module}\n"));
+            node.write_stack(&format!(
+                "account required {module}\nsession required {module}\n"
+            ));
             count_faults(node, 0, login)
         });
         let windows = |files: &[Artifact]| {
-            let bytes = files.iter().map(|file| artifact_path(*file).metadata().unwrap().len());
+            let bytes = files
+                .iter()
+                .map(|file| artifact_path(*file).metadata().unwrap().len());
             usize::try_from(bytes.sum::<u64>() / FAULT_AROUND_BYTES).unwrap()
         };
         // Beside the program's own parts: its stack, heap and relocated data.
@@ -267,5 +315,8 @@ fn page_faults_of_login_stay_within_budget() {
 #[track_caller]
 fn assert_faults(what: &str, count: usize, limit: usize) {
     eprintln!("{what}: {count} page faults, at most {limit}");
-    assert!(count <= limit, "{what}: {count} page faults, at most {limit}");
+    assert!(
+        count <= limit,
+        "{what}: {count} page faults, at most {limit}"
+    );
 }

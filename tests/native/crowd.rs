@@ -28,7 +28,8 @@ fn make_crowd(cgroup: &Cgroup, count: usize) {
 
 /// Runs a command to a successful end; returns the number of its system calls.
 fn count_calls(node: &Node, command: &str) -> usize {
-    node.sh(&format!("strace -f -qq -o /tmp/calls {command}")).ok();
+    node.sh(&format!("strace -f -qq -o /tmp/calls {command}"))
+        .ok();
     node.read("/tmp/calls").lines().count()
 }
 
@@ -53,7 +54,10 @@ fn count_calls_for_bob(node: &Node) -> Vec<(&'static str, usize)> {
     }
     // The number of searches for what has not ended yet would depend on time.
     job.cgroup.kill();
-    counts.push(("unregister --strays", count_calls(node, "job-adopt unregister --strays 7")));
+    counts.push((
+        "unregister --strays",
+        count_calls(node, "job-adopt unregister --strays 7"),
+    ));
     job.finish();
     counts
 }
@@ -68,7 +72,10 @@ fn cgroups_of_one_user_cost_no_call_of_another() {
         let after = count_calls_for_bob(node);
         for ((name, alone), (_, beside)) in before.into_iter().zip(after) {
             eprintln!("{name}: {alone} system calls, and {beside} beside the crowd");
-            assert!(beside * 10 <= alone * 12, "{name}: {alone}, and {beside} beside the crowd");
+            assert!(
+                beside * 10 <= alone * 12,
+                "{name}: {alone}, and {beside} beside the crowd"
+            );
         }
     });
 }
@@ -82,7 +89,10 @@ fn cgroups_of_user_do_not_slow_search_for_all_strays() {
         let before = count_calls(node, "job-adopt strays --kill");
         make_crowd(&crowded.cgroup, crowd_size());
         let after = count_calls(node, "job-adopt strays --kill");
-        assert!(after * 10 <= before * 12, "{before}, and {after} beside the crowd");
+        assert!(
+            after * 10 <= before * 12,
+            "{before}, and {after} beside the crowd"
+        );
     });
 }
 
@@ -118,10 +128,14 @@ fn process_of_hidden_path_brings_back_no_visit_of_all_cgroups() {
 /// Lets the node's programs read no path of a process's cgroup, like a kernel before Linux 6.8.
 fn hide_path(node: &Node, host_pid: i32) {
     let status = fs::read_to_string(format!("/proc/{host_pid}/status")).unwrap();
-    let numbers = status.lines().find(|line| line.starts_with("NSpid:")).unwrap();
+    let numbers = status
+        .lines()
+        .find(|line| line.starts_with("NSpid:"))
+        .unwrap();
     let pid = numbers.split_whitespace().last().unwrap();
     node.write("/run/hidden", "none\n");
-    node.sh(&format!("mount --bind /run/hidden /proc/{pid}/cgroup")).ok();
+    node.sh(&format!("mount --bind /run/hidden /proc/{pid}/cgroup"))
+        .ok();
 }
 
 /// Others would wait for the lock: a prolog fails after ten seconds.
@@ -143,7 +157,10 @@ fn registry_is_not_locked_while_cgroups_are_visited() {
         let before = calls_under_lock(&register);
         make_crowd(&job.cgroup, 2000);
         let after = calls_under_lock(&register);
-        assert!(after * 10 <= before * 12, "{before}, and {after} in the crowd");
+        assert!(
+            after * 10 <= before * 12,
+            "{before}, and {after} in the crowd"
+        );
     });
 }
 
@@ -160,7 +177,11 @@ fn process_in_crowd_is_listed_and_its_login_ended() {
         eventually("the login has joined", || {
             leaf.exists() && leaf.pids().into_iter().any(|pid| is_sleeper(pid, ALICE))
         });
-        let sleeper = leaf.pids().into_iter().find(|pid| is_sleeper(*pid, ALICE)).unwrap();
+        let sleeper = leaf
+            .pids()
+            .into_iter()
+            .find(|pid| is_sleeper(*pid, ALICE))
+            .unwrap();
         member.write("cgroup.procs", &sleeper.to_string());
         let processes = 1 + leaf.pids().len() + member.pids().len();
         let list = node.job_adopt(&["list", "--json"]).ok();
@@ -170,7 +191,9 @@ fn process_in_crowd_is_listed_and_its_login_ended() {
         node.unregister("4242").ok();
         assert!(member.pids().is_empty(), "the login is left");
         assert_eq!(job.cgroup.pids().len(), 1, "the scheduler's process is not");
-        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+        eventually("the login has ended", || {
+            login.try_wait().unwrap().is_some()
+        });
     });
 }
 
@@ -183,14 +206,20 @@ fn login_of_hidden_path_in_crowd_ends() {
         let sshd = node.sshd();
         let mut login = sshd.stay(ALICE, "exec sleep infinity");
         let leaf = job.cgroup.child("job-adopt");
-        let sleeper = || leaf.pids_or_empty().into_iter().find(|pid| is_sleeper(*pid, ALICE));
+        let sleeper = || {
+            leaf.pids_or_empty()
+                .into_iter()
+                .find(|pid| is_sleeper(*pid, ALICE))
+        };
         eventually("the login has joined", || sleeper().is_some());
         let sleeper = sleeper().unwrap();
         deep.move_in(sleeper);
         hide_path(node, sleeper);
         node.unregister("4242").ok();
         assert!(!is_sleeper(sleeper, ALICE), "the login is left");
-        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+        eventually("the login has ended", || {
+            login.try_wait().unwrap().is_some()
+        });
     });
 }
 

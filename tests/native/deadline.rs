@@ -14,7 +14,9 @@ const DETAILS: usize = 16;
 
 /// Starts a job whose list names that many missing devices. The log names each of them.
 fn start_job_with_missing_devices(node: &Node, devices: usize) -> Job<'_> {
-    let devices: Vec<String> = (0..devices).map(|number| format!("/dev/nosuch{number}")).collect();
+    let devices: Vec<String> = (0..devices)
+        .map(|number| format!("/dev/nosuch{number}"))
+        .collect();
     let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
     node.job(ALICE, "4242").devices(&devices).start()
 }
@@ -25,7 +27,8 @@ fn unread_log_delays_no_login() {
         let _job = start_job_with_missing_devices(node, 256);
         node.arguments("timeout=3");
         let _unread = UnixDatagram::bind(node.path("/dev/log.unread")).unwrap();
-        node.sh("chmod 666 /dev/log.unread; mv /dev/log.unread /dev/log").ok();
+        node.sh("chmod 666 /dev/log.unread; mv /dev/log.unread /dev/log")
+            .ok();
         for phase in [Node::account, Node::session] {
             retry_until_in_time(LIMIT, || phase(node, ALICE)).ok();
         }
@@ -43,7 +46,10 @@ fn decision_is_logged_first_with_few_details() {
             let lines = node.log.entries();
             let about = |text: &str| lines.iter().position(|entry| entry.text.contains(text));
             assert!(about("decision=") < about("/dev/nosuch"), "{}", node.log);
-            let details = lines.iter().filter(|entry| entry.text.contains("/dev/nosuch")).count();
+            let details = lines
+                .iter()
+                .filter(|entry| entry.text.contains("/dev/nosuch"))
+                .count();
             assert_eq!(details, DETAILS, "{}", node.log);
         }
     });
@@ -55,7 +61,10 @@ fn stopped_helper_refuses_login_in_time() {
         let _job = node.job(ALICE, "4242").start();
         node.arguments("timeout=1");
         let stop = u64::try_from(nix::libc::SIGSTOP).unwrap();
-        Fake::new().verb("deaf", 0).verb("raise", stop).install(node);
+        Fake::new()
+            .verb("deaf", 0)
+            .verb("raise", stop)
+            .install(node);
         let before = node.processes().len();
         for phase in [Node::account, Node::session] {
             retry_until_in_time(REFUSAL_LIMIT, || phase(node, ALICE)).fails();
@@ -74,9 +83,14 @@ fn unkillable_helper_refuses_login_in_time() {
         let _job = node.job(ALICE, "4242").devices(&["/dev/stuck/gpu"]).start();
         node.arguments("timeout=1");
         let before = node.processes().len();
-        let mut stuckfs =
-            node.daemon(&node.outside(), "stuckfs").arg("/dev/stuck").spawn().unwrap();
-        eventually("it is mounted", || node.read("/proc/1/mounts").contains(" /dev/stuck fuse "));
+        let mut stuckfs = node
+            .daemon(&node.outside(), "stuckfs")
+            .arg("/dev/stuck")
+            .spawn()
+            .unwrap();
+        eventually("it is mounted", || {
+            node.read("/proc/1/mounts").contains(" /dev/stuck fuse ")
+        });
         let (send, receive) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| send.send(retry_until_in_time(REFUSAL_LIMIT, || node.account(ALICE))));

@@ -8,7 +8,9 @@ use crate::support::{ALICE, Cgroup, DENIED, Flags, Node, OPS, Outcome, User, eve
 
 /// Returns the JSON output of `job-adopt devices`, and asserts this exit status.
 fn devices_json(node: &Node, code: i32, arguments: &[&str]) -> Value {
-    let outcome = node.job_adopt(&[&["devices", "--json"], arguments].concat()).exits(code);
+    let outcome = node
+        .job_adopt(&[&["devices", "--json"], arguments].concat())
+        .exits(code);
     let value: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(value["schema"], 1, "{outcome}");
     value
@@ -23,7 +25,10 @@ fn json_array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 }
 
 fn device_json<'a>(value: &'a Value, path: &str) -> &'a Value {
-    json_array(value, "devices").iter().find(|device| device["node"] == path).unwrap()
+    json_array(value, "devices")
+        .iter()
+        .find(|device| device["node"] == path)
+        .unwrap()
 }
 
 /// Lists `owner attached in_force` of the filters with that name.
@@ -32,7 +37,11 @@ fn filter_summaries(value: &Value, name: &str) -> Vec<String> {
         let text = |key: &str| filter[key].to_string().replace('"', "");
         [text("owner"), text("attached"), text("in_force")].join(" ")
     };
-    json_array(value, "filters").iter().filter(|filter| filter["name"] == name).map(shown).collect()
+    json_array(value, "filters")
+        .iter()
+        .filter(|filter| filter["name"] == name)
+        .map(shown)
+        .collect()
 }
 
 /// Asserts that opening each device for reading and writing in `cgroup` fails exactly where `value`
@@ -45,8 +54,9 @@ fn assert_kernel_agrees(node: &Node, cgroup: &Cgroup, value: &Value) {
     assert!(paths.len() > 12, "{paths:?}");
     let probe = Outcome::run(node.daemon(cgroup, "probe").args(&paths)).ok();
     for path in paths {
-        let allowed =
-            json_array(device_json(value, path), "allowed").iter().any(|access| access == "rw");
+        let allowed = json_array(device_json(value, path), "allowed")
+            .iter()
+            .any(|access| access == "rw");
         assert_eq!(probe.device(path) != DENIED, allowed, "{path}: {value}");
     }
 }
@@ -54,14 +64,22 @@ fn assert_kernel_agrees(node: &Node, cgroup: &Cgroup, value: &Value) {
 #[test]
 fn reported_devices_are_those_that_open() {
     on_node(|node| {
-        let devices = ["/dev/nvidia0", "/dev/nvidia1 r", "/dev/nvidia2", "block-loop rw"];
+        let devices = [
+            "/dev/nvidia0",
+            "/dev/nvidia1 r",
+            "/dev/nvidia2",
+            "block-loop rw",
+        ];
         let job = node.job(ALICE, "4242").devices(&devices).start();
         let jobs = node.cgroup().child("jobs");
         jobs.attach(Flags::Multi, "foreign", &["195:2", "1:7"]);
         node.pam(ALICE).ok();
         let value = cgroup_json(node, 0, &job.cgroup);
         assert_kernel_agrees(node, &job.cgroup, &value);
-        assert_eq!(filter_summaries(&value, "foreign"), ["unknown allow-multi true"]);
+        assert_eq!(
+            filter_summaries(&value, "foreign"),
+            ["unknown allow-multi true"]
+        );
         assert_eq!(json_array(&value, "filters").len(), 2, "{value}");
         let allowed = |path: &str| device_json(&value, path)["allowed"].to_string();
         assert_eq!(allowed("/dev/nvidia0"), r#"["r","w","rw"]"#);
@@ -79,7 +97,10 @@ fn reported_devices_are_those_that_open() {
 #[test]
 fn pin_and_its_original_are_distinguished() {
     on_node(|node| {
-        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia2"]).start();
+        let job = node
+            .job(ALICE, "4242")
+            .devices(&["/dev/nvidia0", "/dev/nvidia2"])
+            .start();
         let jobs = node.cgroup().child("jobs");
         jobs.attach(Flags::Override, "Slurm_Cgroup_v2", &["195:2"]);
         node.pam(ALICE).ok();
@@ -92,9 +113,17 @@ fn pin_and_its_original_are_distinguished() {
         // The pin counts as one even without its original.
         jobs.detach(&jobs.filters()[0]);
         let alone = cgroup_json(node, 0, &job.cgroup);
-        assert_eq!(filter_summaries(&alone, "Slurm_Cgroup_v2"), ["pin allow-multi true"]);
-        let table = node.job_adopt(&["devices", "--cgroup", job.cgroup.path()]).exits(0);
-        table.says("IN FORCE").says("Slurm_Cgroup_v2").says("ALLOWED");
+        assert_eq!(
+            filter_summaries(&alone, "Slurm_Cgroup_v2"),
+            ["pin allow-multi true"]
+        );
+        let table = node
+            .job_adopt(&["devices", "--cgroup", job.cgroup.path()])
+            .exits(0);
+        table
+            .says("IN FORCE")
+            .says("Slurm_Cgroup_v2")
+            .says("ALLOWED");
     });
 }
 
@@ -106,7 +135,10 @@ fn same_list_at_two_levels_is_no_pin() {
             cgroup.attach(Flags::Multi, "sd_devices", &["195:2"]);
         }
         let value = cgroup_json(node, 0, &job.cgroup);
-        assert_eq!(filter_summaries(&value, "sd_devices"), ["systemd allow-multi true"; 2]);
+        assert_eq!(
+            filter_summaries(&value, "sd_devices"),
+            ["systemd allow-multi true"; 2]
+        );
         assert_kernel_agrees(node, &job.cgroup, &value);
     });
 }
@@ -115,13 +147,24 @@ fn same_list_at_two_levels_is_no_pin() {
 fn unnamed_programs_are_recognised_by_instructions() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        for (name, owner) in [("imp", "flux-imp"), ("runc", "runc"), ("crun", "container-runtime")]
-        {
+        for (name, owner) in [
+            ("imp", "flux-imp"),
+            ("runc", "runc"),
+            ("crun", "container-runtime"),
+        ] {
             let cgroup = job.cgroup.child(name);
-            cgroup.create().attach(Flags::Multi, name, &["195:2", "1:7"]);
+            cgroup
+                .create()
+                .attach(Flags::Multi, name, &["195:2", "1:7"]);
             let value = cgroup_json(node, 0, &cgroup);
-            assert_eq!(filter_summaries(&value, ""), [format!("{owner} allow-multi true")]);
-            assert!(json_array(device_json(&value, "/dev/full"), "allowed").is_empty(), "{value}");
+            assert_eq!(
+                filter_summaries(&value, ""),
+                [format!("{owner} allow-multi true")]
+            );
+            assert!(
+                json_array(device_json(&value, "/dev/full"), "allowed").is_empty(),
+                "{value}"
+            );
             assert_kernel_agrees(node, &cgroup, &value);
         }
     });
@@ -133,7 +176,12 @@ fn cgroup_without_filter_is_one_line() {
         let job = node.job(ALICE, "4242").start();
         let path = job.cgroup.path();
         let none = format!("{path}: no filter: everything is allowed\n");
-        assert_eq!(node.job_adopt(&["devices", "--cgroup", path]).exits(0).stdout, none);
+        assert_eq!(
+            node.job_adopt(&["devices", "--cgroup", path])
+                .exits(0)
+                .stdout,
+            none
+        );
     });
 }
 
@@ -144,7 +192,10 @@ fn program_with_calls_is_decided_by_kernel() {
         let job = node.job(ALICE, "4242").start();
         job.cgroup.attach(Flags::Multi, "opaque", &["195:2"]);
         let value = cgroup_json(node, 0, &job.cgroup);
-        assert_eq!(device_json(&value, "/dev/nvidia2")["allowed"].to_string(), "[]");
+        assert_eq!(
+            device_json(&value, "/dev/nvidia2")["allowed"].to_string(),
+            "[]"
+        );
         assert_kernel_agrees(node, &job.cgroup, &value);
     });
 }
@@ -168,8 +219,13 @@ fn frozen_cgroup_is_not_asked() {
         let jobs = node.cgroup().child("jobs");
         let job = node.job(ALICE, "4242").start();
         jobs.freeze(true);
-        let outcome = node.job_adopt(&["devices", "--cgroup", job.cgroup.path()]).exits(3);
-        outcome.says(&format!("cgroup {} is frozen: ask again after it is thawed", jobs.path()));
+        let outcome = node
+            .job_adopt(&["devices", "--cgroup", job.cgroup.path()])
+            .exits(3);
+        outcome.says(&format!(
+            "cgroup {} is frozen: ask again after it is thawed",
+            jobs.path()
+        ));
         assert_eq!(job.cgroup.pids().len(), 1);
         jobs.freeze(false);
     });
@@ -181,7 +237,9 @@ fn threaded_cgroup_is_not_asked() {
         let job = node.job(ALICE, "4242").start();
         let threaded = job.cgroup.child("threaded");
         threaded.create().write("cgroup.type", "threaded");
-        let outcome = node.job_adopt(&["devices", "--cgroup", threaded.path()]).exits(3);
+        let outcome = node
+            .job_adopt(&["devices", "--cgroup", threaded.path()])
+            .exits(3);
         outcome.says("is threaded and takes threads only");
     });
 }
@@ -194,7 +252,10 @@ fn ask_and_stop(node: &Node, cgroup: &Cgroup) -> Pid {
     let command = format!("job-adopt devices --cgroup {path}; echo status $? >>/tmp/out");
     let inject = "-e trace=/^mknod -e inject=/^mknod:delay_enter=600000000";
     node.write("/tmp/ask", &command);
-    node.sh(&format!("setsid strace -f -o /tmp/trace {inject} sh /tmp/ask >/tmp/out 2>&1 &")).ok();
+    node.sh(&format!(
+        "setsid strace -f -o /tmp/trace {inject} sh /tmp/ask >/tmp/out 2>&1 &"
+    ))
+    .ok();
     let find_asking = || cgroup.pids().into_iter().find(|pid| !before.contains(pid));
     eventually("a process asks", || find_asking().is_some());
     let asking = find_asking().unwrap();
@@ -203,14 +264,19 @@ fn ask_and_stop(node: &Node, cgroup: &Cgroup) -> Pid {
     // Without its tracer it obeys every signal at once.
     kill(Pid::from_raw(asking), Signal::SIGSTOP).unwrap();
     kill(related_process(asking, "TracerPid:"), Signal::SIGKILL).unwrap();
-    eventually("it has stopped", || status_of(asking, "State:").starts_with('T'));
+    eventually("it has stopped", || {
+        status_of(asking, "State:").starts_with('T')
+    });
     Pid::from_raw(asking)
 }
 
 /// Reads a line of `/proc/PID/status`.
 fn status_of(pid: i32, key: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(key))
+        .unwrap();
     line.trim().to_owned()
 }
 
@@ -219,7 +285,9 @@ fn related_process(pid: i32, key: &str) -> Pid {
 }
 
 fn await_command(node: &Node) -> String {
-    eventually("the command has ended", || node.read("/tmp/out").contains("status"));
+    eventually("the command has ended", || {
+        node.read("/tmp/out").contains("status")
+    });
     node.read("/tmp/out")
 }
 
@@ -241,10 +309,16 @@ fn asking_process_that_is_moved_gives_no_answer() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let asking = ask_and_stop(node, &job.cgroup);
-        job.cgroup.child("elsewhere").create().write("cgroup.procs", &asking.to_string());
+        job.cgroup
+            .child("elsewhere")
+            .create()
+            .write("cgroup.procs", &asking.to_string());
         kill(asking, Signal::SIGCONT).unwrap();
         let out = await_command(node);
-        assert!(out.contains("the process that asks was moved elsewhere"), "{out}");
+        assert!(
+            out.contains("the process that asks was moved elsewhere"),
+            "{out}"
+        );
         assert!(out.contains("status 3"), "{out}");
     });
 }
@@ -257,7 +331,10 @@ fn asking_process_that_is_killed_gives_no_answer() {
         let asking = ask_and_stop(node, &job.cgroup);
         kill(asking, Signal::SIGKILL).unwrap();
         let out = await_command(node);
-        assert!(out.contains("the process that asks was killed there"), "{out}");
+        assert!(
+            out.contains("the process that asks was killed there"),
+            "{out}"
+        );
         assert!(out.contains("status 3"), "{out}");
     });
 }
@@ -281,7 +358,10 @@ fn asking_opens_no_device_and_leaves_no_node() {
         node.pam(ALICE).ok();
         let path = job.cgroup.path();
         let calls = "-e trace=open,openat,openat2,/^mknod,/^unlink";
-        node.sh(&format!("strace -f -o /tmp/trace {calls} job-adopt devices --cgroup {path}")).ok();
+        node.sh(&format!(
+            "strace -f -o /tmp/trace {calls} job-adopt devices --cgroup {path}"
+        ))
+        .ok();
         let trace = node.read("/tmp/trace");
         let opened = |line: &&str| line.contains("nvidia0") && !line.contains("O_PATH");
         assert_eq!(trace.lines().find(opened), None);
@@ -309,7 +389,9 @@ fn devices_of_job_are_those_of_its_leaf() {
         // A job without a child has its logins in its own cgroup.
         assert_eq!(value["cgroup"], leaf.path(), "{value}");
         assert_kernel_agrees(node, &leaf, &value);
-        node.job_adopt(&["devices", "--job", "7"]).exits(3).says("the registry has none");
+        node.job_adopt(&["devices", "--job", "7"])
+            .exits(3)
+            .says("the registry has none");
     });
 }
 
@@ -319,14 +401,24 @@ fn names_resolve_without_root_and_below_another_root() {
         let value = devices_json(node, 0, &["/dev/nvidia0", "/dev/null r"]);
         assert_eq!(device_json(&value, "/dev/nvidia0")["major"], 195);
         assert_eq!(device_json(&value, "/dev/null")["driver"], "mem");
-        let some = node.job_adopt(&["devices", "/dev/nvidia0", "/dev/none"]).exits(1);
-        some.says("195:0").says("refused: No such file or directory");
-        node.sh("mkdir -p /tmp/laid/dev && echo c 195:7 >/tmp/laid/dev/nvidia9").ok();
+        let some = node
+            .job_adopt(&["devices", "/dev/nvidia0", "/dev/none"])
+            .exits(1);
+        some.says("195:0")
+            .says("refused: No such file or directory");
+        node.sh("mkdir -p /tmp/laid/dev && echo c 195:7 >/tmp/laid/dev/nvidia9")
+            .ok();
         node.sh("chown -R alice /tmp/laid").ok();
         let alice = "setpriv --reuid 1001 --regid 1001 --clear-groups job-adopt devices";
-        node.sh(&format!("{alice} --root /tmp/laid /dev/nvidia9")).ok().says("195:7");
-        node.sh(&format!("{alice} --root /tmp/laid /dev/null")).exits(1).says("refused: ");
-        node.sh(&format!("{alice} --cgroup /a")).exits(3).says("must be run as root");
+        node.sh(&format!("{alice} --root /tmp/laid /dev/nvidia9"))
+            .ok()
+            .says("195:7");
+        node.sh(&format!("{alice} --root /tmp/laid /dev/null"))
+            .exits(1)
+            .says("refused: ");
+        node.sh(&format!("{alice} --cgroup /a"))
+            .exits(3)
+            .says("must be run as root");
     });
 }
 
@@ -334,7 +426,8 @@ fn names_resolve_without_root_and_below_another_root() {
 #[test]
 fn node_whose_mode_keeps_the_user_out_is_named() {
     on_node(|node| {
-        node.sh("chgrp ops /dev/nvidia0; chmod 0660 /dev/nvidia0").ok();
+        node.sh("chgrp ops /dev/nvidia0; chmod 0660 /dev/nvidia0")
+            .ok();
         let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         node.pam(ALICE).ok();
         let mode = "/dev/nvidia0: mode 0660, for the group ops alone";
@@ -345,10 +438,13 @@ fn node_whose_mode_keeps_the_user_out_is_named() {
         devices(&["/dev/nvidia0"]).says(&format!("{mode}, whatever"));
         devices(&["/dev/nvidia0", "--user", "1001"]).says(&out);
         devices(&["/dev/nvidia0", "--user", OPS.name]).omits(mode);
-        node.job_adopt(&["devices", "/dev/nvidia0", "--user", "none-here"]).exits(3);
+        node.job_adopt(&["devices", "/dev/nvidia0", "--user", "none-here"])
+            .exits(3);
         let as_user = |user: User| {
             let id = user.uid;
-            node.sh(&format!("setpriv --reuid {id} --clear-groups job-adopt devices /dev/nvidia0"))
+            node.sh(&format!(
+                "setpriv --reuid {id} --clear-groups job-adopt devices /dev/nvidia0"
+            ))
         };
         as_user(ALICE).ok().says(&out);
         as_user(OPS).ok().omits(mode);

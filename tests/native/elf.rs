@@ -11,7 +11,11 @@ fn module_path() -> Option<String> {
         skip("needs optimised programs: make test-release");
         return None;
     }
-    Some(artifact_path(Artifact::Module).to_string_lossy().into_owned())
+    Some(
+        artifact_path(Artifact::Module)
+            .to_string_lossy()
+            .into_owned(),
+    )
 }
 
 /// Reads a file with a replacement character for all that is not UTF-8. The standard library searches text fast
@@ -21,18 +25,25 @@ fn read_as_text(path: impl AsRef<std::path::Path>) -> String {
 }
 
 fn run_inspector(program: &str, arguments: &[&str]) -> String {
-    Outcome::run(Command::new(program).args(arguments)).ok().stdout
+    Outcome::run(Command::new(program).args(arguments))
+        .ok()
+        .stdout
 }
 
 #[test]
 fn module_exports_only_pam_entry_points() {
     let Some(module) = module_path() else { return };
     let symbols = run_inspector("nm", &["-D", "--defined-only", &module]);
-    let mut names: Vec<&str> =
-        symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    let mut names: Vec<&str> = symbols
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .collect();
     names.sort_unstable();
     let expected = [
-        "pam_sm_acct_mgmt", "pam_sm_authenticate", "pam_sm_close_session", "pam_sm_open_session",
+        "pam_sm_acct_mgmt",
+        "pam_sm_authenticate",
+        "pam_sm_close_session",
+        "pam_sm_open_session",
         "pam_sm_setcred",
     ];
     assert_eq!(names, expected);
@@ -41,13 +52,23 @@ fn module_exports_only_pam_entry_points() {
 #[test]
 fn module_needs_only_libc_and_libpam() {
     let Some(module) = module_path() else { return };
-    for line in
-        run_inspector("readelf", &["-dW", &module]).lines().filter(|l| l.contains("(NEEDED)"))
+    for line in run_inspector("readelf", &["-dW", &module])
+        .lines()
+        .filter(|l| l.contains("(NEEDED)"))
     {
         let library = line.split(['[', ']']).nth(1).unwrap();
         // Before glibc 2.34 threads are a separate library; since then it is empty.
-        let known = ["libc.so.", "libpthread.so.", "libpam.so.", "libgcc_s.so.", "ld-linux"];
-        assert!(known.iter().any(|known| library.starts_with(known)), "{library}");
+        let known = [
+            "libc.so.",
+            "libpthread.so.",
+            "libpam.so.",
+            "libgcc_s.so.",
+            "ld-linux",
+        ];
+        assert!(
+            known.iter().any(|known| library.starts_with(known)),
+            "{library}"
+        );
     }
 }
 
@@ -58,8 +79,16 @@ fn symbol_versions(file: &str) -> Vec<(String, Vec<u32>)> {
     let needs = listed.lines().filter(|line| !line.contains("File:"));
     let names = needs.filter_map(|line| line.split("Name: ").nth(1)?.split(' ').next());
     let parted = names.map(|name| {
-        let (word, number) = name.rsplit_once('_').unwrap_or_else(|| panic!("{file}: {name}"));
-        (word.to_owned(), number.split('.').map(|part| part.parse().unwrap()).collect())
+        let (word, number) = name
+            .rsplit_once('_')
+            .unwrap_or_else(|| panic!("{file}: {name}"));
+        (
+            word.to_owned(),
+            number
+                .split('.')
+                .map(|part| part.parse().unwrap())
+                .collect(),
+        )
     });
     parted.collect()
 }
@@ -70,12 +99,24 @@ fn all_four_files_need_only_symbols_of_oldest_distribution() {
     if finished_dir().is_none() || std::env::var("GLIBC").is_ok_and(|version| version != "2.28") {
         return skip("needs programs for glibc 2.28: make test-release");
     }
-    for file in [Artifact::Module, Artifact::Helper, Artifact::Keeper, Artifact::Program] {
+    for file in [
+        Artifact::Module,
+        Artifact::Helper,
+        Artifact::Keeper,
+        Artifact::Program,
+    ] {
         let path = artifact_path(file);
         let path = path.to_str().unwrap();
-        assert!(!run_inspector("readelf", &["-dW", path]).contains("RELR"), "{path}");
+        assert!(
+            !run_inspector("readelf", &["-dW", path]).contains("RELR"),
+            "{path}"
+        );
         let found = symbol_versions(path);
-        assert_eq!(found.is_empty(), file == Artifact::Helper, "{path}: {found:?}");
+        assert_eq!(
+            found.is_empty(),
+            file == Artifact::Helper,
+            "{path}: {found:?}"
+        );
         for (word, number) in found {
             let max = match word.as_str() {
                 "GLIBC" => vec![2, 28],
@@ -94,20 +135,35 @@ fn all_four_files_are_hardened() {
     if finished_dir().is_none() {
         return skip("needs optimised programs: make test-release");
     }
-    for file in [Artifact::Module, Artifact::Helper, Artifact::Keeper, Artifact::Program] {
+    for file in [
+        Artifact::Module,
+        Artifact::Helper,
+        Artifact::Keeper,
+        Artifact::Program,
+    ] {
         let path = artifact_path(file);
         let path = path.to_str().unwrap();
         let dynamic = run_inspector("readelf", &["-dW", path]);
         assert!(dynamic.contains("NOW"), "{dynamic}");
-        assert_eq!(dynamic.contains("NODELETE"), file == Artifact::Module, "{dynamic}");
-        assert!(!dynamic.contains("TEXTREL") && !dynamic.contains("RUNPATH"), "{dynamic}");
+        assert_eq!(
+            dynamic.contains("NODELETE"),
+            file == Artifact::Module,
+            "{dynamic}"
+        );
+        assert!(
+            !dynamic.contains("TEXTREL") && !dynamic.contains("RUNPATH"),
+            "{dynamic}"
+        );
         assert!(
             run_inspector("readelf", &["-hW", path]).contains("DYN ("),
             "{path}: not relocatable"
         );
         let segments = run_inspector("readelf", &["-lW", path]);
         assert!(segments.contains("GNU_RELRO"), "{segments}");
-        let stack = segments.lines().find(|line| line.contains("GNU_STACK")).unwrap();
+        let stack = segments
+            .lines()
+            .find(|line| line.contains("GNU_STACK"))
+            .unwrap();
         assert!(!stack.contains("RWE"), "{stack}");
     }
 }
@@ -134,7 +190,10 @@ fn module_is_small_and_stripped() {
     let bytes = std::fs::metadata(&module).unwrap().len();
     assert!(bytes < 720 * 1024, "{bytes} bytes");
     let sections = run_inspector("readelf", &["-SW", &module]);
-    assert!(!sections.contains(".symtab") && !sections.contains(".debug_"), "{sections}");
+    assert!(
+        !sections.contains(".symtab") && !sections.contains(".debug_"),
+        "{sections}"
+    );
 }
 
 /// Only the unprivileged half parses configuration and records.
@@ -146,9 +205,18 @@ fn module_contains_no_parser() {
     let module = read_as_text(artifact_path(Artifact::Module));
     let helper = read_as_text(artifact_path(Artifact::Helper));
     // Words of both grammars and of the JSON parser.
-    for word in ["DevicePolicy", "a record has", "block-NAME", "missing field", "unknown field"] {
+    for word in [
+        "DevicePolicy",
+        "a record has",
+        "block-NAME",
+        "missing field",
+        "unknown field",
+    ] {
         assert!(!module.contains(word), "the module knows {word:?}");
-        assert!(helper.contains(word), "the helper does not know {word:?}: a word to replace here");
+        assert!(
+            helper.contains(word),
+            "the helper does not know {word:?}: a word to replace here"
+        );
     }
 }
 
@@ -171,7 +239,10 @@ fn files_of_login_contain_no_command_line_parser() {
         "sdexec-properties",
     ] {
         assert!(program.contains(word), "{word:?} is a word to replace here");
-        assert!(!helpers.iter().any(|helper| helper.contains(word)), "a helper knows {word:?}");
+        assert!(
+            !helpers.iter().any(|helper| helper.contains(word)),
+            "a helper knows {word:?}"
+        );
         assert!(!module.contains(word), "the module knows {word:?}");
     }
 }

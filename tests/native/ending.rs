@@ -20,7 +20,9 @@ fn with_login_that(node: &Node, job: &Job<'_>, command: &str, body: impl FnOnce(
     eventually("the login has joined", || count_sleepers(&job.cgroup) > 0);
     assert!(job.cgroup.pids().len() > before);
     body();
-    eventually("the login has ended", || login.try_wait().unwrap().is_some());
+    eventually("the login has ended", || {
+        login.try_wait().unwrap().is_some()
+    });
 }
 
 /// Counts the sleepers of a login. Their environment names its connection.
@@ -41,7 +43,9 @@ fn sleepers(cgroup: &Cgroup) -> Vec<i32> {
 }
 
 fn list_jobs(node: &Node, prefix: &str, status: i32) -> Value {
-    let outcome = node.sh(&format!("{prefix} job-adopt list --json")).exits(status);
+    let outcome = node
+        .sh(&format!("{prefix} job-adopt list --json"))
+        .exits(status);
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 
@@ -59,11 +63,17 @@ fn login_behind_thousand_processes_ends_with_job() {
         eventually("the crowd is there", || job.cgroup.pids().len() > 1200);
         with_login(node, &job, || {
             let list = list_jobs(node, "", 0);
-            assert!(list["jobs"][0]["processes"].as_u64().unwrap() > 1200, "{list}");
+            assert!(
+                list["jobs"][0]["processes"].as_u64().unwrap() > 1200,
+                "{list}"
+            );
             assert_eq!(list["jobs"][0]["logins"], 1, "{list}");
             node.unregister("4242").ok();
         });
-        assert!(job.cgroup.pids().len() > 1200, "unregister killed the scheduler's processes");
+        assert!(
+            job.cgroup.pids().len() > 1200,
+            "unregister killed the scheduler's processes"
+        );
         job.finish();
         let _ = crowd.wait();
     });
@@ -80,7 +90,11 @@ fn login_with_more_processes_than_descriptors_ends_with_job() {
             eventually("the crowd is there", || count_sleepers(&job.cgroup) == 60);
             node.sh("ulimit -n 24; exec job-adopt unregister 4242").ok();
         });
-        assert_eq!(job.cgroup.pids().len(), own, "only the scheduler's are left");
+        assert_eq!(
+            job.cgroup.pids().len(),
+            own,
+            "only the scheduler's are left"
+        );
         job.finish();
     });
 }
@@ -89,7 +103,10 @@ fn login_with_more_processes_than_descriptors_ends_with_job() {
 fn job_with_threaded_children_ends() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        job.cgroup.child("threads").create().write("cgroup.type", "threaded");
+        job.cgroup
+            .child("threads")
+            .create()
+            .write("cgroup.type", "threaded");
         let list = list_jobs(node, "", 0);
         assert_eq!(list["jobs"][0]["processes"], 1, "{list}");
         node.unregister("4242").ok();
@@ -122,9 +139,16 @@ fn unreadable_job_hides_no_other() {
         let _deep = node.job(ALICE, "2").in_cgroup(cgroup.child("job")).start();
         let list = list_jobs(node, "ulimit -n 40;", 3);
         let states = |number: usize| list["jobs"][number]["state"].as_str();
-        assert_eq!((states(0), states(1)), (Some("running"), Some("unknown")), "{list}");
-        node.sh("ulimit -n 40; exec job-adopt list").exits(3).says("job 2: ");
-        node.sh("ulimit -n 40; exec job-adopt unregister 2").exits(3);
+        assert_eq!(
+            (states(0), states(1)),
+            (Some("running"), Some("unknown")),
+            "{list}"
+        );
+        node.sh("ulimit -n 40; exec job-adopt list")
+            .exits(3)
+            .says("job 2: ");
+        node.sh("ulimit -n 40; exec job-adopt unregister 2")
+            .exits(3);
         node.unregister("2").ok();
     });
 }
@@ -134,9 +158,14 @@ fn no_process_is_left_stopped_at_deadline() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         with_login(node, &job, || {
-            node.job_adopt(&["unregister", "--timeout", "3601", "4242"]).exits(2);
-            node.job_adopt(&["unregister", "--timeout", "18446744073709551615", "4242"]).exits(2);
-            assert!(node.exists(&job.record_path()), "it was withdrawn all the same");
+            node.job_adopt(&["unregister", "--timeout", "3601", "4242"])
+                .exits(2);
+            node.job_adopt(&["unregister", "--timeout", "18446744073709551615", "4242"])
+                .exits(2);
+            assert!(
+                node.exists(&job.record_path()),
+                "it was withdrawn all the same"
+            );
             // The second attempt finds no login if all have died by then.
             let outcome = node.job_adopt(&["unregister", "--timeout", "0", "4242"]);
             assert!([0, 3].contains(&outcome.code), "{outcome}");
@@ -149,14 +178,22 @@ fn no_process_is_left_stopped_at_deadline() {
 #[test]
 fn login_in_leaf_ends_however_many_cgroups_its_job_has() {
     on_node(|node| {
-        let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+        let job = node
+            .job(ALICE, "4242")
+            .with("leaf", json!("logins"))
+            .start();
         job.cgroup.child("step").create();
         let leaf = job.cgroup.child("logins");
         let sshd = node.sshd();
         let mut login = sshd.stay(ALICE, "exec sleep infinity");
-        eventually("the login has joined", || leaf.exists() && count_sleepers(&leaf) > 0);
-        node.job_adopt(&["unregister", "--timeout", "0", "4242"]).exits(3);
-        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+        eventually("the login has joined", || {
+            leaf.exists() && count_sleepers(&leaf) > 0
+        });
+        node.job_adopt(&["unregister", "--timeout", "0", "4242"])
+            .exits(3);
+        eventually("the login has ended", || {
+            login.try_wait().unwrap().is_some()
+        });
         assert!(!leaf.exists(), "its leaf is left");
         node.unregister("4242").ok();
     });
@@ -182,9 +219,12 @@ fn full_file_system_keeps_no_login_alive() {
         let job = node.job(ALICE, "4242").start();
         with_login(node, &job, || {
             let used = "$(df --output=used -k /run | tail -1)";
-            node.sh(&format!("mount -o remount,size=$(({used} + 64))k /run")).ok();
+            node.sh(&format!("mount -o remount,size=$(({used} + 64))k /run"))
+                .ok();
             node.sh("cat /dev/zero >/run/full").fails();
-            node.job_adopt(&["unregister", "4242"]).exits(3).says("4242.ended");
+            node.job_adopt(&["unregister", "4242"])
+                .exits(3)
+                .says("4242.ended");
             assert!(!node.exists(&job.record_path()));
             node.unregister("4242").ok().says("no job 4242");
         });
@@ -201,8 +241,13 @@ fn logins_of_broken_record_are_found_and_end() {
             job.record(&broken.to_string());
             node.job_adopt(&["list"]).exits(1).says(&job.record_path());
             let list = list_jobs(node, "", 1);
-            assert!(list["broken"][0].as_str().unwrap().contains("4242.json"), "{list}");
-            node.job_adopt(&["unregister", "4242"]).exits(3).says("read record of job 4242");
+            assert!(
+                list["broken"][0].as_str().unwrap().contains("4242.json"),
+                "{list}"
+            );
+            node.job_adopt(&["unregister", "4242"])
+                .exits(3)
+                .says("read record of job 4242");
         });
         assert_eq!(job.cgroup.pids().len(), 1);
         job.stamp("1001:4242");
@@ -217,7 +262,11 @@ fn broken_record_ends_no_login_of_another_user() {
             let broken = json!({ "version": 9, "cgroup": job.cgroup.path() }).to_string();
             node.write("/run/job-adopt/jobs/1001/7.json", &broken);
             node.job_adopt(&["unregister", "7"]).exits(3);
-            assert_eq!(count_sleepers(&job.cgroup), 1, "another job's login was ended");
+            assert_eq!(
+                count_sleepers(&job.cgroup),
+                1,
+                "another job's login was ended"
+            );
             node.unregister("4242").ok();
         });
     });
@@ -238,15 +287,25 @@ fn configuration_error_stops_no_epilog() {
 fn missing_requested_configuration_is_error() {
     on_node(|node| {
         let conf = ["--conf", "/no/such"];
-        node.job_adopt(&[&["list"], &conf[..]].concat()).exits(3).says("/no/such");
-        node.job_adopt(&[&["unregister", "1"], &conf[..]].concat()).exits(3).says("/no/such");
+        node.job_adopt(&[&["list"], &conf[..]].concat())
+            .exits(3)
+            .says("/no/such");
+        node.job_adopt(&[&["unregister", "1"], &conf[..]].concat())
+            .exits(3)
+            .says("/no/such");
         let resolve = ["resolve", "--user", "alice"];
-        node.job_adopt(&[&resolve, &conf[..]].concat()).exits(3).says("/no/such");
-        let register =
-            ["register", "--id", "1", "--uid", "5", "--policy", "closed", "--cgroup", "/a"];
-        node.job_adopt(&[&register, &conf[..]].concat()).exits(3).says("/no/such");
-        let run =
-            ["run", "--user", "alice", "--policy", "closed", "--conf", "/no/such", "--", "true"];
+        node.job_adopt(&[&resolve, &conf[..]].concat())
+            .exits(3)
+            .says("/no/such");
+        let register = [
+            "register", "--id", "1", "--uid", "5", "--policy", "closed", "--cgroup", "/a",
+        ];
+        node.job_adopt(&[&register, &conf[..]].concat())
+            .exits(3)
+            .says("/no/such");
+        let run = [
+            "run", "--user", "alice", "--policy", "closed", "--conf", "/no/such", "--", "true",
+        ];
         node.job_adopt(&run).exits(125).says("/no/such");
     });
 }
@@ -257,8 +316,13 @@ fn scope_is_emptied_and_left_to_systemd() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let dir = format!("/sys/fs/cgroup{}", job.cgroup.path());
-        node.run("setfattr", &["-n", "trusted.job_adopt_scope", "-v", "1", &dir]).ok();
-        node.job_adopt(&["unregister", "--timeout", "1", "4242"]).ok();
+        node.run(
+            "setfattr",
+            &["-n", "trusted.job_adopt_scope", "-v", "1", &dir],
+        )
+        .ok();
+        node.job_adopt(&["unregister", "--timeout", "1", "4242"])
+            .ok();
         assert!(job.cgroup.exists());
         assert!(job.cgroup.pids().is_empty());
         assert!(!node.exists(&job.record_path()));
@@ -281,7 +345,9 @@ fn process_with_non_utf8_name_ends_with_its_login() {
         assert_eq!(list["jobs"][0]["logins"], 1, "{list}");
         node.unregister("4242").ok();
         assert_eq!(job.cgroup.pids().len(), 1, "what the login started is left");
-        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+        eventually("the login has ended", || {
+            login.try_wait().unwrap().is_some()
+        });
     });
 }
 
@@ -325,9 +391,14 @@ fn assert_end_reaches_login(
     node.unregister("4242").ok();
     // A killed process stays a zombie until the node's first process reaps it.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    assert!(stat.map_or(true, |stat| stat.contains(") Z ")), "the login is left");
+    assert!(
+        stat.map_or(true, |stat| stat.contains(") Z ")),
+        "the login is left"
+    );
     assert_eq!(job.cgroup.pids().len(), 1, "the scheduler's process is not");
-    eventually("the login has ended", || login.try_wait().unwrap().is_some());
+    eventually("the login has ended", || {
+        login.try_wait().unwrap().is_some()
+    });
 }
 
 /// Gives the cgroup to the user, as a scheduler does that lets jobs make cgroups.
@@ -361,7 +432,8 @@ fn process_left_by_login_ends_with_job() {
         let stack = node.read("/etc/pam.d/sshd");
         node.write_stack(&format!("{stack}session required pam_loginuid.so\n"));
         let sshd = node.sshd();
-        sshd.ssh(ALICE, "setsid -f sleep infinity </dev/null >/dev/null 2>&1").ok();
+        sshd.ssh(ALICE, "setsid -f sleep infinity </dev/null >/dev/null 2>&1")
+            .ok();
         eventually("the login is over", || job.cgroup.pids().len() == 2);
         node.unregister("4242").ok();
         assert_eq!(job.cgroup.pids().len(), 1);
@@ -374,13 +446,16 @@ fn login_ends_in_cgroup_with_overlong_path() {
         let job = node.job(ALICE, "4242").start();
         let deep = Deep::create_below(job.cgroup.child("mine").create());
         let leaf = job.cgroup.child("job-adopt");
-        assert_end_reaches_login(node, &job, "exec sleep infinity", &leaf, |pid| deep.move_in(pid));
+        assert_end_reaches_login(node, &job, "exec sleep infinity", &leaf, |pid| {
+            deep.move_in(pid)
+        });
     });
 }
 
 /// Withdraws a job with so little time that no cgroup below the job's is visited.
 fn withdraw_too_late(node: &Node) {
-    node.job_adopt(&["unregister", "--timeout", "0", "4242"]).exits(3);
+    node.job_adopt(&["unregister", "--timeout", "0", "4242"])
+        .exits(3);
 }
 
 /// The first call ends the sshd that shows where the process in the deep cgroup comes from.
@@ -403,7 +478,10 @@ fn login_in_unvisited_cgroup_ends_without_leaf() {
         let job = node.job(ALICE, "4242").start();
         let inside = job.cgroup.clone();
         assert_end_reaches_login(node, &job, "exec sleep infinity", &inside, |pid| {
-            job.cgroup.child("mine").create().write("cgroup.procs", &pid.to_string());
+            job.cgroup
+                .child("mine")
+                .create()
+                .write("cgroup.procs", &pid.to_string());
             withdraw_too_late(node);
         });
     });
@@ -426,7 +504,9 @@ fn descendant_outside_job_outlives_late_search() {
         node.unregister("4242").ok();
         assert_eq!(count_sleepers(&outside), 1);
         outside.write("cgroup.kill", "1");
-        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+        eventually("the login has ended", || {
+            login.try_wait().unwrap().is_some()
+        });
     });
 }
 

@@ -13,8 +13,13 @@ const TELL: &str = "env; echo groups \" $(id -G) \"";
 /// Returns a plan that sets these variables.
 fn plan_with_variables() -> Plan {
     let mut env = Variables::default();
-    [OWN, GPUS].iter().for_each(|text| env.push(text.parse().unwrap()).unwrap());
-    Plan { env, ..plan(Containment::None) }
+    [OWN, GPUS]
+        .iter()
+        .for_each(|text| env.push(text.parse().unwrap()).unwrap());
+    Plan {
+        env,
+        ..plan(Containment::None)
+    }
 }
 
 /// Returns the bytes of that plan.
@@ -37,9 +42,11 @@ fn variables_reach_login_and_not_sshd() {
         let step = node.step(ALICE, &[]);
         node.answers(&plan_with_variables());
         let sshd = node.sshd();
-        for outcome in
-            [sshd.ssh(ALICE, TELL), sshd.ssh_tty(ALICE, TELL), sshd.ssh_password(ALICE, TELL)]
-        {
+        for outcome in [
+            sshd.ssh(ALICE, TELL),
+            sshd.ssh_tty(ALICE, TELL),
+            sshd.ssh_password(ALICE, TELL),
+        ] {
             outcome.ok().says(OWN).says(GPUS);
         }
         node.log.line("env=\"SLURM_JOB_ID CUDA_VISIBLE_DEVICES\"");
@@ -73,18 +80,29 @@ fn variables_name_only_gpus_that_login_can_open() {
                 json!([other, one, "83:00.0"]),
                 vec![cuda(&[&one, &other]), "ROCR_VISIBLE_DEVICES=0".into()],
             ),
-            (json!(["83:00.0", "03:00.0"]), vec!["ROCR_VISIBLE_DEVICES=0,1".into()]),
+            (
+                json!(["83:00.0", "03:00.0"]),
+                vec!["ROCR_VISIBLE_DEVICES=0,1".into()],
+            ),
             (json!([]), vec![]),
         ] {
-            let job = node.job(ALICE, "4242").with("options", json!({})).with("gpus", gpus.clone());
+            let job = node
+                .job(ALICE, "4242")
+                .with("options", json!({}))
+                .with("gpus", gpus.clone());
             let _job = job.start();
             assert_eq!(gpu_variables(node), expected, "{gpus}");
         }
-        let _job =
-            node.job(ALICE, "4242").with("options", json!({ "DevicePolicy": "auto" })).start();
+        let _job = node
+            .job(ALICE, "4242")
+            .with("options", json!({ "DevicePolicy": "auto" }))
+            .start();
         let all = [0, 1, 2, 3].map(Node::uuid);
         let all = cuda(&all.each_ref().map(String::as_str));
-        assert_eq!(gpu_variables(node), [all, "ROCR_VISIBLE_DEVICES=0,1".into()]);
+        assert_eq!(
+            gpu_variables(node),
+            [all, "ROCR_VISIBLE_DEVICES=0,1".into()]
+        );
         node.configure("env = id\n");
         assert!(gpu_variables(node).is_empty());
     });
@@ -98,7 +116,11 @@ fn mig_instances_leave_nvidia_gpus_unnamed() {
         node.add_nvidia_gpus();
         node.configure("env = gpus\n");
         let gpus = json!([Node::uuid(1)]);
-        let _job = node.job(ALICE, "4242").with("options", json!({})).with("gpus", gpus).start();
+        let _job = node
+            .job(ALICE, "4242")
+            .with("options", json!({}))
+            .with("gpus", gpus)
+            .start();
         assert_eq!(gpu_variables(node).len(), 1);
         let instance = "/proc/driver/nvidia/capabilities/gpu2/mig/gi1/access";
         node.write_root_file(instance, "DeviceFileMinor: 282\n");
@@ -137,7 +159,11 @@ fn variables_of_another_module_are_kept() {
             "account required pam_job_adopt.so\nsession required pam_env.so\n\
              session required pam_job_adopt.so\n",
         );
-        node.sshd().ssh(ALICE, TELL).ok().says("SLURM_JOB_ID=roots").says(GPUS);
+        node.sshd()
+            .ssh(ALICE, TELL)
+            .ok()
+            .says("SLURM_JOB_ID=roots")
+            .says(GPUS);
         node.log.line("set by another module: SLURM_JOB_ID");
     });
 }
@@ -195,13 +221,19 @@ fn specification_gives_login_only_devices() {
         });
         node.create_dir("/etc/cdi", 0o755);
         node.write("/etc/cdi/site.json", &spec.to_string());
-        let job = node.job(ALICE, "4242").with("cdi", json!(["site.org/thing=one"])).start();
+        let job = node
+            .job(ALICE, "4242")
+            .with("cdi", json!(["site.org/thing=one"]))
+            .start();
         // A line that an update has left behind.
         let stack = node.read("/etc/pam.d/sshd");
         node.write_stack(&format!("auth optional pam_job_adopt.so\n{stack}"));
         let look = format!("{TELL}; cat /proc/self/cgroup; test -r /dev/fuse && echo thing opens");
         let outcome = node.sshd().ssh(ALICE, &look).ok().joins_cgroup(&job.cgroup);
         let outcome = outcome.omits("THING").omits("LD_PRELOAD");
-        assert!(!outcome.stdout.contains(" 5044 ") && !outcome.stdout.contains(" 0 "), "{outcome}");
+        assert!(
+            !outcome.stdout.contains(" 5044 ") && !outcome.stdout.contains(" 0 "),
+            "{outcome}"
+        );
     });
 }

@@ -26,7 +26,13 @@ use crate::support::{
 
 /// Errors of the failing calls: one that the code never checks for, those that it may check for,
 /// and one that is no end.
-const ERRORS: [Errno; 5] = [Errno::EIO, Errno::ENOENT, Errno::EACCES, Errno::ENOMEM, Errno::EINTR];
+const ERRORS: [Errno; 5] = [
+    Errno::EIO,
+    Errno::ENOENT,
+    Errno::EACCES,
+    Errno::ENOMEM,
+    Errno::EINTR,
+];
 /// Without `make faults`, one call of this many fails.
 const STRIDE: usize = 29;
 /// `timeout=` in milliseconds, that of a helper that lets it pass, and the further time that a phase may take to end.
@@ -125,11 +131,20 @@ impl Tally {
         }
         for (kind, calls) in &self.admitted {
             let total: usize = calls.values().sum();
-            let calls: Vec<String> = calls.iter().map(|(call, n)| format!("{call} {n}")).collect();
+            let calls: Vec<String> = calls
+                .iter()
+                .map(|(call, n)| format!("{call} {n}"))
+                .collect();
             let calls = calls.join(", ");
-            writeln!(out, "faults: {kind}: {total} admitted and confined: {calls}").unwrap();
+            writeln!(
+                out,
+                "faults: {kind}: {total} admitted and confined: {calls}"
+            )
+            .unwrap();
         }
-        self.wrong.iter().for_each(|wrong| writeln!(out, "faults: wrong: {wrong}").unwrap());
+        self.wrong
+            .iter()
+            .for_each(|wrong| writeln!(out, "faults: wrong: {wrong}").unwrap());
         out
     }
 }
@@ -142,9 +157,19 @@ impl<'a> Scene<'a> {
         reset: &'a dyn Fn(),
         left: &'a dyn Fn() -> String,
     ) -> Self {
-        let place = node.sh("echo place $(readlink /proc/self/ns/mnt) $(stat -c %d:%i /)").ok();
+        let place = node
+            .sh("echo place $(readlink /proc/self/ns/mnt) $(stat -c %d:%i /)")
+            .ok();
         let place = place.stdout.trim().to_owned();
-        Self { name, node, leaf, is_private: false, place, reset, left }
+        Self {
+            name,
+            node,
+            leaf,
+            is_private: false,
+            place,
+            reset,
+            left,
+        }
     }
 
     /// Runs one login in which this call of `who` fails. An empty `who` makes all calls succeed.
@@ -161,12 +186,17 @@ impl<'a> Scene<'a> {
     /// Judges a login: returns whether it was admitted. The error describes what is wrong with it.
     fn judge(&self, outcome: &Outcome, before: &[i32], call: &str) -> Result<bool, String> {
         let phase_result = |phase: &str| {
-            let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(phase))?;
+            let line = outcome
+                .stdout
+                .lines()
+                .find_map(|line| line.strip_prefix(phase))?;
             let (code, took) = line.strip_suffix(" ms")?.split_once(" after ")?;
             Some((code.parse::<i32>().ok()?, took.parse::<u64>().ok()?))
         };
         let (account, session) = (phase_result("account "), phase_result("session "));
-        let Some((code, _)) = session.or(account) else { return Err("no phase ended".into()) };
+        let Some((code, _)) = session.or(account) else {
+            return Err("no phase ended".into());
+        };
         let late =
             |(_, took): &(i32, u64)| *took > (TIMEOUT + MARGIN) * u64::from(timeout_factor());
         if let Some((_, took)) = account.iter().chain(&session).find(|phase| late(phase)) {
@@ -174,8 +204,12 @@ impl<'a> Scene<'a> {
         }
         let admitted = session.is_some() && code == 0;
         if let Some((_, comparison)) = outcome.stdout.split_once("--- before\n") {
-            let (comparison, _) = comparison.split_once("--- end\n").unwrap_or((comparison, ""));
-            let (old, new) = comparison.split_once("--- after\n").unwrap_or((comparison, ""));
+            let (comparison, _) = comparison
+                .split_once("--- end\n")
+                .unwrap_or((comparison, ""));
+            let (old, new) = comparison
+                .split_once("--- after\n")
+                .unwrap_or((comparison, ""));
             let old: BTreeSet<&str> = old.lines().collect();
             let new: BTreeSet<&str> = new.lines().collect();
             let mut changed: Vec<&str> = old.symmetric_difference(&new).copied().collect();
@@ -190,12 +224,22 @@ impl<'a> Scene<'a> {
             // sshd then ends with it.
             return Ok(false);
         }
-        let place = outcome.stdout.lines().find(|line| line.starts_with("place "));
+        let place = outcome
+            .stdout
+            .lines()
+            .find(|line| line.starts_with("place "));
         if admitted && place.is_some_and(|place| place == self.place) == self.is_private {
             return Err(format!("the user is in {place:?}"));
         }
-        let cgroup = outcome.stdout.lines().find_map(|line| line.strip_prefix("0::"));
-        let leaf = if admitted { self.leaf.clone() } else { self.node.outside() };
+        let cgroup = outcome
+            .stdout
+            .lines()
+            .find_map(|line| line.strip_prefix("0::"));
+        let leaf = if admitted {
+            self.leaf.clone()
+        } else {
+            self.node.outside()
+        };
         if cgroup != Some(leaf.path()) {
             return Err(format!("admitted {admitted}, in {cgroup:?}"));
         }
@@ -207,8 +251,16 @@ impl<'a> Scene<'a> {
         if !self.await_leftover_processes(before, admitted) {
             return Err("processes are left".into());
         }
-        let left = if admitted { String::new() } else { (self.left)() };
-        if left.is_empty() { Ok(admitted) } else { Err(format!("left: {left}")) }
+        let left = if admitted {
+            String::new()
+        } else {
+            (self.left)()
+        };
+        if left.is_empty() {
+            Ok(admitted)
+        } else {
+            Err(format!("left: {left}"))
+        }
     }
 
     /// Waits until only the processes of `before` are left, since a killed one takes a moment. An
@@ -216,7 +268,11 @@ impl<'a> Scene<'a> {
     fn await_leftover_processes(&self, before: &[i32], admitted: bool) -> bool {
         let end = std::time::Instant::now() + Duration::from_secs(60) * timeout_factor();
         loop {
-            let keepers = if admitted { self.node.keepers() } else { Vec::new() };
+            let keepers = if admitted {
+                self.node.keepers()
+            } else {
+                Vec::new()
+            };
             let is_new = |pid: &i32| !before.contains(pid) && !keepers.contains(pid);
             if !self.node.processes().iter().any(is_new) {
                 return true;
@@ -235,10 +291,17 @@ impl<'a> Scene<'a> {
         (self.reset)();
         let sound = self.login("nobody", 0, Errno::EIO);
         let admitted = self.judge(&sound, &before, "");
-        assert_eq!(admitted, Ok(true), "{}: without a fault: {sound}", self.name);
+        assert_eq!(
+            admitted,
+            Ok(true),
+            "{}: without a fault: {sound}",
+            self.name
+        );
         let log = self.node.read(LOG);
         for who in ["sshd", "helper", "keeper"] {
-            let calls = log.lines().filter_map(|line| line.strip_prefix(who)?.strip_prefix(' '));
+            let calls = log
+                .lines()
+                .filter_map(|line| line.strip_prefix(who)?.strip_prefix(' '));
             for at in 0..calls.count() {
                 if !runs_all_faults() && at % STRIDE != 0 {
                     continue;
@@ -249,7 +312,9 @@ impl<'a> Scene<'a> {
                 // The number may name another call than before: how often a process polls depends
                 // on the moment.
                 let log_of_fault = self.node.read(LOG);
-                let failed = log_of_fault.lines().find_map(|line| line.strip_suffix(" failed"));
+                let failed = log_of_fault
+                    .lines()
+                    .find_map(|line| line.strip_suffix(" failed"));
                 let Some((_, call)) = failed.and_then(|line| line.split_once(' ')) else {
                     continue;
                 };
@@ -282,7 +347,10 @@ fn inject_into_registered_job(
         let reset = || {
             if !stays {
                 leaf.remove();
-                job.cgroup.our_filters().iter().for_each(|filter| job.cgroup.detach(filter));
+                job.cgroup
+                    .our_filters()
+                    .iter()
+                    .for_each(|filter| job.cgroup.detach(filter));
             }
         };
         let left = || {
@@ -320,8 +388,17 @@ fn cut_reply(scene: &Scene<'_>) -> Tally {
     let before = scene.node.processes();
     let mut reply = admitting_reply("4242", &scene.leaf);
     if let Verdict::Admit(plan) = &mut reply.verdict {
-        let job = scene.leaf.path().strip_suffix("/logins").unwrap().parse().unwrap();
-        plan.placement = Placement::Cgroup { path: job, leaf: Some("logins".parse().unwrap()) };
+        let job = scene
+            .leaf
+            .path()
+            .strip_suffix("/logins")
+            .unwrap()
+            .parse()
+            .unwrap();
+        plan.placement = Placement::Cgroup {
+            path: job,
+            leaf: Some("logins".parse().unwrap()),
+        };
         let mut list = Allowlist::new();
         for rule in ["c:1:-1:rw", "c:195:0:rw"] {
             list.push(rule.parse().unwrap()).unwrap();
@@ -330,12 +407,18 @@ fn cut_reply(scene: &Scene<'_>) -> Tally {
     }
     let whole = reply.encode();
     for (then, verbs, every) in ENDS {
-        let every = if runs_all_faults() { every } else { every * STRIDE };
+        let every = if runs_all_faults() {
+            every
+        } else {
+            every * STRIDE
+        };
         let stays = verbs.iter().any(|(verb, _)| *verb == "sleep");
         write_our_stack(scene.node, if stays { SHORT_TIMEOUT } else { TIMEOUT });
         for length in (0..whole.len()).step_by(every).chain([whole.len()]) {
             let fake = Fake::new().says(&whole[..length]);
-            let fake = verbs.iter().fold(fake, |fake, (verb, number)| fake.verb(verb, *number));
+            let fake = verbs
+                .iter()
+                .fold(fake, |fake, (verb, number)| fake.verb(verb, *number));
             fake.install(scene.node);
             (scene.reset)();
             let outcome = scene.login("nobody", 0, Errno::EIO);
@@ -344,7 +427,12 @@ fn cut_reply(scene: &Scene<'_>) -> Tally {
                 came = Err("it was believed".into());
             }
             let kind = format!("{}: a helper that {then}", scene.name);
-            tally.add(&kind, "the whole answer", came, &format!("behind byte {length}"));
+            tally.add(
+                &kind,
+                "the whole answer",
+                came,
+                &format!("behind byte {length}"),
+            );
         }
     }
     // Byte by byte: fast enough unless the machine is busy, and too slow.
@@ -359,7 +447,12 @@ fn cut_reply(scene: &Scene<'_>) -> Tally {
             came = Err("it was believed".into());
         }
         let kind = format!("{}: a slow helper", scene.name);
-        tally.add(&kind, "the whole answer", came, &format!("{pause} us for a byte"));
+        tally.add(
+            &kind,
+            "the whole answer",
+            came,
+            &format!("{pause} us for a byte"),
+        );
     }
     tally
 }
@@ -375,14 +468,27 @@ fn inject_into_slurm_job(name: &'static str, private: bool) -> Tally {
         node.create_dir("/etc/slurm", 0o755);
         node.write("/etc/slurm/slurm.conf", "ClusterName=site\n");
         let namespace = private.then(|| make_private_namespace(node));
-        let faults = namespace.iter().flat_map(|path| ["version", SLURM_24_11, "ns", path]);
+        let faults = namespace
+            .iter()
+            .flat_map(|path| ["version", SLURM_24_11, "ns", path]);
         let step = node.step_alone(ALICE, &faults.collect::<Vec<_>>());
-        step.job.attach(Flags::Override, "Slurm_Cgroup_v2", &["195:1"]);
+        step.job
+            .attach(Flags::Override, "Slurm_Cgroup_v2", &["195:1"]);
         let reset = || step.leaf().remove();
         // The daemon creates the leaf and leaves it in place.
-        let left = || if step.leaf().pids_or_empty().is_empty() { "" } else { "somebody" }.into();
+        let left = || {
+            if step.leaf().pids_or_empty().is_empty() {
+                ""
+            } else {
+                "somebody"
+            }
+            .into()
+        };
         let scene = Scene::new(name, node, step.leaf(), &reset, &left);
-        let scene = Scene { is_private: private, ..scene };
+        let scene = Scene {
+            is_private: private,
+            ..scene
+        };
         tally = scene.calls();
     });
     tally
@@ -404,7 +510,10 @@ fn inject_into_flux_job() -> Tally {
             }
             eventually("no keeper is left", || node.keepers().is_empty());
             job.leaf().remove();
-            job.unit.our_filters().iter().for_each(|filter| job.unit.detach(filter));
+            job.unit
+                .our_filters()
+                .iter()
+                .for_each(|filter| job.unit.detach(filter));
         };
         let left = || match (job.leaf().exists(), node.keepers().is_empty()) {
             (false, true) => String::new(),
@@ -432,12 +541,16 @@ fn print_tally(tally: Tally) {
 
 #[test]
 fn failing_call_in_first_login_to_job_refuses_or_confines() {
-    print_tally(inject_into_registered_job("first login", false, |scene| scene.calls()));
+    print_tally(inject_into_registered_job("first login", false, |scene| {
+        scene.calls()
+    }));
 }
 
 #[test]
 fn failing_call_in_later_login_refuses_or_confines() {
-    print_tally(inject_into_registered_job("later login", true, |scene| scene.calls()));
+    print_tally(inject_into_registered_job("later login", true, |scene| {
+        scene.calls()
+    }));
 }
 
 #[test]

@@ -10,14 +10,23 @@ const UNIT: &str = include_str!("../../packaging/systemd/job-adopt-favordynmods.
 /// Returns the mount options of the machine's cgroup v2.
 fn mount_options() -> String {
     let mounts = read_to_string("/proc/self/mounts").unwrap();
-    let mount = mounts.lines().find(|line| line.contains(" /sys/fs/cgroup cgroup2 ")).unwrap();
+    let mount = mounts
+        .lines()
+        .find(|line| line.contains(" /sys/fs/cgroup cgroup2 "))
+        .unwrap();
     mount.split(' ').nth(3).unwrap().to_owned()
 }
 
 /// Runs the unit's command in systemd's way.
 fn run_unit() -> Outcome {
-    let command = UNIT.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
-    assert!(!command.contains(['%', '$', '\\']), "systemd would read it otherwise: {command}");
+    let command = UNIT
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="))
+        .unwrap();
+    assert!(
+        !command.contains(['%', '$', '\\']),
+        "systemd would read it otherwise: {command}"
+    );
     Outcome::run(Command::new("sh").args(["-c", command]))
 }
 
@@ -27,7 +36,11 @@ fn unit_sets_mount_option_repeatedly_and_logins_work() {
     let before = mount_options();
     for _ in 0..2 {
         run_unit().ok();
-        assert!(mount_options().contains("favordynmods"), "{}", mount_options());
+        assert!(
+            mount_options().contains("favordynmods"),
+            "{}",
+            mount_options()
+        );
         for option in before.split(',') {
             assert!(
                 mount_options().split(',').any(|kept| kept == option),
@@ -48,7 +61,10 @@ fn unit_sets_mount_option_repeatedly_and_logins_work() {
 #[ignore = "it would set the option where it did not fail: only on the machines of tests/kernel"]
 fn unit_fails_where_mount_rejects_option() {
     let command = "unshare --mount sh -c 'mount -t tmpfs tmpfs /sys/fs/cgroup && exec \"$@\"' sh";
-    let line = UNIT.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let line = UNIT
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="))
+        .unwrap();
     let failed = Outcome::run(Command::new("sh").args(["-c", &format!("{command} {line}")]));
     failed.fails().says("favordynmods");
 }

@@ -17,7 +17,9 @@ const ONE_GPU: [&str; 4] = ["--rule", "c:195:0:rw", "--rule", "c:1:*:rwm"];
 /// Starts a job of alice under the IMP's filter, and a helper that answers with it.
 fn start_contained_job(node: &Node) -> FluxJob {
     let job = node.start_flux_job(ALICE, JOB, &ONE_GPU);
-    Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
+    Fake::new()
+        .answers(&job.reply(Containment::Inherit))
+        .install(node);
     job
 }
 
@@ -38,13 +40,19 @@ fn assert_both_phases_refuse(node: &Node, job: &FluxJob, what: &str, code: &str)
     for outcome in &outcomes {
         assert!(outcome.code != 0, "{what}: {outcome}");
     }
-    assert!(outcomes[0].output().contains(code), "{what}, not {code}: {}", outcomes[0]);
+    assert!(
+        outcomes[0].output().contains(code),
+        "{what}, not {code}: {}",
+        outcomes[0]
+    );
     assert_nothing_left(node, job, what);
 }
 
 #[track_caller]
 fn assert_nothing_left(node: &Node, job: &FluxJob, what: &str) {
-    eventually(&format!("{what}: no keeper is left"), || node.keepers().is_empty());
+    eventually(&format!("{what}: no keeper is left"), || {
+        node.keepers().is_empty()
+    });
     assert!(!job.leaf().exists(), "{what}: a leaf is left");
 }
 
@@ -88,7 +96,11 @@ fn login_joins_job_below_unit() {
 fn login_with_real_helper_is_confined() {
     for (options, policy, containment) in [
         (&ONE_GPU[..], "", "inherit"),
-        (&[], "DevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n", "enforce"),
+        (
+            &[],
+            "DevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n",
+            "enforce",
+        ),
         (&[], "", "none"),
     ] {
         on_flux(|node| {
@@ -97,11 +109,17 @@ fn login_with_real_helper_is_confined() {
             node.write(&file, &format!("[Service]\nType=notify\n{policy}"));
             let resolved = node.job_adopt(&["resolve", "--user", ALICE.name]).ok();
             resolved.says(&format!("in force: {containment}"));
-            let login = node.sshd().ssh(ALICE, "cat /proc/self/cgroup; probe /dev/nvidia1").ok();
+            let login = node
+                .sshd()
+                .ssh(ALICE, "cat /proc/self/cgroup; probe /dev/nvidia1")
+                .ok();
             assert_eq!(login.cgroup(), job.leaf().path());
             let open = if containment == "none" { OPENS } else { DENIED };
             login.devices(&[("/dev/nvidia1", open)]);
-            assert_eq!(node.log.decision("JA00").field("containment"), Some(containment));
+            assert_eq!(
+                node.log.decision("JA00").field("containment"),
+                Some(containment)
+            );
         });
     }
 }
@@ -123,10 +141,16 @@ fn full_unit_delays_logins_of_others_little() {
         let looked_at = || {
             let traced = ["--seccomp-bpf", "-e", "trace=openat"];
             node.account_under_strace(&traced, BOB).ok();
-            node.read("/tmp/strace").lines().filter(|line| line.contains("/status\"")).count()
+            node.read("/tmp/strace")
+                .lines()
+                .filter(|line| line.contains("/status\""))
+                .count()
         };
         let count = looked_at();
-        assert!(count < 100, "{count} processes of the running job were looked at");
+        assert!(
+            count < 100,
+            "{count} processes of the running job were looked at"
+        );
         send_signal(crowd.shells()[0], nix::sys::signal::Signal::SIGKILL);
         eventually("its owner reads so", || {
             let refusal = node.account(ALICE).fails();
@@ -145,7 +169,10 @@ fn full_unit_delays_logins_of_others_little() {
             node.job_adopt(&["strays", "--user", ALICE.name]).ok();
         }
         node.arguments("");
-        node.sshd().ssh(BOB, "cat /proc/self/cgroup").ok().joins_cgroup(&bobs.leaf());
+        node.sshd()
+            .ssh(BOB, "cat /proc/self/cgroup")
+            .ok()
+            .joins_cgroup(&bobs.leaf());
     });
 }
 
@@ -153,17 +180,28 @@ fn full_unit_delays_logins_of_others_little() {
 #[test]
 fn id_in_any_notation_names_same_record() {
     on_flux(|node| {
-        let notations = ["\u{192}xyzzy", "633528662", "0x25c2e156", "job.0000.0000.25c2.e156", JOB];
+        let notations = [
+            "\u{192}xyzzy",
+            "633528662",
+            "0x25c2e156",
+            "job.0000.0000.25c2.e156",
+            JOB,
+        ];
         for (given, back) in notations.iter().zip(notations.iter().rev()) {
             let options = ["--via", "flux", "--user", "alice", "--policy", "closed"];
-            node.job_adopt(&[&["register", "--id", given], &options[..]].concat()).ok();
-            assert_eq!(node.sh("ls /run/job-adopt/jobs/1001").ok().stdout, "fxyzzy.json\n");
+            node.job_adopt(&[&["register", "--id", given], &options[..]].concat())
+                .ok();
+            assert_eq!(
+                node.sh("ls /run/job-adopt/jobs/1001").ok().stdout,
+                "fxyzzy.json\n"
+            );
             node.unregister(back).ok();
             let left = node.sh("ls -A /run/job-adopt/jobs/1001").ok().stdout;
             assert_eq!(left, "fxyzzy.ended\n", "{given}, then {back}");
         }
-        let none =
-            ["register", "--id", "xyzzy", "--via", "flux", "--uid", "1001", "--cdi", "x/y=z"];
+        let none = [
+            "register", "--id", "xyzzy", "--via", "flux", "--uid", "1001", "--cdi", "x/y=z",
+        ];
         node.job_adopt(&none).exits(2).says("id");
     });
 }
@@ -194,18 +232,26 @@ fn keeper_inherits_nothing_of_sshd() {
                 assert!(status.contains(line), "{status}");
             }
             // Signals 32 and 33 belong to the C library.
-            let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
+            let ignored = status
+                .lines()
+                .find_map(|line| line.strip_prefix("SigIgn:\t"))
+                .unwrap();
             let ignored = u64::from_str_radix(ignored, 16).unwrap() & !(3 << 31);
             assert_eq!(ignored, 1 << 12, "SIGPIPE alone: {status}");
             let stat = file("stat");
             let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
             let parent: i32 = fields[1].parse().unwrap();
             let parents = std::fs::read_to_string(format!("/proc/{parent}/status")).unwrap();
-            assert!(parents.contains("\t1\n"), "not the first process's: {parents}");
+            assert!(
+                parents.contains("\t1\n"),
+                "not the first process's: {parents}"
+            );
             assert_eq!(fields[4], "0", "it has a terminal: {stat}");
             let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
             assert_eq!(cwd.to_str(), Some("/"));
-            let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+            let open = std::fs::read_dir(format!("/proc/{pid}/fd"))
+                .unwrap()
+                .count();
             // Three times /dev/null, then IMP, signals, unit, leaf and lock.
             assert!(open <= 9, "{open} descriptors");
             job.end_shell();
@@ -220,7 +266,8 @@ fn keeper_inherits_nothing_of_sshd() {
 fn keeper_keeps_no_mounts_of_its_login() {
     on_flux(|node| {
         let job = start_contained_job(node);
-        node.sh("exec unshare --mount pamtester sshd alice open_session").ok();
+        node.sh("exec unshare --mount pamtester sshd alice open_session")
+            .ok();
         let keeper = node.keepers()[0];
         let mounts = std::fs::read_link(format!("/proc/{keeper}/ns/mnt")).unwrap();
         let first = node.sh("readlink /proc/1/ns/mnt").ok();
@@ -236,7 +283,8 @@ fn keeper_has_empty_session_keyring() {
     on_flux(|node| {
         let _job = start_contained_job(node);
         Fake::new().verb("describe", 0).install_as(node, "keeper");
-        node.in_keyring(&["pamtester", "sshd", "alice", "open_session"]).fails();
+        node.in_keyring(&["pamtester", "sshd", "alice", "open_session"])
+            .fails();
         node.log.line("helper: end");
         node.log.line("helper: keyring _ses of 0 keys");
     });
@@ -247,7 +295,8 @@ fn keeper_has_empty_session_keyring() {
 fn keeper_has_the_usual_nice_value() {
     on_flux(|node| {
         let job = start_contained_job(node);
-        node.sh("exec nice -n 7 pamtester sshd alice open_session").ok();
+        node.sh("exec nice -n 7 pamtester sshd alice open_session")
+            .ok();
         let keeper = node.keepers()[0];
         let stat = std::fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap();
         let fields = stat.rsplit(')').next().unwrap();
@@ -277,7 +326,11 @@ fn login_ends_with_imp() {
                 login.join().unwrap().fails();
             });
             let shells = if kill { 1 } else { 0 };
-            assert_eq!(job.unit.pids().len(), shells, "the unit's own are Flux's to end");
+            assert_eq!(
+                job.unit.pids().len(),
+                shells,
+                "the unit's own are Flux's to end"
+            );
             eventually("the keeper is gone", || node.keepers().is_empty());
             assert!(!node.log.to_string().contains("keeper="), "{}", node.log);
         });
@@ -326,7 +379,12 @@ fn all_logins_of_job_share_one_keeper() {
             assert_eq!(node.keepers().len(), 1);
         });
         assert!(burst.complaints.is_empty(), "{:?}", burst.complaints);
-        assert!(burst.cgroups.iter().all(|line| line.ends_with("/job-adopt")));
+        assert!(
+            burst
+                .cgroups
+                .iter()
+                .all(|line| line.ends_with("/job-adopt"))
+        );
         let first = node.keepers()[0];
         let pid = nix::unistd::Pid::from_raw(first);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
@@ -342,7 +400,9 @@ fn all_logins_of_job_share_one_keeper() {
 fn job_of_another_user_refuses_login() {
     on_flux(|node| {
         let job = node.start_flux_job(BOB, JOB, &ONE_GPU);
-        Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
+        Fake::new()
+            .answers(&job.reply(Containment::Inherit))
+            .install(node);
         assert_both_phases_refuse(node, &job, "Bob's", "[JA07]");
         node.log.line("uid 1002");
     });
@@ -352,7 +412,12 @@ fn job_of_another_user_refuses_login() {
 #[test]
 fn process_resembling_imp_is_not_accepted() {
     // The saved uid follows the effective one at exec.
-    for uids in ["--reuid 992", "--ruid 992 --euid 1001", "--ruid 1001 --euid 0", "--reuid 0"] {
+    for uids in [
+        "--reuid 992",
+        "--ruid 992 --euid 1001",
+        "--ruid 1001 --euid 0",
+        "--reuid 0",
+    ] {
         on_flux(|node| {
             let unit = node.unit(FLUX.uid, &format!("imp-shell-0-{JOB}.service"));
             let child = "setpriv --reuid 1001 --clear-groups sleep infinity";
@@ -362,7 +427,9 @@ fn process_resembling_imp_is_not_accepted() {
             let mut shell = command.spawn().unwrap();
             let runs = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
             let sleeps = |pid: &i32| runs(*pid).is_ok_and(|name| name == "sleep\n");
-            eventually("both run", || unit.pids().iter().filter(|pid| sleeps(pid)).count() == 2);
+            eventually("both run", || {
+                unit.pids().iter().filter(|pid| sleeps(pid)).count() == 2
+            });
             let job = unit_reply(JOB, unit.path(), FLUX.uid, Containment::None);
             Fake::new().answers(&job).install(node);
             for outcome in [node.account(ALICE), node.session(ALICE)] {
@@ -380,7 +447,9 @@ fn process_resembling_imp_is_not_accepted() {
 fn job_without_shell_refuses_login_for_now() {
     on_flux(|node| {
         let job = node.start_flux_job_without_shell(ALICE, JOB, &["--wait", "/run/go"]);
-        Fake::new().answers(&job.reply(Containment::Inherit)).install(node);
+        Fake::new()
+            .answers(&job.reply(Containment::Inherit))
+            .install(node);
         assert_both_phases_refuse(node, &job, "no shell yet", "[JA02]");
         node.write("/run/go", "");
     });
@@ -389,13 +458,21 @@ fn job_without_shell_refuses_login_for_now() {
 /// Delays the move into the leaf, and calls `meanwhile` during the delay.
 fn delay_move(node: &Node, job: &FluxJob, meanwhile: impl FnOnce()) -> Outcome {
     let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
-    let delay = ["-P", &procs, "-e", "inject=write:delay_enter=60000000:when=1"];
+    let delay = [
+        "-P",
+        &procs,
+        "-e",
+        "inject=write:delay_enter=60000000:when=1",
+    ];
     node.session_alone("");
     run_while_held(
         node,
         || node.session_under_strace("/tmp/strace", &delay, ALICE),
         || {
-            assert!(!node.keepers().is_empty() && job.leaf().pids().is_empty(), "it has moved");
+            assert!(
+                !node.keepers().is_empty() && job.leaf().pids().is_empty(),
+                "it has moved"
+            );
             meanwhile();
         },
     )
@@ -422,7 +499,12 @@ fn imp_that_ends_before_move_refuses_login() {
     on_flux(|node| {
         let job = start_contained_job(node);
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.leaf().path());
-        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=1500000:when=1"];
+        let delay = [
+            "-P",
+            &procs,
+            "-e",
+            "inject=write:delay_enter=1500000:when=1",
+        ];
         node.session_alone("");
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
         let outcome = run_while_delayed(node, login, || {
@@ -527,7 +609,10 @@ fn unit_with_policy_and_without_filter_gets_our_filter_once() {
         let job = node.start_flux_job(ALICE, JOB, &[]);
         let folder = node.transient();
         let file = format!("{folder}/imp-shell-0-{JOB}.service");
-        node.write(&file, "[Service]\nDevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n");
+        node.write(
+            &file,
+            "[Service]\nDevicePolicy=closed\nDeviceAllow=/dev/nvidia0 rw\n",
+        );
         let first = job.reply(Containment::Inherit);
         let second = job.reply(one_gpu_list());
         Fake::new().answers(&first).then(&second).install(node);
@@ -536,8 +621,12 @@ fn unit_with_policy_and_without_filter_gets_our_filter_once() {
         }
         let ours = job.unit.our_filters();
         assert_eq!((ours.len(), job.unit.filters().len()), (1, 1));
-        node.probe_in(&job.unit).devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
-        assert_eq!(node.log.decision("JA00").field("containment"), Some("enforce"));
+        node.probe_in(&job.unit)
+            .devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+        assert_eq!(
+            node.log.decision("JA00").field("containment"),
+            Some("enforce")
+        );
     });
 }
 
@@ -546,8 +635,14 @@ fn unit_without_policy_is_not_contained() {
     on_flux(|node| {
         let job = node.start_flux_job(ALICE, JOB, &[]);
         let folder = node.transient();
-        node.write(&format!("{folder}/imp-shell-0-{JOB}.service"), "[Service]\nType=notify\n");
-        let (first, second) = (job.reply(Containment::Inherit), job.reply(Containment::None));
+        node.write(
+            &format!("{folder}/imp-shell-0-{JOB}.service"),
+            "[Service]\nType=notify\n",
+        );
+        let (first, second) = (
+            job.reply(Containment::Inherit),
+            job.reply(Containment::None),
+        );
         Fake::new().answers(&first).then(&second).install(node);
         node.arguments("require_devices");
         assert_both_phases_refuse(node, &job, "nothing in force", "[JA06]");
@@ -573,7 +668,9 @@ fn foreign_unit_file_is_not_read() {
             node.write(file, "[Service]\n");
             node.set_mode(file, 0o666);
         }),
-        ("too big", |node, file| node.write(file, &"#".repeat(40 * 1024 + 1))),
+        ("too big", |node, file| {
+            node.write(file, &"#".repeat(40 * 1024 + 1))
+        }),
         ("no text", |node, file| node.write(file, "[Service]\n\0")),
         ("a directory", |node, file| node.create_dir(file, 0o755)),
     ] {
@@ -581,7 +678,10 @@ fn foreign_unit_file_is_not_read() {
             let job = node.start_flux_job(ALICE, JOB, &[]);
             let folder = node.transient();
             spoil(node, &format!("{folder}/imp-shell-0-{JOB}.service"));
-            let (first, second) = (job.reply(Containment::Inherit), job.reply(Containment::None));
+            let (first, second) = (
+                job.reply(Containment::Inherit),
+                job.reply(Containment::None),
+            );
             Fake::new().answers(&first).then(&second).install(node);
             assert_both_phases_refuse(node, &job, what, "[JA06]");
             node.log.line("no filter is in force");
@@ -594,13 +694,20 @@ fn foreign_unit_file_is_not_read() {
 #[test]
 fn file_system_of_account_is_never_read() {
     // Linux before 5.6 has no openat2(2).
-    for fault in [&["-e", "trace=openat2"][..], &["-e", "inject=openat2:error=ENOSYS"]] {
+    for fault in [
+        &["-e", "trace=openat2"][..],
+        &["-e", "inject=openat2:error=ENOSYS"],
+    ] {
         on_flux(|node| {
             node.install(&Tool::StuckFs.path(), "/usr/bin/stuckfs");
             let job = node.start_flux_job(ALICE, JOB, &[]);
             let run = format!("/run/user/{}", FLUX.uid);
             node.create_dir(&run, 0o755);
-            node.sh(&format!("mount -t tmpfs -o mode=700,uid={} tmpfs {run}", FLUX.uid)).ok();
+            node.sh(&format!(
+                "mount -t tmpfs -o mode=700,uid={} tmpfs {run}",
+                FLUX.uid
+            ))
+            .ok();
             let folder = node.transient();
             let file = format!("{folder}/imp-shell-0-{JOB}.service");
             node.write(&file, "[Service]\n");
@@ -613,7 +720,8 @@ fn file_system_of_account_is_never_read() {
                 node.log.clear();
                 let outcome = run_beside_stuck_mount(node, covered, account);
                 outcome.fails().says("[JA06]");
-                node.log.line(&format!("{covered}: a file system is mounted there"));
+                node.log
+                    .line(&format!("{covered}: a file system is mounted there"));
             }
             account().ok();
             assert!(fault[1].starts_with("trace") || node.read("/tmp/strace").contains("INJECTED"));
@@ -626,7 +734,9 @@ fn run_beside_stuck_mount(node: &Node, path: &str, login: impl Fn() -> Outcome +
     let mut stuckfs = node.daemon(&node.outside(), "stuckfs");
     let mut stuckfs = stuckfs.args([path, "silent"]).spawn().unwrap();
     let mounted = format!(" {path} fuse ");
-    eventually("it is mounted", || node.read("/proc/1/mounts").contains(&mounted));
+    eventually("it is mounted", || {
+        node.read("/proc/1/mounts").contains(&mounted)
+    });
     let (send, receive) = std::sync::mpsc::channel();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| send.send(login()).unwrap());
@@ -645,7 +755,10 @@ fn second_reply_about_another_job_refuses() {
         let job = node.start_flux_job(ALICE, JOB, &[]);
         let other = node.start_flux_job(ALICE, "f1", &[]);
         let folder = node.transient();
-        node.write(&format!("{folder}/imp-shell-0-{JOB}.service"), "[Service]\n");
+        node.write(
+            &format!("{folder}/imp-shell-0-{JOB}.service"),
+            "[Service]\n",
+        );
         let none = Containment::None;
         let elsewhere = unit_reply(JOB, &other.path(), FLUX.uid, none.clone());
         let first = job.reply(Containment::Inherit);
@@ -658,7 +771,10 @@ fn second_reply_about_another_job_refuses() {
             assert_both_phases_refuse(node, &job, what, "[JA07]");
             assert!(!other.leaf().exists(), "{what}");
         }
-        Fake::new().answers(&first).then(&job.reply(Containment::Inherit)).install(node);
+        Fake::new()
+            .answers(&first)
+            .then(&job.reply(Containment::Inherit))
+            .install(node);
         assert_both_phases_refuse(node, &job, "inherits once more", "[JA06]");
     });
 }
@@ -671,7 +787,8 @@ fn keeper_writable_by_others_is_not_run() {
             node.sh(&format!("cp -p {KEEPER} /run/kept; {script}")).ok();
             assert_both_phases_refuse(node, &job, script, "[JA09]");
             node.log.line("keeper /usr/libexec/job-adopt/keeper");
-            node.sh(&format!("rm -rf {KEEPER}; cp -p /run/kept {KEEPER}")).ok();
+            node.sh(&format!("rm -rf {KEEPER}; cp -p /run/kept {KEEPER}"))
+                .ok();
         };
         spoil(&format!("rm {KEEPER}"));
         spoil(&format!("chmod 644 {KEEPER}"));
@@ -697,15 +814,30 @@ fn plan_for_path_outside_flux_units_refuses() {
         below.create();
         for (what, id, path, flux) in [
             ("her own manager's", JOB, own.path().to_owned(), ALICE.uid),
-            ("her own manager's as Flux's", JOB, own.path().to_owned(), FLUX.uid),
+            (
+                "her own manager's as Flux's",
+                JOB,
+                own.path().to_owned(),
+                FLUX.uid,
+            ),
             ("another user's", JOB, bobs.path().to_owned(), BOB.uid),
-            ("another user's as Flux's", JOB, bobs.path().to_owned(), FLUX.uid),
+            (
+                "another user's as Flux's",
+                JOB,
+                bobs.path().to_owned(),
+                FLUX.uid,
+            ),
             ("another job's", "f1", job.path(), FLUX.uid),
             ("another account's", JOB, job.path(), 991),
             ("root's", JOB, job.path().replace("992", "0"), 0),
             ("of another form", JOB, other.path().to_owned(), FLUX.uid),
             ("below the unit", JOB, below.path().to_owned(), FLUX.uid),
-            ("above the unit", JOB, "/user.slice/user-992.slice".into(), FLUX.uid),
+            (
+                "above the unit",
+                JOB,
+                "/user.slice/user-992.slice".into(),
+                FLUX.uid,
+            ),
             ("not there", "f2", job.path().replace(JOB, "f2"), FLUX.uid),
         ] {
             let reply = unit_reply(id, &path, flux, Containment::Inherit);
@@ -716,11 +848,17 @@ fn plan_for_path_outside_flux_units_refuses() {
             assert!(node.keepers().is_empty(), "{what}");
         }
         let dots = job.reply(Containment::Inherit).encode();
-        let dots = String::from_utf8(dots).unwrap().replace("user@992.service", "../../../..");
+        let dots = String::from_utf8(dots)
+            .unwrap()
+            .replace("user@992.service", "../../../..");
         Fake::new().says(dots).install(node);
         node.account(ALICE).fails();
         for cgroup in [&own, &bobs, &other, &below] {
-            assert!(cgroup.children().is_empty() && cgroup.is_empty(), "{}", cgroup.path());
+            assert!(
+                cgroup.children().is_empty() && cgroup.is_empty(),
+                "{}",
+                cgroup.path()
+            );
         }
         assert!(!job.leaf().exists());
     });

@@ -10,9 +10,18 @@ fn assert_refused_within_a_second(node: &Node, phase: impl Fn(&Node, User) -> Ou
     let took = || {
         node.log.clear();
         phase(node, ALICE).fails();
-        node.log.decision("JA04").field("ms").unwrap().parse::<u32>().unwrap()
+        node.log
+            .decision("JA04")
+            .field("ms")
+            .unwrap()
+            .parse::<u32>()
+            .unwrap()
     };
-    assert!((0..5).any(|_| took() < 1000 * timeout_factor()), "{}", node.log);
+    assert!(
+        (0..5).any(|_| took() < 1000 * timeout_factor()),
+        "{}",
+        node.log
+    );
 }
 
 #[test]
@@ -50,7 +59,10 @@ fn login_to_job_frozen_before_move_continues_after_thaw() {
         let job = node.job(ALICE, "4242").start();
         node.session_alone("timeout=60");
         let in_time = (0..5).find_map(|_| log_in_during_freeze(node, &job));
-        in_time.expect("each freeze came after the move").ok().joins_cgroup(&job.cgroup);
+        in_time
+            .expect("each freeze came after the move")
+            .ok()
+            .joins_cgroup(&job.cgroup);
     });
 }
 

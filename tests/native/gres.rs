@@ -49,7 +49,10 @@ done
 
 #[test]
 fn generated_files_have_the_devices_of_slurmd() {
-    if !["slurmd", "scontrol", "munged"].into_iter().all(is_installed) {
+    if !["slurmd", "scontrol", "munged"]
+        .into_iter()
+        .all(is_installed)
+    {
         return skip("needs slurmd, slurm-client and munge");
     }
     on_node(|node| {
@@ -75,7 +78,10 @@ fn generated_files_have_the_devices_of_slurmd() {
             refused += usize::from(expected.is_none());
         }
         // Otherwise the files would show little.
-        assert!((count / 10..count * 9 / 10).contains(&refused), "{refused} of {count} refused");
+        assert!(
+            (count / 10..count * 9 / 10).contains(&refused),
+            "{refused} of {count} refused"
+        );
     });
 }
 
@@ -95,7 +101,9 @@ fn read_answer(node: &Node, index: usize) -> Devices {
         let count: usize = words.next().unwrap().parse().unwrap();
         let files: Vec<String> = words.map(str::to_owned).collect();
         let size = if count == files.len() { 1 } else { files.len() };
-        let groups = files.chunks(size.max(1)).map(|files| (name.clone(), files.to_vec()));
+        let groups = files
+            .chunks(size.max(1))
+            .map(|files| (name.clone(), files.to_vec()));
         devices.extend(groups);
     }
     devices.sort_by(|one, other| one.0.cmp(&other.0));
@@ -108,7 +116,10 @@ fn read_devices(text: &str) -> Devices {
         // Slurm compares the records of its own resources only.
         if name.eq_ignore_ascii_case("foo") {
             let resources = conf.records_of(name)?;
-            resources.records().iter().try_for_each(GresRecord::check_as_slurmd)?;
+            resources
+                .records()
+                .iter()
+                .try_for_each(GresRecord::check_as_slurmd)?;
             return Ok(resources);
         }
         let resources = conf.resources(name)?;
@@ -159,9 +170,9 @@ impl Random {
                     .one_of(&["AutoDetect=off", "autodetect = off # x", "AutoDetect=other"])
                     .into(),
                 1 => self.one_of(&["# Name=gpu x", "", " \t", "#\\"]).into(),
-                2 if self.is_one_in(3) => {
-                    self.one_of(&["junk", "File=/dev/nvidia0", "AutoDetect=off x", "Name"]).into()
-                }
+                2 if self.is_one_in(3) => self
+                    .one_of(&["junk", "File=/dev/nvidia0", "AutoDetect=off x", "Name"])
+                    .into(),
                 _ => self.record(),
             };
             text += &line;
@@ -172,10 +183,29 @@ impl Random {
 
     fn record(&mut self) -> String {
         let names = ["gpu", "gpu", "gpu", "nic", "foo", "\"gpu\"", "g\\pu"];
-        let name =
-            self.one_of(&["Name=", "Name=", "name = ", "NAME+="]).to_owned() + self.one_of(&names);
-        let other = ["n2", "n[2-3]", "n[0", "n[2-1]", "\"n2, n3\"", ",", "N1", "n[01-02]"];
-        let this = ["n1", "n[0-1]", "n[1,3]", "\"n2, n1\"", "n1,", ",,n2,n1", "n[1-]"];
+        let name = self
+            .one_of(&["Name=", "Name=", "name = ", "NAME+="])
+            .to_owned()
+            + self.one_of(&names);
+        let other = [
+            "n2",
+            "n[2-3]",
+            "n[0",
+            "n[2-1]",
+            "\"n2, n3\"",
+            ",",
+            "N1",
+            "n[01-02]",
+        ];
+        let this = [
+            "n1",
+            "n[0-1]",
+            "n[1,3]",
+            "\"n2, n1\"",
+            "n1,",
+            ",,n2,n1",
+            "n[1-]",
+        ];
         let mut keys = match self.below(4) {
             0 => vec![format!("NodeName={}", self.one_of(&this)), name],
             1 => {
@@ -189,8 +219,9 @@ impl Random {
             keys.push(self.file_key());
         }
         if self.is_one_in(3) {
-            let count =
-                ["1", "1", "2", "2", "3", "1500GB", "2k", "1KiB", "4m", "1Pb", "x", "2x", "+1"];
+            let count = [
+                "1", "1", "2", "2", "3", "1500GB", "2k", "1KiB", "4m", "1Pb", "x", "2x", "+1",
+            ];
             keys.push(format!("Count={}", self.one_of(&count)));
         }
         if self.is_one_in(8) {
@@ -204,7 +235,12 @@ impl Random {
         }
         if self.is_one_in(30) {
             let faults = [
-                "Fil=/dev/nvidia0", "x", "NodeName=n1", "Name=nic", "Count=", "File=\"/dev/nvidia0",
+                "Fil=/dev/nvidia0",
+                "x",
+                "NodeName=n1",
+                "Name=nic",
+                "Count=",
+                "File=\"/dev/nvidia0",
             ];
             keys.push(self.one_of(&faults).to_owned());
         }

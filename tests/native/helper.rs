@@ -25,7 +25,10 @@ pub(crate) fn admitting_reply(job: &str, cgroup: &Cgroup) -> Reply {
         verdict: Verdict::Admit(Plan {
             job: job.parse().unwrap(),
             rule: ChoiceRule::OnlyJob,
-            placement: Placement::Cgroup { path: cgroup.path().parse().unwrap(), leaf: None },
+            placement: Placement::Cgroup {
+                path: cgroup.path().parse().unwrap(),
+                leaf: None,
+            },
             ends: None,
             gpus: 0,
             containment: Containment::None,
@@ -43,7 +46,10 @@ fn assert_both_phases_refuse(node: &Node, what: &str, code: &str) -> Outcome {
     node.log.clear();
     let account = node.account(ALICE);
     assert!(account.code != 0, "{what}: {account}");
-    assert!(account.output().contains(code), "{what}, not {code}: {account}");
+    assert!(
+        account.output().contains(code),
+        "{what}, not {code}: {account}"
+    );
     let session = node.session(ALICE);
     assert!(session.code != 0, "{what}: {session}");
     eventually("no helper is left", || node.helpers().is_empty());
@@ -55,7 +61,9 @@ fn assert_fake_refused(what: &str, code: &str, fake: Fake) {
         let job = node.job(ALICE, "4242").start();
         node.arguments("timeout=1");
         fake.install(node);
-        retry_until_in_time(Duration::from_secs(4), || assert_both_phases_refuse(node, what, code));
+        retry_until_in_time(Duration::from_secs(4), || {
+            assert_both_phases_refuse(node, what, code)
+        });
         assert_eq!(job.cgroup.pids().len(), 1, "{what}: something joined");
     });
 }
@@ -66,7 +74,9 @@ fn good_reply_admits() {
     on_node(|node| {
         node.reporting("");
         let job = node.job(ALICE, "4242").start();
-        Fake::new().answers(&admitting_reply("4242", &job.cgroup)).install(node);
+        Fake::new()
+            .answers(&admitting_reply("4242", &job.cgroup))
+            .install(node);
         node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
     });
 }
@@ -114,7 +124,11 @@ fn hanging_helper_refuses_login() {
         "[JA0",
         Fake::new().verb("close", 0).verb("sleep", 3600),
     );
-    assert_fake_refused("hung without reading", "[JA08]", Fake::default().verb("sleep", 3600));
+    assert_fake_refused(
+        "hung without reading",
+        "[JA08]",
+        Fake::default().verb("sleep", 3600),
+    );
 }
 
 /// A helper can resist its end in many ways, but it does not outlive its phase.
@@ -147,7 +161,10 @@ fn helper_that_stays_or_replies_twice_counts_once() {
         node.arguments("timeout=1");
         let good = admitting_reply("4242", &job.cgroup).encode();
         let fake = |bytes: &[u8]| Fake::new().verb("undying", 0).says(bytes);
-        fake(&good).verb("close", 0).verb("sleep", 3600).install(node);
+        fake(&good)
+            .verb("close", 0)
+            .verb("sleep", 3600)
+            .install(node);
         assert_both_phases_refuse(node, "answered, and stayed", "[JA08]");
         fake(&good).verb("reply", 0).install(node);
         assert_both_phases_refuse(node, "answered twice", "[JA0");
@@ -164,7 +181,10 @@ fn helper_that_stops_others_delays_no_login() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.arguments("timeout=2");
-        Fake::new().verb("undying", 0).verb("stop-others", 0).install(node);
+        Fake::new()
+            .verb("undying", 0)
+            .verb("stop-others", 0)
+            .install(node);
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
@@ -207,11 +227,15 @@ fn child_of_helper_delays_no_login() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.arguments("timeout=1");
-        let fake = Fake::new().verb("describe", 0).answers(&admitting_reply("4242", &job.cgroup));
+        let fake = Fake::new()
+            .verb("describe", 0)
+            .answers(&admitting_reply("4242", &job.cgroup));
         fake.verb("linger", 0).install(node);
         retry_until_in_time(Duration::from_secs(4), || node.account(ALICE));
         node.log.line("helper: end");
-        eventually("no child of the helper is left", || node.helpers().is_empty());
+        eventually("no child of the helper is left", || {
+            node.helpers().is_empty()
+        });
     });
 }
 
@@ -225,13 +249,29 @@ fn damaged_plan_refuses_login() {
         let swapped = good.replace("hint\0s\0message\0s\0", "message\0s\0hint\0s\0");
         let damaged = [
             ("truncated", cut.to_owned(), "[JA0"),
-            ("doubled", good.replace("hint\0s\0", "hint\0s\0hint\0s\0"), "[JA0"),
+            (
+                "doubled",
+                good.replace("hint\0s\0", "hint\0s\0hint\0s\0"),
+                "[JA0",
+            ),
             ("reordered", swapped, "[JA0"),
-            ("without its mode", good.replace("mode\0snone\0", ""), "[JA0"),
+            (
+                "without its mode",
+                good.replace("mode\0snone\0", ""),
+                "[JA0",
+            ),
             ("with more behind", format!("{good}more\0s\0"), "[JA0"),
             ("twice", format!("{good}{good}"), "[JA0"),
-            ("of another version", good.replacen(&version, "s0.0.9\0", 1), "is being upgraded."),
-            ("with a path upwards", good.replace(job.cgroup.path(), "/../.."), "[JA0"),
+            (
+                "of another version",
+                good.replacen(&version, "s0.0.9\0", 1),
+                "is being upgraded.",
+            ),
+            (
+                "with a path upwards",
+                good.replace(job.cgroup.path(), "/../.."),
+                "[JA0",
+            ),
         ];
         for (what, bytes, code) in damaged {
             assert_ne!(bytes, good, "{what}: nothing was damaged");
@@ -248,7 +288,10 @@ fn harmful_reply(job: &str, cgroup: &Cgroup) -> Reply {
     let mut reply = admitting_reply(job, cgroup);
     if let Verdict::Admit(plan) = &mut reply.verdict {
         let leaf = Some("logins".parse().unwrap());
-        plan.placement = Placement::Cgroup { path: cgroup.path().parse().unwrap(), leaf };
+        plan.placement = Placement::Cgroup {
+            path: cgroup.path().parse().unwrap(),
+            leaf,
+        };
         plan.containment = Containment::Enforce(Allowlist::new());
     }
     reply
@@ -259,9 +302,17 @@ fn harmful_reply(job: &str, cgroup: &Cgroup) -> Reply {
 fn plan_for_job_of_another_user_refuses_login() {
     on_node(|node| {
         let hers = node.job(ALICE, "4242").start();
-        Fake::new().answers(&harmful_reply("4242", &hers.cgroup)).install(node);
+        Fake::new()
+            .answers(&harmful_reply("4242", &hers.cgroup))
+            .install(node);
         node.session(ALICE).ok();
-        assert_eq!((hers.cgroup.children().len(), hers.cgroup.our_filters().len()), (1, 1));
+        assert_eq!(
+            (
+                hers.cgroup.children().len(),
+                hers.cgroup.our_filters().len()
+            ),
+            (1, 1)
+        );
         let his = node.job(BOB, "777").start();
         let bare = node.cgroup().child("jobs").child("bare");
         bare.create();
@@ -270,10 +321,16 @@ fn plan_for_job_of_another_user_refuses_login() {
             ("another user's cgroup", "4242", &his.cgroup),
             ("a cgroup without a stamp", "4242", &bare),
             ("the node's own cgroup", "4242", node.cgroup()),
-            ("a cgroup that is not there", "4242", &Cgroup::new("/ja-no-such")),
+            (
+                "a cgroup that is not there",
+                "4242",
+                &Cgroup::new("/ja-no-such"),
+            ),
             ("another job of the user's", "4243", &hers.cgroup),
         ] {
-            Fake::new().answers(&harmful_reply(job, cgroup)).install(node);
+            Fake::new()
+                .answers(&harmful_reply(job, cgroup))
+                .install(node);
             let outcome = node.session(ALICE);
             assert!(outcome.code != 0, "{what}: {outcome}");
         }
@@ -294,7 +351,10 @@ fn unusable_helper_file_refuses_login() {
             node.sh(&format!("cp -p {HELPER_PATH} /run/kept")).ok();
             node.sh(script).ok();
             assert_both_phases_refuse(node, script, "[JA09]");
-            node.sh(&format!("rm -rf {HELPER_PATH}; cp -p /run/kept {HELPER_PATH}")).ok();
+            node.sh(&format!(
+                "rm -rf {HELPER_PATH}; cp -p /run/kept {HELPER_PATH}"
+            ))
+            .ok();
         };
         damage(&format!("rm {HELPER_PATH}"));
         damage(&format!("chmod 644 {HELPER_PATH}"));
@@ -328,7 +388,11 @@ fn helper_runs_without_privilege_and_inheritance() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         Fake::new().verb("describe", 0).install(node);
-        node.run("env", &["SECRET=1", "pamtester", "sshd", "alice", "acct_mgmt"]).fails();
+        node.run(
+            "env",
+            &["SECRET=1", "pamtester", "sshd", "alice", "acct_mgmt"],
+        )
+        .fails();
         node.log.line("helper: end");
         let log = node.log.to_string();
         let seen: String = log
@@ -337,7 +401,9 @@ fn helper_runs_without_privilege_and_inheritance() {
             .collect();
         let value = |key: &str| {
             let line = seen.lines().find_map(|line| line.strip_prefix(key));
-            line.unwrap_or_else(|| panic!("no {key}\n{seen}")).trim().to_owned()
+            line.unwrap_or_else(|| panic!("no {key}\n{seen}"))
+                .trim()
+                .to_owned()
         };
         let ids = format!("{0}\t{0}\t{0}\t{0}", HELPER.uid);
         assert_eq!((value("Uid:"), value("Gid:")), (ids.clone(), ids));
@@ -347,14 +413,23 @@ fn helper_runs_without_privilege_and_inheritance() {
         }
         assert_eq!(value("NoNewPrivs:"), "1");
         // The helper runs at once, at a nice value that neither it nor its children keep.
-        assert_eq!((value("nice "), value("then nice ")), ("-20".into(), "0".into()));
+        assert_eq!(
+            (value("nice "), value("then nice ")),
+            ("-20".into(), "0".into())
+        );
         let slice = value("slice ");
-        assert!(slice.starts_with("100000 of ") || slice.ends_with(" of 0"), "{slice}");
+        assert!(
+            slice.starts_with("100000 of ") || slice.ends_with(" of 0"),
+            "{slice}"
+        );
         for limit in ["Max nice priority", "Max realtime priority"] {
             assert_eq!(value(limit).split_whitespace().next(), Some("0"), "{limit}");
         }
         assert!(!seen.contains("\nenv "), "an environment\n{seen}");
-        let descriptors: Vec<&str> = seen.lines().filter(|line| line.starts_with("fd ")).collect();
+        let descriptors: Vec<&str> = seen
+            .lines()
+            .filter(|line| line.starts_with("fd "))
+            .collect();
         assert_eq!(descriptors, ["fd 0", "fd 1", "fd 2"]);
         for limit in ["Max file size", "Max core file size", "Max processes"] {
             assert_eq!(value(limit).split_whitespace().next(), Some("0"), "{limit}");
@@ -368,7 +443,8 @@ fn helper_has_empty_session_keyring() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         Fake::new().verb("describe", 0).install(node);
-        node.in_keyring(&["pamtester", "sshd", "alice", "acct_mgmt"]).fails();
+        node.in_keyring(&["pamtester", "sshd", "alice", "acct_mgmt"])
+            .fails();
         node.log.line("helper: end");
         node.log.line("helper: keyring _ses of 0 keys");
     });
@@ -385,12 +461,15 @@ fn helper_is_not_dumpable() {
             // The helper polls for a job again and again.
             let looks = |pid: &i32| {
                 let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-                let slept =
-                    status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+                let slept = status
+                    .lines()
+                    .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
                 let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
                 program.ends_with("helper") && slept.unwrap().trim().parse::<u32>().unwrap() > 4
             };
-            eventually("the helper waits", || node.helpers().first().is_some_and(looks));
+            eventually("the helper waits", || {
+                node.helpers().first().is_some_and(looks)
+            });
             let pid = node.helpers()[0];
             // Root owns the /proc files of a process that is not dumpable (proc(5)).
             let owner = std::fs::metadata(format!("/proc/{pid}/mem")).unwrap();
@@ -415,8 +494,10 @@ fn every_descriptor_is_closed_without_close_range() {
         node.log.line("helper: end");
         assert!(node.read("/tmp/strace").contains("INJECTED"));
         let log = node.log.to_string();
-        let open: Vec<&str> =
-            log.lines().filter_map(|line| Some(line.split_once("helper: fd ")?.1)).collect();
+        let open: Vec<&str> = log
+            .lines()
+            .filter_map(|line| Some(line.split_once("helper: fd ")?.1))
+            .collect();
         assert_eq!(open, ["0", "1", "2"]);
     });
 }

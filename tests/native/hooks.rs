@@ -43,8 +43,12 @@ fn on_slurm_node(body: impl FnOnce(&Node)) {
 /// Runs a script with the variables of a job, and these.
 fn run_hook(node: &Node, name: &str, more: &[&str]) -> Outcome {
     let script = format!("/etc/slurm/{name}");
-    let arguments: Vec<&str> =
-        ["-i"].into_iter().chain(JOB).chain(more.iter().copied()).chain([&*script]).collect();
+    let arguments: Vec<&str> = ["-i"]
+        .into_iter()
+        .chain(JOB)
+        .chain(more.iter().copied())
+        .chain([&*script])
+        .collect();
     node.run("env", &arguments)
 }
 
@@ -55,7 +59,8 @@ fn read_record(node: &Node) -> Value {
 /// Fills `/run` with `/run/full`.
 fn fill_run(node: &Node) {
     let used = "$(df --output=used -k /run | tail -1)";
-    node.sh(&format!("mount -o remount,size=$(({used} + 64))k /run")).ok();
+    node.sh(&format!("mount -o remount,size=$(({used} + 64))k /run"))
+        .ok();
     node.sh("cat /dev/zero >/run/full").fails();
 }
 
@@ -84,18 +89,33 @@ fn configure_slurm(node: &Node, gres: &str, lines: &str) {
 
 /// Returns the device of a GPU in `gres.conf`, without those that all GPUs share.
 fn gpu_device(node: &Node, index: u32) -> String {
-    let output = node.run("job-adopt", &["devices", "--gres", &format!("gpu:{index}")]).ok().stdout;
-    let devices = output.lines().filter_map(|line| line.split_whitespace().nth(1));
-    devices.filter(|path| path.ends_with(|last: char| last.is_ascii_digit())).collect()
+    let output = node
+        .run("job-adopt", &["devices", "--gres", &format!("gpu:{index}")])
+        .ok()
+        .stdout;
+    let devices = output
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1));
+    devices
+        .filter(|path| path.ends_with(|last: char| last.is_ascii_digit()))
+        .collect()
 }
 
 #[test]
 fn record_lists_gpus_that_slurm_names() {
     on_slurm_node(|node| {
         write_gpu_files(node);
-        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=2,3", "CUDA_VISIBLE_DEVICES=2,3"]).ok();
+        run_hook(
+            node,
+            "prolog.sh",
+            &["SLURM_JOB_GPUS=2,3", "CUDA_VISIBLE_DEVICES=2,3"],
+        )
+        .ok();
         let record = read_record(node);
-        assert_eq!((&record["via"], &record["gres"]), (&json!("slurm"), &json!({ "gpu": [2, 3] })));
+        assert_eq!(
+            (&record["via"], &record["gres"]),
+            (&json!("slurm"), &json!({ "gpu": [2, 3] }))
+        );
         assert_eq!(record["options"]["DevicePolicy"], "closed");
         assert_eq!(record["env"]["CUDA_VISIBLE_DEVICES"], "2,3");
         assert_eq!(record["env"]["SLURM_JOB_NODELIST"], "gpu017");
@@ -110,19 +130,28 @@ fn job_without_gpus_gets_list_without_gpus() {
         run_hook(node, "prolog.sh", &[]).ok();
         let record = read_record(node);
         assert_eq!(record["options"], json!({ "DevicePolicy": "closed" }));
-        assert!(record.get("gres").is_none() && record.get("gpus").is_none(), "{record}");
+        assert!(
+            record.get("gres").is_none() && record.get("gpus").is_none(),
+            "{record}"
+        );
     });
 }
 
 #[test]
 fn second_prolog_keeps_record_and_epilog_leaves_note() {
     on_slurm_node(|node| {
-        let times = ["SLURM_JOB_START_TIME=1795200000", "SLURM_JOB_END_TIME=1795203600"];
+        let times = [
+            "SLURM_JOB_START_TIME=1795200000",
+            "SLURM_JOB_END_TIME=1795203600",
+        ];
         let gpus = ["SLURM_JOB_GPUS=0"];
         let more = [&gpus[..], &times[..]].concat();
         run_hook(node, "prolog.sh", &more).ok();
         let first = read_record(node);
-        assert_eq!((&first["started"], &first["ends"]), (&json!(1795200000), &json!(1795203600)));
+        assert_eq!(
+            (&first["started"], &first["ends"]),
+            (&json!(1795200000), &json!(1795203600))
+        );
         run_hook(node, "prolog.sh", &more).ok();
         assert_eq!(read_record(node), first);
         run_hook(node, "epilog.sh", &more).ok();
@@ -139,7 +168,8 @@ fn second_prolog_keeps_record_and_epilog_leaves_note() {
 fn requeued_job_starts_after_interrupted_unregister() {
     on_slurm_node(|node| {
         run_hook(node, "prolog.sh", &[]).ok();
-        node.sh(&format!("mv {RECORD} /run/job-adopt/jobs/1001/.77.ending")).ok();
+        node.sh(&format!("mv {RECORD} /run/job-adopt/jobs/1001/.77.ending"))
+            .ok();
         run_hook(node, "prolog.sh", &[]).ok();
         assert!(node.exists(RECORD) && !node.exists("/run/job-adopt/jobs/1001/.77.ending"));
     });
@@ -160,7 +190,11 @@ fn failing_list_leaves_devices_to_slurm_and_is_logged() {
             node.log.clear();
             run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=7"]).ok();
             let record = read_record(node);
-            assert_eq!(record["options"], json!({ "DevicePolicy": "auto" }), "{lines}");
+            assert_eq!(
+                record["options"],
+                json!({ "DevicePolicy": "auto" }),
+                "{lines}"
+            );
             assert!(record.get("gres").is_none(), "{record}");
             node.log.line("job 77: devices left to Slurm: ");
             // Neither an empty answer is kept, nor the last one.
@@ -173,10 +207,16 @@ fn failing_list_leaves_devices_to_slurm_and_is_logged() {
 fn full_file_system_fails_no_prolog_and_keeps_no_answer_of_slurmd() {
     on_slurm_node(|node| {
         write_gpu_files(node);
-        configure_slurm(node, "gpu:2", "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n");
+        configure_slurm(
+            node,
+            "gpu:2",
+            "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n",
+        );
         node.sh("mkdir -p /run/spool /run/job-adopt").ok();
         fill_run(node);
-        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok().says("has no record");
+        run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"])
+            .ok()
+            .says("has no record");
         node.sh("ls /run/job-adopt/gres.conf*").fails();
         node.sh("rm /run/full").ok();
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok();
@@ -208,7 +248,8 @@ fn index_among_several_types_follows_slurmd() {
         assert_eq!(gpus(), ["/dev/nvidia0", "/dev/nvidia2", "/dev/nvidia1"]);
         // Another driver may find other GPUs.
         node.sh(&format!("sed -i '1s/$/ 1.2/' {written}")).ok();
-        node.run("job-adopt", &["devices", "--gres", "gpu:0"]).says("of another boot or driver");
+        node.run("job-adopt", &["devices", "--gres", "gpu:0"])
+            .says("of another boot or driver");
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=0"]).ok();
         assert_eq!(gpu_device(node, 2), "/dev/nvidia1");
     });
@@ -236,8 +277,13 @@ fn index_follows_slurmd_that_prints_the_time() {
         let time = "#!/bin/sh\n/tmp/slurmd \"$@\" 2>&1 | sed 's/^slurmd[^:]*:/[2026-11-27T08:39:45.855]/'\n";
         node.write("/tmp/time", time);
         node.set_mode("/tmp/time", 0o755);
-        node.sh("cp /usr/sbin/slurmd /tmp; mount --bind /tmp/time /usr/sbin/slurmd").ok();
-        configure_slurm(node, "gpu:2", "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n");
+        node.sh("cp /usr/sbin/slurmd /tmp; mount --bind /tmp/time /usr/sbin/slurmd")
+            .ok();
+        configure_slurm(
+            node,
+            "gpu:2",
+            "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n",
+        );
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok();
         assert_eq!(gpu_device(node, 1), "/dev/nvidia3");
     });
@@ -247,7 +293,11 @@ fn index_follows_slurmd_that_prints_the_time() {
 fn index_with_autodetection_follows_slurmd() {
     on_slurm_node(|node| {
         write_gpu_files(node);
-        configure_slurm(node, "gpu:2", "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n");
+        configure_slurm(
+            node,
+            "gpu:2",
+            "AutoDetect=nvml\nName=gpu File=/dev/nvidia[2-3]\n",
+        );
         run_hook(node, "prolog.sh", &["SLURM_JOB_GPUS=1"]).ok();
         assert_eq!(read_record(node)["gres"], json!({ "gpu": [1] }));
         assert_eq!(gpu_device(node, 1), "/dev/nvidia3");
@@ -261,7 +311,8 @@ fn devices_left_to_slurm_make_no_list_and_fail_no_job() {
         let record = read_record(node);
         assert_eq!(record["options"], json!({ "DevicePolicy": "auto" }));
         assert!(record.get("gres").is_none(), "{record}");
-        node.sh("rm -r /run/job-adopt/jobs; mkdir -m 777 /run/job-adopt/jobs").ok();
+        node.sh("rm -r /run/job-adopt/jobs; mkdir -m 777 /run/job-adopt/jobs")
+            .ok();
         run_hook(node, "prolog.sh", &[]).ok().says("has no record");
     });
 }
@@ -269,9 +320,19 @@ fn devices_left_to_slurm_make_no_list_and_fail_no_job() {
 #[test]
 fn missing_directory_or_job_of_root_fails_no_prolog() {
     on_slurm_node(|node| {
-        for odd in ["/home/a b", "/home/$(id)", "/home/a\nb", "/home/\u{e4}", "", "/home/*"] {
+        for odd in [
+            "/home/a b",
+            "/home/$(id)",
+            "/home/a\nb",
+            "/home/\u{e4}",
+            "",
+            "/home/*",
+        ] {
             run_hook(node, "prolog.sh", &[&format!("SLURM_JOB_WORK_DIR={odd}")]).ok();
-            assert!(read_record(node)["env"].get("SLURM_JOB_WORK_DIR").is_none(), "{odd:?}");
+            assert!(
+                read_record(node)["env"].get("SLURM_JOB_WORK_DIR").is_none(),
+                "{odd:?}"
+            );
         }
         let record = node.read(RECORD);
         run_hook(node, "prolog.sh", &["SLURM_JOB_UID=0", "SLURM_JOB_GPUS=0"]).ok();
@@ -303,7 +364,12 @@ fn lsf_example_registers_and_withdraws_job() {
         node.job_adopt(&["list"]).ok().says("77.0").says("alice");
         node.sh("LSB_JOBID=77 /tmp/lsf.sh end").ok();
         node.job_adopt(&["list"]).ok().omits("77.0");
-        assert!(!node.sh(&format!("ls -d /sys/fs/cgroup{jobs}/77.0")).stdout.contains("77.0"));
+        assert!(
+            !node
+                .sh(&format!("ls -d /sys/fs/cgroup{jobs}/77.0"))
+                .stdout
+                .contains("77.0")
+        );
         node.sh("LSB_JOBID='77;id' /tmp/lsf.sh begin").fails();
         let two = format!("{begin}; export LSB_JOBID=78; /tmp/lsf.sh begin");
         node.sh(&two).fails().says("77.0");
@@ -313,7 +379,8 @@ fn lsf_example_registers_and_withdraws_job() {
         run_as_daemon(node, "res", "LSB_JOBID=77 /tmp/lsf.sh begin").ok();
         node.sh("LSB_JOBID=77 /tmp/lsf.sh end").ok();
         // The process that starts the job cannot be moved.
-        node.sh("sed -i 's/^    echo \"$PPID\"/    echo 0x/' /tmp/lsf.sh").ok();
+        node.sh("sed -i 's/^    echo \"$PPID\"/    echo 0x/' /tmp/lsf.sh")
+            .ok();
         node.sh("LSB_JOBID=77 /tmp/lsf.sh begin").fails();
         node.job_adopt(&["list"]).ok().omits("77.0");
         node.sh(&format!("rmdir /sys/fs/cgroup{jobs}")).ok();
@@ -335,7 +402,14 @@ fn lsf_example_ends_rest_of_job() {
                       sh -c '/tmp/lsf.sh end; echo status $?'; echo after";
         node.sh(script).ok().says("status 0").says("after");
         assert!(!cgroup.exists(), "its cgroup is left");
-        assert_eq!(node.job_adopt(&["list"]).ok().stdout.matches("alice").count(), 1);
+        assert_eq!(
+            node.job_adopt(&["list"])
+                .ok()
+                .stdout
+                .matches("alice")
+                .count(),
+            1
+        );
         jobs.remove();
     });
 }
@@ -346,7 +420,10 @@ fn run_as_daemon(node: &Node, name: &str, command: &str) -> Outcome {
     node.write(&path, &format!("#!/bin/sh\n{command}\nexit $?\n"));
     node.set_mode(&path, 0o755);
     let init = format!("{path}; exit $?");
-    node.run("unshare", &["--pid", "--fork", "--mount-proc", "sh", "-c", &init])
+    node.run(
+        "unshare",
+        &["--pid", "--fork", "--mount-proc", "sh", "-c", &init],
+    )
 }
 
 /// `make test-nodes` runs OAR itself, on a node without a driver.
@@ -363,12 +440,18 @@ fn oar_example_registers_gpu_by_address() {
         let record = read_record(node);
         assert_eq!(record["gpus"], json!(["0000:12:00.0"]));
         assert_eq!(record["options"]["DevicePolicy"], "closed");
-        assert_eq!(record["options"]["DeviceAllow"], json!([["/dev/fuse", "rw"]]));
+        assert_eq!(
+            record["options"]["DeviceAllow"],
+            json!([["/dev/fuse", "rw"]])
+        );
         assert_eq!(record["accounts"], json!(["bob"]));
         node.sh("/tmp/oar.sh clean 77").ok();
         assert!(!node.exists(RECORD));
         node.sh(&init).ok();
-        assert_eq!(read_record(node)["options"], json!({ "DevicePolicy": "closed" }));
+        assert_eq!(
+            read_record(node)["options"],
+            json!({ "DevicePolicy": "closed" })
+        );
         node.sh("/tmp/oar.sh clean 77").ok();
         node.sh("sed -i s/=lists/=theirs/ /tmp/oar.sh").ok();
         node.sh(&init).fails().says("OAR_DEVICES");
@@ -383,19 +466,29 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
         write_pbs_module(node, "int(os.environ['EVENT'])", "77[3].server");
         let hook = |event: u32| format!("EVENT={event} python3 -I -c \"{OPENPBS_START}\"");
         node.sh(&hook(1)).ok().says("accepted");
-        node.job_adopt(&["list"]).ok().says("77.3.server").says("alice");
+        node.job_adopt(&["list"])
+            .ok()
+            .says("77.3.server")
+            .says("alice");
         let task = format!(
             "{} && cat /proc/self/cgroup; sleep 1000 >/dev/null 2>&1 & echo $! >/run/left",
             hook(2)
         );
-        node.sh(&task).ok().says("accepted").says(&format!("{jobs}/77.3.server"));
+        node.sh(&task)
+            .ok()
+            .says("accepted")
+            .says(&format!("{jobs}/77.3.server"));
         node.sh("kill -0 $(cat /run/left)").ok();
         for event in [4, 5] {
-            node.sh(&hook(event)).ok().says("accepted").omits("EVENT_ERROR");
+            node.sh(&hook(event))
+                .ok()
+                .says("accepted")
+                .omits("EVENT_ERROR");
         }
         node.sh("kill -0 $(cat /run/left)").fails();
         node.job_adopt(&["list"]).ok().omits("77.3.server");
-        node.sh(&format!("ls -d /sys/fs/cgroup{jobs}/77.3.server")).fails();
+        node.sh(&format!("ls -d /sys/fs/cgroup{jobs}/77.3.server"))
+            .fails();
         let other = format!(
             "echo $$ >/sys/fs/cgroup{jobs}/78/cgroup.procs; {}; echo $$ >/sys/fs/cgroup{}/cgroup.procs",
             hook(2),
@@ -403,14 +496,26 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
         );
         node.sh(&hook(1)).ok().says("accepted");
         node.sh(&format!("mkdir /sys/fs/cgroup{jobs}/78")).ok();
-        node.sh(&other).ok().says("rejected").says("is in another job");
-        run_as_daemon(node, "pbs_mom", &hook(2)).ok().says("rejected").says("is pbs_mom");
-        run_as_daemon(node, "starter", &hook(2)).ok().says("accepted");
+        node.sh(&other)
+            .ok()
+            .says("rejected")
+            .says("is in another job");
+        run_as_daemon(node, "pbs_mom", &hook(2))
+            .ok()
+            .says("rejected")
+            .says("is pbs_mom");
+        run_as_daemon(node, "starter", &hook(2))
+            .ok()
+            .says("accepted");
         node.sh(&hook(4)).ok().says("accepted");
         node.sh(&format!("rmdir /sys/fs/cgroup{jobs}/78")).ok();
-        node.sh("sed -i 's/, .alice.$/, \"nobody-here\"/' /tmp/pbs.py").ok();
+        node.sh("sed -i 's/, .alice.$/, \"nobody-here\"/' /tmp/pbs.py")
+            .ok();
         node.sh(&hook(1)).ok().says("rejected").omits("accepted");
-        node.sh(&format!("rmdir /sys/fs/cgroup{jobs}/77.3.server /sys/fs/cgroup{jobs}")).ok();
+        node.sh(&format!(
+            "rmdir /sys/fs/cgroup{jobs}/77.3.server /sys/fs/cgroup{jobs}"
+        ))
+        .ok();
     });
 }
 
@@ -430,9 +535,10 @@ impl<'a> Slot<'a> {
         chown(job.create().dir(), Some(ALICE.uid), None).unwrap();
         install_example(node, "htcondor.sh", "patience=60", "patience=0");
         let answer = "#!/bin/sh\n[ ! -e /run/answer ] || cat /run/answer\n";
-        for (name, text) in
-            [("condor_config_val", "#!/bin/sh\necho /etc/passwd\n"), ("condor_status", answer)]
-        {
+        for (name, text) in [
+            ("condor_config_val", "#!/bin/sh\necho /etc/passwd\n"),
+            ("condor_status", answer),
+        ] {
             node.write(&format!("/usr/bin/{name}"), text);
             node.set_mode(&format!("/usr/bin/{name}"), 0o755);
         }
@@ -458,7 +564,11 @@ impl<'a> Slot<'a> {
     }
 
     fn has_record(&self) -> bool {
-        self.node.job_adopt(&["list"]).ok().stdout.contains("12.0-slot1_1")
+        self.node
+            .job_adopt(&["list"])
+            .ok()
+            .stdout
+            .contains("12.0-slot1_1")
     }
 }
 
@@ -524,9 +634,10 @@ const HOSTILE: [&str; 22] = [
 /// Returns the command that starts each hook, with the variables that it needs.
 fn start(name: &str) -> (&'static [&'static str], &'static [&'static str]) {
     match name {
-        "slurm/prolog.sh" | "slurm/epilog.sh" => {
-            (&[], &["SLURM_JOB_ID=77", "SLURM_JOB_UID=1001", "SLURM_JOB_GPUS=0"])
-        }
+        "slurm/prolog.sh" | "slurm/epilog.sh" => (
+            &[],
+            &["SLURM_JOB_ID=77", "SLURM_JOB_UID=1001", "SLURM_JOB_GPUS=0"],
+        ),
         "flux/housekeeping.sh" => (&[], &["FLUX_JOB_ID=77", "FLUX_JOB_USERID=1001"]),
         "examples/prolog.sh" => (&[], &["JOB_ID=77", "JOB_UID=1001", "JOB_CGROUP=/jobs/77"]),
         "examples/epilog.sh" => (&[], &["JOB_ID=77"]),
@@ -589,7 +700,10 @@ fn every_hook() -> Vec<String> {
         let files = std::fs::read_dir(packaging.join(folder)).unwrap();
         files.map(move |file| format!("{folder}/{}", file.unwrap().file_name().to_string_lossy()))
     };
-    ["slurm", "flux", "examples"].into_iter().flat_map(files).collect()
+    ["slurm", "flux", "examples"]
+        .into_iter()
+        .flat_map(files)
+        .collect()
 }
 
 fn run_with_hostile_environment(shell: &str) {
@@ -603,7 +717,10 @@ fn run_with_hostile_environment(shell: &str) {
             node.sh("rm -f /run/seen /run/mark").ok();
             let text = std::fs::read_to_string(packaging.join(&hook)).unwrap();
             // The root is the machine's, where a cgroup would be left behind.
-            node.write("/tmp/hook", &text.replace("/lsf-jobs", &format!("{jobs}/lsf-jobs")));
+            node.write(
+                "/tmp/hook",
+                &text.replace("/lsf-jobs", &format!("{jobs}/lsf-jobs")),
+            );
             node.set_mode("/tmp/hook", 0o755);
             let (arguments, variables) = start(&hook);
             let python = OPENPBS_START.replace("openpbs.py", "hook");
@@ -615,13 +732,21 @@ fn run_with_hostile_environment(shell: &str) {
             let parts = [&["-i"][..], &HOSTILE, variables, program, arguments];
             // How it ends is the business of other tests: here job-adopt does nothing.
             let outcome = node.run("env", &parts.concat());
-            assert!(!node.exists("/run/mark"), "{hook}: ran a program of the user's: {outcome}");
+            assert!(
+                !node.exists("/run/mark"),
+                "{hook}: ran a program of the user's: {outcome}"
+            );
             assert!(node.exists("/run/seen"), "{hook}: ran nothing: {outcome}");
             let seen = node.read("/run/seen");
             for line in seen.split_terminator('\0') {
                 let (name, value) = line.split_once('=').unwrap();
-                let theirs = HOSTILE.iter().any(|set| set.split('=').next() == Some(name));
-                assert!(!theirs || name == "PATH" || name == "LSF_ENVDIR", "{hook}: {line}");
+                let theirs = HOSTILE
+                    .iter()
+                    .any(|set| set.split('=').next() == Some(name));
+                assert!(
+                    !theirs || name == "PATH" || name == "LSF_ENVDIR",
+                    "{hook}: {line}"
+                );
                 assert!(!value.contains("evil"), "{hook}: {line}");
             }
         }

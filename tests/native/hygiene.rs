@@ -22,7 +22,10 @@ fn two_handles_in_one_process_change_nothing() {
 #[test]
 fn refusals_change_nothing() {
     on_node(|node| {
-        run_cycles(node, CAROL, "3").exits(10).omits("CHANGED").joins_cgroup(&node.outside());
+        run_cycles(node, CAROL, "3")
+            .exits(10)
+            .omits("CHANGED")
+            .joins_cgroup(&node.outside());
         node.arguments("timeout=1");
         for fake in [
             Fake::new().verb("sleep", 3600),
@@ -45,7 +48,9 @@ fn refusals_change_nothing() {
         run_cycles(node, ALICE, "2").exits(10).omits("CHANGED");
         let _job = node.job(ALICE, "4242").unstamped().start();
         node.write_stack("account required pam_permit.so\nsession required pam_job_adopt.so\n");
-        run_cycles(node, ALICE, "2").exits(10).joins_cgroup(&node.outside());
+        run_cycles(node, ALICE, "2")
+            .exits(10)
+            .joins_cgroup(&node.outside());
     });
 }
 
@@ -62,7 +67,15 @@ fn logins_through_step_daemon_change_nothing() {
 /// The daemon refuses before it is asked to add, in its reply, and after the move.
 #[test]
 fn refusals_through_step_daemon_change_nothing() {
-    let faults = ["hang", "refuse", "close-add", "exit-add", "hang-add", "lie", "elsewhere"];
+    let faults = [
+        "hang",
+        "refuse",
+        "close-add",
+        "exit-add",
+        "hang-add",
+        "lie",
+        "elsewhere",
+    ];
     for fault in faults.into_iter().chain(["hang-then", "exit-then"]) {
         on_node(|node| {
             let step = node.step(ALICE, &[fault]);
@@ -75,7 +88,9 @@ fn refusals_through_step_daemon_change_nothing() {
             let outcome = run_cycles(node, ALICE, "2").exits(10).omits("CHANGED");
             outcome.says("[JA0").joins_cgroup(&node.outside());
             let daemon = usize::from(!fault.starts_with("exit"));
-            eventually("nothing is left", || node.processes().len() == before - 1 + daemon);
+            eventually("nothing is left", || {
+                node.processes().len() == before - 1 + daemon
+            });
             step.assert_empty();
         });
     }
@@ -85,7 +100,9 @@ fn refusals_through_step_daemon_change_nothing() {
 fn closing_session_logs_nothing() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        node.session(ALICE).ok().says("session has successfully been closed");
+        node.session(ALICE)
+            .ok()
+            .says("session has successfully been closed");
         assert_eq!(job.cgroup.our_filters().len(), 1);
     });
 }
@@ -118,7 +135,11 @@ fn login_leaves_no_file() {
 }
 
 fn count_descendants(cgroup: &Cgroup) -> usize {
-    1 + cgroup.children().iter().map(count_descendants).sum::<usize>()
+    1 + cgroup
+        .children()
+        .iter()
+        .map(count_descendants)
+        .sum::<usize>()
 }
 
 #[test]
@@ -154,7 +175,9 @@ fn sigchld_disposition_of_application_changes_no_result() {
         }
         assert_eq!(job.cgroup.pids().len(), 1);
         let refused = node.run("reaper", &["carol", "handler"]).fails();
-        refused.says("[JA01]").says("called 0 reaped 0 same 1 pending 0");
+        refused
+            .says("[JA01]")
+            .says("called 0 reaped 0 same 1 pending 0");
     });
 }
 
@@ -167,11 +190,15 @@ fn helper_reaped_by_application_needs_complete_reply() {
         let reply = admitting_reply("4242", &job.cgroup).encode();
         Fake::new().says(&reply[..]).install(node);
         for _ in 0..10 {
-            node.run("reaper", &["alice", "thread"]).ok().says("account 0 session 0");
+            node.run("reaper", &["alice", "thread"])
+                .ok()
+                .says("account 0 session 0");
         }
         Fake::new().says(&reply[..reply.len() - 8]).install(node);
         for _ in 0..10 {
-            node.run("reaper", &["alice", "thread"]).fails().says("[JA0");
+            node.run("reaper", &["alice", "thread"])
+                .fails()
+                .says("[JA0");
         }
         assert_eq!(job.cgroup.pids().len(), 1);
     });
@@ -184,9 +211,13 @@ fn child_of_application_is_left_alone() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.install(&Tool::Reaper.path(), "/usr/bin/reaper");
-        let slow = Fake::new().verb("sleep", 1).answers(&admitting_reply("4242", &job.cgroup));
+        let slow = Fake::new()
+            .verb("sleep", 1)
+            .answers(&admitting_reply("4242", &job.cgroup));
         slow.install(node);
         let outcome = node.run("reaper", &["alice", "child"]).ok();
-        outcome.says("child 7").says("account 0 session 0 called 1 reaped 1 same 1 pending 0");
+        outcome
+            .says("child 7")
+            .says("account 0 session 0 called 1 reaped 1 same 1 pending 0");
     });
 }

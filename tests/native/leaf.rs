@@ -24,27 +24,41 @@ fn job_that_enables_controllers_gets_leaf() {
         let job = node.job(ALICE, "4242").in_cgroup(inner).start();
         // The process of the job moves down, so that the job can enable controllers for its
         // children.
-        job.cgroup.child("step").create().write("cgroup.procs", &job.cgroup.pids()[0].to_string());
+        job.cgroup
+            .child("step")
+            .create()
+            .write("cgroup.procs", &job.cgroup.pids()[0].to_string());
         let available = job.cgroup.read("cgroup.controllers");
         if let Some(controller) = available.split_whitespace().next() {
-            job.cgroup.write("cgroup.subtree_control", &format!("+{controller}"));
+            job.cgroup
+                .write("cgroup.subtree_control", &format!("+{controller}"));
         }
-        node.look(ALICE).ok().joins_cgroup(&job.cgroup.child("job-adopt"));
+        node.look(ALICE)
+            .ok()
+            .joins_cgroup(&job.cgroup.child("job-adopt"));
     });
 }
 
 #[test]
 fn record_names_leaf() {
     on_node(|node| {
-        let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
-        node.look(ALICE).ok().joins_cgroup(&job.cgroup.child("logins"));
+        let job = node
+            .job(ALICE, "4242")
+            .with("leaf", "logins".into())
+            .start();
+        node.look(ALICE)
+            .ok()
+            .joins_cgroup(&job.cgroup.child("logins"));
     });
 }
 
 #[test]
 fn refused_login_leaves_no_leaf() {
     on_node(|node| {
-        let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
+        let job = node
+            .job(ALICE, "4242")
+            .with("leaf", "logins".into())
+            .start();
         job.cgroup.freeze(true);
         node.pam(ALICE).fails();
         let left: Vec<Cgroup> = job.cgroup.children();
@@ -64,7 +78,9 @@ fn limit_of_logins_stands_on_no_cgroup_but_their_own() {
             let outcome = job.resolved().ok();
             for key in ["login_memory", "login_tasks", "login_cpu_weight"] {
                 assert!(
-                    outcome.output().contains(&format!("{key}: does not apply: {why}")),
+                    outcome
+                        .output()
+                        .contains(&format!("{key}: does not apply: {why}")),
                     "{outcome}"
                 );
             }
@@ -73,16 +89,23 @@ fn limit_of_logins_stands_on_no_cgroup_but_their_own() {
         node.look(ALICE).ok().joins_cgroup(&job.cgroup);
         resolved(&job, "logins go into the job's own cgroup");
         drop(job);
-        let with_leaf = node.job(ALICE, "4243").with("leaf", "logins".into()).start();
+        let with_leaf = node
+            .job(ALICE, "4243")
+            .with("leaf", "logins".into())
+            .start();
         with_leaf.cgroup.child("logins").create();
-        node.look(ALICE).ok().joins_cgroup(&with_leaf.cgroup.child("logins"));
+        node.look(ALICE)
+            .ok()
+            .joins_cgroup(&with_leaf.cgroup.child("logins"));
         resolved(&with_leaf, "the cgroup of the logins is not one that");
         drop(with_leaf);
         let with_step = node.job(ALICE, "4244").start();
         with_step.cgroup.child("step").create();
         let controllers = |of: &Job<'_>| of.cgroup.read("cgroup.subtree_control");
         resolved(&with_step, "the cgroup above has not enabled");
-        node.look(ALICE).ok().joins_cgroup(&with_step.cgroup.child("job-adopt"));
+        node.look(ALICE)
+            .ok()
+            .joins_cgroup(&with_step.cgroup.child("job-adopt"));
         resolved(&with_step, "the cgroup above has not enabled");
         assert_eq!(
             controllers(&with_step).trim(),
@@ -106,9 +129,17 @@ fn usage_of_logins_is_that_of_their_own_cgroup() {
         let leaf = job.cgroup.child("job-adopt");
         let counted = || -> u64 {
             let text = leaf.read("cpu.stat");
-            text.lines().next().unwrap().strip_prefix("usage_usec ").unwrap().parse().unwrap()
+            text.lines()
+                .next()
+                .unwrap()
+                .strip_prefix("usage_usec ")
+                .unwrap()
+                .parse()
+                .unwrap()
         };
-        eventually("the login has computed", || leaf.exists() && counted() > 500_000);
+        eventually("the login has computed", || {
+            leaf.exists() && counted() > 500_000
+        });
         let before = counted();
         let list: Value =
             serde_json::from_str(&node.job_adopt(&["list", "--json"]).ok().stdout).unwrap();
@@ -122,13 +153,27 @@ fn usage_of_logins_is_that_of_their_own_cgroup() {
         assert!(usage("4243")["cpu_usec"].is_null(), "{list}");
         node.job_adopt(&["list"]).ok().says("LOGIN-CPU");
         let id = ALICE.uid.to_string();
-        let hers = ["--reuid", &id, "--regid", &id, "--clear-groups", "job-adopt", "list"];
+        let hers = [
+            "--reuid",
+            &id,
+            "--regid",
+            &id,
+            "--clear-groups",
+            "job-adopt",
+            "list",
+        ];
         node.run("setpriv", &hers).ok().says("LOGIN-CPU");
         let metrics = node.job_adopt(&["metrics", "--log", "/dev/null"]).ok();
         let name = "job_adopt_login_cpu_seconds_total{job=\"4242\",uid=\"1001\"} ";
         let metrics = metrics.says(name).omits("job=\"4243\"").stdout;
-        let line = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        assert!(line.parse::<f64>().unwrap() >= before as f64 / 1e6, "{line}");
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap();
+        assert!(
+            line.parse::<f64>().unwrap() >= before as f64 / 1e6,
+            "{line}"
+        );
         eventually("it has ended", || {
             leaf.pids().iter().all(|pid| {
                 std::fs::read_to_string(format!("/proc/{pid}/comm"))

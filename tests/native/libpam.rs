@@ -32,13 +32,20 @@ fn login_never_gets_past_a_line_that_is_called_effective() {
                 for round in 0..4 {
                     let files = stack.render(&mut random, RETURNS);
                     let verdict = libpam.ask(&files);
-                    let called =
-                        verdict.findings.iter().filter(|finding| is_effective(finding)).count();
+                    let called = verdict
+                        .findings
+                        .iter()
+                        .filter(|finding| is_effective(finding))
+                        .count();
                     effective += called;
                     let admits = verdict.admits();
                     for (finding, is_admitted) in verdict.findings.iter().zip(admits) {
                         let gets_past = is_effective(finding) && is_admitted;
-                        assert!(!gets_past, "{} stack {stacks}: {verdict:?}\n{files}", random.seed);
+                        assert!(
+                            !gets_past,
+                            "{} stack {stacks}: {verdict:?}\n{files}",
+                            random.seed
+                        );
                     }
                     if called == 0 && round == 0 {
                         break;
@@ -46,7 +53,10 @@ fn login_never_gets_past_a_line_that_is_called_effective() {
                 }
             }
         }
-        assert!(effective > 1000, "only {effective} lines in {stacks} stacks are called effective");
+        assert!(
+            effective > 1000,
+            "only {effective} lines in {stacks} stacks are called effective"
+        );
     });
 }
 
@@ -71,11 +81,18 @@ fn effective_stack_refuses_nobody_by_itself() {
                 for (finding, admits) in verdict.findings.iter().zip(verdict.admits()) {
                     effective += usize::from(is_effective(finding));
                     let unnoticed = is_effective(finding) && !admits;
-                    assert!(!unnoticed, "{} stack {stacks}: {verdict:?}\n{files}", random.seed);
+                    assert!(
+                        !unnoticed,
+                        "{} stack {stacks}: {verdict:?}\n{files}",
+                        random.seed
+                    );
                 }
             }
         }
-        assert!(effective > 200, "only {effective} lines in {stacks} stacks are called effective");
+        assert!(
+            effective > 200,
+            "only {effective} lines in {stacks} stacks are called effective"
+        );
     });
 }
 
@@ -94,7 +111,10 @@ impl Verdict {
     /// Returns whether sshd goes on after account, and after session.
     fn admits(&self) -> [bool; 2] {
         let [account, session] = self.codes;
-        [[PAM_SUCCESS, PAM_NEW_AUTHTOK_REQD].contains(&account), session == PAM_SUCCESS]
+        [
+            [PAM_SUCCESS, PAM_NEW_AUTHTOK_REQD].contains(&account),
+            session == PAM_SUCCESS,
+        ]
     }
 }
 
@@ -112,11 +132,20 @@ impl<'a> Libpam<'a> {
         let module = node.module();
         let folder = Path::new(&module).parent().unwrap().display().to_string();
         node.install(&Tool::Verdicts.path(), "/usr/bin/verdicts");
-        node.sh(&format!("mount --bind {folder}/pam_debug.so {module}")).ok();
+        node.sh(&format!("mount --bind {folder}/pam_debug.so {module}"))
+            .ok();
         node.create_dir("/usr/lib/pam.d", 0o755);
-        node.write(&format!("/usr/lib/pam.d/{VENDOR}"), "session optional pam_permit.so\n");
+        node.write(
+            &format!("/usr/lib/pam.d/{VENDOR}"),
+            "session optional pam_permit.so\n",
+        );
         let (process, questions, answers) = start_process(node);
-        Self { node, process, questions, answers }
+        Self {
+            node,
+            process,
+            questions,
+            answers,
+        }
     }
 
     fn ask(&mut self, files: &Files) -> Verdict {
@@ -138,13 +167,20 @@ impl<'a> Libpam<'a> {
         // libpam before 1.6 reads some long lines for ever.
         self.process.wait().unwrap();
         (self.process, self.questions, self.answers) = start_process(self.node);
-        Verdict { findings, codes: [-1, -1] }
+        Verdict {
+            findings,
+            codes: [-1, -1],
+        }
     }
 }
 
 fn start_process(node: &Node) -> (Child, ChildStdin, BufReader<ChildStdout>) {
     let mut command = node.command("verdicts");
-    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut process = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let questions = process.stdin.take().unwrap();
     let answers = BufReader::new(process.stdout.take().unwrap());
     (process, questions, answers)
@@ -162,7 +198,9 @@ struct Files(Vec<(&'static str, String)>);
 
 impl std::fmt::Display for Files {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|(name, text)| writeln!(f, "{name}: {text:?}"))
+        self.0
+            .iter()
+            .try_for_each(|(name, text)| writeln!(f, "{name}: {text:?}"))
     }
 }
 
@@ -176,7 +214,10 @@ impl Random {
     fn new() -> Self {
         let seed = std::env::var("JOB_ADOPT_SEED").unwrap_or_else(|_| "39".to_owned());
         let state = seed.parse().unwrap();
-        Self { seed: format!("JOB_ADOPT_SEED={seed}"), state }
+        Self {
+            seed: format!("JOB_ADOPT_SEED={seed}"),
+            state,
+        }
     }
 
     fn below(&mut self, end: usize) -> usize {
@@ -203,8 +244,18 @@ const PADDING: &str = "{padding}";
 /// Fixes what the module in place of ours returns.
 const OUR_REFUSALS: &str = " acct=perm_denied open_session=session_err";
 const RETURNS: &[&str] = &[
-    "success", "success", "success", "success", "success", "ignore", "new_authtok_reqd",
-    "new_authtok_reqd", "perm_denied", "user_unknown", "authinfo_unavail", "module_unknown",
+    "success",
+    "success",
+    "success",
+    "success",
+    "success",
+    "ignore",
+    "new_authtok_reqd",
+    "new_authtok_reqd",
+    "perm_denied",
+    "user_unknown",
+    "authinfo_unavail",
+    "module_unknown",
 ];
 const GROUPS: [&str; 2] = ["account", "session"];
 
@@ -247,8 +298,12 @@ impl Kind {
             "[new_authtok_reqd=die default=ok]",
         ],
         modules: &[
-            "pam_debug.so {values}", "pam_debug.so {values}", "pam_debug.so {values}",
-            "pam_permit.so", "pam_deny.so", "pam_gone.so",
+            "pam_debug.so {values}",
+            "pam_debug.so {values}",
+            "pam_debug.so {values}",
+            "pam_permit.so",
+            "pam_deny.so",
+            "pam_gone.so",
         ],
         odd: 5,
     };
@@ -264,7 +319,11 @@ impl Kind {
             "[success=done default=die]",
             "[success=ok ignore=ignore default = bad]",
         ],
-        modules: &["pam_debug.so {values}", "pam_permit.so", "pam_debug.so {values} [a b\\]] c]d"],
+        modules: &[
+            "pam_debug.so {values}",
+            "pam_permit.so",
+            "pam_debug.so {values} [a b\\]] c]d",
+        ],
         odd: 6,
     };
 }
@@ -280,15 +339,25 @@ struct Stack {
 impl Stack {
     fn generate(random: &mut Random, kind: &Kind) -> Self {
         let included = (0..INCLUDED.len())
-            .map(|file| (0..1 + random.below(3)).map(|_| line(random, kind, file + 1)).collect())
+            .map(|file| {
+                (0..1 + random.below(3))
+                    .map(|_| line(random, kind, file + 1))
+                    .collect()
+            })
             .collect();
-        let sshd = (0..2 + random.below(6)).map(|_| line(random, kind, 0)).collect();
+        let sshd = (0..2 + random.below(6))
+            .map(|_| line(random, kind, 0))
+            .collect();
         let other = if random.happens(4) {
             line(random, kind, INCLUDED.len()) + if random.happens(50) { " \\" } else { "" }
         } else {
             "account required pam_deny.so\nsession required pam_deny.so".to_owned()
         };
-        Self { sshd, included, other: format!("{other}\n") }
+        Self {
+            sshd,
+            included,
+            other: format!("{other}\n"),
+        }
     }
 
     /// Returns the number of places for our lines: before each line of the service's file and of the
@@ -311,7 +380,11 @@ impl Stack {
         let mut stack = self.clone();
         for group in GROUPS {
             let words = format!("{group} {control} pam_job_adopt.so{arguments}");
-            let text = if random.happens(10) { oddly(random, &words) } else { words };
+            let text = if random.happens(10) {
+                oddly(random, &words)
+            } else {
+                words
+            };
             match place.checked_sub(self.sshd.len() + 1) {
                 None => stack.sshd.insert(place, text),
                 Some(inner) => stack.included[0].insert(inner, text),
@@ -326,7 +399,10 @@ impl Stack {
         for (name, lines) in INCLUDED.into_iter().zip(&self.included) {
             files.push((name, fill(lines, random, returns)));
         }
-        files.push(("other", fill(std::slice::from_ref(&self.other), random, returns)));
+        files.push((
+            "other",
+            fill(std::slice::from_ref(&self.other), random, returns),
+        ));
         Files(files)
     }
 }
@@ -336,18 +412,28 @@ fn line(random: &mut Random, kind: &Kind, depth: usize) -> String {
     if random.happens(kind.odd) {
         return odd_line(random);
     }
-    let group =
-        random.pick(&["account", "session", "account", "session", "auth", "Session", "-account"]);
+    let group = random.pick(&[
+        "account", "session", "account", "session", "auth", "Session", "-account",
+    ]);
     if random.happens(20) {
         return include(random, group, depth);
     }
     if random.happens(6) {
-        return random.pick(&["", " \t", "# words", "\t# words \\", "#"]).to_owned();
+        return random
+            .pick(&["", " \t", "# words", "\t# words \\", "#"])
+            .to_owned();
     }
     let control = random.pick(kind.controls);
     let blank = random.pick(&[" ", "\t", "   "]);
-    let words = format!("{group}{blank}{control}{blank}{}", random.pick(kind.modules));
-    if random.happens(kind.odd) { oddly(random, &words) } else { words }
+    let words = format!(
+        "{group}{blank}{control}{blank}{}",
+        random.pick(kind.modules)
+    );
+    if random.happens(kind.odd) {
+        oddly(random, &words)
+    } else {
+        words
+    }
 }
 
 fn include(random: &mut Random, group: &str, depth: usize) -> String {
@@ -357,7 +443,11 @@ fn include(random: &mut Random, group: &str, depth: usize) -> String {
     } else {
         names[depth + random.below(INCLUDED.len() - depth)]
     };
-    let path = if random.happens(30) { format!("/etc/pam.d/{name}") } else { name.to_owned() };
+    let path = if random.happens(30) {
+        format!("/etc/pam.d/{name}")
+    } else {
+        name.to_owned()
+    };
     match random.below(5) {
         0 => format!("{group} include {path}"),
         1 => format!("{group} SubStack {path}"),
@@ -369,8 +459,15 @@ fn include(random: &mut Random, group: &str, depth: usize) -> String {
 /// Returns a line that is no use, or whose reading is a matter of versions.
 fn odd_line(random: &mut Random) -> String {
     let group = random.pick(&GROUPS);
-    let jump = random
-        .pick(&["4294967294", "4294967297", "4294967298", "2147483648", "0", "99999999999", "1x"]);
+    let jump = random.pick(&[
+        "4294967294",
+        "4294967297",
+        "4294967298",
+        "2147483648",
+        "0",
+        "99999999999",
+        "1x",
+    ]);
     match random.below(16) {
         0 => group.to_owned(),
         1 => format!("{group} required"),
@@ -412,7 +509,11 @@ fn oddly(random: &mut Random, words: &str) -> String {
 fn fill(lines: &[String], random: &mut Random, returns: &[&str]) -> String {
     let mut text = String::new();
     for physical in lines.iter().flat_map(|line| line.split('\n')) {
-        let values = format!("acct={} open_session={}", random.pick(returns), random.pick(returns));
+        let values = format!(
+            "acct={} open_session={}",
+            random.pick(returns),
+            random.pick(returns)
+        );
         let line = physical.replace(VALUES, &values);
         let end = 1022 + random.below(4);
         let width = end.saturating_sub(line.find(PADDING).unwrap_or(end));

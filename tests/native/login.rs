@@ -5,18 +5,29 @@ use crate::support::{
 };
 
 /// Devices of a login to a job with `/dev/nvidia0`.
-const GPU0: [(&str, &str); 4] =
-    [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED), ("/dev/null", "ok"), ("/dev/full", "ok")];
+const GPU0: [(&str, &str); 4] = [
+    ("/dev/nvidia0", OPENS),
+    ("/dev/nvidia1", DENIED),
+    ("/dev/null", "ok"),
+    ("/dev/full", "ok"),
+];
 
 #[test]
 fn command_login_joins_job() {
     for mount in [Mount::Unified, Mount::Hybrid] {
         on_node_with(mount, |node| {
             let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-            let outcome =
-                node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup).devices(&GPU0);
+            let outcome = node
+                .sshd()
+                .ssh(ALICE, LOOK)
+                .ok()
+                .joins_cgroup(&job.cgroup)
+                .devices(&GPU0);
             assert_eq!(outcome.stderr, "", "a command's output has to stay clean");
-            node.sh(LOOK).ok().devices(&[("/dev/nvidia1", OPENS)]).joins_cgroup(&node.outside());
+            node.sh(LOOK)
+                .ok()
+                .devices(&[("/dev/nvidia1", OPENS)])
+                .joins_cgroup(&node.outside());
         });
     }
 }
@@ -26,9 +37,14 @@ fn terminal_login_joins_job() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
-        sshd.ssh_tty(ALICE, LOOK).ok().joins_cgroup(&job.cgroup).devices(&GPU0);
-        let shell =
-            sshd.shell(ALICE, &format!("{LOOK}\ntty\nexit\n")).ok().joins_cgroup(&job.cgroup);
+        sshd.ssh_tty(ALICE, LOOK)
+            .ok()
+            .joins_cgroup(&job.cgroup)
+            .devices(&GPU0);
+        let shell = sshd
+            .shell(ALICE, &format!("{LOOK}\ntty\nexit\n"))
+            .ok()
+            .joins_cgroup(&job.cgroup);
         shell.devices(&GPU0).says("/dev/pts/");
     });
 }
@@ -63,7 +79,9 @@ fn log_of_session_has_its_audit_login_and_session() {
         run_as("4294967295", "");
         let numberless = decision("adopt");
         assert!(
-            !["auid=", "ses="].iter().any(|key| numberless.text.contains(key)),
+            !["auid=", "ses="]
+                .iter()
+                .any(|key| numberless.text.contains(key)),
             "{}",
             numberless.text
         );
@@ -75,7 +93,9 @@ fn interactive_login_reads_joined_job() {
     on_node(|node| {
         let ends = "date -d @1795219200 +%H:%M";
         let ends = node.sh(ends).ok().stdout;
-        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia2"]);
+        let job = node
+            .job(ALICE, "4242")
+            .devices(&["/dev/nvidia0", "/dev/nvidia2"]);
         let _job = job.with("ends", 1_795_219_200.into()).start();
         let line = format!("Joined job 4242 on gpu017: 2 GPUs, ends {}.", ends.trim());
         let shell = node.sshd().shell(ALICE, "exit\n").ok();
@@ -100,11 +120,17 @@ fn file_transfer_joins_job() {
         let sshd = node.sshd();
         // sftp prints "Permission denied" for an open that the filter denies, and "Failure" for one
         // without a driver.
-        let put = |device: &str| sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n")).fails();
-        put("/dev/nvidia0").says("Failure").omits("Permission denied");
+        let put = |device: &str| {
+            sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n"))
+                .fails()
+        };
+        put("/dev/nvidia0")
+            .says("Failure")
+            .omits("Permission denied");
         put("/dev/nvidia1").says("Permission denied");
         let copy = |device: &str| {
-            sshd.scp(&["-O"], "/etc/hosts", &format!("alice@127.0.0.1:{device}")).fails()
+            sshd.scp(&["-O"], "/etc/hosts", &format!("alice@127.0.0.1:{device}"))
+                .fails()
         };
         copy("/dev/nvidia0").says("No such device or address");
         copy("/dev/nvidia1").says("Operation not permitted");
@@ -119,9 +145,14 @@ fn second_channel_of_connection_joins_job() {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let sshd = node.sshd();
         let master = ["-M", "-S", "/root/mux", "-o", "ControlPersist=yes"];
-        sshd.ssh_with(&master, ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
+        sshd.ssh_with(&master, ALICE, LOOK)
+            .ok()
+            .joins_cgroup(&job.cgroup);
         let mux = ["-S", "/root/mux"];
-        sshd.ssh_with(&mux, ALICE, LOOK).ok().joins_cgroup(&job.cgroup).devices(&GPU0);
+        sshd.ssh_with(&mux, ALICE, LOOK)
+            .ok()
+            .joins_cgroup(&job.cgroup)
+            .devices(&GPU0);
         let accepted = |of: &Node| {
             of.log
                 .entries()
@@ -129,8 +160,13 @@ fn second_channel_of_connection_joins_job() {
                 .filter(|entry| entry.text.contains("Accepted publickey for"))
                 .count()
         };
-        assert_eq!(accepted(node), 1, "the second channel made a connection of its own");
-        sshd.ssh_with(&["-S", "/root/mux", "-O", "exit"], ALICE, "").ok();
+        assert_eq!(
+            accepted(node),
+            1,
+            "the second channel made a connection of its own"
+        );
+        sshd.ssh_with(&["-S", "/root/mux", "-O", "exit"], ALICE, "")
+            .ok();
     });
 }
 
@@ -143,8 +179,12 @@ fn process_that_outlives_its_login_stays_in_job() {
         );
         node.sshd().ssh(ALICE, &later).ok();
         node.write("/home/alice/over", "");
-        eventually("it has looked", || node.read("/home/alice/late").contains("end"));
-        node.sh("cat /home/alice/late").joins_cgroup(&job.cgroup).devices(&GPU0);
+        eventually("it has looked", || {
+            node.read("/home/alice/late").contains("end")
+        });
+        node.sh("cat /home/alice/late")
+            .joins_cgroup(&job.cgroup)
+            .devices(&GPU0);
     });
 }
 
@@ -156,7 +196,10 @@ fn logins_of_two_users_join_their_own_jobs() {
         let sshd = node.sshd();
         std::thread::scope(|scope| {
             let bob = scope.spawn(|| sshd.ssh(BOB, LOOK).ok().joins_cgroup(&his.cgroup));
-            sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&hers.cgroup).devices(&GPU0);
+            sshd.ssh(ALICE, LOOK)
+                .ok()
+                .joins_cgroup(&hers.cgroup)
+                .devices(&GPU0);
             let swapped = [("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)];
             bob.join().unwrap().devices(&swapped);
         });
@@ -178,7 +221,10 @@ fn login_ends_with_job() {
 #[test]
 fn decision_is_logged_in_one_line() {
     on_node(|node| {
-        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0", "/dev/nvidia9"]).start();
+        let job = node
+            .job(ALICE, "4242")
+            .devices(&["/dev/nvidia0", "/dev/nvidia9"])
+            .start();
         node.sshd().ssh(ALICE, "true").ok();
         let session = node.log.find("the session's decision", |entry| {
             entry.text.contains("decision=adopt") && entry.field("phase") == Some("session")

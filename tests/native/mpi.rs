@@ -10,7 +10,9 @@ use crate::support::{ALICE, BOB, Cluster, Job, Node, Outcome, Tool, eventually, 
 /// Starts a job of alice with one GPU on each node: `first` on the first, the next one on the next.
 fn start_jobs_everywhere<'a>(cluster: &Cluster<'a>, id: &str, first: usize) -> Vec<Job<'a>> {
     let on = |(number, node): (usize, &'a Node)| {
-        node.job(ALICE, id).devices(&[&gpu_path(first + number)]).start()
+        node.job(ALICE, id)
+            .devices(&[&gpu_path(first + number)])
+            .start()
     };
     cluster.nodes.iter().enumerate().map(on).collect()
 }
@@ -28,18 +30,30 @@ fn launcher_commands(cluster: &Cluster<'_>) -> [(String, usize); 4] {
     let v6: Vec<String> = names.iter().map(|name| format!("{name}-v6")).collect();
     let bounded = "timeout -k 2 120";
     [
-        (format!("{bounded} mpirun --host {slots} -n {ranks} rank"), 2),
-        (format!("{bounded} mpiexec.hydra -launcher ssh -hosts {hosts} -ppn 2 -n {ranks} rank"), 2),
+        (
+            format!("{bounded} mpirun --host {slots} -n {ranks} rank"),
+            2,
+        ),
+        (
+            format!("{bounded} mpiexec.hydra -launcher ssh -hosts {hosts} -ppn 2 -n {ranks} rank"),
+            2,
+        ),
         (format!("{bounded} pdsh -R ssh -N -w {hosts} rank"), 1),
-        (format!("{bounded} pdsh -R ssh -N -w {} rank", v6.join(",")), 1),
+        (
+            format!("{bounded} pdsh -R ssh -N -w {} rank", v6.join(",")),
+            1,
+        ),
     ]
 }
 
 /// Asserts that each job of [`everywhere`] has that many ranks, with its GPU alone.
 #[track_caller]
 fn assert_ranks_in(jobs: &[Job<'_>], first: usize, per_node: usize, launched: &Outcome) {
-    let lines: Vec<&str> =
-        launched.stdout.lines().filter(|line| line.starts_with("rank ")).collect();
+    let lines: Vec<&str> = launched
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("rank "))
+        .collect();
     assert_eq!(lines.len(), jobs.len() * per_node, "{launched}");
     for (number, job) in jobs.iter().enumerate() {
         let expected = format!(
@@ -118,13 +132,19 @@ fn rank_that_outlives_its_launcher_ends_with_job() {
         let launcher = "timeout -k 2 120 mpirun --host gpu017:2,gpu018:2 -n 4 outlive";
         cluster.sshds[0].ssh(ALICE, launcher).ok();
         for (node, job) in cluster.nodes.iter().zip(&jobs) {
-            eventually("both survive", || processes_of_alice(node, "survivor").len() == 2);
+            eventually("both survive", || {
+                processes_of_alice(node, "survivor").len() == 2
+            });
             let survivors = processes_of_alice(node, "survivor");
-            survivors.iter().for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGTERM).unwrap());
+            survivors
+                .iter()
+                .for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGTERM).unwrap());
             assert_eq!(processes_of_alice(node, "survivor"), survivors);
             node.unregister("4242").ok();
             job.finish();
-            eventually("nothing of alice's is left", || processes_of_alice(node, "").is_empty());
+            eventually("nothing of alice's is left", || {
+                processes_of_alice(node, "").is_empty()
+            });
         }
     });
 }

@@ -30,7 +30,12 @@ fn make_namespace(node: &Node, name: &str, options: &str, script: &str) -> Strin
 
 /// Makes a mount namespace in a scheduler's way, with a private /tmp.
 pub(crate) fn make_private_namespace(node: &Node) -> String {
-    make_namespace(node, "mnt", "", "mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose")
+    make_namespace(
+        node,
+        "mnt",
+        "",
+        "mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose",
+    )
 }
 
 /// Makes a mount namespace like [`make_private_namespace`], and runs that script in it.
@@ -55,7 +60,10 @@ fn write_joining_stack(node: &Node) {
 /// Installs a program that runs a login in sshd's order, and one for that login to run.
 fn install_login(node: &Node) {
     node.install(&Tool::SshdLogin.path(), "/usr/bin/sshd-login");
-    node.write("/usr/bin/in-session", &format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{LOOK}\nenv\n"));
+    node.write(
+        "/usr/bin/in-session",
+        &format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{LOOK}\nenv\n"),
+    );
     node.set_mode("/usr/bin/in-session", 0o755);
 }
 
@@ -76,7 +84,11 @@ fn print_session(node: &Node, arguments: &str) -> Outcome {
 /// Asserts that the session was admitted, with the job's /tmp.
 #[track_caller]
 fn assert_inside(outcome: Outcome, leaf: &Cgroup) -> Outcome {
-    outcome.says("session succeeds").says("job\n").says("at /srv").joins_cgroup(leaf)
+    outcome
+        .says("session succeeds")
+        .says("job\n")
+        .says("at /srv")
+        .joins_cgroup(leaf)
 }
 
 /// Asserts that the session left no trace: the process is in the node's namespace, directory and
@@ -103,7 +115,9 @@ fn assert_refused(faults: &[&str], make: impl FnOnce(&Node), why: &str) {
         node.log.line(why);
         step.assert_empty();
         // A site that does not want the namespaces admits all the same.
-        print_session(node, "join_container=false").says("node\n").joins_cgroup(&step.leaf());
+        print_session(node, "join_container=false")
+            .says("node\n")
+            .joins_cgroup(&step.leaf());
     });
 }
 
@@ -123,7 +137,10 @@ fn login_has_files_of_its_job() {
             assert_inside(print_session(node, ""), &step.leaf());
             assert_inside(print_session(node, "join_container=true"), &step.leaf());
             let outside = print_session(node, "join_container=false");
-            outside.says("session succeeds").says("node\n").joins_cgroup(&step.leaf());
+            outside
+                .says("session succeeds")
+                .says("node\n")
+                .joins_cgroup(&step.leaf());
         });
     }
 }
@@ -137,18 +154,35 @@ fn ssh_sftp_and_scp_enter_namespace_and_sshd_stays_outside() {
         let sshd = node.sshd();
         let own = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap();
         let before = own(sshd.pid());
-        for outcome in
-            [sshd.ssh(ALICE, LOOK), sshd.ssh_tty(ALICE, LOOK), sshd.ssh_password(ALICE, LOOK)]
-        {
-            outcome.ok().says("job").says("at /home/alice").joins_cgroup(&step.leaf());
+        for outcome in [
+            sshd.ssh(ALICE, LOOK),
+            sshd.ssh_tty(ALICE, LOOK),
+            sshd.ssh_password(ALICE, LOOK),
+        ] {
+            outcome
+                .ok()
+                .says("job")
+                .says("at /home/alice")
+                .joins_cgroup(&step.leaf());
         }
-        sshd.sftp(ALICE, "get /tmp/whose /root/got\nput /etc/hosts /home/alice/put\n").ok();
+        sshd.sftp(
+            ALICE,
+            "get /tmp/whose /root/got\nput /etc/hosts /home/alice/put\n",
+        )
+        .ok();
         assert_eq!(node.read("/root/got"), "job\n");
         assert!(node.exists("/home/alice/put"));
-        node.sh(&format!("nsenter --mount={path} chmod 1777 /tmp")).ok();
-        sshd.scp(&[], "/etc/hosts", "alice@127.0.0.1:/tmp/copied").ok();
-        assert!(!node.exists("/tmp/copied"), "scp wrote into the node's /tmp");
-        node.sh(&format!("nsenter --mount={path} cat /tmp/copied")).ok().says("localhost");
+        node.sh(&format!("nsenter --mount={path} chmod 1777 /tmp"))
+            .ok();
+        sshd.scp(&[], "/etc/hosts", "alice@127.0.0.1:/tmp/copied")
+            .ok();
+        assert!(
+            !node.exists("/tmp/copied"),
+            "scp wrote into the node's /tmp"
+        );
+        node.sh(&format!("nsenter --mount={path} cat /tmp/copied"))
+            .ok()
+            .says("localhost");
         assert_eq!(own(sshd.pid()), before);
     });
 }
@@ -173,11 +207,17 @@ fn login_has_imex_channels_of_its_job() {
             let sshd = node.sshd();
             let own = |pid: u32| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap();
             let before = own(sshd.pid());
-            let login = sshd.ssh(ALICE, LIST_CHANNELS).ok().joins_cgroup(&step.leaf());
+            let login = sshd
+                .ssh(ALICE, LIST_CHANNELS)
+                .ok()
+                .joins_cgroup(&step.leaf());
             login.says("channels: channel1\n").says("it opens");
             assert_eq!(own(sshd.pid()), before);
             print_session(node, "").ok();
-            assert!(!node.exists(&format!("{CHANNELS}/channel1")), "the node has the channel");
+            assert!(
+                !node.exists(&format!("{CHANNELS}/channel1")),
+                "the node has the channel"
+            );
         });
     }
 }
@@ -204,7 +244,10 @@ fn mounts_of_steps_without_imex_channels_change_nothing() {
 fn imex_channels_of_users_process_are_not_taken() {
     on_node(|node| {
         make_private_namespace(node);
-        let own = node.sh(&format!("mkdir {CHANNELS}; readlink /proc/self/ns/mnt")).ok().stdout;
+        let own = node
+            .sh(&format!("mkdir {CHANNELS}; readlink /proc/self/ns/mnt"))
+            .ok()
+            .stdout;
         let user = ALICE.uid.to_string();
         let step = start_step(node, FULL, &["channels", CHANNELS, "step-user", &user]);
         print_session(node, "")
@@ -219,11 +262,17 @@ fn imex_channels_beside_other_system_files_are_refused() {
     on_node(|node| {
         make_private_namespace(node);
         node.sh(&format!("mkdir {CHANNELS} /usr/lib/site")).ok();
-        let step = start_step(node, FULL, &["channels", CHANNELS, "mounts", "/usr/lib/site"]);
+        let step = start_step(
+            node,
+            FULL,
+            &["channels", CHANNELS, "mounts", "/usr/lib/site"],
+        );
         assert_undone(node, print_session(node, ""), "[JA07]");
         node.log.line("/usr/lib/site is not the node's there");
         step.assert_empty();
-        print_session(node, "join_container=false").says("node\n").joins_cgroup(&step.leaf());
+        print_session(node, "join_container=false")
+            .says("node\n")
+            .joins_cgroup(&step.leaf());
     });
 }
 
@@ -245,7 +294,11 @@ fn job_without_namespaces_changes_nothing() {
 fn namespaces_of_sshd_itself_change_nothing() {
     on_node(|node| {
         make_private_namespace(node);
-        let step = start_step(node, FULL, &["ns", "/proc/self/ns/mnt", "ns2", "/proc/self/ns/pid"]);
+        let step = start_step(
+            node,
+            FULL,
+            &["ns", "/proc/self/ns/mnt", "ns2", "/proc/self/ns/pid"],
+        );
         print_session(node, "")
             .says("session succeeds")
             .says("node\n")
@@ -260,9 +313,20 @@ fn login_is_in_pid_namespace_of_its_job() {
     on_node(|node| {
         let script = "mount -t proc proc /proc; mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose";
         let mut first = node.command("unshare");
-        let names = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
+        let names = [
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--propagation",
+            "private",
+        ];
         let hold = format!("{script}; exec sleep 600");
-        let mut first = first.args(names).args(["sh", "-ec", &hold]).spawn().unwrap();
+        let mut first = first
+            .args(names)
+            .args(["sh", "-ec", &hold])
+            .spawn()
+            .unwrap();
         node.sh("echo node >/tmp/whose").ok();
         let find = || node.run("pgrep", &["-x", "sleep"]).stdout.trim().to_owned();
         eventually("the job is there", || !find().is_empty());
@@ -288,7 +352,11 @@ fn descriptor_of_no_namespace_refuses_login() {
         "is no namespace of mounts",
     );
     // Slurm 24.11 passes a mount namespace in this way.
-    assert_refused(&["ns", "/proc/self/ns/pid"], |_| (), "is no namespace of mounts");
+    assert_refused(
+        &["ns", "/proc/self/ns/pid"],
+        |_| (),
+        "is no namespace of mounts",
+    );
     assert_refused(
         &["version", FULL, "kind", "131072", "ns", "/proc/self/ns/pid"],
         |_| (),
@@ -303,7 +371,11 @@ fn namespace_that_user_could_change_refuses_login() {
         let script = "mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose";
         make_namespace(node, "users", "--user --map-root-user", script);
     };
-    assert_refused(&["ns", "/run/ns/users"], make, "is a user namespace or in one");
+    assert_refused(
+        &["ns", "/run/ns/users"],
+        make,
+        "is a user namespace or in one",
+    );
     // Slurm's namespace/linux passes such a namespace with CLONE_NEWUSER.
     let own = ["version", FULL, "ns", "/proc/self/ns/user"];
     assert_refused(&own, |_| (), "is a user namespace or in one");
@@ -313,15 +385,28 @@ fn namespace_that_user_could_change_refuses_login() {
 #[test]
 fn namespace_with_other_system_files_refuses_login() {
     for (top, script) in [
-        ("/etc", "mount -t overlay -o lowerdir=/srv:/etc overlay /etc"),
-        ("/usr", "mount -t overlay -o lowerdir=/srv:/usr overlay /usr"),
+        (
+            "/etc",
+            "mount -t overlay -o lowerdir=/srv:/etc overlay /etc",
+        ),
+        (
+            "/usr",
+            "mount -t overlay -o lowerdir=/srv:/usr overlay /usr",
+        ),
         ("/run", "mount -t tmpfs tmpfs /run"),
         ("/etc/security", "mount -t tmpfs tmpfs /etc/security"),
-        ("/etc/group", "sed s/alice/root/ /etc/group >/srv/g; mount --bind /srv/g /etc/group"),
+        (
+            "/etc/group",
+            "sed s/alice/root/ /etc/group >/srv/g; mount --bind /srv/g /etc/group",
+        ),
         ("/srv", "mount -t tmpfs tmpfs /srv"),
     ] {
         let make = |node: &Node| drop(make_changed_namespace(node, script));
-        assert_refused(&["ns", "/run/ns/odd"], make, &format!("{top} is not the node's there"));
+        assert_refused(
+            &["ns", "/run/ns/odd"],
+            make,
+            &format!("{top} is not the node's there"),
+        );
     }
     let make = |node: &Node| {
         let script = "mkdir /tmp/r; mount -t tmpfs tmpfs /tmp/r; cd /tmp/r; mkdir mnt srv usr; \
@@ -347,7 +432,11 @@ fn namespace_without_working_directory_of_sshd_refuses_login() {
             .says("job\n")
             .joins_cgroup(&step.leaf());
         let login = node.sh(&format!("cd /srv/a && {LOGIN}"));
-        login.says("[JA07]").says("node\n").says("at /srv/a").joins_cgroup(&node.outside());
+        login
+            .says("[JA07]")
+            .says("node\n")
+            .says("at /srv/a")
+            .joins_cgroup(&node.outside());
         node.log.line("No such file or directory");
         step.assert_empty();
     });
@@ -383,9 +472,10 @@ fn multithreaded_process_joins_no_namespace() {
         let path = make_private_namespace(node);
         let step = start_step(node, OLD, &["ns", &path]);
         assert_inside(print_session(node, ""), &step.leaf());
-        let shared = node
-            .sh("cd /srv && exec strace -qq -o /dev/null -e inject=setns:error=EINVAL:when=1 \
-             sshd-login alice /usr/bin/in-session");
+        let shared = node.sh(
+            "cd /srv && exec strace -qq -o /dev/null -e inject=setns:error=EINVAL:when=1 \
+             sshd-login alice /usr/bin/in-session",
+        );
         assert_undone(node, shared, "[JA07]");
         step.assert_empty();
     });
@@ -397,9 +487,10 @@ fn login_that_joins_namespaces_late_is_refused_outside() {
         let path = make_private_namespace(node);
         let step = start_step(node, OLD, &["ns", &path]);
         assert_inside(print_session(node, ""), &step.leaf());
-        let late = node
-            .sh("cd /srv && strace -qq -o /dev/null -e inject=setns:delay_exit=4000000:when=1 \
-             sshd-login alice /usr/bin/in-session");
+        let late = node.sh(
+            "cd /srv && strace -qq -o /dev/null -e inject=setns:delay_exit=4000000:when=1 \
+             sshd-login alice /usr/bin/in-session",
+        );
         assert_undone(node, late, "[JA08]");
         node.log.line("was used up during joining");
         step.assert_empty();
@@ -416,10 +507,16 @@ fn choice_directory_and_log_are_those_of_the_node() {
         );
         let step = start_step(node, OLD, &["ns", &path]);
         node.log.clear();
-        assert_inside(print_session(node, "private_dirs=/tmp,/run/job-adopt/use"), &step.leaf());
+        assert_inside(
+            print_session(node, "private_dirs=/tmp,/run/job-adopt/use"),
+            &step.leaf(),
+        );
         node.log.line("decision=adopt");
         assert!(node.exists("/run/job-adopt/use/1001"));
-        node.sh(&format!("nsenter --mount={path} ls /run/job-adopt/use/1001")).fails();
+        node.sh(&format!(
+            "nsenter --mount={path} ls /run/job-adopt/use/1001"
+        ))
+        .fails();
     });
 }
 
@@ -429,7 +526,9 @@ fn login_has_display_of_its_job() {
         let faults = ["display", "10", "keys", "/tmp/.Xauthority-x"];
         let _step = start_step(node, OLD, &faults);
         let given = print_session(node, "");
-        given.says("DISPLAY=localhost:10.0\n").says("XAUTHORITY=/tmp/.Xauthority-x\n");
+        given
+            .says("DISPLAY=localhost:10.0\n")
+            .says("XAUTHORITY=/tmp/.Xauthority-x\n");
         node.log.line("env=\"DISPLAY XAUTHORITY\"");
         print_session(node, "disable_x11=0").says("DISPLAY=");
         print_session(node, "disable_x11=1")
@@ -439,7 +538,10 @@ fn login_has_display_of_its_job() {
     });
     on_node(|node| {
         let _step = start_step(node, OLD, &[]);
-        print_session(node, "").says("session succeeds").omits("DISPLAY=").omits("XAUTH");
+        print_session(node, "")
+            .says("session succeeds")
+            .omits("DISPLAY=")
+            .omits("XAUTH");
     });
 }
 
@@ -448,14 +550,19 @@ fn malformed_display_is_left_out() {
     for keys in ["relative", "/a b", "/$(x)", ""] {
         on_node(|node| {
             let _step = start_step(node, OLD, &["display", "-1", "keys", keys]);
-            print_session(node, "").says("session succeeds").omits("DISPLAY=").omits("XAUTH");
+            print_session(node, "")
+                .says("session succeeds")
+                .omits("DISPLAY=")
+                .omits("XAUTH");
         });
     }
 }
 
 /// Registers job 4242 of alice.
 pub(crate) fn register(node: &Node, cgroup: &Cgroup, options: &[&str]) -> Outcome {
-    let job = ["register", "--id", "4242", "--uid", "1001", "--policy", "closed", "--cgroup"];
+    let job = [
+        "register", "--id", "4242", "--uid", "1001", "--policy", "closed", "--cgroup",
+    ];
     node.job_adopt(&[&job[..], &[cgroup.path()], options].concat())
 }
 
@@ -473,7 +580,10 @@ fn registered_job_has_namespace_that_root_named() {
         let job = &job.cgroup;
         register_with(node, job, &path).ok();
         node.arguments("");
-        assert!(node.read("/run/job-adopt/jobs/1001/4242.json").contains(&path));
+        assert!(
+            node.read("/run/job-adopt/jobs/1001/4242.json")
+                .contains(&path)
+        );
         assert_inside(print_session(node, ""), job);
         print_session(node, "join_container=false")
             .says("session succeeds")
@@ -484,7 +594,10 @@ fn registered_job_has_namespace_that_root_named() {
         node.log.line("is no namespace of mounts");
         // A job that is registered without a namespace has none.
         register(node, job, &[]).ok();
-        print_session(node, "").says("session succeeds").says("node\n").joins_cgroup(job);
+        print_session(node, "")
+            .says("session succeeds")
+            .says("node\n")
+            .joins_cgroup(job);
     });
 }
 
@@ -494,9 +607,20 @@ fn hold_namespace(node: &Node, job: &Cgroup, cpu: usize, program: &str) -> (Chil
         "mount -t tmpfs tmpfs /tmp; echo job >/tmp/whose; touch /run/ready; exec {program}"
     );
     node.sh("rm -f /run/ready").ok();
-    let options = ["-c", &cpu.to_string(), "unshare", "--mount", "--propagation", "private"];
+    let options = [
+        "-c",
+        &cpu.to_string(),
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+    ];
     let mut held = node.daemon(job, "taskset");
-    let held = held.args(options).args(["sh", "-ec", &script]).spawn().unwrap();
+    let held = held
+        .args(options)
+        .args(["sh", "-ec", &script])
+        .spawn()
+        .unwrap();
     eventually("the process has its own", || node.exists("/run/ready"));
     let find = || node.sh("pgrep -x -f 'sleep 600'").stdout.trim().to_owned();
     eventually("it holds them", || !find().is_empty());
@@ -538,10 +662,15 @@ fn namespace_of_process_is_pinned_until_the_job_is_unregistered() {
         register_with(node, job, &root_pid).ok();
         pinned().says("1\n");
         // The namespace stays pinned when the process leaves the job or ends.
-        node.sh(&format!("echo {root_pid} >/sys/fs/cgroup{}/cgroup.procs", node.outside().path()))
-            .ok();
+        node.sh(&format!(
+            "echo {root_pid} >/sys/fs/cgroup{}/cgroup.procs",
+            node.outside().path()
+        ))
+        .ok();
         assert_inside(print_session(node, ""), job);
-        register_with(node, job, &root_pid).fails().says("that process is not in the job");
+        register_with(node, job, &root_pid)
+            .fails()
+            .says("that process is not in the job");
         end(node, holder, &root_pid);
         assert_inside(print_session(node, ""), job);
         node.unregister("4242").ok();
@@ -555,13 +684,19 @@ fn namespace_of_job_never_unregistered_is_unpinned() {
     on_node(|node| {
         let path = make_private_namespace(node);
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
-        node.sh("mkdir -p /run/job-adopt/namespaces; cd /run/job-adopt/namespaces
-             mount --bind . .; mount --make-private .; cd .; : >old; : >4242")
-            .ok();
-        node.sh(&format!("mount --bind {path} /run/job-adopt/namespaces/old")).ok();
+        node.sh(
+            "mkdir -p /run/job-adopt/namespaces; cd /run/job-adopt/namespaces
+             mount --bind . .; mount --make-private .; cd .; : >old; : >4242",
+        )
+        .ok();
+        node.sh(&format!(
+            "mount --bind {path} /run/job-adopt/namespaces/old"
+        ))
+        .ok();
         register_with(node, &job.cgroup, &path).ok();
         assert_eq!(node.sh("ls /run/job-adopt/namespaces").stdout, "4242\n");
-        node.sh("grep ' /run/job-adopt/namespaces/old' /proc/self/mountinfo").fails();
+        node.sh("grep ' /run/job-adopt/namespaces/old' /proc/self/mountinfo")
+            .fails();
     });
 }
 
@@ -572,7 +707,9 @@ fn number_of_process_from_before_an_upgrade_refuses_login() {
         let mark = "import os, sys; os.setxattr(sys.argv[1], 'trusted.job_adopt_namespace', b'1')";
         let path = format!("/sys/fs/cgroup{}", job.cgroup.path());
         node.run("python3", &["-c", mark, &path]).ok();
-        print_session(node, "").says("[JA07]").joins_cgroup(&node.outside());
+        print_session(node, "")
+            .says("[JA07]")
+            .joins_cgroup(&node.outside());
     });
 }
 
@@ -582,8 +719,10 @@ fn later_mounts_of_node_refuse_no_login() {
     on_node(|node| {
         let path = make_private_namespace(node);
         let step = start_step(node, OLD, &["ns", &path]);
-        node.sh("mkdir /mnt/later; mount -t tmpfs tmpfs /mnt/later; mkdir /mnt/later/below").ok();
-        node.sh("mount -t tmpfs tmpfs /mnt/later/below; mkdir -p /run/user/1001").ok();
+        node.sh("mkdir /mnt/later; mount -t tmpfs tmpfs /mnt/later; mkdir /mnt/later/below")
+            .ok();
+        node.sh("mount -t tmpfs tmpfs /mnt/later/below; mkdir -p /run/user/1001")
+            .ok();
         node.sh("mount -t tmpfs tmpfs /run/user/1001").ok();
         assert_inside(print_session(node, ""), &step.leaf());
         node.sh("mount -t tmpfs tmpfs /etc/security").ok();
@@ -640,9 +779,10 @@ fn sshd_namespaces(node: &Node) -> [Vec<String>; 2] {
         let title = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let title = String::from_utf8_lossy(&title).into_owned();
         let namespace = std::fs::read_link(format!("/proc/{pid}/ns/mnt"));
-        if let (true, Ok(namespace)) =
-            (title.starts_with("sshd") && title.contains(": alice"), namespace)
-        {
+        if let (true, Ok(namespace)) = (
+            title.starts_with("sshd") && title.contains(": alice"),
+            namespace,
+        ) {
             let is_user = !title.contains("[priv]");
             found[usize::from(is_user)].push(namespace.display().to_string());
         }
@@ -656,7 +796,13 @@ fn no_module_works_in_private_files_of_the_user() {
         let (step, _) = start_step_with_link(node);
         install_writing_stack(node, "", "", "");
         let sshd = node.sshd_with("PasswordAuthentication yes\n");
-        let ends = [("open", 2), ("close", 2), ("setcred", 4), ("delete", 2), ("account", 1)];
+        let ends = [
+            ("open", 2),
+            ("close", 2),
+            ("setcred", 4),
+            ("delete", 2),
+            ("account", 1),
+        ];
         let by_password = [&ends[..], &[("authenticate", 2)]].concat();
         let inside = |outcome: Outcome| drop(outcome.ok().says("job").joins_cgroup(&step.leaf()));
         inside(sshd.ssh(ALICE, LOOK));
@@ -670,7 +816,8 @@ fn no_module_works_in_private_files_of_the_user() {
         sshd.sftp(ALICE, "get /tmp/whose /root/got\n").ok();
         assert_eq!(node.read("/root/got"), "job\n");
         assert_written_outside(node, &ends);
-        sshd.scp(&[], "alice@127.0.0.1:/tmp/whose", "/root/got").ok();
+        sshd.scp(&[], "alice@127.0.0.1:/tmp/whose", "/root/got")
+            .ok();
         assert_written_outside(node, &ends);
     });
 }
@@ -680,13 +827,19 @@ fn no_module_works_in_private_files_of_the_user() {
 fn monitor_stays_outside_when_another_session_line_fails() {
     on_node(|node| {
         let (_step, _) = start_step_with_link(node);
-        let outside = node.sh("readlink /proc/self/ns/mnt").stdout.trim().to_owned();
+        let outside = node
+            .sh("readlink /proc/self/ns/mnt")
+            .stdout
+            .trim()
+            .to_owned();
         let sshd = node.sshd();
         let fails = "session required pam_deny.so\n";
         for (before, after) in [(fails, ""), ("", fails)] {
             install_writing_stack(node, "", before, after);
             sshd.ssh(ALICE, "true").fails();
-            eventually("that sshd has ended", || sshd_namespaces(node).concat().is_empty());
+            eventually("that sshd has ended", || {
+                sshd_namespaces(node).concat().is_empty()
+            });
             let mut client = sshd.client("ssh", &["-o", "BatchMode=yes", "-N", "alice@127.0.0.1"]);
             let mut client = client.spawn().unwrap();
             eventually("the user's process of sshd is there", || {
@@ -697,7 +850,9 @@ fn monitor_stays_outside_when_another_session_line_fails() {
             assert_eq!(monitors, [outside.as_str()]);
             node.kill_program("ssh");
             client.wait().unwrap();
-            eventually("sshd has ended", || sshd_namespaces(node).concat().is_empty());
+            eventually("sshd has ended", || {
+                sshd_namespaces(node).concat().is_empty()
+            });
             assert_eq!(node.read("/root/victim"), "root\n");
         }
     });
@@ -707,8 +862,16 @@ fn monitor_stays_outside_when_another_session_line_fails() {
 fn monitor_of_a_login_without_command_stays_outside() {
     on_node(|node| {
         let (_step, path) = start_step_with_link(node);
-        let outside = node.sh("readlink /proc/self/ns/mnt").stdout.trim().to_owned();
-        let inside = node.sh(&format!("nsenter --mount={path} readlink /proc/self/ns/mnt")).stdout;
+        let outside = node
+            .sh("readlink /proc/self/ns/mnt")
+            .stdout
+            .trim()
+            .to_owned();
+        let inside = node
+            .sh(&format!(
+                "nsenter --mount={path} readlink /proc/self/ns/mnt"
+            ))
+            .stdout;
         install_writing_stack(node, "", "", "");
         let sshd = node.sshd();
         let mut client = sshd.client("ssh", &["-o", "BatchMode=yes", "-N", "alice@127.0.0.1"]);
@@ -729,12 +892,21 @@ fn key_after_a_wrong_password_is_refused() {
         install_writing_stack(node, "", "", "");
         let sshd = node.sshd_with("PasswordAuthentication yes\n");
         let wrong = |methods| sshd.ssh_by(methods, "wrong", ALICE, LOOK);
-        let refused = wrong("password,publickey").fails().says("[JA07]").omits("job\n");
-        refused.says("Try again. If it persists, report:").omits("Not your fault");
-        node.log.line("not both auth lines of pam_job_adopt.so ran before");
+        let refused = wrong("password,publickey")
+            .fails()
+            .says("[JA07]")
+            .omits("job\n");
+        refused
+            .says("Try again. If it persists, report:")
+            .omits("Not your fault");
+        node.log
+            .line("not both auth lines of pam_job_adopt.so ran before");
         step.assert_empty();
         // That attempt was made in another process.
-        wrong("keyboard-interactive,publickey").ok().says("job").joins_cgroup(&step.leaf());
+        wrong("keyboard-interactive,publickey")
+            .ok()
+            .says("job")
+            .joins_cgroup(&step.leaf());
         assert_eq!(node.read("/root/victim"), "root\n");
     });
 }
@@ -765,7 +937,8 @@ fn credentials_are_not_set_again_in_private_files() {
         install_login(node);
         install_writing_stack(node, "", "", "");
         node.sh(&format!("{LOGIN} again")).exits(137);
-        node.log.line("credentials are set again after both auth lines");
+        node.log
+            .line("credentials are set again after both auth lines");
         assert_eq!(node.read("/root/victim"), "root\n");
     });
 }
@@ -781,7 +954,9 @@ fn monitor_that_cannot_leave_is_ended() {
         let login = "sshd-login alice /usr/bin/in-session";
         node.sh(&format!("{strace}2 {login}")).ok().says("job\n");
         node.log.clear();
-        node.sh(&format!("{strace}2+ {login}")).exits(137).omits("session");
+        node.sh(&format!("{strace}2+ {login}"))
+            .exits(137)
+            .omits("session");
         node.log.line("leave the job's namespaces");
         assert_eq!(node.read("/root/victim"), "root\n");
     });
@@ -812,14 +987,22 @@ fn stack_without_auth_lines_refuses_private_files_alone() {
             node.log.line(&write.replace('"', "\\\""));
         }
         write_joining_stack(node);
-        sshd.ssh(ALICE, LOOK).ok().says("job").joins_cgroup(&job.cgroup);
+        sshd.ssh(ALICE, LOOK)
+            .ok()
+            .says("job")
+            .joins_cgroup(&job.cgroup);
         // pamtester opens a session, but none of its processes becomes the user.
-        node.run("pamtester", &["sshd", "alice", "setcred", "open_session"]).fails().says("[JA07]");
+        node.run("pamtester", &["sshd", "alice", "setcred", "open_session"])
+            .fails()
+            .says("[JA07]");
         // A job without private files needs no such line.
         node.unregister("4242").ok();
         register(node, &job.cgroup, &[]).ok();
         node.write_stack(&format!("auth required pam_unix.so\n{others}"));
-        sshd.ssh(ALICE, LOOK).ok().says("node").joins_cgroup(&job.cgroup);
+        sshd.ssh(ALICE, LOOK)
+            .ok()
+            .says("node")
+            .joins_cgroup(&job.cgroup);
     });
 }
 

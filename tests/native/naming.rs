@@ -60,7 +60,10 @@ fn assert_login_devices(
     value: serde_json::Value,
     expected: &[(&str, &str)],
 ) {
-    let job = node.job(ALICE, "4242").with("options", json!({})).with(key, value);
+    let job = node
+        .job(ALICE, "4242")
+        .with("options", json!({}))
+        .with(key, value);
     let _job = job.start();
     node.sshd().ssh(ALICE, LOOK).ok().devices(expected);
 }
@@ -74,8 +77,16 @@ fn assert_login_refused(
     words: &str,
     cause: &str,
 ) {
-    let job = node.job(ALICE, "4242").with("options", json!({})).with(key, value).start();
-    node.sshd().ssh(ALICE, "true").fails().says(words).says("[JA10]");
+    let job = node
+        .job(ALICE, "4242")
+        .with("options", json!({}))
+        .with(key, value)
+        .start();
+    node.sshd()
+        .ssh(ALICE, "true")
+        .fails()
+        .says(words)
+        .says("[JA10]");
     node.log.line(cause);
     assert_eq!(job.cgroup.pids().len(), 1, "something joined");
 }
@@ -95,7 +106,10 @@ fn directory_opens_its_devices() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
-        node.write_root_file("/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88", "");
+        node.write_root_file(
+            "/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88",
+            "",
+        );
         assert_login_devices(node, "device_dir", json!("/run/site/4242"), &SECOND);
     });
 }
@@ -115,7 +129,11 @@ fn empty_directory_opens_no_gpu() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.create_dir("/run/site/4242", 0o755);
-        let none = [("/dev/nvidia0", DENIED), ("/dev/nvidiactl", DENIED), ("/dev/null", "ok")];
+        let none = [
+            ("/dev/nvidia0", DENIED),
+            ("/dev/nvidiactl", DENIED),
+            ("/dev/null", "ok"),
+        ];
         assert_login_devices(node, "device_dir", json!("/run/site/4242"), &none);
     });
 }
@@ -125,7 +143,10 @@ fn unknown_entry_refuses_whole_directory() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
-        node.write_root_file("/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88", "");
+        node.write_root_file(
+            "/run/site/4242/GPU-edfee158-11c1-52b8-0517-92f30e7fac88",
+            "",
+        );
         node.write_root_file("/run/site/4242/nvidia1", "");
         assert_login_refused(
             node,
@@ -186,7 +207,9 @@ fn configured_nodename_selects_lines_of_gres_conf() {
         node.write_root_file("/etc/slurm/slurm.conf", "ClusterName=site\n");
         node.write_root_file("/etc/slurm/gres.conf", lines);
         node.configure("nodename = rack1-n7\n");
-        node.job_adopt(&["devices", "--gres", "gpu:0"]).ok().says("/dev/nvidia1");
+        node.job_adopt(&["devices", "--gres", "gpu:0"])
+            .ok()
+            .says("/dev/nvidia1");
         assert_login_devices(node, "gres", json!({ "gpu": [0] }), &SECOND);
     });
 }
@@ -202,7 +225,13 @@ fn stale_specification_refuses_and_opens_no_device_of_other_driver() {
         );
         assert!(numbered.contains("511"));
         node.write_root_file("/etc/cdi/nvidia.yaml", &numbered);
-        assert_login_refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", "511");
+        assert_login_refused(
+            node,
+            "cdi",
+            json!(["nvidia.com/gpu=1"]),
+            "nvidia.com/gpu=1",
+            "511",
+        );
     });
 }
 
@@ -210,7 +239,8 @@ fn stale_specification_refuses_and_opens_no_device_of_other_driver() {
 fn device_node_of_another_driver_refuses_login() {
     on_node(|node| {
         node.add_nvidia_driver(510);
-        node.sh("rm /dev/nvidia1; mknod -m 666 /dev/nvidia1 c 10 229").ok();
+        node.sh("rm /dev/nvidia1; mknod -m 666 /dev/nvidia1 c 10 229")
+            .ok();
         node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
         assert_login_refused(
             node,
@@ -275,16 +305,34 @@ fn specification_readable_only_by_root_is_logged_and_hides_only_its_kind() {
         node.set_mode("/run/cdi/site.org-fpga_7.json", 0o600);
         assert_login_devices(node, "cdi", json!(["nvidia.com/gpu=1"]), &SECOND);
         let fpga = node.job_adopt(&["devices", "site.org/fpga=0"]);
-        fpga.exits(1).says("/run/cdi/site.org-fpga_7.json").says("may not read it: chmod 644");
+        fpga.exits(1)
+            .says("/run/cdi/site.org-fpga_7.json")
+            .says("may not read it: chmod 644");
         node.set_mode("/etc/cdi/nvidia.yaml", 0o600);
         let cause =
             "/etc/cdi/nvidia.yaml: job-adopt, as whom logins look, may not read it: chmod 644";
-        node.job_adopt(&["devices", "nvidia.com/gpu=1"]).exits(1).says(cause);
+        node.job_adopt(&["devices", "nvidia.com/gpu=1"])
+            .exits(1)
+            .says(cause);
         let job = node.job(ALICE, "4243").unstamped().unrecorded().start();
-        let register = ["register", "--id", "4243", "--user", "alice", "--cdi", "nvidia.com/gpu=1"];
+        let register = [
+            "register",
+            "--id",
+            "4243",
+            "--user",
+            "alice",
+            "--cdi",
+            "nvidia.com/gpu=1",
+        ];
         let register = [&register[..], &["--cgroup", job.cgroup.path()]].concat();
         node.job_adopt(&register).exits(3).says(cause);
-        assert_login_refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", cause);
+        assert_login_refused(
+            node,
+            "cdi",
+            json!(["nvidia.com/gpu=1"]),
+            "nvidia.com/gpu=1",
+            cause,
+        );
     });
 }
 
@@ -294,9 +342,18 @@ fn broken_specification_revives_no_older_definition() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
-        node.write_root_file("/run/cdi/nvidia.yaml", &NVIDIA.replace("deviceNodes", "devicenodes"));
+        node.write_root_file(
+            "/run/cdi/nvidia.yaml",
+            &NVIDIA.replace("deviceNodes", "devicenodes"),
+        );
         let cause = "/run/cdi/nvidia.yaml";
-        assert_login_refused(node, "cdi", json!(["nvidia.com/gpu=1"]), "nvidia.com/gpu=1", cause);
+        assert_login_refused(
+            node,
+            "cdi",
+            json!(["nvidia.com/gpu=1"]),
+            "nvidia.com/gpu=1",
+            cause,
+        );
     });
 }
 
@@ -307,8 +364,17 @@ fn register_confines_job_to_named_devices() {
         node.add_nvidia_driver(510);
         node.write_root_file("/etc/cdi/nvidia.yaml", NVIDIA);
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
-        let register = ["register", "--id", "4242", "--user", "alice", "--cdi", "nvidia.com/gpu=1"];
-        node.job_adopt(&[&register[..], &["--cgroup", job.cgroup.path()]].concat()).ok();
+        let register = [
+            "register",
+            "--id",
+            "4242",
+            "--user",
+            "alice",
+            "--cdi",
+            "nvidia.com/gpu=1",
+        ];
+        node.job_adopt(&[&register[..], &["--cgroup", job.cgroup.path()]].concat())
+            .ok();
         let devices = [("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)];
         node.probe_in(&job.cgroup).devices(&devices);
         node.sshd().ssh(ALICE, LOOK).ok().devices(&SECOND);
@@ -325,7 +391,9 @@ fn register_and_run_refuse_unknown_device_name() {
         let refused = node.job_adopt(&[&register[..], &["--cgroup", job.cgroup.path()]].concat());
         refused.exits(3).says("register job 4242: GPU 99: ");
         assert!(!node.exists(&job.record_path()), "the record was written");
-        let run = ["run", "--user", "alice", "--policy", "strict", "--gpu", "99", "--"];
+        let run = [
+            "run", "--user", "alice", "--policy", "strict", "--gpu", "99", "--",
+        ];
         let run_refused = node.job_adopt(&[&run[..], &["touch", "/tmp/ran"]].concat());
         run_refused.exits(125).says("GPU 99: ");
         assert!(!node.exists("/tmp/ran"), "the command was run");
@@ -337,7 +405,11 @@ fn configured_pattern_and_preset_open_devices() {
     on_node(|node| {
         node.add_nvidia_driver(510);
         node.configure("always_allowed = @hpc, /dev/dri/renderD*\n");
-        let open = [("/dev/fuse", "ok"), ("/dev/dri/renderD128", OPENS), ("/dev/nvidia0", DENIED)];
+        let open = [
+            ("/dev/fuse", "ok"),
+            ("/dev/dri/renderD128", OPENS),
+            ("/dev/nvidia0", DENIED),
+        ];
         assert_login_devices(node, "cdi", json!([]), &open);
     });
 }
@@ -352,7 +424,10 @@ fn variable_of_user_opens_no_device() {
             "/home/alice/.pam_environment",
             "NVIDIA_VISIBLE_DEVICES DEFAULT=all\n",
         );
-        let _job = node.job(ALICE, "4242").with("cdi", json!(["nvidia.com/gpu=1"])).start();
+        let _job = node
+            .job(ALICE, "4242")
+            .with("cdi", json!(["nvidia.com/gpu=1"]))
+            .start();
         let look = format!("export NVIDIA_VISIBLE_DEVICES=all CUDA_VISIBLE_DEVICES=0; {LOOK}");
         node.sshd().ssh(ALICE, &look).ok().devices(&SECOND);
     });

@@ -33,12 +33,20 @@ impl Terminal {
         let (target, mark) = (format!("{}@127.0.0.1", user.name), format!("/tmp/{name}"));
         let script = format!("tty >{mark}.new; mv {mark}.new {mark}; {script}");
         let mut client = sshd.client("ssh", &["-o", "BatchMode=yes", "-tt", &target, &script]);
-        let client =
-            client.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
+        let client = client
+            .stdin(Stdio::piped())
+            .stdout(stdout)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         eventually("the login has its terminal", || node.exists(&mark));
         let path = node.read(&mark).trim().to_owned();
         let output = node.path(&format!("/root/{name}"));
-        Self { client, output, path }
+        Self {
+            client,
+            output,
+            path,
+        }
     }
 
     fn idle(sshd: &Sshd<'_>, user: User, name: &str) -> Self {
@@ -74,7 +82,9 @@ fn now() -> i64 {
 /// Starts a job of this user that ends much later. [`move_end`] brings the end near right before it counts: on a busy
 /// machine logins can take minutes.
 fn start_job<'a>(node: &'a Node, user: User, id: &str) -> Job<'a> {
-    node.job(user, id).with("ends", json!(now() + 36_000)).start()
+    node.job(user, id)
+        .with("ends", json!(now() + 36_000))
+        .start()
 }
 
 /// Changes the end in the record of a job.
@@ -101,7 +111,12 @@ fn only_terminals_of_job_get_notice() {
         let hers = Terminal::idle(&sshd, ALICE, "hers");
         let foreign = Terminal::idle(&sshd, BOB, "foreign");
         // As mesg(1) does, which a small system lacks.
-        let quiet = Terminal::open(&sshd, ALICE, "quiet", "chmod g-w $(tty); exec sleep infinity");
+        let quiet = Terminal::open(
+            &sshd,
+            ALICE,
+            "quiet",
+            "chmod g-w $(tty); exec sleep infinity",
+        );
         eventually("the terminal is closed to messages", || {
             node.sh(&format!("stat -c %a {}", quiet.path)).stdout == "600\n"
         });
@@ -111,9 +126,19 @@ fn only_terminals_of_job_get_notice() {
         let payload = node.path("/root/payload");
         let id = ALICE.uid.to_string();
         let mut script = node.daemon(&job.cgroup, "setpriv");
-        script.args(["--reuid", &id, "--regid", &id, "--clear-groups", "script", "-qc"]);
+        script.args([
+            "--reuid",
+            &id,
+            "--regid",
+            &id,
+            "--clear-groups",
+            "script",
+            "-qc",
+        ]);
         script.args(["tty >/tmp/payload; exec sleep infinity", "/dev/null"]);
-        script.stdout(File::create(&payload).unwrap()).stdin(Stdio::piped());
+        script
+            .stdout(File::create(&payload).unwrap())
+            .stdin(Stdio::piped());
         let mut script = script.spawn().unwrap();
         eventually("it has its terminal", || node.exists("/tmp/payload"));
         let mut without = sshd.stay(ALICE, "echo in; exec sleep infinity");
@@ -122,7 +147,9 @@ fn only_terminals_of_job_get_notice() {
         output.read_line(&mut line).unwrap();
         assert_eq!(line, "in\n");
         move_end(&job, 290);
-        let outcome = notify(node).says("job 4242 ends in 5 minutes").says(" 1 of 1 terminals\n");
+        let outcome = notify(node)
+            .says("job 4242 ends in 5 minutes")
+            .says(" 1 of 1 terminals\n");
         assert_eq!(outcome.stdout.lines().count(), 1, "{outcome}");
         hers.awaits(FIVE);
         hers.awaits(REST);
@@ -146,19 +173,29 @@ fn only_terminals_of_job_get_notice() {
 fn terminal_of_session_in_other_job_gets_no_notice() {
     on_node(|node| {
         let ends = json!(now() + 36_000);
-        let job = node.job(ALICE, "4242").with("ends", ends).with("started", json!(1)).start();
+        let job = node
+            .job(ALICE, "4242")
+            .with("ends", ends)
+            .with("started", json!(1))
+            .start();
         job.cgroup.child("step").create();
         let sshd = node.sshd();
         let mut first = sshd.stay(ALICE, "exec sleep infinity");
         let leaf = job.cgroup.child("job-adopt");
-        eventually("the login has joined", || leaf.exists() && !leaf.pids().is_empty());
+        eventually("the login has joined", || {
+            leaf.exists() && !leaf.pids().is_empty()
+        });
         let _newer = node.job(ALICE, "4243").start();
         let script = "sleep 1000 & echo $! >/tmp/child; exec sleep infinity";
         let login = Terminal::open(&sshd, ALICE, "login", script);
         eventually("its child", || {
             node.exists("/tmp/child") && !node.read("/tmp/child").is_empty()
         });
-        node.sh(&format!("cat /tmp/child >/sys/fs/cgroup{}/cgroup.procs", leaf.path())).ok();
+        node.sh(&format!(
+            "cat /tmp/child >/sys/fs/cgroup{}/cgroup.procs",
+            leaf.path()
+        ))
+        .ok();
         move_end(&job, 290);
         let outcome = notify(node);
         assert_eq!(outcome.stdout, "", "{outcome}");
@@ -169,7 +206,9 @@ fn terminal_of_session_in_other_job_gets_no_notice() {
         notify(node).says(" 1 of 1 terminals");
         own.awaits(FIVE);
         node.unregister("4242").ok();
-        eventually("the login has ended", || first.try_wait().unwrap().is_some());
+        eventually("the login has ended", || {
+            first.try_wait().unwrap().is_some()
+        });
     });
 }
 
@@ -178,13 +217,21 @@ fn move_session(node: &Node, terminal: &Terminal, cgroup: &Cgroup) {
     let procs = cgroup.dir().join("cgroup.procs");
     eventually("the session has moved", || {
         let session = own_session(node, terminal);
-        !session.is_empty() && session.iter().all(|pid| fs::write(&procs, pid.to_string()).is_ok())
+        !session.is_empty()
+            && session
+                .iter()
+                .all(|pid| fs::write(&procs, pid.to_string()).is_ok())
     });
 }
 
 /// Returns the processes with this terminal, in this process's PID namespace.
 fn own_session(node: &Node, terminal: &Terminal) -> Vec<i32> {
-    let number: u64 = terminal.path.strip_prefix("/dev/pts/").unwrap().parse().unwrap();
+    let number: u64 = terminal
+        .path
+        .strip_prefix("/dev/pts/")
+        .unwrap()
+        .parse()
+        .unwrap();
     let has_terminal = |pid: &i32| stat_field(*pid, 6) == Some((136 << 8) + number);
     node.processes().into_iter().filter(has_terminal).collect()
 }
@@ -234,7 +281,11 @@ fn terminal_that_hangs_delays_no_other() {
         move_end(&job, 290);
         let began = Instant::now();
         notify(node).says(" 1 of 2 terminals");
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            began.elapsed()
+        );
         fine.awaits(FIVE);
     });
 }
@@ -247,7 +298,10 @@ fn stat_field(pid: i32, number: usize) -> Option<u64> {
 
 /// Returns the processor time of a process.
 fn cpu_ticks(pid: i32) -> u64 {
-    [13, 14].into_iter().filter_map(|number| stat_field(pid, number)).sum()
+    [13, 14]
+        .into_iter()
+        .filter_map(|number| stat_field(pid, number))
+        .sum()
 }
 
 #[test]
@@ -261,7 +315,11 @@ fn each_notice_comes_once_and_again_after_extension() {
         move_end(&job, 290);
         let runs: Vec<_> = (0..3)
             .map(|_| {
-                node.command("job-adopt").arg("notify").stdout(Stdio::piped()).spawn().unwrap()
+                node.command("job-adopt")
+                    .arg("notify")
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .unwrap()
             })
             .collect();
         for run in runs {
@@ -326,14 +384,21 @@ fn user_whose_processes_take_long_delays_no_notice_of_others() {
         job.cgroup.child("step").create();
         let sshd = node.sshd();
         let login = Terminal::idle(&sshd, BOB, "login");
-        eventually("the login has a leaf", || !job.cgroup.child("job-adopt").is_empty());
+        eventually("the login has a leaf", || {
+            !job.cgroup.child("job-adopt").is_empty()
+        });
         let delay = "-o /dev/null -e inject=read:delay_enter=1500000";
         let list = format!("/sys/fs/cgroup{}/cgroup.procs", slow.cgroup.path());
         move_end(&slow, 290);
         move_end(&job, 290);
         let began = Instant::now();
-        node.sh(&format!("strace {delay} -P {list} job-adopt notify")).ok();
-        assert!(began.elapsed() > Duration::from_secs(3), "{:?}", began.elapsed());
+        node.sh(&format!("strace {delay} -P {list} job-adopt notify"))
+            .ok();
+        assert!(
+            began.elapsed() > Duration::from_secs(3),
+            "{:?}",
+            began.elapsed()
+        );
         login.awaits("*** job 4243 ends in 5 minutes (");
     });
 }
@@ -361,13 +426,29 @@ fn notice_that_cannot_be_stored_is_not_written() {
 fn only_root_gives_notices() {
     on_node(|node| {
         let id = ALICE.uid.to_string();
-        let arguments = ["--reuid", &id, "--regid", &id, "--clear-groups", "job-adopt", "notify"];
-        node.run("setpriv", &arguments).exits(3).says("must be run as root");
+        let arguments = [
+            "--reuid",
+            &id,
+            "--regid",
+            &id,
+            "--clear-groups",
+            "job-adopt",
+            "notify",
+        ];
+        node.run("setpriv", &arguments)
+            .exits(3)
+            .says("must be run as root");
     });
 }
 
 fn run_twice_at_once(node: &Node) {
-    let start = || node.command("job-adopt").arg("notify").stdout(Stdio::piped()).spawn().unwrap();
+    let start = || {
+        node.command("job-adopt")
+            .arg("notify")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
     for mut run in [start(), start()] {
         assert!(run.wait().unwrap().success());
     }
@@ -387,13 +468,19 @@ fn answer(node: &Node, script: &str) {
 /// Lets `squeue` answer that job 4242 ends in `left` seconds.
 fn answer_end(node: &Node, left: i64) {
     let end = now() + left;
-    answer(node, &format!("sleep 1; test \"$SLURM_TIME_FORMAT\" = %s && echo '4242 {end}'"));
+    answer(
+        node,
+        &format!("sleep 1; test \"$SLURM_TIME_FORMAT\" = %s && echo '4242 {end}'"),
+    );
 }
 
 fn count_questions(node: &Node) -> usize {
     let questions = node.read("/run/asked");
     let helper = format!("{0} {0} {0}: ", HELPER.uid);
-    assert!(questions.lines().all(|line| line.starts_with(&helper)), "{questions}");
+    assert!(
+        questions.lines().all(|line| line.starts_with(&helper)),
+        "{questions}"
+    );
     questions.lines().count()
 }
 
@@ -434,19 +521,41 @@ fn slurm_is_asked_before_each_notice() {
         // The second run waits until the first has asked and has stored the notice.
         run_twice_at_once(node);
         login.awaits(FIVE);
-        assert_eq!((login.notices(), count_questions(node)), (1, 3), "{}", login.text());
+        assert_eq!(
+            (login.notices(), count_questions(node)),
+            (1, 3),
+            "{}",
+            login.text()
+        );
         // Slurm does not answer: the record's end counts.
         record(50);
         answer(node, "exec sleep infinity");
         let began = Instant::now();
-        node.job_adopt(&["notify"]).exits(3).says("ends in 1 minute (").says("no answer in 5 s");
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        node.job_adopt(&["notify"])
+            .exits(3)
+            .says("ends in 1 minute (")
+            .says("no answer in 5 s");
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            began.elapsed()
+        );
         record(-1);
-        answer(node, "echo 'slurm_load_jobs error: Invalid job id specified'; exit 1");
-        node.job_adopt(&["notify"]).exits(3).says("Invalid job id specified");
+        answer(
+            node,
+            "echo 'slurm_load_jobs error: Invalid job id specified'; exit 1",
+        );
+        node.job_adopt(&["notify"])
+            .exits(3)
+            .says("Invalid job id specified");
         login.awaits("*** job 4242 has reached its end (");
         login.awaits("). This login ends with it. ***");
         notify(node);
-        assert_eq!((login.notices(), count_questions(node)), (3, 5), "{}", login.text());
+        assert_eq!(
+            (login.notices(), count_questions(node)),
+            (3, 5),
+            "{}",
+            login.text()
+        );
     });
 }

@@ -10,11 +10,19 @@ fn panic_after_move_is_undone_and_refused() {
         node.reporting("");
         let sound = node.job(ALICE, "4242").start();
         node.pam(ALICE).ok().joins_cgroup(&sound.cgroup);
-        let fatal = node.job(ALICE, "provoke-panic").started(1_795_300_000).start();
+        let fatal = node
+            .job(ALICE, "provoke-panic")
+            .started(1_795_300_000)
+            .start();
         let outcome = node.session(ALICE).exits(1);
         assert_eq!(fatal.cgroup.pids().len(), 1, "{outcome}");
         let entry = node.log.line("internal error, please report");
-        assert_eq!((entry.severity(), entry.field("code")), (1, Some("JA09")), "{}", entry.text);
+        assert_eq!(
+            (entry.severity(), entry.field("code")),
+            (1, Some("JA09")),
+            "{}",
+            entry.text
+        );
         let sshd = node.sshd();
         sshd.ssh(ALICE, "echo a''shell").fails().omits("ashell");
         std::fs::remove_file(node.path(&fatal.record_path())).unwrap();

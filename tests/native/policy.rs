@@ -42,7 +42,11 @@ fn strict_allows_only_the_list() {
 fn auto_with_list_is_closed() {
     on_node(|node| {
         let outcome = login_under_policy(node, "auto", &["/dev/nvidia0"], LOOK);
-        outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED), ("/dev/full", "ok")]);
+        outcome.devices(&[
+            ("/dev/nvidia0", OPENS),
+            ("/dev/nvidia1", DENIED),
+            ("/dev/full", "ok"),
+        ]);
     });
 }
 
@@ -89,7 +93,11 @@ fn access_letters_limit_open_mode() {
     on_node(|node| {
         let script = "(exec </dev/nvidia0) 2>&1; (exec >/dev/nvidia0) 2>&1; (exec <>/dev/nvidia0) 2>&1; true";
         let answers = |outcome: &Outcome| -> Vec<bool> {
-            outcome.stdout.lines().map(|line| line.contains("No such device")).collect()
+            outcome
+                .stdout
+                .lines()
+                .map(|line| line.contains("No such device"))
+                .collect()
         };
         for (access, expected) in [
             ("r", [true, false, false]),
@@ -103,8 +111,12 @@ fn access_letters_limit_open_mode() {
         }
         // Two entries for one device add up; otherwise no user could open it for reading and
         // writing.
-        let outcome =
-            login_under_policy(node, "closed", &["/dev/nvidia0 r", "/dev/nvidia0 w"], script);
+        let outcome = login_under_policy(
+            node,
+            "closed",
+            &["/dev/nvidia0 r", "/dev/nvidia0 w"],
+            script,
+        );
         assert_eq!(answers(&outcome), [true, true, true], "{outcome}");
     });
 }
@@ -112,12 +124,22 @@ fn access_letters_limit_open_mode() {
 #[test]
 fn unresolvable_name_is_logged_and_opens_nothing() {
     on_node(|node| {
-        let absent = ["/dev/nvidia7", "char-no-such-driver", "/dev/nvidia0", "/dev/nvidia1 rwx"];
+        let absent = [
+            "/dev/nvidia7",
+            "char-no-such-driver",
+            "/dev/nvidia0",
+            "/dev/nvidia1 rwx",
+        ];
         let outcome = login_under_policy(node, "closed", &absent, LOOK);
         outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
         node.log.line("/dev/nvidia7");
         node.log.line("char-no-such-driver");
-        assert_eq!(node.log.decision("JA00").field("dropped"), Some("3"), "{}", node.log);
+        assert_eq!(
+            node.log.decision("JA00").field("dropped"),
+            Some("3"),
+            "{}",
+            node.log
+        );
     });
 }
 
@@ -129,7 +151,9 @@ fn site_devices_open_in_all_but_strict_jobs() {
         let fuse = |outcome: &Outcome| outcome.device("/dev/fuse") != DENIED;
         let outcome = login_under_policy(node, "closed", &[], script);
         assert!(fuse(&outcome), "{outcome}");
-        outcome.devices(&[("/dev/nvidia3", DENIED)]).says("No such device");
+        outcome
+            .devices(&[("/dev/nvidia3", DENIED)])
+            .says("No such device");
         node.log.line("/dev/not-here");
         let strict = login_under_policy(node, "strict", &[], script);
         assert!(!fuse(&strict), "{strict}");
@@ -141,7 +165,11 @@ fn unsupported_device_name_refuses_login() {
     on_node(|node| {
         for (key, value, name) in [
             ("cdi", json!(["nvidia.com/gpu=3"]), "nvidia.com/gpu=3"),
-            ("gpus", json!(["GPU-edfee158-11c1-52b8-0517-92f30e7fac88"]), "GPU-edfee158"),
+            (
+                "gpus",
+                json!(["GPU-edfee158-11c1-52b8-0517-92f30e7fac88"]),
+                "GPU-edfee158",
+            ),
         ] {
             let _job = node.job(ALICE, "4242").with(key, value).start();
             let text = format!("gpu017: job 4242 asks for {name}");

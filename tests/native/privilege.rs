@@ -9,14 +9,17 @@ use crate::support::{ALICE, Fake, Node, on_node};
 fn describe_helper(node: &Node, prefix: &str) -> String {
     Fake::new().verb("describe", 0).install(node);
     node.log.clear();
-    node.sh(&format!("{prefix} pamtester sshd alice acct_mgmt")).fails();
+    node.sh(&format!("{prefix} pamtester sshd alice acct_mgmt"))
+        .fails();
     node.log.line("helper: end");
     node.log.to_string()
 }
 
 /// Returns the value of a key of `/proc/PID/status` in that description.
 fn status_value<'a>(seen: &'a str, key: &str) -> &'a str {
-    let line = seen.lines().find_map(|line| line.split_once(&format!("helper: {key}:")));
+    let line = seen
+        .lines()
+        .find_map(|line| line.split_once(&format!("helper: {key}:")));
     line.unwrap_or_else(|| panic!("no {key}\n{seen}")).1.trim()
 }
 
@@ -47,7 +50,8 @@ fn helper_account_with_group_of_root_refuses_login() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         node.account(ALICE).ok();
-        node.sh("sed -i 's/^job-adopt:x:990:990:/job-adopt:x:990:0:/' /etc/passwd").ok();
+        node.sh("sed -i 's/^job-adopt:x:990:990:/job-adopt:x:990:0:/' /etc/passwd")
+            .ok();
         node.account(ALICE).fails().says("[JA09]");
         node.session(ALICE).fails();
     });
@@ -114,7 +118,11 @@ fn overlong_site_message_is_cut() {
             reply.message = "m".repeat(length);
             Fake::new().answers(&reply).install(node);
             let outcome = node.account(ALICE).fails().says(code);
-            assert_eq!(outcome.output().contains("mmmm"), length == 400, "{length}: {outcome}");
+            assert_eq!(
+                outcome.output().contains("mmmm"),
+                length == 400,
+                "{length}: {outcome}"
+            );
         }
     });
 }

@@ -10,27 +10,45 @@ use crate::support::{ALICE, Cgroup, Fake, Node, Sshd, on_node};
 #[track_caller]
 fn assert_quiet(node: &Node, sshd: &Sshd<'_>, what: &str) {
     let silent = sshd.ssh(ALICE, "true").ok();
-    assert_eq!((silent.stdout.as_str(), silent.stderr.as_str()), ("", ""), "{what}");
+    assert_eq!(
+        (silent.stdout.as_str(), silent.stderr.as_str()),
+        ("", ""),
+        "{what}"
+    );
     let password = sshd.ssh_password(ALICE, "true").ok();
     assert_eq!(password.stdout, "", "{what}");
     let terminal = sshd.ssh_tty(ALICE, "true").ok();
-    assert_eq!(terminal.stdout, "", "{what}: with a terminal, a command is a command");
+    assert_eq!(
+        terminal.stdout, "",
+        "{what}: with a terminal, a command is a command"
+    );
     let text = node.read("/home/alice/data");
     let read = sshd.ssh(ALICE, "cat data").ok();
-    assert_eq!((read.stdout, read.stderr), (text.clone(), String::new()), "{what}");
+    assert_eq!(
+        (read.stdout, read.stderr),
+        (text.clone(), String::new()),
+        "{what}"
+    );
     for options in [&["-q"][..], &["-q", "-O"]] {
         let copied = sshd.scp(options, "alice@127.0.0.1:data", "/root/copy").ok();
-        assert_eq!((copied.stdout.as_str(), copied.stderr.as_str()), ("", ""), "{what}");
+        assert_eq!(
+            (copied.stdout.as_str(), copied.stderr.as_str()),
+            ("", ""),
+            "{what}"
+        );
         assert_eq!(node.read("/root/copy"), text, "{what}: {options:?}");
         sshd.scp(options, "/root/copy", "alice@127.0.0.1:back").ok();
         assert_eq!(node.read("/home/alice/back"), text, "{what}: {options:?}");
     }
-    sshd.sftp(ALICE, "get data /root/copy\nput /root/copy back\n").ok();
+    sshd.sftp(ALICE, "get data /root/copy\nput /root/copy back\n")
+        .ok();
 }
 
 fn with_data(body: impl FnOnce(&Node, &Sshd<'_>)) {
     on_node(|node| {
-        let lines: String = (0..20_000).map(|number| format!("line {number}\n")).collect();
+        let lines: String = (0..20_000)
+            .map(|number| format!("line {number}\n"))
+            .collect();
         node.write("/home/alice/data", &lines);
         let sshd = node.sshd();
         body(node, &sshd);
@@ -40,7 +58,11 @@ fn with_data(body: impl FnOnce(&Node, &Sshd<'_>)) {
 #[test]
 fn command_and_copy_read_no_text_of_ours() {
     with_data(|node, sshd| {
-        let job = node.job(ALICE, "4250").started(1_795_200_000).devices(&["/dev/nvidia9"]).start();
+        let job = node
+            .job(ALICE, "4250")
+            .started(1_795_200_000)
+            .devices(&["/dev/nvidia9"])
+            .start();
         assert_quiet(node, sshd, "one job, a device that does not resolve");
         node.log.line("rule=only-job");
         node.configure("env = full\n");
@@ -79,7 +101,9 @@ fn no_selection_rule_prints_to_programs() {
     ] {
         with_data(|node, sshd| {
             let job = node.job(ALICE, "4242").start();
-            Fake::new().answers(&reply_by_rule(rule, &job.cgroup)).install(node);
+            Fake::new()
+                .answers(&reply_by_rule(rule, &job.cgroup))
+                .install(node);
             assert_quiet(node, sshd, rule.as_str());
             node.log.line(&format!("rule={}", rule.as_str()));
             node.log.line("warning 8");

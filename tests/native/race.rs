@@ -17,8 +17,14 @@ fn end_job_at(node: &Node, job: &Job<'_>, call: &str, number: u32) -> bool {
         outcome.ok();
         return false;
     }
-    assert!(outcome.code != 0, "{call} {number}: admitted to a job that was gone: {outcome}");
-    assert!(!job.cgroup.exists(), "{call} {number}: the login kept the job's cgroup");
+    assert!(
+        outcome.code != 0,
+        "{call} {number}: admitted to a job that was gone: {outcome}"
+    );
+    assert!(
+        !job.cgroup.exists(),
+        "{call} {number}: the login kept the job's cgroup"
+    );
     true
 }
 
@@ -34,7 +40,10 @@ fn end_job_at_every(call: &str, at_least: u32) {
             );
             let job = node.job(ALICE, "4242").start();
             held = end_job_at(node, &job, call, number);
-            assert!(held || number > at_least, "there are not {at_least} calls of {call}");
+            assert!(
+                held || number > at_least,
+                "there are not {at_least} calls of {call}"
+            );
         });
         if !held {
             return;
@@ -93,7 +102,10 @@ fn failing_call_refuses_login() {
     ];
     for (call, error) in failures {
         on_node(|node| {
-            let job = node.job(ALICE, "4242").with("leaf", "logins".into()).start();
+            let job = node
+                .job(ALICE, "4242")
+                .with("leaf", "logins".into())
+                .start();
             let inject = format!("inject={call}:error={error}");
             let outcome = node.pam_under_strace(&["-e", &inject], ALICE);
             assert!(outcome.code != 0, "{call} {error}: {outcome}");
@@ -132,8 +144,12 @@ fn job_withdrawn_just_before_move_refuses_login() {
             job.unstamp();
             job.cgroup.kill();
         };
-        run_while_held(node, || node.session_under_strace("/tmp/strace", &delay, ALICE), withdraw)
-            .fails();
+        run_while_held(
+            node,
+            || node.session_under_strace("/tmp/strace", &delay, ALICE),
+            withdraw,
+        )
+        .fails();
         assert!(job.cgroup.is_empty());
         node.log.decision("JA03");
     });

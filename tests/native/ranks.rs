@@ -24,7 +24,10 @@ fn start_jobs<'a>(cluster: &Cluster<'a>) -> Jobs<'a> {
         cluster.nodes.iter().map(job).collect()
     };
     let config = format!("{NETWORKS}{PATIENCE}");
-    cluster.nodes.iter().for_each(|node| node.configure(&config));
+    cluster
+        .nodes
+        .iter()
+        .for_each(|node| node.configure(&config));
     // The newer job has the smaller id, so that sorting names cannot find it.
     Jobs {
         older: everywhere(ALICE, "4250", "/dev/nvidia0", 1_795_200_000),
@@ -37,8 +40,21 @@ fn start_jobs<'a>(cluster: &Cluster<'a>) -> Jobs<'a> {
 fn run_inside(job: &Job<'_>, script: &str) -> Outcome {
     let id = job.owner.uid.to_string();
     let mut command = job.node().daemon(&job.cgroup, "timeout");
-    command.args(["-k", "2", "50", "setpriv", "--reuid", &id, "--regid", &id, "--clear-groups"]);
-    command.args(["sh", "-c", script]).env("HOME", job.owner.home()).env("USER", job.owner.name);
+    command.args([
+        "-k",
+        "2",
+        "50",
+        "setpriv",
+        "--reuid",
+        &id,
+        "--regid",
+        &id,
+        "--clear-groups",
+    ]);
+    command
+        .args(["sh", "-c", script])
+        .env("HOME", job.owner.home())
+        .env("USER", job.owner.name);
     Outcome::run(&mut command)
 }
 
@@ -53,7 +69,9 @@ fn rank_in(job: &Job<'_>, gpu: &str) -> String {
 fn start_rank(cluster: &Cluster<'_>, job: &Job<'_>, host: &str) -> (String, String) {
     let node = &cluster.nodes[1];
     node.log.clear();
-    run_inside(job, &format!("ssh {host} rank")).ok().says("rank gpu018 ");
+    run_inside(job, &format!("ssh {host} rank"))
+        .ok()
+        .says("rank gpu018 ");
     let session = node.log.find("the session's decision", |entry| {
         entry.text.contains("decision=adopt") && entry.field("phase") == Some("session")
     });
@@ -62,7 +80,10 @@ fn start_rank(cluster: &Cluster<'_>, job: &Job<'_>, host: &str) -> (String, Stri
             assert!(spent.parse::<u32>().unwrap() < PHASE, "{}", entry.text);
         }
     }
-    (session.field("rule").unwrap().to_owned(), session.field("job").unwrap().to_owned())
+    (
+        session.field("rule").unwrap().to_owned(),
+        session.field("job").unwrap().to_owned(),
+    )
 }
 
 /// Starts the service as its own account.
@@ -89,11 +110,15 @@ fn launch_from_both(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
     ] {
         let (older, newer) = std::thread::scope(|scope| {
             let newer = scope.spawn(|| run_inside(&jobs.newer[0], launcher).ok());
-            (run_inside(&jobs.older[0], launcher).ok(), newer.join().unwrap())
+            (
+                run_inside(&jobs.older[0], launcher).ok(),
+                newer.join().unwrap(),
+            )
         });
-        for (launched, pair, gpu) in
-            [(older, &jobs.older, "/dev/nvidia0"), (newer, &jobs.newer, "/dev/nvidia1")]
-        {
+        for (launched, pair, gpu) in [
+            (older, &jobs.older, "/dev/nvidia0"),
+            (newer, &jobs.newer, "/dev/nvidia1"),
+        ] {
             for job in pair {
                 let ranks = launched.stdout.matches(&rank_in(job, gpu)).count();
                 assert_eq!(ranks, 2, "on {}: {launched}", job.node().name());
@@ -101,8 +126,14 @@ fn launch_from_both(cluster: &Cluster<'_>, jobs: &Jobs<'_>) {
         }
     }
     let rules = cluster.nodes[1].log.entries();
-    let rules: Vec<&str> = rules.iter().filter_map(|entry| entry.field("rule")).collect();
-    assert!(!rules.is_empty() && rules.iter().all(|rule| *rule == "caller"), "{rules:?}");
+    let rules: Vec<&str> = rules
+        .iter()
+        .filter_map(|entry| entry.field("rule"))
+        .collect();
+    assert!(
+        !rules.is_empty() && rules.iter().all(|rule| *rule == "caller"),
+        "{rules:?}"
+    );
 }
 
 #[test]
@@ -144,11 +175,15 @@ fn connection_belongs_to_job_of_its_client() {
         jump.says(&rank_in(&jobs.older[2], "/dev/nvidia0"));
         // Through a connection that another job has left open.
         let share = "ssh -M -S /home/alice/mux -o ControlPersist=20 gpu018 rank";
-        run_inside(&jobs.older[0], share).ok().says(&rank_in(&jobs.older[1], "/dev/nvidia0"));
+        run_inside(&jobs.older[0], share)
+            .ok()
+            .says(&rank_in(&jobs.older[1], "/dev/nvidia0"));
         let shared = run_inside(&jobs.newer[0], "ssh -S /home/alice/mux gpu018 rank").ok();
         shared.says(&rank_in(&jobs.older[1], "/dev/nvidia0"));
         let own = "ssh -o ControlPath=none gpu018 rank";
-        run_inside(&jobs.newer[0], own).ok().says(&rank_in(&jobs.newer[1], "/dev/nvidia1"));
+        run_inside(&jobs.newer[0], own)
+            .ok()
+            .says(&rank_in(&jobs.newer[1], "/dev/nvidia1"));
     });
 }
 
@@ -156,7 +191,10 @@ fn connection_belongs_to_job_of_its_client() {
 fn ranks_without_service_join_newest_job() {
     on_cluster(2, |cluster| {
         let jobs = start_jobs(cluster);
-        assert_eq!(start_rank(cluster, &jobs.older[0], "gpu018"), ("newest".into(), "4242".into()));
+        assert_eq!(
+            start_rank(cluster, &jobs.older[0], "gpu018"),
+            ("newest".into(), "4242".into())
+        );
     });
 }
 
@@ -173,7 +211,10 @@ fn lying_service_leads_to_no_job_of_another_user() {
             answer_script("4250")
         );
         for (manner, warning) in [
-            (&*answer_script("4300"), "says job 4300, which the user has not running here"),
+            (
+                &*answer_script("4300"),
+                "says job 4300, which the user has not running here",
+            ),
             (
                 &answer_script("no-such-job"),
                 "says job no-such-job, which the user has not running here",
@@ -183,11 +224,21 @@ fn lying_service_leads_to_no_job_of_another_user() {
             ("exec yes", "said more than one line"),
             (&slowly, "did not answer in time"),
         ] {
-            let timeout_factor = if warning.ends_with("in time") { "" } else { PATIENCE };
+            let timeout_factor = if warning.ends_with("in time") {
+                ""
+            } else {
+                PATIENCE
+            };
             cluster.nodes[1].configure(&format!("{NETWORKS}{timeout_factor}"));
             let _service = node.serve("::", PORT, &["sh", "-c", manner]);
-            assert_eq!(start_rank(cluster, &jobs.older[0], "gpu018"), newest, "{manner}");
-            cluster.nodes[1].log.line(&format!("caller: 10.77.0.17 {warning}"));
+            assert_eq!(
+                start_rank(cluster, &jobs.older[0], "gpu018"),
+                newest,
+                "{manner}"
+            );
+            cluster.nodes[1]
+                .log
+                .line(&format!("caller: 10.77.0.17 {warning}"));
         }
     });
 }
@@ -197,7 +248,8 @@ fn process_of_user_on_service_port_leads_only_to_own_jobs() {
     on_cluster(2, |cluster| {
         let jobs = start_jobs(cluster);
         let node = &cluster.nodes[0];
-        node.sh("echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start").ok();
+        node.sh("echo 0 >/proc/sys/net/ipv4/ip_unprivileged_port_start")
+            .ok();
         for (user, id, expected) in [
             (ALICE, "4250", ("caller", "4250")),
             (ALICE, "4242", ("caller", "4242")),
@@ -206,7 +258,12 @@ fn process_of_user_on_service_port_leads_only_to_own_jobs() {
         ] {
             let _service = node.serve_as(user, "::", PORT, &["sh", "-c", &answer_script(id)]);
             let (rule, job) = start_rank(cluster, &jobs.older[0], "gpu018");
-            assert_eq!((rule.as_str(), job.as_str()), expected, "{} says {id}", user.name);
+            assert_eq!(
+                (rule.as_str(), job.as_str()),
+                expected,
+                "{} says {id}",
+                user.name
+            );
         }
     });
 }

@@ -28,7 +28,10 @@ fn assert_text_refused(what: &str, text: &str) {
 #[test]
 fn malformed_record_refuses_login() {
     assert_text_refused("empty", "");
-    assert_text_refused("cut off", r#"{"version":1,"id":"4242","uid":1001,"cgroup":"#);
+    assert_text_refused(
+        "cut off",
+        r#"{"version":1,"id":"4242","uid":1001,"cgroup":"#,
+    );
     assert_text_refused("no object", "[1]");
     assert_text_refused("binary", "\u{0}\u{1}\u{2}");
 }
@@ -115,13 +118,16 @@ fn record_that_is_no_regular_file_refuses_login() {
         symlink("/run/job-adopt/elsewhere.json", path).unwrap();
     });
     assert_damage_refused("a FIFO", "[JA09]", |node, job| {
-        node.sh(&format!("rm {0}; mkfifo -m 644 {0}", job.record_path())).ok();
+        node.sh(&format!("rm {0}; mkfifo -m 644 {0}", job.record_path()))
+            .ok();
     });
     assert_damage_refused("a folder", "[JA09]", |node, job| {
-        node.sh(&format!("rm {0}; mkdir {0}", job.record_path())).ok();
+        node.sh(&format!("rm {0}; mkdir {0}", job.record_path()))
+            .ok();
     });
     assert_damage_refused("a folder behind a link", "[JA0", |node, _| {
-        node.sh("cd /run/job-adopt/jobs; mv 1001 moved; ln -s moved 1001").ok();
+        node.sh("cd /run/job-adopt/jobs; mv 1001 moved; ln -s moved 1001")
+            .ok();
     });
 }
 
@@ -139,7 +145,11 @@ fn missing_cgroup_refuses_login() {
         job.finish();
         node.pam(ALICE).fails();
         assert!(!job.cgroup.exists(), "a login made the cgroup of a job");
-        job.record(&node.read(&job.record_path()).replace(job.cgroup.path(), "/ja-never-was"));
+        job.record(
+            &node
+                .read(&job.record_path())
+                .replace(job.cgroup.path(), "/ja-never-was"),
+        );
         node.pam(ALICE).fails();
     });
 }
@@ -159,7 +169,13 @@ fn recreated_cgroup_refuses_login() {
 /// The helper finds the job; the stamp decides who owns it.
 #[test]
 fn unstamped_cgroup_refuses_login() {
-    for stamp in [None, Some("1002:4242"), Some("1001:4243"), Some("1001:42420"), Some("")] {
+    for stamp in [
+        None,
+        Some("1002:4242"),
+        Some("1001:4243"),
+        Some("1001:42420"),
+        Some(""),
+    ] {
         on_node(|node| {
             let job = node.job(ALICE, "4242").unstamped().start();
             if let Some(stamp) = stamp {

@@ -41,7 +41,10 @@ fn refusal_text_is_short_and_names_no_other_user() {
         }
         let log = node.log.to_string();
         assert!(!log.contains("authentication failure"), "{log}");
-        assert!(!log.contains(NO_JOB), "the text is logged a second time\n{log}");
+        assert!(
+            !log.contains(NO_JOB),
+            "the text is logged a second time\n{log}"
+        );
     });
 }
 
@@ -55,7 +58,9 @@ fn refused_session_starts_no_shell() {
         );
         let sshd = node.sshd();
         sshd.ssh(CAROL, SHELL.0).fails().omits(SHELL.1);
-        sshd.shell(CAROL, &format!("{}\n", SHELL.0)).fails().omits(SHELL.1);
+        sshd.shell(CAROL, &format!("{}\n", SHELL.0))
+            .fails()
+            .omits(SHELL.1);
         sshd.sftp(CAROL, "ls -a\n").fails().omits(".ssh");
         assert_eq!(node.log.decision("JA01").field("phase"), Some("session"));
     });
@@ -80,7 +85,10 @@ fn account_without_effective_session_line_refuses() {
             "session sufficient pam_permit.so\nsession required pam_job_adopt.so\n",
         ),
         ("in an include", "session include absent-stack\n"),
-        ("one that observes", "session required pam_job_adopt.so observe\n"),
+        (
+            "one that observes",
+            "session required pam_job_adopt.so observe\n",
+        ),
     ];
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
@@ -108,14 +116,23 @@ fn account_names_the_line_that_not_every_libpam_reads_alike() {
                 format!("{other} \\\n\nsession sufficient pam_permit.so\n{OURS}"),
                 "sshd:4 is continued",
             ),
-            ("session required \\\n# why\n pam_job_adopt.so\n".to_owned(), "sshd:4 is continued"),
+            (
+                "session required \\\n# why\n pam_job_adopt.so\n".to_owned(),
+                "sshd:4 is continued",
+            ),
             (
                 format!("session [success=4294967297 default=ignore] pam_permit.so\n{OURS}"),
                 "sshd:4 jumps",
             ),
             (long, "sshd:4 has 1024 bytes"),
-            (format!("{other}\r\n{OURS}"), "sshd:4 has the character U+000D"),
-            (format!("{OURS}session required /no/pam_job_adopt.so\n"), "sshd:5 names /no/pam_job"),
+            (
+                format!("{other}\r\n{OURS}"),
+                "sshd:4 has the character U+000D",
+            ),
+            (
+                format!("{OURS}session required /no/pam_job_adopt.so\n"),
+                "sshd:5 names /no/pam_job",
+            ),
         ] {
             let account = "account required pam_job_adopt.so timeout=60\n\
                            account required pam_unix.so\nsession required pam_unix.so\n";
@@ -140,7 +157,10 @@ fn account_with_effective_session_line_admits() {
     ];
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
-        node.write("/etc/pam.d/job-adopt-lines", "session required pam_job_adopt.so\n");
+        node.write(
+            "/etc/pam.d/job-adopt-lines",
+            "session required pam_job_adopt.so\n",
+        );
         for session in sound {
             write_stack(node, session);
             let outcome = node.account(ALICE);
@@ -164,7 +184,9 @@ fn root_is_never_refused() {
         node.arguments("no_such_argument");
         sshd.ssh(ROOT, "id -u").ok();
         node.arguments("helper=/nonexistent");
-        sshd.ssh(ROOT, "cat /proc/self/cgroup").ok().joins_cgroup(&node.outside());
+        sshd.ssh(ROOT, "cat /proc/self/cgroup")
+            .ok()
+            .joins_cgroup(&node.outside());
     });
 }
 
@@ -214,12 +236,18 @@ fn line_for_another_service_is_logged() {
         }
         node.log.clear();
         node.write("/etc/pam.d/other", &lines(""));
-        node.phases("other", CAROL, &["acct_mgmt", "open_session"]).ok();
+        node.phases("other", CAROL, &["acct_mgmt", "open_session"])
+            .ok();
         let log = &node.log;
-        assert!(log.entries().is_empty(), "a line without service= is for sshd alone:\n{log}");
+        assert!(
+            log.entries().is_empty(),
+            "a line without service= is for sshd alone:\n{log}"
+        );
         // A second sshd whose stack lacks the argument; libpam runs the module in its process.
-        node.sh("cp \"$(command -v pamtester)\" /tmp/sshd-session").ok();
-        node.sh("/tmp/sshd-session other carol acct_mgmt open_session").ok();
+        node.sh("cp \"$(command -v pamtester)\" /tmp/sshd-session")
+            .ok();
+        node.sh("/tmp/sshd-session other carol acct_mgmt open_session")
+            .ok();
         for phase in ["account", "session"] {
             let entry = node.log.line(&format!("phase={phase}"));
             assert!(entry.text.contains("knob=service=sshd"), "{}", entry.text);
@@ -231,7 +259,10 @@ fn line_for_another_service_is_logged() {
 #[test]
 fn unknown_user_of_another_service_is_ignored() {
     on_node(|node| {
-        let virtual_user = User { name: "virtual", ..ALICE };
+        let virtual_user = User {
+            name: "virtual",
+            ..ALICE
+        };
         let phases = ["acct_mgmt", "open_session", "close_session"];
         let lines = "account required pam_permit.so\naccount required pam_job_adopt.so\n\
                      session required pam_permit.so\nsession required pam_job_adopt.so\n";
@@ -282,7 +313,11 @@ fn wrong_argument_refuses_login_and_is_logged() {
             outcome.says("[JA09]");
             node.session(ALICE).fails();
             let name = argument.split('=').next().unwrap();
-            assert!(node.log.decision("JA09").text.contains(name), "{argument}: {}", node.log);
+            assert!(
+                node.log.decision("JA09").text.contains(name),
+                "{argument}: {}",
+                node.log
+            );
         }
     });
 }
@@ -300,7 +335,9 @@ fn user_whose_only_job_takes_no_logins_is_refused() {
             node.session(ALICE).fails();
             node.log.decision("JA12");
         }
-        node.job_adopt(&["resolve", "--user", "alice"]).says("takes no logins: 4242").says("JA12");
+        node.job_adopt(&["resolve", "--user", "alice"])
+            .says("takes no logins: 4242")
+            .says("JA12");
         let _open = node.job(ALICE, "4243").start();
         node.pam(ALICE).ok().says("Joined job 4243");
     });
@@ -313,7 +350,8 @@ fn node_that_never_had_a_job_refuses_with_no_job_service() {
         node.sh("rm /run/job-adopt/lock").ok();
         let text = "login refused: no job service runs on this node.";
         node.account(CAROL).fails().says(text).says("[JA11]");
-        node.job_adopt(&["check"]).says("no scheduler runs here and no job is registered");
+        node.job_adopt(&["check"])
+            .says("no scheduler runs here and no job is registered");
         node.configure("sources = registry\n");
         node.account(CAROL).fails().says("[JA01]");
         node.configure("");

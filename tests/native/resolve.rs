@@ -23,7 +23,9 @@ fn stack_without_session_line_is_named_beside_cause() {
         node.write("/run/job-adopt/jobs/1001/4242.json", "{");
         node.write_stack("account required pam_job_adopt.so\nsession required pam_permit.so\n");
         let outcome = run_resolve(node, &[]).exits(1).says("[JA09]");
-        outcome.says("cause: /run/job-adopt/jobs/1001/4242.json: ").says("warning: service sshd: ");
+        outcome
+            .says("cause: /run/job-adopt/jobs/1001/4242.json: ")
+            .says("warning: service sshd: ");
     });
 }
 
@@ -72,7 +74,10 @@ fn off_switch_counts_as_in_module() {
         run_resolve(node, &[]).exits(0).says("switched off");
         node.sh("chown alice /run/job-adopt/off").ok();
         node.pam(CAROL).fails().says("[JA0");
-        run_resolve(node, &[]).exits(1).says("[JA01]").omits("switched off");
+        run_resolve(node, &[])
+            .exits(1)
+            .says("[JA01]")
+            .omits("switched off");
     });
 }
 
@@ -81,13 +86,28 @@ fn off_switch_counts_as_in_module() {
 fn arguments_of_pam_lines_count() {
     on_node(|node| {
         for (arguments, text) in [
-            ("action_no_jobs=ignore", "not judged: JA01, but action_no_jobs lets the login in"),
-            ("exempt_uids=1001", "not judged: exempt_uids lets alice in, outside of jobs"),
-            ("exempt_uids=1001 exempt_join", "not judged: JA01, but exempt_uids lets the login in"),
-            ("observe", "not judged: the line only observes; without observe: JA01"),
+            (
+                "action_no_jobs=ignore",
+                "not judged: JA01, but action_no_jobs lets the login in",
+            ),
+            (
+                "exempt_uids=1001",
+                "not judged: exempt_uids lets alice in, outside of jobs",
+            ),
+            (
+                "exempt_uids=1001 exempt_join",
+                "not judged: JA01, but exempt_uids lets the login in",
+            ),
+            (
+                "observe",
+                "not judged: the line only observes; without observe: JA01",
+            ),
         ] {
             node.arguments(arguments);
-            run_resolve(node, &[]).exits(0).says(text).says(&format!("sshd:2: {arguments}"));
+            run_resolve(node, &[])
+                .exits(0)
+                .says(text)
+                .says(&format!("sshd:2: {arguments}"));
             node.pam(ALICE).ok();
         }
         node.arguments("exempt_groups=ops");
@@ -95,7 +115,10 @@ fn arguments_of_pam_lines_count() {
         outcome.says("exempt_groups lets opsuser in");
         run_resolve(node, &[]).exits(1).says("[JA01]");
         node.arguments("no_such=1");
-        run_resolve(node, &[]).exits(1).says("[JA09]").says("argument no_such=1: is unknown");
+        run_resolve(node, &[])
+            .exits(1)
+            .says("[JA09]")
+            .says("argument no_such=1: is unknown");
         node.pam(ALICE).fails();
         let auto = serde_json::json!({ "DevicePolicy": "auto" });
         let _job = node.job(ALICE, "4242").with("options", auto).start();

@@ -23,7 +23,10 @@ fn assert_refused_with(node: &Node, user: User, why: &str) {
     }
     node.account(user).says("[JA07]");
     let line = node.log.decision("JA07");
-    assert!(line.field("error").is_some_and(|error| error.contains(why)), "{why}: {line:?}");
+    assert!(
+        line.field("error").is_some_and(|error| error.contains(why)),
+        "{why}: {line:?}"
+    );
 }
 
 #[test]
@@ -33,14 +36,27 @@ fn directory_of_next_job_refuses_previous_user() {
         let job = node.job(ALICE, "4242").start();
         end_without_epilog(&job);
         let next = Process::start_in(node, &job.cgroup, BOB, STAYS);
-        assert_refused_with(node, ALICE, &format!("has process {} of uid 1002", next.pid()));
+        assert_refused_with(
+            node,
+            ALICE,
+            &format!("has process {} of uid 1002", next.pid()),
+        );
         assert_eq!(job.cgroup.pids().len(), 1, "alice is in bob's job");
-        node.job_adopt(&["resolve", "--user", "alice"]).exits(1).says("[JA07]").says("uid 1002");
-        node.job_adopt(&["list"]).exits(1).says("reused").says("uid 1002");
+        node.job_adopt(&["resolve", "--user", "alice"])
+            .exits(1)
+            .says("[JA07]")
+            .says("uid 1002");
+        node.job_adopt(&["list"])
+            .exits(1)
+            .says("reused")
+            .says("uid 1002");
         node.unregister("4242").ok();
         let cgroup = job.cgroup.path();
-        let register = ["register", "--id", "7", "--user", "bob", "--policy", "closed"];
-        node.job_adopt(&[&register[..], &["--cgroup", cgroup]].concat()).ok();
+        let register = [
+            "register", "--id", "7", "--user", "bob", "--policy", "closed",
+        ];
+        node.job_adopt(&[&register[..], &["--cgroup", cgroup]].concat())
+            .ok();
         node.pam(BOB).ok().joins_cgroup(&job.cgroup);
         node.account(ALICE).fails().says("[JA03]");
     });
@@ -115,7 +131,10 @@ fn process_that_ends_before_second_look_is_ignored() {
     on_node(|node| {
         node.session_alone("");
         let job = node.job(ALICE, "4242").start();
-        let held = ["-e", "inject=nanosleep,clock_nanosleep:delay_enter=60000000:when=1"];
+        let held = [
+            "-e",
+            "inject=nanosleep,clock_nanosleep:delay_enter=60000000:when=1",
+        ];
         for ends in [true, false] {
             let short = Process::start_in(node, &job.cgroup, BOB, STAYS);
             let login = || node.session_under_strace("/tmp/strace", &held, ALICE);
@@ -139,7 +158,9 @@ fn setuid_program_of_user_keeps_job_with_its_owner() {
             ROOT,
             "exec setpriv --ruid 1001 --euid 1003 sleep infinity",
         );
-        eventually("it has both uids", || setuid.uids().starts_with("1001\t1003\t"));
+        eventually("it has both uids", || {
+            setuid.uids().starts_with("1001\t1003\t")
+        });
         node.pam(ALICE).ok();
     });
 }
@@ -157,13 +178,17 @@ fn root_and_accounts_of_record_are_ignored() {
         let record: Value = serde_json::from_str(&node.read(&job.record_path())).unwrap();
         assert_eq!(record["accounts"], json!(["flux"]));
         // Registering the same job again replaces the record.
-        register(&job, &["--account", "slurm"]).exits(3).says("of uid 992");
+        register(&job, &["--account", "slurm"])
+            .exits(3)
+            .says("of uid 992");
         node.pam(ALICE).ok();
         daemon.end();
         register(&job, &["--account", "slurm"]).ok();
         let _daemon = Process::start_in(node, &job.cgroup, FLUX, STAYS);
         assert_refused_with(node, ALICE, "of uid 992");
-        register(&job, &["--account", "nonesuch"]).exits(3).says("no such user");
+        register(&job, &["--account", "nonesuch"])
+            .exits(3)
+            .says("no such user");
     });
 }
 
@@ -174,7 +199,8 @@ fn process_in_user_namespace_belongs_to_namespace_owner() {
         on_node(|node| {
             let job = node.job(ALICE, "4242").start();
             let container = Process::start_container(node, owner, "true");
-            job.cgroup.write("cgroup.procs", &container.host_pid().to_string());
+            job.cgroup
+                .write("cgroup.procs", &container.host_pid().to_string());
             if admitted {
                 node.pam(ALICE).ok();
             } else {
@@ -204,7 +230,15 @@ fn previous_user_of_directory_has_strays() {
 }
 
 fn register(job: &Job<'_>, more: &[&str]) -> Outcome {
-    let known = ["register", "--id", &job.id, "--user", job.owner.name, "--policy", "closed"];
+    let known = [
+        "register",
+        "--id",
+        &job.id,
+        "--user",
+        job.owner.name,
+        "--policy",
+        "closed",
+    ];
     let place = ["--cgroup", job.cgroup.path()];
     job.node().job_adopt(&[&known[..], &place, more].concat())
 }

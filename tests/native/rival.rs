@@ -42,20 +42,35 @@ fn delay_at_bpf_call(node: &Node, number: usize, delay: Duration, rival: impl Fn
     let mut ended = None;
     let outcome = run_while_delayed(node, login, || {
         rival();
-        ended = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok();
+        ended = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .ok();
     });
     let log = node.read("/tmp/strace");
-    let calls = log.lines().filter(|line| line.contains(" bpf(")).map(str::to_owned).collect();
+    let calls = log
+        .lines()
+        .filter(|line| line.contains(" bpf("))
+        .map(str::to_owned)
+        .collect();
     // Each line begins with process and time.
     let delayed = log.lines().find(|line| line.contains("DELAYED"));
     let began = delayed.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
     let left = began.map(|began| Duration::from_secs_f64(began) + delay);
     let in_time = left.is_none_or(|end| ended.is_some_and(|ended| ended < end));
-    Held { calls, outcome, touched: delayed.is_some(), in_time }
+    Held {
+        calls,
+        outcome,
+        touched: delayed.is_some(),
+        in_time,
+    }
 }
 
 fn assert_nvidia2_denied(outcome: Outcome) {
-    outcome.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED), ("/dev/nvidia2", DENIED)]);
+    outcome.devices(&[
+        ("/dev/nvidia0", OPENS),
+        ("/dev/nvidia1", DENIED),
+        ("/dev/nvidia2", DENIED),
+    ]);
 }
 
 /// Delays a login at each bpf(2) up to its last one that contains `until`. After an admission or a
@@ -107,7 +122,11 @@ fn delay_at_each_bpf_call(
             held.into_iter().map(|held| held.join().unwrap()).collect()
         })
     };
-    let covered = (1..60).step_by(AT_ONCE).flat_map(several).take_while(|covered| *covered).count();
+    let covered = (1..60)
+        .step_by(AT_ONCE)
+        .flat_map(several)
+        .take_while(|covered| *covered)
+        .count();
     assert!(covered >= 3, "only {covered} calls");
 }
 
@@ -131,7 +150,12 @@ fn pin_lost_during_login_refuses() {
         job_parent(node).attach(Flags::Override, "foreign", &["195:2"]);
     };
     let lose = |_: &Node, job: &Job<'_>| {
-        for filter in job.cgroup.filters().iter().filter(|filter| !filter.is_ours()) {
+        for filter in job
+            .cgroup
+            .filters()
+            .iter()
+            .filter(|filter| !filter.is_ours())
+        {
             job.cgroup.detach(filter);
         }
     };
@@ -143,7 +167,12 @@ fn pin_lost_during_login_refuses() {
 fn pin_is_replaced_by_successor() {
     on_node(|node| {
         node.session_alone("");
-        let devices = ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3"];
+        let devices = [
+            "/dev/nvidia0",
+            "/dev/nvidia1",
+            "/dev/nvidia2",
+            "/dev/nvidia3",
+        ];
         let job = node.job(ALICE, "4242").devices(&devices).start();
         for turn in 0..70 {
             let closed = turn % 3 + 1;
@@ -153,11 +182,19 @@ fn pin_is_replaced_by_successor() {
             assert!(outcome.code == 0, "login {turn}: {outcome}");
             let filters = job.cgroup.filters();
             assert!(filters.len() == 2, "login {turn}: {filters:?}");
-            assert_eq!(job.cgroup.our_filters().len(), 1, "login {turn}: {filters:?}");
+            assert_eq!(
+                job.cgroup.our_filters().len(),
+                1,
+                "login {turn}: {filters:?}"
+            );
         }
         // The program of the last round denies nvidia1, and only that.
         let look = node.probe_in(&job.cgroup);
-        look.devices(&[("/dev/nvidia1", DENIED), ("/dev/nvidia2", OPENS), ("/dev/nvidia3", OPENS)]);
+        look.devices(&[
+            ("/dev/nvidia1", DENIED),
+            ("/dev/nvidia2", OPENS),
+            ("/dev/nvidia3", OPENS),
+        ]);
     });
 }
 

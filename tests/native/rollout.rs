@@ -13,11 +13,19 @@ fn observe_changes_no_decision_and_logs_each() {
         let outcome = sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&node.outside());
         outcome.devices(&[("/dev/nvidia1", OPENS)]);
         assert!(job.cgroup.filters().is_empty(), "observe attached a filter");
-        sshd.ssh(CAROL, LOOK).ok().joins_cgroup(&node.outside()).omits("JA01");
+        sshd.ssh(CAROL, LOOK)
+            .ok()
+            .joins_cgroup(&node.outside())
+            .omits("JA01");
         node.log.line("code=JA01");
         // No other module has put the logins into a job.
         let entry = node.log.line("agree=no");
-        assert_eq!(entry.field("theirs"), Some(node.outside().path()), "{}", entry.text);
+        assert_eq!(
+            entry.field("theirs"),
+            Some(node.outside().path()),
+            "{}",
+            entry.text
+        );
     });
 }
 
@@ -61,7 +69,10 @@ fn login_outside_of_jobs_is_logged_once_at_every_level() {
             node.pam(user).ok();
             node.log.line(text);
             let entries = node.log.entries();
-            let count = entries.iter().filter(|entry| entry.text.contains("decision=")).count();
+            let count = entries
+                .iter()
+                .filter(|entry| entry.text.contains("decision="))
+                .count();
             assert_eq!(count, 1, "{arguments}");
         }
         node.log.clear();
@@ -83,7 +94,10 @@ fn exempt_user_joins_job_and_enters_without_one() {
         node.log.line("decision=adopt");
         job.unstamp();
         node.log.clear();
-        node.pam(OPS).ok().joins_cgroup(&node.outside()).omits("[JA");
+        node.pam(OPS)
+            .ok()
+            .joins_cgroup(&node.outside())
+            .omits("[JA");
         let entry = node.log.line("decision=exempt");
         assert_eq!(entry.field("knob"), Some("exempt_groups"), "{}", entry.text);
         assert_eq!(entry.field("code"), Some("JA07"), "{}", entry.text);

@@ -3,30 +3,57 @@
 use crate::support::{ALICE, Flags, Mount, Node, Outcome, on_node, on_node_with};
 
 fn register_job(node: &Node, cgroup: &str) -> Outcome {
-    let job = ["register", "--id", "4242", "--user", "alice", "--device", "/dev/nvidia0"];
+    let job = [
+        "register",
+        "--id",
+        "4242",
+        "--user",
+        "alice",
+        "--device",
+        "/dev/nvidia0",
+    ];
     node.job_adopt(&[&job[..], &["--cgroup", cgroup]].concat())
 }
 
 /// Cgroups directly in the slice and deeper. The filter is on the slice, as with systemd.
 #[test]
 fn job_in_closed_slice_is_not_registered() {
-    for below in [&[][..], &["site-job-4242.scope"], &["user@1001.service", "job.scope"]] {
+    for below in [
+        &[][..],
+        &["site-job-4242.scope"],
+        &["user@1001.service", "job.scope"],
+    ] {
         on_node_with(Mount::Namespace, |node| {
-            let hers = node.cgroup().child("user.slice").create().child("user-1001.slice");
+            let hers = node
+                .cgroup()
+                .child("user.slice")
+                .create()
+                .child("user-1001.slice");
             hers.create();
             let cgroup = below.iter().fold(hers.clone(), |cgroup, name| {
                 let child = cgroup.child(name);
                 child.create();
                 child
             });
-            let job = node.job(ALICE, "4242").unstamped().unrecorded().in_cgroup(cgroup).start();
+            let job = node
+                .job(ALICE, "4242")
+                .unstamped()
+                .unrecorded()
+                .in_cgroup(cgroup)
+                .start();
             register_job(node, job.cgroup.path()).ok();
             node.unregister("4242").ok();
             hers.attach(Flags::Multi, "sd_devices", &["195:0"]);
             let refused = register_job(node, job.cgroup.path());
-            refused.exits(3).says("/user.slice/user-1001.slice").says("systemd refuses devices");
+            refused
+                .exits(3)
+                .says("/user.slice/user-1001.slice")
+                .says("systemd refuses devices");
             assert!(!node.job_adopt(&["list"]).ok().stdout.contains("4242"));
-            let stamp = format!("getfattr -n trusted.job_adopt {}", job.cgroup.dir().display());
+            let stamp = format!(
+                "getfattr -n trusted.job_adopt {}",
+                job.cgroup.dir().display()
+            );
             node.sh(&stamp).fails();
         });
     }
@@ -64,14 +91,26 @@ fn drop_ins_are_shown_and_written_once() {
 fn unresolvable_name_writes_nothing() {
     on_node(|node| {
         node.job_adopt(&["slices", "--write"]).ok();
-        let before = node.sh("cat /etc/systemd/system/user-.slice.d/job-adopt.conf").ok().stdout;
-        for text in ["always_allowed = /dev/none", "exempt_groups = no-such-group", "nonsense"] {
+        let before = node
+            .sh("cat /etc/systemd/system/user-.slice.d/job-adopt.conf")
+            .ok()
+            .stdout;
+        for text in [
+            "always_allowed = /dev/none",
+            "exempt_groups = no-such-group",
+            "nonsense",
+        ] {
             node.configure(text);
             node.job_adopt(&["slices", "--write"]).exits(3);
         }
         node.configure("always_allowed = /dev/null, /dev/none");
-        node.job_adopt(&["slices", "--write"]).exits(3).says("/dev/none");
-        let after = node.sh("cat /etc/systemd/system/user-.slice.d/job-adopt.conf").ok().stdout;
+        node.job_adopt(&["slices", "--write"])
+            .exits(3)
+            .says("/dev/none");
+        let after = node
+            .sh("cat /etc/systemd/system/user-.slice.d/job-adopt.conf")
+            .ok()
+            .stdout;
         assert_eq!(before, after);
     });
 }

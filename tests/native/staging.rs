@@ -10,9 +10,16 @@ fn register_path(node: &Node, path: &str) -> crate::support::Outcome {
 
 /// Asserts that the cgroup is refused for this reason and left unchanged.
 fn assert_register_refused(node: &Node, path: &str, why: &str) {
-    register_path(node, path).exits(3).says("process ").says(why);
+    register_path(node, path)
+        .exits(3)
+        .says("process ")
+        .says(why);
     assert!(!node.exists("/run/job-adopt/jobs/1001/7.json"));
-    node.run("getfattr", &["-n", "trusted.job_adopt", &format!("/sys/fs/cgroup{path}")]).fails();
+    node.run(
+        "getfattr",
+        &["-n", "trusted.job_adopt", &format!("/sys/fs/cgroup{path}")],
+    )
+    .fails();
 }
 
 fn start_unregistered_job<'a>(node: &'a Node, owner: crate::support::User) -> Job<'a> {
@@ -78,7 +85,9 @@ fn stamp_of_unknown_job_is_replaced() {
 fn stamp_of_registered_job_is_kept() {
     on_node(|node| {
         let theirs = node.job(BOB, "99").start();
-        register_path(node, theirs.cgroup.path()).exits(3).says("the cgroup of job 99");
+        register_path(node, theirs.cgroup.path())
+            .exits(3)
+            .says("the cgroup of job 99");
     });
 }
 
@@ -89,23 +98,42 @@ fn cgroup_above_or_below_registered_job_is_refused() {
         let job = start_unregistered_job(node, ALICE);
         let below = job.cgroup.child("below");
         let theirs = node.job(ALICE, "99").in_cgroup(below.clone()).start();
-        register_path(node, job.cgroup.path()).exits(3).says("the cgroup of job 99");
+        register_path(node, job.cgroup.path())
+            .exits(3)
+            .says("the cgroup of job 99");
         // The stamp of a record that cannot be used counts as long as the record names its cgroup.
         theirs.record(&format!(r#"{{"version":9,"cgroup":"{}"}}"#, below.path()));
-        register_path(node, job.cgroup.path()).exits(3).says("the cgroup of job 99");
+        register_path(node, job.cgroup.path())
+            .exits(3)
+            .says("the cgroup of job 99");
         // Of one that names none, the stamp is searched for.
         theirs.record("{");
-        register_path(node, job.cgroup.path()).exits(3).says(below.path()).says("1001/99.json");
+        register_path(node, job.cgroup.path())
+            .exits(3)
+            .says(below.path())
+            .says("1001/99.json");
         let elsewhere = node.job(ALICE, "98").unstamped().unrecorded().start();
         register_path(node, elsewhere.cgroup.path()).ok();
         node.unregister("7").ok();
         let many = "mkdir $(seq -f /sys/fs/cgroup$0/%g 1000)";
         node.run("sh", &["-c", many, elsewhere.cgroup.path()]).ok();
-        register_path(node, elsewhere.cgroup.path()).exits(3).says("too many cgroups");
-        node.run("sh", &["-c", &many.replace("mkdir", "rmdir"), elsewhere.cgroup.path()]).ok();
+        register_path(node, elsewhere.cgroup.path())
+            .exits(3)
+            .says("too many cgroups");
+        node.run(
+            "sh",
+            &[
+                "-c",
+                &many.replace("mkdir", "rmdir"),
+                elsewhere.cgroup.path(),
+            ],
+        )
+        .ok();
         node.sh(&format!("rm {}", theirs.record_path())).ok();
         register_path(node, job.cgroup.path()).ok();
-        let register = ["register", "--id", "98", "--user", "alice", "--policy", "closed"];
+        let register = [
+            "register", "--id", "98", "--user", "alice", "--policy", "closed",
+        ];
         node.job_adopt(&[&register[..], &["--cgroup", below.path()]].concat())
             .exits(3)
             .says("the cgroup of job 7");
@@ -123,7 +151,10 @@ fn run_with_id(node: &Node) -> String {
 /// Runs a command of alice through `run`, from a shell that has executed `before`.
 fn run_after(node: &Node, before: &str, script: &str) -> crate::support::Outcome {
     node.write("/root/script", script);
-    node.sh(&format!("{before} {} sh -c \"$(cat /root/script)\"", run_with_id(node)))
+    node.sh(&format!(
+        "{before} {} sh -c \"$(cat /root/script)\"",
+        run_with_id(node)
+    ))
 }
 
 #[test]
@@ -149,9 +180,14 @@ fn command_inherits_all_but_descriptors() {
 /// `sent` in the command's directory.
 fn run_with_signal(node: &Node, env: &str, signal: &str, script: &str) -> crate::support::Outcome {
     let begun = "/home/alice/begun";
-    let run = format!("env {env} {} sh -c ': >{begun}; {script}' & run=$!", run_with_id(node));
+    let run = format!(
+        "env {env} {} sh -c ': >{begun}; {script}' & run=$!",
+        run_with_id(node)
+    );
     let wait = format!("until [ -e {begun} ]; do sleep 0.02; done");
-    node.sh(&format!("{run}; {wait}; kill -{signal} $run; : >/home/alice/sent; wait $run"))
+    node.sh(&format!(
+        "{run}; {wait}; kill -{signal} $run; : >/home/alice/sent; wait $run"
+    ))
 }
 
 #[test]
@@ -174,9 +210,12 @@ fn quit_signal_ends_job() {
 #[test]
 fn every_start_failure_has_same_status() {
     on_node(|node| {
-        node.job_adopt(&["run", "--user", "nobody-here", "--", "true"]).exits(125);
-        node.job_adopt(&["run", "--user", "root", "--policy", "closed", "--", "true"]).exits(2);
+        node.job_adopt(&["run", "--user", "nobody-here", "--", "true"])
+            .exits(125);
+        node.job_adopt(&["run", "--user", "root", "--policy", "closed", "--", "true"])
+            .exits(2);
         node.configure("x = 1\n");
-        node.job_adopt(&["run", "--user", "alice", "--policy", "closed", "--", "true"]).exits(125);
+        node.job_adopt(&["run", "--user", "alice", "--policy", "closed", "--", "true"])
+            .exits(125);
     });
 }

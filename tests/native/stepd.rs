@@ -23,7 +23,10 @@ fn run_session_against(node: &Node, arguments: &str, faults: &[&str]) -> (Step, 
 fn assert_refused(code: &str, faults: &[&str]) {
     on_node(|node| {
         let (step, outcome) = run_session_against(node, "timeout=3", faults);
-        assert!(outcome.took < Duration::from_secs(8), "{faults:?}: {outcome}");
+        assert!(
+            outcome.took < Duration::from_secs(8),
+            "{faults:?}: {outcome}"
+        );
         outcome.says(code).joins_cgroup(&node.outside());
         step.assert_empty();
     });
@@ -34,7 +37,9 @@ fn login_joins_extern_step() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf());
-        let entry = node.log.find("adopt", |entry| entry.field("decision") == Some("adopt"));
+        let entry = node
+            .log
+            .find("adopt", |entry| entry.field("decision") == Some("adopt"));
         let fields = ["code", "job", "source", "cgroup", "containment"].map(|key| entry.field(key));
         let leaf = step.leaf();
         let expected = ["JA00", "4242", "slurm", leaf.path(), "none"];
@@ -61,8 +66,15 @@ fn account_and_observe_send_no_order() {
         node.account(ALICE).ok();
         node.session_reporting("observe");
         node.session(ALICE).joins_cgroup(&node.outside());
-        let entry = node.log.find("observe", |entry| entry.field("would") == Some("adopt"));
-        assert_eq!(entry.field("cgroup"), Some(step.leaf().path()), "{}", entry.text);
+        let entry = node
+            .log
+            .find("observe", |entry| entry.field("would") == Some("adopt"));
+        assert_eq!(
+            entry.field("cgroup"),
+            Some(step.leaf().path()),
+            "{}",
+            entry.text
+        );
         step.assert_untouched();
     });
 }
@@ -74,7 +86,12 @@ fn job_of_another_user_refuses_login() {
         let step = node.step(BOB, &[]);
         node.session(ALICE).fails().says("JA07");
         node.account(ALICE).fails().says("JA07");
-        assert!(node.log.decision("JA07").text.contains("the job is uid 1002's"));
+        assert!(
+            node.log
+                .decision("JA07")
+                .text
+                .contains("the job is uid 1002's")
+        );
         step.assert_untouched();
     });
 }
@@ -98,7 +115,12 @@ fn daemon_outside_step_cgroup_is_fault_of_node() {
         let step = node.step(ALICE, &["aside"]);
         node.account(ALICE).fails().says("JA09");
         node.session(ALICE).fails().says("JA09");
-        assert!(node.log.decision("JA09").text.contains("ProctrackType=proctrack/cgroup"));
+        assert!(
+            node.log
+                .decision("JA09")
+                .text
+                .contains("ProctrackType=proctrack/cgroup")
+        );
         step.assert_untouched();
     });
 }
@@ -124,12 +146,17 @@ fn login_moved_elsewhere_is_moved_back() {
 fn login_moved_out_again_is_refused() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
-        node.answers(&Plan { probes: probes(), ..plan(Containment::None) });
+        node.answers(&Plan {
+            probes: probes(),
+            ..plan(Containment::None)
+        });
         node.session_alone("");
         let held = ["-e", "inject=faccessat2:delay_enter=60000000:when=1"];
         let login = || node.session_under_strace("/tmp/strace", &held, ALICE);
         let harm = || {
-            let [pid] = step.leaf().pids()[..] else { panic!("nobody was added") };
+            let [pid] = step.leaf().pids()[..] else {
+                panic!("nobody was added")
+            };
             node.outside().write("cgroup.procs", &pid.to_string());
         };
         run_while_held(node, login, harm).fails().says("JA07");
@@ -193,7 +220,11 @@ fn failing_call_leaves_no_refused_login_to_slow_daemon() {
                 // libpam fails after an admission if it cannot write its own audit record.
                 let is_refused = outcome.stderr.contains("JA07");
                 refused.extend(is_refused.then(|| format!("{call} {number}")));
-                outcome.joins_cgroup(&if is_refused { node.outside() } else { step.leaf() });
+                outcome.joins_cgroup(&if is_refused {
+                    node.outside()
+                } else {
+                    step.leaf()
+                });
             }
         }
         assert!(refused.len() > 8, "{refused:?}");
@@ -251,7 +282,14 @@ fn login_in_other_pid_namespace_is_not_added() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
         node.arguments("");
-        let session = ["--pid", "--fork", "pamtester", "sshd", "alice", "open_session"];
+        let session = [
+            "--pid",
+            "--fork",
+            "pamtester",
+            "sshd",
+            "alice",
+            "open_session",
+        ];
         node.run("unshare", &session).fails().says("JA09");
         node.log.line("in another process namespace than this");
         step.assert_untouched();
@@ -295,9 +333,14 @@ fn login_stuck_in_job_is_admitted_by_no_argument() {
             node.session_alone(arguments);
             let procs = format!("/sys/fs/cgroup{}/cgroup.procs", node.outside().path());
             let barred = ["-P", &procs, "-e", "inject=write:error=EPERM"];
-            node.session_under_strace("/tmp/strace", &barred, ALICE).fails().says("JA07");
+            node.session_under_strace("/tmp/strace", &barred, ALICE)
+                .fails()
+                .says("JA07");
             let entry = node.log.line("and the way back failed");
-            assert_eq!((entry.field("decision"), entry.severity()), (Some("refuse"), 1));
+            assert_eq!(
+                (entry.field("decision"), entry.severity()),
+                (Some("refuse"), 1)
+            );
         });
     }
 }
@@ -318,7 +361,9 @@ fn login_ends_with_job_and_leaves_its_cgroups_removable() {
         node.answers(&plan(Containment::Enforce(Allowlist::new())));
         let sshd = node.sshd();
         let mut login = sshd.stay(ALICE, "sleep 60");
-        eventually("the login is in the job", || !step.leaf().pids_or_empty().is_empty());
+        eventually("the login is in the job", || {
+            !step.leaf().pids_or_empty().is_empty()
+        });
         assert!(step.leaf().children().is_empty());
         assert!(step.finish(), "a cgroup is left");
         assert!(!login.wait().unwrap().success());
@@ -343,7 +388,9 @@ fn job_with_killed_daemon_is_over() {
         let step = node.step(ALICE, &[]);
         node.session(ALICE).ok();
         step.signal(Signal::SIGKILL);
-        eventually("the daemon is gone", || step.cgroup().child("slurm").is_empty());
+        eventually("the daemon is gone", || {
+            step.cgroup().child("slurm").is_empty()
+        });
         node.account(ALICE).fails().says("JA03");
         node.session(ALICE).fails().says("JA03");
     });
@@ -353,11 +400,15 @@ fn job_with_killed_daemon_is_over() {
 fn concurrent_logins_join_step() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
-        step.job.attach(Flags::Override, "Slurm_Cgroup_v2", &["195:1"]);
+        step.job
+            .attach(Flags::Override, "Slurm_Cgroup_v2", &["195:1"]);
         node.answers(&plan(Containment::InheritAndEnforce(Allowlist::new())));
         let script = "for n in $(seq 30); do pamtester sshd alice open_session & jobs=\"$jobs $!\"; \
                       done; for job in $jobs; do wait $job || exit 1; done";
         node.sh(script).ok();
-        assert_eq!((step.leaf().filters().len(), step.leaf().our_filters().len()), (2, 1));
+        assert_eq!(
+            (step.leaf().filters().len(), step.leaf().our_filters().len()),
+            (2, 1)
+        );
     });
 }

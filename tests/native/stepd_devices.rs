@@ -14,9 +14,17 @@ const SLURM: &str = "Slurm_Cgroup_v2";
 
 /// Returns a list of GPUs 0 and 1 and the devices of every login.
 fn two_gpu_list() -> Allowlist {
-    let rules = ["c:1:-1:rwm", "c:5:-1:rwm", "c:136:-1:rwm", "c:195:0:rw", "c:195:1:rw"];
+    let rules = [
+        "c:1:-1:rwm",
+        "c:5:-1:rwm",
+        "c:136:-1:rwm",
+        "c:195:0:rw",
+        "c:195:1:rw",
+    ];
     let mut list = Allowlist::new();
-    rules.into_iter().for_each(|rule| list.push(rule.parse().unwrap()).unwrap());
+    rules
+        .into_iter()
+        .for_each(|rule| list.push(rule.parse().unwrap()).unwrap());
     list
 }
 
@@ -81,10 +89,17 @@ fn filters_hold_in_leaf_to_which_slurm_moves_logins() {
         let user = step.cgroup().child("user");
         for _ in 0..2 {
             assert_both_devices(
-                node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&user.child("task_3")),
+                node.sshd()
+                    .ssh(ALICE, LOOK)
+                    .ok()
+                    .joins_cgroup(&user.child("task_3")),
             );
             assert_eq!(user.filters().len(), 2, "{:?}", user.filters());
-            assert!(user.filters().iter().all(|filter| filter.flags == Flags::Multi));
+            assert!(
+                user.filters()
+                    .iter()
+                    .all(|filter| filter.flags == Flags::Multi)
+            );
             assert!(user.child("task_3").filters().is_empty() && !step.leaf().exists());
         }
         assert!(step.finish(), "something was left");
@@ -93,7 +108,10 @@ fn filters_hold_in_leaf_to_which_slurm_moves_logins() {
 
 #[test]
 fn job_without_required_filter_refuses_login() {
-    for containment in [Containment::Inherit, Containment::InheritAndEnforce(two_gpu_list())] {
+    for containment in [
+        Containment::Inherit,
+        Containment::InheritAndEnforce(two_gpu_list()),
+    ] {
         on_node(|node| {
             let step = node.step(ALICE, &[]);
             node.answers(&plan(containment.clone()));
@@ -116,7 +134,10 @@ fn filter_removed_before_login_refuses_login() {
 
 #[test]
 fn filter_removed_after_login_opens_nothing() {
-    for containment in [Containment::Inherit, Containment::InheritAndEnforce(two_gpu_list())] {
+    for containment in [
+        Containment::Inherit,
+        Containment::InheritAndEnforce(two_gpu_list()),
+    ] {
         on_node(|node| {
             let step = start_constrained_job(node, containment.clone());
             node.session(ALICE).ok();
@@ -136,7 +157,10 @@ fn filter_removed_after_login_opens_nothing() {
 /// The module verifies the filters once more at the end; here one is removed in between.
 #[test]
 fn filter_removed_during_login_refuses_login() {
-    for containment in [Containment::Inherit, Containment::InheritAndEnforce(two_gpu_list())] {
+    for containment in [
+        Containment::Inherit,
+        Containment::InheritAndEnforce(two_gpu_list()),
+    ] {
         on_node(|node| {
             let step = start_constrained_job(node, containment.clone());
             node.session(ALICE).ok();
@@ -144,9 +168,13 @@ fn filter_removed_during_login_refuses_login() {
             step.job.detach(&step.job.filters()[0]);
             let harm = || {
                 let pins = step.leaf().filters();
-                step.leaf().detach(pins.iter().find(|filter| filter.name == SLURM).unwrap());
+                step.leaf()
+                    .detach(pins.iter().find(|filter| filter.name == SLURM).unwrap());
             };
-            node.answers(&Plan { probes: probes(), ..plan(containment.clone()) });
+            node.answers(&Plan {
+                probes: probes(),
+                ..plan(containment.clone())
+            });
             let login = || node.session_under_strace("/tmp/strace", &AT_PROBES, ALICE);
             run_while_held(node, login, harm).fails().says("JA06");
             step.assert_empty();
@@ -172,16 +200,27 @@ fn filter_removed_before_move_refuses_required_devices() {
 
 #[test]
 fn list_and_filter_of_slurm_hold_together() {
-    for containment in
-        [Containment::InheritAndEnforce(two_gpu_list()), Containment::Enforce(two_gpu_list())]
-    {
+    for containment in [
+        Containment::InheritAndEnforce(two_gpu_list()),
+        Containment::Enforce(two_gpu_list()),
+    ] {
         on_node(|node| {
             let step = start_constrained_job(node, containment.clone());
             assert_both_devices(node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf()));
-            assert_eq!((step.leaf().filters().len(), step.leaf().our_filters().len()), (2, 1));
+            assert_eq!(
+                (step.leaf().filters().len(), step.leaf().our_filters().len()),
+                (2, 1)
+            );
             assert_eq!(filter_names(&step.job.filters()), [SLURM]);
-            let entry = node.log.find("adopt", |entry| entry.field("decision") == Some("adopt"));
-            assert_eq!(entry.field("containment"), Some(containment.as_str()), "{}", entry.text);
+            let entry = node
+                .log
+                .find("adopt", |entry| entry.field("decision") == Some("adopt"));
+            assert_eq!(
+                entry.field("containment"),
+                Some(containment.as_str()),
+                "{}",
+                entry.text
+            );
         });
     }
 }
@@ -205,8 +244,13 @@ fn list_is_attached_to_leaf_and_never_to_cgroup_of_slurm() {
 fn filter_above_job_does_not_count_as_filter_of_slurm() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
-        node.cgroup().child("jobs").attach(Flags::Override, SLURM, &["195:1", "195:3"]);
-        for containment in [Containment::Inherit, Containment::InheritAndEnforce(two_gpu_list())] {
+        node.cgroup()
+            .child("jobs")
+            .attach(Flags::Override, SLURM, &["195:1", "195:3"]);
+        for containment in [
+            Containment::Inherit,
+            Containment::InheritAndEnforce(two_gpu_list()),
+        ] {
             node.answers(&plan(containment));
             node.account(ALICE).fails().says("JA06");
             node.session(ALICE).fails().says("JA06");
@@ -220,7 +264,9 @@ fn filter_above_job_does_not_count_as_filter_of_slurm() {
 fn filter_above_job_with_ours_does_not_count_as_filter_of_slurm() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
-        node.cgroup().child("jobs").attach(Flags::Multi, SLURM, &["195:1", "195:3"]);
+        node.cgroup()
+            .child("jobs")
+            .attach(Flags::Multi, SLURM, &["195:1", "195:3"]);
         node.answers(&plan(Containment::Enforce(two_gpu_list())));
         node.session(ALICE).ok();
         node.answers(&plan(Containment::Inherit));
@@ -233,7 +279,9 @@ fn filter_above_job_with_ours_does_not_count_as_filter_of_slurm() {
 fn filter_directly_above_leaf_is_pinned_before_first_login() {
     on_node(|node| {
         let step = node.step(ALICE, &[]);
-        step.cgroup().child("user").attach(Flags::Override, SLURM, &["195:1", "195:3"]);
+        step.cgroup()
+            .child("user")
+            .attach(Flags::Override, SLURM, &["195:1", "195:3"]);
         node.answers(&plan(Containment::Inherit));
         node.account(ALICE).ok();
         assert_slurm_devices(node.sshd().ssh(ALICE, LOOK).ok().joins_cgroup(&step.leaf()));
@@ -248,7 +296,10 @@ fn our_filter_does_not_count_as_filter_of_slurm() {
         let step = node.step(ALICE, &[]);
         node.answers(&plan(Containment::Enforce(two_gpu_list())));
         node.session(ALICE).ok();
-        for containment in [Containment::Inherit, Containment::InheritAndEnforce(two_gpu_list())] {
+        for containment in [
+            Containment::Inherit,
+            Containment::InheritAndEnforce(two_gpu_list()),
+        ] {
             node.answers(&plan(containment));
             node.session(ALICE).fails().says("JA06");
         }
@@ -264,7 +315,9 @@ fn step_started_after_login_gets_filter_of_slurm() {
         node.session(ALICE).ok();
         step.job.attach(Flags::Override, SLURM, &["195:1", "195:3"]);
         let other = step.job.child("step_0");
-        other.create().attach(Flags::Override, SLURM, &["195:1", "195:3"]);
+        other
+            .create()
+            .attach(Flags::Override, SLURM, &["195:1", "195:3"]);
         assert_slurm_devices(node.probe_in(&other));
         node.session(ALICE).ok();
         assert_eq!(filter_names(&step.leaf().filters()), [SLURM]);
@@ -320,8 +373,12 @@ fn gpus_that_open_are_counted() {
         let mut plan = plan(Containment::Inherit);
         plan.probes = probes();
         node.answers(&plan);
-        node.session(ALICE).ok().says("Joined job 4242 on gpu017: 2 GPUs.");
-        let entry = node.log.find("adopt", |entry| entry.field("decision") == Some("adopt"));
+        node.session(ALICE)
+            .ok()
+            .says("Joined job 4242 on gpu017: 2 GPUs.");
+        let entry = node
+            .log
+            .find("adopt", |entry| entry.field("decision") == Some("adopt"));
         assert_eq!(entry.field("devices"), Some("2"), "{}", entry.text);
         step.assert_empty();
     });

@@ -9,7 +9,9 @@ use crate::support::{
 const STAYS: &str = "exec sleep infinity";
 
 fn list_strays(node: &Node, arguments: &[&str], status: i32) -> Vec<Value> {
-    let outcome = node.job_adopt(&[&["strays", "--json"], arguments].concat()).exits(status);
+    let outcome = node
+        .job_adopt(&[&["strays", "--json"], arguments].concat())
+        .exits(status);
     let list: Value = serde_json::from_str(&outcome.stdout).unwrap();
     list["strays"].as_array().unwrap().clone()
 }
@@ -29,19 +31,34 @@ fn each_stray_is_listed_with_cgroup_and_devices() {
     on_node(|node| {
         node.job_adopt(&["strays"]).ok();
         let cron = node.outside().child("cron.service");
-        let _one = Process::start_in(node, cron.create(), ALICE, "exec sleep infinity </dev/loop0");
+        let _one = Process::start_in(
+            node,
+            cron.create(),
+            ALICE,
+            "exec sleep infinity </dev/loop0",
+        );
         let strays = list_strays(node, &[], 1);
         assert_eq!(strays.len(), 1, "{strays:?}");
         let one = &strays[0];
-        assert_eq!((one["user"].as_str(), one["uid"].as_u64()), (Some("alice"), Some(1001)));
+        assert_eq!(
+            (one["user"].as_str(), one["uid"].as_u64()),
+            (Some("alice"), Some(1001))
+        );
         assert_eq!(one["cgroup"].as_str(), Some(cron.path()));
         assert_eq!(one["origin"].as_str(), Some("cron"));
         assert_eq!(one["devices"], serde_json::json!(["/dev/loop0"]));
         assert_eq!(one["command"].as_str(), Some("sleep"));
-        node.job_adopt(&["strays"]).exits(1).says("alice").says("/dev/loop0").says("cron");
+        node.job_adopt(&["strays"])
+            .exits(1)
+            .says("alice")
+            .says("/dev/loop0")
+            .says("cron");
         assert!(list_strays(node, &["--user", "bob"], 0).is_empty());
         node.configure("always_allowed = /dev/loop0\n");
-        assert_eq!(list_strays(node, &["--user", "1001"], 1)[0]["devices"], serde_json::json!([]));
+        assert_eq!(
+            list_strays(node, &["--user", "1001"], 1)[0]["devices"],
+            serde_json::json!([])
+        );
         let _bob = Process::new(node, BOB, STAYS);
         assert_eq!(list_strays(node, &["--user", "alice"], 1).len(), 1);
         assert_eq!(list_strays(node, &[], 1).len(), 2);
@@ -54,18 +71,24 @@ fn strays_are_ended_with_their_children() {
     on_node(|node| {
         let deaf = Process::new(node, ALICE, "trap '' TERM; while :; do sleep 1; done");
         let stopped = Process::new(node, ALICE, "kill -STOP $$; sleep infinity");
-        node.write("/usr/bin/chain", "#!/bin/sh\ntrap '' TERM\nsleep 0.02\nsetsid -f \"$0\"\n");
+        node.write(
+            "/usr/bin/chain",
+            "#!/bin/sh\ntrap '' TERM\nsleep 0.02\nsetsid -f \"$0\"\n",
+        );
         node.set_mode("/usr/bin/chain", 0o755);
         let _chain = Process::new(node, ALICE, "setsid -f chain; exec sleep infinity");
         let theirs = Process::new(node, BOB, STAYS);
-        node.job_adopt(&["strays", "--kill", "--user", "alice"]).ok();
+        node.job_adopt(&["strays", "--kill", "--user", "alice"])
+            .ok();
         eventually("they have ended", || !deaf.runs() && !stopped.runs());
         assert!(theirs.runs(), "bob's was ended");
         let strays = list_strays(node, &[], 1);
         assert!(strays.iter().all(|one| one["uid"] == BOB.uid), "{strays:?}");
         let ended = node.job_adopt(&["strays", "--kill", "--json"]).ok();
         assert!(
-            ended.stdout.contains(r#"{"ended":1,"schema":1,"strays":[],"unowned":[]}"#),
+            ended
+                .stdout
+                .contains(r#"{"ended":1,"schema":1,"strays":[],"unowned":[]}"#),
             "{ended}"
         );
         eventually("bob's has ended", || !theirs.runs());
@@ -83,8 +106,22 @@ fn only_users_without_job_have_strays() {
             Process::new(node, BOB, STAYS),
             Process::new(node, OPS, STAYS),
             Process::new(node, HELPER, STAYS),
-            Process::new(node, User { name: "nobody", uid: 65_534 }, STAYS),
-            Process::new(node, User { name: "none", uid: 70_000 }, STAYS),
+            Process::new(
+                node,
+                User {
+                    name: "nobody",
+                    uid: 65_534,
+                },
+                STAYS,
+            ),
+            Process::new(
+                node,
+                User {
+                    name: "none",
+                    uid: 70_000,
+                },
+                STAYS,
+            ),
         ];
         node.job_adopt(&["strays", "--kill"]).ok();
         assert!(spared.iter().all(Process::runs));
@@ -109,7 +146,11 @@ fn container_process_is_stray_of_namespace_owner() {
         for script in ["true", &pretend] {
             let container = Process::start_container(node, ALICE, script);
             let strays = list_strays(node, &["--user", "alice"], 1);
-            assert_eq!((strays.len(), strays[0]["uid"].as_u64()), (1, Some(1001)), "{strays:?}");
+            assert_eq!(
+                (strays.len(), strays[0]["uid"].as_u64()),
+                (1, Some(1001)),
+                "{strays:?}"
+            );
             node.job_adopt(&["strays", "--kill", "--uid", "1001"]).ok();
             eventually("the container has ended", || !container.runs());
         }
@@ -137,7 +178,9 @@ fn uid_counts_in_namespace_of_root() {
         for map in ["gid_map", "uid_map"] {
             std::fs::write(proc(map), "0 0 2000").unwrap();
         }
-        eventually("it is the user's", || container.uids().starts_with("1001\t"));
+        eventually("it is the user's", || {
+            container.uids().starts_with("1001\t")
+        });
         node.job_adopt(&["strays", "--kill"]).ok();
         eventually("it has ended", || !container.runs());
     });
@@ -148,18 +191,32 @@ fn uid_counts_in_namespace_of_root() {
 fn process_of_uid_without_account_is_named_and_not_ended() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
-        let none = User { name: "none", uid: 70_000 };
+        let none = User {
+            name: "none",
+            uid: 70_000,
+        };
         let unowned = Process::start_in(node, node.outside().child("box").create(), none, STAYS);
         let _inside = Process::start_in(node, &job.cgroup, none, STAYS);
-        let _system = Process::new(node, User { name: "nobody", uid: 65_534 }, STAYS);
+        let _system = Process::new(
+            node,
+            User {
+                name: "nobody",
+                uid: 65_534,
+            },
+            STAYS,
+        );
         let listed = node.job_adopt(&["strays", "--kill"]).ok();
         let uid = format!("uid 70000, {}/box)", node.outside().path());
-        listed.says(&format!("no account: {} (", unowned.pid())).says(&uid);
+        listed
+            .says(&format!("no account: {} (", unowned.pid()))
+            .says(&uid);
         let list = node.job_adopt(&["strays", "--json"]).ok();
         let list: Value = serde_json::from_str(&list.stdout).unwrap();
         assert_eq!(list["unowned"].as_array().unwrap().len(), 1, "{list}");
         assert_eq!(list["unowned"][0]["uid"].as_u64(), Some(70_000), "{list}");
-        node.job_adopt(&["strays", "--user", "alice"]).ok().omits("70000");
+        node.job_adopt(&["strays", "--user", "alice"])
+            .ok()
+            .omits("70000");
         assert!(unowned.runs());
     });
 }
@@ -168,10 +225,19 @@ fn process_of_uid_without_account_is_named_and_not_ended() {
 #[test]
 fn uid_option_takes_no_name() {
     on_node(|node| {
-        let strays = [Process::new(node, ALICE, STAYS), Process::new(node, BOB, STAYS)];
+        let strays = [
+            Process::new(node, ALICE, STAYS),
+            Process::new(node, BOB, STAYS),
+        ];
         let passwd = node.read("/etc/passwd");
-        node.write("/etc/passwd", &format!("{passwd}1001:x:1009:1009::/:/bin/sh\n"));
-        assert!(list_strays(node, &["--user", "1001"], 0).is_empty(), "a name");
+        node.write(
+            "/etc/passwd",
+            &format!("{passwd}1001:x:1009:1009::/:/bin/sh\n"),
+        );
+        assert!(
+            list_strays(node, &["--user", "1001"], 0).is_empty(),
+            "a name"
+        );
         assert_eq!(list_strays(node, &["--uid", "1001"], 1).len(), 1);
         node.job_adopt(&["strays", "--kill", "--uid", "1001"]).ok();
         eventually("alice's has ended", || !strays[0].runs());
@@ -179,7 +245,8 @@ fn uid_option_takes_no_name() {
         for wrong in ["alice", "-1", "4294967295", ""] {
             node.job_adopt(&["strays", "--uid", wrong]).exits(2);
         }
-        node.job_adopt(&["strays", "--uid", "1001", "--user", "alice"]).exits(2);
+        node.job_adopt(&["strays", "--uid", "1001", "--user", "alice"])
+            .exits(2);
     });
 }
 
@@ -204,7 +271,10 @@ fn epilog_ends_strays_with_last_job() {
         let stray = Process::new(node, ALICE, STAYS);
         let theirs = Process::new(node, BOB, STAYS);
         node.job_adopt(&["unregister", "--strays", "1"]).ok();
-        assert!(stray.runs() && two.cgroup.pids().len() == 1, "she has another job");
+        assert!(
+            stray.runs() && two.cgroup.pids().len() == 1,
+            "she has another job"
+        );
         node.unregister("2").ok();
         assert!(stray.runs(), "nobody asked for that");
         two.record(
@@ -216,7 +286,9 @@ fn epilog_ends_strays_with_last_job() {
         node.job_adopt(&["unregister", "--strays", "2"]).ok();
         eventually("it has ended", || !stray.runs());
         assert!(theirs.runs());
-        node.job_adopt(&["unregister", "--strays", "2"]).ok().says("no job 2");
+        node.job_adopt(&["unregister", "--strays", "2"])
+            .ok()
+            .says("no job 2");
     });
 }
 
@@ -227,7 +299,9 @@ fn node_without_adoption_has_no_strays() {
         let refuses = |why: &str| {
             node.job_adopt(&["strays", "--kill"]).exits(3).says(why);
             let _job = node.job(ALICE, "1").start();
-            node.job_adopt(&["unregister", "--strays", "1"]).ok().says("strays are not ended");
+            node.job_adopt(&["unregister", "--strays", "1"])
+                .ok()
+                .says("strays are not ended");
             assert!(stray.runs(), "{why}");
         };
         node.arguments("observe");
@@ -251,7 +325,9 @@ fn failing_group_lookup_exempts_every_user() {
         let stray = Process::new(node, OPS, STAYS);
         node.arguments("exempt_groups=ops");
         node.sh("mv /etc/group /etc/group.away").ok();
-        node.job_adopt(&["strays", "--kill"]).exits(3).says("look up group ops");
+        node.job_adopt(&["strays", "--kill"])
+            .exits(3)
+            .says("look up group ops");
         assert!(stray.runs());
     });
 }
@@ -265,7 +341,9 @@ fn slurm_job_without_extern_step_spares_every_user() {
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         let socket = format!("{SPOOL}/{}_77.0", node.name());
         node.write(&socket, "");
-        node.job_adopt(&["strays", "--kill"]).exits(3).says("jobs without an extern step");
+        node.job_adopt(&["strays", "--kill"])
+            .exits(3)
+            .says("jobs without an extern step");
         assert!(stray.runs());
         node.sh(&format!("rm {socket}")).ok();
         node.job_adopt(&["strays", "--kill"]).ok();
@@ -279,9 +357,12 @@ fn full_file_system_keeps_no_stray_alive() {
         let _job = node.job(ALICE, "4242").start();
         let stray = Process::new(node, ALICE, STAYS);
         let used = "$(df --output=used -k /run | tail -1)";
-        node.sh(&format!("mount -o remount,size=$(({used} + 64))k /run")).ok();
+        node.sh(&format!("mount -o remount,size=$(({used} + 64))k /run"))
+            .ok();
         node.sh("cat /dev/zero >/run/full").fails();
-        node.job_adopt(&["unregister", "--strays", "4242"]).exits(3).says("4242.ended");
+        node.job_adopt(&["unregister", "--strays", "4242"])
+            .exits(3)
+            .says("4242.ended");
         eventually("the stray has ended", || !stray.runs());
     });
 }
@@ -297,7 +378,9 @@ fn second_call_ends_strays_that_first_left() {
         let socket = format!("{SPOOL}/{}_77.0", node.name());
         node.write(&socket, "");
         let unregister = ["unregister", "--strays", "4242"];
-        node.job_adopt(&unregister).exits(3).says("jobs without an extern step");
+        node.job_adopt(&unregister)
+            .exits(3)
+            .says("jobs without an extern step");
         assert!(stray.runs());
         node.sh(&format!("rm {socket}")).ok();
         node.job_adopt(&unregister).ok().omits("no job");
@@ -328,18 +411,23 @@ fn login_that_waits_for_file_system_of_stray_ends_after_stray() {
         node.set_mode("/usr/bin/hang", 0o755);
         node.create_dir("/tmp", 0o1777);
         let stray = Process::new(node, ROOT, "exec hang");
-        eventually("the stray is the user's", || stray.uids().starts_with("1001\t"));
+        eventually("the stray is the user's", || {
+            stray.uids().starts_with("1001\t")
+        });
         let job = node.job(ALICE, "4242").start();
         let sshd = node.sshd();
         let mut login = sshd.stay(ALICE, "exec ls /mnt/hangs/file");
         eventually("the login waits for it", || node.exists("/tmp/read"));
         let login_processes = job.cgroup.pids().len() - 1;
-        node.job_adopt(&["unregister", "--strays", "--timeout", "1", "4242"]).ok();
+        node.job_adopt(&["unregister", "--strays", "--timeout", "1", "4242"])
+            .ok();
         assert!(!stray.runs());
         // The second attempt finds at most the process that waited.
         let logged = node.log.line("action=unregister");
         assert_eq!(logged.field("logins").unwrap(), login_processes.to_string());
-        eventually("the login has ended", || login.try_wait().unwrap().is_some());
+        eventually("the login has ended", || {
+            login.try_wait().unwrap().is_some()
+        });
         assert!(job.cgroup.pids().is_empty(), "something is left");
     });
 }

@@ -7,17 +7,29 @@ use crate::support::{ALICE, CAROL, Node, OPS, ROOT, User, on_node};
 
 /// The shapes below `tests/fixtures/pam`, with the modules that this machine has.
 const SHAPES: [&str; 10] = [
-    "debian", "ubuntu", "el", "el7", "el-sssd", "el-sssd-features", "el-winbind",
-    "el-winbind-features", "suse", "suse-sss",
+    "debian",
+    "ubuntu",
+    "el",
+    "el7",
+    "el-sssd",
+    "el-sssd-features",
+    "el-winbind",
+    "el-winbind-features",
+    "suse",
+    "suse-sss",
 ];
 
 /// Installs the stack of a shape, with the modules that this machine has.
 fn install_shape(node: &Node, shape: &str) -> String {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pam").join(shape);
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/pam")
+        .join(shape);
     let modules = std::path::PathBuf::from(node.module());
     node.sh("rm -f /etc/pam.d/sshd").ok();
     for folder in ["etc/pam.d", "usr/lib/pam.d"] {
-        let Ok(files) = std::fs::read_dir(fixtures.join(folder)) else { continue };
+        let Ok(files) = std::fs::read_dir(fixtures.join(folder)) else {
+            continue;
+        };
         node.create_dir(&format!("/{folder}"), 0o755);
         for file in files.map(Result::unwrap) {
             let text = std::fs::read_to_string(file.path()).unwrap();
@@ -37,10 +49,14 @@ fn install_shape(node: &Node, shape: &str) -> String {
                 }
             };
             let text: String = text.lines().map(line).collect();
-            node.write(&format!("/{folder}/{}", file.file_name().to_str().unwrap()), &text);
+            node.write(
+                &format!("/{folder}/{}", file.file_name().to_str().unwrap()),
+                &text,
+            );
         }
     }
-    node.sh("cat /etc/pam.d/sshd /usr/lib/pam.d/sshd 2>/dev/null").stdout
+    node.sh("cat /etc/pam.d/sshd /usr/lib/pam.d/sshd 2>/dev/null")
+        .stdout
 }
 
 #[test]
@@ -53,17 +69,25 @@ fn every_shape_of_stack_is_switched_on_and_off() {
             let install = ["pam", "--install", "--arguments", "timeout=40"];
             node.job_adopt(&install).exits(0).says("changed");
             node.pam(CAROL).fails().says("[JA01]");
-            node.sh("echo 'session optional pam_exec.so stdout /usr/bin/cat /proc/self/cgroup' \
-                     >>/etc/pam.d/sshd")
-                .ok();
+            node.sh(
+                "echo 'session optional pam_exec.so stdout /usr/bin/cat /proc/self/cgroup' \
+                     >>/etc/pam.d/sshd",
+            )
+            .ok();
             node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
             node.sh("sed -i '$d' /etc/pam.d/sshd").ok();
             let new = node.read("/etc/pam.d/sshd");
             node.job_adopt(&install).exits(0).says("unchanged");
             node.job_adopt(&["pam", "--print"]).exits(0).says(&new);
             node.job_adopt(&["pam", "--remove"]).exits(0);
-            node.job_adopt(&["pam", "--remove"]).exits(0).says("unchanged");
-            assert_eq!(node.sh("cat /etc/pam.d/sshd /usr/lib/pam.d/sshd 2>/dev/null").stdout, old);
+            node.job_adopt(&["pam", "--remove"])
+                .exits(0)
+                .says("unchanged");
+            assert_eq!(
+                node.sh("cat /etc/pam.d/sshd /usr/lib/pam.d/sshd 2>/dev/null")
+                    .stdout,
+                old
+            );
             assert_eq!(node.exists("/etc/pam.d/sshd"), !shape.starts_with("suse"));
             assert_eq!(node.read("/var/lib/job-adopt/pam/sshd"), old);
             node.pam(CAROL).ok();
@@ -78,22 +102,40 @@ fn unsupported_stack_is_refused_and_unchanged() {
         let old = install_shape(node, "debian");
         node.sh(&format!("mv {0} {0}.away", node.module())).ok();
         let install = ["pam", "--install"];
-        node.job_adopt(&install).exits(3).says("nobody could log in");
+        node.job_adopt(&install)
+            .exits(3)
+            .says("nobody could log in");
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
         node.sh(&format!("mv {0}.away {0}", node.module())).ok();
-        node.job_adopt(&["pam", "--install", "--arguments", "typo"]).exits(3).says("typo");
+        node.job_adopt(&["pam", "--install", "--arguments", "typo"])
+            .exits(3)
+            .says("typo");
         node.job_adopt(&["pam"]).exits(2);
         node.job_adopt(&["pam", "--print", "--remove"]).exits(2);
-        let mut alice = vec!["--reuid", "1001", "--regid", "1001", "--clear-groups", "job-adopt"];
+        let mut alice = vec![
+            "--reuid",
+            "1001",
+            "--regid",
+            "1001",
+            "--clear-groups",
+            "job-adopt",
+        ];
         alice.extend(install);
-        node.run("setpriv", &alice).exits(3).says("must be run as root");
-        node.sh("mv /etc/pam.d/sshd /etc/pam.d/real && ln -s real /etc/pam.d/sshd").ok();
+        node.run("setpriv", &alice)
+            .exits(3)
+            .says("must be run as root");
+        node.sh("mv /etc/pam.d/sshd /etc/pam.d/real && ln -s real /etc/pam.d/sshd")
+            .ok();
         node.job_adopt(&install).exits(3).says("authselect");
         assert_eq!(node.read("/etc/pam.d/real"), old);
         // Without systemd no timer would restore the stack.
         node.sh("mv /etc/pam.d/real /etc/pam.d/sshd").ok();
-        node.job_adopt(&["enable", "--try", "15m", "alice"]).exits(3).says("systemd");
-        node.job_adopt(&["enable", "--keep"]).exits(3).says("nothing is tried");
+        node.job_adopt(&["enable", "--try", "15m", "alice"])
+            .exits(3)
+            .says("systemd");
+        node.job_adopt(&["enable", "--keep"])
+            .exits(3)
+            .says("nothing is tried");
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
     });
 }
@@ -123,17 +165,30 @@ fn lay_out_recipes(node: &Node) {
     // Debian's package has the module where libpam looks, too.
     node.sh("rm -f /usr/lib/security/pam_slurm_adopt.so /usr/lib64/security/pam_slurm_adopt.so")
         .ok();
-    node.sh(&format!("cp {0}/pam_access.so {0}/pam_slurm_adopt.so", folder.display())).ok();
+    node.sh(&format!(
+        "cp {0}/pam_access.so {0}/pam_slurm_adopt.so",
+        folder.display()
+    ))
+    .ok();
     node.write("/etc/security/access.conf", "+:alice root:ALL\n-:ALL:ALL\n");
     node.write("/etc/security/staff.conf", "+:(ops) root:ALL\n-:ALL:ALL\n");
-    node.write("/etc/security/time.conf", "*;*;!opsuser & !root;!Al0000-2400\n");
+    node.write(
+        "/etc/security/time.conf",
+        "*;*;!opsuser & !root;!Al0000-2400\n",
+    );
     node.write("/etc/staff", "ops\nroot\n");
 }
 
 fn write_recipe(node: &Node, recipe: &str) {
     let recipe = recipe
-        .replace("ACCESS", "pam_access.so accessfile=/etc/security/staff.conf")
-        .replace("LISTFILE", "pam_listfile.so item=group sense=allow file=/etc/staff onerr=fail")
+        .replace(
+            "ACCESS",
+            "pam_access.so accessfile=/etc/security/staff.conf",
+        )
+        .replace(
+            "LISTFILE",
+            "pam_listfile.so item=group sense=allow file=/etc/staff onerr=fail",
+        )
         .replace("SUCCEED_IF", "pam_succeed_if.so quiet user ingroup ops");
     let text = format!(
         "auth required pam_unix.so\naccount required pam_nologin.so\n{recipe}\
@@ -145,7 +200,11 @@ fn write_recipe(node: &Node, recipe: &str) {
 /// Returns who gets in.
 fn admitted(node: &Node, users: &[User]) -> Vec<&'static str> {
     let is_admitted = |user: &&User| node.account(**user).code == 0;
-    users.iter().filter(is_admitted).map(|user| user.name).collect()
+    users
+        .iter()
+        .filter(is_admitted)
+        .map(|user| user.name)
+        .collect()
 }
 
 /// Owners of jobs, users without a job and staff get in or stay out as before, and root gets in.
@@ -154,7 +213,12 @@ fn recipes_of_sites_keep_their_verdicts() {
     on_node(|node| {
         let _job = node.job(ALICE, "4242").start();
         lay_out_recipes(node);
-        let install = ["pam", "--install", "--arguments", "exempt_groups=ops timeout=40"];
+        let install = [
+            "pam",
+            "--install",
+            "--arguments",
+            "exempt_groups=ops timeout=40",
+        ];
         for recipe in RECIPES {
             write_recipe(node, recipe);
             let old = node.read("/etc/pam.d/sshd");
@@ -162,18 +226,27 @@ fn recipes_of_sites_keep_their_verdicts() {
             let staff = !recipe.contains("pam_deny");
             assert_eq!(
                 before,
-                if staff { vec!["alice", "opsuser"] } else { vec!["alice"] },
+                if staff {
+                    vec!["alice", "opsuser"]
+                } else {
+                    vec!["alice"]
+                },
                 "{old}"
             );
             let refused = node.job_adopt(&["pam", "--print"]);
             assert_eq!(refused.code, if staff { 3 } else { 0 }, "{old}{refused}");
             if !staff {
-                node.job_adopt(&["pam", "--install", "--arguments", "timeout=40"]).exits(0);
+                node.job_adopt(&["pam", "--install", "--arguments", "timeout=40"])
+                    .exits(0);
             } else {
                 node.job_adopt(&install).exits(0);
             }
             let new = node.read("/etc/pam.d/sshd");
-            assert_eq!(admitted(node, &[ALICE, CAROL, OPS]), before, "{old} became {new}");
+            assert_eq!(
+                admitted(node, &[ALICE, CAROL, OPS]),
+                before,
+                "{old} became {new}"
+            );
             assert_eq!(admitted(node, &[ROOT]), ["root"], "{old} became {new}");
             node.job_adopt(&["pam", "--remove"]).exits(0);
             assert_eq!(node.read("/etc/pam.d/sshd"), old);
@@ -190,17 +263,28 @@ fn proposed_line_keeps_verdicts() {
         lay_out_recipes(node);
         let unknown = "account sufficient pam_slurm_adopt.so\naccount required pam_site.so\n";
         write_recipe(node, unknown);
-        let print = ["pam", "--print", "--arguments", "exempt_groups=ops timeout=40"];
+        let print = [
+            "pam",
+            "--print",
+            "--arguments",
+            "exempt_groups=ops timeout=40",
+        ];
         let proposed = "account [success=done ignore=ignore default=die] pam_job_adopt.so \
                         exempt_groups=ops timeout=40";
         node.job_adopt(&print).exits(3).says(proposed);
         let new = node
             .read("/etc/pam.d/sshd")
             .replace("account sufficient pam_slurm_adopt.so", proposed)
-            .replace("pam_site.so", "pam_access.so accessfile=/etc/security/staff.conf")
+            .replace(
+                "pam_site.so",
+                "pam_access.so accessfile=/etc/security/staff.conf",
+            )
             + "session required pam_job_adopt.so exempt_groups=ops timeout=40\n";
         node.write("/etc/pam.d/sshd", &new);
-        assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "opsuser", "root"]);
+        assert_eq!(
+            admitted(node, &[ALICE, CAROL, OPS, ROOT]),
+            ["alice", "opsuser", "root"]
+        );
     });
 }
 
@@ -214,7 +298,13 @@ fn pam_writes_the_stack_of_the_migration_page() {
             node.write(&format!("/{file}"), &text);
         }
         let page = include_str!("../../docs/migrate.md");
-        let block = page.split("```diff\n").nth(1).unwrap().split("```").next().unwrap();
+        let block = page
+            .split("```diff\n")
+            .nth(1)
+            .unwrap()
+            .split("```")
+            .next()
+            .unwrap();
         let side = |mark: char| -> String {
             let lines = block.lines().filter(|line| line.starts_with([' ', mark]));
             lines.map(|line| format!("{}\n", &line[1..])).collect()
@@ -236,13 +326,22 @@ fn fake_systemd(node: &Node) {
                    sed -n 's/^ExecStart=//p' \"$unit\" | sh -e\n";
     for (name, text) in [("systemd-run", run), ("systemctl", control)] {
         node.write(&format!("/run/{name}"), text);
-        node.sh(&format!("install -m 0755 /run/{name} /usr/bin/{name}")).ok();
+        node.sh(&format!("install -m 0755 /run/{name} /usr/bin/{name}"))
+            .ok();
     }
 }
 
 fn try_for(node: &Node, arguments: &str) -> crate::support::Outcome {
-    let words =
-        ["enable", "--try", "15m", "--without-job", "carol", "--arguments", arguments, "alice"];
+    let words = [
+        "enable",
+        "--try",
+        "15m",
+        "--without-job",
+        "carol",
+        "--arguments",
+        arguments,
+        "alice",
+    ];
     node.job_adopt(&words)
 }
 
@@ -283,16 +382,37 @@ fn try_asks_both_stacks_about_users_with_and_without_a_job() {
 #[test]
 fn try_finds_a_user_without_a_job_by_itself() {
     on_node(|node| {
-        let _jobs = [node.job(ALICE, "4242").start(), node.job(OPS, "4243").start()];
+        let _jobs = [
+            node.job(ALICE, "4242").start(),
+            node.job(OPS, "4243").start(),
+        ];
         lay_out_recipes(node);
         fake_systemd(node);
         write_recipe(node, "account required pam_slurm_adopt.so\n");
-        let asked = ["enable", "--try", "15m", "--arguments", "timeout=40", "alice"];
+        let asked = [
+            "enable",
+            "--try",
+            "15m",
+            "--arguments",
+            "timeout=40",
+            "alice",
+        ];
         let tried = node.job_adopt(&asked).exits(0);
-        tried.says("refused before, refused now").omits("account of opsuser");
+        tried
+            .says("refused before, refused now")
+            .omits("account of opsuser");
         node.job_adopt(&["enable", "--undo"]).exits(0);
-        let named = ["enable", "--try", "15m", "--without-job", "opsuser", "alice"];
-        node.job_adopt(&named).exits(3).says("opsuser: has a job here");
+        let named = [
+            "enable",
+            "--try",
+            "15m",
+            "--without-job",
+            "opsuser",
+            "alice",
+        ];
+        node.job_adopt(&named)
+            .exits(3)
+            .says("opsuser: has a job here");
     });
 }
 
@@ -310,8 +430,14 @@ fn assert_way_back_admits_all(node: &Node, command: &[&str], old: &str) {
         .exits(1)
         .says("stays commented out: pam_slurm_adopt.so is not there")
         .says("nothing keeps users without a job out now");
-    assert_eq!(node.read("/etc/pam.d/sshd").replace("#job-adopt: ", ""), old);
-    assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "carol", "root"]);
+    assert_eq!(
+        node.read("/etc/pam.d/sshd").replace("#job-adopt: ", ""),
+        old
+    );
+    assert_eq!(
+        admitted(node, &[ALICE, CAROL, ROOT]),
+        ["alice", "carol", "root"]
+    );
 }
 
 /// The module is removed from the node, as at the end of a migration, and the way back is taken later.
@@ -321,10 +447,12 @@ fn way_back_after_removal_of_the_old_module_locks_no_user_out() {
         let _job = node.job(ALICE, "4242").start();
         lay_out_recipes(node);
         // The module of Debian's package is there, where libpam looks second.
-        node.sh("test ! -d /lib/security || mount -t tmpfs none /lib/security").ok();
+        node.sh("test ! -d /lib/security || mount -t tmpfs none /lib/security")
+            .ok();
         write_recipe(node, "account required pam_slurm_adopt.so\n");
         let old = node.read("/etc/pam.d/sshd");
-        node.job_adopt(&["pam", "--install", "--arguments", "timeout=40"]).exits(0);
+        node.job_adopt(&["pam", "--install", "--arguments", "timeout=40"])
+            .exits(0);
         let slurm = old_module(node);
         node.sh(&format!("mv {slurm} {slurm}.gone")).ok();
         assert_way_back_admits_all(node, &["pam", "--remove"], &old);
@@ -344,17 +472,35 @@ fn way_back_restores_no_jump_without_the_line_that_it_skips() {
             node,
             "account [success=1 default=ignore] SUCCEED_IF\naccount required pam_slurm_adopt.so\n",
         );
-        node.sh("awk -F: -v OFS=: '$1 == \"opsuser\" { $8 = 1 } 1' /etc/shadow >/run/shadow && \
-                 cat /run/shadow >/etc/shadow")
-            .ok();
-        assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "root"]);
-        let install = ["pam", "--install", "--arguments", "exempt_groups=ops timeout=40"];
+        node.sh(
+            "awk -F: -v OFS=: '$1 == \"opsuser\" { $8 = 1 } 1' /etc/shadow >/run/shadow && \
+                 cat /run/shadow >/etc/shadow",
+        )
+        .ok();
+        assert_eq!(
+            admitted(node, &[ALICE, CAROL, OPS, ROOT]),
+            ["alice", "root"]
+        );
+        let install = [
+            "pam",
+            "--install",
+            "--arguments",
+            "exempt_groups=ops timeout=40",
+        ];
         node.job_adopt(&install).exits(0);
-        assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "root"]);
+        assert_eq!(
+            admitted(node, &[ALICE, CAROL, OPS, ROOT]),
+            ["alice", "root"]
+        );
         node.sh(&format!("rm {}", old_module(node))).ok();
         let removed = node.job_adopt(&["pam", "--remove"]).exits(1);
-        removed.says("sshd:3 stays commented out").says("sshd:4 stays commented out");
-        assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "carol", "root"]);
+        removed
+            .says("sshd:3 stays commented out")
+            .says("sshd:4 stays commented out");
+        assert_eq!(
+            admitted(node, &[ALICE, CAROL, OPS, ROOT]),
+            ["alice", "carol", "root"]
+        );
     });
 }
 
@@ -372,12 +518,16 @@ fn undo_by_timer_restores_no_line_whose_module_is_gone() {
         try_for(node, "timeout=40").exits(0);
         let new = node.read("/etc/pam.d/sshd");
         node.sh(&format!("mv {slurm} {slurm}.gone")).ok();
-        node.run("systemctl", &undo).fails().says("pam_slurm_adopt.so");
+        node.run("systemctl", &undo)
+            .fails()
+            .says("pam_slurm_adopt.so");
         assert_eq!(node.read("/etc/pam.d/sshd"), new);
         assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);
         // By hand the others come back.
         assert_way_back_admits_all(node, &["enable", "--undo"], &old);
-        node.job_adopt(&["enable", "--undo"]).exits(3).says("nothing is tried");
+        node.job_adopt(&["enable", "--undo"])
+            .exits(3)
+            .says("nothing is tried");
         // With the module all come back.
         node.sh(&format!("mv {slurm}.gone {slurm}")).ok();
         node.job_adopt(&["pam", "--remove"]).exits(0);
@@ -388,7 +538,9 @@ fn undo_by_timer_restores_no_line_whose_module_is_gone() {
         try_for(node, "timeout=40").exits(0);
         node.create_dir("/usr/lib/security", 0o755);
         node.sh(&format!("mv {slurm} /usr/lib/security")).ok();
-        node.job_adopt(&["enable", "--undo"]).exits(0).says("as it was");
+        node.job_adopt(&["enable", "--undo"])
+            .exits(0)
+            .says("as it was");
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
     });
 }
@@ -404,12 +556,16 @@ fn try_without_an_answer_changes_nothing() {
         let old = node.read("/etc/pam.d/sshd");
         node.sh("sed -i '2i case \"$*\" in *--account*root) exit 1 ;; esac' /usr/bin/systemd-run")
             .ok();
-        try_for(node, "timeout=40").exits(3).says("ask the stack about root");
+        try_for(node, "timeout=40")
+            .exits(3)
+            .says("ask the stack about root");
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
         assert!(!node.exists("/etc/pam.d/.sshd.before-job-adopt"));
         // Only the new stack gives no answer.
         node.sh("sed -i '2s@root)@root) ! grep -q pam_job_adopt /etc/pam.d/sshd ||@' /usr/bin/systemd-run").ok();
-        try_for(node, "timeout=40").exits(1).says("ask the stack about root");
+        try_for(node, "timeout=40")
+            .exits(1)
+            .says("ask the stack about root");
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
     });
 }
@@ -422,9 +578,11 @@ fn try_admits_a_user_whose_password_has_expired() {
         lay_out_recipes(node);
         fake_systemd(node);
         write_recipe(node, "account required pam_slurm_adopt.so\n");
-        node.sh("awk -F: -v OFS=: '$1 == \"alice\" { $3 = 0 } 1' /etc/shadow >/run/shadow && \
-                 cat /run/shadow >/etc/shadow")
-            .ok();
+        node.sh(
+            "awk -F: -v OFS=: '$1 == \"alice\" { $3 = 0 } 1' /etc/shadow >/run/shadow && \
+                 cat /run/shadow >/etc/shadow",
+        )
+        .ok();
         try_for(node, "timeout=40")
             .exits(0)
             .says("account of alice: admitted before, admitted now");
@@ -437,13 +595,20 @@ fn bytes_and_blanks_survive_the_switch() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         install_shape(node, "debian");
-        node.sh("printf '# f\\374r alle\\n' >>/etc/pam.d/sshd; cp /etc/pam.d/sshd /run/old").ok();
-        node.sh("echo 'hpc admins:x:1500:opsuser' >>/etc/group; mkdir '/etc/site hpc'").ok();
+        node.sh("printf '# f\\374r alle\\n' >>/etc/pam.d/sshd; cp /etc/pam.d/sshd /run/old")
+            .ok();
+        node.sh("echo 'hpc admins:x:1500:opsuser' >>/etc/group; mkdir '/etc/site hpc'")
+            .ok();
         node.sh(": >'/etc/site hpc/x.conf'").ok();
         let arguments = "timeout=40 [conf=/etc/site hpc/x.conf] [exempt_groups=hpc admins]";
-        node.job_adopt(&["pam", "--install", "--arguments", arguments]).exits(0);
-        assert_eq!(admitted(node, &[ALICE, CAROL, OPS, ROOT]), ["alice", "opsuser", "root"]);
-        node.sh("grep -a -c '\\[conf=/etc/site hpc/x.conf\\]' /etc/pam.d/sshd").says("2");
+        node.job_adopt(&["pam", "--install", "--arguments", arguments])
+            .exits(0);
+        assert_eq!(
+            admitted(node, &[ALICE, CAROL, OPS, ROOT]),
+            ["alice", "opsuser", "root"]
+        );
+        node.sh("grep -a -c '\\[conf=/etc/site hpc/x.conf\\]' /etc/pam.d/sshd")
+            .says("2");
         node.job_adopt(&["pam", "--remove"]).exits(0);
         node.sh("cmp /etc/pam.d/sshd /run/old").ok();
         drop(job);

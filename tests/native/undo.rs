@@ -10,11 +10,17 @@ use crate::support::{
 fn assert_refused_and_undone(options: &[&str], file: Option<&str>) {
     on_node(|node| {
         node.session_reporting("");
-        let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+        let job = node
+            .job(ALICE, "4242")
+            .with("leaf", json!("logins"))
+            .start();
         let path = file.map(|file| format!("/sys/fs/cgroup{}/logins/{file}", job.cgroup.path()));
         let only: Vec<&str> = path.iter().flat_map(|path| ["-P", path.as_str()]).collect();
         let outcome = node.session_under_strace("/tmp/strace", &[&only, options].concat(), ALICE);
-        assert!(node.read("/tmp/strace").contains("INJECTED"), "{options:?}: no such call");
+        assert!(
+            node.read("/tmp/strace").contains("INJECTED"),
+            "{options:?}: no such call"
+        );
         node.log.line("decision=refuse");
         let children = job.cgroup.children();
         assert!(children.is_empty(), "{options:?}: {children:?} is left");
@@ -82,7 +88,10 @@ fn leaf_of_job_with_new_owner_is_not_made_again() {
     for number in 4..12 {
         on_node(|node| {
             node.session_reporting("");
-            let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+            let job = node
+                .job(ALICE, "4242")
+                .with("leaf", json!("logins"))
+                .start();
             let gone = format!("inject=openat2:error=ENOENT:when={number}");
             let options = [
                 "-e",
@@ -96,7 +105,10 @@ fn leaf_of_job_with_new_owner_is_not_made_again() {
             node.log.line("decision=refuse");
             let trace = node.read("/tmp/strace");
             let is_made = |line: &&str| line.contains("mkdirat(") && line.contains("\"logins\"");
-            assert!(trace.lines().filter(is_made).count() < 2, "{number}:\n{trace}");
+            assert!(
+                trace.lines().filter(is_made).count() < 2,
+                "{number}:\n{trace}"
+            );
             let after = trace.lines().skip_while(|line| !is_made(line));
             let lost_then =
                 after.filter(|line| line.contains("ENOENT") && line.contains("INJECTED"));
@@ -114,7 +126,12 @@ fn missing_origin_cgroup_is_not_reported_as_ended_job() {
     on_node(|node| {
         node.session_reporting("action_no_jobs=ignore");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
-        let options = ["-P", "/proc/self/cgroup", "-e", "inject=openat:error=ENOENT:when=1"];
+        let options = [
+            "-P",
+            "/proc/self/cgroup",
+            "-e",
+            "inject=openat:error=ENOENT:when=1",
+        ];
         node.session_under_strace("/tmp/strace", &options, ALICE);
         assert!(node.read("/tmp/strace").contains("INJECTED"));
         node.log.decision("JA07");
@@ -127,8 +144,11 @@ fn require_devices_counts_in_session_too() {
     on_node(|node| {
         node.session_reporting("require_devices");
         let auto = json!({ "DevicePolicy": "auto" });
-        let job =
-            node.job(ALICE, "4242").with("options", auto).with("leaf", json!("logins")).start();
+        let job = node
+            .job(ALICE, "4242")
+            .with("options", auto)
+            .with("leaf", json!("logins"))
+            .start();
         let outcome = node.session(ALICE);
         node.log.decision("JA06");
         assert!(job.cgroup.children().is_empty() && job.cgroup.pids().len() == 1);
@@ -143,7 +163,9 @@ fn kernel_without_openat2_admits() {
         node.session_alone("");
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let without = ["-e", "inject=openat2:error=ENOSYS"];
-        let outcome = node.session_under_strace("/tmp/strace", &without, ALICE).ok();
+        let outcome = node
+            .session_under_strace("/tmp/strace", &without, ALICE)
+            .ok();
         outcome.joins_cgroup(&job.cgroup);
         assert_eq!(job.cgroup.our_filters().len(), 1);
     });
@@ -154,25 +176,54 @@ fn kernel_without_openat2_admits() {
 fn frozen_leaf_refuses_login_before_move() {
     on_node(|node| {
         node.session_reporting("");
-        let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+        let job = node
+            .job(ALICE, "4242")
+            .with("leaf", json!("logins"))
+            .start();
         let leaf = job.cgroup.child("logins");
         leaf.create().freeze(true);
         let took = || {
             node.log.clear();
             node.session(ALICE).joins_cgroup(&node.outside());
-            node.log.decision("JA04").field("ms").unwrap().parse::<u32>().unwrap()
+            node.log
+                .decision("JA04")
+                .field("ms")
+                .unwrap()
+                .parse::<u32>()
+                .unwrap()
         };
         // By the module's own measure; a busy machine delays some attempts.
-        assert!((0..5).any(|_| took() < 1000 * timeout_factor()), "{}", node.log);
+        assert!(
+            (0..5).any(|_| took() < 1000 * timeout_factor()),
+            "{}",
+            node.log
+        );
     });
 }
 
 /// Writes to the job's `cgroup.procs` in a cgroup namespace, where paths mean something else.
 fn run_in_cgroup_namespace(node: &Node, job: &Job<'_>) -> Outcome {
     let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
-    let trace =
-        ["-f", "-qq", "-o", "/tmp/strace", "-e", "trace=write", "-e", "signal=none", "-P", &procs];
-    let login = ["unshare", "--cgroup", "pamtester", "sshd", "alice", "open_session"];
+    let trace = [
+        "-f",
+        "-qq",
+        "-o",
+        "/tmp/strace",
+        "-e",
+        "trace=write",
+        "-e",
+        "signal=none",
+        "-P",
+        &procs,
+    ];
+    let login = [
+        "unshare",
+        "--cgroup",
+        "pamtester",
+        "sshd",
+        "alice",
+        "open_session",
+    ];
     node.run("strace", &[&trace[..], &login].concat())
 }
 
@@ -183,7 +234,14 @@ fn cgroup_namespace_refuses_login_before_move() {
         let job = node.job(ALICE, "4242").start();
         let outcome = run_in_cgroup_namespace(node, &job);
         node.log.line("decision=refuse");
-        assert!(!node.read("/tmp/strace").contains("write("), "it was moved: {outcome}");
-        assert_eq!((outcome.cgroup(), job.cgroup.pids().len()), ("/", 1), "{outcome}");
+        assert!(
+            !node.read("/tmp/strace").contains("write("),
+            "it was moved: {outcome}"
+        );
+        assert_eq!(
+            (outcome.cgroup(), job.cgroup.pids().len()),
+            ("/", 1),
+            "{outcome}"
+        );
     });
 }

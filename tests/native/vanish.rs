@@ -30,13 +30,23 @@ fn leaf_removed_by_user_admits_no_login_outside() {
         job.cgroup.child("mine").create();
         job.cgroup.child("job-adopt").create();
         // A scheduler may delegate the cgroup so.
-        node.sh(&format!("chown -R alice /sys/fs/cgroup{}", job.cgroup.path())).ok();
+        node.sh(&format!(
+            "chown -R alice /sys/fs/cgroup{}",
+            job.cgroup.path()
+        ))
+        .ok();
         let procs = leaf_file(&job);
-        let delay = ["-P", &procs, "-e", "inject=write:delay_enter=60000000:when=1"];
+        let delay = [
+            "-P",
+            &procs,
+            "-e",
+            "inject=write:delay_enter=60000000:when=1",
+        ];
         let login = || node.session_under_strace("/tmp/strace", &delay, ALICE);
         let outcome = run_while_held(node, login, || {
             let remove = format!("rmdir /sys/fs/cgroup{}/job-adopt", job.cgroup.path());
-            node.sh(&format!("setpriv --reuid 1001 --clear-groups {remove}")).ok();
+            node.sh(&format!("setpriv --reuid 1001 --clear-groups {remove}"))
+                .ok();
         });
         assert_inside_or_refused(node, outcome, &job);
     });
@@ -51,7 +61,12 @@ fn rollback_of_one_login_admits_no_other_outside() {
         job.cgroup.child("step").create();
         let procs = leaf_file(&job);
         let fails = ["-e", "inject=bpf:error=ENOMEM:delay_enter=1200000:when=1"];
-        let waits = ["-P", &procs, "-e", "inject=write:delay_enter=2000000:when=1"];
+        let waits = [
+            "-P",
+            &procs,
+            "-e",
+            "inject=write:delay_enter=2000000:when=1",
+        ];
         let other = std::thread::scope(|scope| {
             let mut other = None;
             let failing = || node.session_delayed_by_strace("/tmp/one", &fails, ALICE);
@@ -68,7 +83,10 @@ fn unsuitable_leaf_refuses_login() {
     on_node(|node| {
         node.session_alone("");
         for (what, spoil) in [
-            ("children", (|job| _ = job_leaf(job).child("below").create()) as fn(&Job<'_>)),
+            (
+                "children",
+                (|job| _ = job_leaf(job).child("below").create()) as fn(&Job<'_>),
+            ),
             ("controllers handed down", |job| {
                 let available = job_leaf(job).read("cgroup.controllers");
                 if let Some(controller) = available.split_whitespace().next() {
@@ -78,7 +96,10 @@ fn unsuitable_leaf_refuses_login() {
                 }
             }),
         ] {
-            let job = node.job(ALICE, "4242").with("leaf", json!("logins")).start();
+            let job = node
+                .job(ALICE, "4242")
+                .with("leaf", json!("logins"))
+                .start();
             job_leaf(&job).create();
             spoil(&job);
             let outcome = node.session(ALICE);

@@ -26,7 +26,9 @@ fn filter_lost_after_move_refuses_login() {
         let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         let procs = format!("/sys/fs/cgroup{}/cgroup.procs", job.cgroup.path());
         let held = ["-P", &procs, "-e", "inject=write:delay_enter=60000000"];
-        assert_harm_refuses(node, &job, &held, || job.cgroup.detach(&job.cgroup.our_filters()[0]));
+        assert_harm_refuses(node, &job, &held, || {
+            job.cgroup.detach(&job.cgroup.our_filters()[0])
+        });
     });
 }
 
@@ -36,10 +38,16 @@ fn login_moved_elsewhere_is_refused() {
         install_session_line(node);
         let job = node.job(ALICE, "4242").start();
         // First read for the way back, then after the move.
-        let held = ["-P", "/proc/self/cgroup", "-e", "inject=openat:delay_enter=60000000:when=2"];
+        let held = [
+            "-P",
+            "/proc/self/cgroup",
+            "-e",
+            "inject=openat:delay_enter=60000000:when=2",
+        ];
         assert_harm_refuses(node, &job, &held, || {
             eventually("the login is in the job", || job.cgroup.pids().len() == 2);
-            node.outside().write("cgroup.procs", &job.cgroup.pids()[1].to_string());
+            node.outside()
+                .write("cgroup.procs", &job.cgroup.pids()[1].to_string());
         });
     });
 }
@@ -66,7 +74,8 @@ fn late_login_does_not_move() {
         node.session_alone("timeout=2");
         let job = node.job(ALICE, "4242").start();
         let held = ["-e", "inject=fgetxattr:delay_enter=3000000:when=1"];
-        node.session_under_strace("/tmp/strace", &held, ALICE).fails();
+        node.session_under_strace("/tmp/strace", &held, ALICE)
+            .fails();
         node.log.decision("JA08");
         assert_eq!(job.cgroup.pids().len(), 1, "the login is in the job");
     });

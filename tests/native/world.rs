@@ -7,10 +7,19 @@ use crate::support::{
 #[test]
 fn node_devices_distinguish_denial_from_absence() {
     on_node(|node| {
-        let all = [("/dev/nvidia0", OPENS), ("/dev/nvidia3", OPENS), ("/dev/null", "ok")];
-        node.sh(LOOK).ok().devices(&all).joins_cgroup(&node.outside());
+        let all = [
+            ("/dev/nvidia0", OPENS),
+            ("/dev/nvidia3", OPENS),
+            ("/dev/null", "ok"),
+        ];
+        node.sh(LOOK)
+            .ok()
+            .devices(&all)
+            .joins_cgroup(&node.outside());
         node.outside().attach(Flags::Multi, "foreign", &["195:0"]);
-        node.sh(LOOK).ok().devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia3", OPENS)]);
+        node.sh(LOOK)
+            .ok()
+            .devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia3", OPENS)]);
     });
 }
 
@@ -20,7 +29,9 @@ fn node_without_owner_removes_itself() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         node.abandon();
-        eventually("its processes and cgroups are gone", || !node.cgroup().exists());
+        eventually("its processes and cgroups are gone", || {
+            !node.cgroup().exists()
+        });
         assert!(!job.cgroup.exists());
     });
 }
@@ -40,7 +51,9 @@ fn node_with_cgroup_namespace_has_root_cgroup() {
     on_node_with(Mount::Namespace, |node| {
         let slice = node.cgroup().child("user.slice");
         assert_eq!(slice.create().path(), "/user.slice");
-        node.sh("test -d /sys/fs/cgroup/user.slice && cat /proc/self/cgroup").ok().says("0::/node");
+        node.sh("test -d /sys/fs/cgroup/user.slice && cat /proc/self/cgroup")
+            .ok()
+            .says("0::/node");
         let host = Cgroup::new("/user.slice");
         assert!(!host.exists() || host.dir() != slice.dir());
     });
@@ -66,7 +79,9 @@ fn job_runs_as_owner_in_its_cgroup() {
         assert_eq!(job.cgroup.pids().len(), 1);
         let pid = job.cgroup.pids()[0];
         let status = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        eventually("the job's process is its owner's", || status().contains("Uid:\t1001\t"));
+        eventually("the job's process is its owner's", || {
+            status().contains("Uid:\t1001\t")
+        });
         assert!(node.read(&job.record_path()).contains("\"id\":\"4242\""));
         job.finish();
         assert!(!job.cgroup.exists());
@@ -77,14 +92,23 @@ fn job_runs_as_owner_in_its_cgroup() {
 #[test]
 fn run_without_root_reports_skipped_tests() {
     on_node(|node| {
-        node.sh("mkdir -p /tmp/debug/deps && mkdir --mode 1777 /tmp/debug/skipped").ok();
+        node.sh("mkdir -p /tmp/debug/deps && mkdir --mode 1777 /tmp/debug/skipped")
+            .ok();
         node.install(&std::env::current_exe().unwrap(), "/tmp/debug/deps/native");
         let nobody = "env -u JOB_ADOPT_TESTS setpriv --reuid 65534 --regid 65534 --clear-groups";
         let run = format!("cd /; {nobody} /tmp/debug/deps/native world::");
-        let outcome = node.sh(&format!("{run}; sort -u /tmp/debug/skipped/$$")).ok();
+        let outcome = node
+            .sh(&format!("{run}; sort -u /tmp/debug/skipped/$$"))
+            .ok();
         let count = outcome.stdout.matches("... ok").count();
         let line = format!("native: needs root: {count} tests were skipped; make test-all as root");
         assert_eq!(outcome.stderr.matches(&line).count(), 1, "{outcome}");
-        assert_eq!(outcome.stdout.matches("needs root\tpam_job_adopt\tworld::").count(), count);
+        assert_eq!(
+            outcome
+                .stdout
+                .matches("needs root\tpam_job_adopt\tworld::")
+                .count(),
+            count
+        );
     });
 }

@@ -25,8 +25,11 @@ pub(crate) fn add(why: &str) {
     let Some(file) = file() else { return };
     // libtest names a test's thread after the test.
     let thread = std::thread::current();
-    let line =
-        format!("{why}\t{}\t{}\n", env!("CARGO_PKG_NAME"), thread.name().unwrap_or_default());
+    let line = format!(
+        "{why}\t{}\t{}\n",
+        env!("CARGO_PKG_NAME"),
+        thread.name().unwrap_or_default()
+    );
     let _ = file.parent().map(fs::create_dir_all);
     let opened = File::options().create(true).append(true).open(file);
     let _ = opened.and_then(|mut notes| notes.write_all(line.as_bytes()));
@@ -35,13 +38,18 @@ pub(crate) fn add(why: &str) {
 /// Returns the reasons of this run, once for each skipped test, and removes all notes of runs that
 /// have ended.
 pub(crate) fn take() -> Vec<String> {
-    let lines = file().and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+    let lines = file()
+        .and_then(|file| fs::read_to_string(file).ok())
+        .unwrap_or_default();
     let tests: BTreeSet<&str> = lines.lines().collect();
     let reasons = tests.iter().filter_map(|line| line.split('\t').next());
     let reasons = reasons.map(str::to_owned).collect();
     let _ = file().map(fs::remove_file);
-    for note in
-        folder().and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten()
+    for note in folder()
+        .and_then(|folder| fs::read_dir(folder).ok())
+        .into_iter()
+        .flatten()
+        .flatten()
     {
         if !PathBuf::from("/proc").join(note.file_name()).exists() {
             let _ = fs::remove_file(note.path());

@@ -19,7 +19,10 @@ fuzz_target!(|text: &str| {
             assert_eq!(reversed, Ok(settings), "the order of arguments matters");
             if let Some(first) = arguments.first().cloned() {
                 arguments.push(first);
-                assert!(Settings::parse(&arguments).is_err(), "an argument counts twice");
+                assert!(
+                    Settings::parse(&arguments).is_err(),
+                    "an argument counts twice"
+                );
             }
         }
         Err(error) => assert!(error.starts_with("argument ")),

@@ -12,7 +12,10 @@ const FILES: [&str; 3] = ["etc/cdi/low.yaml", "run/cdi/high.yaml", "run/cdi/high
 /// Sorts after every other file, and is unusable.
 const BROKEN: &str = "run/cdi/zz.json";
 const NODES: [(&str, &str); 4] = [
-    ("proc/devices", "Character devices:\n195 nvidia\n195 nvidiactl\n"),
+    (
+        "proc/devices",
+        "Character devices:\n195 nvidia\n195 nvidiactl\n",
+    ),
     ("dev/nvidia0", "c 195:0"),
     ("dev/nvidia1", "c 195:1"),
     ("dev/nvidiactl", "c 195:255"),
@@ -26,7 +29,11 @@ fuzz_target!(|text: &str| {
     let mut specs: [Option<Spec>; 3] = [None, None, None];
     laid.without(BROKEN);
     for (path, spec) in FILES.into_iter().zip(&mut specs) {
-        let format = if path.ends_with("json") { Format::Json } else { Format::Yaml };
+        let format = if path.ends_with("json") {
+            Format::Json
+        } else {
+            Format::Yaml
+        };
         match parts.next() {
             Some(text) => {
                 laid.file(path, text);
@@ -43,15 +50,19 @@ fuzz_target!(|text: &str| {
     let broken = read();
     for name in NAMES {
         let parsed: QualifiedName = name.parse().expect("a name");
-        let has =
-            |spec: &Option<Spec>| spec.as_ref().is_some_and(|spec| spec.device(&parsed).is_some());
+        let has = |spec: &Option<Spec>| {
+            spec.as_ref()
+                .is_some_and(|spec| spec.device(&parsed).is_some())
+        };
         let [low, one, other] = specs.each_ref().map(has);
         let ask = |catalog| cdi::resolve(&tree, catalog, &[name.to_owned()]);
         let (found, later) = (ask(&catalog), ask(&broken));
         let fault = found.as_ref().err().map(|error| error.why.to_string());
         let fault = fault.unwrap_or_default();
         // A fault of a node names the file that asks for it.
-        let of_node = ["/etc/cdi/", "/run/cdi/"].iter().any(|dir| fault.starts_with(dir));
+        let of_node = ["/etc/cdi/", "/run/cdi/"]
+            .iter()
+            .any(|dir| fault.starts_with(dir));
         let expected = match (one, other) {
             (true, true) => fault.starts_with("defined in both "),
             // This definition counts whatever is wrong with other files.
@@ -75,7 +86,10 @@ fuzz_target!(|text: &str| {
             false => assert!(later.is_err(), "{later:?}"),
         }
         for device in devices(&found).into_iter().flatten() {
-            assert!(device.rule.major() == 195 && device.rule.minor().is_some(), "{device:?}");
+            assert!(
+                device.rule.major() == 195 && device.rule.minor().is_some(),
+                "{device:?}"
+            );
         }
     }
 });

@@ -13,7 +13,11 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(reversed, Ok(config), "the order of lines matters");
         }
         Err((line, fault)) => {
-            assert!((1..=lines.len()).contains(&line), "line {line} of {}", lines.len());
+            assert!(
+                (1..=lines.len()).contains(&line),
+                "line {line} of {}",
+                lines.len()
+            );
             assert!(!fault.to_string().chars().any(char::is_control), "{fault}");
         }
     }

@@ -8,7 +8,11 @@ fuzz_target!(|text: &str| {
     if let Ok(rule) = text.parse::<DeviceRule>() {
         assert!(rule.major() <= MAJOR_MAX && rule.minor().is_none_or(|minor| minor <= MINOR_MAX));
         assert_ne!(rule.access(), Access::NONE);
-        assert_eq!(rule.minor().is_none(), text.contains(":-1:"), "a wildcard not written");
+        assert_eq!(
+            rule.minor().is_none(),
+            text.contains(":-1:"),
+            "a wildcard not written"
+        );
         assert_eq!(rule.to_string().parse(), Ok(rule));
     }
 });

@@ -24,7 +24,9 @@ fuzz_target!(|text: &str| {
             continue;
         }
         let path = list.join(name);
-        let made = path.parent().is_some_and(|dir| std::fs::create_dir_all(dir).is_ok());
+        let made = path
+            .parent()
+            .is_some_and(|dir| std::fs::create_dir_all(dir).is_ok());
         files += usize::from(made && !path.exists() && std::fs::write(&path, "").is_ok());
     }
     let tree = laid.tree();
@@ -35,6 +37,9 @@ fuzz_target!(|text: &str| {
             |device: &DeviceName| matches!(device, DeviceName::Dir(_) | DeviceName::Gres { .. });
         assert!(!devices.iter().any(nested), "{devices:?}");
         std::fs::write(list.join("GPU-unknown"), "").expect("a file");
-        assert!(read().is_err(), "an unknown name was left out of {devices:?}");
+        assert!(
+            read().is_err(),
+            "an unknown name was left out of {devices:?}"
+        );
     }
 });

@@ -20,12 +20,17 @@ fuzz_target!(|text: &str| {
             let path = format!("{folder}/{text}");
             assert_eq!(unit_at(&path, 992), Some(unit));
             assert_eq!(unit_at(&path, 99), None);
-            assert!(path.parse::<CgroupPath>().is_ok(), "{path:?} is no cgroup's path");
+            assert!(
+                path.parse::<CgroupPath>().is_ok(),
+                "{path:?} is no cgroup's path"
+            );
         }
     }
     if unit_at(text, 992).is_some() {
         assert!(
-            unit_parents(992).iter().any(|folder| text.starts_with(folder.as_str())),
+            unit_parents(992)
+                .iter()
+                .any(|folder| text.starts_with(folder.as_str())),
             "{text:?}"
         );
     }

@@ -11,7 +11,9 @@ use protocol::{Access, DeviceRule};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Bytes(bytes);
-    let Some(request) = bytes.request() else { return };
+    let Some(request) = bytes.request() else {
+        return;
+    };
     let mut rules = Vec::new();
     while let Some(rule) = bytes.rule() {
         rules.push(rule);
@@ -28,7 +30,11 @@ fuzz_target!(|bytes: &[u8]| {
         })
     });
     for request in near.take(64).chain([request]) {
-        assert_eq!(run(&allow, request), Some(is_allowed(&rules, request)), "{request:?}");
+        assert_eq!(
+            run(&allow, request),
+            Some(is_allowed(&rules, request)),
+            "{request:?}"
+        );
     }
     rules.reverse();
     assert!(allow_rules(&rules) == allow, "the order of entries matters");

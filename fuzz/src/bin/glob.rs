@@ -8,14 +8,27 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let (pattern, name) = text.split_once('\n').unwrap_or((text, text));
-    let Ok(glob) = Glob::parse(pattern) else { return };
+    let Ok(glob) = Glob::parse(pattern) else {
+        return;
+    };
     if !Glob::is_wild(pattern) {
-        assert_eq!(glob.matches(name), pattern == name, "{pattern:?} is not itself");
+        assert_eq!(
+            glob.matches(name),
+            pattern == name,
+            "{pattern:?} is not itself"
+        );
     } else if !pattern.contains('[') {
-        assert_eq!(glob.matches(name), expected(pattern, name), "{pattern:?} and {name:?}");
+        assert_eq!(
+            glob.matches(name),
+            expected(pattern, name),
+            "{pattern:?} and {name:?}"
+        );
     } else if glob.matches(name) {
         if let Ok(wider) = Glob::parse(&format!("*{pattern}")) {
-            assert!(wider.matches(name), "*{pattern:?} stands for less than without the star");
+            assert!(
+                wider.matches(name),
+                "*{pattern:?} stands for less than without the star"
+            );
         }
     }
 });

@@ -10,12 +10,19 @@ const LIMIT: usize = 200;
 
 fuzz_target!(|text: &str| {
     let (list, name) = text.split_once('\n').unwrap_or((text, ""));
-    let Ok(list) = HostList::parse(list) else { return };
-    let Ok(names) = list.expand(LIMIT) else { return };
+    let Ok(list) = HostList::parse(list) else {
+        return;
+    };
+    let Ok(names) = list.expand(LIMIT) else {
+        return;
+    };
     // As for Slurm, a list of commas has no name.
     assert!(names.len() <= LIMIT);
     for name in &names {
-        assert!(list.contains(name), "{name:?} is not in the list that names it");
+        assert!(
+            list.contains(name),
+            "{name:?} is not in the list that names it"
+        );
     }
     let listed = names.iter().any(|listed| listed == name);
     assert_eq!(list.contains(name), listed, "{name:?} of {names:?}");

@@ -11,8 +11,13 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(Query::parse(query.to_line().as_bytes()), Some(query));
     }
     let mut rest = Bytes(bytes);
-    let Some([a, b, c, d]) = rest.take() else { return };
-    let query = Query { local: u16::from_be_bytes([a, b]), foreign: u16::from_be_bytes([c, d]) };
+    let Some([a, b, c, d]) = rest.take() else {
+        return;
+    };
+    let query = Query {
+        local: u16::from_be_bytes([a, b]),
+        foreign: u16::from_be_bytes([c, d]),
+    };
     let pair = query.to_line();
     // Once after the ports of the question, and once with its own ports.
     let echoed = [pair.trim_end().as_bytes(), rest.0].concat();
@@ -21,8 +26,14 @@ fuzz_target!(|bytes: &[u8]| {
             let written = answer.to_line(query);
             assert!(line.len() <= LINE_MAX && written.len() <= LINE_MAX);
             assert_eq!(Answer::parse(written.as_bytes(), query), Some(answer));
-            let other = Query { local: query.local ^ 1, ..query };
-            assert!(Answer::parse(line, other).is_none(), "an answer to two questions");
+            let other = Query {
+                local: query.local ^ 1,
+                ..query
+            };
+            assert!(
+                Answer::parse(line, other).is_none(),
+                "an answer to two questions"
+            );
         }
     }
 });

@@ -8,7 +8,9 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Bytes(bytes);
-    let Some(request) = bytes.request() else { return };
+    let Some(request) = bytes.request() else {
+        return;
+    };
     let mut program = Vec::new();
     while let Some(insn) = bytes.take::<INSN_BYTES>() {
         program.push(decode(insn));
@@ -17,6 +19,10 @@ fuzz_target!(|bytes: &[u8]| {
     let answer = run(&program, request);
     if let Some(answer) = answer {
         program.push(Insn::exit());
-        assert_eq!(run(&program, request), Some(answer), "what follows the end was run");
+        assert_eq!(
+            run(&program, request),
+            Some(answer),
+            "what follows the end was run"
+        );
     }
 });

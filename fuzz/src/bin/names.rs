@@ -7,7 +7,10 @@ use protocol::{CgroupPath, JobId, LeafName};
 fuzz_target!(|text: &str| {
     if let Ok(id) = text.parse::<JobId>() {
         assert_eq!(id.as_str(), text);
-        assert!(!text.contains('/') && !matches!(text, "." | ".."), "{text:?} leaves its folder");
+        assert!(
+            !text.contains('/') && !matches!(text, "." | ".."),
+            "{text:?} leaves its folder"
+        );
     }
     if let Ok(leaf) = text.parse::<LeafName>() {
         assert_eq!(leaf.as_str(), text);
@@ -15,7 +18,10 @@ fuzz_target!(|text: &str| {
     }
     if let Ok(path) = text.parse::<CgroupPath>() {
         let parts: Vec<&str> = path.relative().split('/').collect();
-        assert!(parts.iter().all(|part| !matches!(*part, "" | "." | "..")), "{text:?}");
+        assert!(
+            parts.iter().all(|part| !matches!(*part, "" | "." | "..")),
+            "{text:?}"
+        );
         assert_eq!(format!("/{}", parts.join("/")), text);
     }
 });

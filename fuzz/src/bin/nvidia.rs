@@ -49,17 +49,32 @@ fuzz_target!(|text: &str| {
         assert!(gpus.iter().skip(at + 1).all(|other| {
             other.minor != gpu.minor && (gpu.uuid.is_none() || other.uuid != gpu.uuid)
         }));
-        let Some(Ok(found)) = gpu.uuid.as_ref().map(|uuid| resolve_instance(&tree, uuid, 1, 0))
+        let Some(Ok(found)) = gpu
+            .uuid
+            .as_ref()
+            .map(|uuid| resolve_instance(&tree, uuid, 1, 0))
         else {
             continue;
         };
         // The GPU, the shared devices, and the two capabilities; none of them belongs to all of
         // MIG.
-        assert!((5..=6).contains(&found.devices.len()), "{:?}", found.devices);
+        assert!(
+            (5..=6).contains(&found.devices.len()),
+            "{:?}",
+            found.devices
+        );
         let own = |major, minor| {
-            found.devices.iter().any(|d| d.rule.major() == major && d.rule.minor() == Some(minor))
+            found
+                .devices
+                .iter()
+                .any(|d| d.rule.major() == major && d.rule.minor() == Some(minor))
         };
         assert!(own(195, gpu.minor) && !own(195, 1 - gpu.minor));
-        assert!(found.devices.iter().all(|device| device.rule.minor().is_some()));
+        assert!(
+            found
+                .devices
+                .iter()
+                .all(|device| device.rule.minor().is_some())
+        );
     }
 });

@@ -22,19 +22,31 @@ const FILES: [(&str, &str); 9] = [
 ];
 
 fuzz_target!(|text: &str| {
-    let Ok(specifier) = text.parse::<Specifier>() else { return };
+    let Ok(specifier) = text.parse::<Specifier>() else {
+        return;
+    };
     let shown = specifier.to_string();
     assert!(!shown.chars().any(char::is_control), "{shown:?}");
     let climbs = shown.starts_with('/') && shown.split('/').any(|part| part == "..");
     assert!(!climbs, "{shown:?} may leave /dev");
     assert_eq!(shown.parse().as_ref(), Ok(&specifier));
 
-    let Ok(found) = RESOLVER.with(|node| node.resolve_specifier(&specifier)) else { return };
+    let Ok(found) = RESOLVER.with(|node| node.resolve_specifier(&specifier)) else {
+        return;
+    };
     let is_class =
         shown.starts_with("char-") || shown.starts_with("block-") || shown.starts_with('@');
     for device in found.devices {
-        assert!(is_class || device.rule.minor().is_some(), "{shown:?} became {}", device.rule);
-        assert!(specifier.access().contains(device.rule.access()), "{shown:?}: {}", device.rule);
+        assert!(
+            is_class || device.rule.minor().is_some(),
+            "{shown:?} became {}",
+            device.rule
+        );
+        assert!(
+            specifier.access().contains(device.rule.access()),
+            "{shown:?}: {}",
+            device.rule
+        );
     }
 });
 

@@ -3,7 +3,7 @@
 //! At most 1024 bytes.
 #![no_main]
 
-use helper::stack::{Finding, judge_stacks_of_login};
+use helper::stack::{StackFinding, judge_stacks_of_login};
 use job_adopt_fuzz::Laid;
 use libfuzzer_sys::fuzz_target;
 use protocol::SessionLine;
@@ -24,9 +24,12 @@ fuzz_target!(|text: &str| {
         }
     }
     let finding = read_stack(laid, own);
-    if let Finding::Effective(place) = &finding {
+    if let StackFinding::Effective(place) = &finding {
         let file = std::fs::read(&place.file).expect("the file of a line of ours");
-        let lines: Vec<&[u8]> = file.split(|byte| *byte == b'\n').skip(place.line - 1).collect();
+        let lines: Vec<&[u8]> = file
+            .split(|byte| *byte == b'\n')
+            .skip(place.line - 1)
+            .collect();
         let rest = String::from_utf8_lossy(&lines.join(&b'\n')).into_owned();
         assert!(rest.contains("pam_job_adopt.so"), "{finding}: no such line");
     }
@@ -40,7 +43,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-fn read_stack(laid: &Laid, text: &str) -> Finding {
+fn read_stack(laid: &Laid, text: &str) -> StackFinding {
     laid.file("etc/pam.d/sshd", text);
     let [session, _auth] = judge_stacks_of_login(laid.path(), "sshd");
     session

@@ -20,7 +20,10 @@ const NODES: [(&str, &str); 6] = [
     ("dev/dri/card1", "c 226:1"),
     ("dev/dri/renderD128", "c 226:128"),
     ("dev/dri/renderD129", "c 226:129"),
-    ("sys/class/kfd/kfd/topology/nodes/0/properties", "cpu_cores_count 96\nsimd_count 0\n"),
+    (
+        "sys/class/kfd/kfd/topology/nodes/0/properties",
+        "cpu_cores_count 96\nsimd_count 0\n",
+    ),
 ];
 const FILES: [&str; 4] = [
     "sys/class/kfd/kfd/topology/nodes/1/properties",
@@ -34,14 +37,21 @@ fuzz_target!(|text: &str| {
     if !laid.path().join(CARD).exists() {
         NODES.iter().for_each(|(path, text)| laid.file(path, text));
         laid.file(&format!("{CARD}/drm/card1/dev"), "226:1\n");
-        symlink("../../drivers/amdgpu", laid.path().join(CARD).join("driver")).expect("a link");
+        symlink(
+            "../../drivers/amdgpu",
+            laid.path().join(CARD).join("driver"),
+        )
+        .expect("a link");
     }
     let mut parts = text.split("=\n");
     for path in FILES {
         match parts.next() {
             Some(text) => laid.file(path, text),
             // KFD's nodes and DRM's devices are directories, which are removed with their files.
-            None => laid.without(path.trim_end_matches("/properties").trim_end_matches("/dev")),
+            None => laid.without(
+                path.trim_end_matches("/properties")
+                    .trim_end_matches("/dev"),
+            ),
         }
     }
     let tree = laid.tree();
@@ -52,18 +62,33 @@ fuzz_target!(|text: &str| {
             assert!(node && device.rule.minor().is_some(), "{device:?}");
             assert_eq!(device.rule.access(), Access::RW);
         }
-        devices.iter().filter(|device| device.rule.major() == 226).cloned().collect()
+        devices
+            .iter()
+            .filter(|device| device.rule.major() == 226)
+            .cloned()
+            .collect()
     };
     let whole = topology::resolve_address(&tree, address);
     let mut given = BTreeSet::new();
     for index in 0..3 {
-        let Ok(one) = topology::resolve_index(&tree, index) else { continue };
+        let Ok(one) = topology::resolve_index(&tree, index) else {
+            continue;
+        };
         let one = own(&one.devices);
-        assert!(!one.is_empty() && given.is_disjoint(&one), "{one:?} has two numbers");
+        assert!(
+            !one.is_empty() && given.is_disjoint(&one),
+            "{one:?} has two numbers"
+        );
         if let Ok(whole) = &whole {
-            assert!(one.is_subset(&own(&whole.devices)), "{one:?} is no part of the card");
+            assert!(
+                one.is_subset(&own(&whole.devices)),
+                "{one:?} is no part of the card"
+            );
         }
         given.extend(one);
     }
-    assert!(topology::resolve_index(&tree, 3).is_err(), "there are two nodes of GPUs");
+    assert!(
+        topology::resolve_index(&tree, 3).is_err(),
+        "there are two nodes of GPUs"
+    );
 });

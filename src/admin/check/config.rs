@@ -72,15 +72,24 @@ struct RestrictedMode {
 impl ConfigFacts {
     pub(super) fn read(site: &Site) -> Self {
         let switch = site.at(module::OFF_SWITCH_PATH);
-        let is_off = switch.symlink_metadata().is_ok_and(|meta| meta.uid() == site.trust.owner());
-        let Config { enforce, always_allowed, devices, .. } = &site.config;
+        let is_off = switch
+            .symlink_metadata()
+            .is_ok_and(|meta| meta.uid() == site.trust.owner());
+        let Config {
+            enforce,
+            always_allowed,
+            devices,
+            ..
+        } = &site.config;
         let resolver = Resolver::new(site.tree(), devices.clone());
         Self {
             switch,
             is_off,
             conf: site.conf.clone(),
             file: read_file(site),
-            enforce: enforce.as_ref().map(|path| (path.clone(), EnforceState::read(site, path))),
+            enforce: enforce
+                .as_ref()
+                .map(|path| (path.clone(), EnforceState::read(site, path))),
             always_allowed: always_allowed
                 .iter()
                 .filter_map(|specifier| AllowedDevices::resolve(&resolver, specifier))
@@ -95,7 +104,11 @@ impl ConfigFacts {
         if let Some((path, state)) = &self.enforce {
             findings.push(state.finding(path, &self.conf));
         }
-        findings.extend(self.always_allowed.iter().filter_map(AllowedDevices::finding));
+        findings.extend(
+            self.always_allowed
+                .iter()
+                .filter_map(AllowedDevices::finding),
+        );
         findings.extend(self.restricted_modes.iter().map(RestrictedMode::finding));
         findings.extend(self.void_limits.iter().map(judge_void_limit));
         findings
@@ -148,7 +161,9 @@ impl EnforceState {
         if path.symlink_metadata().is_ok() {
             return Self::Present;
         }
-        Self::Missing { has_jobs: runs_jobs(site) }
+        Self::Missing {
+            has_jobs: runs_jobs(site),
+        }
     }
 
     fn finding(&self, path: &Path, conf: &Path) -> Finding {
@@ -180,7 +195,12 @@ impl EnforceState {
 /// Checks whether this is a compute node: Slurm's daemon runs here, or jobs are registered.
 fn runs_jobs(site: &Site) -> bool {
     let has_slurm = site.is_here() && !root_processes(&["slurmd"]).is_empty();
-    has_slurm || site.config.registry.list_users().is_ok_and(|users| !users.is_empty())
+    has_slurm
+        || site
+            .config
+            .registry
+            .list_users()
+            .is_ok_and(|users| !users.is_empty())
 }
 
 impl AllowedDevices {
@@ -188,7 +208,10 @@ impl AllowedDevices {
     fn resolve(resolver: &Resolver, specifier: &Specifier) -> Option<Self> {
         let resolved = resolver.resolve_specifier(specifier).ok()?;
         let mut list = Allowlist::new();
-        let fit = resolved.devices.iter().all(|device| list.push(device.rule).is_ok());
+        let fit = resolved
+            .devices
+            .iter()
+            .all(|device| list.push(device.rule).is_ok());
         Some(Self {
             specifier: specifier.to_string(),
             gpus: gpu_count(&list),
@@ -227,7 +250,10 @@ fn list_restricted_modes(site: &Site) -> Vec<RestrictedMode> {
         return Vec::new();
     }
     let users = find_job_owners(site);
-    restricted.iter().map(|(mode, nodes)| RestrictedMode::new(mode, nodes, &users)).collect()
+    restricted
+        .iter()
+        .map(|(mode, nodes)| RestrictedMode::new(mode, nodes, &users))
+        .collect()
 }
 
 impl RestrictedMode {
@@ -249,12 +275,19 @@ impl RestrictedMode {
     /// Reports the mode as a warning if it keeps out everybody, or a user who has a job now.
     fn finding(&self) -> Finding {
         let is_warning = self.is_owners_alone || !self.excluded.is_empty();
-        let severity = if is_warning { Severity::Warning } else { Severity::Note };
+        let severity = if is_warning {
+            Severity::Warning
+        } else {
+            Severity::Note
+        };
         let mode = &self.mode;
         let text = if self.excluded.is_empty() {
             format!("{mode}: others cannot open them, whatever their jobs are given")
         } else {
-            format!("{mode}, which keeps out users with jobs here: {}", self.excluded.join(", "))
+            format!(
+                "{mode}, which keeps out users with jobs here: {}",
+                self.excluded.join(", ")
+            )
         };
         let remedy = "add the users to that group, or set MODE=\"0666\" in a rule of udev: the \
                       filters of jobs keep the others out";
@@ -278,7 +311,9 @@ fn find_job_owners(site: &Site) -> Vec<NodeUser> {
             }
         }
     }
-    uids.into_iter().filter_map(|uid| NodeUser::find(uid).ok()).collect()
+    uids.into_iter()
+        .filter_map(|uid| NodeUser::find(uid).ok())
+        .collect()
 }
 
 /// Lists the limits of logins that apply to no job here, since their controller is not on cgroup v2.
@@ -287,13 +322,19 @@ fn list_void_limits(site: &Site) -> Vec<LimitKey> {
     let controllers = fs::read_to_string(site.at(mount).join("cgroup.controllers"));
     let controllers = controllers.unwrap_or_default();
     let mut limits: Vec<LimitKey> = site.config.login_limits.list_keys().collect();
-    limits.retain(|limit| !controllers.split_whitespace().any(|word| word == limit.controller));
+    limits.retain(|limit| {
+        !controllers
+            .split_whitespace()
+            .any(|word| word == limit.controller)
+    });
     limits
 }
 
 fn judge_void_limit(limit: &LimitKey) -> Finding {
-    let text =
-        format!("applies to no job: cgroup v2 does not have the controller {}", limit.controller);
+    let text = format!(
+        "applies to no job: cgroup v2 does not have the controller {}",
+        limit.controller
+    );
     let remedy = "boot with systemd.unified_cgroup_hierarchy=1 and without cgroup_disable=, or \
                   remove the key";
     Finding::warning(Check::LoginLimits, limit.key, text, remedy)
@@ -324,7 +365,14 @@ mod tests {
             let excluded = excluded.iter().map(|name| (*name).to_owned()).collect();
             let nodes = "/dev/dri/renderD128".to_owned();
             let mode = "mode 0660".to_owned();
-            RestrictedMode { nodes, mode, is_owners_alone, excluded }.finding().severity
+            RestrictedMode {
+                nodes,
+                mode,
+                is_owners_alone,
+                excluded,
+            }
+            .finding()
+            .severity
         };
         assert_eq!(severity(false, &[]), Severity::Note);
         assert_eq!(severity(false, &["alice"]), Severity::Warning);

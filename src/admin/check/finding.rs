@@ -156,7 +156,13 @@ impl Finding {
         let object = object.to_string();
         let text = text.to_string();
         let remedy = remedy.to_string();
-        Self { severity, check, object, text, remedy }
+        Self {
+            severity,
+            check,
+            object,
+            text,
+            remedy,
+        }
     }
 }
 
@@ -191,25 +197,47 @@ impl CheckReport {
         for finding in &findings {
             *counts.entry(finding.severity).or_default() += 1;
         }
-        Self { schema: 1, findings, counts }
+        Self {
+            schema: 1,
+            findings,
+            counts,
+        }
     }
 
     /// The gravest finding, if it is worse than a note.
     fn gravest(&self) -> Option<&Finding> {
-        self.findings.first().filter(|finding| finding.severity <= Severity::Unknown)
+        self.findings
+            .first()
+            .filter(|finding| finding.severity <= Severity::Unknown)
     }
 
     /// The state of the node. An error or a warning counts more than a check that could not be made.
     pub(super) fn status(&self) -> Status {
         match self.gravest().map(|finding| finding.severity) {
-            Some(Severity::Error) => {
-                Status { word: "CRITICAL", exit: EXIT_FINDINGS, nagios: 2, nhc: 1 }
-            }
-            Some(Severity::Warning) => {
-                Status { word: "WARNING", exit: EXIT_FINDINGS, nagios: 1, nhc: 0 }
-            }
-            Some(_) => Status { word: "UNKNOWN", exit: EXIT_FAILED, nagios: 3, nhc: 0 },
-            None => Status { word: "OK", exit: EXIT_FINE, nagios: 0, nhc: 0 },
+            Some(Severity::Error) => Status {
+                word: "CRITICAL",
+                exit: EXIT_FINDINGS,
+                nagios: 2,
+                nhc: 1,
+            },
+            Some(Severity::Warning) => Status {
+                word: "WARNING",
+                exit: EXIT_FINDINGS,
+                nagios: 1,
+                nhc: 0,
+            },
+            Some(_) => Status {
+                word: "UNKNOWN",
+                exit: EXIT_FAILED,
+                nagios: 3,
+                nhc: 0,
+            },
+            None => Status {
+                word: "OK",
+                exit: EXIT_FINE,
+                nagios: 0,
+                nhc: 0,
+            },
         }
     }
 
@@ -279,7 +307,13 @@ mod tests {
     fn every_check_has_entry_in_manual_and_every_entry_is_a_check() {
         let page = PAGE.replace("\\-", "-");
         let section = page.split(".SH CHECKS\n").nth(1).unwrap();
-        let table = section.split("\n.nf\n").nth(1).unwrap().split("\n.fi").next().unwrap();
+        let table = section
+            .split("\n.nf\n")
+            .nth(1)
+            .unwrap()
+            .split("\n.fi")
+            .next()
+            .unwrap();
         let mut described: Vec<&str> = Vec::new();
         for line in table.lines() {
             let (names, _) = line.split_once("  ").unwrap();
@@ -322,21 +356,34 @@ mod tests {
         use Severity::{Error, Note, Unknown, Warning};
         for (severities, word, nagios, nhc) in [
             (&[Note][..], "OK - no problem found (0 errors", 0, 0),
-            (&[Unknown], "UNKNOWN - pam-open /a: it is?so (0 errors", 3, 0),
+            (
+                &[Unknown],
+                "UNKNOWN - pam-open /a: it is?so (0 errors",
+                3,
+                0,
+            ),
             (
                 &[Unknown, Warning, Warning],
                 "WARNING - pam-open /a: it is?so (0 errors, 2 warn",
                 1,
                 0,
             ),
-            (&[Warning, Error], "CRITICAL - pam-open /a: it is?so (1 errors, 1 warnings, ", 2, 1),
+            (
+                &[Warning, Error],
+                "CRITICAL - pam-open /a: it is?so (1 errors, 1 warnings, ",
+                2,
+                1,
+            ),
         ] {
             let report = report(severities);
             let line = report.monitoring_line();
             assert!(line.starts_with(&format!("JOB_ADOPT {word}")), "{line}");
             let status = report.status();
             assert_eq!((status.nagios, status.nhc), (nagios, nhc), "{severities:?}");
-            assert!(line.matches('|').count() == 1 && !line.contains('\n'), "{line}");
+            assert!(
+                line.matches('|').count() == 1 && !line.contains('\n'),
+                "{line}"
+            );
         }
         let line = report(&[Error, Warning]).monitoring_line();
         assert!(line.ends_with("| errors=1 warnings=1 unknown=0"), "{line}");
@@ -348,22 +395,33 @@ mod tests {
         let text = |verbose| {
             let mut out = Vec::new();
             let mut err = Vec::new();
-            let mut output = Output { out: &mut out, err: &mut err };
+            let mut output = Output {
+                out: &mut out,
+                err: &mut err,
+            };
             report.write(false, verbose, &mut output).unwrap();
             String::from_utf8(out).unwrap()
         };
         let first = "error pam-open /a: it is?so\n  do: change it\nnote pam-open /a: it is?so\n  do: change it\n";
         let last = "errors: 1, warnings: 0, unknown: 0, notes: 1, fine: 1\n";
         assert_eq!(text(false), format!("{first}{last}"));
-        assert_eq!(text(true), format!("{first}fine pam-open /a: it is?so\n{last}"));
+        assert_eq!(
+            text(true),
+            format!("{first}fine pam-open /a: it is?so\n{last}")
+        );
     }
 
     #[test]
     fn json_has_every_finding() {
         let mut out = Vec::new();
         let mut err = Vec::new();
-        let mut output = Output { out: &mut out, err: &mut err };
-        report(&[Severity::Unknown]).write(true, false, &mut output).unwrap();
+        let mut output = Output {
+            out: &mut out,
+            err: &mut err,
+        };
+        report(&[Severity::Unknown])
+            .write(true, false, &mut output)
+            .unwrap();
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(
             value,

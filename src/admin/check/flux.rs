@@ -77,8 +77,13 @@ enum FluxStack {
 
 impl FluxFacts {
     pub(super) fn read(site: &Site) -> Self {
-        let Config { sources, flux_user, .. } = &site.config;
-        let Some(Account { name: user, uid, .. }) = find_flux_account(site) else {
+        let Config {
+            sources, flux_user, ..
+        } = &site.config;
+        let Some(Account {
+            name: user, uid, ..
+        }) = find_flux_account(site)
+        else {
             // A name that the site chose must have an account. The default name has one only on nodes
             // with Flux.
             let is_chosen = *flux_user != Config::default().flux_user;
@@ -90,9 +95,15 @@ impl FluxFacts {
         if uid == 0 {
             return Self::Root(user);
         }
-        let Some(conf) = InstanceConf::read(site) else { return Self::Unconfigured };
+        let Some(conf) = InstanceConf::read(site) else {
+            return Self::Unconfigured;
+        };
         let lingers = site.at(LINGER_DIR).join(&user).try_exists();
-        Self::Configured(Instance { user, lingers, conf })
+        Self::Configured(Instance {
+            user,
+            lingers,
+            conf,
+        })
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
@@ -119,13 +130,21 @@ impl FluxFacts {
 /// Finds Flux's account, if Flux is a source and the helper can find the account: by its number, or
 /// in `/etc/passwd`.
 pub(super) fn find_flux_account(site: &Site) -> Option<Account> {
-    let Config { sources, flux_user: name, .. } = &site.config;
+    let Config {
+        sources,
+        flux_user: name,
+        ..
+    } = &site.config;
     if !sources.contains(&SourceName::Flux) {
         return None;
     }
     let mut local = site.local_accounts().into_iter();
     let is_local = parse_decimal(name).is_some() || local.any(|account| account.name == *name);
-    if is_local { site.find_account(name) } else { None }
+    if is_local {
+        site.find_account(name)
+    } else {
+        None
+    }
 }
 
 impl Instance {
@@ -134,7 +153,12 @@ impl Instance {
             Ok(conf) => conf.findings(),
             Err(ConfFault { file, cause }) => {
                 let remedy = "correct the file, or run this as root";
-                vec![Finding::unknown(Check::FluxExec, file.display(), cause, remedy)]
+                vec![Finding::unknown(
+                    Check::FluxExec,
+                    file.display(),
+                    cause,
+                    remedy,
+                )]
             }
         };
         findings.push(self.judge_linger());
@@ -174,11 +198,16 @@ impl InstanceConf {
                 Err(cause) => return Some(Err(ConfFault { file, cause })),
             }
         }
-        Some(Ok(Self { dir, settings: Value::Table(settings), stack: FluxStack::read(site) }))
+        Some(Ok(Self {
+            dir,
+            settings: Value::Table(settings),
+            stack: FluxStack::read(site),
+        }))
     }
 
     fn get(&self, path: &str) -> Option<&Value> {
-        path.split('.').try_fold(&self.settings, |value, key| value.get(key))
+        path.split('.')
+            .try_fold(&self.settings, |value, key| value.get(key))
     }
 
     fn is(&self, path: &str, text: &str) -> bool {
@@ -241,7 +270,10 @@ impl InstanceConf {
         }
         for (check, text) in [
             (Check::FluxExec, "jobs run in units (sdexec)"),
-            (Check::FluxOomPolicy, "a login that runs out of memory ends alone"),
+            (
+                Check::FluxOomPolicy,
+                "a login that runs out of memory ends alone",
+            ),
         ] {
             if !findings.iter().any(|finding| finding.check == check) {
                 findings.push(Finding::fine(check, &object, text));
@@ -280,9 +312,10 @@ impl FluxStack {
         }
         match read_entries(&site.root, "flux", Group::Session) {
             Ok(entries) => match entries.into_iter().find(is_mover) {
-                Some(entry) => {
-                    Self::Moves { module: module_name(&entry).to_owned(), place: entry.place }
-                }
+                Some(entry) => Self::Moves {
+                    module: module_name(&entry).to_owned(),
+                    place: entry.place,
+                },
                 None => Self::Still,
             },
             Err(why) => Self::Unreadable(why),
@@ -293,9 +326,12 @@ impl FluxStack {
         let service = "service flux";
         match self {
             Self::Missing => None,
-            Self::Unreadable(why) => {
-                Some(Finding::unknown(Check::FluxPam, service, why, "run this as root"))
-            }
+            Self::Unreadable(why) => Some(Finding::unknown(
+                Check::FluxPam,
+                service,
+                why,
+                "run this as root",
+            )),
             Self::Still => {
                 let text = "leaves processes of jobs in their unit";
                 Some(Finding::fine(Check::FluxPam, service, text))
@@ -320,11 +356,22 @@ mod tests {
     /// The findings of an instance with these settings that are not fine.
     fn bad_findings(settings: &str, lingers: io::Result<bool>, stack: FluxStack) -> Vec<String> {
         let settings = Value::Table(settings.parse().unwrap());
-        let conf = Ok(InstanceConf { dir: "/conf.d".into(), settings, stack });
-        let instance = Instance { user: "flux".to_owned(), lingers, conf };
+        let conf = Ok(InstanceConf {
+            dir: "/conf.d".into(),
+            settings,
+            stack,
+        });
+        let instance = Instance {
+            user: "flux".to_owned(),
+            lingers,
+            conf,
+        };
         let findings = FluxFacts::Configured(instance).findings();
-        let bad = findings.iter().filter(|finding| finding.severity != Severity::Fine);
-        bad.map(|finding| format!("{} {}", finding.severity, finding.check)).collect()
+        let bad = findings
+            .iter()
+            .filter(|finding| finding.severity != Severity::Fine);
+        bad.map(|finding| format!("{} {}", finding.severity, finding.check))
+            .collect()
     }
 
     const GOOD: &str = "systemd.enable = true\n[exec]\nservice = 'sdexec'\nimp = '/imp'\n\
@@ -352,8 +399,15 @@ mod tests {
     #[test]
     fn file_that_cannot_be_read_is_unknown() {
         let cause = ConfError::Unreadable(io::ErrorKind::PermissionDenied.into());
-        let conf = Err(ConfFault { file: "/conf.d/a.toml".into(), cause });
-        let instance = Instance { user: "flux".to_owned(), lingers: Ok(true), conf };
+        let conf = Err(ConfFault {
+            file: "/conf.d/a.toml".into(),
+            cause,
+        });
+        let instance = Instance {
+            user: "flux".to_owned(),
+            lingers: Ok(true),
+            conf,
+        };
         let findings = FluxFacts::Configured(instance).findings();
         assert_eq!(findings[0].severity, Severity::Unknown);
         assert_eq!(findings[0].object, "/conf.d/a.toml");

@@ -17,7 +17,10 @@ const UNFINISHED_SUFFIXES: [&str; 4] = [".new", ".dpkg-new", ".dpkg-tmp", ";"];
 
 /// Folders of documentation, which many images leave out (`path-exclude` of dpkg).
 const DOCUMENTATION_DIRS: [&str; 5] = [
-    "/usr/share/doc/", "/usr/share/man/", "/usr/share/lintian/", "/usr/share/locale/",
+    "/usr/share/doc/",
+    "/usr/share/man/",
+    "/usr/share/lintian/",
+    "/usr/share/locale/",
     "/usr/share/info/",
 ];
 
@@ -41,7 +44,11 @@ struct PackageManager {
 static PACKAGE_MANAGERS: [PackageManager; 2] = [
     PackageManager {
         names: ["libpam-job-adopt", "job-adopt"],
-        list: &["dpkg-query", "--show", "--showformat=${db:Status-Status} ${Package} ${Version}\n"],
+        list: &[
+            "dpkg-query",
+            "--show",
+            "--showformat=${db:Status-Status} ${Package} ${Version}\n",
+        ],
         files: &["dpkg-query", "--listfiles"],
         verify: &["dpkg", "--verify"],
         complete: "dpkg --configure --pending, then apt-get --fix-broken install",
@@ -49,7 +56,11 @@ static PACKAGE_MANAGERS: [PackageManager; 2] = [
     },
     PackageManager {
         names: ["pam_job_adopt", "job-adopt"],
-        list: &["rpm", "--query", "--queryformat=installed %{NAME} %{VERSION}\n"],
+        list: &[
+            "rpm",
+            "--query",
+            "--queryformat=installed %{NAME} %{VERSION}\n",
+        ],
         files: &["rpm", "--query", "--list"],
         verify: &["rpm", "--verify", "--nodeps"],
         complete: "dnf reinstall job-adopt pam_job_adopt",
@@ -120,9 +131,16 @@ impl InstalledFacts {
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
-        let mut findings: Vec<Finding> =
-            self.leftovers.iter().map(|path| leftover_finding(path)).collect();
-        findings.extend(self.loading.as_ref().map(|loading| loading.finding(&self.module)));
+        let mut findings: Vec<Finding> = self
+            .leftovers
+            .iter()
+            .map(|path| leftover_finding(path))
+            .collect();
+        findings.extend(
+            self.loading
+                .as_ref()
+                .map(|loading| loading.finding(&self.module)),
+        );
         match &self.origin {
             Some(Origin::Packages(packages)) => findings.extend(packages.findings(&self.module)),
             Some(Origin::ByHand) => {
@@ -143,7 +161,9 @@ fn leftover_finding(path: &Path) -> Finding {
 
 impl Origin {
     fn read(module: &Path) -> Self {
-        let packages = PACKAGE_MANAGERS.iter().find_map(|manager| Packages::read(manager, module));
+        let packages = PACKAGE_MANAGERS
+            .iter()
+            .find_map(|manager| Packages::read(manager, module));
         packages.map_or(Self::ByHand, Self::Packages)
     }
 }
@@ -152,14 +172,18 @@ impl Packages {
     /// Queries a package manager; `None` if neither package is installed.
     fn read(manager: &'static PackageManager, module: &Path) -> Option<Self> {
         let listed = read_output(manager.list, &manager.names);
-        let states: Vec<PackageState> =
-            listed.lines().filter_map(|line| parse_state(line, &manager.names)).collect();
+        let states: Vec<PackageState> = listed
+            .lines()
+            .filter_map(|line| parse_state(line, &manager.names))
+            .collect();
         if states.is_empty() {
             return None;
         }
         let [package, _] = manager.names;
         let files = read_output(manager.files, &[package]);
-        let mut paths = files.lines().filter_map(|line| Path::new(line).canonicalize().ok());
+        let mut paths = files
+            .lines()
+            .filter_map(|line| Path::new(line).canonicalize().ok());
         let verified = read_output(manager.verify, &manager.names);
         let damage = verified
             .lines()
@@ -168,20 +192,42 @@ impl Packages {
             })
             .map(|(path, line)| (path.to_owned(), line.to_owned()))
             .collect();
-        Some(Self { manager, states, damage, have_module: paths.any(|path| path == module) })
+        Some(Self {
+            manager,
+            states,
+            damage,
+            have_module: paths.any(|path| path == module),
+        })
     }
 
     fn findings(&self, module: &Path) -> Vec<Finding> {
         let mut findings = Vec::new();
         if !self.are_complete() {
-            let shown: Vec<&str> = self.states.iter().map(|state| state.line.as_str()).collect();
+            let shown: Vec<&str> = self
+                .states
+                .iter()
+                .map(|state| state.line.as_str())
+                .collect();
             let object = self.manager.names.join(" and ");
-            let text = format!("are not both installed, in the same version: {}", shown.join(", "));
-            findings.push(Finding::error(Check::Upgrade, object, text, self.manager.complete));
+            let text = format!(
+                "are not both installed, in the same version: {}",
+                shown.join(", ")
+            );
+            findings.push(Finding::error(
+                Check::Upgrade,
+                object,
+                text,
+                self.manager.complete,
+            ));
         }
         for (path, line) in &self.damage {
             let text = format!("differs from the file of the package ({line})");
-            findings.push(Finding::warning(Check::Installed, path, text, self.manager.reinstall));
+            findings.push(Finding::warning(
+                Check::Installed,
+                path,
+                text,
+                self.manager.reinstall,
+            ));
         }
         findings.push(self.judge_module(module));
         findings
@@ -237,14 +283,18 @@ fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<(&str, &str
 
 /// Runs a package manager; its output is empty if it is not installed.
 fn read_output(command: &[&str], names: &[&str]) -> String {
-    let Some((program, arguments)) = command.split_first() else { return String::new() };
+    let Some((program, arguments)) = command.split_first() else {
+        return String::new();
+    };
     let result = query_in_clean_environment(Command::new(program).args(arguments).args(names));
     result.map(|(_, output)| output).unwrap_or_default()
 }
 
 /// Lists the files beside `path` that an interrupted upgrade has left.
 fn find_unfinished(path: &Path) -> Vec<PathBuf> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Vec::new();
+    };
     let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
     beside
         .filter(|entry| is_unfinished(&entry.file_name(), name))
@@ -254,8 +304,12 @@ fn find_unfinished(path: &Path) -> Vec<PathBuf> {
 
 /// Checks whether a file's name is that of a new file for `name`.
 fn is_unfinished(file: &OsStr, name: &OsStr) -> bool {
-    let Some(end) = file.as_bytes().strip_prefix(name.as_bytes()) else { return false };
-    UNFINISHED_SUFFIXES.iter().any(|suffix| end.starts_with(suffix.as_bytes()))
+    let Some(end) = file.as_bytes().strip_prefix(name.as_bytes()) else {
+        return false;
+    };
+    UNFINISHED_SUFFIXES
+        .iter()
+        .any(|suffix| end.starts_with(suffix.as_bytes()))
 }
 
 impl Loading {
@@ -283,7 +337,12 @@ impl Loading {
             }
             Self::Untried => {
                 let text = "could not be tried: no child process could load it";
-                Finding::unknown(Check::ModuleLoaded, object, text, "run job-adopt check again")
+                Finding::unknown(
+                    Check::ModuleLoaded,
+                    object,
+                    text,
+                    "run job-adopt check again",
+                )
             }
         }
     }
@@ -326,7 +385,10 @@ mod tests {
             ("missing   d /usr/share/man/man1/job-adopt.1.gz", None),
             ("missing     /usr/share/lintian/overrides/job-adopt", None),
             ("??5?????? c /etc/security/job_adopt.conf", None),
-            ("Unsatisfied dependencies for job-adopt-0.1.0-1.x86_64:", None),
+            (
+                "Unsatisfied dependencies for job-adopt-0.1.0-1.x86_64:",
+                None,
+            ),
         ] {
             let damage = parse_damage(line, |file| file.ends_with("/changelog.gz"));
             assert_eq!(damage, path.map(|path| (path, line)), "{line}");
@@ -335,35 +397,79 @@ mod tests {
 
     fn packages(lines: &[&str]) -> Packages {
         let [manager, _] = &PACKAGE_MANAGERS;
-        let states = lines.iter().filter_map(|line| parse_state(line, &manager.names)).collect();
-        Packages { manager, states, damage: Vec::new(), have_module: true }
+        let states = lines
+            .iter()
+            .filter_map(|line| parse_state(line, &manager.names))
+            .collect();
+        Packages {
+            manager,
+            states,
+            damage: Vec::new(),
+            have_module: true,
+        }
     }
 
     #[test]
     fn packages_must_both_be_installed_in_one_version() {
         for (lines, are_complete) in [
-            (&["installed libpam-job-adopt 1", "installed job-adopt 1"][..], true),
-            (&["installed libpam-job-adopt 1", "installed job-adopt 2"], false),
-            (&["installed libpam-job-adopt 1", "unpacked job-adopt 1"], false),
-            (&["installed libpam-job-adopt 1", "config-files job-adopt 1"], false),
-            (&["installed libpam-job-adopt 1", "installed other 1"], false),
+            (
+                &["installed libpam-job-adopt 1", "installed job-adopt 1"][..],
+                true,
+            ),
+            (
+                &["installed libpam-job-adopt 1", "installed job-adopt 2"],
+                false,
+            ),
+            (
+                &["installed libpam-job-adopt 1", "unpacked job-adopt 1"],
+                false,
+            ),
+            (
+                &["installed libpam-job-adopt 1", "config-files job-adopt 1"],
+                false,
+            ),
+            (
+                &["installed libpam-job-adopt 1", "installed other 1"],
+                false,
+            ),
         ] {
             let findings = packages(lines).findings(Path::new("/m.so"));
             assert_eq!(findings.len() == 1, are_complete, "{findings:?}");
-            assert_eq!(findings[0].check == Check::Upgrade, !are_complete, "{findings:?}");
+            assert_eq!(
+                findings[0].check == Check::Upgrade,
+                !are_complete,
+                "{findings:?}"
+            );
         }
     }
 
     #[test]
     fn damaged_file_and_module_of_no_package_are_warnings() {
         let good = packages(&["installed libpam-job-adopt 1", "installed job-adopt 1"]);
-        let damage = vec![("/usr/bin/job-adopt".to_owned(), "??5 /usr/bin/job-adopt".to_owned())];
-        let findings = Packages { damage, have_module: false, ..good }.findings(Path::new("/m.so"));
-        let [file, module] = findings.as_slice() else { panic!("{findings:?}") };
+        let damage = vec![(
+            "/usr/bin/job-adopt".to_owned(),
+            "??5 /usr/bin/job-adopt".to_owned(),
+        )];
+        let findings = Packages {
+            damage,
+            have_module: false,
+            ..good
+        }
+        .findings(Path::new("/m.so"));
+        let [file, module] = findings.as_slice() else {
+            panic!("{findings:?}")
+        };
         assert_eq!(file.object, "/usr/bin/job-adopt");
-        assert!(file.remedy.starts_with("apt-get install --reinstall"), "{file:?}");
+        assert!(
+            file.remedy.starts_with("apt-get install --reinstall"),
+            "{file:?}"
+        );
         assert_eq!(module.object, "/m.so");
-        assert!([file, module].iter().all(|finding| finding.severity == Severity::Warning));
+        assert!(
+            [file, module]
+                .iter()
+                .all(|finding| finding.severity == Severity::Warning)
+        );
     }
 
     #[test]

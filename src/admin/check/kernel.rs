@@ -91,13 +91,23 @@ impl KernelFacts {
     pub(super) fn findings(&self) -> Vec<Finding> {
         let Some(trials) = &self.0 else {
             let text = "only root can try what it supports";
-            return vec![Finding::unknown(Check::KernelCgroup, OBJECT, text, "run this as root")];
+            return vec![Finding::unknown(
+                Check::KernelCgroup,
+                OBJECT,
+                text,
+                "run this as root",
+            )];
         };
         let mut findings = vec![judge_pidfd(&trials.pidfd)];
         match &trials.cgroup {
             Ok(cgroup) => findings.extend(cgroup.findings()),
             Err(error) => {
-                findings.push(Finding::error(Check::KernelCgroup, OBJECT, error, WRITABLE_REMEDY));
+                findings.push(Finding::error(
+                    Check::KernelCgroup,
+                    OBJECT,
+                    error,
+                    WRITABLE_REMEDY,
+                ));
             }
         }
         findings
@@ -157,7 +167,11 @@ impl FilterTrials {
 }
 
 fn judge_cgroup(path: &str) -> Finding {
-    Finding::fine(Check::KernelCgroup, path, "a cgroup can be made, tried and removed")
+    Finding::fine(
+        Check::KernelCgroup,
+        path,
+        "a cgroup can be made, tried and removed",
+    )
 }
 
 fn judge_attach_error(error: &bpf::Error) -> Finding {
@@ -175,7 +189,12 @@ fn judge_freezer(has_freezer: bool) -> Finding {
         return Finding::fine(Check::KernelFreezer, OBJECT, text);
     }
     let text = "it has no cgroup.freeze, so a login to a suspended job hangs until the job goes on";
-    Finding::warning(Check::KernelFreezer, OBJECT, text, "boot Linux 5.2 or newer")
+    Finding::warning(
+        Check::KernelFreezer,
+        OBJECT,
+        text,
+        "boot Linux 5.2 or newer",
+    )
 }
 
 /// Sets an extended attribute, reads it back and removes it.
@@ -208,8 +227,13 @@ fn attach_filter(dir: &Dir) -> bpf::Result<Program> {
     let null = DeviceRule::from_numbers(DeviceType::Char, 1, Some(3), Access::RW);
     let rules: Vec<DeviceRule> = null.into_iter().collect();
     let program = Program::load("job_adopt_check", &bpf::allow_rules(&rules))?;
-    sys::bpf::prog_attach(dir.as_fd(), program.as_fd(), sys::bpf::BPF_F_ALLOW_MULTI, None)
-        .map_err(|error| OperationError::new("attach filter to", dir.path(), error))?;
+    sys::bpf::prog_attach(
+        dir.as_fd(),
+        program.as_fd(),
+        sys::bpf::BPF_F_ALLOW_MULTI,
+        None,
+    )
+    .map_err(|error| OperationError::new("attach filter to", dir.path(), error))?;
     Ok(program)
 }
 
@@ -217,19 +241,32 @@ fn attach_filter(dir: &Dir) -> bpf::Result<Program> {
 fn read_filters(dir: &Dir, program: &Program) -> bpf::Result<ReportedFilters> {
     let level = CgroupPrograms::read(dir)?;
     let effective = bpf::query_effective(dir)?;
-    Ok(ReportedFilters { own: program.id(), mode: level.mode, attached: level.ids(), effective })
+    Ok(ReportedFilters {
+        own: program.id(),
+        mode: level.mode,
+        attached: level.ids(),
+        effective,
+    })
 }
 
 /// Judges whether the queries for attached and for effective programs both report the filter.
 fn judge_filters(reported: &bpf::Result<ReportedFilters>) -> Finding {
     let why = match reported {
-        Ok(ReportedFilters { own, mode: AttachMode::Multi, attached, effective })
-            if *attached == [*own] && effective.contains(own) =>
-        {
+        Ok(ReportedFilters {
+            own,
+            mode: AttachMode::Multi,
+            attached,
+            effective,
+        }) if *attached == [*own] && effective.contains(own) => {
             let text = "it shows which device filters are attached and effective";
             return Finding::fine(Check::KernelFilterQuery, OBJECT, text);
         }
-        Ok(ReportedFilters { mode, attached, effective, .. }) => format!(
+        Ok(ReportedFilters {
+            mode,
+            attached,
+            effective,
+            ..
+        }) => format!(
             "it does not show an attached device filter (attached: {} {attached:?}, effective: \
              {effective:?})",
             attach_mode_name(*mode)
@@ -248,10 +285,20 @@ fn try_filter(dir: &Dir) -> Enforcement {
         if dir.write("cgroup.procs", "0").is_err() {
             return 1;
         }
-        if open("/dev/null", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).is_err() {
+        if open(
+            "/dev/null",
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .is_err()
+        {
             return 2;
         }
-        match open("/dev/zero", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+        match open(
+            "/dev/zero",
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        ) {
             Err(Errno::EPERM) => 0,
             _ => 3,
         }
@@ -278,10 +325,14 @@ fn judge_enforcement(enforcement: Enforcement) -> Finding {
             let remedy = "run job-adopt check again";
             return Finding::unknown(Check::KernelFilterHolds, OBJECT, text, remedy);
         }
-        Enforcement::NoMove => {
-            ("no process can be moved into a cgroup, so every login is refused", WRITABLE_REMEDY)
-        }
-        Enforcement::TooStrict => ("device filters refuse devices that they allow", other_kernel),
+        Enforcement::NoMove => (
+            "no process can be moved into a cgroup, so every login is refused",
+            WRITABLE_REMEDY,
+        ),
+        Enforcement::TooStrict => (
+            "device filters refuse devices that they allow",
+            other_kernel,
+        ),
         Enforcement::Ineffective => (
             "device filters let processes open devices that they refuse: logins are not confined",
             other_kernel,
@@ -302,7 +353,10 @@ mod tests {
             attached: vec![7],
             effective: vec![3, 7],
         };
-        FilterTrials { reported: Ok(reported), enforcement: Enforcement::Holds }
+        FilterTrials {
+            reported: Ok(reported),
+            enforcement: Enforcement::Holds,
+        }
     }
 
     fn good_cgroup() -> CgroupTrials {
@@ -318,9 +372,12 @@ mod tests {
     fn bad_findings(cgroup: Result<CgroupTrials, cgroup::Error>) -> Vec<String> {
         let pidfd = Err(io::ErrorKind::Unsupported.into());
         let findings = KernelFacts(Some(Trials { pidfd, cgroup })).findings();
-        let mut bad = findings.iter().filter(|finding| finding.severity != Severity::Fine);
+        let mut bad = findings
+            .iter()
+            .filter(|finding| finding.severity != Severity::Fine);
         assert_eq!(bad.next().unwrap().check, Check::KernelPidfd);
-        bad.map(|finding| format!("{} {}", finding.severity, finding.check)).collect()
+        bad.map(|finding| format!("{} {}", finding.severity, finding.check))
+            .collect()
     }
 
     #[test]
@@ -333,16 +390,37 @@ mod tests {
     #[test]
     fn each_failed_trial_is_reported() {
         assert_eq!(bad_findings(Ok(good_cgroup())), [""; 0]);
-        assert_eq!(bad_findings(Err(cgroup::Error::NotMounted)), ["error kernel-cgroup"]);
-        let without_freezer = CgroupTrials { has_freezer: false, ..good_cgroup() };
-        assert_eq!(bad_findings(Ok(without_freezer)), ["warning kernel-freezer"]);
-        for xattr in [Ok(b"2".to_vec()), Err(io::ErrorKind::PermissionDenied.into())] {
-            let cgroup = CgroupTrials { xattr, ..good_cgroup() };
+        assert_eq!(
+            bad_findings(Err(cgroup::Error::NotMounted)),
+            ["error kernel-cgroup"]
+        );
+        let without_freezer = CgroupTrials {
+            has_freezer: false,
+            ..good_cgroup()
+        };
+        assert_eq!(
+            bad_findings(Ok(without_freezer)),
+            ["warning kernel-freezer"]
+        );
+        for xattr in [
+            Ok(b"2".to_vec()),
+            Err(io::ErrorKind::PermissionDenied.into()),
+        ] {
+            let cgroup = CgroupTrials {
+                xattr,
+                ..good_cgroup()
+            };
             assert_eq!(bad_findings(Ok(cgroup)), ["error kernel-trusted-xattr"]);
         }
         let error = OperationError::new("load", "filter", io::ErrorKind::PermissionDenied);
-        let without_filter = CgroupTrials { filter: Err(error.into()), ..good_cgroup() };
-        assert_eq!(bad_findings(Ok(without_filter)), ["error kernel-device-filter"]);
+        let without_filter = CgroupTrials {
+            filter: Err(error.into()),
+            ..good_cgroup()
+        };
+        assert_eq!(
+            bad_findings(Ok(without_filter)),
+            ["error kernel-device-filter"]
+        );
     }
 
     #[test]
@@ -353,7 +431,12 @@ mod tests {
             (AttachMode::Multi, vec![], vec![7]),
             (AttachMode::Multi, vec![7], vec![8]),
         ] {
-            let reported = ReportedFilters { own: 7, mode, attached, effective };
+            let reported = ReportedFilters {
+                own: 7,
+                mode,
+                attached,
+                effective,
+            };
             let finding = judge_filters(&Ok(reported));
             assert_eq!(finding.severity, Severity::Error, "{finding:?}");
         }
@@ -368,8 +451,15 @@ mod tests {
             (Enforcement::Ineffective, Severity::Error),
             (Enforcement::Untried, Severity::Unknown),
         ] {
-            let filter = FilterTrials { enforcement, ..good_filter() };
-            let findings = CgroupTrials { filter: Ok(filter), ..good_cgroup() }.findings();
+            let filter = FilterTrials {
+                enforcement,
+                ..good_filter()
+            };
+            let findings = CgroupTrials {
+                filter: Ok(filter),
+                ..good_cgroup()
+            }
+            .findings();
             let last = findings.last().unwrap();
             assert_eq!(last.check, Check::KernelFilterHolds);
             assert_eq!(last.severity, severity, "{enforcement:?}");

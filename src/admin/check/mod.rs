@@ -87,7 +87,11 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let status = report.status();
     if options.nagios || options.nhc {
         writeln!(output.out, "{}", report.monitoring_line())?;
-        return Ok(if options.nhc { status.nhc } else { status.nagios });
+        return Ok(if options.nhc {
+            status.nhc
+        } else {
+            status.nagios
+        });
     }
     report.write(options.json, options.verbose, output)?;
     Ok(status.exit)
@@ -114,8 +118,9 @@ struct SetupFacts<'a> {
 impl<'a> SetupFacts<'a> {
     fn read(site: &'a Site) -> Self {
         let slurm = SlurmFacts::read(site);
-        let sources =
-            site.is_here().then(|| SourceFacts::read(site, slurm.has_slurm(), slurm.conf_path()));
+        let sources = site
+            .is_here()
+            .then(|| SourceFacts::read(site, slurm.has_slurm(), slurm.conf_path()));
         Self {
             stack: StackFacts::read(site),
             programs: ProgramFacts::read(site),

@@ -76,8 +76,10 @@ impl MountFacts {
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
-        let mut findings =
-            vec![judge_hierarchy(&self.hierarchy), judge_proc(&self.mounts, self.helper_gid)];
+        let mut findings = vec![
+            judge_hierarchy(&self.hierarchy),
+            judge_proc(&self.mounts, self.helper_gid),
+        ];
         findings.extend(self.favordynmods.finding());
         findings.extend(self.directories.iter().map(Directory::finding));
         findings
@@ -136,12 +138,18 @@ pub(super) fn open_hierarchy(root: &Path) -> Result<Mount, HierarchyError> {
 
 /// Checks the cgroup v2 hierarchy as this process sees it.
 fn check_hierarchy(root: &Path) -> Result<(), HierarchyError> {
-    open_hierarchy(root)?.require_own_namespace().map_err(HierarchyError::OtherNamespace)
+    open_hierarchy(root)?
+        .require_own_namespace()
+        .map_err(HierarchyError::OtherNamespace)
 }
 
 fn judge_hierarchy(hierarchy: &Result<(), HierarchyError>) -> Finding {
     match hierarchy {
-        Ok(()) => Finding::fine(Check::CgroupMount, CGROUP_PATH, "cgroup v2 is mounted writable"),
+        Ok(()) => Finding::fine(
+            Check::CgroupMount,
+            CGROUP_PATH,
+            "cgroup v2 is mounted writable",
+        ),
         Err(error) => Finding::error(Check::CgroupMount, CGROUP_PATH, error, error.remedy()),
     }
 }
@@ -196,7 +204,12 @@ impl FavorDynMods {
         };
         let remedy = "systemctl enable --now job-adopt-favordynmods.service, or nothing: \
                       docs/systemd.md says what it costs";
-        Some(Finding::note(Check::CgroupFavordynmods, CGROUP_PATH, text, remedy))
+        Some(Finding::note(
+            Check::CgroupFavordynmods,
+            CGROUP_PATH,
+            text,
+            remedy,
+        ))
     }
 }
 
@@ -206,20 +219,33 @@ fn millis(time: Duration) -> String {
 
 /// Finds the value of a mount option.
 fn option_value<'a>(options: &'a str, name: &str) -> Option<&'a str> {
-    options.split(',').find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
+    options
+        .split(',')
+        .find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
 }
 
 /// Judges whether the helper's group sees the processes of others (`hidepid`, proc(5)).
 fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
     let Some(options) = mount_options(mounts, "/proc", "proc") else {
         let text = "is not mounted, so every login is refused";
-        return Finding::error(Check::ProcHidepid, "/proc", text, "mount -t proc proc /proc");
+        return Finding::error(
+            Check::ProcHidepid,
+            "/proc",
+            text,
+            "mount -t proc proc /proc",
+        );
     };
     let hidden = option_value(options, "hidepid").unwrap_or("0");
     if matches!(hidden, "0" | "off") {
-        return Finding::fine(Check::ProcHidepid, "/proc", "every user can see all processes");
+        return Finding::fine(
+            Check::ProcHidepid,
+            "/proc",
+            "every user can see all processes",
+        );
     }
-    let gid = option_value(options, "gid").and_then(|gid| gid.parse().ok()).unwrap_or(0);
+    let gid = option_value(options, "gid")
+        .and_then(|gid| gid.parse().ok())
+        .unwrap_or(0);
     let hides = format!("hides the processes of other users (hidepid={hidden}, gid={gid})");
     if gid != 0 && helper_gid == Some(gid) {
         let text = format!("{hides}, but not from the group of {HELPER_USER}");
@@ -239,7 +265,9 @@ fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
 
 impl Directory {
     fn read(trust: &Trust, path: PathBuf) -> Self {
-        let mode = trust.dir(&path).map(|dir| fstat(&dir).map_or(0, |stat| stat.st_mode & 0o7777));
+        let mode = trust
+            .dir(&path)
+            .map(|dir| fstat(&dir).map_or(0, |stat| stat.st_mode & 0o7777));
         Self { path, mode }
     }
 
@@ -295,8 +323,18 @@ mod tests {
     fn read_only_hierarchy_is_an_error_with_its_path() {
         let finding = judge_hierarchy(&Err(HierarchyError::ReadOnly("/sys/fs/cgroup".to_owned())));
         assert_eq!(finding.severity, Severity::Error);
-        assert!(finding.text.starts_with("/sys/fs/cgroup is mounted read-only"), "{finding:?}");
-        assert!(finding.remedy.starts_with("mount -o remount,rw /sys/fs/cgroup;"), "{finding:?}");
+        assert!(
+            finding
+                .text
+                .starts_with("/sys/fs/cgroup is mounted read-only"),
+            "{finding:?}"
+        );
+        assert!(
+            finding
+                .remedy
+                .starts_with("mount -o remount,rw /sys/fs/cgroup;"),
+            "{finding:?}"
+        );
         assert_eq!(judge_hierarchy(&Ok(())).severity, Severity::Fine);
     }
 
@@ -304,11 +342,19 @@ mod tests {
     fn missing_favordynmods_is_noted_if_kernel_has_option() {
         let severity = |options: &str, features: &str| {
             let mounts = format!("cgroup2 /sys/fs/cgroup cgroup2 {options} 0 0\n");
-            FavorDynMods::parse(&mounts, features).finding().map(|finding| finding.severity)
+            FavorDynMods::parse(&mounts, features)
+                .finding()
+                .map(|finding| finding.severity)
         };
         assert_eq!(severity("rw,nsdelegate", "nsdelegate\n"), None);
-        assert_eq!(severity("rw,nsdelegate", "nsdelegate\nfavordynmods\n"), Some(Severity::Note));
-        assert_eq!(severity("rw,favordynmods", "favordynmods\n"), Some(Severity::Fine));
+        assert_eq!(
+            severity("rw,nsdelegate", "nsdelegate\nfavordynmods\n"),
+            Some(Severity::Note)
+        );
+        assert_eq!(
+            severity("rw,favordynmods", "favordynmods\n"),
+            Some(Severity::Fine)
+        );
         let v1 = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\nx /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(FavorDynMods::parse(v1, "favordynmods\n").finding(), None);
     }
@@ -316,11 +362,16 @@ mod tests {
     #[test]
     fn note_on_favordynmods_has_measured_times() {
         let finding = |micros: [u64; 2]| {
-            FavorDynMods::Off(Some(micros.map(Duration::from_micros))).finding().unwrap()
+            FavorDynMods::Off(Some(micros.map(Duration::from_micros)))
+                .finding()
+                .unwrap()
         };
         let slow = finding([17_940, 310]);
         assert_eq!(slow.severity, Severity::Note);
-        assert!(slow.text.contains("took 17.94 ms just now, and one right after it 0.31 ms"));
+        assert!(
+            slow.text
+                .contains("took 17.94 ms just now, and one right after it 0.31 ms")
+        );
         assert_eq!(finding([700, 310]).severity, Severity::Fine);
         assert_eq!(finding([310, 700]).severity, Severity::Fine);
     }
@@ -335,10 +386,26 @@ mod tests {
             judge_proc(&mounts, Some(if member { 44 } else { 45 })).severity
         };
         assert_eq!(severity("rw", false), Severity::Fine);
-        for hidden in ["hidepid=2", "hidepid=invisible", "hidepid=1", "hidepid=ptraceable"] {
-            assert_eq!(severity(&format!("rw,{hidden}"), true), Severity::Warning, "{hidden}");
-            assert_eq!(severity(&format!("rw,{hidden},gid=44"), true), Severity::Fine, "{hidden}");
-            assert_eq!(severity(&format!("rw,{hidden},gid=44"), false), Severity::Warning);
+        for hidden in [
+            "hidepid=2",
+            "hidepid=invisible",
+            "hidepid=1",
+            "hidepid=ptraceable",
+        ] {
+            assert_eq!(
+                severity(&format!("rw,{hidden}"), true),
+                Severity::Warning,
+                "{hidden}"
+            );
+            assert_eq!(
+                severity(&format!("rw,{hidden},gid=44"), true),
+                Severity::Fine,
+                "{hidden}"
+            );
+            assert_eq!(
+                severity(&format!("rw,{hidden},gid=44"), false),
+                Severity::Warning
+            );
         }
         let without_proc = "sysfs /sys sysfs rw 0 0\n/proc\n";
         assert_eq!(judge_proc(without_proc, Some(44)).severity, Severity::Error);
@@ -349,7 +416,10 @@ mod tests {
         let run = "tmpfs /run tmpfs rw 0 0\ntmpfs /run/job-adopt/used tmpfs rw 0 0\n";
         let finding = judge_choices(run);
         assert_eq!(finding.severity, Severity::Warning);
-        assert!(finding.remedy.contains(r"'run-job\x2dadopt-use.mount'"), "{finding:?}");
+        assert!(
+            finding.remedy.contains(r"'run-job\x2dadopt-use.mount'"),
+            "{finding:?}"
+        );
         let own = format!("{run}tmpfs /run/job-adopt/use tmpfs rw 0 0\n");
         assert_eq!(judge_choices(&own).severity, Severity::Fine);
     }
@@ -358,7 +428,11 @@ mod tests {
     fn directory_that_others_write_or_helper_cannot_read_is_an_error() {
         let scratch = Scratch::new();
         let path = scratch.path().join("d");
-        let severity = || Directory::read(&scratch.trust(), path.clone()).finding().severity;
+        let severity = || {
+            Directory::read(&scratch.trust(), path.clone())
+                .finding()
+                .severity
+        };
         assert_eq!(severity(), Severity::Note);
         scratch.dir("d");
         assert_eq!(severity(), Severity::Fine);
@@ -368,7 +442,10 @@ mod tests {
         }
         scratch.mode("d", 0o755);
         let others = Trust::below(scratch.path(), scratch.trust().owner() + 1);
-        assert_eq!(Directory::read(&others, path.clone()).finding().severity, Severity::Error);
+        assert_eq!(
+            Directory::read(&others, path.clone()).finding().severity,
+            Severity::Error
+        );
         std::fs::remove_dir(&path).unwrap();
         scratch.file("d", "");
         assert_eq!(severity(), Severity::Error);

@@ -20,8 +20,14 @@ impl Penalties {
     /// Parses the values of `sshd -T`.
     pub(super) fn parse(value: &str, exempt: Option<&str>) -> Self {
         let list = exempt.filter(|list| *list != "none").unwrap_or_default();
-        let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-        Self { are_on: value != "no", exempt: entries.map(str::to_owned).collect() }
+        let entries = list
+            .split(',')
+            .map(str::trim)
+            .filter(|entry| !entry.is_empty());
+        Self {
+            are_on: value != "no",
+            exempt: entries.map(str::to_owned).collect(),
+        }
     }
 
     /// Lists the entries that spare no address, in the form in which they would.
@@ -38,7 +44,9 @@ impl Penalties {
 
     /// Checks whether an entry spares somebody.
     pub(super) fn spare_any(&self, peers_are_mapped: bool) -> bool {
-        self.exempt.iter().any(|entry| !peers_are_mapped || entry.contains(':'))
+        self.exempt
+            .iter()
+            .any(|entry| !peers_are_mapped || entry.contains(':'))
     }
 }
 
@@ -73,7 +81,10 @@ impl Listeners {
     fn read(process_dir: &Path) -> Self {
         let read =
             |table| parse_listeners(&proc::read(process_dir.join(table)).unwrap_or_default());
-        Self { v4: read("net/tcp"), v6: read("net/tcp6") }
+        Self {
+            v4: read("net/tcp"),
+            v6: read("net/tcp6"),
+        }
     }
 
     fn retain(&mut self, is_kept: impl Fn(&Listener) -> bool) {
@@ -110,7 +121,10 @@ pub(super) fn maps_v4_peers_of_port(port: u16) -> bool {
 
 /// Lists the sockets among the descriptors in a folder of proc(5).
 fn list_socket_inodes(descriptors: &Path) -> BTreeSet<String> {
-    let numbers = processes::list_numbers::<u32>(descriptors).into_iter().flatten().flatten();
+    let numbers = processes::list_numbers::<u32>(descriptors)
+        .into_iter()
+        .flatten()
+        .flatten();
     numbers
         .filter_map(|number| fs::read_link(descriptors.join(number.to_string())).ok())
         .filter_map(|link| {
@@ -125,8 +139,12 @@ fn parse_listeners(table: &str) -> Vec<Listener> {
     let mut listeners = Vec::new();
     for line in table.lines() {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [_, local, _, "0A", _, _, _, _, _, inode, ..] = *fields else { continue };
-        let Some((address, port)) = local.split_once(':') else { continue };
+        let [_, local, _, "0A", _, _, _, _, _, inode, ..] = *fields else {
+            continue;
+        };
+        let Some((address, port)) = local.split_once(':') else {
+            continue;
+        };
         listeners.push(Listener {
             port: port.to_owned(),
             is_any_address: address.bytes().all(|byte| byte == b'0'),
@@ -162,7 +180,11 @@ mod tests {
         };
         let any = "00000000000000000000000000000000:0016";
         let maps = |v4: &str, v6: &str| {
-            Listeners { v4: parse_listeners(v4), v6: parse_listeners(v6) }.map_v4_peers()
+            Listeners {
+                v4: parse_listeners(v4),
+                v6: parse_listeners(v6),
+            }
+            .map_v4_peers()
         };
         let v6 = format!("{head}{}", line(any, 7));
         let v4 = format!("{head}{}", line("00000000:0016", 8));

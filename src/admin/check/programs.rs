@@ -86,9 +86,15 @@ enum HelperAccount {
 impl ProgramFacts {
     pub(super) fn read(site: &Site) -> Self {
         let helper = site.at(&site.settings().helper);
-        let names: BTreeSet<&str> = site.own_lines().map(|entry| entry.module.as_str()).collect();
+        let names: BTreeSet<&str> = site
+            .own_lines()
+            .map(|entry| entry.module.as_str())
+            .collect();
         Self {
-            modules: names.into_iter().map(|name| ModuleFile::read(site, name, &helper)).collect(),
+            modules: names
+                .into_iter()
+                .map(|name| ModuleFile::read(site, name, &helper))
+                .collect(),
             helper_version: read_version(&helper),
             is_root: site.is_root(),
             keeper: read_keeper(site, &helper),
@@ -107,7 +113,11 @@ impl ProgramFacts {
                 Err(missing) => findings.push(missing.finding()),
             }
         }
-        findings.push(judge_helper(&self.helper, self.helper_version.as_deref(), self.is_root));
+        findings.push(judge_helper(
+            &self.helper,
+            self.helper_version.as_deref(),
+            self.is_root,
+        ));
         findings.extend(self.keeper.as_ref().map(judge_keeper));
         findings.extend(self.selinux.as_ref().map(SelinuxLabel::finding));
         findings.push(self.account.finding());
@@ -125,7 +135,9 @@ impl ModuleFile {
         let folder = folder.ok_or_else(|| MissingModule::UnknownFolder(name.to_owned()))?;
         let path = folder.join(name.trim_start_matches('/'));
         // libpam follows links.
-        let Ok(real) = path.canonicalize() else { return Err(MissingModule::NoFile(path)) };
+        let Ok(real) = path.canonicalize() else {
+            return Err(MissingModule::NoFile(path));
+        };
         Ok(Self {
             path,
             trusted: require_trusted(&site.trust, &real),
@@ -138,7 +150,12 @@ impl ModuleFile {
         let again = "install both packages again";
         let mut findings = vec![
             judge_module_file(&self.path, &self.trusted),
-            judge_version(Check::ModuleVersion, &self.path, self.version.as_deref(), again),
+            judge_version(
+                Check::ModuleVersion,
+                &self.path,
+                self.version.as_deref(),
+                again,
+            ),
         ];
         findings.extend(self.installed.findings());
         findings
@@ -181,9 +198,11 @@ fn judge_module_file(path: &Path, trusted: &Result<u32, TrustError>) -> Finding 
 fn judge_version(check: Check, path: &Path, version: Option<&str>, again: &str) -> Finding {
     let object = path.display();
     match version {
-        Some(VERSION) => {
-            Finding::fine(check, object, format!("can be used, and is of version {VERSION}"))
-        }
+        Some(VERSION) => Finding::fine(
+            check,
+            object,
+            format!("can be used, and is of version {VERSION}"),
+        ),
         Some(other) => {
             let text = format!(
                 "is of version {other}, but job-adopt is of {VERSION}: module and helper of different \
@@ -225,7 +244,11 @@ fn judge_helper(helper: &Program, version: Option<&str>, is_root: bool) -> Findi
         let remedy = helper.remedy(why, "0711");
         return Finding::error(Check::Helper, helper.path.display(), text, remedy);
     }
-    let again = if is_root { "install both packages again" } else { "run this as root" };
+    let again = if is_root {
+        "install both packages again"
+    } else {
+        "run this as root"
+    };
     judge_version(Check::Helper, &helper.path, version, again)
 }
 
@@ -257,7 +280,9 @@ impl SelinuxLabel {
         let context = File::options().write(true).open(selinux.join("context"));
         Some(Self {
             path: helper.to_owned(),
-            is_known: context.and_then(|mut context| context.write_all(&label)).is_ok(),
+            is_known: context
+                .and_then(|mut context| context.write_all(&label))
+                .is_ok(),
             text: String::from_utf8_lossy(&label).into_owned(),
         })
     }
@@ -307,7 +332,10 @@ fn find_version(bytes: &[u8]) -> Option<String> {
 }
 
 fn is_version(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-+~".contains(c))
+    !text.is_empty()
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || ".-+~".contains(c))
 }
 
 impl HelperAccount {
@@ -341,14 +369,20 @@ impl HelperAccount {
                 let remedy = format!("remove it from /etc/passwd; {make} anew");
                 Finding::error(Check::Account, object, text, remedy)
             }
-            Self::Found { uid, is_shared: true, .. } => {
+            Self::Found {
+                uid,
+                is_shared: true,
+                ..
+            } => {
                 let text = format!(
                     "shares uid {uid} with other accounts, whose processes can change what a login finds"
                 );
                 let remedy = "usermod --uid N job-adopt, where no other account has the uid N";
                 Finding::warning(Check::Account, object, text, remedy)
             }
-            Self::Found { is_usable: true, .. } => {
+            Self::Found {
+                is_usable: true, ..
+            } => {
                 let text =
                     "is not locked and expired, so cron and other services run programs for it";
                 let remedy = "usermod --lock --expiredate 1 job-adopt";
@@ -372,6 +406,8 @@ fn is_usable(shadow: &str) -> bool {
     let today = now() / (24 * 60 * 60);
     let expiry = fields.get(7).and_then(|day| day.parse::<i64>().ok());
     let has_expired = expiry.is_some_and(|day| (1..today).contains(&day));
-    let is_locked = fields.get(1).is_some_and(|password| password.starts_with(['!', '*']));
+    let is_locked = fields
+        .get(1)
+        .is_some_and(|password| password.starts_with(['!', '*']));
     !(has_expired && is_locked)
 }

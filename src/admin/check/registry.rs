@@ -62,13 +62,18 @@ struct StaleRecord {
 
 impl RegistryFacts {
     pub(super) fn read(site: &Site) -> Self {
-        let Config { registry, sources, .. } = &site.config;
+        let Config {
+            registry, sources, ..
+        } = &site.config;
         let state = if sources.contains(&SourceName::Registry) {
             RegistryState::read(site)
         } else {
             RegistryState::Unused
         };
-        Self { dir: registry.dir().to_owned(), state }
+        Self {
+            dir: registry.dir().to_owned(),
+            state,
+        }
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
@@ -77,10 +82,20 @@ impl RegistryFacts {
             RegistryState::Unused => Vec::new(),
             RegistryState::Distrusted(error) => {
                 let text = format!("cannot be used, so every login is refused (JA09): {error}");
-                vec![Finding::error(Check::Registry, object, text, trust_remedy(error))]
+                vec![Finding::error(
+                    Check::Registry,
+                    object,
+                    text,
+                    trust_remedy(error),
+                )]
             }
             RegistryState::Unlisted(error) => {
-                vec![Finding::unknown(Check::Registry, object, error, "run this as root")]
+                vec![Finding::unknown(
+                    Check::Registry,
+                    object,
+                    error,
+                    "run this as root",
+                )]
             }
             RegistryState::Listed { faults, stale } => {
                 let text = "only root can write it";
@@ -97,7 +112,11 @@ impl RegistryState {
     fn read(site: &Site) -> Self {
         let registry = &site.config.registry;
         if let Err(error) = site.trust.dir(registry.dir()) {
-            return if error.is_missing() { Self::Unused } else { Self::Distrusted(error) };
+            return if error.is_missing() {
+                Self::Unused
+            } else {
+                Self::Distrusted(error)
+            };
         }
         let users = match registry.list_users() {
             Ok(users) => users,
@@ -126,7 +145,10 @@ impl RegistryState {
                 }),
             }
         }
-        Self::Listed { faults, stale: find_stale(site, records) }
+        Self::Listed {
+            faults,
+            stale: find_stale(site, records),
+        }
     }
 }
 
@@ -152,7 +174,9 @@ fn find_stale(site: &Site, mut records: Vec<Record>) -> Vec<StaleRecord> {
 }
 
 fn is_cgroup_gone(site: &Site, record: &Record) -> bool {
-    let LoginTarget::Cgroup(path) = &record.target else { return false };
+    let LoginTarget::Cgroup(path) = &record.target else {
+        return false;
+    };
     let open = Mount::open_below(&site.root).and_then(|mount| mount.open_chain(path));
     ignore_gone(open).is_ok_and(|chain| chain.is_none())
 }
@@ -187,13 +211,20 @@ mod tests {
     use crate::check::finding::Severity;
 
     fn findings(state: RegistryState) -> Vec<Finding> {
-        RegistryFacts { dir: "/r".into(), state }.findings()
+        RegistryFacts {
+            dir: "/r".into(),
+            state,
+        }
+        .findings()
     }
 
     #[test]
     fn registry_without_records_is_fine_and_unused_one_is_not_mentioned() {
         assert_eq!(findings(RegistryState::Unused), []);
-        let listed = RegistryState::Listed { faults: Vec::new(), stale: Vec::new() };
+        let listed = RegistryState::Listed {
+            faults: Vec::new(),
+            stale: Vec::new(),
+        };
         let findings = findings(listed);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].severity, Severity::Fine);
@@ -202,10 +233,23 @@ mod tests {
     #[test]
     fn stale_record_is_a_warning_that_names_job_and_user() {
         let path = "/r/5/7.json".into();
-        let stale = vec![StaleRecord { path, user: "alice".to_owned(), job: "7".to_owned() }];
-        let findings = findings(RegistryState::Listed { faults: Vec::new(), stale });
+        let stale = vec![StaleRecord {
+            path,
+            user: "alice".to_owned(),
+            job: "7".to_owned(),
+        }];
+        let findings = findings(RegistryState::Listed {
+            faults: Vec::new(),
+            stale,
+        });
         assert_eq!(findings[1].severity, Severity::Warning);
-        assert!(findings[1].text.ends_with("no login of alice (JA01)"), "{findings:?}");
-        assert!(findings[1].remedy.starts_with("job-adopt unregister 7,"), "{findings:?}");
+        assert!(
+            findings[1].text.ends_with("no login of alice (JA01)"),
+            "{findings:?}"
+        );
+        assert!(
+            findings[1].remedy.starts_with("job-adopt unregister 7,"),
+            "{findings:?}"
+        );
     }
 }

@@ -86,14 +86,24 @@ impl ServerProcess {
         let object = process_object(self.pid);
         let Some(view) = &self.view else {
             let text = "its mounts and namespaces cannot be read";
-            return vec![Finding::unknown(Check::SshdServer, object, text, "run this as root")];
+            return vec![Finding::unknown(
+                Check::SshdServer,
+                object,
+                text,
+                "run this as root",
+            )];
         };
         let mut findings = Vec::new();
         findings.extend(judge_namespaces(&object, &view.other_namespaces));
         if let Some(fault) = &view.cgroup_fault {
             let remedy = "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit \
                           (systemctl edit --full ssh, or sshd)";
-            findings.push(Finding::error(Check::SshdCgroupMount, &object, fault, remedy));
+            findings.push(Finding::error(
+                Check::SshdCgroupMount,
+                &object,
+                fault,
+                remedy,
+            ));
         }
         findings.extend(view.hidden_files.iter().map(|file| file.finding(&object)));
         findings.extend(judge_capabilities(&object, view.capabilities));
@@ -114,8 +124,16 @@ impl View {
                 .into_iter()
                 .filter(|kind| is_in_own_namespace(pid, kind) == Some(false))
                 .collect(),
-            cgroup_fault: if shares_mounts { None } else { find_cgroup_fault(pid) },
-            hidden_files: if shares_mounts { Vec::new() } else { find_hidden_files(pid, site) },
+            cgroup_fault: if shares_mounts {
+                None
+            } else {
+                find_cgroup_fault(pid)
+            },
+            hidden_files: if shares_mounts {
+                Vec::new()
+            } else {
+                find_hidden_files(pid, site)
+            },
             capabilities: parse_capabilities(capabilities),
         }
     }
@@ -156,8 +174,14 @@ fn find_hidden_files(pid: i32, site: &Site) -> Vec<HiddenFile> {
     for (path, settings) in [
         (Path::new("/run/job-adopt"), mounts),
         (site.config.registry.dir(), mounts),
-        (site.conf.as_path(), "ReadOnlyPaths=, BindPaths= and the like"),
-        (Path::new(&helper), "InaccessiblePaths=, BindPaths= and the like"),
+        (
+            site.conf.as_path(),
+            "ReadOnlyPaths=, BindPaths= and the like",
+        ),
+        (
+            Path::new(&helper),
+            "InaccessiblePaths=, BindPaths= and the like",
+        ),
         (Path::new("/dev"), "PrivateDevices="),
     ] {
         hidden.extend(HiddenFile::find(pid, path, settings));
@@ -169,7 +193,9 @@ impl HiddenFile {
     /// Compares a file of this node with the one that a server sees; `None` if they are one, or if
     /// neither exists: other checks report that.
     fn find(pid: i32, path: &Path, settings: &'static str) -> Option<Self> {
-        let their_path = proc_dir(pid).join("root").join(path.strip_prefix("/").ok()?);
+        let their_path = proc_dir(pid)
+            .join("root")
+            .join(path.strip_prefix("/").ok()?);
         let ours = file_identity(path).ok();
         let error = match file_identity(&their_path) {
             Ok(theirs) if ours == Some(theirs) => return None,
@@ -177,7 +203,11 @@ impl HiddenFile {
             Err(error) if ours.is_none() && error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => Some(error),
         };
-        Some(Self { path: path.to_owned(), settings, error })
+        Some(Self {
+            path: path.to_owned(),
+            settings,
+            error,
+        })
     }
 
     fn finding(&self, server: &str) -> Finding {
@@ -190,8 +220,18 @@ impl HiddenFile {
             format!("remove {settings} from its unit (systemctl edit --full ssh, or sshd)");
         // Logins are in sshd's mount namespace, which may have devices of its own.
         let is_dev = self.path == Path::new("/dev");
-        let severity = if is_dev { Severity::Warning } else { Severity::Error };
-        Finding::new(severity, Check::SshdFiles, self.path.display(), text, remedy)
+        let severity = if is_dev {
+            Severity::Warning
+        } else {
+            Severity::Error
+        };
+        Finding::new(
+            severity,
+            Check::SshdFiles,
+            self.path.display(),
+            text,
+            remedy,
+        )
     }
 }
 
@@ -210,7 +250,12 @@ fn parse_capabilities(mask: &str) -> Option<u64> {
 fn judge_capabilities(object: &str, effective: Option<u64>) -> Option<Finding> {
     let Some(set) = effective else {
         let text = "its capabilities cannot be read";
-        return Some(Finding::unknown(Check::SshdCapabilities, object, text, "run this as root"));
+        return Some(Finding::unknown(
+            Check::SshdCapabilities,
+            object,
+            text,
+            "run this as root",
+        ));
     };
     let mut missing = Vec::new();
     for (name, number, by_admin) in REQUIRED_CAPABILITIES {
@@ -224,7 +269,12 @@ fn judge_capabilities(object: &str, effective: Option<u64>) -> Option<Finding> {
     }
     let text = format!("lacks {}: logins are refused", missing.join(", "));
     let remedy = "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container";
-    Some(Finding::error(Check::SshdCapabilities, object, text, remedy))
+    Some(Finding::error(
+        Check::SshdCapabilities,
+        object,
+        text,
+        remedy,
+    ))
 }
 
 fn has_capability(set: u64, number: u32) -> bool {
@@ -259,21 +309,48 @@ mod tests {
             capabilities: Some(u64::MAX),
         };
         let hidden = |path: &str| {
-            let file = HiddenFile { path: path.into(), settings: "PrivateMounts=", error: None };
-            View { hidden_files: vec![file], ..good() }
+            let file = HiddenFile {
+                path: path.into(),
+                settings: "PrivateMounts=",
+                error: None,
+            };
+            View {
+                hidden_files: vec![file],
+                ..good()
+            }
         };
         let other = CgroupFault::OtherHierarchy("/sys/fs/cgroup".to_owned());
         for (view, expected) in [
             (Some(good()), "fine sshd-server"),
             (None, "unknown sshd-server"),
-            (Some(View { other_namespaces: vec!["user"], ..good() }), "error sshd-namespaces"),
-            (Some(View { cgroup_fault: Some(other), ..good() }), "error sshd-cgroup-mount"),
+            (
+                Some(View {
+                    other_namespaces: vec!["user"],
+                    ..good()
+                }),
+                "error sshd-namespaces",
+            ),
+            (
+                Some(View {
+                    cgroup_fault: Some(other),
+                    ..good()
+                }),
+                "error sshd-cgroup-mount",
+            ),
             (Some(hidden("/run/job-adopt")), "error sshd-files"),
             (Some(hidden("/dev")), "warning sshd-files"),
-            (Some(View { capabilities: None, ..good() }), "unknown sshd-capabilities"),
+            (
+                Some(View {
+                    capabilities: None,
+                    ..good()
+                }),
+                "unknown sshd-capabilities",
+            ),
         ] {
             let findings = ServerProcess { pid: 7, view }.findings();
-            let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+            let [finding] = findings.as_slice() else {
+                panic!("{findings:?}")
+            };
             assert_eq!(format!("{} {}", finding.severity, finding.check), expected);
         }
     }

@@ -43,7 +43,15 @@ impl Site {
         } else {
             Trust::below(&root, Uid::effective().as_raw())
         };
-        Self { root, service: service.to_owned(), account, session, conf, config, trust }
+        Self {
+            root,
+            service: service.to_owned(),
+            account,
+            session,
+            conf,
+            config,
+            trust,
+        }
     }
 
     /// Checks whether the site is this node, not a folder of a test.
@@ -65,7 +73,10 @@ impl Site {
     pub(super) fn local_accounts(&self) -> Vec<Account> {
         // Names of people may be in any encoding.
         let passwd = std::fs::read(self.at("/etc/passwd")).unwrap_or_default();
-        String::from_utf8_lossy(&passwd).lines().filter_map(Account::parse).collect()
+        String::from_utf8_lossy(&passwd)
+            .lines()
+            .filter_map(Account::parse)
+            .collect()
     }
 
     /// Finds an account by name or number in the name service of this node, as the module does.
@@ -80,24 +91,42 @@ impl Site {
             None => User::from_name(name),
         };
         let user = result.ok().flatten()?;
-        Some(Account { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() })
+        Some(Account {
+            name: user.name,
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+        })
     }
 
     /// Iterates over the lines of our module, except those that name another service.
     pub(super) fn own_lines(&self) -> impl Iterator<Item = &Entry> {
-        self.account.iter().chain(&self.session).filter(|entry| entry.is_for_service())
+        self.account
+            .iter()
+            .chain(&self.session)
+            .filter(|entry| entry.is_for_service())
     }
 
     /// Parses the arguments of the first session line that is valid, else of the first such account
     /// line, else the defaults.
     pub(super) fn settings(&self) -> Settings {
-        let lines = self.session.iter().chain(&self.account).filter(|line| line.is_for_service());
-        lines.filter_map(|line| Settings::parse(&line.arguments).ok()).next().unwrap_or_default()
+        let lines = self
+            .session
+            .iter()
+            .chain(&self.account)
+            .filter(|line| line.is_for_service());
+        lines
+            .filter_map(|line| Settings::parse(&line.arguments).ok())
+            .next()
+            .unwrap_or_default()
     }
 
     /// Calls `look_up` with the rights of the helper's account.
     pub(super) fn with_helper_rights<T>(&self, look_up: impl FnOnce() -> T) -> Result<T, String> {
-        if self.is_here() { with_helper_rights(look_up) } else { Ok(look_up()) }
+        if self.is_here() {
+            with_helper_rights(look_up)
+        } else {
+            Ok(look_up())
+        }
     }
 
     /// The files that describe devices and schedulers.
@@ -108,10 +137,15 @@ impl Site {
 
 /// Lists root's processes with these names, sorted by name and number.
 pub(super) fn root_processes(names: &[&str]) -> Vec<(String, i32)> {
-    let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
+    let pids = processes::list_numbers::<i32>(Path::new("/proc"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut matching = Vec::new();
     for pid in pids {
-        let Ok(stat) = processes::read_stat(&Proc::host(), pid) else { continue };
+        let Ok(stat) = processes::read_stat(&Proc::host(), pid) else {
+            continue;
+        };
         if names.contains(&stat.name.as_str()) && real_uid(pid).is_some_and(Uid::is_root) {
             matching.push((stat.name, pid));
         }
@@ -131,7 +165,13 @@ impl Account {
     /// Parses a line of passwd(5).
     fn parse(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.split(':').collect();
-        let [name, _, uid, gid, ..] = *fields.as_slice() else { return None };
-        Some(Self { name: name.to_owned(), uid: uid.parse().ok()?, gid: gid.parse().ok()? })
+        let [name, _, uid, gid, ..] = *fields.as_slice() else {
+            return None;
+        };
+        Some(Self {
+            name: name.to_owned(),
+            uid: uid.parse().ok()?,
+            gid: gid.parse().ok()?,
+        })
     }
 }

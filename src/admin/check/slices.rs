@@ -119,27 +119,40 @@ impl SliceFacts {
                 let text = "systemd does not run here, so there are no slices of users to close";
                 return vec![Finding::note(Check::SlicesDropIn, ALL_SLICES, text, "")];
             }
-            Self::UnknownAccounts(error) => {
-                (error, "correct exempt_uids, exempt_groups or flux_user in job_adopt.conf")
-            }
-            Self::UnknownPolicy(error) => {
-                (error, "systemctl show --property=DevicePolicy user-1000.slice shows why")
-            }
+            Self::UnknownAccounts(error) => (
+                error,
+                "correct exempt_uids, exempt_groups or flux_user in job_adopt.conf",
+            ),
+            Self::UnknownPolicy(error) => (
+                error,
+                "systemctl show --property=DevicePolicy user-1000.slice shows why",
+            ),
         };
-        vec![Finding::unknown(Check::SlicesDropIn, ALL_SLICES, error, remedy)]
+        vec![Finding::unknown(
+            Check::SlicesDropIn,
+            ALL_SLICES,
+            error,
+            remedy,
+        )]
     }
 }
 
 impl Slices {
     fn findings(&self) -> Vec<Finding> {
-        let mut findings: Vec<Finding> =
-            self.exempt.intersection(&self.closed).map(|uid| closed_but_exempt(*uid)).collect();
+        let mut findings: Vec<Finding> = self
+            .exempt
+            .intersection(&self.closed)
+            .map(|uid| closed_but_exempt(*uid))
+            .collect();
         let are_closed = self.closed.contains(&UNUSED_UID);
         if let Some(outside) = &self.outside {
             findings.push(judge_drop_in(are_closed));
             findings.push(outside.bus.finding());
             findings.extend(
-                outside.existing.iter().flat_map(|slices| judge_existing(slices, &self.exempt)),
+                outside
+                    .existing
+                    .iter()
+                    .flat_map(|slices| judge_existing(slices, &self.exempt)),
             );
             findings.extend(outside.daemons.iter().map(Daemon::finding));
         } else if are_closed {
@@ -170,19 +183,26 @@ fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyErr
     let uids: Vec<u32> = exempt.iter().copied().chain([UNUSED_UID]).collect();
     let units = uids.iter().map(|uid| format!("user-{uid}.slice"));
     let mut systemctl = Command::new("systemctl");
-    systemctl.args(["--no-pager", "show", "--property=DevicePolicy"]).args(units);
+    systemctl
+        .args(["--no-pager", "show", "--property=DevicePolicy"])
+        .args(units);
     let output = match query_in_clean_environment(&mut systemctl) {
         Ok((true, output)) => output,
         Ok((false, why)) | Err(why) => {
             return Err(PolicyError::FailedQuery(why.trim().to_owned()));
         }
     };
-    let policies: Vec<&str> =
-        output.lines().filter_map(|line| line.strip_prefix("DevicePolicy=")).collect();
+    let policies: Vec<&str> = output
+        .lines()
+        .filter_map(|line| line.strip_prefix("DevicePolicy="))
+        .collect();
     if policies.len() != uids.len() {
         return Err(PolicyError::MissingPolicy);
     }
-    let closed = uids.into_iter().zip(policies).filter(|(_, policy)| *policy != "auto");
+    let closed = uids
+        .into_iter()
+        .zip(policies)
+        .filter(|(_, policy)| *policy != "auto");
     Ok(closed.map(|(uid, _)| uid).collect())
 }
 
@@ -217,20 +237,34 @@ impl OutsideJobs {
         daemons.dedup_by(|second, first| second.0 == first.0);
         let daemons = daemons
             .into_iter()
-            .map(|(name, pid)| Daemon { name, pid, is_filtered: has_filter(pid) })
+            .map(|(name, pid)| Daemon {
+                name,
+                pid,
+                is_filtered: has_filter(pid),
+            })
             .collect();
-        Self { bus, existing, daemons }
+        Self {
+            bus,
+            existing,
+            daemons,
+        }
     }
 }
 
 /// Reads the filters of the slices of users that exist.
 fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
-    let above = Mount::open().and_then(|mount| mount.root().child("user.slice")).ok()?;
+    let above = Mount::open()
+        .and_then(|mount| mount.root().child("user.slice"))
+        .ok()?;
     let mut slices = Vec::new();
     for name in above.children().unwrap_or_default() {
         let name = name.to_string_lossy().into_owned();
-        let Some(uid) = uid_of_slice(&name) else { continue };
-        let Ok(slice) = above.child(&*name) else { continue };
+        let Some(uid) = uid_of_slice(&name) else {
+            continue;
+        };
+        let Ok(slice) = above.child(&*name) else {
+            continue;
+        };
         let filters = CgroupPrograms::read(&slice).map(|level| level.mode);
         slices.push(ExistingSlice { name, uid, filters });
     }
@@ -239,13 +273,18 @@ fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
 
 /// Parses the name of a user's slice.
 fn uid_of_slice(name: &str) -> Option<u32> {
-    name.strip_prefix("user-")?.strip_suffix(".slice")?.parse().ok()
+    name.strip_prefix("user-")?
+        .strip_suffix(".slice")?
+        .parse()
+        .ok()
 }
 
 /// Judges the filters of the slices that exist. `daemon-reload` closes a slice, but opens none again.
 fn judge_existing(slices: &[ExistingSlice], exempt: &BTreeSet<u32>) -> Vec<Finding> {
-    let findings: Vec<Finding> =
-        slices.iter().filter_map(|slice| slice.finding(exempt.contains(&slice.uid))).collect();
+    let findings: Vec<Finding> = slices
+        .iter()
+        .filter_map(|slice| slice.finding(exempt.contains(&slice.uid)))
+        .collect();
     if findings.is_empty() {
         let text = "every user's slice is closed, unless exempt";
         return vec![Finding::fine(Check::SlicesClosed, "user.slice", text)];
@@ -257,9 +296,12 @@ impl ExistingSlice {
     fn finding(&self, is_exempt: bool) -> Option<Finding> {
         let Self { name, uid, .. } = self;
         match &self.filters {
-            Err(error) => {
-                Some(Finding::unknown(Check::SlicesClosed, name, error, "run this as root"))
-            }
+            Err(error) => Some(Finding::unknown(
+                Check::SlicesClosed,
+                name,
+                error,
+                "run this as root",
+            )),
             Ok(AttachMode::Nothing) if !is_exempt => Some(Finding::warning(
                 Check::SlicesClosed,
                 name,
@@ -287,7 +329,12 @@ impl Bus {
             return Self::Missing;
         }
         let mut call = Command::new("busctl");
-        call.args(["--system", "call", "org.freedesktop.systemd1", "/org/freedesktop/systemd1"]);
+        call.args([
+            "--system",
+            "call",
+            "org.freedesktop.systemd1",
+            "/org/freedesktop/systemd1",
+        ]);
         call.args(["org.freedesktop.systemd1.Manager", "AttachProcessesToUnit"]);
         call.args(["ssau", "job-adopt-no-such.service", "", "0"]);
         if site.is_root() {
@@ -313,9 +360,12 @@ impl Bus {
                             devices that these have open (systemd-run --user --scope)";
                 Finding::warning(Check::BusClosed, object, text, WRITE_REMEDY)
             }
-            Self::Unclear(why) => {
-                Finding::unknown(Check::BusClosed, object, why, "busctl --system list shows why")
-            }
+            Self::Unclear(why) => Finding::unknown(
+                Check::BusClosed,
+                object,
+                why,
+                "busctl --system list shows why",
+            ),
         }
     }
 }
@@ -379,14 +429,23 @@ mod tests {
     fn slices(exempt: &[u32], closed: &[u32], outside: Option<OutsideJobs>) -> Vec<String> {
         let exempt = exempt.iter().copied().collect();
         let closed = closed.iter().copied().collect();
-        let findings = SliceFacts::Read(Slices { exempt, closed, outside }).findings();
+        let findings = SliceFacts::Read(Slices {
+            exempt,
+            closed,
+            outside,
+        })
+        .findings();
         let shown =
             |finding: Finding| format!("{} {} {}", finding.severity, finding.check, finding.object);
         findings.into_iter().map(shown).collect()
     }
 
     fn outside(existing: Option<Vec<ExistingSlice>>) -> Option<OutsideJobs> {
-        Some(OutsideJobs { bus: Bus::Denies, existing, daemons: Vec::new() })
+        Some(OutsideJobs {
+            bus: Bus::Denies,
+            existing,
+            daemons: Vec::new(),
+        })
     }
 
     #[test]
@@ -398,12 +457,18 @@ mod tests {
             slices(&[0, 7], &[7, UNUSED_UID], outside(None)),
             ["warning slices-exempt user-7.slice", fine, bus]
         );
-        assert_eq!(slices(&[0], &[], outside(None)), ["warning slices-drop-in user-.slice", bus]);
+        assert_eq!(
+            slices(&[0], &[], outside(None)),
+            ["warning slices-drop-in user-.slice", bus]
+        );
     }
 
     #[test]
     fn closed_slices_are_a_warning_if_logins_stay_in_them() {
-        assert_eq!(slices(&[0], &[UNUSED_UID], None), ["warning slices-observe user-.slice"]);
+        assert_eq!(
+            slices(&[0], &[UNUSED_UID], None),
+            ["warning slices-observe user-.slice"]
+        );
         assert_eq!(slices(&[0], &[], None), [""; 0]);
     }
 
@@ -411,20 +476,37 @@ mod tests {
     fn filter_of_existing_slice_is_judged_by_exemption() {
         let judge = |uid: u32, mode: AttachMode| {
             let name = format!("user-{uid}.slice");
-            let existing = vec![ExistingSlice { name, uid, filters: Ok(mode) }];
-            slices(&[7], &[UNUSED_UID], outside(Some(existing))).pop().unwrap()
+            let existing = vec![ExistingSlice {
+                name,
+                uid,
+                filters: Ok(mode),
+            }];
+            slices(&[7], &[UNUSED_UID], outside(Some(existing)))
+                .pop()
+                .unwrap()
         };
         let closed = "fine slices-closed user.slice";
         assert_eq!(judge(7, AttachMode::Nothing), closed);
-        assert_eq!(judge(7, AttachMode::Multi), "warning slices-exempt user-7.slice");
-        assert_eq!(judge(8, AttachMode::Nothing), "warning slices-closed user-8.slice");
+        assert_eq!(
+            judge(7, AttachMode::Multi),
+            "warning slices-exempt user-7.slice"
+        );
+        assert_eq!(
+            judge(8, AttachMode::Nothing),
+            "warning slices-closed user-8.slice"
+        );
         assert_eq!(judge(8, AttachMode::Multi), closed);
     }
 
     #[test]
     fn names_of_other_slices_have_no_uid() {
         assert_eq!(uid_of_slice("user-1001.slice"), Some(1001));
-        for name in ["user-.slice", "user-1001.scope", "user@1001.service", "user.slice"] {
+        for name in [
+            "user-.slice",
+            "user-1001.scope",
+            "user@1001.service",
+            "user.slice",
+        ] {
             assert_eq!(uid_of_slice(name), None, "{name}");
         }
     }
@@ -444,7 +526,11 @@ mod tests {
     #[test]
     fn daemon_without_filter_is_a_warning() {
         for (is_filtered, severity) in [(true, Severity::Fine), (false, Severity::Warning)] {
-            let daemon = Daemon { name: "cron".to_owned(), pid: 7, is_filtered: Ok(is_filtered) };
+            let daemon = Daemon {
+                name: "cron".to_owned(),
+                pid: 7,
+                is_filtered: Ok(is_filtered),
+            };
             assert_eq!(daemon.finding().severity, severity);
         }
     }

@@ -64,7 +64,11 @@ impl SlurmFacts {
         }
         match &self.conf {
             Ok(conf) => {
-                vec![judge_prolog_flags(conf), judge_cgroups(conf), self.judge_devices(conf)]
+                vec![
+                    judge_prolog_flags(conf),
+                    judge_cgroups(conf),
+                    self.judge_devices(conf),
+                ]
             }
             Err(ConfError::MissingSlurmConf) => Vec::new(),
             // With `slurm_spool` jobs are found without slurm.conf, and refused only after that.
@@ -88,7 +92,10 @@ impl SlurmFacts {
             return Finding::fine(Check::SlurmDevices, object, "devices of jobs are confined");
         }
         let (severity, consequence) = if self.requires_devices {
-            (Severity::Error, "logins are refused (JA06, require_devices)")
+            (
+                Severity::Error,
+                "logins are refused (JA06, require_devices)",
+            )
         } else {
             (Severity::Warning, "logins can open every device")
         };
@@ -104,7 +111,11 @@ impl SlurmFacts {
 fn judge_prolog_flags(conf: &SlurmConf) -> Finding {
     let object = conf.path.display();
     if conf.has_word("PrologFlags", &EXTERN_STEP_FLAGS) {
-        return Finding::fine(Check::SlurmPrologFlags, object, "PrologFlags make an extern step");
+        return Finding::fine(
+            Check::SlurmPrologFlags,
+            object,
+            "PrologFlags make an extern step",
+        );
     }
     let text = "PrologFlags lacks Contain: jobs have no extern step, and no login finds them";
     let remedy = "write PrologFlags=Contain into slurm.conf, and scontrol reconfigure";
@@ -130,17 +141,28 @@ impl SlurmConf {
         let files = SlurmConfFiles::find(&site.tree(), site.config.devices.slurm_conf.as_deref())?;
         let lines = files.read_main_lines()?;
         let constrains = read_constrain_devices(&files)?;
-        Ok(Self { path: files.path_of("slurm.conf"), lines, constrains })
+        Ok(Self {
+            path: files.path_of("slurm.conf"),
+            lines,
+            constrains,
+        })
     }
 
     /// Finds the last value of a key, which Slurm uses.
     fn value(&self, key: &str) -> Option<&str> {
-        self.lines.iter().rev().find_map(|line| line.value_of(key)?.ok())
+        self.lines
+            .iter()
+            .rev()
+            .find_map(|line| line.value_of(key)?.ok())
     }
 
     /// Checks whether a key's list of words has one of `words`.
     fn has_word(&self, key: &str, words: &[&str]) -> bool {
         let value = self.value(key).unwrap_or_default();
-        value.split(',').any(|item| words.iter().any(|word| word.eq_ignore_ascii_case(item.trim())))
+        value.split(',').any(|item| {
+            words
+                .iter()
+                .any(|word| word.eq_ignore_ascii_case(item.trim()))
+        })
     }
 }

@@ -48,8 +48,10 @@ impl SourceFacts {
                 return vec![Finding::unknown(Check::Sources, "all", text, REPAIR_REMEDY)];
             }
         };
-        let mut findings: Vec<Finding> =
-            health.iter().flat_map(|source| self.judge_source(source)).collect();
+        let mut findings: Vec<Finding> = health
+            .iter()
+            .flat_map(|source| self.judge_source(source))
+            .collect();
         if health.iter().all(is_missing) {
             findings.push(self.judge_missing_sources(health));
         }
@@ -59,14 +61,25 @@ impl SourceFacts {
     /// Reports that no source has jobs. It is an error unless the registry waits for its first job: a
     /// monitor that takes nodes with errors away would keep that from a new node.
     fn judge_missing_sources(&self, health: &[SourceHealth]) -> Finding {
-        let is_unused =
-            health.iter().any(|source| matches!(source.answer, Err(SourceError::Unused(_))));
-        let severity = if is_unused { Severity::Warning } else { Severity::Error };
+        let is_unused = health
+            .iter()
+            .any(|source| matches!(source.answer, Err(SourceError::Unused(_))));
+        let severity = if is_unused {
+            Severity::Warning
+        } else {
+            Severity::Error
+        };
         let text =
             "no scheduler runs here and no job is registered, so every login is refused (JA11)";
         let start = "start the scheduler's daemon; if a prolog registers jobs, set sources = \
                      registry; on a login node set enforce (man job_adopt.conf)";
-        Finding::new(severity, Check::Sources, "all", text, self.start_remedy(start))
+        Finding::new(
+            severity,
+            Check::Sources,
+            "all",
+            text,
+            self.start_remedy(start),
+        )
     }
 
     /// Names the file that logins must read, or else how to start the scheduler: starting a daemon that
@@ -93,9 +106,11 @@ impl SourceFacts {
                     "systemctl start slurmd, or remove slurm from sources in job_adopt.conf";
                 Finding::warning(Check::Sources, source, text, self.start_remedy(start))
             }
-            Err(SourceError::Absent(what)) => {
-                Finding::fine(Check::Sources, source, format!("is not on this node: {what}"))
-            }
+            Err(SourceError::Absent(what)) => Finding::fine(
+                Check::Sources,
+                source,
+                format!("is not on this node: {what}"),
+            ),
             Err(SourceError::Unused(what)) => Finding::fine(Check::Sources, source, what),
             Err(SourceError::Failed(what)) => {
                 let text =
@@ -109,7 +124,10 @@ impl SourceFacts {
 
 /// Checks whether a source is not in use on this node.
 fn is_missing(source: &SourceHealth) -> bool {
-    matches!(source.answer, Err(SourceError::Absent(_) | SourceError::Unused(_)))
+    matches!(
+        source.answer,
+        Err(SourceError::Absent(_) | SourceError::Unused(_))
+    )
 }
 
 /// Judges what a source reports about a user without jobs.
@@ -159,8 +177,11 @@ fn real_dir(file: &Path) -> PathBuf {
 fn slurm_conf_of(command_line: &[u8], environment: &[u8]) -> Option<String> {
     let options = split_words(command_line);
     let variables = split_words(environment);
-    let path = conf_option(&options)
-        .or_else(|| variables.iter().find_map(|variable| variable.strip_prefix("SLURM_CONF=")))?;
+    let path = conf_option(&options).or_else(|| {
+        variables
+            .iter()
+            .find_map(|variable| variable.strip_prefix("SLURM_CONF="))
+    })?;
     path.starts_with('/').then(|| path.to_owned())
 }
 
@@ -176,7 +197,10 @@ fn conf_option(options: &[String]) -> Option<&str> {
 
 /// Splits the words of proc(5), each of which ends with a zero byte.
 fn split_words(bytes: &[u8]) -> Vec<String> {
-    bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into()).collect()
+    bytes
+        .split(|byte| *byte == 0)
+        .map(|word| String::from_utf8_lossy(word).into())
+        .collect()
 }
 
 #[cfg(test)]
@@ -189,19 +213,30 @@ mod tests {
         other_slurm_conf: Option<&str>,
     ) -> Vec<Finding> {
         let other_slurm_conf = other_slurm_conf.map(str::to_owned);
-        SourceFacts { health: Ok(health), has_slurm, other_slurm_conf }.findings()
+        SourceFacts {
+            health: Ok(health),
+            has_slurm,
+            other_slurm_conf,
+        }
+        .findings()
     }
 
     fn severities(answer: Result<SourceReport, SourceError>, has_slurm: bool) -> Vec<Severity> {
         let took = Duration::ZERO;
-        let slurm = SourceHealth { source: SourceName::Slurm, answer, took };
+        let slurm = SourceHealth {
+            source: SourceName::Slurm,
+            answer,
+            took,
+        };
         let registry = SourceHealth {
             source: SourceName::Registry,
             answer: Ok(SourceReport::default()),
             took,
         };
         let findings = judge_sources(vec![slurm, registry], has_slurm, None);
-        let of_slurm = findings.into_iter().filter(|finding| finding.object == "slurm");
+        let of_slurm = findings
+            .into_iter()
+            .filter(|finding| finding.object == "slurm");
         of_slurm.map(|finding| finding.severity).collect()
     }
 
@@ -212,25 +247,43 @@ mod tests {
         assert_eq!(severities(Ok(SourceReport::default()), true), [Fine]);
         assert_eq!(severities(absent(), false), [Fine]);
         assert_eq!(severities(absent(), true), [Warning]);
-        assert_eq!(severities(Err(SourceError::Failed("x".into())), false), [Error]);
+        assert_eq!(
+            severities(Err(SourceError::Failed("x".into())), false),
+            [Error]
+        );
         let names = || vec!["x".to_owned()];
-        let broken = SourceReport { broken: names(), silent: names(), ..SourceReport::default() };
+        let broken = SourceReport {
+            broken: names(),
+            silent: names(),
+            ..SourceReport::default()
+        };
         assert_eq!(severities(Ok(broken), true), [Warning, Warning]);
     }
 
     #[test]
     fn node_without_any_source_is_an_error() {
         let answer = Err(SourceError::Absent("x".into()));
-        let health = SourceHealth { source: SourceName::Slurm, answer, took: Duration::ZERO };
+        let health = SourceHealth {
+            source: SourceName::Slurm,
+            answer,
+            took: Duration::ZERO,
+        };
         let findings = judge_sources(vec![health], false, None);
-        let has_error = findings.iter().any(|finding| finding.severity == Severity::Error);
+        let has_error = findings
+            .iter()
+            .any(|finding| finding.severity == Severity::Error);
         assert!(has_error, "{findings:?}");
     }
 
     #[test]
     fn sources_that_could_not_be_queried_are_unknown() {
         let health = Err("no account".to_owned());
-        let findings = SourceFacts { health, has_slurm: false, other_slurm_conf: None }.findings();
+        let findings = SourceFacts {
+            health,
+            has_slurm: false,
+            other_slurm_conf: None,
+        }
+        .findings();
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].severity, Severity::Unknown);
     }
@@ -239,13 +292,20 @@ mod tests {
     #[test]
     fn remedy_names_the_configuration_of_a_running_slurmd() {
         let answer = Err(SourceError::Absent("x".into()));
-        let health = SourceHealth { source: SourceName::Slurm, answer, took: Duration::ZERO };
+        let health = SourceHealth {
+            source: SourceName::Slurm,
+            answer,
+            took: Duration::ZERO,
+        };
         let conf = Some("/opt/slurm/etc/slurm.conf");
         let findings = judge_sources(vec![health], false, conf);
         assert_eq!(findings.len(), 2);
         for finding in findings {
             let remedy = finding.remedy;
-            assert!(remedy.contains("slurm_conf = /opt/slurm/etc/slurm.conf"), "{remedy}");
+            assert!(
+                remedy.contains("slurm_conf = /opt/slurm/etc/slurm.conf"),
+                "{remedy}"
+            );
         }
     }
 
@@ -254,7 +314,11 @@ mod tests {
         let site_environment = b"PATH=/bin\0SLURM_CONF=/e/slurm.conf\0".as_slice();
         for (command_line, environment, conf) in [
             ("slurmd\0-D\0", site_environment, Some("/e/slurm.conf")),
-            ("slurmd\0-D\0-f\0/f/slurm.conf\0", site_environment, Some("/f/slurm.conf")),
+            (
+                "slurmd\0-D\0-f\0/f/slurm.conf\0",
+                site_environment,
+                Some("/f/slurm.conf"),
+            ),
             ("slurmd\0-f/f/slurm.conf\0", b"", Some("/f/slurm.conf")),
             ("slurmd\0-f\0slurm.conf\0", b"", None),
             ("slurmd\0--conf-server\0x\0", b"XSLURM_CONF=/x", None),

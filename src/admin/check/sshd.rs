@@ -24,14 +24,37 @@ use std::process::Command;
 const DEFAULT_SSHD: &str = "/usr/sbin/sshd";
 /// Process names of other servers than OpenSSH that take logins over the network.
 const OTHER_SERVERS: [&str; 22] = [
-    "cockpit-tls", "cockpit-ws", "dropbear", "in.rlogind", "in.rshd", "in.telnetd", "lshd",
-    "nxserver.bin", "rlogind", "rserver", "shellinaboxd", "tailscaled", "teleport", "telnetd",
-    "tinysshd", "tlwebaccess", "ttyd", "vncserver-x11-s", "vsmagent", "vsmserver", "xrdp",
+    "cockpit-tls",
+    "cockpit-ws",
+    "dropbear",
+    "in.rlogind",
+    "in.rshd",
+    "in.telnetd",
+    "lshd",
+    "nxserver.bin",
+    "rlogind",
+    "rserver",
+    "shellinaboxd",
+    "tailscaled",
+    "teleport",
+    "telnetd",
+    "tinysshd",
+    "tlwebaccess",
+    "ttyd",
+    "vncserver-x11-s",
+    "vsmagent",
+    "vsmserver",
+    "xrdp",
     "xrdp-sesman",
 ];
 /// Sockets of systemd that start such a server for each connection: between connections no process shows it.
-const OTHER_SOCKETS: [&str; 5] =
-    ["cockpit.socket", "dropbear.socket", "telnet.socket", "tinysshd.socket", "xrdp.socket"];
+const OTHER_SOCKETS: [&str; 5] = [
+    "cockpit.socket",
+    "dropbear.socket",
+    "telnet.socket",
+    "tinysshd.socket",
+    "xrdp.socket",
+];
 /// Options of sshd that change its configuration, and take a value.
 const CONFIG_OPTIONS: [&str; 2] = ["-f", "-o"];
 /// What was found out about the servers that take logins.
@@ -51,13 +74,19 @@ impl SshdFacts {
         Self {
             service: site.service.clone(),
             servers: read_servers(&pids),
-            processes: pids.into_iter().map(|pid| ServerProcess::read(pid, site)).collect(),
+            processes: pids
+                .into_iter()
+                .map(|pid| ServerProcess::read(pid, site))
+                .collect(),
             others: list_other_servers(),
         }
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
-        let is_served = self.servers.iter().any(|server| server.has_service(&self.service));
+        let is_served = self
+            .servers
+            .iter()
+            .any(|server| server.has_service(&self.service));
         let mut findings = Vec::new();
         for server in &self.servers {
             findings.extend(server.findings(&self.service, is_served));
@@ -84,10 +113,18 @@ fn list_other_servers() -> Vec<String> {
         }
     }
     let mut command = Command::new("systemctl");
-    command.args(["--no-pager", "--plain", "--no-legend", "--state=active", "list-units"]);
+    command.args([
+        "--no-pager",
+        "--plain",
+        "--no-legend",
+        "--state=active",
+        "list-units",
+    ]);
     // Without systemd no socket starts a server.
     if let Ok((true, sockets)) = query_in_clean_environment(command.args(OTHER_SOCKETS)) {
-        let names = sockets.lines().filter_map(|line| line.split_whitespace().next());
+        let names = sockets
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
         others.extend(names.map(str::to_owned));
     }
     others
@@ -95,8 +132,12 @@ fn list_other_servers() -> Vec<String> {
 
 /// Lists every sshd of this node that listens.
 fn list_servers() -> Vec<i32> {
-    let pids = processes::list_numbers(Path::new("/proc")).into_iter().flatten().flatten();
-    pids.filter(|pid| is_server(*pid) && is_here(*pid)).collect()
+    let pids = processes::list_numbers(Path::new("/proc"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    pids.filter(|pid| is_server(*pid) && is_here(*pid))
+        .collect()
 }
 
 /// Checks whether a process is root's sshd that listens, not the sshd of a login.
@@ -158,9 +199,10 @@ impl ConfigurationError {
         let (severity, remedy) = match self {
             Self::NotRoot => (Severity::Unknown, "run this as root".to_owned()),
             Self::Distrusted(why) => (Severity::Error, trust_remedy(why)),
-            Self::Rejected(_) => {
-                (Severity::Error, "correct what it prints, then try: sshd -t".to_owned())
-            }
+            Self::Rejected(_) => (
+                Severity::Error,
+                "correct what it prints, then try: sshd -t".to_owned(),
+            ),
             Self::Unanswered(_) => (Severity::Unknown, "sshd -T, by hand, shows why".to_owned()),
         };
         Finding::new(severity, Check::SshdConfig, object, self, remedy)
@@ -238,7 +280,9 @@ impl Server {
             pids.iter().any(|pid| maps_v4_peers(*pid))
         };
         Self {
-            object: [&[program.display().to_string()], options].concat().join(" "),
+            object: [&[program.display().to_string()], options]
+                .concat()
+                .join(" "),
             file,
             files,
             configuration,
@@ -248,7 +292,9 @@ impl Server {
     }
 
     fn has_service(&self, service: &str) -> bool {
-        self.configuration.as_ref().is_ok_and(|configuration| configuration.service == service)
+        self.configuration
+            .as_ref()
+            .is_ok_and(|configuration| configuration.service == service)
     }
 
     /// Judges the configuration. It may have a service of its own: that is an error only if no server has
@@ -265,7 +311,12 @@ impl Server {
             let process = process_object(*pid);
             let text = format!("was changed after {process} read it, which goes on as before");
             let remedy = "systemctl reload ssh (EL: sshd), then run this again";
-            findings.push(Finding::warning(Check::SshdConfig, changed.display(), text, remedy));
+            findings.push(Finding::warning(
+                Check::SshdConfig,
+                changed.display(),
+                text,
+                remedy,
+            ));
         }
         findings
     }
@@ -297,7 +348,10 @@ impl Server {
             return Finding::fine(Check::SshdPam, &self.object, "UsePAM yes");
         }
         let text = "UsePAM no: sshd runs no PAM module, so every login is outside of jobs";
-        let remedy = format!("write \"UsePAM yes\" {} and reload", self.where_to_write("usepam"));
+        let remedy = format!(
+            "write \"UsePAM yes\" {} and reload",
+            self.where_to_write("usepam")
+        );
         Finding::error(Check::SshdPam, &self.object, text, remedy)
     }
 
@@ -344,13 +398,20 @@ impl Server {
         if penalties.spare_any(self.peers_are_mapped) {
             return None;
         }
-        let example = if self.peers_are_mapped { "::ffff:10.77.0.0/112" } else { "10.77.0.0/16" };
+        let example = if self.peers_are_mapped {
+            "::ffff:10.77.0.0/112"
+        } else {
+            "10.77.0.0/16"
+        };
         let remedy = format!(
             "write \"PerSourcePenaltyExemptList {example}\", with the networks of your login nodes, {} \
              and reload",
             self.where_to_write(KEY)
         );
-        Some(PenaltyFault { text: PENALTIES.to_owned(), remedy })
+        Some(PenaltyFault {
+            text: PENALTIES.to_owned(),
+            remedy,
+        })
     }
 }
 
@@ -368,7 +429,9 @@ fn find_unread_change(
     pid_file: Option<&Path>,
 ) -> Option<(PathBuf, i32)> {
     for pid in pids {
-        let Some(time) = read_at(*pid, pid_file) else { continue };
+        let Some(time) = read_at(*pid, pid_file) else {
+            continue;
+        };
         if let Some(changed) = files.find_changed_since(time) {
             return Some((changed.to_owned(), *pid));
         }
@@ -380,11 +443,16 @@ fn find_unread_change(
 /// connections.
 pub(crate) fn warn_of_penalties(service: &str) -> Option<String> {
     for server in read_servers(&list_servers()) {
-        let Ok(own) = &server.configuration else { continue };
+        let Ok(own) = &server.configuration else {
+            continue;
+        };
         if own.service != service {
             continue;
         }
-        let fault = own.penalties.as_ref().and_then(|own| server.find_penalty_fault(own));
+        let fault = own
+            .penalties
+            .as_ref()
+            .and_then(|own| server.find_penalty_fault(own));
         if let Some(PenaltyFault { text, remedy }) = fault {
             return Some(format!("sshd: {text}; {remedy}"));
         }
@@ -400,7 +468,10 @@ fn read_command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
     // After an upgrade the running file is deleted, and the next start runs the new one.
     let program = PathBuf::from(program.to_str()?.trim_end_matches(" (deleted)"));
     // OpenSSH before 8.2 has no options in its title.
-    Some((program, parse_title(&String::from_utf8_lossy(&title)).unwrap_or_default()))
+    Some((
+        program,
+        parse_title(&String::from_utf8_lossy(&title)).unwrap_or_default(),
+    ))
 }
 
 /// Reads the effective configuration, in the form of [`parse_configuration`].
@@ -418,9 +489,9 @@ fn read_configuration(
     }
     match answer {
         Ok((true, text)) => Ok(parse_configuration(&text, program)),
-        Ok((false, why)) => {
-            Err(ConfigurationError::Rejected(why.trim().replace(['\r', '\n'], " ")))
-        }
+        Ok((false, why)) => Err(ConfigurationError::Rejected(
+            why.trim().replace(['\r', '\n'], " "),
+        )),
         Err(why) => Err(ConfigurationError::Unanswered(why)),
     }
 }
@@ -442,7 +513,9 @@ fn query_beside_run(program: &Path, options: &[String]) -> Result<(bool, String)
 fn parse_configuration(text: &str, program: &Path) -> Configuration {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-        lines.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value.trim())
+        lines
+            .find(|(name, _)| name.eq_ignore_ascii_case(key))
+            .map(|(_, value)| value.trim())
     };
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let exempt = value("persourcepenaltyexemptlist");
@@ -451,8 +524,12 @@ fn parse_configuration(text: &str, program: &Path) -> Configuration {
         is_for_system: allows_system_only(text),
         service: value("pamservicename").unwrap_or(&name).to_owned(),
         penalties: value("persourcepenalties").map(|value| Penalties::parse(value, exempt)),
-        pid_file: value("pidfile").filter(|file| *file != "none").map(PathBuf::from),
-        port: value("port").and_then(|port| port.parse().ok()).unwrap_or(22),
+        pid_file: value("pidfile")
+            .filter(|file| *file != "none")
+            .map(PathBuf::from),
+        port: value("port")
+            .and_then(|port| port.parse().ok())
+            .unwrap_or(22),
     }
 }
 
@@ -481,7 +558,10 @@ fn parse_title(title: &str) -> Option<Vec<String>> {
     let mut words = command.split_whitespace().skip(1).peekable();
     let mut options = Vec::new();
     while let Some(word) = words.next() {
-        match CONFIG_OPTIONS.into_iter().find(|option| word.starts_with(option)) {
+        match CONFIG_OPTIONS
+            .into_iter()
+            .find(|option| word.starts_with(option))
+        {
             Some(option) if word == option => {
                 options.push(option.to_owned());
                 options.extend(words.next().map(str::to_owned));
@@ -512,28 +592,52 @@ mod tests {
 
     fn bad_findings(text: &str, service: &str, is_served: bool) -> Vec<String> {
         let findings = server(text).findings(service, is_served);
-        let bad = findings.iter().filter(|finding| finding.severity != Severity::Fine);
-        bad.map(|finding| format!("{:?} {}", finding.severity, finding.check)).collect()
+        let bad = findings
+            .iter()
+            .filter(|finding| finding.severity != Severity::Fine);
+        bad.map(|finding| format!("{:?} {}", finding.severity, finding.check))
+            .collect()
     }
 
     #[test]
     fn configuration_without_pam_or_with_other_service_is_reported() {
         assert_eq!(bad_findings("usepam yes\n", "sshd", true), [""; 0]);
-        assert_eq!(bad_findings("usepam yes\n", "other", false), ["Error sshd-service"]);
+        assert_eq!(
+            bad_findings("usepam yes\n", "other", false),
+            ["Error sshd-service"]
+        );
         for text in ["usepam no\n", "", "permittunnel no\n"] {
-            assert_eq!(bad_findings(text, "sshd", true), ["Error sshd-pam"], "{text}");
+            assert_eq!(
+                bad_findings(text, "sshd", true),
+                ["Error sshd-pam"],
+                "{text}"
+            );
         }
         for users in ["root", "root@10.0.0.*", "root\nallowusers root@h"] {
             let text = format!("usepam no\npersourcepenalties authfail:5\nallowusers {users}\n");
-            assert_eq!(bad_findings(&text, "sshd", true), ["Note sshd-pam"], "{users}");
+            assert_eq!(
+                bad_findings(&text, "sshd", true),
+                ["Note sshd-pam"],
+                "{users}"
+            );
         }
         for users in ["*", "r?ot", "root\nallowusers *", "no-such-account", "@h"] {
             let text = format!("usepam no\nallowusers {users}\n");
-            assert_eq!(bad_findings(&text, "sshd", true), ["Error sshd-pam"], "{users}");
+            assert_eq!(
+                bad_findings(&text, "sshd", true),
+                ["Error sshd-pam"],
+                "{users}"
+            );
         }
         let alternative = "usepam yes\npamservicename ssh-alt\n";
-        assert_eq!(bad_findings(alternative, "sshd", false), ["Error sshd-service"]);
-        assert_eq!(bad_findings(alternative, "sshd", true), ["Note sshd-service"]);
+        assert_eq!(
+            bad_findings(alternative, "sshd", false),
+            ["Error sshd-service"]
+        );
+        assert_eq!(
+            bad_findings(alternative, "sshd", true),
+            ["Note sshd-service"]
+        );
         assert_eq!(bad_findings(alternative, "ssh-alt", true), [""; 0]);
     }
 
@@ -545,7 +649,11 @@ mod tests {
                   overflow:permissive overflow6:permissive\n";
         let none = format!("{on}persourcepenaltyexemptlist none\n");
         for text in [on, &none] {
-            assert_eq!(bad_findings(text, "sshd", true), ["Warning sshd-penalties"], "{text}");
+            assert_eq!(
+                bad_findings(text, "sshd", true),
+                ["Warning sshd-penalties"],
+                "{text}"
+            );
         }
         let spares = none.replace("none", "10.77.0.0/16,fd77::/64");
         let off = "usepam yes\npersourcepenalties no\npersourcepenaltyexemptlist none\n";
@@ -559,9 +667,20 @@ mod tests {
         let text =
             "usepam yes\npersourcepenalties authfail:5\npersourcepenaltyexemptlist 10.9.9.0/24\n";
         let remedy = |peers_are_mapped| {
-            let server = Server { peers_are_mapped, ..server(text) };
-            let penalties = server.configuration.as_ref().unwrap().penalties.as_ref().unwrap();
-            server.find_penalty_fault(penalties).map(|fault| fault.remedy)
+            let server = Server {
+                peers_are_mapped,
+                ..server(text)
+            };
+            let penalties = server
+                .configuration
+                .as_ref()
+                .unwrap()
+                .penalties
+                .as_ref()
+                .unwrap();
+            server
+                .find_penalty_fault(penalties)
+                .map(|fault| fault.remedy)
         };
         assert_eq!(remedy(false), None);
         let expected = "write \"PerSourcePenaltyExemptList 10.9.9.0/24,::ffff:10.9.9.0/120\" into \
@@ -576,8 +695,14 @@ mod tests {
             config_file(&options).display().to_string()
         };
         assert_eq!(file(&[]), "/etc/ssh/sshd_config");
-        assert_eq!(file(&["-oUsePAM=no", "-f", "/etc/site_config"]), "/etc/site_config");
-        assert_eq!(file(&["-f/etc/site_config", "-o", "Port=3"]), "/etc/site_config");
+        assert_eq!(
+            file(&["-oUsePAM=no", "-f", "/etc/site_config"]),
+            "/etc/site_config"
+        );
+        assert_eq!(
+            file(&["-f/etc/site_config", "-o", "Port=3"]),
+            "/etc/site_config"
+        );
     }
 
     #[test]
@@ -591,7 +716,10 @@ mod tests {
     fn configuration_options_are_read_from_title_of_listener() {
         let options = |title: &str| parse_title(title).map(|options| options.join(" "));
         let rest = "[listener] 0 of 10-100 startups";
-        assert_eq!(options(&format!("sshd: /usr/sbin/sshd -D {rest}")), Some(String::new()));
+        assert_eq!(
+            options(&format!("sshd: /usr/sbin/sshd -D {rest}")),
+            Some(String::new())
+        );
         let title = format!("sshd: /usr/sbin/sshd -D -f /etc/x -p 2222 -oUsePAM=no -e {rest}");
         assert_eq!(options(&title), Some("-f /etc/x -oUsePAM=no".into()));
         assert_eq!(options("sshd: alice [priv]"), None);
@@ -601,8 +729,14 @@ mod tests {
     #[test]
     fn configuration_that_is_not_what_runs_is_not_called_fine() {
         let unread_change = Some((PathBuf::from("/etc/ssh/site.d"), 7));
-        let findings = Server { unread_change, ..server("usepam yes\n") }.findings("sshd", true);
-        let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+        let findings = Server {
+            unread_change,
+            ..server("usepam yes\n")
+        }
+        .findings("sshd", true);
+        let [finding] = findings.as_slice() else {
+            panic!("{findings:?}")
+        };
         assert_eq!(finding.severity, Severity::Warning);
         assert!(finding.text.contains("sshd (process 7)"), "{finding:?}");
     }
@@ -613,8 +747,14 @@ mod tests {
         for (error, severity) in [
             (ConfigurationError::NotRoot, Severity::Unknown),
             (ConfigurationError::Distrusted(distrusted), Severity::Error),
-            (ConfigurationError::Rejected("x".to_owned()), Severity::Error),
-            (ConfigurationError::Unanswered("x".to_owned()), Severity::Unknown),
+            (
+                ConfigurationError::Rejected("x".to_owned()),
+                Severity::Error,
+            ),
+            (
+                ConfigurationError::Unanswered("x".to_owned()),
+                Severity::Unknown,
+            ),
         ] {
             assert_eq!(error.finding("sshd").severity, severity, "{error:?}");
         }

@@ -46,10 +46,10 @@ impl ConfigFiles {
 
     /// Finds the first file or folder that was changed after this time, in seconds and nanoseconds.
     pub(super) fn find_changed_since(&self, time: (i64, i64)) -> Option<&Path> {
-        self.sources
-            .iter()
-            .map(PathBuf::as_path)
-            .find(|path| path.metadata().is_ok_and(|meta| (meta.ctime(), meta.ctime_nsec()) > time))
+        self.sources.iter().map(PathBuf::as_path).find(|path| {
+            path.metadata()
+                .is_ok_and(|meta| (meta.ctime(), meta.ctime_nsec()) > time)
+        })
     }
 
     fn add(&mut self, file: &Path, depth: usize) {
@@ -60,7 +60,9 @@ impl ConfigFiles {
         let text = fs::read(file).unwrap_or_default();
         let mut is_in_match = false;
         for (number, line) in (1..).zip(String::from_utf8_lossy(&text).lines()) {
-            let Some((key, values)) = split_line(line) else { continue };
+            let Some((key, values)) = split_line(line) else {
+                continue;
+            };
             match key.as_str() {
                 "include" => {
                     for pattern in values {
@@ -69,7 +71,11 @@ impl ConfigFiles {
                 }
                 "match" => is_in_match = true,
                 _ if is_in_match => {}
-                _ => self.lines.push(ConfigLine { key, file: file.to_owned(), number }),
+                _ => self.lines.push(ConfigLine {
+                    key,
+                    file: file.to_owned(),
+                    number,
+                }),
             }
         }
     }
@@ -79,7 +85,9 @@ impl ConfigFiles {
     fn add_included(&mut self, pattern: &str, depth: usize) {
         // sshd takes relative names from its own folder, whatever file includes them.
         let path = Path::new("/etc/ssh").join(pattern);
-        let (Some(folder), Some(last)) = (path.parent(), path.file_name()) else { return };
+        let (Some(folder), Some(last)) = (path.parent(), path.file_name()) else {
+            return;
+        };
         let last_pattern = last.to_string_lossy();
         if !last_pattern.contains(['*', '?']) {
             return self.add(&path, depth + 1);
@@ -105,7 +113,9 @@ fn split_line(line: &str) -> Option<(String, Vec<String>)> {
     if line.is_empty() || line.starts_with('#') {
         return None;
     }
-    let end = line.find(|c: char| c.is_whitespace() || c == '=').unwrap_or(line.len());
+    let end = line
+        .find(|c: char| c.is_whitespace() || c == '=')
+        .unwrap_or(line.len());
     let (key, rest) = line.split_at(end);
     let values = rest
         .split(|c: char| c.is_whitespace() || c == '=')
@@ -140,7 +150,10 @@ mod tests {
     fn first_line_of_a_key_is_named() {
         let scratch = Scratch::new();
         let root = scratch.path().display().to_string();
-        scratch.file("d/10-site.conf", "# x\n usepam=no\nMatch all\nBanner none\n");
+        scratch.file(
+            "d/10-site.conf",
+            "# x\n usepam=no\nMatch all\nBanner none\n",
+        );
         scratch.file("d/20-other.conf", "UsePAM yes\nX11Forwarding no\n");
         scratch.file("d/30-note.txt", "Port 7\n");
         let main = format!("Include \"{root}/d/*.conf\"\nUsePAM yes\nPort 22\nBanner /x\n");
@@ -153,7 +166,11 @@ mod tests {
             ("banner", Some("site_config:4")),
             ("maxauthtries", None),
         ] {
-            assert_eq!(files.find_line(key), line.map(|line| format!("{root}/{line}")), "{key}");
+            assert_eq!(
+                files.find_line(key),
+                line.map(|line| format!("{root}/{line}")),
+                "{key}"
+            );
         }
     }
 

@@ -23,14 +23,23 @@ const AUTH_REMEDY: &str = "job-adopt pam --install, or by hand: \"auth required 
 
 /// Modules that put a process into a cgroup when its session opens.
 pub(super) const MOVERS: [(&str, &str); 10] = [
-    ("pam_systemd.so", "has logind put the login into a scope of its own"),
-    ("pam_elogind.so", "has elogind put the login into a cgroup of its own"),
+    (
+        "pam_systemd.so",
+        "has logind put the login into a scope of its own",
+    ),
+    (
+        "pam_elogind.so",
+        "has elogind put the login into a cgroup of its own",
+    ),
     ("pam_flux.so", "puts the login into a scope of Flux"),
     ("pam_slurm_adopt.so", "puts the login into a job of Slurm"),
     ("pam_oar_adopt", "puts the login into a job of OAR"),
     ("pam_crane.so", "puts the login into a job of CraneSched"),
     ("libcsmpam.so", "puts the login into an allocation of CSM"),
-    ("pam_csession.so", "puts the login into a session of its own"),
+    (
+        "pam_csession.so",
+        "puts the login into a session of its own",
+    ),
     ("pam_cgfs.so", "puts the login into a cgroup of its own"),
     ("pam_cgroup.so", "puts the login where cgrules.conf says"),
 ];
@@ -99,11 +108,23 @@ const STILL_MODULES: [&str; 61] = [
     "pam_xauth.so",
 ];
 /// Modules that run a script of the site.
-const SCRIPT_MODULES: [&str; 4] = ["pam_exec.so", "pam_script.so", "pam_python.so", "pam_perl.so"];
+const SCRIPT_MODULES: [&str; 4] = [
+    "pam_exec.so",
+    "pam_script.so",
+    "pam_python.so",
+    "pam_perl.so",
+];
 /// Modules that, like ours, decide who may log in, or into which job.
 pub(crate) const RIVAL_MODULES: [&str; 10] = [
-    "libcsmpam.so", "pam_bright.so", "pam_crane.so", "pam_csession.so", "pam_flux.so",
-    "pam_oar_adopt", "pam_pbssimpleauth.so", "pam_sge_authorize.so", "pam_slurm.so",
+    "libcsmpam.so",
+    "pam_bright.so",
+    "pam_crane.so",
+    "pam_csession.so",
+    "pam_flux.so",
+    "pam_oar_adopt",
+    "pam_pbssimpleauth.so",
+    "pam_sge_authorize.so",
+    "pam_slurm.so",
     "pam_slurm_adopt.so",
 ];
 /// Programs that do the work of such a module, run by `pam_exec`.
@@ -114,8 +135,13 @@ pub(crate) fn module_name(entry: &Entry) -> &str {
     if entry.file() != "pam_exec.so" {
         return entry.file();
     }
-    let mut words = entry.arguments.iter().filter_map(|word| word.rsplit('/').next());
-    words.find(|name| MODULE_PROGRAMS.contains(name)).unwrap_or("pam_exec.so")
+    let mut words = entry
+        .arguments
+        .iter()
+        .filter_map(|word| word.rsplit('/').next());
+    words
+        .find(|name| MODULE_PROGRAMS.contains(name))
+        .unwrap_or("pam_exec.so")
 }
 
 /// What was found out about the service's stack.
@@ -182,7 +208,10 @@ impl<'a> StackFacts<'a> {
             joins_containers: settings.join_container,
             observes: settings.observe,
             is_root: site.is_root(),
-            own_lines: site.own_lines().map(|entry| OwnLine::read(site, entry)).collect(),
+            own_lines: site
+                .own_lines()
+                .map(|entry| OwnLine::read(site, entry))
+                .collect(),
             aliases: find_aliases(site),
         }
     }
@@ -279,8 +308,11 @@ impl<'a> StackFacts<'a> {
                 Finding::new(severity, check, ours, text, line_remedy)
             }
             StackFinding::Rejected(place, why) => {
-                let consequence =
-                    if group == Group::Session { ": every login is refused (JA09)" } else { "" };
+                let consequence = if group == Group::Session {
+                    ": every login is refused (JA09)"
+                } else {
+                    ""
+                };
                 let text = format!("{why}{consequence}");
                 Finding::error(check, place, text, rejection_remedy(why))
             }
@@ -323,7 +355,9 @@ impl<'a> StackFacts<'a> {
 
     /// Finds modules after our session line that may move the login out of its job.
     fn judge_order(&self) -> Vec<Finding> {
-        let Some(last) = self.session.iter().rposition(Entry::is_fit) else { return Vec::new() };
+        let Some(last) = self.session.iter().rposition(Entry::is_fit) else {
+            return Vec::new();
+        };
         let after = self.session.iter().skip(last + 1);
         let mut findings: Vec<Finding> = after.filter_map(judge_late_module).collect();
         // A line that libpam may skip or undo is reported as that.
@@ -389,7 +423,10 @@ impl<'a> OwnLine<'a> {
             let conf = ConfArgument::read(site, Path::new(&settings.conf));
             Arguments { settings, conf }
         });
-        Self { place: &entry.place, arguments }
+        Self {
+            place: &entry.place,
+            arguments,
+        }
     }
 
     /// Judges the arguments, and reports those that let a login be outside of a job.
@@ -421,7 +458,11 @@ impl<'a> OwnLine<'a> {
             findings.push(Finding::warning(Check::PamArguments, place, text, remedy));
         }
         if findings.len() == 1 {
-            findings.push(Finding::fine(Check::PamOpen, place, "no argument opens anything"));
+            findings.push(Finding::fine(
+                Check::PamOpen,
+                place,
+                "no argument opens anything",
+            ));
         }
         findings
     }
@@ -431,13 +472,30 @@ impl<'a> OwnLine<'a> {
 fn find_opening_actions(place: &FileLine, settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, action, effect) in [
-        ("action_no_jobs", settings.no_jobs, "users without a job are left to other modules"),
-        ("action_adopt_failure", settings.adopt_failure, "logins that cannot join are let in"),
-        ("action_generic_failure", settings.generic_failure, "faults of the node let logins in"),
+        (
+            "action_no_jobs",
+            settings.no_jobs,
+            "users without a job are left to other modules",
+        ),
+        (
+            "action_adopt_failure",
+            settings.adopt_failure,
+            "logins that cannot join are let in",
+        ),
+        (
+            "action_generic_failure",
+            settings.generic_failure,
+            "faults of the node let logins in",
+        ),
     ] {
         if action != Action::Deny {
             let text = format!("{name}={action} opens: {effect}, outside of jobs");
-            findings.push(Finding::warning(Check::PamOpen, place, text, format!("remove {name}")));
+            findings.push(Finding::warning(
+                Check::PamOpen,
+                place,
+                text,
+                format!("remove {name}"),
+            ));
         }
     }
     findings
@@ -454,7 +512,11 @@ fn list_exemptions(settings: &Settings) -> Vec<String> {
     let mut texts = Vec::new();
     for (argument, users, list) in [
         ("exempt_uids", "these users", uids.join(",")),
-        ("exempt_groups", "members of these groups", settings.exempt_groups.join(",")),
+        (
+            "exempt_groups",
+            "members of these groups",
+            settings.exempt_groups.join(","),
+        ),
     ] {
         if !list.is_empty() {
             texts.push(format!("{argument}={list} opens: {users} {effect}"));
@@ -535,11 +597,19 @@ fn judge_rival(entry: &Entry, observes: bool) -> Finding {
 /// module then ignores the login.
 fn find_aliases(site: &Site) -> Vec<Alias> {
     let dirs = service_dirs(&site.root);
-    let Some(own) = dirs.iter().find_map(|dir| file_identity(&dir.join(&site.service))) else {
+    let Some(own) = dirs
+        .iter()
+        .find_map(|dir| file_identity(&dir.join(&site.service)))
+    else {
         return Vec::new();
     };
     let mut aliases = Vec::new();
-    for entry in dirs.iter().filter_map(|dir| dir.read_dir().ok()).flatten().flatten() {
+    for entry in dirs
+        .iter()
+        .filter_map(|dir| dir.read_dir().ok())
+        .flatten()
+        .flatten()
+    {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
         if name == site.service || name.starts_with('.') || file_identity(&path) != Some(own) {

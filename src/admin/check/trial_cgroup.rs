@@ -79,7 +79,9 @@ impl TrialCgroup {
         let top = Mount::open_below(root)?.root().clone();
         // A process number is valid in one pid namespace; the name has the inode of this one.
         let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        let namespace = link.to_string_lossy().replace(|c: char| !c.is_ascii_digit(), "");
+        let namespace = link
+            .to_string_lossy()
+            .replace(|c: char| !c.is_ascii_digit(), "");
         let prefix = format!("{NAME_PREFIX}{namespace}-");
         for name in top.children()? {
             let Some(name) = name.to_str() else { continue };
@@ -90,7 +92,11 @@ impl TrialCgroup {
         }
         let own_name = format!("{prefix}{}", getpid());
         top.make_child(&own_name)?;
-        Ok(Self { dir: top.child(&own_name)?, root: top, name: own_name })
+        Ok(Self {
+            dir: top.child(&own_name)?,
+            root: top,
+            name: own_name,
+        })
     }
 }
 

@@ -28,8 +28,9 @@ pub(super) fn require_trusted(trust: &Trust, path: &Path) -> Result<u32, TrustEr
     if let Some(parent) = path.parent() {
         trust.dir(parent)?;
     }
-    let meta =
-        path.symlink_metadata().map_err(|error| TrustError::from_error("look at", path, error))?;
+    let meta = path
+        .symlink_metadata()
+        .map_err(|error| TrustError::from_error("look at", path, error))?;
     if !meta.is_file() {
         return Err(TrustError::new(path, Distrust::NotRegular));
     }

@@ -40,16 +40,26 @@ struct OutsideProcesses {
 
 impl UserFacts {
     pub(super) fn read(site: &Site) -> Self {
-        Self(Snapshot::read(&site.config, None).map(|snapshot| ProcessFacts {
-            outside: OutsideProcesses::new(snapshot.outside.iter().map(|process| process.uid)),
-            old_helpers: find_old_helpers(site),
-        }))
+        Self(
+            Snapshot::read(&site.config, None).map(|snapshot| ProcessFacts {
+                outside: OutsideProcesses::new(snapshot.outside.iter().map(|process| process.uid)),
+                old_helpers: find_old_helpers(site),
+            }),
+        )
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
         match &self.0 {
-            Ok(facts) => vec![facts.outside.finding(), judge_old_helpers(&facts.old_helpers)],
-            Err(error) => vec![Finding::unknown(Check::UsersOutsideJobs, "users", error, "")],
+            Ok(facts) => vec![
+                facts.outside.finding(),
+                judge_old_helpers(&facts.old_helpers),
+            ],
+            Err(error) => vec![Finding::unknown(
+                Check::UsersOutsideJobs,
+                "users",
+                error,
+                "",
+            )],
         }
     }
 }
@@ -63,8 +73,16 @@ impl OutsideProcesses {
             processes += 1;
             users.insert(uid);
         }
-        let names = users.iter().take(NAMES_MAX).map(|uid| accounts::user_name(*uid)).collect();
-        Self { processes, users: users.len(), names }
+        let names = users
+            .iter()
+            .take(NAMES_MAX)
+            .map(|uid| accounts::user_name(*uid))
+            .collect();
+        Self {
+            processes,
+            users: users.len(),
+            names,
+        }
     }
 
     fn finding(&self) -> Finding {
@@ -76,7 +94,10 @@ impl OutsideProcesses {
         if self.users > self.names.len() {
             object.push_str(&format!(", and {} more", self.users - self.names.len()));
         }
-        let text = format!("{} of their processes are outside of their jobs", self.processes);
+        let text = format!(
+            "{} of their processes are outside of their jobs",
+            self.processes
+        );
         let remedy = "job-adopt strays shows those of users without a job, and --kill ends them; what \
                       was started before the module was enabled stays until it ends";
         Finding::note(Check::UsersOutsideJobs, object, text, remedy)
@@ -85,8 +106,13 @@ impl OutsideProcesses {
 
 /// Finds processes of the helper's account that are older than any login.
 fn find_old_helpers(site: &Site) -> Vec<i32> {
-    let Some(helper) = site.find_account(HELPER_USER) else { return Vec::new() };
-    let pids = processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten();
+    let Some(helper) = site.find_account(HELPER_USER) else {
+        return Vec::new();
+    };
+    let pids = processes::list_numbers::<i32>(Path::new("/proc"))
+        .into_iter()
+        .flatten()
+        .flatten();
     pids.filter(|pid| real_uid(*pid).map(Uid::as_raw) == Some(helper.uid))
         .filter(|pid| age_seconds(*pid) > Some(HELPER_AGE_MAX_SECONDS))
         .take(NAMES_MAX)
@@ -107,7 +133,10 @@ fn judge_old_helpers(pids: &[i32]) -> Finding {
     }
     let text = "is older than any login takes, and can kill the helpers of all logins (JA08)";
     let numbers: Vec<String> = pids.iter().map(i32::to_string).collect();
-    let remedy = format!("kill -KILL {}, and find out who started it", numbers.join(" "));
+    let remedy = format!(
+        "kill -KILL {}, and find out who started it",
+        numbers.join(" ")
+    );
     Finding::error(Check::HelperLeft, format!("process {pids:?}"), text, remedy)
 }
 
@@ -127,12 +156,19 @@ mod tests {
 
     #[test]
     fn processes_outside_of_jobs_are_counted() {
-        assert_eq!(OutsideProcesses::default().finding().severity, Severity::Fine);
+        assert_eq!(
+            OutsideProcesses::default().finding().severity,
+            Severity::Fine
+        );
         let uids = (0..30).map(|process| 4_000_000_000 + process % 10);
         let finding = OutsideProcesses::new(uids).finding();
         assert_eq!(finding.severity, Severity::Note);
         assert!(finding.text.starts_with("30 of"), "{}", finding.text);
-        assert!(finding.object.ends_with("4000000007, and 2 more"), "{}", finding.object);
+        assert!(
+            finding.object.ends_with("4000000007, and 2 more"),
+            "{}",
+            finding.object
+        );
     }
 
     #[test]

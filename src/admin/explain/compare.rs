@@ -29,7 +29,9 @@ pub(crate) struct Options {
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut comparison = Comparison::default();
-    journal::read(options.log.as_deref(), None, &mut |entry| comparison.add(entry))?;
+    journal::read(options.log.as_deref(), None, &mut |entry| {
+        comparison.add(entry)
+    })?;
     comparison.count_waiting();
     if options.json {
         output.json(&comparison.to_json())?;
@@ -49,12 +51,18 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 /// user never requested one.
 type Difference = (&'static str, &'static str);
 
-const ONLY_OURS_REFUSES: Difference =
-    ("only-ours-refuses", "theirs let the login in, ours would refuse it");
-const ONLY_THEIRS_REFUSES: Difference =
-    ("only-theirs-refuses", "ours would let the login in, and no session followed");
-const ELSEWHERE: Difference =
-    ("elsewhere", "theirs left the login outside of the job that ours would join");
+const ONLY_OURS_REFUSES: Difference = (
+    "only-ours-refuses",
+    "theirs let the login in, ours would refuse it",
+);
+const ONLY_THEIRS_REFUSES: Difference = (
+    "only-theirs-refuses",
+    "ours would let the login in, and no session followed",
+);
+const ELSEWHERE: Difference = (
+    "elsewhere",
+    "theirs left the login outside of the job that ours would join",
+);
 
 /// The parts of an example: the key in JSON, the key in the log, and the word in the text.
 const EXAMPLE_KEYS: [(&str, &str, &str); 5] = [
@@ -97,7 +105,9 @@ impl Comparison {
             // This version of the module does not compare.
             return;
         }
-        self.waiting.get_mut(entry.get("user")).and_then(VecDeque::pop_front);
+        self.waiting
+            .get_mut(entry.get("user"))
+            .and_then(VecDeque::pop_front);
         let difference = match entry.decision("would") {
             Some(Decision::Exempt) => None,
             Some(Decision::Adopt) if agree == "yes" => None,
@@ -124,7 +134,10 @@ impl Comparison {
             self.agreed += 1;
             return;
         };
-        let before = self.differences.get(&difference).map_or(0, |(count, _)| *count);
+        let before = self
+            .differences
+            .get(&difference)
+            .map_or(0, |(count, _)| *count);
         self.differences.insert(difference, (before + 1, entry));
     }
 
@@ -145,7 +158,11 @@ impl Comparison {
 
     fn write(&self, output: &mut Output<'_>) -> Result<(), Error> {
         let Self { logins, agreed, .. } = self;
-        writeln!(output.out, "logins: {logins}, agreed: {agreed}, differed: {}", logins - agreed)?;
+        writeln!(
+            output.out,
+            "logins: {logins}, agreed: {agreed}, differed: {}",
+            logins - agreed
+        )?;
         for ((_, text), (count, entry)) in &self.differences {
             writeln!(output.out, "{count}: {text}")?;
             let mut parts = Vec::new();
@@ -171,15 +188,29 @@ mod tests {
 
     fn compare(lines: &[&str]) -> (u8, String) {
         let scratch = Scratch::new();
-        let lines =
-            lines.iter().map(|line| format!("sshd[1]: pam_job_adopt(sshd:x): decision={line}\n"));
+        let lines = lines
+            .iter()
+            .map(|line| format!("sshd[1]: pam_job_adopt(sshd:x): decision={line}\n"));
         let log = Some(scratch.file("auth.log", &lines.collect::<String>()));
         let mut out = Vec::new();
         let mut err = Vec::new();
-        let mut output = Output { out: &mut out, err: &mut err };
-        let code = execute(&Options { log: log.clone(), json: false }, &mut output).unwrap();
+        let mut output = Output {
+            out: &mut out,
+            err: &mut err,
+        };
+        let code = execute(
+            &Options {
+                log: log.clone(),
+                json: false,
+            },
+            &mut output,
+        )
+        .unwrap();
         let mut json = Vec::new();
-        let mut json_output = Output { out: &mut json, err: &mut err };
+        let mut json_output = Output {
+            out: &mut json,
+            err: &mut err,
+        };
         execute(&Options { log, json: true }, &mut json_output).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(json["schema"], 1);
@@ -196,13 +227,19 @@ mod tests {
         // Both modules refuse the second login.
         let both = "observe code=JA01 user=b phase=account would=refuse";
         let (code, text) = compare(&[FINE[0], FINE[1], both]);
-        assert_eq!((code, text.as_str()), (0, "logins: 2, agreed: 2, differed: 0\n"));
+        assert_eq!(
+            (code, text.as_str()),
+            (0, "logins: 2, agreed: 2, differed: 0\n")
+        );
         // Ours lets an exempt user in as theirs does.
         let exempt = |phase: &str| {
             format!("observe code=JA01 user=o phase={phase} would=exempt theirs=/s agree=no")
         };
         let only_exempt = compare(&[&exempt("account"), &exempt("session")]);
-        assert_eq!(only_exempt, (0, "logins: 1, agreed: 1, differed: 0\n".to_owned()));
+        assert_eq!(
+            only_exempt,
+            (0, "logins: 1, agreed: 1, differed: 0\n".to_owned())
+        );
         assert_eq!(compare(&["adopt code=JA00 user=a phase=session"]).0, 3);
     }
 

@@ -68,7 +68,10 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         ..Request::default()
     };
     let conf = options.conf.option()?;
-    let predictor = Predictor { account: &account, conf: conf.as_deref() };
+    let predictor = Predictor {
+        account: &account,
+        conf: conf.as_deref(),
+    };
     let (prediction, evidence) = predictor.predict(&login)?;
     if options.json {
         output.json(&prediction.to_json(&evidence))?;
@@ -104,7 +107,10 @@ impl Predictor<'_> {
     /// [`Error::Failed`] if the groups of the user cannot be looked up.
     fn predict(&self, login: &Request) -> Result<(Prediction, EvidenceLines), Error> {
         if login.uid == 0 {
-            return Ok((Prediction::Ignored("root is never judged".into()), Vec::new()));
+            return Ok((
+                Prediction::Ignored("root is never judged".into()),
+                Vec::new(),
+            ));
         }
         let (prediction, mut evidence) = self.judge_phases(login)?;
         if !is_off() {
@@ -127,7 +133,10 @@ impl Predictor<'_> {
         if !matches!(admission, Prediction::Admitted | Prediction::Ignored(_)) {
             return Ok((admission, evidence));
         }
-        let login = Request { phase: Phase::Session, ..login.clone() };
+        let login = Request {
+            phase: Phase::Session,
+            ..login.clone()
+        };
         let (prediction, more) = self.judge_phase(&login, &session)?;
         let note = match (&admission, &prediction) {
             (Prediction::Admitted, Prediction::Admitted)
@@ -161,15 +170,22 @@ impl Predictor<'_> {
         if let Some(conf) = self.conf {
             settings.conf = conf.to_string_lossy().into_owned();
         }
-        let login =
-            Request { node: settings.node.clone().unwrap_or_else(node_name), ..login.clone() };
+        let login = Request {
+            node: settings.node.clone().unwrap_or_else(node_name),
+            ..login.clone()
+        };
         let exemption = self.find_exemption(&settings)?;
         if let Some(argument) = exemption.filter(|_| !settings.exempt_join) {
             let why = format!("{argument} lets {} in, outside of jobs", login.user);
             return Ok((Prediction::Ignored(why), Vec::new()));
         }
-        let (prediction, evidence) =
-            judge_in_dry_run(&login, &Settings { observe: true, ..settings.clone() });
+        let (prediction, evidence) = judge_in_dry_run(
+            &login,
+            &Settings {
+                observe: true,
+                ..settings.clone()
+            },
+        );
         Ok((prediction.with_arguments(&settings, exemption), evidence))
     }
 
@@ -200,16 +216,22 @@ impl PamLine {
         let entries = read_entries(Path::new("/"), service, group).unwrap_or_default();
         let mut lines = entries.iter().filter(|entry| entry.is_for_service());
         match lines.find(|entry| !entry.is_close_only()) {
-            Some(entry) => {
-                Self { place: Some(entry.place.to_string()), arguments: entry.arguments.clone() }
-            }
-            None => Self { place: None, arguments: vec![format!("service={service}")] },
+            Some(entry) => Self {
+                place: Some(entry.place.to_string()),
+                arguments: entry.arguments.clone(),
+            },
+            None => Self {
+                place: None,
+                arguments: vec![format!("service={service}")],
+            },
         }
     }
 
     fn describe(&self) -> String {
         match &self.place {
-            Some(place) => format!("{place}: {}", self.arguments.join(" ")).trim_end().to_owned(),
+            Some(place) => format!("{place}: {}", self.arguments.join(" "))
+                .trim_end()
+                .to_owned(),
             None => "no line of pam_job_adopt.so: default arguments".into(),
         }
     }
@@ -239,7 +261,10 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
         ask_helper: &|request| trace.borrow_mut().query_helper(request),
         carried_replies: &[],
         // There is no login whose environment could be set.
-        environment: Environment { has: &|_| false, put: &|_| false },
+        environment: Environment {
+            has: &|_| false,
+            put: &|_| false,
+        },
         find_slurm_user: &find_slurm_user,
         helper_group: None,
         exemption: None,
@@ -266,10 +291,16 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
         trace.add("cause", &outcome.cause);
     }
     if trace.is_newest {
-        trace.add("note", "with action_unknown=deny the module refuses this login: JA05");
+        trace.add(
+            "note",
+            "with action_unknown=deny the module refuses this login: JA05",
+        );
     }
     if trace.is_among_answers {
-        trace.add("note", "what is silent may be another job of this user, and a newer one");
+        trace.add(
+            "note",
+            "what is silent may be another job of this user, and a newer one",
+        );
     }
     if trace.needs_root {
         trace.add("stamp", "only root can see it, and the filters");
@@ -284,7 +315,10 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
 }
 
 fn find_slurm_user() -> Option<u32> {
-    User::from_name("slurm").ok().flatten().map(|user| user.uid.as_raw())
+    User::from_name("slurm")
+        .ok()
+        .flatten()
+        .map(|user| user.uid.as_raw())
 }
 
 /// Collects the proof of the job's owner, the cgroup that takes the login, and the filters that decide.
@@ -303,7 +337,14 @@ fn collect_evidence(job: &Job) -> Vec<(&'static str, String)> {
             };
             let mut evidence = vec![proof, ("leaf", leaf)];
             let below = open_child_leaf(cgroups);
-            evidence.extend(cgroups.place.levels().iter().chain(&below).map(describe_filters));
+            evidence.extend(
+                cgroups
+                    .place
+                    .levels()
+                    .iter()
+                    .chain(&below)
+                    .map(describe_filters),
+            );
             evidence
         }
         Job::Slurm(daemon, step) => {
@@ -316,14 +357,26 @@ fn collect_evidence(job: &Job) -> Vec<(&'static str, String)> {
 }
 
 fn describe_daemon(daemon: &Daemon) -> (&'static str, String) {
-    ("daemon", format!("pid {}, uid {}, running", daemon.pid(), daemon.last_answer().uid))
+    (
+        "daemon",
+        format!(
+            "pid {}, uid {}, running",
+            daemon.pid(),
+            daemon.last_answer().uid
+        ),
+    )
 }
 
 fn describe_filters(dir: &Dir) -> (&'static str, String) {
     let text = match CgroupPrograms::read(dir) {
         Ok(level) => {
             let ids: Vec<String> = level.ids().iter().map(ToString::to_string).collect();
-            format!("{}: {} {}", dir.path(), attach_mode_name(level.mode), ids.join(" "))
+            format!(
+                "{}: {} {}",
+                dir.path(),
+                attach_mode_name(level.mode),
+                ids.join(" ")
+            )
         }
         Err(error) => format!("{}: {error}", dir.path()),
     };
@@ -336,12 +389,18 @@ fn describe_cpuset(job: &Job) -> Vec<(&'static str, String)> {
     let cpuset = match job.read_cpuset() {
         Ok(Some(cpuset)) => cpuset,
         Ok(None) => {
-            return vec![(CORES, "those of sshd: the job has no cpuset of its own".into())];
+            return vec![(
+                CORES,
+                "those of sshd: the job has no cpuset of its own".into(),
+            )];
         }
         Err(error) => return vec![(CORES, error.to_string())],
     };
     let mems = cpuset.read_mems().unwrap_or_else(|error| error.to_string());
-    vec![(CORES, format!("{}, the job's", cpuset.cpus)), ("memory nodes", mems)]
+    vec![
+        (CORES, format!("{}, the job's", cpuset.cpus)),
+        ("memory nodes", mems),
+    ]
 }
 
 /// Describes each limit of the configuration: its value at the leaf, or why it does not apply.
@@ -352,7 +411,11 @@ fn describe_limits(
 ) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for limit in limits.list_keys() {
-        let text = match predicted.limits.iter().find(|(file, _)| *file == limit.file) {
+        let text = match predicted
+            .limits
+            .iter()
+            .find(|(file, _)| *file == limit.file)
+        {
             Some((file, value)) => format!("{file} {value}"),
             None => format!("does not apply: {}", find_limit_obstacle(limit, job)),
         };
@@ -391,7 +454,12 @@ fn has_foreign_leaf(cgroups: &LeafJob) -> bool {
 
 /// Opens the leaf, if it is a child of the job's cgroup and exists.
 fn open_child_leaf(cgroups: &LeafJob) -> Option<Dir> {
-    cgroups.place.dir().ok()?.child(cgroups.child.as_ref()?.as_str()).ok()
+    cgroups
+        .place
+        .dir()
+        .ok()?
+        .child(cgroups.child.as_ref()?.as_str())
+        .ok()
 }
 
 /// The trace of a ruling.
@@ -479,9 +547,9 @@ impl Prediction {
             (_, argument) => Some(argument),
         });
         match opening_argument {
-            Some(argument) => {
-                Self::Ignored(format!("{code}, but {argument} lets the login in, outside of jobs"))
-            }
+            Some(argument) => Self::Ignored(format!(
+                "{code}, but {argument} lets the login in, outside of jobs"
+            )),
             None => self,
         }
     }

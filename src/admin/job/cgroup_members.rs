@@ -43,9 +43,16 @@ pub(super) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
         }
     }
     // A cgroup has no zombies in its list.
-    members.retain(|pid| Proc::host().read_process(*pid).is_ok_and(|process| !has_ended(&process)));
+    members.retain(|pid| {
+        Proc::host()
+            .read_process(*pid)
+            .is_ok_and(|process| !has_ended(&process))
+    });
     if hidden.is_empty() {
-        return Listing { all: members, cut: None };
+        return Listing {
+            all: members,
+            cut: None,
+        };
     }
     let Listing { all: visited, cut } = list_processes_with_long_paths(dir, deadline);
     members.extend(visited.into_iter().filter(|pid| hidden.contains(pid)));
@@ -62,7 +69,10 @@ fn list_processes_with_long_paths(top: &Dir, deadline: Instant) -> Listing<i32> 
         all.extend(list_own_processes(dir)?);
         Ok(())
     });
-    Listing { all, cut: result.err() }
+    Listing {
+        all,
+        cut: result.err(),
+    }
 }
 
 /// Opens a child that has processes, if its path or that of a cgroup below it may be too long to be shown.
@@ -82,28 +92,41 @@ fn open_if_path_may_be_hidden(parent: &Dir, name: &OsStr) -> cgroup::Result<Opti
 pub(crate) fn read_processes(dir: &Dir, deadline: Instant) -> Listing<Process> {
     let own_pid = nix::unistd::getpid().as_raw();
     let Listing { all: pids, cut } = list_members(dir, deadline);
-    let mut all: Vec<Process> =
-        pids.into_iter().filter(|&pid| pid != own_pid).filter_map(read_process).collect();
+    let mut all: Vec<Process> = pids
+        .into_iter()
+        .filter(|&pid| pid != own_pid)
+        .filter_map(read_process)
+        .collect();
     let again = list_members(dir, deadline);
     let remaining: BTreeSet<i32> = again.all.into_iter().collect();
     all.retain(|process| remaining.contains(&process.pid));
-    Listing { all, cut: cut.or(again.cut) }
+    Listing {
+        all,
+        cut: cut.or(again.cut),
+    }
 }
 
 fn is_member(membership: &Membership, dir: &Dir) -> bool {
-    membership.unified().is_some_and(|path| is_within(path, dir.path()))
+    membership
+        .unified()
+        .is_some_and(|path| is_within(path, dir.path()))
 }
 
 /// Counts the cgroups below a cgroup of version 2; `None` for version 1, in which no user owns one.
 fn count_descendants(dir: &Dir) -> Option<u64> {
     let text = dir.read("cgroup.stat").ok()??;
-    text.lines().find_map(|line| line.strip_prefix("nr_descendants "))?.parse().ok()
+    text.lines()
+        .find_map(|line| line.strip_prefix("nr_descendants "))?
+        .parse()
+        .ok()
 }
 
 /// Whether `/proc` shows the processes of all users (`hidepid`), with the paths of the mount.
 fn shows_all_processes() -> bool {
     fs::metadata("/proc/1").is_ok()
-        && Mount::open().and_then(|mount| mount.require_own_namespace()).is_ok()
+        && Mount::open()
+            .and_then(|mount| mount.require_own_namespace())
+            .is_ok()
 }
 
 #[cfg(test)]
@@ -116,7 +139,10 @@ mod tests {
     /// A directory with the path of this process's cgroup and a count of descendants, but without a list
     /// of processes.
     fn own_cgroup(scratch: &Scratch, descendants: u64) -> Option<Dir> {
-        scratch.file("cgroup.stat", &format!("nr_descendants {descendants}\nnr_dying 7\n"));
+        scratch.file(
+            "cgroup.stat",
+            &format!("nr_descendants {descendants}\nnr_dying 7\n"),
+        );
         scratch.file("cgroup.procs", "");
         let membership = Membership::read_own().unwrap();
         let file = fs::File::open(scratch.path()).unwrap();
@@ -126,11 +152,16 @@ mod tests {
     #[test]
     fn members_of_large_cgroup_are_found_in_proc_without_zombies() {
         let scratch = Scratch::new();
-        let Some(large) = own_cgroup(&scratch, VISITED_CGROUPS_MAX + 1) else { return };
+        let Some(large) = own_cgroup(&scratch, VISITED_CGROUPS_MAX + 1) else {
+            return;
+        };
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut zombie = Command::new("true").spawn().unwrap();
         let pid = i32::try_from(zombie.id()).unwrap();
-        while !fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
+        while !fs::read_to_string(format!("/proc/{pid}/stat"))
+            .unwrap()
+            .contains(") Z ")
+        {
             std::thread::sleep(Duration::from_millis(1));
         }
         let found = list_members(&large, deadline).complete().unwrap();
@@ -140,6 +171,11 @@ mod tests {
         }
         assert!(!found.contains(&pid), "{found:?}");
         let small = own_cgroup(&scratch, VISITED_CGROUPS_MAX).unwrap();
-        assert!(list_members(&small, deadline).complete().unwrap().is_empty());
+        assert!(
+            list_members(&small, deadline)
+                .complete()
+                .unwrap()
+                .is_empty()
+        );
     }
 }

@@ -60,7 +60,10 @@ pub(super) struct Attempt {
 impl Attempt {
     /// An attempt that has ended nothing.
     pub(super) fn without_logins(result: Result<(), Error>) -> Self {
-        Self { ended: EndedLogins::default(), result }
+        Self {
+            ended: EndedLogins::default(),
+            result,
+        }
     }
 
     /// Follows a failed attempt by this one, which finds only what the first has left, and may not find the
@@ -70,9 +73,16 @@ impl Attempt {
         let ended = EndedLogins {
             logins: first.logins.max(self.ended.logins),
             terminals: first.terminals.max(self.ended.terminals),
-            usage: if is_more { self.ended.usage } else { first.usage },
+            usage: if is_more {
+                self.ended.usage
+            } else {
+                first.usage
+            },
         };
-        Self { ended, result: self.result }
+        Self {
+            ended,
+            result: self.result,
+        }
     }
 }
 
@@ -112,14 +122,24 @@ impl<'a> EndingCgroup<'a> {
     fn notify_logins(&self, record: &Record, deadline: Instant) -> EndedLogins {
         // A login that this walk misses gets no message. The kill reports remaining processes.
         let search_end = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 4;
-        let logins =
-            find_logins(self.dir, &self.leaves, record.uid, &BTreeSet::new(), search_end).all;
+        let logins = find_logins(
+            self.dir,
+            &self.leaves,
+            record.uid,
+            &BTreeSet::new(),
+            search_end,
+        )
+        .all;
         let line = format!("job {} has ended; closing this login", record.id);
         let terminals = write_to_terminals(record.uid, &open_terminals(record.uid, &logins), &line);
         if terminals > 0 {
             sleep(LAST_MESSAGE_GRACE.min(deadline.saturating_duration_since(Instant::now())));
         }
-        EndedLogins { logins: logins.len(), terminals, usage: Usage::default() }
+        EndedLogins {
+            logins: logins.len(),
+            terminals,
+            usage: Usage::default(),
+        }
     }
 
     /// Kills the logins in a scheduler's cgroup, and removes their leaves; returns also what they had used.
@@ -129,8 +149,11 @@ impl<'a> EndingCgroup<'a> {
         let mut result = kill_logins(self.dir, &self.leaves, owner, deadline);
         // Every leaf is killed, also if that failed.
         let leaf_deadline = deadline.max(Instant::now() + LEAF_KILL_TIMEOUT);
-        let kill_results: Vec<_> =
-            self.leaves.iter().map(|leaf| kill_all(leaf, leaf_deadline)).collect();
+        let kill_results: Vec<_> = self
+            .leaves
+            .iter()
+            .map(|leaf| kill_all(leaf, leaf_deadline))
+            .collect();
         // A removed cgroup has no usage.
         let usage = Usage::read_leaves(&self.leaves);
         for (leaf, killed) in self.leaves.iter().zip(kill_results) {
@@ -154,7 +177,10 @@ pub(super) fn end_logins(place: &CgroupChain, record: &Record, deadline: Instant
         return Attempt { ended, result };
     }
     if let Err(error) = kill_all(cgroup.dir, deadline) {
-        return Attempt { ended, result: Err(error) };
+        return Attempt {
+            ended,
+            result: Err(error),
+        };
     }
     ended.usage = Usage::read_leaves(&cgroup.leaves);
     let result = if cgroup.maker == Maker::RunBySystemd {
@@ -169,7 +195,9 @@ pub(super) fn end_logins(place: &CgroupChain, record: &Record, deadline: Instant
 fn find_made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
     let mut made = Vec::new();
     for name in ignore_gone(dir.children())?.unwrap_or_default() {
-        let Some(child) = ignore_gone(dir.child(name))? else { continue };
+        let Some(child) = ignore_gone(dir.child(name))? else {
+            continue;
+        };
         if is_made(&child)? {
             made.push(child);
         }
@@ -208,7 +236,9 @@ fn await_systemd_removal(scope: &Dir, deadline: Instant) -> Result<(), Error> {
 ///
 /// [`Error::Failed`] for a cgroup that cannot be removed.
 pub(super) fn remove_made_cgroups(place: &CgroupChain) -> Result<(), Error> {
-    let [job, above, rest @ ..] = place.levels() else { return Ok(()) };
+    let [job, above, rest @ ..] = place.levels() else {
+        return Ok(());
+    };
     if !is_made(job)? {
         return Ok(());
     }
@@ -238,12 +268,23 @@ const PIDS_MAX: usize = 8;
 /// [`Error::Failed`] if processes still run at the deadline, or if this process is among them.
 pub(crate) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     // Compare paths: a list of all processes could take too long.
-    if Membership::read_own()?.unified().is_none_or(|own| is_within(own, dir.path())) {
-        return Err(Error::failed("kill", dir.path(), "this process is in it itself"));
+    if Membership::read_own()?
+        .unified()
+        .is_none_or(|own| is_within(own, dir.path()))
+    {
+        return Err(Error::failed(
+            "kill",
+            dir.path(),
+            "this process is in it itself",
+        ));
     }
     let mut mode = KillMode::Cgroup;
     while ignore_gone(read_event(dir, "populated"))?.flatten() == Some(true) {
-        subtree::kill(dir, std::mem::replace(&mut mode, KillMode::EachProcess), deadline);
+        subtree::kill(
+            dir,
+            std::mem::replace(&mut mode, KillMode::EachProcess),
+            deadline,
+        );
         sleep(POLL_INTERVAL);
         if Instant::now() >= deadline {
             let remaining = list_members(dir, Instant::now() + LAST_MESSAGE_GRACE).all;
@@ -285,7 +326,9 @@ fn find_logins_to_kill(
 ) -> Result<Vec<Identity>, Error> {
     let Listing { all, cut } = find_logins(job, leaves, owner, stopped, deadline);
     let logins: BTreeSet<Identity> = all.iter().map(Process::identity).collect();
-    let Some(error) = cut else { return Ok(logins.into_iter().collect()) };
+    let Some(error) = cut else {
+        return Ok(logins.into_iter().collect());
+    };
     if logins.is_empty() {
         return Err(error.into());
     }
@@ -313,13 +356,22 @@ fn stop_with_descendants(job: &Dir, mut logins: BTreeSet<Identity>) -> BTreeSet<
 fn find_descendants(job: &Dir, logins: &BTreeSet<Identity>) -> Vec<Identity> {
     let own_pid = nix::unistd::getpid().as_raw();
     let mut table = Vec::new();
-    for pid in processes::list_numbers::<i32>(Path::new("/proc")).into_iter().flatten().flatten() {
+    for pid in processes::list_numbers::<i32>(Path::new("/proc"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         if pid == own_pid {
             continue;
         }
         if let Ok(processes::Stat { parent, start, .. }) = processes::read_stat(&Proc::host(), pid)
         {
-            table.push(Process { pid, parent, start, ..Process::default() });
+            table.push(Process {
+                pid,
+                parent,
+                start,
+                ..Process::default()
+            });
         }
     }
     let selected = select_descendants(&table, |process| logins.contains(&process.identity()));
@@ -331,16 +383,27 @@ fn find_descendants(job: &Dir, logins: &BTreeSet<Identity>) -> Vec<Identity> {
 }
 
 fn may_be_inside(pid: i32, job: &Dir) -> bool {
-    let Ok(membership) = Membership::read(pid) else { return true };
-    membership.unified().is_some_and(|path| is_within(path, job.path()))
+    let Ok(membership) = Membership::read(pid) else {
+        return true;
+    };
+    membership
+        .unified()
+        .is_some_and(|path| is_within(path, job.path()))
 }
 
 fn remaining_error(dir: &Dir, pids: &[i32]) -> Error {
-    let mut names: Vec<String> = pids.iter().take(PIDS_MAX).map(ToString::to_string).collect();
+    let mut names: Vec<String> = pids
+        .iter()
+        .take(PIDS_MAX)
+        .map(ToString::to_string)
+        .collect();
     if pids.len() > PIDS_MAX {
         names.push("...".into());
     }
-    let cause = format!("processes {} are still there; try again later", names.join(", "));
+    let cause = format!(
+        "processes {} are still there; try again later",
+        names.join(", ")
+    );
     Error::failed("empty", dir.path(), cause)
 }
 
@@ -351,12 +414,29 @@ mod tests {
     /// The first attempt may have removed the cgroups of logins.
     #[test]
     fn second_attempt_keeps_counts_and_usage_of_first() {
-        let usage = |cpu_usec| Usage { cpu_usec: Some(cpu_usec), ..Usage::default() };
-        let first = EndedLogins { logins: 4, terminals: 2, usage: usage(70) };
+        let usage = |cpu_usec| Usage {
+            cpu_usec: Some(cpu_usec),
+            ..Usage::default()
+        };
+        let first = EndedLogins {
+            logins: 4,
+            terminals: 2,
+            usage: usage(70),
+        };
         let ended = Attempt::without_logins(Ok(())).after(first).ended;
-        assert_eq!((ended.logins, ended.terminals, ended.usage), (4, 2, usage(70)));
-        let more = EndedLogins { logins: 5, terminals: 0, usage: usage(90) };
-        let second = Attempt { ended: more, result: Ok(()) };
+        assert_eq!(
+            (ended.logins, ended.terminals, ended.usage),
+            (4, 2, usage(70))
+        );
+        let more = EndedLogins {
+            logins: 5,
+            terminals: 0,
+            usage: usage(90),
+        };
+        let second = Attempt {
+            ended: more,
+            result: Ok(()),
+        };
         let ended_by_both = second.after(first).ended;
         assert_eq!((ended_by_both.logins, ended_by_both.terminals), (5, 2));
         assert_eq!(ended_by_both.usage, usage(90));

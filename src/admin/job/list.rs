@@ -42,7 +42,11 @@ pub(crate) struct Options {
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
-    let user = options.user.as_deref().map(accounts::resolve_uid).transpose()?;
+    let user = options
+        .user
+        .as_deref()
+        .map(accounts::resolve_uid)
+        .transpose()?;
     let users = match user {
         Some(uid) => vec![uid],
         None => config.registry.list_users()?,
@@ -95,13 +99,23 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
         output.json(&serde_json::json!({ "schema": 1, "jobs": jobs, "broken": broken }))?;
     } else {
-        const HEAD: [&str; 8] =
-            ["ID", "USER", "SOURCE", "STATE", "LOGINS", "PROCESSES", "DEVICES", "CGROUP"];
+        const HEAD: [&str; 8] = [
+            "ID",
+            "USER",
+            "SOURCE",
+            "STATE",
+            "LOGINS",
+            "PROCESSES",
+            "DEVICES",
+            "CGROUP",
+        ];
         if jobs.iter().all(|job| job.login_usage.is_empty()) {
             output.table(HEAD, jobs.iter().map(ListedJob::row))?;
         } else {
             let head = with_usage(HEAD, ["LOGIN-MEM", "LOGIN-CPU"]);
-            let rows = jobs.iter().map(|job| with_usage(job.row(), job.login_usage.columns()));
+            let rows = jobs
+                .iter()
+                .map(|job| with_usage(job.row(), job.login_usage.columns()));
             output.table(head, rows)?;
         }
     }
@@ -259,7 +273,11 @@ impl ListedJob {
         }
         let via = self.via?;
         let is_enabled = config.sources.iter().any(|source| source.as_str() == via);
-        let why = if is_enabled { "has no such job here now" } else { "is not among the sources" };
+        let why = if is_enabled {
+            "has no such job here now"
+        } else {
+            "is not among the sources"
+        };
         Some(format!("job {}: {via} {why}", self.id))
     }
 
@@ -267,7 +285,9 @@ impl ListedJob {
         let deadline = Instant::now() + QUERY_TIMEOUT;
         self.processes = Some(list_members(dir, deadline).complete()?.len());
         if Uid::effective().is_root() {
-            self.logins = Some(count_connections(&read_processes(dir, deadline).complete()?));
+            self.logins = Some(count_connections(
+                &read_processes(dir, deadline).complete()?,
+            ));
         }
         Ok(())
     }
@@ -305,8 +325,15 @@ fn with_usage<T>([a, b, c, d, e, f, g, cgroup]: [T; 8], [memory, cpu]: [T; 2]) -
 
 /// Counts connections: the sshd processes of root that no other of them started.
 fn count_connections(table: &[Process]) -> usize {
-    let is_sshd = |pid| table.iter().any(|process| process.pid == pid && process.is_sshd);
-    table.iter().filter(|process| process.is_sshd && !is_sshd(process.parent)).count()
+    let is_sshd = |pid| {
+        table
+            .iter()
+            .any(|process| process.pid == pid && process.is_sshd)
+    };
+    table
+        .iter()
+        .filter(|process| process.is_sshd && !is_sshd(process.parent))
+        .count()
 }
 
 /// Adds the jobs that a scheduler runs for this user, or for all users, to those of records. Returns
@@ -351,9 +378,21 @@ mod tests {
 
     #[test]
     fn connection_of_two_sshd_processes_is_counted_once() {
-        let sshd = |pid, parent| Process { pid, parent, is_sshd: true, ..Process::default() };
-        let shell = Process { pid: 3, parent: 2, ..Process::default() };
-        assert_eq!(count_connections(&[sshd(1, 0), sshd(2, 1), shell, sshd(4, 0)]), 2);
+        let sshd = |pid, parent| Process {
+            pid,
+            parent,
+            is_sshd: true,
+            ..Process::default()
+        };
+        let shell = Process {
+            pid: 3,
+            parent: 2,
+            ..Process::default()
+        };
+        assert_eq!(
+            count_connections(&[sshd(1, 0), sshd(2, 1), shell, sshd(4, 0)]),
+            2
+        );
         assert_eq!(count_connections(&[]), 0);
     }
 
@@ -366,7 +405,16 @@ mod tests {
         job.read_cgroup(&record.target, None).unwrap();
         assert_eq!(
             job.row(),
-            ["7", "4294967294", "registry", "unknown", "-", "-", "unknown", "(via slurm)"]
+            [
+                "7",
+                "4294967294",
+                "registry",
+                "unknown",
+                "-",
+                "-",
+                "unknown",
+                "(via slurm)"
+            ]
         );
         let why = "job 7: x: not a qualified CDI name, VENDOR/CLASS=NAME";
         assert_eq!(job.why, [why]);
@@ -381,10 +429,25 @@ mod tests {
             node: "n1".parse().unwrap(),
         };
         let id = "7".parse().unwrap();
-        job.merge_scheduler_job(&Job { id, started: 9, ends: None, placement, record: None });
+        job.merge_scheduler_job(&Job {
+            id,
+            started: 9,
+            ends: None,
+            placement,
+            record: None,
+        });
         assert_eq!(
             job.row(),
-            ["7", "4294967294", "slurm", "running", "-", "-", "unknown", "(via slurm)"]
+            [
+                "7",
+                "4294967294",
+                "slurm",
+                "running",
+                "-",
+                "-",
+                "unknown",
+                "(via slurm)"
+            ]
         );
         assert_eq!(job.explain_unknown(&config), None);
     }

@@ -34,15 +34,21 @@ pub(crate) fn find_logins(
     deadline: Instant,
 ) -> Listing<Process> {
     let mut members = members.clone();
-    let in_leaves: Vec<Process> =
-        leaves.iter().flat_map(|leaf| read_processes(leaf, deadline).all).collect();
+    let in_leaves: Vec<Process> = leaves
+        .iter()
+        .flat_map(|leaf| read_processes(leaf, deadline).all)
+        .collect();
     members.extend(in_leaves.iter().map(Process::identity));
     let Listing { mut all, cut } = read_processes(job, deadline);
     let mut selected = select_logins(&all, owner, &members);
     all.retain(|process| selected.contains(&process.pid));
     // A job with too many processes hides none of its logins that have been found already.
     if cut.is_some() {
-        all.extend(in_leaves.into_iter().filter(|process| selected.insert(process.pid)));
+        all.extend(
+            in_leaves
+                .into_iter()
+                .filter(|process| selected.insert(process.pid)),
+        );
     }
     Listing { all, cut }
 }
@@ -62,11 +68,17 @@ pub(crate) fn select_descendants(
 ) -> BTreeSet<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for process in table {
-        children.entry(process.parent).or_default().push(process.pid);
+        children
+            .entry(process.parent)
+            .or_default()
+            .push(process.pid);
     }
     let mut selected = BTreeSet::new();
-    let mut open: Vec<i32> =
-        table.iter().filter(|process| is_first(process)).map(|process| process.pid).collect();
+    let mut open: Vec<i32> = table
+        .iter()
+        .filter(|process| is_first(process))
+        .map(|process| process.pid)
+        .collect();
     while let Some(pid) = open.pop() {
         if selected.insert(pid) {
             open.extend(children.get(&pid).into_iter().flatten());
@@ -80,15 +92,25 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, parent: i32) -> Process {
-        Process { pid, parent, start: 1, ..Process::default() }
+        Process {
+            pid,
+            parent,
+            start: 1,
+            ..Process::default()
+        }
     }
 
     fn sshd(pid: i32) -> Process {
-        Process { is_sshd: true, ..process(pid, 1) }
+        Process {
+            is_sshd: true,
+            ..process(pid, 1)
+        }
     }
 
     fn selected(table: &[Process]) -> Vec<i32> {
-        select_logins(table, 5, &BTreeSet::new()).into_iter().collect()
+        select_logins(table, 5, &BTreeSet::new())
+            .into_iter()
+            .collect()
     }
 
     #[test]
@@ -98,13 +120,22 @@ mod tests {
 
     #[test]
     fn sshd_and_its_descendants_are_selected() {
-        let table = [process(10, 1), process(23, 22), process(22, 21), process(21, 20), sshd(20)];
+        let table = [
+            process(10, 1),
+            process(23, 22),
+            process(22, 21),
+            process(21, 20),
+            sshd(20),
+        ];
         assert_eq!(selected(&table), [20, 21, 22, 23]);
     }
 
     #[test]
     fn orphan_of_login_is_selected_by_login_uid() {
-        let of = |pid, login| Process { login: Some(login), ..process(pid, 1) };
+        let of = |pid, login| Process {
+            login: Some(login),
+            ..process(pid, 1)
+        };
         let table = [of(30, 5), process(31, 30), of(40, 6), process(10, 1)];
         assert_eq!(selected(&table), [30, 31]);
     }
@@ -112,7 +143,13 @@ mod tests {
     #[test]
     fn member_is_selected_by_number_and_start() {
         let table = [process(21, 1), process(22, 21)];
-        assert_eq!(select_logins(&table, 5, &BTreeSet::from([(21, 1)])).len(), 2);
-        assert_eq!(select_logins(&table, 5, &BTreeSet::from([(21, 9)])).len(), 0);
+        assert_eq!(
+            select_logins(&table, 5, &BTreeSet::from([(21, 1)])).len(),
+            2
+        );
+        assert_eq!(
+            select_logins(&table, 5, &BTreeSet::from([(21, 9)])).len(),
+            0
+        );
     }
 }

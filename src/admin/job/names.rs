@@ -46,7 +46,10 @@ pub(crate) type Gres = (String, Vec<u32>);
 ///
 /// The errors of a [`JobId`].
 pub(crate) fn parse_job_id(text: &str) -> Result<JobId, protocol::InvalidText> {
-    let of_flux = text.starts_with('\u{192}').then(|| FluxId::parse_job_id(text)).flatten();
+    let of_flux = text
+        .starts_with('\u{192}')
+        .then(|| FluxId::parse_job_id(text))
+        .flatten();
     of_flux.map_or_else(|| text.parse(), Ok)
 }
 
@@ -56,7 +59,10 @@ pub(crate) fn parse_job_id(text: &str) -> Result<JobId, protocol::InvalidText> {
 ///
 /// A text that names the mistake.
 pub(crate) fn parse_device(text: &str) -> Result<Device, String> {
-    Ok(Device { text: text.to_owned(), specifier: parse_value(text)? })
+    Ok(Device {
+        text: text.to_owned(),
+        specifier: parse_value(text)?,
+    })
 }
 
 /// Checks `VENDOR/CLASS=NAME`; returns the same text.
@@ -109,7 +115,9 @@ pub(crate) fn parse_gres(text: &str) -> Result<Gres, &'static str> {
 
 /// Parses an absolute path of a directory.
 fn parse_directory(text: &str) -> Result<String, &'static str> {
-    text.starts_with('/').then(|| text.to_owned()).ok_or("not the absolute path of a directory")
+    text.starts_with('/')
+        .then(|| text.to_owned())
+        .ok_or("not the absolute path of a directory")
 }
 
 #[cfg(test)]
@@ -123,18 +131,44 @@ mod tests {
             ("gpu:0,2", "gpu", &[0, 2]),
             ("gpu:a100-sxm:1,0", "gpu:a100-sxm", &[1, 0]),
         ] {
-            assert_eq!(parse_gres(text), Ok((name.into(), numbers.into())), "{text}");
+            assert_eq!(
+                parse_gres(text),
+                Ok((name.into(), numbers.into())),
+                "{text}"
+            );
         }
         for text in [
-            "", "gpu", "gpu:", ":1", "::1", "gpu::1", ":a100:1", "gpu:a:b:1", "gpu:1,", "gpu:+1",
-            "gpu:01", "gpu:-", "gpu:a100-sxm", "gpu:4294967296", "gpu:1 ",
+            "",
+            "gpu",
+            "gpu:",
+            ":1",
+            "::1",
+            "gpu::1",
+            ":a100:1",
+            "gpu:a:b:1",
+            "gpu:1,",
+            "gpu:+1",
+            "gpu:01",
+            "gpu:-",
+            "gpu:a100-sxm",
+            "gpu:4294967296",
+            "gpu:1 ",
         ] {
             assert!(parse_gres(text).is_err(), "{text}");
         }
         for text in ["gpu:0-3", "gpu:[0-3]", "gpu:a100:0,2-3"] {
-            assert!(parse_gres(text).unwrap_err().starts_with("ranges are not taken; "), "{text}");
+            assert!(
+                parse_gres(text)
+                    .unwrap_err()
+                    .starts_with("ranges are not taken; "),
+                "{text}"
+            );
         }
-        assert!(parse_gres("gpu:a100-sxm").unwrap_err().starts_with("not NAME:INDEX,... "));
+        assert!(
+            parse_gres("gpu:a100-sxm")
+                .unwrap_err()
+                .starts_with("not NAME:INDEX,... ")
+        );
     }
 
     #[test]
@@ -152,10 +186,20 @@ mod tests {
     #[test]
     fn mistake_is_reported_with_accepted_form() {
         let gpu = |text| parse_gpu(text).unwrap_err();
-        assert!(gpu("nvidia0").starts_with("not the name of a GPU: "), "{}", gpu("nvidia0"));
+        assert!(
+            gpu("nvidia0").starts_with("not the name of a GPU: "),
+            "{}",
+            gpu("nvidia0")
+        );
         assert_eq!(gpu("0,1"), "one GPU per option");
-        assert_eq!(parse_cdi("v/c=0,1").unwrap_err(), "one CDI device per option");
+        assert_eq!(
+            parse_cdi("v/c=0,1").unwrap_err(),
+            "one CDI device per option"
+        );
         assert_eq!(parse_cdi("v/c=").unwrap_err(), "the device's name is empty");
-        assert_eq!(parse_device("@hcp").unwrap_err(), "there is no such preset, only @hpc");
+        assert_eq!(
+            parse_device("@hcp").unwrap_err(),
+            "there is no such preset, only @hpc"
+        );
     }
 }

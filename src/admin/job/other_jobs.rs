@@ -26,9 +26,14 @@ pub(super) fn require_no_other_job(
     registry: &Registry,
     trust: &Trust,
 ) -> Result<(), Error> {
-    let own = Stamp { uid: record.uid, job: record.id.clone() };
+    let own = Stamp {
+        uid: record.uid,
+        job: record.id.clone(),
+    };
     for dir in place.levels() {
-        let Some(stamp) = ignore_gone(Stamp::read(dir))?.flatten() else { continue };
+        let Some(stamp) = ignore_gone(Stamp::read(dir))?.flatten() else {
+            continue;
+        };
         if stamp != own && is_registered(registry, trust, &stamp)? {
             return Err(cgroup_of_other_job(dir, &stamp));
         }
@@ -37,15 +42,25 @@ pub(super) fn require_no_other_job(
     let mut unplaced = Vec::new();
     for job in registry.list_jobs(trust)? {
         let Some(other) = job.record.ok().or(job.salvage) else {
-            unplaced.push(Stamp { uid: job.uid, job: job.id });
+            unplaced.push(Stamp {
+                uid: job.uid,
+                job: job.id,
+            });
             continue;
         };
-        let LoginTarget::Cgroup(path) = &other.target else { continue };
+        let LoginTarget::Cgroup(path) = &other.target else {
+            continue;
+        };
         if path.as_str() == top || !is_within(path.as_str(), top) {
             continue;
         }
-        let Some(below) = ignore_gone(Mount::open()?.open_chain(path))? else { continue };
-        let stamp = Stamp { uid: other.uid, job: other.id };
+        let Some(below) = ignore_gone(Mount::open()?.open_chain(path))? else {
+            continue;
+        };
+        let stamp = Stamp {
+            uid: other.uid,
+            job: other.id,
+        };
         if ignore_gone(Stamp::read(below.dir()?))?.flatten().as_ref() == Some(&stamp) {
             return Err(cgroup_of_other_job(below.dir()?, &stamp));
         }
@@ -55,7 +70,11 @@ pub(super) fn require_no_other_job(
 }
 
 fn cgroup_of_other_job(dir: &Dir, stamp: &Stamp) -> Error {
-    Error::failed("stamp", dir.path(), format!("it is the cgroup of job {}", stamp.job))
+    Error::failed(
+        "stamp",
+        dir.path(),
+        format!("it is the cgroup of job {}", stamp.job),
+    )
 }
 
 /// Refuses a cgroup with one of these jobs below it. Their records do not show where they are.
@@ -67,7 +86,11 @@ fn require_none_below(top: &Dir, jobs: &[Stamp], registry: &Registry) -> Result<
         Below::NoJob => Ok(()),
         Below::Job(path, stamp) => {
             let job = describe_broken_record(stamp, registry);
-            Err(Error::failed("stamp", path, format!("it is the cgroup of {job}")))
+            Err(Error::failed(
+                "stamp",
+                path,
+                format!("it is the cgroup of {job}"),
+            ))
         }
         Below::TooManyCgroups => {
             let job = describe_broken_record(first, registry);
@@ -79,7 +102,11 @@ fn require_none_below(top: &Dir, jobs: &[Stamp], registry: &Registry) -> Result<
 
 fn describe_broken_record(stamp: &Stamp, registry: &Registry) -> String {
     let record = registry.record_path(stamp.uid, &stamp.job);
-    format!("job {}, whose record {} cannot be used", stamp.job, record.display())
+    format!(
+        "job {}, whose record {} cannot be used",
+        stamp.job,
+        record.display()
+    )
 }
 
 /// What a search below a cgroup found first.
@@ -98,7 +125,13 @@ fn find_below<'a>(top: &Dir, jobs: &'a [Stamp]) -> Result<Below<'a>, Error> {
     let result = walk_selected(
         top,
         Instant::now() + OPERATION_TIMEOUT,
-        |dir, name| if is_over.get() { Ok(None) } else { dir.child(name).map(Some) },
+        |dir, name| {
+            if is_over.get() {
+                Ok(None)
+            } else {
+                dir.child(name).map(Some)
+            }
+        },
         |dir| {
             count += 1;
             let stamp = ignore_gone(Stamp::read(dir))?.flatten();
@@ -133,7 +166,13 @@ pub(super) fn require_unique_id(
     let mut started = None;
     for job in registry.find_jobs(trust, &record.id)? {
         if job.ending {
-            let is_via = matches!(job.record, Ok(Record { target: LoginTarget::Via(_), .. }));
+            let is_via = matches!(
+                job.record,
+                Ok(Record {
+                    target: LoginTarget::Via(_),
+                    ..
+                })
+            );
             if !is_via || !matches!(record.target, LoginTarget::Via(_)) {
                 let cause = "a job of this id is still ending; unregister it first";
                 return Err(Error::failed("register job", &record.id, cause));
@@ -159,5 +198,8 @@ pub(super) fn require_unique_id(
 
 /// Whether the registry has the job of a stamp, also one that is ending.
 fn is_registered(registry: &Registry, trust: &Trust, stamp: &Stamp) -> Result<bool, Error> {
-    Ok(registry.find_jobs(trust, &stamp.job)?.iter().any(|job| job.uid == stamp.uid))
+    Ok(registry
+        .find_jobs(trust, &stamp.job)?
+        .iter()
+        .any(|job| job.uid == stamp.uid))
 }

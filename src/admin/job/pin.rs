@@ -57,7 +57,10 @@ pub(super) fn pin_namespace(pid: u32, id: &JobId, job: &str) -> Result<String, E
 pub(super) fn unpin_ended_jobs(registry: &Registry, trust: &Trust) -> Result<(), Error> {
     let mut stale = Vec::new();
     for entry in fs::read_dir(PIN_DIR).into_iter().flatten().flatten() {
-        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<JobId>().ok())
+        let Some(id) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<JobId>().ok())
         else {
             continue;
         };
@@ -90,17 +93,35 @@ fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
     Trust::root().make_dir(dir).map_err(io::Error::other)?;
     // The kernel refuses to bind a mount namespace to a file in a shared mount.
     let mounts = proc::read("/proc/self/mountinfo")?;
-    if !mounts.lines().any(|line| line.split(' ').nth(4) == Some(PIN_DIR)) {
+    if !mounts
+        .lines()
+        .any(|line| line.split(' ').nth(4) == Some(PIN_DIR))
+    {
         bind_mount(dir, dir)?;
     }
-    mount(None::<&str>, dir, None::<&str>, MsFlags::MS_PRIVATE, None::<&str>)?;
+    mount(
+        None::<&str>,
+        dir,
+        None::<&str>,
+        MsFlags::MS_PRIVATE,
+        None::<&str>,
+    )?;
     unbind(path)?;
     File::create_new(path)?;
-    bind_mount(Path::new(&format!("/proc/self/fd/{}", namespace.raw_fd())), path)
+    bind_mount(
+        Path::new(&format!("/proc/self/fd/{}", namespace.raw_fd())),
+        path,
+    )
 }
 
 fn bind_mount(from: &Path, to: &Path) -> io::Result<()> {
-    Ok(mount(Some(from), to, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
+    Ok(mount(
+        Some(from),
+        to,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )?)
 }
 
 /// Removes all of these pins, and reports the first failure.

@@ -46,7 +46,12 @@ impl JobOptions {
         uid: u32,
         target: LoginTarget,
     ) -> Result<Record, Error> {
-        let DeviceOptions { cdi, gpu: gpus, device_dir, .. } = &self.devices;
+        let DeviceOptions {
+            cdi,
+            gpu: gpus,
+            device_dir,
+            ..
+        } = &self.devices;
         if device_dir.len() > 1 {
             return Err(Error::usage(command, "option --device-dir is given twice"));
         }
@@ -77,8 +82,10 @@ impl JobOptions {
         });
         let device_policy = self.policy;
         let device_allow = non_empty(allow.collect());
-        (device_policy.is_some() || device_allow.is_some())
-            .then_some(Policies { device_policy, device_allow })
+        (device_policy.is_some() || device_allow.is_some()).then_some(Policies {
+            device_policy,
+            device_allow,
+        })
     }
 
     /// Collects the indexes of all options by name.

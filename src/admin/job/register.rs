@@ -72,8 +72,15 @@ fn via_parser() -> impl TypedValueParser<Value = Via> {
 }
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let has_options = Options { conf: Conf::default(), ..options.clone() } != Options::default();
-    let record = if has_options { Some(build_registered(options, output)?) } else { None };
+    let has_options = Options {
+        conf: Conf::default(),
+        ..options.clone()
+    } != Options::default();
+    let record = if has_options {
+        Some(build_registered(options, output)?)
+    } else {
+        None
+    };
     require_root("register job")?;
     let record = record.map_or_else(read_record, Ok)?;
     register(record, &options.conf.read()?, output)?;
@@ -89,7 +96,9 @@ fn read_record() -> Result<Record, Error> {
         .read_to_end(&mut bytes)
         .map_err(|error| Error::failed("read", "standard input", error))?;
     if bytes.len() as u64 > limit {
-        return Err(Error::Input(format!("read record: more than {limit} bytes")));
+        return Err(Error::Input(format!(
+            "read record: more than {limit} bytes"
+        )));
     }
     Ok(Record::parse(&bytes)?)
 }
@@ -144,7 +153,9 @@ fn check_and_lock(record: &Record) -> Result<(CheckedTarget, Lock), Error> {
 }
 
 fn check_target(record: &Record) -> CheckedTarget {
-    let LoginTarget::Cgroup(path) = &record.target else { return Ok(None) };
+    let LoginTarget::Cgroup(path) = &record.target else {
+        return Ok(None);
+    };
     let mut accounts = Vec::new();
     for name in record.accounts.iter().flatten() {
         accounts.push(accounts::resolve_uid(name)?);
@@ -163,7 +174,10 @@ fn register_locked(
     let earlier_start = require_unique_id(&record, &config.registry, trust)?;
     // This comes before any change of the cgroup, because a filter would stay.
     config.registry.make_user_dir(trust, record.uid)?;
-    record.started = record.started.or(earlier_start).or_else(|| Some(clock::now()));
+    record.started = record
+        .started
+        .or(earlier_start)
+        .or_else(|| Some(clock::now()));
     let containment = resolve_containment(&record, config, output)?;
     let mut stamped = None;
     let mut in_force = containment.as_str();
@@ -200,10 +214,21 @@ fn resolve_containment(
     }
     // Logins cannot use files that only root can read.
     let resolved = accounts::with_login_rights(
-        || contain_by_record(record, config, &Resolver::new(Tree::host(), config.devices.clone())),
+        || {
+            contain_by_record(
+                record,
+                config,
+                &Resolver::new(Tree::host(), config.devices.clone()),
+            )
+        },
         output,
     );
-    let JobContainment { containment, dropped, warnings, .. } = resolved.map_err(refuse_devices)?;
+    let JobContainment {
+        containment,
+        dropped,
+        warnings,
+        ..
+    } = resolved.map_err(refuse_devices)?;
     for device in dropped {
         output.warn(format_args!("warning: left out: {device}"));
     }
@@ -215,7 +240,11 @@ fn resolve_containment(
 
 fn refuse_devices(LoginRefusal { refusal, cause }: LoginRefusal) -> Error {
     let text = format!("register {}", printable(&cause));
-    if refusal.reason == Reason::DeviceUnknown { Error::Failed(text) } else { Error::Input(text) }
+    if refusal.reason == Reason::DeviceUnknown {
+        Error::Failed(text)
+    } else {
+        Error::Input(text)
+    }
 }
 
 /// Describes the job in the log. `in_force` names the containment, which is a filter of the scheduler if the record
@@ -258,7 +287,12 @@ fn build_registered(options: &Options, output: &mut Output<'_>) -> Result<Record
     let uid = match (options.uid, &options.user) {
         (Some(uid), None) => uid,
         (None, Some(name)) => accounts::require_owner(name, "register")?.uid.as_raw(),
-        _ => return Err(Error::usage("register", "exactly one of --uid and --user is needed")),
+        _ => {
+            return Err(Error::usage(
+                "register",
+                "exactly one of --uid and --user is needed",
+            ));
+        }
     };
     let env = build_environment(&options.env, output)?;
     let mut record = options.job.build_record("register", id, uid, target)?;
@@ -296,10 +330,15 @@ fn build_environment(
                 "warning: left out: the value of {name} is not printable, empty or too long"
             ));
         } else if variables.insert(name.clone(), value.clone()).is_some() {
-            return Err(Error::usage("register", format!("option --env: {name}: given twice")));
+            return Err(Error::usage(
+                "register",
+                format!("option --env: {name}: given twice"),
+            ));
         }
     }
-    Ok((!given.is_empty()).then(|| PrologEnvironment::new(variables)).flatten())
+    Ok((!given.is_empty())
+        .then(|| PrologEnvironment::new(variables))
+        .flatten())
 }
 
 #[cfg(test)]
@@ -320,9 +359,14 @@ mod tests {
     fn build_from(words: impl Iterator<Item = String>) -> Result<Record, Error> {
         let mut out = Vec::new();
         let mut err = Vec::new();
-        let mut output = Output { out: &mut out, err: &mut err };
-        let words: Vec<OsString> =
-            std::iter::once("register".to_owned()).chain(words).map(OsString::from).collect();
+        let mut output = Output {
+            out: &mut out,
+            err: &mut err,
+        };
+        let words: Vec<OsString> = std::iter::once("register".to_owned())
+            .chain(words)
+            .map(OsString::from)
+            .collect();
         let Invocation::Command(Command::Register(options)) = parse(&words, "")? else {
             panic!("{words:?}")
         };
@@ -351,8 +395,14 @@ mod tests {
         let allow = [("/dev/null", "r"), ("char-pts", "rw")].map(|(a, b)| (a.into(), b.into()));
         assert_eq!(options.device_allow.unwrap(), allow);
         assert_eq!(record.cdi.unwrap(), ["x.y/z=0"]);
-        assert_eq!(record.gpus.unwrap(), [Gpu::Index(1), Gpu::Name(format!("GPU-{UUID}"))]);
-        let gres = [("gpu".to_owned(), vec![0, 1, 3]), ("gpu:h100".to_owned(), vec![2])];
+        assert_eq!(
+            record.gpus.unwrap(),
+            [Gpu::Index(1), Gpu::Name(format!("GPU-{UUID}"))]
+        );
+        let gres = [
+            ("gpu".to_owned(), vec![0, 1, 3]),
+            ("gpu:h100".to_owned(), vec![2]),
+        ];
         assert_eq!(record.gres.unwrap(), gres.into());
         assert_eq!(record.leaf.unwrap().as_str(), "l");
         assert_eq!((record.started, record.ends), (Some(8), Some(9)));
@@ -375,14 +425,20 @@ mod tests {
         assert_eq!(env.get("SLURM_JOB_WORK_DIR"), Some("/a=b c"));
         assert_eq!(env.variables().len(), 2);
         assert_eq!(with_env(&[]).unwrap().env, None);
-        assert_eq!(with_env(&["SLURM_JOB_USER="]).unwrap().env, Some(PrologEnvironment::default()));
+        assert_eq!(
+            with_env(&["SLURM_JOB_USER="]).unwrap().env,
+            Some(PrologEnvironment::default())
+        );
         for wrong in ["SLURM_JOB_USER", "PATH=/x", "=x", ""] {
             assert_eq!(with_env(&[wrong]).unwrap_err().exit_code(), 2, "{wrong}");
         }
         assert!(with_env(&["SLURM_JOB_USER=a", "SLURM_JOB_USER=b"]).is_err());
         let ours = ["--id=7", "--uid=5", "--cgroup=/a", "--env=SLURM_JOB_USER=a"];
         let error = build_from(ours.map(str::to_owned).into_iter()).unwrap_err();
-        assert!(error.to_string().contains("env is for records via slurm"), "{error:?}");
+        assert!(
+            error.to_string().contains("env is for records via slurm"),
+            "{error:?}"
+        );
     }
 
     #[test]
@@ -436,7 +492,10 @@ mod tests {
     #[test]
     fn invalid_name_is_reported_with_option() {
         for (option, begin) in [
-            ("--gpu nvidia0", "'nvidia0' for '--gpu <GPU>': not the name of a GPU: "),
+            (
+                "--gpu nvidia0",
+                "'nvidia0' for '--gpu <GPU>': not the name of a GPU: ",
+            ),
             ("--gpu 0,1", "'0,1' for '--gpu <GPU>': one GPU per option"),
             ("--gpu=", "'' for '--gpu <GPU>': "),
             (
@@ -444,16 +503,28 @@ mod tests {
                 "'nvidia.com/gpu' for '--cdi <VENDOR/CLASS=NAME>': not a qual",
             ),
             ("--cdi=", "'' for '--cdi <VENDOR/CLASS=NAME>': "),
-            ("--gres gpu:0-3", "'gpu:0-3' for '--gres <NAME:INDEX,...>': ranges are not taken"),
+            (
+                "--gres gpu:0-3",
+                "'gpu:0-3' for '--gres <NAME:INDEX,...>': ranges are not taken",
+            ),
             ("--gres=", "'' for '--gres <NAME:INDEX,...>': "),
-            ("--device @hcp", "'@hcp' for '--device <SPEC ACCESS>': there is no such preset"),
+            (
+                "--device @hcp",
+                "'@hcp' for '--device <SPEC ACCESS>': there is no such preset",
+            ),
             ("--device=", "'' for '--device <SPEC ACCESS>': "),
-            ("--device-dir d", "'d' for '--device-dir <DIRECTORY>': not the absolute path"),
+            (
+                "--device-dir d",
+                "'d' for '--device-dir <DIRECTORY>': not the absolute path",
+            ),
             ("--device-dir=", "'' for '--device-dir <DIRECTORY>': "),
         ] {
             let result = build(&format!("--id 7 --uid 5 --cgroup /a {option}"));
             let error = result.unwrap_err().to_string();
-            assert!(error.starts_with(&format!("register: invalid value {begin}")), "{error}");
+            assert!(
+                error.starts_with(&format!("register: invalid value {begin}")),
+                "{error}"
+            );
         }
     }
 }

@@ -72,15 +72,27 @@ pub(crate) fn execute(
 fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> Result<u8, Error> {
     let account = accounts::require_owner(&options.user, "run")?;
     let default_id = format!("run-{}", nix::unistd::getpid());
-    let id = options.job.id.clone().map_or_else(|| default_id.parse(), Ok);
+    let id = options
+        .job
+        .id
+        .clone()
+        .map_or_else(|| default_id.parse(), Ok);
     let id: JobId = id.map_err(|error| Error::failed("run", &default_id, error))?;
     // The path of the cgroup is known only after the child was moved.
-    let pending = "/pending".parse().map_err(|error| Error::failed("run", &id, error))?;
+    let pending = "/pending"
+        .parse()
+        .map_err(|error| Error::failed("run", &id, error))?;
     let pending = LoginTarget::Cgroup(pending);
-    let mut record = options.job.build_record("run", &id, account.uid.as_raw(), pending)?;
+    let mut record = options
+        .job
+        .build_record("run", &id, account.uid.as_raw(), pending)?;
     require_root("run job")?;
     let config = options.conf.read()?;
-    let command = UserCommand { user: &account, words: &options.words, caller };
+    let command = UserCommand {
+        user: &account,
+        words: &options.words,
+        caller,
+    };
     let failed = |step: &'static str| move |errno: Errno| Error::failed(step, "command", errno);
     let before = SigSet::thread_get_mask().map_err(failed("read signal mask of"))?;
     reset_sigchld();
@@ -110,8 +122,15 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
 /// ignores, for example by nohup(1), stays ignored: while it is blocked the kernel would queue it.
 fn awaited_signals(status: &str) -> Option<SigSet> {
     let ignored = u64::from_str_radix(proc::find_field(status, "SigIgn:")?, 16).ok()?;
-    let ends = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP];
-    let awaited = ends.into_iter().filter(|signal| ignored >> (*signal as i32 - 1) & 1 == 0);
+    let ends = [
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+    ];
+    let awaited = ends
+        .into_iter()
+        .filter(|signal| ignored >> (*signal as i32 - 1) & 1 == 0);
     Some(awaited.chain([Signal::SIGCHLD]).collect())
 }
 
@@ -225,16 +244,29 @@ impl UserCommand<'_> {
         if !matches!(read(gate, &mut [0]), Ok(1)) {
             return EXIT_NOT_STARTED.into();
         }
-        let [word, arguments @ ..] = self.words else { return EXIT_NOT_STARTED.into() };
+        let [word, arguments @ ..] = self.words else {
+            return EXIT_NOT_STARTED.into();
+        };
         let (step, error) = match self.become_user(signals) {
             Ok(()) => {
                 let mut command = process::Command::new(word);
-                ("run", command.args(arguments).env_clear().envs(environment(self.user)).exec())
+                (
+                    "run",
+                    command
+                        .args(arguments)
+                        .env_clear()
+                        .envs(environment(self.user))
+                        .exec(),
+                )
             }
             Err(failure) => failure,
         };
         // Ignore the error: standard error is the last channel.
-        let _ = writeln!(io::stderr(), "job-adopt: {step} {}: {error}", word.to_string_lossy());
+        let _ = writeln!(
+            io::stderr(),
+            "job-adopt: {step} {}: {error}",
+            word.to_string_lossy()
+        );
         EXIT_NOT_STARTED.into()
     }
 
@@ -247,13 +279,17 @@ impl UserCommand<'_> {
         setsid().map_err(step("start session of"))?;
         mark_descriptors_cloexec().map_err(|error| ("close descriptors of", error))?;
         self.caller.restore().map_err(step("restore limits of"))?;
-        signals.thread_set_mask().map_err(step("restore signals of"))?;
+        signals
+            .thread_set_mask()
+            .map_err(step("restore signals of"))?;
         let name =
             CString::new(user.name.as_str()).map_err(|_| step("name user of")(Errno::EINVAL))?;
         initgroups(&name, user.gid).map_err(step("set groups of"))?;
         setgid(user.gid).map_err(step("set group of"))?;
         setuid(user.uid).map_err(step("set user of"))?;
-        chdir(&user.dir).or_else(|_| chdir("/")).map_err(step("change directory of"))
+        chdir(&user.dir)
+            .or_else(|_| chdir("/"))
+            .map_err(step("change directory of"))
     }
 }
 
@@ -319,7 +355,11 @@ fn create_directory(root: &Dir, id: &JobId) -> Result<(), Error> {
             Err(error) => return Err(error.into()),
         }
     }
-    Err(Error::failed("make cgroup of job", id, "there is one of this name already"))
+    Err(Error::failed(
+        "make cgroup of job",
+        id,
+        "there is one of this name already",
+    ))
 }
 
 /// Creates parent and cgroup; returns false if the name is in use.
@@ -346,18 +386,28 @@ fn start_scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
     let failed = |cause: String| Error::failed("start scope", &unit, cause);
     let call = process::Command::new("busctl")
         .args(["--system", "--quiet", "call", "org.freedesktop.systemd1"])
-        .args(["/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"])
+        .args([
+            "/org/freedesktop/systemd1",
+            "org.freedesktop.systemd1.Manager",
+        ])
         .args(["StartTransientUnit", "ssa(sv)a(sa(sv))", &unit, "fail", "4"])
         .args(["PIDs", "au", "1", &pid.to_string()])
         .args(["Delegate", "b", "true"])
         .args(["CollectMode", "s", "inactive-or-failed"])
-        .args(["Description", "s", &format!("Job {id} of job-adopt run"), "0"])
+        .args([
+            "Description",
+            "s",
+            &format!("Job {id} of job-adopt run"),
+            "0",
+        ])
         .stdin(process::Stdio::null())
         .stdout(process::Stdio::null())
         .output()
         .map_err(|error| failed(format!("busctl: {error}")))?;
     if !call.status.success() {
-        return Err(failed(String::from_utf8_lossy(&call.stderr).trim().to_owned()));
+        return Err(failed(
+            String::from_utf8_lossy(&call.stderr).trim().to_owned(),
+        ));
     }
     let deadline = Instant::now() + OPERATION_TIMEOUT;
     while Instant::now() < deadline {
@@ -387,7 +437,11 @@ mod tests {
     fn environment_belongs_to_user() {
         let root = User::from_name("root").unwrap().unwrap();
         let environment = environment(&root);
-        for (name, value) in [("USER", "root"), ("LOGNAME", "root"), ("PATH", COMMAND_PATH)] {
+        for (name, value) in [
+            ("USER", "root"),
+            ("LOGNAME", "root"),
+            ("PATH", COMMAND_PATH),
+        ] {
             assert!(environment.contains(&(name, value.into())), "{name}");
         }
         assert!(environment.len() <= 6);

@@ -43,8 +43,12 @@ pub(crate) fn query_scheduler(
         }
         SourceName::Flux => {
             let mount = Mount::open().map_err(|error| SourceError::Failed(error.to_string()))?;
-            FluxSource::new(&config.flux_user, PathBuf::from(mount.path()), Path::new("/"))
-                .jobs_of_all_users(deadline)
+            FluxSource::new(
+                &config.flux_user,
+                PathBuf::from(mount.path()),
+                Path::new("/"),
+            )
+            .jobs_of_all_users(deadline)
         }
     }
 }
@@ -73,7 +77,10 @@ pub(crate) struct Known<T> {
 ///
 /// [`Error::Failed`] if the registry cannot be listed.
 pub(crate) fn read_records(registry: &Registry, trust: &Trust) -> Result<Known<Record>, Error> {
-    let mut known = Known { all: Vec::new(), doubts: Vec::new() };
+    let mut known = Known {
+        all: Vec::new(),
+        doubts: Vec::new(),
+    };
     for uid in registry.list_users()? {
         match registry.read_user(trust, uid) {
             Ok(found) => known.all.extend(found.records),
@@ -86,7 +93,10 @@ pub(crate) fn read_records(registry: &Registry, trust: &Trust) -> Result<Known<R
 
 /// Queries the running jobs of all schedulers of the configuration, each with the uid of its user.
 pub(crate) fn query_schedulers(config: &Config) -> Known<(u32, Job)> {
-    let mut known = Known { all: Vec::new(), doubts: Vec::new() };
+    let mut known = Known {
+        all: Vec::new(),
+        doubts: Vec::new(),
+    };
     for source in &config.sources {
         match query_scheduler(*source, config) {
             Ok((running, report)) => {
@@ -139,22 +149,42 @@ fn merge_jobs(
     let mut jobs = Vec::new();
     let mut merged = BTreeSet::new();
     for (uid, job) in scheduled {
-        let record = records.iter().find(|record| record.uid == uid && job.has_name(&record.id));
+        let record = records
+            .iter()
+            .find(|record| record.uid == uid && job.has_name(&record.id));
         if let Some(record) = record {
             merged.insert((uid, record.id.clone()));
         }
         let ends = record.and_then(|record| record.ends);
-        jobs.push(RunningJob { id: job.id, uid, placement: job.placement, ends });
+        jobs.push(RunningJob {
+            id: job.id,
+            uid,
+            placement: job.placement,
+            ends,
+        });
     }
     if !is_registry_used {
         return jobs;
     }
-    for Record { id, uid, target, leaf, ends, .. } in records {
+    for Record {
+        id,
+        uid,
+        target,
+        leaf,
+        ends,
+        ..
+    } in records
+    {
         if merged.contains(&(uid, id.clone())) {
             continue;
         }
         if let LoginTarget::Cgroup(path) = target {
-            jobs.push(RunningJob { id, uid, placement: Placement::Cgroup { path, leaf }, ends });
+            jobs.push(RunningJob {
+                id,
+                uid,
+                placement: Placement::Cgroup { path, leaf },
+                ends,
+            });
         }
     }
     jobs
@@ -170,12 +200,17 @@ impl RunningJob {
         &self,
         deadline: Instant,
     ) -> Result<Listing<Process>, Error> {
-        let none = Listing { all: Vec::new(), cut: None };
+        let none = Listing {
+            all: Vec::new(),
+            cut: None,
+        };
         if let Placement::Extern { spool, node } = &self.placement {
             let step = self.open_extern_step(spool.as_str(), node, deadline)?;
             return Ok(step.map_or(none, |dir| read_processes(&dir, deadline)));
         }
-        let Some(place) = self.open_cgroup()? else { return Ok(none) };
+        let Some(place) = self.open_cgroup()? else {
+            return Ok(none);
+        };
         list_logins(place.dir()?, self.leaf(), self.uid, deadline)
     }
 
@@ -186,7 +221,9 @@ impl RunningJob {
         node: &NodeName,
         deadline: Instant,
     ) -> Result<Option<Dir>, Error> {
-        let Some(socket) = SocketName::from_job(node, &self.id) else { return Ok(None) };
+        let Some(socket) = SocketName::from_job(node, &self.id) else {
+            return Ok(None);
+        };
         let path = Path::new(spool).join(socket.to_string());
         match connect_to_daemon(&path, 0, Some(deadline)) {
             Ok(Some(daemon)) => open_step_of_daemon(daemon.pid),
@@ -223,12 +260,16 @@ fn open_chain(path: &CgroupPath) -> Result<Option<CgroupChain>, Error> {
 /// Opens the cgroup of the extern step of this daemon, on cgroup v1 in the freezer hierarchy; `None` if the
 /// daemon has ended. The cgroup has logins and Slurm's own processes.
 fn open_step_of_daemon(daemon_pid: i32) -> Result<Option<Dir>, Error> {
-    let Some(membership) = ignore_gone(Membership::read(daemon_pid))? else { return Ok(None) };
+    let Some(membership) = ignore_gone(Membership::read(daemon_pid))? else {
+        return Ok(None);
+    };
     if let Some(job) = v1::JobCgroups::from_daemon(&membership) {
         let levels = ignore_gone(job.open_freezers(&MountInfo::read_all()?))?;
         return Ok(levels.and_then(|levels| levels.last().cloned()));
     }
-    let Some(path) = membership.unified().and_then(step_of_daemon) else { return Ok(None) };
+    let Some(path) = membership.unified().and_then(step_of_daemon) else {
+        return Ok(None);
+    };
     let place = open_chain(&path)?;
     Ok(place.as_ref().map(CgroupChain::dir).transpose()?.cloned())
 }
@@ -247,21 +288,45 @@ mod tests {
             spool: "/var/spool/slurmd".parse().unwrap(),
             node: "n1".parse().unwrap(),
         };
-        (5, Job { id: id.parse().unwrap(), started: 1, ends: None, placement, record: None })
+        (
+            5,
+            Job {
+                id: id.parse().unwrap(),
+                started: 1,
+                ends: None,
+                placement,
+                record: None,
+            },
+        )
     }
 
     #[test]
     fn job_of_record_and_scheduler_has_place_of_scheduler_and_end_of_record() {
-        let records = vec![record("7", r#""cgroup":"/a""#), record("8", r#""via":"slurm""#)];
-        let jobs = merge_jobs(records, vec![scheduled("7"), scheduled("8"), scheduled("9")], true);
-        assert!(jobs.iter().all(|job| job.placement.source() == SourceName::Slurm));
+        let records = vec![
+            record("7", r#""cgroup":"/a""#),
+            record("8", r#""via":"slurm""#),
+        ];
+        let jobs = merge_jobs(
+            records,
+            vec![scheduled("7"), scheduled("8"), scheduled("9")],
+            true,
+        );
+        assert!(
+            jobs.iter()
+                .all(|job| job.placement.source() == SourceName::Slurm)
+        );
         let ends: Vec<_> = jobs.iter().map(|job| (job.id.as_str(), job.ends)).collect();
         assert_eq!(ends, [("7", Some(9)), ("8", Some(9)), ("9", None)]);
     }
 
     #[test]
     fn job_of_record_alone_counts_if_registry_is_a_source() {
-        let records = || vec![record("7", r#""cgroup":"/a""#), record("8", r#""via":"slurm""#)];
+        let records = || {
+            vec![
+                record("7", r#""cgroup":"/a""#),
+                record("8", r#""via":"slurm""#),
+            ]
+        };
         let [job] = merge_jobs(records(), Vec::new(), true).try_into().unwrap();
         assert_eq!(job.id.as_str(), "7");
         assert!(matches!(job.placement, Placement::Cgroup { .. }));

@@ -111,8 +111,10 @@ mod tests {
     #[test]
     fn process_with_reused_number_gets_no_signal() {
         // A signal that the process blocks stays pending for all to see.
-        let mut child =
-            Command::new("env").args(["--block-signal=USR1", "sleep", "60"]).spawn().unwrap();
+        let mut child = Command::new("env")
+            .args(["--block-signal=USR1", "sleep", "60"])
+            .spawn()
+            .unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let status = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         while !status().starts_with("Name:\tsleep\n") {
@@ -137,8 +139,12 @@ mod tests {
         let find = |_: &BTreeSet<Identity>| {
             children.borrow_mut().push(start());
             let children = children.borrow();
-            let pids = children.iter().map(|child| i32::try_from(child.id()).unwrap());
-            Ok(pids.map(|pid| (pid, read_start_ticks(pid).unwrap())).collect())
+            let pids = children
+                .iter()
+                .map(|child| i32::try_from(child.id()).unwrap());
+            Ok(pids
+                .map(|pid| (pid, read_start_ticks(pid).unwrap()))
+                .collect())
         };
         let deadline = Instant::now() + 5 * POLL_INTERVAL;
         let remaining = stop_then_kill(find, deadline).result.unwrap();

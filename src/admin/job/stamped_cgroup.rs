@@ -44,14 +44,29 @@ impl CheckedCgroup {
         let dir = place.dir()?;
         let stamp = Stamp::read(dir)?;
         let is_new = stamp != Some(record_stamp(record));
-        let owner = if is_new { dir.owner()? } else { Occupants::read(dir, record.uid)?.owner };
-        let occupants = Occupants { user: record.uid, owner, accounts };
+        let owner = if is_new {
+            dir.owner()?
+        } else {
+            Occupants::read(dir, record.uid)?.owner
+        };
+        let occupants = Occupants {
+            user: record.uid,
+            owner,
+            accounts,
+        };
         let result = if is_new {
             check_occupants(dir, &occupants, deadline)
         } else {
-            occupants.require_no_strangers(dir, deadline).map_err(Error::from)
+            occupants
+                .require_no_strangers(dir, deadline)
+                .map_err(Error::from)
         };
-        Ok(Self { place, stamp, occupants, result })
+        Ok(Self {
+            place,
+            stamp,
+            occupants,
+            result,
+        })
     }
 
     /// Whether the path still leads to this directory, with the same stamp.
@@ -88,12 +103,18 @@ impl CheckedCgroup {
         if is_new {
             set_stamp(&stamp, dir)?;
         }
-        Ok(StampedCgroup { place: self.place, remove_on_drop: is_new })
+        Ok(StampedCgroup {
+            place: self.place,
+            remove_on_drop: is_new,
+        })
     }
 }
 
 fn record_stamp(record: &Record) -> Stamp {
-    Stamp { uid: record.uid, job: record.id.clone() }
+    Stamp {
+        uid: record.uid,
+        job: record.id.clone(),
+    }
 }
 
 /// A job's cgroup with the stamp of the job, which this call or an earlier one has set. `drop` removes
@@ -114,7 +135,9 @@ impl StampedCgroup {
     /// [`Error::Failed`], which names the slice.
     pub(super) fn require_open_slices(&self) -> Result<(), Error> {
         for dir in self.place.levels() {
-            let Some(name) = dir.path().strip_prefix("/user.slice/") else { continue };
+            let Some(name) = dir.path().strip_prefix("/user.slice/") else {
+                continue;
+            };
             if !name.contains('/')
                 && bpf::CgroupPrograms::read(dir)?.mode != bpf::AttachMode::Nothing
             {
@@ -161,7 +184,10 @@ impl StampedCgroup {
     ) -> Result<&'static str, Error> {
         let target = AttachTarget::from_leaf(&self.place)?;
         match bpf::confine(target, containment, OldFilter::Replace, deadline) {
-            Err(bpf::Error::Obstacle { why: Obstacle::NeedChild, .. }) => {
+            Err(bpf::Error::Obstacle {
+                why: Obstacle::NeedChild,
+                ..
+            }) => {
                 let path = self.place.dir()?.path();
                 output.warn(format_args!(
                     "warning: {path} cannot take a filter of ours itself; logins will be confined \
@@ -219,8 +245,13 @@ fn remove_mark(dir: &Dir, mark: &CStr) -> cgroup::Result<()> {
 
 /// Stores the accounts that may have processes in a job's cgroup, for the job's logins.
 fn store_occupants(dir: &Dir, occupants: &Occupants) -> Result<(), Error> {
-    set_xattr(dir.as_fd(), cgroup::OCCUPANTS_XATTR, occupants.to_string().as_bytes(), 0)
-        .map_err(|error| dir.failed("note accounts of", "", error).into())
+    set_xattr(
+        dir.as_fd(),
+        cgroup::OCCUPANTS_XATTR,
+        occupants.to_string().as_bytes(),
+        0,
+    )
+    .map_err(|error| dir.failed("note accounts of", "", error).into())
 }
 
 /// Refuses a cgroup of another account, and one with a process in it or below that cannot belong to the
@@ -273,7 +304,11 @@ mod tests {
         let ancestors = own_ancestry();
         let job = job_of(5);
         assert!(ancestors.starts_with(&[getpid().as_raw(), getppid().as_raw()]));
-        assert!(find_objection(1, &job, &ancestors).unwrap().contains("first"));
+        assert!(
+            find_objection(1, &job, &ancestors)
+                .unwrap()
+                .contains("first")
+        );
         let objection = find_objection(getpid().as_raw(), &job, &ancestors).unwrap();
         assert!(objection.contains("this one"));
     }
@@ -284,12 +319,22 @@ mod tests {
         let uid = getuid().as_raw();
         assert_eq!(find_objection(pid, &job_of(uid), &[]), None);
         assert_eq!(find_objection(i32::MAX, &job_of(5), &[]), None);
-        assert_eq!(find_objection(pid, &job_of(uid + 1), &[]).is_some(), uid != 0);
-        let with_account = Occupants { accounts: vec![uid], ..job_of(uid + 1) };
+        assert_eq!(
+            find_objection(pid, &job_of(uid + 1), &[]).is_some(),
+            uid != 0
+        );
+        let with_account = Occupants {
+            accounts: vec![uid],
+            ..job_of(uid + 1)
+        };
         assert_eq!(find_objection(pid, &with_account, &[]), None);
     }
 
     fn job_of(user: u32) -> Occupants {
-        Occupants { user, owner: 0, accounts: Vec::new() }
+        Occupants {
+            user,
+            owner: 0,
+            accounts: Vec::new(),
+        }
     }
 }

@@ -61,7 +61,11 @@ pub(crate) struct Options {
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
-    let named = options.user.as_deref().map(accounts::resolve_uid).transpose()?;
+    let named = options
+        .user
+        .as_deref()
+        .map(accounts::resolve_uid)
+        .transpose()?;
     let user = options.uid.or(named);
     let mut ended = 0;
     if options.kill {
@@ -74,7 +78,10 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         output.warn(doubt);
     }
     let has_doubts = !snapshot.doubts.is_empty();
-    let allowed = closed_slice_rules(&config, &Resolver::new(Tree::host(), config.devices.clone()));
+    let allowed = closed_slice_rules(
+        &config,
+        &Resolver::new(Tree::host(), config.devices.clone()),
+    );
     let mut unowned = std::mem::take(&mut snapshot.unowned);
     let mut strays = snapshot.into_strays();
     for process in strays.iter_mut().chain(&mut unowned) {
@@ -94,7 +101,11 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if has_doubts {
         return Ok(EXIT_FAILED);
     }
-    Ok(if strays.is_empty() { EXIT_FINE } else { EXIT_FINDINGS })
+    Ok(if strays.is_empty() {
+        EXIT_FINE
+    } else {
+        EXIT_FINDINGS
+    })
 }
 
 /// Maximum processes without an owner that a message names.
@@ -103,13 +114,23 @@ const NAMED_PROCESSES_MAX: usize = 8;
 /// Writes the warning about processes whose owner is unknown.
 fn describe_unowned(processes: &[Stray]) -> String {
     let mut named = Vec::new();
-    for Stray { pid, uid, command, cgroup, .. } in processes.iter().take(NAMED_PROCESSES_MAX) {
+    for Stray {
+        pid,
+        uid,
+        command,
+        cgroup,
+        ..
+    } in processes.iter().take(NAMED_PROCESSES_MAX)
+    {
         named.push(format!("{pid} ({command}, uid {uid}, {cgroup})"));
     }
     if processes.len() > NAMED_PROCESSES_MAX {
         named.push("...".into());
     }
-    format!("warning: not ended, since their uids have no account: {}", named.join(", "))
+    format!(
+        "warning: not ended, since their uids have no account: {}",
+        named.join(", ")
+    )
 }
 
 /// Counts the strays; `None` if there may be users with an unknown job.
@@ -119,7 +140,10 @@ fn describe_unowned(processes: &[Stray]) -> String {
 /// The errors of [`Snapshot::read`].
 pub(crate) fn count_strays(config: &Config) -> Result<Option<usize>, Error> {
     let snapshot = Snapshot::read(config, None)?;
-    Ok(snapshot.doubts.is_empty().then(|| snapshot.into_strays().len()))
+    Ok(snapshot
+        .doubts
+        .is_empty()
+        .then(|| snapshot.into_strays().len()))
 }
 
 /// Ends the strays of a user who had a job here, for an epilog. If logins join no jobs on this node, it
@@ -140,7 +164,11 @@ pub(super) fn end_user_strays(
     end_strays(config, Some(uid))?;
     match Snapshot::read(config, Some(uid))?.into_strays().len() {
         0 => Ok(()),
-        count => Err(Error::failed("end", "strays", format!("{count} of uid {uid} are left"))),
+        count => Err(Error::failed(
+            "end",
+            "strays",
+            format!("{count} of uid {uid} are left"),
+        )),
     }
 }
 
@@ -161,7 +189,10 @@ fn end_strays(config: &Config, user: Option<u32>) -> Result<usize, Error> {
         std::thread::sleep(POLL_INTERVAL);
         remaining = find_strays_to_end(config, user)?;
     }
-    let killed = stop_then_kill(|_| find_strays_to_end(config, user), began + OPERATION_TIMEOUT);
+    let killed = stop_then_kill(
+        |_| find_strays_to_end(config, user),
+        began + OPERATION_TIMEOUT,
+    );
     // Continue all of them: some may belong to users who have a job by now.
     let continued = send_signals(killed.stopped.iter().copied(), Signal::SIGCONT);
     let left = killed.result?;
@@ -187,7 +218,11 @@ fn find_strays_to_end(config: &Config, user: Option<u32>) -> Result<Vec<Identity
     if let Some(why) = snapshot.doubts.first() {
         return Err(Error::failed("tell", "who has a job", why));
     }
-    Ok(snapshot.into_strays().iter().map(|stray| (stray.pid, stray.start)).collect())
+    Ok(snapshot
+        .into_strays()
+        .iter()
+        .map(|stray| (stray.pid, stray.start))
+        .collect())
 }
 
 /// A process of a user outside of their jobs, in the form of a report.

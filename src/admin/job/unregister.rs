@@ -42,15 +42,32 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let Options { id, timeout, strays, conf } = options;
+    let Options {
+        id,
+        timeout,
+        strays,
+        conf,
+    } = options;
     require_root("unregister job")?;
     let (registry, fault) = Config::read_registry(&conf.path()?, &Trust::root())?;
     if let Some(fault) = fault {
-        output.warn(format_args!("warning: {fault}; only the registry is read of it"));
+        output.warn(format_args!(
+            "warning: {fault}; only the registry is read of it"
+        ));
     }
-    let mut end_strays =
-        |uid| if *strays { strays::end_user_strays(&conf.read()?, uid, output) } else { Ok(()) };
-    let owners = unregister(id, &registry, Duration::from_secs(*timeout), &mut end_strays)?;
+    let mut end_strays = |uid| {
+        if *strays {
+            strays::end_user_strays(&conf.read()?, uid, output)
+        } else {
+            Ok(())
+        }
+    };
+    let owners = unregister(
+        id,
+        &registry,
+        Duration::from_secs(*timeout),
+        &mut end_strays,
+    )?;
     if owners.is_empty() {
         writeln!(output.out, "no job {id} is registered")?;
     }
@@ -145,11 +162,18 @@ fn withdraw_record(job: &RegisteredJob, registry: &Registry) -> Result<(), Error
 /// Withdraws the stamp of a job, and finds its record, or the readable part of a broken one. It trusts
 /// that part only if the cgroup had the job's own stamp, or if an earlier call has withdrawn the stamp.
 fn withdraw_stamp(job: &RegisteredJob) -> Result<Option<Record>, Error> {
-    let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else { return Ok(None) };
+    let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else {
+        return Ok(None);
+    };
     if let Some(place) = open_cgroup(record)? {
         let dir = place.dir()?;
         if let Some(stamp) = ignore_gone(Stamp::read(dir))?.flatten() {
-            if stamp != (Stamp { uid: record.uid, job: record.id.clone() }) {
+            if stamp
+                != (Stamp {
+                    uid: record.uid,
+                    job: record.id.clone(),
+                })
+            {
                 // The cgroup of this name now belongs to another job.
                 return Ok(None);
             }
@@ -162,13 +186,17 @@ fn withdraw_stamp(job: &RegisteredJob) -> Result<Option<Record>, Error> {
 
 /// Opens the job's cgroup, if its record names one and it still exists.
 fn open_cgroup(record: &Record) -> Result<Option<cgroup::CgroupChain>, Error> {
-    let LoginTarget::Cgroup(path) = &record.target else { return Ok(None) };
+    let LoginTarget::Cgroup(path) = &record.target else {
+        return Ok(None);
+    };
     Ok(ignore_gone(Mount::open()?.open_chain(path))?)
 }
 
 /// Notifies the logins, ends them, and removes the cgroups that this project made.
 fn end_job(record: Option<&Record>, deadline: Instant) -> Attempt {
-    let Some(record) = record else { return Attempt::without_logins(Ok(())) };
+    let Some(record) = record else {
+        return Attempt::without_logins(Ok(()));
+    };
     match open_cgroup(record) {
         Ok(Some(place)) => end_logins(&place, record, deadline),
         Ok(None) => Attempt::without_logins(Ok(())),
@@ -183,16 +211,29 @@ fn forget_job(job: &RegisteredJob, registry: &Registry, ended: EndedLogins) -> R
     if let Err(cause) = &job.record {
         return Err(Error::failed("read record of job", &job.id, cause));
     }
-    let Usage { memory_peak, cpu_usec, .. } = ended.usage;
+    let Usage {
+        memory_peak,
+        cpu_usec,
+        ..
+    } = ended.usage;
     let cpu_ms = cpu_usec.map(|usec| usec / 1000);
     log(log_line(Severity::Info, job)
         .with("logins", ended.logins)
         .with("terminals", ended.terminals)
-        .with("login_memory_peak", memory_peak.map_or_else(String::new, |bytes| bytes.to_string()))
-        .with("login_cpu_ms", cpu_ms.map_or_else(String::new, |ms| ms.to_string())));
+        .with(
+            "login_memory_peak",
+            memory_peak.map_or_else(String::new, |bytes| bytes.to_string()),
+        )
+        .with(
+            "login_cpu_ms",
+            cpu_ms.map_or_else(String::new, |ms| ms.to_string()),
+        ));
     Ok(())
 }
 
 fn log_line(severity: Severity, job: &RegisteredJob) -> Line {
-    Line::new(severity).with("action", "unregister").with("job", &job.id).with("uid", job.uid)
+    Line::new(severity)
+        .with("action", "unregister")
+        .with("job", &job.id)
+        .with("uid", job.uid)
 }

@@ -25,7 +25,9 @@ impl Usage {
     /// [`Error::Failed`] if the child for logins cannot be opened, or its mark cannot be read.
     pub(crate) fn read(job: &Dir, leaf: Option<&LeafName>) -> Result<Self, Error> {
         let leaf = open_login_cgroup(job, leaf)?;
-        Ok(leaf.map(|leaf| Self::read_leaves(&[leaf])).unwrap_or_default())
+        Ok(leaf
+            .map(|leaf| Self::read_leaves(&[leaf]))
+            .unwrap_or_default())
     }
 
     /// Reads the usage of cgroups for logins. A value that one of them lacks is missing in the sum.
@@ -40,10 +42,17 @@ impl Usage {
 
     /// Shows memory in MiB, rounded up, and processor time as H:MM:SS, for people; `-` for a missing value.
     pub(super) fn columns(&self) -> [String; 2] {
-        let memory = self.memory.map(|bytes| format!("{}M", bytes.div_ceil(1 << 20)));
+        let memory = self
+            .memory
+            .map(|bytes| format!("{}M", bytes.div_ceil(1 << 20)));
         let cpu = self.cpu_usec.map(|usec| {
             let seconds = usec / 1_000_000;
-            format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+            format!(
+                "{}:{:02}:{:02}",
+                seconds / 3600,
+                seconds / 60 % 60,
+                seconds % 60
+            )
         });
         [memory, cpu].map(|column| column.unwrap_or_else(|| "-".to_owned()))
     }
@@ -77,7 +86,9 @@ fn read_value(dir: &Dir, file: &str, key: &str) -> Option<u64> {
 /// The child cannot be opened, or its mark cannot be read.
 pub(super) fn open_login_cgroup(job: &Dir, leaf: Option<&LeafName>) -> Result<Option<Dir>, Error> {
     let name = leaf.map_or(LeafName::DEFAULT, LeafName::as_str);
-    let Some(child) = ignore_gone(job.child(name))? else { return Ok(None) };
+    let Some(child) = ignore_gone(job.child(name))? else {
+        return Ok(None);
+    };
     let is_of_logins = if Uid::effective().is_root() {
         ignore_gone(has_mark(&child, MADE_XATTR))? == Some(true)
     } else {
@@ -107,12 +118,23 @@ mod tests {
         scratch.file("a/memory.current", "4096\n");
         let a = leaf(&scratch, "a");
         let b = leaf(&scratch, "b");
-        let expected = Usage { memory: Some(4096), memory_peak: Some(9000), cpu_usec: Some(70) };
+        let expected = Usage {
+            memory: Some(4096),
+            memory_peak: Some(9000),
+            cpu_usec: Some(70),
+        };
         assert_eq!(Usage::read_leaves(std::slice::from_ref(&a)), expected);
         assert_eq!(expected.columns(), ["1M", "0:00:00"]);
-        let long = Usage { memory: None, cpu_usec: Some(3_723_999_999), ..expected };
+        let long = Usage {
+            memory: None,
+            cpu_usec: Some(3_723_999_999),
+            ..expected
+        };
         assert_eq!(long.columns(), ["-", "1:02:03"]);
-        let sum = Usage { cpu_usec: Some(140), ..Usage::default() };
+        let sum = Usage {
+            cpu_usec: Some(140),
+            ..Usage::default()
+        };
         assert_eq!(Usage::read_leaves(&[a, b]), sum);
         assert!(Usage::read_leaves(&[]).is_empty());
     }

@@ -48,7 +48,10 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         return Err(Error::failed("choose", "job", why));
     }
     let owner = ChoiceOwner {
-        choice: UserChoice { choices: Choices::host(), uid: uid.as_raw() },
+        choice: UserChoice {
+            choices: Choices::host(),
+            uid: uid.as_raw(),
+        },
         user: accounts::user_name(uid.as_raw()),
         node: node_name(),
     };
@@ -68,7 +71,10 @@ struct ChoiceOwner {
 
 impl ChoiceOwner {
     fn choose(&self, name: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
-        let RunningJobs { jobs, warnings: doubts } = self.find_running_jobs();
+        let RunningJobs {
+            jobs,
+            warnings: doubts,
+        } = self.find_running_jobs();
         if let Some(job) = find_by_name(&jobs, name) {
             return self.write(&job.id, output);
         }
@@ -80,12 +86,16 @@ impl ChoiceOwner {
         for text in &doubts {
             output.warn(printable(text));
         }
-        output.warn(format_args!("warning: it cannot be told whether job {name} runs here"));
+        output.warn(format_args!(
+            "warning: it cannot be told whether job {name} runs here"
+        ));
         self.write(name, output)
     }
 
     fn write(&self, job: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
-        self.choice.write(job).map_err(|error| self.explain_error(&error))?;
+        self.choice
+            .write(job)
+            .map_err(|error| self.explain_error(&error))?;
         self.report_effect(Some(job), output)
     }
 
@@ -102,7 +112,10 @@ impl ChoiceOwner {
             Ok(None) => return self.report_effect(None, output),
             Err(error) => return Err(self.explain_error(&error)),
         };
-        let RunningJobs { jobs, warnings: doubts } = self.find_running_jobs();
+        let RunningJobs {
+            jobs,
+            warnings: doubts,
+        } = self.find_running_jobs();
         if find_by_name(&jobs, &job).is_some() || !doubts.is_empty() {
             return self.report_effect(Some(&job), output);
         }
@@ -130,7 +143,11 @@ impl ChoiceOwner {
         if jobs.is_empty() {
             return format!("{user} has no running job on {node}");
         }
-        let ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).take(JOBS_MAX).collect();
+        let ids: Vec<&str> = jobs
+            .iter()
+            .map(|job| job.id.as_str())
+            .take(JOBS_MAX)
+            .collect();
         let more = if jobs.len() > JOBS_MAX { ", ..." } else { "" };
         format!("on {node} {user} has {}{more}", ids.join(", "))
     }
@@ -168,7 +185,10 @@ impl ChoiceOwner {
 
 /// No jobs, since a fault hides all of them.
 fn no_jobs(fault: &dyn std::fmt::Display) -> RunningJobs {
-    RunningJobs { jobs: Vec::new(), warnings: vec![fault.to_string()] }
+    RunningJobs {
+        jobs: Vec::new(),
+        warnings: vec![fault.to_string()],
+    }
 }
 
 /// Mode of the file with the choice.
@@ -215,7 +235,11 @@ impl UserChoice {
         match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
             Ok(()) => Ok(true),
             Err(Errno::ENOENT) => Ok(false),
-            Err(errno) => Err(TrustError::from_error("remove", &dir.path.join(FILE), errno)),
+            Err(errno) => Err(TrustError::from_error(
+                "remove",
+                &dir.path.join(FILE),
+                errno,
+            )),
         }
     }
 

@@ -44,10 +44,14 @@ pub(crate) fn execute(options: &Options, _output: &mut Output<'_>) -> Result<u8,
 fn answer_once(connection: Connection, config: Result<Config, Error>) -> u8 {
     let config = config.map_err(|error| log_fault("", error));
     // Without a configuration no network is allowed, and the answer hides all jobs.
-    let networks = config.as_ref().map_or(&[][..], |config| &config.callerid_networks);
+    let networks = config
+        .as_ref()
+        .map_or(&[][..], |config| &config.callerid_networks);
     let is_fine = Cell::new(config.is_ok());
     connection.answer_query(networks, Timeouts::DEFAULT, &|flow, deadline| {
-        let Ok(config) = &config else { return Answer::Hidden };
+        let Ok(config) = &config else {
+            return Answer::Hidden;
+        };
         find_job(flow, config, deadline).unwrap_or_else(|cause| {
             log_fault(&flow.server.ip().to_string(), cause);
             is_fine.set(false);
@@ -55,7 +59,11 @@ fn answer_once(connection: Connection, config: Result<Config, Error>) -> u8 {
         })
     });
     connection.close();
-    if is_fine.get() { EXIT_FINE } else { EXIT_FAILED }
+    if is_fine.get() {
+        EXIT_FINE
+    } else {
+        EXIT_FAILED
+    }
 }
 
 /// Opens the connection of a query, which is standard input; `None` if the other side has closed it.
@@ -70,7 +78,10 @@ fn open_connection() -> Result<Option<Connection>, Error> {
         Err(error @ ConnectionError::ListeningSocket) => {
             let hint = "it has to be Accept=yes in a socket unit, nowait in inetd.conf";
             // inetd discards standard error, so the log has the cause as well.
-            log_fault("", format!("standard input is no TCP connection: {error}; {hint}"));
+            log_fault(
+                "",
+                format!("standard input is no TCP connection: {error}; {hint}"),
+            );
             (error, hint)
         }
         Err(error) => (error, "systemd or inetd runs this for each connection"),
@@ -86,7 +97,9 @@ fn open_connection() -> Result<Option<Connection>, Error> {
 /// A text with the causes, if the job is unknown: that differs from the answer "no job".
 fn find_job(flow: Flow, config: &Config, deadline: Deadline) -> Result<Answer, String> {
     let owner = diag::find_owner(flow.client, flow.server).map_err(|error| error.to_string())?;
-    let Some(owner) = owner else { return Ok(Answer::NoUser) };
+    let Some(owner) = owner else {
+        return Ok(Answer::NoUser);
+    };
     let node = Node::host();
     // Other nodes usually have the same limit, and give up at its end.
     let deadline = deadline.within(config.callerid_timeout);

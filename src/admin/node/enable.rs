@@ -96,12 +96,19 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     require_root("change a PAM stack")?;
     let stack = Stack::read(Path::new("/"), &options.lines.service)?;
     let user = options.user.as_deref().unwrap_or_default();
-    let before = stack.path.with_file_name(format!(".{}.before-job-adopt", stack.service));
+    let before = stack
+        .path
+        .with_file_name(format!(".{}.before-job-adopt", stack.service));
     // Each service has its own unit, so that the trial of one keeps the undo of another.
     let name = format!("job-adopt-undo-{}", stack.service);
     let unit = format!("{name}.service");
     let timer = format!("{name}.timer");
-    let trial = Trial { before, unit, timer, stack };
+    let trial = Trial {
+        before,
+        unit,
+        timer,
+        stack,
+    };
     match options.length {
         _ if options.inside => run_stack(&options.lines.service, user, output),
         _ if options.account => run_account(&options.lines.service, user),
@@ -144,9 +151,15 @@ impl Trial<'_> {
             return Err(Error::failed("try", path, why));
         }
         if !self.stack.service.chars().all(is_plain_in_unit) {
-            return Err(Error::failed("try", path, "a unit cannot have that name in it"));
+            return Err(Error::failed(
+                "try",
+                path,
+                "a unit cannot have that name in it",
+            ));
         }
-        let plan = self.stack.with_our_lines(options.lines.arguments.as_deref())?;
+        let plan = self
+            .stack
+            .with_our_lines(options.lines.arguments.as_deref())?;
         for note in &plan.notes {
             output.warn(note);
         }
@@ -157,7 +170,10 @@ impl Trial<'_> {
         let modules = self.stack.replaced_modules(&plan.text)?;
         for module in &modules {
             let file = module.to_string_lossy();
-            if !file.chars().all(|c| is_plain_in_unit(c) || "/+".contains(c)) {
+            if !file
+                .chars()
+                .all(|c| is_plain_in_unit(c) || "/+".contains(c))
+            {
                 let why = format!("a unit cannot have the path {file} in it");
                 return Err(Error::failed("try", path, why));
             }
@@ -187,7 +203,11 @@ impl Trial<'_> {
             self.undo(output)?;
             return Ok(EXIT_FINDINGS);
         }
-        let keep = if service == "sshd" { String::new() } else { format!(" --service {service}") };
+        let keep = if service == "sshd" {
+            String::new()
+        } else {
+            format!(" --service {service}")
+        };
         writeln!(
             output.out,
             "it goes back in {} s, and when the node starts, unless you run: job-adopt enable \
@@ -220,7 +240,11 @@ impl Trial<'_> {
                 }
             };
             let name = &question.user;
-            writeln!(output.out, "account of {name}: {} before, {now} now", question.before)?;
+            writeln!(
+                output.out,
+                "account of {name}: {} before, {now} now",
+                question.before
+            )?;
             if let Some(fault) = question.find_fault(now) {
                 output.warn(format_args!("user {name} {fault}"));
                 passes = false;
@@ -248,7 +272,10 @@ impl Trial<'_> {
         systemctl(&["daemon-reload"])?;
         let after = format!("--on-active={}", length.as_secs());
         let accuracy = "--timer-property=AccuracySec=1s";
-        run("systemd-run", &["--quiet", &after, accuracy, "--unit", &self.unit])
+        run(
+            "systemd-run",
+            &["--quiet", &after, accuracy, "--unit", &self.unit],
+        )
     }
 
     /// Waits for the undo of an earlier trial, and stops its timer. The undo restores the old file first and removes
@@ -256,7 +283,9 @@ impl Trial<'_> {
     fn await_earlier_undo(&self) {
         for words in [["start", &self.unit], ["stop", &self.timer]] {
             // Usually there is neither: then the only result is an error message.
-            let _ = command_without_output("systemctl", &words).stderr(Stdio::null()).status();
+            let _ = command_without_output("systemctl", &words)
+                .stderr(Stdio::null())
+                .status();
         }
     }
 
@@ -298,7 +327,10 @@ impl Trial<'_> {
         let require_modules = if modules.is_empty() {
             String::new()
         } else {
-            let files: Vec<_> = modules.iter().map(|module| module.to_string_lossy()).collect();
+            let files: Vec<_> = modules
+                .iter()
+                .map(|module| module.to_string_lossy())
+                .collect();
             format!("ExecStart=/bin/ls -dL {}\n", files.join(" "))
         };
         format!(
@@ -319,14 +351,20 @@ impl Trial<'_> {
         let path = self.stack.path.display();
         // The undo needs this file: without it the lines stay, even if a later step fails.
         fs::remove_file(&self.before).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => {
-                Error::failed("keep", &path, "nothing is tried: it went back, or was kept, already")
-            }
+            ErrorKind::NotFound => Error::failed(
+                "keep",
+                &path,
+                "nothing is tried: it went back, or was kept, already",
+            ),
             _ => Error::failed("remove", self.before.display(), error),
         })?;
         self.disarm_undo(output);
         let original = self.stack.original_path();
-        writeln!(output.out, "{path}: stays; as it was: {}", original.display())?;
+        writeln!(
+            output.out,
+            "{path}: stays; as it was: {}",
+            original.display()
+        )?;
         Ok(EXIT_FINE)
     }
 
@@ -353,7 +391,11 @@ impl Trial<'_> {
                 .map_err(|error| Error::failed("remove", self.before.display(), error))?;
         }
         self.disarm_undo(output);
-        let outcome = if restored.is_complete() { "as it was" } else { "changed" };
+        let outcome = if restored.is_complete() {
+            "as it was"
+        } else {
+            "changed"
+        };
         writeln!(output.out, "{path}: {outcome}")?;
         let is_open = stack.warn_if_open(&restored, output)?;
         Ok(if is_open { EXIT_FINDINGS } else { EXIT_FINE })
@@ -372,7 +414,9 @@ impl Trial<'_> {
         }
         // Usually it has not failed: then the only result is an error message.
         let reset = ["reset-failed", self.unit.as_str()];
-        let _ = command_without_output("systemctl", &reset).stderr(Stdio::null()).status();
+        let _ = command_without_output("systemctl", &reset)
+            .stderr(Stdio::null())
+            .status();
         for words in [&["stop", &self.timer][..], &["daemon-reload"]] {
             if let Err(error) = systemctl(words) {
                 output.warn(error);
@@ -393,7 +437,10 @@ fn systemctl(words: &[&str]) -> Result<(), Error> {
 /// Prepares a program without input, whose output is dropped and whose messages go to standard error.
 fn command_without_output(program: &str, words: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
     command
 }
 
@@ -404,7 +451,11 @@ fn run(program: &str, words: &[&str]) -> Result<(), Error> {
         Ok(status) => status.to_string(),
         Err(error) => error.to_string(),
     };
-    Err(Error::failed("run", format!("{program} {}", words.join(" ")), why))
+    Err(Error::failed(
+        "run",
+        format!("{program} {}", words.join(" ")),
+        why,
+    ))
 }
 
 #[cfg(test)]
@@ -416,7 +467,16 @@ mod tests {
         for (text, seconds) in [("90", 90), ("90s", 90), ("15m", 900), ("24h", 86400)] {
             assert_eq!(parse_time(text).unwrap().as_secs(), seconds);
         }
-        for text in ["", "0", "m", "25h", "1d", "-5m", "1.5h", "99999999999999999999h"] {
+        for text in [
+            "",
+            "0",
+            "m",
+            "25h",
+            "1d",
+            "-5m",
+            "1.5h",
+            "99999999999999999999h",
+        ] {
             assert!(parse_time(text).is_err(), "{text}");
         }
     }

@@ -41,16 +41,26 @@ pub(super) fn find_jobless_user(
     if let Some(name) = requested {
         let user = accounts::require_user(name)?;
         if owners.uids.contains(&user.uid.as_raw()) {
-            return Err(Error::failed("try", name, "has a job here: name a user without one"));
+            return Err(Error::failed(
+                "try",
+                name,
+                "has a job here: name a user without one",
+            ));
         }
         return Ok(user.name);
     }
-    let mut names = if owners.is_complete { list_people() } else { Vec::new() };
+    let mut names = if owners.is_complete {
+        list_people()
+    } else {
+        Vec::new()
+    };
     names.retain(|name| name != other_than);
     names.truncate(CANDIDATES_MAX);
     names.push(NOBODY.to_owned());
     for name in names {
-        let Some(user) = accounts::find_user(&name)? else { continue };
+        let Some(user) = accounts::find_user(&name)? else {
+            continue;
+        };
         if !owners.uids.contains(&user.uid.as_raw()) && !is_exempt(&user, settings)? {
             return Ok(user.name);
         }
@@ -63,7 +73,10 @@ pub(super) fn find_jobless_user(
 fn find_job_owners(settings: &Settings, output: &mut Output<'_>) -> Result<JobOwners, Error> {
     let config = Config::read(Path::new(&settings.conf), &Trust::root())?;
     let NodeJobs { jobs, is_complete } = find_running_jobs(&config, output)?;
-    Ok(JobOwners { uids: jobs.iter().map(|job| job.uid).collect(), is_complete })
+    Ok(JobOwners {
+        uids: jobs.iter().map(|job| job.uid).collect(),
+        is_complete,
+    })
 }
 
 /// Lists the names of this node's own accounts of people.
@@ -76,7 +89,9 @@ fn list_people() -> Vec<String> {
 fn parse_people(passwd: &[u8], uid_min: u32) -> Vec<String> {
     let mut names = Vec::new();
     for line in String::from_utf8_lossy(passwd).lines() {
-        let [name, _, uid, ..] = *line.split(':').collect::<Vec<_>>() else { continue };
+        let [name, _, uid, ..] = *line.split(':').collect::<Vec<_>>() else {
+            continue;
+        };
         if parse_decimal(uid).is_some_and(|uid| uid >= uid_min) && name != NOBODY {
             names.push(name.to_owned());
         }

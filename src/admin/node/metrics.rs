@@ -66,7 +66,10 @@ impl LoginMetric {
         let mut values = String::new();
         for JobUsage { job, uid, usage } in usages {
             if let Some(value) = (self.value)(usage) {
-                let _ = writeln!(values, "job_adopt_{name}{{job=\"{job}\",uid=\"{uid}\"}} {value}");
+                let _ = writeln!(
+                    values,
+                    "job_adopt_{name}{{job=\"{job}\",uid=\"{uid}\"}} {value}"
+                );
             }
         }
         if values.is_empty() {
@@ -147,8 +150,12 @@ fn update_state(
 
 /// Locks a file that only root can open: a user who can open it can hold the lock for ever (flock(2)).
 fn take_lock(path: &Path) -> std::io::Result<Flock<File>> {
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
     Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno.into())
 }
@@ -182,7 +189,11 @@ impl NodeState {
         let strays = strays.ok().flatten().map(|count| count as i64);
         let usage = read_usage(&config, output);
         let slices = check::count_open_slices(conf.path()?, config).map(|count| count as i64);
-        Ok(Self { strays, slices, usage })
+        Ok(Self {
+            strays,
+            slices,
+            usage,
+        })
     }
 }
 
@@ -199,7 +210,11 @@ fn read_usage(config: &Config, output: &mut Output<'_>) -> Vec<JobUsage> {
     for job in running.jobs {
         match read_job_usage(&job) {
             Some(usage) if !usage.is_empty() => {
-                usages.push(JobUsage { job: job.id.to_string(), uid: job.uid, usage });
+                usages.push(JobUsage {
+                    job: job.id.to_string(),
+                    uid: job.uid,
+                    usage,
+                });
             }
             _ => {}
         }
@@ -245,7 +260,10 @@ struct PhaseTimes {
 impl Counts {
     /// Zero counts of this version, which the default value lacks.
     fn new() -> Self {
-        Self { version: STATE_VERSION, ..Self::default() }
+        Self {
+            version: STATE_VERSION,
+            ..Self::default()
+        }
     }
 
     /// Reads the state. Without a file all counts are zero.
@@ -266,10 +284,15 @@ impl Counts {
             Err(error) => return Ok(StoredCounts::Unusable(error.to_string())),
         };
         if counts.version != STATE_VERSION {
-            return Ok(StoredCounts::Unusable(format!("is of version {}", counts.version)));
+            return Ok(StoredCounts::Unusable(format!(
+                "is of version {}",
+                counts.version
+            )));
         }
         if !counts.is_valid() {
-            return Ok(StoredCounts::Unusable("counts what nobody decides".to_owned()));
+            return Ok(StoredCounts::Unusable(
+                "counts what nobody decides".to_owned(),
+            ));
         }
         Ok(StoredCounts::Usable(counts))
     }
@@ -278,7 +301,10 @@ impl Counts {
         self.logins.keys().all(|key| {
             let [phase, decision, code] = split_key(key);
             is_decision(phase, decision, code)
-        }) && self.phases.keys().all(|phase| phase.parse::<Phase>().is_ok())
+        }) && self
+            .phases
+            .keys()
+            .all(|phase| phase.parse::<Phase>().is_ok())
     }
 
     /// Adds the lines behind the cursor, and moves the cursor.
@@ -293,11 +319,16 @@ impl Counts {
         if !is_decision(phase, decision, code) {
             return;
         }
-        *self.logins.entry(format!("{phase} {decision} {code}")).or_default() += 1;
+        *self
+            .logins
+            .entry(format!("{phase} {decision} {code}"))
+            .or_default() += 1;
         if decision == Decision::Adopt.as_str() {
             self.last_adoption = self.last_adoption.max(Some(entry.at));
         }
-        let Ok(ms) = entry.get("ms").parse::<u64>() else { return };
+        let Ok(ms) = entry.get("ms").parse::<u64>() else {
+            return;
+        };
         let times = self.phases.entry(phase.to_owned()).or_default();
         if let Some(bound) = BOUNDS_MS.iter().find(|bound| ms <= **bound) {
             *times.within.entry(*bound).or_default() += 1;
@@ -307,8 +338,11 @@ impl Counts {
     }
 
     fn to_prometheus(&self, node: &NodeState) -> String {
-        let mut text =
-            describe_metric("logins_total", "counter", "Decisions by phase, decision and code.");
+        let mut text = describe_metric(
+            "logins_total",
+            "counter",
+            "Decisions by phase, decision and code.",
+        );
         for (key, count) in &self.logins {
             let [phase, decision, code] = split_key(key).map(escape_label);
             let _ = writeln!(
@@ -327,9 +361,21 @@ impl Counts {
                 self.last_adoption,
                 "When a login last joined a job.",
             ),
-            ("strays", node.strays, "Processes of users who have no job here."),
-            ("slices_open", node.slices, "Users' slices that are not closed."),
-            ("metrics_timestamp_seconds", Some(now()), "When this was counted."),
+            (
+                "strays",
+                node.strays,
+                "Processes of users who have no job here.",
+            ),
+            (
+                "slices_open",
+                node.slices,
+                "Users' slices that are not closed.",
+            ),
+            (
+                "metrics_timestamp_seconds",
+                Some(now()),
+                "When this was counted.",
+            ),
         ];
         for (name, value, help) in gauges {
             if let Some(value) = value {
@@ -372,10 +418,16 @@ impl PhaseTimes {
         for bound in BOUNDS_MS {
             within += self.within.get(&bound).copied().unwrap_or_default();
             let le = seconds(bound);
-            let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"{le}\"}} {within}");
+            let _ = writeln!(
+                text,
+                "{name}_bucket{{phase=\"{phase}\",le=\"{le}\"}} {within}"
+            );
         }
         let Self { count, sum_ms, .. } = self;
-        let _ = writeln!(text, "{name}_bucket{{phase=\"{phase}\",le=\"+Inf\"}} {count}");
+        let _ = writeln!(
+            text,
+            "{name}_bucket{{phase=\"{phase}\",le=\"+Inf\"}} {count}"
+        );
         let _ = writeln!(text, "{name}_sum{{phase=\"{phase}\"}} {}", seconds(*sum_ms));
         let _ = writeln!(text, "{name}_count{{phase=\"{phase}\"}} {count}");
         text
@@ -397,7 +449,10 @@ fn is_decision(phase: &str, decision: &str, code: &str) -> bool {
 
 /// Escapes a label's value for the quotes of Prometheus' text format.
 fn escape_label(value: &str) -> String {
-    value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
+    value
+        .replace('\\', r"\\")
+        .replace('"', "\\\"")
+        .replace('\n', r"\n")
 }
 
 /// Splits a key into phase, decision and code.
@@ -415,13 +470,22 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
-    const NODE: NodeState = NodeState { strays: Some(3), slices: Some(1), usage: Vec::new() };
+    const NODE: NodeState = NodeState {
+        strays: Some(3),
+        slices: Some(1),
+        usage: Vec::new(),
+    };
 
     fn count(lines: &[&str]) -> Counts {
         let scratch = Scratch::new();
-        let lines = lines.iter().map(|line| format!("n sshd[1]: pam_job_adopt(sshd:x): {line}\n"));
+        let lines = lines
+            .iter()
+            .map(|line| format!("n sshd[1]: pam_job_adopt(sshd:x): {line}\n"));
         let path = scratch.file("auth.log", &lines.collect::<String>());
-        let mut counts = Counts { version: STATE_VERSION, ..Counts::default() };
+        let mut counts = Counts {
+            version: STATE_VERSION,
+            ..Counts::default()
+        };
         journal::read(Some(&path), None, &mut |entry| counts.add(&entry)).unwrap();
         counts
     }
@@ -459,8 +523,16 @@ mod tests {
         assert_eq!(text.matches("forged").count(), 0);
         assert!(counts.last_adoption.is_some());
         // Each name is described once, before its values.
-        for name in ["logins_total", "phase_seconds", "strays", "last_adoption_timestamp_seconds"] {
-            assert_eq!(text.matches(&format!("# TYPE job_adopt_{name} ")).count(), 1);
+        for name in [
+            "logins_total",
+            "phase_seconds",
+            "strays",
+            "last_adoption_timestamp_seconds",
+        ] {
+            assert_eq!(
+                text.matches(&format!("# TYPE job_adopt_{name} ")).count(),
+                1
+            );
         }
         let json = counts.to_json(&NODE);
         assert_eq!((&json["schema"], &json["strays"]), (&1.into(), &3.into()));
@@ -469,8 +541,16 @@ mod tests {
 
     #[test]
     fn known_usage_of_logins_is_reported() {
-        let usage = Usage { memory: Some(4096), memory_peak: None, cpu_usec: Some(1_500_000) };
-        let usage = vec![JobUsage { job: "7".into(), uid: 5, usage }];
+        let usage = Usage {
+            memory: Some(4096),
+            memory_peak: None,
+            cpu_usec: Some(1_500_000),
+        };
+        let usage = vec![JobUsage {
+            job: "7".into(),
+            uid: 5,
+            usage,
+        }];
         let node = NodeState { usage, ..NODE };
         let text = count(&LINES).to_prometheus(&node);
         assert!(
@@ -482,12 +562,19 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("peak"), "{text}");
-        assert_eq!(count(&LINES).to_json(&node)["login_usage"][0]["usage"]["memory"], 4096);
+        assert_eq!(
+            count(&LINES).to_json(&node)["login_usage"][0]["usage"]["memory"],
+            4096
+        );
     }
 
     #[test]
     fn unknown_state_of_node_is_left_out() {
-        let unknown = NodeState { strays: None, slices: None, usage: Vec::new() };
+        let unknown = NodeState {
+            strays: None,
+            slices: None,
+            usage: Vec::new(),
+        };
         let text = count(&LINES).to_prometheus(&unknown);
         for name in ["strays", "slices_open"] {
             assert!(!text.contains(&format!("job_adopt_{name}")), "{text}");
@@ -501,7 +588,9 @@ mod tests {
         let state = scratch.path().join("state.json");
         let text = serde_json::to_string(&count(&LINES)).unwrap();
         replace_file(&state, &text, None).unwrap();
-        let StoredCounts::Usable(again) = Counts::read(&state).unwrap() else { panic!("{text}") };
+        let StoredCounts::Usable(again) = Counts::read(&state).unwrap() else {
+            panic!("{text}")
+        };
         assert_eq!(again.logins, count(&LINES).logins);
         let other = text.replace("\"version\":1", "\"version\":2");
         let forged = text.replace("session adopt JA00", "session adopt JA00\\\"} 1");
@@ -512,9 +601,14 @@ mod tests {
             assert!(matches!(stored, StoredCounts::Unusable(_)), "{wrong}");
         }
         fs::write(&state, [0xff, 0xfe]).unwrap();
-        assert!(matches!(Counts::read(&state).unwrap(), StoredCounts::Unusable(_)));
+        assert!(matches!(
+            Counts::read(&state).unwrap(),
+            StoredCounts::Unusable(_)
+        ));
         fs::remove_file(&state).unwrap();
-        let StoredCounts::Usable(new) = Counts::read(&state).unwrap() else { panic!() };
+        let StoredCounts::Usable(new) = Counts::read(&state).unwrap() else {
+            panic!()
+        };
         assert_eq!(new.version, STATE_VERSION);
     }
 
@@ -543,14 +637,19 @@ mod tests {
     /// A panel with an unknown metric would be empty.
     #[test]
     fn dashboard_uses_only_reported_metrics() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/monitoring/grafana.json");
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../packaging/monitoring/grafana.json"
+        );
         let text = fs::read_to_string(path).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(json["panels"].as_array().unwrap().len() >= 5);
         let metrics = count(&LINES).to_prometheus(&NODE);
         let is_letter = |c: char| c.is_ascii_lowercase() || c == '_';
         let words = text.split(|c| !is_letter(c));
-        let names: Vec<&str> = words.filter(|word| word.starts_with("job_adopt_")).collect();
+        let names: Vec<&str> = words
+            .filter(|word| word.starts_with("job_adopt_"))
+            .collect();
         assert!(names.len() >= 5);
         for name in names {
             let is_reported = |end: char| metrics.contains(&format!("\n{name}{end}"));

@@ -72,7 +72,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         if !outlook.is_complete {
             code = EXIT_FAILED;
         }
-        let Some(next) = outlook.next.filter(|next| *next <= until) else { return Ok(code) };
+        let Some(next) = outlook.next.filter(|next| *next <= until) else {
+            return Ok(code);
+        };
         sleep(Duration::from_secs((next - now()).max(1).unsigned_abs()));
     }
 }
@@ -119,13 +121,24 @@ fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook,
         }
     }
     let keys: BTreeSet<String> = running.jobs.iter().map(job_key).collect();
-    state.jobs.retain(|key, entry| keys.contains(key) || entry.is_kept(round.now));
+    state
+        .jobs
+        .retain(|key, entry| keys.contains(key) || entry.is_kept(round.now));
     if state != old_state {
         state.write(Path::new(STATE_FILE))?;
     }
-    for Notice { job, terminals, line } in notices {
+    for Notice {
+        job,
+        terminals,
+        line,
+    } in notices
+    {
         let count = write_to_terminals(job.uid, &terminals, &line);
-        writeln!(round.output.out, "{line} {count} of {} terminals", terminals.len())?;
+        writeln!(
+            round.output.out,
+            "{line} {count} of {} terminals",
+            terminals.len()
+        )?;
     }
     let next = running
         .jobs
@@ -135,7 +148,10 @@ fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook,
             Schedule::new(&config.notice, &job.placement).find_next(ends, round.now)
         })
         .min();
-    Ok(Outlook { next, is_complete: round.is_complete })
+    Ok(Outlook {
+        next,
+        is_complete: round.is_complete,
+    })
 }
 
 /// One round of notices.
@@ -199,7 +215,11 @@ impl Round<'_, '_> {
             Some(ends) => is_late(ends) || entry.find_due(&schedule, now).is_some(),
             None => stored.is_none(),
         };
-        let terminals = if may_be_due { self.open_terminals(job) } else { Vec::new() };
+        let terminals = if may_be_due {
+            self.open_terminals(job)
+        } else {
+            Vec::new()
+        };
         if terminals.is_empty() {
             return (entry.ends.map(|_| entry), None);
         }
@@ -219,7 +239,14 @@ impl Round<'_, '_> {
         };
         entry.minutes = Some(minutes);
         let line = describe_end(&job.id, ends, now);
-        (Some(entry), Some(Notice { job, terminals, line }))
+        (
+            Some(entry),
+            Some(Notice {
+                job,
+                terminals,
+                line,
+            }),
+        )
     }
 }
 
@@ -251,14 +278,23 @@ impl Schedule {
     /// Adds the end itself, unless the job is a registered one: `unregister` notifies its logins.
     fn new(minutes: &[u32], placement: &Placement) -> Self {
         let has_last_line = matches!(placement, Placement::Cgroup { .. });
-        Self(minutes.iter().copied().chain((!has_last_line).then_some(0)).collect())
+        Self(
+            minutes
+                .iter()
+                .copied()
+                .chain((!has_last_line).then_some(0))
+                .collect(),
+        )
     }
 
     /// Finds the notice that is due, unless it or a later one was given. A late run gives only the last one
     /// that it missed.
     fn find_due(&self, ends: i64, now: i64, given: Option<u32>) -> Option<u32> {
         let left = ends.saturating_sub(now);
-        let due = *self.0.iter().find(|minutes| left <= i64::from(**minutes) * 60)?;
+        let due = *self
+            .0
+            .iter()
+            .find(|minutes| left <= i64::from(**minutes) * 60)?;
         if given.is_some_and(|given| given <= due) {
             return None;
         }
@@ -333,16 +369,25 @@ impl JobNotices {
     /// asked.
     fn from_record(job: &RunningJob, old: Option<Self>) -> Option<Self> {
         let is_slurm = matches!(job.placement, Placement::Extern { .. });
-        let old = old.unwrap_or(Self { recorded: None, ends: None, minutes: None });
+        let old = old.unwrap_or(Self {
+            recorded: None,
+            ends: None,
+            minutes: None,
+        });
         // The record of a running job may be gone.
-        let entry = Self { recorded: job.ends, ..old.with_end(job.ends.or(old.ends)) };
+        let entry = Self {
+            recorded: job.ends,
+            ..old.with_end(job.ends.or(old.ends))
+        };
         (job.ends.is_some() || is_slurm).then_some(entry)
     }
 
     /// Whether the entry stays although no source has the job.
     fn is_kept(&self, now: i64) -> bool {
         self.minutes.is_some()
-            && self.ends.is_some_and(|ends| ends.saturating_add(ENTRY_KEPT_SECONDS) > now)
+            && self
+                .ends
+                .is_some_and(|ends| ends.saturating_add(ENTRY_KEPT_SECONDS) > now)
     }
 
     /// The end, and the minutes before it of the notice that is due.
@@ -357,14 +402,21 @@ impl JobNotices {
             (Some(old), Some(new)) => new >= old.saturating_add(EXTENSION_SECONDS_MIN),
             _ => true,
         };
-        Self { ends, minutes: self.minutes.filter(|_| !is_extended), ..self }
+        Self {
+            ends,
+            minutes: self.minutes.filter(|_| !is_extended),
+            ..self
+        }
     }
 }
 
 impl NoticeState {
     /// Reads the state; starts an empty one if the file is missing, malformed or of another version.
     fn read(path: &Path, output: &mut Output<'_>) -> Result<Self, Error> {
-        let new = Self { version: STATE_VERSION, jobs: BTreeMap::new() };
+        let new = Self {
+            version: STATE_VERSION,
+            jobs: BTreeMap::new(),
+        };
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(new),
@@ -375,7 +427,10 @@ impl NoticeState {
             Ok(state) => format!("is of version {}", state.version),
             Err(error) => error.to_string(),
         };
-        output.warn(format_args!("{}: {why}; notices may come again", path.display()));
+        output.warn(format_args!(
+            "{}: {why}; notices may come again",
+            path.display()
+        ));
         Ok(new)
     }
 
@@ -397,7 +452,12 @@ mod tests {
     fn job(ends: Option<i64>) -> RunningJob {
         let spool = "/s".parse().unwrap();
         let node = "n1".parse().unwrap();
-        RunningJob { id: id("7"), uid: 5, placement: Placement::Extern { spool, node }, ends }
+        RunningJob {
+            id: id("7"),
+            uid: 5,
+            placement: Placement::Extern { spool, node },
+            ends,
+        }
     }
 
     #[test]
@@ -417,7 +477,11 @@ mod tests {
             (-7, Some(5), Some(0)),
             (-7, Some(0), None),
         ] {
-            assert_eq!(schedule.find_due(5000, 5000 - left, given), due, "{left} {given:?}");
+            assert_eq!(
+                schedule.find_due(5000, 5000 - left, given),
+                due,
+                "{left} {given:?}"
+            );
         }
         let next = |left: i64| schedule.find_next(5000, 5000 - left);
         assert_eq!(
@@ -436,9 +500,18 @@ mod tests {
         let time = local_time(1_795_201_200).unwrap();
         let at = format!("({:02}:{:02})", time.tm_hour, time.tm_min);
         let rest = "Save your work: this login ends with it.";
-        assert_eq!(line(300), format!("job 4242 ends in 5 minutes {at}. {rest}"));
-        assert_eq!(line(299), format!("job 4242 ends in 5 minutes {at}. {rest}"));
-        assert_eq!(line(240), format!("job 4242 ends in 4 minutes {at}. {rest}"));
+        assert_eq!(
+            line(300),
+            format!("job 4242 ends in 5 minutes {at}. {rest}")
+        );
+        assert_eq!(
+            line(299),
+            format!("job 4242 ends in 5 minutes {at}. {rest}")
+        );
+        assert_eq!(
+            line(240),
+            format!("job 4242 ends in 4 minutes {at}. {rest}")
+        );
         assert_eq!(line(1), format!("job 4242 ends in 1 minute {at}. {rest}"));
         for over in [0, -100] {
             let line = line(over);
@@ -451,15 +524,42 @@ mod tests {
 
     #[test]
     fn later_end_gives_new_notices_and_correction_does_not() {
-        let known = JobNotices { recorded: Some(9), ends: Some(5000), minutes: Some(5) };
+        let known = JobNotices {
+            recorded: Some(9),
+            ends: Some(5000),
+            minutes: Some(5),
+        };
         assert_eq!(known.with_end(Some(5059)).minutes, Some(5));
-        assert_eq!(known.with_end(Some(4000)), JobNotices { ends: Some(4000), ..known });
+        assert_eq!(
+            known.with_end(Some(4000)),
+            JobNotices {
+                ends: Some(4000),
+                ..known
+            }
+        );
         let extended = known.with_end(Some(5060));
-        assert_eq!(extended, JobNotices { ends: Some(5060), minutes: None, ..known });
+        assert_eq!(
+            extended,
+            JobNotices {
+                ends: Some(5060),
+                minutes: None,
+                ..known
+            }
+        );
         // A job that runs again under its number has another record.
         let again = JobNotices::from_record(&job(Some(8000)), Some(known)).unwrap();
-        assert_eq!(again, JobNotices { recorded: Some(8000), ends: Some(8000), minutes: None });
-        assert_eq!(JobNotices::from_record(&job(None), None).unwrap().ends, None);
+        assert_eq!(
+            again,
+            JobNotices {
+                recorded: Some(8000),
+                ends: Some(8000),
+                minutes: None
+            }
+        );
+        assert_eq!(
+            JobNotices::from_record(&job(None), None).unwrap().ends,
+            None
+        );
     }
 
     #[test]
@@ -471,7 +571,13 @@ mod tests {
         for missing in ["43", "4", "2"] {
             assert_eq!(parse_end(text, &id(missing)), None, "{missing}");
         }
-        assert_eq!(parse_end("slurm_load_jobs error: Invalid job id specified\n", &id("40")), None);
+        assert_eq!(
+            parse_end(
+                "slurm_load_jobs error: Invalid job id specified\n",
+                &id("40")
+            ),
+            None
+        );
     }
 
     #[test]
@@ -479,16 +585,28 @@ mod tests {
         let scratch = Scratch::new();
         let mut out = Vec::new();
         let mut err = Vec::new();
-        let mut output = Output { out: &mut out, err: &mut err };
+        let mut output = Output {
+            out: &mut out,
+            err: &mut err,
+        };
         let path = scratch.path().join("notices.json");
         let mut state = NoticeState::read(&path, &mut output).unwrap();
-        let entry = JobNotices { recorded: None, ends: Some(7), minutes: Some(5) };
+        let entry = JobNotices {
+            recorded: None,
+            ends: Some(7),
+            minutes: Some(5),
+        };
         state.jobs.insert("slurm:5:7".into(), entry);
         state.write(&path).unwrap();
         assert_eq!(NoticeState::read(&path, &mut output).unwrap(), state);
         for broken in ["", "[]", r#"{"version":2,"jobs":{}}"#] {
             scratch.file("notices.json", broken);
-            assert!(NoticeState::read(&path, &mut output).unwrap().jobs.is_empty());
+            assert!(
+                NoticeState::read(&path, &mut output)
+                    .unwrap()
+                    .jobs
+                    .is_empty()
+            );
         }
         assert_eq!(String::from_utf8(err).unwrap().lines().count(), 3);
     }

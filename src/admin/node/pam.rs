@@ -51,7 +51,12 @@ pub(crate) struct Options {
     #[command(flatten)]
     lines: LineOptions,
     /// Change the image of a node below DIR
-    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/",
+        hide_default_value = true
+    )]
     root: PathBuf,
 }
 
@@ -87,7 +92,11 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     stack.save_original()?;
     stack.write(&plan.text)?;
-    writeln!(output.out, "{path}: changed; as it was: {}", stack.original_path().display())?;
+    writeln!(
+        output.out,
+        "{path}: changed; as it was: {}",
+        stack.original_path().display()
+    )?;
     Ok(EXIT_FINE)
 }
 
@@ -101,7 +110,10 @@ fn remove_lines(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error>
         writeln!(output.out, "{path}: unchanged")?;
     } else if stack.vendor_text.as_ref() == Some(text) {
         fs::remove_file(&stack.path).map_err(|error| Error::failed("remove", &path, error))?;
-        writeln!(output.out, "{path}: removed; the distribution's own file counts again")?;
+        writeln!(
+            output.out,
+            "{path}: removed; the distribution's own file counts again"
+        )?;
     } else {
         stack.write(text)?;
         writeln!(output.out, "{path}: changed")?;
@@ -118,7 +130,11 @@ fn remove_lines(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error>
         }
     }
     let is_open = stack.warn_if_open(&restored, output)?;
-    Ok(if lines_remain || is_open { EXIT_FINDINGS } else { EXIT_FINE })
+    Ok(if lines_remain || is_open {
+        EXIT_FINDINGS
+    } else {
+        EXIT_FINE
+    })
 }
 
 #[cfg(test)]

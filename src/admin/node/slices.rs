@@ -42,7 +42,12 @@ pub(crate) struct Options {
     #[arg(long)]
     write: bool,
     /// Change the image of a node below DIR
-    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/",
+        hide_default_value = true
+    )]
     root: PathBuf,
     #[command(flatten)]
     conf: Conf,
@@ -63,7 +68,10 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let at = |folder: &str| options.root.join(folder.trim_start_matches('/'));
     let units_changed = write_drop_ins(&at(UNIT_DIR), &files, output)?;
     if write_file(&at(BUS_POLICY_DIR), BUS_POLICY, output)? || units_changed {
-        writeln!(output.out, "now run: systemctl daemon-reload && systemctl reload dbus")?;
+        writeln!(
+            output.out,
+            "now run: systemctl daemon-reload && systemctl reload dbus"
+        )?;
     }
     Ok(EXIT_FINE)
 }
@@ -83,8 +91,15 @@ fn build_drop_ins(
     let closed = format!("{CLOSED_DROP_IN}{allowed}");
     let mut files = BTreeMap::from([("user-.slice.d".to_owned(), closed)]);
     for (uid, why) in exempt_accounts(config)? {
-        let head = if uid == 0 { String::new() } else { format!("# {why}\n#\n") };
-        files.insert(format!("user-{uid}.slice.d"), format!("{head}{EXEMPT_DROP_IN}"));
+        let head = if uid == 0 {
+            String::new()
+        } else {
+            format!("# {why}\n#\n")
+        };
+        files.insert(
+            format!("user-{uid}.slice.d"),
+            format!("{head}{EXEMPT_DROP_IN}"),
+        );
     }
     Ok(files)
 }
@@ -102,9 +117,13 @@ fn device_allow_lines(
     lines.push('\n');
     for specifier in &config.always_allowed {
         let failed = |why: &dyn std::fmt::Display| {
-            Error::Failed(format!("always_allowed: {specifier}: {why}; no drop-in was written"))
+            Error::Failed(format!(
+                "always_allowed: {specifier}: {why}; no drop-in was written"
+            ))
         };
-        let resolved = resolver.resolve_specifier(specifier).map_err(|error| failed(&error))?;
+        let resolved = resolver
+            .resolve_specifier(specifier)
+            .map_err(|error| failed(&error))?;
         for warning in &resolved.warnings {
             output.warn(format_args!("warning: always_allowed: {warning}"));
         }
@@ -115,10 +134,21 @@ fn device_allow_lines(
         }
         for device in resolved.devices {
             // systemd would read these as a quote, an escape or a specifier of its own.
-            if device.node.contains(|c: char| !c.is_ascii_graphic() || "\"'\\%".contains(c)) {
-                return Err(failed(&format_args!("systemd has no spelling of {}", device.node)));
+            if device
+                .node
+                .contains(|c: char| !c.is_ascii_graphic() || "\"'\\%".contains(c))
+            {
+                return Err(failed(&format_args!(
+                    "systemd has no spelling of {}",
+                    device.node
+                )));
             }
-            let _ = writeln!(lines, "DeviceAllow={} {}", device.node, device.rule.access());
+            let _ = writeln!(
+                lines,
+                "DeviceAllow={} {}",
+                device.node,
+                device.rule.access()
+            );
         }
     }
     Ok(lines)
@@ -163,7 +193,9 @@ fn find_stale_files(units: &Path, files: &BTreeMap<String, String>) -> Result<Ve
         fs::read_dir(units).map_err(|error| Error::failed("read", units.display(), error))?;
     let mut stale = Vec::new();
     for entry in entries.flatten() {
-        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
         if files.contains_key(&name) || !is_drop_in_of_user(&name) {
             continue;
         }
@@ -177,7 +209,9 @@ fn find_stale_files(units: &Path, files: &BTreeMap<String, String>) -> Result<Ve
 
 /// Whether a folder has the drop-ins of one user's slice.
 fn is_drop_in_of_user(name: &str) -> bool {
-    let uid = name.strip_prefix("user-").and_then(|rest| rest.strip_suffix(".slice.d"));
+    let uid = name
+        .strip_prefix("user-")
+        .and_then(|rest| rest.strip_suffix(".slice.d"));
     uid.is_some_and(|uid| uid.parse::<u32>().is_ok())
 }
 

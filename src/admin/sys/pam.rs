@@ -44,7 +44,10 @@ impl Transaction {
         let service = CString::new(service)?;
         let user = CString::new(user)?;
         let messages = Box::into_raw(Box::<Vec<String>>::default());
-        let conversation = PamConversation { conv: Some(converse), data_ptr: messages.cast() };
+        let conversation = PamConversation {
+            conv: Some(converse),
+            data_ptr: messages.cast(),
+        };
         let mut handle: *const PamHandle = std::ptr::null();
         // SAFETY: the strings and the conversation are valid and copied; the handle is written.
         let code = unsafe {
@@ -55,7 +58,10 @@ impl Transaction {
                 &raw mut handle,
             )
         };
-        let transaction = Self { handle: handle.cast_mut(), messages };
+        let transaction = Self {
+            handle: handle.cast_mut(),
+            messages,
+        };
         transaction.check_code(code)?;
         transaction.set_item(PAM_TTY, c"ssh")?;
         transaction.set_item(PAM_RHOST, c"localhost")?;
@@ -85,7 +91,9 @@ impl Transaction {
         // SAFETY: the handle is valid, and no other code uses it or the messages.
         let code = unsafe { call(self.handle, flags) };
         // SAFETY: `start` made the pointer; libpam calls back only during calls.
-        let messages = unsafe { self.messages.as_mut() }.map(std::mem::take).unwrap_or_default();
+        let messages = unsafe { self.messages.as_mut() }
+            .map(std::mem::take)
+            .unwrap_or_default();
         if matches!(phase, Phase::Account) && code == PAM_NEW_AUTHTOK_REQD {
             return (Ok(()), messages);
         }
@@ -127,7 +135,9 @@ extern "C" fn converse(
     // SAFETY: libpam passes `count` pointers to messages.
     for message in unsafe { std::slice::from_raw_parts(messages, count) } {
         // SAFETY: each pointer is valid during this call.
-        let Some(message) = (unsafe { message.as_ref() }) else { return PAM_CONV_ERR };
+        let Some(message) = (unsafe { message.as_ref() }) else {
+            return PAM_CONV_ERR;
+        };
         if ![PAM_ERROR_MSG, PAM_TEXT_INFO].contains(&message.msg_style) {
             return PAM_CONV_ERR;
         }
@@ -152,5 +162,7 @@ fn to_text(pointer: *const c_char) -> String {
         return String::new();
     }
     // SAFETY: not null, and NUL-terminated by the contract of libpam.
-    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(pointer) }
+        .to_string_lossy()
+        .into_owned()
 }

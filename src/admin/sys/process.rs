@@ -75,7 +75,9 @@ pub(crate) fn load_shared_object(path: &CStr) -> Result<(), String> {
         return Err("unknown".to_owned());
     }
     // SAFETY: the text is NUL-terminated, and stays until this thread's next call.
-    Err(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    Err(unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned())
 }
 
 /// Gives `SIGCHLD` its default disposition. If a caller left it ignored, the kernel would reap

@@ -83,7 +83,9 @@ impl Connection {
         })?;
         let local = stream.local_addr().map_err(failed("getsockname"))?;
         // Socket timeouts have no effect on a non-blocking socket.
-        stream.set_nonblocking(false).map_err(failed("ioctl FIONBIO"))?;
+        stream
+            .set_nonblocking(false)
+            .map_err(failed("ioctl FIONBIO"))?;
         Ok(Self {
             stream,
             local: unmap_address(local),
@@ -104,8 +106,14 @@ impl Connection {
         timeouts: Timeouts,
         look_up: &dyn Fn(Flow, Deadline) -> Answer,
     ) -> Option<Answer> {
-        let is_allowed = networks.iter().any(|network| network.contains(self.peer.ip()));
-        let wait = if is_allowed { timeouts.question } else { timeouts.refused_question };
+        let is_allowed = networks
+            .iter()
+            .any(|network| network.contains(self.peer.ip()));
+        let wait = if is_allowed {
+            timeouts.question
+        } else {
+            timeouts.refused_question
+        };
         let line = read_line(&self.stream, self.clock.deadline_after(wait)).ok()?;
         let line = line.split_inclusive(|byte| *byte == b'\n').next()?;
         let deadline = self.clock.deadline_after(timeouts.answer);
@@ -161,20 +169,33 @@ mod tests {
         let (client, server) = UnixStream::pair().unwrap();
         let [local, peer] = ["127.0.0.1:113", "127.0.0.1:4000"].map(|end| end.parse().unwrap());
         let stream = TcpStream::from(OwnedFd::from(server));
-        (client, Connection { stream, local, peer, clock: clock.clock() }, clock)
+        (
+            client,
+            Connection {
+                stream,
+                local,
+                peer,
+                clock: clock.clock(),
+            },
+            clock,
+        )
     }
 
     /// Both ends of a connection to a listener at that address.
     fn connect_pair(listen: &str, call: &str) -> (TcpStream, Connection) {
         let listener = TcpListener::bind((listen, 0)).unwrap();
         let client = TcpStream::connect((call, listener.local_addr().unwrap().port())).unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
         let (server, _) = listener.accept().unwrap();
         (client, Connection::from_socket(server.into()).unwrap())
     }
 
     fn networks(text: &str) -> Vec<Network> {
-        text.split(',').map(|network| network.parse().unwrap()).collect()
+        text.split(',')
+            .map(|network| network.parse().unwrap())
+            .collect()
     }
 
     fn job() -> Answer {
@@ -203,7 +224,10 @@ mod tests {
         let (answer, flows) = send_query("127.0.0.2", "127.0.0.1", b"41000 , 22\r\n");
         assert_eq!(answer, "41000 , 22 : USERID : OTHER : 4242\r\n");
         let flow = |client: &str, server: &str| {
-            [Flow { client: client.parse().unwrap(), server: server.parse().unwrap() }]
+            [Flow {
+                client: client.parse().unwrap(),
+                server: server.parse().unwrap(),
+            }]
         };
         assert_eq!(flows, flow("127.0.0.2:41000", "127.0.0.1:22"));
         let (other_answer, other_flows) = send_query("::1", "10.0.0.0/8,::1", b"1,2\n");
@@ -244,7 +268,10 @@ mod tests {
         let (_client, connection, clock) = pair_on_manual_clock();
         let never = |_, _| panic!("looked up");
         let timeouts = Timeouts::DEFAULT;
-        assert_eq!(connection.answer_query(&networks("10.0.0.0/8"), timeouts, &never), None);
+        assert_eq!(
+            connection.answer_query(&networks("10.0.0.0/8"), timeouts, &never),
+            None
+        );
         assert_eq!(clock.elapsed(), timeouts.refused_question);
         assert!(
             timeouts.refused_question * 10 <= timeouts.question
@@ -254,9 +281,14 @@ mod tests {
 
     #[test]
     fn invalid_question_gets_invalid_port() {
-        for question in
-            ["\r\n", "GET / HTTP/1.0\r\n", "0,22\r\n", "1,65536\r\n", "a\0b\n", "1,2,3\n"]
-        {
+        for question in [
+            "\r\n",
+            "GET / HTTP/1.0\r\n",
+            "0,22\r\n",
+            "1,65536\r\n",
+            "a\0b\n",
+            "1,2,3\n",
+        ] {
             let (answer, flows) = send_query("127.0.0.1", "0.0.0.0/0", question.as_bytes());
             assert_eq!(
                 (&*answer, flows),
@@ -287,7 +319,10 @@ mod tests {
         let (stream, connection, clock) = pair_on_manual_clock();
         client(clock, stream);
         let never = |_, _| panic!("looked up");
-        assert_eq!(connection.answer_query(&networks("0.0.0.0/0"), SHORT, &never), None);
+        assert_eq!(
+            connection.answer_query(&networks("0.0.0.0/0"), SHORT, &never),
+            None
+        );
         clock.elapsed()
     }
 
@@ -298,12 +333,18 @@ mod tests {
         assert_eq!(time_with_client(silent), SHORT.question);
         // The deadline is for the whole question, so single bytes do not extend it.
         let slow = |clock: &ManualClock, mut client: UnixStream| {
-            clock.every(Duration::from_millis(20), move || client.write_all(b"1").unwrap());
+            clock.every(Duration::from_millis(20), move || {
+                client.write_all(b"1").unwrap()
+            });
         };
         assert_eq!(time_with_client(slow), SHORT.question);
         assert_eq!(time_with_client(|_, client| drop(client)), Duration::ZERO);
         let half = |_: &ManualClock, mut client: UnixStream| client.write_all(b"1,2").unwrap();
-        assert_eq!(time_with_client(half), Duration::ZERO, "half a question is none");
+        assert_eq!(
+            time_with_client(half),
+            Duration::ZERO,
+            "half a question is none"
+        );
     }
 
     #[test]
@@ -326,8 +367,14 @@ mod tests {
             Err(ConnectionError::NotTcp(failed)) => assert_eq!(failed.operation, call, "{failed}"),
             other => panic!("{other:?}"),
         };
-        refused(std::fs::File::open("/dev/null").unwrap().into(), "getsockopt TCP_NODELAY");
-        refused(UnixStream::pair().unwrap().0.into(), "getsockopt TCP_NODELAY");
+        refused(
+            std::fs::File::open("/dev/null").unwrap().into(),
+            "getsockopt TCP_NODELAY",
+        );
+        refused(
+            UnixStream::pair().unwrap().0.into(),
+            "getsockopt TCP_NODELAY",
+        );
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         udp.connect(udp.local_addr().unwrap()).unwrap();
         refused(udp.into(), "getsockopt TCP_NODELAY");

@@ -57,14 +57,20 @@ impl DiagError {
 pub fn find_owner(local: SocketAddr, remote: SocketAddr) -> Result<Option<SocketOwner>, DiagError> {
     let local = unmap_address(local);
     let remote = unmap_address(remote);
-    let Some(question) = encode_question(local, remote) else { return Ok(None) };
+    let Some(question) = encode_question(local, remote) else {
+        return Ok(None);
+    };
     let socket = send_question(&question)?;
     let mut bytes = [0; ANSWER_BYTES_MAX];
     // The kernel answers during send(2), so there is nothing to wait for.
     let length = recv(socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT)
         .map_err(|errno| DiagError::system("recv", errno))?;
     // A truncated answer is shorter than its header says, and is refused as malformed.
-    parse_answer(bytes.get(..length).ok_or_else(DiagError::malformed)?, local, remote)
+    parse_answer(
+        bytes.get(..length).ok_or_else(DiagError::malformed)?,
+        local,
+        remote,
+    )
 }
 
 /// Sends the question on a new socket that only the kernel can write to, and returns the socket.
@@ -161,7 +167,10 @@ pub fn parse_answer(
             // connection has no owner and appears as root's.
             let is_requested = (socket.local, socket.remote) == (local, remote);
             let is_open = socket.state == TCP_ESTABLISHED && socket.inode != 0;
-            let owner = cgroup.map(|cgroup| SocketOwner { uid: socket.uid, cgroup });
+            let owner = cgroup.map(|cgroup| SocketOwner {
+                uid: socket.uid,
+                cgroup,
+            });
             Ok(owner.filter(|_| is_requested && is_open))
         }
         _ => Err(DiagError::malformed()),
@@ -170,7 +179,10 @@ pub fn parse_answer(
 
 /// Parses `struct nlmsgerr`, as far as it matters.
 fn parse_error(body: &[u8]) -> Result<Option<SocketOwner>, DiagError> {
-    let code = ByteReader(body).bytes().map(i32::from_ne_bytes).and_then(i32::checked_neg);
+    let code = ByteReader(body)
+        .bytes()
+        .map(i32::from_ne_bytes)
+        .and_then(i32::checked_neg);
     match code.filter(|&code| code > 0).map(Errno::from_raw) {
         Some(Errno::ENOENT) => Ok(None),
         Some(errno) => Err(DiagError::system("the kernel refused the question", errno)),
@@ -234,7 +246,9 @@ fn parse_address(family: u8, ip: [u8; 16], port: u16, scope: u32) -> Option<Sock
             let [a, b, c, d, ..] = ip;
             Some(SocketAddr::new(Ipv4Addr::new(a, b, c, d).into(), port))
         }
-        AF_INET6 => Some(unmap_address(SocketAddrV6::new(ip.into(), port, 0, scope).into())),
+        AF_INET6 => Some(unmap_address(
+            SocketAddrV6::new(ip.into(), port, 0, scope).into(),
+        )),
         _ => None,
     }
 }

@@ -38,7 +38,10 @@ pub enum Answer {
 
 impl Query {
     /// The ports in an answer to a query that had no two ports.
-    pub const NONE: Self = Self { local: 0, foreign: 0 };
+    pub const NONE: Self = Self {
+        local: 0,
+        foreign: 0,
+    };
 
     /// The line of the query.
     pub fn to_line(self) -> String {
@@ -53,7 +56,10 @@ impl Query {
 
     fn parse_pair(pair: &str) -> Option<Self> {
         let (local, foreign) = pair.split_once(',')?;
-        Some(Self { local: parse_port(local)?, foreign: parse_port(foreign)? })
+        Some(Self {
+            local: parse_port(local)?,
+            foreign: parse_port(foreign)?,
+        })
     }
 }
 
@@ -106,7 +112,9 @@ impl Answer {
             _ => {
                 let has_prefix =
                     token.starts_with('X') && (2..=ERROR_TOKEN_MAX).contains(&token.len());
-                let is_plain = token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+                let is_plain = token
+                    .bytes()
+                    .all(|byte| byte.is_ascii_graphic() && byte != b':');
                 (has_prefix && is_plain).then_some(Self::Unknown)
             }
         }
@@ -123,7 +131,9 @@ fn trim_blanks(text: &str) -> &str {
 fn decode_line(line: &[u8]) -> Option<&str> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let text = text.strip_suffix(b"\r").unwrap_or(text);
-    std::str::from_utf8(text).ok().filter(|_| line.len() <= LINE_MAX)
+    std::str::from_utf8(text)
+        .ok()
+        .filter(|_| line.len() <= LINE_MAX)
 }
 
 fn parse_port(text: &str) -> Option<u16> {
@@ -144,7 +154,10 @@ mod tests {
     use super::*;
     use crate::testing::Random;
 
-    const QUERY: Query = Query { local: 6193, foreign: 22 };
+    const QUERY: Query = Query {
+        local: 6193,
+        foreign: 22,
+    };
 
     fn job(id: &str) -> Option<Answer> {
         Some(Answer::Job(id.parse().unwrap()))
@@ -157,12 +170,19 @@ mod tests {
     #[test]
     fn query_has_two_ports() {
         for text in [
-            "6193 , 22\r\n", "6193, 22\r\n", "6193,22\n", "6193,22", " \t6193 \t,\t 22  \r\n",
+            "6193 , 22\r\n",
+            "6193, 22\r\n",
+            "6193,22\n",
+            "6193,22",
+            " \t6193 \t,\t 22  \r\n",
             "06193,00022\r\n",
         ] {
             assert_eq!(Query::parse(text.as_bytes()), Some(QUERY), "{text:?}");
         }
-        let longest = Query { local: 65535, foreign: 1 };
+        let longest = Query {
+            local: 65535,
+            foreign: 1,
+        };
         assert_eq!(Query::parse(b"65535,1\r\n"), Some(longest));
     }
 
@@ -207,11 +227,20 @@ mod tests {
     fn lines_have_the_form_of_the_protocol() {
         assert_eq!(QUERY.to_line(), "6193 , 22\r\n");
         let line = |answer: Answer| answer.to_line(QUERY);
-        assert_eq!(line(job("4242").unwrap()), "6193 , 22 : USERID : OTHER : 4242\r\n");
+        assert_eq!(
+            line(job("4242").unwrap()),
+            "6193 , 22 : USERID : OTHER : 4242\r\n"
+        );
         assert_eq!(line(Answer::NoUser), "6193 , 22 : ERROR : NO-USER\r\n");
         assert_eq!(line(Answer::Hidden), "6193 , 22 : ERROR : HIDDEN-USER\r\n");
-        assert_eq!(line(Answer::Unknown), "6193 , 22 : ERROR : UNKNOWN-ERROR\r\n");
-        assert_eq!(Answer::InvalidPort.to_line(Query::NONE), "0 , 0 : ERROR : INVALID-PORT\r\n");
+        assert_eq!(
+            line(Answer::Unknown),
+            "6193 , 22 : ERROR : UNKNOWN-ERROR\r\n"
+        );
+        assert_eq!(
+            Answer::InvalidPort.to_line(Query::NONE),
+            "0 , 0 : ERROR : INVALID-PORT\r\n"
+        );
     }
 
     #[test]
@@ -225,7 +254,10 @@ mod tests {
         ] {
             assert_eq!(answer(text), job("4242"), "{text:?}");
         }
-        assert_eq!(answer("6193,22:USERID:OTHER:a.b+c-d_e\r\n"), job("a.b+c-d_e"));
+        assert_eq!(
+            answer("6193,22:USERID:OTHER:a.b+c-d_e\r\n"),
+            job("a.b+c-d_e")
+        );
         for (text, expected) in [
             ("6193 , 22 : ERROR : NO-USER\r\n", Answer::NoUser),
             ("6193,22:ERROR:HIDDEN-USER\r\n", Answer::Hidden),
@@ -284,7 +316,15 @@ mod tests {
     /// A host may mix up queries.
     #[test]
     fn answer_about_other_ports_is_refused() {
-        for pair in ["6194,22", "6193,23", "22,6193", "0,0", "6193", "6193,22,1", ""] {
+        for pair in [
+            "6194,22",
+            "6193,23",
+            "22,6193",
+            "0,0",
+            "6193",
+            "6193,22,1",
+            "",
+        ] {
             for rest in ["USERID:OTHER:4242", "ERROR:NO-USER"] {
                 assert_eq!(answer(&format!("{pair}:{rest}\r\n")), None, "{pair} {rest}");
             }
@@ -293,13 +333,18 @@ mod tests {
 
     fn any_query(random: &mut Random) -> Query {
         let mut port = || u16::try_from(1 + random.below(65535)).unwrap();
-        Query { local: port(), foreign: port() }
+        Query {
+            local: port(),
+            foreign: port(),
+        }
     }
 
     fn any_answer(random: &mut Random) -> Answer {
         const LETTERS: &[u8] = b"abcXYZ0189._+-";
         let length = random.index(64);
-        let id: String = (0..length).map(|_| char::from(random.one_of(LETTERS))).collect();
+        let id: String = (0..length)
+            .map(|_| char::from(random.one_of(LETTERS)))
+            .collect();
         match random.below(5) {
             0 => Answer::NoUser,
             1 => Answer::Hidden,
@@ -329,18 +374,31 @@ mod tests {
         for _ in 0..5_000 {
             let (query, answer) = (any_query(&mut random), any_answer(&mut random));
             let (asked, answered) = (query.to_line(), answer.to_line(query));
-            assert!(answered.len() <= LINE_MAX && answered.is_ascii(), "{answered:?}");
+            assert!(
+                answered.len() <= LINE_MAX && answered.is_ascii(),
+                "{answered:?}"
+            );
             for (each_asked, each_answered) in [
                 (asked.clone(), answered.clone()),
-                (with_blanks(&asked, &mut random), with_blanks(&answered, &mut random)),
+                (
+                    with_blanks(&asked, &mut random),
+                    with_blanks(&answered, &mut random),
+                ),
             ] {
-                assert_eq!(Query::parse(each_asked.as_bytes()), Some(query), "{asked:?}");
+                assert_eq!(
+                    Query::parse(each_asked.as_bytes()),
+                    Some(query),
+                    "{asked:?}"
+                );
                 assert_eq!(
                     Answer::parse(each_answered.as_bytes(), query),
                     Some(answer.clone()),
                     "{answered:?}"
                 );
-                let other = Query { foreign: query.foreign ^ 1, ..query };
+                let other = Query {
+                    foreign: query.foreign ^ 1,
+                    ..query
+                };
                 assert_eq!(Answer::parse(each_answered.as_bytes(), other), None);
             }
         }
@@ -358,7 +416,11 @@ mod tests {
             if let Some(read) = Answer::parse(&line, query) {
                 let jobs = matches!((&read, &answer), (Answer::Job(_), Answer::Job(_)));
                 let error = read == Answer::Unknown && !matches!(answer, Answer::Job(_));
-                assert!(jobs || error || read == answer, "{answer:?}: {}", line.escape_ascii());
+                assert!(
+                    jobs || error || read == answer,
+                    "{answer:?}: {}",
+                    line.escape_ascii()
+                );
             }
         }
     }

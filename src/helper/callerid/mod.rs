@@ -74,7 +74,10 @@ impl Flow {
     pub fn parse_ssh_connection(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut end = || parse_end(words.next()?, words.next()?);
-        let flow = Self { client: end()?, server: end()? };
+        let flow = Self {
+            client: end()?,
+            server: end()?,
+        };
         let has_one_family = flow.client.is_ipv4() == flow.server.is_ipv4();
         (has_one_family && words.next().is_none()).then_some(flow)
     }
@@ -87,7 +90,11 @@ pub fn unmap_address(address: SocketAddr) -> SocketAddr {
         SocketAddr::V6(v6) => match v6.ip().to_canonical() {
             IpAddr::V4(ip) => SocketAddr::new(ip.into(), v6.port()),
             IpAddr::V6(ip) => {
-                let scope = if ip.is_unicast_link_local() { v6.scope_id() } else { 0 };
+                let scope = if ip.is_unicast_link_local() {
+                    v6.scope_id()
+                } else {
+                    0
+                };
                 SocketAddrV6::new(ip, v6.port(), 0, scope).into()
             }
         },
@@ -96,7 +103,9 @@ pub fn unmap_address(address: SocketAddr) -> SocketAddr {
 }
 
 fn parse_end(address: &str, port: &str) -> Option<SocketAddr> {
-    let port = u16::try_from(protocol::parse_decimal(port)?).ok().filter(|&port| port > 0)?;
+    let port = u16::try_from(protocol::parse_decimal(port)?)
+        .ok()
+        .filter(|&port| port > 0)?;
     let address = match address.split_once('%') {
         None => SocketAddr::new(address.parse().ok()?, port),
         Some((address, scope)) => {
@@ -127,16 +136,36 @@ mod tests {
 
     #[test]
     fn both_ends_are_parsed() {
-        assert_ends("10.1.0.5 41000 10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
-        assert_ends("fd77::5 41000 fd77::6 22", "[fd77::5]:41000", "[fd77::6]:22");
-        assert_ends("127.0.0.1 1 127.0.0.1 65535", "127.0.0.1:1", "127.0.0.1:65535");
+        assert_ends(
+            "10.1.0.5 41000 10.1.0.6 22",
+            "10.1.0.5:41000",
+            "10.1.0.6:22",
+        );
+        assert_ends(
+            "fd77::5 41000 fd77::6 22",
+            "[fd77::5]:41000",
+            "[fd77::6]:22",
+        );
+        assert_ends(
+            "127.0.0.1 1 127.0.0.1 65535",
+            "127.0.0.1:1",
+            "127.0.0.1:65535",
+        );
         assert_ends("::1 1 ::1 2", "[::1]:1", "[::1]:2");
     }
 
     #[test]
     fn mapped_address_becomes_ipv4() {
-        assert_ends("::ffff:10.1.0.5 41000 10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
-        assert_ends("::ffff:a01:5 41000 ::ffff:10.1.0.6 22", "10.1.0.5:41000", "10.1.0.6:22");
+        assert_ends(
+            "::ffff:10.1.0.5 41000 10.1.0.6 22",
+            "10.1.0.5:41000",
+            "10.1.0.6:22",
+        );
+        assert_ends(
+            "::ffff:a01:5 41000 ::ffff:10.1.0.6 22",
+            "10.1.0.5:41000",
+            "10.1.0.6:22",
+        );
         // IPv4-compatible addresses (RFC 4291 section 2.5.5.1) are not mapped ones, and out of use.
         assert_ends("::10.1.0.5 1 ::10.1.0.6 2", "[::a01:5]:1", "[::a01:6]:2");
     }
@@ -184,11 +213,19 @@ mod tests {
 
     #[test]
     fn unmapping_twice_changes_nothing() {
-        for text in ["10.1.0.5:1", "[::ffff:10.1.0.5]:1", "[fd77::5]:1", "[fe80::5%7]:1"] {
+        for text in [
+            "10.1.0.5:1",
+            "[::ffff:10.1.0.5]:1",
+            "[fd77::5]:1",
+            "[fe80::5%7]:1",
+        ] {
             let once = unmap_address(text.parse().unwrap());
             assert_eq!(unmap_address(once), once, "{text}");
         }
         let flow_label = SocketAddrV6::new("fd77::5".parse().unwrap(), 1, 9, 9);
-        assert_eq!(unmap_address(flow_label.into()), "[fd77::5]:1".parse().unwrap());
+        assert_eq!(
+            unmap_address(flow_label.into()),
+            "[fd77::5]:1".parse().unwrap()
+        );
     }
 }

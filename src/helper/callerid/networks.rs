@@ -36,7 +36,9 @@ impl Network {
     /// Converts to the IPv4 network that this network maps into IPv6, if it maps one.
     fn to_unmapped(self) -> Option<Self> {
         let bits = self.bits.checked_sub(MAPPED_BITS)?;
-        let IpAddr::V6(address) = self.address else { return None };
+        let IpAddr::V6(address) = self.address else {
+            return None;
+        };
         Some(Self::containing(address.to_ipv4_mapped()?.into(), bits))
     }
 
@@ -107,24 +109,63 @@ mod tests {
     use crate::testing::Random;
 
     fn contains(network: &str, address: &str) -> bool {
-        network.parse::<Network>().unwrap().contains(address.parse().unwrap())
+        network
+            .parse::<Network>()
+            .unwrap()
+            .contains(address.parse().unwrap())
     }
 
     #[test]
     fn network_contains_the_addresses_from_its_first_to_its_last() {
         for (network, first, last, before, behind) in [
-            ("10.1.0.0/16", "10.1.0.0", "10.1.255.255", "10.0.255.255", "10.2.0.0"),
-            ("10.1.2.64/26", "10.1.2.64", "10.1.2.127", "10.1.2.63", "10.1.2.128"),
+            (
+                "10.1.0.0/16",
+                "10.1.0.0",
+                "10.1.255.255",
+                "10.0.255.255",
+                "10.2.0.0",
+            ),
+            (
+                "10.1.2.64/26",
+                "10.1.2.64",
+                "10.1.2.127",
+                "10.1.2.63",
+                "10.1.2.128",
+            ),
             ("10.1.0.5", "10.1.0.5", "10.1.0.5", "10.1.0.4", "10.1.0.6"),
-            ("10.1.0.5/32", "10.1.0.5", "10.1.0.5", "10.1.0.4", "10.1.0.6"),
-            ("128.0.0.0/1", "128.0.0.0", "255.255.255.255", "127.255.255.255", "0.0.0.0"),
-            ("fd77::/64", "fd77::", "fd77::ffff:ffff:ffff:ffff", "fd76:f::", "fd77:0:0:1::"),
+            (
+                "10.1.0.5/32",
+                "10.1.0.5",
+                "10.1.0.5",
+                "10.1.0.4",
+                "10.1.0.6",
+            ),
+            (
+                "128.0.0.0/1",
+                "128.0.0.0",
+                "255.255.255.255",
+                "127.255.255.255",
+                "0.0.0.0",
+            ),
+            (
+                "fd77::/64",
+                "fd77::",
+                "fd77::ffff:ffff:ffff:ffff",
+                "fd76:f::",
+                "fd77:0:0:1::",
+            ),
             ("fd77::8/125", "fd77::8", "fd77::f", "fd77::7", "fd77::10"),
             ("fd77::5", "fd77::5", "fd77::5", "fd77::4", "fd77::6"),
             ("fe80::/10", "fe80::", "febf::1", "fe7f::", "fec0::"),
         ] {
-            assert!(contains(network, first) && contains(network, last), "{network}");
-            assert!(!contains(network, before) && !contains(network, behind), "{network}");
+            assert!(
+                contains(network, first) && contains(network, last),
+                "{network}"
+            );
+            assert!(
+                !contains(network, before) && !contains(network, behind),
+                "{network}"
+            );
         }
     }
 
@@ -141,17 +182,43 @@ mod tests {
     fn error_of_an_invalid_network_gives_the_reason() {
         let why = |text: &str| text.parse::<Network>().unwrap_err();
         for text in [
-            "", "/", "/16", "10.1.0.0/", "10.1.0.0/016", "10.1.0.0/+16", "10.1.0.0/-1",
-            "10.1.0.0/16/", "10.1.0.0/255.255.0.0", "10.1/16", "10.1.0.0 /16", "10.1.0.0/ 16",
-            "fe80::%7/64", "[fd77::]/64", "cluster",
+            "",
+            "/",
+            "/16",
+            "10.1.0.0/",
+            "10.1.0.0/016",
+            "10.1.0.0/+16",
+            "10.1.0.0/-1",
+            "10.1.0.0/16/",
+            "10.1.0.0/255.255.0.0",
+            "10.1/16",
+            "10.1.0.0 /16",
+            "10.1.0.0/ 16",
+            "fe80::%7/64",
+            "[fd77::]/64",
+            "cluster",
         ] {
             assert_eq!(why(text).0, INVALID_FORM, "{text:?}");
         }
-        for text in ["10.1.0.0/33", "fd77::/129", "10.1.0.0/256", "10.1.0.0/4294967295"] {
+        for text in [
+            "10.1.0.0/33",
+            "fd77::/129",
+            "10.1.0.0/256",
+            "10.1.0.0/4294967295",
+        ] {
             assert_eq!(why(text).0, TOO_MANY_BITS, "{text}");
         }
-        for text in ["10.1.0.5/16", "10.1.0.1/31", "0.0.0.1/0", "fd77::1/64", "8000::/0"] {
-            assert!(why(text).0.starts_with("an address in a network, not"), "{text}");
+        for text in [
+            "10.1.0.5/16",
+            "10.1.0.1/31",
+            "0.0.0.1/0",
+            "fd77::1/64",
+            "8000::/0",
+        ] {
+            assert!(
+                why(text).0.starts_with("an address in a network, not"),
+                "{text}"
+            );
         }
     }
 
@@ -161,9 +228,11 @@ mod tests {
             let why = text.parse::<Network>().unwrap_err().to_string();
             assert!(why.ends_with(network), "{text}: {why}");
         };
-        for (text, network) in
-            [("10.1.0.5/16", "10.1.0.0/16"), ("0.0.0.1/0", "0.0.0.0/0"), ("8000::/0", "::/0")]
-        {
+        for (text, network) in [
+            ("10.1.0.5/16", "10.1.0.0/16"),
+            ("0.0.0.1/0", "0.0.0.0/0"),
+            ("8000::/0", "::/0"),
+        ] {
             assert_suggests(text, &format!("; write {network} for that"));
         }
         for (text, network) in [
@@ -172,7 +241,13 @@ mod tests {
             ("::ffff:0:0/96", "0.0.0.0/0"),
             ("::ffff:10.1.0.5/112", "10.1.0.0/16"),
         ] {
-            assert!(text.parse::<Network>().unwrap_err().0.starts_with("IPv4 mapped"), "{text}");
+            assert!(
+                text.parse::<Network>()
+                    .unwrap_err()
+                    .0
+                    .starts_with("IPv4 mapped"),
+                "{text}"
+            );
             assert_suggests(text, &format!("; write {network}"));
         }
         // A network that contains other addresses too is valid.
@@ -198,7 +273,11 @@ mod tests {
             });
             let network = format!("{}/{bits}", IpAddr::from(network));
             let address = IpAddr::from(address).to_string();
-            assert_eq!(contains(&network, &address), equal, "{address} in {network}");
+            assert_eq!(
+                contains(&network, &address),
+                equal,
+                "{address} in {network}"
+            );
         }
     }
 }

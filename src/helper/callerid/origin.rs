@@ -49,7 +49,11 @@ pub fn query_origin(flow: Flow, deadline: Deadline) -> Result<Answer, QueryError
 }
 
 fn query_port(flow: Flow, port: u16, deadline: Deadline) -> Result<Answer, QueryError> {
-    let stream = connect_from(with_port(flow.server, 0), with_port(flow.client, port), deadline)?;
+    let stream = connect_from(
+        with_port(flow.server, 0),
+        with_port(flow.client, port),
+        deadline,
+    )?;
     query_stream(flow, &stream, deadline)
 }
 
@@ -59,7 +63,10 @@ fn query_stream(
     mut stream: &TcpStream,
     deadline: Deadline,
 ) -> Result<Answer, QueryError> {
-    let query = Query { local: flow.client.port(), foreign: flow.server.port() };
+    let query = Query {
+        local: flow.client.port(),
+        foreign: flow.server.port(),
+    };
     // The buffer of a new socket has space for these few bytes.
     let sent = stream.write_all(query.to_line().as_bytes());
     sent.map_err(|error| query_error("send", errno_of(&error)))?;
@@ -86,7 +93,11 @@ fn connect_from(
 ) -> Result<TcpStream, QueryError> {
     let system = |call| move |errno| QueryError::SystemCall(call, errno);
     let failed = |errno| query_error("connect", errno);
-    let family = if local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let family = if local.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket =
         socket(family, SockType::Stream, flags, SockProtocol::Tcp).map_err(system("socket"))?;
@@ -95,7 +106,9 @@ fn connect_from(
         Ok(()) | Err(Errno::EINPROGRESS) => {}
         Err(errno) => return Err(failed(errno)),
     }
-    deadline.wait_until_ready(&socket, PollFlags::POLLOUT).map_err(failed)?;
+    deadline
+        .wait_until_ready(&socket, PollFlags::POLLOUT)
+        .map_err(failed)?;
     // The result of connect(2).
     match getsockopt(&socket, SocketError).map_err(system("getsockopt SO_ERROR"))? {
         0 => Ok(socket.into()),
@@ -137,7 +150,10 @@ mod tests {
     /// A connection from port 5000 to port 22.
     fn flow(client: &str, server: &str) -> Flow {
         let end = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
-        Flow { client: end(client, 5000), server: end(server, 22) }
+        Flow {
+            client: end(client, 5000),
+            server: end(server, 22),
+        }
     }
 
     /// A deadline that only a test that hangs meets.
@@ -154,7 +170,11 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let service = std::thread::spawn(move || {
             let (mut caller, from) = listener.accept().unwrap();
-            assert_eq!(from.ip().to_string(), server, "the address that the login came in on");
+            assert_eq!(
+                from.ip().to_string(),
+                server,
+                "the address that the login came in on"
+            );
             let mut question = String::new();
             BufReader::new(&caller).read_line(&mut question).unwrap();
             assert_eq!(question, QUESTION);
@@ -191,22 +211,43 @@ mod tests {
             assert_eq!(answer, job(), "{ends:?}");
         }
         assert_eq!(query_reply(b"5000,22:USERID:OTHER:4242\n"), job());
-        assert_eq!(query_reply(b"5000 , 22 : ERROR : NO-USER\r\n"), Ok(Answer::NoUser));
-        assert_eq!(query_reply(b"5000 , 22 : ERROR : HIDDEN-USER\r\n"), Ok(Answer::Hidden));
+        assert_eq!(
+            query_reply(b"5000 , 22 : ERROR : NO-USER\r\n"),
+            Ok(Answer::NoUser)
+        );
+        assert_eq!(
+            query_reply(b"5000 , 22 : ERROR : HIDDEN-USER\r\n"),
+            Ok(Answer::Hidden)
+        );
     }
 
     #[test]
     fn other_replies_are_an_error() {
         for (text, why) in [
-            (&b"5001 , 22 : USERID : OTHER : 4242\r\n"[..], QueryError::InvalidAnswer),
-            (b"22 , 5000 : USERID : OTHER : 4242\r\n", QueryError::InvalidAnswer),
-            (b"5000 , 22 : USERID : UNIX : alice\r\n", QueryError::InvalidAnswer),
+            (
+                &b"5001 , 22 : USERID : OTHER : 4242\r\n"[..],
+                QueryError::InvalidAnswer,
+            ),
+            (
+                b"22 , 5000 : USERID : OTHER : 4242\r\n",
+                QueryError::InvalidAnswer,
+            ),
+            (
+                b"5000 , 22 : USERID : UNIX : alice\r\n",
+                QueryError::InvalidAnswer,
+            ),
             (b"\0\xff\r\n", QueryError::InvalidAnswer),
             (b"\n", QueryError::InvalidAnswer),
             // A part of a line may name another job.
-            (b"5000 , 22 : USERID : OTHER : 42", QueryError::ConnectionClosed),
+            (
+                b"5000 , 22 : USERID : OTHER : 42",
+                QueryError::ConnectionClosed,
+            ),
             (b"", QueryError::ConnectionClosed),
-            (b"5000 , 22 : USERID : OTHER : 4242\r\n5000", QueryError::TooManyLines),
+            (
+                b"5000 , 22 : USERID : OTHER : 4242\r\n5000",
+                QueryError::TooManyLines,
+            ),
             (&[b' '; LINE_MAX + 1], QueryError::TooManyLines),
         ] {
             assert_eq!(query_reply(text), Err(why), "{}", text.escape_ascii());
@@ -227,7 +268,13 @@ mod tests {
                 assert_eq!(question, QUESTION.as_bytes());
             });
         });
-        assert_eq!(half_closed, (Err(QueryError::ConnectionClosed), Duration::from_millis(100)));
+        assert_eq!(
+            half_closed,
+            (
+                Err(QueryError::ConnectionClosed),
+                Duration::from_millis(100)
+            )
+        );
         // The deadline is for the whole answer, so single bytes do not extend it.
         let dripping = query_on_manual_clock(|clock, mut peer| {
             let mut drips = b"5000 , 22 : USERID : OTHER : 4242".iter().cycle();
@@ -252,9 +299,15 @@ mod tests {
         let clock = ManualClock::new();
         let query = |deadline| query_port(flow("127.0.0.2", "127.0.0.3"), port, deadline);
         let answer = query(clock.clock().deadline_after(TIMEOUT));
-        assert_eq!((answer, clock.elapsed()), (Err(QueryError::Timeout), TIMEOUT));
+        assert_eq!(
+            (answer, clock.elapsed()),
+            (Err(QueryError::Timeout), TIMEOUT)
+        );
         drop(listener);
-        assert_eq!(query(far_deadline()), Err(QueryError::NoService(Errno::ECONNREFUSED)));
+        assert_eq!(
+            query(far_deadline()),
+            Err(QueryError::NoService(Errno::ECONNREFUSED))
+        );
     }
 
     #[test]
@@ -263,9 +316,16 @@ mod tests {
             assert_eq!(query_error("connect", errno), QueryError::NoService(errno));
         }
         for errno in [Errno::ECONNRESET, Errno::EPIPE] {
-            assert_eq!(query_error("recv", errno), QueryError::ConnectionClosed, "{errno}");
+            assert_eq!(
+                query_error("recv", errno),
+                QueryError::ConnectionClosed,
+                "{errno}"
+            );
         }
-        assert_eq!(query_error("connect", Errno::ETIMEDOUT), QueryError::Timeout);
+        assert_eq!(
+            query_error("connect", Errno::ETIMEDOUT),
+            QueryError::Timeout
+        );
         assert_eq!(
             query_error("send", Errno::ENOBUFS),
             QueryError::SystemCall("send", Errno::ENOBUFS)
@@ -275,7 +335,10 @@ mod tests {
     #[test]
     fn query_from_a_foreign_address_fails() {
         let answer = query_port(flow("127.0.0.2", "192.0.2.1"), 9, far_deadline());
-        assert_eq!(answer, Err(QueryError::SystemCall("bind", Errno::EADDRNOTAVAIL)));
+        assert_eq!(
+            answer,
+            Err(QueryError::SystemCall("bind", Errno::EADDRNOTAVAIL))
+        );
         let none = Deadline::after(Duration::ZERO);
         let other_answer = query_port(flow("127.0.0.2", "127.0.0.3"), 9, none);
         assert!(other_answer.is_err(), "no time at all");

@@ -12,7 +12,11 @@ fn keys_set_their_values() {
     let config = config.unwrap();
     assert_eq!(config.enforce, Some("/etc/compute".into()));
     assert_eq!(config.registry.dir(), Path::new("/run/x"));
-    let allowed: Vec<_> = config.always_allowed.iter().map(ToString::to_string).collect();
+    let allowed: Vec<_> = config
+        .always_allowed
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(allowed, ["/dev/fuse rw", "char-pts r"]);
     assert_eq!(config.message_file, Some("/etc/motd.jobs".into()));
     assert_eq!(config.hint.as_deref(), Some("qstat -u $USER#1"));
@@ -24,7 +28,10 @@ fn keys_set_their_values() {
 #[test]
 fn empty_file_gives_the_defaults_of_caller_identity() {
     let config = Config::parse(b"").unwrap();
-    assert!(config.callerid_networks.is_empty(), "a host is queried by default");
+    assert!(
+        config.callerid_networks.is_empty(),
+        "a host is queried by default"
+    );
     assert_eq!(config.callerid_timeout, Duration::from_millis(300));
 }
 
@@ -45,7 +52,10 @@ fn notice_is_a_list_of_minutes_or_none() {
 fn callerid_timeout_is_accepted_at_its_bounds() {
     for millis in [10, 2000] {
         let config = Config::parse(format!("callerid_timeout = {millis}").as_bytes());
-        assert_eq!(config.unwrap().callerid_timeout, Duration::from_millis(millis));
+        assert_eq!(
+            config.unwrap().callerid_timeout,
+            Duration::from_millis(millis)
+        );
     }
 }
 
@@ -53,7 +63,12 @@ fn callerid_timeout_is_accepted_at_its_bounds() {
 fn limits_of_logins_are_accepted_at_their_bounds() {
     let memory = |text: &str| {
         let config = Config::parse(format!("login_memory = {text}").as_bytes());
-        config.map(|config| (config.login_limits.memory_mib, config.login_limits.memory_percent))
+        config.map(|config| {
+            (
+                config.login_limits.memory_mib,
+                config.login_limits.memory_percent,
+            )
+        })
     };
     for (text, expected) in [
         ("64M", (64, 0)),
@@ -64,7 +79,9 @@ fn limits_of_logins_are_accepted_at_their_bounds() {
     ] {
         assert_eq!(memory(text), Ok(expected), "{text}");
     }
-    for text in ["63M", "0%", "101%", "0M", "4", "4g", "4 G", "4.5G", "-1%", "4096T", "%", "G"] {
+    for text in [
+        "63M", "0%", "101%", "0M", "4", "4g", "4 G", "4.5G", "-1%", "4096T", "%", "G",
+    ] {
         assert!(memory(text).is_err(), "{text}");
     }
     for (key, bounds, wrong) in [
@@ -72,8 +89,14 @@ fn limits_of_logins_are_accepted_at_their_bounds() {
         ("login_cpu_weight", ["1", "10000"], ["0", "10001"]),
     ] {
         let parse = |value: &str| Config::parse(format!("{key} = {value}").as_bytes());
-        assert!(bounds.into_iter().all(|value| parse(value).is_ok()), "{key}");
-        assert!(wrong.into_iter().all(|value| parse(value).is_err()), "{key}");
+        assert!(
+            bounds.into_iter().all(|value| parse(value).is_ok()),
+            "{key}"
+        );
+        assert!(
+            wrong.into_iter().all(|value| parse(value).is_err()),
+            "{key}"
+        );
     }
 }
 
@@ -82,16 +105,36 @@ fn errors_name_line_and_key() {
     for (text, line, expected) in [
         ("\nregistry\n", 2, "not of the form key = value"),
         ("x = 1", 1, "unknown key x"),
-        ("enforce = always\n#\nenforce = always", 3, "key enforce stands twice"),
-        ("enforce = never", 1, "the value of enforce is not always or if-exists:/PATH"),
-        ("enforce = if-exists:x", 1, "the value of enforce is not always or if-exists:/PATH"),
-        ("registry = run", 1, "the value of registry is not an absolute path"),
+        (
+            "enforce = always\n#\nenforce = always",
+            3,
+            "key enforce stands twice",
+        ),
+        (
+            "enforce = never",
+            1,
+            "the value of enforce is not always or if-exists:/PATH",
+        ),
+        (
+            "enforce = if-exists:x",
+            1,
+            "the value of enforce is not always or if-exists:/PATH",
+        ),
+        (
+            "registry = run",
+            1,
+            "the value of registry is not an absolute path",
+        ),
         (
             "registry =",
             1,
             "the value of registry is not text: it is empty or has a control character",
         ),
-        ("sources = pbs", 1, "the value of sources is not a list of: registry, slurm, flux"),
+        (
+            "sources = pbs",
+            1,
+            "the value of sources is not a list of: registry, slurm, flux",
+        ),
         (
             "sources = registry,registry",
             1,
@@ -112,12 +155,36 @@ fn errors_name_line_and_key() {
             1,
             "entry \"@all\" of always_allowed: there is no such preset, only @hpc",
         ),
-        ("nodename = a b", 1, "the value of nodename is not a host name"),
-        ("message_file = a", 1, "the value of message_file is not an absolute path"),
-        ("Registry = /a", 1, "unknown key Registry, did you mean registry?"),
-        ("source = slurm", 1, "unknown key source, did you mean sources?"),
-        ("slurm-spool = /a", 1, "unknown key slurm-spool, did you mean slurm_spool?"),
-        ("cdi_dir = /a", 1, "unknown key cdi_dir, did you mean cdi_dirs?"),
+        (
+            "nodename = a b",
+            1,
+            "the value of nodename is not a host name",
+        ),
+        (
+            "message_file = a",
+            1,
+            "the value of message_file is not an absolute path",
+        ),
+        (
+            "Registry = /a",
+            1,
+            "unknown key Registry, did you mean registry?",
+        ),
+        (
+            "source = slurm",
+            1,
+            "unknown key source, did you mean sources?",
+        ),
+        (
+            "slurm-spool = /a",
+            1,
+            "unknown key slurm-spool, did you mean slurm_spool?",
+        ),
+        (
+            "cdi_dir = /a",
+            1,
+            "unknown key cdi_dir, did you mean cdi_dirs?",
+        ),
         ("exempt_users = a", 1, "unknown key exempt_users"),
         (
             "callerid_networks = 10.1.0.0/16, 10.2.0.5/16",
@@ -148,15 +215,25 @@ fn errors_name_line_and_key() {
         ),
     ] {
         let (number, fault) = Config::parse(text.as_bytes()).unwrap_err();
-        assert_eq!((number, fault.to_string().as_str()), (line, expected), "{text:?}");
+        assert_eq!(
+            (number, fault.to_string().as_str()),
+            (line, expected),
+            "{text:?}"
+        );
     }
-    assert_eq!(Config::parse(b"hint = \xff"), Err((1, ConfigFault::NotUtf8)));
+    assert_eq!(
+        Config::parse(b"hint = \xff"),
+        Err((1, ConfigFault::NotUtf8))
+    );
     assert!(Config::parse("hint = \u{e4}".as_bytes()).is_err());
 }
 
 #[test]
 fn comment_may_have_any_encoding() {
-    for text in [&b"# f\xfcr alle\nhint = x"[..], b"hint = x\t# f\xfcr alle\n"] {
+    for text in [
+        &b"# f\xfcr alle\nhint = x"[..],
+        b"hint = x\t# f\xfcr alle\n",
+    ] {
         assert_eq!(Config::parse(text).unwrap().hint.as_deref(), Some("x"));
     }
 }
@@ -165,9 +242,15 @@ fn comment_may_have_any_encoding() {
 fn group_names_may_have_blanks() {
     let groups = |text: &str| Config::parse(text.as_bytes()).map(|config| config.exempt_groups);
     let expected = vec!["hpc admins@ad.example".to_owned(), "ops".to_owned()];
-    assert_eq!(groups("exempt_groups = hpc admins@ad.example, ops\n"), Ok(expected));
+    assert_eq!(
+        groups("exempt_groups = hpc admins@ad.example, ops\n"),
+        Ok(expected)
+    );
     for wrong in ["", "a,,b", "a:b", "a\tb"] {
-        assert!(groups(&format!("exempt_groups = {wrong}\n")).is_err(), "{wrong}");
+        assert!(
+            groups(&format!("exempt_groups = {wrong}\n")).is_err(),
+            "{wrong}"
+        );
     }
 }
 
@@ -181,7 +264,12 @@ fn registry_is_read_despite_mistakes_elsewhere() {
     scratch.file("job_adopt.conf", "enforce = newer\nregistry = /r\n?\n");
     let (registry, fault) = found().unwrap();
     assert_eq!(registry.dir(), Path::new("/r"));
-    assert!(fault.unwrap().to_string().contains(":1: the value of enforce"));
+    assert!(
+        fault
+            .unwrap()
+            .to_string()
+            .contains(":1: the value of enforce")
+    );
     scratch.file("job_adopt.conf", "x = 1\nregistry = r");
     assert!(matches!(found(), Err(ConfigError::InvalidLine(_, 2, _))));
     scratch.mode("job_adopt.conf", 0o666);
@@ -205,9 +293,15 @@ fn malformed_or_untrusted_file_is_an_error() {
     let path = scratch.path().join("job_adopt.conf");
     scratch.file("job_adopt.conf", "x = 1");
     let error = Config::read(&path, &scratch.trust()).unwrap_err();
-    assert_eq!(error.to_string(), format!("{}:1: unknown key x", path.display()));
+    assert_eq!(
+        error.to_string(),
+        format!("{}:1: unknown key x", path.display())
+    );
     scratch.file("job_adopt.conf", "");
     assert!(Config::read(&path, &scratch.trust()).is_ok());
     scratch.mode("job_adopt.conf", 0o666);
-    assert!(matches!(Config::read(&path, &scratch.trust()), Err(ConfigError::UntrustedFile(_))));
+    assert!(matches!(
+        Config::read(&path, &scratch.trust()),
+        Err(ConfigError::UntrustedFile(_))
+    ));
 }

@@ -132,7 +132,9 @@ impl JobAllowlist {
 
     fn add_devices(&mut self, resolved: ResolvedDevices) -> Result<(), AllowlistError> {
         for device in resolved.devices {
-            self.list.push(device.rule).map_err(|_| AllowlistError::TooManyEntries)?;
+            self.list
+                .push(device.rule)
+                .map_err(|_| AllowlistError::TooManyEntries)?;
         }
         self.warnings.extend(resolved.warnings);
         Ok(())
@@ -147,7 +149,13 @@ mod tests {
     use crate::testing::Scratch;
 
     const BASE_RULES: [&str; 8] = [
-        "c:1:3:rwm", "c:1:5:rwm", "c:1:7:rwm", "c:1:8:rwm", "c:1:9:rwm", "c:5:0:rwm", "c:5:2:rwm",
+        "c:1:3:rwm",
+        "c:1:5:rwm",
+        "c:1:7:rwm",
+        "c:1:8:rwm",
+        "c:1:9:rwm",
+        "c:5:0:rwm",
+        "c:5:2:rwm",
         "c:136:-1:rw",
     ];
 
@@ -178,22 +186,39 @@ mod tests {
         let owned = |(spec, access): &(&str, &str)| ((*spec).to_owned(), (*access).to_owned());
         let entries: Vec<_> = entries.iter().map(owned).collect();
         let site: Vec<_> = site.iter().map(|text| text.parse().unwrap()).collect();
-        let request = DeviceRequest { policy, allow: &entries, names: Vec::new() };
+        let request = DeviceRequest {
+            policy,
+            allow: &entries,
+            names: Vec::new(),
+        };
         build_allowlist(&request, &site, &resolver(node)).unwrap()
     }
 
     fn resolver(node: &Scratch) -> Resolver {
-        Resolver::new(Tree::with_root(node.path(), node.trust()), DeviceSettings::default())
+        Resolver::new(
+            Tree::with_root(node.path(), node.trust()),
+            DeviceSettings::default(),
+        )
     }
 
     fn rules(resolved: &JobAllowlist) -> Vec<String> {
-        resolved.list.rules().iter().map(ToString::to_string).collect()
+        resolved
+            .list
+            .rules()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
     fn strict_policy_allows_the_list_alone() {
         let node = node();
-        let resolved = resolve(&node, Policy::Strict, &[("char-nvidia", "r")], &["/dev/full"]);
+        let resolved = resolve(
+            &node,
+            Policy::Strict,
+            &[("char-nvidia", "r")],
+            &["/dev/full"],
+        );
         assert_eq!(rules(&resolved), ["c:195:-1:r"]);
         assert_eq!(rules(&resolve(&node, Policy::Strict, &[], &[])), [""; 0]);
     }
@@ -203,8 +228,10 @@ mod tests {
         let node = node();
         for policy in [Policy::Closed, Policy::Auto] {
             let resolved = resolve(&node, policy, &[("char-nvidia", "rw")], &["char-pts m"]);
-            let expected: Vec<_> =
-                BASE_RULES.into_iter().chain(["c:195:-1:rw", "c:136:-1:m"]).collect();
+            let expected: Vec<_> = BASE_RULES
+                .into_iter()
+                .chain(["c:195:-1:rw", "c:136:-1:m"])
+                .collect();
             assert_eq!(rules(&resolved), expected);
             assert!(resolved.dropped.is_empty());
         }
@@ -213,15 +240,28 @@ mod tests {
     #[test]
     fn unresolvable_entries_are_dropped_and_named() {
         let node = node();
-        let entries =
-            [("/dev/nvidia7", "rw"), ("char-nvidia", "x"), ("/sys/x", "r"), ("char-pts", "")];
+        let entries = [
+            ("/dev/nvidia7", "rw"),
+            ("char-nvidia", "x"),
+            ("/sys/x", "r"),
+            ("char-pts", ""),
+        ];
         let resolved = resolve(&node, Policy::Closed, &entries, &["/dev/fuse"]);
         assert_eq!(rules(&resolved), BASE_RULES);
-        let dropped: Vec<_> =
-            resolved.dropped.iter().map(|why| why.split_once(": ").unwrap().0).collect();
+        let dropped: Vec<_> = resolved
+            .dropped
+            .iter()
+            .map(|why| why.split_once(": ").unwrap().0)
+            .collect();
         assert_eq!(
             dropped,
-            ["/dev/nvidia7 rw", "char-nvidia x", "/sys/x r", "char-pts ", "/dev/fuse rw"]
+            [
+                "/dev/nvidia7 rw",
+                "char-nvidia x",
+                "/sys/x r",
+                "char-pts ",
+                "/dev/fuse rw"
+            ]
         );
     }
 
@@ -237,7 +277,11 @@ mod tests {
         let lines: String = (0..1025).map(|major| format!("{major} same\n")).collect();
         scratch.file("proc/devices", &format!("Block devices:\n{lines}"));
         let entries = [("block-same".to_owned(), "r".to_owned())];
-        let request = DeviceRequest { policy: Policy::Strict, allow: &entries, names: Vec::new() };
+        let request = DeviceRequest {
+            policy: Policy::Strict,
+            allow: &entries,
+            names: Vec::new(),
+        };
         assert_eq!(
             build_allowlist(&request, &[], &resolver(&scratch)),
             Err(AllowlistError::TooManyEntries)

@@ -40,7 +40,10 @@ pub fn read(tree: &Tree, path: &Path) -> Result<Vec<DeviceName>, DeviceError> {
     let Some(absolute) = path.to_str().filter(|path| path.starts_with('/')) else {
         return Err(fault(path, "not an absolute path"));
     };
-    let dir = tree.trust().dir(&tree.locate(absolute)).map_err(distrusted)?;
+    let dir = tree
+        .trust()
+        .dir(&tree.locate(absolute))
+        .map_err(distrusted)?;
     let mut list = DirectoryList::default();
     for name in trusted_dir::list_all_names(&dir, ENTRIES_MAX).map_err(distrusted)? {
         list.add_top_entry(&dir, &name)?;

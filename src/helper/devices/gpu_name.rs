@@ -65,7 +65,9 @@ impl GpuName {
     /// Parses `UUID/GI/CI`.
     fn parse_instance(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split('/').collect();
-        let [gpu, gi, ci] = *parts.as_slice() else { return None };
+        let [gpu, gi, ci] = *parts.as_slice() else {
+            return None;
+        };
         Some(Self::Instance {
             gpu: gpu.parse().ok()?,
             gi: parse_decimal(gi).filter(|gi| *gi <= GI_MAX)?,
@@ -107,9 +109,14 @@ mod tests {
         ];
         let prefixed = ["GPU-", "MIG-", "MIG-GPU-"].map(|prefix| {
             let suffix = if prefix == "MIG-GPU-" { "/14/7" } else { "" };
-            (format!("{prefix}{}{suffix}", UUID.to_uppercase()), format!("{prefix}{UUID}{suffix}"))
+            (
+                format!("{prefix}{}{suffix}", UUID.to_uppercase()),
+                format!("{prefix}{UUID}{suffix}"),
+            )
         });
-        let forms = forms.into_iter().map(|(text, displayed)| (text.to_owned(), displayed));
+        let forms = forms
+            .into_iter()
+            .map(|(text, displayed)| (text.to_owned(), displayed));
         for (text, displayed) in forms.chain(prefixed) {
             assert_eq!(text.parse::<GpuName>().unwrap().to_string(), displayed);
         }

@@ -35,7 +35,12 @@ impl Resolver {
     /// Makes a resolver that shares the search for Slurm's configuration, and its node's files.
     pub(crate) fn with_slurm_conf(slurm_conf: SlurmConfSearch, settings: DeviceSettings) -> Self {
         let tree = slurm_conf.tree().clone();
-        Self { tree, settings, slurm_conf, catalog: OnceCell::new() }
+        Self {
+            tree,
+            settings,
+            slurm_conf,
+            catalog: OnceCell::new(),
+        }
     }
 
     /// The search for the Slurm configuration of the node.
@@ -62,7 +67,10 @@ impl Resolver {
         let mut resolved = ResolvedDevices::default();
         let mut cdi_names = Vec::new();
         for name in names {
-            for entry in self.list_entries(name).map_err(|why| unresolved(name, why))? {
+            for entry in self
+                .list_entries(name)
+                .map_err(|why| unresolved(name, why))?
+            {
                 if let DeviceName::Cdi(cdi_name) = entry {
                     cdi_names.push(cdi_name);
                     continue;
@@ -95,8 +103,12 @@ impl Resolver {
     }
 
     fn resolve_gres(&self, name: &str, index: u32) -> Result<ResolvedDevices, DeviceError> {
-        let mut resolved =
-            gres::resolve(&self.slurm_conf, self.settings.node_name.as_deref(), name, index)?;
+        let mut resolved = gres::resolve(
+            &self.slurm_conf,
+            self.settings.node_name.as_deref(),
+            name,
+            index,
+        )?;
         let companions = topology::find_companions(&self.tree, &resolved.devices)?;
         resolved.extend(companions);
         Ok(resolved)
@@ -145,10 +157,12 @@ impl Resolver {
         prefix: Option<&str>,
     ) -> Result<ResolvedDevices, DeviceError> {
         let names = [format!("{NVIDIA_KIND}={name}")];
-        let resolved = self.resolve_by_catalog(&names).map_err(|error| match prefix {
-            Some(prefix) => DeviceError::at(prefix, error.why),
-            None => error.why,
-        })?;
+        let resolved = self
+            .resolve_by_catalog(&names)
+            .map_err(|error| match prefix {
+                Some(prefix) => DeviceError::at(prefix, error.why),
+                None => error.why,
+            })?;
         self.verify_names(&names).map_err(|error| error.why)?;
         Ok(resolved)
     }
@@ -174,14 +188,22 @@ impl Resolver {
     }
 
     fn resolve_by_catalog(&self, names: &[String]) -> Result<ResolvedDevices, UnresolvedName> {
-        let Some(first) = names.first() else { return Ok(ResolvedDevices::default()) };
-        let failed = |why| UnresolvedName { name: first.clone(), why };
+        let Some(first) = names.first() else {
+            return Ok(ResolvedDevices::default());
+        };
+        let failed = |why| UnresolvedName {
+            name: first.clone(),
+            why,
+        };
         cdi::resolve(&self.tree, self.catalog().map_err(failed)?, names)
     }
 
     fn verify_names(&self, names: &[String]) -> Result<(), UnresolvedName> {
         for name in names {
-            let failed = |why| UnresolvedName { name: name.clone(), why };
+            let failed = |why| UnresolvedName {
+                name: name.clone(),
+                why,
+            };
             verify_cdi_device(&self.tree, self.catalog().map_err(failed)?, name).map_err(failed)?;
         }
         Ok(())
@@ -196,7 +218,10 @@ impl Resolver {
 }
 
 fn unresolved(name: &DeviceName, why: DeviceError) -> UnresolvedName {
-    UnresolvedName { name: name.to_string(), why }
+    UnresolvedName {
+        name: name.to_string(),
+        why,
+    }
 }
 
 /// Kind of Intel's GPUs in the specifications of Intel's own tools.
@@ -216,7 +241,9 @@ fn verify_cdi_device(tree: &Tree, catalog: &Catalog, name: &str) -> Result<(), D
         let devices = resolve_alone(tree, catalog, name)?;
         return topology::verify_drm_nodes(tree, &[address], &devices);
     }
-    let Some(nvidia_name) = nvidia_device_name(name) else { return Ok(()) };
+    let Some(nvidia_name) = nvidia_device_name(name) else {
+        return Ok(());
+    };
     let devices = resolve_alone(tree, catalog, name)?;
     let minors = nvidia::gpu_minors(&devices);
     let uuid = parse_uuid(nvidia_name);
@@ -283,8 +310,14 @@ fn nvidia_device_name(name: &str) -> Option<&str> {
 
 /// Parses the address in the name that Intel's own tools give a GPU, such as `0000-00-02-0-0x56c0`.
 fn parse_intel_address(name: &str) -> Option<PciAddress> {
-    let parts: Vec<&str> = name.strip_prefix(INTEL_KIND)?.strip_prefix('=')?.split('-').collect();
-    let [domain, bus, device, function, ..] = *parts.as_slice() else { return None };
+    let parts: Vec<&str> = name
+        .strip_prefix(INTEL_KIND)?
+        .strip_prefix('=')?
+        .split('-')
+        .collect();
+    let [domain, bus, device, function, ..] = *parts.as_slice() else {
+        return None;
+    };
     format!("{domain}:{bus}:{device}.{function}").parse().ok()
 }
 

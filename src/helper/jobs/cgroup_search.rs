@@ -78,13 +78,19 @@ fn subtree_contains(cgroup: PathBuf, id: u64, left: &mut usize, deadline: Deadli
         if deadline.has_passed() {
             return false;
         }
-        let Ok(entries) = fs::read_dir(&dir) else { continue };
-        let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
+        let Ok(entries) = fs::read_dir(&dir) else {
+            continue;
+        };
+        let below = entries
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
         for entry in below {
             if entry.ino() == id {
                 return true;
             }
-            let Some(less) = left.checked_sub(1) else { return false };
+            let Some(less) = left.checked_sub(1) else {
+                return false;
+            };
             *left = less;
             dirs.push(entry.path());
         }
@@ -103,8 +109,17 @@ mod tests {
     use crate::testing::Scratch;
 
     fn job(id: &str, path: &str) -> Job {
-        let placement = Placement::Cgroup { path: path.parse().unwrap(), leaf: None };
-        Job { id: id.parse().unwrap(), started: 0, ends: None, placement, record: None }
+        let placement = Placement::Cgroup {
+            path: path.parse().unwrap(),
+            leaf: None,
+        };
+        Job {
+            id: id.parse().unwrap(),
+            started: 0,
+            ends: None,
+            placement,
+            record: None,
+        }
     }
 
     fn inode(scratch: &Scratch, path: &str) -> u64 {
@@ -114,7 +129,11 @@ mod tests {
     fn lookup<'a>(scratch: &Scratch, jobs: &'a [Job], cgroup: u64) -> Option<&'a str> {
         let deadline = Deadline::after(Duration::from_secs(60));
         let owner = nix::unistd::geteuid().as_raw();
-        let search = CgroupSearch { mount: scratch.path(), owner, deadline };
+        let search = CgroupSearch {
+            mount: scratch.path(),
+            owner,
+            deadline,
+        };
         search.find_job(jobs, cgroup).map(JobId::as_str)
     }
 
@@ -127,7 +146,11 @@ mod tests {
         scratch.dir("a/x/w");
         assert_eq!(lookup(&scratch, &jobs, below), Some("1"));
         assert_eq!(lookup(&scratch, &jobs, own), Some("2"));
-        for (what, id) in [("a sibling", other), ("above", inode(&scratch, "s")), ("none", 0)] {
+        for (what, id) in [
+            ("a sibling", other),
+            ("above", inode(&scratch, "s")),
+            ("none", 0),
+        ] {
             assert_eq!(lookup(&scratch, &jobs, id), None, "{what}");
         }
         assert_eq!(lookup(&scratch, &[], own), None);
@@ -137,7 +160,10 @@ mod tests {
     fn inner_one_of_nested_jobs_wins() {
         let scratch = Scratch::new();
         let (inner, outer) = (inode(&scratch, "a/b"), inode(&scratch, "a/c"));
-        for jobs in [[job("1", "/a"), job("2", "/a/b")], [job("2", "/a/b"), job("1", "/a")]] {
+        for jobs in [
+            [job("1", "/a"), job("2", "/a/b")],
+            [job("2", "/a/b"), job("1", "/a")],
+        ] {
             assert_eq!(lookup(&scratch, &jobs, inner), Some("2"));
             assert_eq!(lookup(&scratch, &jobs, outer), Some("1"));
         }
@@ -177,7 +203,9 @@ mod tests {
     fn unreadable_deep_directory_hides_no_other_cgroup() {
         let scratch = Scratch::new();
         let jobs = [job("1", "/a")];
-        let found: Vec<u64> = (0..4).map(|n| inode(&scratch, &format!("a/x{n}/y/z"))).collect();
+        let found: Vec<u64> = (0..4)
+            .map(|n| inode(&scratch, &format!("a/x{n}/y/z")))
+            .collect();
         for n in 0..4 {
             let mut dir = fs::File::open(scratch.dir(&format!("a/deep{n}"))).unwrap();
             let name = "d".repeat(200);
@@ -203,9 +231,21 @@ mod tests {
         let below = inode(&scratch, "b/x/y");
         let jobs = [job("1", "/many"), job("2", "/b")];
         let deadline = Deadline::after(Duration::from_secs(60));
-        let search = CgroupSearch { mount: scratch.path(), owner: 0, deadline };
-        let found = |bound| search.find_job_within(&jobs, below, bound).map(JobId::as_str);
-        assert_eq!((found(10), found(9)), (Some("2"), None), "the last one that is looked at");
+        let search = CgroupSearch {
+            mount: scratch.path(),
+            owner: 0,
+            deadline,
+        };
+        let found = |bound| {
+            search
+                .find_job_within(&jobs, below, bound)
+                .map(JobId::as_str)
+        };
+        assert_eq!(
+            (found(10), found(9)),
+            (Some("2"), None),
+            "the last one that is looked at"
+        );
     }
 
     #[test]
@@ -213,8 +253,14 @@ mod tests {
         let scratch = Scratch::new();
         let spool = scratch.path().to_str().unwrap().parse().unwrap();
         let path = scratch.path().join("n1_7.4294967292");
-        let placement = Placement::Extern { spool, node: "n1".parse().unwrap() };
-        let jobs = [Job { placement, ..job("7", "/a") }];
+        let placement = Placement::Extern {
+            spool,
+            node: "n1".parse().unwrap(),
+        };
+        let jobs = [Job {
+            placement,
+            ..job("7", "/a")
+        }];
         assert_eq!(lookup(&scratch, &jobs, 1), None, "nobody listens");
         let _listener = std::os::unix::net::UnixListener::bind(path).unwrap();
         assert_eq!(lookup(&scratch, &jobs, 1), None);

@@ -14,10 +14,15 @@ pub struct FluxId(pub u64);
 impl FluxId {
     /// Parses the canonical form only.
     pub fn parse_canonical(text: &str) -> Option<Self> {
-        let number = text.strip_prefix('f')?.bytes().try_fold(0_u64, |number, digit| {
-            let value = F58_DIGITS.iter().position(|known| *known == digit)?;
-            number.checked_mul(58)?.checked_add(u64::try_from(value).ok()?)
-        });
+        let number = text
+            .strip_prefix('f')?
+            .bytes()
+            .try_fold(0_u64, |number, digit| {
+                let value = F58_DIGITS.iter().position(|known| *known == digit)?;
+                number
+                    .checked_mul(58)?
+                    .checked_add(u64::try_from(value).ok()?)
+            });
         number.map(Self).filter(|id| id.to_string() == text)
     }
 
@@ -28,16 +33,24 @@ impl FluxId {
     pub fn parse(text: &str) -> Option<Self> {
         let hexadecimal = |digits: &str| {
             let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-            u64::from_str_radix(digits, 16).ok().filter(|_| all && digits.len() <= 16)
+            u64::from_str_radix(digits, 16)
+                .ok()
+                .filter(|_| all && digits.len() <= 16)
         };
         let number = if text.contains('.') {
-            let groups: Vec<&str> = text.strip_prefix("job.").unwrap_or(text).split('.').collect();
+            let groups: Vec<&str> = text
+                .strip_prefix("job.")
+                .unwrap_or(text)
+                .split('.')
+                .collect();
             let whole = groups.len() == 4 && groups.iter().all(|group| group.len() == 4);
             hexadecimal(&groups.concat()).filter(|_| whole)
         } else if let Some(digits) = text.strip_prefix("0x") {
             hexadecimal(digits)
         } else if text.starts_with(|first: char| first.is_ascii_digit()) {
-            text.parse().ok().filter(|number: &u64| number.to_string() == text)
+            text.parse()
+                .ok()
+                .filter(|number: &u64| number.to_string() == text)
         } else {
             let digits = text.strip_prefix(['\u{192}', 'f'])?;
             return Self::parse_canonical(&format!("f{digits}"));
@@ -97,7 +110,11 @@ mod tests {
     fn ids_of_rfc_19_are_parsed() {
         for (number, text) in VECTORS {
             assert_eq!(FluxId(number).to_string(), text);
-            assert_eq!(FluxId::parse_canonical(text), Some(FluxId(number)), "{text}");
+            assert_eq!(
+                FluxId::parse_canonical(text),
+                Some(FluxId(number)),
+                "{text}"
+            );
             assert_eq!(FluxId::parse(text), Some(FluxId(number)), "{text}");
             let signed = text.replacen('f', "\u{192}", 1);
             assert_eq!(FluxId::parse(&signed), Some(FluxId(number)), "{signed}");
@@ -113,11 +130,19 @@ mod tests {
             "0017.e9fb.8df1.6c2e",
             "job.0017.e9fb.8df1.6c2e",
         ] {
-            assert_eq!(FluxId::parse(text), Some(FluxId(6_731_191_091_817_518)), "{text}");
+            assert_eq!(
+                FluxId::parse(text),
+                Some(FluxId(6_731_191_091_817_518)),
+                "{text}"
+            );
             assert_eq!(FluxId::parse_job_id(text).unwrap().as_str(), "fuZZybuNNy");
         }
         for text in ["000e.daf9.7d00.0000", "0xedaf97d000000", "\u{192}ZemgA8Bzf"] {
-            assert_eq!(FluxId::parse(text), Some(FluxId(0x000e_daf9_7d00_0000)), "{text}");
+            assert_eq!(
+                FluxId::parse(text),
+                Some(FluxId(0x000e_daf9_7d00_0000)),
+                "{text}"
+            );
         }
     }
 
@@ -145,10 +170,32 @@ mod tests {
     #[test]
     fn malformed_ids_are_refused() {
         for text in [
-            "", "f", "\u{192}", "ff1 ", "aaa", "flux", "f1230", "x1", "f-1", "f 1", "F1", "f1\0",
-            "f\u{e4}", "f\u{192}1", "f0", "fO", "fI", "fl", "f111", "f11", "f12",
+            "",
+            "f",
+            "\u{192}",
+            "ff1 ",
+            "aaa",
+            "flux",
+            "f1230",
+            "x1",
+            "f-1",
+            "f 1",
+            "F1",
+            "f1\0",
+            "f\u{e4}",
+            "f\u{192}1",
+            "f0",
+            "fO",
+            "fI",
+            "fl",
+            "f111",
+            "f11",
+            "f12",
             // One more than 64 bits hold, more digits than they take, and many more.
-            "fjpXCZedGfVR", "fzzzzzzzzzzz", "f211111111111", "fjpXCZedGfVQ1",
+            "fjpXCZedGfVR",
+            "fzzzzzzzzzzz",
+            "f211111111111",
+            "fjpXCZedGfVQ1",
         ] {
             assert_eq!(FluxId::parse_canonical(text), None, "{text:?}");
             assert_eq!(FluxId::parse(text), None, "{text:?}");
@@ -178,7 +225,10 @@ mod tests {
             assert_eq!(FluxId::parse(text), None, "{text:?}");
         }
         assert_eq!(FluxId::parse_canonical("1234"), None);
-        assert_eq!(FluxId::parse_canonical(&format!("f{}", "z".repeat(5000))), None);
+        assert_eq!(
+            FluxId::parse_canonical(&format!("f{}", "z".repeat(5000))),
+            None
+        );
     }
 
     #[test]
@@ -189,7 +239,11 @@ mod tests {
             let wide = u64::from(random.below(u32::MAX)) << 32 | u64::from(random.below(u32::MAX));
             let number = wide >> random.below(64);
             let text = FluxId(number).to_string();
-            assert_eq!(FluxId::parse_canonical(&text), Some(FluxId(number)), "{text}");
+            assert_eq!(
+                FluxId::parse_canonical(&text),
+                Some(FluxId(number)),
+                "{text}"
+            );
             if let Some((other, shown)) = previous {
                 assert_eq!(other == number, shown == text);
             }

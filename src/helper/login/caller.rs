@@ -34,15 +34,27 @@ struct CallerJob {
 
 impl CallerJob {
     fn known(job: JobId, text: String) -> Self {
-        Self { job: Some(job), text, is_fault: false }
+        Self {
+            job: Some(job),
+            text,
+            is_fault: false,
+        }
     }
 
     fn unknown(text: String) -> Self {
-        Self { job: None, text, is_fault: false }
+        Self {
+            job: None,
+            text,
+            is_fault: false,
+        }
     }
 
     fn fault(text: String) -> Self {
-        Self { job: None, text, is_fault: true }
+        Self {
+            job: None,
+            text,
+            is_fault: true,
+        }
     }
 }
 
@@ -88,16 +100,21 @@ impl<'a> CallerQuery<'a> {
         if caller.is_fault {
             warnings.push(format!("caller: {}", caller.text));
         }
-        RuleAnswer { job: caller.job, evidence: Evidence::of_line("caller", caller.text), warnings }
+        RuleAnswer {
+            job: caller.job,
+            evidence: Evidence::of_line("caller", caller.text),
+            warnings,
+        }
     }
 
     /// Finds the job of a client on this node by its cgroup.
     fn find_local_job(&self, owner: SocketOwner, flow: Flow, jobs: &[Job]) -> CallerJob {
         let client = flow.client;
         match self.node.job_of_cgroup(jobs, owner.cgroup, self.deadline()) {
-            Some(job) => {
-                CallerJob::known(job.clone(), format!("{client} is a process here, of job {job}"))
-            }
+            Some(job) => CallerJob::known(
+                job.clone(),
+                format!("{client} is a process here, of job {job}"),
+            ),
             None => {
                 CallerJob::unknown(format!("{client} is a process here, of none of these jobs"))
             }
@@ -107,7 +124,12 @@ impl<'a> CallerQuery<'a> {
     /// Asks the client's host for the job, if it is in a trusted network.
     fn query_host(&self, flow: Flow, jobs: &[Job]) -> CallerJob {
         let host = flow.client.ip();
-        if !self.config.callerid_networks.iter().any(|network| network.contains(host)) {
+        if !self
+            .config
+            .callerid_networks
+            .iter()
+            .any(|network| network.contains(host))
+        {
             return CallerJob::unknown(format!("{host} is not asked: callerid_networks lacks it"));
         }
         match (self.query_origin)(flow, self.deadline()) {
@@ -191,7 +213,10 @@ mod tests {
 
         fn jobs(&self) -> Vec<Job> {
             let soon = Deadline::after(Duration::from_secs(60));
-            self.node().find_running_jobs(&self.config, "n", 5, soon).unwrap().jobs
+            self.node()
+                .find_running_jobs(&self.config, "n", 5, soon)
+                .unwrap()
+                .jobs
         }
 
         /// Finds the job, the evidence and the warnings.
@@ -205,7 +230,11 @@ mod tests {
                 find_owner: self.find_owner,
                 query_origin: self.query_origin,
             };
-            let RuleAnswer { job, evidence, warnings } = caller.find_job(&self.jobs());
+            let RuleAnswer {
+                job,
+                evidence,
+                warnings,
+            } = caller.find_job(&self.jobs());
             (job.map(|id| id.to_string()), evidence.to_string(), warnings)
         }
     }
@@ -217,12 +246,19 @@ mod tests {
         let soon = Deadline::after(Duration::from_secs(60));
         assert_eq!(jobs.len(), 2);
         let inode = |path: &str| fs::metadata(bench.cgroups().join(path)).unwrap().ino();
-        assert_eq!(node.job_of_cgroup(&jobs, inode("2/x"), soon).map(JobId::as_str), Some("2"));
+        assert_eq!(
+            node.job_of_cgroup(&jobs, inode("2/x"), soon)
+                .map(JobId::as_str),
+            Some("2")
+        );
         assert_eq!(node.job_of_cgroup(&jobs, inode("3/x"), soon), None);
         let none = node.find_running_jobs(&bench.config, "n", 7, soon).unwrap();
         assert_eq!(none, RunningJobs::default());
         bench.scratch.file("jobs/7/4.json", "{");
-        let warnings = node.find_running_jobs(&bench.config, "n", 7, soon).unwrap().warnings;
+        let warnings = node
+            .find_running_jobs(&bench.config, "n", 7, soon)
+            .unwrap()
+            .warnings;
         assert_eq!(warnings.len(), 1, "a broken record may hide a job");
     }
 
@@ -270,9 +306,18 @@ mod tests {
         let mut bench = CallerBench::new();
         for (connection, why) in [
             ("", "the connection is not known"),
-            ("UNKNOWN 65535 UNKNOWN 65535", "the connection is none of TCP"),
-            ("10.2.0.5 5000 10.2.0.6 22", "10.2.0.5 is not asked: callerid_networks lacks it"),
-            ("fe80::1%1 5000 fe80::2%1 22", "fe80::1 is not asked: callerid_networks lacks it"),
+            (
+                "UNKNOWN 65535 UNKNOWN 65535",
+                "the connection is none of TCP",
+            ),
+            (
+                "10.2.0.5 5000 10.2.0.6 22",
+                "10.2.0.5 is not asked: callerid_networks lacks it",
+            ),
+            (
+                "fe80::1%1 5000 fe80::2%1 22",
+                "fe80::1 is not asked: callerid_networks lacks it",
+            ),
         ] {
             bench.connection = connection;
             let (job, evidence, warnings) = bench.find_job();
@@ -286,7 +331,10 @@ mod tests {
         type QueryOrigin = fn(Flow, Deadline) -> Result<Answer, QueryError>;
         let mut bench = CallerBench::new();
         let quiet: [(QueryOrigin, &str); 3] = [
-            (|_, _| Ok(Answer::NoUser), "10.1.0.5 says that it is in no job"),
+            (
+                |_, _| Ok(Answer::NoUser),
+                "10.1.0.5 says that it is in no job",
+            ),
             (|_, _| Ok(Answer::Hidden), "10.1.0.5 does not tell"),
             (
                 |_, _| Err(QueryError::NoService(Errno::ECONNREFUSED)),
@@ -300,24 +348,39 @@ mod tests {
             assert!(evidence.contains(why), "{evidence}");
         }
         let loud: [(QueryOrigin, &str); 6] = [
-            (|_, _| Ok(Answer::Job("3".parse().unwrap())), "says job 3, which the user has not"),
+            (
+                |_, _| Ok(Answer::Job("3".parse().unwrap())),
+                "says job 3, which the user has not",
+            ),
             (|_, _| Ok(Answer::Unknown), "cannot tell"),
             (|_, _| Err(QueryError::Timeout), "did not answer in time"),
             (|_, _| Err(QueryError::ConnectionClosed), "hung up"),
             (|_, _| Err(QueryError::TooManyLines), "more than one line"),
-            (|_, _| Err(QueryError::InvalidAnswer), "none to this question"),
+            (
+                |_, _| Err(QueryError::InvalidAnswer),
+                "none to this question",
+            ),
         ];
         for (query, why) in loud {
             bench.query_origin = query;
             let (job, evidence, warnings) = bench.find_job();
-            let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
-            assert!(job.is_none() && warning.starts_with("caller: 10.1.0.5 "), "{warning}");
+            let [warning] = warnings.as_slice() else {
+                panic!("{warnings:?}")
+            };
+            assert!(
+                job.is_none() && warning.starts_with("caller: 10.1.0.5 "),
+                "{warning}"
+            );
             assert!(warning.contains(why) && evidence.contains(why), "{warning}");
         }
         bench.find_owner = |_| Err(DiagError::malformed());
         bench.query_origin = |_, _| Ok(Answer::Job("2".parse().unwrap()));
         let (job, _, warnings) = bench.find_job();
-        assert_eq!((job.as_deref(), warnings.len()), (Some("2"), 1), "the host is queried");
+        assert_eq!(
+            (job.as_deref(), warnings.len()),
+            (Some("2"), 1),
+            "the host is queried"
+        );
     }
 
     #[test]
@@ -342,6 +405,9 @@ mod tests {
         let caller = CallerQuery::new(&node, &request, &bench.config, deadline);
         let RuleAnswer { job, evidence, .. } = caller.find_job(&bench.jobs());
         assert_eq!(job, None);
-        assert!(evidence.to_string().contains("10.9.0.5 is not asked"), "{evidence}");
+        assert!(
+            evidence.to_string().contains("10.9.0.5 is not asked"),
+            "{evidence}"
+        );
     }
 }

@@ -28,7 +28,8 @@ pub(super) enum Choice {
 impl Choice {
     /// Chooses the last of the jobs by this rule.
     fn of_last(mut jobs: Vec<Job>, rule: ChoiceRule) -> Self {
-        jobs.pop().map_or(Self::None, |job| Self::Job(Box::new(job), rule))
+        jobs.pop()
+            .map_or(Self::None, |job| Self::Job(Box::new(job), rule))
     }
 }
 
@@ -92,15 +93,24 @@ pub(super) fn find_chosen_job(choices: &Choices, uid: u32, jobs: &[Job]) -> Rule
         Ok(Some(id)) => id,
         Ok(None) => {
             let evidence = Evidence::of_line("chosen", "none");
-            return RuleAnswer { evidence, ..RuleAnswer::default() };
+            return RuleAnswer {
+                evidence,
+                ..RuleAnswer::default()
+            };
         }
         Err(error) => {
             let warnings = vec![format!("choice not used: {error}")];
-            return RuleAnswer { warnings, ..RuleAnswer::default() };
+            return RuleAnswer {
+                warnings,
+                ..RuleAnswer::default()
+            };
         }
     };
     match find_by_name(jobs, &id) {
-        Some(job) => RuleAnswer { job: Some(job.id.clone()), ..RuleAnswer::default() },
+        Some(job) => RuleAnswer {
+            job: Some(job.id.clone()),
+            ..RuleAnswer::default()
+        },
         None => RuleAnswer {
             warnings: vec![format!("chosen job {id} is not running here")],
             ..RuleAnswer::default()
@@ -203,8 +213,11 @@ pub fn parse_choice(text: &[u8]) -> Result<JobId, Distrust> {
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(Distrust::TooLarge(FILE_BYTES_MAX));
     }
-    let line = std::str::from_utf8(text).ok().and_then(|text| text.strip_suffix('\n'));
-    line.and_then(|id| id.parse().ok()).ok_or(Distrust::MissingContent("job's id"))
+    let line = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.strip_suffix('\n'));
+    line.and_then(|id| id.parse().ok())
+        .ok_or(Distrust::MissingContent("job's id"))
 }
 
 #[cfg(test)]
@@ -220,7 +233,10 @@ mod tests {
             id: id.parse().unwrap(),
             started,
             ends: None,
-            placement: Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None },
+            placement: Placement::Cgroup {
+                path: "/a".parse().unwrap(),
+                leaf: None,
+            },
             record: Some(Record::parse(text.as_bytes()).unwrap()),
         }
     }
@@ -252,16 +268,31 @@ mod tests {
         let choice = choose_job(vec![job("2", 9), job("1", 5)], several, |rule, jobs| {
             assert_eq!(jobs.len(), 2);
             rules.push(rule);
-            if rule == ChoiceRule::Caller { caller } else { chosen }.parse().ok()
+            if rule == ChoiceRule::Caller {
+                caller
+            } else {
+                chosen
+            }
+            .parse()
+            .ok()
         });
         (choice, rules)
     }
 
     #[test]
     fn only_or_newest_job_is_chosen_without_a_rule() {
-        assert_eq!(choose_job(Vec::new(), SeveralJobsPolicy::Newest, find_none), Choice::None);
-        assert_eq!(choose_job(Vec::new(), SeveralJobsPolicy::Deny, find_none), Choice::None);
-        assert_eq!(choose_newest(&[("1", 5)]), ("1".into(), ChoiceRule::OnlyJob));
+        assert_eq!(
+            choose_job(Vec::new(), SeveralJobsPolicy::Newest, find_none),
+            Choice::None
+        );
+        assert_eq!(
+            choose_job(Vec::new(), SeveralJobsPolicy::Deny, find_none),
+            Choice::None
+        );
+        assert_eq!(
+            choose_newest(&[("1", 5)]),
+            ("1".into(), ChoiceRule::OnlyJob)
+        );
         assert_eq!(
             choose_newest(&[("1", 5), ("2", 9), ("3", 7)]),
             ("2".into(), ChoiceRule::Newest)
@@ -277,14 +308,22 @@ mod tests {
         for rule in [ChoiceRule::Caller, ChoiceRule::Chosen] {
             assert_eq!(rule_among_answers(rule), rule);
         }
-        for rule in [ChoiceRule::OnlyJob, ChoiceRule::Newest, ChoiceRule::Answered] {
+        for rule in [
+            ChoiceRule::OnlyJob,
+            ChoiceRule::Newest,
+            ChoiceRule::Answered,
+        ] {
             assert_eq!(rule_among_answers(rule), ChoiceRule::Answered);
         }
     }
 
     #[test]
     fn several_jobs_need_a_choice_if_the_site_denies_the_newest() {
-        let needed = choose_job(vec![job("2", 9), job("1", 5)], SeveralJobsPolicy::Deny, find_none);
+        let needed = choose_job(
+            vec![job("2", 9), job("1", 5)],
+            SeveralJobsPolicy::Deny,
+            find_none,
+        );
         assert_eq!(needed, Choice::Needed(vec![job("1", 5), job("2", 9)]));
         let one = choose_job(vec![job("2", 9)], SeveralJobsPolicy::Deny, find_none);
         assert!(matches!(one, Choice::Job(_, ChoiceRule::OnlyJob)));
@@ -312,7 +351,10 @@ mod tests {
         let (choice, rules) = choose_by("3", "4", SeveralJobsPolicy::Newest);
         assert_eq!(job_and_rule(choice), ("2".into(), ChoiceRule::Newest));
         assert_eq!(rules.len(), 2);
-        assert!(matches!(choose_by("3", "4", SeveralJobsPolicy::Deny).0, Choice::Needed(_)));
+        assert!(matches!(
+            choose_by("3", "4", SeveralJobsPolicy::Deny).0,
+            Choice::Needed(_)
+        ));
         assert_eq!(
             job_and_rule(choose_by("3", "1", SeveralJobsPolicy::Deny).0),
             ("1".into(), ChoiceRule::Chosen)
@@ -336,13 +378,28 @@ mod tests {
         let (dir, file) = (status(file.parent().unwrap()), status(&file));
         let uid = nix::unistd::geteuid().as_raw();
         assert_eq!(
-            (require_sole_writer(&dir, uid), require_choice_file(&dir, &file, uid)),
+            (
+                require_sole_writer(&dir, uid),
+                require_choice_file(&dir, &file, uid)
+            ),
             (Ok(()), Ok(()))
         );
-        let mounted = FileStatus { mount: file.mount + 1, ..file };
-        assert_eq!(require_choice_file(&dir, &mounted, uid), Err(Distrust::Mounted));
+        let mounted = FileStatus {
+            mount: file.mount + 1,
+            ..file
+        };
+        assert_eq!(
+            require_choice_file(&dir, &mounted, uid),
+            Err(Distrust::Mounted)
+        );
         let other = uid + 1;
-        assert_eq!(require_choice_file(&dir, &file, other), Err(Distrust::WrongOwner(uid)));
-        assert_eq!(require_sole_writer(&dir, other), Err(Distrust::WrongOwner(uid)));
+        assert_eq!(
+            require_choice_file(&dir, &file, other),
+            Err(Distrust::WrongOwner(uid))
+        );
+        assert_eq!(
+            require_sole_writer(&dir, other),
+            Err(Distrust::WrongOwner(uid))
+        );
     }
 }

@@ -23,7 +23,11 @@ pub struct JobContainment {
 impl JobContainment {
     /// The containment of a job that needs none.
     pub(super) fn none() -> Self {
-        Self { containment: Containment::None, dropped: Vec::new(), warnings: Vec::new() }
+        Self {
+            containment: Containment::None,
+            dropped: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 
     /// Adds the scheduler's own filter to what must hold.
@@ -34,7 +38,10 @@ impl JobContainment {
             }
             Containment::None | Containment::Inherit => Containment::Inherit,
         };
-        Self { containment, ..self }
+        Self {
+            containment,
+            ..self
+        }
     }
 }
 
@@ -67,9 +74,15 @@ fn enforce_request(
     resolver: &Resolver,
 ) -> Result<JobContainment, LoginRefusal> {
     match build_allowlist(request, &config.always_allowed, resolver) {
-        Ok(JobAllowlist { list, dropped, warnings }) => {
-            Ok(JobContainment { containment: Containment::Enforce(list), dropped, warnings })
-        }
+        Ok(JobAllowlist {
+            list,
+            dropped,
+            warnings,
+        }) => Ok(JobContainment {
+            containment: Containment::Enforce(list),
+            dropped,
+            warnings,
+        }),
         Err(error) => Err(refuse_request(&record.id, error)),
     }
 }
@@ -77,9 +90,11 @@ fn enforce_request(
 fn refuse_request(job: &JobId, error: AllowlistError) -> LoginRefusal {
     let LoginRefusal { refusal, cause } = refuse_configuration(job, format!("job {job}: {error}"));
     let refusal = match error {
-        AllowlistError::UnresolvedName(device) => {
-            Refusal { reason: Reason::DeviceUnknown, device: device.name, ..refusal }
-        }
+        AllowlistError::UnresolvedName(device) => Refusal {
+            reason: Reason::DeviceUnknown,
+            device: device.name,
+            ..refusal
+        },
         AllowlistError::TooManyEntries => refusal,
     };
     LoginRefusal { refusal, cause }
@@ -87,7 +102,10 @@ fn refuse_request(job: &JobId, error: AllowlistError) -> LoginRefusal {
 
 /// Refuses a login to a job because of wrong configuration.
 pub(super) fn refuse_configuration(job: &JobId, cause: String) -> LoginRefusal {
-    let refusal = Refusal { jobs: vec![job.clone()], ..refusal(Reason::Configuration) };
+    let refusal = Refusal {
+        jobs: vec![job.clone()],
+        ..refusal(Reason::Configuration)
+    };
     LoginRefusal { refusal, cause }
 }
 
@@ -101,7 +119,12 @@ pub(super) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     pub(super) fn new(job: &'a Job, config: &'a Config, resolver: &'a Resolver) -> Self {
-        Self { job, config, resolver, evidence: Evidence::default() }
+        Self {
+            job,
+            config,
+            resolver,
+            evidence: Evidence::default(),
+        }
     }
 
     /// Decides the containment by a record of the job.

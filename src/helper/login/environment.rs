@@ -21,11 +21,19 @@ use protocol::{
 use thiserror::Error;
 
 /// Variables of the prolog that a login gets unchanged, if the record has them.
-const OPTIONAL_VARIABLES: [&str; 4] =
-    ["SLURM_CLUSTER_NAME", "SLURM_JOB_ACCOUNT", "SLURM_JOB_PARTITION", "SLURM_JOB_USER"];
+const OPTIONAL_VARIABLES: [&str; 4] = [
+    "SLURM_CLUSTER_NAME",
+    "SLURM_JOB_ACCOUNT",
+    "SLURM_JOB_PARTITION",
+    "SLURM_JOB_USER",
+];
 /// Lists of GPUs, as the libraries of their vendors read them.
-const GPU_LIST_VARIABLES: [&str; 4] =
-    ["CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+const GPU_LIST_VARIABLES: [&str; 4] = [
+    "CUDA_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ROCR_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+];
 
 /// The list that NVIDIA's libraries read.
 const CUDA_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
@@ -43,7 +51,10 @@ impl LoginVariables {
         let mut variables = Variables::default();
         // This cannot fail: an id is a valid value, and the first variable is not one too many.
         let _ = add_variable(&mut variables, name, job.id.as_str());
-        Self { variables, warnings: Vec::new() }
+        Self {
+            variables,
+            warnings: Vec::new(),
+        }
     }
 }
 
@@ -98,7 +109,8 @@ pub(super) fn list_nameable_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceErr
     let mut gpus = topology::list_gpus(tree)?;
     if nvidia::has_instances(tree)? {
         for gpu in &mut gpus {
-            gpu.visible_devices.take_if(|(name, _)| *name == CUDA_VARIABLE);
+            gpu.visible_devices
+                .take_if(|(name, _)| *name == CUDA_VARIABLE);
         }
     }
     Ok(gpus)
@@ -111,8 +123,9 @@ pub(super) fn name_probes(probes: Vec<Probe>, gpus: &[GpuNodes]) -> Vec<Probe> {
     if probes.is_empty() {
         probes.extend(gpus.iter().filter_map(own_probe).take(PROBES_MAX));
     }
-    let uses_numbers =
-        gpus.iter().any(|gpu| matches!(gpu.visible_devices, Some((CUDA_VARIABLE, None))));
+    let uses_numbers = gpus
+        .iter()
+        .any(|gpu| matches!(gpu.visible_devices, Some((CUDA_VARIABLE, None))));
     for probe in &mut probes {
         let gpu = gpus.iter().find(|gpu| gpu.own_node.rule == probe.device);
         probe.variable = gpu.and_then(|gpu| gpu_variable(gpu, uses_numbers));
@@ -121,7 +134,9 @@ pub(super) fn name_probes(probes: Vec<Probe>, gpus: &[GpuNodes]) -> Vec<Probe> {
 }
 
 fn own_probe(gpu: &GpuNodes) -> Option<Probe> {
-    format!("{} {}", gpu.own_node.rule, gpu.own_node.node).parse().ok()
+    format!("{} {}", gpu.own_node.rule, gpu.own_node.node)
+        .parse()
+        .ok()
 }
 
 /// Names one GPU to programs: by its UUID, or as the first one that they see.
@@ -175,13 +190,19 @@ fn allocation_variables(
     }
     let unchanged = OPTIONAL_VARIABLES.map(|name| (name, name));
     let mut warnings = Vec::new();
-    for (name, from) in unchanged.into_iter().chain([("SLURM_SUBMIT_DIR", "SLURM_JOB_WORK_DIR")]) {
+    for (name, from) in unchanged
+        .into_iter()
+        .chain([("SLURM_SUBMIT_DIR", "SLURM_JOB_WORK_DIR")])
+    {
         let Some(value) = env.get(from) else { continue };
         if let Err(why) = add_variable(&mut variables, name, value) {
             warnings.push(format!("env: {why}"));
         }
     }
-    Ok(LoginVariables { variables, warnings })
+    Ok(LoginVariables {
+        variables,
+        warnings,
+    })
 }
 
 fn require_variable<'a>(
@@ -194,7 +215,9 @@ fn require_variable<'a>(
 fn add_variable(variables: &mut Variables, name: &str, value: &str) -> Result<(), VariableError> {
     let variable = Variable::from_pair(name, value)
         .map_err(|error| VariableError::InvalidValue(name.to_owned(), error))?;
-    variables.push(variable).map_err(|error| VariableError::Surplus(name.to_owned(), error))
+    variables
+        .push(variable)
+        .map_err(|error| VariableError::Surplus(name.to_owned(), error))
 }
 
 /// How libraries number the GPUs that a login sees.
@@ -230,7 +253,10 @@ fn number_gpus(
     numbering: GpuNumbering,
 ) -> Result<String, VariableError> {
     let count = value.split(',').count();
-    let numbers = value.split(',').filter(|entry| parse_decimal(entry).is_some()).count();
+    let numbers = value
+        .split(',')
+        .filter(|entry| parse_decimal(entry).is_some())
+        .count();
     if numbers == 0 {
         return Ok(value.to_owned());
     }
@@ -268,7 +294,10 @@ fn tasks_per_node(tasks: Option<&str>, nodes: &str, cpus: &str) -> Option<String
         return None;
     }
     let Some(tasks) = tasks else {
-        return groups.iter().all(|(group_cpus, _)| *group_cpus == 1).then(|| cpus.to_owned());
+        return groups
+            .iter()
+            .all(|(group_cpus, _)| *group_cpus == 1)
+            .then(|| cpus.to_owned());
     };
     let task_count = parse_decimal(tasks)?;
     if task_count == 0 {

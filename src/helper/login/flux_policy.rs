@@ -19,7 +19,12 @@ impl Planner<'_> {
     /// [`LoginRefusal`] if the text is no unit's, the devices of the record do not resolve, or a list
     /// is too long.
     pub(super) fn contain_by_flux(&mut self, unit: &str) -> Result<JobContainment, LoginRefusal> {
-        let by_record = match self.job.record.as_ref().filter(|_| self.job.has_device_list()) {
+        let by_record = match self
+            .job
+            .record
+            .as_ref()
+            .filter(|_| self.job.has_device_list())
+        {
             Some(record) => self.contain_by_record(record)?,
             None => JobContainment::none(),
         };
@@ -53,20 +58,35 @@ impl Planner<'_> {
             refuse_configuration(id, format!("job {id}: unit {unit}: {error}"))
         })?;
         let (word, count) = (policy.as_str(), allow.len());
-        self.evidence.add("unit", format!("DevicePolicy={word}, {count} entries of DeviceAllow"));
+        self.evidence.add(
+            "unit",
+            format!("DevicePolicy={word}, {count} entries of DeviceAllow"),
+        );
         if policy == Policy::Auto && allow.is_empty() {
             return Ok(JobContainment::none());
         }
         let (literal, others): (Vec<_>, Vec<_>) =
             allow.into_iter().partition(|(name, _)| is_literal(name));
-        let request = DeviceRequest { policy, allow: &literal, names: Vec::new() };
+        let request = DeviceRequest {
+            policy,
+            allow: &literal,
+            names: Vec::new(),
+        };
         let allowlist = build_allowlist(&request, &self.config.always_allowed, self.resolver)
             .map_err(|error| self.refuse_devices(error))?;
-        let JobAllowlist { list, mut dropped, warnings } = allowlist;
+        let JobAllowlist {
+            list,
+            mut dropped,
+            warnings,
+        } = allowlist;
         for (name, access) in others {
             dropped.push(format!("{name} {access}: no name that Flux resolves"));
         }
-        Ok(JobContainment { containment: Containment::Enforce(list), dropped, warnings })
+        Ok(JobContainment {
+            containment: Containment::Enforce(list),
+            dropped,
+            warnings,
+        })
     }
 
     /// The name of the job's unit, for messages.
@@ -84,7 +104,9 @@ fn is_literal(name: &str) -> bool {
     if name.starts_with('@') || Glob::is_wild(name) {
         return false;
     }
-    let class = name.strip_prefix("char-").or_else(|| name.strip_prefix("block-"));
+    let class = name
+        .strip_prefix("char-")
+        .or_else(|| name.strip_prefix("block-"));
     class.is_none_or(|class| class.bytes().any(|byte| !byte.is_ascii_digit()))
 }
 

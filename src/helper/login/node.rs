@@ -57,7 +57,10 @@ impl Node {
     pub(super) fn device_settings(node: &str, config: &Config) -> DeviceSettings {
         let configured = config.devices.node_name.clone();
         let node_name = configured.or_else(|| node_name_of_pam_line(node, &host_name()));
-        DeviceSettings { node_name, ..config.devices.clone() }
+        DeviceSettings {
+            node_name,
+            ..config.devices.clone()
+        }
     }
 
     /// Prepares the search for Slurm's configuration.
@@ -126,7 +129,11 @@ impl Node {
         deadline: Deadline,
     ) -> Option<&'a JobId> {
         let mount = self.cgroup_mount().ok()?;
-        let search = CgroupSearch { mount: &mount, owner: self.trust.owner(), deadline };
+        let search = CgroupSearch {
+            mount: &mount,
+            owner: self.trust.owner(),
+            deadline,
+        };
         search.find_job(jobs, cgroup)
     }
 
@@ -142,7 +149,10 @@ impl Node {
 }
 
 fn host_name() -> String {
-    nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned()
+    nix::unistd::gethostname()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Finds the name that a PAM line gives the node; `None` for the host's own name, of which a
@@ -166,7 +176,11 @@ mod tests {
             ("rack7", "n1.cluster", Some("rack7")),
             ("n1.other", "n1.cluster", Some("n1.other")),
         ] {
-            assert_eq!(node_name_of_pam_line(node, host).as_deref(), name, "{node} on {host}");
+            assert_eq!(
+                node_name_of_pam_line(node, host).as_deref(),
+                name,
+                "{node} on {host}"
+            );
         }
     }
 }

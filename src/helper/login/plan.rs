@@ -20,7 +20,10 @@ impl Planner<'_> {
     /// if this node cannot resolve them, or if they exceed an allowlist.
     pub(super) fn plan_login(mut self, rule: ChoiceRule, unit: &str) -> PlannedLogin {
         let result = self.make_plan(rule, unit);
-        PlannedLogin { result, evidence: self.evidence }
+        PlannedLogin {
+            result,
+            evidence: self.evidence,
+        }
     }
 
     fn make_plan(
@@ -29,7 +32,11 @@ impl Planner<'_> {
         unit: &str,
     ) -> Result<(Plan, Vec<String>), LoginRefusal> {
         let (job_containment, mut probes) = self.contain(unit)?;
-        let JobContainment { containment, dropped, mut warnings } = job_containment;
+        let JobContainment {
+            containment,
+            dropped,
+            mut warnings,
+        } = job_containment;
         let login = login_variables(self.job, self.config.env, &containment);
         warnings.extend(login.warnings);
         if self.config.env == JobEnvironment::Gpus {

@@ -13,5 +13,10 @@ pub struct LoginRefusal {
 
 /// Makes a refusal that names no job and no device.
 pub(super) fn refusal(reason: Reason) -> Refusal {
-    Refusal { reason, jobs: Vec::new(), ended: None, device: String::new() }
+    Refusal {
+        reason,
+        jobs: Vec::new(),
+        ended: None,
+        device: String::new(),
+    }
 }

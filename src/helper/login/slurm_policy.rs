@@ -22,7 +22,11 @@ impl Planner<'_> {
         &mut self,
     ) -> Result<(JobContainment, Vec<Probe>), LoginRefusal> {
         let constrains = self.read_constraint()?;
-        let record = self.job.record.as_ref().filter(|_| self.job.has_device_list());
+        let record = self
+            .job
+            .record
+            .as_ref()
+            .filter(|_| self.job.has_device_list());
         let is_closed = record.is_none() && self.config.slurm_devices == SlurmDevices::Closed;
         if !constrains && !is_closed {
             let containment = match record {
@@ -35,7 +39,8 @@ impl Planner<'_> {
         let has_devices = inventory
             .has_devices(&self.resolver.tree)
             .map_err(|error| self.refuse_devices(error))?;
-        self.evidence.add("slurm", describe_gres(&inventory, has_devices));
+        self.evidence
+            .add("slurm", describe_gres(&inventory, has_devices));
         let mut containment = match record {
             Some(record) => self.contain_by_record(record)?,
             None if is_closed => self.contain_by_inventory(&inventory)?,
@@ -45,15 +50,19 @@ impl Planner<'_> {
         if !constrains || !has_devices {
             return Ok((containment, Vec::new()));
         }
-        let probes =
-            inventory.probes(&self.resolver.tree).map_err(|error| self.refuse_devices(error))?;
+        let probes = inventory
+            .probes(&self.resolver.tree)
+            .map_err(|error| self.refuse_devices(error))?;
         Ok((containment.with_inherited_filter(), probes))
     }
 
     /// Reads whether Slurm restricts its jobs to their own devices.
     fn read_constraint(&mut self) -> Result<bool, LoginRefusal> {
-        let files =
-            self.resolver.slurm_conf().files().map_err(|error| self.refuse_devices(error))?;
+        let files = self
+            .resolver
+            .slurm_conf()
+            .files()
+            .map_err(|error| self.refuse_devices(error))?;
         let constrains =
             read_constrain_devices(files).map_err(|error| self.refuse_devices(error))?;
         let word = if constrains { "yes" } else { "no" };
@@ -65,27 +74,43 @@ impl Planner<'_> {
 
     /// Reads the generic resources of the node.
     fn read_inventory(&self) -> Result<Inventory, LoginRefusal> {
-        let files =
-            self.resolver.slurm_conf().files().map_err(|error| self.refuse_devices(error))?;
+        let files = self
+            .resolver
+            .slurm_conf()
+            .files()
+            .map_err(|error| self.refuse_devices(error))?;
         let node_name = self.resolver.settings.node_name.as_deref();
         Inventory::read(files, node_name).map_err(|error| self.refuse_devices(error))
     }
 
     /// Allows the standard devices, all devices in Slurm's inventory, and those of the site.
     fn contain_by_inventory(&self, inventory: &Inventory) -> Result<JobContainment, LoginRefusal> {
-        let request = DeviceRequest { policy: Policy::Closed, allow: &[], names: Vec::new() };
+        let request = DeviceRequest {
+            policy: Policy::Closed,
+            allow: &[],
+            names: Vec::new(),
+        };
         let allowlist = build_allowlist(&request, &self.config.always_allowed, self.resolver)
             .map_err(|error| self.refuse_devices(error))?;
-        let JobAllowlist { mut list, dropped, mut warnings } = allowlist;
-        let gres =
-            inventory.devices(&self.resolver.tree).map_err(|error| self.refuse_devices(error))?;
+        let JobAllowlist {
+            mut list,
+            dropped,
+            mut warnings,
+        } = allowlist;
+        let gres = inventory
+            .devices(&self.resolver.tree)
+            .map_err(|error| self.refuse_devices(error))?;
         warnings.extend(gres.warnings);
         for device in gres.devices {
             if list.push(device.rule).is_err() {
                 return Err(self.refuse_devices(AllowlistError::TooManyEntries));
             }
         }
-        Ok(JobContainment { containment: Containment::Enforce(list), dropped, warnings })
+        Ok(JobContainment {
+            containment: Containment::Enforce(list),
+            dropped,
+            warnings,
+        })
     }
 }
 
@@ -95,5 +120,9 @@ fn describe_gres(inventory: &Inventory, has_devices: bool) -> String {
         (true, false) => ", AutoDetect finds no GPU",
         (false, _) => "",
     };
-    format!("{}: {} device files{detected}", inventory.path.display(), inventory.files.len())
+    format!(
+        "{}: {} device files{detected}",
+        inventory.path.display(),
+        inventory.files.len()
+    )
 }

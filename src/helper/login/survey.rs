@@ -39,7 +39,10 @@ impl Survey {
                 }
                 Err(SourceError::Failed(what)) => {
                     survey.present.push(name);
-                    survey.report.broken.push(format!("{}: {what}", name.as_str()));
+                    survey
+                        .report
+                        .broken
+                        .push(format!("{}: {what}", name.as_str()));
                     survey.registry_failed |= name == SourceName::Registry;
                 }
             }
@@ -52,7 +55,8 @@ impl Survey {
     /// Adds the report of one source.
     fn add_report(&mut self, name: SourceName, report: SourceReport) {
         self.present.push(name);
-        self.seen.extend(report.seen.into_iter().map(|text| (name, text)));
+        self.seen
+            .extend(report.seen.into_iter().map(|text| (name, text)));
         let all = &mut self.report;
         all.jobs.extend(report.jobs);
         all.additions.extend(report.additions);
@@ -70,18 +74,36 @@ impl Survey {
     /// record adds devices. Removes jobs with an unusable record: a login would get more devices than
     /// the record allows.
     fn merge_records(&mut self) {
-        let SourceReport { jobs, additions, unusable, broken, skipped, .. } = &mut self.report;
-        let (mut placed, registered): (Vec<Job>, Vec<Job>) =
-            jobs.drain(..).partition(|job| job.placement.source() != SourceName::Registry);
+        let SourceReport {
+            jobs,
+            additions,
+            unusable,
+            broken,
+            skipped,
+            ..
+        } = &mut self.report;
+        let (mut placed, registered): (Vec<Job>, Vec<Job>) = jobs
+            .drain(..)
+            .partition(|job| job.placement.source() != SourceName::Registry);
         for registered_job in registered {
             match registered_job.record {
                 Some(record) if placed.iter().any(|job| job.id == record.id) => {
-                    additions.push(Addition { record, absence_cause: String::new() });
+                    additions.push(Addition {
+                        record,
+                        absence_cause: String::new(),
+                    });
                 }
-                record => jobs.push(Job { record, ..registered_job }),
+                record => jobs.push(Job {
+                    record,
+                    ..registered_job
+                }),
             }
         }
-        for Addition { record, absence_cause } in additions.drain(..) {
+        for Addition {
+            record,
+            absence_cause,
+        } in additions.drain(..)
+        {
             match placed.iter_mut().find(|job| job.id == record.id) {
                 Some(job) => {
                     job.ends = job.ends.or(record.ends);
@@ -110,14 +132,23 @@ impl Survey {
 
     /// The command by which users list their own jobs, of the first source that is here and has one.
     pub(super) fn job_list_command(&self) -> Option<&'static str> {
-        let mut present = SourceName::ALL.into_iter().filter(|name| self.present.contains(name));
+        let mut present = SourceName::ALL
+            .into_iter()
+            .filter(|name| self.present.contains(name));
         present.find_map(job_list_command)
     }
 
     /// Tells whether another query can find a job: there is none yet, and either one is starting or
     /// no fault can hide one. A user whose jobs take no logins need not wait for another one.
     pub(super) fn can_change(&self) -> bool {
-        let SourceReport { jobs, closed, broken, silent, starting, .. } = &self.report;
+        let SourceReport {
+            jobs,
+            closed,
+            broken,
+            silent,
+            starting,
+            ..
+        } = &self.report;
         let hides_none = broken.is_empty() && silent.is_empty() && closed.is_empty();
         jobs.is_empty() && (hides_none || !starting.is_empty())
     }
@@ -128,8 +159,16 @@ impl Survey {
     /// that takes no logins, and one that ends or has ended. An absent source is a cause if no other source is present, or if the site
     /// `configured` some and not all.
     pub(super) fn refuse_without_job(&self, now: i64, configured: &[SourceName]) -> LoginRefusal {
-        let SourceReport { closed, broken, silent, starting, ending, ended, skipped, .. } =
-            &self.report;
+        let SourceReport {
+            closed,
+            broken,
+            silent,
+            starting,
+            ending,
+            ended,
+            skipped,
+            ..
+        } = &self.report;
         if !broken.is_empty() {
             return refuse(Reason::Configuration, broken);
         }
@@ -157,7 +196,11 @@ impl Survey {
             causes.extend_from_slice(&self.absent);
         }
         if causes.is_empty() {
-            causes.extend(self.seen.iter().map(|(source, text)| format!("{source}: {text}")));
+            causes.extend(
+                self.seen
+                    .iter()
+                    .map(|(source, text)| format!("{source}: {text}")),
+            );
         }
         refuse(Reason::NoJob, &causes)
     }
@@ -165,7 +208,13 @@ impl Survey {
     /// Joins the warnings for the log: faults of the sources, then those of `later` steps, then
     /// daemons that did not answer.
     pub(super) fn into_warnings(self, later: Vec<String>) -> Vec<String> {
-        [self.report.broken, later, self.report.silent, self.report.foreign].concat()
+        [
+            self.report.broken,
+            later,
+            self.report.silent,
+            self.report.foreign,
+        ]
+        .concat()
     }
 
     /// Describes the reports.
@@ -180,7 +229,10 @@ impl Survey {
             let source = job.placement.source();
             let started = job.started;
             let place = describe_placement(&job.placement, id);
-            evidence.add("job", format_args!("{id} from {source}, started {started}, in {place}"));
+            evidence.add(
+                "job",
+                format_args!("{id} from {source}, started {started}, in {place}"),
+            );
             if source != SourceName::Registry && job.record.is_some() {
                 evidence.add("record", format_args!("of job {id}, adds devices"));
             }
@@ -210,12 +262,22 @@ fn job_list_command(source: SourceName) -> Option<&'static str> {
 }
 
 fn refuse(reason: Reason, causes: &[String]) -> LoginRefusal {
-    LoginRefusal { refusal: refusal(reason), cause: causes.join("; ") }
+    LoginRefusal {
+        refusal: refusal(reason),
+        cause: causes.join("; "),
+    }
 }
 
 fn refuse_job(reason: Reason, id: &JobId, ended: Option<i64>, causes: &[String]) -> LoginRefusal {
-    let refusal = Refusal { jobs: vec![id.clone()], ended, ..refusal(reason) };
-    LoginRefusal { refusal, cause: causes.join("; ") }
+    let refusal = Refusal {
+        jobs: vec![id.clone()],
+        ended,
+        ..refusal(reason)
+    };
+    LoginRefusal {
+        refusal,
+        cause: causes.join("; "),
+    }
 }
 
 /// The running jobs of one user.
@@ -256,8 +318,14 @@ impl Node {
         let mut survey = Survey::query(&sources, uid, deadline);
         let jobs = std::mem::take(&mut survey.report.jobs);
         let closed = std::mem::take(&mut survey.report.closed);
-        let later = closed.iter().map(|id| format!("job {id} takes no logins")).collect();
-        Ok(RunningJobs { jobs, warnings: survey.into_warnings(later) })
+        let later = closed
+            .iter()
+            .map(|id| format!("job {id} takes no logins"))
+            .collect();
+        Ok(RunningJobs {
+            jobs,
+            warnings: survey.into_warnings(later),
+        })
     }
 
     /// Queries each source of the configuration about a user, as at a login to the node of that name,
@@ -277,7 +345,11 @@ impl Node {
         for source in self.sources(&self.slurm_conf(config), node, config)? {
             let began = Clock::System.now();
             let answer = source.jobs(uid, Deadline::after(each));
-            states.push(SourceHealth { source: source.name(), answer, took: began.elapsed() });
+            states.push(SourceHealth {
+                source: source.name(),
+                answer,
+                took: began.elapsed(),
+            });
         }
         Ok(states)
     }

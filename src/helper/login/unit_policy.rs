@@ -54,7 +54,9 @@ impl UnitPolicy {
                 continue;
             }
             let (key, value) = line.split_once('=').ok_or_else(|| error(INVALID_LINE))?;
-            let section = section.as_deref().ok_or_else(|| error("is in no section"))?;
+            let section = section
+                .as_deref()
+                .ok_or_else(|| error("is in no section"))?;
             match (section, key.trim_end()) {
                 (_, "") => return Err(error(INVALID_LINE)),
                 ("Service", "DevicePolicy") => {
@@ -76,9 +78,12 @@ impl UnitPolicy {
             self.allow.clear();
             return;
         }
-        let (name, access) = value.split_once(char::is_whitespace).unwrap_or((value, "rwm"));
+        let (name, access) = value
+            .split_once(char::is_whitespace)
+            .unwrap_or((value, "rwm"));
         self.allow.retain(|(known, _)| known != name);
-        self.allow.push((name.to_owned(), access.trim_start().to_owned()));
+        self.allow
+            .push((name.to_owned(), access.trim_start().to_owned()));
     }
 }
 
@@ -109,7 +114,11 @@ fn join_continued_lines(text: &str) -> Result<Vec<(usize, String)>, UnitError> {
         }
     }
     if let Some((number, line)) = unfinished {
-        return Err(UnitError::new(number, &line, "the text ends in the middle of a line"));
+        return Err(UnitError::new(
+            number,
+            &line,
+            "the text ends in the middle of a line",
+        ));
     }
     Ok(lines)
 }
@@ -120,7 +129,10 @@ mod tests {
 
     fn parse(text: &str) -> (&'static str, Vec<String>) {
         let unit = UnitPolicy::parse(text).unwrap();
-        let entries = unit.allow.into_iter().map(|(name, access)| format!("{name} {access}"));
+        let entries = unit
+            .allow
+            .into_iter()
+            .map(|(name, access)| format!("{name} {access}"));
         (unit.policy.as_str(), entries.collect())
     }
 
@@ -146,20 +158,36 @@ mod tests {
     #[test]
     fn later_entries_are_added_and_an_empty_one_removes_all() {
         for (lines, allow) in [
-            ("DeviceAllow=/dev/a r\nDeviceAllow=/dev/b w", "/dev/a r, /dev/b w"),
-            ("DeviceAllow=/dev/a r\nDeviceAllow=\nDeviceAllow=/dev/b", "/dev/b rwm"),
+            (
+                "DeviceAllow=/dev/a r\nDeviceAllow=/dev/b w",
+                "/dev/a r, /dev/b w",
+            ),
+            (
+                "DeviceAllow=/dev/a r\nDeviceAllow=\nDeviceAllow=/dev/b",
+                "/dev/b rwm",
+            ),
             ("DeviceAllow=/dev/a rw\nDeviceAllow = \t", ""),
             ("DeviceAllow=/dev/a rw\nDeviceAllow=/dev/a r", "/dev/a r"),
             ("  DeviceAllow =  char-pts \t rw  ", "char-pts rw"),
-            ("DeviceAllow=/dev/a \\\n# not this\n r\nDeviceAllow=/dev/b r", "/dev/a r, /dev/b r"),
+            (
+                "DeviceAllow=/dev/a \\\n# not this\n r\nDeviceAllow=/dev/b r",
+                "/dev/a r, /dev/b r",
+            ),
             ("# DeviceAllow=/dev/a rw\n;DeviceAllow=/dev/b rw", ""),
             ("deviceallow=/dev/a rw\nDeviceAllows=/dev/b rw", ""),
-            ("[Unit]\nDeviceAllow=/dev/a rw\n[Service]\nDeviceAllow=/dev/b r", "/dev/b r"),
+            (
+                "[Unit]\nDeviceAllow=/dev/a rw\n[Service]\nDeviceAllow=/dev/b r",
+                "/dev/b r",
+            ),
             ("DeviceAllow=/dev/a r w", "/dev/a r w"),
             ("X=1\\\nDeviceAllow=/dev/a r", ""),
             ("X=1\\\\\nDeviceAllow=/dev/a r", "/dev/a r"),
         ] {
-            assert_eq!(parse(&format!("[Service]\n{lines}\n")).1.join(", "), allow, "{lines:?}");
+            assert_eq!(
+                parse(&format!("[Service]\n{lines}\n")).1.join(", "),
+                allow,
+                "{lines:?}"
+            );
         }
         let policy = |lines: &str| parse(&format!("[Service]\n{lines}\n")).0;
         assert_eq!(policy("DevicePolicy=strict\nDevicePolicy=closed"), "closed");
@@ -181,7 +209,10 @@ mod tests {
             ("[Service]\nDeviceAllow=/dev/a \\\n", 2),
         ] {
             let error = UnitPolicy::parse(text).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("line {line}: ")), "{text:?} {error}");
+            assert!(
+                error.starts_with(&format!("line {line}: ")),
+                "{text:?} {error}"
+            );
         }
     }
 }

@@ -22,7 +22,10 @@ impl Device {
     pub fn from_node(path: &str, node: DeviceNode, access: Access) -> Result<Self, DeviceError> {
         let rule = DeviceRule::from_numbers(node.kind, node.major, Some(node.minor), access);
         let rule = rule.map_err(|error| DeviceError::at(path, error))?;
-        Ok(Self { node: path.to_owned(), rule })
+        Ok(Self {
+            node: path.to_owned(),
+            rule,
+        })
     }
 }
 
@@ -53,6 +56,9 @@ impl ResolvedDevices {
 
 impl From<Vec<Device>> for ResolvedDevices {
     fn from(devices: Vec<Device>) -> Self {
-        Self { devices, ..Self::default() }
+        Self {
+            devices,
+            ..Self::default()
+        }
     }
 }

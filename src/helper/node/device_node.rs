@@ -11,7 +11,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use thiserror::Error;
 
 /// Flags with which no driver notices that its node is opened (`O_PATH` of open(2)).
-pub(super) const NODE_FLAGS: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+pub(super) const NODE_FLAGS: OFlag = OFlag::O_PATH
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
 /// Maximum bytes of a file that stands for a device node.
 const STAND_IN_BYTES_MAX: u64 = 32;
 
@@ -52,7 +54,11 @@ impl DeviceNode {
             _ => return None,
         };
         let (major, minor) = numbers.split_once(':')?;
-        Some(Self { kind, major: major.parse().ok()?, minor: minor.parse().ok()? })
+        Some(Self {
+            kind,
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        })
     }
 
     /// Reads a regular file that stands for a device node below another root than `/`.
@@ -121,7 +127,10 @@ impl OpenedFile {
     pub(super) fn read_link(&self, name: &str) -> Result<Option<String>, NodeError> {
         self.require_private()?;
         match readlinkat(&self.fd, name) {
-            Ok(target) => target.into_string().map(Some).map_err(|_| NodeError::SymbolicLink),
+            Ok(target) => target
+                .into_string()
+                .map(Some)
+                .map_err(|_| NodeError::SymbolicLink),
             Err(Errno::EINVAL) => Ok(None),
             Err(errno) => Err(NodeError::Open(errno)),
         }

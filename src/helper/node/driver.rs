@@ -12,8 +12,13 @@ use protocol::{DeviceType, parse_decimal};
 /// Drivers whose devices no job may have: switches and links between GPUs, which the fabric manager
 /// programs for the whole node; raw(8), which reaches any disk; the baseboard's controller; and the
 /// processors' registers (msr(4)).
-const MANAGEMENT_DRIVERS: [&str; 5] =
-    ["nvidia-nvswitch", "nvidia-nvlink", "raw", "ipmidev", "cpu/msr"];
+const MANAGEMENT_DRIVERS: [&str; 5] = [
+    "nvidia-nvswitch",
+    "nvidia-nvlink",
+    "raw",
+    "ipmidev",
+    "cpu/msr",
+];
 /// Minors of `mem` that every job may have: null, zero, full, random, urandom. The others are the
 /// machine's memory, its ports and its log (`drivers/char/mem.c`).
 const HARMLESS_MEM_MINORS: [u32; 5] = [3, 5, 7, 8, 9];
@@ -35,9 +40,14 @@ pub fn check_node(tree: &Tree, path: &str, node: DeviceNode) -> Result<(), Devic
 
 /// Finds out why a job must not have a node; `None` if it may. The text continues `PATH is NODE`.
 fn find_fault(tree: &Tree, path: &str, node: DeviceNode) -> Result<Option<String>, DeviceError> {
-    let drivers: Vec<&str> = tree.read_drivers()?.names_of(node.kind, node.major).collect();
+    let drivers: Vec<&str> = tree
+        .read_drivers()?
+        .names_of(node.kind, node.major)
+        .collect();
     if drivers.is_empty() {
-        let driver = promised_driver(path).map(|driver| format!("{driver} ")).unwrap_or_default();
+        let driver = promised_driver(path)
+            .map(|driver| format!("{driver} "))
+            .unwrap_or_default();
         return Ok(Some(format!(
             ", and no driver has that major: {driver}not loaded, or loaded anew since the node was \
              made"
@@ -85,7 +95,9 @@ pub(crate) fn explain_absence(tree: &Tree, path: &str, why: NodeError) -> String
 
 /// Tells whether a driver that a path promises is loaded, under any of its names.
 fn has_loaded_driver(tree: &Tree, path: &str) -> bool {
-    let Ok(drivers) = tree.read_drivers() else { return false };
+    let Ok(drivers) = tree.read_drivers() else {
+        return false;
+    };
     let families = find_families(path);
     let mut names = families.iter().flat_map(|(family, _)| family.drivers);
     names.any(|name| drivers.majors_of(DeviceType::Char, name).next().is_some())
@@ -169,7 +181,11 @@ const fn family(
     drivers: &'static [&'static str],
     minor: MinorRule,
 ) -> PathFamily {
-    PathFamily { below, drivers, minor }
+    PathFamily {
+        below,
+        drivers,
+        minor,
+    }
 }
 
 /// Families by path. A path has two rows if different drivers number it differently.
@@ -179,12 +195,28 @@ const fn family(
 /// `drivers/char/{mem,misc}.c` of Linux; `nvidia.ko`, `nvidia-uvm.ko`, `nvidia-fs.ko`, `gdrdrv.ko`.
 const FAMILIES: [PathFamily; 28] = [
     family("nvidia#", &["nvidia", "nvidia-frontend"], MinorRule::InPath),
-    family("nvidiactl", &["nvidiactl", "nvidia", "nvidia-frontend"], MinorRule::Is(255)),
-    family("nvidia-modeset", &["nvidia-modeset", "nvidia", "nvidia-frontend"], MinorRule::Is(254)),
+    family(
+        "nvidiactl",
+        &["nvidiactl", "nvidia", "nvidia-frontend"],
+        MinorRule::Is(255),
+    ),
+    family(
+        "nvidia-modeset",
+        &["nvidia-modeset", "nvidia", "nvidia-frontend"],
+        MinorRule::Is(254),
+    ),
     family("nvidia-uvm", &["nvidia-uvm"], MinorRule::Is(0)),
     family("nvidia-uvm-tools", &["nvidia-uvm"], MinorRule::Is(1)),
-    family("nvidia-caps/nvidia-cap#", &["nvidia-caps"], MinorRule::InPath),
-    family("nvidia-caps-imex-channels/channel#", &["nvidia-caps-imex-channels"], MinorRule::InPath),
+    family(
+        "nvidia-caps/nvidia-cap#",
+        &["nvidia-caps"],
+        MinorRule::InPath,
+    ),
+    family(
+        "nvidia-caps-imex-channels/channel#",
+        &["nvidia-caps-imex-channels"],
+        MinorRule::InPath,
+    ),
     family("nvidia-fs#", &["nvidia-fs"], MinorRule::Any),
     family("gdrdrv", &["gdrdrv"], MinorRule::Any),
     family("dri/card#", &["drm"], MinorRule::InPath),
@@ -192,7 +224,11 @@ const FAMILIES: [PathFamily; 28] = [
     family("kfd", &["kfd"], MinorRule::Any),
     family("accel/accel#", &["accel"], MinorRule::InPath),
     family("accel/accel#", &["habanalabs"], MinorRule::Any),
-    family("accel/accel_controlD#", &["accel", "habanalabs"], MinorRule::Any),
+    family(
+        "accel/accel_controlD#",
+        &["accel", "habanalabs"],
+        MinorRule::Any,
+    ),
     family("infiniband/uverbs#", &["infiniband_verbs"], MinorRule::Any),
     family("infiniband/umad#", &["infiniband_mad"], MinorRule::Any),
     family("infiniband/issm#", &["infiniband_mad"], MinorRule::Any),
@@ -211,15 +247,22 @@ const FAMILIES: [PathFamily; 28] = [
 /// Finds the families of a path, with the number in the path. Only the part below the last `/dev/`
 /// counts, since a specification may name a node in a driver's own root directory.
 fn find_families(path: &str) -> Vec<(&'static PathFamily, Option<u32>)> {
-    let parts: Vec<_> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    let parts: Vec<_> = path
+        .split('/')
+        .filter(|part| !matches!(*part, "" | "."))
+        .collect();
     let plain_path = format!("/{}", parts.join("/"));
-    let below = plain_path.rsplit_once("/dev/").map_or(plain_path.as_str(), |(_, below)| below);
+    let below = plain_path
+        .rsplit_once("/dev/")
+        .map_or(plain_path.as_str(), |(_, below)| below);
     families_below_dev(below).collect()
 }
 
 /// Finds the families of a path below `/dev` that has no empty components and no `.`.
 fn families_below_dev(below: &str) -> impl Iterator<Item = (&'static PathFamily, Option<u32>)> {
-    FAMILIES.iter().filter_map(move |family| Some((family, family.number_in(below)?)))
+    FAMILIES
+        .iter()
+        .filter_map(move |family| Some((family, family.number_in(below)?)))
 }
 
 impl PathFamily {

@@ -12,7 +12,10 @@ pub struct DeviceError {
 
 impl DeviceError {
     pub(crate) fn new(text: impl fmt::Display) -> Self {
-        Self { text: text.to_string(), absent: false }
+        Self {
+            text: text.to_string(),
+            absent: false,
+        }
     }
 
     /// Reports the fault of a file, a directory or a device node.
@@ -22,7 +25,10 @@ impl DeviceError {
 
     /// Reports that no such device node exists.
     pub(crate) fn absent(text: impl fmt::Display) -> Self {
-        Self { absent: true, ..Self::new(text) }
+        Self {
+            absent: true,
+            ..Self::new(text)
+        }
     }
 
     /// Tells whether the only fault is that no such device node exists.

@@ -22,7 +22,11 @@ pub(super) const ACCEL: u32 = 261;
 /// of two of these counts once. MIG instances count as their parent, AMD's partitions one by one. A
 /// rule for all minors counts as none, since it does not tell how many GPUs there are.
 pub fn gpu_count(list: &Allowlist) -> u32 {
-    let kinds = [(NVIDIA, NVIDIA_GPU_MINORS), (DRM, DRM_RENDER_MINORS), (ACCEL, 0..=MINOR_MAX)];
+    let kinds = [
+        (NVIDIA, NVIDIA_GPU_MINORS),
+        (DRM, DRM_RENDER_MINORS),
+        (ACCEL, 0..=MINOR_MAX),
+    ];
     let counts = kinds.map(|(major, range)| minors_in(list.rules(), major, range).len());
     let count = counts.into_iter().find(|count| *count > 0).unwrap_or(0);
     u32::try_from(count).unwrap_or(u32::MAX)
@@ -34,8 +38,12 @@ pub(super) fn minors_in<'a>(
     major: u32,
     range: RangeInclusive<u32>,
 ) -> BTreeSet<u32> {
-    let chars = rules.into_iter().filter(|rule| rule.kind() == DeviceType::Char);
-    let minors = chars.filter(|rule| rule.major() == major).filter_map(|rule| rule.minor());
+    let chars = rules
+        .into_iter()
+        .filter(|rule| rule.kind() == DeviceType::Char);
+    let minors = chars
+        .filter(|rule| rule.major() == major)
+        .filter_map(|rule| rule.minor());
     minors.filter(|minor| range.contains(minor)).collect()
 }
 
@@ -54,16 +62,34 @@ mod tests {
     #[test]
     fn gpus_count_once_and_control_nodes_never() {
         assert_eq!(gpu_count_of(&[]), 0);
-        assert_eq!(gpu_count_of(&["c:195:0:rw", "c:195:0:r", "c:195:3:rw", "c:195:255:rw"]), 2);
-        assert_eq!(gpu_count_of(&["c:195:254:rw", "c:195:255:rw", "b:195:1:rw", "c:195:-1:rw"]), 0);
+        assert_eq!(
+            gpu_count_of(&["c:195:0:rw", "c:195:0:r", "c:195:3:rw", "c:195:255:rw"]),
+            2
+        );
+        assert_eq!(
+            gpu_count_of(&["c:195:254:rw", "c:195:255:rw", "b:195:1:rw", "c:195:-1:rw"]),
+            0
+        );
         assert_eq!(
             gpu_count_of(&["c:226:0:rw", "c:226:128:rw", "c:226:129:rw", "c:226:192:rw"]),
             2
         );
-        assert_eq!(gpu_count_of(&["c:195:0:rw", "c:226:128:rw", "c:226:129:rw"]), 1);
+        assert_eq!(
+            gpu_count_of(&["c:195:0:rw", "c:226:128:rw", "c:226:129:rw"]),
+            1
+        );
         assert_eq!(gpu_count_of(&["c:195:247:rw", "c:195:248:rw"]), 1);
-        assert_eq!(gpu_count_of(&["c:195:3:rw", "c:235:426:r", "c:235:427:r", "c:235:435:r"]), 1);
-        assert_eq!(gpu_count_of(&["c:261:0:rw", "c:261:1:rw", "c:261:-1:rw"]), 2);
-        assert_eq!(gpu_count_of(&["c:226:128:rw", "c:226:129:rw", "c:261:0:rw"]), 2);
+        assert_eq!(
+            gpu_count_of(&["c:195:3:rw", "c:235:426:r", "c:235:427:r", "c:235:435:r"]),
+            1
+        );
+        assert_eq!(
+            gpu_count_of(&["c:261:0:rw", "c:261:1:rw", "c:261:-1:rw"]),
+            2
+        );
+        assert_eq!(
+            gpu_count_of(&["c:226:128:rw", "c:226:129:rw", "c:261:0:rw"]),
+            2
+        );
     }
 }

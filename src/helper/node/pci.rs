@@ -50,7 +50,12 @@ impl PciAddress {
         };
         let function = parse_hex(function, 1..=1)?;
         let is_valid = parts.next().is_none() && device < 32 && function < 8;
-        is_valid.then_some(Self { domain, bus, device, function })
+        is_valid.then_some(Self {
+            domain,
+            bus,
+            device,
+            function,
+        })
     }
 
     /// The number of the domain, which has 16 bits on most machines.
@@ -84,7 +89,11 @@ fn parse_hex(part: &str, digits: RangeInclusive<usize>) -> Option<u32> {
 impl fmt::Display for PciAddress {
     /// Writes the name of the function's directory below `/sys/bus/pci/devices`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
+        write!(
+            f,
+            "{:04x}:{:02x}:{:02x}.{:x}",
+            self.domain, self.bus, self.device, self.function
+        )
     }
 }
 
@@ -100,7 +109,9 @@ pub(super) fn read_bound_driver(
     address: PciAddress,
 ) -> Result<Option<String>, FileError> {
     let link = format!("{}/driver", function_dir(address));
-    tree.read_link_name(&link).map(Some).or_else(if_missing(|| None))
+    tree.read_link_name(&link)
+        .map(Some)
+        .or_else(if_missing(|| None))
 }
 
 /// Lists the devices of one class (`drm`, `accel`) that a function has.
@@ -109,7 +120,10 @@ pub(super) fn list_class(
     address: PciAddress,
     class: &str,
 ) -> Result<Vec<String>, DeviceError> {
-    tree.list_entries(&format!("{}/{class}", function_dir(address)), CLASS_ENTRIES_MAX)
+    tree.list_entries(
+        &format!("{}/{class}", function_dir(address)),
+        CLASS_ENTRIES_MAX,
+    )
 }
 
 #[cfg(test)]

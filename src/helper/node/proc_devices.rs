@@ -35,14 +35,19 @@ impl ProcDevices {
     /// The majors of one kind with the names of their drivers. A major may have several
     /// names, and a name several majors.
     pub fn drivers_of_kind(&self, kind: DeviceType) -> impl Iterator<Item = (u32, &str)> {
-        let drivers = self.0.iter().filter(move |(own_kind, _, _)| *own_kind == kind);
+        let drivers = self
+            .0
+            .iter()
+            .filter(move |(own_kind, _, _)| *own_kind == kind);
         drivers.map(|(_, major, driver)| (*major, driver.as_str()))
     }
 
     /// Lists the names of the drivers of a major: none if the major is free, several if drivers
     /// share its minors.
     pub fn names_of(&self, kind: DeviceType, major: u32) -> impl Iterator<Item = &str> {
-        self.drivers_of_kind(kind).filter(move |(number, _)| *number == major).map(|(_, name)| name)
+        self.drivers_of_kind(kind)
+            .filter(move |(number, _)| *number == major)
+            .map(|(_, name)| name)
     }
 }
 
@@ -50,7 +55,10 @@ impl ProcDevices {
 fn parse_driver(line: &str) -> Option<(u32, &str)> {
     let (major, name) = line.trim_start_matches(' ').split_once(' ')?;
     let is_decimal = major.len() <= 4 && major.bytes().all(|byte| byte.is_ascii_digit());
-    let major = major.parse().ok().filter(|major| is_decimal && *major <= MAJOR_MAX)?;
+    let major = major
+        .parse()
+        .ok()
+        .filter(|major| is_decimal && *major <= MAJOR_MAX)?;
     let is_plain =
         !name.is_empty() && !name.starts_with(' ') && !name.chars().any(char::is_control);
     is_plain.then_some((major, name))
@@ -72,7 +80,16 @@ mod tests {
         assert_eq!(majors(TEXT, DeviceType::Char, "pts"), [136, 137]);
         assert_eq!(majors(TEXT, DeviceType::Char, "/dev/tty"), [5]);
         assert_eq!(majors(TEXT, DeviceType::Block, "loop"), [7]);
-        for name in ["pt", "pts ", "PTS", "*", "nvidia*", "nvidia-frontend", "195", ""] {
+        for name in [
+            "pt",
+            "pts ",
+            "PTS",
+            "*",
+            "nvidia*",
+            "nvidia-frontend",
+            "195",
+            "",
+        ] {
             assert!(majors(TEXT, DeviceType::Char, name).is_empty(), "{name:?}");
         }
     }
@@ -105,11 +122,24 @@ mod tests {
 
     #[test]
     fn malformed_lines_name_no_driver() {
-        for line in
-            ["-1 x", "+1 x", "0x1 x", "4096 x", "99999999999 x", "1", "1 ", "1  x", "x", "1\tx"]
-        {
+        for line in [
+            "-1 x",
+            "+1 x",
+            "0x1 x",
+            "4096 x",
+            "99999999999 x",
+            "1",
+            "1 ",
+            "1  x",
+            "x",
+            "1\tx",
+        ] {
             let text = format!("Character devices:\n{line}\n");
-            assert_eq!(ProcDevices::parse(&text), ProcDevices::default(), "{line:?}");
+            assert_eq!(
+                ProcDevices::parse(&text),
+                ProcDevices::default(),
+                "{line:?}"
+            );
         }
     }
 }

@@ -53,7 +53,11 @@ impl Tree {
     /// Below another root than `/`, a regular file with the text `c 195:0` or `b 7:1` stands for a
     /// device node, since only root can make a real one.
     pub fn with_root(root: &Path, trust: Trust) -> Self {
-        Self { root: root.to_owned(), trust, cache: Rc::default() }
+        Self {
+            root: root.to_owned(),
+            trust,
+            cache: Rc::default(),
+        }
     }
 
     /// The owners that are accepted for files that root writes, such as device
@@ -131,7 +135,9 @@ impl Tree {
                 dirs.pop();
                 real.pop();
             }
-            let Some(dir) = dirs.last() else { return Err(NodeError::SymbolicLink) };
+            let Some(dir) = dirs.last() else {
+                return Err(NodeError::SymbolicLink);
+            };
             if name == ".." {
                 continue;
             }
@@ -171,7 +177,9 @@ impl Tree {
         }
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         let root = open(&self.root, flags, Mode::empty()).map_err(NodeError::Open)?;
-        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT);
+        let how = OpenHow::new()
+            .flags(flags)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT);
         let file = OpenedFile::new(openat2(root, path, how).map_err(NodeError::Open)?)?;
         self.node_from_stat(&file.fd, &file.stat)
     }
@@ -187,7 +195,10 @@ impl Tree {
             return text.clone();
         }
         let text = self.read_uncached(path);
-        self.cache.texts.borrow_mut().insert(path.to_owned(), text.clone());
+        self.cache
+            .texts
+            .borrow_mut()
+            .insert(path.to_owned(), text.clone());
         text
     }
 
@@ -212,9 +223,10 @@ impl Tree {
     /// The directory cannot be listed, or has more than `max` names.
     pub(crate) fn list_entries(&self, path: &str, max: usize) -> Result<Vec<String>, DeviceError> {
         match self.list_names(path).or_else(if_missing(Vec::new))? {
-            names if names.len() > max => {
-                Err(DeviceError::at(path, format_args!("more than {max} entries")))
-            }
+            names if names.len() > max => Err(DeviceError::at(
+                path,
+                format_args!("more than {max} entries"),
+            )),
             names => Ok(names),
         }
     }
@@ -245,7 +257,10 @@ impl Tree {
     pub fn read_link_name(&self, path: &str) -> Result<String, FileError> {
         let failed = |error: io::Error| FileError::new("read link", path, &error);
         let target = std::fs::read_link(self.locate(path)).map_err(failed)?;
-        let name = target.file_name().map(|name| name.as_bytes()).unwrap_or_default();
+        let name = target
+            .file_name()
+            .map(|name| name.as_bytes())
+            .unwrap_or_default();
         String::from_utf8(name.to_vec()).map_err(|_| failed(Errno::EILSEQ.into()))
     }
 
@@ -255,8 +270,15 @@ impl Tree {
     ///
     /// [`FileError`] if the file cannot be read.
     pub fn read_drivers(&self) -> Result<&ProcDevices, FileError> {
-        let read = || self.read_text("/proc/devices").map(|text| ProcDevices::parse(&text));
-        self.cache.drivers.get_or_init(read).as_ref().map_err(Clone::clone)
+        let read = || {
+            self.read_text("/proc/devices")
+                .map(|text| ProcDevices::parse(&text))
+        };
+        self.cache
+            .drivers
+            .get_or_init(read)
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
     /// Rewrites a text so that each path below this tree's root is the path on the node itself.
@@ -298,7 +320,11 @@ pub struct FileError {
 impl FileError {
     fn new(operation: &'static str, path: &str, error: &io::Error) -> Self {
         let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
-        Self { operation, path: path.to_owned(), errno }
+        Self {
+            operation,
+            path: path.to_owned(),
+            errno,
+        }
     }
 
     /// Tells whether the file does not exist.
@@ -312,7 +338,13 @@ impl FileError {
 pub(crate) fn if_missing<T>(
     value: impl FnOnce() -> T,
 ) -> impl FnOnce(FileError) -> Result<T, FileError> {
-    |error| if error.is_missing() { Ok(value()) } else { Err(error) }
+    |error| {
+        if error.is_missing() {
+            Ok(value())
+        } else {
+            Err(error)
+        }
+    }
 }
 
 /// Lists the names of a path, the last one first.
@@ -334,7 +366,11 @@ mod tests {
     }
 
     fn char_device(major: u32, minor: u32) -> DeviceNode {
-        DeviceNode { kind: DeviceType::Char, major, minor }
+        DeviceNode {
+            kind: DeviceType::Char,
+            major,
+            minor,
+        }
     }
 
     #[test]
@@ -342,7 +378,10 @@ mod tests {
         let null = Ok(char_device(1, 3));
         assert_eq!(Tree::host().read_node("/dev/null"), null);
         assert_eq!(Tree::host().read_node_behind_links("/dev/null"), null);
-        assert_eq!(Tree::host().read_node("/etc/passwd"), Err(NodeError::NotADevice));
+        assert_eq!(
+            Tree::host().read_node("/etc/passwd"),
+            Err(NodeError::NotADevice)
+        );
         assert_eq!(Tree::host().read_node("/dev"), Err(NodeError::NotADevice));
     }
 
@@ -350,12 +389,19 @@ mod tests {
     fn regular_file_of_the_host_is_no_device() {
         for path in ["/etc/hostname", "/etc/passwd"] {
             assert_eq!(Tree::host().read_node(path), Err(NodeError::NotADevice));
-            assert_eq!(Tree::host().read_node_behind_links(path), Err(NodeError::NotADevice));
+            assert_eq!(
+                Tree::host().read_node_behind_links(path),
+                Err(NodeError::NotADevice)
+            );
         }
         let scratch = Scratch::new();
         let path = scratch.file("nvidia0", "c 195:0");
         assert!(Tree::host().read_node(path.to_str().unwrap()).is_err());
-        assert!(Tree::host().read_node_behind_links(path.to_str().unwrap()).is_err());
+        assert!(
+            Tree::host()
+                .read_node_behind_links(path.to_str().unwrap())
+                .is_err()
+        );
     }
 
     #[test]
@@ -363,8 +409,15 @@ mod tests {
         let scratch = Scratch::new();
         scratch.file("dev/nvidia0", "c 195:0\n");
         scratch.file("dev/loop1", "b 7:1");
-        let loop1 = DeviceNode { kind: DeviceType::Block, major: 7, minor: 1 };
-        assert_eq!(tree(&scratch).read_node("/dev/nvidia0"), Ok(char_device(195, 0)));
+        let loop1 = DeviceNode {
+            kind: DeviceType::Block,
+            major: 7,
+            minor: 1,
+        };
+        assert_eq!(
+            tree(&scratch).read_node("/dev/nvidia0"),
+            Ok(char_device(195, 0))
+        );
         assert_eq!(tree(&scratch).read_node("/dev/loop1"), Ok(loop1));
         for text in ["", "c", "c 1", "x 1:2", "c 1:-1", "c 1:2:3", "c  1:2"] {
             scratch.file("dev/odd", text);
@@ -382,13 +435,29 @@ mod tests {
         scratch.file("dev/real", "c 1:3");
         symlink("/dev/real", scratch.path().join("dev/link")).unwrap();
         symlink("dev", scratch.path().join("devices")).unwrap();
-        symlink("/../../../../../../../etc/passwd", scratch.path().join("dev/out")).unwrap();
+        symlink(
+            "/../../../../../../../etc/passwd",
+            scratch.path().join("dev/out"),
+        )
+        .unwrap();
         let tree = tree(&scratch);
-        assert_eq!(tree.read_node_behind_links("/dev/link"), Ok(char_device(1, 3)));
+        assert_eq!(
+            tree.read_node_behind_links("/dev/link"),
+            Ok(char_device(1, 3))
+        );
         assert_eq!(tree.read_node("/dev/link"), Err(NodeError::SymbolicLink));
-        assert_eq!(tree.read_node("/devices/real"), Err(NodeError::SymbolicLink));
-        assert_eq!(tree.read_node("/dev/../dev/real"), Err(NodeError::SymbolicLink));
-        assert_eq!(tree.read_node_behind_links("/dev/out"), Err(NodeError::Open(Errno::ENOENT)));
+        assert_eq!(
+            tree.read_node("/devices/real"),
+            Err(NodeError::SymbolicLink)
+        );
+        assert_eq!(
+            tree.read_node("/dev/../dev/real"),
+            Err(NodeError::SymbolicLink)
+        );
+        assert_eq!(
+            tree.read_node_behind_links("/dev/out"),
+            Err(NodeError::Open(Errno::ENOENT))
+        );
     }
 
     #[test]
@@ -404,7 +473,10 @@ mod tests {
                 "{path}"
             );
         }
-        assert_eq!(tree(&scratch).read_node("/dev/shm"), Err(NodeError::NotADevice));
+        assert_eq!(
+            tree(&scratch).read_node("/dev/shm"),
+            Err(NodeError::NotADevice)
+        );
     }
 
     #[test]
@@ -413,14 +485,25 @@ mod tests {
         let long = "x".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1);
         scratch.file("proc/long", &long);
         let error = tree(&scratch).read_text("/proc/long").unwrap_err();
-        assert_eq!(error.to_string(), format!("read /proc/long: {}", Errno::EFBIG.desc()));
-        assert!(tree(&scratch).read_text("/proc/none").unwrap_err().is_missing());
+        assert_eq!(
+            error.to_string(),
+            format!("read /proc/long: {}", Errno::EFBIG.desc())
+        );
+        assert!(
+            tree(&scratch)
+                .read_text("/proc/none")
+                .unwrap_err()
+                .is_missing()
+        );
         scratch.file("sys/b", "");
         scratch.file("sys/a", "");
         assert_eq!(tree(&scratch).list_names("/sys").unwrap(), ["a", "b"]);
         assert!(tree(&scratch).list_names_up_to("/sys", 2).is_ok());
         let other_error = tree(&scratch).list_names_up_to("/sys", 1).unwrap_err();
-        assert_eq!(other_error.to_string(), format!("list /sys: {}", Errno::EFBIG.desc()));
+        assert_eq!(
+            other_error.to_string(),
+            format!("list /sys: {}", Errno::EFBIG.desc())
+        );
     }
 
     /// A resolution reads a file such as `/proc/devices` repeatedly and must see one state of it.

@@ -59,7 +59,11 @@ pub struct SlurmConfSearch {
 impl SlurmConfSearch {
     /// Prepares the search on a node whose site may have `configured` the path of `slurm.conf`.
     pub fn new(tree: Tree, configured: Option<PathBuf>) -> Self {
-        Self { tree, configured, found: Rc::default() }
+        Self {
+            tree,
+            configured,
+            found: Rc::default(),
+        }
     }
 
     /// The files of the node.
@@ -140,7 +144,9 @@ impl SlurmConfFiles {
     }
 
     fn read_without_links(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
-        let name = path.file_name().filter(|_| path.parent() == Some(self.dir.as_path()));
+        let name = path
+            .file_name()
+            .filter(|_| path.parent() == Some(self.dir.as_path()));
         if let Some(name) = name {
             let mut opened = self.opened_dir.borrow_mut();
             let dir = match opened.take() {
@@ -164,7 +170,12 @@ impl SlurmConfFiles {
             return Ok(Rc::clone(lines));
         }
         // The name of the cluster is known from the file's own line on.
-        let mut reader = IncludeReader { files: self, lines: Vec::new(), bytes: 0, cluster: None };
+        let mut reader = IncludeReader {
+            files: self,
+            lines: Vec::new(),
+            bytes: 0,
+            cluster: None,
+        };
         reader.add_file(path.clone(), INCLUDE_DEPTH_MAX)?;
         let lines: Lines = reader.lines.into();
         self.cache.borrow_mut().insert(path, Rc::clone(&lines));
@@ -184,15 +195,24 @@ struct IncludeReader<'a> {
 impl IncludeReader<'_> {
     /// Adds the lines of a file. `depth` is how long a chain of files may still be.
     fn add_file(&mut self, path: PathBuf, depth: usize) -> Result<(), ConfError> {
-        let bytes = self.files.read_bytes(&path).map_err(ConfError::UnreadableFile)?;
+        let bytes = self
+            .files
+            .read_bytes(&path)
+            .map_err(ConfError::UnreadableFile)?;
         let file: Rc<Path> = path.into();
-        let at = |line| ConfPosition { file: Rc::clone(&file), line };
+        let at = |line| ConfPosition {
+            file: Rc::clone(&file),
+            line,
+        };
         self.bytes += bytes.len() as u64;
         if self.bytes > TOTAL_BYTES_MAX {
             return Err(ConfError::InvalidLine(at(1), TOO_LONG.to_owned()));
         }
         for (number, text) in join_lines(&String::from_utf8_lossy(&bytes)) {
-            let line = ConfLine { at: at(number), text };
+            let line = ConfLine {
+                at: at(number),
+                text,
+            };
             if let Some(name) = line.included_name() {
                 let Some(included) = self.include_path(name).filter(|_| depth > 1) else {
                     return Err(ConfError::InvalidLine(line.at, INVALID_INCLUDE.to_owned()));
@@ -265,7 +285,8 @@ fn find_configless_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
 /// missing file counts as existence, so that a later read reports it.
 fn exists(path: &Path) -> bool {
     let missing = [ErrorKind::NotFound, ErrorKind::NotADirectory];
-    path.symlink_metadata().map_or_else(|error| !missing.contains(&error.kind()), |_| true)
+    path.symlink_metadata()
+        .map_or_else(|error| !missing.contains(&error.kind()), |_| true)
 }
 
 /// The account that packages of Slurm create. `slurmctld` runs as this account and has jobs started
@@ -326,10 +347,19 @@ mod tests {
         scratch.file("etc/slurm-llnl/slurm.conf", "");
         assert_eq!(find().path_of(SLURM_CONF), path);
         assert_eq!(find().read_main_lines().unwrap().len(), 1);
-        assert_eq!(read(&scratch).unwrap().len(), 2, "another search begins anew");
+        assert_eq!(
+            read(&scratch).unwrap().len(),
+            2,
+            "another search begins anew"
+        );
         let configured = scratch.file("other/slurm.conf", "A=1\nB=2\nC=3\n");
         let other = Some(Path::new("/other/slurm.conf"));
-        assert_eq!(SlurmConfFiles::find(&tree, other).unwrap().path_of(SLURM_CONF), configured);
+        assert_eq!(
+            SlurmConfFiles::find(&tree, other)
+                .unwrap()
+                .path_of(SLURM_CONF),
+            configured
+        );
     }
 
     /// Otherwise the look for a filter would be off, and the devices of jobs those of nobody.
@@ -347,19 +377,34 @@ mod tests {
             let tree = Tree::with_root(scratch.path(), scratch.trust());
             super::super::read_constrain_devices(&SlurmConfFiles::find(&tree, None)?)
         };
-        assert_eq!(read(&scratch).unwrap(), ["slurm.conf:1 A=1", "more.conf:1 B=2"]);
+        assert_eq!(
+            read(&scratch).unwrap(),
+            ["slurm.conf:1 A=1", "more.conf:1 B=2"]
+        );
         assert_eq!(constrains(), Ok(true));
         symlink("slurm", scratch.path().join("etc/slurm-link")).unwrap();
         let linked = Some(Path::new("/etc/slurm-link/slurm.conf"));
         let tree = Tree::with_root(scratch.path(), scratch.trust());
         let files = SlurmConfFiles::find(&tree, linked).unwrap();
-        assert_eq!(files.read_main_lines().unwrap().len(), 2, "the directory is a link");
+        assert_eq!(
+            files.read_main_lines().unwrap().len(),
+            2,
+            "the directory is a link"
+        );
         scratch.mode("shared", 0o777);
         let error = read(&scratch).unwrap_err().to_string();
-        assert!(error.contains("shared: ") && error.contains("mode 0777"), "{error}");
+        assert!(
+            error.contains("shared: ") && error.contains("mode 0777"),
+            "{error}"
+        );
         scratch.mode("shared", 0o755);
         scratch.mode("etc/slurm", 0o777);
-        assert!(read(&scratch).unwrap_err().to_string().contains("etc/slurm: "));
+        assert!(
+            read(&scratch)
+                .unwrap_err()
+                .to_string()
+                .contains("etc/slurm: ")
+        );
     }
 
     #[test]
@@ -371,7 +416,10 @@ mod tests {
         );
         scratch.file("etc/slurm/more.conf", "C=3\n");
         let absolute = scratch.file("etc/other.conf", "# nothing\nD=4\n");
-        scratch.file("etc/slurm/sub/big.conf", &format!("Include {}", absolute.display()));
+        scratch.file(
+            "etc/slurm/sub/big.conf",
+            &format!("Include {}", absolute.display()),
+        );
         let expected = [
             "slurm.conf:1 A=1",
             "slurm.conf:2 ClusterName=Big",
@@ -396,7 +444,10 @@ mod tests {
         scratch.file("etc/slurm/slurm.conf", "Include gone\n");
         let error = read(&scratch).unwrap_err();
         assert!(error.to_string().contains("etc/slurm/gone: cannot open"));
-        assert!(!error.is_missing(), "counts as a missing slurm.conf: {error}");
+        assert!(
+            !error.is_missing(),
+            "counts as a missing slurm.conf: {error}"
+        );
         scratch.file("etc/slurm/gone", "");
         scratch.mode("etc/slurm/gone", 0o666);
         let other_error = read(&scratch).unwrap_err();
@@ -411,7 +462,10 @@ mod tests {
         let included = |depth: usize| {
             scratch.file("etc/slurm/slurm.conf", "Include 2\n");
             for file in 2..depth {
-                scratch.file(&format!("etc/slurm/{file}"), &format!("Include {}\n", file + 1));
+                scratch.file(
+                    &format!("etc/slurm/{file}"),
+                    &format!("Include {}\n", file + 1),
+                );
             }
             scratch.file(&format!("etc/slurm/{depth}"), "A=1\n");
             read(&scratch)
@@ -432,10 +486,20 @@ mod tests {
         scratch.file("etc/slurm/more", "A=1\n");
         let text = format!("{}Include more\n", "A=1\n".repeat(LINES_MAX));
         scratch.file("etc/slurm/slurm.conf", &text);
-        assert!(read(&scratch).unwrap_err().to_string().ends_with(&format!(":1: {TOO_LONG}")));
+        assert!(
+            read(&scratch)
+                .unwrap_err()
+                .to_string()
+                .ends_with(&format!(":1: {TOO_LONG}"))
+        );
         scratch.file("etc/slurm/more", &"#".repeat(1024 * 1024 - 1));
         scratch.file("etc/slurm/slurm.conf", &"Include more\n".repeat(5));
-        assert!(read(&scratch).unwrap_err().to_string().ends_with(&format!(":1: {TOO_LONG}")));
+        assert!(
+            read(&scratch)
+                .unwrap_err()
+                .to_string()
+                .ends_with(&format!(":1: {TOO_LONG}"))
+        );
     }
 
     #[test]
@@ -456,6 +520,9 @@ mod tests {
         assert!(matches!(read().unwrap_err().cause(), Distrust::Writable(_)));
         scratch.mode("etc", 0o755);
         give(slurm + 1).unwrap();
-        assert!(matches!(read().unwrap_err().cause(), Distrust::WrongOwner(_)));
+        assert!(matches!(
+            read().unwrap_err().cause(),
+            Distrust::WrongOwner(_)
+        ));
     }
 }

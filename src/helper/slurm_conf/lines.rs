@@ -109,8 +109,14 @@ impl ConfLine {
         let file: Rc<Path> = file.into();
         let mut lines = Vec::new();
         for (line, logical_line) in join_lines(text) {
-            let at = ConfPosition { file: Rc::clone(&file), line };
-            lines.push(Self { at, text: logical_line });
+            let at = ConfPosition {
+                file: Rc::clone(&file),
+                line,
+            };
+            lines.push(Self {
+                at,
+                text: logical_line,
+            });
         }
         lines
     }
@@ -120,7 +126,11 @@ impl ConfLine {
     pub fn included_name(&self) -> Option<&str> {
         let (word, rest) = self.text.split_at_checked("include".len())?;
         let is_include = word.eq_ignore_ascii_case("include") && rest.starts_with(is_space);
-        is_include.then(|| rest.split(is_space).find(|name| !name.is_empty()).unwrap_or_default())
+        is_include.then(|| {
+            rest.split(is_space)
+                .find(|name| !name.is_empty())
+                .unwrap_or_default()
+        })
     }
 
     /// Finds the value of a key at the beginning of the line, in any case; `None` if the line
@@ -145,14 +155,20 @@ impl ConfLine {
             rest = after;
         }
         let is_complete = rest.trim_matches(is_space).is_empty();
-        KeyValues { at: self.at.clone(), pairs, is_complete }
+        KeyValues {
+            at: self.at.clone(),
+            pairs,
+            is_complete,
+        }
     }
 }
 
 impl KeyValues {
     /// The first pair, by which Slurm recognizes the kind of a line.
     pub fn first(&self) -> Option<(&str, &str)> {
-        self.pairs.first().map(|(key, value)| (key.as_str(), value.as_str()))
+        self.pairs
+            .first()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// Finds the value of a key after the first pair, without regard to upper and lower case. Of
@@ -174,7 +190,11 @@ impl KeyValues {
     ///
     /// The line has text that belongs to no pair.
     pub fn require_complete(&self) -> Result<(), NoPairs> {
-        if self.is_complete { Ok(()) } else { Err(NoPairs) }
+        if self.is_complete {
+            Ok(())
+        } else {
+            Err(NoPairs)
+        }
     }
 }
 
@@ -185,8 +205,10 @@ fn split_key(text: &str) -> Option<(&str, &str)> {
         text.find(|letter: char| !letter.is_ascii_alphanumeric() && !"_.".contains(letter))?;
     let (key, rest) = text.split_at(end);
     let operator = rest.trim_start_matches(is_space);
-    let value =
-        operator.strip_prefix(['-', '*', '+', '/']).unwrap_or(operator).strip_prefix('=')?;
+    let value = operator
+        .strip_prefix(['-', '*', '+', '/'])
+        .unwrap_or(operator)
+        .strip_prefix('=')?;
     (!key.is_empty()).then_some((key, value))
 }
 
@@ -196,7 +218,10 @@ fn split_key(text: &str) -> Option<(&str, &str)> {
 fn split_pair(text: &str) -> Option<(&str, &str, &str)> {
     let (key, after_key) = split_key(text)?;
     let after = after_key.trim_start_matches(is_space);
-    if let Some((value, rest)) = after.strip_prefix('"').and_then(|quoted| quoted.split_once('"')) {
+    if let Some((value, rest)) = after
+        .strip_prefix('"')
+        .and_then(|quoted| quoted.split_once('"'))
+    {
         if rest.is_empty() || rest.starts_with(is_space) {
             return Some((key, value, rest));
         }
@@ -210,14 +235,24 @@ mod tests {
     use super::*;
 
     fn logical_line((line, text): (usize, String)) -> ConfLine {
-        ConfLine { at: ConfPosition { file: Path::new("/x").into(), line }, text }
+        ConfLine {
+            at: ConfPosition {
+                file: Path::new("/x").into(),
+                line,
+            },
+            text,
+        }
     }
 
     type Pairs = Vec<(String, String)>;
 
     fn read(file: &str) -> Result<Vec<(usize, Pairs)>, NoPairs> {
-        let lines = join_lines(file).into_iter().map(|line| logical_line(line).parse_pairs());
-        lines.map(|line| line.require_complete().map(|()| (line.at.line, line.pairs))).collect()
+        let lines = join_lines(file)
+            .into_iter()
+            .map(|line| logical_line(line).parse_pairs());
+        lines
+            .map(|line| line.require_complete().map(|()| (line.at.line, line.pairs)))
+            .collect()
     }
 
     fn pair(key: &str, value: &str) -> (String, String) {
@@ -233,9 +268,20 @@ mod tests {
         ];
         assert_eq!(read(text).unwrap(), expected);
         assert_eq!(read("a=b\\").unwrap(), [(1, vec![pair("a", "b")])]);
-        assert_eq!(read("a=b=c,d\r\n").unwrap(), [(1, vec![pair("a", "b=c,d")])]);
-        assert_eq!(read("a=b # \\\nc=d").unwrap().len(), 2, "a comment is not continued");
-        assert_eq!(read("a=b \\ # c\nc=d").unwrap().len(), 1, "a blank may follow");
+        assert_eq!(
+            read("a=b=c,d\r\n").unwrap(),
+            [(1, vec![pair("a", "b=c,d")])]
+        );
+        assert_eq!(
+            read("a=b # \\\nc=d").unwrap().len(),
+            2,
+            "a comment is not continued"
+        );
+        assert_eq!(
+            read("a=b \\ # c\nc=d").unwrap().len(),
+            1,
+            "a blank may follow"
+        );
     }
 
     /// The values are those of Slurm 22.05's regular expression.
@@ -256,10 +302,17 @@ mod tests {
             ("a=\u{a0}b", "\u{a0}b"),
             ("a=b\0c", "b"),
         ] {
-            assert_eq!(read(text).unwrap(), [(1, vec![pair("a", value)])], "{text:?}");
+            assert_eq!(
+                read(text).unwrap(),
+                [(1, vec![pair("a", value)])],
+                "{text:?}"
+            );
         }
         let twice = read("a=1 a= b=c A=2").unwrap();
-        assert_eq!(twice, [(1, vec![pair("a", "1"), pair("a", "b=c"), pair("A", "2")])]);
+        assert_eq!(
+            twice,
+            [(1, vec![pair("a", "1"), pair("a", "b=c"), pair("A", "2")])]
+        );
     }
 
     #[test]
@@ -275,9 +328,17 @@ mod tests {
 
     #[test]
     fn malformed_line_is_an_error() {
-        for text in
-            ["Name", "Name=", "=a", "a b=c", "a=\"b c", "a=b c", "include other.conf", "a==", "-=b"]
-        {
+        for text in [
+            "Name",
+            "Name=",
+            "=a",
+            "a b=c",
+            "a=\"b c",
+            "a=b c",
+            "include other.conf",
+            "a==",
+            "-=b",
+        ] {
             let is_value = text == "a==";
             assert_eq!(read(text).is_ok(), is_value, "{text:?}");
         }
@@ -285,10 +346,19 @@ mod tests {
 
     #[test]
     fn include_needs_its_word_and_a_blank() {
-        let included =
-            |line: &str| logical_line((1, line.into())).included_name().map(str::to_owned);
+        let included = |line: &str| {
+            logical_line((1, line.into()))
+                .included_name()
+                .map(str::to_owned)
+        };
         assert_eq!(included("InCLude\ta.conf b"), Some("a.conf".into()));
-        for other in ["Includea", "include", "include=a", " include a", "\u{e4}nclude a"] {
+        for other in [
+            "Includea",
+            "include",
+            "include=a",
+            " include a",
+            "\u{e4}nclude a",
+        ] {
             assert_eq!(included(other), None, "{other}");
         }
     }

@@ -50,7 +50,11 @@ pub fn resolve_links(trust: &Trust, path: &Path) -> Result<PathBuf, TrustError> 
 fn reversed_names(path: &Path) -> Vec<PathBuf> {
     let is_name =
         |part: &Component<'_>| matches!(part, Component::Normal(_) | Component::ParentDir);
-    path.components().rev().filter(is_name).map(|part| PathBuf::from(part.as_os_str())).collect()
+    path.components()
+        .rev()
+        .filter(is_name)
+        .map(|part| PathBuf::from(part.as_os_str()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -64,12 +68,20 @@ mod tests {
         let scratch = Scratch::new();
         let real = scratch.dir("a/b/c");
         scratch.dir("links");
-        for (name, target) in
-            [("one", "../a/b"), ("two", "one/../b/c"), ("three", real.to_str().unwrap())]
-        {
+        for (name, target) in [
+            ("one", "../a/b"),
+            ("two", "one/../b/c"),
+            ("three", real.to_str().unwrap()),
+        ] {
             symlink(target, scratch.path().join("links").join(name)).unwrap();
         }
-        for path in ["a/b/c", "links/one/c", "links/two", "links/three", "links/../links/three"] {
+        for path in [
+            "a/b/c",
+            "links/one/c",
+            "links/two",
+            "links/three",
+            "links/../links/three",
+        ] {
             let path = scratch.path().join(path);
             assert_eq!(
                 resolve_links(&scratch.trust(), &path).unwrap(),

@@ -82,7 +82,9 @@ impl SpoolPath {
     pub fn from_lines(lines: &[ConfLine]) -> Result<Self, ConfError> {
         let mut path = Self(DEFAULT_SPOOL_DIR.to_owned());
         for line in lines {
-            let Some(value) = line.value_of(SPOOL_DIR_KEY) else { continue };
+            let Some(value) = line.value_of(SPOOL_DIR_KEY) else {
+                continue;
+            };
             let text = value.map_err(|error| ConfError::invalid_line(line, error))?;
             path = Self::parse(text)
                 .ok_or_else(|| ConfError::invalid_line(line, invalid_value(SPOOL_DIR_KEY)))?;
@@ -115,7 +117,11 @@ impl SpoolPath {
         let (parent, before) = front.rsplit_once('/')?;
         let (after, below) = back.split_once('/').unwrap_or((back, ""));
         Some(NodeDirs {
-            parent: if parent.is_empty() { "/".to_owned() } else { parent.to_owned() },
+            parent: if parent.is_empty() {
+                "/".to_owned()
+            } else {
+                parent.to_owned()
+            },
             before: before.to_owned(),
             after: after.to_owned(),
             below: below.to_owned(),
@@ -159,7 +165,9 @@ impl GresTypes {
     pub fn from_lines(lines: &[ConfLine]) -> Result<Self, ConfError> {
         let mut types = Self::default();
         for line in lines {
-            let Some(value) = line.value_of(GRES_TYPES_KEY) else { continue };
+            let Some(value) = line.value_of(GRES_TYPES_KEY) else {
+                continue;
+            };
             let list = value.map_err(|error| ConfError::invalid_line(line, error))?;
             types = Self(Some(list.split(',').map(str::to_owned).collect()));
         }
@@ -215,11 +223,16 @@ pub fn read_constrain_devices(files: &SlurmConfFiles) -> Result<bool, ConfError>
 pub fn parse_constrain_devices(lines: &[ConfLine]) -> Result<bool, ConfError> {
     let mut constrains = false;
     for line in lines {
-        let Some(value) = line.value_of(CONSTRAIN_DEVICES_KEY) else { continue };
+        let Some(value) = line.value_of(CONSTRAIN_DEVICES_KEY) else {
+            continue;
+        };
         let word = value.map_err(|error| ConfError::invalid_line(line, error))?;
         let is_yes = YES_WORDS.iter().any(|yes| yes.eq_ignore_ascii_case(word));
         if !is_yes && !NO_WORDS.iter().any(|no| no.eq_ignore_ascii_case(word)) {
-            return Err(ConfError::invalid_line(line, invalid_value(CONSTRAIN_DEVICES_KEY)));
+            return Err(ConfError::invalid_line(
+                line,
+                invalid_value(CONSTRAIN_DEVICES_KEY),
+            ));
         }
         constrains = is_yes;
     }
@@ -245,14 +258,31 @@ mod tests {
             ("", "/var/spool/slurmd"),
             ("ClusterName=x\nslurmdspooldir=/a # b\n", "/a"),
             ("SlurmdSpoolDir=/a\nSlurmdSpoolDir=\"/b c\"\n", "/b c"),
-            ("StateSaveLocation=/a SlurmdSpoolDir=/b\n", "/var/spool/slurmd"),
-            ("NodeName=n[1-2] Gres=gpu:4\\\n CPUs=4\nPrologFlags=a,b\n", "/var/spool/slurmd"),
+            (
+                "StateSaveLocation=/a SlurmdSpoolDir=/b\n",
+                "/var/spool/slurmd",
+            ),
+            (
+                "NodeName=n[1-2] Gres=gpu:4\\\n CPUs=4\nPrologFlags=a,b\n",
+                "/var/spool/slurmd",
+            ),
         ] {
-            assert_eq!(read(text).unwrap().dir_of("h", None).unwrap(), path, "{text:?}");
+            assert_eq!(
+                read(text).unwrap().dir_of("h", None).unwrap(),
+                path,
+                "{text:?}"
+            );
         }
-        for text in ["SlurmdSpoolDir=a", "SlurmdSpoolDir=", "SlurmdSpoolDir=/a/../b"] {
+        for text in [
+            "SlurmdSpoolDir=a",
+            "SlurmdSpoolDir=",
+            "SlurmdSpoolDir=/a/../b",
+        ] {
             assert!(
-                matches!(read(text), Err(ConfError::InvalidLine(ConfPosition { line: 1, .. }, _))),
+                matches!(
+                    read(text),
+                    Err(ConfError::InvalidLine(ConfPosition { line: 1, .. }, _))
+                ),
                 "{text}"
             );
         }
@@ -261,7 +291,10 @@ mod tests {
     #[test]
     fn host_and_node_are_expanded_once() {
         let path = read("SlurmdSpoolDir=/s/%h/%n/%h/%n").unwrap();
-        assert_eq!(path.dir_of("h1.site", Some(&node("n1"))).unwrap(), "/s/h1/n1/%h/%n");
+        assert_eq!(
+            path.dir_of("h1.site", Some(&node("n1"))).unwrap(),
+            "/s/h1/n1/%h/%n"
+        );
         assert_eq!(path.dir_of("h1", None), None);
         let plain = read("SlurmdSpoolDir=/s").unwrap();
         assert_eq!(plain.dir_of("h1", Some(&node("n1"))).unwrap(), "/s");
@@ -319,7 +352,11 @@ mod tests {
     fn invalid_constrain_devices_is_an_error() {
         let scratch = Scratch::new();
         scratch.file("etc/slurm/slurm.conf", "");
-        for text in ["ConstrainDevices=maybe", "ConstrainDevices=", "ConstrainDevices=yes\\n"] {
+        for text in [
+            "ConstrainDevices=maybe",
+            "ConstrainDevices=",
+            "ConstrainDevices=yes\\n",
+        ] {
             scratch.file("etc/slurm/cgroup.conf", text);
             assert!(
                 matches!(
@@ -330,9 +367,19 @@ mod tests {
             );
         }
         scratch.file("etc/slurm/cgroup.conf", "Include gone.conf");
-        assert!(constrained(&scratch).unwrap_err().to_string().contains("gone.conf"));
+        assert!(
+            constrained(&scratch)
+                .unwrap_err()
+                .to_string()
+                .contains("gone.conf")
+        );
         scratch.file("etc/slurm/cgroup.conf", "ConstrainDevices=no");
         scratch.mode("etc/slurm/cgroup.conf", 0o666);
-        assert!(constrained(&scratch).unwrap_err().to_string().contains("mode 0666"));
+        assert!(
+            constrained(&scratch)
+                .unwrap_err()
+                .to_string()
+                .contains("mode 0666")
+        );
     }
 }

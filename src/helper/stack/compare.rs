@@ -70,7 +70,10 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
     let stacks = [before, after];
     let start = [start_state(), start_state()];
     let mut visited = BTreeSet::from([start.clone()]);
-    let mut trail = vec![Visit { pair: start, from: None }];
+    let mut trail = vec![Visit {
+        pair: start,
+        from: None,
+    }];
     let mut next = 0;
     while let Some(visit) = trail.get(next) {
         let current = visit.pair.clone();
@@ -88,7 +91,10 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
                 return Comparison::TooManyPaths;
             }
             if visited.insert(follower.clone()) {
-                trail.push(Visit { pair: follower, from: Some((next, step)) });
+                trail.push(Visit {
+                    pair: follower,
+                    from: Some((next, step)),
+                });
             }
         }
         next += 1;
@@ -99,7 +105,9 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
 /// Returns for each jump of a line the index of the last line that it skips; `None` for a jump past
 /// the end.
 pub fn jump_targets(stack: &[Entry], at: usize) -> Vec<Option<usize>> {
-    let Some(entry) = stack.get(at) else { return Vec::new() };
+    let Some(entry) = stack.get(at) else {
+        return Vec::new();
+    };
     let outcomes = entry.control.iter().flat_map(|control| control.outcomes());
     let mut counts: Vec<usize> = outcomes
         .filter_map(|(_, action)| match action {
@@ -109,7 +117,10 @@ pub fn jump_targets(stack: &[Entry], at: usize) -> Vec<Option<usize>> {
         .collect();
     counts.sort_unstable();
     counts.dedup();
-    counts.into_iter().map(|count| find_jump_target(stack, at, entry.level, count)).collect()
+    counts
+        .into_iter()
+        .map(|count| find_jump_target(stack, at, entry.level, count))
+        .collect()
 }
 
 /// Returns the position of the side's next line; `None` at its end.
@@ -135,10 +146,15 @@ fn next_pairs(
         _ => None,
     };
     let first = usize::from(alone == Some(Side::After));
-    let line = pair.get(first).zip(stacks.get(first)).and_then(|(state, (entries, lines))| {
-        Some((entries.get(state.index)?, lines.get(state.index)?))
-    });
-    let Some((entry, line)) = line else { return Vec::new() };
+    let line = pair
+        .get(first)
+        .zip(stacks.get(first))
+        .and_then(|(state, (entries, lines))| {
+            Some((entries.get(state.index)?, lines.get(state.index)?))
+        });
+    let Some((entry, line)) = line else {
+        return Vec::new();
+    };
     let returns = match line.returns {
         ModuleReturn::AccountCheck | ModuleReturn::IgnorableAccountCheck
             if alone == Some(Side::After) =>
@@ -150,8 +166,11 @@ fn next_pairs(
     let advance = |outcome: Option<(Return, Action)>| {
         let mut next = pair.clone();
         let mut refuses = false;
-        for ((state, (entries, _)), _) in
-            next.iter_mut().zip(stacks).zip(reached).filter(|(_, reached)| *reached)
+        for ((state, (entries, _)), _) in next
+            .iter_mut()
+            .zip(stacks)
+            .zip(reached)
+            .filter(|(_, reached)| *reached)
         {
             enter_level(state, entry);
             *state = match outcome {
@@ -161,17 +180,29 @@ fn next_pairs(
             };
             refuses |= state.verdict.is_negative();
         }
-        let was_refused =
-            pair.iter().zip(reached).any(|(state, reached)| reached && state.verdict.is_negative());
+        let was_refused = pair
+            .iter()
+            .zip(reached)
+            .any(|(state, reached)| reached && state.verdict.is_negative());
         let succeeded = outcome.is_some_and(|(code, _)| code == Return::Success);
         let refuses = refuses && !was_refused;
-        (next, Step { position, alone, succeeded, refuses })
+        (
+            next,
+            Step {
+                position,
+                alone,
+                succeeded,
+                refuses,
+            },
+        )
     };
     match &entry.control {
         None => vec![advance(None)],
-        Some(control) => {
-            control.returning(returns).into_iter().map(|one| advance(Some(one))).collect()
-        }
+        Some(control) => control
+            .returning(returns)
+            .into_iter()
+            .map(|one| advance(Some(one)))
+            .collect(),
     }
 }
 

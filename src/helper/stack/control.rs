@@ -16,12 +16,38 @@ pub(super) enum Action {
 
 /// Return values in the order of their numbers (`security/_pam_types.h`), as controls spell them.
 const RETURNS: [&str; 32] = [
-    "success", "open_err", "symbol_err", "service_err", "system_err", "buf_err", "perm_denied",
-    "auth_err", "cred_insufficient", "authinfo_unavail", "user_unknown", "maxtries",
-    "new_authtok_reqd", "acct_expired", "session_err", "cred_unavail", "cred_expired", "cred_err",
-    "no_module_data", "conv_err", "authtok_err", "authtok_recover_err", "authtok_lock_busy",
-    "authtok_disable_aging", "try_again", "ignore", "abort", "authtok_expired", "module_unknown",
-    "bad_item", "conv_again", "incomplete",
+    "success",
+    "open_err",
+    "symbol_err",
+    "service_err",
+    "system_err",
+    "buf_err",
+    "perm_denied",
+    "auth_err",
+    "cred_insufficient",
+    "authinfo_unavail",
+    "user_unknown",
+    "maxtries",
+    "new_authtok_reqd",
+    "acct_expired",
+    "session_err",
+    "cred_unavail",
+    "cred_expired",
+    "cred_err",
+    "no_module_data",
+    "conv_err",
+    "authtok_err",
+    "authtok_recover_err",
+    "authtok_lock_busy",
+    "authtok_disable_aging",
+    "try_again",
+    "ignore",
+    "abort",
+    "authtok_expired",
+    "module_unknown",
+    "bad_item",
+    "conv_again",
+    "incomplete",
 ];
 
 const ACTIONS: [(&str, Action); 6] = [
@@ -165,7 +191,9 @@ impl Control {
     /// applications then admit the account all the same.
     pub(super) fn fails_renewal(&self) -> bool {
         let is_bad = |action| matches!(action, Action::Bad | Action::Die);
-        self.outcomes().iter().any(|(code, action)| *code == Return::Renew && is_bad(*action))
+        self.outcomes()
+            .iter()
+            .any(|(code, action)| *code == Return::Renew && is_bad(*action))
     }
 
     /// Returns whether it acts as `required` or `requisite` do: success counts, every failure
@@ -187,8 +215,9 @@ impl Control {
 /// Parses a return value: its index, or `None` for `default`, and the text after it.
 fn parse_return(text: &str) -> Option<(Option<usize>, &str)> {
     let named = RETURNS.iter().enumerate();
-    let found =
-        named.filter_map(|(code, name)| Some((Some(code), text.strip_prefix(name)?))).next();
+    let found = named
+        .filter_map(|(code, name)| Some((Some(code), text.strip_prefix(name)?)))
+        .next();
     found.or_else(|| Some((None, text.strip_prefix("default")?)))
 }
 
@@ -246,20 +275,37 @@ mod tests {
             "success=ok,default=bad",
             "mandatory",
         ] {
-            assert_eq!(Control::parse(word), Err(Rejection::BadControl(word.to_owned())));
+            assert_eq!(
+                Control::parse(word),
+                Err(Rejection::BadControl(word.to_owned()))
+            );
         }
-        for number in ["2147483648", "4294967294", "4294967297", "99999999999999999999999"] {
+        for number in [
+            "2147483648",
+            "4294967294",
+            "4294967297",
+            "99999999999999999999999",
+        ] {
             let word = format!("default=ignore success={number}");
-            assert_eq!(Control::parse(&word), Err(Rejection::HugeJump(number.to_owned())));
+            assert_eq!(
+                Control::parse(&word),
+                Err(Rejection::HugeJump(number.to_owned()))
+            );
         }
         let widest = Control::parse("default=2147483647").unwrap();
-        assert!(widest.outcomes().contains(&(Return::Success, Action::Jump(2_147_483_647))));
+        assert!(
+            widest
+                .outcomes()
+                .contains(&(Return::Success, Action::Jump(2_147_483_647)))
+        );
         assert_eq!(Control::parse(" \u{b}\u{c}").unwrap(), Control::ALL_BAD);
     }
 
     #[test]
     fn outcomes_distinguish_success_ignore_and_renew() {
-        let outcomes = Control::parse("success=2 default=ignore").unwrap().outcomes();
+        let outcomes = Control::parse("success=2 default=ignore")
+            .unwrap()
+            .outcomes();
         let expected = [
             (Return::Success, Action::Jump(2)),
             (Return::Ignore, Action::Ignore),

@@ -17,12 +17,16 @@ const PATH_BYTES_MAX: usize = 128;
 /// Returns the folders that libpam reads below `root`, in its order: the site's, then those of the
 /// distribution.
 pub fn service_dirs(root: &Path) -> Vec<PathBuf> {
-    std::iter::once(root.join(SITE_DIR)).chain(vendor_dirs(root)).collect()
+    std::iter::once(root.join(SITE_DIR))
+        .chain(vendor_dirs(root))
+        .collect()
 }
 
 /// Returns the folders of the distribution that libpam reads, in its order.
 pub(super) fn vendor_dirs(root: &Path) -> Vec<PathBuf> {
-    let mut dirs = read_library(root).map(|library| find_dirs(&library)).unwrap_or_default();
+    let mut dirs = read_library(root)
+        .map(|library| find_dirs(&library))
+        .unwrap_or_default();
     dirs.retain(|dir| dir.trim_start_matches('/') != SITE_DIR);
     // libpam reads the vendor's own folder last.
     dirs.sort_by_key(|dir| dir != DISTRIBUTION_DIR);
@@ -30,12 +34,16 @@ pub(super) fn vendor_dirs(root: &Path) -> Vec<PathBuf> {
     if dirs.is_empty() {
         dirs.push(DISTRIBUTION_DIR.to_owned());
     }
-    dirs.iter().map(|dir| root.join(dir.trim_start_matches('/'))).collect()
+    dirs.iter()
+        .map(|dir| root.join(dir.trim_start_matches('/')))
+        .collect()
 }
 
 /// Returns the folders that constants of a library name.
 fn find_dirs(library: &[u8]) -> Vec<String> {
-    let constants = library.split(|byte| *byte == 0).filter(|text| text.len() <= PATH_BYTES_MAX);
+    let constants = library
+        .split(|byte| *byte == 0)
+        .filter(|text| text.len() <= PATH_BYTES_MAX);
     let mut dirs: Vec<String> = Vec::new();
     for text in constants.filter_map(|bytes| std::str::from_utf8(bytes).ok()) {
         let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -61,16 +69,28 @@ mod tests {
             let scratch = Scratch::new();
             scratch.file("usr/lib64/libpam.so.0", library);
             let below = |dir: &PathBuf| dir.strip_prefix(scratch.path()).unwrap().to_owned();
-            service_dirs(scratch.path()).iter().map(below).collect::<Vec<_>>()
+            service_dirs(scratch.path())
+                .iter()
+                .map(below)
+                .collect::<Vec<_>>()
         };
         let [etc, lib, vendor] = ["etc/pam.d", "usr/lib/pam.d", "usr/etc/pam.d"].map(PathBuf::from);
         let plain = "\0x\0/etc/pam.d/%s\0/usr/lib/pam.d/%s\0/etc/pam.d\0pam.d/%s\0";
         assert_eq!(dirs(plain), [etc.clone(), lib.clone()]);
         let with_vendor = format!("/usr/etc/pam.d/%s\0{plain}");
-        assert_eq!(dirs(&with_vendor), [etc.clone(), lib.clone(), vendor.clone()]);
-        assert_eq!(dirs("\0/etc/pam.d/%s\0/usr/etc/pam.d/%s\0"), [etc.clone(), vendor]);
+        assert_eq!(
+            dirs(&with_vendor),
+            [etc.clone(), lib.clone(), vendor.clone()]
+        );
+        assert_eq!(
+            dirs("\0/etc/pam.d/%s\0/usr/etc/pam.d/%s\0"),
+            [etc.clone(), vendor]
+        );
         assert_eq!(dirs("\x7fELF"), [etc, lib]);
-        assert_eq!(service_dirs(root), [root.join("etc/pam.d"), root.join("usr/lib/pam.d")]);
+        assert_eq!(
+            service_dirs(root),
+            [root.join("etc/pam.d"), root.join("usr/lib/pam.d")]
+        );
     }
 
     #[test]

@@ -15,7 +15,10 @@ pub(super) fn read_bytes(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 
 /// Opens a file of any type for reading, without waiting for the other end of a FIFO.
 pub(super) fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
-    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)?;
     let status = file.metadata()?;
     Ok((file, status))
 }

@@ -148,14 +148,27 @@ pub(super) fn flatten(
     group: Group,
     reading: Reading,
 ) -> Result<FlatStack, String> {
-    let lines = FlatStack { entries: Vec::new(), rejected: None };
-    let mut stack = Flattener { files, service, group, reading, lines };
+    let lines = FlatStack {
+        entries: Vec::new(),
+        rejected: None,
+    };
+    let mut stack = Flattener {
+        files,
+        service,
+        group,
+        reading,
+        lines,
+    };
     if !stack.load_service(service)? {
         stack.reject_pam_conf();
     }
     if stack.lines.entries.is_empty() {
         stack.load_service(FALLBACK_SERVICE)?;
-        stack.lines.entries.iter_mut().for_each(|entry| entry.top = 0);
+        stack
+            .lines
+            .entries
+            .iter_mut()
+            .for_each(|entry| entry.top = 0);
     } else {
         stack.check_unused_fallback()?;
     }
@@ -176,7 +189,10 @@ impl<'a> Files<'a> {
     /// Returns the files, of which one may be replaced.
     pub(super) fn new(root: &'a Path, replacement: Replacement<'_>) -> Self {
         let replaced = replacement.map(|(path, bytes)| (path.to_owned(), bytes.to_owned()));
-        Self { root, contents: RefCell::new(replaced.into_iter().collect()) }
+        Self {
+            root,
+            contents: RefCell::new(replaced.into_iter().collect()),
+        }
     }
 
     fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
@@ -184,7 +200,9 @@ impl<'a> Files<'a> {
             return Ok(bytes.clone());
         }
         let bytes = read_service_file(path)?;
-        self.contents.borrow_mut().insert(path.to_owned(), bytes.clone());
+        self.contents
+            .borrow_mut()
+            .insert(path.to_owned(), bytes.clone());
         Ok(bytes)
     }
 }
@@ -211,7 +229,10 @@ impl ServiceFile {
     }
 
     fn place(&self, line: usize) -> FileLine {
-        FileLine { file: self.path.clone(), line }
+        FileLine {
+            file: self.path.clone(),
+            line,
+        }
     }
 }
 
@@ -249,7 +270,9 @@ impl<'a> Statement<'a> {
     }
 
     fn has_group(&self) -> bool {
-        GROUP_NAMES.iter().any(|name| self.group.eq_ignore_ascii_case(name))
+        GROUP_NAMES
+            .iter()
+            .any(|name| self.group.eq_ignore_ascii_case(name))
     }
 
     fn is_at_include(&self) -> bool {
@@ -257,7 +280,8 @@ impl<'a> Statement<'a> {
     }
 
     fn is_our_module(&self) -> bool {
-        self.module.is_some_and(|module| MODULE_FILES.contains(&file_name(module)))
+        self.module
+            .is_some_and(|module| MODULE_FILES.contains(&file_name(module)))
     }
 
     fn is_substack(&self) -> bool {
@@ -291,7 +315,9 @@ impl Flattener<'_> {
             return Ok(());
         };
         if inclusion.depth >= DEPTH_MAX {
-            return Err(format!("{place}: {name}: included more than {DEPTH_MAX} deep"));
+            return Err(format!(
+                "{place}: {name}: included more than {DEPTH_MAX} deep"
+            ));
         }
         let file = self
             .find_service_file(name, self.include_folders())?
@@ -348,7 +374,10 @@ impl Flattener<'_> {
             self.reject(place, Rejection::NoFile);
             return Ok(());
         };
-        if self.candidates(name, self.include_folders()).any(|path| may_exist(&path)) {
+        if self
+            .candidates(name, self.include_folders())
+            .any(|path| may_exist(&path))
+        {
             return Ok(());
         }
         Err(format!("{place}: {name}: no such service file"))
@@ -358,7 +387,9 @@ impl Flattener<'_> {
     /// file.
     fn reject_pam_conf(&mut self) {
         let path = self.files.root.join("etc/pam.conf");
-        let Ok(bytes) = read_service_file(&path) else { return };
+        let Ok(bytes) = read_service_file(&path) else {
+            return;
+        };
         let file = ServiceFile { path, bytes };
         if let Some(line) = parse_lines(&file.text()).unwrap_or_default().first() {
             self.reject(&file.place(line.number), Rejection::PamConf);
@@ -366,7 +397,9 @@ impl Flattener<'_> {
     }
 
     fn reject(&mut self, place: &FileLine, why: Rejection) {
-        self.lines.rejected.get_or_insert_with(|| (place.clone(), why));
+        self.lines
+            .rejected
+            .get_or_insert_with(|| (place.clone(), why));
     }
 
     /// Parses a file; rejects one that ends within a line.
@@ -384,8 +417,16 @@ impl Flattener<'_> {
             self.reject(&file.place(line), why);
         }
         for line in self.parse(file) {
-            let top = if inclusion.depth == 0 { line.number } else { inclusion.top };
-            self.add_line(&line, &file.place(line.number), Inclusion { top, ..inclusion })?;
+            let top = if inclusion.depth == 0 {
+                line.number
+            } else {
+                inclusion.top
+            };
+            self.add_line(
+                &line,
+                &file.place(line.number),
+                Inclusion { top, ..inclusion },
+            )?;
         }
         Ok(())
     }
@@ -396,7 +437,10 @@ impl Flattener<'_> {
         place: &FileLine,
         inclusion: Inclusion,
     ) -> Result<(), String> {
-        let deeper = Inclusion { depth: inclusion.depth + 1, ..inclusion };
+        let deeper = Inclusion {
+            depth: inclusion.depth + 1,
+            ..inclusion
+        };
         let statement = Statement::new(line);
         if self.reading.has_at_include && statement.is_at_include() {
             self.reject_false_blank(line, 2, place);
@@ -419,7 +463,11 @@ impl Flattener<'_> {
         }
         if statement.is_include() {
             let level = inclusion.level + usize::from(statement.is_substack());
-            let within = Inclusion { included: true, level, ..deeper };
+            let within = Inclusion {
+                included: true,
+                level,
+                ..deeper
+            };
             return self.load(line.words.get(2), place, within);
         }
         let control = self.parse_control(line, place);
@@ -499,7 +547,10 @@ impl Flattener<'_> {
             control,
         };
         if entry.is_our_module() && is_missing_module(self.files.root, &entry.module) {
-            self.reject(place, Rejection::MissingModule(PathBuf::from(&entry.module)));
+            self.reject(
+                place,
+                Rejection::MissingModule(PathBuf::from(&entry.module)),
+            );
         }
         // In the session group a line with `close_only` confines no login.
         let is_ours =
@@ -542,7 +593,11 @@ impl Flattener<'_> {
 
     /// Returns where included files are looked for.
     fn include_folders(&self) -> ServiceFolders {
-        if self.reading.includes_vendor_files { ServiceFolders::All } else { ServiceFolders::Site }
+        if self.reading.includes_vendor_files {
+            ServiceFolders::All
+        } else {
+            ServiceFolders::Site
+        }
     }
 
     /// Returns where a service file of that name may be: at an absolute path, or else in the site's
@@ -604,7 +659,8 @@ pub fn is_close_only(arguments: &[String]) -> bool {
 /// `pam_slurm_adopt` does.
 fn service_argument(word: &str) -> Option<String> {
     let (key, name) = word.split_once('=')?;
-    key.eq_ignore_ascii_case("service").then(|| name.to_ascii_lowercase())
+    key.eq_ignore_ascii_case("service")
+        .then(|| name.to_ascii_lowercase())
 }
 
 /// Returns the part of a module's path that names its file.

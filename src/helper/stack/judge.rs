@@ -97,7 +97,12 @@ pub fn judge_stack_with(
     group: Group,
     replacement: Replacement<'_>,
 ) -> StackFinding {
-    judge_files(&Files::new(root, replacement), &Reading::possible(root), service, group)
+    judge_files(
+        &Files::new(root, replacement),
+        &Reading::possible(root),
+        service,
+        group,
+    )
 }
 
 /// Analyses the session stack and the auth stack of `service` in one pass over its files.
@@ -150,7 +155,10 @@ pub fn read_entries_with(
     group: Group,
     replacement: Replacement<'_>,
 ) -> Result<Vec<Entry>, String> {
-    let reading = Reading::possible(root).first().copied().unwrap_or(Reading::WIDEST);
+    let reading = Reading::possible(root)
+        .first()
+        .copied()
+        .unwrap_or(Reading::WIDEST);
     Ok(read_stack(&Files::new(root, replacement), service, group, reading)?.entries)
 }
 
@@ -169,17 +177,29 @@ fn judge_auth_lines(mut stack: FlatStack) -> StackFinding {
 
 /// Finds what is wrong with the places and controls of our auth lines; `None` also if there are none.
 fn find_auth_fault(stack: &[Entry]) -> Option<(FileLine, LineFault)> {
-    let calls: Vec<&Entry> = stack.iter().filter(|entry| entry.control.is_some()).collect();
-    let ours: Vec<&Entry> = calls.iter().copied().filter(|entry| entry.is_our_module()).collect();
+    let calls: Vec<&Entry> = stack
+        .iter()
+        .filter(|entry| entry.control.is_some())
+        .collect();
+    let ours: Vec<&Entry> = calls
+        .iter()
+        .copied()
+        .filter(|entry| entry.is_our_module())
+        .collect();
     let first = ours.first()?;
     let outermost = [calls.first(), calls.last()];
-    if outermost.into_iter().flatten().any(|entry| !entry.is_our_module()) {
+    if outermost
+        .into_iter()
+        .flatten()
+        .any(|entry| !entry.is_our_module())
+    {
         return Some((first.place.clone(), LineFault::NotOutermost));
     }
     if ours.len() != 2 {
         return Some((first.place.clone(), LineFault::NotTwo(ours.len())));
     }
-    ours.iter().find_map(|entry| Some((entry.place.clone(), entry.ours.clone()?.err()?)))
+    ours.iter()
+        .find_map(|entry| Some((entry.place.clone(), entry.ours.clone()?.err()?)))
 }
 
 fn read_stack(
@@ -189,7 +209,11 @@ fn read_stack(
     reading: Reading,
 ) -> Result<FlatStack, String> {
     // pam_start(3) takes the last component, in lower case.
-    let file = service.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+    let file = service
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     if file.is_empty() || file == "." || file == ".." {
         return Err("the service has no name".to_owned());
     }
@@ -197,7 +221,10 @@ fn read_stack(
     // If both lines observe, the site only tries the module.
     if group == Group::Session && stack.entries.iter().any(Entry::is_observing) {
         let account = flatten(files, &file, Group::Account, reading)?.entries;
-        if account.iter().any(|entry| entry.is_for_service() && !entry.is_observing()) {
+        if account
+            .iter()
+            .any(|entry| entry.is_for_service() && !entry.is_observing())
+        {
             for entry in &mut stack.entries {
                 if entry.is_fit() && entry.is_observing() {
                     entry.ours = Some(Err(LineFault::ObservesAlone));
@@ -209,14 +236,20 @@ fn read_stack(
 }
 
 fn judge_stack_lines(
-    FlatStack { entries: stack, rejected }: &FlatStack,
+    FlatStack {
+        entries: stack,
+        rejected,
+    }: &FlatStack,
     group: Group,
 ) -> StackFinding {
     if let Some((place, why)) = rejected {
         return StackFinding::Rejected(place.clone(), why.clone());
     }
     let place = |index: usize| stack.get(index).map(|entry| entry.place.clone());
-    let Some(ours) = stack.iter().find(|entry| entry.is_fit()).map(|entry| entry.place.clone())
+    let Some(ours) = stack
+        .iter()
+        .find(|entry| entry.is_fit())
+        .map(|entry| entry.place.clone())
     else {
         let unfit = stack.iter().find_map(|entry| match &entry.ours {
             Some(Err(why)) => Some(StackFinding::Unreliable(entry.place.clone(), why.clone())),
@@ -227,10 +260,13 @@ fn judge_stack_lines(
     match find_bypass(stack, group) {
         None => StackFinding::Effective(ours),
         Some(Bypass::TooManyPaths) => StackFinding::TooManyPaths,
-        Some(Bypass::Reset { by }) => StackFinding::Undone { by: place(by).unwrap_or(ours) },
-        Some(Bypass::Renewal { by }) => {
-            StackFinding::Outweighed { by: place(by).unwrap_or_else(|| ours.clone()), ours }
-        }
+        Some(Bypass::Reset { by }) => StackFinding::Undone {
+            by: place(by).unwrap_or(ours),
+        },
+        Some(Bypass::Renewal { by }) => StackFinding::Outweighed {
+            by: place(by).unwrap_or_else(|| ours.clone()),
+            ours,
+        },
         Some(Bypass::Jump { by, ours: skipped }) => StackFinding::Skipped {
             by: place(by).unwrap_or_else(|| ours.clone()),
             ours: place(skipped).unwrap_or(ours),

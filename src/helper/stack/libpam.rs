@@ -27,17 +27,30 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    const DEBIAN: Self = Self { has_at_include: true, includes_vendor_files: false };
-    const UPSTREAM: Self = Self { has_at_include: false, includes_vendor_files: true };
+    const DEBIAN: Self = Self {
+        has_at_include: true,
+        includes_vendor_files: false,
+    };
+    const UPSTREAM: Self = Self {
+        has_at_include: false,
+        includes_vendor_files: true,
+    };
     /// Takes in whatever one of the two does.
-    pub(super) const WIDEST: Self = Self { has_at_include: true, includes_vendor_files: true };
+    pub(super) const WIDEST: Self = Self {
+        has_at_include: true,
+        includes_vendor_files: true,
+    };
 
     /// Returns the ways in which the node's libpam may read: one, if the library is found.
     pub(super) fn possible(root: &Path) -> Vec<Self> {
         let Some(library) = read_library(root) else {
             return vec![Self::WIDEST, Self::UPSTREAM];
         };
-        vec![if has_at_include(&library) { Self::DEBIAN } else { Self::UPSTREAM }]
+        vec![if has_at_include(&library) {
+            Self::DEBIAN
+        } else {
+            Self::UPSTREAM
+        }]
     }
 }
 
@@ -65,8 +78,14 @@ fn has_at_include(mut library: &[u8]) -> bool {
 fn list_module_folders(root: &Path) -> impl Iterator<Item = PathBuf> {
     let arch = std::env::consts::ARCH;
     let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu/security"));
-    let others = MODULE_FOLDERS.into_iter().chain(COMMON_FOLDERS).map(str::to_owned);
-    multiarch.into_iter().chain(others).map(|folder| root.join(folder))
+    let others = MODULE_FOLDERS
+        .into_iter()
+        .chain(COMMON_FOLDERS)
+        .map(str::to_owned);
+    multiarch
+        .into_iter()
+        .chain(others)
+        .map(|folder| root.join(folder))
 }
 
 /// Returns the folder of PAM modules of the node whose files are below `root`. Of several it takes
@@ -82,7 +101,9 @@ pub fn find_module(root: &Path, module: &str) -> Option<PathBuf> {
         return Some(root.join(relative));
     }
     let mut files = list_module_folders(root).map(|folder| folder.join(module));
-    files.find(|file| file.exists()).or_else(|| Some(find_module_folder(root)?.join(module)))
+    files
+        .find(|file| file.exists())
+        .or_else(|| Some(find_module_folder(root)?.join(module)))
 }
 
 /// Returns whether libpam finds no module of that name. A name without a path is not judged on a node
@@ -107,8 +128,13 @@ pub fn is_missing_module(root: &Path, module: &str) -> bool {
     if !has_folder {
         return false;
     }
-    let is_common = COMMON_FOLDERS.iter().any(|folder| may_exist(&root.join(folder).join(module)));
-    !is_common || Reading::possible(root).iter().all(|reading| !reading.has_at_include)
+    let is_common = COMMON_FOLDERS
+        .iter()
+        .any(|folder| may_exist(&root.join(folder).join(module)));
+    !is_common
+        || Reading::possible(root)
+            .iter()
+            .all(|reading| !reading.has_at_include)
 }
 
 /// Returns whether the path leads to a file. Whoever may not look cannot say that it is missing.

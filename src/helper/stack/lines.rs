@@ -27,14 +27,20 @@ pub fn parse_lines(text: &str) -> Option<Vec<LogicalLine>> {
     let mut pending: Option<(usize, String)> = None;
     // `str::lines` would drop a carriage return, which libpam takes as part of a word.
     for (index, physical) in text.split('\n').enumerate() {
-        let Some(part) = parse_physical(physical) else { continue };
+        let Some(part) = parse_physical(physical) else {
+            continue;
+        };
         let (number, mut joined) = pending.take().unwrap_or((index + 1, String::new()));
         joined.push_str(part.text);
         if part.is_continued {
             joined.push(' ');
             pending = Some((number, joined));
         } else {
-            lines.push(LogicalLine { number, last: index + 1, words: split_words(&joined) });
+            lines.push(LogicalLine {
+                number,
+                last: index + 1,
+                words: split_words(&joined),
+            });
         }
     }
     pending.is_none().then_some(lines)
@@ -45,7 +51,10 @@ pub fn parse_lines(text: &str) -> Option<Vec<LogicalLine>> {
 pub(super) fn find_misread_line(file: &[u8]) -> Option<(usize, Rejection)> {
     // The first physical line of a continued line, and the bytes that it takes so far.
     let mut begun: Option<(usize, usize)> = None;
-    let lines = file.strip_suffix(b"\n").unwrap_or(file).split(|byte| *byte == b'\n');
+    let lines = file
+        .strip_suffix(b"\n")
+        .unwrap_or(file)
+        .split(|byte| *byte == b'\n');
     for (index, physical) in lines.enumerate() {
         let (number, bytes_before) = begun.take().unwrap_or((index + 1, 0));
         let bytes = bytes_before + physical.len();
@@ -80,13 +89,22 @@ fn parse_physical(physical: &str) -> Option<Part<'_>> {
         return None;
     }
     if let Some((text, _)) = line.split_once('#') {
-        return Some(Part { text, is_continued: false });
+        return Some(Part {
+            text,
+            is_continued: false,
+        });
     }
     let text = line.trim_end_matches(BLANK);
     let Some(text) = text.strip_suffix('\\') else {
-        return Some(Part { text, is_continued: false });
+        return Some(Part {
+            text,
+            is_continued: false,
+        });
     };
-    Some(Part { text, is_continued: true })
+    Some(Part {
+        text,
+        is_continued: true,
+    })
 }
 
 const BLANK: [char; 2] = [' ', '\t'];
@@ -94,7 +112,10 @@ const BLANK: [char; 2] = [' ', '\t'];
 /// Returns whether an editor shows the character as a blank, as a line's end or not at all, while
 /// libpam takes it for a part of a word.
 pub(super) fn is_false_blank(c: char) -> bool {
-    let is_invisible = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}');
+    let is_invisible = matches!(
+        c,
+        '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}'
+    );
     !BLANK.contains(&c) && (c.is_whitespace() || c.is_control() || is_invisible)
 }
 
@@ -142,15 +163,24 @@ mod tests {
 
     #[test]
     fn lines_join_continuations_and_skip_comments() {
-        assert_eq!(parse(" \n# c\n\ta  b#c\nd \\# e\n"), [(3, "a|b".into()), (4, "d|\\".into())]);
-        assert_eq!(parse("a \\\n\n # c\n  b\\ \nc\nd"), [(1, "a|b|c".into()), (6, "d".into())]);
+        assert_eq!(
+            parse(" \n# c\n\ta  b#c\nd \\# e\n"),
+            [(3, "a|b".into()), (4, "d|\\".into())]
+        );
+        assert_eq!(
+            parse("a \\\n\n # c\n  b\\ \nc\nd"),
+            [(1, "a|b|c".into()), (6, "d".into())]
+        );
         assert_eq!(parse("a b\r\n"), [(1, "a|b\r".into())]);
         assert_eq!(parse_lines("a \\\n"), None);
     }
 
     #[test]
     fn bracketed_text_is_one_word() {
-        assert_eq!(parse("s [a=1 b=2]x [c d] e[f g]"), [(1, "s|a=1 b=2|x|c d|e[f|g]".into())]);
+        assert_eq!(
+            parse("s [a=1 b=2]x [c d] e[f g]"),
+            [(1, "s|a=1 b=2|x|c d|e[f|g]".into())]
+        );
         assert_eq!(parse("[a\\]b] [open c"), [(1, "a]b|open c".into())]);
     }
 
@@ -159,14 +189,24 @@ mod tests {
         let x = |count: usize| "x".repeat(count);
         for (text, expected) in [
             ("a \\\n\nb\n".to_owned(), (1, Rejection::ContinuedOverGap)),
-            ("a\nb \\\n c \\ \n\t# d\ne\n".to_owned(), (2, Rejection::ContinuedOverGap)),
+            (
+                "a\nb \\\n c \\ \n\t# d\ne\n".to_owned(),
+                (2, Rejection::ContinuedOverGap),
+            ),
             ("\\\n#\n".to_owned(), (1, Rejection::ContinuedOverGap)),
             (format!("a\n{}\n", x(1024)), (2, Rejection::TooLong(1024))),
             (format!("#{}", x(1023)), (1, Rejection::TooLong(1024))),
             (format!("a #{}\n", x(1023)), (1, Rejection::TooLong(1026))),
-            (format!("{}\\\n{}", x(500), x(522)), (1, Rejection::TooLong(1024))),
+            (
+                format!("{}\\\n{}", x(500), x(522)),
+                (1, Rejection::TooLong(1024)),
+            ),
         ] {
-            assert_eq!(find_misread_line(text.as_bytes()), Some(expected), "{text:?}");
+            assert_eq!(
+                find_misread_line(text.as_bytes()),
+                Some(expected),
+                "{text:?}"
+            );
         }
         for text in [
             format!("a\n{}\n\n#{}\nb \\\nc\n", x(1023), x(1022)),
@@ -185,9 +225,15 @@ mod tests {
     fn length_of_line_is_that_of_its_bytes() {
         let comment = |count: usize| [b"a\n#".as_slice(), &vec![0xe9; count], b"\n"].concat();
         assert_eq!(find_misread_line(&comment(1022)), None);
-        assert_eq!(find_misread_line(&comment(1023)), Some((2, Rejection::TooLong(1024))));
+        assert_eq!(
+            find_misread_line(&comment(1023)),
+            Some((2, Rejection::TooLong(1024)))
+        );
         // In UTF-8 the character has two bytes.
         let utf8 = format!("#{}\n", "\u{e9}".repeat(512));
-        assert_eq!(find_misread_line(utf8.as_bytes()), Some((1, Rejection::TooLong(1025))));
+        assert_eq!(
+            find_misread_line(utf8.as_bytes()),
+            Some((1, Rejection::TooLong(1025)))
+        );
     }
 }

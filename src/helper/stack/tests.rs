@@ -9,12 +9,17 @@ use std::path::Path;
 fn judge_files(files: &[(&str, &str)]) -> (SessionLine, String) {
     let scratch = Scratch::new();
     for (name, text) in files {
-        let name =
-            if name.contains('/') { (*name).to_owned() } else { format!("etc/pam.d/{name}") };
+        let name = if name.contains('/') {
+            (*name).to_owned()
+        } else {
+            format!("etc/pam.d/{name}")
+        };
         scratch.file(&name, text);
     }
     let finding = judge_stack(scratch.path(), "sshd", Group::Session);
-    let text = finding.to_string().replace(&format!("{}/", scratch.path().display()), "");
+    let text = finding
+        .to_string()
+        .replace(&format!("{}/", scratch.path().display()), "");
     (finding.session_line(), text)
 }
 
@@ -37,7 +42,10 @@ const OURS: &str = "session required pam_job_adopt.so\n";
 fn required_line_for_service_is_effective() {
     assert_effective(&[("sshd", OURS)]);
     assert_effective(&[
-        ("sshd", "SESSION\tRequisite /opt/lib/pam_job_adopt.so service=sshd"),
+        (
+            "sshd",
+            "SESSION\tRequisite /opt/lib/pam_job_adopt.so service=sshd",
+        ),
         ("opt/lib/pam_job_adopt.so", ""),
     ]);
     assert_effective(&[("sshd", "session required pam_job_adopt.so Service=SSHd")]);
@@ -45,13 +53,25 @@ fn required_line_for_service_is_effective() {
         "sshd",
         "session [success=ok ignore=ignore default=die] libpam_job_adopt.so",
     )]);
-    assert_effective(&[("sshd", "session \\\n required \\ \n pam_job_adopt.so # last \\\n")]);
+    assert_effective(&[(
+        "sshd",
+        "session \\\n required \\ \n pam_job_adopt.so # last \\\n",
+    )]);
     assert_missing(
-        &[("sshd", "account required pam_job_adopt.so\nsession required pam_unix.so")],
+        &[(
+            "sshd",
+            "account required pam_job_adopt.so\nsession required pam_unix.so",
+        )],
         "no session",
     );
-    assert_missing(&[("sshd", "# session required pam_job_adopt.so\n")], "no session line");
-    assert_missing(&[("sshd", "session required pam_job_adopt.so.bak\n")], "no session line");
+    assert_missing(
+        &[("sshd", "# session required pam_job_adopt.so\n")],
+        "no session line",
+    );
+    assert_missing(
+        &[("sshd", "session required pam_job_adopt.so.bak\n")],
+        "no session line",
+    );
     assert_missing(&[], "no session line");
 }
 
@@ -60,13 +80,28 @@ fn unreliable_line_is_missing_with_its_fault() {
     for (line, why) in [
         ("session optional pam_job_adopt.so", "is not required"),
         ("session sufficient pam_job_adopt.so", "is not required"),
-        ("session [success=ok default=ignore] pam_job_adopt.so", "is not required"),
-        ("session [success=ok session_err=ok default=bad] pam_job_adopt.so", "is not required"),
+        (
+            "session [success=ok default=ignore] pam_job_adopt.so",
+            "is not required",
+        ),
+        (
+            "session [success=ok session_err=ok default=bad] pam_job_adopt.so",
+            "is not required",
+        ),
         ("session [] pam_job_adopt.so", "is not required"),
         ("-session required pam_job_adopt.so", "has a leading -"),
-        ("session required pam_job_adopt.so service=login", "is for service login"),
-        ("session required pam_job_adopt.so SERVICE=login", "is for service login"),
-        ("session required pam_job_adopt.so service=sshd service=su", "is for service su"),
+        (
+            "session required pam_job_adopt.so service=login",
+            "is for service login",
+        ),
+        (
+            "session required pam_job_adopt.so SERVICE=login",
+            "is for service login",
+        ),
+        (
+            "session required pam_job_adopt.so service=sshd service=su",
+            "is for service su",
+        ),
     ] {
         assert_missing(&[("sshd", line)], &format!("etc/pam.d/sshd:1 {why}"));
         if !line.contains("sufficient") {
@@ -126,9 +161,15 @@ fn earlier_line_that_can_skip_ours_is_named() {
 
 #[test]
 fn jump_past_end_refuses() {
-    assert_effective(&[("sshd", &format!("session [success=2 default=ignore] pam_x.so\n{OURS}"))]);
+    assert_effective(&[(
+        "sshd",
+        &format!("session [success=2 default=ignore] pam_x.so\n{OURS}"),
+    )]);
     // The jump over ours ends the stack without a favourable verdict, which is a refusal.
-    assert_effective(&[("sshd", &format!("session [success=1 default=ignore] pam_x.so\n{OURS}"))]);
+    assert_effective(&[(
+        "sshd",
+        &format!("session [success=1 default=ignore] pam_x.so\n{OURS}"),
+    )]);
 }
 
 #[test]
@@ -137,7 +178,10 @@ fn later_line_matters_only_by_a_reset() {
         "sshd",
         &format!("{OURS}session sufficient pam_x.so\nsession optional pam_y.so"),
     )]);
-    assert_effective(&[("sshd", &format!("{OURS}session [default=1] pam_x.so\n{OURS}"))]);
+    assert_effective(&[(
+        "sshd",
+        &format!("{OURS}session [default=1] pam_x.so\n{OURS}"),
+    )]);
     let undone = format!("{OURS}session [default=reset] pam_x.so\nsession required pam_y.so");
     assert_missing(&[("sshd", &undone)], "can be undone by etc/pam.d/sshd:2");
     let requisite = undone.replace("required pam_job", "requisite pam_job");
@@ -147,21 +191,36 @@ fn later_line_matters_only_by_a_reset() {
 /// A `sufficient` line ends the file that includes it, but of substacks only its own.
 #[test]
 fn sufficient_line_ends_includes_but_not_substacks() {
-    let auth = ("password-auth", "session sufficient pam_localuser.so\nsession required pam_y.so");
+    let auth = (
+        "password-auth",
+        "session sufficient pam_localuser.so\nsession required pam_y.so",
+    );
     let after = |word: &str| format!("session {word} password-auth\n{OURS}");
     let by = "skipped by etc/pam.d/password-auth:1";
     assert_missing(&[("sshd", &after("include")), auth], by);
     assert_effective(&[("sshd", &after("substack")), auth]);
-    assert_effective(&[("sshd", &format!("{OURS}session include password-auth")), auth]);
-    assert_missing(&[("sshd", &format!("@include password-auth\n{OURS}")), auth], by);
+    assert_effective(&[
+        ("sshd", &format!("{OURS}session include password-auth")),
+        auth,
+    ]);
+    assert_missing(
+        &[("sshd", &format!("@include password-auth\n{OURS}")), auth],
+        by,
+    );
 }
 
 /// The end of an included file does not stop a jump; the end of a substack does.
 #[test]
 fn jump_leaves_include_but_not_substack() {
-    let x = ("x", "session required pam_y.so\nsession [success=1 default=ignore] pam_x.so");
+    let x = (
+        "x",
+        "session required pam_y.so\nsession [success=1 default=ignore] pam_x.so",
+    );
     let after = |word: &str| format!("session {word} x\n{OURS}session optional pam_z.so");
-    assert_missing(&[("sshd", &after("include")), x], "sshd:2 can be skipped by etc/pam.d/x:2");
+    assert_missing(
+        &[("sshd", &after("include")), x],
+        "sshd:2 can be skipped by etc/pam.d/x:2",
+    );
     assert_effective(&[("sshd", &after("substack")), x]);
 }
 
@@ -194,7 +253,10 @@ fn jump_counts_substack_as_one_line() {
         ],
         "etc/pam.d/x:1 can be skipped by etc/pam.d/sshd:2",
     );
-    assert_effective(&[("sshd", "session required pam_p.so\nsession substack x"), ("x", OURS)]);
+    assert_effective(&[
+        ("sshd", "session required pam_p.so\nsession substack x"),
+        ("x", OURS),
+    ]);
 }
 
 /// A reset within a substack restores the verdict at its entry.
@@ -210,14 +272,20 @@ fn reset_in_substack_restores_verdict_at_its_entry() {
 fn service_files_are_found_in_libpams_order() {
     assert_effective(&[("usr/lib/pam.d/sshd", OURS)]);
     assert_missing(
-        &[("usr/lib/pam.d/sshd", OURS), ("sshd", "session required pam_unix.so")],
+        &[
+            ("usr/lib/pam.d/sshd", OURS),
+            ("sshd", "session required pam_unix.so"),
+        ],
         "no session",
     );
     assert_effective(&[("sshd", "session include a"), ("usr/lib/pam.d/a", OURS)]);
     assert_effective(&[("sshd", "session include /opt/a"), ("opt/a", OURS)]);
     assert_effective(&[("other", OURS)]);
     assert_effective(&[("sshd", "auth required pam_unix.so"), ("other", OURS)]);
-    assert_missing(&[("sshd", "session required pam_unix.so"), ("other", OURS)], "no session line");
+    assert_missing(
+        &[("sshd", "session required pam_unix.so"), ("other", OURS)],
+        "no session line",
+    );
 }
 
 #[test]
@@ -226,11 +294,26 @@ fn unreadable_stack_is_missing() {
         &[("sshd", &format!("{OURS}session include gone"))],
         "gone: no such service file",
     );
-    assert_missing(&[("sshd", &format!("{OURS}session include"))], "sshd:2 includes nothing");
-    assert_missing(&[("sshd", &format!("{OURS}@include sshd"))], "more than 16 deep");
-    assert_missing(&[("sshd", &format!("{OURS}session substack sshd"))], "more than 16 deep");
-    assert_missing(&[("sshd", &format!("{OURS}session \\\n"))], "sshd:2 ends in a line's middle");
-    assert_missing(&[("sshd", &OURS.repeat(1001))], "more than 1000 session lines");
+    assert_missing(
+        &[("sshd", &format!("{OURS}session include"))],
+        "sshd:2 includes nothing",
+    );
+    assert_missing(
+        &[("sshd", &format!("{OURS}@include sshd"))],
+        "more than 16 deep",
+    );
+    assert_missing(
+        &[("sshd", &format!("{OURS}session substack sshd"))],
+        "more than 16 deep",
+    );
+    assert_missing(
+        &[("sshd", &format!("{OURS}session \\\n"))],
+        "sshd:2 ends in a line's middle",
+    );
+    assert_missing(
+        &[("sshd", &OURS.repeat(1001))],
+        "more than 1000 session lines",
+    );
     assert_effective(&[("sshd", &format!("{OURS}auth include gone"))]);
 }
 
@@ -240,7 +323,9 @@ fn judge_account(files: &[(&str, &str)]) -> String {
         scratch.file(&format!("etc/pam.d/{name}"), text);
     }
     let finding = judge_stack(scratch.path(), "sshd", Group::Account);
-    finding.describe(Group::Account).replace(&format!("{}/", scratch.path().display()), "")
+    finding
+        .describe(Group::Account)
+        .replace(&format!("{}/", scratch.path().display()), "")
 }
 
 /// An account whose password is due is admitted (pam_acct_mgmt(3)), but gets no session.
@@ -250,13 +335,22 @@ fn account_stack_done_at_expired_password_skips_ours() {
     let common = "account [success=1 new_authtok_reqd=done default=ignore] pam_unix.so\n\
                   account requisite pam_deny.so\naccount required pam_permit.so\n";
     let after = judge_account(&[("sshd", &format!("{common}{ours}"))]);
-    assert!(after.ends_with("sshd:4 can be skipped by etc/pam.d/sshd:1"), "{after}");
+    assert!(
+        after.ends_with("sshd:4 can be skipped by etc/pam.d/sshd:1"),
+        "{after}"
+    );
     let before = judge_account(&[("sshd", &format!("{ours}{common}"))]);
     assert!(before.ends_with("sshd:1 is effective"), "{before}");
     let stays = common.replace("=done", "=ok");
     let without_jump = judge_account(&[("sshd", &format!("{stays}{ours}"))]);
-    assert!(without_jump.ends_with("sshd:4 is effective"), "{without_jump}");
-    assert_effective(&[("sshd", &format!("{}{OURS}", common.replace("account", "session")))]);
+    assert!(
+        without_jump.ends_with("sshd:4 is effective"),
+        "{without_jump}"
+    );
+    assert_effective(&[(
+        "sshd",
+        &format!("{}{OURS}", common.replace("account", "session")),
+    )]);
 }
 
 #[test]
@@ -266,12 +360,20 @@ fn entries_are_lines_of_one_group_in_order() {
                 session [success=ok default=bad] /lib/pam_b.so a [b c]\n-session required \
                 pam_job_adopt.so conf=/c\nnonsense\n";
     scratch.file("etc/pam.d/sshd", sshd);
-    scratch.file("etc/pam.d/x", "account required pam_c.so\nsession required pam_d.so\n");
+    scratch.file(
+        "etc/pam.d/x",
+        "account required pam_c.so\nsession required pam_d.so\n",
+    );
     let shown = |group| {
         let entries = read_entries(scratch.path(), "sshd", group).unwrap();
         let entry = |entry: &Entry| {
             let line = entry.place.line;
-            format!("{line} {} {} {:?}", entry.file(), entry.arguments.join("|"), entry.ours)
+            format!(
+                "{line} {} {} {:?}",
+                entry.file(),
+                entry.arguments.join("|"),
+                entry.ours
+            )
         };
         entries.iter().map(entry).collect::<Vec<_>>()
     };
@@ -294,49 +396,120 @@ fn line_that_not_every_libpam_runs_alike_is_rejected() {
     let one = |text: String| vec![("sshd", text.leak() as &str)];
     let gap = "sshd:1 is continued over an empty line or a comment";
     for (files, why) in [
-        (one(format!("session optional pam_x.so \\\n\nsession sufficient pam_y.so\n{OURS}")), gap),
-        (one(format!("session optional pam_x.so \\\n#\n a\n{OURS}")), gap),
-        (one("session required \\\n# why\n pam_job_adopt.so\n".into()), gap),
+        (
+            one(format!(
+                "session optional pam_x.so \\\n\nsession sufficient pam_y.so\n{OURS}"
+            )),
+            gap,
+        ),
+        (
+            one(format!("session optional pam_x.so \\\n#\n a\n{OURS}")),
+            gap,
+        ),
+        (
+            one("session required \\\n# why\n pam_job_adopt.so\n".into()),
+            gap,
+        ),
         (one(format!("account required pam_x.so \\\n\n{OURS}")), gap),
-        (one(jump("4294967294")), "sshd:1 jumps over 4294967294 lines"),
-        (one(jump("4294967297")), "sshd:1 jumps over 4294967297 lines"),
-        (one(jump("2147483648")), "sshd:1 jumps over 2147483648 lines"),
+        (
+            one(jump("4294967294")),
+            "sshd:1 jumps over 4294967294 lines",
+        ),
+        (
+            one(jump("4294967297")),
+            "sshd:1 jumps over 4294967297 lines",
+        ),
+        (
+            one(jump("2147483648")),
+            "sshd:1 jumps over 2147483648 lines",
+        ),
         (
             one(jump("0")),
             "sshd:1 has the control [success=0 default=ignore], which libpam does not",
         ),
-        (one(jump("junk")), "sshd:1 has the control [success=junk default=ignore]"),
-        (one(jump("1\u{a0}ignore=ok")), "sshd:1 has the character U+00A0"),
-        (one(format!("session mandatory pam_x.so\n{OURS}")), "sshd:1 has the control [mandatory]"),
+        (
+            one(jump("junk")),
+            "sshd:1 has the control [success=junk default=ignore]",
+        ),
+        (
+            one(jump("1\u{a0}ignore=ok")),
+            "sshd:1 has the character U+00A0",
+        ),
+        (
+            one(format!("session mandatory pam_x.so\n{OURS}")),
+            "sshd:1 has the control [mandatory]",
+        ),
         (one(format!("{OURS}session\n")), "sshd:2 has no control"),
-        (one(format!("{OURS}-session required\n")), "sshd:2 names no module"),
+        (
+            one(format!("{OURS}-session required\n")),
+            "sshd:2 names no module",
+        ),
         (
             one(format!("{OURS}session [success=ok pam_x.so\n")),
             "sshd:2 has the control [success=ok",
         ),
-        (one(OURS.replace('\n', "\r\n")), "sshd:1 has the character U+000D"),
-        (one(format!("{OURS}# {}\n", "-".repeat(1022))), "sshd:2 has 1024 bytes"),
-        (one(OURS.replace('\n', &format!(" exempt_groups={group}\n"))), "sshd:1 has 1083 bytes"),
-        (one(format!("{OURS}session required /lib/.so\n")), "has the module name \"/lib/.so\""),
-        (one(format!("{OURS}auth include\n")), "sshd:2 includes nothing"),
+        (
+            one(OURS.replace('\n', "\r\n")),
+            "sshd:1 has the character U+000D",
+        ),
+        (
+            one(format!("{OURS}# {}\n", "-".repeat(1022))),
+            "sshd:2 has 1024 bytes",
+        ),
+        (
+            one(OURS.replace('\n', &format!(" exempt_groups={group}\n"))),
+            "sshd:1 has 1083 bytes",
+        ),
+        (
+            one(format!("{OURS}session required /lib/.so\n")),
+            "has the module name \"/lib/.so\"",
+        ),
+        (
+            one(format!("{OURS}auth include\n")),
+            "sshd:2 includes nothing",
+        ),
         (one(format!("{OURS}@include\n")), "sshd:2 includes nothing"),
-        (one(format!("{OURS}auth required ?.x\n")), "has the module name \"?.x\""),
-        (one(format!("{OURS}password substack .x\n")), "has the module name \".x\""),
+        (
+            one(format!("{OURS}auth required ?.x\n")),
+            "has the module name \"?.x\"",
+        ),
+        (
+            one(format!("{OURS}password substack .x\n")),
+            "has the module name \".x\"",
+        ),
         (
             one("session required /no/pam_job_adopt.so".into()),
             "sshd:1 names /no/pam_job_adopt.so, which does not exist",
         ),
-        (one(format!("{OURS}session optional /no/pam_job_adopt.so\n")), "sshd:2 names /no/"),
-        (other("auth include\n"), "other:1 includes nothing"),
-        (other("auth required pam_deny.so \\\n"), "other:1 ends in a line's middle"),
-        (other("auth required pam_deny.so\nx y .so\n"), "other:2 has the module name \".so\""),
-        (other("account include gone\n@include gone\n"), "other:2: gone: no such service file"),
         (
-            vec![("sshd", "session include x"), ("x", "session required pam_job_adopt.so\nx y z")],
+            one(format!("{OURS}session optional /no/pam_job_adopt.so\n")),
+            "sshd:2 names /no/",
+        ),
+        (other("auth include\n"), "other:1 includes nothing"),
+        (
+            other("auth required pam_deny.so \\\n"),
+            "other:1 ends in a line's middle",
+        ),
+        (
+            other("auth required pam_deny.so\nx y .so\n"),
+            "other:2 has the module name \".so\"",
+        ),
+        (
+            other("account include gone\n@include gone\n"),
+            "other:2: gone: no such service file",
+        ),
+        (
+            vec![
+                ("sshd", "session include x"),
+                ("x", "session required pam_job_adopt.so\nx y z"),
+            ],
             "x:2 begins with x, which is no group",
         ),
         (
-            vec![("other", OURS), ("etc/pam.conf", "# x\nsshd session required pam_permit.so\n")],
+            vec![
+                ("other", OURS),
+                ("etc/pam.conf", "# x\nsshd session required pam_permit.so\n"),
+            ],
             "etc/pam.conf:2 may have the service's lines",
         ),
     ] {
@@ -374,7 +547,10 @@ fn false_blank_is_rejected_where_it_decides_what_the_stack_does() {
         "account required pam_job_adopt.so service=su\u{200b}",
     ] {
         let x = ("\u{a0}x", "session required pam_x.so\n");
-        assert_missing(&[("sshd", &format!("{line}\n{OURS}")), x], "sshd:1 has the character U+");
+        assert_missing(
+            &[("sshd", &format!("{line}\n{OURS}")), x],
+            "sshd:1 has the character U+",
+        );
         let included = ("y", &*format!("{line}\n"));
         let text = format!("@include y\n{OURS}");
         assert_missing(&[("sshd", &text), included, x], "y:1 has the character U+");
@@ -394,7 +570,10 @@ fn false_blank_is_rejected_where_it_decides_what_the_stack_does() {
         let included = ("y", &*format!("{line}\n"));
         assert_effective(&[("sshd", &format!("@include y\n{OURS}")), included, x]);
     }
-    let included = ("x", "auth required pam_x.so a\u{a0}b\nsession required pam_y.so\n");
+    let included = (
+        "x",
+        "auth required pam_x.so a\u{a0}b\nsession required pam_y.so\n",
+    );
     assert_effective(&[("sshd", &format!("session include x\n{OURS}")), included]);
 }
 
@@ -423,13 +602,27 @@ fn null_device_and_folder_are_files_without_lines() {
     for name in ["x", "other"] {
         std::os::unix::fs::symlink(null, dir.join(name)).unwrap();
     }
-    assert_eq!(judge().session_line(), SessionLine::Effective, "{}", judge());
+    assert_eq!(
+        judge().session_line(),
+        SessionLine::Effective,
+        "{}",
+        judge()
+    );
     std::fs::remove_file(dir.join("other")).unwrap();
     scratch.dir("etc/pam.d/other");
-    assert_eq!(judge().session_line(), SessionLine::Effective, "{}", judge());
+    assert_eq!(
+        judge().session_line(),
+        SessionLine::Effective,
+        "{}",
+        judge()
+    );
     std::fs::remove_file(dir.join("x")).unwrap();
     nix::unistd::mkfifo(&dir.join("x"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    assert!(judge().to_string().ends_with("x: not a regular file"), "{}", judge());
+    assert!(
+        judge().to_string().ends_with("x: not a regular file"),
+        "{}",
+        judge()
+    );
     std::fs::remove_file(dir.join("sshd")).unwrap();
     std::os::unix::fs::symlink(null, dir.join("sshd")).unwrap();
     assert_eq!(judge(), StackFinding::Absent);
@@ -475,8 +668,14 @@ fn comment_in_another_encoding_has_as_many_bytes_as_the_file() {
             assert_eq!(finding.session_line(), SessionLine::Effective, "{finding}");
         }
         let rejected = Rejection::TooLong(1024);
-        let place = FileLine { file: path.clone(), line: 1 };
-        assert_eq!(judge(1023, replacement), StackFinding::Rejected(place, rejected));
+        let place = FileLine {
+            file: path.clone(),
+            line: 1,
+        };
+        assert_eq!(
+            judge(1023, replacement),
+            StackFinding::Rejected(place, rejected)
+        );
     }
 }
 
@@ -489,7 +688,11 @@ fn broken_fallback_that_the_helper_may_not_read_is_left_alone() {
     let finding = judge_stack(scratch.path(), "sshd", Group::Session);
     // Root may read every file.
     let may_read = std::fs::File::open(scratch.path().join("etc/pam.d/other")).is_ok();
-    assert_eq!(finding.session_line() == SessionLine::Missing, may_read, "{finding}");
+    assert_eq!(
+        finding.session_line() == SessionLine::Missing,
+        may_read,
+        "{finding}"
+    );
 }
 
 /// Debian's libpam takes in files by `@include`, and looks for included files in `/etc` alone.
@@ -507,8 +710,14 @@ fn include_of_debian_counts_as_its_libpam_reads_it() {
         assert_missing(&[("sshd", &sshd), x, upstream], "no session line");
         assert_missing(&[("sshd", &sshd), x], "no session line");
         let before_ours = format!("{line} y\n{OURS}");
-        assert_missing(&[("sshd", &before_ours), skips, debian], "can be skipped by etc/pam.d/y:1");
-        assert_missing(&[("sshd", &before_ours), skips], "can be skipped by etc/pam.d/y:1");
+        assert_missing(
+            &[("sshd", &before_ours), skips, debian],
+            "can be skipped by etc/pam.d/y:1",
+        );
+        assert_missing(
+            &[("sshd", &before_ours), skips],
+            "can be skipped by etc/pam.d/y:1",
+        );
         assert_effective(&[("sshd", &before_ours), skips, upstream]);
     }
     let nested = ("z", "@include x\n");
@@ -519,17 +728,26 @@ fn include_of_debian_counts_as_its_libpam_reads_it() {
     );
     let vendor = [("sshd", "session include a"), ("usr/lib/pam.d/a", OURS)];
     assert_effective(&[&vendor[..], &[upstream]].concat());
-    assert_missing(&[&vendor[..], &[debian]].concat(), "sshd:1: a: no such service file");
+    assert_missing(
+        &[&vendor[..], &[debian]].concat(),
+        "sshd:1: a: no such service file",
+    );
 }
 
 #[test]
 fn name_of_module_counts_if_a_folder_of_modules_has_it() {
     let stock = ("usr/lib64/security/pam_permit.so", "");
     let ours = ("lib/security/pam_job_adopt.so", "");
-    assert_missing(&[("sshd", OURS), stock], "sshd:1 names pam_job_adopt.so, which does not exist");
+    assert_missing(
+        &[("sshd", OURS), stock],
+        "sshd:1 names pam_job_adopt.so, which does not exist",
+    );
     assert_effective(&[("sshd", OURS), stock, ours]);
     let other = OURS.replace("pam_job", "libpam_job");
-    assert_missing(&[("sshd", &other), stock, ours], "names libpam_job_adopt.so");
+    assert_missing(
+        &[("sshd", &other), stock, ours],
+        "names libpam_job_adopt.so",
+    );
     assert_effective(&[("sshd", &other)]);
 }
 
@@ -550,7 +768,10 @@ fn module_is_missing_if_libpam_looks_into_no_folder_that_has_it() {
     let upstream = "\0include\0";
     for folder in common {
         assert!(!is_missing(&multiarch, folder, debian), "{folder}");
-        assert!(is_missing("usr/lib64/security", folder, upstream), "{folder}");
+        assert!(
+            is_missing("usr/lib64/security", folder, upstream),
+            "{folder}"
+        );
         assert!(!is_missing(folder, folder, upstream), "{folder}");
     }
     for folder in other_size {
@@ -566,7 +787,10 @@ fn module_is_missing_if_libpam_looks_into_no_folder_that_has_it() {
 #[test]
 fn module_with_variable_in_its_path_is_not_missing() {
     let stock = ("lib/security/pam_permit.so", "");
-    for path in ["/lib/security/$ISA/pam_job_adopt.so", "$ISA/pam_job_adopt.so"] {
+    for path in [
+        "/lib/security/$ISA/pam_job_adopt.so",
+        "$ISA/pam_job_adopt.so",
+    ] {
         assert_effective(&[("sshd", &OURS.replace("pam_job_adopt.so", path)), stock]);
     }
 }
@@ -578,9 +802,10 @@ fn renewal_that_counts_as_bad_outweighs_our_refusal() {
     let ours = "account required pam_job_adopt.so\n";
     let sss = "account [default=bad success=ok user_unknown=ignore] pam_sss.so\n";
     let why = "account line at etc/pam.d/sshd:2 does not count where etc/pam.d/sshd:1 asks";
-    for control in
-        ["[default=bad success=ok user_unknown=ignore]", "[new_authtok_reqd=bad default=ok]"]
-    {
+    for control in [
+        "[default=bad success=ok user_unknown=ignore]",
+        "[new_authtok_reqd=bad default=ok]",
+    ] {
         for control_of_ours in ["required", "requisite"] {
             let line = ours.replace("required", control_of_ours);
             let text = judge_account(&[("sshd", &format!("account {control} pam_sss.so\n{line}"))]);
@@ -601,12 +826,18 @@ fn renewal_that_counts_as_bad_outweighs_our_refusal() {
         assert!(text.ends_with("is effective"), "{effective}{text}");
     }
     // A session with such a result does not open.
-    assert_effective(&[("sshd", &format!("{}{OURS}", sss.replace("account", "session")))]);
+    assert_effective(&[(
+        "sshd",
+        &format!("{}{OURS}", sss.replace("account", "session")),
+    )]);
     // A reset takes the first failure back; a jump that leads too far takes its place.
     let substack = format!("account substack x\n{ours}");
     let taken_back = judge_account(&[
         ("sshd", &substack),
-        ("x", "account [default=bad] pam_x.so\naccount [default=reset] pam_y.so\n"),
+        (
+            "x",
+            "account [default=bad] pam_x.so\naccount [default=reset] pam_y.so\n",
+        ),
     ]);
     assert!(taken_back.ends_with("is effective"), "{taken_back}");
     let replaced = judge_account(&[
@@ -628,7 +859,11 @@ fn stacks_of_distributions_are_effective_with_our_fragment() {
         session\trequired\t\t\tpam_permit.so\nsession\trequired\tpam_unix.so \nsession\toptional\tpam_systemd.so \n";
     let account = "account sufficient pam_localuser.so\n";
     let files = |text: &str| {
-        judge_files(&[("sshd", text), ("common-session", common), ("common-account", account)])
+        judge_files(&[
+            ("sshd", text),
+            ("common-session", common),
+            ("common-account", account),
+        ])
     };
     let (stack, detail) = files(&format!("{debian}{OURS}"));
     assert_eq!(stack, SessionLine::Effective, "{detail}");
@@ -646,7 +881,11 @@ fn stacks_of_distributions_are_effective_with_our_fragment() {
         session     [default=1]   pam_lastlog.so nowtmp showfailed\n\
         session     optional      pam_lastlog.so silent noupdate showfailed\n";
     let text = format!("{redhat}{OURS}");
-    assert_effective(&[("sshd", &text), ("password-auth", password), ("postlogin", postlogin)]);
+    assert_effective(&[
+        ("sshd", &text),
+        ("password-auth", password),
+        ("postlogin", postlogin),
+    ]);
     let edited = postlogin.lines().take(2).collect::<Vec<_>>().join("\n");
     assert_missing(
         &[
@@ -664,7 +903,10 @@ fn compare_accounts(before: &str, after: &str, side: Side) -> Option<Vec<Step>> 
     let entries = |text: &str| {
         let scratch = Scratch::new();
         scratch.file("etc/pam.d/sshd", text);
-        scratch.file("etc/pam.d/x", "account sufficient 50\naccount required 51\n");
+        scratch.file(
+            "etc/pam.d/x",
+            "account sufficient 50\naccount required 51\n",
+        );
         read_entries_with(scratch.path(), "sshd", Group::Account, None).unwrap()
     };
     let line = |entry: &Entry| ComparedLine {
@@ -690,8 +932,14 @@ fn compare_accounts(before: &str, after: &str, side: Side) -> Option<Vec<Step>> 
 fn stacks_that_admit_the_same_logins_are_the_same() {
     for (before, after) in [
         ("account required 1\n", "account required 1\n"),
-        ("account required 1 check\naccount required 2 success\n", "account required 1 check\n"),
-        ("account sufficient 1 denied\naccount required 2\n", "account required 2\n"),
+        (
+            "account required 1 check\naccount required 2 success\n",
+            "account required 1 check\n",
+        ),
+        (
+            "account sufficient 1 denied\naccount required 2\n",
+            "account required 2\n",
+        ),
         (
             "account required 1 check\naccount optional 2\n",
             "account required 1 check\naccount optional 3\n",
@@ -701,7 +949,10 @@ fn stacks_that_admit_the_same_logins_are_the_same() {
             "account sufficient 1 success\naccount required 2\n",
             "account required 0 success\naccount required 2 check\n",
         ),
-        ("account include x\n", "account [success=done default=ignore] 50\naccount required 51\n"),
+        (
+            "account include x\n",
+            "account [success=done default=ignore] 50\naccount required 51\n",
+        ),
         (
             "account substack x\naccount required 60 check\n",
             "account substack x\naccount optional 55\naccount required 60 check\n",
@@ -710,7 +961,11 @@ fn stacks_that_admit_the_same_logins_are_the_same() {
         ("account required 1 ignore\n", "account required 1 denied\n"),
     ] {
         for side in [Side::Before, Side::After] {
-            assert_eq!(compare_accounts(before, after, side), None, "{before} {after} {side:?}");
+            assert_eq!(
+                compare_accounts(before, after, side),
+                None,
+                "{before} {after} {side:?}"
+            );
         }
     }
 }
@@ -719,15 +974,24 @@ fn stacks_that_admit_the_same_logins_are_the_same() {
 fn line_by_which_stacks_differ_is_on_the_path() {
     let refusing = |before: &str, after: &str, side: Side, alone: Side| {
         let path = compare_accounts(before, after, side).unwrap();
-        let other = if side == Side::Before { Side::After } else { Side::Before };
+        let other = if side == Side::Before {
+            Side::After
+        } else {
+            Side::Before
+        };
         assert!(compare_accounts(after, before, other).is_some());
-        let by = path.iter().find(|step| step.alone == Some(alone) && step.refuses);
+        let by = path
+            .iter()
+            .find(|step| step.alone == Some(alone) && step.refuses);
         by.map(|step| step.position)
     };
     // The `sufficient` line spares the login the line below it.
     let sufficient = "account sufficient 1 success\naccount required 2\n";
     let required = "account required 0 success\naccount required 2\n";
-    assert_eq!(refusing(sufficient, required, Side::Before, Side::After), Some(2));
+    assert_eq!(
+        refusing(sufficient, required, Side::Before, Side::After),
+        Some(2)
+    );
     // The jump skips another line than before.
     let jump = "account [success=1 default=ignore] 1\naccount optional 2\naccount required 3\n\
                   account required 4\n";
@@ -737,7 +1001,12 @@ fn line_by_which_stacks_differ_is_on_the_path() {
     let substack =
         "account [success=1 default=ignore] 1\naccount substack x\naccount required 60\n";
     let without = "account [success=1 default=ignore] 1\naccount required 60 success\n";
-    assert_eq!(compare_accounts(substack, without, Side::Before).unwrap().len(), 2);
+    assert_eq!(
+        compare_accounts(substack, without, Side::Before)
+            .unwrap()
+            .len(),
+        2
+    );
 }
 
 #[test]
@@ -748,7 +1017,10 @@ fn target_of_jump_is_last_skipped_line() {
         "account [success=1 perm_denied=2 default=9] pam_a.so\naccount substack x\n\
          account required pam_b.so\n",
     );
-    scratch.file("etc/pam.d/x", "account [success=1 default=ignore] pam_c.so\n");
+    scratch.file(
+        "etc/pam.d/x",
+        "account [success=1 default=ignore] pam_c.so\n",
+    );
     let stack = read_entries_with(scratch.path(), "sshd", Group::Account, None).unwrap();
     let targets = |at: usize| jump_targets(&stack, at);
     assert_eq!(targets(0), [Some(2), Some(3), None]);

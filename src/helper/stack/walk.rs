@@ -40,7 +40,10 @@ pub(super) struct WalkState {
 impl WalkState {
     /// The state behind a line that calls no module, such as one that begins a substack.
     pub(super) fn after_line(&self) -> Self {
-        Self { index: self.index + 1, ..self.clone() }
+        Self {
+            index: self.index + 1,
+            ..self.clone()
+        }
     }
 }
 
@@ -95,7 +98,12 @@ pub(super) fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
 
 /// Returns the state in front of the first line.
 pub(super) fn start_state() -> WalkState {
-    WalkState { index: 0, level: 0, verdict: StackVerdict::Open, entries: vec![StackVerdict::Open] }
+    WalkState {
+        index: 0,
+        level: 0,
+        verdict: StackVerdict::Open,
+        entries: vec![StackVerdict::Open],
+    }
 }
 
 /// Enters the level of the next line: the verdict so far is the one at a substack's entry.
@@ -123,7 +131,9 @@ fn next_states(stack: &[Entry], entry: &Entry, state: &WalkState) -> Vec<WalkSta
         });
     }
     let outcomes = outcomes.into_iter();
-    outcomes.map(|(code, action)| apply_action(stack, &state, code, action)).collect()
+    outcomes
+        .map(|(code, action)| apply_action(stack, &state, code, action))
+        .collect()
 }
 
 pub(super) fn apply_action(
@@ -137,11 +147,17 @@ pub(super) fn apply_action(
     match action {
         Action::Ignore => {}
         Action::Reset => {
-            state.verdict = state.entries.get(state.level).copied().unwrap_or(StackVerdict::Open);
+            state.verdict = state
+                .entries
+                .get(state.level)
+                .copied()
+                .unwrap_or(StackVerdict::Open);
         }
         Action::Ok | Action::Done => {
-            if matches!(state.verdict, StackVerdict::Open | StackVerdict::Positive(Return::Success))
-            {
+            if matches!(
+                state.verdict,
+                StackVerdict::Open | StackVerdict::Positive(Return::Success)
+            ) {
                 state.verdict = StackVerdict::Positive(code);
             }
             if action == Action::Done && !state.verdict.is_negative() {
@@ -150,7 +166,11 @@ pub(super) fn apply_action(
         }
         Action::Bad | Action::Die => {
             if !state.verdict.is_negative() {
-                let code = if code == Return::Renew { code } else { Return::Other };
+                let code = if code == Return::Renew {
+                    code
+                } else {
+                    Return::Other
+                };
                 state.verdict = StackVerdict::Negative(code);
             }
             if action == Action::Die {
@@ -209,7 +229,10 @@ fn blame_line(stack: &[Entry], trail: &[(WalkState, Option<usize>)], end: usize)
         let from = trail.get(*parent);
         if let Some((before, _)) = from {
             if let Some(ours) = (before.index + 1..state.index).find(is_ours) {
-                return Bypass::Jump { by: before.index, ours };
+                return Bypass::Jump {
+                    by: before.index,
+                    ours,
+                };
             }
             if before.verdict.is_negative() && !state.verdict.is_negative() {
                 reset = reset.or(Some(before.index));
@@ -222,6 +245,8 @@ fn blame_line(stack: &[Entry], trail: &[(WalkState, Option<usize>)], end: usize)
     }
     match (trail.get(end), renewal) {
         (Some((state, _)), Some(by)) if state.verdict == renews => Bypass::Renewal { by },
-        _ => Bypass::Reset { by: reset.unwrap_or_default() },
+        _ => Bypass::Reset {
+            by: reset.unwrap_or_default(),
+        },
     }
 }

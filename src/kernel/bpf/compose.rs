@@ -38,7 +38,11 @@ enum Composition {
     Keep { level: usize },
     /// Programs must be attached at the level `at`: first a pin of the program at the level `pin`, if there
     /// is one, then, with `ours`, our filter.
-    Attach { at: usize, pin: Option<usize>, ours: bool },
+    Attach {
+        at: usize,
+        pin: Option<usize>,
+        ours: bool,
+    },
 }
 
 /// Decides by the composition rules, without side effects. The leaf is the first of `levels` and the root
@@ -62,7 +66,9 @@ fn decide(
 /// Finds the first level, up to the job, that has programs. A filter above the job is not the job's.
 fn nearest_own(levels: &[AttachMode], job: usize) -> Option<usize> {
     let job_levels = levels.get(..=job).unwrap_or(levels);
-    job_levels.iter().position(|attached| *attached != AttachMode::Nothing)
+    job_levels
+        .iter()
+        .position(|attached| *attached != AttachMode::Nothing)
 }
 
 fn at(levels: &[AttachMode], index: usize) -> AttachMode {
@@ -88,7 +94,11 @@ fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Composition
     match at(levels, point) {
         AttachMode::Override if job == 0 => Composition::Refuse(Obstacle::NeedChild),
         AttachMode::Override => Composition::Refuse(Obstacle::LeafOverridden),
-        _ => Composition::Attach { at: point, pin: level_to_pin(levels, point), ours: true },
+        _ => Composition::Attach {
+            at: point,
+            pin: level_to_pin(levels, point),
+            ours: true,
+        },
     }
 }
 
@@ -100,7 +110,9 @@ fn inherit(levels: &[AttachMode], job: usize, required: &Containment) -> Composi
             _ => Composition::Uncontained,
         };
     };
-    let exclusive = job_levels.iter().position(|attached| *attached == AttachMode::Exclusive);
+    let exclusive = job_levels
+        .iter()
+        .position(|attached| *attached == AttachMode::Exclusive);
     if let Some(level) = exclusive {
         if level != nearest {
             return Composition::Refuse(Obstacle::ExclusiveSkipped);
@@ -110,7 +122,11 @@ fn inherit(levels: &[AttachMode], job: usize, required: &Containment) -> Composi
     match (at(job_levels, 0), level_to_pin(job_levels, 0)) {
         (AttachMode::Override, _) if job == 0 => Composition::Refuse(Obstacle::NeedChild),
         (AttachMode::Override, _) => Composition::Refuse(Obstacle::LeafOverridden),
-        (_, Some(level)) => Composition::Attach { at: 0, pin: Some(level), ours: false },
+        (_, Some(level)) => Composition::Attach {
+            at: 0,
+            pin: Some(level),
+            ours: false,
+        },
         (_, None) => Composition::Keep { level: nearest },
     }
 }
@@ -133,7 +149,11 @@ impl<'a> AttachTarget<'a> {
     ///
     /// A chain without the job's own cgroup.
     pub fn from_leaf(leaf: &'a CgroupChain) -> Result<Self> {
-        Ok(Self { levels: leaf.levels(), job: leaf.job()?.1, scope: AttachScope::Job })
+        Ok(Self {
+            levels: leaf.levels(),
+            job: leaf.job()?.1,
+            scope: AttachScope::Job,
+        })
     }
 
     fn read(self) -> Result<Vec<CgroupPrograms>> {
@@ -153,9 +173,13 @@ impl<'a> AttachTarget<'a> {
     ) -> Composition {
         let job_levels = levels.get(..=self.job).unwrap_or(levels);
         // A login under another configuration may have attached our filter here. It is not the scheduler's.
-        let is_constrained = job_levels.iter().any(|level| others(level).next().is_some());
-        let needs_scheduler =
-            matches!(required, Containment::Inherit | Containment::InheritAndEnforce(_));
+        let is_constrained = job_levels
+            .iter()
+            .any(|level| others(level).next().is_some());
+        let needs_scheduler = matches!(
+            required,
+            Containment::Inherit | Containment::InheritAndEnforce(_)
+        );
         if !is_constrained && needs_scheduler {
             return Composition::Refuse(Obstacle::NothingInForce);
         }
@@ -168,9 +192,17 @@ impl<'a> AttachTarget<'a> {
     /// level, up to the job, that has any, unless a pin copies them.
     fn scheduler_ids(self, levels: &[CgroupPrograms], pin: Option<usize>) -> Vec<u32> {
         let job_levels = levels.get(..=self.job).unwrap_or(levels);
-        let nearest = job_levels.iter().position(|level| others(level).next().is_some());
-        let level = nearest.filter(|_| nearest != pin).and_then(|index| levels.get(index));
-        level.into_iter().flat_map(others).map(Program::id).collect()
+        let nearest = job_levels
+            .iter()
+            .position(|level| others(level).next().is_some());
+        let level = nearest
+            .filter(|_| nearest != pin)
+            .and_then(|index| levels.get(index));
+        level
+            .into_iter()
+            .flat_map(others)
+            .map(Program::id)
+            .collect()
     }
 }
 
@@ -266,13 +298,25 @@ pub fn confine(
     old_filter: OldFilter,
     deadline: Instant,
 ) -> Result<Confinement> {
-    let insns = containment.list().map(|list| allow_rules(list.rules())).unwrap_or_default();
-    let filter = DesiredFilter { containment, old_filter, name: program_name(&insns), insns };
+    let insns = containment
+        .list()
+        .map(|list| allow_rules(list.rules()))
+        .unwrap_or_default();
+    let filter = DesiredFilter {
+        containment,
+        old_filter,
+        name: program_name(&insns),
+        insns,
+    };
     // Nearly every login finds everything in place and needs no lock.
     match filter.check_or_attach(target, None) {
         Ok(Some(confinement)) => return Ok(confinement),
         // A program is missing, or another login is changing the filters.
-        Ok(None) | Err(Error::Obstacle { why: Obstacle::NotEffective(_), .. }) => {}
+        Ok(None)
+        | Err(Error::Obstacle {
+            why: Obstacle::NotEffective(_),
+            ..
+        }) => {}
         Err(error) => return Err(error),
     }
     // All logins of a job lock the job's own cgroup, whatever their leaf.
@@ -311,15 +355,23 @@ impl DesiredFilter<'_> {
             Composition::Keep { level } => required = nth(&levels, level)?.ids(),
             Composition::Attach { at, pin, ours } => {
                 let dir = nth(target.levels, at)?;
-                let point = AttachPoint { dir, level: nth(&levels, at)?, lock };
+                let point = AttachPoint {
+                    dir,
+                    level: nth(&levels, at)?,
+                    lock,
+                };
                 // The pin comes first: our filter alone would replace the programs that it copies.
                 if let Some(pin) = pin {
                     let pin_ids = point.find_or_attach_pin(nth(&levels, pin)?)?;
-                    let Some(pin_ids) = pin_ids else { return Ok(None) };
+                    let Some(pin_ids) = pin_ids else {
+                        return Ok(None);
+                    };
                     required = pin_ids;
                 }
                 if ours {
-                    let Some(id) = point.find_or_attach_ours(self)? else { return Ok(None) };
+                    let Some(id) = point.find_or_attach_ours(self)? else {
+                        return Ok(None);
+                    };
                     required.push(id);
                 }
                 if let Containment::InheritAndEnforce(_) = self.containment {
@@ -337,7 +389,12 @@ impl DesiredFilter<'_> {
 
 fn nth<T>(levels: &[T], index: usize) -> Result<&T> {
     levels.get(index).ok_or_else(|| {
-        OperationError::new("find level", index.to_string(), std::io::ErrorKind::NotFound).into()
+        OperationError::new(
+            "find level",
+            index.to_string(),
+            std::io::ErrorKind::NotFound,
+        )
+        .into()
     })
 }
 
@@ -354,7 +411,12 @@ impl AttachPoint<'_> {
     fn find_or_attach_pin(&self, above: &CgroupPrograms) -> Result<Option<Vec<u32>>> {
         let mut ids = Vec::new();
         for program in &above.programs {
-            match self.level.programs.iter().find(|pin| pin.is_same_program(program)) {
+            match self
+                .level
+                .programs
+                .iter()
+                .find(|pin| pin.is_same_program(program))
+            {
                 Some(pin) => ids.push(pin.id()),
                 None => {
                     self.attach_pin(program)?;
@@ -372,7 +434,11 @@ impl AttachPoint<'_> {
             return Ok(());
         }
         let stale_id = cgroup::pinned_program_id(self.dir)?;
-        let stale = self.level.programs.iter().find(|pin| Some(pin.id()) == stale_id);
+        let stale = self
+            .level
+            .programs
+            .iter()
+            .find(|pin| Some(pin.id()) == stale_id);
         self.attach(program, stale)?;
         Ok(cgroup::store_pinned_program_id(self.dir, program.id())?)
     }
@@ -380,8 +446,12 @@ impl AttachPoint<'_> {
     /// Finds the id of our filter; `None` if it is missing, or if an older one is there. With the
     /// lock only the desired one is attached by then.
     fn find_or_attach_ours(&self, filter: &DesiredFilter<'_>) -> Result<Option<u32>> {
-        let ours: Vec<&Program> =
-            self.level.programs.iter().filter(|program| program.is_ours()).collect();
+        let ours: Vec<&Program> = self
+            .level
+            .programs
+            .iter()
+            .filter(|program| program.is_ours())
+            .collect();
         if let [only] = ours.as_slice() {
             if only.name() == filter.name {
                 return Ok(Some(only.id()));
@@ -409,7 +479,9 @@ impl AttachPoint<'_> {
             Err(error)
                 if error.raw_os_error() == Some(libc::EINVAL)
                     && replace.is_none()
-                    && CgroupPrograms::read(self.dir)?.ids().contains(&program.id()) =>
+                    && CgroupPrograms::read(self.dir)?
+                        .ids()
+                        .contains(&program.id()) =>
             {
                 Ok(())
             }
@@ -430,7 +502,12 @@ mod tests {
         let [none, inherit, enforce] = expected;
         // With a filter of the scheduler, "inherit+enforce" decides as "enforce" does.
         let both = if inherit == NOTHING { NOTHING } else { enforce };
-        check_scope(levels, job, AttachScope::Job, [none, inherit, enforce, both]);
+        check_scope(
+            levels,
+            job,
+            AttachScope::Job,
+            [none, inherit, enforce, both],
+        );
     }
 
     /// Checks the decisions for the levels `[task_special, user, step_extern, job, scope, root]`.
@@ -453,12 +530,23 @@ mod tests {
         ];
         for (each_required, each_expected) in required.iter().zip(expected) {
             let decision = decide(levels, job, scope, each_required);
-            assert_eq!(decision, each_expected, "{levels:?} {job} {scope:?} {required:?}");
+            assert_eq!(
+                decision, each_expected,
+                "{levels:?} {job} {scope:?} {required:?}"
+            );
         }
     }
 
-    const OURS: Composition = Attach { at: 0, pin: None, ours: true };
-    const OURS_AT_JOB: Composition = Attach { at: 1, pin: None, ours: true };
+    const OURS: Composition = Attach {
+        at: 0,
+        pin: None,
+        ours: true,
+    };
+    const OURS_AT_JOB: Composition = Attach {
+        at: 1,
+        pin: None,
+        ours: true,
+    };
     const NOTHING: Composition = Refuse(Obstacle::NothingInForce);
     const BARRED: Composition = Refuse(Obstacle::Exclusive);
 
@@ -471,25 +559,61 @@ mod tests {
     #[test]
     fn filter_above_job_does_not_count_as_its_own() {
         check(&[Nothing, Multi, Nothing], 0, [Uncontained, NOTHING, OURS]);
-        let pinned = Attach { at: 0, pin: Some(1), ours: true };
-        check(&[Nothing, Override, Nothing], 0, [Uncontained, NOTHING, pinned]);
-        let other_pinned = Attach { at: 1, pin: Some(2), ours: true };
-        check(&[Nothing, Nothing, Override, Nothing], 1, [Uncontained, NOTHING, other_pinned]);
-        check(&[Nothing, Exclusive, Nothing], 0, [Uncontained, NOTHING, BARRED]);
+        let pinned = Attach {
+            at: 0,
+            pin: Some(1),
+            ours: true,
+        };
+        check(
+            &[Nothing, Override, Nothing],
+            0,
+            [Uncontained, NOTHING, pinned],
+        );
+        let other_pinned = Attach {
+            at: 1,
+            pin: Some(2),
+            ours: true,
+        };
+        check(
+            &[Nothing, Nothing, Override, Nothing],
+            1,
+            [Uncontained, NOTHING, other_pinned],
+        );
+        check(
+            &[Nothing, Exclusive, Nothing],
+            0,
+            [Uncontained, NOTHING, BARRED],
+        );
     }
 
     #[test]
     fn multi_filter_is_kept_and_ours_added() {
-        check(&[Multi, Nothing, Nothing], 0, [Keep { level: 0 }, Keep { level: 0 }, OURS]);
+        check(
+            &[Multi, Nothing, Nothing],
+            0,
+            [Keep { level: 0 }, Keep { level: 0 }, OURS],
+        );
         let keep = Keep { level: 1 };
         check(&[Nothing, Multi, Nothing], 1, [keep, keep, OURS_AT_JOB]);
-        check(&[Multi, Multi, Nothing], 1, [Keep { level: 0 }, Keep { level: 0 }, OURS_AT_JOB]);
+        check(
+            &[Multi, Multi, Nothing],
+            1,
+            [Keep { level: 0 }, Keep { level: 0 }, OURS_AT_JOB],
+        );
     }
 
     #[test]
     fn override_filter_above_leaf_is_pinned() {
-        let pin = Attach { at: 0, pin: Some(1), ours: false };
-        let both = Attach { at: 0, pin: Some(1), ours: true };
+        let pin = Attach {
+            at: 0,
+            pin: Some(1),
+            ours: false,
+        };
+        let both = Attach {
+            at: 0,
+            pin: Some(1),
+            ours: true,
+        };
         check(&[Nothing, Override, Nothing], 1, [pin, pin, both]);
         check(&[Nothing, Override, Override], 1, [pin, pin, both]);
         // A pin of an earlier login is at the leaf: it is compared again, not trusted.
@@ -498,20 +622,36 @@ mod tests {
 
     #[test]
     fn override_on_own_cgroup_of_job_needs_child() {
-        check(&[Override, Nothing, Nothing], 0, [Refuse(Obstacle::NeedChild); 3]);
+        check(
+            &[Override, Nothing, Nothing],
+            0,
+            [Refuse(Obstacle::NeedChild); 3],
+        );
     }
 
     #[test]
     fn override_on_child_leaf_refuses() {
         let refused = Refuse(Obstacle::LeafOverridden);
-        check(&[Override, Nothing, Nothing], 1, [refused, refused, OURS_AT_JOB]);
+        check(
+            &[Override, Nothing, Nothing],
+            1,
+            [refused, refused, OURS_AT_JOB],
+        );
         check(&[Override, Override, Nothing], 1, [refused; 3]);
     }
 
     #[test]
     fn flags_0_filter_is_kept_or_refuses() {
-        check(&[Exclusive, Nothing], 0, [Keep { level: 0 }, Keep { level: 0 }, BARRED]);
-        check(&[Nothing, Exclusive], 1, [Keep { level: 1 }, Keep { level: 1 }, BARRED]);
+        check(
+            &[Exclusive, Nothing],
+            0,
+            [Keep { level: 0 }, Keep { level: 0 }, BARRED],
+        );
+        check(
+            &[Nothing, Exclusive],
+            1,
+            [Keep { level: 1 }, Keep { level: 1 }, BARRED],
+        );
         let skipped = Refuse(Obstacle::ExclusiveSkipped);
         check(&[Multi, Exclusive], 1, [skipped, skipped, BARRED]);
     }
@@ -520,14 +660,30 @@ mod tests {
     fn override_above_multi_job_is_pinned() {
         // Our filter goes beside the job's own MULTI filter, which has switched the slice's off already. The
         // slice's is pinned nevertheless: the job gets a stricter containment, never a looser one.
-        let both = Attach { at: 0, pin: Some(1), ours: true };
-        check(&[Multi, Override, Nothing], 0, [Keep { level: 0 }, Keep { level: 0 }, both]);
+        let both = Attach {
+            at: 0,
+            pin: Some(1),
+            ours: true,
+        };
+        check(
+            &[Multi, Override, Nothing],
+            0,
+            [Keep { level: 0 }, Keep { level: 0 }, both],
+        );
     }
 
     #[test]
     fn filter_of_slurm_is_pinned_at_leaf_where_ours_goes() {
-        let pin = Attach { at: 0, pin: Some(3), ours: false };
-        let both = Attach { at: 0, pin: Some(3), ours: true };
+        let pin = Attach {
+            at: 0,
+            pin: Some(3),
+            ours: false,
+        };
+        let both = Attach {
+            at: 0,
+            pin: Some(3),
+            ours: true,
+        };
         let job = [Nothing, Nothing, Nothing, Override, Nothing, Nothing];
         check_slurm(&job, [pin, pin, both, both]);
         // Pins and filters of earlier logins are at the leaf.
@@ -548,7 +704,11 @@ mod tests {
 
     #[test]
     fn filter_above_job_of_slurm_does_not_count() {
-        let slice = Attach { at: 0, pin: Some(4), ours: true };
+        let slice = Attach {
+            at: 0,
+            pin: Some(4),
+            ours: true,
+        };
         let above = [Nothing, Nothing, Nothing, Nothing, Override, Nothing];
         check_slurm(&above, [Uncontained, NOTHING, slice, NOTHING]);
     }
@@ -556,7 +716,11 @@ mod tests {
     #[test]
     fn nearest_filter_of_slurm_is_pinned() {
         for (level, step) in [(1, [Override, Nothing]), (2, [Nothing, Override])] {
-            let pin = |ours| Attach { at: 0, pin: Some(level), ours };
+            let pin = |ours| Attach {
+                at: 0,
+                pin: Some(level),
+                ours,
+            };
             let [user, step] = step;
             let levels = [Nothing, user, step, Override, Nothing, Nothing];
             check_slurm(&levels, [pin(false), pin(false), pin(true), pin(true)]);
@@ -566,7 +730,10 @@ mod tests {
     #[test]
     fn filter_that_excludes_others_refuses() {
         let refused = Refuse(Obstacle::LeafOverridden);
-        check_slurm(&[Override, Nothing, Nothing, Override, Nothing, Nothing], [refused; 4]);
+        check_slurm(
+            &[Override, Nothing, Nothing, Override, Nothing, Nothing],
+            [refused; 4],
+        );
         let keep = Keep { level: 1 };
         let flags_0 = [Nothing, Exclusive, Nothing, Nothing, Nothing, Nothing];
         check_slurm(&flags_0, [keep, keep, BARRED, BARRED]);

@@ -26,7 +26,10 @@ pub enum Error {
 
 impl Error {
     pub(super) fn obstacle(leaf: &Dir, why: Obstacle) -> Self {
-        Self::Obstacle { object: leaf.path().to_owned(), why }
+        Self::Obstacle {
+            object: leaf.path().to_owned(),
+            why,
+        }
     }
 }
 

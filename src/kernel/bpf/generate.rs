@@ -74,7 +74,12 @@ pub struct Insn {
 impl Insn {
     /// Creates an instruction from its five fields.
     pub const fn new(code: u8, dst: Register, src: Register, offset: i16, imm: i32) -> Self {
-        Self { code, registers: (dst & 0xf) << DST_SHIFT | (src & 0xf) << SRC_SHIFT, offset, imm }
+        Self {
+            code,
+            registers: (dst & 0xf) << DST_SHIFT | (src & 0xf) << SRC_SHIFT,
+            offset,
+            imm,
+        }
     }
 
     /// Creates `dst = *(u32 *)(src + offset)`.
@@ -116,7 +121,16 @@ impl Insn {
     pub fn to_bytes(self) -> [u8; INSN_BYTES] {
         let [offset_0, offset_1] = self.offset.to_ne_bytes();
         let [imm_0, imm_1, imm_2, imm_3] = self.imm.to_ne_bytes();
-        [self.code, self.registers, offset_0, offset_1, imm_0, imm_1, imm_2, imm_3]
+        [
+            self.code,
+            self.registers,
+            offset_0,
+            offset_1,
+            imm_0,
+            imm_1,
+            imm_2,
+            imm_3,
+        ]
     }
 }
 
@@ -177,7 +191,10 @@ fn assemble(rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     for access in listed.into_iter().rev() {
         code.prepend(&ALLOW);
         let refused = refused_bits(access);
-        leaves.push((access, code.prepend_jump_if(BPF_JSET, ACCESS_TYPE, refused, refuse)?));
+        leaves.push((
+            access,
+            code.prepend_jump_if(BPF_JSET, ACCESS_TYPE, refused, refuse)?,
+        ));
     }
     let mut other = refuse;
     for (kind, steps) in trees.iter().rev() {
@@ -263,7 +280,10 @@ fn access_steps(kind: DeviceType, rules: &[DeviceRule]) -> Vec<Step> {
     let mut steps = Vec::new();
     for (start, _) in merge_by_key(starts) {
         let of_major = access_at(&majors, start >> MINOR_BITS << MINOR_BITS);
-        steps.push(Step { start, access: access_at(&devices, start).union(of_major) });
+        steps.push(Step {
+            start,
+            access: access_at(&devices, start).union(of_major),
+        });
     }
     steps.dedup_by_key(|step| step.access);
     steps
@@ -273,7 +293,11 @@ fn access_steps(kind: DeviceType, rules: &[DeviceRule]) -> Vec<Step> {
 fn merge_by_key(mut list: Vec<(u32, Access)>) -> Vec<(u32, Access)> {
     list.sort_unstable_by_key(|(key, _)| *key);
     list.dedup_by(|(key, access), (kept, all)| {
-        *all = if key == kept { all.union(*access) } else { *all };
+        *all = if key == kept {
+            all.union(*access)
+        } else {
+            *all
+        };
         key == kept
     });
     list
@@ -359,7 +383,13 @@ mod tests {
     #[test]
     fn consecutive_minors_are_one_step() {
         let rules = ["c:195:2:rw", "c:195:0:rw", "c:195:1:rw", "c:195:4:rw"];
-        let expected = [(0, 0, ""), (195, 0, "rw"), (195, 3, ""), (195, 4, "rw"), (195, 5, "")];
+        let expected = [
+            (0, 0, ""),
+            (195, 0, "rw"),
+            (195, 3, ""),
+            (195, 4, "rw"),
+            (195, 5, ""),
+        ];
         assert_eq!(
             steps(&rules),
             expected.map(|(major, minor, access)| step(major, minor, access))
@@ -389,7 +419,10 @@ mod tests {
         let rules = ["c:0:0:r", "c:4095:1048575:w"];
         let expected = [step(0, 0, "r"), step(0, 1, ""), step(4095, 1_048_575, "w")];
         assert_eq!(steps(&rules), expected);
-        assert_eq!(steps(&["c:4095:-1:r"]), [step(0, 0, ""), step(4095, 0, "r")]);
+        assert_eq!(
+            steps(&["c:4095:-1:r"]),
+            [step(0, 0, ""), step(4095, 0, "r")]
+        );
         assert_eq!(steps(&["c:0:-1:r"]), [step(0, 0, "r"), step(1, 0, "")]);
     }
 

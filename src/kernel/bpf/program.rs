@@ -132,8 +132,10 @@ impl CgroupPrograms {
         for _ in 0..READ_TRIES {
             let (ids, flags) = kernel::prog_query(dir.as_fd(), 0)
                 .map_err(|error| dir.failed("query filters of", "", error))?;
-            let programs: Option<Vec<Program>> =
-                ids.into_iter().map(Program::open_by_id).collect::<Result<_>>()?;
+            let programs: Option<Vec<Program>> = ids
+                .into_iter()
+                .map(Program::open_by_id)
+                .collect::<Result<_>>()?;
             // A program that has vanished was replaced: a list without it would be wrong.
             if let Some(programs) = programs {
                 return Ok(Self::new(programs, flags));
@@ -168,7 +170,9 @@ impl CgroupPrograms {
 /// As `bpf(2)`.
 pub fn query_effective(dir: &Dir) -> Result<Vec<u32>> {
     let result = kernel::prog_query(dir.as_fd(), kernel::BPF_F_QUERY_EFFECTIVE);
-    Ok(result.map_err(|error| dir.failed("query filters in force at", "", error))?.0)
+    Ok(result
+        .map_err(|error| dir.failed("query filters in force at", "", error))?
+        .0)
 }
 
 /// Prefix of our programs' names.
@@ -207,12 +211,22 @@ mod tests {
         let name = program_name(&refuse);
         assert_eq!(name.len(), 15);
         let digits = name.strip_prefix("ja_").unwrap();
-        assert!(digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')), "{name}");
+        assert!(
+            digits
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+            "{name}"
+        );
         assert_eq!(name, program_name(&refuse));
         assert_ne!(name, program_name(&allow));
         assert!(is_ours(&name));
-        for other in ["sd_devices", "ja_", "ja_00000000000g", "ja_0123456789ab0", "xja_0123456789a"]
-        {
+        for other in [
+            "sd_devices",
+            "ja_",
+            "ja_00000000000g",
+            "ja_0123456789ab0",
+            "xja_0123456789a",
+        ] {
             assert!(!is_ours(other), "{other}");
         }
     }

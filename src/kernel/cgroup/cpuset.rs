@@ -29,7 +29,9 @@ impl Cpuset {
         // A cgroup without the controller has the cpuset of the nearest one above.
         let mut nearest = None;
         for dir in levels {
-            let Some(cpus) = dir.read(CPUS)? else { continue };
+            let Some(cpus) = dir.read(CPUS)? else {
+                continue;
+            };
             let nearest = *nearest.get_or_insert(dir);
             if !cpus.trim_end().is_empty() {
                 let files = ["cpuset.cpus.effective", "cpuset.mems.effective"];
@@ -49,7 +51,11 @@ impl Cpuset {
     }
 
     fn read(dir: &Dir, [cpus_file, mems_file]: [&'static str; 2]) -> Result<Self> {
-        Ok(Self { cpus: read_list(dir, cpus_file)?, dir: dir.clone(), mems_file })
+        Ok(Self {
+            cpus: read_list(dir, cpus_file)?,
+            dir: dir.clone(),
+            mems_file,
+        })
     }
 
     /// Reads its memory nodes, in the form of the cores.
@@ -79,10 +85,16 @@ mod tests {
         scratch.file(&format!("{name}/cgroup.procs"), "");
         if let Some(given) = given {
             scratch.file(&format!("{name}/cpuset.cpus"), &format!("{given}\n"));
-            scratch.file(&format!("{name}/cpuset.cpus.effective"), &format!("{effective}\n"));
+            scratch.file(
+                &format!("{name}/cpuset.cpus.effective"),
+                &format!("{effective}\n"),
+            );
             scratch.file(&format!("{name}/cpuset.mems.effective"), "0\n");
         }
-        Dir::new(File::open(scratch.path().join(name)).unwrap().into(), format!("/{name}"))
+        Dir::new(
+            File::open(scratch.path().join(name)).unwrap().into(),
+            format!("/{name}"),
+        )
     }
 
     #[test]
@@ -103,8 +115,16 @@ mod tests {
         assert_eq!(find(&[absent]), None);
         assert_eq!(find(&[inherited]), None, "the cores of the node");
         assert_eq!(find(&[given]).as_deref(), Some("2-3"));
-        assert_eq!(find(&[absent, given]).as_deref(), Some("2-3"), "a leaf without the controller");
-        assert_eq!(find(&[(Some(""), "2"), given]).as_deref(), Some("2"), "a leaf with it");
+        assert_eq!(
+            find(&[absent, given]).as_deref(),
+            Some("2-3"),
+            "a leaf without the controller"
+        );
+        assert_eq!(
+            find(&[(Some(""), "2"), given]).as_deref(),
+            Some("2"),
+            "a leaf with it"
+        );
         assert_eq!(find(&[(Some("3"), "3"), absent]).as_deref(), Some("3"));
         assert_eq!(find(&[absent, inherited]), None);
     }

@@ -38,13 +38,20 @@ impl AsFd for Dir {
 impl Dir {
     /// Wraps a directory. `path` is its path below the mount, empty for the root.
     pub fn new(fd: OwnedFd, path: impl Into<String>) -> Self {
-        Self { fd: fd.into(), path: path.into() }
+        Self {
+            fd: fd.into(),
+            path: path.into(),
+        }
     }
 
     /// The path below the mount, which begins with `/`. A component that is not UTF-8 is shown with
     /// replacements, so the path cannot be opened then.
     pub fn path(&self) -> &str {
-        if self.path.is_empty() { "/" } else { &self.path }
+        if self.path.is_empty() {
+            "/"
+        } else {
+            &self.path
+        }
     }
 
     /// Describes the failure of an operation on a file or child of this cgroup; with an empty name, on the
@@ -59,7 +66,11 @@ impl Dir {
     }
 
     fn path_of(&self, file: &str) -> String {
-        if file.is_empty() { self.path().to_owned() } else { format!("{}/{file}", self.path) }
+        if file.is_empty() {
+            self.path().to_owned()
+        } else {
+            format!("{}/{file}", self.path)
+        }
     }
 
     /// Opens a child, never through a link or a mount point.
@@ -146,7 +157,10 @@ impl Dir {
     ///
     /// As `open(2)`.
     pub fn parent(&self) -> Result<Self> {
-        let path = self.path().rsplit_once('/').map_or("", |(parent, _)| parent);
+        let path = self
+            .path()
+            .rsplit_once('/')
+            .map_or("", |(parent, _)| parent);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let fd = openat(self, "..", flags, Mode::empty())
             .map_err(|errno| self.failed("open", "..", errno))?;
@@ -162,7 +176,12 @@ impl Dir {
     /// `ENODEV` or `ENOENT` for a cgroup that is gone; [`Error::UnexpectedState`] for a text that is not UTF-8;
     /// `EOPNOTSUPP` for `cgroup.procs` of a threaded cgroup.
     pub fn read(&self, file: &str) -> Result<Option<String>> {
-        let fd = match openat(self, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+        let fd = match openat(
+            self,
+            file,
+            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        ) {
             Ok(fd) => fd,
             Err(Errno::ENOENT) => match fstatat(self, PROCS, AtFlags::AT_SYMLINK_NOFOLLOW) {
                 Ok(_) => return Ok(None),
@@ -171,7 +190,11 @@ impl Dir {
             Err(errno) => return Err(self.failed("open", file, errno)),
         };
         // Each process has a record; every other file is one.
-        let read = if file == PROCS { read_to_end } else { read_record };
+        let read = if file == PROCS {
+            read_to_end
+        } else {
+            read_record
+        };
         let bytes = read(fd, FILE_BYTES_MAX).map_err(|error| self.failed("read", file, error))?;
         let malformed = |_| Error::malformed(&self.path_of(file));
         String::from_utf8(bytes).map(Some).map_err(malformed)
@@ -188,7 +211,9 @@ impl Dir {
         let fd = openat(self, file, flags, Mode::empty())
             .map_err(|errno| self.failed("open", file, errno))?;
         let written = nix::unistd::write(&fd, text.as_bytes());
-        written.map(drop).map_err(|errno| self.failed("write", file, errno))
+        written
+            .map(drop)
+            .map_err(|errno| self.failed("write", file, errno))
     }
 
     /// Tells whether the children of this cgroup have a controller (cgroup-v2.rst, "Enabling and Disabling").
@@ -207,8 +232,13 @@ impl Dir {
     ///
     /// `ENOENT` or `ENODEV` for a cgroup that is gone.
     pub fn open_procs(&self) -> Result<OwnedFd> {
-        openat(self, PROCS, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())
-            .map_err(|errno| self.failed("open", PROCS, errno))
+        openat(
+            self,
+            PROCS,
+            OFlag::O_WRONLY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|errno| self.failed("open", PROCS, errno))
     }
 
     /// Makes a child; returns `false` if a child of that name exists already.
@@ -270,7 +300,9 @@ impl Stamp {
     ///
     /// As `fgetxattr(2)`; [`Error::UnexpectedState`] for a stamp that does not have the form `uid:id`.
     pub fn read(dir: &Dir) -> Result<Option<Self>> {
-        let Some(value) = read_xattr(dir, STAMP_XATTR)? else { return Ok(None) };
+        let Some(value) = read_xattr(dir, STAMP_XATTR)? else {
+            return Ok(None);
+        };
         let malformed = || Error::malformed(&format!("stamp of {}", dir.path()));
         let text = String::from_utf8(value).map_err(|_| malformed())?;
         let (uid, job) = text.split_once(':').ok_or_else(malformed)?;
@@ -278,7 +310,11 @@ impl Stamp {
             uid: uid.parse().map_err(|_| malformed())?,
             job: job.parse().map_err(|_| malformed())?,
         };
-        if stamp.to_string() == text { Ok(Some(stamp)) } else { Err(malformed()) }
+        if stamp.to_string() == text {
+            Ok(Some(stamp))
+        } else {
+            Err(malformed())
+        }
     }
 
     /// Requires that a directory has exactly this stamp.
@@ -348,7 +384,9 @@ pub(crate) fn store_pinned_program_id(dir: &Dir, id: u32) -> Result<()> {
 pub fn read_namespace_path(dir: &Dir) -> Result<Option<String>> {
     let malformed = |_| Error::malformed(&format!("namespace of {}", dir.path()));
     let value = read_xattr(dir, NAMESPACE_XATTR)?;
-    value.map(|value| String::from_utf8(value).map_err(malformed)).transpose()
+    value
+        .map(|value| String::from_utf8(value).map_err(malformed))
+        .transpose()
 }
 
 /// Reads an attribute; `None` if the directory does not have it.
@@ -372,7 +410,10 @@ mod tests {
         let text: String = (1..2000).map(|pid| format!("{pid}\n")).collect();
         scratch.file("cgroup.procs", &text);
         let dir = Dir::new(std::fs::File::open(scratch.path()).unwrap().into(), "/a");
-        assert_eq!(dir.read("cgroup.procs").unwrap().as_deref(), Some(text.as_str()));
+        assert_eq!(
+            dir.read("cgroup.procs").unwrap().as_deref(),
+            Some(text.as_str())
+        );
         assert_eq!(dir.read("cgroup.none").unwrap(), None);
     }
 

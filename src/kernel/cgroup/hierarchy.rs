@@ -94,7 +94,10 @@ impl Mount {
             };
             let stat = fstatfs(&fd).map_err(|errno| OperationError::new("statfs", at, errno))?;
             if stat.filesystem_type() == CGROUP2_SUPER_MAGIC {
-                return Ok(Self { root: Dir::new(fd, ""), at });
+                return Ok(Self {
+                    root: Dir::new(fd, ""),
+                    at,
+                });
             }
         }
         Err(Error::NotMounted)
@@ -122,7 +125,10 @@ impl Mount {
             .filter(|mount| mount.kind == "cgroup2" && mount.at == self.at);
         match mounts.next_back() {
             Some(mount) if mount.root == "/" => Ok(()),
-            _ => Err(Error::unfit(self.at, "is mounted for another cgroup namespace than ours")),
+            _ => Err(Error::unfit(
+                self.at,
+                "is mounted for another cgroup namespace than ours",
+            )),
         }
     }
 
@@ -180,7 +186,10 @@ impl CgroupChain {
     ///
     /// [`Error::NotMounted`] for an empty chain, which is never made.
     pub fn job(&self) -> Result<(&Dir, usize)> {
-        self.levels.get(self.depth).map(|dir| (dir, self.depth)).ok_or(Error::NotMounted)
+        self.levels
+            .get(self.depth)
+            .map(|dir| (dir, self.depth))
+            .ok_or(Error::NotMounted)
     }
 
     /// The cgroup itself and then every one above it up to the job's own.
@@ -211,7 +220,9 @@ impl CgroupChain {
     ///
     /// [`Error::UnexpectedState`] for a child that can take no process; as [`Dir::child`].
     pub fn into_leaf(self, child: Option<&LeafName>) -> Result<std::result::Result<Self, Self>> {
-        let Some(name) = child else { return Ok(Ok(self)) };
+        let Some(name) = child else {
+            return Ok(Ok(self));
+        };
         match self.dir()?.child(name.as_str()) {
             Ok(dir) if is_leaf(&dir)? => Ok(Ok(self.with_child(dir))),
             Ok(dir) => Err(Error::unfit(dir.path(), "is to take logins and is no leaf")),
@@ -230,7 +241,9 @@ impl CgroupChain {
 /// [`Error::UnexpectedState`] for a threaded or invalid cgroup, which takes no process.
 pub fn choose_leaf(job: &Dir, requested: Option<&LeafName>) -> Result<Option<LeafName>> {
     let is_leaf = is_leaf(job)?;
-    Ok(requested.cloned().or_else(|| (!is_leaf).then(LeafName::default)))
+    Ok(requested
+        .cloned()
+        .or_else(|| (!is_leaf).then(LeafName::default)))
 }
 
 /// Tells whether a cgroup can take processes itself, as [`takes_processes`] does, and has no children.
@@ -267,7 +280,9 @@ pub fn takes_processes(dir: &Dir) -> Result<bool> {
 /// As [`Dir::read`].
 pub fn find_frozen(levels: &[Dir]) -> Result<Option<&Dir>> {
     for dir in levels {
-        let is_requested = dir.read("cgroup.freeze")?.is_some_and(|text| text.trim_end() == "1");
+        let is_requested = dir
+            .read("cgroup.freeze")?
+            .is_some_and(|text| text.trim_end() == "1");
         if is_requested {
             return Ok(Some(dir));
         }

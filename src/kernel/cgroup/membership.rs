@@ -111,10 +111,16 @@ mod tests {
             "5:freezer:/slurm_a/uid_1/job_2\n4:cpu,cpuacct:/x:y\n1:name=systemd:/\n0::/a b\n";
         let parsed = Membership::parse(text).unwrap();
         assert_eq!(parsed.unified(), Some("/a b"));
-        assert_eq!(parsed.path_of_controller("freezer"), Some("/slurm_a/uid_1/job_2"));
+        assert_eq!(
+            parsed.path_of_controller("freezer"),
+            Some("/slurm_a/uid_1/job_2")
+        );
         assert_eq!(parsed.path_of_controller("cpuacct"), Some("/x:y"));
         assert_eq!(parsed.path_of_controller("cpua"), None);
-        let v1: Vec<_> = parsed.v1_hierarchies().map(|(controllers, _)| controllers).collect();
+        let v1: Vec<_> = parsed
+            .v1_hierarchies()
+            .map(|(controllers, _)| controllers)
+            .collect();
         assert_eq!(v1, ["freezer", "cpu,cpuacct", "name=systemd"]);
         assert_eq!(Membership::parse("4:cpu:/\n").unwrap().unified(), None);
     }
@@ -130,10 +136,18 @@ mod tests {
     fn other_path_in_one_hierarchy_is_not_the_same() {
         let parse = |text: &str| Membership::parse(text).unwrap();
         let before = parse("2:freezer:/a\n0::/\n");
-        before.require_same(&parse("9:cpu:/x\n3:freezer:/a\n0::/\n")).unwrap();
-        for (now, actual) in [("2:freezer:/b\n0::/\n", "freezer:/b"), ("0::/\n", "freezer:")] {
+        before
+            .require_same(&parse("9:cpu:/x\n3:freezer:/a\n0::/\n"))
+            .unwrap();
+        for (now, actual) in [
+            ("2:freezer:/b\n0::/\n", "freezer:/b"),
+            ("0::/\n", "freezer:"),
+        ] {
             let error = before.require_same(&parse(now)).unwrap_err().to_string();
-            assert_eq!(error, format!("the login should be in freezer:/a and is in {actual}"));
+            assert_eq!(
+                error,
+                format!("the login should be in freezer:/a and is in {actual}")
+            );
         }
     }
 }

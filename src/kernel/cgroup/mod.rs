@@ -60,7 +60,9 @@ impl Error {
 
     /// Describes a login that `/proc/self/cgroup` shows in another cgroup.
     pub fn elsewhere(expected: &str, actual: &str) -> Self {
-        Self::UnexpectedState(format!("the login should be in {expected} and is in {actual}"))
+        Self::UnexpectedState(format!(
+            "the login should be in {expected} and is in {actual}"
+        ))
     }
 
     /// The kernel's error if a system call failed.

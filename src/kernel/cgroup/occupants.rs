@@ -49,15 +49,23 @@ impl Occupants {
     /// As `fgetxattr(2)`; [`Error::UnexpectedState`] for an attribute that is not of this form.
     pub fn read(dir: &Dir, user: u32) -> Result<Self> {
         let Some(value) = read_xattr(dir, OCCUPANTS_XATTR)? else {
-            return Ok(Self { user, owner: 0, accounts: Vec::new() });
+            return Ok(Self {
+                user,
+                owner: 0,
+                accounts: Vec::new(),
+            });
         };
         let uids = std::str::from_utf8(&value).ok().and_then(|text| {
-            text.split(' ').map(|uid| uid.parse().ok()).collect::<Option<Vec<u32>>>()
+            text.split(' ')
+                .map(|uid| uid.parse().ok())
+                .collect::<Option<Vec<u32>>>()
         });
         match uids.as_deref() {
-            Some([owner, accounts @ ..]) => {
-                Ok(Self { user, owner: *owner, accounts: accounts.to_vec() })
-            }
+            Some([owner, accounts @ ..]) => Ok(Self {
+                user,
+                owner: *owner,
+                accounts: accounts.to_vec(),
+            }),
             _ => Err(Error::malformed(&format!("accounts of {}", dir.path()))),
         }
     }
@@ -111,7 +119,10 @@ impl Occupants {
 
     fn check_processes(&self, top: &Dir, pids: &[i32], deadline: Instant) -> Result<()> {
         if pids.len() > PROCESSES_MAX {
-            return Err(Error::unfit(top.path(), "has more processes than are looked at"));
+            return Err(Error::unfit(
+                top.path(),
+                "has more processes than are looked at",
+            ));
         }
         for &pid in pids {
             if Instant::now() >= deadline {
@@ -170,16 +181,26 @@ mod tests {
     use std::process::Command;
 
     fn job_of(user: u32) -> Occupants {
-        Occupants { user, owner: 0, accounts: Vec::new() }
+        Occupants {
+            user,
+            owner: 0,
+            accounts: Vec::new(),
+        }
     }
 
     #[test]
     fn process_of_account_without_admission_is_stranger() {
-        let (pid, uid) = (nix::unistd::getpid().as_raw(), nix::unistd::getuid().as_raw());
+        let (pid, uid) = (
+            nix::unistd::getpid().as_raw(),
+            nix::unistd::getuid().as_raw(),
+        );
         assert_eq!(job_of(uid).stranger_uid(pid).unwrap(), None);
         let other = job_of(uid + 1).stranger_uid(pid).unwrap();
         assert_eq!(other, (uid != 0).then_some(uid));
-        let named = Occupants { accounts: vec![uid], ..job_of(uid + 1) };
+        let named = Occupants {
+            accounts: vec![uid],
+            ..job_of(uid + 1)
+        };
         assert_eq!(named.stranger_uid(pid).unwrap(), None);
     }
 
@@ -187,13 +208,22 @@ mod tests {
     fn gone_process_is_no_stranger_and_process_of_other_namespace_fails() {
         let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        assert_eq!(job_of(5).stranger_uid(i32::try_from(child.id()).unwrap()).unwrap(), None);
+        assert_eq!(
+            job_of(5)
+                .stranger_uid(i32::try_from(child.id()).unwrap())
+                .unwrap(),
+            None
+        );
         assert!(job_of(5).stranger_uid(0).is_err());
     }
 
     #[test]
     fn attribute_has_owner_first() {
-        let occupants = Occupants { user: 5, owner: 7, accounts: vec![101, 64] };
+        let occupants = Occupants {
+            user: 5,
+            owner: 7,
+            accounts: vec![101, 64],
+        };
         assert_eq!(occupants.to_string(), "7 101 64");
         assert_eq!(job_of(5).to_string(), "0");
     }

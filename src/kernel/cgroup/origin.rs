@@ -31,7 +31,10 @@ impl Origin {
     /// As [`Dir::open_procs`]; [`Error::UnexpectedState`] if the mount shows another part of the hierarchy than
     /// `/proc/self/cgroup` refers to: the process would return to another cgroup.
     pub fn open() -> Result<Self> {
-        let mut origin = Self { before: Membership::read_own()?, procs_fds: BTreeMap::new() };
+        let mut origin = Self {
+            before: Membership::read_own()?,
+            procs_fds: BTreeMap::new(),
+        };
         match Mount::open() {
             Ok(mount) => {
                 mount.require_own_namespace()?;
@@ -47,7 +50,10 @@ impl Origin {
 
     fn add(&mut self, controllers: &str, path: &str, root: &Dir) -> Result<()> {
         let procs = open_path(root, path)?.open_procs()?;
-        let cgroup = OriginCgroup { procs, root: root.clone() };
+        let cgroup = OriginCgroup {
+            procs,
+            root: root.clone(),
+        };
         self.procs_fds.insert(controllers.to_owned(), cgroup);
         Ok(())
     }
@@ -155,7 +161,9 @@ pub fn verify_in_leaf(leaf: &Dir, root: &Dir) -> Result<()> {
 
 /// The cgroup v2 path of our own membership.
 fn unified(membership: &Membership) -> Result<&str> {
-    membership.unified().ok_or_else(|| Error::malformed("/proc/self/cgroup"))
+    membership
+        .unified()
+        .ok_or_else(|| Error::malformed("/proc/self/cgroup"))
 }
 
 /// Opens a cgroup by a path of `/proc/self/cgroup`. Two kinds of paths must not be opened, and cannot be: a path

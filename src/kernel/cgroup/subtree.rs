@@ -67,7 +67,9 @@ pub fn walk_selected(
         if Instant::now() >= deadline {
             return Err(top.failed("visit all cgroups in", "", ErrorKind::TimedOut));
         }
-        let Some(child) = ignore_gone(open(&dir, &name))?.flatten() else { continue };
+        let Some(child) = ignore_gone(open(&dir, &name))?.flatten() else {
+            continue;
+        };
         visit(&child)?;
         levels.push(list_children(&child)?);
         dir = child;
@@ -77,8 +79,9 @@ pub fn walk_selected(
 
 fn list_children(dir: &Dir) -> Result<Vec<OsString>> {
     // Most cgroups have none, and a look at the number of links needs no list.
-    let names =
-        dir.has_children().and_then(|has| if has { dir.children() } else { Ok(Vec::new()) });
+    let names = dir
+        .has_children()
+        .and_then(|has| if has { dir.children() } else { Ok(Vec::new()) });
     Ok(ignore_gone(names)?.unwrap_or_default())
 }
 
@@ -91,7 +94,10 @@ pub fn list_processes(dir: &Dir, deadline: Instant) -> Listing<i32> {
         all.extend(list_own_processes(dir)?);
         Ok(())
     });
-    Listing { all, cut: result.err() }
+    Listing {
+        all,
+        cut: result.err(),
+    }
 }
 
 /// Lists the numbers of the processes right in a cgroup. A threaded cgroup has none: its processes are in the
@@ -148,7 +154,9 @@ mod tests {
         assert_eq!((visited, error.map(|error| error.to_string())), (10, None));
         let (other_visited, other_error) = count(&top, Instant::now());
         assert_eq!(other_visited, 1, "the cgroup itself is always visited");
-        let Some(Error::System(failed)) = other_error else { panic!("no error") };
+        let Some(Error::System(failed)) = other_error else {
+            panic!("no error")
+        };
         assert!(failed.is_timeout(), "{failed}");
     }
 }

@@ -35,7 +35,10 @@ impl MountInfo {
 /// Opens the root of the hierarchy with these controllers, which are written as in `/proc/PID/cgroup`; `None` if
 /// its root is not visible.
 pub(super) fn open_root(mounts: &[MountInfo], controllers: &str) -> Option<Dir> {
-    let mut matching = mounts.iter().rev().filter(|mount| mount.has_controllers(controllers));
+    let mut matching = mounts
+        .iter()
+        .rev()
+        .filter(|mount| mount.has_controllers(controllers));
     matching.find_map(MountInfo::open_root)
 }
 
@@ -50,9 +53,13 @@ pub fn open_nearest(
     controller: &str,
     path: &CgroupPath,
 ) -> Result<Option<Dir>> {
-    let Some(mut dir) = open_root(mounts, controller) else { return Ok(None) };
+    let Some(mut dir) = open_root(mounts, controller) else {
+        return Ok(None);
+    };
     for name in path.relative().split('/') {
-        let Some(child) = ignore_gone(dir.child(name))? else { break };
+        let Some(child) = ignore_gone(dir.child(name))? else {
+            break;
+        };
         dir = child;
     }
     Ok(Some(dir))
@@ -89,7 +96,10 @@ impl JobCgroups {
                 hierarchies.push(controllers.to_owned());
             }
         }
-        Some(Self { path: path.to_owned(), hierarchies })
+        Some(Self {
+            path: path.to_owned(),
+            hierarchies,
+        })
     }
 
     /// Adds the hierarchies with limits in which the step has a cgroup, although its daemon is elsewhere: the daemon
@@ -100,11 +110,15 @@ impl JobCgroups {
     /// As [`Dir::child`], except for a cgroup that does not exist.
     pub fn add_limits(&mut self, daemon: &Membership, mounts: &[MountInfo]) -> Result<()> {
         for (controllers, _) in daemon.v1_hierarchies() {
-            let has_limits = controllers.split(',').any(|name| LIMIT_CONTROLLERS.contains(&name));
+            let has_limits = controllers
+                .split(',')
+                .any(|name| LIMIT_CONTROLLERS.contains(&name));
             if !has_limits || self.hierarchies.iter().any(|known| known == controllers) {
                 continue;
             }
-            let Some(root) = open_root(mounts, controllers) else { continue };
+            let Some(root) = open_root(mounts, controllers) else {
+                continue;
+            };
             if self.has_step_below(root)? {
                 self.hierarchies.push(controllers.to_owned());
             }
@@ -116,7 +130,9 @@ impl JobCgroups {
     fn has_step_below(&self, root: Dir) -> Result<bool> {
         let mut dir = root;
         for name in self.step().split('/').skip(1) {
-            let Some(child) = ignore_gone(dir.child(name))? else { return Ok(false) };
+            let Some(child) = ignore_gone(dir.child(name))? else {
+                return Ok(false);
+            };
             dir = child;
         }
         Ok(true)
@@ -159,8 +175,12 @@ impl JobCgroups {
     pub fn read_cpuset(&self, path: &str, mounts: &[MountInfo]) -> Result<Option<Cpuset>> {
         let mut hierarchies = self.hierarchies.iter();
         let hierarchy = hierarchies.find(|list| list.split(',').any(|name| name == "cpuset"));
-        let Some(hierarchy) = hierarchy else { return Ok(None) };
-        let Some(root) = open_root(mounts, hierarchy) else { return Ok(None) };
+        let Some(hierarchy) = hierarchy else {
+            return Ok(None);
+        };
+        let Some(root) = open_root(mounts, hierarchy) else {
+            return Ok(None);
+        };
         Cpuset::read_v1(&root.child(path.trim_start_matches('/'))?).map(Some)
     }
 
@@ -234,10 +254,15 @@ mod tests {
         assert_eq!(job.step(), "/slurm_n/uid_1001/job_7/step_extern");
         assert_eq!(job.hierarchies, ["freezer", "devices", "memory"]);
         assert!(job.has_devices());
-        let unconstrained =
-            DAEMON.replace("5:devices:/slurm_n/uid_1001/job_7/step_extern", "5:devices:/");
-        let has_devices =
-            |text: &str| JobCgroups::from_daemon(&membership(text)).unwrap().has_devices();
+        let unconstrained = DAEMON.replace(
+            "5:devices:/slurm_n/uid_1001/job_7/step_extern",
+            "5:devices:/",
+        );
+        let has_devices = |text: &str| {
+            JobCgroups::from_daemon(&membership(text))
+                .unwrap()
+                .has_devices()
+        };
         assert!(!has_devices(&unconstrained));
         let shared = DAEMON.replace("5:devices:", "5:pids,devices:");
         assert!(has_devices(&shared), "one mount of two");
@@ -246,13 +271,19 @@ mod tests {
     #[test]
     fn step_cgroup_with_limits_is_required_without_its_daemon() {
         let scratch = Scratch::new();
-        let device = fstat(std::fs::File::open(scratch.path()).unwrap()).unwrap().st_dev;
+        let device = fstat(std::fs::File::open(scratch.path()).unwrap())
+            .unwrap()
+            .st_dev;
         let mounts = ["memory", "cpu,cpuacct", "cpuset"].map(|controllers| {
             let line = format!("32 31 0:29 / / rw - cgroup cgroup rw,{controllers}");
             let at = format!("{}/{controllers}", scratch.path().display());
             let device = (major(device), minor(device));
             scratch.dir(controllers);
-            MountInfo { at, device, ..MountInfo::parse(&line).unwrap() }
+            MountInfo {
+                at,
+                device,
+                ..MountInfo::parse(&line).unwrap()
+            }
         });
         for controllers in ["memory", "cpu,cpuacct"] {
             scratch.dir(&format!("{controllers}/slurm_n/uid_1001/job_7/step_extern"));
@@ -272,7 +303,9 @@ mod tests {
     #[test]
     fn cpuset_is_that_of_the_login_where_the_job_uses_one() {
         let scratch = Scratch::new();
-        let device = fstat(std::fs::File::open(scratch.path()).unwrap()).unwrap().st_dev;
+        let device = fstat(std::fs::File::open(scratch.path()).unwrap())
+            .unwrap()
+            .st_dev;
         let mounts = [MountInfo {
             at: scratch.path().display().to_string(),
             device: (major(device), minor(device)),
@@ -285,8 +318,14 @@ mod tests {
         let job = JobCgroups::from_daemon(&membership(&daemon)).unwrap();
         let path = format!("/{step}");
         let cpuset = job.read_cpuset(&path, &mounts).unwrap().unwrap();
-        assert_eq!((cpuset.cpus.as_str(), cpuset.read_mems().unwrap().as_str()), ("2-3", "1"));
-        assert!(job.read_cpuset(&path, &[]).unwrap().is_none(), "not mounted");
+        assert_eq!(
+            (cpuset.cpus.as_str(), cpuset.read_mems().unwrap().as_str()),
+            ("2-3", "1")
+        );
+        assert!(
+            job.read_cpuset(&path, &[]).unwrap().is_none(),
+            "not mounted"
+        );
         let without = JobCgroups::from_daemon(&membership(DAEMON)).unwrap();
         assert!(without.read_cpuset(&path, &mounts).unwrap().is_none());
     }
@@ -304,7 +343,10 @@ mod tests {
             let text = format!("6:freezer:{freezer}\n0::/\n");
             assert_eq!(from_daemon(&text), None, "{freezer}");
         }
-        assert_eq!(from_daemon("0::/system.slice/slurmstepd.scope/job_7\n"), None);
+        assert_eq!(
+            from_daemon("0::/system.slice/slurmstepd.scope/job_7\n"),
+            None
+        );
     }
 
     #[test]
@@ -326,7 +368,10 @@ mod tests {
                 _ => format!("{line}\n"),
             };
             let text: String = LOGIN.lines().map(replace_path).collect();
-            let error = job().require_in_step(&membership(&text)).unwrap_err().to_string();
+            let error = job()
+                .require_in_step(&membership(&text))
+                .unwrap_err()
+                .to_string();
             let expected = format!(
                 "the login should be in {controllers}:/slurm_n/uid_1001/job_7/step_extern and \
                  is in {controllers}:{wrong}"
@@ -373,14 +418,25 @@ mod tests {
 
     fn mount_point(controllers: &str) -> Option<String> {
         let mut mounts = LINES.lines().filter_map(MountInfo::parse);
-        mounts.find(|mount| mount.has_controllers(controllers)).map(|mount| mount.at)
+        mounts
+            .find(|mount| mount.has_controllers(controllers))
+            .map(|mount| mount.at)
     }
 
     #[test]
     fn hierarchy_is_found_by_its_controllers() {
-        assert_eq!(mount_point("cpuacct,cpu").as_deref(), Some("/sys/fs/cgroup/cpu"));
-        assert_eq!(mount_point("freezer").as_deref(), Some("/sys/fs/cgroup/freezer"));
-        assert_eq!(mount_point("name=systemd").as_deref(), Some("/sys/fs/cgroup/systemd"));
+        assert_eq!(
+            mount_point("cpuacct,cpu").as_deref(),
+            Some("/sys/fs/cgroup/cpu")
+        );
+        assert_eq!(
+            mount_point("freezer").as_deref(),
+            Some("/sys/fs/cgroup/freezer")
+        );
+        assert_eq!(
+            mount_point("name=systemd").as_deref(),
+            Some("/sys/fs/cgroup/systemd")
+        );
         for absent in ["memory", "cpu,memory", "systemd"] {
             assert_eq!(mount_point(absent), None, "{absent}");
         }
@@ -394,9 +450,16 @@ mod tests {
     #[test]
     fn covered_mount_is_not_opened() {
         let line = "21 1 0:0 / /proc rw - proc proc rw";
-        let mount = |device| MountInfo { device, ..MountInfo::parse(line).unwrap() };
+        let mount = |device| MountInfo {
+            device,
+            ..MountInfo::parse(line).unwrap()
+        };
         let device = fstat(std::fs::File::open("/proc").unwrap()).unwrap().st_dev;
         assert!(mount((major(device), minor(device))).open_root().is_some());
-        assert!(mount((major(device), minor(device) + 1)).open_root().is_none());
+        assert!(
+            mount((major(device), minor(device) + 1))
+                .open_root()
+                .is_none()
+        );
     }
 }

@@ -19,8 +19,14 @@ impl CpuMask {
 
     fn has(&self, core: usize) -> bool {
         // The kernel has an array of longs, which is one of bytes on little-endian machines only.
-        let byte = if cfg!(target_endian = "big") { (core / 8) ^ 7 } else { core / 8 };
-        self.0.get(byte).is_some_and(|bits| bits >> (core % 8) & 1 == 1)
+        let byte = if cfg!(target_endian = "big") {
+            (core / 8) ^ 7
+        } else {
+            core / 8
+        };
+        self.0
+            .get(byte)
+            .is_some_and(|bits| bits >> (core % 8) & 1 == 1)
     }
 }
 
@@ -63,7 +69,12 @@ pub fn get_cpus() -> io::Result<CpuMask> {
     let mut mask = CpuMask([0; CPU_MASK_BYTES]);
     // SAFETY: writes no more bytes than the length given, into memory that is ours.
     checked(unsafe {
-        libc::syscall(libc::SYS_sched_getaffinity, 0, CPU_MASK_BYTES, mask.0.as_mut_ptr())
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            CPU_MASK_BYTES,
+            mask.0.as_mut_ptr(),
+        )
     })?;
     Ok(mask)
 }
@@ -77,7 +88,12 @@ pub fn get_cpus() -> io::Result<CpuMask> {
 pub fn set_cpus(mask: &CpuMask) -> io::Result<()> {
     // SAFETY: reads as many bytes as the length given, of memory that is ours.
     checked(unsafe {
-        libc::syscall(libc::SYS_sched_setaffinity, 0, CPU_MASK_BYTES, mask.0.as_ptr())
+        libc::syscall(
+            libc::SYS_sched_setaffinity,
+            0,
+            CPU_MASK_BYTES,
+            mask.0.as_ptr(),
+        )
     })
     .map(drop)
 }
@@ -96,7 +112,10 @@ pub struct MemoryPolicy {
 
 impl MemoryPolicy {
     /// `MPOL_DEFAULT`: the nearest node that the cpuset has.
-    pub const DEFAULT: Self = Self { mode: 0, nodes: [0; NODE_MASK_LONGS] };
+    pub const DEFAULT: Self = Self {
+        mode: 0,
+        nodes: [0; NODE_MASK_LONGS],
+    };
 }
 
 /// Reads the memory policy of this thread.
@@ -105,7 +124,10 @@ impl MemoryPolicy {
 ///
 /// As `get_mempolicy(2)`: `ENOSYS` for a kernel without NUMA, `EPERM` in some containers.
 pub fn get_memory_policy() -> io::Result<MemoryPolicy> {
-    let MemoryPolicy { mut mode, mut nodes } = MemoryPolicy::DEFAULT;
+    let MemoryPolicy {
+        mut mode,
+        mut nodes,
+    } = MemoryPolicy::DEFAULT;
     let (mode_out, nodes_out) = (&raw mut mode, nodes.as_mut_ptr());
     // SAFETY: writes a number and as many bits as the third argument says, into memory that is ours; the address is
     // not used without a flag.
@@ -145,8 +167,15 @@ pub fn get_scheduling() -> io::Result<libc::sched_attr> {
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     let (length, flags) = (size_of_val(&attributes), 0_usize);
     // SAFETY: writes no more than the length given.
-    let result =
-        unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, length, flags) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            0,
+            &raw mut attributes,
+            length,
+            flags,
+        )
+    };
     checked(result).map(|_| attributes)
 }
 
@@ -158,8 +187,14 @@ pub fn get_scheduling() -> io::Result<libc::sched_attr> {
 pub fn set_scheduling(attributes: &libc::sched_attr) -> io::Result<()> {
     let flags = 0_usize;
     // SAFETY: reads a structure that contains its size.
-    let result =
-        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, std::ptr::from_ref(attributes), flags) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setattr,
+            0,
+            std::ptr::from_ref(attributes),
+            flags,
+        )
+    };
     checked(result).map(drop)
 }
 
@@ -276,7 +311,10 @@ mod tests {
         if get_memory_policy().is_err() {
             return;
         }
-        let mut bound = MemoryPolicy { mode: libc::MPOL_BIND, ..MemoryPolicy::DEFAULT };
+        let mut bound = MemoryPolicy {
+            mode: libc::MPOL_BIND,
+            ..MemoryPolicy::DEFAULT
+        };
         bound.nodes[0] = 1;
         set_memory_policy(&bound).unwrap();
         assert_eq!(get_memory_policy().unwrap(), bound);

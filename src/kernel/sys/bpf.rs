@@ -108,7 +108,10 @@ const _: () = {
 
 impl<T> Attr<T> {
     fn new(member: T) -> Self {
-        Self { member, _zeros: [0; ATTR_BYTES] }
+        Self {
+            member,
+            _zeros: [0; ATTR_BYTES],
+        }
     }
 
     /// Runs a command with this attribute.
@@ -156,7 +159,12 @@ pub fn prog_load(insns: &[u8], name: &str) -> io::Result<OwnedFd> {
         ..ProgLoad::default()
     };
     // The last byte of the name is its NUL.
-    for (to, from) in load.name.iter_mut().take(BPF_OBJ_NAME_LEN - 1).zip(name.bytes()) {
+    for (to, from) in load
+        .name
+        .iter_mut()
+        .take(BPF_OBJ_NAME_LEN - 1)
+        .zip(name.bytes())
+    {
         *to = from;
     }
     let mut attr = Attr::new(load);
@@ -228,7 +236,11 @@ pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u
         // SAFETY: the ids are exclusively borrowed and as many as the attribute states; the
         // attribute has space for the kernel's write at offset 56.
         let result = checked(unsafe { attr.run(BPF_PROG_QUERY) });
-        let ProgQuery { attach_flags, count, .. } = attr.member;
+        let ProgQuery {
+            attach_flags,
+            count,
+            ..
+        } = attr.member;
         let count = count as usize;
         match result {
             Ok(_) => {
@@ -281,12 +293,20 @@ pub struct ProgInfo {
 impl ProgInfo {
     /// A request for the instructions as the verifier left them, in a buffer of this address and length.
     pub fn of_xlated_insns(buffer: *mut u8, bytes: u32) -> Self {
-        Self { xlated_bytes: bytes, xlated_insns: buffer as u64, ..Self::default() }
+        Self {
+            xlated_bytes: bytes,
+            xlated_insns: buffer as u64,
+            ..Self::default()
+        }
     }
 
     /// The name that was given at load time, at most 15 bytes.
     pub fn name(&self) -> Cow<'_, str> {
-        let name = self.name.split(|&byte| byte == 0).next().unwrap_or_default();
+        let name = self
+            .name
+            .split(|&byte| byte == 0)
+            .next()
+            .unwrap_or_default();
         String::from_utf8_lossy(name)
     }
 }

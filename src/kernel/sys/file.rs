@@ -23,7 +23,9 @@ pub fn open_beneath(dir: impl AsFd, path: &Path, flags: OFlag) -> nix::Result<Ow
         | ResolveFlag::RESOLVE_NO_SYMLINKS
         | ResolveFlag::RESOLVE_NO_MAGICLINKS
         | ResolveFlag::RESOLVE_NO_XDEV;
-    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC)
+        .resolve(resolve);
     for _ in 0..RACE_TRIES {
         match openat2(&dir, path, how) {
             Err(Errno::EAGAIN) => {}
@@ -45,7 +47,9 @@ fn open_by_names(dir: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<
     let mut opened: Option<OwnedFd> = None;
     let path_flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     for component in path.components() {
-        let Component::Normal(name) = component else { return Err(Errno::EINVAL) };
+        let Component::Normal(name) = component else {
+            return Err(Errno::EINVAL);
+        };
         let parent = opened.as_ref().map_or(dir, AsFd::as_fd);
         let fd = openat(parent, name, path_flags, Mode::empty())?;
         let file = status(fd.as_fd())?;
@@ -60,7 +64,11 @@ fn open_by_names(dir: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<
     let opened = opened.ok_or(Errno::EINVAL)?;
     // Open the same file again, whatever its name leads to by now.
     let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
-    open(link.as_str(), flags.difference(OFlag::O_NOFOLLOW) | OFlag::O_CLOEXEC, Mode::empty())
+    open(
+        link.as_str(),
+        flags.difference(OFlag::O_NOFOLLOW) | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )
 }
 
 /// Initial capacity for a file of the kernel. Most are shorter, and the kernel does not report their length.
@@ -73,8 +81,14 @@ const BUFFER_BYTES: usize = 4096;
 /// `EFBIG` past `bytes_max` bytes; else as `read(2)`.
 pub fn read_to_end(file: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(BUFFER_BYTES);
-    File::from(file).take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > bytes_max { Err(Errno::EFBIG.into()) } else { Ok(bytes) }
+    File::from(file)
+        .take(bytes_max.saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        Err(Errno::EFBIG.into())
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// Reads a regular file of this length. A file of length 0, as the kernel has, is read to its end.
@@ -102,7 +116,10 @@ pub fn read_record(file: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
     let length = nix::unistd::read(&file, &mut buffer)?;
     let mut bytes = buffer.get(..length).unwrap_or_default().to_vec();
     if length == buffer.len() {
-        bytes.append(&mut read_to_end(file, bytes_max.saturating_sub(BUFFER_BYTES as u64))?);
+        bytes.append(&mut read_to_end(
+            file,
+            bytes_max.saturating_sub(BUFFER_BYTES as u64),
+        )?);
     }
     Ok(bytes)
 }
@@ -119,7 +136,12 @@ pub fn get_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
     let mut value = vec![0_u8; XATTR_BYTES_MAX];
     // SAFETY: the name is NUL-terminated; the buffer is ours and of the length given.
     let length = super::checked(unsafe {
-        libc::fgetxattr(fd.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
+        libc::fgetxattr(
+            fd.as_raw_fd(),
+            name.as_ptr(),
+            value.as_mut_ptr().cast(),
+            value.len(),
+        )
     } as libc::c_long)?;
     value.truncate(usize::try_from(length).unwrap_or(0));
     Ok(value)
@@ -182,7 +204,11 @@ pub fn read_file_status(fd: BorrowedFd<'_>) -> io::Result<FileStatus> {
     let file_system = libc::makedev(statx.stx_dev_major, statx.stx_dev_minor);
     let has_mount = statx.stx_mask & libc::STATX_MNT_ID != 0;
     Ok(FileStatus {
-        mount: if has_mount { statx.stx_mnt_id } else { file_system },
+        mount: if has_mount {
+            statx.stx_mnt_id
+        } else {
+            file_system
+        },
         file_system,
         mode: statx.stx_mode.into(),
         uid: statx.stx_uid,
@@ -217,13 +243,23 @@ mod tests {
     #[test]
     fn long_record_and_regular_file_are_read_to_their_ends() {
         let scratch = crate::testing::Scratch::new();
-        for length in [0, 1, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1, 3 * BUFFER_BYTES] {
+        for length in [
+            0,
+            1,
+            BUFFER_BYTES - 1,
+            BUFFER_BYTES,
+            BUFFER_BYTES + 1,
+            3 * BUFFER_BYTES,
+        ] {
             let text = "x".repeat(length);
             let path = scratch.file("file", &text);
             let open = || OwnedFd::from(File::open(&path).unwrap());
             let max = 3 * BUFFER_BYTES as u64;
             assert_eq!(read_record(open(), max).unwrap(), text.as_bytes());
-            assert_eq!(read_regular(open(), length as u64, max).unwrap(), text.as_bytes());
+            assert_eq!(
+                read_regular(open(), length as u64, max).unwrap(),
+                text.as_bytes()
+            );
             assert_eq!(read_regular(open(), 0, max).unwrap(), text.as_bytes());
         }
         let path = scratch.file("file", &"x".repeat(BUFFER_BYTES + 2));

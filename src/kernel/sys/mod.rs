@@ -24,7 +24,11 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 ///
 /// The error of the system call.
 pub fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// Takes over the descriptor that a raw system call has returned.

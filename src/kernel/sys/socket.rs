@@ -18,7 +18,10 @@ pub fn receive_fd(socket: BorrowedFd<'_>) -> nix::Result<Option<OwnedFd>> {
     for part in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(fds) = part {
             // SAFETY: the kernel has just made these descriptors for us, and names each once.
-            received.extend(fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+            received.extend(
+                fds.into_iter()
+                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+            );
         }
     }
     Ok(received.pop().filter(|_| received.is_empty()))

@@ -20,7 +20,10 @@ fn file_writable_by_others_is_refused() {
     let path = scratch.file("a/b/conf", "text");
     for mode in [0o664, 0o646, 0o620] {
         scratch.mode("a/b/conf", mode);
-        assert_eq!(cause(scratch.trust().read(&path, 9)), Distrust::Writable(mode));
+        assert_eq!(
+            cause(scratch.trust().read(&path, 9)),
+            Distrust::Writable(mode)
+        );
     }
     scratch.mode("a/b/conf", 0o644);
     scratch.mode("a", 0o1777);
@@ -52,7 +55,10 @@ fn link_pipe_and_large_file_are_refused() {
     scratch.file("real/conf", "text");
     symlink("real", scratch.path().join("dir")).unwrap();
     let other_result = trust.read(&scratch.path().join("dir/conf"), 9);
-    assert_eq!(cause(other_result), Distrust::Open(nix::errno::Errno::ENOTDIR));
+    assert_eq!(
+        cause(other_result),
+        Distrust::Open(nix::errno::Errno::ENOTDIR)
+    );
 
     std::fs::hard_link(&path, scratch.path().join("second")).unwrap();
     assert_eq!(cause(trust.read(&path, 9)), Distrust::SeveralNames(2));
@@ -60,7 +66,10 @@ fn link_pipe_and_large_file_are_refused() {
     let fifo = scratch.path().join("fifo");
     nix::unistd::mkfifo(&fifo, Mode::from_bits_truncate(0o644)).unwrap();
     assert_eq!(cause(trust.read(&fifo, 9)), Distrust::NotRegular);
-    assert_eq!(cause(trust.read(&scratch.dir("sub"), 9)), Distrust::NotRegular);
+    assert_eq!(
+        cause(trust.read(&scratch.dir("sub"), 9)),
+        Distrust::NotRegular
+    );
 }
 
 #[test]
@@ -69,8 +78,19 @@ fn path_outside_anchor_is_refused() {
     scratch.file("a/conf", "text");
     let trust = scratch.trust();
     for path in ["a/../a/conf", "../conf"] {
-        assert_eq!(cause(trust.read(&scratch.path().join(path), 9)), Distrust::OutsideAnchor);
+        assert_eq!(
+            cause(trust.read(&scratch.path().join(path), 9)),
+            Distrust::OutsideAnchor
+        );
     }
-    assert_eq!(cause(trust.read(Path::new("conf"), 9)), Distrust::OutsideAnchor);
-    assert!(trust.read(&scratch.path().join("none"), 9).unwrap_err().is_missing());
+    assert_eq!(
+        cause(trust.read(Path::new("conf"), 9)),
+        Distrust::OutsideAnchor
+    );
+    assert!(
+        trust
+            .read(&scratch.path().join("none"), 9)
+            .unwrap_err()
+            .is_missing()
+    );
 }

@@ -60,7 +60,12 @@ impl Imp {
             Some(libc::ESRCH) => unit_ended(),
             _ => OperationError::new("hold process", pid.to_string(), error).into(),
         })?;
-        let imp = Self { pid, pidfd, flux, user };
+        let imp = Self {
+            pid,
+            pidfd,
+            flux,
+            user,
+        };
         // Check the process behind the pidfd: another one may have the number by now.
         imp.require_shell(unit, unit_starting)?;
         Ok(imp)
@@ -83,7 +88,9 @@ impl Imp {
         let text = read_transient_unit(self.flux, Path::new(name));
         let text = text.map_err(|error| unreadable(&error))?;
         // A request cannot carry a NUL (RFC 38).
-        let text = String::from_utf8(text).ok().filter(|text| !text.contains('\0'));
+        let text = String::from_utf8(text)
+            .ok()
+            .filter(|text| !text.contains('\0'));
         text.ok_or_else(|| unreadable(&"is no text"))
     }
 
@@ -98,8 +105,9 @@ impl Imp {
         let process = Proc::host().read_process(self.pid);
         let is_imp = process.is_ok_and(|process| flux::is_imp(&process, self.flux));
         let cgroups = Membership::read(self.pid);
-        let is_in_unit =
-            cgroups.as_ref().is_ok_and(|cgroups| cgroups.unified() == Some(unit.path()));
+        let is_in_unit = cgroups
+            .as_ref()
+            .is_ok_and(|cgroups| cgroups.unified() == Some(unit.path()));
         let shell = self.find_shell(unit);
         if !is_imp || !is_in_unit || !self.is_alive() {
             return Err(unit_ended());
@@ -139,26 +147,39 @@ impl AsFd for Imp {
 /// Reads the file of a unit that the service manager of this account has made for as long as it runs.
 fn read_transient_unit(uid: u32, name: &Path) -> Result<Vec<u8>, TrustError> {
     let users = Trust::root().dir(Path::new("/run/user"))?;
-    let units =
-        users.dir_of_account(uid)?.dir(Path::new("systemd"))?.dir(Path::new("transient"))?;
+    let units = users
+        .dir_of_account(uid)?
+        .dir(Path::new("systemd"))?
+        .dir(Path::new("transient"))?;
     units.read(name, Request::UNIT_BYTES_MAX as u64)
 }
 
 /// Reads the first processes in the unit's own cgroup.
 fn read_unit_processes(unit: &Dir) -> kernel::cgroup::Result<Vec<Process>> {
     let text = unit.read("cgroup.procs")?.unwrap_or_default();
-    let pids = text.lines().take(flux::UNIT_PROCESSES_MAX).filter_map(|pid| pid.parse().ok());
-    Ok(pids.filter_map(|pid| Proc::host().read_process(pid).ok()).collect())
+    let pids = text
+        .lines()
+        .take(flux::UNIT_PROCESSES_MAX)
+        .filter_map(|pid| pid.parse().ok());
+    Ok(pids
+        .filter_map(|pid| Proc::host().read_process(pid).ok())
+        .collect())
 }
 
 /// Returns the failure for a unit that has no shell any more.
 fn unit_ended() -> Failure {
-    Failure::new(Reason::Ended, "the job's unit has no IMP with a shell any more")
+    Failure::new(
+        Reason::Ended,
+        "the job's unit has no IMP with a shell any more",
+    )
 }
 
 /// Returns the failure for a unit that has no shell yet.
 fn unit_starting() -> Failure {
-    Failure::new(Reason::Starting, "the job's IMP has not started its shell yet")
+    Failure::new(
+        Reason::Starting,
+        "the job's IMP has not started its shell yet",
+    )
 }
 
 /// Starts a keeper unless the leaf has one.

@@ -82,13 +82,19 @@ impl LeafJob {
         let (required, limits) = (&adoption.plan.containment, &adoption.plan.limits);
         let (containment, limits) = match self.place.clone().into_leaf(self.child.as_ref())? {
             Ok(leaf) => {
-                self.child.as_ref().map_or(Ok(()), |_| require_not_frozen(leaf.levels()))?;
+                self.child
+                    .as_ref()
+                    .map_or(Ok(()), |_| require_not_frozen(leaf.levels()))?;
                 let target = AttachTarget::from_leaf(&leaf)?;
                 let containment = bpf::predict_containment(target, 0, required)?;
                 (containment, plan_leaf_limits(limits, &leaf)?)
             }
             Err(job) => {
-                let target = AttachTarget { levels: job.levels(), job: 0, scope: AttachScope::Job };
+                let target = AttachTarget {
+                    levels: job.levels(),
+                    job: 0,
+                    scope: AttachScope::Job,
+                };
                 let containment = bpf::predict_containment(target, 1, required)?;
                 (containment, plan_limits(limits, job.levels())?)
             }
@@ -104,7 +110,10 @@ impl LeafJob {
     ) -> Result<JoinResult, Failure> {
         let mut can_retry = true;
         loop {
-            match self.try_join(adoption, undo).map_err(|failure| undo.roll_back(failure)) {
+            match self
+                .try_join(adoption, undo)
+                .map_err(|failure| undo.roll_back(failure))
+            {
                 // Check whether the job or only its leaf is gone: the retry must not make a leaf in
                 // a cgroup that may belong to another job by now.
                 Err(Failure::CgroupGone(error)) if self.require(adoption).is_ok() => {
@@ -130,19 +139,31 @@ impl LeafJob {
         let containment = require_containment(confinement.name, adoption)?;
         let limits = plan_leaf_limits(&adoption.plan.limits, &leaf)?;
         set_limits(&limits, leaf.dir()?)?;
-        self.enter_leaf(&leaf, &confinement, adoption, undo).map_err(|failure| {
-            // If the job has ended since its check, report that.
-            let job = leaf.job().map_err(Failure::from);
-            match job.and_then(|(job, _)| self.proof.require(job, adoption.deadline())) {
-                Err(ended @ Failure::CheckFailed { reason: Reason::Ended, .. }) => ended,
-                _ => failure,
-            }
-        })?;
+        self.enter_leaf(&leaf, &confinement, adoption, undo)
+            .map_err(|failure| {
+                // If the job has ended since its check, report that.
+                let job = leaf.job().map_err(Failure::from);
+                match job.and_then(|(job, _)| self.proof.require(job, adoption.deadline())) {
+                    Err(
+                        ended @ Failure::CheckFailed {
+                            reason: Reason::Ended,
+                            ..
+                        },
+                    ) => ended,
+                    _ => failure,
+                }
+            })?;
         let probes = ProbeResult::from_probes(&adoption.plan.probes);
         let cpus = Cpuset::find(leaf.up_to_job())?.map(|cpuset| cpuset.cpus);
         let (cgroup, job) = (leaf.dir()?.path().to_owned(), self.place.dir()?);
-        let mut joined =
-            JoinResult { cgroup, containment, limits, cpus, probes, ..JoinResult::default() };
+        let mut joined = JoinResult {
+            cgroup,
+            containment,
+            limits,
+            cpus,
+            probes,
+            ..JoinResult::default()
+        };
         let joins_namespaces = adoption.context.settings.join_container;
         if let (true, Some(name)) = (joins_namespaces, cgroup::read_namespace_path(job)?) {
             joined.namespaces.push(Namespace::open(&name)?);
@@ -202,9 +223,10 @@ fn open_confined_leaf(
         deadline,
     ) {
         // Only the job's own cgroup needs a child, so this recurses once.
-        Err(bpf::Error::Obstacle { why: Obstacle::NeedChild, .. }) => {
-            open_confined_leaf(leaf, Some(&LeafName::default()), adoption, undo)
-        }
+        Err(bpf::Error::Obstacle {
+            why: Obstacle::NeedChild,
+            ..
+        }) => open_confined_leaf(leaf, Some(&LeafName::default()), adoption, undo),
         confinement => Ok((leaf, confinement?)),
     }
 }

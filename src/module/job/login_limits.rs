@@ -19,8 +19,13 @@ const LOGIN_BYTES_MIN: u64 = (LoginLimits::MEMORY_MIB_MIN as u64) << 20;
 /// of the job's own.
 pub(super) fn plan_limits(limits: &LoginLimits, above: &[Dir]) -> cgroup::Result<Vec<LeafLimit>> {
     let mut leaf_limits = Vec::new();
-    for LimitKey { controller, file, .. } in limits.list_keys() {
-        let is_enabled = above.first().map_or(Ok(false), |dir| dir.enables_controller(controller));
+    for LimitKey {
+        controller, file, ..
+    } in limits.list_keys()
+    {
+        let is_enabled = above
+            .first()
+            .map_or(Ok(false), |dir| dir.enables_controller(controller));
         let value = match file {
             _ if !is_enabled? => None,
             "memory.max" => choose_memory_limit(limits, find_lowest_limit(file, above)?),
@@ -40,7 +45,11 @@ fn choose_memory_limit(limits: &LoginLimits, job_bytes: u64) -> Option<u64> {
     match job_bytes {
         _ if percent == 0 => Some(job_bytes.min(u64::from(limits.memory_mib) << 20)),
         u64::MAX => None,
-        _ => Some((job_bytes.saturating_mul(percent) / 100).max(LOGIN_BYTES_MIN).min(job_bytes)),
+        _ => Some(
+            (job_bytes.saturating_mul(percent) / 100)
+                .max(LOGIN_BYTES_MIN)
+                .min(job_bytes),
+        ),
     }
 }
 
@@ -61,7 +70,9 @@ pub(super) fn plan_leaf_limits(
 /// file, and "max" is no number.
 fn find_lowest_limit(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
     levels.iter().try_fold(u64::MAX, |lowest, dir| {
-        let limit = dir.read(file)?.and_then(|text| text.trim_end().parse().ok());
+        let limit = dir
+            .read(file)?
+            .and_then(|text| text.trim_end().parse().ok());
         Ok(lowest.min(limit.unwrap_or(u64::MAX)))
     })
 }
@@ -99,7 +110,10 @@ mod tests {
         for (file, text) in [("cgroup.procs", "")].iter().chain(files) {
             scratch.file(&format!("{name}/{file}"), text);
         }
-        Dir::new(File::open(scratch.path().join(name)).unwrap().into(), format!("/{name}"))
+        Dir::new(
+            File::open(scratch.path().join(name)).unwrap().into(),
+            format!("/{name}"),
+        )
     }
 
     fn plan(limits: &LoginLimits, above: &[Dir]) -> Vec<LeafLimit> {
@@ -111,19 +125,48 @@ mod tests {
         let scratch = Scratch::new();
         let controllers = ("cgroup.subtree_control", "cpu memory pids\n");
         let job = cgroup(&scratch, "job", &[controllers, ("memory.max", "max\n")]);
-        let outer =
-            cgroup(&scratch, "outer", &[("memory.max", "1073741824\n"), ("pids.max", "99\n")]);
-        let limits = LoginLimits { memory_mib: 256, tasks: 64, cpu_weight: 500, memory_percent: 0 };
+        let outer = cgroup(
+            &scratch,
+            "outer",
+            &[("memory.max", "1073741824\n"), ("pids.max", "99\n")],
+        );
+        let limits = LoginLimits {
+            memory_mib: 256,
+            tasks: 64,
+            cpu_weight: 500,
+            memory_percent: 0,
+        };
         let above = [job.clone(), outer];
-        let expected = vec![("memory.max", 256 << 20), ("pids.max", 64), ("cpu.weight", 500)];
+        let expected = vec![
+            ("memory.max", 256 << 20),
+            ("pids.max", 64),
+            ("cpu.weight", 500),
+        ];
         assert_eq!(plan(&limits, &above), expected);
-        let beyond_job = LoginLimits { memory_mib: 4096, tasks: 100, ..LoginLimits::default() };
-        assert_eq!(plan(&beyond_job, &above), [("memory.max", 1 << 30), ("pids.max", 99)]);
-        let quarter = LoginLimits { memory_percent: 25, ..LoginLimits::default() };
+        let beyond_job = LoginLimits {
+            memory_mib: 4096,
+            tasks: 100,
+            ..LoginLimits::default()
+        };
+        assert_eq!(
+            plan(&beyond_job, &above),
+            [("memory.max", 1 << 30), ("pids.max", 99)]
+        );
+        let quarter = LoginLimits {
+            memory_percent: 25,
+            ..LoginLimits::default()
+        };
         assert_eq!(plan(&quarter, &above), [("memory.max", 256 << 20)]);
-        let hundredth = LoginLimits { memory_percent: 1, ..LoginLimits::default() };
+        let hundredth = LoginLimits {
+            memory_percent: 1,
+            ..LoginLimits::default()
+        };
         assert_eq!(plan(&hundredth, &above), [("memory.max", 64 << 20)]);
-        let small = cgroup(&scratch, "small", &[controllers, ("memory.max", "50000000\n")]);
+        let small = cgroup(
+            &scratch,
+            "small",
+            &[controllers, ("memory.max", "50000000\n")],
+        );
         assert_eq!(plan(&hundredth, &[small]), [("memory.max", 50_000_000)]);
         assert!(plan(&hundredth, &[job]).is_empty());
         assert!(plan(&LoginLimits::default(), &[]).is_empty());

@@ -46,11 +46,18 @@ impl Job {
         match &adoption.plan.placement {
             Placement::Cgroup { path, leaf } => {
                 let place = Mount::open()?.open_chain(path)?;
-                let stamp = Stamp { uid, job: adoption.plan.job.clone() };
+                let stamp = Stamp {
+                    uid,
+                    job: adoption.plan.job.clone(),
+                };
                 leaf::require_stamp(&stamp, place.dir()?, adoption.deadline())?;
                 require_not_frozen(place.levels())?;
                 let child = choose_leaf(place.dir()?, leaf.as_ref())?;
-                Ok(Self::Leaf(LeafJob { place, child, proof: OwnerProof::Stamp(stamp) }))
+                Ok(Self::Leaf(LeafJob {
+                    place,
+                    child,
+                    proof: OwnerProof::Stamp(stamp),
+                }))
             }
             Placement::Extern { spool, node } => Ok(match slurm::open(adoption, spool, node)? {
                 SlurmJob::V2(daemon, step) => Self::Slurm(daemon, step),
@@ -62,7 +69,11 @@ impl Job {
                 let proof = OwnerProof::Imp(Imp::find(place.dir()?, *flux, uid)?);
                 require_not_frozen(place.levels())?;
                 // Use a child: Flux waits until the unit's own cgroup is empty.
-                Ok(Self::Leaf(LeafJob { place, child: Some(LeafName::default()), proof }))
+                Ok(Self::Leaf(LeafJob {
+                    place,
+                    child: Some(LeafName::default()),
+                    proof,
+                }))
             }
         }
     }
@@ -70,7 +81,13 @@ impl Job {
     /// Returns the text of the unit's file if the plan relies on the IMP's filter and there is
     /// none: the helper must then make a plan of this text.
     pub(super) fn unit_text_for_helper(&self, plan: &Plan) -> Result<Option<String>, Failure> {
-        let Self::Leaf(job @ LeafJob { proof: OwnerProof::Imp(imp), .. }) = self else {
+        let Self::Leaf(
+            job @ LeafJob {
+                proof: OwnerProof::Imp(imp),
+                ..
+            },
+        ) = self
+        else {
             return Ok(None);
         };
         match &plan.containment {
@@ -114,7 +131,12 @@ impl Job {
             }
         };
         let containment = require_containment(containment, adoption)?;
-        Ok(JoinResult { cgroup, containment, limits, ..JoinResult::default() })
+        Ok(JoinResult {
+            cgroup,
+            containment,
+            limits,
+            ..JoinResult::default()
+        })
     }
 
     /// Moves the calling process into the job.
@@ -153,11 +175,23 @@ fn recheck_slurm_job(
         return failure;
     }
     // The daemon of a frozen job does not answer, so do not query it.
-    if let Err(suspended @ Failure::CheckFailed { reason: Reason::Suspended, .. }) = frozen {
+    if let Err(
+        suspended @ Failure::CheckFailed {
+            reason: Reason::Suspended,
+            ..
+        },
+    ) = frozen
+    {
         return suspended;
     }
     match (Job::open(adoption), failure) {
-        (Err(Failure::CheckFailed { reason: Reason::Ended, .. }), failure) => {
+        (
+            Err(Failure::CheckFailed {
+                reason: Reason::Ended,
+                ..
+            }),
+            failure,
+        ) => {
             let cause = format!("the job is over: {failure}");
             Failure::with_errno(Reason::Ended, cause, failure.errno())
         }

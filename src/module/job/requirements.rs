@@ -27,5 +27,8 @@ pub(super) fn require_not_frozen(levels: &[Dir]) -> Result<(), Failure> {
 }
 
 pub(super) fn frozen_failure(dir: &Dir) -> Failure {
-    Failure::new(Reason::Suspended, format_args!("cgroup {} is frozen", dir.path()))
+    Failure::new(
+        Reason::Suspended,
+        format_args!("cgroup {} is frozen", dir.path()),
+    )
 }

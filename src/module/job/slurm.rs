@@ -65,9 +65,14 @@ pub(super) fn open(
         return Ok(SlurmJob::V1(daemon, ExternStepV1::open(job, &cgroups)?));
     }
     // A daemon is in its step's cgroup as long as it runs, so it may have ended meanwhile.
-    let answer = daemon.query_state(adoption.deadline()).map_err(stepd_failure)?;
+    let answer = daemon
+        .query_state(adoption.deadline())
+        .map_err(stepd_failure)?;
     require_running(adoption, answer)?;
-    let path = cgroups.unified().or(cgroups.path_of_controller("freezer")).unwrap_or("/");
+    let path = cgroups
+        .unified()
+        .or(cgroups.path_of_controller("freezer"))
+        .unwrap_or("/");
     let cause = format!(
         "is in {path}, which is no step's cgroup: slurm.conf has to say \
          ProctrackType=proctrack/cgroup"
@@ -92,7 +97,9 @@ fn query_namespaces_and_display(
     let (settings, deadline) = (adoption.context.settings, adoption.deadline());
     if settings.join_container {
         for (kind, fd) in daemon.query_namespaces(deadline).map_err(stepd_failure)? {
-            joined.namespaces.push(Namespace::from_fd(fd, kind, "of the job's step daemon")?);
+            joined
+                .namespaces
+                .push(Namespace::from_fd(fd, kind, "of the job's step daemon")?);
         }
     }
     if !settings.disable_x11 {
@@ -135,9 +142,10 @@ fn open_spool(adoption: &Adoption<'_>, path: &Path) -> Result<TrustedDir, TrustE
 fn require_running(adoption: &Adoption<'_>, answer: stepd::Answer) -> Result<(), Failure> {
     let uid = answer.uid;
     match answer.state {
-        _ if uid != adoption.uid() => {
-            Err(daemon_failure(Reason::AdoptionFailed, format_args!("the job is uid {uid}'s")))
-        }
+        _ if uid != adoption.uid() => Err(daemon_failure(
+            Reason::AdoptionFailed,
+            format_args!("the job is uid {uid}'s"),
+        )),
         State::Starting => Err(daemon_failure(Reason::Starting, "the step is starting")),
         State::Running => Ok(()),
         State::Ending => Err(daemon_failure(Reason::Ended, "the step is ending")),
@@ -152,7 +160,10 @@ fn require_shared_pid_namespace(pid: i32) -> Result<(), Failure> {
     if pid > 0 && has_one_number(proc.read_current()) && has_one_number(proc.read_process(pid)) {
         return Ok(());
     }
-    Err(daemon_failure(Reason::Configuration, "is in another process namespace than this"))
+    Err(daemon_failure(
+        Reason::Configuration,
+        "is in another process namespace than this",
+    ))
 }
 
 /// Returns whether a process can be read and has one number only.
@@ -172,8 +183,9 @@ const JOB_LEVEL: usize = 3;
 /// Returns the name of the leaf at `path`, if it is a leaf for logins below `user`.
 fn parse_leaf_name<'a>(path: &'a str, user: &str) -> Option<&'a str> {
     let name = path.strip_prefix(user)?.strip_prefix('/')?;
-    let is_numbered =
-        name.strip_prefix(TASK_PREFIX).is_some_and(|number| parse_decimal(number).is_some());
+    let is_numbered = name
+        .strip_prefix(TASK_PREFIX)
+        .is_some_and(|number| parse_decimal(number).is_some());
     let [_, special] = LOGIN_CGROUPS;
     (name == special || is_numbered).then_some(name)
 }
@@ -210,7 +222,12 @@ impl ExternStep {
             }
             missing -= 1;
         }
-        Ok(Self { path, step: step_chain, place, missing })
+        Ok(Self {
+            path,
+            step: step_chain,
+            place,
+            missing,
+        })
     }
 
     /// The path of the cgroup for the login, below the cgroup v2 mount. The daemon may move it on.
@@ -225,8 +242,16 @@ impl ExternStep {
         adoption: &Adoption<'_>,
     ) -> Result<&'static str, Failure> {
         let job = JOB_LEVEL - self.missing;
-        let target = AttachTarget { levels: self.place.levels(), job, scope: AttachScope::Leaf };
-        Ok(bpf::predict_containment(target, self.missing, &adoption.plan.containment)?)
+        let target = AttachTarget {
+            levels: self.place.levels(),
+            job,
+            scope: AttachScope::Leaf,
+        };
+        Ok(bpf::predict_containment(
+            target,
+            self.missing,
+            &adoption.plan.containment,
+        )?)
     }
 
     /// Predicts the limits of the leaf. If cgroups are missing, the daemon makes them and enables in them the
@@ -246,7 +271,9 @@ impl ExternStep {
 
     /// The existing cgroups above the leaf, the nearest first.
     pub fn above_leaf(&self) -> &[Dir] {
-        self.levels().get(usize::from(self.missing == 0)..).unwrap_or_default()
+        self.levels()
+            .get(usize::from(self.missing == 0)..)
+            .unwrap_or_default()
     }
 
     /// The existing cgroups from the leaf up to the root of the mount, the lowest first. The step's is among them.
@@ -279,11 +306,19 @@ impl ExternStep {
         let cgroup = place.dir()?.path().to_owned();
         let cpuset = Cpuset::find(place.levels().get(..=JOB_LEVEL).unwrap_or_default())?;
         let cpus = cpuset.map(|cpuset| cpuset.cpus);
-        let joined =
-            JoinResult { cgroup, containment, limits, cpus, probes, ..JoinResult::default() };
+        let joined = JoinResult {
+            cgroup,
+            containment,
+            limits,
+            cpus,
+            probes,
+            ..JoinResult::default()
+        };
         let mut joined = query_namespaces_and_display(joined, daemon, adoption)?;
         if joined.namespaces.is_empty() && adoption.context.settings.join_container {
-            joined.namespaces.extend(self.open_channel_namespace(adoption.deadline())?);
+            joined
+                .namespaces
+                .extend(self.open_channel_namespace(adoption.deadline())?);
         }
         Ok(joined)
     }
@@ -292,7 +327,11 @@ impl ExternStep {
     /// steps of srun, from 26.05 on also for the batch step, never for the extern step, and does not hand that
     /// namespace over. All these mounts are the same. A step that is ending is skipped.
     fn open_channel_namespace(&self, deadline: Instant) -> Result<Option<Namespace>, Failure> {
-        let Some(job) = self.step.levels().get(1).filter(|_| Path::new(IMEX_CHANNEL_DIR).exists())
+        let Some(job) = self
+            .step
+            .levels()
+            .get(1)
+            .filter(|_| Path::new(IMEX_CHANNEL_DIR).exists())
         else {
             return Ok(None);
         };
@@ -326,7 +365,10 @@ impl ExternStep {
         adoption: &Adoption<'_>,
     ) -> Result<(CgroupChain, Confinement), Failure> {
         let [user, special] = LOGIN_CGROUPS;
-        let current = Membership::read_own()?.unified().unwrap_or_default().to_owned();
+        let current = Membership::read_own()?
+            .unified()
+            .unwrap_or_default()
+            .to_owned();
         let Some(name) = parse_leaf_name(&current, &format!("{}/{user}", self.path)) else {
             return Err(cgroup::Error::elsewhere(&self.leaf(), &current).into());
         };
@@ -334,9 +376,16 @@ impl ExternStep {
         // The daemon adds a process that outlives its login again. On its way to a leaf for
         // accounting this process is in `task_special` for a moment, so the filters are attached
         // above both.
-        let point = place.levels().get(usize::from(name != special)..).unwrap_or_default();
+        let point = place
+            .levels()
+            .get(usize::from(name != special)..)
+            .unwrap_or_default();
         let job = JOB_LEVEL - usize::from(name != special);
-        let target = AttachTarget { levels: point, job, scope: AttachScope::Leaf };
+        let target = AttachTarget {
+            levels: point,
+            job,
+            scope: AttachScope::Leaf,
+        };
         let (containment, deadline) = (&adoption.plan.containment, adoption.deadline());
         let confinement = bpf::confine(target, containment, adoption.old_filter(), deadline)?;
         Ok((place, confinement))
@@ -369,7 +418,13 @@ fn open_daemon_proc_dir(daemons: &Dir, pid: i32) -> Result<Option<OwnedFd>, Fail
 /// Computes the limits of a leaf below `user`. Slurm's own limits are on the cgroups above it, and a
 /// weight would count among logins only: the job's steps are beside the extern step.
 fn plan_step_limits(adoption: &Adoption<'_>, above: &[Dir]) -> Result<Vec<LeafLimit>, Failure> {
-    Ok(plan_limits(&LoginLimits { cpu_weight: 0, ..adoption.plan.limits }, above)?)
+    Ok(plan_limits(
+        &LoginLimits {
+            cpu_weight: 0,
+            ..adoption.plan.limits
+        },
+        above,
+    )?)
 }
 
 /// The cgroups of an extern step, and of its job, on cgroup v1: one in each hierarchy that Slurm
@@ -396,7 +451,11 @@ impl ExternStepV1 {
     fn open(mut job: v1::JobCgroups, daemon: &Membership) -> Result<Self, Failure> {
         let mounts = MountInfo::read_all()?;
         job.add_limits(daemon, &mounts)?;
-        let step = Self { freezers: job.open_freezers(&mounts)?, job, mounts };
+        let step = Self {
+            freezers: job.open_freezers(&mounts)?,
+            job,
+            mounts,
+        };
         step.require_not_frozen()?;
         Ok(step)
     }
@@ -451,7 +510,8 @@ impl ExternStepV1 {
         undo: &mut Undo,
     ) -> Result<JoinResult, Failure> {
         let containment = require_containment(self.predict_containment(adoption)?, adoption)?;
-        undo.origin.require_hierarchies(&self.job.hierarchies, &self.mounts)?;
+        undo.origin
+            .require_hierarchies(&self.job.hierarchies, &self.mounts)?;
         add_login(daemon, adoption, undo)?;
         self.job.require_in_step(&Membership::read_own()?)?;
         let mut probes = ProbeResult::from_probes(&adoption.plan.probes);
@@ -463,8 +523,17 @@ impl ExternStepV1 {
         self.job.require_in_step(&login)?;
         let cgroup = self.leaf();
         let path = login.path_of_controller("cpuset").unwrap_or_default();
-        let cpus = self.job.read_cpuset(path, &self.mounts)?.map(|cpuset| cpuset.cpus);
-        let joined = JoinResult { cgroup, containment, cpus, probes, ..JoinResult::default() };
+        let cpus = self
+            .job
+            .read_cpuset(path, &self.mounts)?
+            .map(|cpuset| cpuset.cpus);
+        let joined = JoinResult {
+            cgroup,
+            containment,
+            cpus,
+            probes,
+            ..JoinResult::default()
+        };
         query_namespaces_and_display(joined, daemon, adoption)
     }
 }
@@ -504,7 +573,10 @@ mod tests {
             (Error::UntrustedSocket, Reason::Configuration),
             (Error::WrongPeerUid(1), Reason::Configuration),
             (Error::VersionRefused, Reason::Configuration),
-            (Error::SystemCall("recv", nix::errno::Errno::EIO), Reason::AdoptionFailed),
+            (
+                Error::SystemCall("recv", nix::errno::Errno::EIO),
+                Reason::AdoptionFailed,
+            ),
             (Error::ConnectionClosed, Reason::AdoptionFailed),
             (Error::MalformedAnswer, Reason::AdoptionFailed),
             (Error::ProcessRefused(-1), Reason::AdoptionFailed),

@@ -36,9 +36,14 @@ impl Left {
         Self {
             filters: job.cgroup.filters(),
             children: job.cgroup.children().len(),
-            descriptors: fs::read_dir(format!("/proc/{}/fd", sshd.pid())).unwrap().count(),
+            descriptors: fs::read_dir(format!("/proc/{}/fd", sshd.pid()))
+                .unwrap()
+                .count(),
             processes,
-            files: node.sh("find /run/job-adopt -printf '%p %m %U\\n' | sort").ok().stdout,
+            files: node
+                .sh("find /run/job-adopt -printf '%p %m %U\\n' | sort")
+                .ok()
+                .stdout,
             locks: count_locks(&node.path("/run/job-adopt/lock")),
         }
     }
@@ -48,7 +53,9 @@ impl Left {
 fn count_locks(file: &Path) -> usize {
     let inode = fs::metadata(file).unwrap().ino();
     let held = fs::read_to_string("/proc/locks").unwrap();
-    held.lines().filter(|line| line.contains(&format!(":{inode} "))).count()
+    held.lines()
+        .filter(|line| line.contains(&format!(":{inode} ")))
+        .count()
 }
 
 #[test]
@@ -61,16 +68,30 @@ fn concurrent_logins_are_all_adopted_and_leave_one_filter() {
         let servers = |of: &Job<'_>| of.cgroup.pids().len();
         eventually("the login is over", || servers(&job) == 1);
         let first = Left::read(&job, &sshd);
-        assert_eq!((first.filters.len(), first.children, first.locks), (1, 0, 0), "{first:?}");
+        assert_eq!(
+            (first.filters.len(), first.children, first.locks),
+            (1, 0, 0),
+            "{first:?}"
+        );
         for round in 0..ROUNDS {
             let burst = sshd.burst(ALICE, LOGINS, &[], || {
                 assert!(servers(&job) > LOGINS, "{}", servers(&job));
                 assert_eq!(job.cgroup.filters(), first.filters);
             });
-            assert!(burst.complaints.is_empty(), "round {round}: {:?}", burst.complaints);
-            assert_eq!(burst.cgroups, vec![job.cgroup.path(); LOGINS], "round {round}");
+            assert!(
+                burst.complaints.is_empty(),
+                "round {round}: {:?}",
+                burst.complaints
+            );
+            assert_eq!(
+                burst.cgroups,
+                vec![job.cgroup.path(); LOGINS],
+                "round {round}"
+            );
             // A server still works for a moment after its client has gone.
-            wait_within(Duration::from_secs(60), "the logins are over", || servers(&job) == 1);
+            wait_within(Duration::from_secs(60), "the logins are over", || {
+                servers(&job) == 1
+            });
             let mut left = Left::read(&job, &sshd);
             let deadline = Instant::now() + Duration::from_secs(60);
             while left != first && Instant::now() < deadline {
@@ -85,9 +106,12 @@ fn concurrent_logins_are_all_adopted_and_leave_one_filter() {
 /// Lists the calls of the process that takes the lock, while it holds it.
 fn calls_under_lock(log: &str) -> Vec<&str> {
     const LOCK: &str = "/run/job-adopt/lock>";
-    let mut lines =
-        log.lines().skip_while(|line| !(line.contains("F_OFD_SETLK") && line.contains(LOCK)));
-    let taken = lines.next().unwrap_or_else(|| panic!("no lock is taken:\n{log}"));
+    let mut lines = log
+        .lines()
+        .skip_while(|line| !(line.contains("F_OFD_SETLK") && line.contains(LOCK)));
+    let taken = lines
+        .next()
+        .unwrap_or_else(|| panic!("no lock is taken:\n{log}"));
     let (pid, _) = taken.split_once(' ').unwrap();
     let own = lines.filter_map(|line| line.strip_prefix(pid)?.strip_prefix(' '));
     let own = own.map(str::trim_start);
@@ -103,14 +127,28 @@ fn lock_is_held_only_by_first_login_and_only_for_filters() {
         node.pam_under_strace(&["-y"], ALICE).ok();
         let log = node.read("/tmp/strace");
         let held = calls_under_lock(&log);
-        assert!(held.iter().any(|line| line.contains("BPF_PROG_ATTACH")), "{held:#?}");
+        assert!(
+            held.iter().any(|line| line.contains("BPF_PROG_ATTACH")),
+            "{held:#?}"
+        );
         for call in &held {
             // Queries of the levels' filters, and memory for the answers.
             let known = [
-                "bpf(", "openat(", "openat2(", "fstat(", "newfstatat(", "statx(", "close(", "brk(",
-                "mmap(", "munmap(",
+                "bpf(",
+                "openat(",
+                "openat2(",
+                "fstat(",
+                "newfstatat(",
+                "statx(",
+                "close(",
+                "brk(",
+                "mmap(",
+                "munmap(",
             ];
-            assert!(known.iter().any(|known| call.starts_with(known)), "{call}\n{held:#?}");
+            assert!(
+                known.iter().any(|known| call.starts_with(known)),
+                "{call}\n{held:#?}"
+            );
         }
         node.pam_under_strace(&["-y"], ALICE).ok();
         let second = node.read("/tmp/strace");
@@ -132,6 +170,9 @@ fn logins_of_two_users_share_no_lock() {
                 scope.spawn(|| node.pam(BOB).ok().joins_cgroup(&his.cgroup));
             }
         });
-        assert_eq!((hers.cgroup.filters().len(), his.cgroup.filters().len()), (1, 1));
+        assert_eq!(
+            (hers.cgroup.filters().len(), his.cgroup.filters().len()),
+            (1, 1)
+        );
     });
 }

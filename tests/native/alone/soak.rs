@@ -51,7 +51,10 @@ wait
 type Span = (f64, f64);
 
 fn seconds_now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64()
 }
 
 fn overlap(one: Span, other: Span) -> bool {
@@ -100,18 +103,30 @@ struct LoginReport {
 impl LoginReport {
     fn read(user: User, text: String) -> Self {
         let line = text.lines().find_map(|line| line.strip_prefix("over "));
-        let words: Vec<&str> = line.unwrap_or_else(|| panic!("{text}")).split(' ').collect();
+        let words: Vec<&str> = line
+            .unwrap_or_else(|| panic!("{text}"))
+            .split(' ')
+            .collect();
         let time = |at: usize| words[at].parse().unwrap();
-        Self { user, span: (time(1), time(2)), status: words[0].parse().unwrap(), text }
+        Self {
+            user,
+            span: (time(1), time(2)),
+            status: words[0].parse().unwrap(),
+            text,
+        }
     }
 
     fn device(&self, gpu: usize) -> Option<&str> {
         let device = format!("/dev/nvidia{gpu} ");
-        self.text.lines().find_map(|line| line.trim_end().strip_prefix(&device))
+        self.text
+            .lines()
+            .find_map(|line| line.trim_end().strip_prefix(&device))
     }
 
     fn code(&self) -> &str {
-        self.text.split_once("[JA").map_or("", |(_, rest)| rest.get(..2).unwrap_or_default())
+        self.text
+            .split_once("[JA")
+            .map_or("", |(_, rest)| rest.get(..2).unwrap_or_default())
     }
 }
 
@@ -119,7 +134,10 @@ impl History {
     /// Returns the result of a login in one word. The error describes what is wrong with it.
     fn judge(&self, report: &LoginReport) -> Result<String, String> {
         let over = self.over.lock().unwrap();
-        let lines = report.text.lines().filter_map(|line| line.trim_end().splitn(3, ':').nth(2));
+        let lines = report
+            .text
+            .lines()
+            .filter_map(|line| line.trim_end().splitn(3, ':').nth(2));
         let cgroups: Vec<&str> = lines.filter(|cgroup| cgroup.starts_with('/')).collect();
         if cgroups.is_empty() {
             return self.judge_refusal(&over, report);
@@ -129,11 +147,16 @@ impl History {
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let here = |job: &Past| cgroups.iter().filter(|cgroup| within(job, cgroup)).count();
-        let mut jobs = over.iter().filter(|job| here(job) > 0 && overlap(job.seen, report.span));
+        let mut jobs = over
+            .iter()
+            .filter(|job| here(job) > 0 && overlap(job.seen, report.span));
         let job = jobs.next().ok_or(format!("is in {cgroups:?}"))?;
         let whole = here(job) == job.hierarchies && jobs.all(|other| other.path == job.path);
         if job.owner != report.user || !whole {
-            return Err(format!("is in {cgroups:?}, {} being {}'s", job.path, job.owner.name));
+            return Err(format!(
+                "is in {cgroups:?}, {} being {}'s",
+                job.path, job.owner.name
+            ));
         }
         Self::judge_devices(job, report)
     }
@@ -155,7 +178,10 @@ impl History {
             let slurms = if job.is_slurms() { " by Slurm" } else { "" };
             return Ok(format!("adopted{slurms}"));
         }
-        Err(format!("in {}, and ended with status {}", job.path, report.status))
+        Err(format!(
+            "in {}, and ended with status {}",
+            job.path, report.status
+        ))
     }
 
     fn judge_refusal(&self, over: &[Past], report: &LoginReport) -> Result<String, String> {
@@ -225,12 +251,36 @@ enum Kind {
 
 /// BOB and OPS have a job of a record and a Slurm job at once.
 const LANES: [Lane; 6] = [
-    Lane { owner: ALICE, gpu: 0, kind: Kind::Record },
-    Lane { owner: ALICE, gpu: 1, kind: Kind::Leaf },
-    Lane { owner: BOB, gpu: 2, kind: Kind::Record },
-    Lane { owner: BOB, gpu: 3, kind: Kind::Slurm },
-    Lane { owner: OPS, gpu: 0, kind: Kind::Leaf },
-    Lane { owner: OPS, gpu: 2, kind: Kind::Slurm },
+    Lane {
+        owner: ALICE,
+        gpu: 0,
+        kind: Kind::Record,
+    },
+    Lane {
+        owner: ALICE,
+        gpu: 1,
+        kind: Kind::Leaf,
+    },
+    Lane {
+        owner: BOB,
+        gpu: 2,
+        kind: Kind::Record,
+    },
+    Lane {
+        owner: BOB,
+        gpu: 3,
+        kind: Kind::Slurm,
+    },
+    Lane {
+        owner: OPS,
+        gpu: 0,
+        kind: Kind::Leaf,
+    },
+    Lane {
+        owner: OPS,
+        gpu: 2,
+        kind: Kind::Slurm,
+    },
 ];
 
 /// A running job.
@@ -343,13 +393,18 @@ impl Lane {
                 let others: Vec<&str> = others.iter().map(String::as_str).collect();
                 // Slurm confines a job before its extern step accepts logins.
                 let job = node.cgroup().child("jobs").child("job_4242");
-                job.create().attach(Flags::Override, "Slurm_Cgroup_v2", &others);
+                job.create()
+                    .attach(Flags::Override, "Slurm_Cgroup_v2", &others);
                 (Running::StandIn(node.step_alone(self.owner, &[])), self.gpu)
             }
             (kind, _) => {
                 let job = node.job(self.owner, id).started(began as i64);
                 let job = job.devices(&[&format!("/dev/nvidia{}", self.gpu), "/dev/soak"]);
-                let job = if kind == Kind::Leaf { job.with("leaf", json!("in")) } else { job };
+                let job = if kind == Kind::Leaf {
+                    job.with("leaf", json!("in"))
+                } else {
+                    job
+                };
                 (Running::Record(job.start()), self.gpu)
             }
         }
@@ -385,8 +440,21 @@ impl Lane {
             }
         }
         let (seen, whole) = ((began, f64::MAX), (whole, seconds_now()));
-        let hierarchies = if job.cgroup().is_some() { 1 } else { HIERARCHIES.len() };
-        Past { owner: self.owner, path: job.path(), hierarchies, gpu, seen, whole, frozen, foreign }
+        let hierarchies = if job.cgroup().is_some() {
+            1
+        } else {
+            HIERARCHIES.len()
+        };
+        Past {
+            owner: self.owner,
+            path: job.path(),
+            hierarchies,
+            gpu,
+            seen,
+            whole,
+            frozen,
+            foreign,
+        }
     }
 }
 
@@ -396,7 +464,11 @@ fn toggle_filters_above(node: &Node, history: &History, over: &AtomicBool) {
     let mut dice = Dice(77);
     while !over.load(Ordering::Relaxed) {
         let began = seconds_now();
-        let flags = if dice.below(2) == 0 { Flags::Multi } else { Flags::Override };
+        let flags = if dice.below(2) == 0 {
+            Flags::Multi
+        } else {
+            Flags::Override
+        };
         jobs.attach(flags, "slice", &["226:128"]);
         sleep(dice.millis(10, 300));
         jobs.filters().iter().for_each(|filter| jobs.detach(filter));
@@ -434,7 +506,9 @@ impl Left {
             processes: node.processes().len(),
             cgroups: cgroups(node.cgroup()) + slurm.map_or(0, |slurm| slurm.job_cgroups().len()),
             programs: loaded.lines().filter(is_ours).count(),
-            descriptors: fs::read_dir(format!("/proc/{}/fd", sshd.pid())).unwrap().count(),
+            descriptors: fs::read_dir(format!("/proc/{}/fd", sshd.pid()))
+                .unwrap()
+                .count(),
             files: files.lines().map(str::to_owned).collect(),
         }
     }
@@ -443,7 +517,10 @@ impl Left {
 /// Returns the server's private memory in KiB.
 fn private_memory(sshd: &Sshd<'_>) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", sshd.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))
+        .unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
@@ -466,7 +543,12 @@ fn program_names(node: &Node, sshd: &Sshd<'_>) -> BTreeSet<String> {
         let devices = [&format!("/dev/nvidia{}", lane.gpu), "/dev/soak"];
         let job = node.job(lane.owner, "name").devices(&devices).start();
         sshd.ssh(lane.owner, "true").ok();
-        names.extend(job.cgroup.our_filters().into_iter().map(|filter| filter.name));
+        names.extend(
+            job.cgroup
+                .our_filters()
+                .into_iter()
+                .map(|filter| filter.name),
+        );
         fs::remove_file(node.path(&job.record_path())).unwrap();
         job.finish();
     }
@@ -498,7 +580,8 @@ fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
     let logins = std::env::var("LOGINS").map_or(FEW, |number| number.parse().unwrap());
     node.install(&Tool::Filter.path(), "/usr/bin/filter");
     let minor = std::process::id() & 0xf_ffff;
-    node.sh(&format!("mknod -m 666 /dev/soak c 240 {minor}")).ok();
+    node.sh(&format!("mknod -m 666 /dev/soak c 240 {minor}"))
+        .ok();
     // The speed of a busy machine does not matter here.
     node.arguments("log_level=info timeout=20");
     let sshd = node.sshd();
@@ -546,8 +629,15 @@ fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
         last = Left::read(&sshd, slurm, &names);
     }
     let past = history.over.lock().unwrap();
-    let (count, jobs, daemon) =
-        (reports.len(), past.len(), if slurm.is_some() { "Slurm" } else { "a stand-in" });
+    let (count, jobs, daemon) = (
+        reports.len(),
+        past.len(),
+        if slurm.is_some() {
+            "Slurm"
+        } else {
+            "a stand-in"
+        },
+    );
     let many = past.iter().filter(|job| job.is_slurms()).count();
     let mut report = format!(
         "soak: {count} logins, {jobs} jobs, {many} of them of {daemon}, in {} s\n",
@@ -558,9 +648,18 @@ fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
     for (what, times) in &came {
         report += &format!("soak: {times} {what}\n");
     }
-    report += &format!("soak: {} confined wrongly or refused without a reason\n", wrong.len());
+    report += &format!(
+        "soak: {} confined wrongly or refused without a reason\n",
+        wrong.len()
+    );
     let grown = private_memory(&sshd).saturating_sub(own);
-    let Left { processes, cgroups, programs, descriptors, .. } = &last;
+    let Left {
+        processes,
+        cgroups,
+        programs,
+        descriptors,
+        ..
+    } = &last;
     report += &format!(
         "soak: left: {} processes, {} cgroups, {programs} programs, {} descriptors, {} files, \
              {grown} KiB of the server's\n",

@@ -72,7 +72,11 @@ impl Row {
     }
 
     fn gpus(&self) -> usize {
-        if self.admitted() { self.login.gpus().len() } else { 0 }
+        if self.admitted() {
+            self.login.gpus().len()
+        } else {
+            0
+        }
     }
 
     /// Returns the path below the node's jobs, in the freezer hierarchy, by which Slurm finds a
@@ -103,7 +107,11 @@ impl Row {
         let is_text_for_user = |line: &&str| {
             line.contains("refused") || line.contains("denied by") || line.contains("job")
         };
-        self.login.stderr.lines().find(is_text_for_user).unwrap_or("")
+        self.login
+            .stderr
+            .lines()
+            .find(is_text_for_user)
+            .unwrap_or("")
     }
 }
 
@@ -131,7 +139,11 @@ impl Table<'_> {
         Module::ALL.map(|module| {
             self.slurm.node.write_stack(&module.stack());
             let login = login(&self.sshd, module);
-            self.rows.push(Row { what, module, login });
+            self.rows.push(Row {
+                what,
+                module,
+                login,
+            });
             self.rows.len() - 1
         })
     }
@@ -157,7 +169,13 @@ impl Table<'_> {
     #[track_caller]
     fn assert_verdicts(&self, rows: [usize; 3], verdicts: [&str; 3]) {
         let got = rows.map(|row| self.rows[row].verdict());
-        assert_eq!(got, verdicts, "{}\n{}", self.rows[rows[0]].what, self.format());
+        assert_eq!(
+            got,
+            verdicts,
+            "{}\n{}",
+            self.rows[rows[0]].what,
+            self.format()
+        );
     }
 
     fn format(&self) -> String {
@@ -198,7 +216,11 @@ fn login_with_limit(slurm: &Slurm<'_>, sshd: &Sshd<'_>, user: User, seconds: u32
 #[test]
 fn same_logins_get_documented_verdicts_from_both() {
     on_slurm(|slurm| {
-        let mut table = Table { slurm, sshd: slurm.node.sshd(), rows: Vec::new() };
+        let mut table = Table {
+            slurm,
+            sshd: slurm.node.sshd(),
+            rows: Vec::new(),
+        };
         run_equal_scenarios(slurm, &mut table);
         run_different_scenarios(slurm, &mut table);
         let _ = writeln!(std::io::stderr(), "{}", table.format());
@@ -218,7 +240,9 @@ fn observe_logs_where_rival_has_put_login() {
         let sshd = node.sshd();
         let compared = |agree: &str| {
             let what = format!("agree={agree}");
-            let entry = node.log.find(&what, |entry| entry.text.contains(&format!(" {what}")));
+            let entry = node
+                .log
+                .find(&what, |entry| entry.text.contains(&format!(" {what}")));
             node.log.clear();
             let field = |key| entry.field(key).unwrap_or_default().to_owned();
             (field("theirs"), field("cgroup"), field("would"))
@@ -267,10 +291,23 @@ fn recipe_of_slurm_keeps_its_verdicts() {
             admitted.map(|user| user.name).collect::<Vec<_>>()
         };
         assert_eq!(admitted(), ["alice", "opsuser"]);
-        node.job_adopt(&["pam", "--print"]).exits(3).says("pam_access.so").says("exempt_groups");
-        let install = ["pam", "--install", "--arguments", "exempt_groups=ops timeout=40"];
+        node.job_adopt(&["pam", "--print"])
+            .exits(3)
+            .says("pam_access.so")
+            .says("exempt_groups");
+        let install = [
+            "pam",
+            "--install",
+            "--arguments",
+            "exempt_groups=ops timeout=40",
+        ];
         node.job_adopt(&install).exits(0).says("pam_access.so");
-        assert_eq!(admitted(), ["alice", "opsuser"], "{}", node.read("/etc/pam.d/sshd"));
+        assert_eq!(
+            admitted(),
+            ["alice", "opsuser"],
+            "{}",
+            node.read("/etc/pam.d/sshd")
+        );
         let login = sshd.ssh(ALICE, LOOK).ok();
         assert!(login.path_in("devices").starts_with(&job.path()), "{login}");
         node.job_adopt(&["pam", "--remove"]).exits(0);
@@ -309,7 +346,10 @@ fn assert_same_job(
     for row in table.key_login_through_each(what, job.owner, verdicts) {
         let Row { login, module, .. } = &table.rows[row];
         assert_eq!(login.gpus(), gpus, "{what} {module:?}: {login}");
-        assert!(login.path_in("devices").starts_with(&job.path()), "{what} {module:?}: {login}");
+        assert!(
+            login.path_in("devices").starts_with(&job.path()),
+            "{what} {module:?}: {login}"
+        );
     }
 }
 
@@ -318,10 +358,16 @@ fn run_different_scenarios(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     let job = slurm.alloc(ALICE, 1);
     // sshd asks for a password in another process than the session's, and the rival adopts that
     // one.
-    let rows = table
-        .login_through_each("a login with a password", |sshd, _| sshd.ssh_password(ALICE, LOOK));
+    let rows = table.login_through_each("a login with a password", |sshd, _| {
+        sshd.ssh_password(ALICE, LOOK)
+    });
     table.assert_verdicts(rows, ["outside", "outside", "admitted"]);
-    assert_eq!(rows.map(|row| table.rows[row].gpus()), [4, 4, 1], "{}", table.format());
+    assert_eq!(
+        rows.map(|row| table.rows[row].gpus()),
+        [4, 4, 1],
+        "{}",
+        table.format()
+    );
     let his = slurm.alloc(BOB, 1);
     job.signal_daemon(Signal::SIGSTOP);
     table.key_login_through_each(
@@ -339,8 +385,16 @@ fn run_different_scenarios(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     his.cancel();
     let planted = slurm.start_stand_in(0, &slurm.extern_socket(FORGED), CAROL, "2");
     // The stand-in speaks the protocol of 22.05.
-    let theirs = if slurm.is_release_22() { "outside" } else { "refused" };
-    table.key_login_through_each("a daemon that moves nothing", CAROL, [theirs, theirs, "refused"]);
+    let theirs = if slurm.is_release_22() {
+        "outside"
+    } else {
+        "refused"
+    };
+    table.key_login_through_each(
+        "a daemon that moves nothing",
+        CAROL,
+        [theirs, theirs, "refused"],
+    );
     drop(planted);
     run_unconstrained_scenario(slurm, table);
 }
@@ -353,7 +407,12 @@ fn run_unconstrained_scenario(slurm: &Slurm<'_>, table: &mut Table<'_>) {
     slurm.constrain("ConstrainCores=yes\nConstrainDevices=yes\n");
     let verdicts = ["admitted", "admitted", "refused"];
     let rows = table.key_login_through_each("devices are not constrained", ALICE, verdicts);
-    assert_eq!(rows.map(|row| table.rows[row].gpus()), [4, 4, 0], "{}", table.format());
+    assert_eq!(
+        rows.map(|row| table.rows[row].gpus()),
+        [4, 4, 0],
+        "{}",
+        table.format()
+    );
     assert!(table.rows[rows[2]].login.took < Duration::from_secs(9));
     job.cancel();
 }

@@ -86,18 +86,28 @@ fn index_in_list_of_prolog_is_gpu_that_slurm_allocated() {
     on_slurm(|slurm| {
         let node = slurm.node;
         install_hooks(slurm);
-        node.sh("sed -i 's/^DEVICES=slurm$/DEVICES=lists/' /etc/slurm/prolog.sh").ok();
+        node.sh("sed -i 's/^DEVICES=slurm$/DEVICES=lists/' /etc/slurm/prolog.sh")
+            .ok();
         let lines = "Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n\
                      Name=gpu Type=a File=/dev/nvidia[2-3]\n";
         node.add_nvidia_driver(510);
         slurm.retype("gpu:b:1,gpu:a:3", lines);
-        for (kind, gpu) in [("b", "/dev/nvidia1"), ("a", "/dev/nvidia0"), ("a", "/dev/nvidia2")] {
+        for (kind, gpu) in [
+            ("b", "/dev/nvidia1"),
+            ("a", "/dev/nvidia0"),
+            ("a", "/dev/nvidia2"),
+        ] {
             let job = slurm.alloc_as(ALICE, 0, &[&format!("--gres=gpu:{kind}:1")], node.name());
-            let record = node.read(&format!("/run/job-adopt/jobs/{}/{}.json", ALICE.uid, job.id));
+            let record = node.read(&format!(
+                "/run/job-adopt/jobs/{}/{}.json",
+                ALICE.uid, job.id
+            ));
             let record: serde_json::Value = serde_json::from_str(&record).unwrap();
             let index = format!("gpu:{}", record["gres"]["gpu"][0]);
             assert_eq!(job.gpus(), [gpu], "{record}");
-            node.run("job-adopt", &["devices", "--gres", &index]).ok().says(gpu);
+            node.run("job-adopt", &["devices", "--gres", &index])
+                .ok()
+                .says(gpu);
         }
     });
 }
@@ -120,7 +130,10 @@ fn reported_devices_are_those_of_the_step() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         let step = format!("{}/step_extern", job.path());
-        let outcome = slurm.node.job_adopt(&["devices", "--json", "--cgroup", &step]).ok();
+        let outcome = slurm
+            .node
+            .job_adopt(&["devices", "--json", "--cgroup", &step])
+            .ok();
         let value: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
         assert_eq!(value["cgroup"], step, "{outcome}");
         let gpu = |device: &&serde_json::Value| {
@@ -128,9 +141,16 @@ fn reported_devices_are_those_of_the_step() {
                 && device["minor"] != 255
                 && device["allowed"].as_array().unwrap().contains(&"rw".into())
         };
-        let opened: Vec<_> = value["devices"].as_array().unwrap().iter().filter(gpu).collect();
-        let names: Vec<&str> =
-            opened.iter().map(|device| device["node"].as_str().unwrap()).collect();
+        let opened: Vec<_> = value["devices"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(gpu)
+            .collect();
+        let names: Vec<&str> = opened
+            .iter()
+            .map(|device| device["node"].as_str().unwrap())
+            .collect();
         assert_eq!(names, job.gpus());
         let table = slurm.node.job_adopt(&["devices", "--cgroup", &step]).ok();
         assert!(table.stdout.starts_with("NODE "), "{table}");

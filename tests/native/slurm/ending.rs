@@ -10,7 +10,12 @@ use crate::support::{
 fn start_login(sshd: &Sshd<'_>, job: &SlurmJob<'_>) -> std::process::Child {
     let login = sshd.stay(ALICE, "trap '' TERM HUP; setsid sleep 1000 & sleep 1000");
     let procs = job.dir("devices").join("step_extern/cgroup.procs");
-    let inside = || std::fs::read_to_string(&procs).unwrap_or_default().lines().count();
+    let inside = || {
+        std::fs::read_to_string(&procs)
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
     // Two processes of sshd, the shell and its two children; Slurm adds one more.
     eventually("the login is in the job", || inside() >= 5);
     login
@@ -20,7 +25,9 @@ fn start_login(sshd: &Sshd<'_>, job: &SlurmJob<'_>) -> std::process::Child {
 fn assert_over(slurm: &Slurm<'_>, mut login: std::process::Child) {
     eventually("the login ends", || login.try_wait().unwrap().is_some());
     slurm.assert_nothing_left();
-    eventually("its processes are gone", || slurm.running("sleep").is_empty());
+    eventually("its processes are gone", || {
+        slurm.running("sleep").is_empty()
+    });
 }
 
 #[test]
@@ -60,7 +67,10 @@ fn login_ends_at_time_limit_of_job() {
         let job = slurm.alloc(ALICE, 1);
         let login = start_login(&sshd, &job);
         let update = format!("JobId={}", job.id);
-        slurm.node.run("scontrol", &["update", &update, "EndTime=now+1seconds"]).ok();
+        slurm
+            .node
+            .run("scontrol", &["update", &update, "EndTime=now+1seconds"])
+            .ok();
         let state = format!("scontrol show job {} | grep -o JobState=TIMEOUT", job.id);
         let is_up = || slurm.node.sh(&state).code == 0;
         wait_within(Duration::from_secs(60), "the job's time is up", is_up);

@@ -9,11 +9,15 @@ use crate::support::{ALICE, Node, Outcome, Slurm, eventually, on_slurm};
 pub(super) fn install_hooks(slurm: &Slurm<'_>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/slurm");
     for name in ["prolog.sh", "epilog.sh"] {
-        slurm.node.install(&folder.join(name), &format!("/etc/slurm/{name}"));
+        slurm
+            .node
+            .install(&folder.join(name), &format!("/etc/slurm/{name}"));
     }
     let hooks = "Prolog=/etc/slurm/prolog.sh\nEpilog=/etc/slurm/epilog.sh\n";
     let conf = slurm.node.read("/etc/slurm/slurm.conf");
-    slurm.node.write("/etc/slurm/slurm.conf", &format!("{conf}{hooks}"));
+    slurm
+        .node
+        .write("/etc/slurm/slurm.conf", &format!("{conf}{hooks}"));
     slurm.node.sh("scontrol reconfigure").ok();
     slurm.restart_slurmd();
 }
@@ -21,7 +25,12 @@ pub(super) fn install_hooks(slurm: &Slurm<'_>) {
 /// Lists the variables of Slurm and of GPUs.
 fn slurm_variables(login: &Outcome) -> BTreeSet<String> {
     let ours = |line: &&str| line.starts_with("SLURM") || line.contains("_VISIBLE_DEVICES=");
-    login.stdout.lines().filter(ours).map(str::to_owned).collect()
+    login
+        .stdout
+        .lines()
+        .filter(ours)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Slurm's own filter decides, and no prolog or daemon is asked.
@@ -36,7 +45,10 @@ fn gpus_of_job_are_named_without_prolog() {
         let cuda = format!("CUDA_VISIBLE_DEVICES={},{}", Node::uuid(1), Node::uuid(2));
         let id = format!("SLURM_JOB_ID={}", job.id);
         let sshd = slurm.node.sshd();
-        assert_eq!(slurm_variables(&sshd.ssh(ALICE, "env").ok()), [cuda, id].into());
+        assert_eq!(
+            slurm_variables(&sshd.ssh(ALICE, "env").ok()),
+            [cuda, id].into()
+        );
     });
 }
 
@@ -66,8 +78,16 @@ fn login_has_id_or_all_variables_of_allocation_shell() {
         ] {
             assert!(full.contains(&pair), "{pair}: {full:?}");
         }
-        for step in ["SLURM_PROCID", "SLURM_STEP", "SLURM_NTASKS", "SLURM_LOCALID"] {
-            assert!(!full.iter().any(|pair| pair.starts_with(step)), "{step}: {full:?}");
+        for step in [
+            "SLURM_PROCID",
+            "SLURM_STEP",
+            "SLURM_NTASKS",
+            "SLURM_LOCALID",
+        ] {
+            assert!(
+                !full.iter().any(|pair| pair.starts_with(step)),
+                "{step}: {full:?}"
+            );
         }
         job.cancel();
         other.cancel();

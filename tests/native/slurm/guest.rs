@@ -27,16 +27,25 @@ fn login_changes_only_cgroups() {
 #[test]
 fn refusal_changes_no_cgroup() {
     on_slurm(|slurm| {
-        run_cycles(slurm, CAROL, "").exits(10).says("[JA01]").stays_outside();
+        run_cycles(slurm, CAROL, "")
+            .exits(10)
+            .says("[JA01]")
+            .stays_outside();
         let job = slurm.alloc(ALICE, 1);
         slurm.constrain("ConstrainCores=yes\n");
         slurm.restart_slurmd();
         let open = slurm.alloc(ALICE, 1);
         slurm.constrain("ConstrainCores=yes\nConstrainDevices=yes\n");
-        run_cycles(slurm, ALICE, "").exits(10).says("[JA06]").stays_outside();
+        run_cycles(slurm, ALICE, "")
+            .exits(10)
+            .says("[JA06]")
+            .stays_outside();
         open.cancel();
         job.signal_daemon(Signal::SIGSTOP);
-        run_cycles(slurm, ALICE, "timeout=1").exits(10).says("[JA08]").stays_outside();
+        run_cycles(slurm, ALICE, "timeout=1")
+            .exits(10)
+            .says("[JA08]")
+            .stays_outside();
         job.signal_daemon(Signal::SIGCONT);
     });
 }

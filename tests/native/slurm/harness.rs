@@ -10,7 +10,15 @@ fn each_way_to_start_job_gives_own_gpus() {
         let steps = slurm.srun(BOB, 1);
         let mut gpus = [batch.gpus(), idle.gpus(), steps.gpus()].concat();
         gpus.sort_unstable();
-        assert_eq!(gpus, ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3"]);
+        assert_eq!(
+            gpus,
+            [
+                "/dev/nvidia0",
+                "/dev/nvidia1",
+                "/dev/nvidia2",
+                "/dev/nvidia3"
+            ]
+        );
         for job in [&batch, &idle, &steps] {
             job.cancel();
         }

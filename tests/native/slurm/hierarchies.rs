@@ -30,7 +30,11 @@ fn helper_reply(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment)
         };
         plan.containment = containment;
         plan.probes = (0..4)
-            .map(|minor| format!("c:195:{minor}:rw /dev/nvidia{minor}").parse().unwrap())
+            .map(|minor| {
+                format!("c:195:{minor}:rw /dev/nvidia{minor}")
+                    .parse()
+                    .unwrap()
+            })
             .collect();
     }
     reply
@@ -39,7 +43,12 @@ fn helper_reply(job: &SlurmJob<'_>, slurm: &Slurm<'_>, containment: Containment)
 /// Returns the printed lines of `/proc/self/cgroup`.
 fn printed_cgroups(outcome: &Outcome) -> Vec<String> {
     let is_line = |line: &&str| line.split(':').count() >= 3 && line.contains(":/");
-    let mut lines: Vec<_> = outcome.stdout.lines().filter(is_line).map(str::to_owned).collect();
+    let mut lines: Vec<_> = outcome
+        .stdout
+        .lines()
+        .filter(is_line)
+        .map(str::to_owned)
+        .collect();
     lines.sort();
     lines.dedup();
     lines
@@ -51,7 +60,11 @@ fn printed_cgroups(outcome: &Outcome) -> Vec<String> {
 fn assert_moved_back(slurm: &Slurm<'_>, outcome: &Outcome, code: &str) {
     slurm.node.log.decision(code);
     let outside = slurm.node.sh("cat /proc/self/cgroup").ok();
-    assert_eq!(printed_cgroups(outcome), printed_cgroups(&outside), "{outcome}");
+    assert_eq!(
+        printed_cgroups(outcome),
+        printed_cgroups(&outside),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -64,8 +77,18 @@ fn only_gpus_of_job_are_counted() {
             slurm.node.session_reporting("");
             slurm.node.session(ALICE).ok().joins(&job);
             let decision = slurm.node.log.decision("JA00");
-            assert_eq!(decision.field("devices"), Some(&*gpus.to_string()), "{}", decision.text);
-            assert_eq!(decision.field("containment"), Some("inherit"), "{}", decision.text);
+            assert_eq!(
+                decision.field("devices"),
+                Some(&*gpus.to_string()),
+                "{}",
+                decision.text
+            );
+            assert_eq!(
+                decision.field("containment"),
+                Some("inherit"),
+                "{}",
+                decision.text
+            );
             job.cancel();
         }
         slurm.assert_nothing_left();
@@ -80,12 +103,22 @@ fn counting_gpus_opens_no_device() {
         install_admitting_helper(&job, slurm);
         slurm.node.session_reporting("");
         let calls = ["-e", "trace=open,openat,openat2,faccessat,faccessat2"];
-        slurm.node.session_under_strace("/tmp/strace", &calls, ALICE).ok().joins(&job);
+        slurm
+            .node
+            .session_under_strace("/tmp/strace", &calls, ALICE)
+            .ok()
+            .joins(&job);
         let trace = slurm.node.read("/tmp/strace");
-        let touched: Vec<_> = trace.lines().filter(|line| line.contains("nvidia")).collect();
+        let touched: Vec<_> = trace
+            .lines()
+            .filter(|line| line.contains("nvidia"))
+            .collect();
         // Once for each device, and after the move.
         assert_eq!(touched.len(), 4, "{trace}");
-        assert!(touched.iter().all(|line| line.contains("O_PATH")), "{touched:?}");
+        assert!(
+            touched.iter().all(|line| line.contains("O_PATH")),
+            "{touched:?}"
+        );
     });
 }
 
@@ -97,7 +130,9 @@ fn login_that_fails_after_move_returns_in_every_hierarchy() {
         install_admitting_helper(&job, slurm);
         slurm.node.session_reporting("");
         let inject = ["-e", "inject=/^faccessat2?$:error=EIO"];
-        let outcome = slurm.node.session_under_strace("/tmp/strace", &inject, ALICE);
+        let outcome = slurm
+            .node
+            .session_under_strace("/tmp/strace", &inject, ALICE);
         assert!(slurm.node.read("/tmp/strace").contains("INJECTED"));
         assert_moved_back(slurm, &outcome, "JA06");
     });
@@ -137,10 +172,18 @@ fn login_stuck_in_one_hierarchy_leaves_all_others() {
         slurm.node.session_reporting("action_adopt_failure=allow");
         let procs = "/sys/fs/cgroup/freezer/cgroup.procs";
         let barred = ["-P", procs, "-e", "inject=write:error=EPERM"];
-        let outcome = slurm.node.session_under_strace("/tmp/strace", &barred, ALICE);
+        let outcome = slurm
+            .node
+            .session_under_strace("/tmp/strace", &barred, ALICE);
         let entry = slurm.node.log.line("the way back failed");
-        assert_eq!((entry.field("decision"), entry.severity()), (Some("refuse"), 1));
-        assert!(outcome.path_in("freezer").starts_with(&job.path()), "{outcome}");
+        assert_eq!(
+            (entry.field("decision"), entry.severity()),
+            (Some("refuse"), 1)
+        );
+        assert!(
+            outcome.path_in("freezer").starts_with(&job.path()),
+            "{outcome}"
+        );
         for hierarchy in ["devices", "memory", "cpuset"] {
             assert!(!outcome.path_in(hierarchy).contains("/job_"), "{outcome}");
         }
@@ -155,11 +198,17 @@ fn partial_move_of_slurm_is_undone_in_every_hierarchy() {
         install_admitting_helper(&job, slurm);
         for hierarchy in ["memory", "devices"] {
             let outcome = run_with_failing_move(slurm, &job, hierarchy, "error=EIO");
-            let step = format!("the login should be in {hierarchy}:{}/step_extern", job.path());
+            let step = format!(
+                "the login should be in {hierarchy}:{}/step_extern",
+                job.path()
+            );
             let entry = slurm.node.log.line("decision=refuse");
             let reason = entry.field("error").unwrap_or_default();
             let reasons = ["would not take the login into the job", &step];
-            assert!(reasons.iter().any(|known| reason.contains(known)), "{reason}");
+            assert!(
+                reasons.iter().any(|known| reason.contains(known)),
+                "{reason}"
+            );
             assert_moved_back(slurm, &outcome, "JA07");
         }
         slurm.node.session(ALICE).ok().joins(&job);
@@ -174,7 +223,10 @@ fn falsely_reported_move_is_noticed_in_every_hierarchy() {
         install_admitting_helper(&job, slurm);
         for hierarchy in ["freezer", "cpuset", "memory", "devices"] {
             let outcome = run_with_failing_move(slurm, &job, hierarchy, "retval=4");
-            let error = format!("the login should be in {hierarchy}:{}/step_extern", job.path());
+            let error = format!(
+                "the login should be in {hierarchy}:{}/step_extern",
+                job.path()
+            );
             slurm.node.log.line(&error);
             assert_moved_back(slurm, &outcome, "JA07");
         }
@@ -203,8 +255,13 @@ fn run_with_failing_move(
     let daemon = slurm.node.run("pgrep", &["--full", &title]).ok();
     slurm.node.log.clear();
     slurm.node.session_reporting("");
-    let outcome = slurm.node.run("bash", &["-c", &script, daemon.stdout.trim()]);
-    assert!(!outcome.stdout.contains("nothing was injected"), "{outcome}");
+    let outcome = slurm
+        .node
+        .run("bash", &["-c", &script, daemon.stdout.trim()]);
+    assert!(
+        !outcome.stdout.contains("nothing was injected"),
+        "{outcome}"
+    );
     outcome
 }
 
@@ -239,7 +296,9 @@ fn node_without_cgroup_v2_admits_to_slurm_job() {
         let session = "umount -l /sys/fs/cgroup/unified && exec pamtester sshd alice open_session";
         let alone = || slurm.node.run("unshare", &["--mount", "sh", "-c", session]);
         alone().ok().joins(&job);
-        Fake::new().answers(&admitting_reply("1", &slurm.node.outside())).install(slurm.node);
+        Fake::new()
+            .answers(&admitting_reply("1", &slurm.node.outside()))
+            .install(slurm.node);
         slurm.node.log.clear();
         let outcome = alone();
         slurm.node.log.line("no cgroup v2 hierarchy is mounted");
@@ -259,7 +318,10 @@ fn hidden_hierarchy_refuses_login_before_move() {
         let outcome = slurm.node.run("unshare", &["--mount", "sh", "-c", session]);
         slurm.node.log.line("not mounted here");
         assert_moved_back(slurm, &outcome, "JA07");
-        assert!(!slurm.node.read("/tmp/strace").contains(ORDER), "it was moved");
+        assert!(
+            !slurm.node.read("/tmp/strace").contains(ORDER),
+            "it was moved"
+        );
     });
 }
 
@@ -273,7 +335,10 @@ fn missing_containment_refuses_before_move_where_devices_are_required() {
         slurm.node.session_reporting("require_devices");
         let outcome = slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE);
         assert_moved_back(slurm, &outcome, "JA06");
-        assert!(!slurm.node.read("/tmp/strace").contains(ORDER), "it was moved");
+        assert!(
+            !slurm.node.read("/tmp/strace").contains(ORDER),
+            "it was moved"
+        );
     });
 }
 
@@ -286,12 +351,25 @@ fn unenforceable_list_refuses_before_move() {
             install_helper_with(&job, slurm, requested(Allowlist::default()));
             slurm.node.log.clear();
             let outcome = slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE);
-            slurm.node.log.line("a list of devices cannot be enforced on cgroup v1");
+            slurm
+                .node
+                .log
+                .line("a list of devices cannot be enforced on cgroup v1");
             assert_moved_back(slurm, &outcome, "JA06");
-            assert!(!slurm.node.read("/tmp/strace").contains(ORDER), "it was moved");
+            assert!(
+                !slurm.node.read("/tmp/strace").contains(ORDER),
+                "it was moved"
+            );
         }
         install_admitting_helper(&job, slurm);
-        slurm.node.session_under_strace("/tmp/strace", &SENT, ALICE).ok().joins(&job);
-        assert!(slurm.node.read("/tmp/strace").contains(ORDER), "nobody moved it");
+        slurm
+            .node
+            .session_under_strace("/tmp/strace", &SENT, ALICE)
+            .ok()
+            .joins(&job);
+        assert!(
+            slurm.node.read("/tmp/strace").contains(ORDER),
+            "nobody moved it"
+        );
     });
 }

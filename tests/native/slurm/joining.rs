@@ -4,8 +4,13 @@ use crate::support::{ALICE, BOB, CAROL, LOOK, Outcome, Slurm, SlurmJob, Sshd, on
 
 /// The devices that [`LOOK`] probes.
 const DEVICES: [&str; 7] = [
-    "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/dri/renderD128",
-    "/dev/null", "/dev/full",
+    "/dev/nvidia0",
+    "/dev/nvidia1",
+    "/dev/nvidia2",
+    "/dev/nvidia3",
+    "/dev/dri/renderD128",
+    "/dev/null",
+    "/dev/full",
 ];
 
 /// Asserts that a login is in this job and opens exactly the devices that a step of it opens.
@@ -13,7 +18,11 @@ const DEVICES: [&str; 7] = [
 fn assert_like_step(login: Outcome, job: &SlurmJob<'_>) -> Outcome {
     let step = job.step(LOOK).ok();
     for device in DEVICES {
-        assert_eq!(login.device(device), step.device(device), "{device}: {login}");
+        assert_eq!(
+            login.device(device),
+            step.device(device),
+            "{device}: {login}"
+        );
     }
     login.joins(job)
 }
@@ -50,7 +59,10 @@ fn login_of_any_kind_joins_job() {
 /// sftp prints "Permission denied" for an open that the filter denies, and "Failure" for one
 /// without a driver.
 fn assert_file_transfers(slurm: &Slurm<'_>, sshd: &Sshd<'_>, job: &SlurmJob<'_>) {
-    let put = |device: &str| sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n")).fails();
+    let put = |device: &str| {
+        sshd.sftp(ALICE, &format!("put /etc/hosts {device}\n"))
+            .fails()
+    };
     let gpus = job.gpus();
     for device in &DEVICES[..4] {
         if gpus.contains(device) {
@@ -70,8 +82,15 @@ fn two_users_join_their_own_jobs_and_third_is_refused() {
         let sshd = slurm.node.sshd();
         assert_like_step(sshd.ssh(ALICE, LOOK).ok(), &hers);
         assert_like_step(sshd.ssh(BOB, LOOK).ok(), &his);
-        let text = format!("{}: login refused: you (carol) have no running job", slurm.node.name());
-        sshd.ssh(CAROL, LOOK).fails().says(&text).says("squeue --me").says("[JA01]");
+        let text = format!(
+            "{}: login refused: you (carol) have no running job",
+            slurm.node.name()
+        );
+        sshd.ssh(CAROL, LOOK)
+            .fails()
+            .says(&text)
+            .says("squeue --me")
+            .says("[JA01]");
         slurm.node.session_reporting("");
         slurm.node.session(CAROL).stays_outside();
     });
@@ -83,10 +102,16 @@ fn login_joins_newest_job_unless_site_requires_choice() {
         let (older, newer) = (slurm.alloc(ALICE, 1), slurm.alloc(ALICE, 2));
         let sshd = slurm.node.sshd();
         assert_like_step(sshd.ssh(ALICE, LOOK).ok(), &newer);
-        assert_eq!(slurm.node.log.decision("JA00").field("rule"), Some("newest"));
+        assert_eq!(
+            slurm.node.log.decision("JA00").field("rule"),
+            Some("newest")
+        );
         slurm.node.arguments("action_unknown=deny");
         let asked = slurm.node.pam(ALICE).fails().says("[JA05]");
-        asked.says("you have 2 jobs here").says(&older.id).says(&newer.id);
+        asked
+            .says("you have 2 jobs here")
+            .says(&older.id)
+            .says(&newer.id);
         newer.cancel();
         assert_like_step(sshd.ssh(ALICE, LOOK).ok(), &older);
     });
@@ -119,8 +144,9 @@ fn twenty_concurrent_logins_join_job() {
         let gpus = job.gpus();
         let sshd = slurm.node.sshd();
         std::thread::scope(|scope| {
-            let logins: Vec<_> =
-                (0..20).map(|_| scope.spawn(|| sshd.ssh(ALICE, LOOK).ok())).collect();
+            let logins: Vec<_> = (0..20)
+                .map(|_| scope.spawn(|| sshd.ssh(ALICE, LOOK).ok()))
+                .collect();
             for login in logins {
                 assert_eq!(login.join().unwrap().joins(&job).gpus(), gpus);
             }
@@ -177,7 +203,11 @@ fn environment_names_job_or_nothing() {
     on_slurm(|slurm| {
         let job = slurm.alloc(ALICE, 1);
         let sshd = slurm.node.sshd();
-        let variables = || sshd.ssh(ALICE, "env | grep -e ^SLURM -e ^CUDA; true").ok().stdout;
+        let variables = || {
+            sshd.ssh(ALICE, "env | grep -e ^SLURM -e ^CUDA; true")
+                .ok()
+                .stdout
+        };
         assert_eq!(variables(), format!("SLURM_JOB_ID={}\n", job.id));
         slurm.node.configure("env = none\n");
         assert_eq!(variables(), "");

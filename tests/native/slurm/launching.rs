@@ -13,22 +13,35 @@ fn slurm_commands_in_login_find_job() {
         let step = "srun --overlap sh -c 'hostname; echo $SLURM_JOB_ID'";
         let output = sshd.ssh(ALICE, step).ok().stdout;
         assert_eq!(output, format!("{}\n{}\n", slurm.node.name(), job.id));
-        sshd.ssh(ALICE, "squeue --me --noheader --format=%i").ok().says(&job.id);
+        sshd.ssh(ALICE, "squeue --me --noheader --format=%i")
+            .ok()
+            .says(&job.id);
         job.cancel();
     });
 }
 
 fn run_mpirun(sshd: &Sshd<'_>, processes: &str) -> Outcome {
-    sshd.ssh(ALICE, &format!("mpirun {processes} sh -c 'cat /proc/self/cgroup; echo started'"))
+    sshd.ssh(
+        ALICE,
+        &format!("mpirun {processes} sh -c 'cat /proc/self/cgroup; echo started'"),
+    )
 }
 
 /// Asserts that `count` processes started, all of them in the job.
 #[track_caller]
 fn assert_started(launched: Outcome, count: usize, job: &SlurmJob<'_>) {
     let launched = launched.ok().joins(job);
-    assert_eq!(launched.stdout.matches("started").count(), count, "{launched}");
+    assert_eq!(
+        launched.stdout.matches("started").count(),
+        count,
+        "{launched}"
+    );
     let inside = format!("devices:{}/step_extern", job.path());
-    assert_eq!(launched.stdout.matches(&inside).count(), count, "{launched}");
+    assert_eq!(
+        launched.stdout.matches(&inside).count(),
+        count,
+        "{launched}"
+    );
 }
 
 /// Open MPI takes an incomplete set of variables for a broken allocation.

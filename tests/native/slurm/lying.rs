@@ -23,13 +23,19 @@ fn reply_naming_job_of_another_user_refuses() {
         let node = slurm.node;
         let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
         node.session_reporting("");
-        Fake::new().answers(&reply_naming(slurm, &hers.id, SPOOL)).install(node);
+        Fake::new()
+            .answers(&reply_naming(slurm, &hers.id, SPOOL))
+            .install(node);
         node.session(ALICE).joins(&hers);
-        Fake::new().answers(&reply_naming(slurm, &his.id, SPOOL)).install(node);
+        Fake::new()
+            .answers(&reply_naming(slurm, &his.id, SPOOL))
+            .install(node);
         node.session(ALICE).stays_outside();
         node.log.line("the job is uid 1002's");
         node.log.decision("JA07");
-        Fake::new().answers(&reply_naming(slurm, &his.id, SPOOL)).install(node);
+        Fake::new()
+            .answers(&reply_naming(slurm, &his.id, SPOOL))
+            .install(node);
         node.session_alone("");
         node.session(ALICE).fails();
     });
@@ -44,10 +50,13 @@ fn reply_naming_untrusted_directory_refuses() {
         // The daemon's own socket, in another directory.
         let copy = hers.socket().replace(SPOOL, "/var/spool/alices");
         node.sh(&format!("ln {} {copy}", hers.socket())).ok();
-        node.sh("chown alice /var/spool/alices; ln -s /var/spool/slurmd /var/spool/link").ok();
+        node.sh("chown alice /var/spool/alices; ln -s /var/spool/slurmd /var/spool/link")
+            .ok();
         for spool in ["/var/spool/alices", "/var/spool/link", "/var/spool/nowhere"] {
             node.session_reporting("");
-            Fake::new().answers(&reply_naming(slurm, &hers.id, spool)).install(node);
+            Fake::new()
+                .answers(&reply_naming(slurm, &hers.id, spool))
+                .install(node);
             node.log.clear();
             node.session(ALICE).stays_outside();
             node.log.decision("JA09");
@@ -55,7 +64,9 @@ fn reply_naming_untrusted_directory_refuses() {
             node.log.line(&format!("Slurm's spool directory {spool}"));
         }
         node.session_reporting("");
-        Fake::new().answers(&reply_naming(slurm, &hers.id, SPOOL)).install(node);
+        Fake::new()
+            .answers(&reply_naming(slurm, &hers.id, SPOOL))
+            .install(node);
         node.session(ALICE).ok().joins(&hers);
     });
 }

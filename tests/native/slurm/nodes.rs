@@ -58,11 +58,20 @@ fn each_part_of_heterogeneous_job_is_a_job() {
             node.pam(ALICE).ok().joins(part);
         }
         node.arguments("action_unknown=deny");
-        node.account(ALICE).fails().says("[JA05]").says(&parts[0].id).says(&parts[1].id);
+        node.account(ALICE)
+            .fails()
+            .says("[JA05]")
+            .says(&parts[0].id)
+            .says(&parts[1].id);
         // The owner learns the numbers in this way.
-        let known = slurm.node.sh("squeue --array --noheader --format='%i %A'").ok();
+        let known = slurm
+            .node
+            .sh("squeue --array --noheader --format='%i %A'")
+            .ok();
         let [one, other] = &parts;
-        known.says(&format!("{0}+0 {0}", one.id)).says(&format!("{}+1 {}", one.id, other.id));
+        known
+            .says(&format!("{0}+0 {0}", one.id))
+            .says(&format!("{}+1 {}", one.id, other.id));
         parts[0].cancel();
         parts[1].await_end();
         slurm.assert_nothing_left();

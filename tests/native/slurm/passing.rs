@@ -7,10 +7,16 @@ use crate::support::{ALICE, LOOK, Outcome, Slurm, eventually, on_slurm};
 /// Makes Slurm start jobs only when `/run/go` exists.
 fn install_slow_prolog(slurm: &Slurm<'_>) {
     let node = slurm.node;
-    node.write("/etc/slurm/slow.sh", "#!/bin/sh\nuntil test -e /run/go; do sleep 0.05; done\n");
+    node.write(
+        "/etc/slurm/slow.sh",
+        "#!/bin/sh\nuntil test -e /run/go; do sleep 0.05; done\n",
+    );
     node.set_mode("/etc/slurm/slow.sh", 0o755);
     let conf = node.read("/etc/slurm/slurm.conf");
-    node.write("/etc/slurm/slurm.conf", &format!("{conf}Prolog=/etc/slurm/slow.sh\n"));
+    node.write(
+        "/etc/slurm/slurm.conf",
+        &format!("{conf}Prolog=/etc/slurm/slow.sh\n"),
+    );
     node.sh("scontrol reconfigure").ok();
     slurm.restart_slurmd();
 }
@@ -72,7 +78,10 @@ fn each_task_of_array_is_a_job() {
         slurm.node.arguments("");
         sshd.ssh(ALICE, LOOK).ok();
         // Slurm itself names a task by the array's number and its own.
-        slurm.node.run("scancel", &[&format!("{}_1", tasks[0].id)]).ok();
+        slurm
+            .node
+            .run("scancel", &[&format!("{}_1", tasks[0].id)])
+            .ok();
         tasks[1].await_end();
         let login = sshd.ssh(ALICE, LOOK).ok().joins(&tasks[0]);
         assert_eq!(login.gpus(), tasks[0].gpus());
@@ -89,14 +98,19 @@ fn concurrent_logins_join_different_jobs_of_one_user() {
         let sshd = slurm.node.sshd();
         let older = slurm.alloc(ALICE, 1);
         let mut first = sshd.stay(ALICE, &format!("touch in; read _; {LOOK}"));
-        eventually("the first login is in", || slurm.node.exists("/home/alice/in"));
+        eventually("the first login is in", || {
+            slurm.node.exists("/home/alice/in")
+        });
         let newer = slurm.alloc(ALICE, 2);
         let second = sshd.ssh(ALICE, LOOK).ok().joins(&newer);
         drop(first.stdin.take());
         let output = first.wait_with_output().unwrap();
         let outcome = Outcome::from_output("the first login".into(), &output, Duration::ZERO);
         let outcome = outcome.ok().joins(&older);
-        assert_eq!((outcome.gpus(), second.gpus()), (older.gpus(), newer.gpus()));
+        assert_eq!(
+            (outcome.gpus(), second.gpus()),
+            (older.gpus(), newer.gpus())
+        );
         assert_eq!((outcome.gpus().len(), second.gpus().len()), (1, 2));
     });
 }

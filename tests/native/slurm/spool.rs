@@ -39,7 +39,10 @@ fn socket_of_user_is_ignored() {
         assert_ignored(slurm, "[JA09]", start_stand_in_of);
         assert_ignored(slurm, "[JA09]", |slurm, owner| {
             let planted = start_stand_in_of(slurm, owner);
-            slurm.node.sh(&format!("chown root {}", slurm.extern_socket(FORGED))).ok();
+            slurm
+                .node
+                .sh(&format!("chown root {}", slurm.extern_socket(FORGED)))
+                .ok();
             planted
         });
     });
@@ -51,10 +54,16 @@ fn symbolic_link_and_stale_socket_are_ignored() {
         assert_ignored(slurm, "[JA09]", |slurm, owner| {
             let planted = slurm.start_stand_in(0, "/run/stepd.socket", owner, "2");
             let link = slurm.extern_socket(FORGED);
-            slurm.node.sh(&format!("ln -sf /run/stepd.socket {link}")).ok();
+            slurm
+                .node
+                .sh(&format!("ln -sf /run/stepd.socket {link}"))
+                .ok();
             planted
         });
-        slurm.node.sh(&format!("rm {}", slurm.extern_socket(FORGED))).ok();
+        slurm
+            .node
+            .sh(&format!("rm {}", slurm.extern_socket(FORGED)))
+            .ok();
         assert_ignored(slurm, "[JA01]", |slurm, owner| {
             let planted = slurm.start_stand_in(0, &slurm.extern_socket(FORGED), owner, "2");
             planted.kill();
@@ -123,7 +132,10 @@ fn missing_directory_has_no_jobs_and_configured_one_counts() {
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         node.pam(ALICE).ok().joins(&job);
         // Some sites have a symbolic link in place of a mount; root must own its target.
-        node.sh(&format!("ln -s {SPOOL} /var/spool/link; ln -s /run/alices /var/spool/other")).ok();
+        node.sh(&format!(
+            "ln -s {SPOOL} /var/spool/link; ln -s /run/alices /var/spool/other"
+        ))
+        .ok();
         node.configure("slurm_spool = /var/spool/link\n");
         node.pam(ALICE).ok().joins(&job);
         node.sh("mkdir /run/alices; chown alice /run/alices").ok();

@@ -16,13 +16,19 @@ fn stopped_step_daemon_refuses_login_in_time() {
         let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
         node.reporting("timeout=3");
         hers.signal_daemon(Signal::SIGSTOP);
-        retry_until_in_time(LIMIT, || node.account(ALICE)).fails().says("[JA08]");
+        retry_until_in_time(LIMIT, || node.account(ALICE))
+            .fails()
+            .says("[JA08]");
         node.pam(BOB).ok().joins(&his);
         for phase in ["account", "session"] {
             let entry = node.log.find(phase, |entry| {
                 entry.field("code") == Some("JA00") && entry.field("phase") == Some(phase)
             });
-            assert!(entry.field("ms").unwrap().parse::<u32>().unwrap() < 2000, "{}", entry.text);
+            assert!(
+                entry.field("ms").unwrap().parse::<u32>().unwrap() < 2000,
+                "{}",
+                entry.text
+            );
         }
         node.session_reporting("timeout=3");
         retry_until_in_time(LIMIT, || node.session(ALICE)).stays_outside();
@@ -70,7 +76,9 @@ fn frozen_slurm_job_refuses_login_in_time() {
         hers.freeze(true);
         retry_until_in_time(LIMIT, || node.session(ALICE)).fails();
         // The step's daemon is frozen with the job, so the job's state is unknown.
-        retry_until_in_time(LIMIT, || node.account(ALICE)).fails().says("[JA08]");
+        retry_until_in_time(LIMIT, || node.account(ALICE))
+            .fails()
+            .says("[JA08]");
         node.pam(BOB).ok().joins(&his);
         hers.freeze(false);
         node.pam(ALICE).ok().joins(&hers);

@@ -25,7 +25,10 @@ pub(crate) fn finished_dir() -> Option<PathBuf> {
 
 /// Returns the path of the file under test.
 pub(crate) fn artifact_path(artifact: Artifact) -> PathBuf {
-    finished_dir().map_or_else(|| built_path(artifact), |folder| folder.join(names(artifact).0))
+    finished_dir().map_or_else(
+        || built_path(artifact),
+        |folder| folder.join(names(artifact).0),
+    )
 }
 
 /// Returns the path of the file that cargo built beside this test, with debug assertions.
@@ -44,7 +47,10 @@ pub(crate) fn module_path() -> String {
     ]
     .into_iter()
     .find(|folder| Path::new(folder).join("pam_permit.so").exists());
-    format!("{}/pam_job_adopt.so", folder.expect("no folder of PAM modules"))
+    format!(
+        "{}/pam_job_adopt.so",
+        folder.expect("no folder of PAM modules")
+    )
 }
 
 /// Returns the names that `make` and cargo give the file.

@@ -62,9 +62,19 @@ impl Sshd<'_> {
             "ssh",
         ]);
         // Everything that follows the program's name on the client's command line.
-        let own = client.get_args().skip_while(|argument| *argument != "ssh").skip(1);
-        command.args(own).args(["-o", "BatchMode=yes"]).args(options).args([&target, STAY_COMMAND]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let own = client
+            .get_args()
+            .skip_while(|argument| *argument != "ssh")
+            .skip(1);
+        command
+            .args(own)
+            .args(["-o", "BatchMode=yes"])
+            .args(options)
+            .args([&target, STAY_COMMAND]);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let (began, cpu) = (Instant::now(), self.cpu_time());
         let mut clients = command.spawn().unwrap();
         let gate = clients.stdin.take();
@@ -91,7 +101,12 @@ impl Sshd<'_> {
             burst.add(&late.unwrap());
         }
         let mut errors = String::new();
-        clients.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        clients
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut errors)
+            .unwrap();
         burst.complaints.extend(errors.lines().map(str::to_owned));
         let ended = clients.wait().unwrap();
         assert!(ended.success(), "{ended}: {burst:?}");
@@ -101,7 +116,10 @@ impl Sshd<'_> {
     /// Returns the processor time that the whole node has used so far.
     fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(self.node().cgroup().dir().join("cpu.stat")).unwrap();
-        let used = stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap();
+        let used = stat
+            .lines()
+            .find_map(|line| line.strip_prefix("usage_usec "))
+            .unwrap();
         Duration::from_micros(used.parse().unwrap())
     }
 }
@@ -110,7 +128,9 @@ impl Burst {
     fn add(&mut self, line: &str) {
         let parts = line.trim_end().split_once(" 0::");
         let parts = parts.and_then(|(start, cgroup)| Some((start.parse().ok()?, cgroup)));
-        let Some((start, cgroup)) = parts else { return self.complaints.push(line.to_owned()) };
+        let Some((start, cgroup)) = parts else {
+            return self.complaints.push(line.to_owned());
+        };
         let start = SystemTime::UNIX_EPOCH + Duration::from_secs_f64(start);
         self.waits.push(start.elapsed().unwrap_or_default());
         self.cgroups.push(cgroup.to_owned());

@@ -49,9 +49,12 @@ impl Mount {
 
 /// Returns the machine's own cgroup v2 mount.
 pub(super) fn host_mount() -> Option<&'static Path> {
-    ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter().map(Path::new).find(|path| {
-        statfs(*path).is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC)
-    })
+    ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+        .into_iter()
+        .map(Path::new)
+        .find(|path| {
+            statfs(*path).is_ok_and(|found| found.filesystem_type() == CGROUP2_SUPER_MAGIC)
+        })
 }
 
 /// A cgroup, by its path below the mount.
@@ -66,12 +69,18 @@ pub(crate) struct Cgroup {
 impl Cgroup {
     /// Names the cgroup at that path. It need not exist.
     pub(crate) fn new(path: impl Into<String>) -> Self {
-        Self { base: String::new(), path: path.into() }
+        Self {
+            base: String::new(),
+            path: path.into(),
+        }
     }
 
     /// Names the root of a node's cgroup namespace, by its path on the machine.
     pub(super) fn new_namespace_root(base: String) -> Self {
-        Self { base, path: String::new() }
+        Self {
+            base,
+            path: String::new(),
+        }
     }
 
     /// Returns the path below the mount, in the spelling of records and `/proc/PID/cgroup`.
@@ -81,7 +90,10 @@ impl Cgroup {
 
     /// Names the child of this cgroup with that name.
     pub(crate) fn child(&self, name: &str) -> Self {
-        Self { base: self.base.clone(), path: format!("{}/{name}", self.path) }
+        Self {
+            base: self.base.clone(),
+            path: format!("{}/{name}", self.path),
+        }
     }
 
     /// Returns the directory, in this process's mount namespace.
@@ -125,9 +137,13 @@ impl Cgroup {
     }
 
     pub(crate) fn children(&self) -> Vec<Self> {
-        let Ok(entries) = fs::read_dir(self.dir()) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(self.dir()) else {
+            return Vec::new();
+        };
         let folders = entries.flatten().filter(|entry| entry.path().is_dir());
-        folders.map(|entry| self.child(&entry.file_name().to_string_lossy())).collect()
+        folders
+            .map(|entry| self.child(&entry.file_name().to_string_lossy()))
+            .collect()
     }
 
     /// Kills every process in the cgroup and below, and waits until none is left.
@@ -139,7 +155,11 @@ impl Cgroup {
 
     /// Freezes or thaws the cgroup, and waits until the kernel reports the new state.
     pub(crate) fn freeze(&self, frozen: bool) -> &Self {
-        let (value, event) = if frozen { ("1", "frozen 1") } else { ("0", "frozen 0") };
+        let (value, event) = if frozen {
+            ("1", "frozen 1")
+        } else {
+            ("0", "frozen 0")
+        };
         self.write("cgroup.freeze", value);
         eventually(event, || self.read("cgroup.events").contains(event));
         self
@@ -195,7 +215,12 @@ impl Deep {
 
     /// Moves a process into the deepest one.
     pub(crate) fn move_in(&self, pid: i32) {
-        let procs = openat(self.0.last().unwrap(), "cgroup.procs", OFlag::O_WRONLY, Mode::empty());
+        let procs = openat(
+            self.0.last().unwrap(),
+            "cgroup.procs",
+            OFlag::O_WRONLY,
+            Mode::empty(),
+        );
         write(procs.unwrap(), pid.to_string().as_bytes()).unwrap();
     }
 }

@@ -46,8 +46,14 @@ pub(crate) fn on_cluster(size: usize, body: impl FnOnce(&Cluster<'_>)) {
     let named = |number: &u8| Node::new_named(Mount::Unified, &format!("gpu0{number}"));
     let nodes: Vec<Node> = NUMBERS[..size].iter().map(named).collect();
     let switch = Switch::between(&nodes);
-    nodes.iter().zip(NUMBERS).for_each(|(node, number)| configure_network(node, number));
-    body(&Cluster { nodes: &nodes, sshds: nodes.iter().map(Node::sshd).collect() });
+    nodes
+        .iter()
+        .zip(NUMBERS)
+        .for_each(|(node, number)| configure_network(node, number));
+    body(&Cluster {
+        nodes: &nodes,
+        sshds: nodes.iter().map(Node::sshd).collect(),
+    });
     drop(switch);
     nodes.into_iter().for_each(Node::end);
 }
@@ -102,7 +108,14 @@ struct Switch {
 impl Switch {
     fn between(nodes: &[Node]) -> Self {
         let process = Command::new("unshare")
-            .args(["--net", "--fork", "--kill-child", "sh", "-c", include_str!("cluster.sh")])
+            .args([
+                "--net",
+                "--fork",
+                "--kill-child",
+                "sh",
+                "-c",
+                include_str!("cluster.sh"),
+            ])
             .arg("switch")
             .args(nodes.iter().map(|node| node.pid().to_string()))
             .env_clear()

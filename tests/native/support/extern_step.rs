@@ -44,7 +44,9 @@ pub(crate) fn plan(containment: Containment) -> Plan {
 
 /// Returns one probe for each of the stand-in GPUs 0 to 3.
 pub(crate) fn probes() -> Vec<Probe> {
-    (0..4).map(|gpu| format!("c:195:{gpu}:rw /dev/nvidia{gpu}").parse().unwrap()).collect()
+    (0..4)
+        .map(|gpu| format!("c:195:{gpu}:rw /dev/nvidia{gpu}").parse().unwrap())
+        .collect()
 }
 
 impl Node {
@@ -61,10 +63,14 @@ impl Node {
         let job = self.cgroup().child("jobs").child("job_4242");
         let mut command = self.daemon(&self.outside(), DAEMON);
         command.args([SPOOL, "gpu017", "4242", &owner.uid.to_string()]);
-        command.arg(format!("/sys/fs/cgroup{}", job.path())).args(faults);
+        command
+            .arg(format!("/sys/fs/cgroup{}", job.path()))
+            .args(faults);
         let mut daemon = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
-        BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        BufReader::new(daemon.stdout.take().unwrap())
+            .read_line(&mut ready)
+            .unwrap();
         assert_eq!(ready, "ready\n", "the stand-in does not listen");
         Step { job, daemon }
     }
@@ -107,7 +113,10 @@ impl Step {
 
     /// Returns whether the daemon serves a client, in a thread of its own.
     pub(crate) fn has_clients(&self) -> bool {
-        std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap().count() > 1
+        std::fs::read_dir(format!("/proc/{}/task", self.pid()))
+            .unwrap()
+            .count()
+            > 1
     }
 
     /// Ends the job in Slurm's way; returns whether all of its cgroups are gone.
@@ -127,7 +136,9 @@ impl Step {
     #[track_caller]
     pub(crate) fn assert_empty(&self) {
         let user = self.cgroup().child("user");
-        eventually("nobody is in the step", || !user.exists() || user.is_empty());
+        eventually("nobody is in the step", || {
+            !user.exists() || user.is_empty()
+        });
     }
 }
 

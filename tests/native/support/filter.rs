@@ -48,13 +48,25 @@ impl AttachedFilter {
         let mut next = || words.next().unwrap_or_else(|| panic!("{line}"));
         let id = next().parse().unwrap();
         let word = next();
-        let flags = Flags::ALL.into_iter().find(|flags| flags.name() == word).unwrap();
-        Self { id, flags, name: next().to_owned() }
+        let flags = Flags::ALL
+            .into_iter()
+            .find(|flags| flags.name() == word)
+            .unwrap();
+        Self {
+            id,
+            flags,
+            name: next().to_owned(),
+        }
     }
 }
 
 fn filter(verb: &str, cgroup: &Cgroup, rest: &[&str]) -> Outcome {
-    Outcome::run(Command::new(Tool::Filter.path()).arg(verb).arg(cgroup.dir()).args(rest))
+    Outcome::run(
+        Command::new(Tool::Filter.path())
+            .arg(verb)
+            .arg(cgroup.dir())
+            .args(rest),
+    )
 }
 
 impl Cgroup {
@@ -76,17 +88,30 @@ impl Cgroup {
 
     /// Lists the programs that are attached directly to this cgroup.
     pub(crate) fn filters(&self) -> Vec<AttachedFilter> {
-        filter("list", self, &[]).ok().stdout.lines().map(AttachedFilter::parse).collect()
+        filter("list", self, &[])
+            .ok()
+            .stdout
+            .lines()
+            .map(AttachedFilter::parse)
+            .collect()
     }
 
     /// Lists the programs that are effective here, with those of ancestors. The kernel does not
     /// report their flags.
     pub(crate) fn effective(&self) -> Vec<AttachedFilter> {
-        filter("effective", self, &[]).ok().stdout.lines().map(AttachedFilter::parse).collect()
+        filter("effective", self, &[])
+            .ok()
+            .stdout
+            .lines()
+            .map(AttachedFilter::parse)
+            .collect()
     }
 
     /// Lists our filters that are attached directly to this cgroup.
     pub(crate) fn our_filters(&self) -> Vec<AttachedFilter> {
-        self.filters().into_iter().filter(AttachedFilter::is_ours).collect()
+        self.filters()
+            .into_iter()
+            .filter(AttachedFilter::is_ours)
+            .collect()
     }
 }

@@ -31,7 +31,10 @@ pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containm
         verdict: Verdict::Admit(Plan {
             job: job.parse().unwrap(),
             rule: ChoiceRule::OnlyJob,
-            placement: Placement::Unit { path: path.parse().unwrap(), flux },
+            placement: Placement::Unit {
+                path: path.parse().unwrap(),
+                flux,
+            },
             ends: None,
             gpus: 0,
             containment,
@@ -56,7 +59,9 @@ impl Node {
     /// Creates the cgroup of a unit of the account `uid`, with its ancestors.
     pub(crate) fn unit(&self, uid: u32, name: &str) -> Cgroup {
         let slices = ["user.slice".into(), format!("user-{uid}.slice")];
-        let names = slices.into_iter().chain([format!("user@{uid}.service"), name.into()]);
+        let names = slices
+            .into_iter()
+            .chain([format!("user@{uid}.service"), name.into()]);
         let mut cgroup = self.cgroup().clone();
         for (depth, child) in names.enumerate() {
             cgroup = cgroup.child(&child);
@@ -64,7 +69,12 @@ impl Node {
                 cgroup.create();
             }
             if depth > 1 {
-                for file in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+                for file in [
+                    "",
+                    "cgroup.procs",
+                    "cgroup.subtree_control",
+                    "cgroup.threads",
+                ] {
                     chown(cgroup.dir().join(file), Some(uid), Some(uid)).unwrap();
                 }
             }
@@ -99,9 +109,16 @@ impl Node {
     ) -> FluxJob {
         let unit = self.unit(FLUX.uid, &format!("imp-shell-0-{id}.service"));
         let mut imp = self.daemon(&unit, "imp");
-        imp.args(["--flux", "992"]).args(options).arg(owner.uid.to_string());
+        imp.args(["--flux", "992"])
+            .args(options)
+            .arg(owner.uid.to_string());
         let imp = imp.args(command).stdout(Stdio::null()).spawn().unwrap();
-        let job = FluxJob { owner, id: id.into(), unit, imp };
+        let job = FluxJob {
+            owner,
+            id: id.into(),
+            unit,
+            imp,
+        };
         eventually("the IMP runs", || !job.with_uids("992\t0\t0\t0").is_empty());
         job
     }
@@ -121,7 +138,10 @@ impl Node {
         let folder = format!("/run/user/{}/systemd/transient", FLUX.uid);
         self.create_dir(&folder, 0o755);
         let user = FLUX.uid.to_string();
-        self.sh(&format!("chown -R {user} /run/user/{user}; chmod -R go-w /run/user/{user}")).ok();
+        self.sh(&format!(
+            "chown -R {user} /run/user/{user}; chmod -R go-w /run/user/{user}"
+        ))
+        .ok();
         folder
     }
 }

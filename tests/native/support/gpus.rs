@@ -17,7 +17,8 @@ impl Node {
     /// Adds the NVIDIA driver with this major for `nvidia-uvm`, and its device nodes.
     pub(crate) fn add_nvidia_driver(&self, uvm: u32) {
         self.write("/run/devices", &proc_devices(uvm));
-        self.sh("umount /proc/devices 2>/dev/null; mount --bind /run/devices /proc/devices").ok();
+        self.sh("umount /proc/devices 2>/dev/null; mount --bind /run/devices /proc/devices")
+            .ok();
         let nodes = format!(
             "rm -f /dev/nvidia-uvm /dev/nvidia-uvm-tools
              mknod -m 666 /dev/nvidia-uvm c {uvm} 0
@@ -45,7 +46,8 @@ impl Node {
             let function = format!("/sys/bus/pci/devices/0000:{bus:02x}:00.0");
             let drm = format!("{function}/drm/renderD{minor}/dev");
             self.write_root_file(&drm, &format!("226:{minor}\n"));
-            self.sh(&format!("ln -s /run/amdgpu {function}/driver")).ok();
+            self.sh(&format!("ln -s /run/amdgpu {function}/driver"))
+                .ok();
             let properties = format!(
                 "simd_count 304\nvendor_id 4098\nlocation_id {}\ndomain 0\ndrm_render_minor {minor}\n",
                 bus << 8
@@ -65,9 +67,16 @@ impl Node {
             let address = format!("0000:{:02x}:00.0", 0x10 + minor);
             let function = format!("/sys/bus/pci/devices/{address}");
             self.create_dir(&function, 0o755);
-            self.sh(&format!("ln -s /run/nvidia {function}/driver")).ok();
-            let text = format!("GPU UUID: \t {}\nDevice Minor: \t {minor}\n", Self::uuid(minor));
-            self.write_root_file(&format!("/proc/driver/nvidia/gpus/{address}/information"), &text);
+            self.sh(&format!("ln -s /run/nvidia {function}/driver"))
+                .ok();
+            let text = format!(
+                "GPU UUID: \t {}\nDevice Minor: \t {minor}\n",
+                Self::uuid(minor)
+            );
+            self.write_root_file(
+                &format!("/proc/driver/nvidia/gpus/{address}/information"),
+                &text,
+            );
         }
     }
 

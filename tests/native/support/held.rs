@@ -76,8 +76,9 @@ fn hold_login(
         let mut stopped = BTreeMap::new();
         while !login.is_finished() {
             stopped = poll_stopped(node, &stopped);
-            if let Some((pid, (stop, _))) =
-                stopped.iter().find(|(_, (_, polls))| *polls >= STOPPED_POLLS_MIN)
+            if let Some((pid, (stop, _))) = stopped
+                .iter()
+                .find(|(_, (_, polls))| *polls >= STOPPED_POLLS_MIN)
             {
                 held(*pid, stop);
                 return (login.join().unwrap(), true);
@@ -108,13 +109,19 @@ impl StoppedProcess {
     fn read(pid: i32) -> Option<Self> {
         let status = |process: i32| fs::read_to_string(format!("/proc/{process}/status")).ok();
         let runs = |text: &str| {
-            text.split_once("\nvoluntary_ctxt_switches").map(|(_, runs)| runs.to_owned())
+            text.split_once("\nvoluntary_ctxt_switches")
+                .map(|(_, runs)| runs.to_owned())
         };
         let stopped = status(pid).filter(|status| status.contains("\nState:\tt"))?;
-        let tracer = stopped.lines().find_map(|line| line.strip_prefix("TracerPid:\t"))?;
+        let tracer = stopped
+            .lines()
+            .find_map(|line| line.strip_prefix("TracerPid:\t"))?;
         let tracer: i32 = tracer.parse().ok()?;
         let sleeping = status(tracer).filter(|status| status.contains("\nState:\tS"))?;
-        Some(Self { tracer: Pid::from_raw(tracer), runs: [runs(&stopped)?, runs(&sleeping)?] })
+        Some(Self {
+            tracer: Pid::from_raw(tracer),
+            runs: [runs(&stopped)?, runs(&sleeping)?],
+        })
     }
 
     /// Returns whether the process has not run since.
@@ -131,7 +138,10 @@ fn poll_stopped(
 ) -> BTreeMap<i32, (StoppedProcess, usize)> {
     let stopped = |pid: i32| {
         let stop = StoppedProcess::read(pid)?;
-        let polls = before.get(&pid).filter(|(old, _)| *old == stop).map_or(0, |(_, n)| n + 1);
+        let polls = before
+            .get(&pid)
+            .filter(|(old, _)| *old == stop)
+            .map_or(0, |(_, n)| n + 1);
         Some((pid, (stop, polls)))
     };
     node.processes().into_iter().filter_map(stopped).collect()

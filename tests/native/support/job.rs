@@ -27,7 +27,14 @@ impl Node {
             "version": 1, "id": id, "uid": owner.uid, "cgroup": cgroup.path(),
             "started": 1_795_201_200, "options": { "DevicePolicy": "closed" },
         });
-        JobBuilder { node: self, owner, record, cgroup, stamped: true, recorded: true }
+        JobBuilder {
+            node: self,
+            owner,
+            record,
+            cgroup,
+            stamped: true,
+            recorded: true,
+        }
     }
 }
 
@@ -47,7 +54,10 @@ impl<'a> JobBuilder<'a> {
                 json!([spec, access])
             })
             .collect();
-        self.with("options", json!({ "DevicePolicy": policy, "DeviceAllow": allow }))
+        self.with(
+            "options",
+            json!({ "DevicePolicy": policy, "DeviceAllow": allow }),
+        )
     }
 
     /// Sets the policy `closed` with these devices.
@@ -93,7 +103,10 @@ impl<'a> JobBuilder<'a> {
             cgroup: self.cgroup,
         };
         eventually("the job runs", || {
-            job.cgroup.pids().into_iter().any(|pid| runs_payload(pid, job.owner))
+            job.cgroup
+                .pids()
+                .into_iter()
+                .any(|pid| runs_payload(pid, job.owner))
         });
         if self.stamped {
             job.stamp(&format!("{}:{}", job.owner.uid, job.id));
@@ -118,7 +131,11 @@ fn start_payload(node: &Node, owner: User, cgroup: &Cgroup) -> Child {
     let id = owner.uid.to_string();
     let mut command = node.daemon(cgroup, "setpriv");
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
-    command.args(["sleep", "infinity"]).stdout(Stdio::null()).spawn().unwrap()
+    command
+        .args(["sleep", "infinity"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// A running job.
@@ -144,7 +161,8 @@ impl<'a> Job<'a> {
 
     /// Replaces the record with `text`, valid or not.
     pub(crate) fn record(&self, text: &str) {
-        self.node.create_dir(&format!("/run/job-adopt/jobs/{}", self.owner.uid), 0o755);
+        self.node
+            .create_dir(&format!("/run/job-adopt/jobs/{}", self.owner.uid), 0o755);
         self.node.write(&self.record_path(), text);
         self.node.set_mode(&self.record_path(), 0o644);
     }
@@ -152,14 +170,21 @@ impl<'a> Job<'a> {
     /// Stamps the cgroup with this owner and id (`UID:ID`).
     pub(crate) fn stamp(&self, value: &str) {
         let mut setfattr = Command::new("setfattr");
-        setfattr.args(["-n", "trusted.job_adopt", "-v", value]).arg(self.cgroup.dir());
+        setfattr
+            .args(["-n", "trusted.job_adopt", "-v", value])
+            .arg(self.cgroup.dir());
         Outcome::run(&mut setfattr).ok();
     }
 
     /// Removes the stamp.
     pub(crate) fn unstamp(&self) {
         let mut setfattr = Command::new("setfattr");
-        Outcome::run(setfattr.args(["-x", "trusted.job_adopt"]).arg(self.cgroup.dir())).ok();
+        Outcome::run(
+            setfattr
+                .args(["-x", "trusted.job_adopt"])
+                .arg(self.cgroup.dir()),
+        )
+        .ok();
     }
 
     /// Ends the job in a scheduler's way: kills, then removes.

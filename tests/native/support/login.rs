@@ -12,8 +12,13 @@ pub(crate) const LOOK: &str = "cat /proc/self/cgroup; probe /dev/nvidia0 /dev/nv
     /dev/nvidia2 /dev/nvidia3 /dev/dri/renderD128 /dev/null /dev/full";
 
 /// Every stand-in, in the order of [`LOOK`].
-const LOOKED_AT: [&str; 5] =
-    ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/null"];
+const LOOKED_AT: [&str; 5] = [
+    "/dev/nvidia0",
+    "/dev/nvidia1",
+    "/dev/nvidia2",
+    "/dev/nvidia3",
+    "/dev/null",
+];
 
 impl Node {
     /// Runs [`LOOK`] in a session with both of our lines. That spares the key exchange of `sshd`.
@@ -23,7 +28,10 @@ impl Node {
 
     /// Runs a shell script as root in a session with both of our lines, and returns its output.
     pub(crate) fn run_in_session(&self, script: &str, user: User) -> Outcome {
-        self.write("/usr/bin/in-session", &format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n"));
+        self.write(
+            "/usr/bin/in-session",
+            &format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n"),
+        );
         self.set_mode("/usr/bin/in-session", 0o755);
         self.running("/usr/bin/in-session");
         self.pam(user)
@@ -50,7 +58,10 @@ impl Outcome {
     #[track_caller]
     pub(crate) fn devices(self, expected: &[(&str, &str)]) -> Self {
         for (device, answer) in expected {
-            assert!(self.device(device) == *answer, "{device} is not {answer}: {self}");
+            assert!(
+                self.device(device) == *answer,
+                "{device} is not {answer}: {self}"
+            );
         }
         self
     }
@@ -58,7 +69,9 @@ impl Outcome {
     /// Returns the cgroup v2 path in a printed `/proc/PID/cgroup`.
     #[track_caller]
     pub(crate) fn cgroup(&self) -> &str {
-        let line = self.output_lines().find_map(|line| line.trim_end().strip_prefix("0::"));
+        let line = self
+            .output_lines()
+            .find_map(|line| line.trim_end().strip_prefix("0::"));
         line.unwrap_or_else(|| panic!("no cgroup: {self}"))
     }
 
@@ -70,7 +83,11 @@ impl Outcome {
     /// Asserts that the printed cgroup is this one.
     #[track_caller]
     pub(crate) fn joins_cgroup(self, cgroup: &Cgroup) -> Self {
-        assert!(self.cgroup() == cgroup.path(), "not in {}: {self}", cgroup.path());
+        assert!(
+            self.cgroup() == cgroup.path(),
+            "not in {}: {self}",
+            cgroup.path()
+        );
         self
     }
 }

@@ -103,7 +103,10 @@ fn run_on_new_node(mount: Mount, body: impl FnOnce(&Node)) {
 /// test must run.
 pub(crate) fn skip(why: &'static str) {
     static REPORTED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
-    assert!(std::env::var("JOB_ADOPT_TESTS").as_deref() != Ok("all"), "skipped: {why}");
+    assert!(
+        std::env::var("JOB_ADOPT_TESTS").as_deref() != Ok("all"),
+        "skipped: {why}"
+    );
     notes::add(why);
     if REPORTED.lock().unwrap().insert(why) {
         let _ = writeln!(std::io::stderr(), "{}", skip_message(why));
@@ -125,8 +128,15 @@ fn skip_message(why: &str) -> String {
 /// Returns the number of tests in this run.
 fn selected_test_count() -> usize {
     let mut list = Command::new(std::env::current_exe().unwrap());
-    let listed = list.args(std::env::args().skip(1)).arg("--list").output().unwrap();
-    String::from_utf8_lossy(&listed.stdout).lines().filter(|line| line.ends_with(": test")).count()
+    let listed = list
+        .args(std::env::args().skip(1))
+        .arg("--list")
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&listed.stdout)
+        .lines()
+        .filter(|line| line.ends_with(": test"))
+        .count()
 }
 
 /// Returns why this machine cannot have a node.
@@ -137,7 +147,16 @@ pub(crate) fn missing_requirement() -> Option<&'static str> {
     if cgroup::host_mount().is_none() {
         return Some("needs a cgroup2 mount");
     }
-    let programs = ["unshare", "nsenter", "timeout", "setfattr", "ip", "sshd", "ssh", "pamtester"];
+    let programs = [
+        "unshare",
+        "nsenter",
+        "timeout",
+        "setfattr",
+        "ip",
+        "sshd",
+        "ssh",
+        "pamtester",
+    ];
     programs.into_iter().find(|program| !is_installed(program)).map(|_| {
         "needs util-linux, coreutils, attr, iproute2, openssh-server, openssh-client and pamtester"
     })

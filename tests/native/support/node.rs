@@ -51,18 +51,39 @@ impl Node {
             Cgroup::new(path)
         };
         // Slurm names its cgroups after the node, in hierarchies that the whole machine shares.
-        let name = if mount == Mount::V1 { unique } else { name.into() };
+        let name = if mount == Mount::V1 {
+            unique
+        } else {
+            name.into()
+        };
         cgroup.create().child("node").create();
         cgroup.child("jobs").create();
         let (mut command, inside) = match mount {
             // The root of a cgroup namespace is the cgroup of the process that creates it.
             Mount::Namespace => (enter_cgroup(&cgroup, "unshare"), "."),
-            _ => (Command::new("unshare"), cgroup.path().trim_start_matches('/')),
+            _ => (
+                Command::new("unshare"),
+                cgroup.path().trim_start_matches('/'),
+            ),
         };
         command.args((mount == Mount::Namespace).then_some("--cgroup"));
         let mut unshare = command
-            .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
-            .args(["--uts", "--net", "bash", "-c", include_str!("node.sh"), "node"])
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "--pid",
+                "--fork",
+                "--kill-child",
+            ])
+            .args([
+                "--uts",
+                "--net",
+                "bash",
+                "-c",
+                include_str!("node.sh"),
+                "node",
+            ])
             .args([mount.layout(), inside, &name])
             .arg(tool::installed_product())
             .env_clear()
@@ -80,7 +101,14 @@ impl Node {
             Cgroup::new("").write("cgroup.procs", &unshare.id().to_string());
         }
         let log = Syslog::listen(&root_dir(&unshare).join("dev/log"));
-        let node = Self { mount, cgroup, name, unshare, life, log };
+        let node = Self {
+            mount,
+            cgroup,
+            name,
+            unshare,
+            life,
+            log,
+        };
         assert_eq!(ready, "ready\n", "the node did not come up");
         node.populate();
         node
@@ -95,10 +123,18 @@ impl Node {
             "/etc/nsswitch.conf",
             "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
         );
-        self.write("/etc/hosts", &format!("127.0.0.1 localhost {}\n", self.name));
+        self.write(
+            "/etc/hosts",
+            &format!("127.0.0.1 localhost {}\n", self.name),
+        );
         for person in PEOPLE {
             self.create_dir(&person.home(), 0o700);
-            chown(self.path(&person.home()), Some(person.uid), Some(person.uid)).unwrap();
+            chown(
+                self.path(&person.home()),
+                Some(person.uid),
+                Some(person.uid),
+            )
+            .unwrap();
         }
         self.write_stack(&super::pam::stack(""));
     }
@@ -113,7 +149,11 @@ impl Node {
                 symlink(fields[2], path).unwrap();
                 continue;
             }
-            let kind = if fields[1] == "b" { SFlag::S_IFBLK } else { SFlag::S_IFCHR };
+            let kind = if fields[1] == "b" {
+                SFlag::S_IFBLK
+            } else {
+                SFlag::S_IFCHR
+            };
             let number = makedev(fields[2].parse().unwrap(), fields[3].parse().unwrap());
             mknod(&path, kind, Mode::empty(), number).unwrap();
             fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
@@ -185,7 +225,10 @@ impl Node {
             let ours = line.contains("pam_job_adopt.so") && !line.contains("timeout=");
             format!("{line}{}\n", if ours { " timeout=60" } else { "" })
         };
-        self.write("/etc/pam.d/sshd", &text.lines().map(patient).collect::<String>());
+        self.write(
+            "/etc/pam.d/sshd",
+            &text.lines().map(patient).collect::<String>(),
+        );
     }
 
     /// Replaces `/etc/security/job_adopt.conf`.
@@ -207,7 +250,11 @@ impl Node {
     /// minutes, which grows on an emulated processor.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = self.daemon(&self.outside(), "timeout");
-        command.args(["--kill-after=1", &(180 * timeout_factor()).to_string(), program]);
+        command.args([
+            "--kill-after=1",
+            &(180 * timeout_factor()).to_string(),
+            program,
+        ]);
         command
     }
 
@@ -228,7 +275,11 @@ impl Node {
             .arg(format!("--net={}", namespace("net")))
             .arg(format!("--pid={}", namespace("pid_for_children")))
             .args(["sh", "-c", ENTER])
-            .arg(format!("{}{}/cgroup.procs", self.mount.path(), cgroup.path()))
+            .arg(format!(
+                "{}{}/cgroup.procs",
+                self.mount.path(),
+                cgroup.path()
+            ))
             .arg(program)
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -283,7 +334,10 @@ impl Node {
     pub(crate) fn processes(&self) -> Vec<i32> {
         fn below(cgroup: &Cgroup) -> Vec<i32> {
             let mut pids = cgroup.pids_or_empty();
-            cgroup.children().iter().for_each(|child| pids.extend(below(child)));
+            cgroup
+                .children()
+                .iter()
+                .for_each(|child| pids.extend(below(child)));
             pids
         }
         below(&self.cgroup)
@@ -324,7 +378,10 @@ impl Drop for Node {
 /// Prepares a command that starts in a cgroup, entered from outside the node.
 fn enter_cgroup(cgroup: &Cgroup, program: &str) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", ENTER]).arg(cgroup.dir().join("cgroup.procs")).arg(program);
+    command
+        .args(["-c", ENTER])
+        .arg(cgroup.dir().join("cgroup.procs"))
+        .arg(program);
     command
 }
 

@@ -112,12 +112,16 @@ impl<'a> Origin<'a> {
     }
 
     fn listen(command: &mut Command, address: &str, port: u16, serve: &[&str]) -> Listener {
-        command.args(["listen", address, &port.to_string()]).args(serve);
+        command
+            .args(["listen", address, &port.to_string()])
+            .args(serve);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let life = child.stdin.take();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         assert_eq!(line, "ready\n", "nothing listens at {address} {port}");
         Listener { child, life }
     }
@@ -141,21 +145,38 @@ impl<'a> Origin<'a> {
         let before = self.ports(to);
         let id = owner.uid.to_string();
         let mut command = self.node.daemon(cgroup, "setpriv");
-        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "bash", "-c"]);
+        command.args([
+            "--reuid",
+            &id,
+            "--regid",
+            &id,
+            "--clear-groups",
+            "bash",
+            "-c",
+        ]);
         command.args([&format!("exec 3<>/dev/tcp/{to}/{SSH} && read"), "client"]);
         let child = command.stdin(Stdio::piped()).spawn().unwrap();
         let mut port = None;
         eventually("the client is connected", || {
-            port = self.ports(to).into_iter().find(|candidate| !before.contains(candidate));
+            port = self
+                .ports(to)
+                .into_iter()
+                .find(|candidate| !before.contains(candidate));
             port.is_some()
         });
-        Client { child, port: port.unwrap() }
+        Client {
+            child,
+            port: port.unwrap(),
+        }
     }
 
     /// Lists the local ports of the node's connections to that address of the host.
     fn ports(&self, to: &str) -> Vec<u16> {
         let filter = format!("dst [{to}]:{SSH}");
-        let outcome = self.node.run("ss", &["-Htn", "state", "established", &filter]).ok();
+        let outcome = self
+            .node
+            .run("ss", &["-Htn", "state", "established", &filter])
+            .ok();
         let local = |line: &str| {
             let end = line.split_whitespace().nth(2).unwrap().to_owned();
             end.rsplit(':').next().unwrap().parse().unwrap()

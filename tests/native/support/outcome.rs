@@ -19,7 +19,9 @@ impl Outcome {
     /// Runs a command to its end.
     pub(crate) fn run(command: &mut Command) -> Self {
         let began = Instant::now();
-        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let output = command
+            .output()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         Self::from_output(format!("{command:?}"), &output, began.elapsed())
     }
 
@@ -66,7 +68,10 @@ impl Outcome {
     /// Asserts that the output does not contain `text`.
     #[track_caller]
     pub(crate) fn omits(self, text: &str) -> Self {
-        assert!(!self.output().contains(text), "did not expect {text:?}: {self}");
+        assert!(
+            !self.output().contains(text),
+            "did not expect {text:?}: {self}"
+        );
         self
     }
 
@@ -78,7 +83,13 @@ impl Outcome {
 
 impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { command, code, stdout, stderr, took } = self;
+        let Self {
+            command,
+            code,
+            stdout,
+            stderr,
+            took,
+        } = self;
         write!(
             f,
             "{command}\nstatus {code} after {took:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}"
@@ -98,7 +109,10 @@ pub(crate) fn wait_within(limit: Duration, what: &str, mut condition: impl FnMut
     let limit = limit * timeout_factor();
     let deadline = Instant::now() + limit;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited {limit:?} in vain until {what}");
+        assert!(
+            Instant::now() < deadline,
+            "waited {limit:?} in vain until {what}"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }

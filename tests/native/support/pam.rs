@@ -39,12 +39,19 @@ impl Node {
     /// Installs both of our lines, and behind them a line that runs a program and prints its
     /// output.
     pub(super) fn running(&self, program: &str) {
-        self.write_stack(&format!("{}session optional pam_exec.so stdout {program}\n", stack("")));
+        self.write_stack(&format!(
+            "{}session optional pam_exec.so stdout {program}\n",
+            stack("")
+        ));
     }
 
     /// Runs account and session of service sshd in one process.
     pub(crate) fn pam(&self, user: User) -> Outcome {
-        self.phases("sshd", user, &["acct_mgmt", "open_session", "close_session"])
+        self.phases(
+            "sshd",
+            user,
+            &["acct_mgmt", "open_session", "close_session"],
+        )
     }
 
     /// Runs the account phase alone.
@@ -120,7 +127,10 @@ impl Node {
         }
         let tested = [&["pamtester", "sshd", user.name], phases].concat();
         // With -D the tracer is not their parent.
-        let outcome = self.run("strace", &[&["-fD", "-qq", "-o", log], options, &tested].concat());
+        let outcome = self.run(
+            "strace",
+            &[&["-fD", "-qq", "-o", log], options, &tested].concat(),
+        );
         let end = format!(
             "while pgrep --full '^strace -fD -qq -o {log} ' >/dev/null; do sleep 0.01; done"
         );
@@ -134,19 +144,30 @@ impl Node {
         // The kernel stops the login at these calls alone, instead of twice at each. A login that outlived its tracer
         // could make none of them.
         let calls = find_traced_calls(options).map(|calls| format!("trace={calls}"));
-        let filter = calls.iter().flat_map(|calls| ["--seccomp-bpf", "-e", calls]);
+        let filter = calls
+            .iter()
+            .flat_map(|calls| ["--seccomp-bpf", "-e", calls]);
         let filter: Vec<&str> = filter.collect();
-        self.run("strace", &[&["-f", "-qq", "-o", log], &filter[..], options, &tested].concat())
+        self.run(
+            "strace",
+            &[&["-f", "-qq", "-o", log], &filter[..], options, &tested].concat(),
+        )
     }
 }
 
 /// Returns the calls that strace traces or changes with these options; `None` for all.
 fn find_traced_calls(options: &[&str]) -> Option<String> {
     let named = |kind: &str| -> Vec<&str> {
-        let sets = options.iter().filter_map(|option| option.strip_prefix(kind));
+        let sets = options
+            .iter()
+            .filter_map(|option| option.strip_prefix(kind));
         sets.map(|set| set.split(':').next().unwrap()).collect()
     };
     let traced = named("trace=");
-    let calls = if traced.is_empty() { named("inject=") } else { traced };
+    let calls = if traced.is_empty() {
+        named("inject=")
+    } else {
+        traced
+    };
     (!calls.is_empty()).then(|| calls.join(","))
 }

@@ -25,12 +25,30 @@ impl Process {
     pub(crate) fn start_in(node: &Node, cgroup: &Cgroup, user: User, script: &str) -> Self {
         let id = user.uid.to_string();
         let mut command = node.daemon(cgroup, "setpriv");
-        command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "sh", "-c", script]);
+        command.args([
+            "--reuid",
+            &id,
+            "--regid",
+            &id,
+            "--clear-groups",
+            "sh",
+            "-c",
+            script,
+        ]);
         let enters = command.stdout(Stdio::null()).spawn().unwrap();
         let children = format!("/proc/{0}/task/{0}/children", enters.id());
-        let child = || fs::read_to_string(&children).unwrap_or_default().trim().parse().ok();
+        let child = || {
+            fs::read_to_string(&children)
+                .unwrap_or_default()
+                .trim()
+                .parse()
+                .ok()
+        };
         eventually("it is there", || child().is_some());
-        let process = Self { enters, host_pid: child().unwrap() };
+        let process = Self {
+            enters,
+            host_pid: child().unwrap(),
+        };
         // Waits for the shell itself, not for the program that starts it. A script of root may
         // become another user at once.
         let started = format!("\nUid:\t{id}\t");
@@ -53,7 +71,9 @@ impl Process {
         let proc = |file: &str| format!("/proc/{}/{file}", process.host_pid);
         let own = fs::read_link("/proc/self/ns/user").unwrap();
         let namespace = || fs::read_link(proc("ns/user")).ok();
-        eventually("it has a namespace", || namespace().is_some_and(|other| other != own));
+        eventually("it has a namespace", || {
+            namespace().is_some_and(|other| other != own)
+        });
         for map in ["gid_map", "uid_map"] {
             fs::write(proc(map), format!("0 {} 1\n1 100000 1000", user.uid)).unwrap();
         }
@@ -72,7 +92,10 @@ impl Process {
     /// Returns its number on the node.
     pub(crate) fn pid(&self) -> i32 {
         let status = self.status();
-        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+        let numbers = status
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:"))
+            .unwrap();
         numbers.split_whitespace().last().unwrap().parse().unwrap()
     }
 

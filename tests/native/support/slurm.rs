@@ -50,7 +50,10 @@ struct Seats {
 
 impl Seats {
     const fn new(count: usize) -> Self {
-        Self { free: Mutex::new(count), freed: Condvar::new() }
+        Self {
+            free: Mutex::new(count),
+            freed: Condvar::new(),
+        }
     }
 
     /// Waits for a free seat, and takes it until the result is dropped.
@@ -89,7 +92,10 @@ fn with_slurm(body: impl FnOnce(&Slurm<'_>)) {
 }
 
 fn missing_requirement() -> Option<&'static str> {
-    if !HIERARCHIES.iter().all(|name| hierarchy(name).join("cgroup.procs").exists()) {
+    if !HIERARCHIES
+        .iter()
+        .all(|name| hierarchy(name).join("cgroup.procs").exists())
+    {
         return Some("needs cgroup v1's freezer, cpuset, memory, cpuacct and devices hierarchies");
     }
     let programs = ["slurmctld", "slurmd", "sbatch", "munged"];
@@ -119,7 +125,10 @@ impl<'a> Slurm<'a> {
     fn new(node: &'a Node) -> Self {
         let slurm = Self { node };
         node.sh(&format!("ip address add {ADDRESS}/24 dev lo")).ok();
-        node.write("/etc/hosts", &format!("127.0.0.1 localhost\n{ADDRESS} {}\n", node.name()));
+        node.write(
+            "/etc/hosts",
+            &format!("127.0.0.1 localhost\n{ADDRESS} {}\n", node.name()),
+        );
         node.create_dir("/etc/slurm", 0o755);
         node.create_dir(SPOOL, 0o755);
         for folder in ["/run/slurm", "/var/spool/slurmctld", "/var/log/slurm"] {
@@ -138,7 +147,8 @@ impl<'a> Slurm<'a> {
     /// [`Slurm::restart_slurmd`] follow it.
     pub(crate) fn constrain(&self, what: &str) {
         let conf = "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\nCgroupAutomount=no\n";
-        self.node.write("/etc/slurm/cgroup.conf", &format!("{conf}{what}"));
+        self.node
+            .write("/etc/slurm/cgroup.conf", &format!("{conf}{what}"));
     }
 
     /// Ends slurmd and leaves its steps running.
@@ -165,12 +175,19 @@ impl<'a> Slurm<'a> {
         self.node.sh(STOP_SLURMCTLD).ok();
         let host = self.node.name();
         let nodes = PARTS.map(|part| format!("{host}{part}"));
-        self.node.write("/etc/slurm/slurm.conf", &split_conf(&slurm_conf(host), &nodes, host));
+        self.node.write(
+            "/etc/slurm/slurm.conf",
+            &split_conf(&slurm_conf(host), &nodes, host),
+        );
         let gres = |(node, files)| format!("NodeName={node} Name=gpu File=/dev/nvidia[{files}]\n");
         let gres: String = nodes.iter().zip(["0-1", "2-3"]).map(gres).collect();
         self.node.write("/etc/slurm/gres.conf", &gres);
         let [one, other] = &nodes;
-        self.node.sh(&format!("slurmctld -c && slurmd -N {one} && slurmd -N {other}")).ok();
+        self.node
+            .sh(&format!(
+                "slurmctld -c && slurmd -N {one} && slurmd -N {other}"
+            ))
+            .ok();
         for node in &nodes {
             let idle = format!("the slurmd of {node} is there");
             let state = format!("sinfo --noheader --nodes={node} --format=%T");
@@ -220,21 +237,31 @@ impl<'a> Slurm<'a> {
 
     /// Returns the path of a step daemon's socket on that Slurm node.
     pub(super) fn socket(&self, node: &str, job: &str, step: u32) -> String {
-        let spool = if node == self.node.name() { SPOOL } else { &format!("{SPOOL}/{node}") };
+        let spool = if node == self.node.name() {
+            SPOOL
+        } else {
+            &format!("{SPOOL}/{node}")
+        };
         format!("{spool}/{node}_{job}.{step}")
     }
 
     /// Lists the jobs' cgroups in all hierarchies. None is left when all jobs are over.
     pub(crate) fn job_cgroups(&self) -> Vec<PathBuf> {
         let is_job = |path: &PathBuf| path.to_string_lossy().contains("/job_");
-        self.tops().iter().flat_map(|top| walk_tree(top)).filter(is_job).collect()
+        self.tops()
+            .iter()
+            .flat_map(|top| walk_tree(top))
+            .filter(is_job)
+            .collect()
     }
 
     /// Returns the node's processes that run this program, in this process's PID namespace.
     pub(crate) fn running(&self, program: &str) -> Vec<i32> {
         let comm = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let processes = self.node.processes().into_iter();
-        processes.filter(|pid| comm(pid).trim_end() == program).collect()
+        processes
+            .filter(|pid| comm(pid).trim_end() == program)
+            .collect()
     }
 
     /// Returns the node's processes that have ended and were not reaped.
@@ -247,8 +274,12 @@ impl<'a> Slurm<'a> {
     /// Asserts that no job has left a cgroup, a process or a socket.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
-        eventually("Slurm has removed its cgroups", || self.job_cgroups().is_empty());
-        eventually("step daemons have ended", || self.running("slurmstepd").is_empty());
+        eventually("Slurm has removed its cgroups", || {
+            self.job_cgroups().is_empty()
+        });
+        eventually("step daemons have ended", || {
+            self.running("slurmstepd").is_empty()
+        });
         eventually("nobody is left to wait for", || self.zombies().is_empty());
         if self.is_release_22() {
             let sockets = format!("ls -R {SPOOL} | grep '\\.[0-9]*$'");
@@ -259,7 +290,11 @@ impl<'a> Slurm<'a> {
     /// Returns whether this is Slurm 22.05. On cgroup v1 a step daemon of 24.11 cannot leave its job's
     /// freezer cgroup, and ends by its own kill: empty cgroups and its socket remain.
     pub(crate) fn is_release_22(&self) -> bool {
-        self.node.run("slurmd", &["-V"]).ok().stdout.contains(" 22.")
+        self.node
+            .run("slurmd", &["-V"])
+            .ok()
+            .stdout
+            .contains(" 22.")
     }
 
     /// Prepares a command of that user, in their home.
@@ -267,7 +302,13 @@ impl<'a> Slurm<'a> {
         let mut command = self.node.command("setpriv");
         let id = user.uid.to_string();
         command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
-        command.args(["env", "--chdir", &user.home(), &format!("HOME={}", user.home()), program]);
+        command.args([
+            "env",
+            "--chdir",
+            &user.home(),
+            &format!("HOME={}", user.home()),
+            program,
+        ]);
         command
     }
 
@@ -278,7 +319,11 @@ impl<'a> Slurm<'a> {
 
     fn end(self) {
         self.stop();
-        let left: Vec<_> = self.tops().into_iter().filter(|path| path.exists()).collect();
+        let left: Vec<_> = self
+            .tops()
+            .into_iter()
+            .filter(|path| path.exists())
+            .collect();
         assert!(left.is_empty(), "left behind: {left:?}");
     }
 
@@ -320,9 +365,16 @@ impl Drop for Slurm<'_> {
 /// Lists a directory and all below, each directory before its contents. A missing one gives an
 /// empty list.
 pub(super) fn walk_tree(top: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(top) else { return Vec::new() };
-    let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
-    std::iter::once(top.to_owned()).chain(folders.flat_map(|folder| walk_tree(&folder))).collect()
+    let Ok(entries) = fs::read_dir(top) else {
+        return Vec::new();
+    };
+    let folders = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir());
+    std::iter::once(top.to_owned())
+        .chain(folders.flat_map(|folder| walk_tree(&folder)))
+        .collect()
 }
 
 /// Starts munged, which authenticates users. It needs a key of its own, and folders that no other
@@ -386,8 +438,15 @@ fn slurm_conf(node: &str) -> String {
 /// Changes the configuration to two nodes, each with its own spool directory. Jobs of several
 /// parts, which only the backfill scheduler starts, start at once.
 fn split_conf(conf: &str, nodes: &[String; 2], host: &str) -> String {
-    let dropped = ["NodeName=", "SlurmdSpoolDir=", "SlurmdPidFile=", "SlurmdLogFile="];
-    let kept = conf.lines().filter(|line| !dropped.iter().any(|key| line.starts_with(key)));
+    let dropped = [
+        "NodeName=",
+        "SlurmdSpoolDir=",
+        "SlurmdPidFile=",
+        "SlurmdLogFile=",
+    ];
+    let kept = conf
+        .lines()
+        .filter(|line| !dropped.iter().any(|key| line.starts_with(key)));
     let kept: String = kept.map(|line| format!("{line}\n")).collect();
     let kept = kept.replace("SchedulerParameters=", "SchedulerParameters=bf_interval=1,");
     let [one, other] = nodes;

@@ -21,7 +21,12 @@ const BATCH_STEP: u32 = 0xffff_fffb;
 /// Resources of every job.
 const SIZE: [&str; 3] = ["--ntasks=1", "--mem=400", "--job-name=test"];
 /// Stand-ins for the GPUs of `gres.conf`.
-const GPUS: [&str; 4] = ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3"];
+const GPUS: [&str; 4] = [
+    "/dev/nvidia0",
+    "/dev/nvidia1",
+    "/dev/nvidia2",
+    "/dev/nvidia3",
+];
 
 /// States of a job that is over.
 const OVER: [&str; 3] = ["CANCELLED", "COMPLETED", "TIMEOUT"];
@@ -68,7 +73,10 @@ impl<'a> Slurm<'a> {
         node: &str,
     ) -> SlurmJob<'a> {
         let mut salloc = self.ask(owner, gpus, "salloc");
-        salloc.arg("--no-shell").args(options).arg(format!("--nodelist={node}"));
+        salloc
+            .arg("--no-shell")
+            .args(options)
+            .arg(format!("--nodelist={node}"));
         self.grant(salloc, owner, node)
     }
 
@@ -76,7 +84,9 @@ impl<'a> Slurm<'a> {
     pub(crate) fn alloc_on_both(&'a self, owner: User, nodes: &[String; 2]) -> [SlurmJob<'a>; 2] {
         let [one, other] = nodes;
         let mut salloc = self.ask(owner, 1, "salloc");
-        salloc.args(["--no-shell", &format!("--nodelist={one}"), ":"]).args(SIZE);
+        salloc
+            .args(["--no-shell", &format!("--nodelist={one}"), ":"])
+            .args(SIZE);
         salloc.args(["--gres=gpu:1", &format!("--nodelist={other}")]);
         let first = self.grant(salloc, owner, one);
         let id: u32 = first.id.parse().unwrap();
@@ -88,7 +98,9 @@ impl<'a> Slurm<'a> {
     /// number, which cancels all of them.
     pub(crate) fn array(&'a self, owner: User, gpus: u32, tasks: u32) -> Vec<SlurmJob<'a>> {
         let mut sbatch = self.ask(owner, gpus, "sbatch");
-        sbatch.arg(format!("--array=1-{tasks}")).args(["--parsable", "--wrap", "sleep infinity"]);
+        sbatch
+            .arg(format!("--array=1-{tasks}"))
+            .args(["--parsable", "--wrap", "sleep infinity"]);
         let array = Outcome::run(&mut sbatch).ok();
         let list = format!(
             "squeue --noheader --array --state=running --jobs={} --format=%A",
@@ -106,7 +118,10 @@ impl<'a> Slurm<'a> {
 
     fn grant(&'a self, mut salloc: Command, owner: User, node: &str) -> SlurmJob<'a> {
         let output = self.node.path("/run/salloc");
-        let waits = salloc.stderr(File::create(&output).unwrap()).spawn().unwrap();
+        let waits = salloc
+            .stderr(File::create(&output).unwrap())
+            .spawn()
+            .unwrap();
         let mut id = None;
         eventually("the job is granted", || {
             id = parse_job_id(&std::fs::read_to_string(&output).unwrap());
@@ -122,9 +137,15 @@ impl<'a> Slurm<'a> {
         let name = format!("--job-name=srun-{}", owner.name);
         let mut srun = self.ask(owner, gpus, "srun");
         srun.args([&name, "sleep", "infinity"]);
-        let waits = srun.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let list =
-            format!("squeue --noheader --state=running --name=srun-{} --format=%i", owner.name);
+        let waits = srun
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let list = format!(
+            "squeue --noheader --state=running --name=srun-{} --format=%i",
+            owner.name
+        );
         let mut id = String::new();
         eventually("the step's job runs", || {
             id = self.node.sh(&list).stdout.trim().to_owned();
@@ -152,15 +173,25 @@ impl<'a> Slurm<'a> {
 
     fn find_job_on(&'a self, owner: User, id: &str, node: &str) -> SlurmJob<'a> {
         let (id, node) = (id.to_owned(), node.to_owned());
-        let job = SlurmJob { slurm: self, owner, id, node, waits: None };
-        eventually("the extern step runs", || job.state() == Some(State::Running));
+        let job = SlurmJob {
+            slurm: self,
+            owner,
+            id,
+            node,
+            waits: None,
+        };
+        eventually("the extern step runs", || {
+            job.state() == Some(State::Running)
+        });
         job
     }
 }
 
 /// Parses the job id in the output of salloc(1).
 fn parse_job_id(output: &str) -> Option<String> {
-    let line = output.lines().find(|line| line.contains("Granted job allocation"))?;
+    let line = output
+        .lines()
+        .find(|line| line.contains("Granted job allocation"))?;
     line.rsplit(' ').next().map(str::to_owned)
 }
 
@@ -176,7 +207,9 @@ impl SlurmJob<'_> {
         socket.write_all(&stepd::encode_query()).ok()?;
         let mut answer = [0; stepd::ANSWER_BYTES];
         socket.read_exact(&mut answer).ok()?;
-        stepd::Answer::parse(&answer).ok().map(|answer| answer.state)
+        stepd::Answer::parse(&answer)
+            .ok()
+            .map(|answer| answer.state)
     }
 
     /// Waits until the daemon of that step listens.
@@ -192,7 +225,9 @@ impl SlurmJob<'_> {
 
     /// Returns the job's path below each v1 hierarchy.
     pub(crate) fn path(&self) -> String {
-        let Self { node, owner, id, .. } = self;
+        let Self {
+            node, owner, id, ..
+        } = self;
         format!("/slurm_{node}/uid_{}/job_{id}", owner.uid)
     }
 
@@ -204,7 +239,15 @@ impl SlurmJob<'_> {
     /// Runs `script` in a new step of the job.
     pub(crate) fn step(&self, script: &str) -> Outcome {
         let mut srun = self.slurm.as_user(self.owner, "srun");
-        srun.args(["--jobid", &self.id, "--overlap", "--ntasks=1", "sh", "-c", script]);
+        srun.args([
+            "--jobid",
+            &self.id,
+            "--overlap",
+            "--ntasks=1",
+            "sh",
+            "-c",
+            script,
+        ]);
         Outcome::run(&mut srun)
     }
 
@@ -215,9 +258,20 @@ impl SlurmJob<'_> {
 
     /// Returns the index of the GPU that Slurm allocated; of several, the first.
     pub(crate) fn gpu(&self) -> usize {
-        let details = self.slurm.node.run("scontrol", &["show", "--details", "job", &self.id]).ok();
-        let (_, rest) = details.stdout.split_once("(IDX:").unwrap_or_else(|| panic!("{details}"));
-        rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+        let details = self
+            .slurm
+            .node
+            .run("scontrol", &["show", "--details", "job", &self.id])
+            .ok();
+        let (_, rest) = details
+            .stdout
+            .split_once("(IDX:")
+            .unwrap_or_else(|| panic!("{details}"));
+        rest.split(|c: char| !c.is_ascii_digit())
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 
     /// Returns the process of the extern step's daemon, in this process's PID namespace.
@@ -244,7 +298,9 @@ impl SlurmJob<'_> {
         let state = if frozen { "FROZEN" } else { "THAWED" };
         let file = self.dir("freezer").join("freezer.state");
         std::fs::write(&file, state).unwrap();
-        eventually(state, || std::fs::read_to_string(&file).unwrap().trim() == state);
+        eventually(state, || {
+            std::fs::read_to_string(&file).unwrap().trim() == state
+        });
     }
 
     /// Cancels the job, and waits until Slurm has ended it.
@@ -263,7 +319,9 @@ impl SlurmJob<'_> {
                     let _ = std::fs::remove_dir(dir);
                 }
             }
-            !HIERARCHIES.iter().any(|hierarchy| self.dir(hierarchy).exists())
+            !HIERARCHIES
+                .iter()
+                .any(|hierarchy| self.dir(hierarchy).exists())
         });
         self.is_over();
     }
@@ -274,9 +332,15 @@ impl SlurmJob<'_> {
     pub(crate) fn remove_forgotten_cgroups(&self) -> usize {
         eventually("its daemon has ended", || self.find_daemon().is_none());
         self.is_over();
-        let trees = HIERARCHIES.iter().flat_map(|hierarchy| walk_tree(&self.dir(hierarchy)));
+        let trees = HIERARCHIES
+            .iter()
+            .flat_map(|hierarchy| walk_tree(&self.dir(hierarchy)));
         let dirs: Vec<PathBuf> = trees.collect();
-        let removed = dirs.iter().rev().filter(|dir| std::fs::remove_dir(dir).is_ok()).count();
+        let removed = dirs
+            .iter()
+            .rev()
+            .filter(|dir| std::fs::remove_dir(dir).is_ok())
+            .count();
         if removed > 0 {
             // The daemon was killed before it could remove its socket.
             let _ = std::fs::remove_file(self.slurm.node.path(&self.socket()));
@@ -285,7 +349,10 @@ impl SlurmJob<'_> {
     }
 
     fn is_over(&self) {
-        let state = format!("squeue --noheader --jobs={} --format=%T 2>/dev/null", self.id);
+        let state = format!(
+            "squeue --noheader --jobs={} --format=%T 2>/dev/null",
+            self.id
+        );
         eventually("Slurm knows that it is over", || {
             let states = self.slurm.node.sh(&state).stdout;
             states.lines().all(|line| OVER.contains(&line.trim()))
@@ -306,16 +373,23 @@ impl Outcome {
     /// Lists the Slurm GPUs that a probe could open.
     #[track_caller]
     pub(crate) fn gpus(&self) -> Vec<&'static str> {
-        GPUS.into_iter().filter(|gpu| self.device(gpu) == OPENS).collect()
+        GPUS.into_iter()
+            .filter(|gpu| self.device(gpu) == OPENS)
+            .collect()
     }
 
     /// Returns the path in that hierarchy, from a printed `/proc/PID/cgroup`.
     #[track_caller]
     pub(crate) fn path_in(&self, hierarchy: &str) -> &str {
         let controllers = |line: &&str| {
-            line.split(':').nth(1).is_some_and(|list| list.split(',').any(|one| one == hierarchy))
+            line.split(':')
+                .nth(1)
+                .is_some_and(|list| list.split(',').any(|one| one == hierarchy))
         };
-        let line = self.output_lines().find(controllers).unwrap_or_else(|| panic!("{self}"));
+        let line = self
+            .output_lines()
+            .find(controllers)
+            .unwrap_or_else(|| panic!("{self}"));
         line.trim_end().splitn(3, ':').nth(2).unwrap()
     }
 
@@ -337,7 +411,10 @@ impl Outcome {
     #[track_caller]
     pub(crate) fn stays_outside(self) -> Self {
         for hierarchy in HIERARCHIES {
-            assert!(!self.path_in(hierarchy).contains("/job_"), "{hierarchy}: {self}");
+            assert!(
+                !self.path_in(hierarchy).contains("/job_"),
+                "{hierarchy}: {self}"
+            );
         }
         self
     }

@@ -54,10 +54,15 @@ fn penalties() -> &'static str {
         let output = Command::new("/usr/sbin/sshd").arg("-V").output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let version = text.split("OpenSSH_").nth(1).unwrap();
-        let mut numbers =
-            version.split(|c: char| !c.is_ascii_digit()).map_while(|digits| digits.parse().ok());
+        let mut numbers = version
+            .split(|c: char| !c.is_ascii_digit())
+            .map_while(|digits| digits.parse().ok());
         let numbers: [u32; 2] = [numbers.next().unwrap(), numbers.next().unwrap()];
-        if numbers >= [9, 8] { "PerSourcePenalties no\n" } else { "" }
+        if numbers >= [9, 8] {
+            "PerSourcePenalties no\n"
+        } else {
+            ""
+        }
     })
 }
 
@@ -75,7 +80,10 @@ impl Node {
     /// Starts `sshd` like [`Node::sshd_with`] in a shell that has run this script: it inherits what the script sets.
     pub(crate) fn sshd_after(&self, script: &str, lines: &str) -> Sshd<'_> {
         self.create_dir("/etc/ssh", 0o755);
-        self.write("/etc/ssh/sshd_config", &(lines.to_owned() + CONFIG + penalties()));
+        self.write(
+            "/etc/ssh/sshd_config",
+            &(lines.to_owned() + CONFIG + penalties()),
+        );
         self.install_secret(&tool::key("host-key"), "/etc/ssh/test-host-key");
         self.install_secret(&tool::key("user-key"), "/root/key");
         let host = fs::read_to_string(tool::key("host-key.pub")).unwrap();
@@ -95,7 +103,11 @@ impl Node {
         let mut command = self.daemon(&self.outside(), "sh");
         let server = format!("set -e; {script}; exec /usr/sbin/sshd -D -f /etc/ssh/sshd_config");
         command.args(["-c", &server]);
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
     }
 
     fn install_secret(&self, from: &std::path::Path, to: &str) {
@@ -162,7 +174,10 @@ impl Sshd<'_> {
     pub(crate) fn stay(&self, user: User, script: &str) -> Child {
         let target = format!("{}@127.0.0.1", user.name);
         let mut command = self.client("ssh", &["-o", "BatchMode=yes", &target, script]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command.spawn().unwrap()
     }
 
@@ -183,7 +198,9 @@ impl Sshd<'_> {
         let target = format!("{}@127.0.0.1", user.name);
         let mut command = self.client("ssh", &["-o", &methods, "-o", "NumberOfPasswordPrompts=1"]);
         command.env("TEST_PASSWORD", password);
-        command.env("SSH_ASKPASS", "/root/askpass").env("SSH_ASKPASS_REQUIRE", "force");
+        command
+            .env("SSH_ASKPASS", "/root/askpass")
+            .env("SSH_ASKPASS_REQUIRE", "force");
         Outcome::run(command.args([&target, script]))
     }
 

@@ -42,8 +42,14 @@ impl<'a> Slurm<'a> {
         // The stand-in sets the socket's mode last.
         let open = |file: std::fs::Metadata| file.permissions().mode() & 0o777 == 0o777;
         let socket = node.path(path);
-        eventually("the stand-in listens", || socket.symlink_metadata().is_ok_and(open));
-        StandIn { slurm: self, path: path.to_owned(), child: Mutex::new(child) }
+        eventually("the stand-in listens", || {
+            socket.symlink_metadata().is_ok_and(open)
+        });
+        StandIn {
+            slurm: self,
+            path: path.to_owned(),
+            child: Mutex::new(child),
+        }
     }
 }
 

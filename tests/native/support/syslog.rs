@@ -32,8 +32,13 @@ impl Entry {
     }
 
     fn priority(&self) -> u32 {
-        let digits = self.text.strip_prefix('<').and_then(|rest| rest.split('>').next());
-        digits.and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX)
+        let digits = self
+            .text
+            .strip_prefix('<')
+            .and_then(|rest| rest.split('>').next());
+        digits
+            .and_then(|digits| digits.parse().ok())
+            .unwrap_or(u32::MAX)
     }
 
     /// Returns the `LOG_*` severity of syslog(3).
@@ -67,7 +72,9 @@ impl Syslog {
         let socket = UnixDatagram::bind(path).unwrap();
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o666))
             .unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_millis(50)))
+            .unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let (marked, markers) = channel();
@@ -87,14 +94,25 @@ impl Syslog {
             }
         });
         let markers = Mutex::new(markers);
-        Self { path: path.to_owned(), lines, markers, reader: Some(reader), stop }
+        Self {
+            path: path.to_owned(),
+            lines,
+            markers,
+            reader: Some(reader),
+            stop,
+        }
     }
 
     /// Waits until everything sent so far is read.
     fn catch_up(&self) {
         let markers = self.markers.lock().unwrap();
-        UnixDatagram::unbound().unwrap().send_to(MARKER.as_bytes(), &self.path).unwrap();
-        markers.recv_timeout(READ_TIMEOUT).expect("the log is not read");
+        UnixDatagram::unbound()
+            .unwrap()
+            .send_to(MARKER.as_bytes(), &self.path)
+            .unwrap();
+        markers
+            .recv_timeout(READ_TIMEOUT)
+            .expect("the log is not read");
     }
 
     /// Returns everything sent so far.
@@ -137,7 +155,9 @@ impl Syslog {
 
 impl std::fmt::Display for Syslog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.entries().iter().try_for_each(|entry| writeln!(f, "    {}", entry.text))
+        self.entries()
+            .iter()
+            .try_for_each(|entry| writeln!(f, "    {}", entry.text))
     }
 }
 

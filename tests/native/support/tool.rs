@@ -54,8 +54,16 @@ const ALL: [(Tool, &str, &str); 18] = [
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
     (Tool::Cycles, "cycles", include_str!("../tools/cycles.c")),
     (Tool::Inject, "inject", include_str!("../tools/inject.c")),
-    (Tool::SshdLogin, "sshd-login", include_str!("../tools/sshd-login.c")),
-    (Tool::PamWrites, "pam_writes.so", include_str!("../modules/pam_writes.c")),
+    (
+        Tool::SshdLogin,
+        "sshd-login",
+        include_str!("../tools/sshd-login.c"),
+    ),
+    (
+        Tool::PamWrites,
+        "pam_writes.so",
+        include_str!("../modules/pam_writes.c"),
+    ),
     (Tool::Steps, "steps", include_str!("../tools/steps.c")),
     (Tool::Reaper, "reaper", include_str!("../tools/reaper.c")),
     (Tool::Extern, "extern", include_str!("../tools/extern.c")),
@@ -66,7 +74,11 @@ const ALL: [(Tool, &str, &str); 18] = [
     (Tool::Sum, "sum", include_str!("../tools/sum.c")),
     (Tool::Imp, "imp", include_str!("../tools/imp.c")),
     (Tool::Faults, "faults", include_str!("../tools/faults.c")),
-    (Tool::Verdicts, "verdicts", include_str!("../tools/verdicts.c")),
+    (
+        Tool::Verdicts,
+        "verdicts",
+        include_str!("../tools/verdicts.c"),
+    ),
 ];
 
 impl Tool {
@@ -115,7 +127,9 @@ fn remove_folders_of_ended_runs(parent: &Path) {
     let entries = parent.read_dir().into_iter().flatten().flatten();
     for folder in entries.map(|entry| entry.path()) {
         let name = folder.file_name().unwrap().to_string_lossy();
-        let pid = name.strip_prefix(RUN_PREFIX).and_then(|pid| pid.parse::<u32>().ok());
+        let pid = name
+            .strip_prefix(RUN_PREFIX)
+            .and_then(|pid| pid.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             // Another run may remove it at the same time.
             let _ = std::fs::remove_dir_all(&folder);
@@ -127,7 +141,8 @@ fn compile(folder: &Path, name: &str, source: &str) {
     let file = folder.join(format!("{name}.c"));
     std::fs::write(&file, source).unwrap();
     let mut cc = Command::new("cc");
-    cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(folder.join(name));
+    cc.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(folder.join(name));
     if name.ends_with(".so") {
         cc.args(["-shared", "-fPIC"]);
     }
@@ -136,7 +151,12 @@ fn compile(folder: &Path, name: &str, source: &str) {
 
 fn make_key(path: &Path) {
     let mut keygen = Command::new("ssh-keygen");
-    Outcome::run(keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"]).arg(path)).ok();
+    Outcome::run(
+        keygen
+            .args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"])
+            .arg(path),
+    )
+    .ok();
 }
 
 /// Returns a folder with the files under test, and with `probe`, where each node has them: a node does not copy them.
@@ -148,12 +168,17 @@ pub(super) fn installed_product() -> &'static Path {
             (artifact_path(Artifact::Module), module_path()),
             (artifact_path(Artifact::Helper), format!("{LIBEXEC}/helper")),
             (artifact_path(Artifact::Keeper), format!("{LIBEXEC}/keeper")),
-            (artifact_path(Artifact::Program), "/usr/bin/job-adopt".to_owned()),
+            (
+                artifact_path(Artifact::Program),
+                "/usr/bin/job-adopt".to_owned(),
+            ),
             (Tool::Probe.path(), "/usr/bin/probe".to_owned()),
         ];
         for (from, path) in files {
             let mut install = Command::new("sh");
-            install.args(["-c", r#"umask 022 && install -D -m 0755 "$0" "$1""#]).arg(from);
+            install
+                .args(["-c", r#"umask 022 && install -D -m 0755 "$0" "$1""#])
+                .arg(from);
             Outcome::run(install.arg(folder.join(path.trim_start_matches('/')))).ok();
         }
         folder
@@ -169,9 +194,17 @@ pub(super) fn key(name: &str) -> PathBuf {
 pub(super) fn password_hash(user: User) -> String {
     static HASHES: OnceLock<Vec<(User, String)>> = OnceLock::new();
     let hashes = HASHES.get_or_init(|| {
-        super::user::PEOPLE.iter().map(|person| (*person, hash(&person.password()))).collect()
+        super::user::PEOPLE
+            .iter()
+            .map(|person| (*person, hash(&person.password())))
+            .collect()
     });
-    hashes.iter().find(|(known, _)| *known == user).unwrap().1.clone()
+    hashes
+        .iter()
+        .find(|(known, _)| *known == user)
+        .unwrap()
+        .1
+        .clone()
 }
 
 fn hash(password: &str) -> String {

@@ -27,15 +27,24 @@ pub(crate) struct Cost {
 impl Cost {
     /// Adds a line of the trace, by the module or by the process that it has started.
     fn add(&mut self, pid: &str, call: &str, is_module: bool) {
-        if let Some((_, path)) =
-            call.split_once("open").and_then(|(_, rest)| rest.rsplit_once(" = "))
+        if let Some((_, path)) = call
+            .split_once("open")
+            .and_then(|(_, rest)| rest.rsplit_once(" = "))
         {
             if let Some((_, path)) = path.split_once('<') {
-                *self.opened.entry(path.trim_end_matches('>').to_owned()).or_default() += 1;
+                *self
+                    .opened
+                    .entry(path.trim_end_matches('>').to_owned())
+                    .or_default() += 1;
             }
         }
-        if ["read(", "pread", "recv"].iter().any(|name| call.starts_with(name)) {
-            let result = call.rsplit_once(" = ").and_then(|(_, result)| result.parse::<u64>().ok());
+        if ["read(", "pread", "recv"]
+            .iter()
+            .any(|name| call.starts_with(name))
+        {
+            let result = call
+                .rsplit_once(" = ")
+                .and_then(|(_, result)| result.parse::<u64>().ok());
             self.read_bytes += result.unwrap_or_default();
         }
         // An exit, a signal, or the second half of a call.
@@ -46,8 +55,15 @@ impl Cost {
             &mut self.module
         } else {
             self.processes.insert(pid.to_owned());
-            let has_program = self.start.iter().any(|earlier| earlier.starts_with("execve"));
-            if has_program { &mut self.helper } else { &mut self.start }
+            let has_program = self
+                .start
+                .iter()
+                .any(|earlier| earlier.starts_with("execve"));
+            if has_program {
+                &mut self.helper
+            } else {
+                &mut self.start
+            }
         };
         calls.push(call.to_owned());
     }
@@ -97,7 +113,9 @@ pub(crate) fn trace_login<const LINES: usize>(
 fn machine_hierarchies() -> Vec<String> {
     let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
     let names = cgroups.lines().filter_map(|line| line.split(':').nth(1));
-    let names = names.filter(|name| !name.is_empty()).map(|name| name.trim_start_matches("name="));
+    let names = names
+        .filter(|name| !name.is_empty())
+        .map(|name| name.trim_start_matches("name="));
     names.map(|name| format!("/sys/fs/cgroup/{name}")).collect()
 }
 

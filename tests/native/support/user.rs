@@ -7,30 +7,58 @@ pub(crate) struct User {
     pub(crate) uid: u32,
 }
 
-pub(crate) const ROOT: User = User { name: "root", uid: 0 };
+pub(crate) const ROOT: User = User {
+    name: "root",
+    uid: 0,
+};
 /// A user with jobs.
-pub(crate) const ALICE: User = User { name: "alice", uid: 1001 };
+pub(crate) const ALICE: User = User {
+    name: "alice",
+    uid: 1001,
+};
 /// A second user with jobs.
-pub(crate) const BOB: User = User { name: "bob", uid: 1002 };
+pub(crate) const BOB: User = User {
+    name: "bob",
+    uid: 1002,
+};
 /// A user who never has a job.
-pub(crate) const CAROL: User = User { name: "carol", uid: 1003 };
+pub(crate) const CAROL: User = User {
+    name: "carol",
+    uid: 1003,
+};
 /// A member of the group `ops`, which tests may exempt.
-pub(crate) const OPS: User = User { name: "opsuser", uid: 1004 };
+pub(crate) const OPS: User = User {
+    name: "opsuser",
+    uid: 1004,
+};
 /// The account that the helper runs as.
-pub(crate) const HELPER: User = User { name: "job-adopt", uid: 990 };
+pub(crate) const HELPER: User = User {
+    name: "job-adopt",
+    uid: 990,
+};
 
 /// The account of Slurm's controller at some sites.
-pub(crate) const SLURM: User = User { name: "slurm", uid: 991 };
+pub(crate) const SLURM: User = User {
+    name: "slurm",
+    uid: 991,
+};
 
 /// The account of Flux.
-pub(crate) const FLUX: User = User { name: "flux", uid: 992 };
+pub(crate) const FLUX: User = User {
+    name: "flux",
+    uid: 992,
+};
 
 /// Accounts that log in.
 pub(crate) const PEOPLE: [User; 4] = [ALICE, BOB, CAROL, OPS];
 
 impl User {
     pub(crate) fn home(self) -> String {
-        if self == ROOT { "/root".into() } else { format!("/home/{}", self.name) }
+        if self == ROOT {
+            "/root".into()
+        } else {
+            format!("/home/{}", self.name)
+        }
     }
 
     pub(crate) fn password(self) -> String {
@@ -56,8 +84,10 @@ pub(super) fn passwd() -> String {
 
 /// Returns `/etc/group` of a node.
 pub(super) fn group() -> String {
-    let people: String =
-        PEOPLE.iter().map(|user| format!("{}:x:{}:\n", user.name, user.uid)).collect();
+    let people: String = PEOPLE
+        .iter()
+        .map(|user| format!("{}:x:{}:\n", user.name, user.uid))
+        .collect();
     format!(
         "root:x:0:\ntty:x:5:\nshadow:x:42:\njob-adopt:x:990:\nslurm:x:991:\nflux:x:992:\nnogroup:x:65534:\n\
          ops:x:1100:{}\n{people}",

@@ -12,11 +12,15 @@ fn other_versions() -> [String; 2] {
 #[test]
 fn module_must_be_writable_by_root_only_and_of_this_version() {
     let so = "usr/lib/security/pam_job_adopt.so";
-    TestSite::new().mode(so, 0o666).assert_bad(&["Error module-file pam_job_adopt.so"]);
+    TestSite::new()
+        .mode(so, 0o666)
+        .assert_bad(&["Error module-file pam_job_adopt.so"]);
     TestSite::new()
         .mode("usr/lib/security", 0o777)
         .assert_bad(&["Error module-file pam_job_adopt.so"]);
-    TestSite::new().file(so, "x").assert_bad(&["Unknown module-version pam_job_adopt.so"]);
+    TestSite::new()
+        .file(so, "x")
+        .assert_bad(&["Unknown module-version pam_job_adopt.so"]);
     for version in other_versions() {
         let other = VERSION_MISMATCH.replace(VERSION, &version);
         let site = TestSite::new().file(so, &format!("x\0\u{fffd}{other}y"));
@@ -45,8 +49,12 @@ fn leftovers_of_upgrade_are_named() {
     ] {
         let name = file.rsplit('/').next().unwrap();
         let left = format!("Warning upgrade {name}{end}");
-        TestSite::new().file(&format!("{file}{end}"), "").assert_bad(&[&left]);
-        TestSite::new().file(&format!("{file}-notes"), "").assert_bad(&[]);
+        TestSite::new()
+            .file(&format!("{file}{end}"), "")
+            .assert_bad(&[&left]);
+        TestSite::new()
+            .file(&format!("{file}-notes"), "")
+            .assert_bad(&[]);
     }
 }
 
@@ -59,12 +67,23 @@ fn helper_must_be_executable_and_of_this_version() {
     site.assert_mentions(&format!("chown root: {path} && chmod 0711 {path}"));
     std::fs::remove_file(&path).unwrap();
     site.assert_mentions("install both packages again");
-    TestSite::new().mode(helper, 0o700).assert_bad(&["Error helper helper"]);
-    TestSite::new().mode(helper, 0o4711).assert_bad(&["Error helper helper"]);
-    TestSite::new().mode(helper, 0o733).assert_bad(&["Error helper helper"]);
+    TestSite::new()
+        .mode(helper, 0o700)
+        .assert_bad(&["Error helper helper"]);
+    TestSite::new()
+        .mode(helper, 0o4711)
+        .assert_bad(&["Error helper helper"]);
+    TestSite::new()
+        .mode(helper, 0o733)
+        .assert_bad(&["Error helper helper"]);
     let open_site = TestSite::new().mode("usr/libexec", 0o777);
     open_site.assert_bad(&["Error helper helper"]);
-    let folder = open_site.scratch.path().join("usr/libexec").display().to_string();
+    let folder = open_site
+        .scratch
+        .path()
+        .join("usr/libexec")
+        .display()
+        .to_string();
     open_site.assert_mentions(&format!("chown root: {folder} && chmod go-w,a+rX {folder}"));
     let line = "pam_job_adopt.so helper=/opt/helper\n";
     TestSite::new()
@@ -84,7 +103,8 @@ fn helper_must_be_executable_and_of_this_version() {
 fn helper_without_our_label_is_an_error_if_selinux_enforces() {
     let with = |enforce| {
         let site = TestSite::new().file("sys/fs/selinux/enforce", enforce);
-        site.file("sys/fs/selinux/context", "").mode("usr/libexec/job-adopt/helper", 0o755)
+        site.file("sys/fs/selinux/context", "")
+            .mode("usr/libexec/job-adopt/helper", 0o755)
     };
     with("0").assert_bad(&[]);
     let site = with("1");
@@ -107,8 +127,12 @@ fn account_that_is_shared_or_root_is_reported() {
 
 #[test]
 fn module_that_is_off_or_not_enforced_is_reported() {
-    TestSite::new().file("run/job-adopt/off", "").assert_bad(&["Error switched-off off"]);
-    TestSite::new().conf("enforce = if-exists:/none/such\n").assert_bad(&["Warning enforced such"]);
+    TestSite::new()
+        .file("run/job-adopt/off", "")
+        .assert_bad(&["Error switched-off off"]);
+    TestSite::new()
+        .conf("enforce = if-exists:/none/such\n")
+        .assert_bad(&["Warning enforced such"]);
     let site = TestSite::new();
     let root = site.scratch.path().display().to_string();
     let site = site.conf(&format!("enforce = if-exists:{root}/etc/gpus\n"));
@@ -127,8 +151,12 @@ fn wrong_or_untrusted_configuration_is_an_error() {
     let site = TestSite::new().file(conf, "# site\nenforced = always\n");
     site.assert_bad(&["Error configuration job_adopt.conf"]);
     site.assert_mentions("job_adopt.conf:2: unknown key enforced");
-    TestSite::new().mode(conf, 0o666).assert_bad(&["Error configuration job_adopt.conf"]);
-    TestSite::new().mode("etc/security", 0o777).assert_bad(&["Error configuration job_adopt.conf"]);
+    TestSite::new()
+        .mode(conf, 0o666)
+        .assert_bad(&["Error configuration job_adopt.conf"]);
+    TestSite::new()
+        .mode("etc/security", 0o777)
+        .assert_bad(&["Error configuration job_adopt.conf"]);
 }
 
 #[test]
@@ -171,7 +199,10 @@ fn limit_of_logins_without_controller_is_a_warning() {
     };
     site("cpu memory pids\n").assert_bad(&[]);
     site("cpuset memory\n").assert_bad(&["Warning login-limits login_tasks"]);
-    site("").assert_bad(&["Warning login-limits login_memory", "Warning login-limits login_tasks"]);
+    site("").assert_bad(&[
+        "Warning login-limits login_memory",
+        "Warning login-limits login_tasks",
+    ]);
 }
 
 #[test]
@@ -183,8 +214,11 @@ fn broken_record_is_an_error() {
     site.assert_bad(&["Error records 8.json"]);
     let file = site.scratch.path().join("run/job-adopt/jobs/5/8.json");
     site.assert_mentions(&format!("rm {}, and if", file.display()));
-    site.mode("run/job-adopt/jobs/5", 0o777).assert_bad(&["Error records 5"]);
-    TestSite::new().mode("run/job-adopt/jobs", 0o777).assert_bad(&["Error registry jobs"]);
+    site.mode("run/job-adopt/jobs/5", 0o777)
+        .assert_bad(&["Error records 5"]);
+    TestSite::new()
+        .mode("run/job-adopt/jobs", 0o777)
+        .assert_bad(&["Error registry jobs"]);
     let new_site = TestSite::new();
     std::fs::remove_dir(new_site.scratch.path().join("run/job-adopt/jobs")).unwrap();
     new_site.assert_bad(&[]);
@@ -195,9 +229,10 @@ fn slurm_must_make_extern_step_and_confine_devices() {
     const GOOD: &str = "ProctrackType=proctrack/cgroup\nTaskPlugin=task/affinity,task/cgroup\n\
                         PrologFlags=Alloc,Contain\n";
     let slurm = |conf: &str, constrains: &str| {
-        TestSite::new()
-            .file("etc/slurm/slurm.conf", conf)
-            .file("etc/slurm/cgroup.conf", &format!("ConstrainDevices={constrains}\n"))
+        TestSite::new().file("etc/slurm/slurm.conf", conf).file(
+            "etc/slurm/cgroup.conf",
+            &format!("ConstrainDevices={constrains}\n"),
+        )
     };
     slurm(GOOD, "yes").assert_bad(&[]);
     slurm(&GOOD.replace("Alloc,Contain", "Alloc"), "yes")
@@ -206,13 +241,20 @@ fn slurm_must_make_extern_step_and_confine_devices() {
     slurm(&GOOD.replace("Alloc,Contain", "RunInJob"), "yes").assert_bad(&[]);
     slurm(&GOOD.replace("task/cgroup", "task/none"), "yes")
         .assert_bad(&["Warning slurm-cgroups slurm.conf"]);
-    slurm(&GOOD.replace("proctrack/cgroup", "proctrack/linuxproc"), "yes")
-        .assert_bad(&["Warning slurm-cgroups slurm.conf"]);
+    slurm(
+        &GOOD.replace("proctrack/cgroup", "proctrack/linuxproc"),
+        "yes",
+    )
+    .assert_bad(&["Warning slurm-cgroups slurm.conf"]);
     slurm(GOOD, "no").assert_bad(&["Warning slurm-devices slurm.conf"]);
-    slurm(GOOD, "no").conf("slurm_devices = closed\n").assert_bad(&[]);
+    slurm(GOOD, "no")
+        .conf("slurm_devices = closed\n")
+        .assert_bad(&[]);
     let line = "session required pam_job_adopt.so require_devices\n";
     let text = SSHD.replace("session required pam_job_adopt.so\n", line);
-    slurm(GOOD, "no").sshd(&text).assert_bad(&["Error slurm-devices slurm.conf"]);
+    slurm(GOOD, "no")
+        .sshd(&text)
+        .assert_bad(&["Error slurm-devices slurm.conf"]);
     slurm(GOOD, "maybe").assert_bad(&["Error slurm-conf slurm.conf"]);
     slurm("", "no").conf("sources = registry\n").assert_bad(&[]);
     let site = TestSite::new().conf("slurm_conf = /none/slurm.conf\n");
@@ -238,23 +280,38 @@ fn flux_account_must_linger_and_jobs_must_run_in_units() {
     flux(good).assert_bad(&[]);
     // A comment may be in Latin-1.
     let latin_1_site = flux(good);
-    let path = latin_1_site.scratch.path().join("etc/flux/system/conf.d/system.toml");
+    let path = latin_1_site
+        .scratch
+        .path()
+        .join("etc/flux/system/conf.d/system.toml");
     std::fs::write(path, [b"# f\xfcr alle\n", good.as_bytes()].concat()).unwrap();
     latin_1_site.assert_bad(&[]);
-    for (key, without) in
-        [("imp", "imp = \"/usr/libexec/flux/flux-imp\"\n"), ("service", "service = 'sdexec'\n")]
-    {
-        let site = flux(good).file("etc/flux/system/conf.d/exec.toml", &exec.replace(without, ""));
+    for (key, without) in [
+        ("imp", "imp = \"/usr/libexec/flux/flux-imp\"\n"),
+        ("service", "service = 'sdexec'\n"),
+    ] {
+        let site = flux(good).file(
+            "etc/flux/system/conf.d/exec.toml",
+            &exec.replace(without, ""),
+        );
         site.assert_bad(&["Warning flux-exec conf.d"]);
         site.assert_mentions(&format!("[exec] {key}"));
     }
     for (text, by, says) in [
         ("true", "false", "[systemd] enable"),
         ("true", "\"true\"", "[systemd] enable"),
-        ("exec.sdexec", "exec.method = \"bgexec\"\nexec.sdexec", "bgexec"),
+        (
+            "exec.sdexec",
+            "exec.method = \"bgexec\"\nexec.sdexec",
+            "bgexec",
+        ),
         ("app.slice", "jobs.slice", "Slice"),
         // Of several files the last one counts.
-        ("exec.sdexec", "exec.service = \"rexec\"\nexec.sdexec", "[exec] service"),
+        (
+            "exec.sdexec",
+            "exec.service = \"rexec\"\nexec.sdexec",
+            "[exec] service",
+        ),
     ] {
         let site = flux(&good.replacen(text, by, 1));
         site.assert_bad(&["Warning flux-exec conf.d"]);
@@ -270,15 +327,23 @@ fn flux_account_must_linger_and_jobs_must_run_in_units() {
     let moving_site = still_site.file("etc/pam.d/flux", "session include common\n");
     moving_site.assert_bad(&["Warning flux-pam common:8"]);
     flux(good).conf("sources = registry\n").assert_bad(&[]);
-    flux(good).mode("usr/libexec/job-adopt/keeper", 0o600).assert_bad(&["Error keeper keeper"]);
+    flux(good)
+        .mode("usr/libexec/job-adopt/keeper", 0o600)
+        .assert_bad(&["Error keeper keeper"]);
     let idle_site = flux(good);
     std::fs::remove_file(idle_site.scratch.path().join("var/lib/systemd/linger/flux")).unwrap();
     idle_site.assert_bad(&["Warning flux-linger flux"]);
     std::fs::remove_dir_all(idle_site.scratch.path().join("etc/flux")).unwrap();
     idle_site.assert_bad(&[]);
-    TestSite::new().conf("flux_user = fluxx\n").assert_bad(&["Warning flux-account fluxx"]);
-    TestSite::new().conf("flux_user = fluxx\nsources = registry\n").assert_bad(&[]);
-    TestSite::new().conf("flux_user = root\n").assert_bad(&["Error flux-account root"]);
+    TestSite::new()
+        .conf("flux_user = fluxx\n")
+        .assert_bad(&["Warning flux-account fluxx"]);
+    TestSite::new()
+        .conf("flux_user = fluxx\nsources = registry\n")
+        .assert_bad(&[]);
+    TestSite::new()
+        .conf("flux_user = root\n")
+        .assert_bad(&["Error flux-account root"]);
 }
 
 #[test]
@@ -290,8 +355,10 @@ fn account_that_is_not_locked_and_expired_is_a_warning() {
         ("$y$x:20000:::::1:", false),
         ("!*:20000:::::99999:", false),
     ] {
-        let site =
-            TestSite::new().file("etc/shadow", &format!("root:*:1::::::\njob-adopt:{fields}\n"));
+        let site = TestSite::new().file(
+            "etc/shadow",
+            &format!("root:*:1::::::\njob-adopt:{fields}\n"),
+        );
         if good {
             site.assert_bad(&[]);
         } else {
@@ -313,10 +380,14 @@ fn files_that_are_no_utf8_are_read() {
         .file("var/lib/systemd/linger/flux", "")
         .file("usr/libexec/job-adopt/keeper", "")
         .mode("usr/libexec/job-adopt/keeper", 0o711);
-    for (file, text) in
-        [("etc/flux/system/conf.d/system.toml", exec), ("etc/passwd", passwd.as_str())]
-    {
-        let latin_1: Vec<u8> = text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+    for (file, text) in [
+        ("etc/flux/system/conf.d/system.toml", exec),
+        ("etc/passwd", passwd.as_str()),
+    ] {
+        let latin_1: Vec<u8> = text
+            .chars()
+            .map(|c| u8::try_from(u32::from(c)).unwrap())
+            .collect();
         std::fs::write(site.scratch.path().join(file), latin_1).unwrap();
     }
     site.assert_bad(&[]);

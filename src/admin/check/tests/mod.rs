@@ -44,7 +44,10 @@ impl TestSite {
         }
         scratch.mode("usr/libexec/job-adopt/helper", 0o711);
         scratch.dir("run/job-adopt/jobs");
-        Self { scratch, conf: String::new() }
+        Self {
+            scratch,
+            conf: String::new(),
+        }
     }
 
     fn file(self, name: &str, text: &str) -> Self {
@@ -82,7 +85,12 @@ impl TestSite {
         let bad = findings.filter(|finding| finding.severity != Severity::Fine);
         let shown = |finding: Finding| {
             assert!(!finding.text.is_empty(), "{finding:?}");
-            let end = finding.object.rsplit('/').next().unwrap_or_default().to_owned();
+            let end = finding
+                .object
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
             format!("{:?} {} {end}", finding.severity, finding.check)
         };
         bad.map(shown).collect()

@@ -8,7 +8,10 @@ fn unreliable_session_line_is_an_error() {
     for (instead, at) in [
         ("session optional pam_job_adopt.so", "sshd:8"),
         ("session sufficient pam_job_adopt.so", "sshd:8"),
-        ("session [success=ok default=ignore] pam_job_adopt.so", "sshd:8"),
+        (
+            "session [success=ok default=ignore] pam_job_adopt.so",
+            "sshd:8",
+        ),
         ("-session required pam_job_adopt.so", "sshd:8"),
         ("session required pam_job_adopt.so service=login", "sshd:8"),
         ("session required pam_job_adopt.so service=shhd", "sshd:8"),
@@ -22,7 +25,9 @@ fn unreliable_session_line_is_an_error() {
         "session [success=ok ignore=ignore default=die] pam_job_adopt.so",
         "session required pam_job_adopt.so service=SSHd",
     ] {
-        TestSite::new().sshd(&SSHD.replace(line, same)).assert_bad(&[]);
+        TestSite::new()
+            .sshd(&SSHD.replace(line, same))
+            .assert_bad(&[]);
     }
 }
 
@@ -31,7 +36,9 @@ fn line_that_skips_our_session_line_is_named() {
     let common = format!("{COMMON}session [success=1 default=ignore] pam_umask.so\n");
     let text =
         SSHD.replace("session required pam_limits.so\n", "") + "session optional pam_motd.so\n";
-    let site = TestSite::new().file("etc/pam.d/common", &common).sshd(&text);
+    let site = TestSite::new()
+        .file("etc/pam.d/common", &common)
+        .sshd(&text);
     site.assert_bad(&["Error pam-session sshd:7"]);
     site.assert_mentions("common:9 may end the stack or jump over it");
     site.assert_mentions("by substack instead of include");
@@ -47,21 +54,35 @@ fn line_that_skips_our_session_line_is_named() {
 #[test]
 fn line_that_skips_our_account_line_is_named() {
     let ours = "account required pam_job_adopt.so\n";
-    let late = SSHD.replace(ours, "").replace("common\nsession", &format!("common\n{ours}session"));
+    let late = SSHD
+        .replace(ours, "")
+        .replace("common\nsession", &format!("common\n{ours}session"));
     let site = TestSite::new().sshd(&late);
     site.assert_bad(&["Warning pam-account sshd:4"]);
     site.assert_mentions("common:1 may end the stack");
     let local = COMMON.replace("new_authtok_reqd=done", "new_authtok_reqd=ok");
-    TestSite::new().sshd(&late).file("etc/pam.d/common", &local).assert_bad(&[]);
+    TestSite::new()
+        .sshd(&late)
+        .file("etc/pam.d/common", &local)
+        .assert_bad(&[]);
     let sufficient = format!("account sufficient pam_localuser.so\n{local}");
-    let local_site = TestSite::new().sshd(&late).file("etc/pam.d/common", &sufficient);
+    let local_site = TestSite::new()
+        .sshd(&late)
+        .file("etc/pam.d/common", &sufficient);
     local_site.assert_bad(&["Warning pam-account sshd:4"]);
     local_site.assert_mentions("common:1 may");
     let substack = late.replace("account include", "account substack");
-    TestSite::new().sshd(&substack).file("etc/pam.d/common", &sufficient).assert_bad(&[]);
-    TestSite::new().sshd(&SSHD.replace(ours, "")).assert_bad(&["Warning pam-account service sshd"]);
+    TestSite::new()
+        .sshd(&substack)
+        .file("etc/pam.d/common", &sufficient)
+        .assert_bad(&[]);
+    TestSite::new()
+        .sshd(&SSHD.replace(ours, ""))
+        .assert_bad(&["Warning pam-account service sshd"]);
     let optional = SSHD.replace("account required pam_job", "account optional pam_job");
-    TestSite::new().sshd(&optional).assert_bad(&["Warning pam-account sshd:3"]);
+    TestSite::new()
+        .sshd(&optional)
+        .assert_bad(&["Warning pam-account sshd:3"]);
 }
 
 /// Whoever is to renew a password gets in by the first failure, whatever ours is.
@@ -72,14 +93,19 @@ fn line_whose_failure_outweighs_our_account_line_is_named() {
     let site = TestSite::new().sshd(&SSHD.replace(ours, &format!("{sss}{ours}")));
     site.assert_bad(&["Warning pam-account sshd:4"]);
     site.assert_mentions("sshd:3 asks for a new password");
-    TestSite::new().sshd(&SSHD.replace(ours, &format!("{ours}{sss}"))).assert_bad(&[]);
+    TestSite::new()
+        .sshd(&SSHD.replace(ours, &format!("{ours}{sss}")))
+        .assert_bad(&[]);
 }
 
 #[test]
 fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
     let both = ["Error pam-session sshd:9", "Error pam-account sshd:9"];
     for (line, remedy) in [
-        ("password optional pam_x.so \\\n\n\n", "remove the empty lines and comments"),
+        (
+            "password optional pam_x.so \\\n\n\n",
+            "remove the empty lines and comments",
+        ),
         ("\r\n", "line ends of Unix"),
         ("password\u{a0}optional pam_x.so\n", "ordinary blank"),
         ("password optional pam_x.so \\\n", "remove the backslash"),
@@ -97,14 +123,20 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
         ("session", "correct this line"),
         ("session required", "correct this line"),
         ("session mandatory pam_x.so", "correct this line"),
-        ("session [success=4294967297 default=ignore] pam_x.so", "the number of lines"),
+        (
+            "session [success=4294967297 default=ignore] pam_x.so",
+            "the number of lines",
+        ),
     ] {
         let site = TestSite::new().sshd(&format!("{SSHD}{line}\n"));
         site.assert_bad(&["Error pam-session sshd:9"]);
         site.assert_mentions(remedy);
     }
     let site = TestSite::new().sshd(&format!("{SSHD}session required /no/pam_job_adopt.so\n"));
-    assert!(site.bad_findings().contains(&"Error pam-session sshd:9".to_owned()));
+    assert!(
+        site.bad_findings()
+            .contains(&"Error pam-session sshd:9".to_owned())
+    );
     site.assert_mentions("without a path");
     let other_site = TestSite::new().file("etc/pam.d/other", "auth required pam_deny.so \\\n");
     other_site.assert_bad(&["Error pam-session other:1", "Error pam-account other:1"]);
@@ -114,16 +146,24 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
 fn stack_without_our_session_line_is_an_error() {
     let neither = SSHD.replace("pam_job_adopt.so", "pam_unix.so");
     let site = TestSite::new().sshd(&neither);
-    site.assert_bad(&["Error pam-session service sshd", "Warning pam-account service sshd"]);
+    site.assert_bad(&[
+        "Error pam-session service sshd",
+        "Warning pam-account service sshd",
+    ]);
     site.assert_mentions("logins are in no job");
     let account = SSHD.replace("session required pam_job_adopt.so", "");
-    TestSite::new().sshd(&account).assert_mentions("every login is refused (JA09)");
+    TestSite::new()
+        .sshd(&account)
+        .assert_mentions("every login is refused (JA09)");
 }
 
 #[test]
 fn unreadable_stack_is_an_error() {
     let site = TestSite::new().sshd(&format!("{SSHD}session include gone\n"));
-    assert!(site.bad_findings().contains(&"Error pam-session service sshd".to_owned()));
+    assert!(
+        site.bad_findings()
+            .contains(&"Error pam-session service sshd".to_owned())
+    );
     site.assert_mentions("gone: no such service file");
 }
 
@@ -136,27 +176,41 @@ fn module_that_moves_logins_after_ours_is_reported() {
         ("pam_systemd.so", "Error"),
         ("/lib/security/pam_elogind.so", "Error"),
         ("pam_flux.so", "Error"),
-        ("pam_exec.so quiet stdout /usr/sbin/pam_oar_adopt -s", "Error"),
+        (
+            "pam_exec.so quiet stdout /usr/sbin/pam_oar_adopt -s",
+            "Error",
+        ),
         ("pam_cgfs.so -c memory", "Error"),
         ("pam_cgroup.so", "Error"),
         ("pam_exec.so /usr/bin/x", "Warning"),
     ] {
         for kind in ["session", "-session"] {
             let text = format!("{SSHD}{kind} optional {module}\n");
-            let site = TestSite::new().file("etc/pam.d/common", &common).sshd(&text);
+            let site = TestSite::new()
+                .file("etc/pam.d/common", &common)
+                .sshd(&text);
             site.assert_bad(&[&format!("{severity} pam-order sshd:9")]);
         }
     }
     for module in ["pam_motd.so", "pam_limits.so", "pam_loginuid.so"] {
-        TestSite::new().sshd(&format!("{SSHD}session optional {module}\n")).assert_bad(&[]);
+        TestSite::new()
+            .sshd(&format!("{SSHD}session optional {module}\n"))
+            .assert_bad(&[]);
     }
     let included = SSHD.replace("session include common\n", "") + "session substack common\n";
-    TestSite::new().sshd(&included).assert_bad(&["Error pam-order common:8"]);
+    TestSite::new()
+        .sshd(&included)
+        .assert_bad(&["Error pam-order common:8"]);
 }
 
 #[test]
 fn rival_module_is_named() {
-    for module in ["pam_slurm_adopt.so", "pam_slurm.so", "pam_flux.so", OAR_PROGRAM] {
+    for module in [
+        "pam_slurm_adopt.so",
+        "pam_slurm.so",
+        "pam_flux.so",
+        OAR_PROGRAM,
+    ] {
         let site = TestSite::new().sshd(&format!("-account required {module}\n{SSHD}"));
         site.assert_bad(&["Warning pam-rival sshd:1"]);
     }
@@ -183,9 +237,11 @@ fn wrong_or_opening_arguments_are_reported() {
     let site = with("action_no_job=deny");
     site.assert_bad(&["Error pam-arguments sshd:8"]);
     site.assert_mentions("argument action_no_job=deny: is unknown");
-    for knob in
-        ["action_no_jobs=ignore", "action_adopt_failure=allow", "action_generic_failure=ignore"]
-    {
+    for knob in [
+        "action_no_jobs=ignore",
+        "action_adopt_failure=allow",
+        "action_generic_failure=ignore",
+    ] {
         with(knob).assert_bad(&["Warning pam-open sshd:8"]);
     }
     let one_line_site = with("observe");
@@ -220,22 +276,34 @@ fn missing_or_misplaced_auth_line_is_named() {
         format!("auth required pam_unix.so\n{ours}{ours}"),
         format!("{ours}{ours}auth required pam_unix.so\n{ours}"),
         format!("-{ours}auth required pam_unix.so\n{ours}"),
-        format!("{ours}auth required pam_unix.so\n{}", ours.replace("required", "optional")),
+        format!(
+            "{ours}auth required pam_unix.so\n{}",
+            ours.replace("required", "optional")
+        ),
     ] {
         let bad = with(&lines).bad_findings();
-        assert!(bad.len() == 1 && bad[0].starts_with("Warning pam-auth login-auth:"), "{bad:?}");
+        assert!(
+            bad.len() == 1 && bad[0].starts_with("Warning pam-auth login-auth:"),
+            "{bad:?}"
+        );
     }
     let skipped = with(&format!("{ours}auth sufficient pam_unix.so\n{ours}"));
     skipped.assert_bad(&["Warning pam-auth login-auth:3"]);
     skipped.assert_mentions("login-auth:2 may end the stack");
     skipped.assert_mentions("by substack instead of include");
     let outside = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so join_container=false");
-    with("auth required pam_unix.so\n").sshd(&outside).assert_bad(&[]);
+    with("auth required pam_unix.so\n")
+        .sshd(&outside)
+        .assert_bad(&[]);
     // An old line for the end of the session confines no login.
     let old = "session optional pam_job_adopt.so close_only\n";
-    TestSite::new().sshd(&format!("{old}{SSHD}")).assert_bad(&[]);
+    TestSite::new()
+        .sshd(&format!("{old}{SSHD}"))
+        .assert_bad(&[]);
     let alone = SSHD.replace("session required pam_job_adopt.so\n", old);
-    TestSite::new().sshd(&alone).assert_bad(&["Error pam-session service sshd"]);
+    TestSite::new()
+        .sshd(&alone)
+        .assert_bad(&["Error pam-session service sshd"]);
 }
 
 #[test]
@@ -250,14 +318,20 @@ fn module_that_is_not_known_after_ours_is_named_as_unknown() {
         site.assert_bad(&["Error pam-order sshd:9"]);
     }
     for module in ["pam_winbind.so", "pam_namespace.so", "pam_lastlog2.so"] {
-        TestSite::new().sshd(&format!("{SSHD}session optional {module}\n")).assert_bad(&[]);
+        TestSite::new()
+            .sshd(&format!("{SSHD}session optional {module}\n"))
+            .assert_bad(&[]);
     }
 }
 
 #[test]
 fn rivals_of_other_schedulers_are_named() {
     for module in [
-        "pam_crane.so", "libcsmpam.so", "pam_csession.so", "pam_bright.so", "pam_pbssimpleauth.so",
+        "pam_crane.so",
+        "libcsmpam.so",
+        "pam_csession.so",
+        "pam_bright.so",
+        "pam_pbssimpleauth.so",
         "pam_sge_authorize.so",
     ] {
         let site = TestSite::new().sshd(&format!("account required {module}\n{SSHD}"));

@@ -66,8 +66,11 @@ impl FilterReport {
     ) -> Result<Self, Error> {
         let filters = read_filters(&target.levels)?;
         let nodes = list_nodes(tree)?;
-        let site =
-            ProbeSite { path: &target.path, levels: &target.levels, v1: target.devices.as_ref() };
+        let site = ProbeSite {
+            path: &target.path,
+            levels: &target.levels,
+            v1: target.devices.as_ref(),
+        };
         let probe = Probe::ask(site, tree, &nodes)?;
         let mut report = Self::from_probe(&nodes, &probe, tree, user);
         report.cgroup = printable(&target.path);
@@ -103,11 +106,21 @@ impl FilterReport {
         warnings.extend(driver_warning(tree));
         warnings.extend(mode_warnings(&devices, tree, user));
         let refuses_nothing = devices.iter().all(|device| {
-            device.allowed.as_ref().is_some_and(|allowed| allowed.len() == probe.request_count())
+            device
+                .allowed
+                .as_ref()
+                .is_some_and(|allowed| allowed.len() == probe.request_count())
         });
         let cgroup = String::new();
         let filters = Vec::new();
-        Self { schema: 1, cgroup, filters, devices, warnings, refuses_nothing }
+        Self {
+            schema: 1,
+            cgroup,
+            filters,
+            devices,
+            warnings,
+            refuses_nothing,
+        }
     }
 
     pub(super) fn exit_code(&self) -> u8 {
@@ -123,11 +136,17 @@ impl FilterReport {
             return output.json(self);
         }
         if self.filters.is_empty() && self.refuses_nothing {
-            writeln!(output.out, "{}: no filter: everything is allowed", self.cgroup)?;
+            writeln!(
+                output.out,
+                "{}: no filter: everything is allowed",
+                self.cgroup
+            )?;
             return Ok(());
         }
         if !self.filters.is_empty() {
-            let head = ["ID", "NAME", "TAG", "WHOSE", "ATTACHED", "IN FORCE", "CGROUP"];
+            let head = [
+                "ID", "NAME", "TAG", "WHOSE", "ATTACHED", "IN FORCE", "CGROUP",
+            ];
             output.table(head, self.filters.iter().map(Filter::row))?;
             writeln!(output.out)?;
         }
@@ -140,7 +159,10 @@ impl FilterReport {
 /// filters refuse nothing, so that they confine no job.
 fn mode_warnings(devices: &[ShownDevice], tree: &Tree, user: Option<&NodeUser>) -> Vec<String> {
     let is_open = |device: &ShownDevice| {
-        device.allowed.as_ref().is_some_and(|allowed| allowed.iter().any(|name| name == "rw"))
+        device
+            .allowed
+            .as_ref()
+            .is_some_and(|allowed| allowed.iter().any(|name| name == "rw"))
     };
     let mut restricted = RestrictedNodes::new(user);
     if !devices.iter().all(is_open) {
@@ -185,7 +207,9 @@ impl ShownDevice {
             self.node.clone(),
             self.r#type.into(),
             format!("{}:{}", self.major, self.minor),
-            self.allowed.as_deref().map_or_else(|| "cannot tell".into(), access_letters),
+            self.allowed
+                .as_deref()
+                .map_or_else(|| "cannot tell".into(), access_letters),
             cell(self.driver.clone()),
         ]
     }
@@ -197,12 +221,21 @@ impl ShownDevice {
 fn access_letters(allowed: &[String]) -> String {
     let has = |name| allowed.iter().any(|access| access == name);
     if has("rw") == (has("r") && has("w")) {
-        let letters: String =
-            allowed.iter().map(String::as_str).filter(|name| *name != "rw").collect();
-        return if letters.is_empty() { "-".into() } else { letters };
+        let letters: String = allowed
+            .iter()
+            .map(String::as_str)
+            .filter(|name| *name != "rw")
+            .collect();
+        return if letters.is_empty() {
+            "-".into()
+        } else {
+            letters
+        };
     }
-    let requests: Vec<&str> =
-        allowed.iter().map(|name| if name == "rw" { "r+w" } else { name.as_str() }).collect();
+    let requests: Vec<&str> = allowed
+        .iter()
+        .map(|name| if name == "rw" { "r+w" } else { name.as_str() })
+        .collect();
     requests.join(",")
 }
 
@@ -228,7 +261,12 @@ impl Target {
     ) -> Result<Self, Error> {
         let devices = v1::open_nearest(&MountInfo::read_all()?, DEVICES_CONTROLLER, path)?;
         let shown = place.dir()?.path().to_owned();
-        Ok(Self { path: shown, levels: place.levels().to_vec(), devices, owner })
+        Ok(Self {
+            path: shown,
+            levels: place.levels().to_vec(),
+            devices,
+            owner,
+        })
     }
 }
 
@@ -269,7 +307,10 @@ fn open_cgroup(path: &CgroupPath) -> Result<Target, Error> {
         Err(error) => return Err(error.into()),
     };
     let levels: Vec<Dir> = root.iter().map(|mount| mount.root().clone()).collect();
-    let error = match root.ok_or(cgroup::Error::NotMounted).and_then(|root| root.open_chain(path)) {
+    let error = match root
+        .ok_or(cgroup::Error::NotMounted)
+        .and_then(|root| root.open_chain(path))
+    {
         Ok(place) => return Target::from_place(&place, path, None),
         Err(error @ cgroup::Error::NotMounted) => error,
         Err(error) if error.is_gone() => error,
@@ -277,9 +318,12 @@ fn open_cgroup(path: &CgroupPath) -> Result<Target, Error> {
     };
     let devices = v1::open_nearest(&MountInfo::read_all()?, DEVICES_CONTROLLER, path)?;
     match devices.filter(|dir| dir.path().strip_prefix('/') == Some(path.relative())) {
-        Some(dir) => {
-            Ok(Target { path: dir.path().to_owned(), levels, devices: Some(dir), owner: None })
-        }
+        Some(dir) => Ok(Target {
+            path: dir.path().to_owned(),
+            levels,
+            devices: Some(dir),
+            owner: None,
+        }),
         None => Err(open_error(error)),
     }
 }
@@ -287,9 +331,15 @@ fn open_cgroup(path: &CgroupPath) -> Result<Target, Error> {
 /// Adds the word "cgroup" to an error, since the path of a cgroup looks like the path of any file.
 fn open_error(error: cgroup::Error) -> Error {
     match error {
-        cgroup::Error::System(OperationError { operation, object, source }) => {
-            Error::failed(operation, format_args!("cgroup {}", printable(&object)), source)
-        }
+        cgroup::Error::System(OperationError {
+            operation,
+            object,
+            source,
+        }) => Error::failed(
+            operation,
+            format_args!("cgroup {}", printable(&object)),
+            source,
+        ),
         error => error.into(),
     }
 }
@@ -297,7 +347,11 @@ fn open_error(error: cgroup::Error) -> Error {
 /// Finds the only record of this id.
 fn find_record(id: &JobId, options: &Options) -> Result<Record, Error> {
     let failed = |cause: String| Error::failed("read record of job", id, cause);
-    let mut jobs = options.conf.read()?.registry.find_jobs(&Trust::root(), id)?;
+    let mut jobs = options
+        .conf
+        .read()?
+        .registry
+        .find_jobs(&Trust::root(), id)?;
     match (jobs.pop(), jobs.len()) {
         (None, _) => Err(failed("the registry has none".into())),
         (Some(only), 0) => only.record.map_err(failed),
@@ -322,18 +376,33 @@ mod tests {
         scratch.file("dev/nvidia0", "c 195:0");
         scratch.file("proc/devices", "Character devices:\n1 mem\n");
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let probe = Probe { decisions: decisions.to_vec(), has_mknod };
+        let probe = Probe {
+            decisions: decisions.to_vec(),
+            has_mknod,
+        };
         FilterReport::from_probe(&list_nodes(&tree).unwrap(), &probe, &tree, None)
     }
 
     fn rows(report: &FilterReport) -> Vec<String> {
-        report.devices.iter().map(|device| device.row().join(" ")).collect()
+        report
+            .devices
+            .iter()
+            .map(|device| device.row().join(" "))
+            .collect()
     }
 
     fn write(report: &FilterReport) -> String {
         let mut out = Vec::new();
         let mut err = Vec::new();
-        report.write(false, &mut Output { out: &mut out, err: &mut err }).unwrap();
+        report
+            .write(
+                false,
+                &mut Output {
+                    out: &mut out,
+                    err: &mut err,
+                },
+            )
+            .unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -350,8 +419,14 @@ mod tests {
             in_force: true,
             cgroup: None,
         });
-        assert_eq!(rows(&all), ["/dev/null char 1:3 rwm mem", "/dev/nvidia0 char 195:0 r -"]);
-        assert_eq!((all.exit_code(), all.warnings.as_slice()), (EXIT_FINE, &[][..]));
+        assert_eq!(
+            rows(&all),
+            ["/dev/null char 1:3 rwm mem", "/dev/nvidia0 char 195:0 r -"]
+        );
+        assert_eq!(
+            (all.exit_code(), all.warnings.as_slice()),
+            (EXIT_FINE, &[][..])
+        );
         // On cgroup v1 the list has no filter.
         assert!(write(&all).starts_with("NODE "), "{}", write(&all));
     }
@@ -360,7 +435,10 @@ mod tests {
     fn device_without_decision_is_reported() {
         let unknown = Decision::Unknown("Permission denied".into());
         let report = report([allowed(&[]), unknown], true);
-        let expected = ["/dev/null char 1:3 - mem", "/dev/nvidia0 char 195:0 cannot tell -"];
+        let expected = [
+            "/dev/null char 1:3 - mem",
+            "/dev/nvidia0 char 195:0 cannot tell -",
+        ];
         assert_eq!(rows(&report), expected);
         assert_eq!(report.exit_code(), EXIT_FAILED);
         let warning = "/dev/nvidia0: cannot tell what is allowed: Permission denied";
@@ -376,12 +454,18 @@ mod tests {
 
     #[test]
     fn cgroup_without_filter_is_reported_in_one_line() {
-        for (names, has_mknod) in [(&["r", "w", "rw", "m"][..], true), (&["r", "w", "rw"], false)] {
+        for (names, has_mknod) in [
+            (&["r", "w", "rw", "m"][..], true),
+            (&["r", "w", "rw"], false),
+        ] {
             let mut none = report([allowed(names), allowed(names)], has_mknod);
             none.cgroup = "/a".into();
             assert_eq!(write(&none), "/a: no filter: everything is allowed\n");
             assert_eq!(none.exit_code(), EXIT_FINE);
-            let has_warning = none.warnings.iter().any(|text| text.contains("cannot make one"));
+            let has_warning = none
+                .warnings
+                .iter()
+                .any(|text| text.contains("cannot make one"));
             assert_eq!(has_warning, !has_mknod);
         }
     }
@@ -406,6 +490,9 @@ mod tests {
     fn error_of_missing_cgroup_has_the_word_cgroup() {
         let failed = OperationError::new("open", "/no\nexist", Errno::ENOENT);
         let text = open_error(cgroup::Error::System(failed)).to_string();
-        assert!(text.starts_with("open cgroup /no?exist: No such file"), "{text}");
+        assert!(
+            text.starts_with("open cgroup /no?exist: No such file"),
+            "{text}"
+        );
     }
 }

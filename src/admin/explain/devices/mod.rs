@@ -60,7 +60,11 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let named = options.user.as_deref().map(accounts::resolve_uid).transpose()?;
+    let named = options
+        .user
+        .as_deref()
+        .map(accounts::resolve_uid)
+        .transpose()?;
     let named = named.map(NodeUser::find).transpose()?;
     if let Some(target) = attached::open_target(options)? {
         // An owner who cannot be looked up hides no filter.
@@ -88,13 +92,20 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 
 /// Returns the node's own files, or those below `--root`, which the caller must own.
 fn open_tree(options: &Options) -> Result<Tree, Error> {
-    let Some(root) = &options.root else { return Ok(Tree::host()) };
+    let Some(root) = &options.root else {
+        return Ok(Tree::host());
+    };
     let shown = || helper::printable(&root.to_string_lossy());
-    let root = root.canonicalize().map_err(|error| Error::failed("open", shown(), error))?;
+    let root = root
+        .canonicalize()
+        .map_err(|error| Error::failed("open", shown(), error))?;
     if root == Path::new("/") {
         Ok(Tree::host())
     } else {
-        Ok(Tree::with_root(&root, Trust::below(&root, Uid::effective().as_raw())))
+        Ok(Tree::with_root(
+            &root,
+            Trust::below(&root, Uid::effective().as_raw()),
+        ))
     }
 }
 
@@ -109,8 +120,9 @@ mod tests {
         const PAGE: &str = include_str!("../../../../docs/man/job-adopt.1");
         let section = PAGE.split(".SH JSON OF DEVICES\n").nth(1).unwrap();
         let section = section.split("\n.SH ").next().unwrap();
-        let words: Vec<&str> =
-            section.split(|c: char| !c.is_ascii_lowercase() && c != '_').collect();
+        let words: Vec<&str> = section
+            .split(|c: char| !c.is_ascii_lowercase() && c != '_')
+            .collect();
         fn collect_keys(value: &Value, all: &mut Vec<String>) {
             match value {
                 Value::Object(map) => {
@@ -129,26 +141,42 @@ mod tests {
         }
         let mut all = Vec::new();
         collect_keys(&serde_json::to_value(report).unwrap(), &mut all);
-        assert!(all.iter().all(|key| words.contains(&key.as_str())), "{all:?}");
+        assert!(
+            all.iter().all(|key| words.contains(&key.as_str())),
+            "{all:?}"
+        );
     }
 
     fn parse_line(line: &str) -> Result<(), Error> {
         let words = ["devices"].into_iter().chain(line.split_whitespace());
         let words: Vec<std::ffi::OsString> = words.map(Into::into).collect();
-        let Invocation::Command(Command::Devices(_)) = parse(&words, "")? else { panic!("{line}") };
+        let Invocation::Command(Command::Devices(_)) = parse(&words, "")? else {
+            panic!("{line}")
+        };
         Ok(())
     }
 
     #[test]
     fn names_cgroup_or_job_are_accepted() {
-        for line in ["/dev/null --json", "--gpu 0 --root /x", "--cgroup /a", "--job 7 --json"] {
+        for line in [
+            "/dev/null --json",
+            "--gpu 0 --root /x",
+            "--cgroup /a",
+            "--job 7 --json",
+        ] {
             parse_line(line).unwrap();
         }
     }
 
     #[test]
     fn no_subject_or_two_subjects_are_wrong_usage() {
-        for line in ["", "--json", "--cgroup /a --job 7", "--cgroup /a all", "--job 7 --gpu 0"] {
+        for line in [
+            "",
+            "--json",
+            "--cgroup /a --job 7",
+            "--cgroup /a all",
+            "--job 7 --gpu 0",
+        ] {
             assert!(matches!(parse_line(line), Err(Error::Input(_))), "{line:?}");
         }
     }

@@ -66,8 +66,15 @@ impl NodeUser {
         let failed = |cause: &str| Error::failed("look up user", uid, cause);
         let user = User::from_uid(Uid::from_raw(uid)).map_err(|errno| failed(errno.desc()))?;
         let user = user.ok_or_else(|| failed("no such user"))?;
-        let gids = accounts::list_groups(&user)?.into_iter().map(Gid::as_raw).collect();
-        Ok(Self { uid, name: printable(&user.name), gids })
+        let gids = accounts::list_groups(&user)?
+            .into_iter()
+            .map(Gid::as_raw)
+            .collect();
+        Ok(Self {
+            uid,
+            name: printable(&user.name),
+            gids,
+        })
     }
 
     /// Returns the bits of a mode that count for this user: the owner's, the group's or those of others.
@@ -93,12 +100,17 @@ impl RestrictedNodes {
     /// Makes an empty list of the nodes that this user cannot open; without a user, of those that not
     /// everyone can open.
     pub(crate) fn new(user: Option<&NodeUser>) -> Self {
-        Self { user: user.cloned(), nodes: BTreeMap::new() }
+        Self {
+            user: user.cloned(),
+            nodes: BTreeMap::new(),
+        }
     }
 
     /// Adds a node without this `access`. A path of no node adds nothing.
     pub(crate) fn add(&mut self, tree: &Tree, node: &str, access: Access) {
-        let Some(mode) = read_mode(tree, node, access, self.user.as_ref()) else { return };
+        let Some(mode) = read_mode(tree, node, access, self.user.as_ref()) else {
+            return;
+        };
         let nodes = self.nodes.entry(mode).or_default();
         if !nodes.iter().any(|known| known == node) {
             nodes.push(node.to_owned());
@@ -112,8 +124,11 @@ impl RestrictedNodes {
     /// Returns each mode with the text of its nodes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&NodeMode, String)> {
         self.nodes.iter().map(|(mode, nodes)| {
-            let mut shown: Vec<String> =
-                nodes.iter().take(NODES_SHOWN_MAX).map(|node| printable(node)).collect();
+            let mut shown: Vec<String> = nodes
+                .iter()
+                .take(NODES_SHOWN_MAX)
+                .map(|node| printable(node))
+                .collect();
             if nodes.len() > NODES_SHOWN_MAX {
                 shown.push(format!("and {} more", nodes.len() - NODES_SHOWN_MAX));
             }
@@ -134,16 +149,25 @@ impl RestrictedNodes {
 }
 
 fn read_mode(tree: &Tree, node: &str, access: Access, user: Option<&NodeUser>) -> Option<NodeMode> {
-    let meta = node.starts_with('/').then(|| std::fs::metadata(tree.locate(node)).ok())??;
+    let meta = node
+        .starts_with('/')
+        .then(|| std::fs::metadata(tree.locate(node)).ok())??;
     // A file that stands for a device node is never written.
     let can_write = access.contains(Access::WRITE) && !meta.is_file();
-    let required = if access.contains(Access::READ) { 0o4 } else { 0 } | u32::from(can_write) << 1;
+    let required = if access.contains(Access::READ) {
+        0o4
+    } else {
+        0
+    } | u32::from(can_write) << 1;
     let grants = |shift: u32| meta.mode() >> shift & required == required;
     if grants(user.map_or(0, |user| user.mode_shift(meta.uid(), meta.gid()))) {
         return None;
     }
     let group = Some(meta.gid()).filter(|gid| grants(3) && *gid != 0);
-    Some(NodeMode { mode: meta.mode() & 0o7777, group })
+    Some(NodeMode {
+        mode: meta.mode() & 0o7777,
+        group,
+    })
 }
 
 #[cfg(test)]
@@ -167,11 +191,17 @@ mod tests {
             scratch.file(&format!("dev/{name}"), "c 226:128");
         }
         scratch.mode("dev/open", 0o666);
-        assert_eq!(warnings(&scratch, &["/dev/open", "/dev/gone", "char-pts"]), [""; 0]);
+        assert_eq!(
+            warnings(&scratch, &["/dev/open", "/dev/gone", "char-pts"]),
+            [""; 0]
+        );
         let whatever = "whatever the filter lets through (udev sets the mode)";
         scratch.mode("dev/own", 0o600);
         let expected = format!("/dev/own: mode 0600, for its owner alone, {whatever}");
-        assert_eq!(warnings(&scratch, &["/dev/own", "/dev/own", "/dev/open"]), [expected]);
+        assert_eq!(
+            warnings(&scratch, &["/dev/own", "/dev/own", "/dev/open"]),
+            [expected]
+        );
         if !Uid::effective().is_root() {
             return crate::testing::skip("needs root");
         }
@@ -189,7 +219,11 @@ mod tests {
             (own, vec![group], 0),
             (own + 1, vec![group + 1], 2),
         ] {
-            let user = NodeUser { uid, name: "alice".into(), gids };
+            let user = NodeUser {
+                uid,
+                name: "alice".into(),
+                gids,
+            };
             let mut restricted = RestrictedNodes::new(Some(&user));
             let tree = Tree::with_root(scratch.path(), scratch.trust());
             for node in ["/dev/open", "/dev/own", "/dev/group"] {
@@ -197,7 +231,12 @@ mod tests {
             }
             let found: Vec<String> = restricted.warnings().collect();
             assert_eq!(found.len(), count, "{user:?}: {found:?}");
-            assert!(found.iter().all(|text| text.contains("which keeps alice out")), "{found:?}");
+            assert!(
+                found
+                    .iter()
+                    .all(|text| text.contains("which keeps alice out")),
+                "{found:?}"
+            );
         }
         let group_warning = format!(
             "/dev/group, /dev/other, /dev/a, /dev/b, and 1 more: mode 0660, for the group 4000000 \

@@ -60,7 +60,11 @@ fn read_directory(
     let mut below = Vec::new();
     for name in names {
         *rest = rest.checked_sub(1).ok_or_else(|| {
-            Error::failed("list", "/dev", "there are more files in it than are looked at")
+            Error::failed(
+                "list",
+                "/dev",
+                "there are more files in it than are looked at",
+            )
         })?;
         let path = format!("{dir}/{name}");
         match tree.read_node(&path) {
@@ -114,7 +118,11 @@ mod tests {
     }
 
     fn paths(scratch: &Scratch) -> Vec<String> {
-        list_nodes(&tree(scratch)).unwrap().into_iter().map(|(path, _)| path).collect()
+        list_nodes(&tree(scratch))
+            .unwrap()
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect()
     }
 
     #[test]
@@ -131,7 +139,11 @@ mod tests {
         let all = ["/dev/dri/by/card0", "/dev/dri/renderD128", "/dev/nvidia0"];
         assert_eq!(paths(&scratch), all);
         let nodes = list_nodes(&tree(&scratch)).unwrap();
-        let node = DeviceNode { kind: DeviceType::Char, major: 195, minor: 0 };
+        let node = DeviceNode {
+            kind: DeviceType::Char,
+            major: 195,
+            minor: 0,
+        };
         assert!(nodes.contains(&("/dev/dri/by/card0".to_owned(), node)));
     }
 
@@ -151,8 +163,13 @@ mod tests {
             scratch.file(&format!("dev/{name}"), "c 1:3");
         }
         assert!(list_at_most(&tree(&scratch), 3).is_ok());
-        let Err(error) = list_at_most(&tree(&scratch), 2) else { panic!() };
-        assert!(error.to_string().starts_with("list /dev: there are more"), "{error:?}");
+        let Err(error) = list_at_most(&tree(&scratch), 2) else {
+            panic!()
+        };
+        assert!(
+            error.to_string().starts_with("list /dev: there are more"),
+            "{error:?}"
+        );
     }
 
     #[test]

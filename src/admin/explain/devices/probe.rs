@@ -31,7 +31,10 @@ use std::io::{self, Seek, Write};
 const REQUESTS: [(&str, Request); 4] = [
     ("r", Request::Open(AccessFlags::R_OK)),
     ("w", Request::Open(AccessFlags::W_OK)),
-    ("rw", Request::Open(AccessFlags::R_OK.union(AccessFlags::W_OK))),
+    (
+        "rw",
+        Request::Open(AccessFlags::R_OK.union(AccessFlags::W_OK)),
+    ),
     ("m", Request::MakeNode),
 ];
 
@@ -160,7 +163,11 @@ impl ProbeSite<'_> {
     }
 
     fn failed(&self, cause: &str) -> Error {
-        Error::failed("ask for devices in", format_args!("cgroup {}", printable(self.path)), cause)
+        Error::failed(
+            "ask for devices in",
+            format_args!("cgroup {}", printable(self.path)),
+            cause,
+        )
     }
 }
 
@@ -176,9 +183,13 @@ fn find_place(dir: &Dir) -> Result<Option<Dir>, Error> {
     let mut waiting = vec![dir.clone()];
     while let Some(parent) = waiting.pop() {
         for name in ignore_gone(parent.children())?.unwrap_or_default() {
-            let Some(rest) = left.checked_sub(1) else { return Ok(None) };
+            let Some(rest) = left.checked_sub(1) else {
+                return Ok(None);
+            };
             left = rest;
-            let Some(child) = ignore_gone(parent.child(name))? else { continue };
+            let Some(child) = ignore_gone(parent.child(name))? else {
+                continue;
+            };
             if CgroupPrograms::read(&child)?.mode != AttachMode::Nothing
                 || find_frozen(std::slice::from_ref(&child))?.is_some()
             {
@@ -218,7 +229,8 @@ fn ask_from_inside(
     let mut decisions = Vec::with_capacity(nodes.len());
     let has_mknod = can_make_nodes() && mount_own_file_system().is_ok();
     for dir in dirs {
-        dir.write("cgroup.procs", "0").map_err(|error| error.to_string())?;
+        dir.write("cgroup.procs", "0")
+            .map_err(|error| error.to_string())?;
     }
     let before = Membership::read_own().map_err(|error| error.to_string())?;
     for (path, node) in nodes {
@@ -229,7 +241,10 @@ fn ask_from_inside(
     if before != after {
         return Err("the process that asks was moved elsewhere".into());
     }
-    Ok(Probe { decisions, has_mknod })
+    Ok(Probe {
+        decisions,
+        has_mknod,
+    })
 }
 
 /// Mounts an empty file system that this process alone sees.
@@ -238,7 +253,13 @@ fn mount_own_file_system() -> nix::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("tmpfs"), OWN_MOUNT, Some("tmpfs"), flags, Some("mode=700"))
+    mount(
+        Some("tmpfs"),
+        OWN_MOUNT,
+        Some("tmpfs"),
+        flags,
+        Some("mode=700"),
+    )
 }
 
 fn requests(has_mknod: bool) -> impl Iterator<Item = (&'static str, Request)> {

@@ -25,14 +25,33 @@ pub(super) struct Operand(Vec<RequestedName>);
 
 /// Lists all names on the command line: first the operands, then the options by their kind.
 pub(super) fn requested_names(options: &Options) -> Vec<RequestedName> {
-    let Options { operands, named: names, .. } = options;
+    let Options {
+        operands,
+        named: names,
+        ..
+    } = options;
     let operands = operands.iter().flat_map(|operand| operand.0.clone());
     let mut all: Vec<RequestedName> = operands.collect();
     all.extend(names.device.iter().map(specifier));
-    all.extend(names.cdi.iter().map(|text| named(text, DeviceName::Cdi(text.clone()))));
-    all.extend(names.gpu.iter().map(|text| named(text, DeviceName::Gpu(text.clone()))));
+    all.extend(
+        names
+            .cdi
+            .iter()
+            .map(|text| named(text, DeviceName::Cdi(text.clone()))),
+    );
+    all.extend(
+        names
+            .gpu
+            .iter()
+            .map(|text| named(text, DeviceName::Gpu(text.clone()))),
+    );
     all.extend(names.gres.iter().flat_map(expand_gres));
-    all.extend(names.device_dir.iter().map(|text| named(text, DeviceName::Dir(text.into()))));
+    all.extend(
+        names
+            .device_dir
+            .iter()
+            .map(|text| named(text, DeviceName::Dir(text.into()))),
+    );
     all
 }
 
@@ -70,18 +89,31 @@ fn is_gpu(text: &str) -> bool {
 
 fn specifier(device: &Device) -> RequestedName {
     let kind = NameKind::Specifier(device.specifier.clone());
-    RequestedName { text: device.text.clone(), kind }
+    RequestedName {
+        text: device.text.clone(),
+        kind,
+    }
 }
 
 /// Returns one name for each index of a resource.
 fn expand_gres((name, indexes): &Gres) -> Vec<RequestedName> {
-    let of_index =
-        |index| named(&format!("{name}:{index}"), DeviceName::Gres { name: name.clone(), index });
+    let of_index = |index| {
+        named(
+            &format!("{name}:{index}"),
+            DeviceName::Gres {
+                name: name.clone(),
+                index,
+            },
+        )
+    };
     indexes.iter().copied().map(of_index).collect()
 }
 
 fn named(text: &str, name: DeviceName) -> RequestedName {
-    RequestedName { text: text.to_owned(), kind: NameKind::Named(name) }
+    RequestedName {
+        text: text.to_owned(),
+        kind: NameKind::Named(name),
+    }
 }
 
 #[cfg(test)]
@@ -131,14 +163,32 @@ mod tests {
         }
         let gpu = format!("GPU-{UUID}");
         let mig = format!("MIG-GPU-{UUID}/1/0");
-        assert_eq!(shown(&[&gpu, &mig]), [format!("gpu {gpu}"), format!("gpu {mig}")]);
+        assert_eq!(
+            shown(&[&gpu, &mig]),
+            [format!("gpu {gpu}"), format!("gpu {mig}")]
+        );
         assert_eq!(shown(&["gpu:0,2"]), ["gres gpu 0", "gres gpu 2"]);
     }
 
     #[test]
     fn option_tells_kind_of_name() {
-        let line = ["--gpu", "1", "--cdi=a/b=c", "--gres", "g:1", "--device", "/dev/null r", "0"];
-        let expected = ["gpu 0", "specifier /dev/null r", "cdi a/b=c", "gpu 1", "gres g 1"];
+        let line = [
+            "--gpu",
+            "1",
+            "--cdi=a/b=c",
+            "--gres",
+            "g:1",
+            "--device",
+            "/dev/null r",
+            "0",
+        ];
+        let expected = [
+            "gpu 0",
+            "specifier /dev/null r",
+            "cdi a/b=c",
+            "gpu 1",
+            "gres g 1",
+        ];
         assert_eq!(shown(&line), expected);
         assert_eq!(shown(&["--device-dir", "/a"]), [r#"Dir("/a")"#]);
         assert_eq!(shown(&["--", "char-pts"]), ["specifier char-pts rw"]);
@@ -182,24 +232,42 @@ mod tests {
             ["--device-dir=", "0"],
         ] {
             let words: Vec<&str> = line.into_iter().filter(|word| !word.is_empty()).collect();
-            assert!(matches!(parse_line(&words), Err(Error::Input(_))), "{line:?}");
+            assert!(
+                matches!(parse_line(&words), Err(Error::Input(_))),
+                "{line:?}"
+            );
         }
     }
 
     #[test]
     fn mistake_is_reported_with_option() {
         for (line, begin) in [
-            (&["a\u{1b}[1m"][..], "'a?[1m' for '[NAME]...': no specifier, "),
+            (
+                &["a\u{1b}[1m"][..],
+                "'a?[1m' for '[NAME]...': no specifier, ",
+            ),
             (&["@hcp"], "'@hcp' for '[NAME]...': there is no such preset"),
             (&["0,1"], "'0,1' for '[NAME]...': one GPU per option"),
-            (&["gpu:0-3"], "'gpu:0-3' for '[NAME]...': ranges are not taken"),
+            (
+                &["gpu:0-3"],
+                "'gpu:0-3' for '[NAME]...': ranges are not taken",
+            ),
             (&[""], "'' for '[NAME]...': no specifier, "),
-            (&["--gpu", "nvidia0"], "'nvidia0' for '--gpu <GPU>': not the name of a GPU: "),
+            (
+                &["--gpu", "nvidia0"],
+                "'nvidia0' for '--gpu <GPU>': not the name of a GPU: ",
+            ),
             (&["--gpu", ""], "'' for '--gpu <GPU>': "),
-            (&["--device", "@hcp"], "'@hcp' for '--device <SPEC ACCESS>': there is no such preset"),
+            (
+                &["--device", "@hcp"],
+                "'@hcp' for '--device <SPEC ACCESS>': there is no such preset",
+            ),
         ] {
             let error = parse_line(line).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("devices: invalid value {begin}")), "{error}");
+            assert!(
+                error.starts_with(&format!("devices: invalid value {begin}")),
+                "{error}"
+            );
         }
     }
 }

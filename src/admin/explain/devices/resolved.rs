@@ -51,7 +51,10 @@ impl NameReport {
         resolver: &Resolver,
         user: Option<&NodeUser>,
     ) -> Self {
-        let mut report = Self { schema: 1, ..Self::default() };
+        let mut report = Self {
+            schema: 1,
+            ..Self::default()
+        };
         for name in names {
             let specifier = printable(&name.text);
             match resolve_name(name, resolver) {
@@ -79,7 +82,8 @@ impl NameReport {
             } else {
                 ""
             };
-            self.warnings.push(format!("{specifier}: {warning}{groups}"));
+            self.warnings
+                .push(format!("{specifier}: {warning}{groups}"));
         }
     }
 
@@ -100,11 +104,16 @@ impl NameReport {
         }
         let on_node = |warning: String| printable(&resolver.tree.strip_root(&warning));
         let with_name = |warning: String| format!("{specifier}: {}", on_node(warning));
-        self.warnings.extend(resolved.warnings.into_iter().map(with_name));
+        self.warnings
+            .extend(resolved.warnings.into_iter().map(with_name));
     }
 
     pub(super) fn exit_code(&self) -> u8 {
-        if self.refused.is_empty() { EXIT_FINE } else { EXIT_FINDINGS }
+        if self.refused.is_empty() {
+            EXIT_FINE
+        } else {
+            EXIT_FINDINGS
+        }
     }
 
     pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
@@ -114,13 +123,30 @@ impl NameReport {
         if json {
             return output.json(self);
         }
-        let head = ["SPECIFIER", "NODE", "TYPE", "MAJOR:MINOR", "ACCESS", "DRIVER"];
-        let empty = self.empty.iter().map(|name| row_without_device(name, "no device".into()));
+        let head = [
+            "SPECIFIER",
+            "NODE",
+            "TYPE",
+            "MAJOR:MINOR",
+            "ACCESS",
+            "DRIVER",
+        ];
+        let empty = self
+            .empty
+            .iter()
+            .map(|name| row_without_device(name, "no device".into()));
         let refused = self
             .refused
             .iter()
             .map(|name| row_without_device(&name.specifier, format!("refused: {}", name.why)));
-        output.table(head, self.devices.iter().map(NamedDevice::row).chain(empty).chain(refused))
+        output.table(
+            head,
+            self.devices
+                .iter()
+                .map(NamedDevice::row)
+                .chain(empty)
+                .chain(refused),
+        )
     }
 }
 
@@ -138,18 +164,20 @@ fn find_restricted(
 
 fn resolve_name(name: &RequestedName, resolver: &Resolver) -> Result<ResolvedDevices, String> {
     match &name.kind {
-        NameKind::Specifier(specifier) => {
-            resolver.resolve_specifier(specifier).map_err(|error| error.to_string())
-        }
+        NameKind::Specifier(specifier) => resolver
+            .resolve_specifier(specifier)
+            .map_err(|error| error.to_string()),
         NameKind::Named(name) => {
-            resolver.resolve_names(std::slice::from_ref(name)).map_err(|error| {
-                // The row begins with the requested name. Only an entry of a directory has another.
-                if error.name == name.to_string() {
-                    error.why.to_string()
-                } else {
-                    error.to_string()
-                }
-            })
+            resolver
+                .resolve_names(std::slice::from_ref(name))
+                .map_err(|error| {
+                    // The row begins with the requested name. Only an entry of a directory has another.
+                    if error.name == name.to_string() {
+                        error.why.to_string()
+                    } else {
+                        error.to_string()
+                    }
+                })
         }
     }
 }
@@ -189,7 +217,10 @@ mod tests {
         let write = |json| {
             let mut out = Vec::new();
             let mut err = Vec::new();
-            let mut output = Output { out: &mut out, err: &mut err };
+            let mut output = Output {
+                out: &mut out,
+                err: &mut err,
+            };
             report.write(json, &mut output).unwrap();
             [out, err].map(|bytes| String::from_utf8(bytes).unwrap())
         };
@@ -198,11 +229,17 @@ mod tests {
     }
 
     fn specifier(text: &str) -> RequestedName {
-        RequestedName { text: text.into(), kind: NameKind::Specifier(text.parse().unwrap()) }
+        RequestedName {
+            text: text.into(),
+            kind: NameKind::Specifier(text.parse().unwrap()),
+        }
     }
 
     fn named(text: &str, name: DeviceName) -> RequestedName {
-        RequestedName { text: text.into(), kind: NameKind::Named(name) }
+        RequestedName {
+            text: text.into(),
+            kind: NameKind::Named(name),
+        }
     }
 
     #[test]
@@ -210,8 +247,10 @@ mod tests {
         let scratch = Scratch::new();
         scratch.file("dev/nvidia0", "c 195:0");
         scratch.file("proc/devices", "Character devices:\n136 pts\n195 nvidia\n");
-        let (code, text, json) =
-            report(&scratch, &[specifier("/dev/nvidia0"), specifier("char-pts r")]);
+        let (code, text, json) = report(
+            &scratch,
+            &[specifier("/dev/nvidia0"), specifier("char-pts r")],
+        );
         assert_eq!(code, EXIT_FINE);
         assert_eq!(
             text,
@@ -248,9 +287,15 @@ mod tests {
         assert_eq!(code, EXIT_FINE);
         let warning = "/dev/kfd: mode 0600, for its owner alone, whatever the filter lets through \
                        (udev sets the mode)";
-        assert!(text.contains(&format!("warning: /dev/kfd: {warning}\n")), "{text}");
+        assert!(
+            text.contains(&format!("warning: /dev/kfd: {warning}\n")),
+            "{text}"
+        );
         let groups = "additionalGids of a specification are for containers, not for logins";
-        assert!(text.contains(&format!("warning: amd.com/gpu=0: {warning}; {groups}\n")), "{text}");
+        assert!(
+            text.contains(&format!("warning: amd.com/gpu=0: {warning}; {groups}\n")),
+            "{text}"
+        );
         assert!(json.contains(warning), "{json}");
     }
 
@@ -267,7 +312,10 @@ mod tests {
         let root = scratch.path().to_str().unwrap();
         assert!(!text.contains(root) && !json.contains(root), "{text}");
         assert!(text.contains("refused: /list: cannot open"), "{text}");
-        assert!(text.contains("refused: /etc/cdi: writable by others"), "{text}");
+        assert!(
+            text.contains("refused: /etc/cdi: writable by others"),
+            "{text}"
+        );
         let tree = Tree::with_root(std::path::Path::new("/a"), scratch.trust());
         let shown = tree.strip_root("/a/b: /b/a/c, /ab, (/a/a/d)");
         assert_eq!(shown, "/b: /b/a/c, /ab, (/a/d)");
@@ -281,12 +329,18 @@ mod tests {
         scratch.file("proc/devices", "Character devices:\n1 mem\n");
         let path = "/run/site/4242";
         let dir = named(path, DeviceName::Dir(path.into()));
-        for names in [&[dir.clone(), specifier("@hpc")][..], &[specifier("@hpc"), dir]] {
+        for names in [
+            &[dir.clone(), specifier("@hpc")][..],
+            &[specifier("@hpc"), dir],
+        ] {
             let (code, text, json) = report(&scratch, names);
             assert_eq!(code, EXIT_FINE, "{text}");
             for name in [path, "@hpc"] {
                 let line = text.lines().find(|line| line.starts_with(name)).unwrap();
-                assert!(line.ends_with("  -     -            -       no device"), "{text}");
+                assert!(
+                    line.ends_with("  -     -            -       no device"),
+                    "{text}"
+                );
             }
             assert!(
                 json.contains(r#""devices":[],"refused":[]"#) && !json.contains("none"),
@@ -300,14 +354,25 @@ mod tests {
         let scratch = Scratch::new();
         scratch.file("dev/null", "c 1:3");
         let odd = named("a\nb", DeviceName::Gpu("a\nb".into()));
-        let (code, text, json) =
-            report(&scratch, &[specifier("/dev/gone"), odd, specifier("/dev/null")]);
+        let (code, text, json) = report(
+            &scratch,
+            &[specifier("/dev/gone"), odd, specifier("/dev/null")],
+        );
         assert_eq!(code, EXIT_FINDINGS);
         assert!(text.contains("/dev/gone  -"), "{text}");
-        assert!(text.contains("refused: No such file or directory\n"), "{text}");
-        assert!(text.contains("/dev/null  /dev/null  char  1:3          rw      -\n"), "{text}");
+        assert!(
+            text.contains("refused: No such file or directory\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("/dev/null  /dev/null  char  1:3          rw      -\n"),
+            "{text}"
+        );
         assert!(text.contains("a?b") && !text.contains("a\nb"), "{text}");
-        assert!(text.contains("warning: no driver is named: read /proc/devices: "), "{text}");
+        assert!(
+            text.contains("warning: no driver is named: read /proc/devices: "),
+            "{text}"
+        );
         let parsed: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(parsed["refused"][1]["specifier"], "a?b");
         assert_eq!(parsed["devices"][0]["driver"], serde_json::Value::Null);

@@ -50,8 +50,10 @@ pub(super) fn read_filters(levels: &[Dir]) -> Result<Vec<Filter>> {
         Some(dir) => read_effective_programs(dir)?,
         None => Vec::new(),
     };
-    let read: Vec<CgroupPrograms> =
-        levels.iter().map(CgroupPrograms::read).collect::<Result<_>>()?;
+    let read: Vec<CgroupPrograms> = levels
+        .iter()
+        .map(CgroupPrograms::read)
+        .collect::<Result<_>>()?;
     let counts = levels_in_force(&read.iter().map(|level| level.mode).collect::<Vec<_>>());
     // An id may appear at two levels: a pin and its original can be one program.
     let mut rest: Vec<&Program> = running.iter().collect();
@@ -94,7 +96,9 @@ fn read_effective_programs(dir: &Dir) -> Result<Vec<Program>> {
             return Ok(programs);
         }
     }
-    Err(dir.failed("query filters in force at", "", Errno::EAGAIN).into())
+    Err(dir
+        .failed("query filters in force at", "", Errno::EAGAIN)
+        .into())
 }
 
 impl Filter {
@@ -105,7 +109,12 @@ impl Filter {
             attached: attach_mode_name(attached),
             id: program.id(),
             name: printable(&program.name()),
-            tag: program.info.tag.iter().map(|byte| format!("{byte:02x}")).collect(),
+            tag: program
+                .info
+                .tag
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
             owner: Owner::from_program(&program.name(), insns.as_deref()).as_str(),
             in_force: true,
         })
@@ -116,7 +125,9 @@ impl Filter {
 /// any, and those of `ALLOW_MULTI` levels above it (`compute_effective_progs` in
 /// `kernel/bpf/cgroup.c`).
 fn levels_in_force(levels: &[AttachMode]) -> Vec<bool> {
-    let nearest = levels.iter().position(|attached| *attached != AttachMode::Nothing);
+    let nearest = levels
+        .iter()
+        .position(|attached| *attached != AttachMode::Nothing);
     let runs = |(index, attached): (usize, &AttachMode)| {
         Some(index) == nearest || nearest.is_some() && *attached == AttachMode::Multi
     };
@@ -132,7 +143,9 @@ fn is_pin(
     above: &[CgroupPrograms],
 ) -> bool {
     let copied = || {
-        let overridable = above.iter().filter(|level| level.mode == AttachMode::Override);
+        let overridable = above
+            .iter()
+            .filter(|level| level.mode == AttachMode::Override);
         overridable
             .flat_map(|level| &level.programs)
             .any(|original| original.is_same_program(program))
@@ -145,7 +158,11 @@ fn is_pin(
 /// `kernel.kptr_restrict` hides addresses.
 fn read_program(program: &Program) -> Result<Option<Vec<u8>>> {
     let bytes = read_instructions(program.as_fd(), INSTRUCTION_BYTES_MAX).map_err(|error| {
-        OperationError::new("read instructions of program", program.id().to_string(), error)
+        OperationError::new(
+            "read instructions of program",
+            program.id().to_string(),
+            error,
+        )
     })?;
     Ok(bytes)
 }
@@ -159,7 +176,10 @@ mod tests {
         use AttachMode::{Exclusive, Multi, Nothing, Override};
         for (levels, counts) in [
             (&[Nothing, Nothing][..], &[false, false][..]),
-            (&[Nothing, Override, Nothing, Multi], &[false, true, false, true]),
+            (
+                &[Nothing, Override, Nothing, Multi],
+                &[false, true, false, true],
+            ),
             (&[Multi, Override, Multi], &[true, false, true]),
             (&[Override, Override, Exclusive], &[true, false, false]),
         ] {

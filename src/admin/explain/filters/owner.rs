@@ -61,7 +61,10 @@ fn owner_from_shape(program: &[u8]) -> Owner {
     const RETURN_32: u8 = BPF_ALU | BPF_MOV | BPF_K;
     const RETURN_64: u8 = BPF_ALU64 | BPF_MOV | BPF_K;
     let imp = [(2, CTX_MAJOR), (3, CTX_MINOR), (4, CTX_ACCESS_TYPE)];
-    if begins_with(program, &imp.map(|(register, field)| Insn::load_word(register, 1, field))) {
+    if begins_with(
+        program,
+        &imp.map(|(register, field)| Insn::load_word(register, 1, field)),
+    ) {
         return Owner::Imp;
     }
     let split = [

@@ -19,18 +19,29 @@ pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<V
     let dir = Proc::host().dir(pid).join("fd");
     let tree = Tree::host();
     let mut names = BTreeSet::new();
-    for link in
-        processes::list_numbers::<u32>(&dir).ok()?.flatten().map(|fd| dir.join(fd.to_string()))
+    for link in processes::list_numbers::<u32>(&dir)
+        .ok()?
+        .flatten()
+        .map(|fd| dir.join(fd.to_string()))
     {
-        let Some(node) = read_device(&link) else { continue };
+        let Some(node) = read_device(&link) else {
+            continue;
+        };
         let allows = |rule: &DeviceRule| {
             (rule.kind(), rule.major()) == (node.kind, node.major)
                 && rule.minor().is_none_or(|minor| minor == node.minor)
         };
         if !allowed.iter().any(allows) {
-            let path = fs::read_link(&link).unwrap_or_default().to_string_lossy().into_owned();
+            let path = fs::read_link(&link)
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             let plain = format!("{}:{}:{}", node.kind.letter(), node.major, node.minor);
-            names.insert(if tree.read_node(&path) == Ok(node) { printable(&path) } else { plain });
+            names.insert(if tree.read_node(&path) == Ok(node) {
+                printable(&path)
+            } else {
+                plain
+            });
         }
     }
     Some(names.into_iter().collect())

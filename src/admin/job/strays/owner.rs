@@ -50,7 +50,10 @@ impl PersonFinder {
     pub(super) fn read(config: &Config) -> Result<Self, Error> {
         let mut exempt_uids: BTreeSet<u32> = exempt_accounts(config)?.into_keys().collect();
         let mut names = config.exempt_groups.clone();
-        for line in read_session_lines().into_iter().filter(|line| line.ours.is_some()) {
+        for line in read_session_lines()
+            .into_iter()
+            .filter(|line| line.ours.is_some())
+        {
             if let Ok(settings) = Settings::parse(&line.arguments) {
                 exempt_uids.extend(settings.exempt_uids);
                 names.extend(settings.exempt_groups);
@@ -61,7 +64,12 @@ impl PersonFinder {
             exempt_groups.extend(accounts::find_group(&name)?.map(|group| group.gid));
         }
         let uid_min = read_uid_min();
-        Ok(Self { uid_min, exempt_uids, exempt_groups, looked_up: BTreeMap::new() })
+        Ok(Self {
+            uid_min,
+            exempt_uids,
+            exempt_groups,
+            looked_up: BTreeMap::new(),
+        })
     }
 
     /// Finds the owner of a process.
@@ -98,11 +106,18 @@ impl PersonFinder {
         if self.is_reserved(uid) || self.exempt_uids.contains(&uid) {
             return Owner::Exempt;
         }
-        let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else { return Owner::Unknown(uid) };
-        let Ok(groups) = accounts::list_groups(&user) else { return Owner::Unknown(uid) };
+        let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else {
+            return Owner::Unknown(uid);
+        };
+        let Ok(groups) = accounts::list_groups(&user) else {
+            return Owner::Unknown(uid);
+        };
         if groups.iter().any(|gid| self.exempt_groups.contains(gid)) {
             return Owner::Exempt;
         }
-        Owner::Person(Person { uid, name: user.name })
+        Owner::Person(Person {
+            uid,
+            name: user.name,
+        })
     }
 }

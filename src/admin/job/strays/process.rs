@@ -49,7 +49,10 @@ impl ProcessTable {
             if new.is_empty() {
                 break;
             }
-            for info in new.into_iter().filter_map(|pid| ProcessInfo::read(pid, flux)) {
+            for info in new
+                .into_iter()
+                .filter_map(|pid| ProcessInfo::read(pid, flux))
+            {
                 table.add(info, flux);
             }
         }
@@ -68,13 +71,16 @@ impl ProcessTable {
 
     /// Whether a process is in the directory of a scheduler's job that still runs.
     pub(super) fn is_in_live_job(&self, info: &ProcessInfo) -> bool {
-        info.job.as_ref().is_some_and(|job| self.live_jobs.contains(job))
+        info.job
+            .as_ref()
+            .is_some_and(|job| self.live_jobs.contains(job))
     }
 
     /// Whether a process belongs to a service of the system that has no process of root: it runs
     /// as an account by the admin's will.
     pub(super) fn is_in_service(&self, info: &ProcessInfo) -> bool {
-        info.service().is_some_and(|service| !self.root_services.contains(service))
+        info.service()
+            .is_some_and(|service| !self.root_services.contains(service))
     }
 
     /// Whether a process comes from a login of `user`.
@@ -136,13 +142,20 @@ impl ProcessInfo {
         let proc = Proc::host();
         let stat = processes::read_stat(&proc, pid).ok()?;
         let process = proc.read_process(pid).ok()?;
-        let membership = Membership::read(pid).ok().or_else(|| Membership::parse(""))?;
+        let membership = Membership::read(pid)
+            .ok()
+            .or_else(|| Membership::parse(""))?;
         // Another start time means that the number has passed to another process meanwhile.
         if read_start_ticks(pid) != Some(stat.start) || has_ended(&process) {
             return None;
         }
         let job = find_job_dir(&membership, flux);
-        Some(Self { process, stat, membership, job })
+        Some(Self {
+            process,
+            stat,
+            membership,
+            job,
+        })
     }
 
     /// The path of its cgroup; the root's if the kernel does not show it.
@@ -179,7 +192,11 @@ impl ProcessInfo {
 
 /// A path and its parents, the longest last.
 fn levels(path: &str) -> impl Iterator<Item = &str> {
-    let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]).skip(1);
+    let ends = path
+        .match_indices('/')
+        .map(|(end, _)| end)
+        .chain([path.len()])
+        .skip(1);
     ends.filter_map(|end| path.get(..end))
 }
 
@@ -191,7 +208,9 @@ fn last_name(path: &str) -> &str {
 fn find_job_dir(membership: &Membership, flux: Option<u32>) -> Option<String> {
     let v1_paths = membership.v1_hierarchies().map(|(_, path)| path);
     let mut paths = membership.unified().into_iter().chain(v1_paths);
-    paths.find_map(|path| job_dir(path, flux)).map(str::to_owned)
+    paths
+        .find_map(|path| job_dir(path, flux))
+        .map(str::to_owned)
 }
 
 /// The directory of the job that a path is in, by the names that Slurm and Flux give to cgroups.
@@ -211,8 +230,13 @@ fn job_dir(path: &str, flux: Option<u32>) -> Option<&str> {
 fn is_slurm_job(name: &str) -> bool {
     let digit =
         |byte: u8| byte.is_ascii_digit() || (byte.is_ascii_uppercase() && !b"ILOU".contains(&byte));
-    let sluid = name.strip_prefix('s').is_some_and(|id| id.len() == 13 && id.bytes().all(digit));
-    sluid || name.strip_prefix("job_").is_some_and(|id| id.parse::<u32>().is_ok())
+    let sluid = name
+        .strip_prefix('s')
+        .is_some_and(|id| id.len() == 13 && id.bytes().all(digit));
+    sluid
+        || name
+            .strip_prefix("job_")
+            .is_some_and(|id| id.parse::<u32>().is_ok())
 }
 
 /// The service of the system that a path is in.
@@ -228,9 +252,18 @@ mod tests {
     fn directory_of_job_is_recognized_by_name() {
         let scope = "/system.slice/node_slurmstepd.scope";
         for (path, dir) in [
-            (format!("{scope}/job_7/step_0/user/task_0"), format!("{scope}/job_7")),
-            (format!("{scope}/sEKNKTV3WPV500/step_batch"), format!("{scope}/sEKNKTV3WPV500")),
-            ("/slurm_node/uid_1001/job_7/step_extern".into(), "/slurm_node/uid_1001/job_7".into()),
+            (
+                format!("{scope}/job_7/step_0/user/task_0"),
+                format!("{scope}/job_7"),
+            ),
+            (
+                format!("{scope}/sEKNKTV3WPV500/step_batch"),
+                format!("{scope}/sEKNKTV3WPV500"),
+            ),
+            (
+                "/slurm_node/uid_1001/job_7/step_extern".into(),
+                "/slurm_node/uid_1001/job_7".into(),
+            ),
             (
                 "/user.slice/user-5.slice/user@5.service/app.slice/imp-shell-0-f2.service/x".into(),
                 "/user.slice/user-5.slice/user@5.service/app.slice/imp-shell-0-f2.service".into(),
@@ -260,7 +293,11 @@ mod tests {
             "/user.slice/user-6.slice/user@6.service/imp-shell-0-f2.service",
             "/user.slice/user-6.slice/user@6.service/app.slice/x.service/slurm/job_7",
         ] {
-            assert_eq!((job_dir(path, Some(5)), job_dir(path, None)), (None, None), "{path}");
+            assert_eq!(
+                (job_dir(path, Some(5)), job_dir(path, None)),
+                (None, None),
+                "{path}"
+            );
         }
     }
 
@@ -269,7 +306,12 @@ mod tests {
         let service = system_service("/system.slice/a.service/x");
         assert_eq!(service, Some("/system.slice/a.service"));
         assert!(system_service("/system.slice/system-a.slice/a@1.service").is_some());
-        for path in ["/system.slice/a.services", "/system.slice/a.scope", "/a.service", "/"] {
+        for path in [
+            "/system.slice/a.services",
+            "/system.slice/a.scope",
+            "/a.service",
+            "/",
+        ] {
             assert_eq!(system_service(path), None, "{path}");
         }
     }

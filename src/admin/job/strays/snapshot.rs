@@ -45,16 +45,29 @@ impl Snapshot {
     pub(crate) fn read(config: &Config, user: Option<u32>) -> Result<Self, Error> {
         let table = ProcessTable::read(account_uid(&config.flux_user).ok())?;
         let judged = find_judged_processes(&table, config, user)?;
-        let uids = judged.of_people.iter().map(|(_, person)| person.uid).collect();
+        let uids = judged
+            .of_people
+            .iter()
+            .map(|(_, person)| person.uid)
+            .collect();
         let registered = RegisteredJobs::read(config, &table, &uids)?;
         let scheduled = ScheduledJobs::read(config);
-        let facts = Facts { table: &table, registered, scheduled, ancestry: own_ancestry() };
+        let facts = Facts {
+            table: &table,
+            registered,
+            scheduled,
+            ancestry: own_ancestry(),
+        };
         Ok(facts.judge(judged))
     }
 
     /// The processes of users who have no job.
     pub(super) fn into_strays(self) -> Vec<Stray> {
-        let Self { mut outside, owners, .. } = self;
+        let Self {
+            mut outside,
+            owners,
+            ..
+        } = self;
         outside.retain(|process| !owners.contains(&process.uid));
         outside
     }
@@ -123,14 +136,22 @@ impl Facts<'_> {
         let mut unowned = Vec::new();
         for (info, uid) in judged.of_unknown {
             if self.find_place(info, uid) == Place::Outside {
-                let nameless = Person { uid, name: uid.to_string() };
+                let nameless = Person {
+                    uid,
+                    name: uid.to_string(),
+                };
                 unowned.push(Stray::new(info, nameless, self.table));
             }
         }
         let mut owners = self.registered.owners;
         owners.extend(self.scheduled.owners);
         owners.extend(owners_in_jobs);
-        Snapshot { outside, unowned, owners, doubts: self.scheduled.doubts }
+        Snapshot {
+            outside,
+            unowned,
+            owners,
+            doubts: self.scheduled.doubts,
+        }
     }
 
     fn find_place(&self, info: &ProcessInfo, uid: u32) -> Place {
@@ -140,7 +161,11 @@ impl Facts<'_> {
         let is_allowed = self.table.is_in_service(info)
             || self.registered.has_process(info, uid)
             || self.ancestry.contains(&info.process.pid);
-        if is_allowed { Place::Allowed } else { Place::Outside }
+        if is_allowed {
+            Place::Allowed
+        } else {
+            Place::Outside
+        }
     }
 }
 
@@ -187,7 +212,9 @@ impl RegisteredJobs {
 
     fn add(&mut self, record: &Record, table: &ProcessTable, is_judged: bool) -> Result<(), Error> {
         // The scheduler's own source reports its jobs.
-        let LoginTarget::Cgroup(path) = &record.target else { return Ok(()) };
+        let LoginTarget::Cgroup(path) = &record.target else {
+            return Ok(());
+        };
         let mut reused = false;
         if is_judged {
             match ignore_gone(Mount::open()?.open_chain(path)) {
@@ -200,7 +227,11 @@ impl RegisteredJobs {
                 self.owners.insert(record.uid);
             }
         }
-        self.places.push(JobPlace { path: path.to_string(), owner: record.uid, reused });
+        self.places.push(JobPlace {
+            path: path.to_string(),
+            owner: record.uid,
+            reused,
+        });
         Ok(())
     }
 
@@ -219,18 +250,30 @@ fn is_reused(dir: &Dir, record: &Record, table: &ProcessTable) -> bool {
     if !Uid::effective().is_root() {
         return false;
     }
-    let Ok(occupants) = Occupants::read(dir, record.uid) else { return false };
-    let leaf_name = record.leaf.as_ref().map_or(LeafName::DEFAULT, LeafName::as_str);
+    let Ok(occupants) = Occupants::read(dir, record.uid) else {
+        return false;
+    };
+    let leaf_name = record
+        .leaf
+        .as_ref()
+        .map_or(LeafName::DEFAULT, LeafName::as_str);
     let leaf = format!("{}/{leaf_name}", dir.path());
     let mut pids = Vec::new();
-    for info in table.all.values().filter(|info| is_within(info.path(), dir.path())) {
+    for info in table
+        .all
+        .values()
+        .filter(|info| is_within(info.path(), dir.path()))
+    {
         let is_users = info.uid() == record.uid;
         if is_users && !is_within(info.path(), &leaf) && !table.is_of_login(info, record.uid) {
             return false;
         }
         pids.push(info.process.pid);
     }
-    if matches!(occupants.require_owner(dir), Err(cgroup::Error::UnexpectedState(_))) {
+    if matches!(
+        occupants.require_owner(dir),
+        Err(cgroup::Error::UnexpectedState(_))
+    ) {
         return true;
     }
     pids.retain(|pid| is_stranger_in(dir, *pid, &occupants));
@@ -238,7 +281,8 @@ fn is_reused(dir: &Dir, record: &Record, table: &ProcessTable) -> bool {
         return false;
     }
     sleep(RECHECK_INTERVAL);
-    pids.into_iter().any(|pid| is_stranger_in(dir, pid, &occupants))
+    pids.into_iter()
+        .any(|pid| is_stranger_in(dir, pid, &occupants))
 }
 
 /// Whether a process of another account than these is in a cgroup or below it, now.
@@ -247,7 +291,9 @@ fn is_stranger_in(dir: &Dir, pid: i32, occupants: &Occupants) -> bool {
         return false;
     }
     Membership::read(pid).is_ok_and(|membership| {
-        membership.unified().is_some_and(|path| is_within(path, dir.path()))
+        membership
+            .unified()
+            .is_some_and(|path| is_within(path, dir.path()))
     })
 }
 
@@ -262,11 +308,15 @@ struct ScheduledJobs {
 impl ScheduledJobs {
     fn read(config: &Config) -> Self {
         let mut jobs = Self::default();
-        for source in SourceName::ALL.into_iter().filter(|name| config.sources.contains(name)) {
+        for source in SourceName::ALL
+            .into_iter()
+            .filter(|name| config.sources.contains(name))
+        {
             match query_scheduler(source, config) {
                 Ok((running, report)) => {
                     jobs.owners.extend(running.into_iter().map(|(uid, _)| uid));
-                    jobs.doubts.extend(report.broken.into_iter().chain(report.silent));
+                    jobs.doubts
+                        .extend(report.broken.into_iter().chain(report.silent));
                     // Slurm skips jobs that take no logins, and jobs of another node's name.
                     if source == SourceName::Slurm {
                         jobs.doubts.extend(report.skipped);

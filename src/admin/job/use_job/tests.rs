@@ -18,7 +18,11 @@ impl TestNode {
         let choices = Choices::below(scratch.path(), scratch.trust());
         let uid = nix::unistd::geteuid().as_raw();
         let group = nix::unistd::getegid().as_raw();
-        Self { scratch, choice: UserChoice { choices, uid }, group }
+        Self {
+            scratch,
+            choice: UserChoice { choices, uid },
+            group,
+        }
     }
 
     /// Creates a node with the user's directory and a choice in it.
@@ -48,7 +52,9 @@ impl TestNode {
 
     fn read(&self) -> Result<Option<String>, String> {
         let choice = self.choice.read();
-        choice.map(|id| id.map(|id| id.to_string())).map_err(|error| error.to_string())
+        choice
+            .map(|id| id.map(|id| id.to_string()))
+            .map_err(|error| error.to_string())
     }
 
     /// The fault of the file, which must exist.
@@ -79,7 +85,11 @@ fn choice_is_written_read_and_removed() {
     }
     let meta = node.file().metadata().unwrap();
     assert_eq!((meta.mode() & 0o7777, meta.gid()), (0o640, node.group));
-    assert_eq!(std::fs::read_dir(node.path()).unwrap().count(), 1, "one file and no other");
+    assert_eq!(
+        std::fs::read_dir(node.path()).unwrap().count(),
+        1,
+        "one file and no other"
+    );
     assert!(node.choice.remove().unwrap());
     assert!(!node.choice.remove().unwrap());
     assert_eq!(node.read(), Ok(None));
@@ -119,7 +129,10 @@ fn second_make_repairs_only_wrong_mode() {
     assert_eq!(before.mode() & 0o7777, USER_MODE);
     node.make_dir().unwrap();
     let after = node.path().metadata().unwrap();
-    assert_eq!((after.ino(), after.ctime_nsec()), (before.ino(), before.ctime_nsec()));
+    assert_eq!(
+        (after.ino(), after.ctime_nsec()),
+        (before.ino(), before.ctime_nsec())
+    );
     mode(&node.path(), 0o700);
     node.write("1").unwrap_err();
     node.make_dir().unwrap();
@@ -188,11 +201,25 @@ fn choice_in_directory_that_others_write_is_refused() {
 fn only_single_line_with_id_is_read() {
     let node = TestNode::with_choice();
     for text in [
-        "", "\n", "4242", "4242\n\n", "4242\r\n", " 4242\n", "4242 \n", "../4242\n", "-4242\n",
-        "4242\n4250\n", "42\x0042\n", "4\u{fc}\n",
+        "",
+        "\n",
+        "4242",
+        "4242\n\n",
+        "4242\r\n",
+        " 4242\n",
+        "4242 \n",
+        "../4242\n",
+        "-4242\n",
+        "4242\n4250\n",
+        "42\x0042\n",
+        "4\u{fc}\n",
     ] {
         std::fs::write(node.file(), text).unwrap();
-        assert_eq!(node.fault(), Distrust::MissingContent("job's id"), "{text:?}");
+        assert_eq!(
+            node.fault(),
+            Distrust::MissingContent("job's id"),
+            "{text:?}"
+        );
     }
     for length in [65, 4096, 1 << 20] {
         std::fs::write(node.file(), "4".repeat(length) + "\n").unwrap();

@@ -44,7 +44,11 @@ impl Question {
     /// [`Error::Failed`] if there is no answer.
     pub(super) fn ask(service: &str, user: &str, expected: Expected) -> Result<Self, Error> {
         let before = ask_account(service, user)?;
-        Ok(Self { user: user.to_owned(), expected, before })
+        Ok(Self {
+            user: user.to_owned(),
+            expected,
+            before,
+        })
     }
 
     /// Finds what is wrong with the answer of the new stack.
@@ -71,7 +75,11 @@ pub(super) enum Answer {
 
 impl std::fmt::Display for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if *self == Self::Admitted { "admitted" } else { "refused" })
+        f.write_str(if *self == Self::Admitted {
+            "admitted"
+        } else {
+            "refused"
+        })
     }
 }
 
@@ -97,12 +105,18 @@ pub(super) fn run_account(service: &str, user: &str) -> Result<u8, Error> {
     let mut transaction = Transaction::start(service, user)
         .map_err(|error| Error::failed("start", service, error))?;
     let (result, _) = transaction.run(Phase::Account);
-    Ok(if result.is_ok() { EXIT_ADMITTED } else { EXIT_REFUSED })
+    Ok(if result.is_ok() {
+        EXIT_ADMITTED
+    } else {
+        EXIT_REFUSED
+    })
 }
 
 /// Runs the real stack in a transient unit; returns whether it admits the user.
 pub(super) fn run_stack_for(service: &str, user: &str) -> std::io::Result<bool> {
-    Ok(transient_command("--inside", service, user)?.status()?.success())
+    Ok(transient_command("--inside", service, user)?
+        .status()?
+        .success())
 }
 
 /// Prepares this program to run the real stack in a transient unit. In this process's session logind
@@ -111,7 +125,9 @@ fn transient_command(phase: &str, service: &str, user: &str) -> std::io::Result<
     let program = std::env::current_exe()?;
     let mut command = Command::new("systemd-run");
     command.args(["--quiet", "--wait", "--pipe", "--collect"]);
-    command.args(["--property", RUN_TIMEOUT_PROPERTY, "--"]).arg(program);
+    command
+        .args(["--property", RUN_TIMEOUT_PROPERTY, "--"])
+        .arg(program);
     command.args(["enable", phase, "--service", service, "--", user]);
     command.stdin(Stdio::null());
     Ok(command)

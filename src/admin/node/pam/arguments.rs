@@ -52,7 +52,9 @@ pub(super) fn join(words: &[String]) -> Result<String, Refusal> {
 /// [`Refusal`] with what to write, if the old lines differ in an argument that is not given. Each decides
 /// about its own part of the logins, so the arguments of one are no answer for the others.
 pub(super) fn merge(old_lines: &[&Entry], given: &[String]) -> Result<Vec<String>, Refusal> {
-    let Some((first, others)) = old_lines.split_first() else { return Ok(given.to_vec()) };
+    let Some((first, others)) = old_lines.split_first() else {
+        return Ok(given.to_vec());
+    };
     let taken = not_given(first, given);
     for other in others {
         let others_words = not_given(other, given);
@@ -84,7 +86,10 @@ fn not_given(line: &Entry, given: &[String]) -> Vec<String> {
 /// Proposes arguments for old lines that differ: in place of what they differ in, the strictest action,
 /// or the value of the last line that has one.
 fn propose(old_lines: &[&Entry], given: &[String]) -> String {
-    let mut all: Vec<String> = old_lines.iter().flat_map(|line| not_given(line, given)).collect();
+    let mut all: Vec<String> = old_lines
+        .iter()
+        .flat_map(|line| not_given(line, given))
+        .collect();
     all.sort();
     all.dedup();
     let mut proposed = given.to_vec();
@@ -107,7 +112,10 @@ fn propose(old_lines: &[&Entry], given: &[String]) -> String {
 
 /// The part of an argument up to its value, in lower case: old lines may have it in any case.
 pub(super) fn name(word: &str) -> String {
-    word.split('=').next().unwrap_or_default().to_ascii_lowercase()
+    word.split('=')
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase()
 }
 
 fn sorted(words: &[String]) -> Vec<String> {
@@ -117,7 +125,11 @@ fn sorted(words: &[String]) -> Vec<String> {
 }
 
 fn shown(words: &[String]) -> String {
-    if words.is_empty() { "no arguments".to_owned() } else { words.join(" ") }
+    if words.is_empty() {
+        "no arguments".to_owned()
+    } else {
+        words.join(" ")
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +145,10 @@ mod tests {
         for (text, expected) in [
             ("", &[][..]),
             ("timeout=9\t debug", &["timeout=9", "debug"]),
-            ("[conf=/etc/site hpc/x.conf] debug", &["conf=/etc/site hpc/x.conf", "debug"]),
+            (
+                "[conf=/etc/site hpc/x.conf] debug",
+                &["conf=/etc/site hpc/x.conf", "debug"],
+            ),
             (
                 "[exempt_groups=hpc admins@ad.example,ops]",
                 &["exempt_groups=hpc admins@ad.example,ops"],
@@ -141,7 +156,11 @@ mod tests {
             ("[exempt_groups=a\\]b c]", &["exempt_groups=a]b c"]),
         ] {
             assert_eq!(split(text).unwrap(), words(expected), "{text}");
-            assert_eq!(split(&join(&words(expected)).unwrap()).unwrap(), words(expected), "{text}");
+            assert_eq!(
+                split(&join(&words(expected)).unwrap()).unwrap(),
+                words(expected),
+                "{text}"
+            );
         }
         assert_eq!(join(&words(&["conf=/a b", "x"])).unwrap(), "[conf=/a b] x");
     }

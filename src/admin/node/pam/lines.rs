@@ -26,7 +26,11 @@ struct LeftOut {
 impl Restored {
     /// Warns of each line that stays commented out.
     pub(crate) fn warn(&self, path: &Path, output: &mut Output<'_>) {
-        for LeftOut { number, missing_module } in &self.left_out {
+        for LeftOut {
+            number,
+            missing_module,
+        } in &self.left_out
+        {
             let why = match missing_module {
                 Some(module) => format!(
                     "{module} is not there, so libpam would refuse every login, root's too"
@@ -34,7 +38,10 @@ impl Restored {
                 None => "without the line whose module is not there it would decide otherwise than it did"
                     .to_owned(),
             };
-            output.warn(format_args!("{}:{number} stays commented out: {why}", path.display()));
+            output.warn(format_args!(
+                "{}:{number} stays commented out: {why}",
+                path.display()
+            ));
         }
     }
 
@@ -62,7 +69,10 @@ pub(super) fn physical_lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])
 }
 
 pub(super) fn is_our_line(line: &LogicalLine) -> bool {
-    let module = line.words.get(2).map(|word| word.rsplit('/').next().unwrap_or_default());
+    let module = line
+        .words
+        .get(2)
+        .map(|word| word.rsplit('/').next().unwrap_or_default());
     module.is_some_and(|module| MODULE_FILES.contains(&module))
 }
 
@@ -89,10 +99,12 @@ pub(super) fn without_our_lines(root: &Path, text: &[u8]) -> Option<Restored> {
     parse_lines(&decode(text))?;
     let others = remove_our_lines(text);
     let lines: Vec<(bool, &[u8])> = physical_lines(&others)
-        .map(|(_, line)| match line.strip_prefix(REPLACED_MARK.as_bytes()) {
-            Some(line) => (true, line),
-            None => (false, line),
-        })
+        .map(
+            |(_, line)| match line.strip_prefix(REPLACED_MARK.as_bytes()) {
+                Some(line) => (true, line),
+                None => (false, line),
+            },
+        )
         .collect();
     join_restored(root, &lines)
 }
@@ -107,7 +119,13 @@ pub(super) fn restore(root: &Path, before: &[u8], current: &[u8]) -> Option<Rest
 /// a line.
 pub(super) fn replaced_modules(before: &[u8], current: &[u8]) -> Option<Vec<String>> {
     let replaced = parse_restored(&find_replaced(before, current))?;
-    Some(replaced.iter().filter_map(called_module).map(str::to_owned).collect())
+    Some(
+        replaced
+            .iter()
+            .filter_map(called_module)
+            .map(str::to_owned)
+            .collect(),
+    )
 }
 
 /// Lists each physical line of `before`, and whether it is commented out in `current`.
@@ -116,10 +134,15 @@ fn find_replaced<'a>(before: &'a [u8], current: &[u8]) -> Vec<(bool, &'a [u8])> 
     for (_, line) in physical_lines(before) {
         // Of equal lines maybe only some are.
         let is_marked = find_copies(without_break(line), current);
-        let earlier =
-            lines.iter().filter(|(_, other)| without_break(other) == without_break(line)).count();
+        let earlier = lines
+            .iter()
+            .filter(|(_, other)| without_break(other) == without_break(line))
+            .count();
         let is_replaced = is_marked.get(earlier).copied();
-        lines.push((is_replaced.unwrap_or_else(|| is_marked.contains(&true)), line));
+        lines.push((
+            is_replaced.unwrap_or_else(|| is_marked.contains(&true)),
+            line,
+        ));
     }
     lines
 }
@@ -144,10 +167,15 @@ fn without_break(line: &[u8]) -> &[u8] {
 
 /// Parses the logical lines that are restored; `None` if the text ends within a line.
 fn parse_restored(lines: &[(bool, &[u8])]) -> Option<Vec<LogicalLine>> {
-    let text: Vec<u8> = lines.iter().flat_map(|(_, line)| line.iter().copied()).collect();
+    let text: Vec<u8> = lines
+        .iter()
+        .flat_map(|(_, line)| line.iter().copied())
+        .collect();
     let mut restored = parse_lines(&decode(&text))?;
     restored.retain(|logical| {
-        (1..).zip(lines).any(|(number, (is_restored, _))| *is_restored && covers(logical, number))
+        (1..)
+            .zip(lines)
+            .any(|(number, (is_restored, _))| *is_restored && covers(logical, number))
     });
     Some(restored)
 }
@@ -158,7 +186,10 @@ fn parse_restored(lines: &[(bool, &[u8])]) -> Option<Vec<LogicalLine>> {
 fn join_restored(root: &Path, lines: &[(bool, &[u8])]) -> Option<Restored> {
     let replaced = parse_restored(lines)?;
     let is_incomplete = replaced.iter().any(|line| is_module_missing(root, line));
-    let mut restored = Restored { text: Vec::new(), left_out: Vec::new() };
+    let mut restored = Restored {
+        text: Vec::new(),
+        left_out: Vec::new(),
+    };
     for (is_restored, line) in lines {
         if *is_restored && is_incomplete {
             restored.text.extend_from_slice(REPLACED_MARK.as_bytes());
@@ -170,7 +201,10 @@ fn join_restored(root: &Path, lines: &[(bool, &[u8])]) -> Option<Restored> {
             let missing_module = called_module(&line)
                 .filter(|module| is_missing_module(root, module))
                 .map(str::to_owned);
-            restored.left_out.push(LeftOut { number: line.number, missing_module });
+            restored.left_out.push(LeftOut {
+                number: line.number,
+                missing_module,
+            });
         }
     }
     Some(restored)
@@ -184,8 +218,12 @@ fn is_module_missing(root: &Path, line: &LogicalLine) -> bool {
 
 /// The module that the line calls; `None` for an include, and for a name that libpam completes.
 fn called_module(line: &LogicalLine) -> Option<&str> {
-    let [group, control, module, ..] = line.words.as_slice() else { return None };
-    let includes = ["include", "substack"].iter().any(|word| control.eq_ignore_ascii_case(word));
+    let [group, control, module, ..] = line.words.as_slice() else {
+        return None;
+    };
+    let includes = ["include", "substack"]
+        .iter()
+        .any(|word| control.eq_ignore_ascii_case(word));
     let is_other = includes || group.eq_ignore_ascii_case("@include") || module.contains('$');
     (!is_other).then_some(module.as_str())
 }
@@ -196,7 +234,10 @@ pub(super) fn edit(text: &[u8], new: &[NewLine], replaced: &[usize]) -> Vec<u8> 
     old.retain(|line| replaced.contains(&line.number));
     let mut result = Vec::new();
     for (number, line) in physical_lines(text) {
-        for inserted in new.iter().filter(|inserted| inserted.before.max(1) == number) {
+        for inserted in new
+            .iter()
+            .filter(|inserted| inserted.before.max(1) == number)
+        {
             result.extend_from_slice(format!("{}\n", inserted.text).as_bytes());
         }
         if old.iter().any(|logical| covers(logical, number)) {
@@ -241,7 +282,10 @@ pub(crate) fn changed_lines(old: &[u8], new: &[u8]) -> Vec<String> {
 }
 
 fn is_our_text(line: &str) -> bool {
-    parse_lines(line).unwrap_or_default().iter().any(is_our_line)
+    parse_lines(line)
+        .unwrap_or_default()
+        .iter()
+        .any(is_our_line)
 }
 
 fn without_mark(line: &str) -> &str {

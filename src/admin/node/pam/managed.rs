@@ -36,16 +36,23 @@ enum Mark {
 const BEGIN_WORDS: [&str; 2] = ["begin", "start"];
 const END_WORDS: [&str; 2] = ["end", "stop"];
 const KEEP_TEXTS: [&str; 8] = [
-    "do not edit", "do not modify", "do not change", "do not touch", "don't edit", "don't modify",
-    "don't change", "don't touch",
+    "do not edit",
+    "do not modify",
+    "do not change",
+    "do not touch",
+    "don't edit",
+    "don't modify",
+    "don't change",
+    "don't touch",
 ];
 
 /// Finds the blocks of a text. Such a comment above all lines, with no other that ends it, is about the
 /// whole file and makes no block.
 pub(super) fn find_blocks(text: &str) -> Vec<ManagedBlock> {
     let lines: Vec<&str> = text.lines().collect();
-    let first_line =
-        lines.iter().position(|line| comment(line).is_none() && !line.trim().is_empty());
+    let first_line = lines
+        .iter()
+        .position(|line| comment(line).is_none() && !line.trim().is_empty());
     let mut blocks = Vec::new();
     let mut index = 0;
     while let Some(line) = lines.get(index) {
@@ -55,7 +62,11 @@ pub(super) fn find_blocks(text: &str) -> Vec<ManagedBlock> {
             continue;
         }
         let ends = |other: &&str| find_mark(other) == Some(Mark::End) || *other == *line;
-        let end = lines.iter().skip(index + 1).position(ends).map(|after| index + 1 + after);
+        let end = lines
+            .iter()
+            .skip(index + 1)
+            .position(ends)
+            .map(|after| index + 1 + after);
         let is_in_file = mark == Some(Mark::Keep) && first_line.is_some_and(|first| first < index);
         if end.is_some() || is_in_file {
             let last = end.unwrap_or(lines.len() - 1);
@@ -79,7 +90,9 @@ fn comment(line: &str) -> Option<&str> {
 
 fn find_mark(line: &str) -> Option<Mark> {
     let text = comment(line)?.to_lowercase();
-    let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let mut words = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
     let first = words.next().unwrap_or_default();
     let last = words.next_back().unwrap_or(first);
     let has = |marks: &[&str]| marks.contains(&first) || marks.contains(&last);
@@ -99,7 +112,10 @@ mod tests {
     use super::*;
 
     fn blocks(text: &str) -> Vec<(usize, usize, bool)> {
-        find_blocks(text).iter().map(|block| (block.first, block.last, block.is_open)).collect()
+        find_blocks(text)
+            .iter()
+            .map(|block| (block.first, block.last, block.is_open))
+            .collect()
     }
 
     #[test]
@@ -110,8 +126,14 @@ mod tests {
                 (2, 4, false),
             ),
             ("a\n# >>> kit >>>\nb\n# <<< kit <<<\n", (2, 4, false)),
-            ("a\n#### Kit: Do not edit ####\nb\n#### End of Kit ####\nc\n", (2, 4, false)),
-            ("a\n#### Kit: Do not edit ####\nb\n#### Kit: Do not edit ####\nc\n", (2, 4, false)),
+            (
+                "a\n#### Kit: Do not edit ####\nb\n#### End of Kit ####\nc\n",
+                (2, 4, false),
+            ),
+            (
+                "a\n#### Kit: Do not edit ####\nb\n#### Kit: Do not edit ####\nc\n",
+                (2, 4, false),
+            ),
             ("a\n#### Kit. Do not edit below ####\nb\nc\n", (2, 4, true)),
             ("# KIT START\n# Do not edit\nb\n# KIT END\n", (1, 4, false)),
         ] {
@@ -134,7 +156,10 @@ mod tests {
     #[test]
     fn lines_below_and_above_a_block_are_outside() {
         let [closed] = find_blocks("a\n# BEGIN\nb\n# END\nc\n").try_into().unwrap();
-        assert_eq!([2, 3, 4, 5].map(|line| closed.encloses(line)), [false, true, true, false]);
+        assert_eq!(
+            [2, 3, 4, 5].map(|line| closed.encloses(line)),
+            [false, true, true, false]
+        );
         let [open] = find_blocks("a\n# Do not edit\nb\n").try_into().unwrap();
         assert!(open.encloses(4));
     }

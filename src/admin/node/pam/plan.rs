@@ -41,7 +41,11 @@ struct OldStack {
 impl OldStack {
     /// Finds the lines of modules that decide about logins, as ours does.
     fn rivals(&self) -> Vec<&Entry> {
-        self.account.iter().chain(&self.session).filter(|entry| is_rival(entry)).collect()
+        self.account
+            .iter()
+            .chain(&self.session)
+            .filter(|entry| is_rival(entry))
+            .collect()
     }
 
     fn block_at(&self, line: usize) -> Option<&ManagedBlock> {
@@ -54,7 +58,8 @@ impl OldStack {
 
     /// The number of the first line at or above this one in front of which ours is in no block.
     fn outside_blocks(&self, before: usize) -> usize {
-        self.block_around(before).map_or(before, |block| block.first)
+        self.block_around(before)
+            .map_or(before, |block| block.first)
     }
 
     /// The places of account lines, by their indices.
@@ -79,7 +84,9 @@ impl OldStack {
         });
         let above = lines.first()?.number;
         let below = lines.last()?.last + 1;
-        let below_block = self.block_around(below).map_or(below, |block| block.last + 1);
+        let below_block = self
+            .block_around(below)
+            .map_or(below, |block| block.last + 1);
         Some([self.outside_blocks(above), below_block])
     }
 }
@@ -98,7 +105,10 @@ struct OurLines {
 
 impl OurLines {
     fn line_of(&self, group: &str) -> String {
-        let line = format!("{group}    required     pam_job_adopt.so {}", self.arguments);
+        let line = format!(
+            "{group}    required     pam_job_adopt.so {}",
+            self.arguments
+        );
         line.trim_end().to_owned()
     }
 }
@@ -129,7 +139,11 @@ impl Stack<'_> {
             text = self.assemble(&old, &ours, &places);
         }
         self.require_effective(&text)?;
-        Ok(Plan { text, settings: ours.settings, notes })
+        Ok(Plan {
+            text,
+            settings: ours.settings,
+            notes,
+        })
     }
 
     /// Reads the stack without our lines. If a module that ours replaced is gone, all that was commented
@@ -155,14 +169,24 @@ impl Stack<'_> {
             }
         }
         let blocks = find_blocks(&decode(&text));
-        Ok(OldStack { text, auth, account, session, blocks })
+        Ok(OldStack {
+            text,
+            auth,
+            account,
+            session,
+            blocks,
+        })
     }
 
     /// Chooses the arguments and places of our lines.
     fn plan_our_lines(&self, old: &OldStack, given: Option<&str>) -> Result<OurLines, Error> {
-        let words = self.choose_words(old, given).map_err(|why| self.refusal(why))?;
+        let words = self
+            .choose_words(old, given)
+            .map_err(|why| self.refusal(why))?;
         let settings = Settings::parse(&words).map_err(|why| {
-            self.refusal(format!("{why} (--arguments NAME=VALUE replaces what is taken over)"))
+            self.refusal(format!(
+                "{why} (--arguments NAME=VALUE replaces what is taken over)"
+            ))
         })?;
         let arguments = arguments::join(&words).map_err(|why| self.refusal(why))?;
         let first_end = old
@@ -176,14 +200,28 @@ impl Stack<'_> {
             })
             .map_or(usize::MAX, |entry| entry.top);
         let before_account = old.outside_blocks(first_end);
-        let before_auth = if settings.join_container { old.auth_places() } else { None };
-        Ok(OurLines { words, arguments, settings, before_auth, before_account })
+        let before_auth = if settings.join_container {
+            old.auth_places()
+        } else {
+            None
+        };
+        Ok(OurLines {
+            words,
+            arguments,
+            settings,
+            before_auth,
+            before_account,
+        })
     }
 
     /// Chooses the arguments of our lines: those that are given, with those of lines that ours replace; or
     /// else those that our line has already.
     fn choose_words(&self, old: &OldStack, given: Option<&str>) -> Result<Vec<String>, Refusal> {
-        let current = if given.is_none() { self.find_our_words() } else { None };
+        let current = if given.is_none() {
+            self.find_our_words()
+        } else {
+            None
+        };
         let mut words = match current {
             Some(words) => words,
             None => {
@@ -209,16 +247,27 @@ impl Stack<'_> {
     ) -> Result<Replaced<'s>, Error> {
         let rivals = old.rivals();
         if ours.settings.observe {
-            let notes = rivals.iter().map(|rival| describe_other_judge(rival)).collect();
-            return Ok(Replaced { places: Vec::new(), notes });
+            let notes = rivals
+                .iter()
+                .map(|rival| describe_other_judge(rival))
+                .collect();
+            return Ok(Replaced {
+                places: Vec::new(),
+                notes,
+            });
         }
         self.require_replaceable(&rivals, old)?;
         require_no_jump_over_slurm(&old.session).map_err(|why| self.refusal(why))?;
         let mut places: Vec<&FileLine> = rivals.iter().map(|rival| &rival.place).collect();
         let mut notes = Vec::new();
-        if let Some(slurm) = old.account.iter().find(|entry| entry.file() == SLURM_MODULE) {
-            let replacement =
-                self.compare(old, ours, slurm, given).map_err(|why| self.refusal(why))?;
+        if let Some(slurm) = old
+            .account
+            .iter()
+            .find(|entry| entry.file() == SLURM_MODULE)
+        {
+            let replacement = self
+                .compare(old, ours, slurm, given)
+                .map_err(|why| self.refusal(why))?;
             places.extend(old.places_of(&replacement.lines));
             notes.extend(replacement.notes);
         }
@@ -244,8 +293,11 @@ impl Stack<'_> {
             let file = module_name(entry);
             let place = &entry.place;
             if file != SLURM_MODULE {
-                let by =
-                    if self.is_elsewhere(place) { " (pam-auth-update, or by hand)" } else { "" };
+                let by = if self.is_elsewhere(place) {
+                    " (pam-auth-update, or by hand)"
+                } else {
+                    ""
+                };
                 return Err(self.refusal(format!(
                     "{file} at {place} decides about logins as well: take that line out first{by}, \
                      or try ours beside it by --arguments observe"
@@ -273,7 +325,12 @@ impl Stack<'_> {
             after: &|lines| {
                 let text = self.assemble(old, ours, &old.places_of(lines));
                 let file = Some((self.path.as_path(), text.as_slice()));
-                Ok(read_entries_with(self.root, &self.service, Group::Account, file)?)
+                Ok(read_entries_with(
+                    self.root,
+                    &self.service,
+                    Group::Account,
+                    file,
+                )?)
             },
             is_own: &|entry| !self.is_elsewhere(&entry.place),
             settings: &ours.settings,
@@ -311,11 +368,20 @@ impl Stack<'_> {
     /// Writes our lines into the old text, and comments the replaced ones out.
     fn assemble(&self, old: &OldStack, ours: &OurLines, replaced: &[&FileLine]) -> Vec<u8> {
         let mut new = vec![
-            NewLine { before: ours.before_account, text: ours.line_of("account") },
-            NewLine { before: usize::MAX, text: ours.line_of("session") },
+            NewLine {
+                before: ours.before_account,
+                text: ours.line_of("account"),
+            },
+            NewLine {
+                before: usize::MAX,
+                text: ours.line_of("session"),
+            },
         ];
         for before in ours.before_auth.into_iter().flatten() {
-            new.push(NewLine { before, text: AUTH_LINE.to_owned() });
+            new.push(NewLine {
+                before,
+                text: AUTH_LINE.to_owned(),
+            });
         }
         let numbers: Vec<usize> = replaced
             .iter()
@@ -373,13 +439,20 @@ impl Stack<'_> {
 }
 
 fn is_in_group(line: &LogicalLine, group: Group) -> bool {
-    let word = line.words.first().map_or("", |word| word.strip_prefix('-').unwrap_or(word));
+    let word = line
+        .words
+        .first()
+        .map_or("", |word| word.strip_prefix('-').unwrap_or(word));
     word.eq_ignore_ascii_case(group.as_str())
 }
 
 /// Describes a line that decides while ours only observes.
 fn describe_other_judge(rival: &Entry) -> String {
-    format!("{} at {} goes on to decide; ours only observes", module_name(rival), rival.place)
+    format!(
+        "{} at {} goes on to decide; ours only observes",
+        module_name(rival),
+        rival.place
+    )
 }
 
 /// Our first and our last auth line. They need no arguments, since the session line decides what they do.
@@ -393,7 +466,9 @@ const DEFAULTS_NOTE: &str = "note: what pam_slurm_adopt.so leaves open unless to
 fn states_no_jobs(current: &[String], given: Option<&str>) -> bool {
     let given_words = given.map(|text| arguments::split(text).unwrap_or_default());
     let words = given_words.as_deref().unwrap_or(current);
-    words.iter().any(|word| arguments::name(word) == "action_no_jobs")
+    words
+        .iter()
+        .any(|word| arguments::name(word) == "action_no_jobs")
 }
 
 /// Describes what to write by hand where a line below the old one prevents the change: with a

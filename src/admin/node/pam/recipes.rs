@@ -34,7 +34,10 @@ fn lay_out(shape: &str, (above, below): Lines<'_>) -> Scratch {
     let common = common_line(shape);
     let old = text_of(&scratch);
     assert!(old.contains(common), "{shape}");
-    scratch.file("etc/pam.d/sshd", &old.replacen(common, &format!("{above}{common}{below}"), 1));
+    scratch.file(
+        "etc/pam.d/sshd",
+        &old.replacen(common, &format!("{above}{common}{below}"), 1),
+    );
     scratch
 }
 
@@ -46,11 +49,16 @@ fn assert_replaces(shape: &str, lines: Lines<'_>, arguments: &str, expected: &[&
     let plan = read(&scratch).with_our_lines(Some(arguments));
     let plan = plan.unwrap_or_else(|why| panic!("{shape} {arguments}: {old}{why}"));
     let text = decode(&plan.text);
-    let marked: Vec<&str> =
-        text.lines().filter_map(|line| line.strip_prefix(REPLACED_MARK)).collect();
+    let marked: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(REPLACED_MARK))
+        .collect();
     assert_eq!(marked, expected, "{shape} {arguments}: {text}");
     read(&scratch).write(text.as_bytes()).unwrap();
-    assert_eq!(read(&scratch).without_our_lines().unwrap().text, old.as_bytes());
+    assert_eq!(
+        read(&scratch).without_our_lines().unwrap().text,
+        old.as_bytes()
+    );
     assert_eq!(planned(&scratch, None), text);
 }
 
@@ -63,7 +71,10 @@ fn assert_refuses(shape: &str, lines: Lines<'_>, arguments: &str, parts: &[&str]
         Ok(plan) => panic!("{shape} {arguments}: {}", decode(&plan.text)),
         Err(why) => {
             let why = why.to_string();
-            assert!(parts.iter().all(|part| why.contains(part)), "{shape} {arguments}: {old}{why}");
+            assert!(
+                parts.iter().all(|part| why.contains(part)),
+                "{shape} {arguments}: {old}{why}"
+            );
         }
     }
 }
@@ -89,8 +100,16 @@ fn lines_that_never_judged_job_owners_go_with_a_sufficient_line() {
             let named = &[module, whom, NAMES_GROUPS];
             assert_refuses(shape, ("", &below), "", named);
         }
-        for shape in ["debian", "suse", "ubuntu", "el", "el7", "el-sssd", "el-winbind", "suse-sss"]
-        {
+        for shape in [
+            "debian",
+            "suse",
+            "ubuntu",
+            "el",
+            "el7",
+            "el-sssd",
+            "el-winbind",
+            "suse-sss",
+        ] {
             assert_replaces(shape, ("", &below), STAFF, &both);
         }
         // Above the common lines all of them are below the old line.
@@ -103,17 +122,28 @@ fn lines_that_never_judged_job_owners_go_with_a_sufficient_line() {
         "debian",
         ("", &before_deny),
         "",
-        &["account sufficient pam_slurm_adopt.so", "account required pam_deny.so"],
+        &[
+            "account sufficient pam_slurm_adopt.so",
+            "account required pam_deny.so",
+        ],
     );
     // The same by a jump.
     let jump = "account [success=1 default=ignore] pam_slurm_adopt.so";
     let jump_over_gate = format!("{jump}\n{ACCESS}\n");
-    assert_refuses("debian", ("", &jump_over_gate), "", &["pam_access.so", whom]);
+    assert_refuses(
+        "debian",
+        ("", &jump_over_gate),
+        "",
+        &["pam_access.so", whom],
+    );
     assert_replaces(
         "debian",
         ("", &jump_over_gate),
         STAFF,
-        &["account [success=1 default=ignore] pam_slurm_adopt.so", ACCESS],
+        &[
+            "account [success=1 default=ignore] pam_slurm_adopt.so",
+            ACCESS,
+        ],
     );
 }
 
@@ -132,8 +162,13 @@ fn lines_that_judged_job_owners_stay() {
         }
     }
     // Modules that only check the account would refuse few owners of jobs, and rightly.
-    for check in ["pam_faillock.so", "pam_unix.so", "pam_sss.so", "pam_winbind.so", "pam_tally2.so"]
-    {
+    for check in [
+        "pam_faillock.so",
+        "pam_unix.so",
+        "pam_sss.so",
+        "pam_winbind.so",
+        "pam_tally2.so",
+    ] {
         let below = format!("{SLURM_SUFFICIENT}{ACCESS}\naccount required {check}\n");
         let gone = &[SLURM_SUFFICIENT.trim_end(), ACCESS];
         assert_replaces("debian", ("", &below), STAFF, gone);
@@ -242,12 +277,22 @@ fn jump_over_old_line_is_replaced_or_refuses_change() {
     let refusing = format!(
         "account [success=1 default=bad] pam_sss.so\n{SLURM_REQUIRED}account required pam_unix.so\n"
     );
-    assert_refuses("debian", ("", &refusing), STAFF, &["would no longer refuse"]);
+    assert_refuses(
+        "debian",
+        ("", &refusing),
+        STAFF,
+        &["would no longer refuse"],
+    );
     // The same in the session stack.
     let session = "session [success=1 default=ignore] pam_succeed_if.so user ingroup staff\n\
                    session required pam_slurm_adopt.so\n";
     let below = format!("{SLURM_REQUIRED}{session}");
-    assert_refuses("debian", ("", &below), STAFF, &["pam_succeed_if.so at", "jumps over"]);
+    assert_refuses(
+        "debian",
+        ("", &below),
+        STAFF,
+        &["pam_succeed_if.so at", "jumps over"],
+    );
     // A jump over other lines stays where it is.
     let other = format!("account [success=1 default=ignore] pam_x.so\n{ACCESS}\n{SLURM_REQUIRED}");
     assert_replaces("debian", ("", &other), "", &[SLURM_REQUIRED.trim_end()]);
@@ -272,11 +317,20 @@ fn second_factors_stay() {
 fn line_that_must_stay_refuses_change_with_remedy() {
     let unknown = format!("{SLURM_SUFFICIENT}account required pam_site.so\n");
     let rules = "may refuse users with a job, by rules of its own";
-    assert_refuses("debian", ("", &unknown), STAFF, &[rules, "put that line above"]);
+    assert_refuses(
+        "debian",
+        ("", &unknown),
+        STAFF,
+        &[rules, "put that line above"],
+    );
     let done = "write \"account [success=done ignore=ignore default=die] pam_job_adopt.so";
     assert_refuses("debian", (&unknown, ""), STAFF, &[rules, done]);
     // with-pamaccess: the line is in a file of all services.
-    let shared = &["pam_access.so at", "password-auth", "put the lines of that file into"];
+    let shared = &[
+        "pam_access.so at",
+        "password-auth",
+        "put the lines of that file into",
+    ];
     for shape in ["el-sssd-features", "el-winbind-features"] {
         assert_refuses(shape, (SLURM_SUFFICIENT, ""), STAFF, shared);
     }
@@ -288,7 +342,10 @@ fn line_that_must_stay_refuses_change_with_remedy() {
 #[test]
 fn old_line_that_kept_no_user_out_refuses() {
     let why = &["keeps no user out", "action_no_jobs=deny"];
-    for line in ["account sufficient pam_slurm_adopt.so", "account optional pam_slurm_adopt.so"] {
+    for line in [
+        "account sufficient pam_slurm_adopt.so",
+        "account optional pam_slurm_adopt.so",
+    ] {
         let gone = &[line];
         let below = format!("{line}\n");
         for arguments in ["", STAFF] {
@@ -347,7 +404,10 @@ fn stack_that_would_refuse_exempt_users_refuses() {
          session required pam_permit.so\n"
     );
     scratch.file("etc/pam.d/sshd", &text);
-    let why = read(&scratch).with_our_lines(Some(STAFF)).unwrap_err().to_string();
+    let why = read(&scratch)
+        .with_our_lines(Some(STAFF))
+        .unwrap_err()
+        .to_string();
     assert!(why.contains("would refuse exempt users or root"), "{why}");
 }
 
@@ -374,7 +434,12 @@ fn notes_name_each_line_that_goes() {
     scratch.file("etc/pam.d/sshd", &text);
     let notes = read(&scratch).with_our_lines(Some(STAFF)).unwrap().notes;
     let has = |parts: [&str; 2]| {
-        assert!(notes.iter().any(|note| parts.iter().all(|part| note.contains(part))), "{notes:?}");
+        assert!(
+            notes
+                .iter()
+                .any(|note| parts.iter().all(|part| note.contains(part))),
+            "{notes:?}"
+        );
     };
     has(["pam_access.so at", "it never judged users with a job"]);
     has(["pam_sss.so at", "all that it jumps over"]);
@@ -398,16 +463,29 @@ const DIFFERENT: [&str; 4] = [
 #[test]
 fn arguments_of_old_lines_that_differ_are_not_taken_over() {
     let slurm = |below: &str| -> Vec<String> {
-        below.lines().filter(|line| line.contains("slurm")).map(str::to_owned).collect()
+        below
+            .lines()
+            .filter(|line| line.contains("slurm"))
+            .map(str::to_owned)
+            .collect()
     };
     for below in DIFFERENT {
         for arguments in ["", "timeout=9", STAFF] {
-            let parts = &["if all have the same", "--arguments '", "action_no_jobs=deny"];
+            let parts = &[
+                "if all have the same",
+                "--arguments '",
+                "action_no_jobs=deny",
+            ];
             assert_refuses("debian", ("", below), arguments, parts);
         }
         // The old lines refuse users without a job, so this would let them in.
         let opens = "action_no_jobs=ignore service=sshd exempt_groups=staff";
-        assert_refuses("debian", ("", below), opens, &["no longer refuse users without a job"]);
+        assert_refuses(
+            "debian",
+            ("", below),
+            opens,
+            &["no longer refuse users without a job"],
+        );
         let closes = "action_no_jobs=deny service=sshd exempt_groups=staff";
         let old = slurm(below);
         let old: Vec<&str> = old.iter().map(String::as_str).collect();

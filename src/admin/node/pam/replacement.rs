@@ -16,14 +16,28 @@ pub(super) const SLURM_MODULE: &str = "pam_slurm_adopt.so";
 
 /// Modules that decide who may log in.
 const GATES: [&str; 8] = [
-    "pam_access.so", "pam_deny.so", "pam_listfile.so", "pam_localuser.so", "pam_succeed_if.so",
-    "pam_time.so", "pam_usertype.so", "pam_wheel.so",
+    "pam_access.so",
+    "pam_deny.so",
+    "pam_listfile.so",
+    "pam_localuser.so",
+    "pam_succeed_if.so",
+    "pam_time.so",
+    "pam_usertype.so",
+    "pam_wheel.so",
 ];
 /// Modules besides pam_unix.so that refuse no accounts but those that are locked or expired, or all
 /// accounts while logins are closed.
 const ACCOUNT_CHECKS: [&str; 11] = [
-    "pam_faillock.so", "pam_krb5.so", "pam_lastlog.so", "pam_ldap.so", "pam_nologin.so",
-    "pam_sepermit.so", "pam_sss.so", "pam_systemd_home.so", "pam_tally.so", "pam_tally2.so",
+    "pam_faillock.so",
+    "pam_krb5.so",
+    "pam_lastlog.so",
+    "pam_ldap.so",
+    "pam_nologin.so",
+    "pam_sepermit.so",
+    "pam_sss.so",
+    "pam_systemd_home.so",
+    "pam_tally.so",
+    "pam_tally2.so",
     "pam_winbind.so",
 ];
 /// The way to name users whom another line let in without a job.
@@ -80,8 +94,9 @@ impl AccountChange<'_> {
     ///
     /// [`Refusal`], which says for whom the new stack would differ, by which line, and what to write.
     pub(super) fn find_replaced(&self) -> Result<Replacement, Refusal> {
-        let rivals: Vec<usize> =
-            (0..self.before.len()).filter(|index| self.is_rival(*index)).collect();
+        let rivals: Vec<usize> = (0..self.before.len())
+            .filter(|index| self.is_rival(*index))
+            .collect();
         let mut gates: Vec<usize> = Vec::new();
         let change = loop {
             let change = self.comment_out([rivals.as_slice(), &gates].concat())?;
@@ -108,7 +123,11 @@ impl AccountChange<'_> {
             let by = refusing_step(&path, Side::Before);
             return Err(self.unlike("would no longer refuse users without a job", by));
         }
-        for class in [LoginClass::Exempt, LoginClass::ExemptOwner, LoginClass::Root] {
+        for class in [
+            LoginClass::Exempt,
+            LoginClass::ExemptOwner,
+            LoginClass::Root,
+        ] {
             if let Some(path) = self.differs(&change, class, Side::Before)? {
                 let by = refusing_step(&path, Side::After);
                 return Err(self.unlike("would refuse exempt users or root", by));
@@ -118,12 +137,17 @@ impl AccountChange<'_> {
         for line in change.lines.iter().filter(|line| !rivals.contains(line)) {
             notes.extend(self.note(*line, gates.contains(line)));
         }
-        Ok(Replacement { lines: change.lines, notes })
+        Ok(Replacement {
+            lines: change.lines,
+            notes,
+        })
     }
 
     /// Whether this line of the old stack is one of `pam_slurm_adopt`; `false` past the end.
     fn is_rival(&self, index: usize) -> bool {
-        self.before.get(index).is_some_and(|entry| entry.file() == SLURM_MODULE)
+        self.before
+            .get(index)
+            .is_some_and(|entry| entry.file() == SLURM_MODULE)
     }
 
     /// Reads the stack with ours and without these lines, and those that jump over one of them.
@@ -131,7 +155,11 @@ impl AccountChange<'_> {
         let lines = self.with_jumps(lines);
         let after = (self.after)(&lines)?;
         let positions = positions_after(self.before.len(), &lines, &after)?;
-        Ok(Change { lines, after, positions })
+        Ok(Change {
+            lines,
+            after,
+            positions,
+        })
     }
 
     /// Adds the lines of the service's own file that jump over one of these.
@@ -154,7 +182,10 @@ impl AccountChange<'_> {
             let skipped = skipped_lines(self.before, index);
             let is_same = if change.lines.contains(&index) {
                 self.is_rival(index)
-                    || skipped.concat().iter().all(|line| change.lines.contains(line))
+                    || skipped
+                        .concat()
+                        .iter()
+                        .all(|line| change.lines.contains(line))
             } else {
                 change.jumps_of(index) == Some(change.positions_of_kept(&skipped))
             };
@@ -175,11 +206,17 @@ impl AccountChange<'_> {
         let mut old = Vec::new();
         for (index, entry) in self.before.iter().enumerate() {
             let returns = self.returns(class, entry);
-            old.push(ComparedLine { position: position_of(index), returns });
+            old.push(ComparedLine {
+                position: position_of(index),
+                returns,
+            });
         }
         let mut new = Vec::new();
         for (entry, position) in change.after.iter().zip(&change.positions) {
-            new.push(ComparedLine { position: *position, returns: self.returns(class, entry) });
+            new.push(ComparedLine {
+                position: *position,
+                returns: self.returns(class, entry),
+            });
         }
         match compare_stacks((self.before, &old), (&change.after, &new), side) {
             Comparison::Same => Ok(None),
@@ -278,10 +315,19 @@ impl AccountChange<'_> {
                 *index > first && step.succeeded && GATES.contains(&entry.file())
             })
         } else {
-            passed.iter().take_while(|(index, ..)| *index < first).last()
+            passed
+                .iter()
+                .take_while(|(index, ..)| *index < first)
+                .last()
         };
-        let Some((_, _, entry)) = by else { return self.require_stated_action(first) };
-        let Settings { exempt_uids, exempt_groups, .. } = self.settings;
+        let Some((_, _, entry)) = by else {
+            return self.require_stated_action(first);
+        };
+        let Settings {
+            exempt_uids,
+            exempt_groups,
+            ..
+        } = self.settings;
         if !exempt_uids.is_empty() || !exempt_groups.is_empty() {
             return Ok(());
         }
@@ -292,7 +338,9 @@ impl AccountChange<'_> {
         };
         let file = entry.file();
         let place = &entry.place;
-        Err(Refusal::from(format!("{file} at {place} lets users in {whom}; {NAME_THEM}")))
+        Err(Refusal::from(format!(
+            "{file} at {place} lets users in {whom}; {NAME_THEM}"
+        )))
     }
 
     /// Refuses to lock out users without a job whom the old line, which is at this index, let in, unless the
@@ -301,7 +349,11 @@ impl AccountChange<'_> {
         if self.states_no_jobs {
             return Ok(());
         }
-        let place = self.before.get(slurm).map(|entry| entry.place.to_string()).unwrap_or_default();
+        let place = self
+            .before
+            .get(slurm)
+            .map(|entry| entry.place.to_string())
+            .unwrap_or_default();
         Err(Refusal::from(format!(
             "{SLURM_MODULE} at {place} keeps no user out who has no job, by its control or its \
              arguments, and ours would: --arguments action_no_jobs=deny refuses them, \
@@ -332,7 +384,9 @@ impl AccountChange<'_> {
         } else {
             "all that it jumps over is"
         };
-        Some(format!("note: {file} at {place} is commented out too: {why}"))
+        Some(format!(
+            "note: {file} at {place} is commented out too: {why}"
+        ))
     }
 }
 
@@ -348,10 +402,18 @@ struct Change {
 impl Change {
     /// Finds the positions that each jump of a line of the old stack skips now; `None` if the line went.
     fn jumps_of(&self, index: usize) -> Option<Vec<Vec<usize>>> {
-        let at = self.positions.iter().position(|own| *own == position_of(index))?;
+        let at = self
+            .positions
+            .iter()
+            .position(|own| *own == position_of(index))?;
         let mut jumps = Vec::new();
         for last in jump_targets(&self.after, at).into_iter().flatten() {
-            jumps.push(self.positions.get(at + 1..=last).unwrap_or_default().to_vec());
+            jumps.push(
+                self.positions
+                    .get(at + 1..=last)
+                    .unwrap_or_default()
+                    .to_vec(),
+            );
         }
         Some(jumps)
     }
@@ -369,14 +431,21 @@ impl Change {
 
 /// Finds the step that refuses a login on one side alone.
 fn refusing_step(path: &[Step], side: Side) -> Option<&Step> {
-    path.iter().find(|step| step.alone == Some(side) && step.refuses)
+    path.iter()
+        .find(|step| step.alone == Some(side) && step.refuses)
 }
 
 /// Finds the value of an argument of pam_slurm_adopt, which takes the last of several, with a name in any
 /// case.
 fn last_value<'a>(entry: &'a Entry, key: &str) -> Option<&'a str> {
-    let mut pairs = entry.arguments.iter().rev().filter_map(|word| word.split_once('='));
-    pairs.find(|(name, _)| name.eq_ignore_ascii_case(key)).map(|(_, value)| value)
+    let mut pairs = entry
+        .arguments
+        .iter()
+        .rev()
+        .filter_map(|word| word.split_once('='));
+    pairs
+        .find(|(name, _)| name.eq_ignore_ascii_case(key))
+        .map(|(_, value)| value)
 }
 
 /// Refuses a stack in which a line jumps over one of pam_slurm_adopt.so.
@@ -387,7 +456,10 @@ fn last_value<'a>(entry: &'a Entry, key: &str) -> Option<&'a str> {
 pub(super) fn require_no_jump_over_slurm(stack: &[Entry]) -> Result<(), Refusal> {
     for (index, entry) in stack.iter().enumerate() {
         for line in skipped_lines(stack, index).concat() {
-            if stack.get(line).is_some_and(|skipped| skipped.file() == SLURM_MODULE) {
+            if stack
+                .get(line)
+                .is_some_and(|skipped| skipped.file() == SLURM_MODULE)
+            {
                 return Err(refuse_jump(Some(entry)));
             }
         }
@@ -398,12 +470,18 @@ pub(super) fn require_no_jump_over_slurm(stack: &[Entry]) -> Result<(), Refusal>
 /// Finds for each jump of a line the lines that it skips.
 fn skipped_lines(stack: &[Entry], index: usize) -> Vec<Vec<usize>> {
     let targets = jump_targets(stack, index);
-    targets.into_iter().flatten().map(|last| (index + 1..=last).collect()).collect()
+    targets
+        .into_iter()
+        .flatten()
+        .map(|last| (index + 1..=last).collect())
+        .collect()
 }
 
 /// Refuses a jump that can neither stay nor be commented out.
 fn refuse_jump(line: Option<&Entry>) -> Refusal {
-    let name = line.map(|entry| format!("{} at {}", entry.file(), entry.place)).unwrap_or_default();
+    let name = line
+        .map(|entry| format!("{} at {}", entry.file(), entry.place))
+        .unwrap_or_default();
     Refusal::from(format!(
         "{name} jumps over {SLURM_MODULE} and over lines that stay, and without {SLURM_MODULE} would \
          jump over others. By hand: give these lines controls that need no jump, and run this \
@@ -422,13 +500,17 @@ fn index_of(position: usize) -> usize {
 
 /// Finds the positions of the new stack's lines.
 fn positions_after(before: usize, lines: &[usize], after: &[Entry]) -> Result<Vec<usize>, Refusal> {
-    let mut kept = (0..before).filter(|index| !lines.contains(index)).peekable();
+    let mut kept = (0..before)
+        .filter(|index| !lines.contains(index))
+        .peekable();
     let mut positions = Vec::new();
     for entry in after {
         if entry.is_our_module() {
             positions.push(2 * kept.peek().copied().unwrap_or(before));
         } else {
-            positions.push(position_of(kept.next().ok_or("has lines that came from nowhere")?));
+            positions.push(position_of(
+                kept.next().ok_or("has lines that came from nowhere")?,
+            ));
         }
     }
     if kept.next().is_some() {

@@ -41,7 +41,10 @@ impl<'a> Stack<'a> {
         let service = service.to_ascii_lowercase();
         // libpam reads the site's folder first.
         let mut dirs = service_dirs(root).into_iter();
-        let path = dirs.next().unwrap_or_else(|| root.join("etc/pam.d")).join(&service);
+        let path = dirs
+            .next()
+            .unwrap_or_else(|| root.join("etc/pam.d"))
+            .join(&service);
         let mut vendor_text = None;
         for dir in dirs {
             vendor_text = read_text(&dir.join(&service))?;
@@ -55,12 +58,23 @@ impl<'a> Stack<'a> {
                        change: have it make a file here, or put both lines into what it copies";
             return Err(Error::failed("change", path.display(), why));
         }
-        let text = if meta.is_some() { read_text(&path)? } else { vendor_text.clone() };
+        let text = if meta.is_some() {
+            read_text(&path)?
+        } else {
+            vendor_text.clone()
+        };
         let Some(text) = text else {
             let why = "is not there, so the service has no stack";
             return Err(Error::failed("change", path.display(), why));
         };
-        Ok(Self { root, service, path, text, meta, vendor_text })
+        Ok(Self {
+            root,
+            service,
+            path,
+            text,
+            meta,
+            vendor_text,
+        })
     }
 
     /// The error for a stack that cannot be changed, with the cause.
@@ -141,8 +155,10 @@ impl<'a> Stack<'a> {
     pub(in crate::node) fn replaced_modules(&self, new: &[u8]) -> Result<Vec<PathBuf>, Error> {
         let modules = lines::replaced_modules(&self.text, new)
             .ok_or_else(|| self.refusal("ends in a line's middle"))?;
-        let mut files: Vec<PathBuf> =
-            modules.iter().filter_map(|module| find_module(self.root, module)).collect();
+        let mut files: Vec<PathBuf> = modules
+            .iter()
+            .filter_map(|module| find_module(self.root, module))
+            .collect();
         files.dedup();
         Ok(files)
     }
@@ -172,7 +188,10 @@ impl<'a> Stack<'a> {
     /// [`Error::Failed`] if the text names our module and it is not installed: libpam would refuse
     /// every login, root's too.
     pub(in crate::node) fn write(&self, text: &[u8]) -> Result<(), Error> {
-        let has_our_line = parse_lines(&decode(text)).unwrap_or_default().iter().any(is_our_line);
+        let has_our_line = parse_lines(&decode(text))
+            .unwrap_or_default()
+            .iter()
+            .any(is_our_line);
         let module = find_module_folder(self.root).map(|folder| folder.join(MODULE_FILES[0]));
         if has_our_line && !module.is_some_and(|module| module.exists()) {
             return Err(self.refusal("pam_job_adopt.so is not installed: nobody could log in"));

@@ -7,16 +7,24 @@ use helper::devices::DeviceSettings;
 /// Builds the drop-ins for a configuration; returns them and the warnings.
 fn build(text: &str) -> (Result<BTreeMap<String, String>, String>, String) {
     let scratch = Scratch::new();
-    scratch.file("proc/devices", "Character devices:\n10 misc\n195 nvidia\n231 infiniband_verbs\n");
+    scratch.file(
+        "proc/devices",
+        "Character devices:\n10 misc\n195 nvidia\n231 infiniband_verbs\n",
+    );
     scratch.file("dev/x", "c 240:7");
     scratch.file("dev/odd%n", "c 240:8");
     scratch.file("dev/infiniband/uverbs0", "c 231:192");
-    let resolver =
-        Resolver::new(Tree::with_root(scratch.path(), scratch.trust()), DeviceSettings::default());
+    let resolver = Resolver::new(
+        Tree::with_root(scratch.path(), scratch.trust()),
+        DeviceSettings::default(),
+    );
     let config = Config::parse(text.as_bytes()).unwrap();
     let mut out = Vec::new();
     let mut err = Vec::new();
-    let mut output = Output { out: &mut out, err: &mut err };
+    let mut output = Output {
+        out: &mut out,
+        err: &mut err,
+    };
     let files = build_drop_ins(&config, &resolver, &mut output);
     let files = files.map_err(|error| error.to_string());
     (files, String::from_utf8(err).unwrap())
@@ -33,12 +41,20 @@ fn folders(text: &str) -> Vec<String> {
 /// The lines of the file for all users that follow the shipped ones.
 fn added_lines(text: &str) -> Vec<String> {
     let closed = build(text).0.unwrap().remove("user-.slice.d").unwrap();
-    closed.strip_prefix(CLOSED_DROP_IN).unwrap().lines().map(str::to_owned).collect()
+    closed
+        .strip_prefix(CLOSED_DROP_IN)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
 fn always_allowed_devices_are_allowed_in_slices() {
-    assert_eq!(added_lines(""), ["# always_allowed of job_adopt.conf(5): none"]);
+    assert_eq!(
+        added_lines(""),
+        ["# always_allowed of job_adopt.conf(5): none"]
+    );
     assert_eq!(
         added_lines("always_allowed = /dev/x r, char-nvidia, /dev/char/10:229, /dev/infiniband/*"),
         [
@@ -49,14 +65,21 @@ fn always_allowed_devices_are_allowed_in_slices() {
             "DeviceAllow=/dev/infiniband/uverbs0 rw",
         ]
     );
-    assert!(build("always_allowed = char-nvidia").1.contains("GPUs of every job"));
+    assert!(
+        build("always_allowed = char-nvidia")
+            .1
+            .contains("GPUs of every job")
+    );
 }
 
 #[test]
 fn unresolved_entry_is_an_error_and_empty_entry_a_warning() {
     for text in ["/dev/none", "/dev/x, /dev/none*", "char-none"] {
         let error = error(&format!("always_allowed = {text}"));
-        assert!(error.starts_with("always_allowed: ") && error.contains("none"), "{error}");
+        assert!(
+            error.starts_with("always_allowed: ") && error.contains("none"),
+            "{error}"
+        );
     }
     assert!(error("always_allowed = /dev/odd%n").contains("no spelling"));
     let scratch = Scratch::new();
@@ -64,19 +87,37 @@ fn unresolved_entry_is_an_error_and_empty_entry_a_warning() {
     let config = Config::parse(b"always_allowed = @hpc").unwrap();
     let mut out = Vec::new();
     let mut err = Vec::new();
-    let mut output = Output { out: &mut out, err: &mut err };
+    let mut output = Output {
+        out: &mut out,
+        err: &mut err,
+    };
     let resolver = Resolver::new(tree, DeviceSettings::default());
     let lines = device_allow_lines(&config, &resolver, &mut output).unwrap();
-    assert!(lines.contains("# @hpc rw is no device of this node\n"), "{lines}");
-    assert!(String::from_utf8(err).unwrap().contains("warning: always_allowed: @hpc"));
+    assert!(
+        lines.contains("# @hpc rw is no device of this node\n"),
+        "{lines}"
+    );
+    assert!(
+        String::from_utf8(err)
+            .unwrap()
+            .contains("warning: always_allowed: @hpc")
+    );
 }
 
 /// uid 1 is `daemon`, which every node has.
 #[test]
 fn root_exempt_accounts_and_flux_have_own_files() {
-    assert_eq!(folders("flux_user = no-such-user"), ["user-.slice.d", "user-0.slice.d"]);
+    assert_eq!(
+        folders("flux_user = no-such-user"),
+        ["user-.slice.d", "user-0.slice.d"]
+    );
     let all = "exempt_uids = 7, 0, 1007\nflux_user = daemon";
-    let names = ["user-.slice.d", "user-0.slice.d", "user-1.slice.d", "user-1007.slice.d"];
+    let names = [
+        "user-.slice.d",
+        "user-0.slice.d",
+        "user-1.slice.d",
+        "user-1007.slice.d",
+    ];
     assert_eq!(folders(all)[..4], names);
     let files = build(all).0.unwrap();
     assert_eq!(files["user-0.slice.d"], EXEMPT_DROP_IN);
@@ -91,7 +132,10 @@ fn second_write_changes_no_file_and_stale_files_are_removed() {
     let units = scratch.path().join("etc/systemd/system");
     let write = |text: &str| {
         let mut out = Vec::new();
-        let mut output = Output { out: &mut out, err: &mut Vec::new() };
+        let mut output = Output {
+            out: &mut out,
+            err: &mut Vec::new(),
+        };
         let changed = write_drop_ins(&units, &build(text).0.unwrap(), &mut output).unwrap();
         (changed, String::from_utf8(out).unwrap())
     };
@@ -110,6 +154,14 @@ fn second_write_changes_no_file_and_stale_files_are_removed() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     folders.sort();
-    assert_eq!(folders, ["user-.slice.d", "user-0.slice.d", "user-8.slice.d", "user-x.slice.d"]);
+    assert_eq!(
+        folders,
+        [
+            "user-.slice.d",
+            "user-0.slice.d",
+            "user-8.slice.d",
+            "user-x.slice.d"
+        ]
+    );
     assert!(!units.join("user-8.slice.d/job-adopt.conf").exists());
 }

@@ -20,33 +20,63 @@ impl TcpPair {
         let port = listener.local_addr().unwrap().port();
         let client = TcpStream::connect((call, port)).unwrap();
         let (server, _) = listener.accept().unwrap();
-        Self { listener, client, server }
+        Self {
+            listener,
+            client,
+            server,
+        }
     }
 
     fn ends(&self) -> (SocketAddr, SocketAddr) {
-        (self.client.local_addr().unwrap(), self.client.peer_addr().unwrap())
+        (
+            self.client.local_addr().unwrap(),
+            self.client.peer_addr().unwrap(),
+        )
     }
 }
 
 /// The owner that the kernel must report for sockets of this process.
 fn own_owner() -> Option<SocketOwner> {
     let membership = Membership::read_own().unwrap();
-    let path = membership.unified().unwrap().trim_start_matches('/').to_owned();
+    let path = membership
+        .unified()
+        .unwrap()
+        .trim_start_matches('/')
+        .to_owned();
     let mount = Mount::open().unwrap().path();
-    let cgroup = std::fs::metadata(std::path::Path::new(mount).join(path)).unwrap().ino();
-    Some(SocketOwner { uid: nix::unistd::geteuid().as_raw(), cgroup })
+    let cgroup = std::fs::metadata(std::path::Path::new(mount).join(path))
+        .unwrap()
+        .ino();
+    Some(SocketOwner {
+        uid: nix::unistd::geteuid().as_raw(),
+        cgroup,
+    })
 }
 
 #[test]
 fn both_ends_are_found_in_each_family() {
-    for (listen, call) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")] {
+    for (listen, call) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("::", "127.0.0.1"),
+    ] {
         let connected = TcpPair::new(listen, call);
         let (client, server) = connected.ends();
         assert_eq!(find_owner(client, server), Ok(own_owner()), "{listen}");
-        assert_eq!(find_owner(server, client), Ok(own_owner()), "{listen}: the accepted end");
-        let (local, peer) =
-            (connected.server.local_addr().unwrap(), connected.server.peer_addr().unwrap());
-        assert_eq!(find_owner(local, peer), Ok(own_owner()), "{listen}: as the server names them");
+        assert_eq!(
+            find_owner(server, client),
+            Ok(own_owner()),
+            "{listen}: the accepted end"
+        );
+        let (local, peer) = (
+            connected.server.local_addr().unwrap(),
+            connected.server.peer_addr().unwrap(),
+        );
+        assert_eq!(
+            find_owner(local, peer),
+            Ok(own_owner()),
+            "{listen}: as the server names them"
+        );
     }
 }
 
@@ -55,7 +85,10 @@ fn ipv6_client_with_mapped_addresses_is_found() {
     let connected = TcpPair::new("127.0.0.1", "::ffff:127.0.0.1");
     let (client, server) = connected.ends();
     assert_eq!(find_owner(client, server), Ok(own_owner()));
-    assert_eq!(find_owner(unmap_address(client), unmap_address(server)), Ok(own_owner()));
+    assert_eq!(
+        find_owner(unmap_address(client), unmap_address(server)),
+        Ok(own_owner())
+    );
 }
 
 #[test]
@@ -81,7 +114,11 @@ fn nonexistent_connection_has_no_owner() {
 fn closed_connection_has_no_owner() {
     let connected = TcpPair::new("127.0.0.1", "127.0.0.1");
     let (client, server) = connected.ends();
-    let TcpPair { listener, client: first, server: mut second } = connected;
+    let TcpPair {
+        listener,
+        client: first,
+        server: mut second,
+    } = connected;
     // The end that closes first enters TIME_WAIT.
     drop(first);
     assert_eq!(second.read(&mut [0; 1]).unwrap(), 0);
@@ -97,7 +134,10 @@ mod message {
     use super::super::*;
 
     fn ends() -> (SocketAddr, SocketAddr) {
-        ("10.1.0.5:5000".parse().unwrap(), "10.1.0.6:22".parse().unwrap())
+        (
+            "10.1.0.5:5000".parse().unwrap(),
+            "10.1.0.6:22".parse().unwrap(),
+        )
     }
 
     /// A valid answer of the kernel, which tests modify.
@@ -121,9 +161,20 @@ mod message {
 
     impl KernelAnswer {
         fn new() -> Self {
-            let ends = [widen(Ipv4Addr::new(10, 1, 0, 5)), widen(Ipv4Addr::new(10, 1, 0, 6))];
+            let ends = [
+                widen(Ipv4Addr::new(10, 1, 0, 5)),
+                widen(Ipv4Addr::new(10, 1, 0, 6)),
+            ];
             let attributes = [attribute(8, &[0]), attribute(21, &77_u64.to_ne_bytes())].concat();
-            Self { kind: 20, sequence: 1, family: 2, state: 1, ends, inode: 9, attributes }
+            Self {
+                kind: 20,
+                sequence: 1,
+                family: 2,
+                state: 1,
+                ends,
+                inode: 9,
+                attributes,
+            }
         }
 
         fn bytes(&self) -> Vec<u8> {
@@ -167,16 +218,37 @@ mod message {
 
     #[test]
     fn answer_gives_uid_and_cgroup() {
-        let owner = SocketOwner { uid: 1001, cgroup: 77 };
+        let owner = SocketOwner {
+            uid: 1001,
+            cgroup: 77,
+        };
         assert_eq!(KernelAnswer::new().parse(), Ok(Some(owner)));
         let mapped = |ip: Ipv4Addr| ip.to_ipv6_mapped().octets();
-        let ends = [mapped(Ipv4Addr::new(10, 1, 0, 5)), mapped(Ipv4Addr::new(10, 1, 0, 6))];
-        let six = KernelAnswer { family: 10, ends, ..KernelAnswer::new() };
-        assert_eq!(six.parse(), Ok(Some(owner)), "a socket of IPv6 with mapped addresses");
+        let ends = [
+            mapped(Ipv4Addr::new(10, 1, 0, 5)),
+            mapped(Ipv4Addr::new(10, 1, 0, 6)),
+        ];
+        let six = KernelAnswer {
+            family: 10,
+            ends,
+            ..KernelAnswer::new()
+        };
+        assert_eq!(
+            six.parse(),
+            Ok(Some(owner)),
+            "a socket of IPv6 with mapped addresses"
+        );
         for flag in [0x4000, 0x8000] {
             let attributes = attribute(21 | flag, &77_u64.to_ne_bytes());
-            let flagged = KernelAnswer { attributes, ..KernelAnswer::new() };
-            assert_eq!(flagged.parse(), Ok(Some(owner)), "a type with the flag {flag:#x}");
+            let flagged = KernelAnswer {
+                attributes,
+                ..KernelAnswer::new()
+            };
+            assert_eq!(
+                flagged.parse(),
+                Ok(Some(owner)),
+                "a type with the flag {flag:#x}"
+            );
         }
     }
 
@@ -185,14 +257,62 @@ mod message {
         let [local, remote] = KernelAnswer::new().ends;
         let other = widen(Ipv4Addr::new(10, 1, 0, 7));
         for (what, answer) in [
-            ("listener", KernelAnswer { state: 10, ..KernelAnswer::new() }),
-            ("TIME_WAIT", KernelAnswer { state: 6, ..KernelAnswer::new() }),
-            ("nobody's", KernelAnswer { inode: 0, ..KernelAnswer::new() }),
-            ("swapped", KernelAnswer { ends: [remote, local], ..KernelAnswer::new() }),
-            ("another client", KernelAnswer { ends: [other, remote], ..KernelAnswer::new() }),
-            ("another server", KernelAnswer { ends: [local, other], ..KernelAnswer::new() }),
-            ("no attributes", KernelAnswer { attributes: Vec::new(), ..KernelAnswer::new() }),
-            ("no cgroup", KernelAnswer { attributes: attribute(8, &[0]), ..KernelAnswer::new() }),
+            (
+                "listener",
+                KernelAnswer {
+                    state: 10,
+                    ..KernelAnswer::new()
+                },
+            ),
+            (
+                "TIME_WAIT",
+                KernelAnswer {
+                    state: 6,
+                    ..KernelAnswer::new()
+                },
+            ),
+            (
+                "nobody's",
+                KernelAnswer {
+                    inode: 0,
+                    ..KernelAnswer::new()
+                },
+            ),
+            (
+                "swapped",
+                KernelAnswer {
+                    ends: [remote, local],
+                    ..KernelAnswer::new()
+                },
+            ),
+            (
+                "another client",
+                KernelAnswer {
+                    ends: [other, remote],
+                    ..KernelAnswer::new()
+                },
+            ),
+            (
+                "another server",
+                KernelAnswer {
+                    ends: [local, other],
+                    ..KernelAnswer::new()
+                },
+            ),
+            (
+                "no attributes",
+                KernelAnswer {
+                    attributes: Vec::new(),
+                    ..KernelAnswer::new()
+                },
+            ),
+            (
+                "no cgroup",
+                KernelAnswer {
+                    attributes: attribute(8, &[0]),
+                    ..KernelAnswer::new()
+                },
+            ),
             (
                 "no padding",
                 KernelAnswer {
@@ -221,7 +341,11 @@ mod message {
         let whole = KernelAnswer::new().bytes();
         let (local, remote) = ends();
         for length in 0..whole.len() {
-            assert_eq!(parse_answer(&whole[..length], local, remote), malformed, "{length} bytes");
+            assert_eq!(
+                parse_answer(&whole[..length], local, remote),
+                malformed,
+                "{length} bytes"
+            );
         }
         for length in (0..16).chain([u32::try_from(whole.len()).unwrap() + 1, u32::MAX]) {
             let bytes = [&length.to_ne_bytes()[..], &whole[4..]].concat();
@@ -232,21 +356,48 @@ mod message {
             );
         }
         for (what, answer) in [
-            ("sequence", KernelAnswer { sequence: 2, ..KernelAnswer::new() }),
-            ("NLMSG_DONE", KernelAnswer { kind: 3, ..KernelAnswer::new() }),
-            ("family", KernelAnswer { family: 1, ..KernelAnswer::new() }),
+            (
+                "sequence",
+                KernelAnswer {
+                    sequence: 2,
+                    ..KernelAnswer::new()
+                },
+            ),
+            (
+                "NLMSG_DONE",
+                KernelAnswer {
+                    kind: 3,
+                    ..KernelAnswer::new()
+                },
+            ),
+            (
+                "family",
+                KernelAnswer {
+                    family: 1,
+                    ..KernelAnswer::new()
+                },
+            ),
         ] {
             assert_eq!(answer.parse(), malformed, "{what}");
         }
         for (what, attributes) in [
             ("no room for a header", vec![0]),
             ("a length of nothing", vec![0; 4]),
-            ("below its header's", [3_u16.to_ne_bytes(), 21_u16.to_ne_bytes()].concat()),
-            ("behind the end", [12_u16.to_ne_bytes(), 21_u16.to_ne_bytes()].concat()),
+            (
+                "below its header's",
+                [3_u16.to_ne_bytes(), 21_u16.to_ne_bytes()].concat(),
+            ),
+            (
+                "behind the end",
+                [12_u16.to_ne_bytes(), 21_u16.to_ne_bytes()].concat(),
+            ),
             ("a short id", attribute(21, &[0; 4])),
             ("a long id", attribute(21, &[0; 12])),
         ] {
-            let answer = KernelAnswer { attributes, ..KernelAnswer::new() };
+            let answer = KernelAnswer {
+                attributes,
+                ..KernelAnswer::new()
+            };
             assert_eq!(answer.parse(), malformed, "{what}");
         }
     }
@@ -258,7 +409,10 @@ mod message {
         assert_eq!(error(-libc::ENOENT), Ok(None));
         assert_eq!(
             error(-libc::EPERM),
-            Err(DiagError::system("the kernel refused the question", Errno::EPERM))
+            Err(DiagError::system(
+                "the kernel refused the question",
+                Errno::EPERM
+            ))
         );
         for none in [0, 1, libc::ENOENT, i32::MIN] {
             assert_eq!(error(none), Err(DiagError::malformed()), "{none}");
@@ -268,6 +422,9 @@ mod message {
             Err(DiagError::malformed())
         );
         let foreign = message(2, 7, &(-libc::ENOENT).to_ne_bytes());
-        assert_eq!(parse_answer(&foreign, local, remote), Err(DiagError::malformed()));
+        assert_eq!(
+            parse_answer(&foreign, local, remote),
+            Err(DiagError::malformed())
+        );
     }
 }

@@ -77,7 +77,13 @@ pub(super) struct UnusableSpec {
 impl SpecFile {
     /// A file with this content.
     pub(super) fn new(path: PathBuf, rank: usize, format: Format, bytes: Vec<u8>) -> Self {
-        Self { path, rank, format, bytes, parsed: OnceCell::new() }
+        Self {
+            path,
+            rank,
+            format,
+            bytes,
+            parsed: OnceCell::new(),
+        }
     }
 
     /// A file that is parsed already, or that cannot be used.
@@ -86,7 +92,13 @@ impl SpecFile {
         rank: usize,
         parsed: Result<Spec, UnusableSpec>,
     ) -> Self {
-        Self { path, rank, format: Format::Json, bytes: Vec::new(), parsed: parsed.into() }
+        Self {
+            path,
+            rank,
+            format: Format::Json,
+            bytes: Vec::new(),
+            parsed: parsed.into(),
+        }
     }
 
     pub(super) fn parse_spec(&self) -> Result<&Spec, &UnusableSpec> {
@@ -127,7 +139,10 @@ impl SpecFile {
     fn fault(&self) -> Option<String> {
         let fault = match self.parsed.get()? {
             Err(fault) => fault.why.clone(),
-            Ok(spec) => format!("line {}: a second document is not read", spec.second_document?),
+            Ok(spec) => format!(
+                "line {}: a second document is not read",
+                spec.second_document?
+            ),
         };
         Some(format!("{}: {fault}", self.path.display()))
     }
@@ -154,13 +169,21 @@ fn is_kind_character(character: char) -> bool {
 impl UnusableSpec {
     /// A file of an unknown kind.
     fn new(why: String) -> Self {
-        Self { why, kind: None, stem: None }
+        Self {
+            why,
+            kind: None,
+            stem: None,
+        }
     }
 
     /// The state of a file with this name that the reader may not open.
     pub(super) fn from_name(file: &str) -> Self {
         let why = "job-adopt, as whom logins look, may not read it: chmod 644".to_owned();
-        Self { why, kind: None, stem: stem_with_kind(file).map(str::to_owned) }
+        Self {
+            why,
+            kind: None,
+            stem: stem_with_kind(file).map(str::to_owned),
+        }
     }
 
     /// Tells whether the file may define a device of this kind.
@@ -199,7 +222,10 @@ impl Catalog {
     ///
     /// A directory cannot be listed, is not trusted, or has more than 1,024 specifications.
     pub fn read(tree: &Tree, dirs: &[PathBuf]) -> Result<Self, DeviceError> {
-        let mut catalog = Self { dirs: dirs.to_vec(), ..Self::default() };
+        let mut catalog = Self {
+            dirs: dirs.to_vec(),
+            ..Self::default()
+        };
         for (rank, dir) in dirs.iter().enumerate().rev() {
             catalog.add_dir(tree, dir, rank)?;
         }
@@ -207,7 +233,9 @@ impl Catalog {
     }
 
     fn add_dir(&mut self, tree: &Tree, path: &Path, rank: usize) -> Result<(), DeviceError> {
-        let located = tree.locate("/").join(path.strip_prefix("/").unwrap_or(path));
+        let located = tree
+            .locate("/")
+            .join(path.strip_prefix("/").unwrap_or(path));
         let dir = match tree.trust().dir(&located) {
             Err(error) if error.is_missing() => return Ok(()),
             dir => dir?,
@@ -258,7 +286,9 @@ impl Catalog {
             return Err(UnusableSpec::new("the name is no UTF-8".to_owned()));
         }
         let too_many = || {
-            UnusableSpec::new(format!("the specifications have more than {BYTES_MAX} bytes in all"))
+            UnusableSpec::new(format!(
+                "the specifications have more than {BYTES_MAX} bytes in all"
+            ))
         };
         if self.bytes > BYTES_MAX {
             return Err(too_many());
@@ -290,17 +320,24 @@ impl Catalog {
     ) -> Result<(&SpecFile, &Spec, &SpecDevice), DeviceError> {
         let mut definitions = Vec::new();
         for file in &self.files {
-            definitions.extend(file.find_device(name).map(|(spec, device)| (file, spec, device)));
+            definitions.extend(
+                file.find_device(name)
+                    .map(|(spec, device)| (file, spec, device)),
+            );
         }
         let rank = definitions.iter().map(|(file, ..)| file.rank).max();
-        let mut highest = definitions.into_iter().filter(|(file, ..)| Some(file.rank) == rank);
+        let mut highest = definitions
+            .into_iter()
+            .filter(|(file, ..)| Some(file.rank) == rank);
         let Some((file, spec, device)) = highest.next() else {
             return Err(self.missing_device_error(name.kind()));
         };
         let path = file.path.display();
         if let Some((other, ..)) = highest.next() {
             let other = other.path.display();
-            return Err(DeviceError::new(format_args!("defined in both {path} and {other}")));
+            return Err(DeviceError::new(format_args!(
+                "defined in both {path} and {other}"
+            )));
         }
         if let Some((first, why)) = self.unusable_override(name.kind(), file.rank) {
             return Err(DeviceError::new(format_args!(
@@ -358,13 +395,19 @@ impl Catalog {
             return DeviceError::new(why);
         }
         let known = list_first(&known);
-        DeviceError::new(format!("kind {kind} has no such device; it has {known}{unusable}"))
+        DeviceError::new(format!(
+            "kind {kind} has no such device; it has {known}{unusable}"
+        ))
     }
 }
 
 /// Joins the first items, and counts the others.
 fn list_first(items: &[impl ToString]) -> String {
-    let shown: Vec<String> = items.iter().take(LISTED_MAX).map(ToString::to_string).collect();
+    let shown: Vec<String> = items
+        .iter()
+        .take(LISTED_MAX)
+        .map(ToString::to_string)
+        .collect();
     match items.len().saturating_sub(LISTED_MAX) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),

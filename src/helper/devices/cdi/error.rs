@@ -24,12 +24,18 @@ impl std::error::Error for SpecError {}
 impl SpecError {
     /// The error of a line that is no JSON or YAML, or breaks a limit.
     pub(super) fn at_line(line: usize, why: String) -> Self {
-        Self { at: format!("line {line}"), why }
+        Self {
+            at: format!("line {line}"),
+            why,
+        }
     }
 
     /// The error of a broken rule. Callers add its place with [`AddPlace`].
     pub(super) fn rule(why: impl fmt::Display) -> Self {
-        Self { at: String::new(), why: why.to_string() }
+        Self {
+            at: String::new(),
+            why: why.to_string(),
+        }
     }
 }
 
@@ -47,8 +53,15 @@ pub(super) trait AddPlace: Sized {
 impl<T> AddPlace for Result<T, SpecError> {
     fn add_place(self, place: &str, separator: &str) -> Self {
         self.map_err(|SpecError { at, why }| {
-            let joint = if at.is_empty() || at.starts_with(['[', ' ']) { "" } else { separator };
-            SpecError { at: format!("{place}{joint}{at}"), why }
+            let joint = if at.is_empty() || at.starts_with(['[', ' ']) {
+                ""
+            } else {
+                separator
+            };
+            SpecError {
+                at: format!("{place}{joint}{at}"),
+                why,
+            }
         })
     }
 }

@@ -43,7 +43,10 @@ pub fn resolve(
     let mut resolved = ResolvedDevices::default();
     let mut applied: Vec<&Path> = Vec::new();
     for name in names {
-        let failed = |why| UnresolvedName { name: name.clone(), why };
+        let failed = |why| UnresolvedName {
+            name: name.clone(),
+            why,
+        };
         let (file, spec, device) = find_definition(catalog, name).map_err(failed)?;
         if !applied.contains(&file.path.as_path()) {
             applied.push(&file.path);
@@ -61,7 +64,9 @@ pub fn resolve(
 /// Lists the qualified names of other devices of the file whose definition of `name` counts: those
 /// that `is_wanted` accepts and whose definitions in this file count too, among at most 256.
 pub fn list_siblings(catalog: &Catalog, name: &str, is_wanted: fn(&str) -> bool) -> Vec<String> {
-    let Ok((file, spec, own_device)) = find_definition(catalog, name) else { return Vec::new() };
+    let Ok((file, spec, own_device)) = find_definition(catalog, name) else {
+        return Vec::new();
+    };
     let mut siblings: Vec<String> = spec
         .devices
         .iter()

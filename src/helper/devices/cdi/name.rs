@@ -45,7 +45,10 @@ impl FromStr for QualifiedName {
             let why = format!("longer than {QUALIFIED_NAME_MAX} characters");
             return Err(QualifiedNameError(why));
         }
-        Ok(Self { kind: kind.to_owned(), name: name.to_owned() })
+        Ok(Self {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+        })
     }
 }
 
@@ -69,7 +72,13 @@ pub(super) fn parse_class(kind: &str) -> Result<&str, QualifiedNameError> {
 /// Checks the grammar of a device name: letters and digits, with `_`, `-`, `.` and `:` between (CDI
 /// 1.1.0, "CDI Devices"; names of MIG instances, such as `0:1`, have a colon).
 pub(super) fn check_device_name(name: &str) -> Result<(), QualifiedNameError> {
-    check_part("device's name", name, DEVICE_MAX, |c| c.is_ascii_alphanumeric(), "_-.:")
+    check_part(
+        "device's name",
+        name,
+        DEVICE_MAX,
+        |c| c.is_ascii_alphanumeric(),
+        "_-.:",
+    )
 }
 
 fn check_part(
@@ -162,15 +171,33 @@ mod tests {
             ("/dev/x=0", "the vendor is empty"),
             ("v/=0", "the class is empty"),
             ("v/c=", "the device's name is empty"),
-            ("0v/c=0", "the vendor begins with another character than it may"),
-            ("v./c=0", "the vendor ends with another character than a letter or a digit"),
+            (
+                "0v/c=0",
+                "the vendor begins with another character than it may",
+            ),
+            (
+                "v./c=0",
+                "the vendor ends with another character than a letter or a digit",
+            ),
             ("v w/c=0", "the vendor has the character ' '"),
-            ("v/0=0", "the class begins with another character than it may"),
-            ("v/c-=0", "the class ends with another character than a letter or a digit"),
+            (
+                "v/0=0",
+                "the class begins with another character than it may",
+            ),
+            (
+                "v/c-=0",
+                "the class ends with another character than a letter or a digit",
+            ),
             ("v/c/d=0", "the class has the character '/'"),
             ("v/c:d=0", "the class has the character ':'"),
-            ("v/c=:0", "the device's name begins with another character than it may"),
-            ("v/c=0:", "the device's name ends with another character than a letter or a digit"),
+            (
+                "v/c=:0",
+                "the device's name begins with another character than it may",
+            ),
+            (
+                "v/c=0:",
+                "the device's name ends with another character than a letter or a digit",
+            ),
             ("v/c=0/0", "the device's name has the character '/'"),
             ("v/c=0=0", "the device's name has the character '='"),
             ("v/c=*", "the device's name has the character '*'"),
@@ -192,12 +219,18 @@ mod tests {
         };
         assert_eq!(parse_long(253, 63, 194), Ok(()));
         assert_eq!(parse_long(1, 1, 253), Ok(()));
-        assert_eq!(parse_long(253, 63, 195), Err("longer than 512 characters".to_owned()));
+        assert_eq!(
+            parse_long(253, 63, 195),
+            Err("longer than 512 characters".to_owned())
+        );
         assert_eq!(
             parse_long(254, 1, 1),
             Err("the vendor is longer than 253 characters".to_owned())
         );
-        assert_eq!(parse_long(1, 64, 1), Err("the class is longer than 63 characters".to_owned()));
+        assert_eq!(
+            parse_long(1, 64, 1),
+            Err("the class is longer than 63 characters".to_owned())
+        );
         assert_eq!(
             parse_long(1, 1, 254),
             Err("the device's name is longer than 253 characters".to_owned())
@@ -217,7 +250,10 @@ mod tests {
         ] {
             assert_eq!(json(text), kind, "{text}");
         }
-        assert_eq!(find_kind(b"kind: v.com/gpu\ndevices: no\n", Format::Yaml), kind);
+        assert_eq!(
+            find_kind(b"kind: v.com/gpu\ndevices: no\n", Format::Yaml),
+            kind
+        );
     }
 
     #[test]
@@ -239,9 +275,15 @@ mod tests {
         ] {
             assert_eq!(json(text), None, "{text}");
         }
-        for text in ["kind: v.com/gpu\nkind: v.com/gpu\n", "kind: v.com/gpu\n---\nkind: x/y\n"] {
+        for text in [
+            "kind: v.com/gpu\nkind: v.com/gpu\n",
+            "kind: v.com/gpu\n---\nkind: x/y\n",
+        ] {
             assert_eq!(find_kind(text.as_bytes(), Format::Yaml), None, "{text}");
         }
-        assert_eq!(find_kind(b"{\"kind\":\"v.com/gpu\",\"a\":\"\xff\"}", Format::Json), None);
+        assert_eq!(
+            find_kind(b"{\"kind\":\"v.com/gpu\",\"a\":\"\xff\"}", Format::Json),
+            None
+        );
     }
 }

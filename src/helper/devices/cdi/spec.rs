@@ -56,7 +56,10 @@ impl Spec {
         let document = document::parse_document(bytes, format)
             .map_err(|error| SpecError::at_line(error.line, error.why))?;
         let spec = Fields::parse(document.value, parse_spec)?;
-        Ok(Self { second_document: document.second_document, ..spec })
+        Ok(Self {
+            second_document: document.second_document,
+            ..spec
+        })
     }
 
     /// Finds the device with a qualified name, if this file defines it.
@@ -64,7 +67,9 @@ impl Spec {
         if self.kind != name.kind() {
             return None;
         }
-        self.devices.iter().find(|device| device.name == name.name())
+        self.devices
+            .iter()
+            .find(|device| device.name == name.name())
     }
 }
 
@@ -74,12 +79,18 @@ fn parse_spec(fields: &mut Fields) -> Result<Spec, SpecError> {
     let kind = fields.required("kind", |value| parse_kind(value, version))?;
     container::check_annotations(fields, version)?;
     let edits = fields.value("containerEdits", |value| parse_edits(value, version))?;
-    let devices =
-        fields.value("devices", |value| parse_devices(value, version))?.unwrap_or_default();
+    let devices = fields
+        .value("devices", |value| parse_devices(value, version))?
+        .unwrap_or_default();
     if devices.is_empty() {
         return Err(SpecError::rule("no devices"));
     }
-    Ok(Spec { kind, edits: edits.flatten().unwrap_or_default(), devices, second_document: None })
+    Ok(Spec {
+        kind,
+        edits: edits.flatten().unwrap_or_default(),
+        devices,
+        second_document: None,
+    })
 }
 
 fn parse_kind(value: Value, version: Version) -> Result<String, SpecError> {
@@ -104,7 +115,10 @@ fn parse_devices(value: Value, version: Version) -> Result<Vec<SpecDevice>, Spec
     for (index, item) in values.into_iter().enumerate() {
         let device = parse_device(item, version).add_place(&format!("[{index}]"), ".")?;
         if !names.insert(device.name.clone()) {
-            return Err(SpecError::rule(format_args!("{:?} stands twice", device.name)));
+            return Err(SpecError::rule(format_args!(
+                "{:?} stands twice",
+                device.name
+            )));
         }
         devices.push(device);
     }

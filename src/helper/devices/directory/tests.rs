@@ -44,8 +44,16 @@ fn every_form_of_an_entry_names_its_device() {
     ];
     let devices = read_list_of(&names.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     let expected = [
-        &names[0], &names[2], &names[3], &names[1], "all GPUs", "nvidia.com/gpu=0",
-        "nvidia.com/gpu=1:0", "vendor.com/net=eth0", "imex/0", "imex/12",
+        &names[0],
+        &names[2],
+        &names[3],
+        &names[1],
+        "all GPUs",
+        "nvidia.com/gpu=0",
+        "nvidia.com/gpu=1:0",
+        "vendor.com/net=eth0",
+        "imex/0",
+        "imex/12",
     ];
     assert_eq!(devices, expected);
 }
@@ -114,16 +122,24 @@ fn unknown_entry_refuses_the_list_and_is_named() {
         "a\u{e4}\nb".to_owned(),
     ] {
         let entries = &["all", entry.as_str()][usize::from(entry.starts_with("all"))..];
-        let Some(error) = read_list_of(entries).err() else { panic!("{entry:?} was accepted") };
+        let Some(error) = read_list_of(entries).err() else {
+            panic!("{entry:?} was accepted")
+        };
         let first = entry.split('/').next().unwrap().replace('\n', "?");
-        assert!(error.to_string().contains(&format!("/run/list/{first}")), "{entry:?}: {error}");
+        assert!(
+            error.to_string().contains(&format!("/run/list/{first}")),
+            "{entry:?}: {error}"
+        );
         assert!(!error.to_string().contains('\n'));
     }
 }
 
 #[test]
 fn hidden_entry_refuses_the_list_at_any_depth() {
-    let mig = [format!("MIG-GPU-{UUID}/0/0"), format!("MIG-GPU-{UUID}/.0/0")];
+    let mig = [
+        format!("MIG-GPU-{UUID}/0/0"),
+        format!("MIG-GPU-{UUID}/.0/0"),
+    ];
     for [good, hidden] in [
         ["imex/0", "imex/.1"],
         ["cdi/a.b/c/0", "cdi/a.b/c/.1"],
@@ -152,7 +168,10 @@ fn links_pipes_and_directories_refuse_the_list() {
     let dir = scratch.dir("run/list");
     scratch.file("run/real", "");
     symlink("../real", dir.join("all")).unwrap();
-    assert_refused(read_list(&scratch), "/run/list/all: neither a file nor a character device");
+    assert_refused(
+        read_list(&scratch),
+        "/run/list/all: neither a file nor a character device",
+    );
     std::fs::remove_file(dir.join("all")).unwrap();
     nix::unistd::mkfifo(&dir.join("none"), nix::sys::stat::Mode::S_IRUSR).unwrap();
     assert!(read_list(&scratch).is_err());
@@ -161,7 +180,10 @@ fn links_pipes_and_directories_refuse_the_list() {
     assert!(read_list(&scratch).is_err());
     std::fs::remove_file(dir.join("cdi")).unwrap();
     let gpu = scratch.dir(&format!("run/list/GPU-{UUID}"));
-    assert_refused(read_list(&scratch), &format!("{}: names no device", gpu.display()));
+    assert_refused(
+        read_list(&scratch),
+        &format!("{}: names no device", gpu.display()),
+    );
 }
 
 #[test]
@@ -196,15 +218,25 @@ fn missing_or_writable_directory_is_refused() {
 
 /// A random file of the list, and how its device is displayed.
 fn random_entry(random: &mut Random) -> (String, String) {
-    let uuid = format!("{:08x}-0000-4000-8000-{:012x}", random.index(4), random.index(4));
+    let uuid = format!(
+        "{:08x}-0000-4000-8000-{:012x}",
+        random.index(4),
+        random.index(4)
+    );
     let number = random.index(12);
     let same = |text: String| (text.clone(), text);
     match random.index(7) {
         0 => same(format!("GPU-{uuid}")),
         1 => same(format!("MIG-{uuid}")),
         2 => same(format!("MIG-GPU-{uuid}/{number}/{}", random.index(8))),
-        3 => (format!("cdi/a.b/c{}/{number}", random.index(3)), String::new()),
-        4 => (format!("cdi/a.b/c{}={number}", random.index(3)), String::new()),
+        3 => (
+            format!("cdi/a.b/c{}/{number}", random.index(3)),
+            String::new(),
+        ),
+        4 => (
+            format!("cdi/a.b/c{}={number}", random.index(3)),
+            String::new(),
+        ),
         5 => same(format!("imex/{number}")),
         _ => ("all".to_owned(), "all GPUs".to_owned()),
     }
@@ -219,15 +251,21 @@ fn list_contains_every_entry_in_any_order() {
         let mut expected = std::collections::BTreeSet::new();
         for _ in 0..random.index(12) {
             let (file, mut displayed) = random_entry(&mut random);
-            if let Some((class, name)) =
-                file.strip_prefix("cdi/").and_then(|it| it.rsplit_once(['/', '=']))
+            if let Some((class, name)) = file
+                .strip_prefix("cdi/")
+                .and_then(|it| it.rsplit_once(['/', '=']))
             {
                 displayed = format!("{class}={name}");
             }
             scratch.file(&format!("run/list/{file}"), "");
             expected.insert(displayed);
             let devices = read_list(&scratch).unwrap();
-            assert_eq!(devices.into_iter().collect::<std::collections::BTreeSet<_>>(), expected);
+            assert_eq!(
+                devices
+                    .into_iter()
+                    .collect::<std::collections::BTreeSet<_>>(),
+                expected
+            );
         }
     }
 }

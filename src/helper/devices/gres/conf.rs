@@ -11,8 +11,18 @@ use crate::slurm_conf::{ConfLine, ConfPosition, KeyValues};
 pub(super) const FILES_MAX: usize = 1024;
 /// The keys of a record after its first one (`_gres_options` in `gres.c`).
 const RECORD_KEYS: [&str; 12] = [
-    "AutoDetect", "Count", "CPUs", "Cores", "File", "Files", "Flags", "Link", "Links",
-    "MultipleFiles", "Name", "Type",
+    "AutoDetect",
+    "Count",
+    "CPUs",
+    "Cores",
+    "File",
+    "Files",
+    "Flags",
+    "Link",
+    "Links",
+    "MultipleFiles",
+    "Name",
+    "Type",
 ];
 /// Words of `AutoDetect=` that turn it on, of all releases. Slurm ignores another word.
 const AUTO_DETECT_WORDS: [&str; 6] = ["full", "nvidia", "nvml", "rsmi", "oneapi", "nrt"];
@@ -101,9 +111,13 @@ impl GresConf {
         let mut conf = Self::default();
         for line in lines {
             conf.add_line(line.parse_pairs(), node)
-                .map_err(|fault| FaultyLine { at: line.at.clone(), fault })?;
+                .map_err(|fault| FaultyLine {
+                    at: line.at.clone(),
+                    fault,
+                })?;
         }
-        conf.lines.sort_by_key(|line| line.scope != Ok(NodeScope::EveryNode));
+        conf.lines
+            .sort_by_key(|line| line.scope != Ok(NodeScope::EveryNode));
         Ok(conf)
     }
 
@@ -111,7 +125,9 @@ impl GresConf {
     /// lines for every node. Of several lines that name the node, one that turns detection on is
     /// enough; of lines for every node the last one counts.
     pub fn has_auto_detect(&self) -> bool {
-        self.this_node_auto_detect.or(self.every_node_auto_detect).unwrap_or(false)
+        self.this_node_auto_detect
+            .or(self.every_node_auto_detect)
+            .unwrap_or(false)
     }
 
     /// Collects the records of the resource `name`. Faults in records of other names do not matter.
@@ -124,7 +140,11 @@ impl GresConf {
         let mut known = BTreeSet::new();
         for record in &resources.0 {
             // It would shift the indexes after it, perhaps differently than in Slurm.
-            if let Some(file) = record.single_files().iter().find(|file| !known.insert(*file)) {
+            if let Some(file) = record
+                .single_files()
+                .iter()
+                .find(|file| !known.insert(*file))
+            {
                 return Err(record.faulty(RecordFault::RepeatedFile(file.clone())));
             }
         }
@@ -139,7 +159,11 @@ impl GresConf {
     pub fn records_of(&self, name: &str) -> Result<Resources, FaultyRecord> {
         let mut resources = Resources::default();
         let mut file_count = 0;
-        for line in self.lines.iter().filter(|line| eq_ignoring_case(&line.name, name)) {
+        for line in self
+            .lines
+            .iter()
+            .filter(|line| eq_ignoring_case(&line.name, name))
+        {
             let record = line.parse_record(FILES_MAX.saturating_sub(file_count))?;
             file_count += record.files().len();
             resources.0.push(record);
@@ -151,7 +175,10 @@ impl GresConf {
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for line in &self.lines {
-            if !names.iter().any(|known| eq_ignoring_case(known, &line.name)) {
+            if !names
+                .iter()
+                .any(|known| eq_ignoring_case(known, &line.name))
+            {
                 names.push(&line.name);
             }
         }
@@ -160,7 +187,9 @@ impl GresConf {
 
     /// Adds a line unless it is for other nodes.
     fn add_line(&mut self, line: KeyValues, node: &str) -> Result<(), RecordFault> {
-        let Some((key, value)) = line.first() else { return Ok(line.require_complete()?) };
+        let Some((key, value)) = line.first() else {
+            return Ok(line.require_complete()?);
+        };
         if eq_ignoring_case(key, "AutoDetect") {
             let is_on = is_auto_detect(value);
             if let Some(later) = line.later_keys().next() {
@@ -170,7 +199,11 @@ impl GresConf {
             self.every_node_auto_detect = Some(is_on);
         } else if eq_ignoring_case(key, "Name") {
             let name = value.to_owned();
-            self.lines.push(NodeLine { line, name, scope: Ok(NodeScope::EveryNode) });
+            self.lines.push(NodeLine {
+                line,
+                name,
+                scope: Ok(NodeScope::EveryNode),
+            });
         } else if eq_ignoring_case(key, "NodeName") {
             let scope = match HostList::parse(value) {
                 Ok(nodes) if !is_listed(&nodes, node) => return Ok(()),
@@ -212,8 +245,12 @@ impl Resources {
     /// Tells whether the records have several types. Slurm takes types in the order of `Gres=` in
     /// `slurm.conf`, and leaves out those that are missing there.
     pub fn has_several_types(&self) -> bool {
-        let Some((first, others)) = self.0.split_first() else { return false };
-        others.iter().any(|other| !eq_ignoring_case(&first.kind, &other.kind))
+        let Some((first, others)) = self.0.split_first() else {
+            return false;
+        };
+        others
+            .iter()
+            .any(|other| !eq_ignoring_case(&first.kind, &other.kind))
     }
 
     /// Checks what slurmd checks for each record, and for the records of one name together
@@ -223,7 +260,9 @@ impl Resources {
     ///
     /// The first record that slurmd refuses, and its fault.
     pub fn check_as_slurmd(&self) -> Result<(), FaultyRecord> {
-        let Some((first, others)) = self.0.split_first() else { return Ok(()) };
+        let Some((first, others)) = self.0.split_first() else {
+            return Ok(());
+        };
         self.0.iter().try_for_each(GresRecord::check_as_slurmd)?;
         for other in others {
             if other.has_file() != first.has_file() {
@@ -246,7 +285,9 @@ impl Resources {
 
     /// Counts the resources.
     pub fn count(&self) -> u64 {
-        self.0.iter().fold(0, |count, record| count.saturating_add(record.count()))
+        self.0
+            .iter()
+            .fold(0, |count, record| count.saturating_add(record.count()))
     }
 
     /// Finds record and files of the resource with this index, from 0. Indexes follow the order of
@@ -297,9 +338,16 @@ impl GresRecord {
         };
         let flags = line.value("Flags").unwrap_or_default().to_ascii_lowercase();
         let is_count_only = flags.contains("countonly");
-        let record =
-            Self { at: line.at.clone(), name: name.to_owned(), kind, is_count_only, files };
-        let is_sharing = SHARING_NAMES.iter().any(|sharing| eq_ignoring_case(sharing, name));
+        let record = Self {
+            at: line.at.clone(),
+            name: name.to_owned(),
+            kind,
+            is_count_only,
+            files,
+        };
+        let is_sharing = SHARING_NAMES
+            .iter()
+            .any(|sharing| eq_ignoring_case(sharing, name));
         if count.is_some_and(|count| count != record.count()) && !is_sharing {
             return Err(RecordFault::WrongCount);
         }
@@ -321,7 +369,11 @@ impl GresRecord {
     }
 
     fn faulty(&self, fault: RecordFault) -> FaultyRecord {
-        FaultyRecord { at: self.at.clone(), name: self.name.clone(), fault }
+        FaultyRecord {
+            at: self.at.clone(),
+            name: self.name.clone(),
+            fault,
+        }
     }
 
     fn count(&self) -> u64 {
@@ -370,9 +422,9 @@ impl GresRecord {
 
     fn files_at(&self, index: u64) -> Option<&[String]> {
         match &self.files {
-            ResourceFiles::OnePerResource(files) => {
-                files.get(usize::try_from(index).ok()?).map(std::slice::from_ref)
-            }
+            ResourceFiles::OnePerResource(files) => files
+                .get(usize::try_from(index).ok()?)
+                .map(std::slice::from_ref),
             _ => Some(self.files()),
         }
     }
@@ -416,7 +468,9 @@ fn parse_files(
     key: &'static str,
     max: usize,
 ) -> Result<Option<Vec<String>>, RecordFault> {
-    let Some(value) = line.value(key) else { return Ok(None) };
+    let Some(value) = line.value(key) else {
+        return Ok(None);
+    };
     let files = HostList::parse(value)
         .and_then(|list| list.expand(max))
         .map_err(|error| RecordFault::InvalidList(key, error))?;
@@ -433,7 +487,9 @@ fn parse_files(
 fn parse_count(text: &str) -> Result<u64, RecordFault> {
     let signed = text.trim_start();
     let unsigned = signed.strip_prefix('+').unwrap_or(signed);
-    let end = unsigned.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(unsigned.len());
+    let end = unsigned
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(unsigned.len());
     let (digits, suffix) = unsigned.split_at(end);
     let (power, base): (u32, u64) = match suffix.to_ascii_lowercase().as_str() {
         "" => (0, 1024),
@@ -454,7 +510,9 @@ fn parse_count(text: &str) -> Result<u64, RecordFault> {
         "" => 0,
         digits => digits.parse().map_err(|_| RecordFault::InvalidCount)?,
     };
-    number.checked_mul(base.pow(power)).ok_or(RecordFault::InvalidCount)
+    number
+        .checked_mul(base.pow(power))
+        .ok_or(RecordFault::InvalidCount)
 }
 
 #[cfg(test)]
@@ -478,7 +536,9 @@ mod tests {
     /// The files of each index.
     fn files(conf: &Resources) -> Vec<Vec<&str>> {
         let resources = (0..conf.count()).map(|index| conf.resource(index).unwrap());
-        resources.map(|(_, files)| files.iter().map(String::as_str).collect()).collect()
+        resources
+            .map(|(_, files)| files.iter().map(String::as_str).collect())
+            .collect()
     }
 
     #[test]
@@ -487,10 +547,16 @@ mod tests {
                 Name=nic File=/dev/nic0 Strange=1\n\
                 Name=GPU Type=h100 Files=/dev/nvidia1 Count=1 Flags=nvidia_gpu_env\n";
         let conf = gpus_of(text, "n1");
-        let expected = ["/dev/nvidia0", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia1"];
+        let expected = [
+            "/dev/nvidia0",
+            "/dev/nvidia2",
+            "/dev/nvidia3",
+            "/dev/nvidia1",
+        ];
         assert_eq!(files(&conf), expected.map(|file| vec![file]));
-        let kinds: Vec<_> =
-            (0..4).map(|index| conf.resource(index).unwrap().0.kind.as_str()).collect();
+        let kinds: Vec<_> = (0..4)
+            .map(|index| conf.resource(index).unwrap().0.kind.as_str())
+            .collect();
         assert_eq!(kinds, ["a100", "a100", "a100", "h100"]);
         assert_eq!(conf.resource(3).unwrap().0.at.line, 3);
         assert_eq!(conf.resource(4), None);
@@ -502,8 +568,16 @@ mod tests {
                 Name=gpu Type=1g.5gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap[30-31]\n\
                 Name=gpu Type=a100 File=/dev/nvidia1\n";
         let expected = [
-            vec!["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22"],
-            vec!["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap31"],
+            vec![
+                "/dev/nvidia0",
+                "/dev/nvidia-caps/nvidia-cap21",
+                "/dev/nvidia-caps/nvidia-cap22",
+            ],
+            vec![
+                "/dev/nvidia0",
+                "/dev/nvidia-caps/nvidia-cap30",
+                "/dev/nvidia-caps/nvidia-cap31",
+            ],
             vec!["/dev/nvidia1"],
         ];
         assert_eq!(files(&gpus_of(text, "n1")), expected);
@@ -541,14 +615,27 @@ mod tests {
 
     #[test]
     fn node_name_after_another_key_is_refused() {
-        for text in ["Name=gpu NodeName=n2 File=/dev/nvidia0", "Name=gpu File=/dev/x nodename=n1"] {
+        for text in [
+            "Name=gpu NodeName=n2 File=/dev/nvidia0",
+            "Name=gpu File=/dev/x nodename=n1",
+        ] {
             let (line, fault) = resources_of(text, "gpu", "n1").unwrap_err();
-            assert!(line == 1 && fault.starts_with("NodeName= must be the first key"), "{text}");
-            assert_eq!(resources_of(text, "nic", "n1").unwrap().count(), 0, "{text}");
+            assert!(
+                line == 1 && fault.starts_with("NodeName= must be the first key"),
+                "{text}"
+            );
+            assert_eq!(
+                resources_of(text, "nic", "n1").unwrap().count(),
+                0,
+                "{text}"
+            );
         }
         let text = "AutoDetect=nvml NodeName=n1";
         let (line, fault) = parse(text, "n1").unwrap_err();
-        assert!(line == 1 && fault.starts_with("NodeName= must be the first key"), "{fault}");
+        assert!(
+            line == 1 && fault.starts_with("NodeName= must be the first key"),
+            "{fault}"
+        );
     }
 
     #[test]
@@ -583,13 +670,23 @@ mod tests {
             ("AutoDetect=off\nNodeName=n2 AutoDetect=rsmi", false),
             ("AutoDetect=off\nAutoDetect=full", true),
             ("AutoDetect=full\nAutoDetect=off", false),
-            ("NodeName=n1 AutoDetect=full\nNodeName=n1 AutoDetect=off", true),
+            (
+                "NodeName=n1 AutoDetect=full\nNodeName=n1 AutoDetect=off",
+                true,
+            ),
             ("AutoDetect=other", false),
             ("Name=gpu AutoDetect=nvml File=/dev/nvidia0", false),
             ("NodeName=n[ AutoDetect=nvml", false),
-            ("NodeName=n1 Name=nic AutoDetect=nvidia File=/dev/nic0", true),
+            (
+                "NodeName=n1 Name=nic AutoDetect=nvidia File=/dev/nic0",
+                true,
+            ),
         ] {
-            assert_eq!(GresConf::parse(text, "n1").unwrap().has_auto_detect(), on, "{text:?}");
+            assert_eq!(
+                GresConf::parse(text, "n1").unwrap().has_auto_detect(),
+                on,
+                "{text:?}"
+            );
         }
     }
 
@@ -609,20 +706,41 @@ mod tests {
                 "File=, Files= and MultipleFiles= exclude each other",
             ),
             ("Name=gpu File=/etc/passwd", "/etc/passwd is not below /dev"),
-            ("Name=gpu File=/dev/../etc/x", "/dev/../etc/x is not below /dev"),
-            ("Name=gpu File=/dev/nvidia9", "/dev/nvidia9 stands in two records"),
-            ("Name=gpu File=/dev/a,/dev/a", "/dev/a stands in two records"),
+            (
+                "Name=gpu File=/dev/../etc/x",
+                "/dev/../etc/x is not below /dev",
+            ),
+            (
+                "Name=gpu File=/dev/nvidia9",
+                "/dev/nvidia9 stands in two records",
+            ),
+            (
+                "Name=gpu File=/dev/a,/dev/a",
+                "/dev/a stands in two records",
+            ),
             ("Name=gpu Count=x", "Count= is not a number"),
             ("Name=gpu Count=-5", "Count= is not a number"),
             ("Name=gpu Count=1kbb", "Count= is not a number"),
             ("Name=gpu Count=99999999P", "Count= is not a number"),
-            ("Name=gpu File=/dev/a,/dev/b Count=3", "Count= is not the number of files"),
-            ("Name=gpu MultipleFiles=/dev/a,/dev/b Count=2", "Count= is not the number of files"),
+            (
+                "Name=gpu File=/dev/a,/dev/b Count=3",
+                "Count= is not the number of files",
+            ),
+            (
+                "Name=gpu MultipleFiles=/dev/a,/dev/b Count=2",
+                "Count= is not the number of files",
+            ),
             ("Name=gpu Count=", no_pairs),
             ("Name=gpu File=/dev/nvidia[0", list("File").as_str()),
             ("Name=gpu File=/dev/n[0-1024]", list("File").as_str()),
-            ("NodeName=n[1][1][1][1][1] Name=gpu", list("NodeName").as_str()),
-            ("NodeName=n[1][1][1][1][1] AutoDetect=nvml", list("NodeName").as_str()),
+            (
+                "NodeName=n[1][1][1][1][1] Name=gpu",
+                list("NodeName").as_str(),
+            ),
+            (
+                "NodeName=n[1][1][1][1][1] AutoDetect=nvml",
+                list("NodeName").as_str(),
+            ),
             ("NodeName=n1 Fil=x", "unknown key Fil"),
             ("File=/dev/nvidia0", "neither Name= nor AutoDetect="),
             ("AutoDetect=nvml x=y", "unknown key x"),
@@ -630,8 +748,16 @@ mod tests {
             ("Include other", no_pairs),
         ] {
             let text = format!("# GPUs\nName=gpu File=/dev/nvidia9\n{line}\n");
-            let own = if fault.contains("two records") { "gpu" } else { "GPU" };
-            assert_eq!(resources_of(&text, own, "n1"), Err((3, fault.to_owned())), "{line}");
+            let own = if fault.contains("two records") {
+                "gpu"
+            } else {
+                "GPU"
+            };
+            assert_eq!(
+                resources_of(&text, own, "n1"),
+                Err((3, fault.to_owned())),
+                "{line}"
+            );
         }
     }
 
@@ -648,8 +774,14 @@ mod tests {
             ("NodeName=n1 Fil\\e=/dev/a Name=gpu", vec!["/dev/a"]),
             ("NodeName=n1, File=/dev/a Name=nic Name=gpu", vec!["/dev/a"]),
             ("NodeName=n1\n Name=gpu File=/dev/a", vec!["/dev/a"]),
-            ("NodeName=n[1 Name=gpu File=/dev/b\nName=gpu File=/dev/a", vec!["/dev/a"]),
-            ("NodeName=n2 Name=gpu Fil=x y\nName=gpu File=/dev/a", vec!["/dev/a"]),
+            (
+                "NodeName=n[1 Name=gpu File=/dev/b\nName=gpu File=/dev/a",
+                vec!["/dev/a"],
+            ),
+            (
+                "NodeName=n2 Name=gpu Fil=x y\nName=gpu File=/dev/a",
+                vec!["/dev/a"],
+            ),
             ("Name=gpu Type= File=/dev/b File=/dev/a", vec!["/dev/a"]),
         ] {
             let expected: Vec<_> = expected.into_iter().map(|file| vec![file]).collect();
@@ -664,7 +796,11 @@ mod tests {
             ("\" 3\"", 3),
             ("k", 0),
         ] {
-            assert_eq!(gpus_of(&format!("Name=gpu Count={count}"), "n").count(), number, "{count}");
+            assert_eq!(
+                gpus_of(&format!("Name=gpu Count={count}"), "n").count(),
+                number,
+                "{count}"
+            );
         }
     }
 
@@ -678,9 +814,17 @@ mod tests {
             ("Name=gpu Count=1\nName=gpu Count=1", 2),
             ("Name=gpu MultipleFiles=/dev/a", 1),
         ] {
-            assert_eq!(gpus_of(text, "n").check_as_slurmd().unwrap_err().at.line, at, "{text}");
+            assert_eq!(
+                gpus_of(text, "n").check_as_slurmd().unwrap_err().at.line,
+                at,
+                "{text}"
+            );
         }
-        for text in ["", "Name=gpu Type=a Count=1\nName=gpu Type=b Count=1", "Name=gpu File=,"] {
+        for text in [
+            "",
+            "Name=gpu Type=a Count=1\nName=gpu Type=b Count=1",
+            "Name=gpu File=,",
+        ] {
             assert_eq!(gpus_of(text, "n").check_as_slurmd(), Ok(()), "{text}");
         }
     }
@@ -700,7 +844,10 @@ mod tests {
         assert!(line == 2 && fault.contains("or of too many"), "{fault}");
         let multiple = format!("{text}Name=gpu MultipleFiles=/dev/b\n");
         let (other_line, other_fault) = resources_of(&multiple, "gpu", "n").unwrap_err();
-        assert!(other_line == 2 && other_fault.contains("or of too many"), "{other_fault}");
+        assert!(
+            other_line == 2 && other_fault.contains("or of too many"),
+            "{other_fault}"
+        );
     }
 
     #[test]
@@ -711,7 +858,9 @@ mod tests {
             let (mut expected, mut of_this_node) = (Vec::new(), Vec::new());
             for _ in 0..random.below(6) {
                 let size = 1 + random.below(4);
-                let names: Vec<_> = (next..next + size).map(|at| format!("/dev/x{at}")).collect();
+                let names: Vec<_> = (next..next + size)
+                    .map(|at| format!("/dev/x{at}"))
+                    .collect();
                 next += size;
                 let list = format!("/dev/x[{}-{}]", next - size, next - 1);
                 match random.below(4) {

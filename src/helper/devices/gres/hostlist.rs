@@ -35,7 +35,11 @@ impl HostList {
     /// an error for Slurm as well; [`HostListError::TooLong`] for a number of more than nine digits
     /// or more than four brackets in a name.
     pub fn parse(text: &str) -> Result<Self, HostListError> {
-        split_names(text).into_iter().map(parse_parts).collect::<Result<_, _>>().map(Self)
+        split_names(text)
+            .into_iter()
+            .map(parse_parts)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// Tells whether a name is in the list. It does not expand the list, so the list may have any
@@ -106,7 +110,10 @@ fn parse_parts(name: &str) -> Result<Vec<NamePart>, HostListError> {
     while let Some((before, opened)) = rest.split_once('[') {
         let (inside, after) = opened.split_once(']').ok_or(HostListError::Malformed)?;
         parts.extend(text_part(before));
-        let ranges = inside.split(',').map(NumberRange::parse).collect::<Result<_, _>>()?;
+        let ranges = inside
+            .split(',')
+            .map(NumberRange::parse)
+            .collect::<Result<_, _>>()?;
         parts.push(NamePart::Numbers(ranges));
         brackets += 1;
         rest = after;
@@ -129,7 +136,11 @@ impl NumberRange {
         let (low, high) = text.split_once('-').unwrap_or((text, ""));
         let width = low.len();
         let low = parse_number(low)?;
-        let high = if high.is_empty() { low } else { parse_number(high)? };
+        let high = if high.is_empty() {
+            low
+        } else {
+            parse_number(high)?
+        };
         if low > high {
             return Err(HostListError::Malformed);
         }
@@ -137,7 +148,9 @@ impl NumberRange {
     }
 
     fn contains(self, digits: &str) -> bool {
-        let Ok(number) = parse_number(digits) else { return false };
+        let Ok(number) = parse_number(digits) else {
+            return false;
+        };
         (self.low..=self.high).contains(&number) && self.format_number(number) == digits
     }
 
@@ -162,9 +175,9 @@ fn parse_number(text: &str) -> Result<u32, HostListError> {
 fn matches_parts(parts: &[NamePart], name: &str) -> bool {
     match parts.split_first() {
         None => name.is_empty(),
-        Some((NamePart::Text(text), after)) => {
-            name.strip_prefix(text.as_str()).is_some_and(|rest| matches_parts(after, rest))
-        }
+        Some((NamePart::Text(text), after)) => name
+            .strip_prefix(text.as_str())
+            .is_some_and(|rest| matches_parts(after, rest)),
         Some((NamePart::Numbers(ranges), after)) => (1..=DIGITS_MAX).any(|length| {
             let split = name.split_at_checked(length);
             split.is_some_and(|(digits, rest)| {
@@ -202,14 +215,19 @@ fn expand_parts(parts: &[NamePart], max: usize) -> Result<Vec<String>, HostListE
     if choices.len() > max {
         return Err(HostListError::TooLong);
     }
-    Ok(choices.iter().map(|numbers| fill_in(parts, numbers)).collect())
+    Ok(choices
+        .iter()
+        .map(|numbers| fill_in(parts, numbers))
+        .collect())
 }
 
 /// Sorts the brackets into the order in which Slurm expands them, the slowest first: it takes the
 /// last one but one, then those before it backwards, and the last one within all others
 /// (`_push_range_list`).
 fn expansion_order<'a>(brackets: &[&'a [NumberRange]]) -> Vec<&'a [NumberRange]> {
-    let Some((last, others)) = brackets.split_last() else { return Vec::new() };
+    let Some((last, others)) = brackets.split_last() else {
+        return Vec::new();
+    };
     others.iter().rev().chain([last]).copied().collect()
 }
 
@@ -258,7 +276,10 @@ mod tests {
             names_of("/dev/nvidia[0,2-3]"),
             ["/dev/nvidia0", "/dev/nvidia2", "/dev/nvidia3"]
         );
-        assert_eq!(names_of("r[9-10]n[1,0]x"), ["r9n1x", "r9n0x", "r10n1x", "r10n0x"]);
+        assert_eq!(
+            names_of("r[9-10]n[1,0]x"),
+            ["r9n1x", "r9n0x", "r10n1x", "r10n0x"]
+        );
         assert_eq!(names_of("[3]"), ["3"]);
     }
 
@@ -268,10 +289,18 @@ mod tests {
             "a[", "a[]", "a[1", "a[-1]", "a[2-1]", "a[1,]", "a[x]", "a[1-2-3]", "a[[1]]", "a[1 ]",
             "a[,1]", "a[1--2]", "a[1- ]",
         ] {
-            assert_eq!(HostList::parse(text), Err(HostListError::Malformed), "{text:?}");
+            assert_eq!(
+                HostList::parse(text),
+                Err(HostListError::Malformed),
+                "{text:?}"
+            );
         }
         for text in ["a[0000000001]", "a[1][1][1][1][1]"] {
-            assert_eq!(HostList::parse(text), Err(HostListError::TooLong), "{text:?}");
+            assert_eq!(
+                HostList::parse(text),
+                Err(HostListError::TooLong),
+                "{text:?}"
+            );
         }
     }
 
@@ -293,7 +322,9 @@ mod tests {
             ("a[1,2]b[3,4] c", vec!["a1b3", "a1b4", "a2b3", "a2b4", "c"]),
             (
                 "[1-2]a[1-2]b[1-2]",
-                vec!["1a1b1", "1a1b2", "2a1b1", "2a1b2", "1a2b1", "1a2b2", "2a2b1", "2a2b2"],
+                vec![
+                    "1a1b1", "1a1b2", "2a1b1", "2a1b2", "1a2b1", "1a2b2", "2a2b1", "2a2b2",
+                ],
             ),
         ] {
             assert_eq!(names_of(text), names, "{text:?}");
@@ -317,9 +348,12 @@ mod tests {
         let pieces = ["n", "1", "0", "[0-12]", "[08-11]", "[1,3,5]", "[00]"];
         let mut inside = 0;
         for _ in 0..5_000 {
-            let text: String = (0..1 + random.below(3)).map(|_| random.one_of(&pieces)).collect();
-            let name: String =
-                (0..random.below(5)).map(|_| random.one_of(&["n", "0", "1", "5"])).collect();
+            let text: String = (0..1 + random.below(3))
+                .map(|_| random.one_of(&pieces))
+                .collect();
+            let name: String = (0..random.below(5))
+                .map(|_| random.one_of(&["n", "0", "1", "5"]))
+                .collect();
             let list = HostList::parse(&text).unwrap();
             let all = list.expand(65_536).unwrap();
             assert_eq!(list.contains(&name), all.contains(&name), "{text} {name}");

@@ -64,9 +64,15 @@ pub fn resolve(
     let mut resources = conf.resources(resource)?;
     resources.check_as_slurmd()?;
     let is_detected = conf.has_auto_detect()
-        && DETECTED_RESOURCES.iter().any(|detected| detected.eq_ignore_ascii_case(resource));
+        && DETECTED_RESOURCES
+            .iter()
+            .any(|detected| detected.eq_ignore_ascii_case(resource));
     if is_detected || resources.has_several_types() {
-        let why = if is_detected { "AutoDetect" } else { "more than one Type=" };
+        let why = if is_detected {
+            "AutoDetect"
+        } else {
+            "more than one Type="
+        };
         let slurmd_conf = read_slurmd_gres(tree, &node).map_err(|fault| {
             let advice = "the prolog asks slurmd with DEVICES=lists";
             DeviceError::at(
@@ -125,7 +131,11 @@ fn read_slurmd_gres(tree: &Tree, node: &str) -> Result<GresConf, DeviceError> {
 
 /// Makes a comment that names this boot and the versions of the GPU drivers.
 fn boot_stamp(tree: &Tree) -> Result<String, DeviceError> {
-    let mut stamp = format!("# {}", tree.read_text("/proc/sys/kernel/random/boot_id")?.trim_end());
+    let mut stamp = format!(
+        "# {}",
+        tree.read_text("/proc/sys/kernel/random/boot_id")?
+            .trim_end()
+    );
     for driver in GPU_DRIVERS {
         let dir = format!("/sys/module/{driver}");
         let version = tree
@@ -159,7 +169,11 @@ fn resolve_file(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
 /// Finds the path of a file behind symbolic links, which slurmd follows as well.
 fn real_path(tree: &Tree, file: &str) -> Result<String, NodeError> {
     let path = tree.follow_links(file)?;
-    if path.starts_with("/dev/") { Ok(path) } else { Err(NodeError::SymbolicLink) }
+    if path.starts_with("/dev/") {
+        Ok(path)
+    } else {
+        Err(NodeError::SymbolicLink)
+    }
 }
 
 /// The device files of all generic resources of a node.
@@ -190,7 +204,10 @@ impl Inventory {
     /// The file cannot be read, or the record of a GPU or of any name is faulty.
     pub fn read(files: &SlurmConfFiles, node_name: Option<&str>) -> Result<Self, DeviceError> {
         let path = files.path_of(GRES_CONF);
-        let mut inventory = Self { path: path.clone(), ..Self::default() };
+        let mut inventory = Self {
+            path: path.clone(),
+            ..Self::default()
+        };
         let lines = match files.read_lines(GRES_CONF) {
             Err(ConfError::UnreadableFile(error)) if error.is_missing() && error.path() == path => {
                 return Ok(inventory);
@@ -219,11 +236,15 @@ impl Inventory {
             Err(faulty) if is_gpu && types.contains(name) => return Err(faulty.into()),
             Err(faulty) => {
                 self.has_constrained_files |= types.contains(&faulty.name);
-                self.warnings.push(format!("{faulty}; Name={} is left out", faulty.name));
+                self.warnings
+                    .push(format!("{faulty}; Name={} is left out", faulty.name));
                 return Ok(());
             }
         };
-        let is_count_only = resources.records().iter().any(|record| record.is_count_only);
+        let is_count_only = resources
+            .records()
+            .iter()
+            .any(|record| record.is_count_only);
         for record in resources.records() {
             if is_gpu {
                 self.gpu_files.extend_from_slice(record.first_files());
@@ -262,7 +283,10 @@ impl Inventory {
     ///
     /// The GPUs of the node cannot be listed.
     pub fn has_devices(&self, tree: &Tree) -> Result<bool, DeviceError> {
-        Ok(self.has_constrained_files || self.auto_detect && !topology::list_gpus(tree)?.is_empty())
+        Ok(
+            self.has_constrained_files
+                || self.auto_detect && !topology::list_gpus(tree)?.is_empty(),
+        )
     }
 
     /// Resolves all devices, with those that the GPUs among them need. A missing one is left out with
@@ -277,7 +301,9 @@ impl Inventory {
         for file in &self.files {
             match resolve_file(tree, file) {
                 Ok(device) => devices.push(device),
-                Err(error) => resolved.warnings.push(format!("{}: {error}", self.path.display())),
+                Err(error) => resolved
+                    .warnings
+                    .push(format!("{}: {error}", self.path.display())),
             }
         }
         let companions = topology::find_companions(tree, &devices)?;
@@ -303,7 +329,11 @@ impl Inventory {
             nodes.extend(find_device(tree, file));
         }
         if self.auto_detect {
-            nodes.extend(topology::list_gpus(tree)?.into_iter().map(|gpu| gpu.own_node));
+            nodes.extend(
+                topology::list_gpus(tree)?
+                    .into_iter()
+                    .map(|gpu| gpu.own_node),
+            );
         }
         let mut probes: Vec<Probe> = Vec::new();
         for node in nodes {
@@ -374,9 +404,18 @@ mod inventory_tests {
              Name=gpu Type=a MultipleFiles=/dev/nvidia1,/dev/nvidia3\nName=bw Count=4G\n",
         );
         assert!(has_devices);
-        let own = ["/dev/nvidia0", "/dev/nic0", "/dev/nvidia1", "/dev/nvidia3", "/dev/nvidia2"];
+        let own = [
+            "/dev/nvidia0",
+            "/dev/nic0",
+            "/dev/nvidia1",
+            "/dev/nvidia3",
+            "/dev/nvidia2",
+        ];
         assert_eq!(devices[..5], own);
-        assert!(devices.contains(&"/dev/nvidiactl".to_owned()), "{devices:?}");
+        assert!(
+            devices.contains(&"/dev/nvidiactl".to_owned()),
+            "{devices:?}"
+        );
         assert_eq!(probes, ["/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia0"]);
     }
 
@@ -394,25 +433,44 @@ mod inventory_tests {
     fn detected_gpus_are_in_the_inventory_and_are_probed() {
         let layout = Layout::new();
         layout.scratch.file("etc/slurm/slurm.conf", "");
-        layout.scratch.file("etc/slurm/gres.conf", "AutoDetect=nvml\n");
+        layout
+            .scratch
+            .file("etc/slurm/gres.conf", "AutoDetect=nvml\n");
         layout.nvidia("0000:01:00.0", 1);
         layout.nvidia("0000:02:00.0", 0);
         let (tree, inventory) = read(&layout.scratch);
         let inventory = inventory.unwrap();
-        assert_eq!((inventory.has_devices(&tree), inventory.files.len()), (Ok(true), 0));
+        assert_eq!(
+            (inventory.has_devices(&tree), inventory.files.len()),
+            (Ok(true), 0)
+        );
         let probes = inventory.probes(&tree).unwrap();
         let probes: Vec<_> = probes.iter().map(|probe| probe.path.as_str()).collect();
         assert_eq!(probes, ["/dev/nvidia1", "/dev/nvidia0"]);
         let found = inventory.devices(&tree).unwrap();
-        assert!(found.devices.iter().any(|device| device.node == "/dev/nvidiactl"), "{found:?}");
-        layout.scratch.file("etc/slurm/gres.conf", "AutoDetect=nvml\nNodeName=n1 AutoDetect=off\n");
+        assert!(
+            found
+                .devices
+                .iter()
+                .any(|device| device.node == "/dev/nvidiactl"),
+            "{found:?}"
+        );
+        layout.scratch.file(
+            "etc/slurm/gres.conf",
+            "AutoDetect=nvml\nNodeName=n1 AutoDetect=off\n",
+        );
         let (other_tree, other_inventory) = read(&layout.scratch);
         assert_eq!(other_inventory.unwrap().has_devices(&other_tree), Ok(false));
     }
 
     #[test]
     fn counted_resources_and_undetected_gpus_are_no_devices() {
-        for text in ["", "Name=gpu Count=4\n", "AutoDetect=nvml\n", "NodeName=n9 File=/dev/nic0"] {
+        for text in [
+            "",
+            "Name=gpu Count=4\n",
+            "AutoDetect=nvml\n",
+            "NodeName=n9 File=/dev/nic0",
+        ] {
             assert_eq!(summarize(text), (false, vec![], vec![]), "{text}");
         }
         let scratch = node("");
@@ -424,25 +482,42 @@ mod inventory_tests {
     /// Of a record that cannot be read, no device opens, and Slurm's filter still has to hold.
     #[test]
     fn faulty_record_of_another_name_is_a_warning() {
-        for fault in ["Fil=/dev/nic0", "File=/etc/x", "File=/dev/a[", "File=/dev/n[0-1024]"] {
-            let scratch = node(&format!("Name=gpu File=/dev/nvidia0\nName=nic Count=1 {fault}\n"));
+        for fault in [
+            "Fil=/dev/nic0",
+            "File=/etc/x",
+            "File=/dev/a[",
+            "File=/dev/n[0-1024]",
+        ] {
+            let scratch = node(&format!(
+                "Name=gpu File=/dev/nvidia0\nName=nic Count=1 {fault}\n"
+            ));
             let (tree, inventory) = read(&scratch);
             let inventory = inventory.unwrap();
             assert_eq!(inventory.files, ["/dev/nvidia0"], "{fault}");
-            let [warning] = inventory.warnings.as_slice() else { panic!("{fault}") };
-            assert!(warning.contains("gres.conf:2: ") && warning.contains("Name=nic"), "{warning}");
+            let [warning] = inventory.warnings.as_slice() else {
+                panic!("{fault}")
+            };
+            assert!(
+                warning.contains("gres.conf:2: ") && warning.contains("Name=nic"),
+                "{warning}"
+            );
             assert_eq!(inventory.probes(&tree).unwrap().len(), 1);
         }
         let scratch = node("Name=nic Fil=/dev/nic0\n");
         let (tree, inventory) = read(&scratch);
         assert_eq!(inventory.unwrap().has_devices(&tree), Ok(true));
-        for text in ["NodeName=n9 Name=gpu Fil=x\n", "Name=gpu Flags=CountOnly File=/dev/nvidia0\n"]
-        {
+        for text in [
+            "NodeName=n9 Name=gpu Fil=x\n",
+            "Name=gpu Flags=CountOnly File=/dev/nvidia0\n",
+        ] {
             let other_scratch = node(text);
             let (other_tree, other_inventory) = read(&other_scratch);
             let other_inventory = other_inventory.unwrap();
             assert_eq!(
-                (other_inventory.has_devices(&other_tree), other_inventory.warnings.len()),
+                (
+                    other_inventory.has_devices(&other_tree),
+                    other_inventory.warnings.len()
+                ),
                 (Ok(false), 0)
             );
         }
@@ -456,15 +531,21 @@ mod inventory_tests {
         scratch.file("etc/slurm/slurm.conf", "GresTypes=fpga\n");
         let (tree, inventory) = read(&scratch);
         let inventory = inventory.unwrap();
-        assert_eq!((inventory.has_devices(&tree), inventory.auto_detect), (Ok(false), false));
+        assert_eq!(
+            (inventory.has_devices(&tree), inventory.auto_detect),
+            (Ok(false), false)
+        );
         assert_eq!(inventory.warnings.len(), 1);
     }
 
     #[test]
     fn malformed_file_gives_no_inventory() {
-        for text in
-            ["Name=gpu Fil=/dev/nvidia0", "Name=gpu File=/etc/x", "Name=gpu File=/dev/a[", "x"]
-        {
+        for text in [
+            "Name=gpu Fil=/dev/nvidia0",
+            "Name=gpu File=/etc/x",
+            "Name=gpu File=/dev/a[",
+            "x",
+        ] {
             let scratch = node(text);
             let (_, inventory) = read(&scratch);
             let error = inventory.unwrap_err().to_string();
@@ -473,6 +554,9 @@ mod inventory_tests {
         let scratch = node("Name=gpu File=/dev/nvidia0,/dev/gone\n");
         let (tree, inventory) = read(&scratch);
         let found = inventory.unwrap().devices(&tree).unwrap();
-        assert!(found.warnings.first().unwrap().contains("/dev/gone"), "{found:?}");
+        assert!(
+            found.warnings.first().unwrap().contains("/dev/gone"),
+            "{found:?}"
+        );
     }
 }

@@ -17,7 +17,10 @@ fn node(text: &str) -> Scratch {
     let scratch = Scratch::new();
     scratch.file("etc/slurm/slurm.conf", "");
     scratch.file("etc/slurm/gres.conf", text);
-    scratch.file("proc/devices", "Character devices:\n195 nvidia\n235 nvidia-caps\n");
+    scratch.file(
+        "proc/devices",
+        "Character devices:\n195 nvidia\n235 nvidia-caps\n",
+    );
     for minor in 0..3 {
         scratch.file(&format!("dev/nvidia{minor}"), &format!("c 195:{minor}"));
     }
@@ -42,9 +45,15 @@ fn resolve_with(
     let slurm_conf = SlurmConfSearch::new(tree, settings.slurm_conf.clone());
     let found =
         resolve(&slurm_conf, settings.node_name.as_deref(), name, index).map_err(|error| {
-            error.to_string().replace(&format!("{}/", scratch.path().display()), "/")
+            error
+                .to_string()
+                .replace(&format!("{}/", scratch.path().display()), "/")
         })?;
-    Ok(found.devices.iter().map(|device| format!("{} {}", device.node, device.rule)).collect())
+    Ok(found
+        .devices
+        .iter()
+        .map(|device| format!("{} {}", device.node, device.rule))
+        .collect())
 }
 
 fn resolve_gres(scratch: &Scratch, name: &str, index: u32) -> Result<Vec<String>, String> {
@@ -54,9 +63,18 @@ fn resolve_gres(scratch: &Scratch, name: &str, index: u32) -> Result<Vec<String>
 #[test]
 fn index_resolves_to_the_exact_device_of_its_file() {
     let scratch = node(GPUS);
-    assert_eq!(resolve_gres(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
-    assert_eq!(resolve_gres(&scratch, "gpu:a100", 1), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
-    assert_eq!(resolve_gres(&scratch, "gpu", 2), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
+    assert_eq!(
+        resolve_gres(&scratch, "gpu", 1),
+        Ok(vec!["/dev/nvidia1 c:195:1:rw".into()])
+    );
+    assert_eq!(
+        resolve_gres(&scratch, "gpu:a100", 1),
+        Ok(vec!["/dev/nvidia1 c:195:1:rw".into()])
+    );
+    assert_eq!(
+        resolve_gres(&scratch, "gpu", 2),
+        Ok(vec!["/dev/nvidia2 c:195:2:rw".into()])
+    );
 }
 
 /// Lays out a capability of NVIDIA's driver and its node.
@@ -65,7 +83,10 @@ fn add_capability(scratch: &Scratch, name: &str, minor: u32) {
         &format!("proc/driver/nvidia/capabilities/{name}/access"),
         &format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"),
     );
-    scratch.file(&format!("dev/nvidia-caps/nvidia-cap{minor}"), &format!("c 235:{minor}"));
+    scratch.file(
+        &format!("dev/nvidia-caps/nvidia-cap{minor}"),
+        &format!("c 235:{minor}"),
+    );
 }
 
 #[test]
@@ -82,18 +103,33 @@ fn mig_instance_has_its_gpu_and_its_capabilities() {
         "/dev/nvidia-caps/nvidia-cap21 c:235:21:rw",
         "/dev/nvidia-caps/nvidia-cap22 c:235:22:rw",
     ];
-    assert_eq!(resolve_gres(&scratch, "gpu", 0), Ok(all.map(String::from).to_vec()));
+    assert_eq!(
+        resolve_gres(&scratch, "gpu", 0),
+        Ok(all.map(String::from).to_vec())
+    );
 }
 
 #[test]
 fn error_of_an_unresolvable_resource_gives_the_reason() {
     let scratch = node(GPUS);
     for (name, index, error) in [
-        ("gpu", 3, "/etc/slurm/gres.conf: Name=gpu has 3 here, counted from 0"),
+        (
+            "gpu",
+            3,
+            "/etc/slurm/gres.conf: Name=gpu has 3 here, counted from 0",
+        ),
         ("gpu:h100", 0, "/etc/slurm/gres.conf:1: it is of type a100"),
-        ("fpga", 0, "/etc/slurm/gres.conf: no record with Name=fpga for node n1"),
+        (
+            "fpga",
+            0,
+            "/etc/slurm/gres.conf: no record with Name=fpga for node n1",
+        ),
     ] {
-        assert_eq!(resolve_gres(&scratch, name, index), Err(error.into()), "{name} {index}");
+        assert_eq!(
+            resolve_gres(&scratch, name, index),
+            Err(error.into()),
+            "{name} {index}"
+        );
     }
     let other_scratch = node("Name=gpu Count=2\nName=nic File=/dev/gone\n");
     let counted = "/etc/slurm/gres.conf:1: the record has no File=, so no device is known";
@@ -102,7 +138,10 @@ fn error_of_an_unresolvable_resource_gives_the_reason() {
     assert_eq!(resolve_gres(&other_scratch, "nic", 0), Err(missing));
     let untyped_node = node("Name=gpu File=/dev/nvidia0\n");
     let untyped = "/etc/slurm/gres.conf:1: the record has no Type=";
-    assert_eq!(resolve_gres(&untyped_node, "gpu:a100", 0), Err(untyped.into()));
+    assert_eq!(
+        resolve_gres(&untyped_node, "gpu:a100", 0),
+        Err(untyped.into())
+    );
     let misspelt_node = node("Name=gpu Fil=x\n");
     assert_eq!(
         resolve_gres(&misspelt_node, "gpu", 0),
@@ -113,15 +152,24 @@ fn error_of_an_unresolvable_resource_gives_the_reason() {
 #[test]
 fn management_device_or_device_of_another_driver_is_no_resource() {
     let files = "/dev/mem,/dev/nvidia-caps/nvidia-cap1,/dev/nvidia7";
-    let scratch =
-        node(&format!("Name=gpu File={files}\nName=gpu MultipleFiles=/dev/nvidia0,{files}\n"));
+    let scratch = node(&format!(
+        "Name=gpu File={files}\nName=gpu MultipleFiles=/dev/nvidia0,{files}\n"
+    ));
     scratch.file("dev/mem", "c 1:1");
     add_capability(&scratch, "mig/config", 1);
     scratch.file("dev/nvidia7", "c 235:7");
-    scratch.file("proc/devices", "Character devices:\n1 mem\n195 nvidia\n235 nvidia-caps\n");
+    scratch.file(
+        "proc/devices",
+        "Character devices:\n1 mem\n195 nvidia\n235 nvidia-caps\n",
+    );
     let tree = Tree::with_root(scratch.path(), scratch.trust());
     for index in 0..4 {
-        let error = resolve(&SlurmConfSearch::new(tree.clone(), None), Some("n1"), "gpu", index);
+        let error = resolve(
+            &SlurmConfSearch::new(tree.clone(), None),
+            Some("n1"),
+            "gpu",
+            index,
+        );
         let text = error.unwrap_err().to_string();
         let refused = text.contains("manages the node") || text.contains("and not of nvidia");
         assert!(refused, "{index}: {text}");
@@ -173,7 +221,10 @@ fn write_slurmd_report(scratch: &Scratch, boot: &str, records: &str) {
     scratch.file("proc/sys/kernel/random/boot_id", "b1\n");
     scratch.file("sys/module/nvidia/version", "550.1\n");
     scratch.file("sys/module/amdgpu/initstate", "live\n");
-    scratch.file("run/job-adopt/gres.conf", &format!("# {boot} live - -\n{records}"));
+    scratch.file(
+        "run/job-adopt/gres.conf",
+        &format!("# {boot} live - -\n{records}"),
+    );
 }
 
 #[test]
@@ -198,16 +249,27 @@ fn detected_gpus_have_the_order_of_slurmd() {
     for other in ["b2 550.1", "b1 550.2", "b1 -"] {
         write_slurmd_report(&scratch, other, records);
         assert!(
-            resolve_gres(&scratch, "gpu", 0).unwrap_err().ends_with("of another boot or driver")
+            resolve_gres(&scratch, "gpu", 0)
+                .unwrap_err()
+                .ends_with("of another boot or driver")
         );
     }
     write_slurmd_report(&scratch, "b1 550.1", records);
-    assert_eq!(resolve_gres(&scratch, "gpu", 0), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
-    assert_eq!(resolve_gres(&scratch, "gpu:a100", 1), Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]));
+    assert_eq!(
+        resolve_gres(&scratch, "gpu", 0),
+        Ok(vec!["/dev/nvidia2 c:195:2:rw".into()])
+    );
+    assert_eq!(
+        resolve_gres(&scratch, "gpu:a100", 1),
+        Ok(vec!["/dev/nvidia0 c:195:0:rw".into()])
+    );
     let shown = "/run/job-adopt/gres.conf: Name=gpu has 2 here, counted from 0";
     assert_eq!(resolve_gres(&scratch, "gpu", 2), Err(shown.into()));
     let other_shown = "/run/job-adopt/gres.conf:2: it is of type a100";
-    assert_eq!(resolve_gres(&scratch, "gpu:h100", 0), Err(other_shown.into()));
+    assert_eq!(
+        resolve_gres(&scratch, "gpu:h100", 0),
+        Err(other_shown.into())
+    );
     scratch.mode("run/job-adopt", 0o777);
     assert!(
         resolve_gres(&scratch, "gpu", 0)
@@ -227,16 +289,33 @@ fn several_types_have_the_order_of_slurmd() {
     let scratch = node(text);
     for (name, index) in [("gpu", 0), ("gpu", 1), ("gpu:a", 2), ("gpu", 3)] {
         let error = resolve_gres(&scratch, name, index).unwrap_err();
-        assert!(error.contains("more than one Type= leaves the order to Slurm"), "{error}");
+        assert!(
+            error.contains("more than one Type= leaves the order to Slurm"),
+            "{error}"
+        );
     }
-    let records = ["a MultipleFiles=/dev/nvidia0", "a File=/dev/nvidia2", "b File=/dev/nvidia1"];
+    let records = [
+        "a MultipleFiles=/dev/nvidia0",
+        "a File=/dev/nvidia2",
+        "b File=/dev/nvidia1",
+    ];
     let records = records.map(|record| format!("NodeName=n1 Name=gpu Type={record}\n"));
     write_slurmd_report(&scratch, "b1 550.1", &records.concat());
-    assert_eq!(resolve_gres(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia2 c:195:2:rw".into()]));
-    assert_eq!(resolve_gres(&scratch, "gpu:b", 2), Ok(vec!["/dev/nvidia1 c:195:1:rw".into()]));
+    assert_eq!(
+        resolve_gres(&scratch, "gpu", 1),
+        Ok(vec!["/dev/nvidia2 c:195:2:rw".into()])
+    );
+    assert_eq!(
+        resolve_gres(&scratch, "gpu:b", 2),
+        Ok(vec!["/dev/nvidia1 c:195:1:rw".into()])
+    );
     assert!(resolve_gres(&scratch, "nic", 0).is_ok());
     let other_scratch = node("Name=gpu File=/dev/nvidia0\nName=gpu Type=b File=/dev/nvidia1\n");
-    assert!(resolve_gres(&other_scratch, "gpu", 0).unwrap_err().contains("more than one Type="));
+    assert!(
+        resolve_gres(&other_scratch, "gpu", 0)
+            .unwrap_err()
+            .contains("more than one Type=")
+    );
 }
 
 #[test]
@@ -245,18 +324,28 @@ fn gres_conf_is_read_beside_the_slurm_conf_of_slurm() {
     scratch.file("dev/x", "c 10:1");
     scratch.file("proc/devices", "Character devices:\n10 misc\n");
     let record = "Name=gpu File=/dev/x\n";
-    assert!(resolve_gres(&scratch, "gpu", 0).unwrap_err().contains("slurm.conf is not found"));
+    assert!(
+        resolve_gres(&scratch, "gpu", 0)
+            .unwrap_err()
+            .contains("slurm.conf is not found")
+    );
 
     scratch.file("etc/slurm/gres.conf", "Name=gpu File=/dev/none\n");
     scratch.file("spool/conf-cache/slurm.conf", "");
     scratch.file("spool/conf-cache/gres.conf", record);
     scratch.dir("run/slurm");
     std::os::unix::fs::symlink("/spool/conf-cache", scratch.path().join("run/slurm/conf")).unwrap();
-    assert!(resolve_gres(&scratch, "gpu", 0).is_ok(), "the configuration from the controller");
+    assert!(
+        resolve_gres(&scratch, "gpu", 0).is_ok(),
+        "the configuration from the controller"
+    );
 
     scratch.file("usr/local/etc/slurm.conf", "");
     let missing = resolve_gres(&scratch, "gpu", 0).unwrap_err();
-    assert!(missing.starts_with("/usr/local/etc/gres.conf: cannot open"), "{missing}");
+    assert!(
+        missing.starts_with("/usr/local/etc/gres.conf: cannot open"),
+        "{missing}"
+    );
 
     let given = settings(Some("/spool/conf-cache/slurm.conf"));
     assert!(resolve_with(&scratch, &given, "gpu", 0).is_ok());
@@ -266,7 +355,10 @@ fn gres_conf_is_read_beside_the_slurm_conf_of_slurm() {
 fn included_records_count_in_the_place_of_their_line() {
     let scratch = node("Name=gpu File=/dev/nvidia2\nInclude more.conf\nName=gpu File=/dev/gone\n");
     scratch.file("etc/slurm/more.conf", "\nName=gpu File=/dev/nvidia0\n");
-    assert_eq!(resolve_gres(&scratch, "gpu", 1), Ok(vec!["/dev/nvidia0 c:195:0:rw".into()]));
+    assert_eq!(
+        resolve_gres(&scratch, "gpu", 1),
+        Ok(vec!["/dev/nvidia0 c:195:0:rw".into()])
+    );
     scratch.file("etc/slurm/more.conf", "\nName=gpu Fil=x\n");
     let named = "/etc/slurm/more.conf:2: unknown key Fil";
     assert_eq!(resolve_gres(&scratch, "gpu", 0), Err(named.into()));
@@ -278,22 +370,45 @@ fn file_that_others_can_change_is_not_trusted() {
     scratch.mode("etc/slurm", 0o775);
     let tree = Tree::with_root(scratch.path(), scratch.trust());
     let error = resolve(&SlurmConfSearch::new(tree, None), Some("n1"), "gpu", 0).unwrap_err();
-    assert!(error.to_string().contains(&Distrust::Writable(0o775).to_string()), "{error}");
-    assert!(error.to_string().ends_with("slurm's, and writable by nobody else"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains(&Distrust::Writable(0o775).to_string()),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .ends_with("slurm's, and writable by nobody else"),
+        "{error}"
+    );
 
     scratch.mode("etc/slurm", 0o755);
     scratch.dir("run/slurm");
-    std::fs::rename(scratch.path().join("etc/slurm"), scratch.path().join("other")).unwrap();
+    std::fs::rename(
+        scratch.path().join("etc/slurm"),
+        scratch.path().join("other"),
+    )
+    .unwrap();
     std::os::unix::fs::symlink("../../other", scratch.path().join("run/slurm/conf")).unwrap();
     let other_tree = Tree::with_root(scratch.path(), scratch.trust());
     assert_eq!(
-        resolve(&SlurmConfSearch::new(other_tree, None), Some("n1"), "gpu", 0),
+        resolve(
+            &SlurmConfSearch::new(other_tree, None),
+            Some("n1"),
+            "gpu",
+            0
+        ),
         Err(ConfError::MissingSlurmConf.into())
     );
     std::fs::remove_file(scratch.path().join("run/slurm/conf")).unwrap();
     std::os::unix::fs::symlink("/other", scratch.path().join("run/slurm/conf")).unwrap();
     scratch.mode("run/slurm", 0o777);
-    assert!(resolve_gres(&scratch, "gpu", 0).unwrap_err().contains("mode 0777"));
+    assert!(
+        resolve_gres(&scratch, "gpu", 0)
+            .unwrap_err()
+            .contains("mode 0777")
+    );
     scratch.mode("run/slurm", 0o755);
     assert!(resolve_gres(&scratch, "gpu", 0).is_ok());
 }
@@ -301,7 +416,11 @@ fn file_that_others_can_change_is_not_trusted() {
 #[test]
 fn file_of_more_than_a_mebibyte_is_refused() {
     let scratch = node(&format!("{}{GPUS}", "#".repeat(1024 * 1024)));
-    assert!(resolve_gres(&scratch, "gpu", 0).unwrap_err().contains("larger than 1048576 bytes"));
+    assert!(
+        resolve_gres(&scratch, "gpu", 0)
+            .unwrap_err()
+            .contains("larger than 1048576 bytes")
+    );
 }
 
 #[test]

@@ -19,7 +19,10 @@ enum Token {
     Char(char),
     One,
     Any,
-    Set { negated: bool, ranges: Vec<(char, char)> },
+    Set {
+        negated: bool,
+        ranges: Vec<(char, char)>,
+    },
 }
 
 impl Glob {
@@ -75,7 +78,9 @@ impl Glob {
                 }
                 _ => {
                     // Let the last star match one more character, if both exist.
-                    let Some((after, mut from)) = last else { return false };
+                    let Some((after, mut from)) = last else {
+                        return false;
+                    };
                     if from.next().is_none() {
                         return false;
                     }
@@ -94,7 +99,10 @@ impl Token {
             Self::Char(own) => *own == next,
             Self::One | Self::Any => true,
             Self::Set { negated, ranges } => {
-                ranges.iter().any(|(low, high)| (*low..=*high).contains(&next)) != *negated
+                ranges
+                    .iter()
+                    .any(|(low, high)| (*low..=*high).contains(&next))
+                    != *negated
             }
         }
     }
@@ -187,9 +195,23 @@ mod tests {
 
     #[test]
     fn incomplete_patterns_are_refused() {
-        for text in ["[", "[]", "[a", "[!", "[!]", "a\\*", "[\\]]", "[z-a]", "[[:alpha:]]", "[a-["]
-        {
-            assert_eq!(Glob::parse(text), Err(SpecifierError::InvalidPattern), "{text:?}");
+        for text in [
+            "[",
+            "[]",
+            "[a",
+            "[!",
+            "[!]",
+            "a\\*",
+            "[\\]]",
+            "[z-a]",
+            "[[:alpha:]]",
+            "[a-[",
+        ] {
+            assert_eq!(
+                Glob::parse(text),
+                Err(SpecifierError::InvalidPattern),
+                "{text:?}"
+            );
         }
         assert!(Glob::parse(&"x".repeat(PATTERN_BYTES_MAX)).is_ok());
         assert_eq!(
@@ -219,8 +241,12 @@ mod tests {
         let pieces = ["a", "b", "*", "?", "[ab]", "[!a]", "**"];
         let mut matched = 0;
         for _ in 0..20_000 {
-            let pattern: String = (0..random.below(7)).map(|_| random.one_of(&pieces)).collect();
-            let name: String = (0..random.below(8)).map(|_| random.one_of(&["a", "b"])).collect();
+            let pattern: String = (0..random.below(7))
+                .map(|_| random.one_of(&pieces))
+                .collect();
+            let name: String = (0..random.below(8))
+                .map(|_| random.one_of(&["a", "b"]))
+                .collect();
             let glob = Glob::parse(&pattern).unwrap();
             let expected = matches_naively(&glob.0, &name.chars().collect::<Vec<_>>());
             assert_eq!(glob.matches(&name), expected, "{pattern:?} {name:?}");

@@ -70,7 +70,10 @@ impl Specifier {
     /// [`SpecifierError`]. The access is checked first.
     pub fn new(spec: &str, access: &str) -> Result<Self, SpecifierError> {
         let access = access.parse().map_err(|_| SpecifierError::InvalidAccess)?;
-        Ok(Self { selector: Selector::parse(spec)?, access })
+        Ok(Self {
+            selector: Selector::parse(spec)?,
+            access,
+        })
     }
 
     /// The allowed accesses.
@@ -86,7 +89,10 @@ impl FromStr for Specifier {
     fn from_str(text: &str) -> Result<Self, SpecifierError> {
         match text.split_once(' ') {
             Some((spec, access)) => Self::new(spec, access),
-            None => Ok(Self { selector: Selector::parse(text)?, access: Access::RW }),
+            None => Ok(Self {
+                selector: Selector::parse(text)?,
+                access: Access::RW,
+            }),
         }
     }
 }
@@ -103,7 +109,11 @@ impl Selector {
             return Err(SpecifierError::UnknownForm);
         }
         if spec.starts_with('@') {
-            return if spec == "@hpc" { Ok(Self::Hpc) } else { Err(SpecifierError::UnknownPreset) };
+            return if spec == "@hpc" {
+                Ok(Self::Hpc)
+            } else {
+                Err(SpecifierError::UnknownPreset)
+            };
         }
         for kind in [DeviceType::Char, DeviceType::Block] {
             let (class_prefix, numbers_prefix) = prefixes(kind);
@@ -118,7 +128,9 @@ impl Selector {
     }
 
     fn parse_path(spec: &str) -> Result<Self, SpecifierError> {
-        let below = spec.strip_prefix("/dev/").ok_or(SpecifierError::UnknownForm)?;
+        let below = spec
+            .strip_prefix("/dev/")
+            .ok_or(SpecifierError::UnknownForm)?;
         let mut parts = below.split('/').filter(|part| !matches!(*part, "" | "."));
         let first = parts.next().ok_or(SpecifierError::UnknownForm)?;
         // These name the descriptors of the reading process, here those of the helper itself.
@@ -142,7 +154,9 @@ impl Selector {
     }
 
     fn parse_numbers(kind: DeviceType, numbers: &str) -> Result<Self, SpecifierError> {
-        let (major, minor) = numbers.split_once(':').ok_or(SpecifierError::InvalidNumbers)?;
+        let (major, minor) = numbers
+            .split_once(':')
+            .ok_or(SpecifierError::InvalidNumbers)?;
         let major = parse_number(major, MAJOR_MAX)?;
         let minor = parse_number(minor, MINOR_MAX)?;
         Ok(Self::Numbers(kind, major, minor))
@@ -155,13 +169,17 @@ impl Selector {
         if class.bytes().all(|byte| byte.is_ascii_digit()) {
             return parse_number(class, MAJOR_MAX).map(|major| Self::Major(kind, major));
         }
-        let glob = Glob::is_wild(class).then(|| Glob::parse(class)).transpose()?;
+        let glob = Glob::is_wild(class)
+            .then(|| Glob::parse(class))
+            .transpose()?;
         Ok(Self::Class(kind, class.to_owned(), glob))
     }
 }
 
 fn parse_number(text: &str, max: u32) -> Result<u32, SpecifierError> {
-    parse_decimal(text).filter(|number| *number <= max).ok_or(SpecifierError::InvalidNumbers)
+    parse_decimal(text)
+        .filter(|number| *number <= max)
+        .ok_or(SpecifierError::InvalidNumbers)
 }
 
 /// The prefixes of classes and of numbers of a kind.
@@ -212,7 +230,9 @@ pub(in crate::devices) fn resolve(
     specifier: &Specifier,
 ) -> Result<ResolvedDevices, DeviceError> {
     let mut resolved = resolve_selector(tree, &specifier.selector, specifier.access)?;
-    resolved.warnings.extend(gpu_warning(tree, specifier, &resolved));
+    resolved
+        .warnings
+        .extend(gpu_warning(tree, specifier, &resolved));
     Ok(resolved)
 }
 
@@ -223,20 +243,27 @@ fn resolve_selector(
 ) -> Result<ResolvedDevices, DeviceError> {
     match selector {
         Selector::Path(path) => {
-            let node = tree.read_node_behind_links(path).map_err(|error| match error {
-                NodeError::Open(Errno::ENOENT) => DeviceError::absent(error),
-                error => error.into(),
-            })?;
+            let node = tree
+                .read_node_behind_links(path)
+                .map_err(|error| match error {
+                    NodeError::Open(Errno::ENOENT) => DeviceError::absent(error),
+                    error => error.into(),
+                })?;
             resolve_one(path, node, access)
         }
         Selector::PathPattern(pattern) => resolve_pattern(tree, pattern, access),
         Selector::Numbers(kind, major, minor) => {
-            let node = DeviceNode { kind: *kind, major: *major, minor: *minor };
+            let node = DeviceNode {
+                kind: *kind,
+                major: *major,
+                minor: *minor,
+            };
             resolve_one(&selector.to_string(), node, access)
         }
         Selector::Class(kind, class, glob) => {
             resolve_majors(tree, selector, *kind, access, |_, driver| {
-                glob.as_ref().map_or(driver == class, |glob| glob.matches(driver))
+                glob.as_ref()
+                    .map_or(driver == class, |glob| glob.matches(driver))
             })
         }
         Selector::Major(kind, number) => {
@@ -262,7 +289,9 @@ fn resolve_pattern(
     let matches = pattern.find_matches(tree)?;
     let mut resolved = ResolvedDevices::default();
     for (path, node) in matches.nodes {
-        resolved.devices.push(Device::from_node(&path, node, access)?);
+        resolved
+            .devices
+            .push(Device::from_node(&path, node, access)?);
     }
     for error in matches.unlisted {
         resolved.warnings.push(format!("{pattern}: {error}"));
@@ -288,7 +317,10 @@ fn resolve_majors(
             continue;
         }
         let rule = DeviceRule::from_numbers(kind, major, None, access)?;
-        let device = Device { node: selector.to_string(), rule };
+        let device = Device {
+            node: selector.to_string(),
+            rule,
+        };
         // Several drivers may share one major.
         if !resolved.devices.contains(&device) {
             resolved.devices.push(device);
@@ -304,11 +336,15 @@ fn resolve_majors(
 fn resolve_hpc(tree: &Tree, access: Access) -> ResolvedDevices {
     let mut resolved = ResolvedDevices::default();
     for path in HPC_PATHS {
-        let Ok(selector) = Selector::parse(path) else { continue };
+        let Ok(selector) = Selector::parse(path) else {
+            continue;
+        };
         match resolve_selector(tree, &selector, access) {
             Ok(devices) => resolved.extend(devices),
             Err(error) if error.is_absent() => {}
-            Err(error) => resolved.warnings.push(format!("{path} is left out: {error}")),
+            Err(error) => resolved
+                .warnings
+                .push(format!("{path} is left out: {error}")),
         }
     }
     resolved
@@ -326,7 +362,9 @@ fn gpu_warning(tree: &Tree, specifier: &Specifier, resolved: &ResolvedDevices) -
         if gpus < 2 {
             return None;
         }
-        return Some(format!("{specifier} opens {gpus} GPUs, whichever job they belong to"));
+        return Some(format!(
+            "{specifier} opens {gpus} GPUs, whichever job they belong to"
+        ));
     }
     let mut gpu_drivers = BTreeSet::new();
     for device in &resolved.devices {
@@ -338,7 +376,9 @@ fn gpu_warning(tree: &Tree, specifier: &Specifier, resolved: &ResolvedDevices) -
         return None;
     }
     let names = gpu_drivers.into_iter().collect::<Vec<_>>().join(", ");
-    Some(format!("{specifier} opens the GPUs of every job on this node: all devices of {names}"))
+    Some(format!(
+        "{specifier} opens the GPUs of every job on this node: all devices of {names}"
+    ))
 }
 
 fn gpu_drivers_of<'a>(

@@ -60,7 +60,10 @@ impl PathPattern {
                 continue;
             }
             wild_count += 1;
-            parts.push(Part::Wild { text, glob: Glob::parse(name)? });
+            parts.push(Part::Wild {
+                text,
+                glob: Glob::parse(name)?,
+            });
         }
         if wild_count > WILD_COMPONENTS_MAX {
             return Err(SpecifierError::InvalidPattern);
@@ -83,7 +86,9 @@ impl PathPattern {
 
 /// Adds the matches of the remaining components `parts` below the directory `dir`.
 fn walk(tree: &Tree, dir: &str, parts: &[Part], matches: &mut Matches) -> Result<(), DeviceError> {
-    let Some((part, rest)) = parts.split_first() else { return matches.add_node(tree, dir) };
+    let Some((part, rest)) = parts.split_first() else {
+        return matches.add_node(tree, dir);
+    };
     match part {
         Part::Plain(name) => walk(tree, &format!("{dir}/{name}"), rest, matches),
         Part::Wild { text, glob } => {
@@ -101,7 +106,9 @@ fn walk(tree: &Tree, dir: &str, parts: &[Part], matches: &mut Matches) -> Result
 impl Matches {
     /// Adds the path if it is a device node.
     fn add_node(&mut self, tree: &Tree, path: &str) -> Result<(), DeviceError> {
-        let Ok(node) = tree.read_node(path) else { return Ok(()) };
+        let Ok(node) = tree.read_node(path) else {
+            return Ok(());
+        };
         if self.nodes.len() >= MATCHES_MAX {
             return Err(too_many());
         }
@@ -118,7 +125,11 @@ impl Matches {
         match tree.list_names(path) {
             Ok(names) => {
                 self.names_seen = self.names_seen.saturating_add(names.len());
-                if self.names_seen > NAMES_MAX { Err(too_many()) } else { Ok(names) }
+                if self.names_seen > NAMES_MAX {
+                    Err(too_many())
+                } else {
+                    Ok(names)
+                }
             }
             Err(error) if error.is_missing() => Ok(Vec::new()),
             Err(error) => {
@@ -148,7 +159,10 @@ mod tests {
 
     fn paths(scratch: &Scratch, pattern: &str) -> Vec<String> {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let matches = PathPattern::parse(pattern).unwrap().find_matches(&tree).unwrap();
+        let matches = PathPattern::parse(pattern)
+            .unwrap()
+            .find_matches(&tree)
+            .unwrap();
         assert!(matches.unlisted.is_empty());
         matches.nodes.into_iter().map(|(path, _)| path).collect()
     }
@@ -156,14 +170,28 @@ mod tests {
     #[test]
     fn star_stays_in_its_directory_and_skips_hidden_names() {
         let scratch = Scratch::new();
-        for name in ["sda", "sda1", "sdb", ".sda", "cpu/0/msr", "cpu/1/msr", "cpu/microcode"] {
+        for name in [
+            "sda",
+            "sda1",
+            "sdb",
+            ".sda",
+            "cpu/0/msr",
+            "cpu/1/msr",
+            "cpu/microcode",
+        ] {
             scratch.file(&format!("dev/{name}"), "c 1:3");
         }
         scratch.file("dev/sdaemon", "no device");
         assert_eq!(paths(&scratch, "/dev/sda*"), ["/dev/sda", "/dev/sda1"]);
-        assert_eq!(paths(&scratch, "/dev/*/*/msr"), ["/dev/cpu/0/msr", "/dev/cpu/1/msr"]);
+        assert_eq!(
+            paths(&scratch, "/dev/*/*/msr"),
+            ["/dev/cpu/0/msr", "/dev/cpu/1/msr"]
+        );
         assert_eq!(paths(&scratch, "/dev/cpu/*"), ["/dev/cpu/microcode"]);
-        assert_eq!(paths(&scratch, "/dev/cpu/*/*"), ["/dev/cpu/0/msr", "/dev/cpu/1/msr"]);
+        assert_eq!(
+            paths(&scratch, "/dev/cpu/*/*"),
+            ["/dev/cpu/0/msr", "/dev/cpu/1/msr"]
+        );
         assert_eq!(paths(&scratch, "/dev/.s*"), ["/dev/.sda"]);
         assert_eq!(paths(&scratch, "/dev/[.]sda"), [""; 0]);
         assert_eq!(paths(&scratch, "/dev/gone/*"), [""; 0]);
@@ -188,7 +216,10 @@ mod tests {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
         let mut matches = Matches::default();
         assert_eq!(matches.list_names(&tree, "/dev/link"), Ok(Vec::new()));
-        assert_eq!(matches.list_names(&tree, "/dev/real"), Ok(vec!["a".to_owned()]));
+        assert_eq!(
+            matches.list_names(&tree, "/dev/real"),
+            Ok(vec!["a".to_owned()])
+        );
     }
 
     #[test]
@@ -196,7 +227,10 @@ mod tests {
         let scratch = Scratch::new();
         scratch.file("dev/x/a", "c 1:3");
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let mut matches = Matches { names_seen: NAMES_MAX - 1, ..Matches::default() };
+        let mut matches = Matches {
+            names_seen: NAMES_MAX - 1,
+            ..Matches::default()
+        };
         assert!(matches.list_names(&tree, "/dev/x").is_ok());
         assert_eq!(matches.list_names(&tree, "/dev/x"), Err(too_many()));
     }
@@ -210,11 +244,17 @@ mod tests {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
         // Root lists every directory, so this thread opens files as nobody; for another user the call changes nothing.
         let before = setfsuid(Uid::from_raw(65_534));
-        let matches = PathPattern::parse("/dev/*/*").unwrap().find_matches(&tree).unwrap();
+        let matches = PathPattern::parse("/dev/*/*")
+            .unwrap()
+            .find_matches(&tree)
+            .unwrap();
         setfsuid(before);
         scratch.mode("dev/x", 0o700);
         assert_eq!(matches.nodes.len(), 1);
-        assert_eq!(matches.unlisted[0].to_string(), "list /dev/x: Permission denied");
+        assert_eq!(
+            matches.unlisted[0].to_string(),
+            "list /dev/x: Permission denied"
+        );
     }
 
     #[test]
@@ -227,7 +267,13 @@ mod tests {
         }
         scratch.file("dev/x/a", "c 1:3");
         assert_eq!(paths(&scratch, "/dev/*/*"), ["/dev/x/a"]);
-        for pattern in ["/dev/shm/*", "/dev/./shm/*", "/dev/*/x/b", "/dev/*/x/*", "/dev/s*/a"] {
+        for pattern in [
+            "/dev/shm/*",
+            "/dev/./shm/*",
+            "/dev/*/x/b",
+            "/dev/*/x/*",
+            "/dev/s*/a",
+        ] {
             assert_eq!(paths(&scratch, pattern), [""; 0], "{pattern}");
         }
         assert_eq!(paths(&scratch, "/dev/*/a"), ["/dev/x/a"]);
@@ -248,7 +294,13 @@ mod tests {
     #[test]
     fn more_than_four_wild_components_are_refused() {
         assert!(PathPattern::parse("/dev/*/*/*/*").is_ok());
-        assert_eq!(PathPattern::parse("/dev/*/*/*/*/*"), Err(SpecifierError::InvalidPattern));
-        assert_eq!(PathPattern::parse("/dev/[a/b]"), Err(SpecifierError::InvalidPattern));
+        assert_eq!(
+            PathPattern::parse("/dev/*/*/*/*/*"),
+            Err(SpecifierError::InvalidPattern)
+        );
+        assert_eq!(
+            PathPattern::parse("/dev/[a/b]"),
+            Err(SpecifierError::InvalidPattern)
+        );
     }
 }

@@ -18,7 +18,11 @@ fn resolve(scratch: &Scratch, text: &str) -> Result<crate::node::ResolvedDevices
 
 fn resolve_rules(scratch: &Scratch, text: &str) -> Result<Vec<String>, DeviceError> {
     let resolved = resolve(scratch, text)?;
-    Ok(resolved.devices.iter().map(|device| device.rule.to_string()).collect())
+    Ok(resolved
+        .devices
+        .iter()
+        .map(|device| device.rule.to_string())
+        .collect())
 }
 
 fn warnings(scratch: &Scratch, text: &str) -> Vec<String> {
@@ -59,13 +63,40 @@ fn parsed_specifier_is_displayed_in_its_one_spelling() {
 #[test]
 fn other_texts_are_no_specifier() {
     let unknown_forms = [
-        "", "null", "/dev", "/dev/", "dev/null", "/sys/x", "/devil", "char-", "block-", "char",
-        "*", "/*", "/d*/null", "/dev/../etc/x", "/dev/a/..", "/dev/*/../x", "/dev/fd/0",
-        "/dev/fd/*", "/dev//fd/0", "/dev/./stdin", "/dev/fd", "/dev/.", "/dev/stdin", "/dev/a\nb",
-        "/dev/*\n", "char-\n*", "c:1:3",
+        "",
+        "null",
+        "/dev",
+        "/dev/",
+        "dev/null",
+        "/sys/x",
+        "/devil",
+        "char-",
+        "block-",
+        "char",
+        "*",
+        "/*",
+        "/d*/null",
+        "/dev/../etc/x",
+        "/dev/a/..",
+        "/dev/*/../x",
+        "/dev/fd/0",
+        "/dev/fd/*",
+        "/dev//fd/0",
+        "/dev/./stdin",
+        "/dev/fd",
+        "/dev/.",
+        "/dev/stdin",
+        "/dev/a\nb",
+        "/dev/*\n",
+        "char-\n*",
+        "c:1:3",
     ];
     for text in unknown_forms {
-        assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::UnknownForm), "{text:?}");
+        assert_eq!(
+            text.parse::<Specifier>(),
+            Err(SpecifierError::UnknownForm),
+            "{text:?}"
+        );
     }
     for text in ["/dev/shm/x", "/dev/shm/*", "/dev//./mqueue/x*"] {
         assert_eq!(
@@ -74,20 +105,55 @@ fn other_texts_are_no_specifier() {
             "{text:?}"
         );
     }
-    for text in ["/dev/null ", "/dev/null  rw", "/dev/null rw ", "/dev/null rwmr", "/dev/null z"] {
-        assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::InvalidAccess), "{text:?}");
+    for text in [
+        "/dev/null ",
+        "/dev/null  rw",
+        "/dev/null rw ",
+        "/dev/null rwmr",
+        "/dev/null z",
+    ] {
+        assert_eq!(
+            text.parse::<Specifier>(),
+            Err(SpecifierError::InvalidAccess),
+            "{text:?}"
+        );
     }
     for text in [
-        "/dev/char/", "/dev/char/x", "/dev/char/1", "/dev/char/01:0", "/dev/char/1:-1",
-        "/dev/char/1:*", "/dev/block/4096:0", "/dev/block/0:1048576", "/dev/char/1:0/",
-        "/dev//char/1:0", "/dev/./block/*", "char-4096", "char-0195", "block-99999999999",
+        "/dev/char/",
+        "/dev/char/x",
+        "/dev/char/1",
+        "/dev/char/01:0",
+        "/dev/char/1:-1",
+        "/dev/char/1:*",
+        "/dev/block/4096:0",
+        "/dev/block/0:1048576",
+        "/dev/char/1:0/",
+        "/dev//char/1:0",
+        "/dev/./block/*",
+        "char-4096",
+        "char-0195",
+        "block-99999999999",
     ] {
-        assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::InvalidNumbers), "{text:?}");
+        assert_eq!(
+            text.parse::<Specifier>(),
+            Err(SpecifierError::InvalidNumbers),
+            "{text:?}"
+        );
     }
     for text in ["@", "@HPC", "@hpc2", "@all"] {
-        assert_eq!(text.parse::<Specifier>(), Err(SpecifierError::UnknownPreset), "{text:?}");
+        assert_eq!(
+            text.parse::<Specifier>(),
+            Err(SpecifierError::UnknownPreset),
+            "{text:?}"
+        );
     }
-    for text in ["/dev/[", "/dev/[a/b]", "/dev/\\*", "char-[z-a]", "/dev/*/*/*/*/*"] {
+    for text in [
+        "/dev/[",
+        "/dev/[a/b]",
+        "/dev/\\*",
+        "char-[z-a]",
+        "/dev/*/*/*/*/*",
+    ] {
         let error = text.parse::<Specifier>();
         assert_eq!(error, Err(SpecifierError::InvalidPattern), "{text:?}");
     }
@@ -95,8 +161,14 @@ fn other_texts_are_no_specifier() {
 
 #[test]
 fn invalid_access_is_reported_before_an_unknown_form() {
-    assert_eq!(Specifier::new("nothing", ""), Err(SpecifierError::InvalidAccess));
-    assert_eq!(Specifier::new("nothing", "r"), Err(SpecifierError::UnknownForm));
+    assert_eq!(
+        Specifier::new("nothing", ""),
+        Err(SpecifierError::InvalidAccess)
+    );
+    assert_eq!(
+        Specifier::new("nothing", "r"),
+        Err(SpecifierError::UnknownForm)
+    );
 }
 
 #[test]
@@ -112,8 +184,14 @@ fn plain_path_follows_links() {
     scratch.file("dev/null", "c 1:3");
     std::os::unix::fs::symlink("null", scratch.path().join("dev/zero")).unwrap();
     std::os::unix::fs::symlink("gone", scratch.path().join("dev/dangling")).unwrap();
-    assert_eq!(resolve_rules(&scratch, "/dev/zero r"), Ok(vec!["c:1:3:r".into()]));
-    assert_eq!(resolve_rules(&scratch, "/dev/file"), Err(NodeError::NotADevice.into()));
+    assert_eq!(
+        resolve_rules(&scratch, "/dev/zero r"),
+        Ok(vec!["c:1:3:r".into()])
+    );
+    assert_eq!(
+        resolve_rules(&scratch, "/dev/file"),
+        Err(NodeError::NotADevice.into())
+    );
     let missing = DeviceError::absent(NodeError::Open(Errno::ENOENT));
     assert_eq!(resolve_rules(&scratch, "/dev/dangling"), Err(missing));
 }
@@ -133,7 +211,10 @@ fn path_pattern_resolves_to_exact_devices_without_links() {
         resolve_rules(&scratch, "/dev/sdc*"),
         Err(DeviceError::absent("no device node matches"))
     );
-    assert_eq!(resolve(&scratch, "/dev/sdb*").unwrap().devices[0].node, "/dev/sdb");
+    assert_eq!(
+        resolve(&scratch, "/dev/sdb*").unwrap().devices[0].node,
+        "/dev/sdb"
+    );
 }
 
 #[test]
@@ -145,13 +226,25 @@ fn class_covers_every_minor() {
     let pts = vec!["c:136:-1:rw".to_owned(), "c:137:-1:rw".to_owned()];
     assert_eq!(resolve_rules(&other_scratch, "char-pts"), Ok(pts.clone()));
     assert_eq!(resolve_rules(&other_scratch, "char-p*"), Ok(pts));
-    assert_eq!(resolve_rules(&other_scratch, "block-loop m"), Ok(vec!["b:7:-1:m".into()]));
+    assert_eq!(
+        resolve_rules(&other_scratch, "block-loop m"),
+        Ok(vec!["b:7:-1:m".into()])
+    );
     assert_eq!(
         resolve_rules(&other_scratch, "block-[ls]*"),
         Ok(vec!["b:7:-1:rw".into(), "b:8:-1:rw".into()])
     );
-    assert_eq!(resolve_rules(&other_scratch, "char-nvidia-uvm"), Ok(vec!["c:510:-1:rw".into()]));
-    for text in ["char-loop", "char-nvidia-frontend", "char-loo?", "block-pts", "char-PTS"] {
+    assert_eq!(
+        resolve_rules(&other_scratch, "char-nvidia-uvm"),
+        Ok(vec!["c:510:-1:rw".into()])
+    );
+    for text in [
+        "char-loop",
+        "char-nvidia-frontend",
+        "char-loo?",
+        "block-pts",
+        "char-PTS",
+    ] {
         assert_eq!(
             resolve_rules(&other_scratch, text),
             Err(DeviceError::new("not in /proc/devices")),
@@ -163,7 +256,10 @@ fn class_covers_every_minor() {
 #[test]
 fn class_without_wild_characters_matches_the_whole_name() {
     let scratch = node();
-    assert_eq!(resolve_rules(&scratch, "char-nvidia r"), Ok(vec!["c:195:-1:r".into()]));
+    assert_eq!(
+        resolve_rules(&scratch, "char-nvidia r"),
+        Ok(vec!["c:195:-1:r".into()])
+    );
     let all = ["c:195:-1:r", "c:235:-1:r", "c:510:-1:r"].map(String::from);
     assert_eq!(resolve_rules(&scratch, "char-nvidia* r"), Ok(all.to_vec()));
 }
@@ -171,17 +267,35 @@ fn class_without_wild_characters_matches_the_whole_name() {
 #[test]
 fn major_without_a_driver_does_not_resolve() {
     let scratch = node();
-    assert_eq!(resolve_rules(&scratch, "char-10"), Ok(vec!["c:10:-1:rw".into()]));
-    assert_eq!(resolve_rules(&scratch, "block-8 r"), Ok(vec!["b:8:-1:r".into()]));
-    assert_eq!(resolve_rules(&scratch, "char-8"), Err(DeviceError::new("not in /proc/devices")));
-    assert_eq!(resolve_rules(&scratch, "char-240"), Err(DeviceError::new("not in /proc/devices")));
+    assert_eq!(
+        resolve_rules(&scratch, "char-10"),
+        Ok(vec!["c:10:-1:rw".into()])
+    );
+    assert_eq!(
+        resolve_rules(&scratch, "block-8 r"),
+        Ok(vec!["b:8:-1:r".into()])
+    );
+    assert_eq!(
+        resolve_rules(&scratch, "char-8"),
+        Err(DeviceError::new("not in /proc/devices"))
+    );
+    assert_eq!(
+        resolve_rules(&scratch, "char-240"),
+        Err(DeviceError::new("not in /proc/devices"))
+    );
 }
 
 #[test]
 fn numbers_resolve_without_a_node() {
     let scratch = Scratch::new();
-    assert_eq!(resolve_rules(&scratch, "/dev/char/195:0"), Ok(vec!["c:195:0:rw".into()]));
-    assert_eq!(resolve_rules(&scratch, "/dev/block/7:1 r"), Ok(vec!["b:7:1:r".into()]));
+    assert_eq!(
+        resolve_rules(&scratch, "/dev/char/195:0"),
+        Ok(vec!["c:195:0:rw".into()])
+    );
+    assert_eq!(
+        resolve_rules(&scratch, "/dev/block/7:1 r"),
+        Ok(vec!["b:7:1:r".into()])
+    );
 }
 
 #[test]
@@ -203,11 +317,22 @@ fn hpc_preset_is_the_existing_devices_without_those_that_manage_the_fabric() {
     ] {
         scratch.file(&format!("dev/{name}"), &format!("c {number}"));
     }
-    let all =
-        ["c:10:229:rw", "c:231:192:rw", "c:231:193:rw", "c:10:120:rw", "c:505:0:rw", "c:503:0:rw"];
+    let all = [
+        "c:10:229:rw",
+        "c:231:192:rw",
+        "c:231:193:rw",
+        "c:10:120:rw",
+        "c:505:0:rw",
+        "c:503:0:rw",
+    ];
     assert_eq!(resolve_rules(&scratch, "@hpc").unwrap(), all);
     assert!(warnings(&scratch, "@hpc").is_empty());
-    assert!(resolve_rules(&scratch, "@hpc r").unwrap().iter().all(|rule| rule.ends_with(":r")));
+    assert!(
+        resolve_rules(&scratch, "@hpc r")
+            .unwrap()
+            .iter()
+            .all(|rule| rule.ends_with(":r"))
+    );
     for path in HPC_PATHS {
         assert!(Selector::parse(path).is_ok(), "{path}");
     }
@@ -225,7 +350,10 @@ fn whole_major_of_gpus_gives_a_warning() {
         ("char-nvidia-caps", "nvidia-caps"),
         ("char-accel", "accel"),
         ("char-habanalabs", "habanalabs"),
-        ("char-*", "accel, drm, habanalabs, nvidia, nvidia-caps, nvidiactl"),
+        (
+            "char-*",
+            "accel, drm, habanalabs, nvidia, nvidia-caps, nvidiactl",
+        ),
     ] {
         let specifier: Specifier = text.parse().unwrap();
         let warning = format!(
@@ -233,7 +361,13 @@ fn whole_major_of_gpus_gives_a_warning() {
         );
         assert_eq!(warnings(&scratch, text), [warning]);
     }
-    for text in ["char-pts", "char-kfd", "char-nvidia-uvm", "block-odd", "/dev/char/195:0"] {
+    for text in [
+        "char-pts",
+        "char-kfd",
+        "char-nvidia-uvm",
+        "block-odd",
+        "/dev/char/195:0",
+    ] {
         assert!(warnings(&scratch, text).is_empty(), "{text}");
     }
 }
@@ -252,10 +386,20 @@ fn pattern_that_opens_several_gpus_gives_a_warning() {
 #[test]
 fn host_resolves_dev_null() {
     let resolver = Resolver::new(Tree::host(), DeviceSettings::default());
-    let resolved = resolver.resolve_specifier(&"/dev/null rwm".parse().unwrap()).unwrap();
-    assert_eq!(resolved.devices.first().unwrap().rule.to_string(), "c:1:3:rwm");
-    let other_resolved = resolver.resolve_specifier(&"/dev/nul[l] r".parse().unwrap()).unwrap();
-    assert_eq!(other_resolved.devices.first().unwrap().rule.to_string(), "c:1:3:r");
+    let resolved = resolver
+        .resolve_specifier(&"/dev/null rwm".parse().unwrap())
+        .unwrap();
+    assert_eq!(
+        resolved.devices.first().unwrap().rule.to_string(),
+        "c:1:3:rwm"
+    );
+    let other_resolved = resolver
+        .resolve_specifier(&"/dev/nul[l] r".parse().unwrap())
+        .unwrap();
+    assert_eq!(
+        other_resolved.devices.first().unwrap().rule.to_string(),
+        "c:1:3:r"
+    );
 }
 
 /// Tells whether a text is a class or a major, which cover all minors.
@@ -268,23 +412,53 @@ fn only_classes_and_majors_cover_every_minor() {
     let scratch = Scratch::new();
     let drivers = "Character devices:\n102 x\n136 pts\n195 nvidia\n510 nvidia-uvm\n";
     scratch.file("proc/devices", drivers);
-    for (number, name) in ["sda", "sda1", "nvidia0", "cpu/0/msr", "fuse"].iter().enumerate() {
-        scratch.file(&format!("dev/{name}"), &format!("c {}:{number}", 100 + number));
+    for (number, name) in ["sda", "sda1", "nvidia0", "cpu/0/msr", "fuse"]
+        .iter()
+        .enumerate()
+    {
+        scratch.file(
+            &format!("dev/{name}"),
+            &format!("c {}:{number}", 100 + number),
+        );
     }
     let mut random = Random::new(11);
-    let pieces = ["*", "?", "/", "s", "da", "nvidia", "0", "cpu", "195", ":", "[!a]", "[0-9]"];
-    let starts = ["/dev/", "char-", "block-", "/dev/char/", "/dev/block/", "@hpc", ""];
+    let pieces = [
+        "*", "?", "/", "s", "da", "nvidia", "0", "cpu", "195", ":", "[!a]", "[0-9]",
+    ];
+    let starts = [
+        "/dev/",
+        "char-",
+        "block-",
+        "/dev/char/",
+        "/dev/block/",
+        "@hpc",
+        "",
+    ];
     let mut counts = [0, 0];
     for _ in 0..20_000 {
         let start = random.one_of(&starts);
-        let rest: String = (0..random.below(6)).map(|_| random.one_of(&pieces)).collect();
+        let rest: String = (0..random.below(6))
+            .map(|_| random.one_of(&pieces))
+            .collect();
         let text = format!("{start}{rest}");
-        let Ok(specifier) = text.parse::<Specifier>() else { continue };
-        assert_eq!(specifier.to_string().parse(), Ok(specifier.clone()), "{text}");
-        let Ok(resolved) = resolve(&scratch, &text) else { continue };
+        let Ok(specifier) = text.parse::<Specifier>() else {
+            continue;
+        };
+        assert_eq!(
+            specifier.to_string().parse(),
+            Ok(specifier.clone()),
+            "{text}"
+        );
+        let Ok(resolved) = resolve(&scratch, &text) else {
+            continue;
+        };
         let has_all_minors = |rule: &DeviceRule| rule.minor().is_none();
         for device in &resolved.devices {
-            assert_eq!(has_all_minors(&device.rule), is_class_or_major(&text), "{text}");
+            assert_eq!(
+                has_all_minors(&device.rule),
+                is_class_or_major(&text),
+                "{text}"
+            );
             assert_eq!(device.rule.access(), specifier.access, "{text}");
         }
         counts[usize::from(is_class_or_major(&text))] += 1;

@@ -14,9 +14,23 @@ use protocol::{Access, DeviceType};
 type OpenDevices = BTreeMap<(DeviceType, u32, Option<u32>), Access>;
 
 const SPECIFIERS: [&str; 18] = [
-    "/dev/nvidia0 r", "/dev/nvidia1 w", "/dev/nvidia* r", "/dev/dri/renderD*", "/dev/sda*",
-    "/dev/sda m", "/dev/gone", "/dev/null r", "/dev/char/195:0 m", "/dev/block/8:1 r",
-    "char-nvidia* r", "char-195 w", "char-pts r", "block-sd", "char-none", "@hpc", "no specifier",
+    "/dev/nvidia0 r",
+    "/dev/nvidia1 w",
+    "/dev/nvidia* r",
+    "/dev/dri/renderD*",
+    "/dev/sda*",
+    "/dev/sda m",
+    "/dev/gone",
+    "/dev/null r",
+    "/dev/char/195:0 m",
+    "/dev/block/8:1 r",
+    "char-nvidia* r",
+    "char-195 w",
+    "char-pts r",
+    "block-sd",
+    "char-none",
+    "@hpc",
+    "no specifier",
     "/dev/loop0",
 ];
 
@@ -29,7 +43,10 @@ fn cdi(name: &str) -> DeviceName {
 }
 
 fn gres(name: &str, index: u32) -> DeviceName {
-    DeviceName::Gres { name: name.into(), index }
+    DeviceName::Gres {
+        name: name.into(),
+        index,
+    }
 }
 
 fn dir(name: &str) -> DeviceName {
@@ -44,7 +61,12 @@ fn valid_names() -> Vec<DeviceName> {
     names.extend(NVIDIA.iter().map(|(.., uuid)| gpu(format!("GPU-{uuid}"))));
     names.push(gpu(format!("MIG-GPU-{}/1/0", NVIDIA[1].2)));
     names.push(gpu(format!("MIG-{MIG}")));
-    names.extend([gres("gpu", 0), gres("card:h100", 1), gres("gpu", 2), gres("gpu", 3)]);
+    names.extend([
+        gres("gpu", 0),
+        gres("card:h100", 1),
+        gres("gpu", 2),
+        gres("gpu", 3),
+    ]);
     names.push(gres("disk", 0));
     names.extend(["one", "all", "none", "mixed", "empty"].map(dir));
     names.extend(["nvidia.com/gpu=0", "nvidia.com/gpu=1:0", "amd.com/gpu=4"].map(cdi));
@@ -84,7 +106,12 @@ struct Request {
 
 impl Request {
     fn new(policy: Policy) -> Self {
-        Self { policy, allow: Vec::new(), names: Vec::new(), site: Vec::new() }
+        Self {
+            policy,
+            allow: Vec::new(),
+            names: Vec::new(),
+            site: Vec::new(),
+        }
     }
 
     fn random(random: &mut Random) -> Self {
@@ -95,10 +122,14 @@ impl Request {
             request.allow.push(random.one_of(&SPECIFIERS));
         }
         for _ in 0..random.below(6) {
-            request.names.push(valid[random.below(valid.len() as u32) as usize].clone());
+            request
+                .names
+                .push(valid[random.below(valid.len() as u32) as usize].clone());
         }
         if random.below(6) == 0 {
-            request.names.push(invalid[random.below(invalid.len() as u32) as usize].clone());
+            request
+                .names
+                .push(invalid[random.below(invalid.len() as u32) as usize].clone());
         }
         for _ in 0..random.below(3) {
             request.site.push(random.one_of(&SPECIFIERS));
@@ -112,26 +143,43 @@ impl Request {
             (spec.to_owned(), access.to_owned())
         };
         let allow: Vec<_> = self.allow.iter().map(pair).collect();
-        let site: Vec<Specifier> = self.site.iter().filter_map(|text| text.parse().ok()).collect();
-        let request =
-            DeviceRequest { policy: self.policy, allow: &allow, names: self.names.clone() };
+        let site: Vec<Specifier> = self
+            .site
+            .iter()
+            .filter_map(|text| text.parse().ok())
+            .collect();
+        let request = DeviceRequest {
+            policy: self.policy,
+            allow: &allow,
+            names: self.names.clone(),
+        };
         build_allowlist(&request, &site, &node.resolver())
     }
 
     fn open(&self, node: &WholeNode) -> Option<OpenDevices> {
-        self.resolve(node).ok().map(|allowlist| open_devices(&allowlist))
+        self.resolve(node)
+            .ok()
+            .map(|allowlist| open_devices(&allowlist))
     }
 
     /// Each part alone, as the request of a job that is given nothing else.
     fn split(&self) -> Vec<Self> {
         let strict = Self::new(Policy::Strict);
-        let allow = self.allow.iter().map(|spec| Self { allow: vec![spec], ..strict.clone() });
-        let names =
-            self.names.iter().map(|name| Self { names: vec![name.clone()], ..strict.clone() });
+        let allow = self.allow.iter().map(|spec| Self {
+            allow: vec![spec],
+            ..strict.clone()
+        });
+        let names = self.names.iter().map(|name| Self {
+            names: vec![name.clone()],
+            ..strict.clone()
+        });
         let mut parts: Vec<_> = allow.chain(names).collect();
         if self.policy != Policy::Strict {
             parts.push(Self::new(Policy::Closed));
-            let site = self.site.iter().map(|spec| Self { allow: vec![spec], ..strict.clone() });
+            let site = self.site.iter().map(|spec| Self {
+                allow: vec![spec],
+                ..strict.clone()
+            });
             parts.extend(site);
         }
         parts
@@ -141,7 +189,9 @@ impl Request {
 fn open_devices(allowlist: &JobAllowlist) -> OpenDevices {
     let mut devices = OpenDevices::new();
     for rule in allowlist.list.rules() {
-        let access = devices.entry((rule.kind(), rule.major(), rule.minor())).or_default();
+        let access = devices
+            .entry((rule.kind(), rule.major(), rule.minor()))
+            .or_default();
         *access = access.union(rule.access());
     }
     devices
@@ -159,12 +209,22 @@ fn union(mut one: OpenDevices, other: OpenDevices) -> OpenDevices {
 fn valid_names_resolve_and_one_invalid_name_refuses_the_list() {
     let node = WholeNode::new();
     for name in valid_names() {
-        let request = Request { names: vec![name], ..Request::new(Policy::Strict) };
-        assert!(request.resolve(&node).is_ok(), "{request:?}: {:?}", request.resolve(&node));
+        let request = Request {
+            names: vec![name],
+            ..Request::new(Policy::Strict)
+        };
+        assert!(
+            request.resolve(&node).is_ok(),
+            "{request:?}: {:?}",
+            request.resolve(&node)
+        );
     }
     for name in invalid_names() {
         for at in [0, 1] {
-            let mut request = Request { names: vec![gpu("0")], ..Request::new(Policy::Strict) };
+            let mut request = Request {
+                names: vec![gpu("0")],
+                ..Request::new(Policy::Strict)
+            };
             request.names.insert(at, name.clone());
             assert!(request.resolve(&node).is_err(), "{request:?}");
         }
@@ -179,8 +239,11 @@ fn list_opens_the_devices_of_each_name_and_refuses_if_one_refuses() {
     let mut refused = 0;
     for _ in 0..300 {
         let request = Request::random(&mut random);
-        let parts: Option<Vec<OpenDevices>> =
-            request.split().iter().map(|part| part.open(&node)).collect();
+        let parts: Option<Vec<OpenDevices>> = request
+            .split()
+            .iter()
+            .map(|part| part.open(&node))
+            .collect();
         let expected = parts.map(|parts| parts.into_iter().fold(OpenDevices::new(), union));
         refused += u32::from(expected.is_none());
         assert_eq!(request.open(&node), expected, "{request:?}");
@@ -196,7 +259,9 @@ fn every_rule_is_a_device_of_the_node_and_no_name_covers_a_major() {
     for _ in 0..200 {
         let mut request = Request::random(&mut random);
         request.policy = Policy::Strict;
-        let Some(open) = request.open(&node) else { continue };
+        let Some(open) = request.open(&node) else {
+            continue;
+        };
         for (kind, major, minor) in open.keys() {
             match minor {
                 Some(minor) => {
@@ -226,7 +291,10 @@ fn every_rule_is_a_device_of_the_node_and_no_name_covers_a_major() {
 fn name_opens_no_device_of_another_gpu() {
     let node = WholeNode::new();
     let minors = |name: &DeviceName, major: u32| -> Vec<u32> {
-        let request = Request { names: vec![name.clone()], ..Request::new(Policy::Strict) };
+        let request = Request {
+            names: vec![name.clone()],
+            ..Request::new(Policy::Strict)
+        };
         let open = request.open(&node).unwrap();
         let own = open.keys().filter(|(_, of, _)| *of == major);
         own.filter_map(|(_, _, minor)| *minor).collect()
@@ -250,7 +318,10 @@ fn name_opens_no_device_of_another_gpu() {
 fn every_name_of_a_gpu_opens_the_same_devices() {
     let node = WholeNode::new();
     let open = |name: &DeviceName| {
-        let request = Request { names: vec![name.clone()], ..Request::new(Policy::Strict) };
+        let request = Request {
+            names: vec![name.clone()],
+            ..Request::new(Policy::Strict)
+        };
         request.open(&node).unwrap()
     };
     let upper = NVIDIA[0].2.to_uppercase();
@@ -267,8 +338,19 @@ fn every_name_of_a_gpu_opens_the_same_devices() {
             cdi(&format!("nvidia.com/gpu=GPU-{}", NVIDIA[0].2)),
             dir("one"),
         ],
-        vec![gpu("6"), gpu("44:00.0"), gres("gpu", 2), gres("GPU", 2), cdi("amd.com/gpu=4")],
-        vec![gpu("4"), gres("gpu", 3), gres("GPU", 3), cdi("amd.com/gpu=2")],
+        vec![
+            gpu("6"),
+            gpu("44:00.0"),
+            gres("gpu", 2),
+            gres("GPU", 2),
+            cdi("amd.com/gpu=4"),
+        ],
+        vec![
+            gpu("4"),
+            gres("gpu", 3),
+            gres("GPU", 3),
+            cdi("amd.com/gpu=2"),
+        ],
     ];
     for names in same {
         for name in &names {
@@ -290,7 +372,10 @@ fn every_name_of_a_gpu_opens_the_same_devices() {
 fn gres_conf_opens_only_named_drm_nodes() {
     let node = WholeNode::new();
     let open = |name: DeviceName| {
-        let request = Request { names: vec![name], ..Request::new(Policy::Strict) };
+        let request = Request {
+            names: vec![name],
+            ..Request::new(Policy::Strict)
+        };
         request.open(&node).unwrap()
     };
     let (mut all, by_gres) = (open(gpu("0")), open(gres("gpu", 1)));

@@ -78,7 +78,10 @@ impl WholeNode {
         self.file("proc/devices", DRIVERS);
         for (address, minor, uuid) in NVIDIA {
             let text = format!("GPU UUID: \t GPU-{uuid}\nDevice Minor: \t {minor}\n");
-            self.file(&format!("proc/driver/nvidia/gpus/{address}/information"), &text);
+            self.file(
+                &format!("proc/driver/nvidia/gpus/{address}/information"),
+                &text,
+            );
         }
         let minors = "config 1\nmonitor 2\ngpu0/gi1/access 30\ngpu0/gi1/ci0/access 31\n";
         self.file("proc/driver/nvidia-caps/mig-minors", minors);
@@ -110,21 +113,28 @@ impl WholeNode {
 
     fn specifications(&self) {
         let gpu = |(name, nodes): (&str, &[&str])| {
-            let nodes: Vec<_> =
-                nodes.iter().map(|path| format!(r#"{{"path":"/dev/{path}"}}"#)).collect();
+            let nodes: Vec<_> = nodes
+                .iter()
+                .map(|path| format!(r#"{{"path":"/dev/{path}"}}"#))
+                .collect();
             format!(
                 r#"{{"name":"{name}","containerEdits":{{"deviceNodes":[{}]}}}}"#,
                 nodes.join(",")
             )
         };
         let spec = |kind: &str, shared: &[&str], devices: &[(&str, &[&str])]| {
-            let shared: Vec<_> =
-                shared.iter().map(|path| format!(r#"{{"path":"/dev/{path}"}}"#)).collect();
+            let shared: Vec<_> = shared
+                .iter()
+                .map(|path| format!(r#"{{"path":"/dev/{path}"}}"#))
+                .collect();
             let devices: Vec<_> = devices.iter().copied().map(gpu).collect();
             let edits = if shared.is_empty() {
                 String::new()
             } else {
-                format!(r#""containerEdits":{{"deviceNodes":[{}]}},"#, shared.join(","))
+                format!(
+                    r#""containerEdits":{{"deviceNodes":[{}]}},"#,
+                    shared.join(",")
+                )
             };
             format!(
                 r#"{{"cdiVersion":"0.5.0","kind":"{kind}",{edits}"devices":[{}]}}"#,
@@ -134,8 +144,11 @@ impl WholeNode {
         let first: &[&str] = &["nvidia1", "dri/card1", "dri/renderD129"];
         let uuid = format!("GPU-{}", NVIDIA[0].2);
         let mig = format!("MIG-{MIG}");
-        let instance: &[&str] =
-            &["nvidia0", "nvidia-caps/nvidia-cap30", "nvidia-caps/nvidia-cap31"];
+        let instance: &[&str] = &[
+            "nvidia0",
+            "nvidia-caps/nvidia-cap30",
+            "nvidia-caps/nvidia-cap31",
+        ];
         self.file(
             "etc/cdi/nvidia.json",
             &spec(
@@ -151,12 +164,18 @@ impl WholeNode {
                 ],
             ),
         );
-        self.file("etc/cdi/more.json", &spec("nvidia.com/gpu", &[], &[("twice", &["nvidia1"])]));
+        self.file(
+            "etc/cdi/more.json",
+            &spec("nvidia.com/gpu", &[], &[("twice", &["nvidia1"])]),
+        );
         let card: &[&str] = &["dri/card16", "dri/renderD144", "kfd"];
         let part: &[&str] = &["dri/renderD138", "kfd"];
         let amd = spec("amd.com/gpu", &[], &[("4", card), ("2", part)]);
         self.file("run/cdi/amd.json", &amd);
-        self.file("run/cdi/broken.json", r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#);
+        self.file(
+            "run/cdi/broken.json",
+            r#"{"cdiVersion":"0.5.0","kind":"site.org/fpga"}"#,
+        );
     }
 
     fn lists(&self) {
@@ -183,8 +202,10 @@ impl WholeNode {
     }
 
     pub(super) fn resolver(&self) -> Resolver {
-        let settings =
-            DeviceSettings { node_name: Some("node1".into()), ..DeviceSettings::default() };
+        let settings = DeviceSettings {
+            node_name: Some("node1".into()),
+            ..DeviceSettings::default()
+        };
         Resolver::new(self.0.tree(), settings)
     }
 

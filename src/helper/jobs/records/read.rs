@@ -58,7 +58,11 @@ impl Registry {
     /// cannot be trusted or listed.
     pub fn read_user(&self, trust: &Trust, uid: u32) -> Result<UserRecords, ReadError> {
         let registry = trust.dir(self.dir()).map_err(|error| {
-            if error.is_missing() { ReadError::NoRegistry } else { ReadError::Distrusted(error) }
+            if error.is_missing() {
+                ReadError::NoRegistry
+            } else {
+                ReadError::Distrusted(error)
+            }
         })?;
         let dir = match registry.dir(Path::new(&uid.to_string())) {
             Ok(dir) => dir,
@@ -76,13 +80,17 @@ impl Registry {
 
     /// Tells whether the registry has no entry; `false` if it cannot be listed.
     pub(crate) fn is_empty(&self, trust: &Trust) -> bool {
-        let names = trust.dir(self.dir()).and_then(|dir| trusted_dir::list_visible_names(&dir, 1));
+        let names = trust
+            .dir(self.dir())
+            .and_then(|dir| trusted_dir::list_visible_names(&dir, 1));
         names.is_ok_and(|names| names.is_empty())
     }
 
     /// Reads all usable notes of `uid`; their number is not limited.
     pub(super) fn read_notes(&self, trust: &Trust, uid: u32) -> Vec<(JobId, Note)> {
-        let Ok(dir) = trust.dir(&self.user_dir(uid)) else { return Vec::new() };
+        let Ok(dir) = trust.dir(&self.user_dir(uid)) else {
+            return Vec::new();
+        };
         let note = |name: String| match UserFile::parse(&name) {
             UserFile::Note(id) => read_note(&dir, &name).ok().flatten().map(|note| (id, note)),
             _ => None,
@@ -97,18 +105,27 @@ impl UserRecords {
         let (result, job) = match UserFile::parse(name) {
             UserFile::Record(id) => {
                 let record = read_file(dir, name).and_then(|bytes| {
-                    bytes.map(|bytes| Record::parse_for_job(&bytes, uid, &id)).transpose()
+                    bytes
+                        .map(|bytes| Record::parse_for_job(&bytes, uid, &id))
+                        .transpose()
                 });
                 (record.map(|record| self.records.extend(record)), Some(id))
             }
             UserFile::Note(id) => {
                 let note = read_note(dir, name);
-                (note.map(|note| self.ended.extend(note.map(|note| (id, note)))), None)
+                (
+                    note.map(|note| self.ended.extend(note.map(|note| (id, note)))),
+                    None,
+                )
             }
             UserFile::Foreign => (Err("neither a record nor a note".to_owned()), None),
         };
         if let Err(cause) = result {
-            self.broken.push(UnusableFile { path: dir.path().join(name), cause, job });
+            self.broken.push(UnusableFile {
+                path: dir.path().join(name),
+                cause,
+                job,
+            });
         }
     }
 }
@@ -190,7 +207,9 @@ impl Registry {
 
     /// A registry in `dir`, which is an absolute path.
     pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned() }
+        Self {
+            dir: dir.to_owned(),
+        }
     }
 
     /// The registry's own directory.
@@ -205,12 +224,14 @@ impl Registry {
 
     /// The path of a job's record.
     pub fn record_path(&self, uid: u32, id: &JobId) -> PathBuf {
-        self.user_dir(uid).join(format!("{id}.{}", Self::RECORD_SUFFIX))
+        self.user_dir(uid)
+            .join(format!("{id}.{}", Self::RECORD_SUFFIX))
     }
 
     /// The path of the note that a job ended.
     pub fn note_path(&self, uid: u32, id: &JobId) -> PathBuf {
-        self.user_dir(uid).join(format!("{id}.{}", Self::NOTE_SUFFIX))
+        self.user_dir(uid)
+            .join(format!("{id}.{}", Self::NOTE_SUFFIX))
     }
 }
 
@@ -227,7 +248,9 @@ pub(super) enum UserFile {
 
 impl UserFile {
     pub(super) fn parse(name: &str) -> Self {
-        let Some((stem, kind)) = name.rsplit_once('.') else { return Self::Foreign };
+        let Some((stem, kind)) = name.rsplit_once('.') else {
+            return Self::Foreign;
+        };
         match (stem.parse(), kind) {
             (Ok(id), Registry::RECORD_SUFFIX) => Self::Record(id),
             (Ok(id), Registry::NOTE_SUFFIX) => Self::Note(id),
@@ -250,7 +273,10 @@ pub struct Note {
 impl Note {
     /// A note for a job that ended at `ended`, in seconds since the epoch.
     pub fn new(ended: i64) -> Self {
-        Self { version: VERSION, ended }
+        Self {
+            version: VERSION,
+            ended,
+        }
     }
 
     /// Parses a note.
@@ -272,7 +298,10 @@ impl Note {
 
     /// The note as one line of JSON.
     pub fn to_json(&self) -> String {
-        format!("{{\"version\":{},\"ended\":{}}}\n", self.version, self.ended)
+        format!(
+            "{{\"version\":{},\"ended\":{}}}\n",
+            self.version, self.ended
+        )
     }
 
     /// When the job ended, in seconds since the epoch.
@@ -346,9 +375,18 @@ mod tests {
         assert_eq!(found.records.first().unwrap().id.as_str(), "g");
         assert_eq!(
             broken(&found),
-            ["README", "a.json", "b.json", "c.json", "e.json", "f.json", "h.ended", "i.json"]
+            [
+                "README", "a.json", "b.json", "c.json", "e.json", "f.json", "h.ended", "i.json"
+            ]
         );
-        assert_eq!(found.broken.iter().filter(|broken| broken.job.is_some()).count(), 6);
+        assert_eq!(
+            found
+                .broken
+                .iter()
+                .filter(|broken| broken.job.is_some())
+                .count(),
+            6
+        );
     }
 
     #[test]
@@ -357,7 +395,10 @@ mod tests {
         scratch.file("jobs/5/a.json", &record("a", 5));
         for dir in ["jobs/5", "jobs"] {
             scratch.mode(dir, 0o775);
-            assert!(matches!(read(&scratch), Err(ReadError::Distrusted(_))), "{dir}");
+            assert!(
+                matches!(read(&scratch), Err(ReadError::Distrusted(_))),
+                "{dir}"
+            );
             scratch.mode(dir, 0o755);
         }
         assert!(read(&scratch).is_ok());
@@ -367,9 +408,19 @@ mod tests {
     fn cgroup_is_salvaged_from_invalid_record() {
         let salvage = |text: &str| Record::salvage(text.as_bytes(), 5, &"7".parse().unwrap());
         let left = salvage(r#"{"version":9,"cgroup":"/a","leaf":"l","options":7}"#).unwrap();
-        assert_eq!((left.uid, left.target), (5, LoginTarget::Cgroup("/a".parse().unwrap())));
+        assert_eq!(
+            (left.uid, left.target),
+            (5, LoginTarget::Cgroup("/a".parse().unwrap()))
+        );
         assert_eq!(left.leaf.unwrap().as_str(), "l");
-        for text in ["", "{", "[]", "{}", r#"{"cgroup":7}"#, r#"{"cgroup":"/a/../b"}"#] {
+        for text in [
+            "",
+            "{",
+            "[]",
+            "{}",
+            r#"{"cgroup":7}"#,
+            r#"{"cgroup":"/a/../b"}"#,
+        ] {
             assert_eq!(salvage(text), None, "{text}");
         }
     }
@@ -383,8 +434,14 @@ mod layout_tests {
     fn paths_have_uid_id_and_suffix() {
         let registry = Registry::new(Path::new("/r"));
         let id: JobId = "4242.a".parse().unwrap();
-        assert_eq!(registry.record_path(1001, &id), Path::new("/r/1001/4242.a.json"));
-        assert_eq!(registry.note_path(1001, &id), Path::new("/r/1001/4242.a.ended"));
+        assert_eq!(
+            registry.record_path(1001, &id),
+            Path::new("/r/1001/4242.a.json")
+        );
+        assert_eq!(
+            registry.note_path(1001, &id),
+            Path::new("/r/1001/4242.a.ended")
+        );
     }
 
     #[test]
@@ -392,7 +449,15 @@ mod layout_tests {
         let id = || "4242.a".parse().unwrap();
         assert_eq!(UserFile::parse("4242.a.json"), UserFile::Record(id()));
         assert_eq!(UserFile::parse("4242.a.ended"), UserFile::Note(id()));
-        for name in ["json", ".json", "4242", "4242.JSON", "4242.json~", "a b.json", "-1.ended"] {
+        for name in [
+            "json",
+            ".json",
+            "4242",
+            "4242.JSON",
+            "4242.json~",
+            "a b.json",
+            "-1.ended",
+        ] {
             assert_eq!(UserFile::parse(name), UserFile::Foreign, "{name:?}");
         }
     }

@@ -74,10 +74,18 @@ string_enum! {
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Options {
     /// The policy for devices besides the list.
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub device_policy: Option<Policy>,
     /// Specifiers and accesses, not parsed yet.
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub device_allow: Option<Vec<(String, String)>>,
 }
 
@@ -136,7 +144,10 @@ impl Record {
             target,
             started: wire.started,
             ends: wire.ends,
-            leaf: wire.leaf.map(|leaf| leaf.parse().map_err(|_| invalid("leaf"))).transpose()?,
+            leaf: wire
+                .leaf
+                .map(|leaf| leaf.parse().map_err(|_| invalid("leaf")))
+                .transpose()?,
             options: wire.options.map(|MapOnly(options)| options),
             cdi: wire.cdi,
             gpus: wire.gpus,
@@ -230,11 +241,21 @@ impl Record {
 
     fn device_names(&self) -> Vec<DeviceName> {
         let cdi = self.cdi.iter().flatten().cloned().map(DeviceName::Cdi);
-        let gpus = self.gpus.iter().flatten().map(|gpu| DeviceName::Gpu(gpu.to_string()));
+        let gpus = self
+            .gpus
+            .iter()
+            .flatten()
+            .map(|gpu| DeviceName::Gpu(gpu.to_string()));
         let gres = self.gres.iter().flatten().flat_map(|(name, indexes)| {
-            indexes.iter().map(move |&index| DeviceName::Gres { name: name.clone(), index })
+            indexes.iter().map(move |&index| DeviceName::Gres {
+                name: name.clone(),
+                index,
+            })
         });
-        let dir = self.device_dir.iter().map(|dir| DeviceName::Dir(dir.into()));
+        let dir = self
+            .device_dir
+            .iter()
+            .map(|dir| DeviceName::Dir(dir.into()));
         cdi.chain(gpus).chain(gres).chain(dir).collect()
     }
 
@@ -249,11 +270,27 @@ impl Record {
             ("ends", time(self.ends)),
             ("cdi", self.cdi.iter().flatten().all(|name| is_text(name))),
             ("gpus", self.gpus.iter().flatten().all(gpu)),
-            ("gres", self.gres.iter().flatten().all(|(name, _)| is_text(name))),
+            (
+                "gres",
+                self.gres.iter().flatten().all(|(name, _)| is_text(name)),
+            ),
             ("device_dir", self.device_dir.iter().all(dir)),
-            ("accounts", self.accounts.iter().all(|names| in_cgroup && is_account_list(names))),
-            ("namespaces", self.namespaces.iter().all(|name| in_cgroup && is_namespace(name))),
-            ("env", self.env.is_none() || self.target == LoginTarget::Via(Via::Slurm)),
+            (
+                "accounts",
+                self.accounts
+                    .iter()
+                    .all(|names| in_cgroup && is_account_list(names)),
+            ),
+            (
+                "namespaces",
+                self.namespaces
+                    .iter()
+                    .all(|name| in_cgroup && is_namespace(name)),
+            ),
+            (
+                "env",
+                self.env.is_none() || self.target == LoginTarget::Via(Via::Slurm),
+            ),
         ];
         match checks.into_iter().find(|(_, good)| !good) {
             Some((key, _)) => Err(RecordError::invalid_value(key)),
@@ -285,13 +322,17 @@ fn is_text(text: &str) -> bool {
 impl LoginTarget {
     fn from_keys(cgroup: Option<&str>, via: Option<&str>) -> Result<Self, RecordError> {
         match (cgroup, via) {
-            (Some(path), None) => {
-                path.parse().map(Self::Cgroup).map_err(|_| RecordError::invalid_value("cgroup"))
-            }
-            (None, Some(name)) => {
-                name.parse().map(Self::Via).map_err(|_| RecordError::invalid_value("via"))
-            }
-            _ => Err(RecordError("a record has exactly one of cgroup and via".to_owned())),
+            (Some(path), None) => path
+                .parse()
+                .map(Self::Cgroup)
+                .map_err(|_| RecordError::invalid_value("cgroup")),
+            (None, Some(name)) => name
+                .parse()
+                .map(Self::Via)
+                .map_err(|_| RecordError::invalid_value("via")),
+            _ => Err(RecordError(
+                "a record has exactly one of cgroup and via".to_owned(),
+            )),
         }
     }
 }
@@ -358,33 +399,89 @@ pub(super) struct WireRecord {
     pub(super) version: u32,
     pub(super) id: String,
     pub(super) uid: u32,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) cgroup: Option<String>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) via: Option<String>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) started: Option<i64>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) ends: Option<i64>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) leaf: Option<String>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) options: Option<MapOnly<Options>>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) cdi: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) gpus: Option<Vec<Gpu>>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) gres: Option<ByName<Vec<u32>>>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) device_dir: Option<String>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) accounts: Option<Vec<String>>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) namespaces: Option<String>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) logins: Option<bool>,
-    #[serde(default, deserialize_with = "require_value", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(super) env: Option<ByName<String>>,
 }
 
@@ -509,20 +606,29 @@ mod tests {
         let record = Record::parse(FULL.as_bytes()).unwrap();
         assert_eq!(record.started, Some(1_795_201_200));
         assert_eq!(record.gpus.as_ref().unwrap().get(1), Some(&Gpu::Index(3)));
-        assert_eq!(Record::parse(record.to_json().unwrap().as_bytes()), Ok(record.clone()));
+        assert_eq!(
+            Record::parse(record.to_json().unwrap().as_bytes()),
+            Ok(record.clone())
+        );
         let RecordDevices::Requested(request) = record.devices() else {
             panic!("{:?}", record.devices())
         };
         assert_eq!(request.policy, Policy::Closed);
         assert_eq!(request.allow.len(), 2);
-        assert_eq!(request.names.first().unwrap().to_string(), "nvidia.com/gpu=0");
+        assert_eq!(
+            request.names.first().unwrap().to_string(),
+            "nvidia.com/gpu=0"
+        );
         assert_eq!(request.names.len(), 7);
     }
 
     #[test]
     fn small_record_round_trips() {
         let record = parse_with("").unwrap();
-        assert_eq!(Record::parse(record.to_json().unwrap().as_bytes()), Ok(record));
+        assert_eq!(
+            Record::parse(record.to_json().unwrap().as_bytes()),
+            Ok(record)
+        );
         let via = br#"{"version":1,"id":"1","uid":5,"via":"flux","options":{}}"#;
         let via = Record::parse(via).unwrap();
         assert_eq!(via.target, LoginTarget::Via(Via::Flux));
@@ -530,8 +636,14 @@ mod tests {
         let other_via = br#"{"version":1,"id":"1","uid":5,"via":"slurm","cdi":[],
                    "env":{"SLURM_JOB_NTASKS":"2","SLURM_JOB_WORK_DIR":"/a b"}}"#;
         let other_via = Record::parse(other_via).unwrap();
-        assert_eq!(other_via.env.as_ref().unwrap().get("SLURM_JOB_WORK_DIR"), Some("/a b"));
-        assert_eq!(Record::parse(other_via.to_json().unwrap().as_bytes()), Ok(other_via));
+        assert_eq!(
+            other_via.env.as_ref().unwrap().get("SLURM_JOB_WORK_DIR"),
+            Some("/a b")
+        );
+        assert_eq!(
+            Record::parse(other_via.to_json().unwrap().as_bytes()),
+            Ok(other_via)
+        );
     }
 
     /// Ids of other schedulers stay as they are.
@@ -541,14 +653,26 @@ mod tests {
             let text = format!(r#"{{"version":1,"id":"{id}","uid":5,{target},"cdi":[]}}"#);
             Record::parse(text.as_bytes()).map(|record| record.id.to_string())
         };
-        for id in ["fxyzzy", "\u{192}xyzzy", "633528662", "0x25c2e156", "0000.0000.25c2.e156"] {
+        for id in [
+            "fxyzzy",
+            "\u{192}xyzzy",
+            "633528662",
+            "0x25c2e156",
+            "0000.0000.25c2.e156",
+        ] {
             assert_eq!(with(id, r#""via":"flux""#), Ok("fxyzzy".into()), "{id}");
         }
         for id in ["xyzzy", "fl", "site-7", "4.2"] {
             assert!(with(id, r#""via":"flux""#).is_err(), "{id}");
         }
-        assert_eq!(with("633528662", r#""via":"slurm""#), Ok("633528662".into()));
-        assert_eq!(with("633528662", r#""cgroup":"/a""#), Ok("633528662".into()));
+        assert_eq!(
+            with("633528662", r#""via":"slurm""#),
+            Ok("633528662".into())
+        );
+        assert_eq!(
+            with("633528662", r#""cgroup":"/a""#),
+            Ok("633528662".into())
+        );
     }
 
     #[test]
@@ -562,7 +686,10 @@ mod tests {
             ("", "unsaid"),
             (r#","options":{}"#, "unsaid"),
             (r#","options":{"DevicePolicy":"auto"}"#, "uncontained"),
-            (r#","options":{"DevicePolicy":"auto","DeviceAllow":[]}"#, "closed"),
+            (
+                r#","options":{"DevicePolicy":"auto","DeviceAllow":[]}"#,
+                "closed",
+            ),
             (r#","options":{"DevicePolicy":"auto"},"gpus":[]"#, "closed"),
             (r#","options":{"DeviceAllow":[]}"#, "closed"),
             (r#","options":{"DevicePolicy":"closed"}"#, "closed"),
@@ -684,14 +811,25 @@ mod environment_tests {
     #[test]
     fn variable_with_known_name_is_valid() {
         for name in PrologEnvironment::NAMES {
-            assert_eq!(environment(name, "x").unwrap().get(name), Some("x"), "{name}");
+            assert_eq!(
+                environment(name, "x").unwrap().get(name),
+                Some("x"),
+                "{name}"
+            );
         }
         assert!(PrologEnvironment::NAMES.is_sorted());
     }
 
     #[test]
     fn unknown_name_or_unprintable_value_is_refused() {
-        for name in ["PATH", "LD_PRELOAD", "SLURM_PROCID", "SLURM_JOB_COMMENT", "", "A=B"] {
+        for name in [
+            "PATH",
+            "LD_PRELOAD",
+            "SLURM_PROCID",
+            "SLURM_JOB_COMMENT",
+            "",
+            "A=B",
+        ] {
             assert_eq!(environment(name, "x"), None, "{name}");
         }
         let long = "x".repeat(1024);

@@ -48,18 +48,25 @@ impl Registry {
         if !exact.is_empty() {
             return Ok(exact);
         }
-        let Some(canonical) = FluxId::parse_job_id(id.as_str()) else { return Ok(exact) };
+        let Some(canonical) = FluxId::parse_job_id(id.as_str()) else {
+            return Ok(exact);
+        };
         let mut jobs = self.find_by_id(trust, &canonical)?;
-        jobs.retain(|job| job.record.as_ref().map_or(true, |record| record.has_name(id)));
+        jobs.retain(|job| {
+            job.record
+                .as_ref()
+                .map_or(true, |record| record.has_name(id))
+        });
         Ok(jobs)
     }
 
     fn find_by_id(&self, trust: &Trust, id: &JobId) -> Result<Vec<RegisteredJob>, OperationError> {
         let mut found = Vec::new();
         for uid in self.list_users()? {
-            for (path, ending) in
-                [(self.record_path(uid, id), false), (self.ending_path(uid, id), true)]
-            {
+            for (path, ending) in [
+                (self.record_path(uid, id), false),
+                (self.ending_path(uid, id), true),
+            ] {
                 match fs::symlink_metadata(&path) {
                     Ok(_) => {
                         found.push(read_job(trust, &path, uid, id, ending));
@@ -110,7 +117,13 @@ impl Registry {
         };
         let mut users = Vec::new();
         for entry in entries {
-            users.extend(entry.map_err(failed)?.file_name().to_str().and_then(parse_decimal));
+            users.extend(
+                entry
+                    .map_err(failed)?
+                    .file_name()
+                    .to_str()
+                    .and_then(parse_decimal),
+            );
         }
         users.sort_unstable();
         Ok(users)
@@ -124,8 +137,9 @@ impl Registry {
     /// [`OperationError`] if the record cannot be encoded or written; then the earlier one stays.
     pub fn write_record(&self, trust: &Trust, record: &Record) -> Result<(), OperationError> {
         let path = self.record_path(record.uid, &record.id);
-        let text =
-            record.to_json().map_err(|error| failed("encode", &path, io::Error::other(error)))?;
+        let text = record
+            .to_json()
+            .map_err(|error| failed("encode", &path, io::Error::other(error)))?;
         self.make_user_dir(trust, record.uid)?;
         self.write(&path, &self.unfinished_path(record.uid, &record.id), &text)?;
         remove(&self.note_path(record.uid, &record.id))
@@ -152,7 +166,11 @@ impl Registry {
     /// [`OperationError`] if the note cannot be written.
     pub fn write_end_note(&self, uid: u32, id: &JobId, now: i64) -> Result<(), OperationError> {
         let note = Note::new(now).to_json();
-        self.write(&self.note_path(uid, id), &self.unfinished_path(uid, id), &note)
+        self.write(
+            &self.note_path(uid, id),
+            &self.unfinished_path(uid, id),
+            &note,
+        )
     }
 
     /// Removes a job that [`Self::withdraw_job`] hid.
@@ -216,7 +234,11 @@ fn parse_job_file(name: &str) -> Option<(JobId, bool)> {
     if let UserFile::Record(id) = UserFile::parse(name) {
         return Some((id, false));
     }
-    let id = name.strip_prefix('.')?.strip_suffix(".ending")?.parse().ok()?;
+    let id = name
+        .strip_prefix('.')?
+        .strip_suffix(".ending")?
+        .parse()
+        .ok()?;
     Some((id, true))
 }
 
@@ -226,8 +248,11 @@ fn failed(operation: &'static str, path: &Path, error: io::Error) -> OperationEr
 
 fn create(path: &Path, text: &str) -> io::Result<()> {
     remove_stale(path)?;
-    let mut file: File =
-        OpenOptions::new().write(true).create_new(true).mode(Registry::FILE_MODE).open(path)?;
+    let mut file: File = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(Registry::FILE_MODE)
+        .open(path)?;
     file.set_permissions(Permissions::from_mode(Registry::FILE_MODE))?;
     file.write_all(text.as_bytes())
 }
@@ -244,7 +269,9 @@ fn remove(path: &Path) -> Result<(), OperationError> {
 }
 
 fn read_job(trust: &Trust, path: &Path, uid: u32, id: &JobId, ending: bool) -> RegisteredJob {
-    let bytes = trust.read(path, Registry::FILE_BYTES_MAX).map_err(|error| error.to_string());
+    let bytes = trust
+        .read(path, Registry::FILE_BYTES_MAX)
+        .map_err(|error| error.to_string());
     let record = bytes
         .as_deref()
         .map_err(String::clone)
@@ -253,7 +280,13 @@ fn read_job(trust: &Trust, path: &Path, uid: u32, id: &JobId, ending: bool) -> R
         (Err(_), Ok(bytes)) => Record::salvage(&bytes, uid, id),
         _ => None,
     };
-    RegisteredJob { id: id.clone(), uid, record, salvage, ending }
+    RegisteredJob {
+        id: id.clone(),
+        uid,
+        record,
+        salvage,
+        ending,
+    }
 }
 
 #[cfg(test)]
@@ -282,21 +315,36 @@ mod tests {
         scratch.file("jobs/8/7.json", "{");
         write_file(&scratch, "jobs/9/77.json", &record("77", 9));
         scratch.dir("jobs/not-a-number");
-        let found = registry(&scratch).find_jobs(&scratch.trust(), &"7".parse().unwrap()).unwrap();
-        let found: Vec<_> =
-            found.iter().map(|job| (job.uid, job.record.is_ok(), job.ending)).collect();
-        assert_eq!(found, [(5, true, false), (6, true, true), (8, false, false)]);
+        let found = registry(&scratch)
+            .find_jobs(&scratch.trust(), &"7".parse().unwrap())
+            .unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|job| (job.uid, job.record.is_ok(), job.ending))
+            .collect();
+        assert_eq!(
+            found,
+            [(5, true, false), (6, true, true), (8, false, false)]
+        );
     }
 
     #[test]
     fn flux_job_is_found_by_each_notation_of_its_id() {
         let scratch = Scratch::new();
         let flux = r#"{"version":1,"id":"fxyzzy","uid":5,"via":"flux","cdi":[]}"#;
-        write_file(&scratch, "jobs/5/fxyzzy.json", &Record::parse(flux.as_bytes()).unwrap());
+        write_file(
+            &scratch,
+            "jobs/5/fxyzzy.json",
+            &Record::parse(flux.as_bytes()).unwrap(),
+        );
         let find = |id: &str| {
-            let found =
-                registry(&scratch).find_jobs(&scratch.trust(), &id.parse().unwrap()).unwrap();
-            found.iter().map(|job| (job.uid, job.id.to_string())).collect::<Vec<_>>()
+            let found = registry(&scratch)
+                .find_jobs(&scratch.trust(), &id.parse().unwrap())
+                .unwrap();
+            found
+                .iter()
+                .map(|job| (job.uid, job.id.to_string()))
+                .collect::<Vec<_>>()
         };
         for id in ["fxyzzy", "633528662", "0x25c2e156", "0000.0000.25c2.e156"] {
             assert_eq!(find(id), [(5, "fxyzzy".into())], "{id}");
@@ -317,7 +365,9 @@ mod tests {
         write_file(&scratch, "jobs/6/8.json", &record("8", 6));
         scratch.file("jobs/6/9.json", "{");
         scratch.file("jobs/6/.9.new", "{");
-        registry.write_end_note(5, &"3".parse().unwrap(), 1000).unwrap();
+        registry
+            .write_end_note(5, &"3".parse().unwrap(), 1000)
+            .unwrap();
         assert!(registry.withdraw_job(6, &"8".parse().unwrap()).unwrap());
         let mut jobs = registry.list_jobs(&scratch.trust()).unwrap();
         jobs.sort_by_key(|job| job.id.to_string());
@@ -341,12 +391,20 @@ mod tests {
         assert!(registry.withdraw_job(5, &id).unwrap());
         registry.write_end_note(5, &id, 1000).unwrap();
         let seen = registry.read_user(&scratch.trust(), 5).unwrap();
-        assert!(seen.records.is_empty() && seen.broken.is_empty(), "{seen:?}");
+        assert!(
+            seen.records.is_empty() && seen.broken.is_empty(),
+            "{seen:?}"
+        );
         assert_eq!(seen.ended, [(id.clone(), Note::new(1000))]);
         assert!(registry.find_jobs(&scratch.trust(), &id).unwrap()[0].ending);
         assert!(!registry.withdraw_job(5, &id).unwrap(), "it ended twice");
         registry.forget_job(5, &id).unwrap();
-        assert!(registry.find_jobs(&scratch.trust(), &id).unwrap().is_empty());
+        assert!(
+            registry
+                .find_jobs(&scratch.trust(), &id)
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
@@ -354,7 +412,9 @@ mod tests {
         let scratch = Scratch::new();
         scratch.file("jobs/5/7.ended", &Note::new(1000).to_json());
         scratch.file("jobs/6/8.ended", &Note::new(1500).to_json());
-        registry(&scratch).remove_old_notes(&scratch.trust(), 1700).unwrap();
+        registry(&scratch)
+            .remove_old_notes(&scratch.trust(), 1700)
+            .unwrap();
         assert!(!scratch.path().join("jobs/5").exists());
         assert!(scratch.path().join("jobs/6/8.ended").exists());
     }
@@ -363,9 +423,14 @@ mod tests {
     fn old_notes_are_removed_beyond_the_file_limit() {
         let scratch = Scratch::new();
         for number in 0..=Registry::USER_FILES_MAX {
-            scratch.file(&format!("jobs/5/{number}.ended"), &Note::new(1000).to_json());
+            scratch.file(
+                &format!("jobs/5/{number}.ended"),
+                &Note::new(1000).to_json(),
+            );
         }
-        registry(&scratch).remove_old_notes(&scratch.trust(), 1700).unwrap();
+        registry(&scratch)
+            .remove_old_notes(&scratch.trust(), 1700)
+            .unwrap();
         assert!(!scratch.path().join("jobs/5").exists());
     }
 
@@ -384,7 +449,10 @@ mod tests {
         let (registry, trust) = (registry(&scratch), scratch.trust());
         scratch.file("jobs/5/7.ended", &Note::new(1000).to_json());
         registry.write_record(&trust, &record("7", 5)).unwrap();
-        let later = Record { started: Some(9), ..record("7", 5) };
+        let later = Record {
+            started: Some(9),
+            ..record("7", 5)
+        };
         registry.write_record(&trust, &later).unwrap();
         let seen = registry.read_user(&trust, 5).unwrap();
         assert_eq!(seen.records, [later]);
@@ -396,7 +464,11 @@ mod tests {
         let scratch = Scratch::new();
         scratch.dir("jobs/5");
         scratch.mode("jobs/5", 0o777);
-        assert!(registry(&scratch).write_record(&scratch.trust(), &record("7", 5)).is_err());
+        assert!(
+            registry(&scratch)
+                .write_record(&scratch.trust(), &record("7", 5))
+                .is_err()
+        );
         assert!(!scratch.path().join("jobs/5/7.json").exists());
     }
 }

@@ -81,9 +81,18 @@ mod tests {
     fn name_with_parentheses_is_one_field() {
         let tail = "S 3 6 5 34817 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 123 0";
         for name in ["imp", "a) b", ") S 1 2 3", "a) b) (c", ""] {
-            let expected =
-                Stat { parent: 3, session: 5, terminal: 34817, start: 123, name: name.to_owned() };
-            assert_eq!(Stat::parse(&format!("7 ({name}) {tail}")), Some(expected), "{name}");
+            let expected = Stat {
+                parent: 3,
+                session: 5,
+                terminal: 34817,
+                start: 123,
+                name: name.to_owned(),
+            };
+            assert_eq!(
+                Stat::parse(&format!("7 ({name}) {tail}")),
+                Some(expected),
+                "{name}"
+            );
         }
         assert_eq!((Stat::parse("7 (a) S 1"), Stat::parse("")), (None, None));
     }
@@ -91,7 +100,10 @@ mod tests {
     #[test]
     fn start_time_of_this_process_is_recent() {
         let (proc, current) = (Proc::host(), nix::unistd::getpid().as_raw());
-        assert_eq!(read_stat(&proc, current).unwrap().parent, nix::unistd::getppid().as_raw());
+        assert_eq!(
+            read_stat(&proc, current).unwrap().parent,
+            nix::unistd::getppid().as_raw()
+        );
         let started = super::start_time(&proc, current).unwrap();
         assert!((0..3600).contains(&(clock::now() - started)), "{started}");
         assert!(read_stat(&proc, -1).is_err());

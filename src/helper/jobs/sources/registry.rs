@@ -26,18 +26,28 @@ impl RegistrySource {
     /// A source that reads the records in `registry`, as far as `trust` allows, of jobs whose
     /// cgroups are below the mount `cgroup`.
     pub fn new(registry: Registry, trust: Trust, cgroup: PathBuf) -> Self {
-        Self { registry, trust, cgroup, first_use: None }
+        Self {
+            registry,
+            trust,
+            cgroup,
+            first_use: None,
+        }
     }
 
     /// Makes the source report [`SourceError::Unused`] while it is empty and the file `lock`, which
     /// the first registration makes, does not exist. Packages create the registry on login nodes too.
     pub fn unused_before_first_job(self, lock: PathBuf) -> Self {
-        Self { first_use: Some(lock), ..self }
+        Self {
+            first_use: Some(lock),
+            ..self
+        }
     }
 
     /// Tells whether no job was registered since the node started.
     fn is_unused(&self) -> bool {
-        let Some(lock) = &self.first_use else { return false };
+        let Some(lock) = &self.first_use else {
+            return false;
+        };
         match lock.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.registry.is_empty(&self.trust)
@@ -69,7 +79,9 @@ impl RegistrySource {
                 Ok(true) => return report.jobs.push(cgroup_job(cgroup.clone(), record)),
                 // A scheduler may have the job in another cgroup.
                 Ok(false) => {
-                    report.unusable.extend(has_no_devices.then(|| record.id.clone()));
+                    report
+                        .unusable
+                        .extend(has_no_devices.then(|| record.id.clone()));
                     format!("{path}: not running, cgroup {cgroup} is not there")
                 }
                 Err(error) => {
@@ -78,7 +90,10 @@ impl RegistrySource {
                 }
             },
         };
-        report.additions.push(Addition { record, absence_cause });
+        report.additions.push(Addition {
+            record,
+            absence_cause,
+        });
     }
 
     fn has_cgroup(&self, cgroup: &CgroupPath) -> std::io::Result<bool> {
@@ -98,7 +113,10 @@ fn cgroup_job(path: CgroupPath, record: Record) -> Job {
         id: record.id.clone(),
         started: record.started.unwrap_or(0),
         ends: record.ends,
-        placement: Placement::Cgroup { path, leaf: record.leaf.clone() },
+        placement: Placement::Cgroup {
+            path,
+            leaf: record.leaf.clone(),
+        },
         record: Some(record),
     }
 }
@@ -117,12 +135,15 @@ impl Source for RegistrySource {
     }
 
     fn jobs(&self, uid: u32, _deadline: Deadline) -> Result<SourceReport, SourceError> {
-        let user = self.registry.read_user(&self.trust, uid).map_err(|error| match error {
-            ReadError::NoRegistry => {
-                SourceError::Absent(format!("{} does not exist", self.registry.dir().display()))
-            }
-            ReadError::Distrusted(error) => SourceError::Failed(error.to_string()),
-        })?;
+        let user = self
+            .registry
+            .read_user(&self.trust, uid)
+            .map_err(|error| match error {
+                ReadError::NoRegistry => {
+                    SourceError::Absent(format!("{} does not exist", self.registry.dir().display()))
+                }
+                ReadError::Distrusted(error) => SourceError::Failed(error.to_string()),
+            })?;
         if user == UserRecords::default() && self.is_unused() {
             let dir = self.registry.dir().display();
             return Err(SourceError::Unused(format!(
@@ -168,7 +189,11 @@ mod tests {
         let scratch = Scratch::new();
         scratch.dir("cg/here");
         scratch.file("cg/file", "");
-        write_record(&scratch, "1", r#""cgroup":"/here","started":7,"ends":9,"leaf":"l","cdi":[]"#);
+        write_record(
+            &scratch,
+            "1",
+            r#""cgroup":"/here","started":7,"ends":9,"leaf":"l","cdi":[]"#,
+        );
         write_record(&scratch, "2", r#""cgroup":"/gone","cdi":[]"#);
         write_record(&scratch, "3", r#""cgroup":"/here""#);
         write_record(&scratch, "4", r#""via":"slurm","cdi":[]"#);
@@ -179,12 +204,17 @@ mod tests {
         scratch.file("jobs/5/README", "");
         write_record(&scratch, "9", r#""via":"slurm""#);
         let report = read_jobs(&scratch).unwrap();
-        let [job] = report.jobs.as_slice() else { panic!("{:?}", report.jobs) };
+        let [job] = report.jobs.as_slice() else {
+            panic!("{:?}", report.jobs)
+        };
         assert_eq!((job.id.as_str(), job.started, job.ends), ("1", 7, Some(9)));
         let (path, leaf) = ("/here".parse().unwrap(), Some("l".parse().unwrap()));
         assert_eq!(job.placement, Placement::Cgroup { path, leaf });
-        let added: Vec<_> =
-            report.additions.iter().map(|addition| addition.record.id.as_str()).collect();
+        let added: Vec<_> = report
+            .additions
+            .iter()
+            .map(|addition| addition.record.id.as_str())
+            .collect();
         assert_eq!(added, ["2", "4", "5", "6"]);
         assert_eq!(report.ended, [("8".parse().unwrap(), Note::new(3))]);
         let unusable: Vec<_> = report.unusable.iter().map(JobId::as_str).collect();

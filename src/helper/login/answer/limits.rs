@@ -41,9 +41,16 @@ pub(super) fn shorten_to_limits(mut reply: Reply) -> Reply {
 /// Keeps at most `max` texts; the last one then counts those that are left out.
 fn shorten_list(texts: Vec<String>, max: usize) -> Vec<String> {
     let has_more = texts.len() > max;
-    let kept = if has_more { max.saturating_sub(1) } else { texts.len() };
-    let mut list: Vec<_> =
-        texts.iter().take(kept).map(|text| shorten_text(text, TEXT_BYTES_MAX)).collect();
+    let kept = if has_more {
+        max.saturating_sub(1)
+    } else {
+        texts.len()
+    };
+    let mut list: Vec<_> = texts
+        .iter()
+        .take(kept)
+        .map(|text| shorten_text(text, TEXT_BYTES_MAX))
+        .collect();
     if has_more {
         list.push(format!("and {} more", texts.len() - kept));
     }
@@ -77,7 +84,12 @@ pub(super) fn read_message(path: &Path, trust: &Trust) -> Result<String, TrustEr
         byte if byte.is_ascii() => Some(char::from(byte)),
         _ => Some('?'),
     };
-    Ok(bytes.iter().filter_map(plain).collect::<String>().trim_end().to_owned())
+    Ok(bytes
+        .iter()
+        .filter_map(plain)
+        .collect::<String>()
+        .trim_end()
+        .to_owned())
 }
 
 #[cfg(test)]
@@ -93,9 +105,15 @@ mod tests {
     /// Makes the largest set of variables of a plan.
     fn largest_environment() -> Variables {
         let mut env = Variables::default();
-        for name in ["SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_SUBMIT_DIR", "SLURM_JOB_USER"] {
+        for name in [
+            "SLURM_JOB_NODELIST",
+            "SLURM_NODELIST",
+            "SLURM_SUBMIT_DIR",
+            "SLURM_JOB_USER",
+        ] {
             let value = "v".repeat(ENVIRONMENT_BYTES_MAX / 4 - name.len() - 1);
-            env.push(Variable::from_pair(name, &value).unwrap()).unwrap();
+            env.push(Variable::from_pair(name, &value).unwrap())
+                .unwrap();
         }
         env
     }
@@ -104,7 +122,8 @@ mod tests {
     fn largest_reply_is_within_the_limits_of_the_protocol() {
         let mut list = Allowlist::new();
         for minor in 0..ALLOWLIST_ENTRIES_MAX {
-            list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap()).unwrap();
+            list.push(format!("c:4095:{}:rwm", 1_000_000 + minor).parse().unwrap())
+                .unwrap();
         }
         let long = "\u{e4}".repeat(5000);
         let (path, gpu) = ("p".repeat(27), "g".repeat(64));
@@ -135,7 +154,9 @@ mod tests {
         };
         let bytes = shorten_to_limits(reply).encode();
         assert!(bytes.len() < REPLY_BYTES_MAX, "{} bytes", bytes.len());
-        let Verdict::Admit(plan) = Reply::decode(&bytes).unwrap().verdict else { panic!() };
+        let Verdict::Admit(plan) = Reply::decode(&bytes).unwrap().verdict else {
+            panic!()
+        };
         assert_eq!(plan.env, largest_environment());
         assert_eq!(plan.dropped.len(), DROPPED_MAX);
         assert_eq!(plan.dropped.last().unwrap(), "and 4961 more");
@@ -143,7 +164,9 @@ mod tests {
 
     #[test]
     fn refusal_of_user_with_many_jobs_is_decodable() {
-        let jobs = (0..5000).map(|id| format!("{id}").parse().unwrap()).collect();
+        let jobs = (0..5000)
+            .map(|id| format!("{id}").parse().unwrap())
+            .collect();
         let (reason, device) = (Reason::ChoiceNeeded, "d".repeat(5000));
         let reply = Reply {
             stack: SessionLine::Effective,
@@ -152,11 +175,18 @@ mod tests {
             warnings: Vec::new(),
             hint: String::new(),
             message: String::new(),
-            verdict: Verdict::Refuse(Refusal { reason, jobs, ended: None, device }),
+            verdict: Verdict::Refuse(Refusal {
+                reason,
+                jobs,
+                ended: None,
+                device,
+            }),
         };
         assert!(Reply::decode(&reply.encode()).is_err());
         let bytes = shorten_to_limits(reply).encode();
-        let Verdict::Refuse(refusal) = Reply::decode(&bytes).unwrap().verdict else { panic!() };
+        let Verdict::Refuse(refusal) = Reply::decode(&bytes).unwrap().verdict else {
+            panic!()
+        };
         assert_eq!(refusal.jobs.len(), JOBS_MAX);
     }
 

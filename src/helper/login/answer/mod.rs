@@ -55,7 +55,10 @@ impl Node {
             }
             Err(error) => self.refuse_config(path, &error),
         };
-        ExplainedReply { reply: shorten_to_limits(reply), evidence }
+        ExplainedReply {
+            reply: shorten_to_limits(reply),
+            evidence,
+        }
     }
 
     /// Refuses because of a configuration that cannot be used; the site's message may still be read.
@@ -73,15 +76,23 @@ impl Node {
         if let Some(path) = config.missing_enforce_path() {
             let detail = format!("{} does not exist", path.display());
             let evidence = Evidence::of_line("enforce", &detail);
-            return ExplainedReply { reply: plain_reply(Verdict::NotEnforced, detail), evidence };
+            return ExplainedReply {
+                reply: plain_reply(Verdict::NotEnforced, detail),
+                evidence,
+            };
         }
-        let ExplainedReply { mut reply, mut evidence } = self.decide(request, config);
+        let ExplainedReply {
+            mut reply,
+            mut evidence,
+        } = self.decide(request, config);
         let auth = if request.phase == Phase::Account {
             let [session, auth] = judge_stacks_of_login(&self.root, &request.service);
             reply.stack = session.session_line();
             evidence.add("stack", &session);
             if reply.stack == SessionLine::Missing {
-                reply.warnings.insert(0, format!("service {}: {session}", request.service));
+                reply
+                    .warnings
+                    .insert(0, format!("service {}: {session}", request.service));
             }
             auth
         } else {
@@ -103,7 +114,11 @@ impl Node {
                 Err(_) => {}
             }
         }
-        if let Some(hint) = config.hint.as_ref().filter(|_| reason != Reason::ChoiceNeeded) {
+        if let Some(hint) = config
+            .hint
+            .as_ref()
+            .filter(|_| reason != Reason::ChoiceNeeded)
+        {
             reply.hint.clone_from(hint);
         }
         ExplainedReply { reply, evidence }
@@ -119,7 +134,10 @@ impl Node {
             Err(error) => {
                 let verdict = Verdict::Refuse(refusal(Reason::Configuration));
                 let reply = plain_reply(verdict, error.to_string());
-                return ExplainedReply { reply, evidence: Evidence::default() };
+                return ExplainedReply {
+                    reply,
+                    evidence: Evidence::default(),
+                };
             }
         };
         let mut survey = query_until_job(&sources, request, self.clock);
@@ -138,7 +156,10 @@ impl Node {
                 let now = self.clock.seconds_since_epoch();
                 let LoginRefusal { refusal, cause } =
                     survey.refuse_without_job(now, &config.sources);
-                let reply = Reply { hint, ..plain_reply(Verdict::Refuse(refusal), cause) };
+                let reply = Reply {
+                    hint,
+                    ..plain_reply(Verdict::Refuse(refusal), cause)
+                };
                 return ExplainedReply { reply, evidence };
             }
             Choice::Needed(candidates) => {

@@ -47,7 +47,11 @@ fn answer_stdin() -> Option<Vec<u8>> {
     set_dumpable(false).ok()?;
     let mut bytes = Vec::new();
     let limit = Request::BYTES_MAX as u64;
-    std::io::stdin().lock().take(limit + 1).read_to_end(&mut bytes).ok()?;
+    std::io::stdin()
+        .lock()
+        .take(limit + 1)
+        .read_to_end(&mut bytes)
+        .ok()?;
     if bytes.len() > Request::BYTES_MAX {
         return None;
     }

@@ -35,14 +35,24 @@ impl NodeBench {
             node: "gpu017".into(),
             rhost: String::new(),
             ssh_connection: String::new(),
-            conf: scratch.path().join("job_adopt.conf").to_str().unwrap().into(),
+            conf: scratch
+                .path()
+                .join("job_adopt.conf")
+                .to_str()
+                .unwrap()
+                .into(),
             several: SeveralJobsPolicy::Newest,
             budget_ms: 5000,
             wait_ms: 0,
             unit: String::new(),
         };
         let clock = ManualClock::new();
-        let bench = Self { clock, daemons: Daemons::new(clock), scratch, request };
+        let bench = Self {
+            clock,
+            daemons: Daemons::new(clock),
+            scratch,
+            request,
+        };
         bench.configure("");
         bench
     }
@@ -74,7 +84,9 @@ impl NodeBench {
     }
 
     fn socket(&self, id: u32) -> PathBuf {
-        self.scratch.dir("spool").join(format!("gpu017_{id}.4294967292"))
+        self.scratch
+            .dir("spool")
+            .join(format!("gpu017_{id}.4294967292"))
     }
 
     fn node(&self) -> Node {
@@ -90,7 +102,10 @@ impl NodeBench {
     #[track_caller]
     fn plan(&self) -> Plan {
         match self.ask() {
-            Reply { verdict: Verdict::Admit(plan), .. } => plan,
+            Reply {
+                verdict: Verdict::Admit(plan),
+                ..
+            } => plan,
             reply => panic!("{reply:?}"),
         }
     }
@@ -98,7 +113,10 @@ impl NodeBench {
     #[track_caller]
     fn refusal(&self) -> Refusal {
         match self.ask() {
-            Reply { verdict: Verdict::Refuse(refusal), .. } => refusal,
+            Reply {
+                verdict: Verdict::Refuse(refusal),
+                ..
+            } => refusal,
             reply => panic!("{reply:?}"),
         }
     }
@@ -116,7 +134,9 @@ fn only_job_is_joined() {
     let (path, leaf) = ("/7".parse().unwrap(), Some("logins".parse().unwrap()));
     assert_eq!(plan.placement, Placement::Cgroup { path, leaf });
     assert_eq!(plan.ends, Some(99));
-    let Containment::Enforce(list) = plan.containment else { panic!() };
+    let Containment::Enforce(list) = plan.containment else {
+        panic!()
+    };
     assert_eq!(list.rules(), ["c:10:-1:rw".parse().unwrap()]);
     assert_eq!(plan.dropped.len(), 1);
     assert!(plan.dropped.first().unwrap().starts_with("/dev/x r: "));
@@ -147,10 +167,22 @@ fn record_decides_containment() {
     assert!(matches!(bench.plan().containment, Containment::Enforce(_)));
     bench.configure("always_allowed = char-nvidia r, /dev/gone\n");
     let plan = bench.plan();
-    let Containment::Enforce(list) = plan.containment else { panic!() };
+    let Containment::Enforce(list) = plan.containment else {
+        panic!()
+    };
     assert!(list.rules().contains(&"c:195:-1:r".parse().unwrap()));
-    assert!(plan.dropped.iter().any(|device| device.starts_with("/dev/gone rw: ")));
-    assert!(bench.ask().warnings.iter().any(|text| text.starts_with("char-nvidia r opens")));
+    assert!(
+        plan.dropped
+            .iter()
+            .any(|device| device.starts_with("/dev/gone rw: "))
+    );
+    assert!(
+        bench
+            .ask()
+            .warnings
+            .iter()
+            .any(|text| text.starts_with("char-nvidia r opens"))
+    );
     bench.job("7", "");
     assert_eq!(bench.refusal().reason, Reason::Configuration);
 }
@@ -198,9 +230,23 @@ fn evidence_lists_the_facts_in_order() {
     let evidence = bench.node().answer(&bench.request).evidence;
     let words: Vec<_> = evidence.lines().map(|(word, _)| word).collect();
     let expected = [
-        "config", "job", "job", "fault", "absent", "absent", "caller", "chosen", "rule",
-        "containment", "devices", "dropped", "stack",
+        "config",
+        "job",
+        "job",
+        "fault",
+        "absent",
+        "absent",
+        "caller",
+        "chosen",
+        "rule",
+        "containment",
+        "devices",
+        "dropped",
+        "stack",
     ];
     assert_eq!(words, expected);
-    assert!(evidence.to_string().contains("rule: newest (8)\n"), "{evidence}");
+    assert!(
+        evidence.to_string().contains("rule: newest (8)\n"),
+        "{evidence}"
+    );
 }

@@ -53,7 +53,10 @@ mod tests {
     fn deadline_leaves_time_for_the_reply() {
         let clock = ManualClock::new().clock();
         for (budget_ms, left_ms) in [(5000, 4750), (250, 0), (10, 0)] {
-            let request = Request { budget_ms, ..Request::default() };
+            let request = Request {
+                budget_ms,
+                ..Request::default()
+            };
             let left = reply_deadline(&request, clock).remaining();
             assert_eq!(left, Duration::from_millis(left_ms));
         }

@@ -10,11 +10,19 @@ const SLURM_ENV: &str = r#""SLURM_JOB_NODELIST":"n[1-2]","SLURM_JOB_NUM_NODES":"
 fn job(env: &str, devices: &str) -> Job {
     let text =
         format!(r#"{{"version":1,"id":"7","uid":5,"via":"slurm","env":{{{env}}},{devices}}}"#);
-    let placement =
-        Placement::Extern { spool: "/spool".parse().unwrap(), node: "n1".parse().unwrap() };
+    let placement = Placement::Extern {
+        spool: "/spool".parse().unwrap(),
+        node: "n1".parse().unwrap(),
+    };
     let id = "7".parse().unwrap();
     let record = Some(Record::parse(text.as_bytes()).unwrap());
-    Job { id, started: 0, ends: None, placement, record }
+    Job {
+        id,
+        started: 0,
+        ends: None,
+        placement,
+        record,
+    }
 }
 
 const LIST: &str = r#""gres":{"gpu":[2]}"#;
@@ -33,7 +41,11 @@ fn variables_of(
 
 /// Returns what `env = full` gives in a job with this environment, under Slurm's own filter.
 fn full_of(env: &str) -> (String, Vec<String>) {
-    variables_of(&job(env, NO_LIST), JobEnvironment::Full, &Containment::Inherit)
+    variables_of(
+        &job(env, NO_LIST),
+        JobEnvironment::Full,
+        &Containment::Inherit,
+    )
 }
 
 #[test]
@@ -49,7 +61,10 @@ fn none_gives_no_variable_and_id_gives_the_id() {
 fn probe_names(layout: &Layout, probes: &[&str]) -> Vec<String> {
     let probes = probes.iter().map(|text| text.parse().unwrap()).collect();
     let gpus = list_nameable_gpus(&layout.tree()).unwrap();
-    name_probes(probes, &gpus).iter().map(ToString::to_string).collect()
+    name_probes(probes, &gpus)
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[test]
@@ -79,14 +94,20 @@ fn each_gpu_is_probed_with_its_name_for_programs() {
         "c:261:0:rw /dev/accel/accel0".into(),
     ];
     assert_eq!(probe_names(&layout, &[]), all);
-    let some = ["c:226:128:rw /dev/dri/renderD128", "c:195:7:rw /dev/nvidia7"];
+    let some = [
+        "c:226:128:rw /dev/dri/renderD128",
+        "c:195:7:rw /dev/nvidia7",
+    ];
     assert_eq!(probe_names(&layout, &some), [&all[1], some[1]]);
     // If the driver does not know one UUID yet, all GPUs are named by number.
     layout.nvidia("0000:1c:00.0", 0);
     let unknown = "proc/driver/nvidia/gpus/0000:1c:00.0/information";
     layout.scratch.file(unknown, "Device Minor: \t 0\n");
     let cuda = |node| probe_names(node, &["c:195:1:rw /dev/nvidia1"]);
-    assert_eq!(cuda(&layout), ["c:195:1:rw /dev/nvidia1 CUDA_VISIBLE_DEVICES=0"]);
+    assert_eq!(
+        cuda(&layout),
+        ["c:195:1:rw /dev/nvidia1 CUDA_VISIBLE_DEVICES=0"]
+    );
     let live = "proc/driver/nvidia/capabilities/gpu0/mig/gi1/access";
     layout.scratch.file(live, "DeviceFileMinor: 12\n");
     assert_eq!(cuda(&layout), ["c:195:1:rw /dev/nvidia1"]);
@@ -94,24 +115,47 @@ fn each_gpu_is_probed_with_its_name_for_programs() {
 
 #[test]
 fn registry_job_has_no_slurm_variables() {
-    let placement = Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None };
-    let job = Job { placement, ..job(SLURM_ENV, LIST) };
-    for env in [JobEnvironment::None, JobEnvironment::Id, JobEnvironment::Full] {
-        assert_eq!(variables_of(&job, env, &Containment::None), (String::new(), vec![]));
+    let placement = Placement::Cgroup {
+        path: "/a".parse().unwrap(),
+        leaf: None,
+    };
+    let job = Job {
+        placement,
+        ..job(SLURM_ENV, LIST)
+    };
+    for env in [
+        JobEnvironment::None,
+        JobEnvironment::Id,
+        JobEnvironment::Full,
+    ] {
+        assert_eq!(
+            variables_of(&job, env, &Containment::None),
+            (String::new(), vec![])
+        );
     }
 }
 
 #[test]
 fn flux_job_has_its_id_alone() {
-    let placement = Placement::Unit { path: "/a".parse().unwrap(), flux: 992 };
-    let job = Job { id: "fxyzzy".parse().unwrap(), placement, ..job(SLURM_ENV, LIST) };
+    let placement = Placement::Unit {
+        path: "/a".parse().unwrap(),
+        flux: 992,
+    };
+    let job = Job {
+        id: "fxyzzy".parse().unwrap(),
+        placement,
+        ..job(SLURM_ENV, LIST)
+    };
     for (env, expected) in [
         (JobEnvironment::None, ""),
         (JobEnvironment::Id, "FLUX_JOB_ID=fxyzzy"),
         (JobEnvironment::Gpus, "FLUX_JOB_ID=fxyzzy"),
         (JobEnvironment::Full, "FLUX_JOB_ID=fxyzzy"),
     ] {
-        assert_eq!(variables_of(&job, env, &Containment::Inherit), (expected.to_owned(), vec![]));
+        assert_eq!(
+            variables_of(&job, env, &Containment::Inherit),
+            (expected.to_owned(), vec![])
+        );
     }
 }
 
@@ -122,7 +166,13 @@ fn full_gives_the_set_of_an_allocation_shell_and_no_step_variable() {
                SLURM_NODELIST=n[1-2] SLURM_JOB_NUM_NODES=2 SLURM_NNODES=2 \
                SLURM_JOB_CPUS_PER_NODE=4(x2) SLURM_TASKS_PER_NODE=2(x2) SLURM_CLUSTER_NAME=c";
     assert_eq!((given.as_str(), warnings), (set, vec![]));
-    for step in ["SLURM_PROCID", "SLURM_STEP", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NODEID"] {
+    for step in [
+        "SLURM_PROCID",
+        "SLURM_STEP",
+        "SLURM_NTASKS",
+        "SLURM_LOCALID",
+        "SLURM_NODEID",
+    ] {
         assert!(!given.contains(step), "{step}");
     }
 }
@@ -136,17 +186,28 @@ fn missing_required_variable_leaves_the_id_alone() {
     for name in ["NODELIST", "NUM_NODES", "CPUS_PER_NODE", "NTASKS"] {
         let (given, warnings) = without(name);
         assert_eq!(given, "SLURM_JOB_ID=7", "{name}");
-        let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
-        assert!(warning.starts_with("env: only SLURM_JOB_ID is set: "), "{warning}");
+        let [warning] = warnings.as_slice() else {
+            panic!("{warnings:?}")
+        };
+        assert!(
+            warning.starts_with("env: only SLURM_JOB_ID is set: "),
+            "{warning}"
+        );
         assert!(warning.contains(name) || name == "NTASKS", "{warning}");
     }
     let (given, warnings) = full_of(&SLURM_ENV.replace("n[1-2]", "$(n)"));
     assert_eq!((given.as_str(), warnings.len()), ("SLURM_JOB_ID=7", 1));
-    let without_record = Job { record: None, ..job(SLURM_ENV, LIST) };
+    let without_record = Job {
+        record: None,
+        ..job(SLURM_ENV, LIST)
+    };
     let (other_given, other_warnings) =
         variables_of(&without_record, JobEnvironment::Full, &Containment::Inherit);
     assert_eq!(other_given, "SLURM_JOB_ID=7");
-    assert_eq!(other_warnings, ["env: only SLURM_JOB_ID is set: the job has no record"]);
+    assert_eq!(
+        other_warnings,
+        ["env: only SLURM_JOB_ID is set: the job has no record"]
+    );
 }
 
 #[test]
@@ -154,7 +215,10 @@ fn invalid_submit_dir_is_left_out_with_a_warning() {
     let env = |dir: &str| full_of(&format!(r#"{SLURM_ENV},"SLURM_JOB_WORK_DIR":"{dir}""#));
     assert!(env("/home/a").0.ends_with(" SLURM_SUBMIT_DIR=/home/a"));
     let (given, warnings) = env("/home/a b");
-    assert!(given.contains("SLURM_NNODES=2") && !given.contains("SLURM_SUBMIT_DIR"), "{given}");
+    assert!(
+        given.contains("SLURM_NNODES=2") && !given.contains("SLURM_SUBMIT_DIR"),
+        "{given}"
+    );
     assert_eq!(warnings.len(), 1);
 }
 
@@ -163,9 +227,10 @@ fn gpus_count_from_0_if_the_others_are_hidden() {
     let cuda = |value: &str, devices: &str, containment: &Containment| {
         let env = format!(r#"{SLURM_ENV},"CUDA_VISIBLE_DEVICES":"{value}""#);
         let (given, _) = variables_of(&job(&env, devices), JobEnvironment::Full, containment);
-        given
-            .split(' ')
-            .find_map(|pair| pair.strip_prefix("CUDA_VISIBLE_DEVICES=").map(str::to_owned))
+        given.split(' ').find_map(|pair| {
+            pair.strip_prefix("CUDA_VISIBLE_DEVICES=")
+                .map(str::to_owned)
+        })
     };
     let ours = Containment::Enforce(Allowlist::new());
     let both = Containment::InheritAndEnforce(Allowlist::new());
@@ -178,7 +243,11 @@ fn gpus_count_from_0_if_the_others_are_hidden() {
         (NO_LIST, &ours, "2,3"),
         (NO_LIST, &both, "0,1"),
     ] {
-        assert_eq!(cuda("2,3", devices, containment).as_deref(), Some(seen), "{containment:?}");
+        assert_eq!(
+            cuda("2,3", devices, containment).as_deref(),
+            Some(seen),
+            "{containment:?}"
+        );
         let uuids = "GPU-1,MIG-GPU-2/1/0";
         assert_eq!(cuda(uuids, devices, containment).as_deref(), Some(uuids));
     }

@@ -18,7 +18,10 @@ struct UnitBench {
 impl UnitBench {
     fn new() -> Self {
         let scratch = Scratch::new();
-        scratch.file("proc/devices", "Character devices:\n 10 misc\n136 pts\n195 nvidia\n");
+        scratch.file(
+            "proc/devices",
+            "Character devices:\n 10 misc\n136 pts\n195 nvidia\n",
+        );
         for (name, numbers) in [
             ("null", "c 1:3"),
             ("nvidia0", "c 195:0"),
@@ -28,10 +31,23 @@ impl UnitBench {
             scratch.file(&format!("dev/{name}"), numbers);
         }
         let path = "/user.slice/user-992.slice/user@992.service/imp-shell-0-fxyzzy.service";
-        let placement = Placement::Unit { path: path.parse().unwrap(), flux: 992 };
+        let placement = Placement::Unit {
+            path: path.parse().unwrap(),
+            flux: 992,
+        };
         let id = "fxyzzy".parse().unwrap();
-        let job = Job { id, started: 1, ends: None, placement, record: None };
-        Self { scratch, config: Config::default(), job }
+        let job = Job {
+            id,
+            started: 1,
+            ends: None,
+            placement,
+            record: None,
+        };
+        Self {
+            scratch,
+            config: Config::default(),
+            job,
+        }
     }
 
     fn record(&mut self, more: &str) {
@@ -47,7 +63,11 @@ impl UnitBench {
 
     #[track_caller]
     fn list(&self, lines: &str) -> String {
-        match self.contain(&format!("{UNIT_HEAD}{lines}\n")).unwrap().containment {
+        match self
+            .contain(&format!("{UNIT_HEAD}{lines}\n"))
+            .unwrap()
+            .containment
+        {
             Containment::Enforce(list) => {
                 let rules: Vec<_> = list.rules().iter().map(ToString::to_string).collect();
                 rules.join(" ")
@@ -74,18 +94,31 @@ fn filter_of_the_imp_is_inherited() {
 #[test]
 fn policy_of_the_unit_applies_without_a_filter() {
     let mut bench = UnitBench::new();
-    assert_eq!(bench.list("DevicePolicy=strict\nDeviceAllow=/dev/nvidia1 rw"), "c:195:1:rw");
+    assert_eq!(
+        bench.list("DevicePolicy=strict\nDeviceAllow=/dev/nvidia1 rw"),
+        "c:195:1:rw"
+    );
     assert_eq!(bench.list("DevicePolicy=closed"), "c:1:3:rwm c:136:-1:rw");
     let closed = "c:1:3:rwm c:136:-1:rw c:195:1:rw";
-    assert_eq!(bench.list("DevicePolicy=closed\nDeviceAllow=/dev/nvidia1 rw"), closed);
+    assert_eq!(
+        bench.list("DevicePolicy=closed\nDeviceAllow=/dev/nvidia1 rw"),
+        closed
+    );
     assert_eq!(bench.list("DeviceAllow=/dev/nvidia1 rw"), closed);
     assert_eq!(bench.list("DevicePolicy=strict"), "");
-    for none in ["", "DevicePolicy=auto", "DeviceAllow=/dev/nvidia1 rw\nDeviceAllow="] {
+    for none in [
+        "",
+        "DevicePolicy=auto",
+        "DeviceAllow=/dev/nvidia1 rw\nDeviceAllow=",
+    ] {
         let contained = bench.contain(&format!("{UNIT_HEAD}{none}\n")).unwrap();
         assert_eq!(contained.containment, Containment::None, "{none}");
     }
     bench.config.always_allowed = vec!["/dev/fuse rw".parse().unwrap()];
-    assert_eq!(bench.list("DevicePolicy=closed"), "c:1:3:rwm c:136:-1:rw c:10:229:rw");
+    assert_eq!(
+        bench.list("DevicePolicy=closed"),
+        "c:1:3:rwm c:136:-1:rw c:10:229:rw"
+    );
     assert_eq!(bench.list("DevicePolicy=strict"), "");
 }
 
@@ -107,7 +140,10 @@ fn lists_of_record_and_unit_are_intersected() {
         r#""options":{"DevicePolicy":"strict",
            "DeviceAllow":[["/dev/nvidia0","rw"],["/dev/nvidia1","r"]]}"#,
     );
-    assert_eq!(bench.list("DevicePolicy=strict\nDeviceAllow=/dev/nvidia1 rw"), "c:195:1:r");
+    assert_eq!(
+        bench.list("DevicePolicy=strict\nDeviceAllow=/dev/nvidia1 rw"),
+        "c:195:1:r"
+    );
     assert_eq!(bench.list("DevicePolicy=auto"), "c:195:0:rw c:195:1:r");
 }
 
@@ -144,7 +180,15 @@ fn intersection_allows_the_common_devices() {
         ("c:1:-1:r", "c:1:-1:rm", "c:1:-1:r"),
         ("c:1:3:rw", "", ""),
     ] {
-        assert_eq!(intersect(&list(one), &list(other)), Ok(list(both)), "{one} and {other}");
-        assert_eq!(intersect(&list(other), &list(one)), Ok(list(both)), "{other} and {one}");
+        assert_eq!(
+            intersect(&list(one), &list(other)),
+            Ok(list(both)),
+            "{one} and {other}"
+        );
+        assert_eq!(
+            intersect(&list(other), &list(one)),
+            Ok(list(both)),
+            "{other} and {one}"
+        );
     }
 }

@@ -4,8 +4,16 @@ use crate::node::nvidia::tests::{DEVICES, Fixture};
 fn node(text: &str) -> DeviceNode {
     let (kind, numbers) = text.split_once(' ').unwrap();
     let (major, minor) = numbers.split_once(':').unwrap();
-    let kind = if kind == "b" { DeviceType::Block } else { DeviceType::Char };
-    DeviceNode { kind, major: major.parse().unwrap(), minor: minor.parse().unwrap() }
+    let kind = if kind == "b" {
+        DeviceType::Block
+    } else {
+        DeviceType::Char
+    };
+    DeviceNode {
+        kind,
+        major: major.parse().unwrap(),
+        minor: minor.parse().unwrap(),
+    }
 }
 
 fn assert_refused(result: Result<(), DeviceError>, why: &str) {
@@ -14,7 +22,11 @@ fn assert_refused(result: Result<(), DeviceError>, why: &str) {
 }
 
 fn char_device(major: u32, minor: u32) -> DeviceNode {
-    DeviceNode { kind: DeviceType::Char, major, minor }
+    DeviceNode {
+        kind: DeviceType::Char,
+        major,
+        minor,
+    }
 }
 
 #[test]
@@ -22,7 +34,10 @@ fn node_of_the_promised_driver_passes() {
     let fixture = Fixture::new();
     let more = "162 raw\n231 infiniband_mad\n231 infiniband_verbs\n240 habanalabs\n261 accel\n\
                 508 kfd\n509 gdrdrv\n";
-    fixture.file("proc/devices", &DEVICES.replace("226 drm\n", &format!("226 drm\n{more}")));
+    fixture.file(
+        "proc/devices",
+        &DEVICES.replace("226 drm\n", &format!("226 drm\n{more}")),
+    );
     let tree = fixture.tree();
     for (path, numbers) in [
         ("/dev/nvidia0", "c 195:0"),
@@ -44,7 +59,11 @@ fn node_of_the_promised_driver_passes() {
         ("/dev/loop0", "b 7:0"),
         ("/dev/of-no-family", "c 10:77"),
     ] {
-        assert_eq!(check_node(&tree, path, node(numbers)), Ok(()), "{path} {numbers}");
+        assert_eq!(
+            check_node(&tree, path, node(numbers)),
+            Ok(()),
+            "{path} {numbers}"
+        );
     }
 }
 
@@ -52,7 +71,9 @@ fn node_of_the_promised_driver_passes() {
 fn node_of_another_driver_is_refused_with_both_names() {
     let fixture = Fixture::new();
     let tree = fixture.tree();
-    let error = check_node(&tree, "/dev/nvidia-uvm", node("c 237:0")).unwrap_err().to_string();
+    let error = check_node(&tree, "/dev/nvidia-uvm", node("c 237:0"))
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         error,
         "/dev/nvidia-uvm is c 237:0, which is a device of nvidia-caps-imex-channels and not of \
@@ -86,7 +107,10 @@ fn major_without_a_driver_of_its_kind_is_refused() {
         );
     }
     fixture.file("proc/devices", "Block devices:\n195 nvidia\n");
-    assert_refused(check_node(&fixture.tree(), "/dev/nvidia0", node("b 195:0")), " and not of ");
+    assert_refused(
+        check_node(&fixture.tree(), "/dev/nvidia0", node("b 195:0")),
+        " and not of ",
+    );
     fixture.remove("proc/devices");
     assert_refused(
         check_node(&fixture.tree(), "/dev/nvidia0", node("b 195:0")),
@@ -117,15 +141,37 @@ fn management_device_is_refused_under_any_path() {
     let fixture = Fixture::new();
     let text = DEVICES.replace("  1 mem\n", "  1 mem\n162 raw\n202 cpu/msr\n244 ipmidev\n");
     fixture.file("proc/devices", &text);
-    for path in ["/dev/nvidia0", "/dev/null", "/dev/of-no-family", "/tmp/dev/kfd"] {
+    for path in [
+        "/dev/nvidia0",
+        "/dev/null",
+        "/dev/of-no-family",
+        "/tmp/dev/kfd",
+    ] {
         for numbers in [
-            "c 1:1", "c 1:2", "c 1:4", "c 1:11", "c 162:1", "c 202:0", "c 244:0", "c 234:0",
-            "c 511:0", "c 511:255", "c 235:0", "c 235:1", "c 235:2", "c 235:4323",
+            "c 1:1",
+            "c 1:2",
+            "c 1:4",
+            "c 1:11",
+            "c 162:1",
+            "c 202:0",
+            "c 244:0",
+            "c 234:0",
+            "c 511:0",
+            "c 511:255",
+            "c 235:0",
+            "c 235:1",
+            "c 235:2",
+            "c 235:4323",
         ] {
-            assert_refused(check_node(&fixture.tree(), path, node(numbers)), "manages the node");
+            assert_refused(
+                check_node(&fixture.tree(), path, node(numbers)),
+                "manages the node",
+            );
         }
     }
-    let error = check_node(&fixture.tree(), "/dev/x", node("c 235:1")).unwrap_err().to_string();
+    let error = check_node(&fixture.tree(), "/dev/x", node("c 235:1"))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("nvidia-caps (config)"), "{error}");
 }
 
@@ -162,7 +208,10 @@ fn only_harmless_devices_of_the_memory_driver_pass() {
     let fixture = Fixture::new();
     let passes =
         |minor: &u32| check_node(&fixture.tree(), "/dev/x", char_device(1, *minor)).is_ok();
-    assert_eq!((0..300).filter(passes).collect::<Vec<_>>(), HARMLESS_MEM_MINORS);
+    assert_eq!(
+        (0..300).filter(passes).collect::<Vec<_>>(),
+        HARMLESS_MEM_MINORS
+    );
 }
 
 mod of_paths {
@@ -192,8 +241,14 @@ mod of_paths {
     #[test]
     fn similar_paths_have_no_family() {
         for path in [
-            "/dev/nvidia", "/dev/nvidia00", "/dev/nvidia-1", "/dev/nvidia4294967296",
-            "/dev/nvidiactl0", "/dev/dri/card", "/dev/dri/by-path/card0", "/dev/nvidia-uvm2",
+            "/dev/nvidia",
+            "/dev/nvidia00",
+            "/dev/nvidia-1",
+            "/dev/nvidia4294967296",
+            "/dev/nvidiactl0",
+            "/dev/dri/card",
+            "/dev/dri/by-path/card0",
+            "/dev/nvidia-uvm2",
             "/dev/x/nvidia0",
         ] {
             assert!(find_families(path).is_empty(), "{path}");

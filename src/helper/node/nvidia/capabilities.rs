@@ -17,8 +17,10 @@ const CAPABILITIES_DIR: &str = "/proc/driver/nvidia/capabilities";
 /// them.
 const MIG_MINORS: &str = "/proc/driver/nvidia-caps/mig-minors";
 /// Minors of the devices that manage the links between GPUs.
-const OTHER_MINOR_TABLES: [&str; 2] =
-    ["/proc/driver/nvidia-caps/nvlink-minors", "/proc/driver/nvidia-caps/sys-minors"];
+const OTHER_MINOR_TABLES: [&str; 2] = [
+    "/proc/driver/nvidia-caps/nvlink-minors",
+    "/proc/driver/nvidia-caps/sys-minors",
+];
 
 /// Reads the minor of one capability, `gi1` or `gi1/ci0`, of the GPU with the minor `gpu`.
 ///
@@ -51,7 +53,9 @@ pub(super) fn read_capability_minor(
         Some((_, listed)) => format!("mig-minors has {listed}"),
         None => "mig-minors does not list it".to_owned(),
     };
-    Err(DeviceError::new(format_args!("{path} has minor {minor}, but {listed}")))
+    Err(DeviceError::new(format_args!(
+        "{path} has minor {minor}, but {listed}"
+    )))
 }
 
 /// Tells whether a minor is the capability of a MIG instance that exists now.
@@ -89,7 +93,9 @@ pub fn has_instances(tree: &Tree) -> Result<bool, FileError> {
 }
 
 fn read_live_minor(tree: &Tree, dir: &str) -> Result<Option<u32>, FileError> {
-    let text = tree.read_text(&format!("{dir}/access")).or_else(if_missing(String::new))?;
+    let text = tree
+        .read_text(&format!("{dir}/access"))
+        .or_else(if_missing(String::new))?;
     Ok(parse_device_file_minor(&text))
 }
 

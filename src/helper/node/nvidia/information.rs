@@ -33,7 +33,9 @@ pub struct NvidiaGpu {
 /// [`FileError`] if the device tree exists and cannot be read.
 pub fn is_tegra(tree: &Tree) -> Result<bool, FileError> {
     let compatible = tree.read_text("/sys/firmware/devicetree/base/compatible");
-    compatible.map(|names| names.contains("nvidia,tegra")).or_else(if_missing(|| false))
+    compatible
+        .map(|names| names.contains("nvidia,tegra"))
+        .or_else(if_missing(|| false))
 }
 
 /// Lists the GPUs that the driver lists and does not exclude, by PCI address; none without a
@@ -66,7 +68,10 @@ fn parse_gpu(
     text: &str,
     path: &str,
 ) -> Result<Option<NvidiaGpu>, DeviceError> {
-    if EXCLUDED_KEYS.iter().any(|key| find_value(text, key) == Some("Yes")) {
+    if EXCLUDED_KEYS
+        .iter()
+        .any(|key| find_value(text, key) == Some("Yes"))
+    {
         return Ok(None);
     }
     let minor = find_value(text, "Device Minor").and_then(parse_decimal);
@@ -76,7 +81,11 @@ fn parse_gpu(
     // Until the GPU is initialised, this line is missing or has question marks.
     let uuid =
         find_value(text, "GPU UUID").and_then(|uuid| uuid.strip_prefix("GPU-")?.parse().ok());
-    Ok(Some(NvidiaGpu { address, uuid, minor }))
+    Ok(Some(NvidiaGpu {
+        address,
+        uuid,
+        minor,
+    }))
 }
 
 pub(super) fn find_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
@@ -98,12 +107,16 @@ pub(crate) fn find_by_uuid<'a>(
         return Ok(gpu);
     }
     if gpus.is_empty() {
-        return Err(DeviceError::new("NVIDIA's driver is not loaded, or has no GPU"));
+        return Err(DeviceError::new(
+            "NVIDIA's driver is not loaded, or has no GPU",
+        ));
     }
     // A driver that has not initialised its GPUs does not know their UUIDs yet.
     let unknown = gpus.iter().filter(|gpu| gpu.uuid.is_none()).count();
     if unknown == 0 {
-        return Err(DeviceError::new(format_args!("NVIDIA's driver has no GPU-{uuid}")));
+        return Err(DeviceError::new(format_args!(
+            "NVIDIA's driver has no GPU-{uuid}"
+        )));
     }
     Err(DeviceError::new(format_args!(
         "NVIDIA's driver has no GPU-{uuid}; of {unknown} of its GPUs it does not know the UUID \
@@ -182,5 +195,7 @@ fn verify_minors(gpu: &NvidiaGpu, uuid: &Uuid, listed_minors: &[u32]) -> Result<
 /// Lists the minors of the GPUs whose nodes are among these devices, ascending.
 pub fn gpu_minors(devices: &[Device]) -> Vec<u32> {
     let rules = devices.iter().map(|device| &device.rule);
-    major::minors_in(rules, major::NVIDIA, major::NVIDIA_GPU_MINORS).into_iter().collect()
+    major::minors_in(rules, major::NVIDIA, major::NVIDIA_GPU_MINORS)
+        .into_iter()
+        .collect()
 }

@@ -41,7 +41,11 @@ fn resolve_capability(
 ) -> Result<ResolvedDevices, DeviceError> {
     let minor = read_capability_minor(tree, gpu, instance)?;
     let major = require_major(tree, CAPS_DRIVER)?;
-    let node = DeviceNode { kind: DeviceType::Char, major, minor };
+    let node = DeviceNode {
+        kind: DeviceType::Char,
+        major,
+        minor,
+    };
     let path = format!("/dev/nvidia-caps/nvidia-cap{minor}");
     resolve_expected_node(tree, &path, node, Access::READ)
 }

@@ -46,7 +46,9 @@ const SHARED_DRIVERS: [SharedDriver; 2] = [
 /// The node is missing, or is not the driver's device with the minor of the GPU.
 pub fn resolve_gpu_node(tree: &Tree, gpu: &NvidiaGpu) -> Result<ResolvedDevices, DeviceError> {
     let path = format!("/dev/nvidia{}", gpu.minor);
-    let node = tree.read_node(&path).map_err(|why| node_error(tree, &path, why))?;
+    let node = tree
+        .read_node(&path)
+        .map_err(|why| node_error(tree, &path, why))?;
     driver::check_node(tree, &path, node)?;
     Ok(vec![Device::from_node(&path, node, Access::RW)?].into())
 }
@@ -59,7 +61,12 @@ pub fn resolve_gpu_node(tree: &Tree, gpu: &NvidiaGpu) -> Result<ResolvedDevices,
 /// An existing node disagrees with `/proc/devices`, or that file cannot be read.
 pub fn resolve_shared_nodes(tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
     let mut found = ResolvedDevices::default();
-    for SharedDriver { drivers, module, nodes } in SHARED_DRIVERS {
+    for SharedDriver {
+        drivers,
+        module,
+        nodes,
+    } in SHARED_DRIVERS
+    {
         let Some(major) = find_major(tree, drivers)? else {
             let paths: Vec<&str> = nodes.iter().map(|(path, _)| *path).collect();
             found.warnings.push(format!(
@@ -70,7 +77,11 @@ pub fn resolve_shared_nodes(tree: &Tree) -> Result<ResolvedDevices, DeviceError>
             continue;
         };
         for (path, minor) in nodes {
-            let node = DeviceNode { kind: DeviceType::Char, major, minor: *minor };
+            let node = DeviceNode {
+                kind: DeviceType::Char,
+                major,
+                minor: *minor,
+            };
             found.extend(resolve_expected_node(tree, path, node, Access::RW)?);
         }
     }
@@ -92,7 +103,11 @@ pub fn resolve_imex_channel(tree: &Tree, channel: u32) -> Result<ResolvedDevices
     resolve_expected_node(
         tree,
         &path,
-        DeviceNode { kind: DeviceType::Char, major, minor: channel },
+        DeviceNode {
+            kind: DeviceType::Char,
+            major,
+            minor: channel,
+        },
         Access::RW,
     )
 }
@@ -111,7 +126,11 @@ pub fn future_node(tree: &Tree, path: &str) -> Result<Option<DeviceNode>, Device
     if driver == IMEX_DRIVER && minor > IMEX_CHANNEL_MAX {
         return Err(missing_channel_error(minor));
     }
-    let node = DeviceNode { kind: DeviceType::Char, major: require_major(tree, driver)?, minor };
+    let node = DeviceNode {
+        kind: DeviceType::Char,
+        major: require_major(tree, driver)?,
+        minor,
+    };
     driver::check_node(tree, path, node)?;
     Ok(Some(node))
 }
@@ -128,7 +147,9 @@ pub(crate) fn future_node_warning(path: &str) -> String {
 /// Parses driver and minor of a node that may be made at its first use.
 fn parse_late_path(path: &str) -> Option<(&'static str, u32)> {
     let (driver, minor) = driver::promised_numbers(path.strip_prefix("/dev/")?)?;
-    LATE_NODE_DRIVERS.contains(&driver).then_some((driver, minor?))
+    LATE_NODE_DRIVERS
+        .contains(&driver)
+        .then_some((driver, minor?))
 }
 
 /// Resolves a device whose numbers are known, with or without a node. An existing node must have
@@ -180,7 +201,11 @@ fn find_major(tree: &Tree, names: &[&'static str]) -> Result<Option<u32>, Device
 }
 
 fn node_error(tree: &Tree, path: &str, why: NodeError) -> DeviceError {
-    let advice = if why.is_absent() { "; let nvidia-modprobe make it at boot" } else { "" };
+    let advice = if why.is_absent() {
+        "; let nvidia-modprobe make it at boot"
+    } else {
+        ""
+    };
     DeviceError::at(path, driver::explain_absence(tree, path, why) + advice)
 }
 

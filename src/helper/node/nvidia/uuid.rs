@@ -18,7 +18,11 @@ impl FromStr for Uuid {
         let groups: Vec<&str> = text.split('-').collect();
         let has_lengths = groups.iter().map(|group| group.len()).eq(GROUP_LENGTHS);
         let is_hex = groups.concat().bytes().all(|byte| byte.is_ascii_hexdigit());
-        if has_lengths && is_hex { Ok(Self(text.to_ascii_lowercase())) } else { Err(InvalidUuid) }
+        if has_lengths && is_hex {
+            Ok(Self(text.to_ascii_lowercase()))
+        } else {
+            Err(InvalidUuid)
+        }
     }
 }
 

@@ -40,7 +40,11 @@ pub(super) struct Cards<'a> {
 
 impl<'a> Cards<'a> {
     pub(super) fn new(tree: &'a Tree) -> Result<Self, DeviceError> {
-        Ok(Self { tree, nvidia: nvidia::list_gpus(tree)?, kfd: OnceCell::new() })
+        Ok(Self {
+            tree,
+            nvidia: nvidia::list_gpus(tree)?,
+            kfd: OnceCell::new(),
+        })
     }
 
     pub(super) fn list(&self) -> Result<Vec<Card>, DeviceError> {
@@ -69,16 +73,23 @@ impl<'a> Cards<'a> {
 
     /// Finds the GPU at an address; `None` if the function there is no GPU.
     pub(super) fn find(&self, address: PciAddress) -> Result<Option<Card>, DeviceError> {
-        let Some(driver) = read_bound_driver(self.tree, address)? else { return Ok(None) };
+        let Some(driver) = read_bound_driver(self.tree, address)? else {
+            return Ok(None);
+        };
         let vendor = match driver.as_str() {
             "nvidia" => {
                 let gpu = self.nvidia.iter().find(|gpu| gpu.address == address);
-                return Ok(gpu.map(|gpu| Card { address, vendor: Vendor::Nvidia(gpu.clone()) }));
+                return Ok(gpu.map(|gpu| Card {
+                    address,
+                    vendor: Vendor::Nvidia(gpu.clone()),
+                }));
             }
             "habanalabs" if self.has_entry(address, "accel", is_accel)? => Vendor::Habana,
             "habanalabs" => return Ok(None),
             _ if !self.has_entry(address, "drm", is_render)? => return Ok(None),
-            "amdgpu" => Vendor::Amd { parts: self.kfd_gpus()?.render_minors(self.tree, address)? },
+            "amdgpu" => Vendor::Amd {
+                parts: self.kfd_gpus()?.render_minors(self.tree, address)?,
+            },
             _ => Vendor::Other,
         };
         Ok(Some(Card { address, vendor }))
@@ -91,11 +102,16 @@ impl<'a> Cards<'a> {
         class: &str,
         fits: fn(&str) -> bool,
     ) -> Result<bool, DeviceError> {
-        Ok(list_class(self.tree, address, class)?.iter().any(|entry| fits(entry)))
+        Ok(list_class(self.tree, address, class)?
+            .iter()
+            .any(|entry| fits(entry)))
     }
 
     fn kfd_gpus(&self) -> Result<&KfdGpus, DeviceError> {
-        self.kfd.get_or_init(|| KfdGpus::read(self.tree)).as_ref().map_err(Clone::clone)
+        self.kfd
+            .get_or_init(|| KfdGpus::read(self.tree))
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
     fn list_functions(&self) -> Result<Vec<PciAddress>, DeviceError> {
@@ -117,9 +133,12 @@ impl<'a> Cards<'a> {
 /// reason (`PCI_CLASS`, include/linux/pci_ids.h).
 pub(super) fn explain_no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
     for name in tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)? {
-        let class = tree.read_text(&format!("{FUNCTIONS_DIR}/{name}/class")).unwrap_or_default();
-        let is_gpu =
-            ["0x0300", "0x0302", "0x0380", "0x1200"].iter().any(|prefix| class.starts_with(prefix));
+        let class = tree
+            .read_text(&format!("{FUNCTIONS_DIR}/{name}/class"))
+            .unwrap_or_default();
+        let is_gpu = ["0x0300", "0x0302", "0x0380", "0x1200"]
+            .iter()
+            .any(|prefix| class.starts_with(prefix));
         let driver = tree.read_link_name(&format!("{FUNCTIONS_DIR}/{name}/driver"));
         if is_gpu && driver.is_err_and(|error| error.is_missing()) {
             let text = format!("the node has no GPUs: no driver is loaded for {name}");
@@ -138,7 +157,9 @@ pub(super) fn explain_no_gpu_at(
     let exists = names.map(|_| true).or_else(if_missing(|| false))?;
     let bound_driver = read_bound_driver(tree, address)?;
     if !exists {
-        return Ok(DeviceError::new(format_args!("no PCI function at {address}")));
+        return Ok(DeviceError::new(format_args!(
+            "no PCI function at {address}"
+        )));
     }
     Ok(DeviceError::new(match bound_driver {
         None => format!("no driver is bound to {address}"),

@@ -69,7 +69,10 @@ impl KfdGpus {
         let mut gpus: Vec<KfdGpu> = Vec::new();
         for node in tree.list_entries(KFD_NODES_DIR, KFD_NODES_MAX)? {
             let path = format!("{KFD_NODES_DIR}/{node}/properties");
-            let properties = Properties { text: &tree.read_text(&path)?, path: &path };
+            let properties = Properties {
+                text: &tree.read_text(&path)?,
+                path: &path,
+            };
             // A processor has no SIMD units.
             if properties.require::<u32>("simd_count")? == 0 {
                 continue;
@@ -141,7 +144,9 @@ impl KfdGpus {
         // otherwise.
         let has_high = self.0.iter().any(KfdGpu::is_high);
         for (at, gpu) in partitions.iter().enumerate() {
-            let is_own = functions.iter().any(|function| function.renders.contains(&gpu.render));
+            let is_own = functions
+                .iter()
+                .any(|function| function.renders.contains(&gpu.render));
             if !is_own && !gpu.is_high() && has_high {
                 let why = "KFD numbers the partitions of this node in two ways";
                 return Err(DeviceError::at(&gpu.path, why));
@@ -172,8 +177,10 @@ impl KfdGpus {
                 continue;
             }
             let entries = list_class(tree, function, "drm")?;
-            let renders: Vec<u32> =
-                entries.iter().filter_map(|entry| render_minor(entry)).collect();
+            let renders: Vec<u32> = entries
+                .iter()
+                .filter_map(|entry| render_minor(entry))
+                .collect();
             let own = self.0.iter().find(|gpu| renders.contains(&gpu.render));
             let unique_id = own.and_then(|gpu| gpu.unique_id);
             functions.push(AmdFunction {
@@ -190,9 +197,13 @@ impl KfdGpus {
 impl KfdGpu {
     /// Finds the card of this GPU; `None` if no function fits or several do.
     fn find_card<'a>(&self, functions: &'a [AmdFunction]) -> Option<&'a AmdFunction> {
-        if let Some(own) = functions.iter().find(|function| function.renders.contains(&self.render))
+        if let Some(own) = functions
+            .iter()
+            .find(|function| function.renders.contains(&self.render))
         {
-            let fits = self.domain.is_none_or(|domain| domain == own.address.domain())
+            let fits = self
+                .domain
+                .is_none_or(|domain| domain == own.address.domain())
                 && (self.location == own.address.device_number()
                     || self.is_partition_at(own.address));
             return fits.then_some(own);
@@ -235,7 +246,11 @@ impl KfdGpu {
     /// Checks that the render node belongs to a platform device of a partition, if sysfs has it.
     fn verify_platform_device(&self, tree: &Tree) -> Result<(), DeviceError> {
         let link = format!("/sys/dev/char/{}:{}/device", major::DRM, self.render);
-        match tree.read_link_name(&link).map(Some).or_else(if_missing(|| None))? {
+        match tree
+            .read_link_name(&link)
+            .map(Some)
+            .or_else(if_missing(|| None))?
+        {
             Some(device) if !device.starts_with("amdgpu_xcp") => {
                 let why = format!("renderD{} is of {device} and of no partition", self.render);
                 Err(DeviceError::at(&self.path, why))
@@ -262,7 +277,10 @@ pub(super) fn read_partition_mode(
     address: PciAddress,
 ) -> Result<Option<String>, DeviceError> {
     let path = format!("{}/current_compute_partition", function_dir(address));
-    let text = tree.read_text(&path).map(Some).or_else(if_missing(|| None))?;
+    let text = tree
+        .read_text(&path)
+        .map(Some)
+        .or_else(if_missing(|| None))?;
     Ok(text.map(|text| text.trim_end().to_owned()))
 }
 
@@ -280,7 +298,9 @@ impl Properties<'_> {
     /// Parses the number of a key; `None` if the key is missing.
     fn get<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, DeviceError> {
         let mut lines = self.text.lines().filter_map(|line| line.split_once(' '));
-        let Some((_, value)) = lines.find(|(name, _)| *name == key) else { return Ok(None) };
+        let Some((_, value)) = lines.find(|(name, _)| *name == key) else {
+            return Ok(None);
+        };
         let is_decimal = value.bytes().all(|byte| byte.is_ascii_digit());
         let number = value.parse().ok().filter(|_| is_decimal);
         number.map(Some).ok_or_else(|| self.no_number(key))

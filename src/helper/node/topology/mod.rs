@@ -45,7 +45,10 @@ use std::collections::BTreeSet;
 /// The node has fewer GPUs, or a file of the node cannot be read or contradicts another one.
 pub fn resolve_index(tree: &Tree, index: u32) -> Result<ResolvedDevices, DeviceError> {
     let gpus = list_numbered_gpus(tree)?;
-    let Some(gpu) = usize::try_from(index).ok().and_then(|index| gpus.get(index)) else {
+    let Some(gpu) = usize::try_from(index)
+        .ok()
+        .and_then(|index| gpus.get(index))
+    else {
         return Err(match gpus.len() {
             0 => card::explain_no_gpus(tree)?,
             1 => DeviceError::new("the node has one GPU, number 0"),
@@ -103,9 +106,20 @@ pub fn list_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
     let mut gpus = Vec::new();
     for gpu in list_numbered_gpus(tree)? {
         // A GPU without its nodes cannot be given to a job.
-        let Ok(devices) = gpu.devices(tree) else { continue };
-        if let Some(own_node) = devices.devices.iter().find(|device| gpu.owns(device)).cloned() {
-            gpus.push(GpuNodes { own_node, devices, visible_devices: gpu.visible_devices(tree) });
+        let Ok(devices) = gpu.devices(tree) else {
+            continue;
+        };
+        if let Some(own_node) = devices
+            .devices
+            .iter()
+            .find(|device| gpu.owns(device))
+            .cloned()
+        {
+            gpus.push(GpuNodes {
+                own_node,
+                devices,
+                visible_devices: gpu.visible_devices(tree),
+            });
         }
     }
     Ok(gpus)
@@ -142,7 +156,9 @@ fn list_numbered_gpus(tree: &Tree) -> Result<Vec<NumberedGpu>, DeviceError> {
 ///
 /// The card's mode cannot be read, or contradicts the number of partitions that KFD lists.
 fn is_divided(tree: &Tree, address: PciAddress, parts: usize) -> Result<bool, DeviceError> {
-    let Some(mode) = kfd::read_partition_mode(tree, address)? else { return Ok(parts > 1) };
+    let Some(mode) = kfd::read_partition_mode(tree, address)? else {
+        return Ok(parts > 1);
+    };
     match (mode.as_str(), parts) {
         ("SPX", 0 | 1) => Ok(false),
         ("DPX" | "TPX" | "QPX" | "CPX", 1..) => Ok(true),
@@ -166,8 +182,15 @@ impl NumberedGpu {
     /// first.
     fn owns(&self, device: &Device) -> bool {
         match self {
-            Self::Card(Card { vendor: Vendor::Nvidia(_), .. }) => true,
-            _ => device.node.rsplit('/').next().is_some_and(class::is_render_or_accel),
+            Self::Card(Card {
+                vendor: Vendor::Nvidia(_),
+                ..
+            }) => true,
+            _ => device
+                .node
+                .rsplit('/')
+                .next()
+                .is_some_and(class::is_render_or_accel),
         }
     }
 
@@ -196,9 +219,19 @@ impl NumberedGpu {
     /// A number that is different for each vendor.
     fn vendor_number(&self) -> u8 {
         match self {
-            Self::Card(Card { vendor: Vendor::Nvidia(_), .. }) => 0,
-            Self::Card(Card { vendor: Vendor::Amd { .. }, .. }) | Self::Part(_) => 1,
-            Self::Card(Card { vendor: Vendor::Habana, .. }) => 2,
+            Self::Card(Card {
+                vendor: Vendor::Nvidia(_),
+                ..
+            }) => 0,
+            Self::Card(Card {
+                vendor: Vendor::Amd { .. },
+                ..
+            })
+            | Self::Part(_) => 1,
+            Self::Card(Card {
+                vendor: Vendor::Habana,
+                ..
+            }) => 2,
             Self::Card(_) | Self::Integrated(_) => 3,
         }
     }

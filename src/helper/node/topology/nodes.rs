@@ -90,7 +90,9 @@ pub(super) fn find_integrated_gpus(tree: &Tree) -> Result<Vec<String>, DeviceErr
 
 /// Reads the last component of a link's target; `None` if there is no such link.
 fn read_link(tree: &Tree, path: &str) -> Result<Option<String>, FileError> {
-    tree.read_link_name(path).map(Some).or_else(if_missing(|| None))
+    tree.read_link_name(path)
+        .map(Some)
+        .or_else(if_missing(|| None))
 }
 
 /// Resolves the existing card and render nodes of a device in sysfs.
@@ -99,7 +101,11 @@ pub(super) fn drm_devices(tree: &Tree, device: &str) -> Result<ResolvedDevices, 
     for entry in tree.list_entries(&format!("{device}/drm"), DRM_ENTRIES_MAX)? {
         if is_render(&entry) || is_card(&entry) {
             let numbers = tree.read_text(&format!("{device}/drm/{entry}/dev"))?;
-            devices.extend(find_device(tree, &format!("/dev/dri/{entry}"), numbers.trim_end())?);
+            devices.extend(find_device(
+                tree,
+                &format!("/dev/dri/{entry}"),
+                numbers.trim_end(),
+            )?);
         }
     }
     Ok(devices.into())
@@ -123,13 +129,20 @@ pub fn verify_drm_nodes(
             numbers.extend(dev.map(Some).or_else(if_missing(|| None))?);
         }
     }
-    let Some(first) = addresses.first() else { return Ok(()) };
+    let Some(first) = addresses.first() else {
+        return Ok(());
+    };
     for Device { node, rule } in devices {
         if rule.kind() != DeviceType::Char || rule.major() != major::DRM {
             continue;
         }
-        let number = rule.minor().map(|minor| format!("{}:{minor}", rule.major()));
-        if !numbers.iter().any(|known| Some(known.trim_end()) == number.as_deref()) {
+        let number = rule
+            .minor()
+            .map(|minor| format!("{}:{minor}", rule.major()));
+        if !numbers
+            .iter()
+            .any(|known| Some(known.trim_end()) == number.as_deref())
+        {
             return Err(DeviceError::new(format_args!(
                 "the specification lists {node}, which is not of the GPU at {first}: generate the \
                  specification anew"
@@ -151,7 +164,9 @@ pub(super) fn is_intel_of_one_tile(tree: &Tree, card: &Card) -> bool {
     for entry in list_class(tree, card.address, "drm").unwrap_or_default() {
         second_parts.push(format!("{dir}/drm/{entry}/gt/gt1"));
     }
-    second_parts.iter().all(|path| tree.list_names(path).is_err())
+    second_parts
+        .iter()
+        .all(|path| tree.list_names(path).is_err())
 }
 
 /// Resolves the accelerator and control nodes of a Habana card. The control device has the number of
@@ -161,19 +176,32 @@ pub(super) fn is_intel_of_one_tile(tree: &Tree, card: &Card) -> bool {
 /// It fails if a node in `/dev` contradicts the kernel's number.
 fn habana_devices(tree: &Tree, address: PciAddress) -> Result<ResolvedDevices, DeviceError> {
     let mut devices = Vec::new();
-    for entry in list_class(tree, address, "accel")?.iter().filter(|entry| is_accel(entry)) {
+    for entry in list_class(tree, address, "accel")?
+        .iter()
+        .filter(|entry| is_accel(entry))
+    {
         let control = entry.replace("accel", "accel_controlD");
         for name in [entry, &control] {
             let numbers = tree.read_text(&format!("/sys/class/accel/{name}/dev"));
-            let Some(numbers) = numbers.map(Some).or_else(if_missing(|| None))? else { continue };
-            devices.extend(find_device(tree, &format!("/dev/accel/{name}"), numbers.trim_end())?);
+            let Some(numbers) = numbers.map(Some).or_else(if_missing(|| None))? else {
+                continue;
+            };
+            devices.extend(find_device(
+                tree,
+                &format!("/dev/accel/{name}"),
+                numbers.trim_end(),
+            )?);
         }
     }
     Ok(devices.into())
 }
 
 fn render_device(tree: &Tree, minor: u32) -> Result<ResolvedDevices, DeviceError> {
-    require_device(tree, &format!("/dev/dri/renderD{minor}"), &format!("{}:{minor}", major::DRM))
+    require_device(
+        tree,
+        &format!("/dev/dri/renderD{minor}"),
+        &format!("{}:{minor}", major::DRM),
+    )
 }
 
 /// Requires a node that programs compute through.
@@ -188,7 +216,9 @@ fn require_compute_node(
         }
     }
     let address = card.address;
-    Err(DeviceError::new(format_args!("{address} has no node in /dev to compute by")))
+    Err(DeviceError::new(format_args!(
+        "{address} has no node in /dev to compute by"
+    )))
 }
 
 fn require_device(tree: &Tree, path: &str, numbers: &str) -> Result<ResolvedDevices, DeviceError> {
@@ -267,7 +297,9 @@ fn render_nodes_of_card(tree: &Tree, minor: u32) -> Result<ResolvedDevices, Devi
         return Ok(ResolvedDevices::default());
     }
     let mut found = drm_devices(tree, &format!("{link}/device"))?;
-    found.devices.retain(|device| device.node.rsplit('/').next().is_some_and(is_render));
+    found
+        .devices
+        .retain(|device| device.node.rsplit('/').next().is_some_and(is_render));
     Ok(found)
 }
 
@@ -279,5 +311,7 @@ fn is_amd(tree: &Tree, minor: u32) -> Result<bool, FileError> {
         return Ok(true);
     }
     let driver = tree.read_link_name(&format!("{device}/driver"));
-    driver.map(|driver| driver == "amdgpu").or_else(if_missing(|| false))
+    driver
+        .map(|driver| driver == "amdgpu")
+        .or_else(if_missing(|| false))
 }

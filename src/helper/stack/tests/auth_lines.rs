@@ -8,7 +8,9 @@ fn judge_auth(sshd: &str, common: &str) -> String {
     scratch.file("etc/pam.d/sshd", sshd);
     scratch.file("etc/pam.d/common", common);
     let finding = judge_stack(scratch.path(), "sshd", Group::Auth);
-    finding.describe(Group::Auth).replace(&format!("{}/etc/pam.d/", scratch.path().display()), "")
+    finding
+        .describe(Group::Auth)
+        .replace(&format!("{}/etc/pam.d/", scratch.path().display()), "")
 }
 
 const FIRST_AND_LAST: [&str; 2] = [
@@ -23,12 +25,22 @@ fn first_and_last_auth_lines_that_no_success_skips_are_effective() {
                   auth required pam_permit.so\n";
     let el = "auth required pam_env.so\nauth sufficient pam_unix.so\nauth required pam_deny.so\n";
     let effective = "is effective";
-    assert!(judge_auth(included, debian).ends_with(effective), "{}", judge_auth(included, debian));
+    assert!(
+        judge_auth(included, debian).ends_with(effective),
+        "{}",
+        judge_auth(included, debian)
+    );
     assert!(judge_auth(substack, debian).ends_with(effective));
     assert!(judge_auth(substack, el).ends_with(effective));
-    assert_eq!(judge_auth(included, el), "auth line at sshd:3 can be skipped by common:2");
+    assert_eq!(
+        judge_auth(included, el),
+        "auth line at sshd:3 can be skipped by common:2"
+    );
     let far = debian.replace("success=1", "success=3");
-    assert_eq!(judge_auth(included, &far), "auth line at sshd:3 can be skipped by common:1");
+    assert_eq!(
+        judge_auth(included, &far),
+        "auth line at sshd:3 can be skipped by common:1"
+    );
     // A service for others than sshd needs no argument.
     let named = included.replace("adopt.so", "adopt.so service=login");
     assert!(judge_auth(&named, debian).ends_with(effective));
@@ -71,7 +83,10 @@ fn auth_lines_at_other_places_are_named() {
             format!("{ours}{unix}{optional}"),
             "auth line at sshd:3 is not required, requisite or an equal of theirs",
         ),
-        (format!("-{ours}{unix}{ours}"), "auth line at sshd:1 has a leading -"),
+        (
+            format!("-{ours}{unix}{ours}"),
+            "auth line at sshd:1 has a leading -",
+        ),
     ] {
         assert_eq!(judge_auth(&lines, ""), expected, "{lines}");
     }

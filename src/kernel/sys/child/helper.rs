@@ -82,12 +82,22 @@ impl Helper {
             SigchldDefault::acquire().map_err(|()| SpawnFailure::from_errno("sigaction"))?;
         let boost = SchedulerBoost::apply();
         let dumpable = RestoreDumpable(RestoreDumpable::read());
-        let mut order = HelperOrder { spec, parent: getpid().as_raw(), failure: None };
+        let mut order = HelperOrder {
+            spec,
+            parent: getpid().as_raw(),
+            failure: None,
+        };
         // SAFETY: makes system calls only.
         let result = unsafe { vfork_with(start_helper, &mut order, libc::SIGCHLD | pidfd_flag) };
         drop(dumpable);
         let (pid, pidfd) = result?;
-        let helper = Self { pid, pidfd, reaped: false, _boost: boost, _sigchld: sigchld };
+        let helper = Self {
+            pid,
+            pidfd,
+            reaped: false,
+            _boost: boost,
+            _sigchld: sigchld,
+        };
         match order.failure {
             None => Ok(helper),
             Some(failure) => Err(failure),
@@ -137,7 +147,10 @@ impl Helper {
             return Some(HelperExit::Unknown);
         }
         let by_number = (libc::P_PID, self.pid.unsigned_abs());
-        let by_fd = self.pidfd.as_ref().map(|fd| (libc::P_PIDFD, fd.as_raw_fd().unsigned_abs()));
+        let by_fd = self
+            .pidfd
+            .as_ref()
+            .map(|fd| (libc::P_PIDFD, fd.as_raw_fd().unsigned_abs()));
         let mut result = Err(Errno::EINVAL);
         for (kind, id) in by_fd.into_iter().chain([by_number]) {
             // Kernels before 5.4 cannot wait for a pidfd.
@@ -178,7 +191,10 @@ struct SigchldState {
     action: Option<KernelSigaction>,
 }
 
-static SIGCHLD_STATE: Mutex<SigchldState> = Mutex::new(SigchldState { helpers: 0, action: None });
+static SIGCHLD_STATE: Mutex<SigchldState> = Mutex::new(SigchldState {
+    helpers: 0,
+    action: None,
+});
 
 /// Keeps `SIGCHLD` at its default action until it is dropped.
 #[derive(Debug)]
@@ -254,7 +270,11 @@ fn wait_id(
     // SAFETY: they are zero, or waitid has written them.
     let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
     let is_exit = info.si_code == libc::CLD_EXITED;
-    let exit = if is_exit { HelperExit::Exited } else { HelperExit::Killed };
+    let exit = if is_exit {
+        HelperExit::Exited
+    } else {
+        HelperExit::Killed
+    };
     Ok((pid != 0).then_some(exit(status)))
 }
 
@@ -272,8 +292,15 @@ impl SchedulerBoost {
         let before = get_scheduling().ok();
         let before = before.filter(|now| now.sched_policy == libc::SCHED_OTHER as u32);
         Self(before.and_then(|now| {
-            let default_slice = libc::sched_attr { sched_runtime: 0, ..now };
-            let boosted = libc::sched_attr { sched_nice: -20, sched_runtime: 100_000, ..now };
+            let default_slice = libc::sched_attr {
+                sched_runtime: 0,
+                ..now
+            };
+            let boosted = libc::sched_attr {
+                sched_nice: -20,
+                sched_runtime: 100_000,
+                ..now
+            };
             set_scheduling(&boosted).ok().map(|()| default_slice)
         }))
     }
@@ -376,19 +403,40 @@ unsafe fn become_helper(
         // identity and are dropped once this process is untraceable: until exec it has sshd's memory, and
         // the helper's account may run other helpers.
         sys!(SYS_prctl, libc::PR_SET_KEEPCAPS, ONE, NIL, NIL, NIL);
-        check_step("setgroups", sys!(SYS_setgroups, NIL, std::ptr::null::<libc::gid_t>()))?;
-        check_step("setresgid", sys!(SYS_setresgid, spec.gid, spec.gid, spec.gid))?;
-        check_step("setresuid", sys!(SYS_setresuid, spec.uid, spec.uid, spec.uid))?;
-        check_step("dumpable", sys!(SYS_prctl, libc::PR_SET_DUMPABLE, NIL, NIL, NIL, NIL))?;
+        check_step(
+            "setgroups",
+            sys!(SYS_setgroups, NIL, std::ptr::null::<libc::gid_t>()),
+        )?;
+        check_step(
+            "setresgid",
+            sys!(SYS_setresgid, spec.gid, spec.gid, spec.gid),
+        )?;
+        check_step(
+            "setresuid",
+            sys!(SYS_setresuid, spec.uid, spec.uid, spec.uid),
+        )?;
+        check_step(
+            "dumpable",
+            sys!(SYS_prctl, libc::PR_SET_DUMPABLE, NIL, NIL, NIL, NIL),
+        )?;
         check_step("capset", drop_capabilities())?;
         // From now on the helper can make no process. exec checks this limit only if it was exceeded at the
         // change of identity (execve(2), `EAGAIN`).
         set_limit(libc::RLIMIT_NPROC, 0);
         set_limit(libc::RLIMIT_SIGPENDING, PENDING_SIGNALS_MAX);
-        check_step("no_new_privs", sys!(SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, ONE, NIL, NIL, NIL))?;
-        check_step("pdeathsig", sys!(SYS_prctl, libc::PR_SET_PDEATHSIG, SIGKILL, NIL, NIL, NIL))?;
+        check_step(
+            "no_new_privs",
+            sys!(SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, ONE, NIL, NIL, NIL),
+        )?;
+        check_step(
+            "pdeathsig",
+            sys!(SYS_prctl, libc::PR_SET_PDEATHSIG, SIGKILL, NIL, NIL, NIL),
+        )?;
         if sys!(SYS_getppid) != libc::c_long::from(parent) {
-            return Err(SpawnFailure { step: "parent gone", errno: Errno::ESRCH });
+            return Err(SpawnFailure {
+                step: "parent gone",
+                errno: Errno::ESRCH,
+            });
         }
         execute(3, spec.name)
     }
@@ -402,24 +450,41 @@ unsafe fn become_helper(
 ///
 /// As [`become_helper`].
 unsafe fn arm_kill_timer(time_limit: Duration) -> libc::c_long {
-    let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let zero = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     let time_limit = time_limit.max(END_POLL_INTERVAL);
     let value = libc::timespec {
         tv_sec: libc::time_t::try_from(time_limit.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(time_limit.subsec_nanos()),
     };
-    let once = libc::itimerspec { it_interval: zero, it_value: value };
+    let once = libc::itimerspec {
+        it_interval: zero,
+        it_value: value,
+    };
     let mut timer: libc::c_int = 0;
     // SAFETY: structures on our own stack; a zeroed sigevent is valid.
     unsafe {
         let mut event: libc::sigevent = std::mem::zeroed();
         event.sigev_notify = libc::SIGEV_SIGNAL;
         event.sigev_signo = libc::SIGKILL;
-        let result = sys!(SYS_timer_create, libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer);
+        let result = sys!(
+            SYS_timer_create,
+            libc::CLOCK_MONOTONIC,
+            &raw mut event,
+            &raw mut timer
+        );
         if result == -1 {
             return result;
         }
-        sys!(SYS_timer_settime, timer, 0, &raw const once, std::ptr::null::<libc::itimerspec>())
+        sys!(
+            SYS_timer_settime,
+            timer,
+            0,
+            &raw const once,
+            std::ptr::null::<libc::itimerspec>()
+        )
     }
 }
 
@@ -448,15 +513,24 @@ mod tests {
 
     fn helper_of(pid: libc::pid_t, pidfd: Option<OwnedFd>) -> Helper {
         let sigchld = SigchldDefault::acquire().unwrap();
-        Helper { pid, pidfd, reaped: false, _boost: SchedulerBoost(None), _sigchld: sigchld }
+        Helper {
+            pid,
+            pidfd,
+            reaped: false,
+            _boost: SchedulerBoost(None),
+            _sigchld: sigchld,
+        }
     }
 
     /// Starts a shell in place of the helper; returns it and its output.
     #[expect(clippy::zombie_processes, reason = "the helper reaps it")]
     fn start_shell(script: &str, has_pidfd: bool) -> (Helper, std::process::ChildStdout) {
         let sigchld = SigchldDefault::acquire().unwrap();
-        let mut child =
-            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let helper = helper_of(pid, has_pidfd.then(|| pidfd_open(pid).unwrap()));
         drop(sigchld);
@@ -475,7 +549,8 @@ mod tests {
         let cycle = move || {
             let before = own() + 1;
             // SAFETY: sets a number of this thread.
-            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, before) }, 0);
+            let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, before) };
+            assert_eq!(result, 0);
             let boost = SchedulerBoost::apply();
             assert_eq!(own(), if boost.0.is_some() { -20 } else { before });
             drop(boost);
@@ -495,7 +570,11 @@ mod tests {
                 ("kill -40 $$", HelperExit::Killed(40)),
             ] {
                 let (mut helper, answer) = start_shell(script, has_pidfd);
-                assert_eq!(helper.wait(Some(answer.as_fd()), soon()), Some(exit), "{script}");
+                assert_eq!(
+                    helper.wait(Some(answer.as_fd()), soon()),
+                    Some(exit),
+                    "{script}"
+                );
             }
         }
     }
@@ -503,12 +582,20 @@ mod tests {
     #[test]
     fn helper_that_does_not_end_is_killed_and_reaped() {
         for has_pidfd in [true, false] {
-            for script in ["exec sleep 1000", "kill -STOP $$", "exec >&-; exec sleep 1000"] {
+            for script in [
+                "exec sleep 1000",
+                "kill -STOP $$",
+                "exec >&-; exec sleep 1000",
+            ] {
                 let (mut helper, answer) = start_shell(script, has_pidfd);
                 let until = Instant::now() + Duration::from_millis(5);
                 assert_eq!(helper.wait(Some(answer.as_fd()), until), None, "{script}");
                 helper.kill();
-                assert_eq!(helper.wait(None, soon()), Some(HelperExit::Killed(9)), "{script}");
+                assert_eq!(
+                    helper.wait(None, soon()),
+                    Some(HelperExit::Killed(9)),
+                    "{script}"
+                );
             }
         }
     }
@@ -518,8 +605,14 @@ mod tests {
         for has_pidfd in [true, false] {
             let (mut helper, answer) = start_shell("exit 3", has_pidfd);
             let mut other = helper_of(helper.pid, None);
-            assert_eq!(other.wait(Some(answer.as_fd()), soon()), Some(HelperExit::Exited(3)));
-            assert_eq!(helper.wait(Some(answer.as_fd()), soon()), Some(HelperExit::Unknown));
+            assert_eq!(
+                other.wait(Some(answer.as_fd()), soon()),
+                Some(HelperExit::Exited(3))
+            );
+            assert_eq!(
+                helper.wait(Some(answer.as_fd()), soon()),
+                Some(HelperExit::Unknown)
+            );
         }
     }
 
@@ -547,7 +640,10 @@ mod tests {
             assert_eq!(exit, Some(HelperExit::Exited(0)));
             let mut output = String::new();
             std::io::Read::read_to_string(&mut std::fs::File::from(answer), &mut output).unwrap();
-            assert!(output.starts_with("uid=65534") && output.contains("gid=65534"), "{output}");
+            assert!(
+                output.starts_with("uid=65534") && output.contains("gid=65534"),
+                "{output}"
+            );
             assert!(!output.contains("(root)"), "{output}");
         }
     }
@@ -559,13 +655,25 @@ mod tests {
         let name = c"nothing";
         let time_limit = Duration::from_secs(60);
         let (uid, gid) = (65_534, 65_534);
-        let spec = HelperSpec { fds: [fd; 4], name, uid, gid, time_limit };
+        let spec = HelperSpec {
+            fds: [fd; 4],
+            name,
+            uid,
+            gid,
+            time_limit,
+        };
         let failure = Helper::start(&spec).map(drop).unwrap_err();
         // Only root can become another account.
         let expected = if nix::unistd::geteuid().is_root() {
-            SpawnFailure { step: "execveat", errno: Errno::EACCES }
+            SpawnFailure {
+                step: "execveat",
+                errno: Errno::EACCES,
+            }
         } else {
-            SpawnFailure { step: "setgroups", errno: Errno::EPERM }
+            SpawnFailure {
+                step: "setgroups",
+                errno: Errno::EPERM,
+            }
         };
         assert_eq!(failure, expected);
     }

@@ -74,8 +74,17 @@ pub fn spawn_keeper(
     null: BorrowedFd<'_>,
     fds: KeeperFds<BorrowedFd<'_>>,
 ) -> Result<(), SpawnFailure> {
-    let KeeperFds { talk, watched, above, leaf, keepers, root } = fds;
-    let inherited = [null, null, null, talk, watched, above, leaf, keepers, root, executable];
+    let KeeperFds {
+        talk,
+        watched,
+        above,
+        leaf,
+        keepers,
+        root,
+    } = fds;
+    let inherited = [
+        null, null, null, talk, watched, above, leaf, keepers, root, executable,
+    ];
     let stack = ChildStack::new();
     let mut order = KeeperOrder {
         fds: inherited.map(|fd| fd.as_raw_fd()),
@@ -146,7 +155,12 @@ unsafe fn become_keeper(order: &mut KeeperOrder<'_>) -> Result<Infallible, Spawn
         set_limit(libc::RLIMIT_CORE, 0);
         // The login's nice value and scheduling class may be, too, and jobs compute on every core.
         let usual = libc::sched_param { sched_priority: 0 };
-        sys!(SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const usual);
+        sys!(
+            SYS_sched_setscheduler,
+            0,
+            libc::SCHED_OTHER,
+            &raw const usual
+        );
         sys!(SYS_setpriority, libc::PRIO_PROCESS, 0, 0);
         execute(EXECUTABLE_FD, order.title)
     }
@@ -172,7 +186,10 @@ mod tests {
         };
         let spawn = |executable| spawn_keeper(executable, c"keeper", null, fds);
         assert_eq!(spawn(program.as_fd()), Ok(()));
-        let failure = SpawnFailure { step: "execveat", errno: nix::Error::EACCES };
+        let failure = SpawnFailure {
+            step: "execveat",
+            errno: nix::Error::EACCES,
+        };
         assert_eq!(spawn(text.as_fd()), Err(failure));
     }
 }

@@ -26,13 +26,20 @@ pub struct SpawnFailure {
 
 impl SpawnFailure {
     fn from_errno(step: &'static str) -> Self {
-        Self { step, errno: Errno::last() }
+        Self {
+            step,
+            errno: Errno::last(),
+        }
     }
 }
 
 /// Turns the `-1` of a system call into the failure of this step.
 fn check_step(step: &'static str, result: libc::c_long) -> Result<libc::c_long, SpawnFailure> {
-    if result == -1 { Err(SpawnFailure::from_errno(step)) } else { Ok(result) }
+    if result == -1 {
+        Err(SpawnFailure::from_errno(step))
+    } else {
+        Ok(result)
+    }
 }
 
 /// Makes a system call without the C library's wrapper, which may take locks, be a point of cancellation, or
@@ -118,7 +125,13 @@ unsafe fn prepare_exec<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), Spawn
         // SELinux, this test costs less than the first file of proc(5) that a new process opens.
         let (selinux, exec_context) = (c"/sys/fs/selinux/enforce", c"/proc/thread-self/attr/exec");
         if sys!(SYS_faccessat, libc::AT_FDCWD, selinux.as_ptr(), 0) == 0 {
-            let fd = sys!(SYS_openat, libc::AT_FDCWD, exec_context.as_ptr(), libc::O_WRONLY, 0);
+            let fd = sys!(
+                SYS_openat,
+                libc::AT_FDCWD,
+                exec_context.as_ptr(),
+                libc::O_WRONLY,
+                0
+            );
             sys!(SYS_write, fd, std::ptr::null::<u8>(), 0_usize);
         }
         // The session's keyring has the user's keys by now, so this process gets an empty one. A kernel
@@ -127,7 +140,10 @@ unsafe fn prepare_exec<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), Spawn
         if sys!(SYS_keyctl, join, std::ptr::null::<libc::c_char>()) == -1 {
             let errno = Errno::last();
             if !matches!(errno, Errno::ENOSYS | Errno::EPERM) {
-                return Err(SpawnFailure { step: "keyctl", errno });
+                return Err(SpawnFailure {
+                    step: "keyctl",
+                    errno,
+                });
             }
         }
         // First move descriptors whose numbers are needed for others.
@@ -135,7 +151,11 @@ unsafe fn prepare_exec<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), Spawn
             *fd = check_step("dup", sys!(SYS_fcntl, *fd, libc::F_DUPFD_CLOEXEC, count))? as RawFd;
         }
         for (number, fd) in (0..count).zip(fds.iter()) {
-            let flags = if number + 1 == count { libc::O_CLOEXEC } else { 0 };
+            let flags = if number + 1 == count {
+                libc::O_CLOEXEC
+            } else {
+                0
+            };
             check_step("dup", sys!(SYS_dup3, *fd, number, flags))?;
         }
         close_from(count);
@@ -160,7 +180,16 @@ unsafe fn execute(program: RawFd, name: &CStr) -> Result<Infallible, SpawnFailur
     let environ = [std::ptr::null::<libc::c_char>()];
     let (path, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
     // SAFETY: NUL-terminated texts, in lists that end with a null pointer.
-    unsafe { sys!(SYS_execveat, program, path, argv.as_ptr(), environ.as_ptr(), flags) };
+    unsafe {
+        sys!(
+            SYS_execveat,
+            program,
+            path,
+            argv.as_ptr(),
+            environ.as_ptr(),
+            flags
+        )
+    };
     Err(SpawnFailure::from_errno("execveat"))
 }
 
@@ -174,9 +203,14 @@ unsafe fn close_from(first: RawFd) {
     // no close_range(2).
     unsafe {
         if sys!(SYS_close_range, first, libc::c_uint::MAX, 0) == -1 {
-            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            let mut limit = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
             libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-            let end = RawFd::try_from(limit.rlim_cur).unwrap_or(RawFd::MAX).clamp(1024, 1 << 20);
+            let end = RawFd::try_from(limit.rlim_cur)
+                .unwrap_or(RawFd::MAX)
+                .clamp(1024, 1 << 20);
             for fd in first..end {
                 sys!(SYS_close, fd);
             }
@@ -196,7 +230,15 @@ fn set_signal_mask(signals: u64) -> u64 {
     let mut before = 0_u64;
     let (new, old) = (&raw const signals, &raw mut before);
     // SAFETY: reads and writes numbers on our own stack, of the size that the last argument gives.
-    unsafe { sys!(SYS_rt_sigprocmask, libc::SIG_SETMASK, new, old, SIGNAL_SET_BYTES) };
+    unsafe {
+        sys!(
+            SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            new,
+            old,
+            SIGNAL_SET_BYTES
+        )
+    };
     before
 }
 
@@ -209,9 +251,15 @@ fn set_signal_mask(signals: u64) -> u64 {
 unsafe fn set_limit(resource: libc::__rlimit_resource_t, value: libc::rlim_t) {
     // SAFETY: plain numbers and a structure on our own stack.
     unsafe {
-        let limits = libc::rlimit { rlim_cur: value, rlim_max: value };
+        let limits = libc::rlimit {
+            rlim_cur: value,
+            rlim_max: value,
+        };
         if libc::setrlimit(resource, &raw const limits) == -1 {
-            let mut current = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            let mut current = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
             libc::getrlimit(resource, &raw mut current);
             current.rlim_cur = current.rlim_max;
             libc::setrlimit(resource, &raw const current);

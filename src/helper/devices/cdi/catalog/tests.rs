@@ -6,25 +6,40 @@ use crate::testing::Random;
 /// A catalog with files of these ranks that define `v.com/gpu=0`, and with unusable files of
 /// these ranks and kinds.
 fn catalog(good: &[(&str, usize)], bad: &[(&str, usize, Option<&str>)]) -> Catalog {
-    let mut catalog =
-        Catalog { dirs: vec!["/etc/cdi".into(), "/run/cdi".into()], ..Catalog::default() };
+    let mut catalog = Catalog {
+        dirs: vec!["/etc/cdi".into(), "/run/cdi".into()],
+        ..Catalog::default()
+    };
     for (path, rank) in good {
-        catalog.files.push(file(path, *rank, "v.com/gpu", &[device("0", Edits::default())]));
+        catalog.files.push(file(
+            path,
+            *rank,
+            "v.com/gpu",
+            &[device("0", Edits::default())],
+        ));
     }
     for (path, rank, kind) in bad {
-        catalog.files.push(unusable(path, *rank, kind.map(str::to_owned)));
+        catalog
+            .files
+            .push(unusable(path, *rank, kind.map(str::to_owned)));
     }
     catalog
 }
 
 fn unusable(path: &str, rank: usize, kind: Option<String>) -> SpecFile {
-    let unusable = UnusableSpec { why: "no good".to_owned(), kind, stem: None };
+    let unusable = UnusableSpec {
+        why: "no good".to_owned(),
+        kind,
+        stem: None,
+    };
     SpecFile::from_result(path.into(), rank, Err(unusable))
 }
 
 fn counts(catalog: &Catalog) -> Result<PathBuf, DeviceError> {
     let name = "v.com/gpu=0".parse().unwrap();
-    catalog.find_definition(&name).map(|(file, ..)| file.path.clone())
+    catalog
+        .find_definition(&name)
+        .map(|(file, ..)| file.path.clone())
 }
 
 #[test]
@@ -49,11 +64,16 @@ fn unreadable_file_overrides_only_the_kind_in_its_name() {
     ] {
         let mut catalog = catalog(&[("low", 0)], &[]);
         let unreadable = Err(UnusableSpec::from_name(file));
-        catalog.files.push(SpecFile::from_result(file.into(), 1, unreadable));
+        catalog
+            .files
+            .push(SpecFile::from_result(file.into(), 1, unreadable));
         let found = counts(&catalog);
         assert_eq!(found.is_ok(), counts_still, "{file}: {found:?}");
         if let Err(error) = found {
-            assert!(error.to_string().contains("may not read it: chmod 644"), "{error}");
+            assert!(
+                error.to_string().contains("may not read it: chmod 644"),
+                "{error}"
+            );
         }
     }
 }
@@ -68,7 +88,10 @@ fn two_definitions_of_one_rank_are_an_error_and_revive_no_lower_one() {
 
 #[test]
 fn conflict_below_the_definition_that_counts_does_not_matter() {
-    assert_eq!(counts(&catalog(&[("a", 0), ("b", 0), ("c", 1)], &[])), Ok("c".into()));
+    assert_eq!(
+        counts(&catalog(&[("a", 0), ("b", 0), ("c", 1)], &[])),
+        Ok("c".into())
+    );
 }
 
 #[test]
@@ -105,14 +128,20 @@ fn unusable_file_revives_no_lower_definition() {
 fn missing_device_and_missing_kind_have_different_errors() {
     let with = |bad| catalog(&[("good", 0)], bad);
     let text = |catalog: &Catalog, name: &str| {
-        catalog.find_definition(&name.parse().unwrap()).unwrap_err().to_string()
+        catalog
+            .find_definition(&name.parse().unwrap())
+            .unwrap_err()
+            .to_string()
     };
     let plain = with(&[]);
     assert_eq!(
         text(&plain, "w.com/gpu=0"),
         "no specification of kind w.com/gpu in /etc/cdi, /run/cdi"
     );
-    assert_eq!(text(&plain, "v.com/gpu=7"), "kind v.com/gpu has no such device; it has 0");
+    assert_eq!(
+        text(&plain, "v.com/gpu=7"),
+        "kind v.com/gpu has no such device; it has 0"
+    );
     let doubted = with(&[("bad", 0, None), ("other", 1, Some("x.com/gpu"))]);
     let expected = "no specification of kind w.com/gpu in /etc/cdi, /run/cdi; cannot be used: \
                 bad: no good";
@@ -121,12 +150,15 @@ fn missing_device_and_missing_kind_have_different_errors() {
 
 #[test]
 fn error_lists_only_the_first_devices() {
-    let devices: Vec<_> =
-        (0..99).map(|number| device(&number.to_string(), Edits::default())).collect();
+    let devices: Vec<_> = (0..99)
+        .map(|number| device(&number.to_string(), Edits::default()))
+        .collect();
     let mut catalog = Catalog::default();
     catalog.files.push(file("low", 0, "v.com/gpu", &devices));
     catalog.files.push(file("high", 1, "v.com/gpu", &devices));
-    let error = catalog.find_definition(&"v.com/gpu=x".parse().unwrap()).unwrap_err();
+    let error = catalog
+        .find_definition(&"v.com/gpu=x".parse().unwrap())
+        .unwrap_err();
     let expected = "kind v.com/gpu has no such device; it has 0, 1, 2, 3, 4, 5 and 93 more";
     assert_eq!(error.to_string(), expected);
 }
@@ -151,17 +183,27 @@ impl Written {
             _ => None,
         };
         let device = random.index(2).to_string();
-        Self { path: number.to_string(), rank: random.index(3), kind, device, broken }
+        Self {
+            path: number.to_string(),
+            rank: random.index(3),
+            kind,
+            device,
+            broken,
+        }
     }
 
     fn put(&self, catalog: &mut Catalog, whole: bool) {
         match (&self.broken, whole) {
             (Some(kind), false) => {
-                catalog.files.push(unusable(&self.path, self.rank, kind.clone()));
+                catalog
+                    .files
+                    .push(unusable(&self.path, self.rank, kind.clone()));
             }
             _ => {
                 let device = device(&self.device, Edits::default());
-                catalog.files.push(file(&self.path, self.rank, self.kind, &[device]));
+                catalog
+                    .files
+                    .push(file(&self.path, self.rank, self.kind, &[device]));
             }
         }
     }
@@ -174,8 +216,9 @@ fn breaking_files_revives_no_old_definition_and_hides_no_independent_one() {
     let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     let mut seen = [0; 3];
     for _ in 0..3000 {
-        let files: Vec<Written> =
-            (0..1 + random.index(5)).map(|number| Written::random(&mut random, number)).collect();
+        let files: Vec<Written> = (0..1 + random.index(5))
+            .map(|number| Written::random(&mut random, number))
+            .collect();
         let (mut before, mut after) = (Catalog::default(), Catalog::default());
         for file in &files {
             file.put(&mut before, true);
@@ -194,7 +237,9 @@ fn breaking_files_revives_no_old_definition_and_hides_no_independent_one() {
             let of_name = |file: &&Written| file.kind == kind && file.device == device;
             let highest = files.iter().filter(of_name).map(|file| file.rank).max();
             let is_matching = |found: &String| {
-                files.iter().any(|file| file.path == *found && Some(file.rank) == highest)
+                files
+                    .iter()
+                    .any(|file| file.path == *found && Some(file.rank) == highest)
             };
             assert!(after.as_ref().is_none_or(is_matching), "{after:?}");
             let may_mean = |kinds: &Option<Option<String>>| match kinds {
@@ -248,13 +293,19 @@ mod directories {
     /// The file whose definition of a device counts.
     fn file_of(catalog: &Catalog, device: &str) -> Option<PathBuf> {
         let name = format!("v.com/gpu={device}").parse().unwrap();
-        catalog.find_definition(&name).ok().map(|(file, ..)| file.path.clone())
+        catalog
+            .find_definition(&name)
+            .ok()
+            .map(|(file, ..)| file.path.clone())
     }
 
     /// Parses all files, and returns the unusable ones with their faults.
     fn unusable(catalog: &Catalog) -> Vec<(String, String)> {
         let fault = |file: &SpecFile| {
-            Some((file.path.display().to_string(), file.parse_spec().err()?.why.clone()))
+            Some((
+                file.path.display().to_string(),
+                file.parse_spec().err()?.why.clone(),
+            ))
         };
         catalog.files.iter().filter_map(fault).collect()
     }
@@ -263,7 +314,15 @@ mod directories {
     fn specifications_are_files_of_the_directory_itself_with_known_extensions() {
         let scratch = Scratch::new();
         let read = ["a.json", ".hidden.json", ".json", "x.tmp.json"];
-        let others = ["a.yml", "b.JSON", "c.Yaml", "d.json.tmp", "json", "e.json5", "sub/f.json"];
+        let others = [
+            "a.yml",
+            "b.JSON",
+            "c.Yaml",
+            "d.json.tmp",
+            "json",
+            "e.json5",
+            "sub/f.json",
+        ];
         for (number, name) in read.into_iter().chain(others).enumerate() {
             scratch.file(&format!("etc/cdi/{name}"), &json(&[&number.to_string()]));
         }
@@ -306,7 +365,10 @@ mod directories {
         ] {
             let fault = scan(&scratch, &[dir, "/etc/cdi"]).unwrap_err();
             let text = fault.to_string();
-            assert!(text.contains(dir) && text.contains(&cause.to_string()), "{text}");
+            assert!(
+                text.contains(dir) && text.contains(&cause.to_string()),
+                "{text}"
+            );
         }
     }
 
@@ -345,7 +407,10 @@ mod directories {
         let catalog = scan(&scratch, &["/etc/cdi"]).unwrap();
         assert_eq!(
             unusable(&catalog),
-            [("/etc/cdi/\u{fffd}.json".to_owned(), "the name is no UTF-8".to_owned())]
+            [(
+                "/etc/cdi/\u{fffd}.json".to_owned(),
+                "the name is no UTF-8".to_owned()
+            )]
         );
     }
 
@@ -371,8 +436,14 @@ mod directories {
             scratch.file("run/cdi/b.json", text);
             let catalog = scan(&scratch, &dirs).unwrap();
             assert_eq!(file_of(&catalog, "0"), None, "{text:?}");
-            let fault = Spec::parse(text.as_bytes(), Format::Json).unwrap_err().to_string();
-            assert_eq!(unusable(&catalog), [("/run/cdi/b.json".to_owned(), fault)], "{text:?}");
+            let fault = Spec::parse(text.as_bytes(), Format::Json)
+                .unwrap_err()
+                .to_string();
+            assert_eq!(
+                unusable(&catalog),
+                [("/run/cdi/b.json".to_owned(), fault)],
+                "{text:?}"
+            );
         }
     }
 
@@ -388,7 +459,10 @@ mod directories {
             "{crowded}"
         );
         std::fs::remove_file(scratch.path().join("etc/cdi/0.json")).unwrap();
-        assert_eq!(scan(&scratch, &["/etc/cdi"]).unwrap().files.len(), FILES_MAX);
+        assert_eq!(
+            scan(&scratch, &["/etc/cdi"]).unwrap().files.len(),
+            FILES_MAX
+        );
         for number in 0..=NAMES_MAX {
             std::fs::write(scratch.dir("run/cdi").join(number.to_string()), "").unwrap();
         }
@@ -405,13 +479,19 @@ mod directories {
         let stale = "---\ncdiVersion: 0.5.0\nkind: k8s.gpu.nvidia.com/claim\ndevices:\n- name: x\n  \
                      containerEdits: [\n";
         for number in 0..1000 {
-            scratch.file(&format!("run/cdi/k8s.gpu.nvidia.com-claim_{number}.yaml"), stale);
+            scratch.file(
+                &format!("run/cdi/k8s.gpu.nvidia.com-claim_{number}.yaml"),
+                stale,
+            );
         }
         for path in ["etc/cdi/a.json", "run/cdi/a.json"] {
             scratch.file(path, &device);
             let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
             assert_eq!(file_of(&catalog, "0"), Some(format!("/{path}").into()));
-            let parsed = catalog.files.iter().filter(|file| file.parsed.get().is_some());
+            let parsed = catalog
+                .files
+                .iter()
+                .filter(|file| file.parsed.get().is_some());
             assert_eq!(parsed.count(), 1, "{path}");
             std::fs::remove_file(scratch.path().join(path)).unwrap();
         }
@@ -461,7 +541,10 @@ mod directories {
     fn bytes_of_all_files_are_bounded_and_the_lowest_rank_is_cut_first() {
         let scratch = Scratch::new();
         for name in ["a", "b", "c", "d"] {
-            scratch.file(&format!("etc/cdi/{name}.json"), &padded(name, Format::Json.bytes_max()));
+            scratch.file(
+                &format!("etc/cdi/{name}.json"),
+                &padded(name, Format::Json.bytes_max()),
+            );
         }
         scratch.file("etc/cdi/e.json", "");
         scratch.mode("etc/cdi/e.json", 0o666);
@@ -487,7 +570,10 @@ mod directories {
         let catalog = scan(&scratch, &["/etc/cdi", "/run/cdi"]).unwrap();
         assert_eq!(file_of(&catalog, "0"), Some("/run/cdi/a.json".into()));
         let parsed = |scanned: &Catalog| -> Vec<_> {
-            scanned.faults().map(|fault| fault.split_once(": ").unwrap().0.to_owned()).collect()
+            scanned
+                .faults()
+                .map(|fault| fault.split_once(": ").unwrap().0.to_owned())
+                .collect()
         };
         assert_eq!(parsed(&catalog), ["/run/cdi/c.json"], "names the kind");
         assert_eq!(file_of(&catalog, "1"), None);
@@ -495,7 +581,10 @@ mod directories {
         // Every file that could override a definition is parsed.
         let other_catalog = scan(&scratch, &["/run/cdi", "/etc/cdi"]).unwrap();
         assert_eq!(file_of(&other_catalog, "0"), None);
-        assert_eq!(parsed(&other_catalog), ["/etc/cdi/low.json", "/run/cdi/c.json"]);
+        assert_eq!(
+            parsed(&other_catalog),
+            ["/etc/cdi/low.json", "/run/cdi/c.json"]
+        );
     }
 
     #[test]
@@ -503,7 +592,12 @@ mod directories {
         let scratch = Scratch::new();
         let yaml = "cdiVersion: 0.6.0\nkind: KIND\ndevices: [{name: x, containerEdits: \
                     {deviceNodes: [{path: /dev/x}]}}]\n";
-        for kind in ["v.com/gpu", "'v.com/gpu'", r#""v.com\x2fgpu""#, r#""v.\u0063om/gp\165""#] {
+        for kind in [
+            "v.com/gpu",
+            "'v.com/gpu'",
+            r#""v.com\x2fgpu""#,
+            r#""v.\u0063om/gp\165""#,
+        ] {
             scratch.file("etc/cdi/a.yaml", &yaml.replace("KIND", kind));
             let known = !kind.ends_with("165\"");
             let found = file_of(&scan(&scratch, &["/etc/cdi"]).unwrap(), "x").is_some();
@@ -511,7 +605,10 @@ mod directories {
         }
         for kind in ["v.com\\/gpu", "v.com/\\u0067pu"] {
             scratch.file("run/cdi/a.json", &json(&["y"]).replace("v.com/gpu", kind));
-            assert!(file_of(&scan(&scratch, &["/run/cdi"]).unwrap(), "y").is_some(), "{kind}");
+            assert!(
+                file_of(&scan(&scratch, &["/run/cdi"]).unwrap(), "y").is_some(),
+                "{kind}"
+            );
         }
     }
 }

@@ -10,8 +10,14 @@ use crate::text::printable;
 pub(super) fn parse(text: &str) -> Result<Value, DocumentError> {
     let mut input = serde_json::Deserializer::from_str(text);
     let mut counter = ValueCounter::default();
-    let value = ValueSeed { counter: &mut counter, depth: 0 }.deserialize(&mut input);
-    value.and_then(|value| input.end().map(|()| value)).map_err(|error| document_error(&error))
+    let value = ValueSeed {
+        counter: &mut counter,
+        depth: 0,
+    }
+    .deserialize(&mut input);
+    value
+        .and_then(|value| input.end().map(|()| value))
+        .map_err(|error| document_error(&error))
 }
 
 /// Converts the parser's error, which ends with the place, into ours, which begins with it.
@@ -19,7 +25,10 @@ fn document_error(error: &serde_json::Error) -> DocumentError {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let text = error.to_string();
     let why = text.strip_suffix(&place).unwrap_or(&text);
-    DocumentError { line: error.line(), why: printable(why) }
+    DocumentError {
+        line: error.line(),
+        why: printable(why),
+    }
 }
 
 /// The seed of the next value, which is inside `depth` lists and objects.
@@ -30,7 +39,10 @@ struct ValueSeed<'a> {
 
 impl ValueSeed<'_> {
     fn inner(&mut self) -> ValueSeed<'_> {
-        ValueSeed { counter: self.counter, depth: self.depth + 1 }
+        ValueSeed {
+            counter: self.counter,
+            depth: self.depth + 1,
+        }
     }
 }
 

@@ -38,7 +38,10 @@ pub(super) fn parse_document(bytes: &[u8], format: Format) -> Result<Document, D
     let whole = std::str::from_utf8(bytes).map_err(|error| {
         let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        DocumentError { line, why: "not UTF-8".to_owned() }
+        DocumentError {
+            line,
+            why: "not UTF-8".to_owned(),
+        }
     })?;
     // Some editors begin a text with a byte order mark.
     let text = whole.strip_prefix('\u{feff}').unwrap_or(whole);
@@ -46,10 +49,14 @@ pub(super) fn parse_document(bytes: &[u8], format: Format) -> Result<Document, D
         return yaml::parse(text);
     }
     match json::parse(text) {
-        Ok(value) => Ok(Document { value, second_document: None }),
-        Err(DocumentError { line, .. }) if is_yaml(text) => {
-            Err(DocumentError { line, why: "this is YAML: name the file .yaml".to_owned() })
-        }
+        Ok(value) => Ok(Document {
+            value,
+            second_document: None,
+        }),
+        Err(DocumentError { line, .. }) if is_yaml(text) => Err(DocumentError {
+            line,
+            why: "this is YAML: name the file .yaml".to_owned(),
+        }),
         Err(error) => Err(error),
     }
 }

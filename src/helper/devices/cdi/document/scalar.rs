@@ -28,7 +28,9 @@ pub(super) fn parse_number(word: &str) -> Option<i64> {
 pub(super) fn is_text(word: &str) -> bool {
     const TRUTH_WORDS: [&str; 8] = ["true", "false", "yes", "no", "on", "off", "y", "n"];
     let is_shortest = parse_number(word).is_some_and(|number| number.to_string() == word);
-    let is_truth = TRUTH_WORDS.iter().any(|truth| word.eq_ignore_ascii_case(truth));
+    let is_truth = TRUTH_WORDS
+        .iter()
+        .any(|truth| word.eq_ignore_ascii_case(truth));
     is_shortest || !(is_truth || is_number_to_some_reader(word))
 }
 
@@ -92,8 +94,25 @@ mod tests {
     #[test]
     fn other_words_are_text() {
         let words = [
-            "0", "12", "-1", "0.5.0", "GPU-0", "1:0", "0000-00-02-0-0x56c0", "/dev/null", "rwm",
-            "none", "inf", "nan", "e3", "A=1", "0x", "0xg", "noexec", "-", ".",
+            "0",
+            "12",
+            "-1",
+            "0.5.0",
+            "GPU-0",
+            "1:0",
+            "0000-00-02-0-0x56c0",
+            "/dev/null",
+            "rwm",
+            "none",
+            "inf",
+            "nan",
+            "e3",
+            "A=1",
+            "0x",
+            "0xg",
+            "noexec",
+            "-",
+            ".",
             "18446744073709551616x",
         ];
         for word in words {

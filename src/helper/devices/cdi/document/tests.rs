@@ -20,7 +20,12 @@ fn plain(text: &str) -> Value {
 }
 
 fn object<const N: usize>(entries: [(&str, Value); N]) -> Value {
-    Value::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+    Value::Object(
+        entries
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect(),
+    )
 }
 
 /// Returns line and text of an error.
@@ -49,7 +54,10 @@ fn json_parses_into_a_tree() {
     let read = json(r#"{"a": [true, null, -1, 1.0, 1e3, 9223372036854775808, "x"], "b": {}}"#);
     let number = |number| Value::Number(number);
     let numbers = [Some(-1), None, None, None].map(number);
-    let list = [Value::Bool(true), Value::Null].into_iter().chain(numbers).chain([text("x")]);
+    let list = [Value::Bool(true), Value::Null]
+        .into_iter()
+        .chain(numbers)
+        .chain([text("x")]);
     let expected = object([("a", Value::List(list.collect())), ("b", object([]))]);
     assert_eq!(read, Ok(expected));
 }
@@ -67,8 +75,16 @@ fn unneeded_yaml_features_are_refused_with_their_line() {
         ("a: !!map {b: c}\n", 1, "a tag (!) is not taken"),
         ("!!str a: b\n", 1, "a tag (!) is not taken"),
         ("a: b\n<<: {c: d}\n", 2, "a merge key (<<) is not taken"),
-        ("? [a]\n: b\n", 1, "a key that is a list or an object is not taken"),
-        ("? {a: b}\n: c\n", 1, "a key that is a list or an object is not taken"),
+        (
+            "? [a]\n: b\n",
+            1,
+            "a key that is a list or an object is not taken",
+        ),
+        (
+            "? {a: b}\n: c\n",
+            1,
+            "a key that is a list or an object is not taken",
+        ),
         ("", 1, "no document"),
         ("# nothing\n\n", 3, "no document"),
     ];
@@ -81,12 +97,19 @@ fn unneeded_yaml_features_are_refused_with_their_line() {
 fn alias_is_refused_with_and_without_its_anchor() {
     assert_eq!(refusal(yaml("a: b\nc: *x\n")).0, 2);
     let bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n";
-    assert_eq!(refusal(yaml(bomb)), (1, "an anchor (&) is not taken".to_owned()));
+    assert_eq!(
+        refusal(yaml(bomb)),
+        (1, "an anchor (&) is not taken".to_owned())
+    );
 }
 
 #[test]
 fn repeated_key_is_refused_at_any_depth() {
-    for text in ["a: 1\nb: 2\n\"a\": 3\n", "x:\n- a: 1\n  a: 1\n", "{x: {y: {a: 1, 'a': 2}}}"] {
+    for text in [
+        "a: 1\nb: 2\n\"a\": 3\n",
+        "x:\n- a: 1\n  a: 1\n",
+        "{x: {y: {a: 1, 'a': 2}}}",
+    ] {
         let (_, why) = refusal(yaml(text));
         assert_eq!(why, "key \"a\" stands twice", "{text:?}");
     }
@@ -96,7 +119,11 @@ fn repeated_key_is_refused_at_any_depth() {
         r#"{"x": {"y": {"a": 1, "\u0061": 2}}}"#,
     ];
     for text in texts {
-        assert_eq!(refusal(json(text)), (1, "key \"a\" stands twice".to_owned()), "{text:?}");
+        assert_eq!(
+            refusal(json(text)),
+            (1, "key \"a\" stands twice".to_owned()),
+            "{text:?}"
+        );
     }
     assert!(yaml("a: {b: 1}\nc: {b: 2}\n").is_ok());
 }
@@ -104,7 +131,15 @@ fn repeated_key_is_refused_at_any_depth() {
 #[test]
 fn trailing_text_and_yaml_are_no_json() {
     for text in [
-        "{} {}", "{}\n---", "# x\n{}", "{a: 1}", "{'a': 1}", "[1,]", "", "\u{feff}\u{feff}{}", "01",
+        "{} {}",
+        "{}\n---",
+        "# x\n{}",
+        "{a: 1}",
+        "{'a': 1}",
+        "[1,]",
+        "",
+        "\u{feff}\u{feff}{}",
+        "01",
     ] {
         assert!(json(text).is_err(), "{text:?}");
     }
@@ -120,14 +155,21 @@ fn byte_order_mark_is_skipped() {
 /// Container runtimes never reach the text after the first document.
 #[test]
 fn second_document_is_not_read_and_its_line_is_kept() {
-    for (text, line) in
-        [("a: b\n---\nc: d\n", 2), ("a: b\n...\n---\n", 3), ("a: b\n---\n&x [*x, \"\n", 2)]
-    {
+    for (text, line) in [
+        ("a: b\n---\nc: d\n", 2),
+        ("a: b\n...\n---\n", 3),
+        ("a: b\n---\n&x [*x, \"\n", 2),
+    ] {
         let read = parse_document(text.as_bytes(), Format::Yaml).unwrap();
         assert_eq!(read.value, object([("a", plain("b"))]), "{text:?}");
         assert_eq!(read.second_document, Some(line), "{text:?}");
     }
-    assert_eq!(parse_document(b"---\na: b\n...\n", Format::Yaml).unwrap().second_document, None);
+    assert_eq!(
+        parse_document(b"---\na: b\n...\n", Format::Yaml)
+            .unwrap()
+            .second_document,
+        None
+    );
     assert_eq!(yaml("---\n---\na: b\n"), Ok(Value::Null));
 }
 
@@ -135,7 +177,14 @@ fn second_document_is_not_read_and_its_line_is_kept() {
 fn yaml_in_a_json_file_has_an_error_of_its_own() {
     let why = "this is YAML: name the file .yaml";
     assert_eq!(refusal(json("---\na: b\n")), (1, why.to_owned()));
-    for text in ["a", "- a\n", "a: [\n", "{\"a\": }", "a: &x b\n", "{\"a\": 1} x"] {
+    for text in [
+        "a",
+        "- a\n",
+        "a: [\n",
+        "{\"a\": }",
+        "a: &x b\n",
+        "{\"a\": 1} x",
+    ] {
         assert_ne!(refusal(json(text)).1, why, "{text:?}");
     }
 }
@@ -161,7 +210,13 @@ fn broken_yaml_is_refused_with_its_line() {
 fn invalid_utf_8_is_refused_with_its_line() {
     for format in [Format::Json, Format::Yaml] {
         let error = parse_document(b"{}\n\xff", format).unwrap_err();
-        assert_eq!(error, DocumentError { line: 2, why: "not UTF-8".to_owned() });
+        assert_eq!(
+            error,
+            DocumentError {
+                line: 2,
+                why: "not UTF-8".to_owned()
+            }
+        );
     }
 }
 
@@ -186,7 +241,10 @@ fn values_are_bounded() {
     let flow = |count| format!("[{}1]", "1,".repeat(count - 1));
     let block = |count| "- 1\n".repeat(count);
     assert!(json(&flow(max)).is_ok());
-    assert_eq!(refusal(json(&flow(max + 1))), (1, "more than 200000 values".to_owned()));
+    assert_eq!(
+        refusal(json(&flow(max + 1))),
+        (1, "more than 200000 values".to_owned())
+    );
     assert!(yaml(&block(max)).is_ok());
     assert_eq!(refusal(yaml(&block(max + 1))).0, max + 1);
 }
@@ -211,15 +269,25 @@ fn worst_files_parse_in_time() {
     for unit in ["[", "{\"a\":", "[[],", "\"", "1", " "] {
         assert!(json(&full(Format::Json, unit)).is_err(), "{unit:?}");
     }
-    let units = ["[", "{", "{a: ", "- ", "? ", "a: a: ", "&a [*a, ", "\"", "&a ", "!a "];
+    let units = [
+        "[", "{", "{a: ", "- ", "? ", "a: a: ", "&a [*a, ", "\"", "&a ", "!a ",
+    ];
     let started = read_thread_time();
     for unit in units {
         assert!(yaml(&full(Format::Yaml, unit)).is_err(), "{unit:?}");
     }
-    let brackets =
-        format!("{}{}", "[".repeat(250), "a,".repeat(Format::Yaml.bytes_max() / 2 - 125));
-    assert_eq!(refusal(yaml(&brackets)).1, "more than 32 lists and objects inside each other");
-    let stairs: String = (0..1400).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+    let brackets = format!(
+        "{}{}",
+        "[".repeat(250),
+        "a,".repeat(Format::Yaml.bytes_max() / 2 - 125)
+    );
+    assert_eq!(
+        refusal(yaml(&brackets)).1,
+        "more than 32 lists and objects inside each other"
+    );
+    let stairs: String = (0..1400)
+        .map(|depth| format!("{}a:\n", " ".repeat(depth)))
+        .collect();
     assert_eq!(refusal(yaml(&stairs)).0, 34);
     assert!(yaml(&full(Format::Yaml, "a")).is_ok());
     let took = read_thread_time() - started;
@@ -231,19 +299,31 @@ fn worst_files_parse_in_time() {
 #[test]
 fn error_has_one_short_line() {
     let key = "x\\n".repeat(1000);
-    let texts = [format!("{{\"{key}\": 1, \"{key}\": 2}}"), "@\u{9b}".to_owned()];
+    let texts = [
+        format!("{{\"{key}\": 1, \"{key}\": 2}}"),
+        "@\u{9b}".to_owned(),
+    ];
     for (text, read) in texts.iter().zip([json, yaml]) {
         let (_, why) = refusal(read(text));
-        assert!(why.len() < 200 && !why.contains(char::is_control), "{why:?}");
+        assert!(
+            why.len() < 200 && !why.contains(char::is_control),
+            "{why:?}"
+        );
     }
 }
 
 #[test]
 fn value_converts_to_the_expected_type_or_fails() {
     assert_eq!(plain("0").into_text(), Ok("0".to_owned()));
-    assert_eq!(plain("010").into_text().unwrap_err().to_string(), "not text: put it in quotes");
+    assert_eq!(
+        plain("010").into_text().unwrap_err().to_string(),
+        "not text: put it in quotes"
+    );
     assert_eq!(text("010").into_text(), Ok("010".to_owned()));
-    assert_eq!(Value::Number(Some(0)).into_text().unwrap_err().to_string(), "not text");
+    assert_eq!(
+        Value::Number(Some(0)).into_text().unwrap_err().to_string(),
+        "not text"
+    );
     assert_eq!(plain("0666").into_number(), Ok(438));
     assert!(text("1").into_number().is_err() && Value::Number(None).into_number().is_err());
     assert_eq!(plain("true").into_bool(), Ok(true));

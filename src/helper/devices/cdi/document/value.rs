@@ -62,7 +62,9 @@ impl Value {
     pub(in crate::devices::cdi) fn into_bool(self) -> Result<bool, SpecError> {
         match self {
             Self::Bool(value) => Ok(value),
-            Self::Plain(text) => text.parse().map_err(|_| SpecError::rule("not true or false")),
+            Self::Plain(text) => text
+                .parse()
+                .map_err(|_| SpecError::rule("not true or false")),
             _ => Err(SpecError::rule("not true or false")),
         }
     }

@@ -22,15 +22,27 @@ pub(super) fn parse(text: &str) -> Result<Document, DocumentError> {
             break;
         }
         if let Err(error) = builder.handle_event(event) {
-            return Err(DocumentError { line, why: error.to_string() });
+            return Err(DocumentError {
+                line,
+                why: error.to_string(),
+            });
         }
     }
-    let value = builder.root.ok_or(DocumentError { line, why: "no document".to_owned() })?;
-    Ok(Document { value, second_document })
+    let value = builder.root.ok_or(DocumentError {
+        line,
+        why: "no document".to_owned(),
+    })?;
+    Ok(Document {
+        value,
+        second_document,
+    })
 }
 
 fn syntax_error(error: &ScanError) -> DocumentError {
-    DocumentError { line: error.marker().line(), why: printable(error.info()) }
+    DocumentError {
+        line: error.marker().line(),
+        why: printable(error.info()),
+    }
 }
 
 /// Why the parser's events make no tree of values.

@@ -9,8 +9,14 @@ use crate::devices::cdi::error::{AddPlace, SpecError};
 use std::collections::BTreeSet;
 
 /// When a hook may run (OCI runtime specification, "POSIX-platform Hooks").
-const HOOKS: [&str; 6] =
-    ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
+const HOOKS: [&str; 6] = [
+    "prestart",
+    "createRuntime",
+    "createContainer",
+    "startContainer",
+    "poststart",
+    "poststop",
+];
 
 /// Maximum bytes of the name of a class of service, with its final NUL (`PATH_MAX`, limits.h).
 const CLOS_BYTES_MAX: usize = 4096;
@@ -44,11 +50,17 @@ fn check_texts(value: Value, version: Version) -> Result<(), SpecError> {
 pub(super) fn check_variable(value: Value) -> Result<(), SpecError> {
     let text = value.into_text()?;
     if text.contains(['\0', '\n']) {
-        return Err(SpecError::rule(format_args!("{} has a control character", quote(&text))));
+        return Err(SpecError::rule(format_args!(
+            "{} has a control character",
+            quote(&text)
+        )));
     }
     match text.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(()),
-        _ => Err(SpecError::rule(format_args!("{} is not NAME=VALUE", quote(&text)))),
+        _ => Err(SpecError::rule(format_args!(
+            "{} is not NAME=VALUE",
+            quote(&text)
+        ))),
     }
 }
 
@@ -66,7 +78,10 @@ fn check_hook(hook: Value) -> Result<(), SpecError> {
 fn check_hook_name(value: Value) -> Result<(), SpecError> {
     let name = value.into_text()?;
     if !HOOKS.contains(&name.as_str()) {
-        return Err(SpecError::rule(format_args!("{} is no hook's name", quote(&name))));
+        return Err(SpecError::rule(format_args!(
+            "{} is no hook's name",
+            quote(&name)
+        )));
     }
     Ok(())
 }
@@ -74,7 +89,10 @@ fn check_hook_name(value: Value) -> Result<(), SpecError> {
 fn check_hook_path(value: Value) -> Result<(), SpecError> {
     let path = nonempty_text(value)?;
     if !path.starts_with('/') {
-        return Err(SpecError::rule(format_args!("path {} not absolute", quote(&path))));
+        return Err(SpecError::rule(format_args!(
+            "path {} not absolute",
+            quote(&path)
+        )));
     }
     Ok(())
 }
@@ -134,7 +152,10 @@ fn check_class_of_service(value: Value) -> Result<(), SpecError> {
     let is_long = name.len() >= CLOS_BYTES_MAX;
     let is_relative = matches!(name.as_str(), "." | "..");
     if name != "/" && (is_long || is_relative || name.contains(['/', '\n'])) {
-        return Err(SpecError::rule(format_args!("{} is no name of a class", quote(&name))));
+        return Err(SpecError::rule(format_args!(
+            "{} is no name of a class",
+            quote(&name)
+        )));
     }
     Ok(())
 }
@@ -155,7 +176,10 @@ fn check_net_devices(fields: &mut Fields, version: Version) -> Result<bool, Spec
 fn check_unique(value: Value, known: &mut BTreeSet<String>) -> Result<(), SpecError> {
     let name = nonempty_text(value)?;
     if known.contains(&name) {
-        return Err(SpecError::rule(format_args!("{} stands twice", quote(&name))));
+        return Err(SpecError::rule(format_args!(
+            "{} stands twice",
+            quote(&name)
+        )));
     }
     known.insert(name);
     Ok(())

@@ -79,7 +79,9 @@ fn parse_node(node: Value, version: Version) -> Result<NodeEdit, SpecError> {
         }
         Ok(NodeEdit {
             path: fields.required("path", parse_path)?,
-            host_path: fields.value("hostPath", |value| parse_host_path(value, version))?.flatten(),
+            host_path: fields
+                .value("hostPath", |value| parse_host_path(value, version))?
+                .flatten(),
             kind: fields.value("type", parse_kind)?.flatten(),
             major: fields.value("major", |value| number_up_to(value, MAJOR_MAX))?,
             minor: fields.value("minor", |value| number_up_to(value, MINOR_MAX))?,
@@ -112,7 +114,10 @@ fn parse_path(value: Value) -> Result<String, SpecError> {
     } else {
         return Ok(path);
     };
-    Err(SpecError::rule(format_args!("path {} {fault}", quote(&path))))
+    Err(SpecError::rule(format_args!(
+        "path {} {fault}",
+        quote(&path)
+    )))
 }
 
 fn parse_kind(value: Value) -> Result<Option<NodeKind>, SpecError> {
@@ -121,7 +126,10 @@ fn parse_kind(value: Value) -> Result<Option<NodeKind>, SpecError> {
         "b" => Ok(Some(NodeKind::Block)),
         "c" | "u" => Ok(Some(NodeKind::Char)),
         "p" => Ok(Some(NodeKind::Fifo)),
-        odd => Err(SpecError::rule(format_args!("{} is not one of b, c, u, p", quote(odd)))),
+        odd => Err(SpecError::rule(format_args!(
+            "{} is not one of b, c, u, p",
+            quote(odd)
+        ))),
     }
 }
 

@@ -34,7 +34,9 @@ impl Fields {
         key: &str,
         parse: impl FnOnce(Value) -> Result<T, SpecError>,
     ) -> Result<Option<T>, SpecError> {
-        self.take(key).map(|value| parse(value).add_key(key)).transpose()
+        self.take(key)
+            .map(|value| parse(value).add_key(key))
+            .transpose()
     }
 
     pub(super) fn required<T>(
@@ -42,7 +44,8 @@ impl Fields {
         key: &str,
         parse: impl FnOnce(Value) -> Result<T, SpecError>,
     ) -> Result<T, SpecError> {
-        self.value(key, parse)?.ok_or_else(|| SpecError::rule(format_args!("no {key}")))
+        self.value(key, parse)?
+            .ok_or_else(|| SpecError::rule(format_args!("no {key}")))
     }
 
     /// Takes a list and parses each value. A missing list is empty.
@@ -75,6 +78,8 @@ pub(super) fn number_up_to(value: Value, max: u32) -> Result<u32, SpecError> {
     let number = value.into_number()?;
     match u32::try_from(number) {
         Ok(fitting) if fitting <= max => Ok(fitting),
-        _ => Err(SpecError::rule(format_args!("{number} is not from 0 to {max}"))),
+        _ => Err(SpecError::rule(format_args!(
+            "{number} is not from 0 to {max}"
+        ))),
     }
 }

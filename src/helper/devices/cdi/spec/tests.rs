@@ -45,8 +45,17 @@ fn node_keeps_the_values_of_the_file() {
         minor: None,
         access: None,
     };
-    let nulls = ["hostPath", "type", "major", "minor", "permissions", "fileMode", "uid", "gid"]
-        .map(|key| format!(r#", "{key}": null"#));
+    let nulls = [
+        "hostPath",
+        "type",
+        "major",
+        "minor",
+        "permissions",
+        "fileMode",
+        "uid",
+        "gid",
+    ]
+    .map(|key| format!(r#", "{key}": null"#));
     for each_keys in ["", r#", "type": "", "permissions": """#, &nulls.concat()] {
         assert_eq!(node_of(each_keys), Ok(bare.clone()), "{each_keys}");
     }
@@ -54,12 +63,26 @@ fn node_keeps_the_values_of_the_file() {
 
 #[test]
 fn types_and_permissions_have_the_meaning_of_the_standard() {
-    let kinds = [("b", NodeKind::Block), ("c", NodeKind::Char), ("u", NodeKind::Char)];
+    let kinds = [
+        ("b", NodeKind::Block),
+        ("c", NodeKind::Char),
+        ("u", NodeKind::Char),
+    ];
     for (text, kind) in kinds.into_iter().chain([("p", NodeKind::Fifo)]) {
-        assert_eq!(node_of(&format!(r#", "type": "{text}""#)).unwrap().kind, Some(kind));
+        assert_eq!(
+            node_of(&format!(r#", "type": "{text}""#)).unwrap().kind,
+            Some(kind)
+        );
     }
-    let sets = [("rw", Access::RW), ("mwr", Access::ALL), ("rrrr", Access::READ)];
-    for (text, access) in sets.into_iter().chain([("none", Access::NONE), ("m", Access::MKNOD)]) {
+    let sets = [
+        ("rw", Access::RW),
+        ("mwr", Access::ALL),
+        ("rrrr", Access::READ),
+    ];
+    for (text, access) in sets
+        .into_iter()
+        .chain([("none", Access::NONE), ("m", Access::MKNOD)])
+    {
         let node = node_of(&format!(r#", "permissions": "{text}""#));
         assert_eq!(node.unwrap().access, Some(access), "{text}");
     }
@@ -76,11 +99,18 @@ fn only_device_nodes_are_kept() {
 #[test]
 fn device_is_found_by_its_whole_name_only() {
     let spec = json(&with_edits("0.3.0", r#"{"env": ["A=1"]}"#)).unwrap();
-    let find = |name: &str| spec.device(&name.parse().unwrap()).map(|device| device.name.as_str());
+    let find = |name: &str| {
+        spec.device(&name.parse().unwrap())
+            .map(|device| device.name.as_str())
+    };
     assert_eq!(find("v.example/c=a"), Some("a"));
-    for other in
-        ["v.example/c=b", "v.example/d=a", "w.example/c=a", "v.example/c=all", "V.example/c=a"]
-    {
+    for other in [
+        "v.example/c=b",
+        "v.example/d=a",
+        "w.example/c=a",
+        "v.example/c=all",
+        "V.example/c=a",
+    ] {
         assert_eq!(find(other), None, "{other}");
     }
 }
@@ -97,7 +127,10 @@ fn unquoted_word_is_text_only_if_all_readers_agree() {
     let error = yaml("010").unwrap_err().to_string();
     assert_eq!(error, "devices[0].name: not text: put it in quotes");
     let unquoted = with_edits("0.5.0", r#"{"env": ["A=1"]}"#).replace(r#""a""#, "0");
-    assert_eq!(json(&unquoted).unwrap_err().to_string(), "devices[0].name: not text");
+    assert_eq!(
+        json(&unquoted).unwrap_err().to_string(),
+        "devices[0].name: not text"
+    );
 }
 
 #[test]
@@ -108,23 +141,34 @@ fn bytes_and_devices_of_a_file_are_bounded() {
         assert!(Spec::parse(text.as_bytes(), format).is_ok());
         text.push(' ');
         let error = Spec::parse(text.as_bytes(), format).unwrap_err();
-        assert_eq!(error.to_string(), format!("longer than {} bytes", format.bytes_max()));
+        assert_eq!(
+            error.to_string(),
+            format!("longer than {} bytes", format.bytes_max())
+        );
     }
     let devices = |count: usize| {
         let device = |at| format!(r#"{{"name": "d{at}", "containerEdits": {{"env": ["A=1"]}}}}"#);
         let devices: Vec<String> = (0..count).map(device).collect();
         let devices = devices.join(",");
-        json(&format!(r#"{{"cdiVersion": "0.3.0", "kind": "v/c", "devices": [{devices}]}}"#))
+        json(&format!(
+            r#"{{"cdiVersion": "0.3.0", "kind": "v/c", "devices": [{devices}]}}"#
+        ))
     };
     assert_eq!(devices(4096).unwrap().devices.len(), 4096);
-    assert_eq!(devices(4097).unwrap_err().to_string(), "devices: more than 4096");
+    assert_eq!(
+        devices(4097).unwrap_err().to_string(),
+        "devices: more than 4096"
+    );
 }
 
 #[test]
 fn errors_contain_their_place() {
     let edits = r#"{"deviceNodes": [{"path": "/dev/x"}, {"path": "/dev/y", "major": 4096}]}"#;
     let error = edits_of("0.3.0", edits).unwrap_err();
-    assert_eq!(error.at, "devices[0] \"a\": containerEdits.deviceNodes[1].major");
+    assert_eq!(
+        error.at,
+        "devices[0] \"a\": containerEdits.deviceNodes[1].major"
+    );
     let other_error =
         edits_of("0.6.0", r#"{"env": ["A=1"]}, "annotations": {"k": []}"#).unwrap_err();
     assert_eq!(other_error.at, "devices[0] \"a\": annotations.\"k\"");

@@ -8,8 +8,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(&'static str);
 
-const RELEASED: [&str; 8] =
-    ["0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"];
+const RELEASED: [&str; 8] = [
+    "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0",
+];
 
 impl Version {
     pub(super) const V0_4: Self = Self("0.4.0");

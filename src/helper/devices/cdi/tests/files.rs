@@ -92,7 +92,11 @@ fn found(scratch: &Scratch, texts: &[&str]) -> Result<ResolvedDevices, String> {
 
 fn rules(scratch: &Scratch, texts: &[&str]) -> Result<Vec<String>, String> {
     let found = found(scratch, texts)?;
-    Ok(found.devices.iter().map(|device| device.rule.to_string()).collect())
+    Ok(found
+        .devices
+        .iter()
+        .map(|device| device.rule.to_string())
+        .collect())
 }
 
 #[test]
@@ -101,7 +105,10 @@ fn older_and_newer_files_of_a_vendor_resolve_to_the_same_devices() {
     for text in [OLD, NEW] {
         let scratch = machine();
         scratch.file("run/cdi/nvidia.yaml", text);
-        assert_eq!(rules(&scratch, &["nvidia.com/gpu=0"]), Ok(expected.to_vec()));
+        assert_eq!(
+            rules(&scratch, &["nvidia.com/gpu=0"]),
+            Ok(expected.to_vec())
+        );
     }
 }
 
@@ -112,7 +119,10 @@ fn instance_has_its_capabilities_and_no_other_gpu() {
     let live = "proc/driver/nvidia/capabilities/gpu1/mig/gi11/access";
     scratch.file(live, "DeviceFileMinor: 102\n");
     let expected = ["c:510:0:rw", "c:195:255:rw", "c:235:102:r", "c:195:1:rw"].map(str::to_owned);
-    assert_eq!(rules(&scratch, &["nvidia.com/gpu=1:0"]), Ok(expected.to_vec()));
+    assert_eq!(
+        rules(&scratch, &["nvidia.com/gpu=1:0"]),
+        Ok(expected.to_vec())
+    );
     // The file outlives the instance, whose number another job's may have next.
     std::fs::remove_file(scratch.path().join(live)).unwrap();
     assert!(rules(&scratch, &["nvidia.com/gpu=1:0"]).is_err());
@@ -122,8 +132,10 @@ fn instance_has_its_capabilities_and_no_other_gpu() {
 #[test]
 fn second_document_gives_a_warning() {
     let scratch = machine();
-    scratch
-        .file("run/cdi/nvidia.yaml", &format!("{OLD}---\n{}", OLD.replace("nvidia0", "nvidia1")));
+    scratch.file(
+        "run/cdi/nvidia.yaml",
+        &format!("{OLD}---\n{}", OLD.replace("nvidia0", "nvidia1")),
+    );
     let found = found(&scratch, &["nvidia.com/gpu=0"]).unwrap();
     assert_eq!(paths(&found).last(), Some(&"/dev/nvidia0"));
     let expected = "/run/cdi/nvidia.yaml: line 18: a second document is not read";
@@ -149,7 +161,10 @@ fn file_of_an_older_driver_load_is_refused_with_advice() {
     scratch.file("proc/devices", &DRIVERS.replace("510", "511"));
     let expected = "/run/cdi/nvidia.yaml: /dev/nvidia-uvm is c 511:0 and not major 510: the \
                     specification is stale; generate it anew";
-    assert_eq!(rules(&scratch, &["nvidia.com/gpu=0"]), Err(expected.to_owned()));
+    assert_eq!(
+        rules(&scratch, &["nvidia.com/gpu=0"]),
+        Err(expected.to_owned())
+    );
 }
 
 #[test]
@@ -163,7 +178,9 @@ fn broken_newer_file_revives_no_old_one_and_hides_no_other_vendor() {
     assert!(refused.starts_with(start), "{refused}");
     let amd = found(&scratch, &["amd.com/gpu=0"]).unwrap();
     assert_eq!(amd.devices.len(), 2);
-    let [warning] = amd.warnings.as_slice() else { panic!("{:?}", amd.warnings) };
+    let [warning] = amd.warnings.as_slice() else {
+        panic!("{:?}", amd.warnings)
+    };
     assert!(warning.starts_with("/run/cdi/nvidia.yaml: "), "{warning}");
 }
 
@@ -178,7 +195,10 @@ fn truncated_newer_file_hides_every_older_definition() {
     scratch.file("run/cdi/nvidia.yaml", NEW);
     scratch.mode("run/cdi/nvidia.yaml", 0o666);
     let refused = rules(&scratch, &["amd.com/gpu=0"]).unwrap_err();
-    assert!(refused.contains(&Distrust::Writable(0o666).to_string()), "{refused}");
+    assert!(
+        refused.contains(&Distrust::Writable(0o666).to_string()),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -189,5 +209,8 @@ fn edits_for_containers_are_checked_and_not_carried_out() {
     let text = OLD.replacen("containerEdits:\n", others, 1);
     scratch.file("run/cdi/nvidia.yaml", &text);
     let expected = ["c:510:0:rw", "c:195:255:rw", "c:195:0:rw"].map(str::to_owned);
-    assert_eq!(rules(&scratch, &["nvidia.com/gpu=0"]), Ok(expected.to_vec()));
+    assert_eq!(
+        rules(&scratch, &["nvidia.com/gpu=0"]),
+        Ok(expected.to_vec())
+    );
 }

@@ -21,11 +21,16 @@ pub(super) fn at(path: &str) -> NodeEdit {
 }
 
 pub(super) fn nodes(paths: &[&str]) -> Edits {
-    Edits { nodes: paths.iter().map(|path| at(path)).collect() }
+    Edits {
+        nodes: paths.iter().map(|path| at(path)).collect(),
+    }
 }
 
 pub(super) fn device(name: &str, edits: Edits) -> SpecDevice {
-    SpecDevice { name: name.to_owned(), edits }
+    SpecDevice {
+        name: name.to_owned(),
+        edits,
+    }
 }
 
 pub(super) fn file(path: &str, rank: usize, kind: &str, devices: &[SpecDevice]) -> SpecFile {
@@ -39,8 +44,12 @@ fn with_edits(
     devices: &[SpecDevice],
     edits: Edits,
 ) -> SpecFile {
-    let spec =
-        Spec { kind: kind.to_owned(), edits, devices: devices.to_vec(), second_document: None };
+    let spec = Spec {
+        kind: kind.to_owned(),
+        edits,
+        devices: devices.to_vec(),
+        second_document: None,
+    };
     SpecFile::from_result(path.into(), rank, Ok(spec))
 }
 
@@ -49,7 +58,11 @@ fn names(texts: &[&str]) -> Vec<String> {
 }
 
 fn paths(found: &ResolvedDevices) -> Vec<&str> {
-    found.devices.iter().map(|device| device.node.as_str()).collect()
+    found
+        .devices
+        .iter()
+        .map(|device| device.node.as_str())
+        .collect()
 }
 
 /// Lays out eight GPUs in two files of one kind, with a control node in each file.
@@ -73,7 +86,13 @@ fn gpus() -> (Scratch, Tree, Catalog) {
         let all = Edits { nodes: all };
         devices.push(device(&format!("all{half}"), all));
         let edits = nodes(&[&format!("/dev/ctl{half}")]);
-        let file = with_edits(&format!("/etc/cdi/{half}.json"), 0, "v.com/gpu", &devices, edits);
+        let file = with_edits(
+            &format!("/etc/cdi/{half}.json"),
+            0,
+            "v.com/gpu",
+            &devices,
+            edits,
+        );
         catalog.files.push(file);
     }
     let tree = Tree::with_root(scratch.path(), scratch.trust());
@@ -87,9 +106,18 @@ fn edits_for_all_devices_count_once_and_first() {
     let both = found(&["v.com/gpu=3", "v.com/gpu=0"]);
     assert_eq!(paths(&both), ["/dev/ctl0", "/dev/gpu3", "/dev/gpu0"]);
     let mixed = found(&["v.com/gpu=4", "v.com/gpu=0", "v.com/gpu=5"]);
-    let expected = ["/dev/ctl1", "/dev/gpu4", "/dev/ctl0", "/dev/gpu0", "/dev/gpu5"];
+    let expected = [
+        "/dev/ctl1",
+        "/dev/gpu4",
+        "/dev/ctl0",
+        "/dev/gpu0",
+        "/dev/gpu5",
+    ];
     assert_eq!(paths(&mixed), expected);
-    assert_eq!(paths(&found(&["v.com/gpu=0", "v.com/gpu=0"])), ["/dev/ctl0", "/dev/gpu0"]);
+    assert_eq!(
+        paths(&found(&["v.com/gpu=0", "v.com/gpu=0"])),
+        ["/dev/ctl0", "/dev/gpu0"]
+    );
 }
 
 #[test]
@@ -108,7 +136,10 @@ fn all_is_no_special_name() {
     for name in ["v.com/gpu=all", "v.com/gpu=*", "v.com/gpu=", "v.com/*=0"] {
         assert!(resolve(&tree, &catalog, &names(&[name])).is_err(), "{name}");
     }
-    assert_eq!(resolve(&tree, &catalog, &[]), Ok(ResolvedDevices::default()));
+    assert_eq!(
+        resolve(&tree, &catalog, &[]),
+        Ok(ResolvedDevices::default())
+    );
 }
 
 /// Each node is compared with all before it, so that the nodes of a maximum file would take minutes.
@@ -122,18 +153,27 @@ fn more_nodes_than_an_allowlist_needs_are_an_error() {
             scratch.file(&format!("dev/d{number}"), &format!("c 10:{number}"));
             at(&format!("/dev/d{number}"))
         };
-        Edits { nodes: (from..to).map(node).collect() }
+        Edits {
+            nodes: (from..to).map(node).collect(),
+        }
     };
-    let too_many = Edits { nodes: vec![at("/dev/x"); 4097] };
+    let too_many = Edits {
+        nodes: vec![at("/dev/x"); 4097],
+    };
     let devices = [
         device("most", nodes(0, 4096)),
         device("one", nodes(4096, 4097)),
         device("nodes", too_many),
     ];
     let mut catalog = Catalog::default();
-    catalog.files.push(file("/etc/cdi/a.json", 0, "v.com/d", &devices));
-    let fault =
-        |texts: &[&str]| resolve(&tree, &catalog, &names(texts)).err().map(|error| error.why);
+    catalog
+        .files
+        .push(file("/etc/cdi/a.json", 0, "v.com/d", &devices));
+    let fault = |texts: &[&str]| {
+        resolve(&tree, &catalog, &names(texts))
+            .err()
+            .map(|error| error.why)
+    };
     assert_eq!(fault(&["v.com/d=most"]), None);
     let other_too_many = Some(super::too_many());
     assert_eq!(fault(&["v.com/d=most", "v.com/d=one"]), other_too_many);
@@ -143,8 +183,16 @@ fn more_nodes_than_an_allowlist_needs_are_an_error() {
 #[test]
 fn unusable_file_that_does_not_matter_gives_a_warning() {
     let (_scratch, tree, mut catalog) = gpus();
-    let fault = UnusableSpec { why: "the name is no UTF-8".to_owned(), kind: None, stem: None };
-    catalog.files.push(SpecFile::from_result("/etc/cdi/bad.json".into(), 0, Err(fault)));
+    let fault = UnusableSpec {
+        why: "the name is no UTF-8".to_owned(),
+        kind: None,
+        stem: None,
+    };
+    catalog.files.push(SpecFile::from_result(
+        "/etc/cdi/bad.json".into(),
+        0,
+        Err(fault),
+    ));
     let found = resolve(&tree, &catalog, &names(&["v.com/gpu=0", "v.com/gpu=1"])).unwrap();
     assert_eq!(found.warnings, ["/etc/cdi/bad.json: the name is no UTF-8"]);
 }
@@ -158,21 +206,31 @@ fn names_only_add_devices_in_any_order() {
         .collect();
     let found = |names: &[String]| {
         let found = resolve(&tree, &catalog, names).unwrap();
-        assert!(found.devices.iter().all(|device| device.rule.minor().is_some()), "{names:?}");
+        assert!(
+            found
+                .devices
+                .iter()
+                .all(|device| device.rule.minor().is_some()),
+            "{names:?}"
+        );
         let distinct: BTreeSet<_> = found.devices.iter().cloned().collect();
         assert_eq!(distinct.len(), found.devices.len(), "{names:?}");
         distinct
     };
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     for _ in 0..500 {
-        let mut some: Vec<String> =
-            (0..random.index(6)).map(|_| known[random.index(known.len())].clone()).collect();
+        let mut some: Vec<String> = (0..random.index(6))
+            .map(|_| known[random.index(known.len())].clone())
+            .collect();
         let before = found(&some);
         for at in (1..some.len()).rev() {
             some.swap(at, random.index(at + 1));
         }
         assert_eq!(found(&some), before, "{some:?}");
-        some.insert(random.index(some.len() + 1), known[random.index(known.len())].clone());
+        some.insert(
+            random.index(some.len() + 1),
+            known[random.index(known.len())].clone(),
+        );
         assert!(found(&some).is_superset(&before), "{some:?}");
     }
 }

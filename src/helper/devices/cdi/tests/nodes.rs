@@ -26,7 +26,10 @@ fn resolve(edit: &NodeEdit) -> Result<Option<String>, String> {
     let found = found(&machine(), edit)?;
     assert_eq!(found.warnings, [""; 0]);
     assert!(found.devices.len() <= 1);
-    Ok(found.devices.first().map(|device| format!("{} {}", device.node, device.rule)))
+    Ok(found
+        .devices
+        .first()
+        .map(|device| format!("{} {}", device.node, device.rule)))
 }
 
 fn some(text: &str) -> Result<Option<String>, String> {
@@ -41,16 +44,26 @@ fn missing_numbers_come_from_the_node() {
 
 #[test]
 fn host_path_overrides_the_path() {
-    let edit = NodeEdit { host_path: Some("/dev/b".into()), ..at("/dev/a") };
+    let edit = NodeEdit {
+        host_path: Some("/dev/b".into()),
+        ..at("/dev/a")
+    };
     assert_eq!(resolve(&edit), some("/dev/b b:7:1:rw"));
 }
 
 #[test]
 fn numbers_that_agree_with_the_node_are_accepted() {
-    let full =
-        NodeEdit { kind: Some(NodeKind::Char), major: Some(240), minor: Some(5), ..at("/dev/a") };
+    let full = NodeEdit {
+        kind: Some(NodeKind::Char),
+        major: Some(240),
+        minor: Some(5),
+        ..at("/dev/a")
+    };
     assert_eq!(resolve(&full), some("/dev/a c:240:5:rw"));
-    let major = NodeEdit { major: Some(240), ..at("/dev/a") };
+    let major = NodeEdit {
+        major: Some(240),
+        ..at("/dev/a")
+    };
     assert_eq!(resolve(&major), some("/dev/a c:240:5:rw"));
 }
 
@@ -59,33 +72,106 @@ fn stale_specification_is_refused() {
     let stale = |edit: NodeEdit, is: &str, specified: &str| {
         let path = edit.path.clone();
         let end = "the specification is stale; generate it anew";
-        assert_eq!(resolve(&edit), Err(format!("{path} is {is} and not {specified}: {end}")));
+        assert_eq!(
+            resolve(&edit),
+            Err(format!("{path} is {is} and not {specified}: {end}"))
+        );
     };
     let a = "c 240:5";
-    stale(NodeEdit { major: Some(241), ..at("/dev/a") }, a, "major 241");
-    stale(NodeEdit { major: Some(0), ..at("/dev/a") }, a, "major 0");
-    stale(NodeEdit { minor: Some(0), ..at("/dev/a") }, a, "minor 0");
-    stale(NodeEdit { kind: Some(NodeKind::Block), ..at("/dev/a") }, a, "type b");
-    stale(NodeEdit { kind: Some(NodeKind::Char), ..at("/dev/b") }, "b 7:1", "type c");
-    let full =
-        NodeEdit { kind: Some(NodeKind::Char), major: Some(240), minor: Some(6), ..at("/dev/a") };
+    stale(
+        NodeEdit {
+            major: Some(241),
+            ..at("/dev/a")
+        },
+        a,
+        "major 241",
+    );
+    stale(
+        NodeEdit {
+            major: Some(0),
+            ..at("/dev/a")
+        },
+        a,
+        "major 0",
+    );
+    stale(
+        NodeEdit {
+            minor: Some(0),
+            ..at("/dev/a")
+        },
+        a,
+        "minor 0",
+    );
+    stale(
+        NodeEdit {
+            kind: Some(NodeKind::Block),
+            ..at("/dev/a")
+        },
+        a,
+        "type b",
+    );
+    stale(
+        NodeEdit {
+            kind: Some(NodeKind::Char),
+            ..at("/dev/b")
+        },
+        "b 7:1",
+        "type c",
+    );
+    let full = NodeEdit {
+        kind: Some(NodeKind::Char),
+        major: Some(240),
+        minor: Some(6),
+        ..at("/dev/a")
+    };
     stale(full, a, "type c, major 240, minor 6");
 }
 
 #[test]
 fn access_is_granted_without_mknod() {
-    let granted = |text: &str| NodeEdit { access: Some(text.parse().unwrap()), ..at("/dev/a") };
-    for (text, access) in [("r", "r"), ("w", "w"), ("rm", "r"), ("wrm", "rw"), ("rw", "rw")] {
-        assert_eq!(resolve(&granted(text)), some(&format!("/dev/a c:240:5:{access}")), "{text}");
+    let granted = |text: &str| NodeEdit {
+        access: Some(text.parse().unwrap()),
+        ..at("/dev/a")
+    };
+    for (text, access) in [
+        ("r", "r"),
+        ("w", "w"),
+        ("rm", "r"),
+        ("wrm", "rw"),
+        ("rw", "rw"),
+    ] {
+        assert_eq!(
+            resolve(&granted(text)),
+            some(&format!("/dev/a c:240:5:{access}")),
+            "{text}"
+        );
     }
     assert_eq!(resolve(&granted("m")), Ok(None));
-    assert_eq!(resolve(&NodeEdit { access: Some(Access::NONE), ..at("/dev/a") }), Ok(None));
+    assert_eq!(
+        resolve(&NodeEdit {
+            access: Some(Access::NONE),
+            ..at("/dev/a")
+        }),
+        Ok(None)
+    );
 }
 
 #[test]
 fn fifo_gives_no_device() {
-    assert_eq!(resolve(&NodeEdit { kind: Some(NodeKind::Fifo), ..at("/dev/none") }), Ok(None));
-    assert_eq!(resolve(&NodeEdit { kind: Some(NodeKind::Fifo), ..at("/dev/a") }), Ok(None));
+    assert_eq!(
+        resolve(&NodeEdit {
+            kind: Some(NodeKind::Fifo),
+            ..at("/dev/none")
+        }),
+        Ok(None)
+    );
+    assert_eq!(
+        resolve(&NodeEdit {
+            kind: Some(NodeKind::Fifo),
+            ..at("/dev/a")
+        }),
+        Ok(None)
+    );
 }
 
 #[test]
@@ -96,7 +182,10 @@ fn missing_node_is_not_derived_from_the_numbers() {
         minor: Some(5),
         ..at("/dev/none")
     };
-    assert_eq!(resolve(&numbered), Err("/dev/none: No such file or directory".into()));
+    assert_eq!(
+        resolve(&numbered),
+        Err("/dev/none: No such file or directory".into())
+    );
 }
 
 #[test]
@@ -110,17 +199,38 @@ fn links_and_other_files_are_refused() {
 
 #[test]
 fn late_node_has_the_numbers_of_its_driver() {
-    let uvm = |major| found(&machine(), &NodeEdit { major, ..at("/dev/nvidia-uvm") });
+    let uvm = |major| {
+        found(
+            &machine(),
+            &NodeEdit {
+                major,
+                ..at("/dev/nvidia-uvm")
+            },
+        )
+    };
     for major in [None, Some(510)] {
         let found = uvm(major).unwrap();
-        let rules: Vec<_> = found.devices.iter().map(|device| device.rule.to_string()).collect();
+        let rules: Vec<_> = found
+            .devices
+            .iter()
+            .map(|device| device.rule.to_string())
+            .collect();
         assert_eq!(rules, ["c:510:0:rw"]);
-        assert_eq!(found.warnings, [nvidia::future_node_warning("/dev/nvidia-uvm")]);
+        assert_eq!(
+            found.warnings,
+            [nvidia::future_node_warning("/dev/nvidia-uvm")]
+        );
     }
     let stale = uvm(Some(509)).unwrap_err();
-    assert!(stale.starts_with("/dev/nvidia-uvm is c 510:0 and not major 509"), "{stale}");
+    assert!(
+        stale.starts_with("/dev/nvidia-uvm is c 510:0 and not major 509"),
+        "{stale}"
+    );
     let path = "/run/nvidia/driver/dev/nvidia-uvm";
-    let elsewhere = NodeEdit { host_path: Some(path.into()), ..at("/dev/nvidia-uvm") };
+    let elsewhere = NodeEdit {
+        host_path: Some(path.into()),
+        ..at("/dev/nvidia-uvm")
+    };
     let absent = Err(format!("{path}: No such file or directory"));
     assert_eq!(found(&machine(), &elsewhere), absent);
 }

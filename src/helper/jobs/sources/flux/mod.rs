@@ -44,7 +44,11 @@ impl FluxSource {
     /// A source that reads the units of an account, given by name or number, in the cgroups at
     /// `mount`, on the node whose `proc` and `run` are below `root`.
     pub fn new(account: &str, mount: PathBuf, root: &Path) -> Self {
-        Self { account: account.to_owned(), mount, root: root.to_owned() }
+        Self {
+            account: account.to_owned(),
+            mount,
+            root: root.to_owned(),
+        }
     }
 
     /// Finds the running jobs of all users, each with its owner, and a report of all else.
@@ -56,7 +60,8 @@ impl FluxSource {
         &self,
         deadline: Deadline,
     ) -> Result<(Vec<(u32, Job)>, SourceReport), SourceError> {
-        self.inspect_units(deadline).map(|(jobs, _, report)| (jobs, report))
+        self.inspect_units(deadline)
+            .map(|(jobs, _, report)| (jobs, report))
     }
 
     /// Inspects all units; returns the running and the ending jobs, each with its owner.
@@ -64,8 +69,11 @@ impl FluxSource {
         let flux = account_uid(&self.account)?;
         let mut report = SourceReport::default();
         let units = self.list_units(flux, &mut report)?;
-        let inspector =
-            UnitInspector { proc: &Proc::with_root(self.root.join("proc")), flux, deadline };
+        let inspector = UnitInspector {
+            proc: &Proc::with_root(self.root.join("proc")),
+            flux,
+            deadline,
+        };
         let mut jobs = BTreeMap::new();
         let mut ending = Vec::new();
         let mut running: usize = 0;
@@ -76,7 +84,9 @@ impl FluxSource {
             match inspector.inspect(&dir) {
                 UnitState::Running { owner, started } => {
                     running += 1;
-                    let Some(job) = unit_job(id, &path, flux, started) else { continue };
+                    let Some(job) = unit_job(id, &path, flux, started) else {
+                        continue;
+                    };
                     // If several brokers have a unit of the job, the lowest rank comes first.
                     match jobs.entry((id, owner)) {
                         Entry::Vacant(entry) => _ = entry.insert(job),
@@ -85,17 +95,23 @@ impl FluxSource {
                 }
                 UnitState::NoShell => {
                     waiting += 1;
-                    report.skipped.push(format!("{path}: its shell is not there yet"));
+                    report
+                        .skipped
+                        .push(format!("{path}: its shell is not there yet"));
                 }
                 UnitState::Ending(owner) => {
                     waiting += 1;
                     ending.extend(id.to_string().parse().map(|id| (owner, id)));
-                    report.skipped.push(format!("{path}: its shell has ended, and tasks linger"));
+                    report
+                        .skipped
+                        .push(format!("{path}: its shell has ended, and tasks linger"));
                 }
                 UnitState::TooManyProcesses => {
                     left += 1;
                     let max = flux::UNIT_PROCESSES_MAX;
-                    report.skipped.push(format!("{path}: no IMP among its first {max} processes"));
+                    report
+                        .skipped
+                        .push(format!("{path}: no IMP among its first {max} processes"));
                 }
                 UnitState::Over => left += 1,
                 UnitState::Invalid(why) => report.broken.push(format!("{path}: {why}")),
@@ -103,13 +119,18 @@ impl FluxSource {
             }
         }
         if late > 0 {
-            report.silent.push(format!("flux: {late} units could not be looked at in time"));
+            report
+                .silent
+                .push(format!("flux: {late} units could not be looked at in time"));
         }
         report.seen.push(format!(
             "account {}: {running} units run a job, {waiting} have no shell, {left} are left over",
             self.account
         ));
-        let jobs = jobs.into_iter().map(|((_, owner), job)| (owner, job)).collect();
+        let jobs = jobs
+            .into_iter()
+            .map(|((_, owner), job)| (owner, job))
+            .collect();
         Ok((jobs, ending, report))
     }
 
@@ -117,12 +138,20 @@ impl FluxSource {
     /// file; since flux-core 0.89 only root can read it.
     fn jobs_in_prolog(&self, uid: u32) -> impl Iterator<Item = JobId> {
         let owner_line = format!("FLUX_JOB_USERID={uid}");
-        let entries = std::fs::read_dir(self.root.join("run")).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(self.root.join("run"))
+            .into_iter()
+            .flatten()
+            .flatten();
         entries.filter_map(move |entry| {
             let name = entry.file_name();
-            let id = name.to_str()?.strip_prefix("flux-prolog@")?.strip_suffix(".env")?;
+            let id = name
+                .to_str()?
+                .strip_prefix("flux-prolog@")?
+                .strip_suffix(".env")?;
             let text = proc::read(entry.path()).ok()?;
-            text.lines().any(|line| line == owner_line).then(|| FluxId::parse_job_id(id))?
+            text.lines()
+                .any(|line| line == owner_line)
+                .then(|| FluxId::parse_job_id(id))?
         })
     }
 
@@ -158,7 +187,9 @@ impl FluxSource {
                     }
                 };
                 let name = entry.file_name();
-                let Some(unit) = name.to_str().and_then(Unit::parse) else { continue };
+                let Some(unit) = name.to_str().and_then(Unit::parse) else {
+                    continue;
+                };
                 if let Some(id) = FluxId::parse_canonical(unit.id) {
                     let path = format!("{folder}/{}", name.to_string_lossy());
                     units.insert((id, unit.rank, path), entry.path());
@@ -180,7 +211,11 @@ impl Source for FluxSource {
 
     fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError> {
         let (jobs, ending, mut report) = self.inspect_units(deadline)?;
-        report.jobs.extend(jobs.into_iter().filter(|(owner, _)| *owner == uid).map(|(_, job)| job));
+        report.jobs.extend(
+            jobs.into_iter()
+                .filter(|(owner, _)| *owner == uid)
+                .map(|(_, job)| job),
+        );
         if report.jobs.is_empty() {
             let ending = ending.into_iter().filter(|(owner, _)| *owner == uid);
             report.starting.extend(self.jobs_in_prolog(uid));
@@ -192,12 +227,23 @@ impl Source for FluxSource {
 
 /// The cgroup of flux-core's unit for a job's prolog.
 pub(super) fn prolog_cgroup(id: &JobId) -> Option<CgroupPath> {
-    format!("/system.slice/system-flux\\x2dprolog.slice/flux-prolog@{id}.service").parse().ok()
+    format!("/system.slice/system-flux\\x2dprolog.slice/flux-prolog@{id}.service")
+        .parse()
+        .ok()
 }
 
 fn unit_job(id: FluxId, path: &str, flux: u32, started: i64) -> Option<Job> {
-    let placement = Placement::Unit { path: path.parse().ok()?, flux };
-    Some(Job { id: id.to_string().parse().ok()?, started, ends: None, placement, record: None })
+    let placement = Placement::Unit {
+        path: path.parse().ok()?,
+        flux,
+    };
+    Some(Job {
+        id: id.to_string().parse().ok()?,
+        started,
+        ends: None,
+        placement,
+        record: None,
+    })
 }
 
 fn describe_second_broker(job: &Job) -> String {
@@ -214,11 +260,13 @@ fn describe_second_broker(job: &Job) -> String {
 /// `/etc/passwd` cannot be read.
 pub fn account_uid(account: &str) -> Result<u32, SourceError> {
     match find_local_uid(account) {
-        Ok(Some(0)) => {
-            Err(SourceError::Failed(format!("flux_user {account} is root, which Flux is not")))
-        }
+        Ok(Some(0)) => Err(SourceError::Failed(format!(
+            "flux_user {account} is root, which Flux is not"
+        ))),
         Ok(Some(uid)) => Ok(uid),
-        Ok(None) => Err(SourceError::Absent(format!("no account {account} in /etc/passwd"))),
+        Ok(None) => Err(SourceError::Absent(format!(
+            "no account {account} in /etc/passwd"
+        ))),
         Err(error) => Err(SourceError::Failed(format!("/etc/passwd: {error}"))),
     }
 }

@@ -36,7 +36,8 @@ impl FluxBench {
     }
 
     fn children(&self, pid: i32, list: &str) {
-        self.scratch.file(&format!("proc/{pid}/task/{pid}/children"), list);
+        self.scratch
+            .file(&format!("proc/{pid}/task/{pid}/children"), list);
     }
 
     /// Writes a unit with these processes.
@@ -61,12 +62,16 @@ impl FluxBench {
     }
 
     fn report(&self) -> SourceReport {
-        self.source().jobs(5, Deadline::after(Duration::from_secs(60))).unwrap()
+        self.source()
+            .jobs(5, Deadline::after(Duration::from_secs(60)))
+            .unwrap()
     }
 }
 
 fn sysconf_ticks() -> i64 {
-    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).unwrap().unwrap()
+    nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK)
+        .unwrap()
+        .unwrap()
 }
 
 fn ids(report: &SourceReport) -> Vec<&str> {
@@ -85,16 +90,35 @@ fn only_the_users_jobs_are_found() {
     let report = bench.report();
     assert_eq!(ids(&report), ["f1", "fxyzzy"]);
     let manager = "/user.slice/user-992.slice/user@992.service";
-    let at = |path: String| Placement::Unit { path: path.parse().unwrap(), flux: FLUX };
-    let [one, two] = report.jobs.as_slice() else { panic!() };
-    assert_eq!(one.placement, at(format!("{manager}/app.slice/imp-shell-0-f1.service")));
-    assert_eq!(two.placement, at(format!("{manager}/imp-shell-3-fxyzzy.service")));
+    let at = |path: String| Placement::Unit {
+        path: path.parse().unwrap(),
+        flux: FLUX,
+    };
+    let [one, two] = report.jobs.as_slice() else {
+        panic!()
+    };
+    assert_eq!(
+        one.placement,
+        at(format!("{manager}/app.slice/imp-shell-0-f1.service"))
+    );
+    assert_eq!(
+        two.placement,
+        at(format!("{manager}/imp-shell-3-fxyzzy.service"))
+    );
     assert_eq!((one.started, two.started), (1010, 1030));
     assert!(report.broken.is_empty() && report.silent.is_empty() && report.skipped.is_empty());
-    assert_eq!(report.seen, ["account 992: 3 units run a job, 0 have no shell, 0 are left over"]);
-    let (all, _) =
-        bench.source().jobs_of_all_users(Deadline::after(Duration::from_secs(60))).unwrap();
-    let all: Vec<_> = all.iter().map(|(uid, job)| (*uid, job.id.as_str())).collect();
+    assert_eq!(
+        report.seen,
+        ["account 992: 3 units run a job, 0 have no shell, 0 are left over"]
+    );
+    let (all, _) = bench
+        .source()
+        .jobs_of_all_users(Deadline::after(Duration::from_secs(60)))
+        .unwrap();
+    let all: Vec<_> = all
+        .iter()
+        .map(|(uid, job)| (*uid, job.id.as_str()))
+        .collect();
     assert_eq!(all, [(5, "f1"), (6, "fzz"), (5, "fxyzzy")]);
 }
 
@@ -105,9 +129,23 @@ fn unit_outside_flux_manager_is_no_job() {
     bench.process(11, 10, [5; 4]);
     // A user's own service manager, and other cgroups of the Flux account.
     bench.unit(5, "app.slice/", "imp-shell-0-f1.service", &[10, 11]);
-    bench.unit(FLUX, "background.slice/", "imp-shell-0-f2.service", &[10, 11]);
-    bench.unit(FLUX, "app.slice/x.service/", "imp-shell-0-f3.service", &[10, 11]);
-    for name in ["shell-0-f4.service", "imp-shell-0-f11.service", "imp-shell-0-f5.scope"] {
+    bench.unit(
+        FLUX,
+        "background.slice/",
+        "imp-shell-0-f2.service",
+        &[10, 11],
+    );
+    bench.unit(
+        FLUX,
+        "app.slice/x.service/",
+        "imp-shell-0-f3.service",
+        &[10, 11],
+    );
+    for name in [
+        "shell-0-f4.service",
+        "imp-shell-0-f11.service",
+        "imp-shell-0-f5.scope",
+    ] {
         bench.unit(FLUX, "app.slice/", name, &[10, 11]);
     }
     assert_eq!(bench.report().jobs, []);
@@ -125,7 +163,10 @@ fn unit_without_imp_is_left_over() {
         bench.process(10, 1, uids);
         let report = bench.report();
         assert_eq!(ids(&report), Vec::<&str>::new(), "{uids:?}");
-        assert!(report.seen.first().unwrap().ends_with("1 are left over"), "{uids:?} {report:?}");
+        assert!(
+            report.seen.first().unwrap().ends_with("1 are left over"),
+            "{uids:?} {report:?}"
+        );
         assert!(report.broken.is_empty() && report.skipped.is_empty());
     };
     // A user's processes do not have the uids of an IMP.
@@ -147,9 +188,17 @@ fn unit_without_shell_is_skipped() {
     bench.children(10, "11 ");
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[10, 11]);
     let report = bench.report();
-    assert_eq!((report.jobs.as_slice(), report.broken.as_slice()), (&[][..], &[][..]));
-    let [skipped] = report.skipped.as_slice() else { panic!("{report:?}") };
-    assert!(skipped.contains("imp-shell-0-f1.service: its shell is not there"), "{skipped}");
+    assert_eq!(
+        (report.jobs.as_slice(), report.broken.as_slice()),
+        (&[][..], &[][..])
+    );
+    let [skipped] = report.skipped.as_slice() else {
+        panic!("{report:?}")
+    };
+    assert!(
+        skipped.contains("imp-shell-0-f1.service: its shell is not there"),
+        "{skipped}"
+    );
 }
 
 #[test]
@@ -160,10 +209,20 @@ fn hidden_processes_are_a_fault() {
     assert!(bench.report().broken.is_empty());
     std::fs::remove_dir_all(bench.scratch.path().join("proc/1")).unwrap();
     let report = bench.report();
-    assert!(report.broken.first().unwrap().contains("hidepid"), "{report:?}");
+    assert!(
+        report.broken.first().unwrap().contains("hidepid"),
+        "{report:?}"
+    );
     bench.process(1, 0, [0; 4]);
     bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &[0]);
-    assert!(bench.report().broken.first().unwrap().contains("no numbers here"));
+    assert!(
+        bench
+            .report()
+            .broken
+            .first()
+            .unwrap()
+            .contains("no numbers here")
+    );
 }
 
 #[test]
@@ -172,13 +231,30 @@ fn units_of_several_brokers_are_one_job() {
     bench.running("imp-shell-10-f1.service", 10, 5);
     bench.running("imp-shell-9-f1.service", 20, 5);
     let report = bench.report();
-    let [job] = report.jobs.as_slice() else { panic!("{report:?}") };
-    assert!(job.placement.cgroup().ends_with("/imp-shell-9-f1.service"), "{job:?}");
-    assert!(report.skipped.first().unwrap().contains("imp-shell-10-f1.service"));
+    let [job] = report.jobs.as_slice() else {
+        panic!("{report:?}")
+    };
+    assert!(
+        job.placement.cgroup().ends_with("/imp-shell-9-f1.service"),
+        "{job:?}"
+    );
+    assert!(
+        report
+            .skipped
+            .first()
+            .unwrap()
+            .contains("imp-shell-10-f1.service")
+    );
     // A unit whose IMP has ended does not hide the other.
     bench.process(20, 1, [5; 4]);
     let other_job = bench.report().jobs.pop().unwrap();
-    assert!(other_job.placement.cgroup().ends_with("/imp-shell-10-f1.service"), "{job:?}");
+    assert!(
+        other_job
+            .placement
+            .cgroup()
+            .ends_with("/imp-shell-10-f1.service"),
+        "{job:?}"
+    );
 }
 
 #[test]
@@ -190,7 +266,10 @@ fn imp_with_children_of_two_users_is_a_fault() {
     bench.children(10, "11 12 ");
     let report = bench.report();
     assert_eq!(ids(&report), ["f2"]);
-    assert!(report.broken.first().unwrap().contains("several users'"), "{report:?}");
+    assert!(
+        report.broken.first().unwrap().contains("several users'"),
+        "{report:?}"
+    );
 }
 
 #[test]
@@ -222,9 +301,15 @@ fn units_after_deadline_are_silent() {
         );
     }
     assert_eq!(bench.report().jobs.len(), 150);
-    let late = bench.source().jobs(5, Deadline::after(Duration::ZERO)).unwrap();
+    let late = bench
+        .source()
+        .jobs(5, Deadline::after(Duration::ZERO))
+        .unwrap();
     assert_eq!((late.jobs.len(), late.silent.len()), (0, 1));
-    assert_eq!(late.silent, ["flux: 300 units could not be looked at in time"]);
+    assert_eq!(
+        late.silent,
+        ["flux: 300 units could not be looked at in time"]
+    );
 }
 
 /// A second IMP would make the unit invalid; the result shows that it was not read.
@@ -252,15 +337,32 @@ fn processes_beyond_limit_are_not_read() {
     let max = i32::try_from(flux::UNIT_PROCESSES_MAX).unwrap();
     let look = |first: &[i32], others: i32, last: &[i32]| {
         let others = 100_000..100_000 + others - i32::try_from(first.len()).unwrap();
-        let all: Vec<i32> =
-            first.iter().copied().chain(others).chain(last.iter().copied()).collect();
+        let all: Vec<i32> = first
+            .iter()
+            .copied()
+            .chain(others)
+            .chain(last.iter().copied())
+            .collect();
         bench.unit(FLUX, "app.slice/", "imp-shell-0-f1.service", &all);
         let report = bench.report();
-        assert!(report.broken.is_empty() && report.silent.is_empty(), "{report:?}");
-        let (other_all, _) =
-            bench.source().jobs_of_all_users(Deadline::after(Duration::from_secs(60))).unwrap();
-        assert!(other_all.iter().any(|(uid, job)| (*uid, job.id.as_str()) == (6, "f2")));
-        (report.jobs.len(), report.starting.len() + report.ending.len(), report.skipped.concat())
+        assert!(
+            report.broken.is_empty() && report.silent.is_empty(),
+            "{report:?}"
+        );
+        let (other_all, _) = bench
+            .source()
+            .jobs_of_all_users(Deadline::after(Duration::from_secs(60)))
+            .unwrap();
+        assert!(
+            other_all
+                .iter()
+                .any(|(uid, job)| (*uid, job.id.as_str()) == (6, "f2"))
+        );
+        (
+            report.jobs.len(),
+            report.starting.len() + report.ending.len(),
+            report.skipped.concat(),
+        )
     };
     // The IMP is the last process that is read, then the first that is not.
     assert_eq!(look(&[], max - 2, &[10, 11]), (1, 0, String::new()));
@@ -281,8 +383,18 @@ fn job_with_lingering_tasks_is_ending_for_its_owner() {
     let report = bench.report();
     assert_eq!(report.ending, ["f1".parse().unwrap()]);
     assert_eq!(report.starting, []);
-    assert!(report.skipped.first().unwrap().contains("its shell has ended"), "{report:?}");
-    let other = bench.source().jobs(6, Deadline::after(Duration::from_secs(60))).unwrap();
+    assert!(
+        report
+            .skipped
+            .first()
+            .unwrap()
+            .contains("its shell has ended"),
+        "{report:?}"
+    );
+    let other = bench
+        .source()
+        .jobs(6, Deadline::after(Duration::from_secs(60)))
+        .unwrap();
     assert_eq!((other.starting, other.ending), (vec![], vec![]));
 }
 
@@ -296,11 +408,17 @@ fn job_is_starting_while_its_prolog_runs() {
     prolog("flux-prolog@f2.env", 55);
     prolog("flux-epilog@f3.env", 5);
     prolog("flux-prolog@flux.env", 5);
-    assert_eq!((bench.report().starting, bench.report().ending), (vec![], vec![]));
+    assert_eq!(
+        (bench.report().starting, bench.report().ending),
+        (vec![], vec![])
+    );
     let file = prolog("flux-prolog@fxyzzy.env", 5);
     assert_eq!(bench.report().starting, ["fxyzzy".parse().unwrap()]);
     std::fs::remove_file(file).unwrap();
-    assert_eq!((bench.report().starting, bench.report().ending), (vec![], vec![]));
+    assert_eq!(
+        (bench.report().starting, bench.report().ending),
+        (vec![], vec![])
+    );
 }
 
 #[test]
@@ -318,12 +436,22 @@ fn flux_job_has_each_notation_of_its_id_as_name() {
     ] {
         assert_eq!(job.has_name(&name.parse().unwrap()), is, "{name}");
     }
-    let placement = Placement::Cgroup { path: "/a".parse().unwrap(), leaf: None };
-    let other = Job { placement: placement.clone(), ..job.clone() };
+    let placement = Placement::Cgroup {
+        path: "/a".parse().unwrap(),
+        leaf: None,
+    };
+    let other = Job {
+        placement: placement.clone(),
+        ..job.clone()
+    };
     let number: JobId = "633528662".parse().unwrap();
     assert!(!other.has_name(&number));
     // The job with this very id comes before one with it in another notation.
-    let called = Job { id: number.clone(), placement, ..job.clone() };
+    let called = Job {
+        id: number.clone(),
+        placement,
+        ..job.clone()
+    };
     let jobs = [other, job, called];
     let at = |list, id| find_by_name(list, &id).map(|found| found.id.as_str().to_owned());
     assert_eq!(at(&jobs[..], number.clone()).as_deref(), Some("633528662"));

@@ -67,9 +67,9 @@ impl UnitInspector<'_> {
         let mut pids = pids.into_iter().take(flux::UNIT_PROCESSES_MAX);
         let mut table = ProcessTable::default();
         // The kernel's list begins with the unit's first process.
-        let Some(has_imp) =
-            self.read_processes(&mut pids, &mut table, |process| flux::is_imp(process, self.flux))
-        else {
+        let Some(has_imp) = self.read_processes(&mut pids, &mut table, |process| {
+            flux::is_imp(process, self.flux)
+        }) else {
             return UnitState::TimedOut;
         };
         let imp = flux::find_imp(&table.processes, self.flux).filter(|_| has_imp);
@@ -80,12 +80,19 @@ impl UnitInspector<'_> {
             if table.has_unread && self.has_hidden_processes() {
                 return UnitState::Invalid(HIDDEN_PROCESSES.into());
             }
-            return if is_full { UnitState::TooManyProcesses } else { UnitState::Over };
+            return if is_full {
+                UnitState::TooManyProcesses
+            } else {
+                UnitState::Over
+            };
         };
         let mut shell = flux::find_shell(self.proc, imp, &table.processes, self.flux);
         if shell == Shell::None {
             // Some kernels provide no list of children.
-            if self.read_processes(&mut pids, &mut table, |_| false).is_none() {
+            if self
+                .read_processes(&mut pids, &mut table, |_| false)
+                .is_none()
+            {
                 return UnitState::TimedOut;
             }
             shell = flux::find_shell(self.proc, imp, &table.processes, self.flux);
@@ -144,8 +151,14 @@ impl UnitInspector<'_> {
 /// of another pid namespace.
 fn read_pids(dir: &Path) -> io::Result<Vec<i32>> {
     let lines = BufReader::new(File::open(dir.join("cgroup.procs"))?).lines();
-    let pids = lines.take(flux::UNIT_PROCESSES_MAX + 1).map(|line| Ok(line?.parse().ok()));
-    Ok(pids.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+    let pids = lines
+        .take(flux::UNIT_PROCESSES_MAX + 1)
+        .map(|line| Ok(line?.parse().ok()));
+    Ok(pids
+        .collect::<io::Result<Vec<_>>>()?
+        .into_iter()
+        .flatten()
+        .collect())
 }
 
 fn is_gone(error: &io::Error) -> bool {

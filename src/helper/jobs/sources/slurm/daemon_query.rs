@@ -54,7 +54,9 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
     let mut queries: Vec<DaemonQuery<'_>> = Vec::new();
     loop {
         while queries.len() < CONCURRENT_QUERIES_MAX && !terms.deadline.has_passed() {
-            let Some((index, path)) = waiting.next() else { break };
+            let Some((index, path)) = waiting.next() else {
+                break;
+            };
             queries.push(DaemonQuery::new(index, path, terms));
         }
         let others_wait = waiting.len() > 0;
@@ -135,7 +137,11 @@ impl<'a> DaemonQuery<'a> {
 
     /// Finds when the query changes even without an answer.
     fn next_deadline(&self, now: Instant) -> Instant {
-        if now < self.late { self.late } else { self.deadline }
+        if now < self.late {
+            self.late
+        } else {
+            self.deadline
+        }
     }
 
     /// Does all that is possible without waiting; returns the outcome once there is one.
@@ -145,7 +151,12 @@ impl<'a> DaemonQuery<'a> {
             Ok(None) => self.check_timeout(terms, others_wait),
             // The daemon may be exiting; then the next connection finds no listener.
             Err(Error::ConnectionClosed) if !self.is_retry => {
-                *self = Self { is_retry: true, socket: None, filled: 0, ..*self };
+                *self = Self {
+                    is_retry: true,
+                    socket: None,
+                    filled: 0,
+                    ..*self
+                };
                 None
             }
             Err(error) => Some(QueryOutcome::Done(Err(error))),
@@ -186,7 +197,9 @@ impl<'a> DaemonQuery<'a> {
             // No daemon has answered yet.
             return Ok(None);
         }
-        let Some(socket) = &self.socket else { return Ok(None) };
+        let Some(socket) = &self.socket else {
+            return Ok(None);
+        };
         let buffer = self.bytes.get_mut(self.filled..).unwrap_or_default();
         match recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
             Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::ConnectionClosed),
@@ -204,7 +217,9 @@ impl<'a> DaemonQuery<'a> {
 
 /// Connects to a daemon that runs as `owner`, and sends the query; `None` while its backlog is full.
 fn connect_and_query(path: &Path, owner: u32) -> Result<Option<Connection>> {
-    let Some(connection) = connect_to_daemon(path, owner, None)? else { return Ok(None) };
+    let Some(connection) = connect_to_daemon(path, owner, None)? else {
+        return Ok(None);
+    };
     let request = encode_query();
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
     match send(connection.socket.as_raw_fd(), &request, flags) {

@@ -25,15 +25,20 @@ const ROOT_UID: u32 = 0;
 /// Slurm made for it names another user, or other users have processes in it and this one has none.
 pub(super) fn can_be_owned_by(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> bool {
     let proc = Proc::with_root(tree.locate("/proc"));
-    let Ok(text) = read(proc.dir(pid).join("cgroup")) else { return true };
+    let Ok(text) = read(proc.dir(pid).join("cgroup")) else {
+        return true;
+    };
     let mut paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     if let Some(owner) = paths.find_map(|path| named_owner(path, job)) {
         return owner == uid;
     }
     let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
-    let Some(path) = unified.and_then(job_of_daemon) else { return true };
+    let Some(path) = unified.and_then(job_of_daemon) else {
+        return true;
+    };
     let dirs = CGROUP_MOUNTS.map(|mount| locate_cgroup(tree, mount, &path));
-    dirs.iter().all(|dir| has_own_or_none(&proc, dir, uid).unwrap_or(true))
+    dirs.iter()
+        .all(|dir| has_own_or_none(&proc, dir, uid).unwrap_or(true))
 }
 
 /// Finds the owner that Slurm's path of a job on cgroup v1 names: `/slurm/uid_1001/job_7`.
@@ -102,8 +107,14 @@ mod tests {
         );
         assert!(can_be_owned_by(&tree, 6, &job("7"), 7));
         assert!(!can_be_owned_by(&tree, 5, &job("7"), 7));
-        assert!(can_be_owned_by(&tree, 5, &job("8"), 7), "the path is not that job's");
-        assert!(can_be_owned_by(&tree, 5, &job("7"), 9), "the process is gone");
+        assert!(
+            can_be_owned_by(&tree, 5, &job("8"), 7),
+            "the path is not that job's"
+        );
+        assert!(
+            can_be_owned_by(&tree, 5, &job("7"), 9),
+            "the process is gone"
+        );
     }
 
     #[test]
@@ -115,14 +126,20 @@ mod tests {
         let cgroup = |name: &str, pids: &str| {
             scratch.file(&format!("sys/fs/cgroup/{slurm}/{name}cgroup.procs"), pids);
         };
-        assert!(can_be_owned_by(&tree, 5, &job("7"), 7), "there is no such cgroup");
+        assert!(
+            can_be_owned_by(&tree, 5, &job("7"), 7),
+            "there is no such cgroup"
+        );
         cgroup("", "");
         cgroup("step_extern/", "");
         cgroup("step_extern/slurm/", "7\n");
         if !nix::unistd::Uid::effective().is_root() {
             return crate::testing::skip("needs root");
         }
-        assert!(can_be_owned_by(&tree, 5, &job("7"), 7), "it has only Slurm's processes");
+        assert!(
+            can_be_owned_by(&tree, 5, &job("7"), 7),
+            "it has only Slurm's processes"
+        );
         let process = |pid: &str, uid: u32| {
             let dir = scratch.dir(&format!("proc/{pid}"));
             chown(&dir, Some(uid), None).unwrap();
@@ -133,10 +150,16 @@ mod tests {
         assert!(!can_be_owned_by(&tree, 5, &job("7"), 7));
         assert!(can_be_owned_by(&tree, 6, &job("7"), 7));
         process("9", 5);
-        assert!(can_be_owned_by(&tree, 5, &job("7"), 7), "one of several is the user's");
+        assert!(
+            can_be_owned_by(&tree, 5, &job("7"), 7),
+            "one of several is the user's"
+        );
         process("9", 6);
         let many: String = (0..=JOB_PROCESSES_MAX).map(|_| "8\n").collect();
         cgroup("step_batch/user/", &many);
-        assert!(can_be_owned_by(&tree, 5, &job("7"), 7), "there are too many to look at");
+        assert!(
+            can_be_owned_by(&tree, 5, &job("7"), 7),
+            "there are too many to look at"
+        );
     }
 }

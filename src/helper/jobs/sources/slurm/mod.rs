@@ -49,7 +49,11 @@ impl SlurmSource {
         node_name: Option<String>,
         spool: Option<PathBuf>,
     ) -> Self {
-        Self { slurm_conf, node_name, spool }
+        Self {
+            slurm_conf,
+            node_name,
+            spool,
+        }
     }
 
     /// Finds the running jobs of all users, each with its owner, and a report of all else.
@@ -64,8 +68,12 @@ impl SlurmSource {
     ) -> Result<(Vec<(u32, Job)>, SourceReport), SourceError> {
         let mut report = SourceReport::default();
         let answers = self.query_daemons(&mut report, None, deadline)?;
-        let running = answers.into_iter().filter(|(_, answer)| answer.state == State::Running);
-        let jobs = running.map(|(socket, answer)| (answer.uid, socket.into())).collect();
+        let running = answers
+            .into_iter()
+            .filter(|(_, answer)| answer.state == State::Running);
+        let jobs = running
+            .map(|(socket, answer)| (answer.uid, socket.into()))
+            .collect();
         Ok((jobs, report))
     }
 
@@ -93,7 +101,12 @@ impl SlurmSource {
         let owner = tree.trust().owner();
         let outcomes = query_sockets(
             &paths,
-            QueryTerms { owner, may_matter, timeout: QUERY_TIMEOUT, deadline },
+            QueryTerms {
+                owner,
+                may_matter,
+                timeout: QUERY_TIMEOUT,
+                deadline,
+            },
         );
         let mut answers = Vec::new();
         let mut gone = 0;
@@ -120,9 +133,14 @@ impl SlurmSource {
             }
         }
         if unasked > 0 {
-            report.silent.push(format!("{unasked} more daemons could not be asked in time"));
+            report
+                .silent
+                .push(format!("{unasked} more daemons could not be asked in time"));
         }
-        report.seen.push(format!("{} daemons answered, {gone} sockets are stale", answers.len()));
+        report.seen.push(format!(
+            "{} daemons answered, {gone} sockets are stale",
+            answers.len()
+        ));
         Ok(answers)
     }
 }
@@ -154,7 +172,8 @@ impl SourceReport {
                 Some(job) => {
                     let other = Job::from(socket);
                     let shown = describe_placement(&other.placement, &id);
-                    self.skipped.push(format!("{shown}: the job is on several nodes of this host"));
+                    self.skipped
+                        .push(format!("{shown}: the job is on several nodes of this host"));
                     if job.started < other.started {
                         *job = other;
                     }
@@ -166,9 +185,25 @@ impl SourceReport {
 }
 
 impl From<Socket> for Job {
-    fn from(Socket { name, spool, started, .. }: Socket) -> Self {
-        let placement = Placement::Extern { spool, node: name.node };
-        Self { id: name.job, started, ends: None, placement, record: None }
+    fn from(
+        Socket {
+            name,
+            spool,
+            started,
+            ..
+        }: Socket,
+    ) -> Self {
+        let placement = Placement::Extern {
+            spool,
+            node: name.node,
+        };
+        Self {
+            id: name.job,
+            started,
+            ends: None,
+            placement,
+            record: None,
+        }
     }
 }
 
@@ -209,7 +244,10 @@ fn find_sockets(
     let tree = slurm_conf.tree();
     let node = node_name.and_then(|name| name.parse::<NodeName>().ok());
     let dirs = match spool {
-        Some(path) => vec![SpoolDir { path: locate_spool(tree, path)?, node }],
+        Some(path) => vec![SpoolDir {
+            path: locate_spool(tree, path)?,
+            node,
+        }],
         None => configured_spool_dirs(slurm_conf, node)?,
     };
     let has_several = dirs.len() > 1;
@@ -227,7 +265,9 @@ fn find_sockets(
 }
 
 fn locate_spool(tree: &Tree, path: &Path) -> Result<PathBuf, SourceError> {
-    let text = path.to_str().ok_or_else(|| SourceError::Failed(format!("{path:?}: no UTF-8")))?;
+    let text = path
+        .to_str()
+        .ok_or_else(|| SourceError::Failed(format!("{path:?}: no UTF-8")))?;
     Ok(tree.locate(text))
 }
 
@@ -236,25 +276,42 @@ fn configured_spool_dirs(
     node: Option<NodeName>,
 ) -> Result<Vec<SpoolDir>, SourceError> {
     let tree = slurm_conf.tree();
-    let files = slurm_conf.files().map_err(|error| absent_or_failed(&error))?;
-    let lines = files.read_main_lines().map_err(|error| absent_or_failed(&error))?;
+    let files = slurm_conf
+        .files()
+        .map_err(|error| absent_or_failed(&error))?;
+    let lines = files
+        .read_main_lines()
+        .map_err(|error| absent_or_failed(&error))?;
     let spool =
         SpoolPath::from_lines(&lines).map_err(|error| SourceError::Failed(error.to_string()))?;
-    let host = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    let host = nix::unistd::gethostname()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     if let Some(path) = spool.dir_of(&host, node.as_ref()) {
-        return Ok(vec![SpoolDir { path: tree.locate(&path), node }]);
+        return Ok(vec![SpoolDir {
+            path: tree.locate(&path),
+            node,
+        }]);
     }
-    let Some(node_dirs) = spool.node_dirs(&host) else { return Ok(Vec::new()) };
+    let Some(node_dirs) = spool.node_dirs(&host) else {
+        return Ok(Vec::new());
+    };
     let parent = tree.locate(&node_dirs.parent);
     let failed = |error: std::io::Error| unreadable_spool(&parent, &error);
     let mut dirs = Vec::new();
     for entry in std::fs::read_dir(&parent).map_err(failed)?.take(NAMES_MAX) {
         let name = entry.map_err(failed)?.file_name();
         let dir = name.to_str().and_then(|name| node_dirs.find_node(name));
-        let Some((dir_node, dir_path)) = dir else { continue };
+        let Some((dir_node, dir_path)) = dir else {
+            continue;
+        };
         let path = tree.locate(&dir_path);
         if path.is_dir() {
-            dirs.push(SpoolDir { path, node: Some(dir_node) });
+            dirs.push(SpoolDir {
+                path,
+                node: Some(dir_node),
+            });
         }
     }
     dirs.sort_by(|dir, other| dir.path.cmp(&other.path));
@@ -322,18 +379,29 @@ fn list_sockets(
             other_steps = true;
             continue;
         }
-        if spool_dir.node.as_ref().is_some_and(|node| *node != name.node) {
+        if spool_dir
+            .node
+            .as_ref()
+            .is_some_and(|node| *node != name.node)
+        {
             foreign.insert(name.node.to_string());
             continue;
         }
         let path = real_path.join(name.to_string());
         match socket_created_at(&dir, &name, tree.trust().owner()) {
-            Ok(started) => sockets.push(Socket { name, spool: spool.clone(), path, started }),
+            Ok(started) => sockets.push(Socket {
+                name,
+                spool: spool.clone(),
+                path,
+                started,
+            }),
             Err(Error::SocketGone) => {}
             Err(error) => report.broken.push(format!("{}: {error}", path.display())),
         }
     }
-    report.seen.push(format!("{spool}: {} sockets of jobs", sockets.len()));
+    report
+        .seen
+        .push(format!("{spool}: {} sockets of jobs", sockets.len()));
     if !sockets.is_empty() {
         return Ok(sockets);
     }
@@ -373,7 +441,10 @@ fn describe_distrust(spool: &Path, error: &TrustError) -> String {
 fn parse_socket_name(name: &str) -> Option<(SocketName, u32)> {
     let (rest, step) = name.rsplit_once('.')?;
     let (node, job) = rest.rsplit_once('_')?;
-    Some((SocketName::from_job(&node.parse().ok()?, &job.parse().ok()?)?, parse_decimal(step)?))
+    Some((
+        SocketName::from_job(&node.parse().ok()?, &job.parse().ok()?)?,
+        parse_decimal(step)?,
+    ))
 }
 
 #[cfg(test)]
@@ -385,7 +456,11 @@ mod spool_tests {
 
     #[test]
     fn only_canonical_socket_names_are_parsed() {
-        for good in ["gpu017_4242.4294967292", "a_b_1.4294967292", "n.cluster-1_7.4294967292"] {
+        for good in [
+            "gpu017_4242.4294967292",
+            "a_b_1.4294967292",
+            "n.cluster-1_7.4294967292",
+        ] {
             let (name, step) = parse_socket_name(good).unwrap();
             assert_eq!((name.to_string().as_str(), step), (good, EXTERN_STEP));
         }

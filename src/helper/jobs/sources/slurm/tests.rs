@@ -28,11 +28,18 @@ impl SlurmBench {
         scratch.file("etc/slurm/slurm.conf", &format!("SlurmdSpoolDir={spool}\n"));
         let clock = ManualClock::new();
         let daemons = Daemons::new(clock);
-        Self { clock, daemons, scratch, settings: DeviceSettings::default() }
+        Self {
+            clock,
+            daemons,
+            scratch,
+            settings: DeviceSettings::default(),
+        }
     }
 
     fn path(&self, dir: &str, node: &str, job: u32) -> PathBuf {
-        self.scratch.dir(dir).join(format!("{node}_{job}.4294967292"))
+        self.scratch
+            .dir(dir)
+            .join(format!("{node}_{job}.4294967292"))
     }
 
     fn daemon(&self, job: u32, behavior: DaemonBehavior) {
@@ -44,13 +51,18 @@ impl SlurmBench {
     fn cgroup_v1(&self, uid: u32, job: u32) {
         let file = format!("proc/{}/cgroup", std::process::id());
         let path = format!("/slurm_n1/uid_{uid}/job_{job}/step_extern");
-        self.scratch.file(&file, &format!("2:freezer:{path}\n0::/\n"));
+        self.scratch
+            .file(&file, &format!("2:freezer:{path}\n0::/\n"));
     }
 
     fn source(&self, spool: Option<&str>) -> SlurmSource {
         let tree = Tree::with_root(self.scratch.path(), self.scratch.trust());
         let slurm_conf = SlurmConfSearch::new(tree, self.settings.slurm_conf.clone());
-        SlurmSource::new(slurm_conf, self.settings.node_name.clone(), spool.map(PathBuf::from))
+        SlurmSource::new(
+            slurm_conf,
+            self.settings.node_name.clone(),
+            spool.map(PathBuf::from),
+        )
     }
 
     fn deadline_after(&self, time: Duration) -> Deadline {
@@ -81,18 +93,47 @@ fn only_the_users_jobs_are_found() {
     bench.scratch.file("s/cred_state", "");
     bench.scratch.dir("s/job00007");
     let report = bench.report();
-    let [job] = report.jobs.as_slice() else { panic!("{report:?}") };
-    let spool = bench.scratch.path().join("s").to_str().unwrap().parse().unwrap();
-    assert_eq!(job.placement, Placement::Extern { spool, node: "n1".parse().unwrap() });
+    let [job] = report.jobs.as_slice() else {
+        panic!("{report:?}")
+    };
+    let spool = bench
+        .scratch
+        .path()
+        .join("s")
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert_eq!(
+        job.placement,
+        Placement::Extern {
+            spool,
+            node: "n1".parse().unwrap()
+        }
+    );
     let made = std::fs::metadata(bench.path("s", "n1", 7)).unwrap();
-    assert_eq!((job.id.as_str(), job.started), ("7", std::os::unix::fs::MetadataExt::ctime(&made)));
+    assert_eq!(
+        (job.id.as_str(), job.started),
+        ("7", std::os::unix::fs::MetadataExt::ctime(&made))
+    );
     let id = |text: &str| text.parse().unwrap();
-    assert_eq!((report.ending, report.starting), (vec![id("10")], vec![id("9")]));
+    assert_eq!(
+        (report.ending, report.starting),
+        (vec![id("10")], vec![id("9")])
+    );
     assert!(report.broken.is_empty() && report.silent.is_empty() && report.skipped.is_empty());
-    assert_eq!(report.seen.last().unwrap(), "5 daemons answered, 0 sockets are stale");
-    let (everyones, _) =
-        bench.source(None).jobs_of_all_users(bench.deadline_after(QUERY_TIMEOUT)).unwrap();
-    let uids: Vec<_> = everyones.iter().map(|(uid, theirs)| (*uid, theirs.id.as_str())).collect();
+    assert_eq!(
+        report.seen.last().unwrap(),
+        "5 daemons answered, 0 sockets are stale"
+    );
+    let (everyones, _) = bench
+        .source(None)
+        .jobs_of_all_users(bench.deadline_after(QUERY_TIMEOUT))
+        .unwrap();
+    let uids: Vec<_> = everyones
+        .iter()
+        .map(|(uid, theirs)| (*uid, theirs.id.as_str()))
+        .collect();
     assert_eq!(uids, [(5, "7"), (6, "8")]);
 }
 
@@ -101,8 +142,11 @@ fn node_without_slurm_is_absent() {
     let scratch = Scratch::new();
     let source = |spool: Option<&str>| {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
-        let source =
-            SlurmSource::new(SlurmConfSearch::new(tree, None), None, spool.map(PathBuf::from));
+        let source = SlurmSource::new(
+            SlurmConfSearch::new(tree, None),
+            None,
+            spool.map(PathBuf::from),
+        );
         source.jobs(5, Deadline::after(QUERY_TIMEOUT))
     };
     let text = |result| match result {
@@ -122,15 +166,31 @@ fn node_without_slurm_is_absent() {
 fn missing_extern_step_and_wrong_node_name_are_reported() {
     let mut bench = SlurmBench::new("/s");
     bench.scratch.dir("s");
-    assert!(bench.report().skipped.is_empty(), "a node without jobs is none");
+    assert!(
+        bench.report().skipped.is_empty(),
+        "a node without jobs is none"
+    );
     bench.scratch.file("s/n1_7.4294967291", "");
-    assert!(bench.report().skipped.first().unwrap().contains("PrologFlags=Contain"));
+    assert!(
+        bench
+            .report()
+            .skipped
+            .first()
+            .unwrap()
+            .contains("PrologFlags=Contain")
+    );
     bench.daemon(8, DaemonBehavior::Answers(6, RUNNING));
     assert!(bench.report().skipped.is_empty(), "not where a job has one");
     bench.settings.node_name = Some("n2".into());
     let skipped = bench.report().skipped;
     assert_eq!(skipped.len(), 1, "{skipped:?}");
-    assert!(skipped.first().unwrap().contains("no sockets of node n2, but of n1"), "{skipped:?}");
+    assert!(
+        skipped
+            .first()
+            .unwrap()
+            .contains("no sockets of node n2, but of n1"),
+        "{skipped:?}"
+    );
 }
 
 #[test]
@@ -141,8 +201,14 @@ fn stale_sockets_are_skipped() {
     drop(UnixListener::bind(&path).unwrap());
     let report = bench.report();
     assert_eq!(ids(&report), ["7"]);
-    assert!(report.broken.is_empty() && report.silent.is_empty(), "{report:?}");
-    assert_eq!(report.seen.last().unwrap(), "1 daemons answered, 1 sockets are stale");
+    assert!(
+        report.broken.is_empty() && report.silent.is_empty(),
+        "{report:?}"
+    );
+    assert_eq!(
+        report.seen.last().unwrap(),
+        "1 daemons answered, 1 sockets are stale"
+    );
 }
 
 #[test]
@@ -159,7 +225,10 @@ fn invalid_sockets_are_reported_and_hide_no_job() {
     assert_eq!(ids(&report), ["7"]);
     let of = |texts: &[String]| -> Vec<String> {
         let job = |text: &String| text.split_once(".4294967292: ").unwrap().0.to_owned();
-        texts.iter().map(|text| job(text).rsplit_once('_').unwrap().1.to_owned()).collect()
+        texts
+            .iter()
+            .map(|text| job(text).rsplit_once('_').unwrap().1.to_owned())
+            .collect()
     };
     assert_eq!(of(&report.broken), ["8", "9", "10"], "{:?}", report.broken);
     assert_eq!(of(&report.silent), ["11", "12"], "{:?}", report.silent);
@@ -172,7 +241,12 @@ fn socket_of_unexpected_user_is_refused() {
     let me = nix::unistd::Uid::effective().as_raw();
     let path = bench.path("s", "n1", 7);
     let deadline = bench.deadline_after(QUERY_TIMEOUT);
-    let terms = |owner| QueryTerms { owner, may_matter: None, timeout: QUERY_TIMEOUT, deadline };
+    let terms = |owner| QueryTerms {
+        owner,
+        may_matter: None,
+        timeout: QUERY_TIMEOUT,
+        deadline,
+    };
     assert!(matches!(
         query_sockets(&[&path], terms(me)).as_slice(),
         [Some(QueryOutcome::Done(Ok(_)))]
@@ -188,7 +262,14 @@ fn socket_of_unexpected_user_is_refused() {
     std::os::unix::fs::chown(&path, Some(4001), None).unwrap();
     let report = bench.report();
     assert!(report.jobs.is_empty());
-    assert!(report.broken.first().unwrap().ends_with("is no socket of root's"), "{report:?}");
+    assert!(
+        report
+            .broken
+            .first()
+            .unwrap()
+            .ends_with("is no socket of root's"),
+        "{report:?}"
+    );
 }
 
 #[test]
@@ -196,8 +277,13 @@ fn writable_spool_directory_fails() {
     let bench = SlurmBench::new("/s");
     bench.daemon(7, DaemonBehavior::Answers(5, RUNNING));
     bench.scratch.mode("s", 0o777);
-    let Err(SourceError::Failed(text)) = bench.ask() else { panic!() };
-    assert!(text.contains("mode 0777") && text.contains("chmod 755"), "{text}");
+    let Err(SourceError::Failed(text)) = bench.ask() else {
+        panic!()
+    };
+    assert!(
+        text.contains("mode 0777") && text.contains("chmod 755"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -208,7 +294,9 @@ fn symbolic_links_to_spool_directory_are_resolved() {
     let link = bench.scratch.path().join("var/spool/slurmd");
     std::os::unix::fs::symlink("../../s", link).unwrap();
     let report = bench.report();
-    let Placement::Extern { spool, .. } = &report.jobs.first().unwrap().placement else { panic!() };
+    let Placement::Extern { spool, .. } = &report.jobs.first().unwrap().placement else {
+        panic!()
+    };
     assert_eq!(Path::new(spool.as_str()), bench.scratch.path().join("s"));
 }
 
@@ -223,10 +311,20 @@ fn host_with_several_nodes_has_jobs_of_all() {
     bench.daemons.running(&foreign, 5);
     let report = bench.report();
     assert_eq!(ids(&report), ["7", "8", "9"]);
-    assert!(report.skipped.first().unwrap().contains("several nodes of this host"));
+    assert!(
+        report
+            .skipped
+            .first()
+            .unwrap()
+            .contains("several nodes of this host")
+    );
     bench.scratch.mode("spool/n2", 0o777);
     let other_report = bench.report();
-    assert_eq!(ids(&other_report), ["7", "9"], "one directory hides nothing of another's");
+    assert_eq!(
+        ids(&other_report),
+        ["7", "9"],
+        "one directory hides nothing of another's"
+    );
     assert_eq!(other_report.broken.len(), 1);
     bench.settings.node_name = Some("n3".into());
     assert_eq!(ids(&bench.report()), ["9"]);

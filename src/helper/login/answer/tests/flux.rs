@@ -17,7 +17,10 @@ fn add_flux_job(bench: &NodeBench) -> u32 {
     status(10, 1, format!("{flux} 0 0 0"));
     status(11, 10, "5 5 5 5".into());
     let slice = format!("cg/user.slice/user-{flux}.slice/user@{flux}.service");
-    file(&format!("{slice}/imp-shell-0-fxyzzy.service/cgroup.procs"), "10\n11\n");
+    file(
+        &format!("{slice}/imp-shell-0-fxyzzy.service/cgroup.procs"),
+        "10\n11\n",
+    );
     bench.configure("flux_user = nobody\n");
     flux
 }
@@ -31,10 +34,19 @@ fn flux_job_inherits_the_filter_of_the_imp() {
     let bench = NodeBench::new();
     let uid = add_flux_job(&bench);
     let plan = bench.plan();
-    assert_eq!((plan.job.as_str(), plan.rule), ("fxyzzy", ChoiceRule::OnlyJob));
+    assert_eq!(
+        (plan.job.as_str(), plan.rule),
+        ("fxyzzy", ChoiceRule::OnlyJob)
+    );
     let path =
         format!("/user.slice/user-{uid}.slice/user@{uid}.service/imp-shell-0-fxyzzy.service");
-    assert_eq!(plan.placement, Placement::Unit { path: path.parse().unwrap(), flux: uid });
+    assert_eq!(
+        plan.placement,
+        Placement::Unit {
+            path: path.parse().unwrap(),
+            flux: uid
+        }
+    );
     assert_eq!(plan.containment, Containment::Inherit);
     assert_eq!(variables(&plan), ["FLUX_JOB_ID=fxyzzy"]);
     assert_eq!(bench.ask().hint, "flux jobs");
@@ -54,7 +66,10 @@ fn choice_among_jobs_has_the_command_for_the_oldest() {
     bench.job("7", &format!(r#"{STRICT},"started":9000000000"#));
     bench.configure("flux_user = nobody\nhint = qstat\n");
     assert_eq!(bench.refusal().reason, Reason::ChoiceNeeded);
-    assert_eq!(bench.ask().hint, "flux exec --jobid=fxyzzy job-adopt use fxyzzy");
+    assert_eq!(
+        bench.ask().hint,
+        "flux exec --jobid=fxyzzy job-adopt use fxyzzy"
+    );
 }
 
 #[test]
@@ -62,7 +77,9 @@ fn text_of_the_unit_replaces_the_filter() {
     let mut bench = NodeBench::new();
     add_flux_job(&bench);
     bench.request.unit = "[Service]\nDevicePolicy=strict\nDeviceAllow=char-misc rw\n".into();
-    let Containment::Enforce(list) = bench.plan().containment else { panic!() };
+    let Containment::Enforce(list) = bench.plan().containment else {
+        panic!()
+    };
     assert_eq!(list.rules(), ["c:10:-1:rw".parse().unwrap()]);
     bench.request.unit = "[Service]\n".into();
     assert_eq!(bench.plan().containment, Containment::None);
@@ -79,7 +96,9 @@ fn record_adds_devices_in_any_notation_of_the_id() {
         let file = bench.scratch.file(&format!("jobs/5/{id}.json"), &text);
         let plan = bench.plan();
         assert_eq!(plan.job.as_str(), "fxyzzy");
-        let Containment::InheritAndEnforce(list) = plan.containment else { panic!("{id}") };
+        let Containment::InheritAndEnforce(list) = plan.containment else {
+            panic!("{id}")
+        };
         assert_eq!(list.rules(), ["c:10:-1:rw".parse().unwrap()]);
         bench.scratch.file(&format!("jobs/5/{id}.json"), "{");
         assert_eq!(bench.refusal().reason, Reason::Configuration, "{id}");
@@ -116,11 +135,16 @@ fn absent_source_is_a_cause_only_if_configured() {
 fn starting_or_ending_job_has_its_own_code() {
     let bench = NodeBench::new();
     add_flux_job(&bench);
-    bench.scratch.file("proc/11/status", "Name:\tx\nState:\tS\nPPid:\t1\nUid:\t5 5 5 5\n");
+    bench.scratch.file(
+        "proc/11/status",
+        "Name:\tx\nState:\tS\nPPid:\t1\nUid:\t5 5 5 5\n",
+    );
     let refusal = bench.refusal();
     assert_eq!((refusal.reason, refusal.ended), (Reason::Ended, None));
     assert_eq!(refusal.jobs, ["fxyzzy".parse().unwrap()]);
-    bench.scratch.file("run/flux-prolog@f2.env", "FLUX_JOB_USERID=5\n");
+    bench
+        .scratch
+        .file("run/flux-prolog@f2.env", "FLUX_JOB_USERID=5\n");
     let other_refusal = bench.refusal();
     assert_eq!(other_refusal.reason, Reason::Starting);
     assert_eq!(other_refusal.jobs, ["f2".parse().unwrap()]);
@@ -134,10 +158,17 @@ fn job_without_shell_is_awaited() {
     let text = std::fs::read_to_string(&shell).unwrap();
     std::fs::remove_file(&shell).unwrap();
     assert_eq!(bench.refusal().reason, Reason::NoJob);
-    assert!(bench.ask().detail.contains("imp-shell-0-fxyzzy.service: its shell is not there yet"));
+    assert!(
+        bench
+            .ask()
+            .detail
+            .contains("imp-shell-0-fxyzzy.service: its shell is not there yet")
+    );
     bench.request.wait_ms = 4000;
     let late = Duration::from_millis(300);
-    bench.clock.at(late, move || std::fs::write(shell, text).unwrap());
+    bench
+        .clock
+        .at(late, move || std::fs::write(shell, text).unwrap());
     assert_eq!(bench.plan().job.as_str(), "fxyzzy");
     assert_eq!(bench.clock.elapsed(), late);
 }

@@ -7,13 +7,22 @@ fn user_without_job_gets_the_code_of_the_cause() {
     let bench = NodeBench::new();
     assert_eq!(bench.refusal().reason, Reason::NoJob);
     let now = bench.clock.seconds_since_epoch();
-    bench.scratch.file("jobs/5/3.ended", &Note::new(now - 601).to_json());
+    bench
+        .scratch
+        .file("jobs/5/3.ended", &Note::new(now - 601).to_json());
     assert_eq!(bench.refusal().reason, Reason::NoJob);
     let ended = now - 30;
-    bench.scratch.file("jobs/5/4.ended", &Note::new(ended).to_json());
-    bench.scratch.file("jobs/5/5.ended", &Note::new(ended - 1).to_json());
+    bench
+        .scratch
+        .file("jobs/5/4.ended", &Note::new(ended).to_json());
+    bench
+        .scratch
+        .file("jobs/5/5.ended", &Note::new(ended - 1).to_json());
     let refusal = bench.refusal();
-    assert_eq!((refusal.reason, refusal.ended), (Reason::Ended, Some(ended)));
+    assert_eq!(
+        (refusal.reason, refusal.ended),
+        (Reason::Ended, Some(ended))
+    );
     assert_eq!(refusal.jobs, ["4".parse().unwrap()]);
     bench.scratch.file("jobs/5/6.json", "{");
     assert_eq!(bench.refusal().reason, Reason::Configuration);
@@ -30,11 +39,17 @@ fn jobs_that_take_no_logins_refuse_unless_another_takes_them() {
     bench.job("7", &closed);
     bench.job("6", &closed);
     let now = bench.clock.seconds_since_epoch();
-    bench.scratch.file("jobs/5/4.ended", &Note::new(now - 30).to_json());
+    bench
+        .scratch
+        .file("jobs/5/4.ended", &Note::new(now - 30).to_json());
     let refusal = bench.refusal();
     assert_eq!(refusal.reason, Reason::LoginsClosed);
     assert!(["6", "7"].contains(&refusal.jobs.first().unwrap().as_str()));
-    assert_eq!(bench.clock.elapsed(), Duration::ZERO, "there is nothing to wait for");
+    assert_eq!(
+        bench.clock.elapsed(),
+        Duration::ZERO,
+        "there is nothing to wait for"
+    );
     bench.job("8", &format!(r#","logins":true{STRICT}"#));
     assert_eq!(bench.plan().job.as_str(), "8");
     std::fs::remove_file(bench.scratch.path().join("jobs/5/8.json")).unwrap();
@@ -76,21 +91,36 @@ fn stack_is_judged_in_the_account_phase() {
     assert_eq!(bench.ask().stack, SessionLine::Unchecked);
     bench.request.phase = Phase::Account;
     assert_eq!(bench.ask().stack, SessionLine::Effective);
-    bench.scratch.file("etc/pam.d/sshd", "session optional pam_job_adopt.so\n");
+    bench
+        .scratch
+        .file("etc/pam.d/sshd", "session optional pam_job_adopt.so\n");
     let reply = bench.ask();
     assert_eq!(reply.stack, SessionLine::Missing);
-    assert!(reply.warnings.first().unwrap().contains("etc/pam.d/sshd:1"), "{:?}", reply.warnings);
+    assert!(
+        reply.warnings.first().unwrap().contains("etc/pam.d/sshd:1"),
+        "{:?}",
+        reply.warnings
+    );
 }
 
 #[test]
 fn refusal_has_the_texts_of_the_site() {
     let bench = NodeBench::new();
     let path = bench.scratch.file("motd", "Ask hpc@x\n");
-    bench.configure(&format!("message_file = {}\nhint = qstat -u $USER\n", path.display()));
+    bench.configure(&format!(
+        "message_file = {}\nhint = qstat -u $USER\n",
+        path.display()
+    ));
     let reply = bench.ask();
-    assert_eq!((reply.message.as_str(), reply.hint.as_str()), ("Ask hpc@x", "qstat -u $USER"));
+    assert_eq!(
+        (reply.message.as_str(), reply.hint.as_str()),
+        ("Ask hpc@x", "qstat -u $USER")
+    );
     // A mistake elsewhere leaves the text; a login that is admitted may still be refused.
-    bench.configure(&format!("sources = none\nmessage_file = {}\n", path.display()));
+    bench.configure(&format!(
+        "sources = none\nmessage_file = {}\n",
+        path.display()
+    ));
     assert_eq!(bench.refusal().reason, Reason::Configuration);
     assert_eq!(bench.ask().message, "Ask hpc@x");
     bench.configure(&format!("message_file = {}\n", path.display()));
@@ -102,7 +132,10 @@ fn refusal_has_the_texts_of_the_site() {
     assert!(bench.ask().warnings.is_empty());
     std::fs::remove_dir_all(bench.scratch.path().join("jobs/5")).unwrap();
     let other_reply = bench.ask();
-    assert_eq!((other_reply.message.as_str(), other_reply.warnings.len()), ("", 1));
+    assert_eq!(
+        (other_reply.message.as_str(), other_reply.warnings.len()),
+        ("", 1)
+    );
 }
 
 #[test]
@@ -120,7 +153,11 @@ fn sources_are_queried_again_within_the_budget() {
     std::fs::remove_dir_all(bench.scratch.path().join("jobs/5")).unwrap();
     bench.request.budget_ms = 450;
     assert_eq!(bench.refusal().reason, Reason::NoJob);
-    assert_eq!(bench.clock.elapsed(), Duration::from_millis(400), "time is left for the reply");
+    assert_eq!(
+        bench.clock.elapsed(),
+        Duration::from_millis(400),
+        "time is left for the reply"
+    );
 }
 
 #[test]
@@ -134,7 +171,10 @@ fn unknown_devices_refuse_and_are_named() {
     ] {
         bench.job("7", more);
         let refusal = bench.refusal();
-        assert_eq!((refusal.reason, refusal.device.as_str()), (Reason::DeviceUnknown, device));
+        assert_eq!(
+            (refusal.reason, refusal.device.as_str()),
+            (Reason::DeviceUnknown, device)
+        );
         assert_eq!(refusal.jobs.len(), 1);
     }
     bench.job("7", r#","cdi":[],"gpus":[]"#);
@@ -145,8 +185,13 @@ fn unknown_devices_refuse_and_are_named() {
 fn too_many_devices_refuse() {
     let bench = NodeBench::new();
     let lines: String = (0..1025).map(|major| format!("{major} same\n")).collect();
-    bench.scratch.file("proc/devices", &format!("Block devices:\n{lines}"));
-    bench.job("7", r#","options":{"DevicePolicy":"strict","DeviceAllow":[["block-same","r"]]}"#);
+    bench
+        .scratch
+        .file("proc/devices", &format!("Block devices:\n{lines}"));
+    bench.job(
+        "7",
+        r#","options":{"DevicePolicy":"strict","DeviceAllow":[["block-same","r"]]}"#,
+    );
     assert_eq!(bench.refusal().reason, Reason::Configuration);
     assert!(bench.ask().detail.contains("more than 1024 entries"));
 }

@@ -10,8 +10,21 @@ fn slurm_job_inherits_the_filter_and_its_gpus_are_probed() {
     bench.daemons.running(&bench.socket(8), 6);
     let plan = bench.plan();
     assert_eq!((plan.job.as_str(), plan.rule), ("7", ChoiceRule::OnlyJob));
-    let spool = bench.scratch.path().join("spool").to_str().unwrap().parse().unwrap();
-    assert_eq!(plan.placement, Placement::Extern { spool, node: "gpu017".parse().unwrap() });
+    let spool = bench
+        .scratch
+        .path()
+        .join("spool")
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert_eq!(
+        plan.placement,
+        Placement::Extern {
+            spool,
+            node: "gpu017".parse().unwrap()
+        }
+    );
     assert_eq!(plan.containment, Containment::Inherit);
     let probes: Vec<_> = plan.probes.iter().map(ToString::to_string).collect();
     assert_eq!(probes.first().unwrap(), "c:195:0:rw /dev/nvidia0");
@@ -23,7 +36,10 @@ fn slurm_job_inherits_the_filter_and_its_gpus_are_probed() {
     bench.request.several = SeveralJobsPolicy::Deny;
     assert_eq!(bench.refusal().jobs.len(), 2);
     let id = bench.refusal().jobs.first().unwrap().clone();
-    assert_eq!(bench.ask().hint, format!("srun --jobid={id} --overlap job-adopt use {id}"));
+    assert_eq!(
+        bench.ask().hint,
+        format!("srun --jobid={id} --overlap job-adopt use {id}")
+    );
 }
 
 #[test]
@@ -31,10 +47,14 @@ fn no_filter_is_inherited_unless_slurm_constrains_devices() {
     let bench = NodeBench::new();
     bench.configure_slurm();
     bench.daemons.running(&bench.socket(7), 5);
-    bench.scratch.file("etc/slurm/gres.conf", "Name=gpu Count=4\n");
+    bench
+        .scratch
+        .file("etc/slurm/gres.conf", "Name=gpu Count=4\n");
     assert_eq!(bench.plan().containment, Containment::None);
     bench.configure_slurm();
-    bench.scratch.file("etc/slurm/cgroup.conf", "ConstrainDevices=no\n");
+    bench
+        .scratch
+        .file("etc/slurm/cgroup.conf", "ConstrainDevices=no\n");
     let plan = bench.plan();
     assert_eq!((plan.containment, plan.probes), (Containment::None, vec![]));
     bench.configure("slurm_devices = closed\n");
@@ -52,13 +72,25 @@ fn closed_devices_are_the_list_of_all_slurm_devices() {
     let Containment::InheritAndEnforce(list) = plan.containment else {
         panic!("{:?}", plan.containment)
     };
-    for rule in ["c:1:3:rwm", "c:10:-1:r", "c:195:0:rw", "c:195:3:rw", "c:195:255:rw"] {
-        assert!(list.rules().contains(&rule.parse().unwrap()), "{rule} {list:?}");
+    for rule in [
+        "c:1:3:rwm",
+        "c:10:-1:r",
+        "c:195:0:rw",
+        "c:195:3:rw",
+        "c:195:255:rw",
+    ] {
+        assert!(
+            list.rules().contains(&rule.parse().unwrap()),
+            "{rule} {list:?}"
+        );
     }
     assert_eq!((plan.probes.len(), plan.gpus), (4, 0));
     std::fs::remove_file(bench.scratch.path().join("dev/nvidia3")).unwrap();
     let warnings = bench.ask().warnings;
-    assert!(warnings.iter().any(|text| text.contains("/dev/nvidia3")), "{warnings:?}");
+    assert!(
+        warnings.iter().any(|text| text.contains("/dev/nvidia3")),
+        "{warnings:?}"
+    );
 }
 
 #[test]
@@ -77,7 +109,10 @@ fn record_adds_its_devices_to_a_slurm_job() {
     };
     assert!(list.rules().contains(&"c:195:2:rw".parse().unwrap()));
     assert!(!list.rules().contains(&"c:195:1:rw".parse().unwrap()));
-    assert_eq!((plan.gpus, plan.ends, plan.rule), (1, Some(99), ChoiceRule::OnlyJob));
+    assert_eq!(
+        (plan.gpus, plan.ends, plan.rule),
+        (1, Some(99), ChoiceRule::OnlyJob)
+    );
     // A record without a list of devices adds none, and removes none of the site.
     record(r#","options":{"DevicePolicy":"auto"}"#);
     assert_eq!(bench.plan().containment, Containment::Inherit);
@@ -93,7 +128,10 @@ fn record_adds_its_devices_to_a_slurm_job() {
     bench.job("7", r#","gres":{"gpu":[2]}"#);
     assert!(matches!(bench.plan().placement, Placement::Extern { .. }));
     std::fs::remove_dir(bench.scratch.path().join("cg/7")).unwrap();
-    assert!(matches!(bench.plan().containment, Containment::InheritAndEnforce(_)));
+    assert!(matches!(
+        bench.plan().containment,
+        Containment::InheritAndEnforce(_)
+    ));
 }
 
 #[test]
@@ -119,8 +157,15 @@ fn configuration_decides_the_variables_of_a_slurm_login() {
     );
     bench.scratch.file("jobs/5/7.json", &record);
     let full = variables();
-    for pair in ["SLURM_JOB_ID=7", "SLURM_TASKS_PER_NODE=2", "CUDA_VISIBLE_DEVICES=0"] {
-        assert!(full.split(' ').any(|variable| variable == pair), "{pair}: {full}");
+    for pair in [
+        "SLURM_JOB_ID=7",
+        "SLURM_TASKS_PER_NODE=2",
+        "CUDA_VISIBLE_DEVICES=0",
+    ] {
+        assert!(
+            full.split(' ').any(|variable| variable == pair),
+            "{pair}: {full}"
+        );
     }
 }
 
@@ -147,7 +192,12 @@ fn record_without_its_slurm_job_is_not_running() {
     let text = r#"{"version":1,"id":"7","uid":5,"via":"slurm","cdi":[]}"#;
     bench.scratch.file("jobs/5/7.json", text);
     assert_eq!(bench.refusal().reason, Reason::NoJob);
-    assert!(bench.ask().detail.contains("7.json: not running, slurm has no such job"));
+    assert!(
+        bench
+            .ask()
+            .detail
+            .contains("7.json: not running, slurm has no such job")
+    );
 }
 
 #[test]
@@ -173,7 +223,10 @@ fn starting_and_ending_jobs_have_their_own_codes() {
     bench.configure_slurm();
     bench.daemons.ending(&bench.socket(7), 5);
     let refusal = bench.refusal();
-    assert_eq!((refusal.reason, refusal.jobs), (Reason::Ended, vec!["7".parse().unwrap()]));
+    assert_eq!(
+        (refusal.reason, refusal.jobs),
+        (Reason::Ended, vec!["7".parse().unwrap()])
+    );
     assert_eq!(refusal.ended, None, "it is still ending");
     bench.daemons.starting(&bench.socket(8), 5);
     let other_refusal = bench.refusal();
@@ -187,7 +240,9 @@ fn starting_and_ending_jobs_have_their_own_codes() {
     assert_eq!(bench.refusal().reason, Reason::Configuration);
     bench.daemons.running(&bench.socket(11), 5);
     let reply = bench.ask();
-    let Verdict::Admit(plan) = &reply.verdict else { panic!("{reply:?}") };
+    let Verdict::Admit(plan) = &reply.verdict else {
+        panic!("{reply:?}")
+    };
     assert_eq!((plan.job.as_str(), plan.rule), ("11", ChoiceRule::Answered));
     assert_eq!(reply.warnings.len(), 2, "{:?}", reply.warnings);
 }
@@ -220,7 +275,9 @@ fn starting_job_is_awaited() {
     bench.request.wait_ms = 3000;
     let daemons = bench.daemons.clone();
     let running = bench.socket(8);
-    bench.clock.at(Duration::from_millis(300), move || daemons.running(&running, 5));
+    bench.clock.at(Duration::from_millis(300), move || {
+        daemons.running(&running, 5)
+    });
     assert_eq!(bench.plan().job.as_str(), "8");
 }
 
@@ -232,7 +289,11 @@ fn spool_directory_writable_by_others_is_a_fault() {
     bench.scratch.mode("spool", 0o777);
     assert_eq!(bench.refusal().reason, Reason::Configuration);
     bench.job("3", STRICT);
-    assert_eq!(bench.plan().job.as_str(), "3", "a source hides nothing of another's");
+    assert_eq!(
+        bench.plan().job.as_str(),
+        "3",
+        "a source hides nothing of another's"
+    );
 }
 
 #[test]
@@ -241,5 +302,9 @@ fn node_without_spool_directory_and_registry_has_no_scheduler() {
     bench.configure_slurm();
     std::fs::remove_dir_all(bench.scratch.path().join("jobs")).unwrap();
     assert_eq!(bench.refusal().reason, Reason::NoScheduler);
-    assert!(bench.ask().detail.contains("/spool does not exist"), "{}", bench.ask().detail);
+    assert!(
+        bench.ask().detail.contains("/spool does not exist"),
+        "{}",
+        bench.ask().detail
+    );
 }

@@ -27,7 +27,9 @@ fn gi_minor(gpu: u32, gi: u32) -> u32 {
 }
 
 pub(crate) fn uuid(gpu: usize) -> Uuid {
-    format!("edfee158-11c1-52b8-0517-92f30e7fac8{gpu}").parse().unwrap()
+    format!("edfee158-11c1-52b8-0517-92f30e7fac8{gpu}")
+        .parse()
+        .unwrap()
 }
 
 fn information(minor: &str, uuid: &str, excluded: &str) -> String {
@@ -43,7 +45,10 @@ impl Fixture {
         this.file("proc/devices", DEVICES);
         for (index, (bus, minor)) in BUSES.iter().zip(MINORS).enumerate() {
             let line = format!("GPU UUID: \t GPU-{}\n", uuid(index));
-            this.gpu(bus, &information(&minor.to_string(), &line, "GPU Excluded:\t No\n"));
+            this.gpu(
+                bus,
+                &information(&minor.to_string(), &line, "GPU Excluded:\t No\n"),
+            );
             this.file(&format!("dev/nvidia{minor}"), &format!("c 195:{minor}"));
         }
         this.file("dev/nvidiactl", "c 195:255");
@@ -60,12 +65,18 @@ impl Fixture {
             let minor = gi_minor(gpu, gi);
             table.push_str(&format!("gpu{gpu}/gi{gi}/access {minor}\n"));
             for ci in 0..8 {
-                table.push_str(&format!("gpu{gpu}/gi{gi}/ci{ci}/access {}\n", minor + 1 + ci));
+                table.push_str(&format!(
+                    "gpu{gpu}/gi{gi}/ci{ci}/access {}\n",
+                    minor + 1 + ci
+                ));
             }
         }
         self.file("proc/driver/nvidia-caps/mig-minors", &table);
         self.file("proc/driver/nvidia-caps/nvlink-minors", "fabric-mgmt 0\n");
-        self.file("proc/driver/nvidia-caps/sys-minors", "fabric-imex-mgmt 4323\n");
+        self.file(
+            "proc/driver/nvidia-caps/sys-minors",
+            "fabric-imex-mgmt 4323\n",
+        );
         self.cap("mig/config", 1);
         self.cap("mig/monitor", 2);
         self.cap("fabric-imex-mgmt", 4323);
@@ -79,11 +90,17 @@ impl Fixture {
     fn cap(&self, path: &str, minor: u32) {
         let text = format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
         self.file(&format!("proc/driver/nvidia/capabilities/{path}"), &text);
-        self.file(&format!("dev/nvidia-caps/nvidia-cap{minor}"), &format!("c 235:{minor}"));
+        self.file(
+            &format!("dev/nvidia-caps/nvidia-cap{minor}"),
+            &format!("c 235:{minor}"),
+        );
     }
 
     fn gpu(&self, bus: &str, text: &str) {
-        self.file(&format!("proc/driver/nvidia/gpus/0000:{bus}:00.0/information"), text);
+        self.file(
+            &format!("proc/driver/nvidia/gpus/0000:{bus}:00.0/information"),
+            text,
+        );
     }
 
     pub(crate) fn file(&self, path: &str, text: &str) {
@@ -118,8 +135,17 @@ fn assert_refused<T: std::fmt::Debug>(result: Result<T, DeviceError>, why: &str)
 }
 
 fn rules(found: &ResolvedDevices) -> Vec<String> {
-    assert!(found.devices.iter().all(|device| device.rule.minor().is_some()));
-    found.devices.iter().map(|device| format!("{} {}", device.node, device.rule)).collect()
+    assert!(
+        found
+            .devices
+            .iter()
+            .all(|device| device.rule.minor().is_some())
+    );
+    found
+        .devices
+        .iter()
+        .map(|device| format!("{} {}", device.node, device.rule))
+        .collect()
 }
 
 const SHARED: [&str; 3] = [

@@ -16,22 +16,41 @@ fn node_of_another_device_is_refused() {
     assert_refused(node(), "symbolic link");
     fixture.remove("dev/nvidia2");
     let error = node().unwrap_err().to_string();
-    assert!(error.starts_with("/dev/nvidia2: ") && error.contains("nvidia-modprobe"), "{error}");
+    assert!(
+        error.starts_with("/dev/nvidia2: ") && error.contains("nvidia-modprobe"),
+        "{error}"
+    );
 }
 
 #[test]
 fn shared_nodes_have_the_numbers_of_proc_devices() {
     let fixture = Fixture::new();
     let found = resolve_shared_nodes(&fixture.tree()).unwrap();
-    assert_eq!((rules(&found), found.warnings), (SHARED.map(str::to_owned).to_vec(), vec![]));
-    for drivers in ["195 nvidia-frontend\n", "195 nvidia\n195 nvidia-frontend\n", "195 nvidiactl\n"]
-    {
+    assert_eq!(
+        (rules(&found), found.warnings),
+        (SHARED.map(str::to_owned).to_vec(), vec![])
+    );
+    for drivers in [
+        "195 nvidia-frontend\n",
+        "195 nvidia\n195 nvidia-frontend\n",
+        "195 nvidiactl\n",
+    ] {
         let text = format!("Character devices:\n{drivers}510 nvidia-uvm\n");
         fixture.file("proc/devices", &text);
-        assert_eq!(rules(&resolve_shared_nodes(&fixture.tree()).unwrap()), SHARED, "{drivers:?}");
+        assert_eq!(
+            rules(&resolve_shared_nodes(&fixture.tree()).unwrap()),
+            SHARED,
+            "{drivers:?}"
+        );
     }
-    fixture.file("proc/devices", "Character devices:\n195 nvidia\n196 nvidiactl\n");
-    assert_refused(resolve_shared_nodes(&fixture.tree()), "driver nvidiactl has several majors");
+    fixture.file(
+        "proc/devices",
+        "Character devices:\n195 nvidia\n196 nvidiactl\n",
+    );
+    assert_refused(
+        resolve_shared_nodes(&fixture.tree()),
+        "driver nvidiactl has several majors",
+    );
 }
 
 #[test]
@@ -48,12 +67,17 @@ fn missing_shared_node_gets_its_future_numbers_and_a_warning() {
 fn stale_node_is_refused_with_both_numbers() {
     let fixture = Fixture::new();
     fixture.file("dev/nvidia-uvm", "c 511:0");
-    let error = resolve_shared_nodes(&fixture.tree()).unwrap_err().to_string();
+    let error = resolve_shared_nodes(&fixture.tree())
+        .unwrap_err()
+        .to_string();
     let text = "/dev/nvidia-uvm is c 511:0, but by /proc/devices it must be c 510:0";
     assert!(error.starts_with(text), "{error}");
     for stale in ["c 510:1", "b 510:0"] {
         fixture.file("dev/nvidia-uvm", stale);
-        assert_refused(resolve_shared_nodes(&fixture.tree()), "but by /proc/devices it must be");
+        assert_refused(
+            resolve_shared_nodes(&fixture.tree()),
+            "but by /proc/devices it must be",
+        );
     }
 }
 
@@ -96,14 +120,26 @@ fn capability_is_refused_if_the_driver_files_disagree() {
     let fixture = Fixture::new();
     let (path, minor) = ("gpu3/mig/gi2/ci0/access", gi_minor(3, 2));
     fixture.cap(path, minor + 2);
-    assert_refused(fixture.instance(1, 2, 0), &format!("but mig-minors has {}", minor + 1));
-    fixture.file(&format!("proc/driver/nvidia/capabilities/{path}"), "DeviceFileMinor: -1\n");
+    assert_refused(
+        fixture.instance(1, 2, 0),
+        &format!("but mig-minors has {}", minor + 1),
+    );
+    fixture.file(
+        &format!("proc/driver/nvidia/capabilities/{path}"),
+        "DeviceFileMinor: -1\n",
+    );
     assert_refused(fixture.instance(1, 2, 0), "no DeviceFileMinor");
     fixture.cap(path, minor + 1);
-    fixture.file(&format!("dev/nvidia-caps/nvidia-cap{minor}"), &format!("c 237:{minor}"));
+    fixture.file(
+        &format!("dev/nvidia-caps/nvidia-cap{minor}"),
+        &format!("c 237:{minor}"),
+    );
     assert_refused(fixture.instance(1, 2, 0), "but by /proc/devices it must be");
     fixture.file("proc/devices", &DEVICES.replace("235 nvidia-caps\n", ""));
-    assert_refused(fixture.instance(1, 2, 0), "no driver nvidia-caps in /proc/devices");
+    assert_refused(
+        fixture.instance(1, 2, 0),
+        "no driver nvidia-caps in /proc/devices",
+    );
 }
 
 #[test]
@@ -113,14 +149,20 @@ fn imex_channel_has_the_channel_major_and_its_own_number() {
     let path = "/dev/nvidia-caps-imex-channels/channel";
     for channel in [0, 1, 2047] {
         let found = resolve_imex_channel(&tree, channel).unwrap();
-        assert_eq!(rules(&found), [format!("{path}{channel} c:237:{channel}:rw")]);
+        assert_eq!(
+            rules(&found),
+            [format!("{path}{channel} c:237:{channel}:rw")]
+        );
         assert_eq!(found.warnings.len(), 1);
     }
     assert_refused(resolve_imex_channel(&tree, 2048), "no IMEX channel 2048");
     fixture.file("dev/nvidia-caps-imex-channels/channel2048", "c 237:2048");
     assert_eq!(resolve_imex_channel(&tree, 2048).unwrap().warnings.len(), 0);
     fixture.file("dev/nvidia-caps-imex-channels/channel1", "c 235:1");
-    assert_refused(resolve_imex_channel(&tree, 1), "but by /proc/devices it must be");
+    assert_refused(
+        resolve_imex_channel(&tree, 1),
+        "but by /proc/devices it must be",
+    );
     fixture.file("proc/devices", "Character devices:\n235 nvidia-caps\n");
     assert_refused(
         resolve_imex_channel(&fixture.tree(), 0),
@@ -139,8 +181,14 @@ fn future_node_is_known_by_path_unless_jobs_are_denied() {
         ("/dev/nvidia-uvm".to_owned(), "c 510:0".to_owned()),
         ("/dev/nvidia-uvm-tools".to_owned(), "c 510:1".to_owned()),
         ("/dev/nvidia-modeset".to_owned(), "c 195:254".to_owned()),
-        (format!("/dev/nvidia-caps/nvidia-cap{live}"), format!("c 235:{live}")),
-        ("/dev/nvidia-caps-imex-channels/channel7".to_owned(), "c 237:7".to_owned()),
+        (
+            format!("/dev/nvidia-caps/nvidia-cap{live}"),
+            format!("c 235:{live}"),
+        ),
+        (
+            "/dev/nvidia-caps-imex-channels/channel7".to_owned(),
+            "c 237:7".to_owned(),
+        ),
     ] {
         assert_eq!(unborn(&path), Ok(Some(numbers)), "{path}");
     }
@@ -163,5 +211,8 @@ fn future_node_is_known_by_path_unless_jobs_are_denied() {
     let channel = unborn("/dev/nvidia-caps-imex-channels/channel2048");
     assert_refused(channel, "no IMEX channel 2048");
     fixture.file("proc/devices", "Character devices:\n195 nvidia\n");
-    assert_refused(unborn("/dev/nvidia-uvm"), "no driver nvidia-uvm in /proc/devices");
+    assert_refused(
+        unborn("/dev/nvidia-uvm"),
+        "no driver nvidia-uvm in /proc/devices",
+    );
 }

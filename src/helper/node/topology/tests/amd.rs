@@ -64,8 +64,10 @@ fn numbers_of_real_divided_nodes_are_partitions() {
             for (address, first, parts) in cards {
                 layout.amd_with_shift(address, first, parts, shift);
             }
-            let renders: Vec<u32> =
-                cards.iter().flat_map(|(_, first, parts)| *first..first + parts).collect();
+            let renders: Vec<u32> = cards
+                .iter()
+                .flat_map(|(_, first, parts)| *first..first + parts)
+                .collect();
             assert_eq!(renders.len(), count as usize);
             for (index, minor) in (0..).zip(&renders) {
                 let own = [render(*minor), "/dev/kfd".to_owned()];
@@ -77,7 +79,11 @@ fn numbers_of_real_divided_nodes_are_partitions() {
                 let mut whole = vec![format!("/dev/dri/card{}", first - 128)];
                 whole.extend((first..first + parts).map(render));
                 whole.push("/dev/kfd".to_owned());
-                assert_eq!(paths(layout.address(address)), whole, "{address} at bit {shift}");
+                assert_eq!(
+                    paths(layout.address(address)),
+                    whole,
+                    "{address} at bit {shift}"
+                );
             }
             let gpus = topology::list_gpus(&layout.tree()).unwrap();
             let listed: Vec<_> = gpus.into_iter().map(|gpu| gpu.own_node.node).collect();
@@ -107,7 +113,10 @@ fn numbers_at_both_places_are_refused() {
     layout.amd_with_shift("0000:05:00.0", 128, 4, 0);
     layout.amd_with_shift("0000:27:00.0", 136, 4, 28);
     let why = layout.index(0).unwrap_err();
-    assert!(why.ends_with("KFD numbers the partitions of this node in two ways"), "{why}");
+    assert!(
+        why.ends_with("KFD numbers the partitions of this node in two ways"),
+        "{why}"
+    );
     assert_eq!(layout.address("05:00.0"), Err(why));
     // The card is numbered above the function all the same.
     assert!(layout.address("27:00.0").is_ok());
@@ -134,7 +143,12 @@ fn partition_of_no_card_has_no_number_and_hides_no_other_card() {
             why.contains("renderD129 fits no AMD card in sysfs, or several: name the"),
             "{why}"
         );
-        let other = ["/dev/dri/card8".to_owned(), render(136), render(137), "/dev/kfd".to_owned()];
+        let other = [
+            "/dev/dri/card8".to_owned(),
+            render(136),
+            render(137),
+            "/dev/kfd".to_owned(),
+        ];
         assert_eq!(paths(layout.address("27:00.0")), other, "{to}");
         if to.contains("1280") || to.contains("_id") && !to.contains("1537") {
             assert_eq!(layout.address("05:00.0"), Err(why), "{to}");
@@ -152,7 +166,10 @@ fn card_of_another_function_takes_no_partition() {
         replace(&layout, node, "unique_id", "other_id");
     }
     let why = layout.index(0).unwrap_err();
-    assert!(why.contains("renderD129 fits no AMD card in sysfs, or several"), "{why}");
+    assert!(
+        why.contains("renderD129 fits no AMD card in sysfs, or several"),
+        "{why}"
+    );
     for address in ["05:02.0", "05:02.1"] {
         assert_eq!(layout.address(address), Err(why.clone()));
     }
@@ -161,7 +178,10 @@ fn card_of_another_function_takes_no_partition() {
     other_layout.amd("0000:05:02.0", 128, 2);
     other_layout.amd("0000:05:02.1", 136, 2);
     for (index, minor) in (0..).zip([128, 129, 136, 137]) {
-        assert_eq!(paths(other_layout.index(index)), [render(minor), "/dev/kfd".to_owned()]);
+        assert_eq!(
+            paths(other_layout.index(index)),
+            [render(minor), "/dev/kfd".to_owned()]
+        );
     }
     // So do the numbers above the function, whatever the ids.
     let high_layout = Layout::new();
@@ -186,12 +206,18 @@ fn cards_with_one_unique_id_are_cards() {
     for (index, minor) in (0..).zip([128, 129, 136, 137]) {
         assert_eq!(paths(layout.index(index))[0], render(minor));
     }
-    assert_eq!(paths(layout.address("27:00.0"))[1..3], [render(136), render(137)]);
+    assert_eq!(
+        paths(layout.address("27:00.0"))[1..3],
+        [render(136), render(137)]
+    );
 }
 
 #[test]
 fn render_node_of_the_card_at_another_location_is_refused() {
-    for (from, to) in [("location_id 1280", "location_id 9984"), ("domain 0", "domain 1")] {
+    for (from, to) in [
+        ("location_id 1280", "location_id 9984"),
+        ("domain 0", "domain 1"),
+    ] {
         let layout = Layout::new();
         layout.amd("0000:05:00.0", 128, 1);
         layout.amd("0000:27:00.0", 136, 1);
@@ -223,9 +249,15 @@ fn render_node_of_another_device_is_no_partition() {
     layout.remove("sys/devices/platform/amdgpu_xcp_129/drm/renderD129/device");
     // The kernel's link may be missing in a container.
     assert_eq!(paths(layout.index(1))[0], render(129));
-    layout.link("../../../card", "sys/devices/platform/amdgpu_xcp_129/drm/renderD129/device");
+    layout.link(
+        "../../../card",
+        "sys/devices/platform/amdgpu_xcp_129/drm/renderD129/device",
+    );
     let why = layout.index(0).unwrap_err();
-    assert!(why.ends_with("renderD129 is of card and of no partition"), "{why}");
+    assert!(
+        why.ends_with("renderD129 is of card and of no partition"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -238,7 +270,12 @@ fn driver_without_domains_still_has_whole_cards() {
     }
     assert_eq!(paths(layout.index(1))[0], "/dev/dri/card8");
     replace(&layout, 136, "other 1", "domain x");
-    assert!(layout.index(1).unwrap_err().ends_with("no number for domain"));
+    assert!(
+        layout
+            .index(1)
+            .unwrap_err()
+            .ends_with("no number for domain")
+    );
 }
 
 #[test]
@@ -260,7 +297,10 @@ fn mode_that_contradicts_the_partitions_is_refused() {
     for (mode, parts) in [("SPX", 2), ("CPX", 0), ("UNKNOWN", 1), ("", 1)] {
         let layout = Layout::new();
         layout.amd("0000:05:00.0", 128, parts);
-        layout.scratch.file("sys/devices/pci/0000:05:00.0/current_compute_partition", mode);
+        layout.scratch.file(
+            "sys/devices/pci/0000:05:00.0/current_compute_partition",
+            mode,
+        );
         let why = format!(
             "0000:05:00.0 is in the partition mode {mode}, and KFD lists {parts} GPUs of it: no GPU \
              of this node has a number"
@@ -275,7 +315,12 @@ fn missing_node_of_a_partition_shifts_no_number() {
     let layout = Layout::new();
     layout.amd("0000:05:00.0", 128, 3);
     layout.remove("dev/dri/renderD129");
-    assert!(layout.index(1).unwrap_err().starts_with("/dev/dri/renderD129: "));
+    assert!(
+        layout
+            .index(1)
+            .unwrap_err()
+            .starts_with("/dev/dri/renderD129: ")
+    );
     assert_eq!(paths(layout.index(2))[0], render(130));
     let gpus = topology::list_gpus(&layout.tree()).unwrap();
     let listed: Vec<_> = gpus.into_iter().map(|gpu| gpu.own_node.node).collect();

@@ -2,8 +2,10 @@ use super::layout::{Layout, display_result, paths};
 use crate::node::{Device, topology};
 
 fn companions(layout: &Layout, rules: &[&str]) -> Result<Vec<String>, String> {
-    let device =
-        |rule: &&str| Device { node: "/dev/given".to_owned(), rule: rule.parse().unwrap() };
+    let device = |rule: &&str| Device {
+        node: "/dev/given".to_owned(),
+        rule: rule.parse().unwrap(),
+    };
     let devices: Vec<_> = rules.iter().map(device).collect();
     display_result(topology::find_companions(&layout.tree(), &devices))
 }
@@ -26,9 +28,10 @@ fn nvidia_gpus_need_the_shared_nodes() {
     for rule in ["c:195:0:rw", "c:195:247:r"] {
         assert_eq!(paths(companions(&layout, &[rule])), SHARED);
     }
-    layout
-        .scratch
-        .file("proc/devices", "Character devices:\n195 nvidia-frontend\n510 nvidia-uvm\n");
+    layout.scratch.file(
+        "proc/devices",
+        "Character devices:\n195 nvidia-frontend\n510 nvidia-uvm\n",
+    );
     assert_eq!(paths(companions(&layout, &["c:195:0:rw"])), SHARED);
 }
 
@@ -36,10 +39,19 @@ fn nvidia_gpus_need_the_shared_nodes() {
 fn amd_cards_and_partitions_need_kfd() {
     let layout = node();
     for rule in ["c:226:128:rw", "c:226:135:rw"] {
-        assert_eq!(companions(&layout, &[rule]), Ok(vec!["/dev/kfd c:238:0:rw".to_owned()]));
+        assert_eq!(
+            companions(&layout, &[rule]),
+            Ok(vec!["/dev/kfd c:238:0:rw".to_owned()])
+        );
     }
-    let both = paths(companions(&layout, &["c:226:128:rw", "c:226:129:rw", "c:195:0:rw"]));
-    assert_eq!(both, SHARED.into_iter().chain(["/dev/kfd"]).collect::<Vec<_>>());
+    let both = paths(companions(
+        &layout,
+        &["c:226:128:rw", "c:226:129:rw", "c:195:0:rw"],
+    ));
+    assert_eq!(
+        both,
+        SHARED.into_iter().chain(["/dev/kfd"]).collect::<Vec<_>>()
+    );
     layout.remove("dev/kfd");
     assert!(companions(&layout, &["c:226:128:rw"]).is_err());
 }
@@ -63,8 +75,17 @@ fn amd_card_node_needs_the_render_node_of_its_function() {
 fn other_devices_need_no_companions() {
     let layout = node();
     let rules = [
-        "c:195:248:rw", "c:195:255:rw", "c:195:-1:rw", "b:195:0:rw", "c:226:60:rw", "c:226:188:rw",
-        "c:226:189:rw", "c:226:190:rw", "b:226:128:rw", "c:510:0:rw", "c:261:0:rw",
+        "c:195:248:rw",
+        "c:195:255:rw",
+        "c:195:-1:rw",
+        "b:195:0:rw",
+        "c:226:60:rw",
+        "c:226:188:rw",
+        "c:226:189:rw",
+        "c:226:190:rw",
+        "b:226:128:rw",
+        "c:510:0:rw",
+        "c:261:0:rw",
     ];
     assert_eq!(companions(&layout, &rules), Ok(Vec::new()));
     layout.remove("proc/devices");
@@ -75,5 +96,8 @@ fn other_devices_need_no_companions() {
 #[test]
 fn drm_device_unknown_to_the_kernel_is_refused() {
     let why = companions(&node(), &["c:226:63:rw"]).unwrap_err();
-    assert!(why.starts_with("read link /sys/dev/char/226:63/device: "), "{why}");
+    assert!(
+        why.starts_with("read link /sys/dev/char/226:63/device: "),
+        "{why}"
+    );
 }

@@ -52,12 +52,14 @@ impl Layout {
         for name in names {
             let minor = name.trim_start_matches(|byte: char| !byte.is_ascii_digit());
             let entry = format!("sys/devices/{device}/drm/{name}");
-            self.scratch.file(&format!("{entry}/dev"), &format!("226:{minor}\n"));
+            self.scratch
+                .file(&format!("{entry}/dev"), &format!("226:{minor}\n"));
             let parent = device.rsplit('/').next().unwrap();
             self.link(&format!("../../../{parent}"), &format!("{entry}/device"));
             let class = format!("sys/dev/char/226:{minor}");
             self.link(&format!("../../devices/{device}/drm/{name}"), &class);
-            self.scratch.file(&format!("dev/dri/{name}"), &format!("c 226:{minor}"));
+            self.scratch
+                .file(&format!("dev/dri/{name}"), &format!("c 226:{minor}"));
         }
     }
 
@@ -81,7 +83,8 @@ impl Layout {
             ("nvidia-uvm".to_owned(), "510:0".to_owned()),
             ("nvidia-uvm-tools".to_owned(), "510:1".to_owned()),
         ] {
-            self.scratch.file(&format!("dev/{name}"), &format!("c {numbers}"));
+            self.scratch
+                .file(&format!("dev/{name}"), &format!("c {numbers}"));
         }
     }
 
@@ -121,7 +124,8 @@ impl Layout {
 
     pub(crate) fn habana(&self, address: &str, number: u32) {
         self.function(address, "habanalabs");
-        self.scratch.dir(&format!("sys/devices/pci/{address}/accel/accel{number}"));
+        self.scratch
+            .dir(&format!("sys/devices/pci/{address}/accel/accel{number}"));
         for (name, major) in [("accel", 261), ("accel_controlD", 262)] {
             let class = format!("sys/class/accel/{name}{number}/dev");
             self.scratch.file(&class, &format!("{major}:{number}\n"));
@@ -135,7 +139,10 @@ impl Layout {
     }
 
     pub(crate) fn address(&self, address: &str) -> Result<Vec<String>, String> {
-        display_result(topology::resolve_address(&self.tree(), address.parse().unwrap()))
+        display_result(topology::resolve_address(
+            &self.tree(),
+            address.parse().unwrap(),
+        ))
     }
 }
 
@@ -159,14 +166,20 @@ pub(crate) fn gpu_properties(address: &str, bits: u32, render: u32) -> String {
 
 /// Returns path and rule of each device.
 pub(crate) fn display_devices(found: &ResolvedDevices) -> Vec<String> {
-    found.devices.iter().map(|device| format!("{} {}", device.node, device.rule)).collect()
+    found
+        .devices
+        .iter()
+        .map(|device| format!("{} {}", device.node, device.rule))
+        .collect()
 }
 
 /// Returns path and rule of each device, or the text of the error.
 pub(crate) fn display_result(
     found: Result<ResolvedDevices, DeviceError>,
 ) -> Result<Vec<String>, String> {
-    found.map(|found| display_devices(&found)).map_err(|error| error.to_string())
+    found
+        .map(|found| display_devices(&found))
+        .map_err(|error| error.to_string())
 }
 
 /// The paths of the devices.

@@ -18,12 +18,18 @@ fn node_without_gpus_has_no_number() {
 fn function_with_the_class_of_a_gpu_and_no_driver_is_named() {
     let layout = Layout::new();
     layout.function("0000:00:1f.0", "");
-    layout.scratch.file("sys/devices/pci/0000:00:1f.0/class", "0x060100\n");
+    layout
+        .scratch
+        .file("sys/devices/pci/0000:00:1f.0/class", "0x060100\n");
     layout.function("0000:03:00.0", "ast");
-    layout.scratch.file("sys/devices/pci/0000:03:00.0/class", "0x030000\n");
+    layout
+        .scratch
+        .file("sys/devices/pci/0000:03:00.0/class", "0x030000\n");
     assert_eq!(layout.index(0), Err("the node has no GPUs".to_owned()));
     layout.function("0000:1b:00.0", "");
-    layout.scratch.file("sys/devices/pci/0000:1b:00.0/class", "0x030200\n");
+    layout
+        .scratch
+        .file("sys/devices/pci/0000:1b:00.0/class", "0x030200\n");
     let why = "the node has no GPUs: no driver is loaded for 0000:1b:00.0";
     assert_eq!(layout.index(0), Err(why.to_owned()));
 }
@@ -38,14 +44,22 @@ fn error_of_an_address_without_a_gpu_gives_the_reason() {
     layout.function("0000:04:00.0", "nvidia");
     layout.function("0000:05:00.0", "amdgpu");
     layout.function("0000:07:00.0", "intel_vpu");
-    layout.scratch.dir("sys/devices/pci/0000:07:00.0/accel/accel0");
+    layout
+        .scratch
+        .dir("sys/devices/pci/0000:07:00.0/accel/accel0");
     let no_gpu = |address, driver| {
         format!("{address} is no GPU: its driver {driver} gives it no render node")
     };
     for (address, why) in [
-        ("0000:00:1f.0", "no driver is bound to 0000:00:1f.0".to_owned()),
+        (
+            "0000:00:1f.0",
+            "no driver is bound to 0000:00:1f.0".to_owned(),
+        ),
         ("0000:01:00.0", no_gpu("0000:01:00.0", "mlx5_core")),
-        ("0000:02:00.0", "0000:02:00.0 is bound to vfio-pci, for virtual machines".to_owned()),
+        (
+            "0000:02:00.0",
+            "0000:02:00.0 is bound to vfio-pci, for virtual machines".to_owned(),
+        ),
         ("0000:03:00.0", no_gpu("0000:03:00.0", "ast")),
         (
             "0000:04:00.0",
@@ -65,8 +79,13 @@ fn amd_card_without_kfd_is_refused() {
     layout.amd("0000:c1:00.0", 128, 1);
     layout.remove("dev/kfd");
     assert_eq!(layout.index(0), Err(format!("/dev/kfd: {}", missing())));
-    assert_eq!(layout.address("c1:00.0"), Err(format!("/dev/kfd: {}", missing())));
-    layout.scratch.file("proc/devices", "Character devices:\n226 drm\n");
+    assert_eq!(
+        layout.address("c1:00.0"),
+        Err(format!("/dev/kfd: {}", missing()))
+    );
+    layout
+        .scratch
+        .file("proc/devices", "Character devices:\n226 drm\n");
     let unloaded = format!("/dev/kfd: {}; the driver kfd is not loaded", missing());
     assert_eq!(layout.index(0), Err(unloaded));
     layout.remove("sys/class/kfd/kfd/dev");
@@ -81,7 +100,10 @@ fn gpu_without_its_compute_node_is_refused() {
     layout.gpu("0000:c2:00.0", "xe", &["card60", "renderD188"]);
     layout.remove("dev/dri/renderD129");
     let part = Err(format!("/dev/dri/renderD129: {}", missing()));
-    assert_eq!((layout.index(1), layout.address("c1:00.0")), (part.clone(), part));
+    assert_eq!(
+        (layout.index(1), layout.address("c1:00.0")),
+        (part.clone(), part)
+    );
     let missing = |address| Err(format!("{address} has no node in /dev to compute by"));
     layout.remove("dev/dri/renderD128");
     assert_eq!(layout.address("c1:00.0"), missing("0000:c1:00.0"));
@@ -93,7 +115,11 @@ fn gpu_without_its_compute_node_is_refused() {
 fn node_of_another_device_is_refused() {
     let layout = Layout::new();
     layout.gpu("0000:c2:00.0", "xe", &["card0", "renderD128"]);
-    for (text, is) in [("c 226:129", "c 226:129"), ("b 226:128", "b 226:128"), ("c 1:1", "c 1:1")] {
+    for (text, is) in [
+        ("c 226:129", "c 226:129"),
+        ("b 226:128", "b 226:128"),
+        ("c 1:1", "c 1:1"),
+    ] {
         layout.scratch.file("dev/dri/renderD128", text);
         let why = format!("/dev/dri/renderD128 is {is}, and the kernel's device c 226:128");
         assert_eq!(layout.index(0), Err(why));
@@ -102,7 +128,9 @@ fn node_of_another_device_is_refused() {
     layout.link("card0", "dev/dri/renderD128");
     let why = "/dev/dri/renderD128: there is a symbolic link or .. in the path";
     assert_eq!(layout.index(0), Err(why.to_owned()));
-    layout.scratch.file("proc/devices", "Character devices:\n226 other\n");
+    layout
+        .scratch
+        .file("proc/devices", "Character devices:\n226 other\n");
     let other_why = layout.index(0).unwrap_err();
     assert!(
         other_why.starts_with("/dev/dri/card0 is c 226:0") && other_why.contains("not of drm"),
@@ -128,7 +156,11 @@ fn missing_or_contradictory_kfd_properties_are_an_error() {
     for key in ["simd_count", "location_id", "domain", "drm_render_minor"] {
         for bad in ["x", "-1", "+1", "", "4294967296"] {
             let lines = good.lines().map(|line| {
-                if line.starts_with(key) { format!("{key} {bad}\n") } else { format!("{line}\n") }
+                if line.starts_with(key) {
+                    format!("{key} {bad}\n")
+                } else {
+                    format!("{line}\n")
+                }
             });
             layout.kfd_node(129, &lines.collect::<String>());
             let why = format!("{nodes}/129/properties: no number for {key}");
@@ -159,10 +191,14 @@ fn sysfs_directories_are_bounded() {
     let layout = Layout::new();
     layout.gpu("0000:c2:00.0", "xe", &["card0", "renderD128"]);
     for number in 1..63 {
-        layout.scratch.dir(&format!("sys/devices/pci/0000:c2:00.0/drm/other{number}"));
+        layout
+            .scratch
+            .dir(&format!("sys/devices/pci/0000:c2:00.0/drm/other{number}"));
     }
     assert!(layout.index(0).is_ok());
-    layout.scratch.dir("sys/devices/pci/0000:c2:00.0/drm/other63");
+    layout
+        .scratch
+        .dir("sys/devices/pci/0000:c2:00.0/drm/other63");
     let why = "/sys/bus/pci/devices/0000:c2:00.0/drm: more than 64 entries";
     assert_eq!(layout.index(0), Err(why.to_owned()));
 
@@ -171,7 +207,10 @@ fn sysfs_directories_are_bounded() {
     for number in 0..4096 {
         std::fs::write(functions.join(format!("{number:04x}:00:00.0")), "").unwrap();
     }
-    assert_eq!(other_layout.index(0), Err("the node has no GPUs".to_owned()));
+    assert_eq!(
+        other_layout.index(0),
+        Err("the node has no GPUs".to_owned())
+    );
     other_layout.scratch.dir(&pci("ffff:00:00.0"));
     assert_eq!(
         other_layout.index(0),
@@ -180,7 +219,10 @@ fn sysfs_directories_are_bounded() {
 
     let kfd_layout = Layout::new();
     kfd_layout.amd("0000:c1:00.0", 128, 1);
-    let nodes = kfd_layout.scratch.path().join("sys/class/kfd/kfd/topology/nodes");
+    let nodes = kfd_layout
+        .scratch
+        .path()
+        .join("sys/class/kfd/kfd/topology/nodes");
     for node in 1000..2022 {
         std::os::unix::fs::symlink("0", nodes.join(node.to_string())).unwrap();
     }

@@ -31,11 +31,20 @@ fn numbers_follow_pci_addresses_and_not_nvidia_minors() {
     }
     for (index, (address, minor)) in (0..).zip(EIGHT) {
         let devices = layout.index(index);
-        assert_eq!(paths(devices.clone()), with_shared(&format!("/dev/nvidia{minor}")));
+        assert_eq!(
+            paths(devices.clone()),
+            with_shared(&format!("/dev/nvidia{minor}"))
+        );
         assert_eq!(devices, layout.address(address));
     }
-    assert_eq!(layout.index(0).unwrap().first().unwrap(), "/dev/nvidia3 c:195:3:rw");
-    assert_eq!(layout.index(8), Err("the node has 8 GPUs, numbers 0 to 7".to_owned()));
+    assert_eq!(
+        layout.index(0).unwrap().first().unwrap(),
+        "/dev/nvidia3 c:195:3:rw"
+    );
+    assert_eq!(
+        layout.index(8),
+        Err("the node has 8 GPUs, numbers 0 to 7".to_owned())
+    );
 }
 
 #[test]
@@ -47,10 +56,16 @@ fn gpu_is_the_same_by_number_address_and_uuid() {
     let resolver = Resolver::new(layout.tree(), DeviceSettings::default());
     let devices = |name| display_devices(&resolver.resolve_names(&[name]).unwrap());
     for name in ["1", "29:00.0", "GPU-00000000-0000-0000-0000-000000000000"] {
-        assert_eq!(devices(DeviceName::Gpu(name.to_owned())), layout.index(1).unwrap(), "{name}");
+        assert_eq!(
+            devices(DeviceName::Gpu(name.to_owned())),
+            layout.index(1).unwrap(),
+            "{name}"
+        );
     }
     let all: BTreeSet<_> = devices(DeviceName::AllGpus).into_iter().collect();
-    let each = [layout.index(0), layout.index(1)].into_iter().flat_map(Result::unwrap);
+    let each = [layout.index(0), layout.index(1)]
+        .into_iter()
+        .flat_map(Result::unwrap);
     assert_eq!(all, each.collect());
 }
 
@@ -61,7 +76,10 @@ fn nvidia_gpu_includes_its_drm_nodes() {
     layout.drm("pci/0000:1b:00.0", &["card1", "renderD128"]);
     let all = paths(layout.index(0));
     let mut expected = with_shared("/dev/nvidia0");
-    expected.extend(["/dev/dri/card1".to_owned(), "/dev/dri/renderD128".to_owned()]);
+    expected.extend([
+        "/dev/dri/card1".to_owned(),
+        "/dev/dri/renderD128".to_owned(),
+    ]);
     assert_eq!(all, expected);
 }
 
@@ -73,7 +91,10 @@ fn management_graphics_and_excluded_gpus_have_no_number() {
     layout.gpu("0000:1a:00.0", "nvidia", &["card1", "renderD128"]);
     layout.nvidia("0000:1b:00.0", 4);
     assert_eq!(paths(layout.index(0)), with_shared("/dev/nvidia4"));
-    assert_eq!(layout.index(1), Err("the node has one GPU, number 0".to_owned()));
+    assert_eq!(
+        layout.index(1),
+        Err("the node has one GPU, number 0".to_owned())
+    );
 }
 
 #[test]
@@ -81,13 +102,19 @@ fn amd_card_has_its_own_nodes_and_kfd() {
     let layout = Layout::new();
     layout.amd("0000:c1:00.0", 128, 1);
     layout.amd("0000:05:00.0", 136, 1);
-    let first = ["/dev/dri/card8 c:226:8:rw", "/dev/dri/renderD136 c:226:136:rw"];
+    let first = [
+        "/dev/dri/card8 c:226:8:rw",
+        "/dev/dri/renderD136 c:226:136:rw",
+    ];
     let first: Vec<_> = first.into_iter().chain(["/dev/kfd c:238:0:rw"]).collect();
     assert_eq!(layout.index(0).unwrap(), first);
     let second = ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/kfd"];
     assert_eq!(paths(layout.index(1)), second);
     assert_eq!(layout.index(1), layout.address("c1:00.0"));
-    assert_eq!(layout.index(2), Err("the node has 2 GPUs, numbers 0 to 1".to_owned()));
+    assert_eq!(
+        layout.index(2),
+        Err("the node has 2 GPUs, numbers 0 to 1".to_owned())
+    );
 }
 
 #[test]
@@ -99,7 +126,10 @@ fn partition_is_its_render_node_and_an_address_the_whole_card() {
         let own = [format!("/dev/dri/renderD{render}"), "/dev/kfd".to_owned()];
         assert_eq!(paths(layout.index(index)), own);
     }
-    assert_eq!(layout.index(12), Err("the node has 12 GPUs, numbers 0 to 11".to_owned()));
+    assert_eq!(
+        layout.index(12),
+        Err("the node has 12 GPUs, numbers 0 to 11".to_owned())
+    );
     let mut whole = vec!["/dev/dri/card0".to_owned()];
     whole.extend((128..132).map(|render| format!("/dev/dri/renderD{render}")));
     whole.push("/dev/kfd".to_owned());
@@ -111,7 +141,12 @@ fn partition_is_its_render_node_and_an_address_the_whole_card() {
 fn gpu_without_an_address_comes_last() {
     let layout = Layout::new();
     for (device, bus, driver, names) in [
-        ("2d000000.gpu", "platform", "panthor", ["card2", "renderD130"]),
+        (
+            "2d000000.gpu",
+            "platform",
+            "panthor",
+            ["card2", "renderD130"],
+        ),
         ("vgem", "platform", "vgem", ["card1", "renderD129"]),
         ("virtual", "faux", "faux_driver", ["card3", "renderD131"]),
     ] {
@@ -120,7 +155,10 @@ fn gpu_without_an_address_comes_last() {
             &format!("../../../bus/{bus}"),
             &format!("sys/devices/platform/{device}/subsystem"),
         );
-        layout.link(&format!("../{driver}"), &format!("sys/devices/platform/{device}/driver"));
+        layout.link(
+            &format!("../{driver}"),
+            &format!("sys/devices/platform/{device}/driver"),
+        );
         for name in names {
             layout.link(
                 &format!("../../devices/platform/{device}/drm/{name}"),
@@ -130,7 +168,10 @@ fn gpu_without_an_address_comes_last() {
     }
     let own = ["/dev/dri/card2", "/dev/dri/renderD130"];
     assert_eq!(paths(layout.index(0)), own);
-    assert_eq!(layout.index(1), Err("the node has one GPU, number 0".to_owned()));
+    assert_eq!(
+        layout.index(1),
+        Err("the node has one GPU, number 0".to_owned())
+    );
     layout.nvidia("0000:1b:00.0", 0);
     assert_eq!(paths(layout.index(0)), with_shared("/dev/nvidia0"));
     assert_eq!(paths(layout.index(1)), own);
@@ -146,9 +187,16 @@ fn gpu_of_a_jetson_resolves_by_its_specification() {
     let layout = Layout::new();
     layout.nvidia("0002:00:00.0", 0);
     layout.remove(&pci("0002:00:00.0"));
-    assert!(layout.index(0).unwrap_err().contains("which is not bound to it in sysfs"));
+    assert!(
+        layout
+            .index(0)
+            .unwrap_err()
+            .contains("which is not bound to it in sysfs")
+    );
     let compatible = "nvidia,p3768-0000+p3767-0005\0nvidia,tegra234\0";
-    layout.scratch.file("sys/firmware/devicetree/base/compatible", compatible);
+    layout
+        .scratch
+        .file("sys/firmware/devicetree/base/compatible", compatible);
     layout.drm("platform/13e00000.host1x", &["card0", "renderD128"]);
     let drivers = "Character devices:\n10 misc\n195 nvidia\n226 drm\n480 nvgpu\n";
     layout.scratch.file("proc/devices", drivers);
@@ -156,15 +204,24 @@ fn gpu_of_a_jetson_resolves_by_its_specification() {
     let nodes = ["as", "channel", "ctrl", "tsg"].map(|name| format!("nvgpu/igpu0/{name}"));
     let hosts = ["nvhost-as-gpu", "nvhost-ctrl-gpu"].map(str::to_owned);
     for (minor, node) in (0..).zip(nodes.iter().chain(&hosts)) {
-        layout.scratch.file(&format!("dev/{node}"), &format!("c 480:{minor}"));
+        layout
+            .scratch
+            .file(&format!("dev/{node}"), &format!("c 480:{minor}"));
     }
     layout.scratch.file("dev/nvmap", "c 10:120");
     let resolved = |name| {
         let resolver = Resolver::new(layout.tree(), DeviceSettings::default());
-        resolver.resolve_names(&[name]).map(|found| display_devices(&found).len())
+        resolver
+            .resolve_names(&[name])
+            .map(|found| display_devices(&found).len())
     };
-    let why = resolved(DeviceName::Gpu("0".into())).unwrap_err().to_string();
-    assert!(why.starts_with("GPU 0: the GPU of a Tegra processor has no PCI address"), "{why}");
+    let why = resolved(DeviceName::Gpu("0".into()))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        why.starts_with("GPU 0: the GPU of a Tegra processor has no PCI address"),
+        "{why}"
+    );
     layout.scratch.file("etc/cdi/nvidia.yaml", spec);
     for name in [
         DeviceName::Gpu("0".into()),
@@ -180,7 +237,10 @@ fn amd_card_unknown_to_kfd_counts_once() {
     let layout = Layout::new();
     layout.kfd();
     layout.gpu("0000:05:00.0", "amdgpu", &["card0", "renderD128"]);
-    assert_eq!(paths(layout.index(0)), ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/kfd"]);
+    assert_eq!(
+        paths(layout.index(0)),
+        ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/kfd"]
+    );
 }
 
 #[test]
@@ -194,7 +254,10 @@ fn gpus_of_other_drivers_have_their_drm_nodes_alone() {
         layout.gpu(&format!("0000:0{at}:00.0"), driver, &names);
     }
     for at in 0..4 {
-        let own = [format!("/dev/dri/card{at}"), format!("/dev/dri/renderD{}", 128 + at)];
+        let own = [
+            format!("/dev/dri/card{at}"),
+            format!("/dev/dri/renderD{}", 128 + at),
+        ];
         assert_eq!(paths(layout.index(at)), own);
     }
     layout.remove("dev/dri/card2");
@@ -207,12 +270,20 @@ fn habana_card_has_its_accelerator_and_control_nodes() {
     layout.habana("0000:33:00.0", 1);
     layout.habana("0000:34:00.0", 0);
     layout.function("0000:00:0b.0", "intel_vpu");
-    layout.scratch.dir("sys/devices/pci/0000:00:0b.0/accel/accel2");
-    let first = ["/dev/accel/accel1 c:261:1:rw", "/dev/accel/accel_controlD1 c:262:1:rw"];
+    layout
+        .scratch
+        .dir("sys/devices/pci/0000:00:0b.0/accel/accel2");
+    let first = [
+        "/dev/accel/accel1 c:261:1:rw",
+        "/dev/accel/accel_controlD1 c:262:1:rw",
+    ];
     assert_eq!(layout.index(0).unwrap(), first);
     layout.remove("dev/accel/accel_controlD0");
     assert_eq!(paths(layout.index(1)), ["/dev/accel/accel0"]);
-    assert_eq!(layout.index(2), Err("the node has 2 GPUs, numbers 0 to 1".to_owned()));
+    assert_eq!(
+        layout.index(2),
+        Err("the node has 2 GPUs, numbers 0 to 1".to_owned())
+    );
 }
 
 /// Flux and Slurm do not count the graphics of a processor beside two NVIDIA GPUs.
@@ -221,12 +292,25 @@ fn number_among_gpus_of_several_vendors_gives_a_warning() {
     let layout = Layout::new();
     layout.nvidia("0000:1b:00.0", 0);
     layout.nvidia("0000:29:00.0", 1);
-    let warnings = |index| topology::resolve_index(&layout.tree(), index).unwrap().warnings;
+    let warnings = |index| {
+        topology::resolve_index(&layout.tree(), index)
+            .unwrap()
+            .warnings
+    };
     assert_eq!(warnings(0), [""; 0]);
     layout.gpu("0000:00:02.0", "i915", &["card0", "renderD128"]);
     for index in 0..3 {
-        assert!(warnings(index).iter().any(|warning| warning.contains("several makers")));
+        assert!(
+            warnings(index)
+                .iter()
+                .any(|warning| warning.contains("several makers"))
+        );
     }
     let address = "0000:1b:00.0".parse().unwrap();
-    assert_eq!(topology::resolve_address(&layout.tree(), address).unwrap().warnings, [""; 0]);
+    assert_eq!(
+        topology::resolve_address(&layout.tree(), address)
+            .unwrap()
+            .warnings,
+        [""; 0]
+    );
 }

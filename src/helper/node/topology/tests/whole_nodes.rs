@@ -4,15 +4,20 @@ use super::layout::{Layout, display_devices};
 use crate::devices::{DeviceName, DeviceSettings, Resolver};
 use crate::testing::Random;
 
-const SHARED: [&str; 4] =
-    ["/dev/nvidiactl ", "/dev/nvidia-uvm ", "/dev/nvidia-uvm-tools ", "/dev/kfd "];
+const SHARED: [&str; 4] = [
+    "/dev/nvidiactl ",
+    "/dev/nvidia-uvm ",
+    "/dev/nvidia-uvm-tools ",
+    "/dev/kfd ",
+];
 
 /// Lays out a node with random hardware; returns the address of each GPU and how many numbers it has.
 fn random_node(random: &mut Random) -> (Layout, Vec<(String, u32)>) {
     let layout = Layout::new();
     let mut gpus = Vec::new();
-    let addresses: BTreeSet<(u32, u32)> =
-        (0..1 + random.below(7)).map(|_| (random.below(2), 1 + random.below(250))).collect();
+    let addresses: BTreeSet<(u32, u32)> = (0..1 + random.below(7))
+        .map(|_| (random.below(2), 1 + random.below(250)))
+        .collect();
     let (mut minors, mut drm): (Vec<u32>, u32) = ((0..8).collect(), 128);
     for (domain, bus) in addresses {
         let address = format!("{domain:04x}:{bus:02x}:00.0");
@@ -22,7 +27,10 @@ fn random_node(random: &mut Random) -> (Layout, Vec<(String, u32)>) {
                 0
             }
             1 => {
-                layout.function(&address, ["", "mlx5_core", "vfio-pci"][random.below(3) as usize]);
+                layout.function(
+                    &address,
+                    ["", "mlx5_core", "vfio-pci"][random.below(3) as usize],
+                );
                 0
             }
             2 => {
@@ -59,7 +67,11 @@ fn device_set(devices: Result<Vec<String>, String>) -> BTreeSet<String> {
 
 fn without_shared(devices: &BTreeSet<String>) -> BTreeSet<String> {
     let shared = |device: &String| SHARED.iter().any(|prefix| device.starts_with(prefix));
-    devices.iter().filter(|device| !shared(device)).cloned().collect()
+    devices
+        .iter()
+        .filter(|device| !shared(device))
+        .cloned()
+        .collect()
 }
 
 #[test]
@@ -82,7 +94,12 @@ fn every_number_is_one_gpu_or_partition() {
                 index += 1;
             }
         }
-        assert!(layout.index(index).unwrap_err().starts_with("the node has "));
+        assert!(
+            layout
+                .index(index)
+                .unwrap_err()
+                .starts_with("the node has ")
+        );
     }
 }
 
@@ -105,7 +122,17 @@ fn several_gpus_resolve_to_the_devices_of_each() {
             .union(&device_set(layout.index(second)))
             .cloned()
             .collect();
-        assert_eq!(together([first, second]).into_iter().collect::<BTreeSet<_>>(), each);
-        assert_eq!(together([second, first]).into_iter().collect::<BTreeSet<_>>(), each);
+        assert_eq!(
+            together([first, second])
+                .into_iter()
+                .collect::<BTreeSet<_>>(),
+            each
+        );
+        assert_eq!(
+            together([second, first])
+                .into_iter()
+                .collect::<BTreeSet<_>>(),
+            each
+        );
     }
 }

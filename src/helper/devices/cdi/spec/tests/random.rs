@@ -30,8 +30,9 @@ impl Random {
     }
 
     fn word(&mut self) -> Json {
-        let words =
-            ["", "a", "0", "010", "yes", "~", "null", "a b", "- a", "k: v", "#", "\"", "'", "\\"];
+        let words = [
+            "", "a", "0", "010", "yes", "~", "null", "a b", "- a", "k: v", "#", "\"", "'", "\\",
+        ];
         let odd = [
             "\u{e9}", "*a", "&a", "!a", "<<", "|", "{", "[", "a: ", " a", "a ", "1.5", "%", "a #b",
             ":",
@@ -40,9 +41,14 @@ impl Random {
     }
 
     fn path(&mut self) -> Json {
-        json!(
-            self.pick(&["/dev/a", "/dev/b c", "/dev/d:e", "/dev/\u{e9}", "/dev/f #g", "/dev/'h'"])
-        )
+        json!(self.pick(&[
+            "/dev/a",
+            "/dev/b c",
+            "/dev/d:e",
+            "/dev/\u{e9}",
+            "/dev/f #g",
+            "/dev/'h'"
+        ]))
     }
 
     fn number(&mut self) -> Json {
@@ -57,11 +63,15 @@ impl Random {
     fn node(&mut self) -> Json {
         let mut node = self.some(&[
             ("hostPath", Self::path),
-            ("type", |random| json!(random.pick(&["", "b", "c", "u", "p"]))),
+            ("type", |random| {
+                json!(random.pick(&["", "b", "c", "u", "p"]))
+            }),
             ("major", Self::number),
             ("minor", Self::number),
             ("fileMode", Self::number),
-            ("permissions", |random| json!(random.pick(&["", "r", "rw", "rwm", "none"]))),
+            ("permissions", |random| {
+                json!(random.pick(&["", "r", "rw", "rwm", "none"]))
+            }),
             ("uid", |_| Json::Null),
             ("gid", Self::number),
         ]);
@@ -75,7 +85,10 @@ impl Random {
             ("env", |random| random.list(Self::variable)),
             ("timeout", |random| json!(random.below(9) + 1)),
         ]);
-        hook.insert("hookName".to_owned(), json!(self.pick(&["prestart", "poststop"])));
+        hook.insert(
+            "hookName".to_owned(),
+            json!(self.pick(&["prestart", "poststop"])),
+        );
         hook.insert("path".to_owned(), self.path());
         Json::Object(hook)
     }
@@ -104,7 +117,10 @@ impl Random {
             ("hooks", |random| random.list(Self::hook)),
             ("mounts", |random| random.list(Self::mount)),
             ("intelRdt", Self::rdt),
-            ("netDevices", |_| json!([{"hostInterfaceName": "a", "name": "b"}])),
+            (
+                "netDevices",
+                |_| json!([{"hostInterfaceName": "a", "name": "b"}]),
+            ),
         ]);
         let variables: Vec<Json> = (0..=self.below(3)).map(|_| self.variable()).collect();
         edits.insert("env".to_owned(), Json::Array(variables));
@@ -117,7 +133,10 @@ impl Random {
     }
 
     fn spec(&mut self) -> Json {
-        let top: [Key; 2] = [("annotations", Self::annotations), ("containerEdits", Self::edits)];
+        let top: [Key; 2] = [
+            ("annotations", Self::annotations),
+            ("containerEdits", Self::edits),
+        ];
         let mut spec = self.some(&top);
         let devices = (0..=self.below(3)).map(|at| {
             let mut device = self.some(&top[..1]);
@@ -213,7 +232,11 @@ fn misspelt(value: &Json, spell: fn(&str) -> String) -> Vec<Json> {
     let mut all = Vec::new();
     let parts: Vec<(String, &Json)> = match value {
         Json::Object(object) => object.iter().map(|(key, v)| (key.clone(), v)).collect(),
-        Json::Array(list) => list.iter().enumerate().map(|(at, v)| (at.to_string(), v)).collect(),
+        Json::Array(list) => list
+            .iter()
+            .enumerate()
+            .map(|(at, v)| (at.to_string(), v))
+            .collect(),
         _ => Vec::new(),
     };
     for (key, part) in parts {
@@ -251,8 +274,14 @@ fn misspelt_keys_are_refused() {
     for (_, spec) in specs().step_by(40) {
         for document in spellings.iter().flat_map(|spell| misspelt(&spec, *spell)) {
             let text = document.to_string();
-            assert!(Spec::parse(text.as_bytes(), Format::Json).is_err(), "{text}");
-            assert!(Spec::parse(text.as_bytes(), Format::Yaml).is_err(), "{text}");
+            assert!(
+                Spec::parse(text.as_bytes(), Format::Json).is_err(),
+                "{text}"
+            );
+            assert!(
+                Spec::parse(text.as_bytes(), Format::Yaml).is_err(),
+                "{text}"
+            );
         }
     }
 }

@@ -16,25 +16,59 @@ const SINCE: [(&str, &str, &str, &str); 10] = [
         "0.4.0",
         "deviceNodes[0].hostPath",
     ),
-    (r#"{"additionalGids": [0]}"#, "0.7.0", "0.6.0", "additionalGids[0]"),
-    (r#"{"additionalGIDs": [0]}"#, "0.7.0", "0.6.0", "additionalGIDs[0]"),
+    (
+        r#"{"additionalGids": [0]}"#,
+        "0.7.0",
+        "0.6.0",
+        "additionalGids[0]",
+    ),
+    (
+        r#"{"additionalGIDs": [0]}"#,
+        "0.7.0",
+        "0.6.0",
+        "additionalGIDs[0]",
+    ),
     (r#"{"intelRdt": {}}"#, "0.7.0", "0.6.0", "intelRdt"),
-    (r#"{"intelRdt": {"schemata": ["x"]}}"#, "1.1.0", "1.0.0", "intelRdt.schemata[0]"),
-    (r#"{"intelRdt": {"enableMonitoring": true}}"#, "1.1.0", "1.0.0", "intelRdt.enableMonitoring"),
+    (
+        r#"{"intelRdt": {"schemata": ["x"]}}"#,
+        "1.1.0",
+        "1.0.0",
+        "intelRdt.schemata[0]",
+    ),
+    (
+        r#"{"intelRdt": {"enableMonitoring": true}}"#,
+        "1.1.0",
+        "1.0.0",
+        "intelRdt.enableMonitoring",
+    ),
     (
         r#"{"netDevices": [{"hostInterfaceName": "a", "name": "b"}]}"#,
         "1.1.0",
         "1.0.0",
         "netDevices[0]",
     ),
-    (r#"{"env": ["A=1"]}, "annotations": {"a": "b"}"#, "0.6.0", "0.5.0", ""),
-    (r#"{"env": ["A=1"]}, "annotations": {"a": null}"#, "0.6.0", "0.5.0", ""),
+    (
+        r#"{"env": ["A=1"]}, "annotations": {"a": "b"}"#,
+        "0.6.0",
+        "0.5.0",
+        "",
+    ),
+    (
+        r#"{"env": ["A=1"]}, "annotations": {"a": null}"#,
+        "0.6.0",
+        "0.5.0",
+        "",
+    ),
 ];
 
 #[test]
 fn key_is_refused_before_its_version() {
     for (edits, enough, before, place) in SINCE {
-        assert!(edits_of(enough, edits).is_ok(), "{edits}: {:?}", edits_of(enough, edits));
+        assert!(
+            edits_of(enough, edits).is_ok(),
+            "{edits}: {:?}",
+            edits_of(enough, edits)
+        );
         assert!(edits_of("1.1.0", edits).is_ok(), "{edits}");
         let error = edits_of(before, edits).unwrap_err();
         let rest = format!("came with version {enough}, the file says {before}");
@@ -49,7 +83,12 @@ fn key_is_refused_before_its_version() {
     for (from, to, enough, before) in [
         (r#""name": "a""#, r#""name": "0""#, "0.5.0", "0.4.0"),
         ("v.example/c", "v.example/c.d", "0.6.0", "0.5.0"),
-        (r#""kind""#, r#""annotations": {"a": ""}, "kind""#, "0.6.0", "0.5.0"),
+        (
+            r#""kind""#,
+            r#""annotations": {"a": ""}, "kind""#,
+            "0.6.0",
+            "0.5.0",
+        ),
     ] {
         let text = |version| with_edits(version, r#"{"env": ["A=1"]}"#).replace(from, to);
         assert!(json(&text(enough)).is_ok(), "{to}");
@@ -61,7 +100,11 @@ fn key_is_refused_before_its_version() {
 fn empty_values_need_no_version() {
     let edits = r#"{"env": ["A=1"], "mounts": [], "netDevices": [], "additionalGids": [],
         "additionalGIDs": null, "intelRdt": null, "hooks": null}, "annotations": {}"#;
-    assert!(edits_of("0.3.0", edits).is_ok(), "{:?}", edits_of("0.3.0", edits));
+    assert!(
+        edits_of("0.3.0", edits).is_ok(),
+        "{:?}",
+        edits_of("0.3.0", edits)
+    );
 }
 
 #[test]
@@ -69,12 +112,17 @@ fn monitoring_by_kind_is_refused_from_version_1_1() {
     let edits = r#"{"intelRdt": {"enableCMT": true, "enableMBM": false}}"#;
     assert!(edits_of("1.0.0", edits).is_ok());
     let error = edits_of("1.1.0", edits).unwrap_err().to_string();
-    assert!(error.ends_with("intelRdt: unknown key \"enableCMT\""), "{error}");
+    assert!(
+        error.ends_with("intelRdt: unknown key \"enableCMT\""),
+        "{error}"
+    );
 }
 
 #[test]
 fn only_released_versions_are_accepted() {
-    let known = ["0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0"];
+    let known = [
+        "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0",
+    ];
     let edits = r#"{"env": ["A=1"]}"#;
     for version in known {
         assert!(
@@ -86,7 +134,11 @@ fn only_released_versions_are_accepted() {
         "01.1.0",
     ];
     for version in odd {
-        assert_eq!(edits_of(version, edits).unwrap_err().at, "cdiVersion", "{version:?}");
+        assert_eq!(
+            edits_of(version, edits).unwrap_err().at,
+            "cdiVersion",
+            "{version:?}"
+        );
     }
 }
 
@@ -100,21 +152,57 @@ fn specification_without_version_kind_or_edits_is_refused() {
         (r#""kind": "v.example/c","#, "", "no kind"),
         ("v.example/c", "v.example", "kind: not VENDOR/CLASS"),
         ("v.example/c", "/c", "kind: the vendor is empty"),
-        ("v.example/c", "v.example/c/d", "kind: the class has the character '/'"),
+        (
+            "v.example/c",
+            "v.example/c/d",
+            "kind: the class has the character '/'",
+        ),
         (r#""name": "a","#, "", "devices[0]: no name"),
-        (r#""name": "a""#, r#""name": """#, "devices[0].name: the device's name is empty"),
+        (
+            r#""name": "a""#,
+            r#""name": """#,
+            "devices[0].name: the device's name is empty",
+        ),
         (
             r#""name": "a""#,
             r#""name": "a b""#,
             "devices[0].name: the device's name has the character ' '",
         ),
-        (r#", "containerEdits": {"env": ["A=1"]}"#, "", "devices[0] \"a\": no containerEdits"),
-        (r#"{"env": ["A=1"]}"#, "{}", "devices[0] \"a\": containerEdits: empty"),
-        (r#"{"env": ["A=1"]}"#, r#"{"env": []}"#, "devices[0] \"a\": containerEdits: empty"),
-        (r#"{"env": ["A=1"]}"#, "[]", "devices[0] \"a\": containerEdits: not an object"),
-        (r#"[{"name": "a", "containerEdits": {"env": ["A=1"]}}]"#, "[]", "no devices"),
-        (r#"[{"name": "a", "containerEdits": {"env": ["A=1"]}}]"#, "null", "no devices"),
-        (r#"[{"name": "a", "containerEdits": {"env": ["A=1"]}}]"#, "{}", "devices: not a list"),
+        (
+            r#", "containerEdits": {"env": ["A=1"]}"#,
+            "",
+            "devices[0] \"a\": no containerEdits",
+        ),
+        (
+            r#"{"env": ["A=1"]}"#,
+            "{}",
+            "devices[0] \"a\": containerEdits: empty",
+        ),
+        (
+            r#"{"env": ["A=1"]}"#,
+            r#"{"env": []}"#,
+            "devices[0] \"a\": containerEdits: empty",
+        ),
+        (
+            r#"{"env": ["A=1"]}"#,
+            "[]",
+            "devices[0] \"a\": containerEdits: not an object",
+        ),
+        (
+            r#"[{"name": "a", "containerEdits": {"env": ["A=1"]}}]"#,
+            "[]",
+            "no devices",
+        ),
+        (
+            r#"[{"name": "a", "containerEdits": {"env": ["A=1"]}}]"#,
+            "null",
+            "no devices",
+        ),
+        (
+            r#"[{"name": "a", "containerEdits": {"env": ["A=1"]}}]"#,
+            "{}",
+            "devices: not a list",
+        ),
         (
             r#"[{"name": "a", "containerEdits": {"env": ["A=1"]}}]"#,
             "[null]",
@@ -125,9 +213,21 @@ fn specification_without_version_kind_or_edits_is_refused() {
             r#"[{"name": "a", "containerEdits": {"env": ["A=1"]}}, {"name": "a","#,
             "devices: \"a\" stands twice",
         ),
-        (r#""kind""#, r#""CDIVersion": "0.3.0", "kind""#, "unknown key \"CDIVersion\""),
-        (r#""name""#, r#""x\n": 1, "name""#, "devices[0]: unknown key \"x\\n\""),
-        (r#""kind""#, r#""containerEdits": [], "kind""#, "containerEdits: not an object"),
+        (
+            r#""kind""#,
+            r#""CDIVersion": "0.3.0", "kind""#,
+            "unknown key \"CDIVersion\"",
+        ),
+        (
+            r#""name""#,
+            r#""x\n": 1, "name""#,
+            "devices[0]: unknown key \"x\\n\"",
+        ),
+        (
+            r#""kind""#,
+            r#""containerEdits": [], "kind""#,
+            "containerEdits: not an object",
+        ),
     ];
     assert!(json(&whole).is_ok());
     for (from, to, why) in broken {
@@ -136,7 +236,11 @@ fn specification_without_version_kind_or_edits_is_refused() {
         assert_eq!(error.to_string(), why);
     }
     for text in ["[]", "null", "\"\"", r#"["0.3.0", "v/c", []]"#] {
-        assert_eq!(json(text).unwrap_err().to_string(), "not an object", "{text}");
+        assert_eq!(
+            json(text).unwrap_err().to_string(),
+            "not an object",
+            "{text}"
+        );
     }
     let empty = whole.replace(r#""kind""#, r#""containerEdits": {}, "kind""#);
     assert!(json(&empty).is_ok(), "edits of the whole file may be empty");
@@ -172,7 +276,10 @@ fn invalid_node_is_refused() {
     ];
     for (key, place) in odd {
         let error = node_of(&format!(", {key}")).unwrap_err();
-        assert_eq!(error.at, format!("devices[0] \"a\": containerEdits.deviceNodes[0].{place}"));
+        assert_eq!(
+            error.at,
+            format!("devices[0] \"a\": containerEdits.deviceNodes[0].{place}")
+        );
     }
     let long = |length: usize| node_of(&format!(r#", "hostPath": "/{}""#, "x".repeat(length - 1)));
     assert!(long(4095).is_ok() && long(4096).is_err());
@@ -180,8 +287,14 @@ fn invalid_node_is_refused() {
         let edits = format!(r#"{{"deviceNodes": [{{"path": "{path}"}}]}}"#);
         assert!(edits_of("1.1.0", &edits).is_err(), "{path}");
     }
-    assert!(edits_of("1.1.0", r#"{"deviceNodes": [{}]}"#).is_err(), "no path");
-    assert!(node_of(r#", "hostPath": "/dev/a..b/...""#).is_ok(), "dots in a name are no way up");
+    assert!(
+        edits_of("1.1.0", r#"{"deviceNodes": [{}]}"#).is_err(),
+        "no path"
+    );
+    assert!(
+        node_of(r#", "hostPath": "/dev/a..b/...""#).is_ok(),
+        "dots in a name are no way up"
+    );
 }
 
 #[test]
@@ -204,37 +317,70 @@ fn invalid_edits_are_refused() {
         (r#"{"additionalGids": [1], "additionalGIDs": [1]}"#, ""),
         (r#"{"hooks": [{"hookName": "prestart"}]}"#, "hooks[0]"),
         (r#"{"hooks": [{"path": "/bin/x"}]}"#, "hooks[0]"),
-        (r#"{"hooks": [{"hookName": "prestop", "path": "/bin/x"}]}"#, "hooks[0].hookName"),
-        (r#"{"hooks": [{"hookName": "prestart", "path": ""}]}"#, "hooks[0].path"),
-        (r#"{"hooks": [{"hookName": "prestart", "path": "x"}]}"#, "hooks[0].path"),
+        (
+            r#"{"hooks": [{"hookName": "prestop", "path": "/bin/x"}]}"#,
+            "hooks[0].hookName",
+        ),
+        (
+            r#"{"hooks": [{"hookName": "prestart", "path": ""}]}"#,
+            "hooks[0].path",
+        ),
+        (
+            r#"{"hooks": [{"hookName": "prestart", "path": "x"}]}"#,
+            "hooks[0].path",
+        ),
         (
             r#"{"hooks": [{"hookName": "prestart", "path": "/x", "args": [{}]}]}"#,
             "hooks[0].args[0]",
         ),
-        (r#"{"hooks": [{"hookName": "prestart", "path": "/x", "env": ["A"]}]}"#, "hooks[0].env[0]"),
+        (
+            r#"{"hooks": [{"hookName": "prestart", "path": "/x", "env": ["A"]}]}"#,
+            "hooks[0].env[0]",
+        ),
         (
             r#"{"hooks": [{"hookName": "prestart", "path": "/x", "timeout": 0}]}"#,
             "hooks[0].timeout",
         ),
-        (r#"{"hooks": [{"hookName": "prestart", "path": "/x", "cwd": "/"}]}"#, "hooks[0]"),
+        (
+            r#"{"hooks": [{"hookName": "prestart", "path": "/x", "cwd": "/"}]}"#,
+            "hooks[0]",
+        ),
         (r#"{"mounts": [{"hostPath": "/a"}]}"#, "mounts[0]"),
-        (r#"{"mounts": [{"hostPath": "", "containerPath": "/a"}]}"#, "mounts[0].hostPath"),
-        (r#"{"mounts": [{"hostPath": "/a", "containerPath": ""}]}"#, "mounts[0].containerPath"),
+        (
+            r#"{"mounts": [{"hostPath": "", "containerPath": "/a"}]}"#,
+            "mounts[0].hostPath",
+        ),
+        (
+            r#"{"mounts": [{"hostPath": "/a", "containerPath": ""}]}"#,
+            "mounts[0].containerPath",
+        ),
         (
             r#"{"mounts": [{"hostPath": "/a", "containerPath": "/a", "options": "ro"}]}"#,
             "mounts[0].options",
         ),
-        (r#"{"mounts": [{"hostPath": "/a", "containerPath": "/a", "x": 1}]}"#, "mounts[0]"),
+        (
+            r#"{"mounts": [{"hostPath": "/a", "containerPath": "/a", "x": 1}]}"#,
+            "mounts[0]",
+        ),
         (r#"{"intelRdt": {"closID": "."}}"#, "intelRdt.closID"),
         (r#"{"intelRdt": {"closID": ".."}}"#, "intelRdt.closID"),
         (r#"{"intelRdt": {"closID": "a/b"}}"#, "intelRdt.closID"),
         (r#"{"intelRdt": {"closID": "a\n"}}"#, "intelRdt.closID"),
         (&long, "intelRdt.closID"),
-        (r#"{"intelRdt": {"l3CacheSchema": 1}}"#, "intelRdt.l3CacheSchema"),
-        (r#"{"intelRdt": {"enableMonitoring": "true"}}"#, "intelRdt.enableMonitoring"),
+        (
+            r#"{"intelRdt": {"l3CacheSchema": 1}}"#,
+            "intelRdt.l3CacheSchema",
+        ),
+        (
+            r#"{"intelRdt": {"enableMonitoring": "true"}}"#,
+            "intelRdt.enableMonitoring",
+        ),
         (r#"{"intelRdt": {"x": 1}}"#, "intelRdt"),
         (r#"{"netDevices": [{"name": "a"}]}"#, "netDevices[0]"),
-        (r#"{"netDevices": [{"hostInterfaceName": "a", "name": ""}]}"#, "netDevices[0].name"),
+        (
+            r#"{"netDevices": [{"hostInterfaceName": "a", "name": ""}]}"#,
+            "netDevices[0].name",
+        ),
         (
             r#"{"netDevices": [{"hostInterfaceName": "a", "name": "b"}, {"hostInterfaceName": "a", "name": "c"}]}"#,
             "netDevices[1].hostInterfaceName",
@@ -247,7 +393,11 @@ fn invalid_edits_are_refused() {
     ];
     for (edits, place) in odd {
         let error = edits_of("1.1.0", edits).unwrap_err();
-        let place = if place.is_empty() { String::new() } else { format!(".{place}") };
+        let place = if place.is_empty() {
+            String::new()
+        } else {
+            format!(".{place}")
+        };
         assert_eq!(
             error.at,
             format!("devices[0] \"a\": containerEdits{place}"),
@@ -282,12 +432,18 @@ fn annotations_accept_texts_and_scalars_only() {
 /// Generators write an empty text for the node's own path. The key came with version 0.5.0.
 #[test]
 fn empty_host_path_counts_as_missing() {
-    for (version, host_path, fits) in
-        [("0.3.0", r#""""#, true), ("0.3.0", r#""/dev/y""#, false), ("0.5.0", "7", false)]
-    {
+    for (version, host_path, fits) in [
+        ("0.3.0", r#""""#, true),
+        ("0.3.0", r#""/dev/y""#, false),
+        ("0.5.0", "7", false),
+    ] {
         let edits =
             format!(r#"{{"deviceNodes": [{{"path": "/dev/x", "hostPath": {host_path}}}]}}"#);
         let read = edits_of(version, &edits).map(|edits| edits.nodes[0].host_path.clone());
-        assert_eq!(read.clone().ok(), fits.then_some(None), "{host_path}: {read:?}");
+        assert_eq!(
+            read.clone().ok(),
+            fits.then_some(None),
+            "{host_path}: {read:?}"
+        );
     }
 }

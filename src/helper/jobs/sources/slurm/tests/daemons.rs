@@ -60,7 +60,10 @@ impl Daemons {
         let all = Rc::downgrade(&daemons.0);
         clock.add_actor(move |now| {
             let all = all.upgrade()?;
-            all.borrow_mut().iter_mut().filter_map(|daemon| daemon.act(now)).min()
+            all.borrow_mut()
+                .iter_mut()
+                .filter_map(|daemon| daemon.act(now))
+                .min()
         });
         daemons
     }
@@ -71,7 +74,11 @@ impl Daemons {
 
     pub(super) fn add_listener(&self, listener: UnixListener, behavior: DaemonBehavior) {
         listener.set_nonblocking(true).unwrap();
-        self.0.borrow_mut().push(Daemon { listener, behavior, clients: Vec::new() });
+        self.0.borrow_mut().push(Daemon {
+            listener,
+            behavior,
+            clients: Vec::new(),
+        });
     }
 
     /// Adds a daemon whose job of `uid` runs.
@@ -114,8 +121,12 @@ impl Daemon {
         let is_due = |(_, came): &(UnixStream, Duration)| *came + answer_time <= now;
         let (due, later) = self.clients.drain(..).partition::<Vec<_>, _>(is_due);
         self.clients = later;
-        due.into_iter().for_each(|(client, _)| self.behavior.answer(client));
-        self.clients.iter().map(|(_, came)| *came + answer_time).min()
+        due.into_iter()
+            .for_each(|(client, _)| self.behavior.answer(client));
+        self.clients
+            .iter()
+            .map(|(_, came)| *came + answer_time)
+            .min()
     }
 }
 
@@ -128,7 +139,12 @@ impl DaemonBehavior {
         client.read_exact(&mut question).unwrap();
         assert_eq!(question, encode_query());
         let encode = |uid: u32, state: i32| {
-            [(38_i32 << 8).to_ne_bytes(), uid.to_ne_bytes(), state.to_ne_bytes()].concat()
+            [
+                (38_i32 << 8).to_ne_bytes(),
+                uid.to_ne_bytes(),
+                state.to_ne_bytes(),
+            ]
+            .concat()
         };
         let answer = match self {
             Self::Answers(uid, state) => encode(*uid, *state),

@@ -34,7 +34,14 @@ fn hung_daemon_of_possible_own_job_is_awaited_to_deadline() {
         let report = bench.source(None).jobs(5, deadline).unwrap();
         assert_eq!(bench.clock.now(), deadline.instant());
         assert_eq!((ids(&report), report.foreign.len()), (vec!["2"], 0));
-        assert!(report.silent.first().unwrap().ends_with("did not answer in time"), "{report:?}");
+        assert!(
+            report
+                .silent
+                .first()
+                .unwrap()
+                .ends_with("did not answer in time"),
+            "{report:?}"
+        );
     }
 }
 
@@ -46,10 +53,16 @@ fn hung_daemon_of_another_users_job_delays_no_login_to_the_deadline() {
     bench.cgroup_v1(6, 1);
     for (uid, jobs) in [(5, vec!["2"]), (4, vec![])] {
         let began = bench.clock.elapsed();
-        let report = bench.source(None).jobs(uid, bench.deadline_after(LONG)).unwrap();
+        let report = bench
+            .source(None)
+            .jobs(uid, bench.deadline_after(LONG))
+            .unwrap();
         assert_eq!(bench.clock.elapsed() - began, QUERY_TIMEOUT);
         assert_eq!((ids(&report), report.silent.len()), (jobs, 0));
-        assert!(report.foreign.first().unwrap().ends_with("another user's"), "{report:?}");
+        assert!(
+            report.foreign.first().unwrap().ends_with("another user's"),
+            "{report:?}"
+        );
     }
 }
 
@@ -74,8 +87,13 @@ fn hung_daemon_is_awaited_without_other_jobs() {
 fn daemon_with_full_backlog_is_retried() {
     let bench = SlurmBench::new("/s");
     let path = bench.path("s", "n1", 3);
-    let socket =
-        socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    let socket = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .unwrap();
     bind(socket.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
     listen(&socket, Backlog::new(0).unwrap()).unwrap();
     let filling = UnixStream::connect(&path).unwrap();
@@ -113,5 +131,8 @@ fn daemons_beyond_deadline_are_reported() {
     let report = bench.source(None).jobs(5, deadline).unwrap();
     assert_eq!(bench.clock.now(), deadline.instant());
     assert_eq!(report.silent.len(), 65);
-    assert_eq!(report.silent.last().unwrap(), "36 more daemons could not be asked in time");
+    assert_eq!(
+        report.silent.last().unwrap(),
+        "36 more daemons could not be asked in time"
+    );
 }
