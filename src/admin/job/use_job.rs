@@ -73,10 +73,17 @@ impl ChoiceOwner {
     fn choose(&self, name: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
         let RunningJobs {
             jobs,
+            closed,
             warnings: doubts,
         } = self.find_running_jobs();
         if let Some(job) = find_by_name(&jobs, name) {
             return self.write(&job.id, output);
+        }
+        if find_by_name(&closed, name).is_some() {
+            output.warn(format_args!(
+                "job {name} was not chosen: it takes no logins"
+            ));
+            return Ok(EXIT_FINDINGS);
         }
         if doubts.is_empty() {
             let why = self.explain_not_running(&jobs);
@@ -114,12 +121,19 @@ impl ChoiceOwner {
         };
         let RunningJobs {
             jobs,
+            closed,
             warnings: doubts,
         } = self.find_running_jobs();
-        if find_by_name(&jobs, &job).is_some() || !doubts.is_empty() {
+        let is_closed = find_by_name(&closed, &job).is_some();
+        let may_run = find_by_name(&jobs, &job).is_some() || !doubts.is_empty();
+        if may_run && !is_closed {
             return self.report_effect(Some(&job), output);
         }
-        let why = self.explain_not_running(&jobs);
+        let why = if is_closed {
+            "it takes no logins".to_owned()
+        } else {
+            self.explain_not_running(&jobs)
+        };
         writeln!(output.out, "job {job} is chosen, but does not count: {why}")?;
         Ok(EXIT_FINDINGS)
     }
@@ -187,6 +201,7 @@ impl ChoiceOwner {
 fn no_jobs(fault: &dyn std::fmt::Display) -> RunningJobs {
     RunningJobs {
         jobs: Vec::new(),
+        closed: Vec::new(),
         warnings: vec![fault.to_string()],
     }
 }

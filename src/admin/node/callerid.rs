@@ -105,9 +105,15 @@ fn find_job(flow: Flow, config: &Config, deadline: Deadline) -> Result<Answer, S
     let deadline = deadline.within(config.callerid_timeout);
     // One half is left for the search among the jobs, so that a silent daemon cannot use it up.
     let half = deadline.within(deadline.remaining() / 2);
-    let RunningJobs { jobs, warnings } = node
+    let RunningJobs {
+        mut jobs,
+        closed,
+        warnings,
+    } = node
         .find_running_jobs(config, &node_name(), owner.uid, half)
         .map_err(|error| error.to_string())?;
+    // The node that asks decides what follows from a job that takes no logins.
+    jobs.extend(closed);
     match node.job_of_cgroup(&jobs, owner.cgroup, deadline) {
         Some(id) => Ok(Answer::Job(id.clone())),
         None if warnings.is_empty() => Ok(Answer::NoUser),

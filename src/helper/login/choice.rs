@@ -23,6 +23,8 @@ pub(super) enum Choice {
     Job(Box<Job>, ChoiceRule),
     /// The user must choose one of these jobs, the oldest of which comes first.
     Needed(Vec<Job>),
+    /// The login comes from this job, which takes no logins.
+    Closed(JobId),
 }
 
 impl Choice {
@@ -33,26 +35,37 @@ impl Choice {
     }
 }
 
-/// Rules that choose among several jobs, in order.
-const CHOICE_RULES: [ChoiceRule; 2] = [ChoiceRule::Caller, ChoiceRule::Chosen];
-
-/// Chooses a job. With several jobs, `find_id` is called with each rule of [`CHOICE_RULES`]; an id
-/// of no job does not count. Of two jobs that started in the same second, the one with the larger id
+/// Chooses a job. If the user has several, `find_id` is called with the rules that choose among them, in their
+/// order; an id of no job does not count. Of two jobs that started in the same second, the one with the larger id
 /// is newer. A longer id is larger.
+///
+/// The jobs that are `closed` take no logins. A login from inside one of them joins none of the others: it would
+/// have their devices, and outlive its own job.
 pub(super) fn choose_job(
     mut jobs: Vec<Job>,
+    closed: &[Job],
     several: SeveralJobsPolicy,
     mut find_id: impl FnMut(ChoiceRule, &[Job]) -> Option<JobId>,
 ) -> Choice {
     jobs.sort_by(|a, b| age_key(a).cmp(&age_key(b)));
+    if jobs.is_empty() {
+        return Choice::None;
+    }
+    if jobs.len() + closed.len() > 1 {
+        let id = find_id(ChoiceRule::Caller, &[jobs.as_slice(), closed].concat());
+        if let Some(job) = closed.iter().find(|job| Some(&job.id) == id.as_ref()) {
+            return Choice::Closed(job.id.clone());
+        }
+        if let Some(job) = jobs.iter().find(|job| Some(&job.id) == id.as_ref()) {
+            return Choice::Job(Box::new(job.clone()), ChoiceRule::Caller);
+        }
+    }
     if jobs.len() < 2 {
         return Choice::of_last(jobs, ChoiceRule::OnlyJob);
     }
-    for rule in CHOICE_RULES {
-        let id = find_id(rule, &jobs);
-        if let Some(index) = jobs.iter().position(|job| Some(&job.id) == id.as_ref()) {
-            return Choice::Job(Box::new(jobs.swap_remove(index)), rule);
-        }
+    let chosen = find_id(ChoiceRule::Chosen, &jobs);
+    if let Some(job) = jobs.iter().find(|job| Some(&job.id) == chosen.as_ref()) {
+        return Choice::Job(Box::new(job.clone()), ChoiceRule::Chosen);
     }
     match several {
         SeveralJobsPolicy::Deny => Choice::Needed(jobs),
@@ -247,7 +260,7 @@ mod tests {
 
     fn choose_newest(jobs: &[(&str, i64)]) -> (String, ChoiceRule) {
         let jobs = jobs.iter().map(|(id, started)| job(id, *started)).collect();
-        job_and_rule(choose_job(jobs, SeveralJobsPolicy::Newest, find_none))
+        job_and_rule(choose_job(jobs, &[], SeveralJobsPolicy::Newest, find_none))
     }
 
     fn job_and_rule(choice: Choice) -> (String, ChoiceRule) {
@@ -265,28 +278,33 @@ mod tests {
         several: SeveralJobsPolicy,
     ) -> (Choice, Vec<ChoiceRule>) {
         let mut rules = Vec::new();
-        let choice = choose_job(vec![job("2", 9), job("1", 5)], several, |rule, jobs| {
-            assert_eq!(jobs.len(), 2);
-            rules.push(rule);
-            if rule == ChoiceRule::Caller {
-                caller
-            } else {
-                chosen
-            }
-            .parse()
-            .ok()
-        });
+        let choice = choose_job(
+            vec![job("2", 9), job("1", 5)],
+            &[],
+            several,
+            |rule, jobs| {
+                assert_eq!(jobs.len(), 2);
+                rules.push(rule);
+                if rule == ChoiceRule::Caller {
+                    caller
+                } else {
+                    chosen
+                }
+                .parse()
+                .ok()
+            },
+        );
         (choice, rules)
     }
 
     #[test]
     fn only_or_newest_job_is_chosen_without_a_rule() {
         assert_eq!(
-            choose_job(Vec::new(), SeveralJobsPolicy::Newest, find_none),
+            choose_job(Vec::new(), &[], SeveralJobsPolicy::Newest, find_none),
             Choice::None
         );
         assert_eq!(
-            choose_job(Vec::new(), SeveralJobsPolicy::Deny, find_none),
+            choose_job(Vec::new(), &[], SeveralJobsPolicy::Deny, find_none),
             Choice::None
         );
         assert_eq!(
@@ -321,11 +339,12 @@ mod tests {
     fn several_jobs_need_a_choice_if_the_site_denies_the_newest() {
         let needed = choose_job(
             vec![job("2", 9), job("1", 5)],
+            &[],
             SeveralJobsPolicy::Deny,
             find_none,
         );
         assert_eq!(needed, Choice::Needed(vec![job("1", 5), job("2", 9)]));
-        let one = choose_job(vec![job("2", 9)], SeveralJobsPolicy::Deny, find_none);
+        let one = choose_job(vec![job("2", 9)], &[], SeveralJobsPolicy::Deny, find_none);
         assert!(matches!(one, Choice::Job(_, ChoiceRule::OnlyJob)));
     }
 
@@ -362,10 +381,32 @@ mod tests {
     }
 
     #[test]
+    fn login_from_a_job_that_takes_none_joins_no_other() {
+        for open in [vec![job("1", 5)], vec![job("1", 5), job("2", 9)]] {
+            let choose = |caller: &str| {
+                choose_job(
+                    open.clone(),
+                    &[job("7", 1)],
+                    SeveralJobsPolicy::Newest,
+                    |rule, jobs| {
+                        let has_closed = jobs.iter().any(|job| job.id.as_str() == "7");
+                        assert_eq!(has_closed, rule == ChoiceRule::Caller);
+                        (rule == ChoiceRule::Caller).then(|| caller.parse().ok())?
+                    },
+                )
+            };
+            assert_eq!(choose("7"), Choice::Closed("7".parse().unwrap()));
+            assert_eq!(job_and_rule(choose("1")), ("1".into(), ChoiceRule::Caller));
+            let newest = open.last().unwrap().id.to_string();
+            assert_eq!(job_and_rule(choose("9")).0, newest);
+        }
+    }
+
+    #[test]
     fn single_job_needs_no_rule() {
         for jobs in [vec![], vec![job("1", 5)]] {
             for several in [SeveralJobsPolicy::Newest, SeveralJobsPolicy::Deny] {
-                choose_job(jobs.clone(), several, |rule, _| panic!("{rule:?}"));
+                choose_job(jobs.clone(), &[], several, |rule, _| panic!("{rule:?}"));
             }
         }
     }

@@ -24,6 +24,8 @@ pub(super) struct Survey {
     seen: Vec<(SourceName, String)>,
     /// The registry could not be read.
     registry_failed: bool,
+    /// The running jobs whose record says that they take no logins.
+    pub(super) closed: Vec<Job>,
 }
 
 impl Survey {
@@ -122,12 +124,12 @@ impl Survey {
         jobs.extend(placed);
     }
 
-    /// Moves the jobs that take no logins from the running ones to those of [`SourceReport::closed`].
+    /// Moves the jobs that take no logins from the other running ones to [`Survey::closed`].
     fn set_closed_jobs_apart(&mut self) {
         let (open, closed): (Vec<Job>, Vec<Job>) =
             self.report.jobs.drain(..).partition(Job::takes_logins);
         self.report.jobs = open;
-        self.report.closed = closed.into_iter().map(|job| job.id).collect();
+        self.closed = closed;
     }
 
     /// The command by which users list their own jobs, of the first source that is here and has one.
@@ -139,18 +141,16 @@ impl Survey {
     }
 
     /// Tells whether another query can find a job: there is none yet, and either one is starting or
-    /// no fault can hide one. A user whose jobs take no logins need not wait for another one.
+    /// no fault can hide one.
     pub(super) fn can_change(&self) -> bool {
         let SourceReport {
             jobs,
-            closed,
             broken,
             silent,
             starting,
             ..
         } = &self.report;
-        let hides_none = broken.is_empty() && silent.is_empty() && closed.is_empty();
-        jobs.is_empty() && (hides_none || !starting.is_empty())
+        jobs.is_empty() && (broken.is_empty() && silent.is_empty() || !starting.is_empty())
     }
 
     /// Refuses a user without a running job that takes logins.
@@ -160,7 +160,6 @@ impl Survey {
     /// `configured` some and not all.
     pub(super) fn refuse_without_job(&self, now: i64, configured: &[SourceName]) -> LoginRefusal {
         let SourceReport {
-            closed,
             broken,
             silent,
             starting,
@@ -178,8 +177,8 @@ impl Survey {
         if let Some(id) = starting.first() {
             return refuse_job(Reason::Starting, id, None, &[]);
         }
-        if let Some(id) = closed.first() {
-            return refuse_job(Reason::LoginsClosed, id, None, &[]);
+        if let Some(job) = self.closed.first() {
+            return refuse_closed(&job.id);
         }
         if let Some(id) = ending.first() {
             return refuse_job(Reason::Ended, id, None, skipped);
@@ -237,7 +236,9 @@ impl Survey {
                 evidence.add("record", format_args!("of job {id}, adds devices"));
             }
         }
-        evidence.add_all("takes no logins", &report.closed);
+        for job in &self.closed {
+            evidence.add("takes no logins", &job.id);
+        }
         evidence.add_all("starting", &report.starting);
         evidence.add_all("ending", &report.ending);
         for (id, note) in &report.ended {
@@ -268,6 +269,11 @@ fn refuse(reason: Reason, causes: &[String]) -> LoginRefusal {
     }
 }
 
+/// Refuses a login to a job that takes none.
+pub(super) fn refuse_closed(id: &JobId) -> LoginRefusal {
+    refuse_job(Reason::LoginsClosed, id, None, &[])
+}
+
 fn refuse_job(reason: Reason, id: &JobId, ended: Option<i64>, causes: &[String]) -> LoginRefusal {
     let refusal = Refusal {
         jobs: vec![id.clone()],
@@ -285,7 +291,9 @@ fn refuse_job(reason: Reason, id: &JobId, ended: Option<i64>, causes: &[String])
 pub struct RunningJobs {
     /// The jobs, in the order of their sources.
     pub jobs: Vec<Job>,
-    /// Faults that may hide other jobs, and jobs that take no logins.
+    /// Those that take no logins, which are not among the others.
+    pub closed: Vec<Job>,
+    /// Faults that may hide other jobs.
     pub warnings: Vec<String>,
 }
 
@@ -317,14 +325,11 @@ impl Node {
         let sources = self.sources(&self.slurm_conf(config), node, config)?;
         let mut survey = Survey::query(&sources, uid, deadline);
         let jobs = std::mem::take(&mut survey.report.jobs);
-        let closed = std::mem::take(&mut survey.report.closed);
-        let later = closed
-            .iter()
-            .map(|id| format!("job {id} takes no logins"))
-            .collect();
+        let closed = std::mem::take(&mut survey.closed);
         Ok(RunningJobs {
             jobs,
-            warnings: survey.into_warnings(later),
+            closed,
+            warnings: survey.into_warnings(Vec::new()),
         })
     }
 

@@ -48,9 +48,6 @@ pub struct SourceReport {
     pub jobs: Vec<Job>,
     /// Records that place no login themselves; they add devices to a scheduler's jobs.
     pub additions: Vec<Addition>,
-    /// Running jobs whose record says that they take no logins. The sources leave this to the survey, which
-    /// knows the records of all.
-    pub closed: Vec<JobId>,
     /// Jobs that are starting, and accept no logins yet.
     pub starting: Vec<JobId>,
     /// Jobs that are ending, and accept no logins any more.

@@ -13,6 +13,7 @@ use super::containment::Planner;
 use super::evidence::Evidence;
 use super::node::Node;
 use super::refusal::{LoginRefusal, refusal};
+use super::survey::refuse_closed;
 use crate::clock::Deadline;
 use crate::config::{Config, ConfigError};
 use crate::devices::Resolver;
@@ -144,7 +145,7 @@ impl Node {
         let mut evidence = survey.evidence();
         let mut warnings = Vec::new();
         let jobs = std::mem::take(&mut survey.report.jobs);
-        let choice = choose_job(jobs, request.several, |rule, jobs| {
+        let choice = choose_job(jobs, &survey.closed, request.several, |rule, jobs| {
             let answer = self.apply_rule(rule, request, config, jobs, deadline);
             evidence.extend(answer.evidence);
             warnings.extend(answer.warnings);
@@ -158,6 +159,15 @@ impl Node {
                     survey.refuse_without_job(now, &config.sources);
                 let reply = Reply {
                     hint,
+                    ..plain_reply(Verdict::Refuse(refusal), cause)
+                };
+                return ExplainedReply { reply, evidence };
+            }
+            Choice::Closed(id) => {
+                let LoginRefusal { refusal, cause } = refuse_closed(&id);
+                let reply = Reply {
+                    hint,
+                    warnings: survey.into_warnings(warnings),
                     ..plain_reply(Verdict::Refuse(refusal), cause)
                 };
                 return ExplainedReply { reply, evidence };
@@ -210,6 +220,7 @@ impl Node {
         match rule {
             ChoiceRule::Caller => CallerQuery::new(self, request, config, deadline).find_job(jobs),
             ChoiceRule::Chosen => find_chosen_job(&self.choices(), request.uid, jobs),
+            // These only name how a job was chosen: nobody is asked.
             ChoiceRule::OnlyJob | ChoiceRule::Newest | ChoiceRule::Answered => {
                 RuleAnswer::default()
             }
