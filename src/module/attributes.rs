@@ -19,10 +19,15 @@ use std::io::{self, Write};
 /// The file with the number that the kernel adds to a process's share of memory when it chooses what to kill. The
 /// lower, the later (proc_pid_oom_score_adj(5)).
 const OOM_FILE: &str = "/proc/self/oom_score_adj";
+/// The names of the others in messages.
+const CORES: &str = "the login's cores";
+const SCHEDULING: &str = "the login's scheduling";
+const IO_PRIORITY: &str = "the login's I/O priority";
+const TIMER_SLACK: &str = "the login's timer slack";
 /// Timer slack of the first process, which all others inherit (PR_SET_TIMERSLACK(2const)).
 const TIMER_SLACK_NS: u64 = 50_000;
 
-/// The attributes of this process, and of its calling thread. Those that cannot be read are `None`.
+/// The attributes of this process, and of its calling thread. Those that cannot be read are `None`, and stay.
 #[derive(Debug)]
 pub(super) struct Attributes {
     cpus: Option<CpuMask>,
@@ -31,24 +36,38 @@ pub(super) struct Attributes {
     scheduling: Option<libc::sched_attr>,
     io_priority: Option<i32>,
     timer_slack: Option<u64>,
+    /// An error for each attribute that could not be read.
+    unread: Vec<String>,
 }
 
 impl Attributes {
     /// Reads the attributes. The move changes some of them.
     pub(super) fn read() -> Self {
-        let oom = read_record(OOM_FILE).ok();
+        let mut unread = Vec::new();
+        let mut note = |object, error: io::Error| {
+            unread.push(OperationError::new("read", object, error).to_string());
+        };
+        let oom = read_record(OOM_FILE).map_err(|error| note(OOM_FILE, error));
         Self {
-            cpus: get_cpus().ok(),
+            cpus: get_cpus().map_err(|error| note(CORES, error)).ok(),
+            // Containers usually deny it, and most nodes have no policy.
             memory_policy: get_memory_policy().ok(),
-            oom_score_adj: oom.and_then(|text| text.trim_end().parse().ok()),
-            scheduling: get_scheduling().ok(),
-            io_priority: get_io_priority().ok(),
-            timer_slack: get_timer_slack().ok(),
+            oom_score_adj: oom.ok().and_then(|text| text.trim_end().parse().ok()),
+            scheduling: get_scheduling()
+                .map_err(|error| note(SCHEDULING, error))
+                .ok(),
+            io_priority: get_io_priority()
+                .map_err(|error| note(IO_PRIORITY, error))
+                .ok(),
+            timer_slack: get_timer_slack()
+                .map_err(|error| note(TIMER_SLACK, error))
+                .ok(),
+            unread,
         }
     }
 
     /// Gives this process the cores of the job's cpuset, if the job has one of its own, and takes what would put it
-    /// before the job's tasks. Returns an error for each attribute that it could not change.
+    /// before the job's tasks. Returns an error for each attribute that could not be read or changed.
     pub(super) fn align(&self, job_cpus: Option<&str>) -> Vec<String> {
         let mut changes = Vec::new();
         if let Some(lowered) = self.oom_score_adj.and_then(default_oom_score) {
@@ -56,13 +75,13 @@ impl Attributes {
         }
         // The scheduling comes before the cores: a task with a deadline cannot change these.
         if let Some(lowered) = self.scheduling.as_ref().and_then(default_scheduling) {
-            changes.push(("the login's scheduling", set_scheduling(&lowered)));
+            changes.push((SCHEDULING, set_scheduling(&lowered)));
         }
         if self.io_priority.is_some_and(is_raised_io_priority) {
-            changes.push(("the login's I/O priority", set_io_priority(0)));
+            changes.push((IO_PRIORITY, set_io_priority(0)));
         }
         if self.timer_slack.is_some_and(|slack| slack < TIMER_SLACK_NS) {
-            changes.push(("the login's timer slack", set_timer_slack(TIMER_SLACK_NS)));
+            changes.push((TIMER_SLACK, set_timer_slack(TIMER_SLACK_NS)));
         }
         if job_cpus.is_some() {
             if self
@@ -72,9 +91,9 @@ impl Attributes {
                 let default = set_memory_policy(&MemoryPolicy::DEFAULT);
                 changes.push(("the login's memory policy", default));
             }
-            changes.push(("the login's cores", set_cpus(&CpuMask::ALL)));
+            changes.push((CORES, set_cpus(&CpuMask::ALL)));
         }
-        let mut errors = Vec::new();
+        let mut errors = self.unread.clone();
         for (object, result) in changes {
             if let Err(error) = result {
                 errors.push(OperationError::new("set", object, error).to_string());

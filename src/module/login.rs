@@ -214,7 +214,8 @@ impl Login<'_> {
         undo: &Undo,
     ) -> Result<AdoptedLogin, Failure> {
         self.require_time("the move")?;
-        let mut warnings = undo.attributes.align(joined.cpus.as_deref());
+        let mut warnings = std::mem::take(&mut joined.warnings);
+        warnings.extend(undo.attributes.align(joined.cpus.as_deref()));
         let namespaces = self.verify_namespaces(std::mem::take(&mut joined.namespaces))?;
         let requested = request_variables(plan, &joined);
         let variables = set_variables(self.context.environment, &requested)?;

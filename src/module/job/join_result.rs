@@ -2,6 +2,7 @@
 
 use super::login_limits::LeafLimit;
 use crate::probe::ProbeResult;
+use kernel::cgroup::{self, Cpuset};
 use kernel::namespace::Namespace;
 use protocol::Variable;
 
@@ -16,10 +17,23 @@ pub struct JoinResult {
     pub limits: Vec<LeafLimit>,
     /// The cores of the job's own cpuset, if it has one ([`kernel::cgroup::Cpuset`]).
     pub(crate) cpus: Option<String>,
+    /// Faults that cost the login something, and not its containment.
+    pub(crate) warnings: Vec<String>,
     /// The result of the plan's probes.
     pub(crate) probes: ProbeResult,
     /// The job's namespaces, which the login joins last.
     pub(crate) namespaces: Vec<Namespace>,
     /// The variables of the job's X11 display.
     pub(crate) display: Vec<Variable>,
+}
+
+impl JoinResult {
+    /// Sets the cores of the job's cpuset. One that cannot be read is a warning: without it the login keeps sshd's
+    /// cores, and stays in its job all the same.
+    pub(super) fn set_cpuset(&mut self, cpuset: cgroup::Result<Option<Cpuset>>) {
+        match cpuset {
+            Ok(found) => self.cpus = found.map(|own| own.cpus),
+            Err(error) => self.warnings.push(error.to_string()),
+        }
+    }
 }

@@ -154,16 +154,15 @@ impl LeafJob {
                 }
             })?;
         let probes = ProbeResult::from_probes(&adoption.plan.probes);
-        let cpus = Cpuset::find(leaf.up_to_job())?.map(|cpuset| cpuset.cpus);
         let (cgroup, job) = (leaf.dir()?.path().to_owned(), self.place.dir()?);
         let mut joined = JoinResult {
             cgroup,
             containment,
             limits,
-            cpus,
             probes,
             ..JoinResult::default()
         };
+        joined.set_cpuset(Cpuset::find(leaf.up_to_job()));
         let joins_namespaces = adoption.context.settings.join_container;
         if let (true, Some(name)) = (joins_namespaces, cgroup::read_namespace_path(job)?) {
             joined.namespaces.push(Namespace::open(&name)?);

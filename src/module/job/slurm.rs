@@ -304,16 +304,15 @@ impl ExternStep {
         confinement.verify(place.dir()?)?;
         verify_in_leaf(place.dir()?, place.root()?)?;
         let cgroup = place.dir()?.path().to_owned();
-        let cpuset = Cpuset::find(place.levels().get(..=JOB_LEVEL).unwrap_or_default())?;
-        let cpus = cpuset.map(|cpuset| cpuset.cpus);
-        let joined = JoinResult {
+        let mut joined = JoinResult {
             cgroup,
             containment,
             limits,
-            cpus,
             probes,
             ..JoinResult::default()
         };
+        let up_to_job = place.levels().get(..=JOB_LEVEL).unwrap_or_default();
+        joined.set_cpuset(Cpuset::find(up_to_job));
         let mut joined = query_namespaces_and_display(joined, daemon, adoption)?;
         if joined.namespaces.is_empty() && adoption.context.settings.join_container {
             joined
@@ -523,17 +522,13 @@ impl ExternStepV1 {
         self.job.require_in_step(&login)?;
         let cgroup = self.leaf();
         let path = login.path_of_controller("cpuset").unwrap_or_default();
-        let cpus = self
-            .job
-            .read_cpuset(path, &self.mounts)?
-            .map(|cpuset| cpuset.cpus);
-        let joined = JoinResult {
+        let mut joined = JoinResult {
             cgroup,
             containment,
-            cpus,
             probes,
             ..JoinResult::default()
         };
+        joined.set_cpuset(self.job.read_cpuset(path, &self.mounts));
         query_namespaces_and_display(joined, daemon, adoption)
     }
 }
