@@ -4,7 +4,7 @@ use super::finding::{Check, Finding, Severity};
 use super::site::{Site, root_processes};
 use super::trusted_file::trust_remedy;
 use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
-use crate::job::running_jobs::query_scheduler;
+use crate::job::running_jobs::{query_schedulers, read_records};
 use helper::devices::{Resolver, Specifier};
 use helper::node::{gpu_count, topology};
 use helper::{Config, ConfigError};
@@ -243,7 +243,7 @@ fn list_restricted_modes(site: &Site) -> Vec<RestrictedMode> {
     let mut restricted = RestrictedNodes::default();
     for gpu in site.with_helper_rights(list).unwrap_or_else(|_| list()) {
         for device in gpu.devices.devices {
-            restricted.add(&tree, &device.node, device.rule.access());
+            restricted.add_if_restricted(&tree, &device.node, device.rule.access());
         }
     }
     if restricted.is_empty() {
@@ -298,18 +298,16 @@ impl RestrictedMode {
 /// Finds the users who have a job now, as far as records and schedulers can be read and accounts be looked up.
 fn find_job_owners(site: &Site) -> Vec<NodeUser> {
     let mut uids = BTreeSet::new();
-    for uid in site.config.registry.list_users().unwrap_or_default() {
-        let records = site.config.registry.read_user(&site.trust, uid);
-        if records.is_ok_and(|found| !found.records.is_empty()) {
-            uids.insert(uid);
-        }
+    if let Ok(registered) = read_records(&site.config.registry, &site.trust) {
+        uids.extend(registered.all.iter().map(|record| record.uid));
     }
     if site.is_here() {
-        for source in &site.config.sources {
-            if let Ok((running, _)) = query_scheduler(*source, &site.config) {
-                uids.extend(running.into_iter().map(|(uid, _)| uid));
-            }
-        }
+        uids.extend(
+            query_schedulers(&site.config)
+                .all
+                .iter()
+                .map(|(uid, _)| *uid),
+        );
     }
     uids.into_iter()
         .filter_map(|uid| NodeUser::find(uid).ok())

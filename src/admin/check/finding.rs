@@ -79,6 +79,8 @@ string_enum! {
         SshdCgroupMount = "sshd-cgroup-mount",
         SshdFiles = "sshd-files",
         SshdCapabilities = "sshd-capabilities",
+        SshdCores = "sshd-cores",
+        SshdMemlock = "sshd-memlock",
         SshOthers = "ssh-others",
         // The mounts.
         CgroupMount = "cgroup-mount",

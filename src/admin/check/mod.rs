@@ -7,6 +7,7 @@
 mod config;
 mod finding;
 mod flux;
+mod inheritance;
 mod installed;
 mod kernel;
 mod mounts;

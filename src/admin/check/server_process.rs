@@ -2,6 +2,7 @@
 //! namespaces and capabilities (systemd.exec(5): `ProtectControlGroups=`, `PrivateDevices=`).
 
 use super::finding::{Check, Finding, Severity};
+use super::inheritance::Inheritance;
 use super::mounts::{HierarchyError, open_hierarchy};
 use super::site::Site;
 use kernel::proc::{self, Proc};
@@ -55,6 +56,7 @@ struct View {
     hidden_files: Vec<HiddenFile>,
     /// `None` if its capabilities cannot be read.
     capabilities: Option<u64>,
+    inheritance: Inheritance,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -109,8 +111,9 @@ impl ServerProcess {
         findings.extend(judge_capabilities(&object, view.capabilities));
         if findings.is_empty() {
             let text = "sees the same mounts as this process, and has what the module needs";
-            findings.push(Finding::fine(Check::SshdServer, object, text));
+            findings.push(Finding::fine(Check::SshdServer, &object, text));
         }
+        findings.extend(view.inheritance.findings(&object));
         findings
     }
 }
@@ -135,6 +138,7 @@ impl View {
                 find_hidden_files(pid, site)
             },
             capabilities: parse_capabilities(capabilities),
+            inheritance: Inheritance::read(&proc_dir(pid), &status),
         }
     }
 }
@@ -307,6 +311,7 @@ mod tests {
             cgroup_fault: None,
             hidden_files: Vec::new(),
             capabilities: Some(u64::MAX),
+            inheritance: Inheritance::default(),
         };
         let hidden = |path: &str| {
             let file = HiddenFile {

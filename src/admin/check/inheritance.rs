@@ -1,0 +1,150 @@
+//! Checks what logins inherit from a running sshd and do not always get from their job: its cores, and its
+//! limit of locked memory.
+
+use super::finding::{Check, Finding};
+use kernel::proc;
+use protocol::parse_decimal;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The cores of the node that run, in the form of `Cpus_allowed_list` (`admin-guide/cputopology.rst`).
+const ONLINE_FILE: &str = "/sys/devices/system/cpu/online";
+/// The devices of RDMA, which registers memory with the network card by locking it.
+const RDMA_DIR: &str = "/dev/infiniband";
+/// The limit of locked memory that systemd sets for the node, too little for most programs of RDMA
+/// (`DEFAULT_RLIMIT_MEMLOCK` of systemd).
+const DEFAULT_LOCKED_BYTES: u64 = 8 << 20;
+
+/// What was found out about a server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inheritance {
+    /// The cores on which it may run, as the kernel lists them.
+    allowed_cores: String,
+    online_cores: String,
+    /// Its limit of locked memory; `None` if it has none, or if it cannot be read.
+    locked_bytes_max: Option<u64>,
+    has_rdma: bool,
+}
+
+impl Inheritance {
+    /// Reads the facts from the server's directory in `/proc` and its `status`. What cannot be read counts as
+    /// usual.
+    pub(super) fn read(proc_dir: &Path, status: &str) -> Self {
+        let limits = proc::read(proc_dir.join("limits")).unwrap_or_default();
+        Self {
+            allowed_cores: proc::find_field(status, "Cpus_allowed_list:")
+                .unwrap_or_default()
+                .to_owned(),
+            online_cores: fs::read_to_string(ONLINE_FILE).unwrap_or_default(),
+            locked_bytes_max: parse_locked_memory(&limits),
+            has_rdma: Path::new(RDMA_DIR).is_dir(),
+        }
+    }
+
+    pub(super) fn findings(&self, server: &str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        findings.extend(self.judge_cores(server));
+        findings.extend(self.judge_locked_memory(server));
+        findings
+    }
+
+    fn judge_cores(&self, server: &str) -> Option<Finding> {
+        let allowed = parse_cores(&self.allowed_cores)?;
+        let online = parse_cores(&self.online_cores)?;
+        if allowed.is_superset(&online) {
+            return None;
+        }
+        let text = format!(
+            "runs on cores {} of {}: so do logins to jobs without cores of their own",
+            self.allowed_cores,
+            self.online_cores.trim_end()
+        );
+        let remedy = "give jobs their cores (ConstrainCores=yes in cgroup.conf, AllowedCPUs= of a job's \
+                      unit), or remove CPUAffinity= from its unit (systemctl edit ssh, or sshd)";
+        Some(Finding::note(Check::SshdCores, server, text, remedy))
+    }
+
+    fn judge_locked_memory(&self, server: &str) -> Option<Finding> {
+        let bytes = self.locked_bytes_max.filter(|_| self.has_rdma)?;
+        if bytes > DEFAULT_LOCKED_BYTES {
+            return None;
+        }
+        let text = format!("may lock {bytes} bytes of memory, too few for RDMA: so may logins");
+        let remedy = "set LimitMEMLOCK=infinity in its unit (systemctl edit ssh, or sshd), or memlock in \
+                      limits.conf(5)";
+        Some(Finding::note(Check::SshdMemlock, server, text, remedy))
+    }
+}
+
+/// Parses a list of cores, as `0-3,8`; `None` for another text, and for an empty list.
+fn parse_cores(list: &str) -> Option<BTreeSet<u32>> {
+    let mut cores = BTreeSet::new();
+    for range in list.trim_end().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cores.extend(parse_decimal(first)?..=parse_decimal(last)?);
+    }
+    Some(cores)
+}
+
+/// Parses the soft limit of locked memory in `/proc/PID/limits` (proc_pid_limits(5)).
+fn parse_locked_memory(limits: &str) -> Option<u64> {
+    let values = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory "))?;
+    values.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_that_a_server_lacks_are_noted() {
+        let judge = |allowed: &str, online: &str| {
+            let facts = Inheritance {
+                allowed_cores: allowed.to_owned(),
+                online_cores: online.to_owned(),
+                ..Inheritance::default()
+            };
+            facts
+                .findings("sshd")
+                .first()
+                .map(|finding| finding.text.clone())
+        };
+        let text = "runs on cores 0 of 0-7: so do logins to jobs without cores of their own";
+        assert_eq!(judge("0", "0-7\n").as_deref(), Some(text));
+        assert!(judge("0-2,4-7", "0-7\n").is_some());
+        for (allowed, online) in [
+            ("0-7", "0-7\n"),
+            ("0-127", "0-7\n"),
+            ("", "0-7\n"),
+            ("0", ""),
+        ] {
+            assert_eq!(judge(allowed, online), None, "{allowed} {online}");
+        }
+    }
+
+    #[test]
+    fn little_locked_memory_is_noted_where_there_is_rdma() {
+        let limits = |value: &str| {
+            format!(
+                "Limit                     Soft Limit           Hard Limit           Units     \n\
+                 Max locked memory         {value}              unlimited            bytes     \n"
+            )
+        };
+        let judge = |value: &str, has_rdma| {
+            let facts = Inheritance {
+                locked_bytes_max: parse_locked_memory(&limits(value)),
+                has_rdma,
+                ..Inheritance::default()
+            };
+            facts.findings("sshd").len()
+        };
+        assert_eq!(judge("8388608", true), 1);
+        assert_eq!(judge("65536", true), 1);
+        assert_eq!(judge("65536", false), 0);
+        assert_eq!(judge("unlimited", true), 0);
+        assert_eq!(judge("17179869184", true), 0);
+    }
+}
