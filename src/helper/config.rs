@@ -13,7 +13,7 @@ use crate::devices::{DeviceSettings, Specifier};
 use crate::jobs::records::Registry;
 use crate::text::printable;
 use kernel::trust::{Trust, TrustError};
-use protocol::{LoginLimits, Request, SourceName, parse_decimal, string_enum};
+use protocol::{LoginLimits, NodeName, Request, SourceName, parse_decimal, string_enum};
 
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Maximum length of a group's name.
@@ -451,11 +451,10 @@ fn parse_notice(value: &str) -> Option<Vec<u32>> {
     })
 }
 
+/// Parses the name of the node in Slurm, of which the names of sockets are made.
 fn parse_host_name(value: &str) -> Option<String> {
-    let is_name = value
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-    (is_name && value.len() <= 64).then(|| value.to_owned())
+    let name = value.parse::<NodeName>().ok()?;
+    Some(name.to_string())
 }
 
 fn parse_account(value: &str) -> Option<String> {
