@@ -192,7 +192,7 @@ mod tests {
             (wait(), clock.elapsed()),
             (Err(Errno::ETIMEDOUT), 2 * SECOND)
         );
-        clock.at(3 * SECOND, move || (&peer).write_all(b"x").unwrap());
+        clock.run_at(3 * SECOND, move || (&peer).write_all(b"x").unwrap());
         assert_eq!((wait(), clock.elapsed()), (Ok(()), 3 * SECOND));
         assert_eq!(
             (wait(), clock.elapsed()),

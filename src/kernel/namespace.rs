@@ -175,32 +175,36 @@ fn read_mounts(mut file: &File) -> io::Result<MountTable> {
 }
 
 impl NamespaceOrigin {
-    /// Opens this process's own namespaces of the same kinds as the job's.
+    /// Opens what [`NamespaceOrigin::leave`] returns to: this process's namespaces of the same kinds as the
+    /// job's, its root and its working directory.
     ///
     /// # Errors
     ///
     /// As `open(2)` and `getcwd(2)`; as [`Namespace::from_fd`].
     pub fn open(job: &[Namespace]) -> Result<Self, OperationError> {
-        let open_current = |namespace: &Namespace| match namespace.kind {
-            CloneFlags::CLONE_NEWPID => {
+        let open_current = |namespace: &Namespace| {
+            if namespace.kind == CloneFlags::CLONE_NEWPID {
+                // A process never leaves its own: setns(2) changes that of its children.
                 Namespace::open_of_process("self", "pid_for_children", libc::CLONE_NEWPID)
+            } else {
+                Namespace::open_of_process("self", "mnt", libc::CLONE_NEWNS)
             }
-            _ => Namespace::open_of_process("self", "mnt", libc::CLONE_NEWNS),
         };
-        let dir = |path: &str| {
+        let open_dir = |path: &str| {
             let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
             open(path, flags, Mode::empty())
                 .map_err(|errno| OperationError::new("open", path, errno))
         };
-        let proc = dir("/proc")?;
-        let mounts = open_mounts(&proc);
+        let proc = open_dir("/proc")?;
+        let mounts = open_mounts(&proc)
+            .map_err(|error| OperationError::new("open", "/proc/self/mountinfo", error))?;
+        let path = std::env::current_dir()
+            .map_err(|error| OperationError::new("find", "working directory", error))?;
         Ok(Self {
             current: job.iter().map(open_current).collect::<Result<_, _>>()?,
-            root: dir("/")?,
-            path: std::env::current_dir()
-                .map_err(|error| OperationError::new("find", ".", error))?,
-            mounts: mounts
-                .map_err(|error| OperationError::new("open", "/proc/self/mountinfo", error))?,
+            root: open_dir("/")?,
+            path,
+            mounts,
             proc,
         })
     }

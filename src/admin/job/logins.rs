@@ -24,33 +24,37 @@ pub(crate) fn list_logins(
     Ok(find_logins(job, &leaves, owner, &BTreeSet::new(), deadline))
 }
 
-/// Finds the processes of the logins of `owner` in a job's cgroup, with all in the leaves. `members` are
-/// processes that are known to belong to a login.
+/// Finds the processes of the logins of `owner` in a job's cgroup: all in the `leaves`, those that are `known`
+/// from before, root's sshd, processes with the owner's login uid, and all descendants of these.
 pub(crate) fn find_logins(
     job: &Dir,
     leaves: &[Dir],
     owner: u32,
-    members: &BTreeSet<Identity>,
+    known: &BTreeSet<Identity>,
     deadline: Instant,
 ) -> Listing<Process> {
-    let mut members = members.clone();
+    // The job's own list shows whether one was cut off.
     let in_leaves: Vec<Process> = leaves
         .iter()
         .flat_map(|leaf| read_processes(leaf, deadline).all)
         .collect();
+    let mut members = known.clone();
     members.extend(in_leaves.iter().map(Process::identity));
-    let Listing { mut all, cut } = read_processes(job, deadline);
-    let mut selected = select_logins(&all, owner, &members);
-    all.retain(|process| selected.contains(&process.pid));
-    // A job with too many processes hides none of its logins that have been found already.
+    let Listing {
+        all: mut logins,
+        cut,
+    } = read_processes(job, deadline);
+    let mut selected = select_logins(&logins, owner, &members);
+    logins.retain(|process| selected.contains(&process.pid));
     if cut.is_some() {
-        all.extend(
-            in_leaves
-                .into_iter()
-                .filter(|process| selected.insert(process.pid)),
-        );
+        // A job with too many processes hides none of those that the leaves have shown.
+        for process in in_leaves {
+            if selected.insert(process.pid) {
+                logins.push(process);
+            }
+        }
     }
-    Listing { all, cut }
+    Listing { all: logins, cut }
 }
 
 /// Selects the numbers of processes that belong to a login: root's sshd in the job's cgroup, processes

@@ -311,7 +311,11 @@ impl Schedule {
     }
 }
 
-/// Asks Slurm for the end of a running job, in seconds since the epoch; `None` for a job without one.
+/// Asks Slurm when a running job ends, in seconds since the epoch; `None` for a job without an end.
+///
+/// # Errors
+///
+/// A text for the log: squeue's own message, or why it was not asked.
 fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Option<i64>, String> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -326,14 +330,12 @@ fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Optio
     }
     run_as_helper(&mut command, None)?;
     let (succeeded, text) = query_program(&mut command, ANSWER_TIMEOUT.min(left))?;
-    match parse_end(&text, id) {
-        Some(end) if succeeded => Ok(end),
-        _ => Err(text
-            .lines()
-            .rfind(|line| !line.trim().is_empty())
-            .unwrap_or("no answer")
-            .to_owned()),
+    if !succeeded {
+        // What squeue prints last is its error.
+        let message = text.lines().rfind(|line| !line.trim().is_empty());
+        return Err(message.unwrap_or("no answer").to_owned());
     }
+    parse_end(&text, id).ok_or_else(|| "no answer about this job".to_owned())
 }
 
 /// Parses the end of this job in the lines of `squeue`, which has all tasks of an array if the job is

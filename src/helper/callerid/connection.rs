@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn no_client_holds_the_service_past_its_timeouts() {
         let silent =
-            |clock: &ManualClock, client| clock.at(2 * SHORT.question, move || drop(client));
+            |clock: &ManualClock, client| clock.run_at(2 * SHORT.question, move || drop(client));
         assert_eq!(time_with_client(silent), SHORT.question);
         // The deadline is for the whole question, so single bytes do not extend it.
         let slow = |clock: &ManualClock, mut client: UnixStream| {
@@ -403,7 +403,7 @@ mod tests {
         connection.stream.set_nonblocking(true).unwrap();
         let late = Duration::from_millis(50);
         let mut sender = client.try_clone().unwrap();
-        clock.at(late, move || sender.write_all(b"1,2\r\n").unwrap());
+        clock.run_at(late, move || sender.write_all(b"1,2\r\n").unwrap());
         let answered = connection.answer_query(&networks("0.0.0.0/0"), SHORT, &|_, _| job());
         assert_eq!((answered, clock.elapsed()), (Some(job()), late));
     }

@@ -257,11 +257,11 @@ mod tests {
     #[test]
     fn no_service_holds_a_query_past_the_deadline() {
         let silent = query_on_manual_clock(|clock, peer| {
-            clock.at(2 * TIMEOUT, move || drop(peer));
+            clock.run_at(2 * TIMEOUT, move || drop(peer));
         });
         assert_eq!(silent, (Err(QueryError::Timeout), TIMEOUT));
         let half_closed = query_on_manual_clock(|clock, mut peer| {
-            clock.at(Duration::from_millis(100), move || {
+            clock.run_at(Duration::from_millis(100), move || {
                 peer.shutdown(Shutdown::Write).unwrap();
                 let mut question = [0; QUESTION.len()];
                 peer.read_exact(&mut question).unwrap();
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(dripping, (Err(QueryError::Timeout), TIMEOUT));
         let flooding = query_on_manual_clock(|clock, mut peer| {
             peer.write_all(&[b'x'; 4096]).unwrap();
-            clock.at(2 * TIMEOUT, move || drop(peer));
+            clock.run_at(2 * TIMEOUT, move || drop(peer));
         });
         assert_eq!(flooding, (Err(QueryError::TooManyLines), Duration::ZERO));
     }

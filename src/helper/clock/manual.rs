@@ -61,15 +61,16 @@ impl ManualClock {
     }
 
     /// Does something once, at that time after the start.
-    pub(crate) fn at(&self, time: Duration, action: impl FnOnce() + 'static) {
-        let mut action = Some(action);
+    pub(crate) fn run_at(&self, time: Duration, action: impl FnOnce() + 'static) {
+        let mut pending = Some(action);
         self.add_actor(move |elapsed| {
-            if elapsed >= time {
-                if let Some(action) = action.take() {
-                    action();
-                }
+            if elapsed < time {
+                return Some(time);
             }
-            action.is_some().then_some(time)
+            if let Some(act) = pending.take() {
+                act();
+            }
+            None
         });
     }
 

@@ -51,7 +51,7 @@ impl Planner<'_> {
             return Ok((containment, Vec::new()));
         }
         let probes = inventory
-            .probes(&self.resolver.tree)
+            .list_probes(&self.resolver.tree)
             .map_err(|error| self.refuse_devices(error))?;
         Ok((containment.with_inherited_filter(), probes))
     }

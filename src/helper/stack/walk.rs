@@ -38,6 +38,11 @@ pub(super) struct WalkState {
 }
 
 impl WalkState {
+    /// Tells whether the stack would end with a request for a new password although a line failed.
+    fn asks_for_password(&self) -> bool {
+        self.verdict == StackVerdict::Negative(Return::Renew)
+    }
+
     /// The state behind a line that calls no module, such as one that begins a substack.
     pub(super) fn after_line(&self) -> Self {
         Self {
@@ -217,34 +222,39 @@ pub(super) fn find_jump_target(
     Some(last)
 }
 
-/// Returns the line that makes the path to the state `end` possible: the last one that jumped over
-/// a line of this module, or else the last one that asked for a new password or undid a refusal.
+/// Names the line to blame for the path that ends at `end`: the last one that jumped over a line of this
+/// module; else, if the path ends with a request for a new password, the last one that made it; else the
+/// last one that undid a refusal.
 fn blame_line(stack: &[Entry], trail: &[(WalkState, Option<usize>)], end: usize) -> Bypass {
     let is_ours = |index: &usize| stack.get(*index).is_some_and(Entry::is_fit);
     let mut reset = None;
     let mut renewal = None;
-    let renews = StackVerdict::Negative(Return::Renew);
-    let mut current = trail.get(end);
-    while let Some((state, Some(parent))) = current {
-        let from = trail.get(*parent);
-        if let Some((before, _)) = from {
-            if let Some(ours) = (before.index + 1..state.index).find(is_ours) {
-                return Bypass::Jump {
-                    by: before.index,
-                    ours,
-                };
-            }
-            if before.verdict.is_negative() && !state.verdict.is_negative() {
-                reset = reset.or(Some(before.index));
-            }
-            if state.verdict == renews && before.verdict != renews {
-                renewal = renewal.or(Some(before.index));
-            }
+    // Backwards: what comes first is the last on the path.
+    let mut current = end;
+    while let Some((state, Some(parent))) = trail.get(current) {
+        let Some((before, _)) = trail.get(*parent) else {
+            break;
+        };
+        if let Some(ours) = (before.index + 1..state.index).find(is_ours) {
+            return Bypass::Jump {
+                by: before.index,
+                ours,
+            };
         }
-        current = from;
+        if before.verdict.is_negative() && !state.verdict.is_negative() {
+            reset = reset.or(Some(before.index));
+        }
+        if state.asks_for_password() && !before.asks_for_password() {
+            renewal = renewal.or(Some(before.index));
+        }
+        current = *parent;
     }
-    match (trail.get(end), renewal) {
-        (Some((state, _)), Some(by)) if state.verdict == renews => Bypass::Renewal { by },
+    let ends_by_asking = trail
+        .get(end)
+        .is_some_and(|(state, _)| state.asks_for_password());
+    match renewal {
+        Some(by) if ends_by_asking => Bypass::Renewal { by },
+        // Our line failed and was not jumped over, so that a line after it has undone that.
         _ => Bypass::Reset {
             by: reset.unwrap_or_default(),
         },

@@ -40,9 +40,15 @@ impl fmt::Display for Occupants {
     }
 }
 
+/// Parses uids with a blank between them; `None` for another text.
+fn parse_uids(text: &[u8]) -> Option<Vec<u32>> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.split(' ').map(|uid| uid.parse().ok()).collect()
+}
+
 impl Occupants {
-    /// Reads the accounts that were recorded for the job of `user`. Without the attribute, root has owned the
-    /// directory, and the record names no account.
+    /// Reads which accounts may have processes in the cgroup of a job of `user`, as `register` has recorded
+    /// them. A cgroup without the attribute was root's at that time, and its record names no account.
     ///
     /// # Errors
     ///
@@ -55,19 +61,15 @@ impl Occupants {
                 accounts: Vec::new(),
             });
         };
-        let uids = std::str::from_utf8(&value).ok().and_then(|text| {
-            text.split(' ')
-                .map(|uid| uid.parse().ok())
-                .collect::<Option<Vec<u32>>>()
-        });
-        match uids.as_deref() {
-            Some([owner, accounts @ ..]) => Ok(Self {
-                user,
-                owner: *owner,
-                accounts: accounts.to_vec(),
-            }),
-            _ => Err(Error::malformed(&format!("accounts of {}", dir.path()))),
-        }
+        let uids = parse_uids(&value).unwrap_or_default();
+        let Some((owner, accounts)) = uids.split_first() else {
+            return Err(Error::malformed(&format!("accounts of {}", dir.path())));
+        };
+        Ok(Self {
+            user,
+            owner: *owner,
+            accounts: accounts.to_vec(),
+        })
     }
 
     /// Requires that the directory has not changed its owner, and that no other account has a process in it or

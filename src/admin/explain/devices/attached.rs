@@ -104,7 +104,7 @@ impl FilterReport {
             );
         }
         warnings.extend(driver_warning(tree));
-        warnings.extend(mode_warnings(&devices, tree, user));
+        warnings.extend(list_mode_warnings(&devices, tree, user));
         let refuses_nothing = devices.iter().all(|device| {
             device
                 .allowed
@@ -155,9 +155,13 @@ impl FilterReport {
     }
 }
 
-/// Returns warnings of nodes that the filters open and their mode keeps from users; none if the
-/// filters refuse nothing, so that they confine no job.
-fn mode_warnings(devices: &[ShownDevice], tree: &Tree, user: Option<&NodeUser>) -> Vec<String> {
+/// Lists warnings of nodes that the filters open and whose mode keeps users out; none if the filters open
+/// every node, since then they confine no job.
+fn list_mode_warnings(
+    devices: &[ShownDevice],
+    tree: &Tree,
+    user: Option<&NodeUser>,
+) -> Vec<String> {
     let is_open = |device: &ShownDevice| {
         device
             .allowed
@@ -167,7 +171,7 @@ fn mode_warnings(devices: &[ShownDevice], tree: &Tree, user: Option<&NodeUser>) 
     let mut restricted = RestrictedNodes::new(user);
     if !devices.iter().all(is_open) {
         for device in devices.iter().filter(|device| is_open(device)) {
-            restricted.add(tree, &device.path, Access::RW);
+            restricted.add_if_restricted(tree, &device.path, Access::RW);
         }
     }
     restricted.warnings().collect()

@@ -106,8 +106,8 @@ impl RestrictedNodes {
         }
     }
 
-    /// Adds a node without this `access`. A path of no node adds nothing.
-    pub(crate) fn add(&mut self, tree: &Tree, node: &str, access: Access) {
+    /// Adds a node if its mode denies this `access`; does nothing otherwise, or if there is no such node.
+    pub(crate) fn add_if_restricted(&mut self, tree: &Tree, node: &str, access: Access) {
         let Some(mode) = read_mode(tree, node, access, self.user.as_ref()) else {
             return;
         };
@@ -179,7 +179,7 @@ mod tests {
         let tree = Tree::with_root(scratch.path(), scratch.trust());
         let mut restricted = RestrictedNodes::default();
         for node in nodes {
-            restricted.add(&tree, node, Access::RW);
+            restricted.add_if_restricted(&tree, node, Access::RW);
         }
         restricted.warnings().collect()
     }
@@ -227,7 +227,7 @@ mod tests {
             let mut restricted = RestrictedNodes::new(Some(&user));
             let tree = Tree::with_root(scratch.path(), scratch.trust());
             for node in ["/dev/open", "/dev/own", "/dev/group"] {
-                restricted.add(&tree, node, Access::RW);
+                restricted.add_if_restricted(&tree, node, Access::RW);
             }
             let found: Vec<String> = restricted.warnings().collect();
             assert_eq!(found.len(), count, "{user:?}: {found:?}");

@@ -99,7 +99,7 @@ impl Probe {
         tree: &Tree,
         nodes: &[(String, DeviceNode)],
     ) -> Result<Self, Error> {
-        let dirs = site.open()?;
+        let dirs = site.choose_cgroups()?;
         let mut output = File::from(
             memfd_create(c"decisions", MFdFlags::MFD_CLOEXEC)
                 .map_err(|errno| Error::failed("create", "memory file", errno))?,
@@ -138,26 +138,35 @@ impl Probe {
 }
 
 impl ProbeSite<'_> {
-    /// Chooses the cgroups that the child enters.
-    fn open(&self) -> Result<Vec<Dir>, Error> {
-        let mut dirs: Vec<Dir> = self.v1.into_iter().cloned().collect();
-        let frozen = match find_frozen(self.levels)? {
-            Some(dir) => Some(dir),
-            // Where one hierarchy has both controllers.
-            None => v1::find_stopped(&dirs)?,
-        };
+    /// Chooses the cgroups that the child enters: that of cgroup v1, if there is one, then one of v2.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a frozen cgroup, in which the child would stop, and for one in which no process
+    /// can ask.
+    fn choose_cgroups(&self) -> Result<Vec<Dir>, Error> {
+        let mut dirs = Vec::new();
+        if let Some(dir) = self.v1 {
+            dirs.push(dir.clone());
+        }
+        let mut frozen = find_frozen(self.levels)?;
+        if frozen.is_none() {
+            // The freezer of cgroup v1 counts if it has one hierarchy with the devices controller.
+            frozen = v1::find_stopped(&dirs)?;
+        }
         if let Some(dir) = frozen {
             let dir = printable(dir.path());
             let cause = format!("cgroup {dir} is frozen: ask again after it is thawed");
             return Err(self.failed(&cause));
         }
         if let Some(dir) = self.levels.first() {
-            dirs.push(find_place(dir)?.ok_or_else(|| {
-                self.failed(
+            let Some(place) = find_place(dir)? else {
+                return Err(self.failed(
                     "it takes no process, and no cgroup below it that takes one has the same filters: \
                      give --cgroup one of those below",
-                )
-            })?);
+                ));
+            };
+            dirs.push(place);
         }
         Ok(dirs)
     }

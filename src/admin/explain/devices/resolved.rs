@@ -150,6 +150,7 @@ impl NameReport {
     }
 }
 
+/// Finds the nodes among these devices that the user cannot open; without a user, those that not everyone can.
 fn find_restricted(
     devices: &[Device],
     resolver: &Resolver,
@@ -157,7 +158,7 @@ fn find_restricted(
 ) -> RestrictedNodes {
     let mut restricted = RestrictedNodes::new(user);
     for device in devices {
-        restricted.add(&resolver.tree, &device.node, device.rule.access());
+        restricted.add_if_restricted(&resolver.tree, &device.node, device.rule.access());
     }
     restricted
 }

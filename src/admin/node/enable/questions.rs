@@ -119,16 +119,16 @@ pub(super) fn run_stack_for(service: &str, user: &str) -> std::io::Result<bool> 
         .success())
 }
 
-/// Prepares this program to run the real stack in a transient unit. In this process's session logind
-/// would create no new one, and the module would move this process.
-fn transient_command(phase: &str, service: &str, user: &str) -> std::io::Result<Command> {
+/// Makes the command that runs this program in a transient unit, where it asks the real stack. In this process
+/// logind would open no second session, and the module would move the administrator's process.
+fn transient_command(question: &str, service: &str, user: &str) -> std::io::Result<Command> {
     let program = std::env::current_exe()?;
     let mut command = Command::new("systemd-run");
     command.args(["--quiet", "--wait", "--pipe", "--collect"]);
     command
         .args(["--property", RUN_TIMEOUT_PROPERTY, "--"])
         .arg(program);
-    command.args(["enable", phase, "--service", service, "--", user]);
+    command.args(["enable", question, "--service", service, "--", user]);
     command.stdin(Stdio::null());
     Ok(command)
 }

@@ -317,13 +317,14 @@ impl Inventory {
         Ok(resolved)
     }
 
-    /// Lists one node of each GPU, each once, at most as many as a plan may have. The driver of a
-    /// node is not checked: Slurm keeps these numbers from others, whatever their driver.
+    /// Lists what the module tries to open after the move, to see that Slurm's own filter holds: one node of
+    /// each GPU, none twice, at most as many as a plan may have. Nodes of any driver count, since Slurm's
+    /// filter denies a number whatever driver has it.
     ///
     /// # Errors
     ///
     /// The GPUs of the node cannot be listed.
-    pub fn probes(&self, tree: &Tree) -> Result<Vec<Probe>, DeviceError> {
+    pub fn list_probes(&self, tree: &Tree) -> Result<Vec<Probe>, DeviceError> {
         let mut nodes = Vec::new();
         for file in &self.gpu_files {
             nodes.extend(find_device(tree, file));
@@ -337,6 +338,7 @@ impl Inventory {
         }
         let mut probes: Vec<Probe> = Vec::new();
         for node in nodes {
+            // A path that a plan cannot have is not tried.
             let Ok(probe) = format!("{} {}", node.rule, node.node).parse::<Probe>() else {
                 continue;
             };
@@ -391,7 +393,7 @@ mod inventory_tests {
         let inventory = inventory.unwrap();
         let devices = inventory.devices(&tree).unwrap().devices;
         let devices = devices.iter().map(|device| device.node.clone()).collect();
-        let probes = inventory.probes(&tree).unwrap();
+        let probes = inventory.list_probes(&tree).unwrap();
         let probes = probes.iter().map(|probe| probe.path.to_string()).collect();
         (inventory.has_devices(&tree).unwrap(), devices, probes)
     }
@@ -425,7 +427,7 @@ mod inventory_tests {
         scratch.file("proc/devices", "Character devices:\n10 misc\n");
         let (tree, inventory) = read(&scratch);
         let inventory = inventory.unwrap();
-        assert_eq!(inventory.probes(&tree).unwrap().len(), 2);
+        assert_eq!(inventory.list_probes(&tree).unwrap().len(), 2);
         assert_eq!(inventory.devices(&tree).unwrap().warnings.len(), 3);
     }
 
@@ -444,7 +446,7 @@ mod inventory_tests {
             (inventory.has_devices(&tree), inventory.files.len()),
             (Ok(true), 0)
         );
-        let probes = inventory.probes(&tree).unwrap();
+        let probes = inventory.list_probes(&tree).unwrap();
         let probes: Vec<_> = probes.iter().map(|probe| probe.path.as_str()).collect();
         assert_eq!(probes, ["/dev/nvidia1", "/dev/nvidia0"]);
         let found = inventory.devices(&tree).unwrap();
@@ -501,7 +503,7 @@ mod inventory_tests {
                 warning.contains("gres.conf:2: ") && warning.contains("Name=nic"),
                 "{warning}"
             );
-            assert_eq!(inventory.probes(&tree).unwrap().len(), 1);
+            assert_eq!(inventory.list_probes(&tree).unwrap().len(), 1);
         }
         let scratch = node("Name=nic Fil=/dev/nic0\n");
         let (tree, inventory) = read(&scratch);

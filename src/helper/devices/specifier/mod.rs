@@ -261,9 +261,9 @@ fn resolve_selector(
             resolve_one(&selector.to_string(), node, access)
         }
         Selector::Class(kind, class, glob) => {
-            resolve_majors(tree, selector, *kind, access, |_, driver| {
-                glob.as_ref()
-                    .map_or(driver == class, |glob| glob.matches(driver))
+            resolve_majors(tree, selector, *kind, access, |_, driver| match glob {
+                Some(glob) => glob.matches(driver),
+                None => driver == class,
             })
         }
         Selector::Major(kind, number) => {

@@ -168,7 +168,7 @@ fn job_without_shell_is_awaited() {
     let late = Duration::from_millis(300);
     bench
         .clock
-        .at(late, move || std::fs::write(shell, text).unwrap());
+        .run_at(late, move || std::fs::write(shell, text).unwrap());
     assert_eq!(bench.plan().job.as_str(), "fxyzzy");
     assert_eq!(bench.clock.elapsed(), late);
 }

@@ -275,7 +275,7 @@ fn starting_job_is_awaited() {
     bench.request.wait_ms = 3000;
     let daemons = bench.daemons.clone();
     let running = bench.socket(8);
-    bench.clock.at(Duration::from_millis(300), move || {
+    bench.clock.run_at(Duration::from_millis(300), move || {
         daemons.running(&running, 5)
     });
     assert_eq!(bench.plan().job.as_str(), "8");

@@ -100,7 +100,7 @@ fn daemon_with_full_backlog_is_retried() {
     bench.daemons.running(&bench.path("s", "n1", 4), 5);
     let daemons = bench.daemons.clone();
     let accepting = Duration::from_millis(100);
-    bench.clock.at(accepting, move || {
+    bench.clock.run_at(accepting, move || {
         let listener = UnixListener::from(socket);
         drop((filling, listener.accept().unwrap()));
         daemons.add_listener(listener, DaemonBehavior::Answers(5, RUNNING));
