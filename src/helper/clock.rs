@@ -57,8 +57,8 @@ impl Clock {
         }
     }
 
-    /// Waits until a descriptor is ready, at most for that time, rounded up to milliseconds. Returns the
-    /// number of ready descriptors.
+    /// Waits until a descriptor is ready, at most for that time and a millisecond. Returns the number of ready
+    /// descriptors.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ pub struct Config {
     pub registry: Registry,
     /// Devices for every job that is not `strict`.
     pub always_allowed: Vec<Specifier>,
-    /// DeviceSettings for the resolution of device names.
+    /// Settings for the resolution of device names.
     pub devices: DeviceSettings,
     /// `SlurmdSpoolDir`; `None` reads it from `slurm.conf`.
     pub slurm_spool: Option<PathBuf>,
@@ -350,7 +350,8 @@ fn store<T>(place: &mut T, value: Option<T>) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// Stores a limit of logins that is in its range. 0, which stands for no limit, is not.
+/// Stores a limit of logins. It refuses a value that could not be parsed, one out of range, and 0, which stands for
+/// "no limit" inside and which nobody may write.
 fn store_limit<T: PartialEq + Default>(
     config: &mut Config,
     value: Option<T>,

@@ -117,7 +117,7 @@ struct Ready {
     login: bool,
 }
 
-/// Waits until one of the descriptors that mean the end, or the login's socket, is readable.
+/// Waits until one of the descriptors that mean the end, or the login's socket, is readable, closed or faulty.
 fn wait_for_event(
     ends: [BorrowedFd<'_>; 2],
     login: Option<&OwnedFd>,
@@ -135,11 +135,12 @@ fn wait_for_event(
             Ok(_) => break,
         }
     }
-    let any: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
-    let end = any.iter().take(2).any(|any| *any);
+    // An event that nix does not know counts: a keeper that misses the end would stay for ever.
+    let has_event = |fd: &PollFd<'_>| fd.any().unwrap_or(true);
+    let (end_fds, login_fds) = fds.split_at(2);
     Ok(Ready {
-        end,
-        login: any.get(2).copied().unwrap_or(false),
+        end: end_fds.iter().any(has_event),
+        login: login_fds.iter().any(has_event),
     })
 }
 

@@ -94,8 +94,8 @@ pub(super) fn decide_on_failure(
     }
 }
 
-/// Returns the severity of a refusal: a notice if the user could have expected it, an error for a
-/// fault of the node or of this module.
+/// The severity of a refusal: a notice if the user could have expected it, an alert if the login could not be moved
+/// back, else an error, for a fault of the node or of this module.
 fn refusal_severity(failure: &Failure) -> Severity {
     use Reason::{ChoiceNeeded, Ended, LoginsClosed, NoJob, Starting, Suspended};
     if let Failure::MoveBackFailed(..) = failure {

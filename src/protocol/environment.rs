@@ -30,35 +30,47 @@ enum Form {
 use Form::{Id, Numbers, Word};
 use SourceName::{Flux, Slurm};
 
-/// Name of a variable, the scheduler whose logins may have it, and the form of its value.
-type VariableKind = (&'static str, SourceName, Form);
+/// A variable of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct VariableKind {
+    name: &'static str,
+    /// The scheduler whose logins may have it.
+    source: SourceName,
+    /// The form of its value.
+    form: Form,
+}
+
+const fn kind(name: &'static str, source: SourceName, form: Form) -> VariableKind {
+    VariableKind { name, source, form }
+}
 
 /// Every variable that a helper can pass on. None makes a program load or run another one, or names a file
 /// that a program reads. Launchers and libraries learn from them how many processes to start, and which of
 /// the GPUs that the filter allows to use. docs/threats.md says what a subverted helper could do with them.
 const VARIABLE_KINDS: [VariableKind; 19] = [
-    ("CUDA_VISIBLE_DEVICES", Slurm, Word),
-    ("FLUX_JOB_ID", Flux, Id),
-    ("GPU_DEVICE_ORDINAL", Slurm, Word),
-    ("ROCR_VISIBLE_DEVICES", Slurm, Word),
-    ("SLURM_CLUSTER_NAME", Slurm, Word),
-    ("SLURM_JOBID", Slurm, Id),
-    ("SLURM_JOB_ACCOUNT", Slurm, Word),
-    ("SLURM_JOB_CPUS_PER_NODE", Slurm, Numbers),
-    ("SLURM_JOB_ID", Slurm, Id),
-    ("SLURM_JOB_NODELIST", Slurm, Word),
-    ("SLURM_JOB_NUM_NODES", Slurm, Numbers),
-    ("SLURM_JOB_PARTITION", Slurm, Word),
-    ("SLURM_JOB_UID", Slurm, Numbers),
-    ("SLURM_JOB_USER", Slurm, Word),
-    ("SLURM_NNODES", Slurm, Numbers),
-    ("SLURM_NODELIST", Slurm, Word),
-    ("SLURM_SUBMIT_DIR", Slurm, Word),
-    ("SLURM_TASKS_PER_NODE", Slurm, Numbers),
-    ("ZE_AFFINITY_MASK", Slurm, Word),
+    kind("CUDA_VISIBLE_DEVICES", Slurm, Word),
+    kind("FLUX_JOB_ID", Flux, Id),
+    kind("GPU_DEVICE_ORDINAL", Slurm, Word),
+    kind("ROCR_VISIBLE_DEVICES", Slurm, Word),
+    kind("SLURM_CLUSTER_NAME", Slurm, Word),
+    kind("SLURM_JOBID", Slurm, Id),
+    kind("SLURM_JOB_ACCOUNT", Slurm, Word),
+    kind("SLURM_JOB_CPUS_PER_NODE", Slurm, Numbers),
+    kind("SLURM_JOB_ID", Slurm, Id),
+    kind("SLURM_JOB_NODELIST", Slurm, Word),
+    kind("SLURM_JOB_NUM_NODES", Slurm, Numbers),
+    kind("SLURM_JOB_PARTITION", Slurm, Word),
+    kind("SLURM_JOB_UID", Slurm, Numbers),
+    kind("SLURM_JOB_USER", Slurm, Word),
+    kind("SLURM_NNODES", Slurm, Numbers),
+    kind("SLURM_NODELIST", Slurm, Word),
+    kind("SLURM_SUBMIT_DIR", Slurm, Word),
+    kind("SLURM_TASKS_PER_NODE", Slurm, Numbers),
+    kind("ZE_AFFINITY_MASK", Slurm, Word),
 ];
 
-/// A variable of the table with a plain value, or one for an X11 display.
+/// A variable with a checked value: one of the table ([`Variable::from_pair`]), or `DISPLAY` or `XAUTHORITY` of an
+/// X11 display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     kind: VariableKind,
@@ -66,8 +78,8 @@ pub struct Variable {
 }
 
 impl Variable {
-    /// Checks name and value of a variable for a login, but not the job that an id names: that is checked
-    /// with the whole reply.
+    /// Makes a variable of the table from a name and a value. Whether an id is that of the login's job is
+    /// checked later, with the whole reply.
     ///
     /// # Errors
     ///
@@ -76,10 +88,10 @@ impl Variable {
     pub fn from_pair(name: &str, value: &str) -> Result<Self, InvalidText> {
         let kind = VARIABLE_KINDS
             .into_iter()
-            .find(|kind| kind.0 == name)
+            .find(|kind| kind.name == name)
             .ok_or(UNKNOWN_NAME)?;
         let is_short = name.len() + 1 + value.len() <= VARIABLE_BYTES_MAX;
-        let has_form = kind.2 != Numbers || is_numbers(value);
+        let has_form = kind.form != Numbers || is_numbers(value);
         if !is_short || !has_form || !is_inert_value(value) {
             return Err(INVALID_VALUE);
         }
@@ -103,7 +115,7 @@ impl Variable {
         variables
             .into_iter()
             .map(|(name, value)| Self {
-                kind: (name, Slurm, Word),
+                kind: kind(name, Slurm, Word),
                 value: value.to_owned(),
             })
             .collect()
@@ -111,7 +123,7 @@ impl Variable {
 
     /// The name, one of a fixed table, or `DISPLAY` and `XAUTHORITY` of an X11 display.
     pub fn name(&self) -> &'static str {
-        self.kind.0
+        self.kind.name
     }
 
     /// Parses a variable that lists GPUs, with one GPU in the list.
@@ -225,9 +237,9 @@ impl Variables {
         source: SourceName,
     ) -> Result<(), DecodeError> {
         for (index, variable) in self.0.iter().enumerate() {
-            let (_, scheduler, form) = variable.kind;
+            let kind = variable.kind;
             let describes_job =
-                scheduler == source && (form != Id || variable.value == job.as_str());
+                kind.source == source && (kind.form != Id || variable.value == job.as_str());
             if !describes_job {
                 return Err(DecodeError::InvalidValue(item_key("env", index)));
             }
@@ -270,8 +282,8 @@ mod tests {
 
     #[test]
     fn name_outside_table_is_refused() {
-        assert!(VARIABLE_KINDS.is_sorted_by_key(|(name, ..)| *name));
-        for (name, ..) in VARIABLE_KINDS {
+        assert!(VARIABLE_KINDS.is_sorted_by_key(|kind| kind.name));
+        for VariableKind { name, .. } in VARIABLE_KINDS {
             assert_eq!(
                 Variable::from_pair(name, "7").unwrap().to_string(),
                 format!("{name}=7")
@@ -398,7 +410,7 @@ mod tests {
             variables
                 .0
                 .iter_mut()
-                .for_each(|variable| variable.kind.1 = source);
+                .for_each(|variable| variable.kind.source = source);
             variables.push(text.parse().unwrap()).unwrap();
             let result = variables.require_described_job(&job, source);
             assert!(result.is_ok() || result == Err(DecodeError::invalid_value("env.1")));
@@ -432,9 +444,9 @@ mod tests {
             Err(REPEATED_OR_TOO_MANY)
         );
         let long = "x".repeat(1000);
-        for (name, ..) in VARIABLE_KINDS
+        for VariableKind { name, .. } in VARIABLE_KINDS
             .into_iter()
-            .filter(|(.., form)| *form == Word)
+            .filter(|kind| kind.form == Word)
             .take(4)
         {
             variables.push(make(name, &long)).unwrap();

@@ -31,15 +31,14 @@ pub(super) fn process_object(pid: i32) -> String {
     format!("sshd (process {pid})")
 }
 
-/// Checks whether a process is in this process's namespace of that kind; `None` if that cannot be
-/// read.
-pub(super) fn is_in_own_namespace(pid: i32, kind: &str) -> Option<bool> {
+/// Tells whether a process and this one are in the same namespace of a kind; `None` if that cannot be read.
+pub(super) fn shares_namespace(pid: i32, kind: &str) -> Option<bool> {
     let theirs = fs::read_link(proc_dir(pid).join("ns").join(kind)).ok()?;
     let ours = fs::read_link(Path::new("/proc/self/ns").join(kind)).ok()?;
     Some(theirs == ours)
 }
 
-/// A server that listens, as far as its view of the node differs from this process's.
+/// A server that listens, and what its mounts, namespaces, capabilities and limits do to logins.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
     pid: i32,
@@ -79,8 +78,8 @@ struct HiddenFile {
 
 impl ServerProcess {
     pub(super) fn read(pid: i32, site: &Site) -> Self {
-        let view = is_in_own_namespace(pid, "mnt")
-            .map(|shares_mounts| View::read(pid, site, shares_mounts));
+        let view =
+            shares_namespace(pid, "mnt").map(|shares_mounts| View::read(pid, site, shares_mounts));
         Self { pid, view }
     }
 
@@ -113,6 +112,7 @@ impl ServerProcess {
             let text = "sees the same mounts as this process, and has what the module needs";
             findings.push(Finding::fine(Check::SshdServer, &object, text));
         }
+        // What logins inherit leaves the module able to work.
         findings.extend(view.inheritance.findings(&object));
         findings
     }
@@ -125,7 +125,7 @@ impl View {
         Self {
             other_namespaces: ["cgroup", "user"]
                 .into_iter()
-                .filter(|kind| is_in_own_namespace(pid, kind) == Some(false))
+                .filter(|kind| shares_namespace(pid, kind) == Some(false))
                 .collect(),
             cgroup_fault: if shares_mounts {
                 None

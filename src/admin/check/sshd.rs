@@ -3,7 +3,7 @@
 
 use super::finding::{Check, Finding, Severity};
 use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
-use super::server_process::{ServerProcess, is_in_own_namespace, proc_dir, process_object};
+use super::server_process::{ServerProcess, proc_dir, process_object, shares_namespace};
 use super::site::{Site, root_processes};
 use super::sshd_config::{ConfigFiles, DEFAULT_FILE};
 use super::trusted_file::{require_trusted, trust_remedy};
@@ -148,7 +148,7 @@ fn is_server(pid: i32) -> bool {
 /// Checks whether a process is in this process's pid namespace. An sshd in a container serves
 /// another node.
 fn is_here(pid: i32) -> bool {
-    is_in_own_namespace(pid, "pid") != Some(false)
+    shares_namespace(pid, "pid") != Some(false)
 }
 
 /// The effective configuration of an sshd, as far as it matters here.

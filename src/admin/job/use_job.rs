@@ -258,6 +258,12 @@ impl UserChoice {
         }
     }
 
+    /// Opens the user's directory, which must be theirs.
+    ///
+    /// # Errors
+    ///
+    /// A missing file ([`TrustError::is_missing`]), always with the directory's own path, if it or the one above
+    /// it does not exist.
     fn open_dir(&self) -> Result<UserDir, TrustError> {
         let Self { choices, uid } = self;
         let missing = || TrustError::new(&self.dir(), Distrust::Open(Errno::ENOENT));

@@ -313,16 +313,18 @@ impl Trial<'_> {
         Err(Error::failed("try", self.stack.path.display(), why))
     }
 
+    /// The text of the unit that undoes the trial. It lists `modules` first, so that it fails and changes nothing if
+    /// one is missing; then it restores the old file, and removes itself last.
     fn unit_text(&self, modules: &[PathBuf]) -> String {
         let before = self.before.display();
         let path = self.stack.path.display();
         let unit = &self.unit;
         let restore = match self.stack.meta {
             Some(_) => format!("ExecStart=/bin/mv -f -T {before} {path}"),
-            // Without this file libpam reads the distribution's own.
+            // There was none in the site's folder: without ours, libpam reads the distribution's again.
             None => format!("ExecStart=/bin/rm -f {path}\nExecStart=/bin/rm -f {before}"),
         };
-        // The first command that fails is the last, and ls names the missing file in the journal. A condition
+        // systemd stops at the first command that fails, and the journal has the file that ls names. A condition
         // would skip the unit in silence, and ExecCondition came with systemd 243.
         let require_modules = if modules.is_empty() {
             String::new()

@@ -166,13 +166,13 @@ impl JobCgroups {
         Ok(levels)
     }
 
-    /// Reads the cpuset at a path in its hierarchy; `None` if the job uses none, or the hierarchy is not mounted here.
-    /// Slurm makes one for a job only with `ConstrainCores`.
+    /// Reads the cpuset of a cgroup, by its path in the hierarchy of cpusets; `None` if the job has none there, or if that
+    /// hierarchy is not mounted here. Slurm makes one for a job only with `ConstrainCores`.
     ///
     /// # Errors
     ///
     /// As [`Dir::child`] and [`Dir::read`].
-    pub fn read_cpuset(&self, path: &str, mounts: &[MountInfo]) -> Result<Option<Cpuset>> {
+    pub fn read_cpuset(&self, cgroup: &str, mounts: &[MountInfo]) -> Result<Option<Cpuset>> {
         let mut hierarchies = self.hierarchies.iter();
         let hierarchy = hierarchies.find(|list| list.split(',').any(|name| name == "cpuset"));
         let Some(hierarchy) = hierarchy else {
@@ -181,7 +181,7 @@ impl JobCgroups {
         let Some(root) = open_root(mounts, hierarchy) else {
             return Ok(None);
         };
-        Cpuset::read_v1(&root.child(path.trim_start_matches('/'))?).map(Some)
+        Cpuset::read_v1(&root.child(cgroup.trim_start_matches('/'))?).map(Some)
     }
 
     /// Requires that a process is in the extern step, in every hierarchy that the job uses.

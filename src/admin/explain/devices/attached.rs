@@ -78,6 +78,8 @@ impl FilterReport {
         Ok(report)
     }
 
+    /// Reports what the kernel has decided about each of the nodes, in their order. The caller fills in cgroup and
+    /// filters.
     fn from_probe(
         nodes: &[(String, DeviceNode)],
         probe: &Probe,
@@ -356,10 +358,11 @@ fn find_record(id: &JobId, options: &Options) -> Result<Record, Error> {
         .read()?
         .registry
         .find_jobs(&Trust::root(), id)?;
-    match (jobs.pop(), jobs.len()) {
-        (None, _) => Err(failed("the registry has none".into())),
-        (Some(only), 0) => only.record.map_err(failed),
-        (Some(_), others) => Err(failed(format!("the registry has {} of them", others + 1))),
+    let count = jobs.len();
+    match jobs.pop() {
+        Some(only) if count == 1 => only.record.map_err(failed),
+        None => Err(failed("the registry has none".into())),
+        Some(_) => Err(failed(format!("the registry has {count} of them"))),
     }
 }
 

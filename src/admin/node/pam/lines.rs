@@ -93,8 +93,8 @@ fn remove_our_lines(text: &[u8]) -> Vec<u8> {
     others
 }
 
-/// Restores the text without our lines, and with the lines that they replaced; `None` if it ends within a
-/// line.
+/// Restores the text without our lines, and with the lines that they replaced; `None` if it ends in a
+/// continued line.
 pub(super) fn without_our_lines(root: &Path, text: &[u8]) -> Option<Restored> {
     parse_lines(&decode(text))?;
     let others = remove_our_lines(text);
@@ -110,15 +110,15 @@ pub(super) fn without_our_lines(root: &Path, text: &[u8]) -> Option<Restored> {
 }
 
 /// Restores `before` without the lines that are commented out in `current`, if the module of one of these
-/// is not there; `None` if it ends within a line.
+/// is not there; `None` if it ends in a continued line.
 pub(super) fn restore(root: &Path, before: &[u8], current: &[u8]) -> Option<Restored> {
     join_restored(root, &find_replaced(before, current))
 }
 
-/// Finds the modules of the lines of `before` that are commented out in `current`; `None` if it ends within
-/// a line.
+/// Finds the modules that lines of `before` call and that are commented out in `current`; `None` if `before` ends in a
+/// continued line.
 pub(super) fn replaced_modules(before: &[u8], current: &[u8]) -> Option<Vec<String>> {
-    let replaced = parse_restored(&find_replaced(before, current))?;
+    let replaced = parse_marked(&find_replaced(before, current))?;
     Some(
         replaced
             .iter()
@@ -165,8 +165,8 @@ fn without_break(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\n").unwrap_or(line)
 }
 
-/// Parses the logical lines that are restored; `None` if the text ends within a line.
-fn parse_restored(lines: &[(bool, &[u8])]) -> Option<Vec<LogicalLine>> {
+/// Parses the logical lines with a marked physical line; `None` if the text ends in a continued line.
+fn parse_marked(lines: &[(bool, &[u8])]) -> Option<Vec<LogicalLine>> {
     let text: Vec<u8> = lines
         .iter()
         .flat_map(|(_, line)| line.iter().copied())
@@ -184,7 +184,7 @@ fn parse_restored(lines: &[(bool, &[u8])]) -> Option<Vec<LogicalLine>> {
 /// mark back: a jump would skip another line than it did, and a line that never judged owners of jobs
 /// would judge them.
 fn join_restored(root: &Path, lines: &[(bool, &[u8])]) -> Option<Restored> {
-    let replaced = parse_restored(lines)?;
+    let replaced = parse_marked(lines)?;
     let is_incomplete = replaced.iter().any(|line| is_module_missing(root, line));
     let mut restored = Restored {
         text: Vec::new(),

@@ -55,7 +55,7 @@ pub struct Resources(Vec<GresRecord>);
 struct NodeLine {
     line: KeyValues,
     name: String,
-    /// The fault of a `NodeName=` that cannot be compared with this node.
+    /// Which nodes the line is for, or why its `NodeName=` cannot be compared with this node.
     scope: Result<NodeScope, RecordFault>,
 }
 
@@ -482,8 +482,8 @@ fn parse_files(
     Ok(Some(files))
 }
 
-/// Parses a number with a suffix, as Slurm does (`suffix_mult`): a letter multiplies it by a power of
-/// 1,024, as the letter with `iB` does; with `B` by a power of 1,000.
+/// Parses a number with a suffix, as Slurm does (`suffix_mult`): `k` and `KiB` multiply it by 1,024, `kB` by 1,000;
+/// likewise m, g, t and p, in any case.
 fn parse_count(text: &str) -> Result<u64, RecordFault> {
     let signed = text.trim_start();
     let unsigned = signed.strip_prefix('+').unwrap_or(signed);

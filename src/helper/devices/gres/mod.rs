@@ -185,23 +185,22 @@ pub struct Inventory {
     pub files: Vec<String>,
     /// The first file of each GPU.
     gpu_files: Vec<String>,
-    /// True if Slurm keeps one of the files from jobs that do not have it, as far as the records
-    /// that can be read and those that cannot show.
+    /// True if Slurm keeps some device file from jobs that do not have it. A faulty record counts as having one.
     has_constrained_files: bool,
     /// True if Slurm detects the GPUs of the node itself.
     pub auto_detect: bool,
-    /// Records that are left out, and why. None of them is a GPU's.
+    /// Records that are left out, and why; those of GPUs only if `GresTypes` lacks `gpu`.
     pub warnings: Vec<String>,
 }
 
 impl Inventory {
-    /// Reads the file beside `slurm.conf`. Without it, the inventory is empty. A faulty record of
-    /// another resource than GPUs is left out with a warning: of its devices, none opens in a login,
-    /// and Slurm's filter still has to hold.
+    /// Reads `gres.conf` beside `slurm.conf`; without the file, the inventory is empty. A faulty record is left
+    /// out with a warning, so that a login opens none of its devices.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or the record of a GPU or of any name is faulty.
+    /// The file cannot be read; a line is faulty that could be a record of any name; a GPU's record is faulty,
+    /// and `GresTypes` has `gpu`.
     pub fn read(files: &SlurmConfFiles, node_name: Option<&str>) -> Result<Self, DeviceError> {
         let path = files.path_of(GRES_CONF);
         let mut inventory = Self {
@@ -209,10 +208,12 @@ impl Inventory {
             ..Self::default()
         };
         let lines = match files.read_lines(GRES_CONF) {
+            Ok(lines) => lines,
+            // A missing file that it includes is an error.
             Err(ConfError::UnreadableFile(error)) if error.is_missing() && error.path() == path => {
                 return Ok(inventory);
             }
-            lines => lines?,
+            Err(error) => return Err(error.into()),
         };
         let types = read_gres_types(files)?;
         let conf = GresConf::from_lines(&lines, &node_or_host_name(node_name)?)?;

@@ -268,6 +268,7 @@ fn remove(path: &Path) -> Result<(), OperationError> {
     remove_stale(path).map_err(|error| failed("remove", path, error))
 }
 
+/// Reads the file of one job: its record, or why that cannot be used, with the cgroup that it still names.
 fn read_job(trust: &Trust, path: &Path, uid: u32, id: &JobId, ending: bool) -> RegisteredJob {
     let bytes = trust
         .read(path, Registry::FILE_BYTES_MAX)
