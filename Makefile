@@ -9,7 +9,7 @@
 ##
 ## make demo         shows a job, a login to it and a login without one, on a private node       1 min, 5 s
 ## make test         what to run at each change: unit tests, real logins by a real sshd, a
-##                   real Slurm where cgroup v1 is mounted, the demo                              4 min, 2 min
+##                   real Slurm where cgroup v1 is mounted, the demo                              3 min, 2 min
 ## make test-all     all tests, side by side: the parts below as well                            18 min, 15 min
 ##                   These take, beside the others and after their programs and images (4 min):
 ##   make test-slurm     Slurm of this machine and of booted nodes                               3 min
