@@ -72,7 +72,8 @@ fn main() {
     match &goals.missed[..] {
         [] => println!("\ngoals: all {} reached", goals.count),
         missed => {
-            let (of, missed) = (missed.len(), missed.join("; "));
+            let of = missed.len();
+            let missed = missed.join("; ");
             println!("\ngoals: {of} of {} missed: {missed}", goals.count);
         }
     }
@@ -113,7 +114,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// Prints one row of a table: name, cost with its unit, ratio and goal.
 fn print_row(what: &str, cost: f64, unit: &str, ratio: f64, goal: Goal) {
     // The ratio counts as printed.
-    let (printed, rounded) = (format!("{ratio:.2}x"), (ratio * 100.0).round() / 100.0);
+    let printed = format!("{ratio:.2}x");
+    let rounded = (ratio * 100.0).round() / 100.0;
     let milliseconds = if unit == "us" { cost / 1e3 } else { cost };
     let (goal, floor, seen, reached) = match goal {
         Goal::None => (String::new(), "", &printed, None),

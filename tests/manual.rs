@@ -184,7 +184,8 @@ fn every_argument_of_module_is_documented_with_its_default() {
         entries.keys().cloned().collect::<BTreeSet<_>>(),
         arguments()
     );
-    let (mut stated, mut unstated) = (0, Vec::new());
+    let mut stated = 0;
+    let mut unstated = Vec::new();
     for (name, text) in &entries {
         match stated_default(text) {
             // Only sshd is judged without the argument, under any name of its own.
@@ -224,7 +225,8 @@ fn every_configuration_key_is_documented_with_its_default() {
     let entries = entries(CONFIG_PAGE, "KEYS");
     let keys: BTreeSet<String> = Config::keys().map(str::to_owned).collect();
     assert_eq!(entries.keys().cloned().collect::<BTreeSet<_>>(), keys);
-    let (mut stated, mut unstated) = (0, Vec::new());
+    let mut stated = 0;
+    let mut unstated = Vec::new();
     for (key, text) in &entries {
         let Some(value) = stated_default(text).filter(|_| key != "always_allowed") else {
             unstated.push(key.as_str());

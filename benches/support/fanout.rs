@@ -41,7 +41,8 @@ fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str], goal: Go
         (burst.took, burst.cpu)
     };
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let (mut took, mut cpu) = ([const { Vec::new() }; 3], [const { Vec::new() }; 3]);
+    let mut took = [const { Vec::new() }; 3];
+    let mut cpu = [const { Vec::new() }; 3];
     for turn in 0..ROUNDS {
         // Each goes first equally often.
         let (permit, ours) = match turn % 2 {
@@ -64,7 +65,8 @@ fn compare(node: &Node, sshd: &Sshd<'_>, title: &str, options: &[&str], goal: Go
     for (what, row_goal, [permit, ours, ratio]) in
         [("rate", goal, took), ("processor time", Goal::None, cpu)]
     {
-        let (permit, ours) = (median(permit), median(ours));
+        let permit = median(permit);
+        let ours = median(ours);
         print_row(
             &format!("pam_permit, {what}"),
             permit,

@@ -76,7 +76,8 @@ impl Scratch {
         let cgroup = super::support::Cgroup::new(format!("/{name}"));
         cgroup.create();
         let scratch = Self { dir, cgroup };
-        let (jobs, cdi) = (scratch.dir.join("jobs"), scratch.dir.join("cdi"));
+        let jobs = scratch.dir.join("jobs");
+        let cdi = scratch.dir.join("cdi");
         fs::create_dir(&cdi).unwrap();
         let conf = format!(
             "registry = {}\ncdi_dirs = {}\n",

@@ -83,7 +83,8 @@ fn keep_leaf(handed: KeeperFds<OwnedFd>) -> Result<(), KeeperError> {
         .map_err(|errno| OperationError::new("take", "signals", errno))?;
     leave_login_cgroup(&Dir::new(root, ""))?;
     leave_login_mounts();
-    let (unit, leaf) = (Dir::new(above, ""), Dir::new(leaf, LeafName::DEFAULT));
+    let unit = Dir::new(above, "");
+    let leaf = Dir::new(leaf, LeafName::DEFAULT);
     let byte = lock::byte_range(leaf.identity()?.1);
     let is_locked = lock::try_lock(&keepers, &byte);
     if !is_locked.map_err(|errno| OperationError::new("lock", "keepers", errno))? {

@@ -138,7 +138,8 @@ impl UserDir {
         }
         set_mode(&self.fd, USER_MODE)
             .map_err(|errno| TrustError::from_error("chmod", &self.path, errno))?;
-        let (uid, group) = (Uid::from_raw(uid), Gid::from_raw(group));
+        let uid = Uid::from_raw(uid);
+        let group = Gid::from_raw(group);
         fchownat(&self.fd, "", Some(uid), Some(group), AtFlags::AT_EMPTY_PATH)
             .map_err(|errno| TrustError::from_error("chown", &self.path, errno))
     }

@@ -177,7 +177,10 @@ fn format_record(line: &Line, process: &str, prefix: &str) -> String {
     let priority = libc::LOG_AUTHPRIV | line.severity as i32;
     let when = local_time(now()).and_then(|time| {
         let month = MONTHS.get(usize::try_from(time.tm_mon).ok()?)?;
-        let (day, hour, minute, second) = (time.tm_mday, time.tm_hour, time.tm_min, time.tm_sec);
+        let day = time.tm_mday;
+        let hour = time.tm_hour;
+        let minute = time.tm_min;
+        let second = time.tm_sec;
         Some(format!(
             "{month} {day:2} {hour:02}:{minute:02}:{second:02} "
         ))

@@ -106,12 +106,11 @@ impl MountEntry {
         let (mount, system) = line.split_once(" - ")?;
         let mut fields = mount.split(' ');
         let mut field = || fields.next().filter(|field| !field.is_empty());
-        let (id, parent) = (parse_decimal(field()?)?, parse_decimal(field()?)?);
-        let (device, root, at) = (
-            field()?.to_owned(),
-            field()?.to_owned(),
-            field()?.to_owned(),
-        );
+        let id = parse_decimal(field()?)?;
+        let parent = parse_decimal(field()?)?;
+        let device = field()?.to_owned();
+        let root = field()?.to_owned();
+        let at = field()?.to_owned();
         let kind = system
             .split(' ')
             .next()
@@ -302,21 +301,24 @@ mod tests {
 
     /// Finds the difference of a job that has these mounts and the node's.
     fn with(more: &[&str]) -> Option<String> {
-        let (node, job) = (table(&NODE), table(&[&NODE, more].concat()));
+        let node = table(&NODE);
+        let job = table(&[&NODE, more].concat());
         node.difference(&job, &PRIVATE_DIRS.map(String::from))
             .map(str::to_owned)
     }
 
     /// Finds the difference of a job without these mounts, which the node has.
     fn without(more: &[&str]) -> Option<String> {
-        let (node, job) = (table(&[&NODE, more].concat()), table(&NODE));
+        let node = table(&[&NODE, more].concat());
+        let job = table(&NODE);
         node.difference(&job, &PRIVATE_DIRS.map(String::from))
             .map(str::to_owned)
     }
 
     #[test]
     fn copy_of_the_tree_is_no_difference() {
-        let (node, mut copy) = (table(&NODE), table(&NODE));
+        let node = table(&NODE);
+        let mut copy = table(&NODE);
         for mount in &mut copy.mounts {
             (mount.id, mount.parent) = (mount.id + 90, mount.parent + 90);
         }
@@ -422,10 +424,8 @@ mod tests {
         // An automount in a system tree may be missing, but another mount may not replace it.
         let automount = "20 5 0:20 / /usr/local rw - autofs auto rw";
         let mounted = "21 20 0:21 / /usr/local rw - nfs x rw";
-        let (node, job) = (
-            table(&[&NODE[..], &[automount]].concat()),
-            [automount, mounted],
-        );
+        let node = table(&[&NODE[..], &[automount]].concat());
+        let job = [automount, mounted];
         let job = table(&[&NODE[..], &job].concat());
         assert_eq!(node.difference(&job, &[]), Some("/usr/local"));
         assert_eq!(job.difference(&node, &[]), None);

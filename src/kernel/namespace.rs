@@ -244,7 +244,8 @@ impl NamespaceOrigin {
         // Use our own /proc: the job's may belong to a pid namespace in which this process has no number.
         let job = open_mounts(&self.proc)?;
         for tries in 1.. {
-            let (node, job) = (read_mounts(&self.mounts)?, read_mounts(&job)?);
+            let node = read_mounts(&self.mounts)?;
+            let job = read_mounts(&job)?;
             match node.difference(&job, private) {
                 None => break,
                 Some(_) if tries < COMPARE_TRIES => sleep(COMPARE_INTERVAL),

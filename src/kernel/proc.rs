@@ -222,7 +222,8 @@ mod tests {
 
     #[test]
     fn own_process_is_found() {
-        let (proc, own) = (Proc::host(), nix::unistd::getpid().as_raw());
+        let proc = Proc::host();
+        let own = nix::unistd::getpid().as_raw();
         let process = proc.read_process(own).unwrap();
         assert!(!process.ended && process.namespaces > 0);
         assert_eq!(proc.read_current().unwrap(), process);

@@ -79,7 +79,8 @@ pub fn ask_helper(
 /// Reads the reply until the helper has ended or the budget is used up.
 fn await_reply(mut helper: Helper, pipe: &OwnedFd, budget: &Budget) -> Result<Reply, Failure> {
     // A buffer for the longest reply would be 16 pages that the kernel has to provide.
-    let (mut bytes, mut part) = (Vec::new(), [0; USUAL_REPLY_BYTES_MAX]);
+    let mut bytes = Vec::new();
+    let mut part = [0; USUAL_REPLY_BYTES_MAX];
     loop {
         let until = budget.deadline().min(Instant::now() + PIPE_READ_INTERVAL);
         let end = helper.wait(Some(pipe.as_fd()), until);

@@ -178,7 +178,8 @@ mod tests {
         let failed = |kind| OperationError::new("lock", "x", kind);
         let reason = |kind| Failure::from(failed(kind)).reason();
         let filter_reason = |kind| Failure::from(bpf::Error::System(failed(kind))).reason();
-        let (late, missing) = (ErrorKind::TimedOut, ErrorKind::NotFound);
+        let late = ErrorKind::TimedOut;
+        let missing = ErrorKind::NotFound;
         assert_eq!(
             (reason(late), filter_reason(late)),
             (Reason::Timeout, Reason::Timeout)

@@ -113,7 +113,8 @@ pub(super) fn start_keeper(
         keepers: keepers.as_fd(),
         root: leaf.root()?.as_fd(),
     };
-    let (executable, null) = (executable.as_fd(), null.as_fd());
+    let executable = executable.as_fd();
+    let null = null.as_fd();
     spawn_keeper(executable, &title, null, handed)
         .map_err(|failure| failed(failure.step, failure.errno))?;
     // Close our copy of the keeper's end: otherwise its death gives no EOF.

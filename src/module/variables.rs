@@ -81,7 +81,8 @@ mod tests {
         }
 
         fn set_variables(&self) -> Result<Vec<&'static str>, Failure> {
-            let (has, put) = (|name: &str| self.has(name), |text: &str| self.put(text));
+            let has = |name: &str| self.has(name);
+            let put = |text: &str| self.put(text);
             let variables = VARIABLES.map(|text| text.parse().unwrap());
             set_variables(
                 Environment {

@@ -264,7 +264,8 @@ fn value_out_of_range_is_refused() {
 #[test]
 fn overlong_text_and_refusal_with_code_of_admission_are_refused() {
     let error = |reply: Reply| Reply::decode(&reply.encode()).unwrap_err();
-    let (hint, message) = ("h".repeat(80), "m".repeat(400));
+    let hint = "h".repeat(80);
+    let message = "m".repeat(400);
     let longest = Reply {
         hint,
         message,

@@ -222,7 +222,8 @@ mod tests {
 
     #[test]
     fn child_with_uids_of_imp_is_no_imp() {
-        let (imp, child) = (process(9, 1, [992, 0, 0, 0]), process(7, 9, [992, 0, 0, 0]));
+        let imp = process(9, 1, [992, 0, 0, 0]);
+        let child = process(7, 9, [992, 0, 0, 0]);
         assert_eq!(find_imp(&[child, imp], FLUX), Some(9));
         let other_imp = process(12, 1, [992, 0, 0, 0]);
         assert_eq!(find_imp(&[child, imp, other_imp], FLUX), None);

@@ -310,7 +310,8 @@ fn login_in_leaf_has_the_cores_of_the_leaf_or_of_its_job() {
         enable_cpuset(&job.cgroup);
         job.cgroup.write("cpuset.cpus", "0-1");
         assert_cores(node, ["0-1", "0-1"]);
-        let (step, leaf) = (job.cgroup.child("step"), job.cgroup.child("logins"));
+        let step = job.cgroup.child("step");
+        let leaf = job.cgroup.child("logins");
         step.create()
             .write("cgroup.procs", &job.cgroup.pids()[0].to_string());
         enable_cpuset(&leaf);

@@ -137,7 +137,8 @@ fn moves_are_measured_in_cgroups_of_check_only() {
     on_node(|node| {
         let _sshd = node.sshd();
         let job = node.job(ALICE, "4242").start();
-        let (processes, trace) = (job.cgroup.pids(), "trace=open,openat,openat2");
+        let processes = job.cgroup.pids();
+        let trace = "trace=open,openat,openat2";
         let strace = ["-f", "-y", "-qq", "-o", "/tmp/strace", "-e", trace];
         let checked = node.run(
             "strace",

@@ -270,7 +270,8 @@ fn hundred_logins_leave_as_many_filters_as_one() {
 #[test]
 fn list_of_maximum_length_is_loaded() {
     on_node(|node| {
-        let (folder, mode) = ("/dev/many", Mode::from_bits_truncate(0o666));
+        let folder = "/dev/many";
+        let mode = Mode::from_bits_truncate(0o666);
         node.create_dir(folder, 0o755);
         for number in (0..=2000).step_by(2) {
             let path = node.path(&format!("{folder}/{number}"));
@@ -281,7 +282,8 @@ fn list_of_maximum_length_is_loaded() {
         let job = node.job(ALICE, "4242").devices(&names).start();
         node.pam(ALICE).ok();
         assert_eq!(job.cgroup.our_filters().len(), 1);
-        let (last, other) = (format!("{folder}/1998"), format!("{folder}/2000"));
+        let last = format!("{folder}/1998");
+        let other = format!("{folder}/2000");
         let seen = Outcome::run(node.daemon(&job.cgroup, "probe").args([&last, &other])).ok();
         seen.devices(&[(&last, OPENS), (&other, DENIED)]);
     });

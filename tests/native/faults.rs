@@ -175,7 +175,8 @@ impl<'a> Scene<'a> {
     /// Runs one login in which this call of `who` fails. An empty `who` makes all calls succeed.
     fn login(&self, who: &str, number: usize, error: Errno) -> Outcome {
         self.node.log.clear();
-        let (number, error) = (number.to_string(), (error as i32).to_string());
+        let number = number.to_string();
+        let error = (error as i32).to_string();
         let cycles = ["cycles", ALICE.name, "1", "/dev/nvidia0", "/dev/nvidia1"];
         // Without close_range(2) the module closes descriptors one by one, and each call stops
         // here.
@@ -193,7 +194,8 @@ impl<'a> Scene<'a> {
             let (code, took) = line.strip_suffix(" ms")?.split_once(" after ")?;
             Some((code.parse::<i32>().ok()?, took.parse::<u64>().ok()?))
         };
-        let (account, session) = (phase_result("account "), phase_result("session "));
+        let account = phase_result("account ");
+        let session = phase_result("session ");
         let Some((code, _)) = session.or(account) else {
             return Err("no phase ended".into());
         };

@@ -639,10 +639,8 @@ fn unit_without_policy_is_not_contained() {
             &format!("{folder}/imp-shell-0-{JOB}.service"),
             "[Service]\nType=notify\n",
         );
-        let (first, second) = (
-            job.reply(Containment::Inherit),
-            job.reply(Containment::None),
-        );
+        let first = job.reply(Containment::Inherit);
+        let second = job.reply(Containment::None);
         Fake::new().answers(&first).then(&second).install(node);
         node.arguments("require_devices");
         assert_both_phases_refuse(node, &job, "nothing in force", "[JA06]");
@@ -678,10 +676,8 @@ fn foreign_unit_file_is_not_read() {
             let job = node.start_flux_job(ALICE, JOB, &[]);
             let folder = node.transient();
             spoil(node, &format!("{folder}/imp-shell-0-{JOB}.service"));
-            let (first, second) = (
-                job.reply(Containment::Inherit),
-                job.reply(Containment::None),
-            );
+            let first = job.reply(Containment::Inherit);
+            let second = job.reply(Containment::None);
             Fake::new().answers(&first).then(&second).install(node);
             assert_both_phases_refuse(node, &job, what, "[JA06]");
             node.log.line("no filter is in force");

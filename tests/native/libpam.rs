@@ -23,7 +23,8 @@ fn login_never_gets_past_a_line_that_is_called_effective() {
     on_node(|node| {
         let mut libpam = Libpam::start(node);
         let mut random = Random::new();
-        let (mut stacks, mut effective) = (0, 0);
+        let mut stacks = 0;
+        let mut effective = 0;
         while stacks < 2000 {
             let base = Stack::generate(&mut random, &Kind::ANY);
             for place in 0..=base.places() {
@@ -66,7 +67,8 @@ fn effective_stack_refuses_nobody_by_itself() {
     on_node(|node| {
         let mut libpam = Libpam::start(node);
         let mut random = Random::new();
-        let (mut stacks, mut effective) = (0, 0);
+        let mut stacks = 0;
+        let mut effective = 0;
         while stacks < 1000 {
             let base = Stack::generate(&mut random, &Kind::ADMITTING);
             for place in 0..=base.places() {

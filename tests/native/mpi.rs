@@ -26,7 +26,9 @@ fn gpu_path(number: usize) -> String {
 fn launcher_commands(cluster: &Cluster<'_>) -> [(String, usize); 4] {
     let names: Vec<&str> = cluster.nodes.iter().map(|node| node.name()).collect();
     let slots: Vec<String> = names.iter().map(|name| format!("{name}:2")).collect();
-    let (hosts, slots, ranks) = (names.join(","), slots.join(","), 2 * names.len());
+    let hosts = names.join(",");
+    let slots = slots.join(",");
+    let ranks = 2 * names.len();
     let v6: Vec<String> = names.iter().map(|name| format!("{name}-v6")).collect();
     let bounded = "timeout -k 2 120";
     [

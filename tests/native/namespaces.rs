@@ -331,7 +331,8 @@ fn login_is_in_pid_namespace_of_its_job() {
         let find = || node.run("pgrep", &["-x", "sleep"]).stdout.trim().to_owned();
         eventually("the job is there", || !find().is_empty());
         let name = |kind: &str| format!("/proc/{}/ns/{kind}", find());
-        let (processes, mounts) = (name("pid"), name("mnt"));
+        let processes = name("pid");
+        let mounts = name("mnt");
         let step = start_step(node, FULL, &["ns", &processes, "ns2", &mounts]);
         write_joining_stack(node);
         let sshd = node.sshd();

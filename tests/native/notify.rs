@@ -30,7 +30,8 @@ impl Terminal {
 
     fn open_with(sshd: &Sshd<'_>, user: User, name: &str, script: &str, stdout: Stdio) -> Self {
         let node = sshd.node();
-        let (target, mark) = (format!("{}@127.0.0.1", user.name), format!("/tmp/{name}"));
+        let target = format!("{}@127.0.0.1", user.name);
+        let mark = format!("/tmp/{name}");
         let script = format!("tty >{mark}.new; mv {mark}.new {mark}; {script}");
         let mut client = sshd.client("ssh", &["-o", "BatchMode=yes", "-tt", &target, &script]);
         let client = client

@@ -44,7 +44,8 @@ fn login_whose_cgroup_is_gone_goes_back_to_the_one_above() {
         node.session_reporting("timeout=2");
         let job = node.job(ALICE, "4242").start();
         let path = |cgroup: &str| format!("/sys/fs/cgroup{cgroup}");
-        let (job_path, outside) = (path(job.cgroup.path()), path(node.outside().path()));
+        let job_path = path(job.cgroup.path());
+        let outside = path(node.outside().path());
         let outcome = node.sh(&format!(
             "mkdir {outside}/scope
              strace -f -qq -o /dev/null -P {job_path}/cgroup.procs \

@@ -56,7 +56,8 @@ fuzz_target!(|text: &str| {
         };
         let [low, one, other] = specs.each_ref().map(has);
         let ask = |catalog| cdi::resolve(&tree, catalog, &[name.to_owned()]);
-        let (found, later) = (ask(&catalog), ask(&broken));
+        let found = ask(&catalog);
+        let later = ask(&broken);
         let fault = found.as_ref().err().map(|error| error.why.to_string());
         let fault = fault.unwrap_or_default();
         // A fault of a node names the file that asks for it.

@@ -54,7 +54,8 @@ fuzz_target!(|text: &str| {
         None => assert_eq!(spool.dir_of("gpu017.site", None), Some(known)),
         // Directories of the node are found without its name as well.
         Some(dirs) => {
-            let (parent, known) = (straight(&dirs.parent), straight(&known));
+            let parent = straight(&dirs.parent);
+            let known = straight(&known);
             let below = known
                 .strip_prefix(parent.as_slice())
                 .expect("below the parent");

@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// Show the file as it would be
     #[arg(long, group = "what")]
     print: bool,
-    /// Write both lines (root)
+    /// Write our lines (root)
     #[arg(long, group = "what")]
     install: bool,
     /// Take the lines out, and restore those commented out (root)

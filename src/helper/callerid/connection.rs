@@ -121,7 +121,8 @@ impl Connection {
             None => (Query::NONE, Answer::InvalidPort),
             Some(query) if !is_allowed => (query, Answer::Hidden),
             Some(query) => {
-                let (mut client, mut server) = (self.local, self.peer);
+                let mut client = self.local;
+                let mut server = self.peer;
                 client.set_port(query.local);
                 server.set_port(query.foreign);
                 (query, look_up(Flow { client, server }, deadline))

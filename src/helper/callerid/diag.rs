@@ -257,7 +257,8 @@ fn parse_address(family: u8, ip: [u8; 16], port: u16, scope: u32) -> Option<Sock
 /// if they are malformed.
 fn find_cgroup_id(mut input: ByteReader<'_>) -> Option<Option<u64>> {
     while !input.0.is_empty() {
-        let (length, kind) = (usize::from(input.u16()?), input.u16()?);
+        let length = usize::from(input.u16()?);
+        let kind = input.u16()?;
         let value = input.take(length.checked_sub(4)?)?;
         if kind & NLA_TYPE_MASK == INET_DIAG_CGROUP_ID {
             return Some(Some(u64::from_ne_bytes(value.try_into().ok()?)));

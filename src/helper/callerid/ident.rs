@@ -372,8 +372,10 @@ mod tests {
     fn written_lines_parse_back() {
         let mut random = Random::new(1413);
         for _ in 0..5_000 {
-            let (query, answer) = (any_query(&mut random), any_answer(&mut random));
-            let (asked, answered) = (query.to_line(), answer.to_line(query));
+            let query = any_query(&mut random);
+            let answer = any_answer(&mut random);
+            let asked = query.to_line();
+            let answered = answer.to_line(query);
             assert!(
                 answered.len() <= LINE_MAX && answered.is_ascii(),
                 "{answered:?}"
@@ -409,7 +411,8 @@ mod tests {
     fn damaged_answer_is_refused_or_names_another_job() {
         let mut random = Random::new(512);
         for _ in 0..20_000 {
-            let (query, answer) = (any_query(&mut random), any_answer(&mut random));
+            let query = any_query(&mut random);
+            let answer = any_answer(&mut random);
             let mut line = answer.to_line(query).into_bytes();
             let at = random.index(line.len());
             line[at] = random.below(256) as u8;

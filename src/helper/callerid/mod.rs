@@ -38,7 +38,8 @@ pub const IDENT_PORT: u16 = 113;
 /// `ETIMEDOUT` at the deadline, `EPIPE` if the peer closes within the line, `EMSGSIZE` for more than
 /// [`LINE_MAX`] bytes, and the errors of recv(2).
 fn read_line(stream: &TcpStream, deadline: Deadline) -> Result<Vec<u8>, Errno> {
-    let (mut line, mut buffer) = (Vec::new(), [0; LINE_MAX]);
+    let mut line = Vec::new();
+    let mut buffer = [0; LINE_MAX];
     while !line.contains(&b'\n') {
         let free = buffer.get_mut(line.len()..).filter(|free| !free.is_empty());
         let free = free.ok_or(Errno::EMSGSIZE)?;

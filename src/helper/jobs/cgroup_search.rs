@@ -142,7 +142,8 @@ mod tests {
         let scratch = Scratch::new();
         let jobs = [job("1", "/a"), job("2", "/s/b"), job("3", "/gone")];
         let below = inode(&scratch, "a/x/y/z");
-        let (own, other) = (inode(&scratch, "s/b"), inode(&scratch, "s/c"));
+        let own = inode(&scratch, "s/b");
+        let other = inode(&scratch, "s/c");
         scratch.dir("a/x/w");
         assert_eq!(lookup(&scratch, &jobs, below), Some("1"));
         assert_eq!(lookup(&scratch, &jobs, own), Some("2"));
@@ -159,7 +160,8 @@ mod tests {
     #[test]
     fn inner_one_of_nested_jobs_wins() {
         let scratch = Scratch::new();
-        let (inner, outer) = (inode(&scratch, "a/b"), inode(&scratch, "a/c"));
+        let inner = inode(&scratch, "a/b");
+        let outer = inode(&scratch, "a/c");
         for jobs in [
             [job("1", "/a"), job("2", "/a/b")],
             [job("2", "/a/b"), job("1", "/a")],

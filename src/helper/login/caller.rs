@@ -242,7 +242,8 @@ mod tests {
     #[test]
     fn running_jobs_of_user_are_found_by_uid_and_by_cgroup() {
         let bench = CallerBench::new();
-        let (node, jobs) = (bench.node(), bench.jobs());
+        let node = bench.node();
+        let jobs = bench.jobs();
         let soon = Deadline::after(Duration::from_secs(60));
         assert_eq!(jobs.len(), 2);
         let inode = |path: &str| fs::metadata(bench.cgroups().join(path)).unwrap().ino();

@@ -416,7 +416,8 @@ mod tests {
         let scratch = Scratch::new();
         let file = scratch.file("directory/job", "4242\n");
         let status = |path: &Path| read_status(&File::open(path).unwrap(), path).unwrap();
-        let (dir, file) = (status(file.parent().unwrap()), status(&file));
+        let dir = status(file.parent().unwrap());
+        let file = status(&file);
         let uid = nix::unistd::geteuid().as_raw();
         assert_eq!(
             (

@@ -57,7 +57,8 @@ impl Planner<'_> {
             let unit = self.unit_name();
             refuse_configuration(id, format!("job {id}: unit {unit}: {error}"))
         })?;
-        let (word, count) = (policy.as_str(), allow.len());
+        let word = policy.as_str();
+        let count = allow.len();
         self.evidence.add(
             "unit",
             format!("DevicePolicy={word}, {count} entries of DeviceAllow"),

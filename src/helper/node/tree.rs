@@ -286,7 +286,8 @@ impl Tree {
         let Some(root) = self.root.to_str().filter(|_| self.has_other_root()) else {
             return text.to_owned();
         };
-        let (mut shown, mut rest) = (String::new(), text);
+        let mut shown = String::new();
+        let mut rest = text;
         while let Some((before, after)) = rest.split_once(root) {
             let within = before.ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c));
             let below = after.strip_prefix('/').filter(|_| !within);

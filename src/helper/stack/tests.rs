@@ -919,7 +919,8 @@ fn compare_accounts(before: &str, after: &str, side: Side) -> Option<Vec<Step>> 
             _ => ModuleReturn::Any,
         },
     };
-    let (before, after) = (entries(before), entries(after));
+    let before = entries(before);
+    let after = entries(after);
     let lines = |stack: &[Entry]| stack.iter().map(line).collect::<Vec<_>>();
     match compare_stacks((&before, &lines(&before)), (&after, &lines(&after)), side) {
         Comparison::Same => None,

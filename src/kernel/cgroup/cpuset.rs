@@ -109,7 +109,8 @@ mod tests {
             let levels: Vec<Dir> = levels.iter().enumerate().map(make).collect();
             Cpuset::find(&levels).unwrap().map(|cpuset| cpuset.cpus)
         };
-        let (absent, inherited) = ((None, ""), (Some(""), "0-7"));
+        let absent = (None, "");
+        let inherited = (Some(""), "0-7");
         let given = (Some("2-5"), "2-3");
         assert_eq!(find(&[]), None);
         assert_eq!(find(&[absent]), None);

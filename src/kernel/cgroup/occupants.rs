@@ -192,10 +192,8 @@ mod tests {
 
     #[test]
     fn process_of_account_without_admission_is_stranger() {
-        let (pid, uid) = (
-            nix::unistd::getpid().as_raw(),
-            nix::unistd::getuid().as_raw(),
-        );
+        let pid = nix::unistd::getpid().as_raw();
+        let uid = nix::unistd::getuid().as_raw();
         assert_eq!(job_of(uid).stranger_uid(pid).unwrap(), None);
         let other = job_of(uid + 1).stranger_uid(pid).unwrap();
         assert_eq!(other, (uid != 0).then_some(uid));

@@ -128,7 +128,8 @@ pub fn get_memory_policy() -> io::Result<MemoryPolicy> {
         mut mode,
         mut nodes,
     } = MemoryPolicy::DEFAULT;
-    let (mode_out, nodes_out) = (&raw mut mode, nodes.as_mut_ptr());
+    let mode_out = &raw mut mode;
+    let nodes_out = nodes.as_mut_ptr();
     // SAFETY: writes a number and as many bits as the third argument says, into memory that is ours; the address is
     // not used without a flag.
     let result = unsafe {
@@ -165,7 +166,8 @@ pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
 pub fn get_scheduling() -> io::Result<libc::sched_attr> {
     // SAFETY: zeroed memory is a sched_attr.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    let (length, flags) = (size_of_val(&attributes), 0_usize);
+    let length = size_of_val(&attributes);
+    let flags = 0_usize;
     // SAFETY: writes no more than the length given.
     let result = unsafe {
         libc::syscall(

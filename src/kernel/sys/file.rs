@@ -158,7 +158,8 @@ pub fn set_xattr(
     value: &[u8],
     flags: libc::c_int,
 ) -> io::Result<()> {
-    let (length, value) = (value.len(), value.as_ptr().cast());
+    let length = value.len();
+    let value = value.as_ptr().cast();
     // SAFETY: the name is NUL-terminated; the call only reads the value, of the length given.
     let result = unsafe { libc::fsetxattr(fd.as_raw_fd(), name.as_ptr(), value, length, flags) };
     super::checked(result.into()).map(drop)

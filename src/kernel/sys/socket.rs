@@ -10,7 +10,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 ///
 /// As `recvmsg(2)`.
 pub fn receive_fd(socket: BorrowedFd<'_>) -> nix::Result<Option<OwnedFd>> {
-    let (mut byte, mut control) = ([0], nix::cmsg_space!([RawFd; 1]));
+    let mut byte = [0];
+    let mut control = nix::cmsg_space!([RawFd; 1]);
     let mut slices = [IoSliceMut::new(&mut byte)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
     let message = recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags)?;

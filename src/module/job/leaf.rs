@@ -79,7 +79,8 @@ impl LeafJob {
         if let OwnerProof::Imp(_) = self.proof {
             open_keeper_executable(adoption)?;
         }
-        let (required, limits) = (&adoption.plan.containment, &adoption.plan.limits);
+        let required = &adoption.plan.containment;
+        let limits = &adoption.plan.limits;
         let (containment, limits) = match self.place.clone().into_leaf(self.child.as_ref())? {
             Ok(leaf) => {
                 self.child
@@ -154,7 +155,8 @@ impl LeafJob {
                 }
             })?;
         let probes = ProbeResult::from_probes(&adoption.plan.probes);
-        let (cgroup, job) = (leaf.dir()?.path().to_owned(), self.place.dir()?);
+        let cgroup = leaf.dir()?.path().to_owned();
+        let job = self.place.dir()?;
         let mut joined = JoinResult {
             cgroup,
             containment,

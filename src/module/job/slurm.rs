@@ -94,7 +94,8 @@ fn query_namespaces_and_display(
     daemon: &Daemon,
     adoption: &Adoption<'_>,
 ) -> Result<JoinResult, Failure> {
-    let (settings, deadline) = (adoption.context.settings, adoption.deadline());
+    let settings = adoption.context.settings;
+    let deadline = adoption.deadline();
     if settings.join_container {
         for (kind, fd) in daemon.query_namespaces(deadline).map_err(stepd_failure)? {
             joined
@@ -385,7 +386,8 @@ impl ExternStep {
             job,
             scope: AttachScope::Leaf,
         };
-        let (containment, deadline) = (&adoption.plan.containment, adoption.deadline());
+        let containment = &adoption.plan.containment;
+        let deadline = adoption.deadline();
         let confinement = bpf::confine(target, containment, adoption.old_filter(), deadline)?;
         Ok((place, confinement))
     }

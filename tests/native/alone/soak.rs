@@ -413,7 +413,8 @@ impl Lane {
     /// Keeps a job running until its end begins, with changes of its state.
     fn live(self, job: &Running<'_>, gpu: usize, began: f64, dice: &mut Dice) -> Past {
         let whole = seconds_now();
-        let (mut frozen, mut foreign) = (Vec::new(), Vec::new());
+        let mut frozen = Vec::new();
+        let mut foreign = Vec::new();
         let end = Instant::now() + dice.millis(300, 4000);
         while Instant::now() < end {
             sleep(dice.millis(20, 500));
@@ -439,7 +440,8 @@ impl Lane {
                 _ => {}
             }
         }
-        let (seen, whole) = ((began, f64::MAX), (whole, seconds_now()));
+        let seen = (began, f64::MAX);
+        let whole = (whole, seconds_now());
         let hierarchies = if job.cgroup().is_some() {
             1
         } else {
@@ -594,11 +596,13 @@ fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
         before == first && first.programs == 0
     });
     let own = private_memory(&sshd);
-    let (history, over) = (History::default(), AtomicBool::new(false));
+    let history = History::default();
+    let over = AtomicBool::new(false);
     let began = Instant::now();
     let mut reports = Vec::new();
     std::thread::scope(|scope| {
-        let (history, over) = (&history, &over);
+        let history = &history;
+        let over = &over;
         // The stand-in has one job at a time.
         let lanes = LANES.len() - usize::from(slurm.is_none());
         for (seed, lane) in (1..).zip(LANES.into_iter().take(lanes)) {
@@ -629,15 +633,13 @@ fn run_soak(node: &Node, slurm: Option<&Slurm<'_>>) {
         last = Left::read(&sshd, slurm, &names);
     }
     let past = history.over.lock().unwrap();
-    let (count, jobs, daemon) = (
-        reports.len(),
-        past.len(),
-        if slurm.is_some() {
-            "Slurm"
-        } else {
-            "a stand-in"
-        },
-    );
+    let count = reports.len();
+    let jobs = past.len();
+    let daemon = if slurm.is_some() {
+        "Slurm"
+    } else {
+        "a stand-in"
+    };
     let many = past.iter().filter(|job| job.is_slurms()).count();
     let mut report = format!(
         "soak: {count} logins, {jobs} jobs, {many} of them of {daemon}, in {} s\n",

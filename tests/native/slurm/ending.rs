@@ -84,7 +84,8 @@ fn login_ends_at_time_limit_of_job() {
 fn login_outlives_end_of_another_job() {
     on_slurm(|slurm| {
         let sshd = slurm.node.sshd();
-        let (older, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
+        let older = slurm.alloc(ALICE, 1);
+        let his = slurm.alloc(BOB, 1);
         let mut login = start_login(&sshd, &older);
         let newer = slurm.alloc(ALICE, 1);
         newer.cancel();

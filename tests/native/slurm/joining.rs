@@ -78,7 +78,8 @@ fn assert_file_transfers(slurm: &Slurm<'_>, sshd: &Sshd<'_>, job: &SlurmJob<'_>)
 #[test]
 fn two_users_join_their_own_jobs_and_third_is_refused() {
     on_slurm(|slurm| {
-        let (hers, his) = (slurm.alloc(ALICE, 1), slurm.batch(BOB, 2));
+        let hers = slurm.alloc(ALICE, 1);
+        let his = slurm.batch(BOB, 2);
         let sshd = slurm.node.sshd();
         assert_like_step(sshd.ssh(ALICE, LOOK).ok(), &hers);
         assert_like_step(sshd.ssh(BOB, LOOK).ok(), &his);
@@ -99,7 +100,8 @@ fn two_users_join_their_own_jobs_and_third_is_refused() {
 #[test]
 fn login_joins_newest_job_unless_site_requires_choice() {
     on_slurm(|slurm| {
-        let (older, newer) = (slurm.alloc(ALICE, 1), slurm.alloc(ALICE, 2));
+        let older = slurm.alloc(ALICE, 1);
+        let newer = slurm.alloc(ALICE, 2);
         let sshd = slurm.node.sshd();
         assert_like_step(sshd.ssh(ALICE, LOOK).ok(), &newer);
         assert_eq!(

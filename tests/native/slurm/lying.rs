@@ -21,7 +21,8 @@ fn reply_naming(slurm: &Slurm<'_>, id: &str, spool: &str) -> Reply {
 fn reply_naming_job_of_another_user_refuses() {
     on_slurm(|slurm| {
         let node = slurm.node;
-        let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
+        let hers = slurm.alloc(ALICE, 1);
+        let his = slurm.alloc(BOB, 1);
         node.session_reporting("");
         Fake::new()
             .answers(&reply_naming(slurm, &hers.id, SPOOL))

@@ -13,7 +13,8 @@ const LIMIT: Duration = Duration::from_millis(4900);
 fn stopped_step_daemon_refuses_login_in_time() {
     on_slurm(|slurm| {
         let node = slurm.node;
-        let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
+        let hers = slurm.alloc(ALICE, 1);
+        let his = slurm.alloc(BOB, 1);
         node.reporting("timeout=3");
         hers.signal_daemon(Signal::SIGSTOP);
         retry_until_in_time(LIMIT, || node.account(ALICE))
@@ -45,7 +46,8 @@ fn stopped_step_daemon_refuses_login_in_time() {
 fn late_step_daemon_of_newest_job_is_waited_for() {
     on_slurm(|slurm| {
         let node = slurm.node;
-        let (older, newer) = (slurm.alloc(ALICE, 1), slurm.alloc(ALICE, 1));
+        let older = slurm.alloc(ALICE, 1);
+        let newer = slurm.alloc(ALICE, 1);
         let assert_rule = |rule: &str| {
             assert_eq!(node.log.decision("JA00").field("rule"), Some(rule));
             node.log.clear();
@@ -71,7 +73,8 @@ fn late_step_daemon_of_newest_job_is_waited_for() {
 fn frozen_slurm_job_refuses_login_in_time() {
     on_slurm(|slurm| {
         let node = slurm.node;
-        let (hers, his) = (slurm.alloc(ALICE, 1), slurm.alloc(BOB, 1));
+        let hers = slurm.alloc(ALICE, 1);
+        let his = slurm.alloc(BOB, 1);
         node.reporting("timeout=3");
         hers.freeze(true);
         retry_until_in_time(LIMIT, || node.session(ALICE)).fails();

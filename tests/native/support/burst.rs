@@ -75,7 +75,8 @@ impl Sshd<'_> {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let (began, cpu) = (Instant::now(), self.cpu_time());
+        let began = Instant::now();
+        let cpu = self.cpu_time();
         let mut clients = command.spawn().unwrap();
         let gate = clients.stdin.take();
         let mut output = BufReader::new(clients.stdout.take().unwrap());

@@ -172,7 +172,8 @@ impl<'a> Slurm<'a> {
     }
 
     fn find_job_on(&'a self, owner: User, id: &str, node: &str) -> SlurmJob<'a> {
-        let (id, node) = (id.to_owned(), node.to_owned());
+        let id = id.to_owned();
+        let node = node.to_owned();
         let job = SlurmJob {
             slurm: self,
             owner,

@@ -78,7 +78,8 @@ impl Syslog {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let (marked, markers) = channel();
-        let (sink, end) = (Arc::clone(&lines), Arc::clone(&stop));
+        let sink = Arc::clone(&lines);
+        let end = Arc::clone(&stop);
         let reader = std::thread::spawn(move || {
             let mut buffer = vec![0; 64 * 1024];
             while !end.load(std::sync::atomic::Ordering::Relaxed) {

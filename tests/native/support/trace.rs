@@ -89,7 +89,8 @@ pub(crate) fn trace_login<const LINES: usize>(
     let log = node.read("/tmp/strace");
     let hierarchies = machine_hierarchies();
     let mut costs = [(); LINES].map(|()| Cost::default());
-    let (mut at, mut module) = (0, None);
+    let mut at = 0;
+    let mut module = None;
     for line in log.lines() {
         let (pid, call) = line.split_once(' ').unwrap();
         let call = call.trim_start();

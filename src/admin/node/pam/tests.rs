@@ -106,7 +106,8 @@ fn both_lines_are_inserted_at_their_places_in_every_shape() {
     for shape in SHAPES {
         let scratch = node(shape);
         let text = install(&scratch, None);
-        let (account, session) = (format!("account    {OURS}"), format!("session    {OURS}"));
+        let account = format!("account    {OURS}");
+        let session = format!("session    {OURS}");
         assert!(
             line_before(&text, &account).contains("pam_nologin.so"),
             "{text}"
@@ -396,7 +397,8 @@ fn other_service_is_named_and_missing_module_is_refused() {
 /// Writes the planned lines, and returns the text without them.
 fn remove(scratch: &Scratch) -> (String, String) {
     let restored = read(scratch).without_our_lines().unwrap();
-    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut out = Vec::new();
+    let mut err = Vec::new();
     restored.warn(
         &read(scratch).path,
         &mut Output {
@@ -532,7 +534,8 @@ fn open_stack_is_reported_after_removal() {
     let report = || {
         let stack = read(&scratch);
         let restored = stack.without_our_lines().unwrap();
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut out = Vec::new();
+        let mut err = Vec::new();
         let mut output = Output {
             out: &mut out,
             err: &mut err,

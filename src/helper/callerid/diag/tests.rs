@@ -68,10 +68,8 @@ fn both_ends_are_found_in_each_family() {
             Ok(own_owner()),
             "{listen}: the accepted end"
         );
-        let (local, peer) = (
-            connected.server.local_addr().unwrap(),
-            connected.server.peer_addr().unwrap(),
-        );
+        let local = connected.server.local_addr().unwrap();
+        let peer = connected.server.peer_addr().unwrap();
         assert_eq!(
             find_owner(local, peer),
             Ok(own_owner()),

@@ -854,8 +854,10 @@ mod tests {
     fn random_files_have_the_indexes_of_their_expanded_lists() {
         let mut random = Random::new(5);
         for _ in 0..500 {
-            let (mut text, mut next) = (String::new(), 0);
-            let (mut expected, mut of_this_node) = (Vec::new(), Vec::new());
+            let mut text = String::new();
+            let mut next = 0;
+            let mut expected = Vec::new();
+            let mut of_this_node = Vec::new();
             for _ in 0..random.below(6) {
                 let size = 1 + random.below(4);
                 let names: Vec<_> = (next..next + size)

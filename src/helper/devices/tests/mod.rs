@@ -115,7 +115,8 @@ impl Request {
     }
 
     fn random(random: &mut Random) -> Self {
-        let (valid, invalid) = (valid_names(), invalid_names());
+        let valid = valid_names();
+        let invalid = invalid_names();
         let policy = random.one_of(&[Policy::Strict, Policy::Closed, Policy::Auto]);
         let mut request = Self::new(policy);
         for _ in 0..random.below(5) {
@@ -378,7 +379,8 @@ fn gres_conf_opens_only_named_drm_nodes() {
         };
         request.open(&node).unwrap()
     };
-    let (mut all, by_gres) = (open(gpu("0")), open(gres("gpu", 1)));
+    let mut all = open(gpu("0"));
+    let by_gres = open(gres("gpu", 1));
     all.retain(|(_, major, _), _| *major != 226);
     assert_eq!(by_gres, all);
 }

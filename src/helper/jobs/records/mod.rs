@@ -4,12 +4,15 @@
 //! Root owns all files, and everybody can read them. A login reads only its own user's directory,
 //! so that it costs the same however many jobs others have.
 
+mod error;
+mod prolog_environment;
 mod read;
 mod record;
+mod strict_json;
 mod write;
 
+pub use error::RecordError;
+pub use prolog_environment::PrologEnvironment;
 pub use read::{Note, ReadError, Registry, UnusableFile, UserRecords};
-pub use record::{
-    Gpu, LoginTarget, Options, PrologEnvironment, Record, RecordDevices, RecordError, Via,
-};
+pub use record::{Gpu, LoginTarget, Options, Record, RecordDevices, Via};
 pub use write::RegisteredJob;

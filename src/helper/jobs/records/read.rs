@@ -1,7 +1,8 @@
 //! Reads records, and the notes that jobs ended, from a user's directory.
 
-use super::record::{LoginTarget, Record, RecordError};
-use super::record::{MapOnly, VERSION, json_error};
+use super::error::{RecordError, json_error};
+use super::record::{LoginTarget, Record, VERSION};
+use super::strict_json::MapOnly;
 use crate::trusted_dir;
 use kernel::trust::{Trust, TrustError, TrustedDir};
 use protocol::{CgroupPath, JobId};
@@ -288,7 +289,7 @@ impl Note {
         let MapOnly(note): MapOnly<Self> =
             serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
         if note.version != VERSION {
-            return Err(RecordError::unknown_version(note.version));
+            return Err(RecordError::unknown_version(note.version, VERSION));
         }
         if note.ended <= 0 {
             return Err(RecordError::invalid_value("ended"));

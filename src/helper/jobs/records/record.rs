@@ -1,15 +1,14 @@
 //! Parses and checks job records.
 
+use super::error::{RecordError, json_error};
+use super::prolog_environment::PrologEnvironment;
+use super::strict_json::{ByName, MapOnly, require_value};
 use crate::devices::{DeviceName, DeviceRequest, Policy};
 use crate::jobs::FluxId;
-use crate::text::printable;
 use protocol::{CgroupPath, JobId, LeafName, parse_decimal, string_enum};
-use serde::de::{self, MapAccess, Visitor, value::MapAccessDeserializer};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
-use thiserror::Error;
 
 /// Maximum bytes of a device name, an account's name and a path.
 const TEXT_BYTES_MAX: usize = 4096;
@@ -130,7 +129,7 @@ impl Record {
         let MapOnly(wire): MapOnly<WireRecord> =
             serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
         if wire.version != VERSION {
-            return Err(RecordError::unknown_version(wire.version));
+            return Err(RecordError::unknown_version(wire.version, VERSION));
         }
         let invalid = RecordError::invalid_value;
         let target = LoginTarget::from_keys(wire.cgroup.as_deref(), wire.via.as_deref())?;
@@ -330,63 +329,8 @@ impl LoginTarget {
                 .parse()
                 .map(Self::Via)
                 .map_err(|_| RecordError::invalid_value("via")),
-            _ => Err(RecordError(
-                "a record has exactly one of cgroup and via".to_owned(),
-            )),
+            _ => Err(RecordError::ambiguous_target()),
         }
-    }
-}
-
-/// Maximum bytes of a variable with its name and `=`.
-const VARIABLE_BYTES_MAX: usize = 1024;
-
-/// Variables of a job by their names in Slurm's prolog. The names are those of a fixed table: the
-/// variables from which a login's environment is made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PrologEnvironment(BTreeMap<String, String>);
-
-impl PrologEnvironment {
-    /// The names that a record may have (slurm.conf(5), prolog and epilog). Slurm sets them, not
-    /// the job; the user chooses only the value of the working directory.
-    pub const NAMES: [&str; 13] = [
-        "CUDA_VISIBLE_DEVICES",
-        "GPU_DEVICE_ORDINAL",
-        "ROCR_VISIBLE_DEVICES",
-        "SLURM_CLUSTER_NAME",
-        "SLURM_JOB_ACCOUNT",
-        "SLURM_JOB_CPUS_PER_NODE",
-        "SLURM_JOB_NODELIST",
-        "SLURM_JOB_NTASKS",
-        "SLURM_JOB_NUM_NODES",
-        "SLURM_JOB_PARTITION",
-        "SLURM_JOB_USER",
-        "SLURM_JOB_WORK_DIR",
-        "ZE_AFFINITY_MASK",
-    ];
-
-    /// The variables, if every name is one of [`Self::NAMES`] and every value is valid.
-    pub fn new(variables: BTreeMap<String, String>) -> Option<Self> {
-        let is_valid = |(name, value): (&String, &String)| {
-            Self::NAMES.contains(&name.as_str()) && Self::is_valid_value(name, value)
-        };
-        variables.iter().all(is_valid).then_some(Self(variables))
-    }
-
-    /// Tells whether a value is valid: printable, not empty and not too long.
-    pub fn is_valid_value(name: &str, value: &str) -> bool {
-        let printable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
-        let short = name.len() + 1 + value.len() <= VARIABLE_BYTES_MAX;
-        short && !value.is_empty() && value.bytes().all(printable)
-    }
-
-    /// The value of a variable.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
-    }
-
-    /// The variables by their names.
-    pub fn variables(&self) -> &BTreeMap<String, String> {
-        &self.0
     }
 }
 
@@ -483,105 +427,6 @@ pub(super) struct WireRecord {
         skip_serializing_if = "Option::is_none"
     )]
     pub(super) env: Option<ByName<String>>,
-}
-
-/// Deserializes an optional key that is present. It refuses `null`, which `Option` accepts.
-pub(super) fn require_value<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    input: D,
-) -> Result<Option<T>, D::Error> {
-    T::deserialize(input).map(Some)
-}
-
-/// A structure that must be an object: serde alone accepts an array of its values too.
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-pub(super) struct MapOnly<T>(pub(super) T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for MapOnly<T> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Object<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
-            type Value = MapOnly<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(MapOnly)
-            }
-        }
-
-        input.deserialize_map(Object(PhantomData))
-    }
-}
-
-/// An object with values of one type; each name occurs once.
-#[derive(Debug, Serialize)]
-#[serde(transparent)]
-pub(super) struct ByName<T>(pub(super) BTreeMap<String, T>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Names<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
-            type Value = ByName<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ByName<T>, A::Error> {
-                let mut names = BTreeMap::new();
-                while let Some((name, value)) = map.next_entry::<String, T>()? {
-                    if names.insert(name, value).is_some() {
-                        return Err(de::Error::custom("a name is there twice"));
-                    }
-                }
-                Ok(ByName(names))
-            }
-        }
-
-        input.deserialize_map(Names(PhantomData))
-    }
-}
-
-/// Reason why bytes are not a record.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}")]
-pub struct RecordError(String);
-
-impl RecordError {
-    pub(super) fn unknown_version(version: u32) -> Self {
-        Self(format!("record version {version}, known is {VERSION}"))
-    }
-
-    /// The error for a key whose value is not allowed.
-    pub(super) fn invalid_value(key: &str) -> Self {
-        Self(match key {
-            "env" => {
-                "key env is for records via slurm, with the names that job-adopt-record(5) has"
-                    .to_owned()
-            }
-            "accounts" => {
-                "key accounts is for records with cgroup: at most 8 names or numbers of accounts"
-                    .to_owned()
-            }
-            "namespaces" => {
-                "key namespaces is for records with cgroup: the number of a process or an \
-                             absolute path of at most 200 bytes"
-                    .to_owned()
-            }
-            key => format!("key {key} has a value out of range"),
-        })
-    }
-}
-
-/// A parser's error, with its position, on one line.
-pub(super) fn json_error(error: &serde_json::Error) -> RecordError {
-    RecordError(printable(&error.to_string()))
 }
 
 #[cfg(test)]
@@ -797,44 +642,5 @@ mod tests {
     fn error_has_one_line() {
         let error = parse_with(",\"a\\nb\":1").unwrap_err().to_string();
         assert!(!error.contains('\n'), "{error:?}");
-    }
-}
-
-#[cfg(test)]
-mod environment_tests {
-    use super::*;
-
-    fn environment(name: &str, value: &str) -> Option<PrologEnvironment> {
-        PrologEnvironment::new([(name.to_owned(), value.to_owned())].into())
-    }
-
-    #[test]
-    fn variable_with_known_name_is_valid() {
-        for name in PrologEnvironment::NAMES {
-            assert_eq!(
-                environment(name, "x").unwrap().get(name),
-                Some("x"),
-                "{name}"
-            );
-        }
-        assert!(PrologEnvironment::NAMES.is_sorted());
-    }
-
-    #[test]
-    fn unknown_name_or_unprintable_value_is_refused() {
-        for name in [
-            "PATH",
-            "LD_PRELOAD",
-            "SLURM_PROCID",
-            "SLURM_JOB_COMMENT",
-            "",
-            "A=B",
-        ] {
-            assert_eq!(environment(name, "x"), None, "{name}");
-        }
-        let long = "x".repeat(1024);
-        for value in ["", "a\nb", "\u{e4}", "\u{1b}[2J", &long] {
-            assert_eq!(environment("SLURM_JOB_WORK_DIR", value), None, "{value:?}");
-        }
     }
 }

@@ -387,7 +387,8 @@ mod tests {
     #[test]
     fn withdrawn_job_is_hidden_until_forgotten() {
         let scratch = Scratch::new();
-        let (registry, id) = (registry(&scratch), "7".parse().unwrap());
+        let registry = registry(&scratch);
+        let id = "7".parse().unwrap();
         write_file(&scratch, "jobs/5/7.json", &record("7", 5));
         assert!(registry.withdraw_job(5, &id).unwrap());
         registry.write_end_note(5, &id, 1000).unwrap();
@@ -447,7 +448,8 @@ mod tests {
     #[test]
     fn written_record_is_read_back_and_replaces_earlier_one() {
         let scratch = Scratch::new();
-        let (registry, trust) = (registry(&scratch), scratch.trust());
+        let registry = registry(&scratch);
+        let trust = scratch.trust();
         scratch.file("jobs/5/7.ended", &Note::new(1000).to_json());
         registry.write_record(&trust, &record("7", 5)).unwrap();
         let later = Record {

@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn start_time_of_this_process_is_recent() {
-        let (proc, current) = (Proc::host(), nix::unistd::getpid().as_raw());
+        let proc = Proc::host();
+        let current = nix::unistd::getpid().as_raw();
         assert_eq!(
             read_stat(&proc, current).unwrap().parent,
             nix::unistd::getppid().as_raw()

@@ -208,7 +208,8 @@ mod tests {
             panic!("{:?}", report.jobs)
         };
         assert_eq!((job.id.as_str(), job.started, job.ends), ("1", 7, Some(9)));
-        let (path, leaf) = ("/here".parse().unwrap(), Some("l".parse().unwrap()));
+        let path = "/here".parse().unwrap();
+        let leaf = Some("l".parse().unwrap());
         assert_eq!(job.placement, Placement::Cgroup { path, leaf });
         let added: Vec<_> = report
             .additions

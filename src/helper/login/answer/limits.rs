@@ -126,7 +126,8 @@ mod tests {
                 .unwrap();
         }
         let long = "\u{e4}".repeat(5000);
-        let (path, gpu) = ("p".repeat(27), "g".repeat(64));
+        let path = "p".repeat(27);
+        let gpu = "g".repeat(64);
         let probe = format!("c:4095:1048575:rw /dev/{path} CUDA_VISIBLE_DEVICES={gpu}");
         let probe = probe.parse().unwrap();
         let reply = Reply {
@@ -167,7 +168,8 @@ mod tests {
         let jobs = (0..5000)
             .map(|id| format!("{id}").parse().unwrap())
             .collect();
-        let (reason, device) = (Reason::ChoiceNeeded, "d".repeat(5000));
+        let reason = Reason::ChoiceNeeded;
+        let device = "d".repeat(5000);
         let reply = Reply {
             stack: SessionLine::Effective,
             auth_fault: String::new(),

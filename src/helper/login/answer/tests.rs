@@ -131,7 +131,8 @@ fn only_job_is_joined() {
     bench.job("7", &format!(r#"{STRICT},"ends":99,"leaf":"logins""#));
     let plan = bench.plan();
     assert_eq!((plan.job.as_str(), plan.rule), ("7", ChoiceRule::OnlyJob));
-    let (path, leaf) = ("/7".parse().unwrap(), Some("logins".parse().unwrap()));
+    let path = "/7".parse().unwrap();
+    let leaf = Some("logins".parse().unwrap());
     assert_eq!(plan.placement, Placement::Cgroup { path, leaf });
     assert_eq!(plan.ends, Some(99));
     let Containment::Enforce(list) = plan.containment else {

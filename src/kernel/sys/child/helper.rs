@@ -241,7 +241,8 @@ impl Drop for SigchldDefault {
 /// application's own action.
 fn set_sigchld_action(action: &KernelSigaction) -> Result<KernelSigaction, ()> {
     let mut before = DEFAULT_SIGACTION;
-    let (new, old) = (action.as_ptr(), before.as_mut_ptr());
+    let new = action.as_ptr();
+    let old = before.as_mut_ptr();
     // SAFETY: the default, or the action that the application had set; both are long enough.
     match unsafe { sys!(SYS_rt_sigaction, libc::SIGCHLD, new, old, SIGNAL_SET_BYTES) } {
         -1 => Err(()),
@@ -654,7 +655,8 @@ mod tests {
         let fd = null.as_fd();
         let name = c"nothing";
         let time_limit = Duration::from_secs(60);
-        let (uid, gid) = (65_534, 65_534);
+        let uid = 65_534;
+        let gid = 65_534;
         let spec = HelperSpec {
             fds: [fd; 4],
             name,

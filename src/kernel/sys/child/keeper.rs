@@ -174,7 +174,9 @@ mod tests {
     #[test]
     fn file_that_cannot_be_executed_is_reported() {
         let file = |path| std::fs::File::open(path).unwrap();
-        let (null, program, text) = (file("/dev/null"), file("/bin/true"), file("/etc/passwd"));
+        let null = file("/dev/null");
+        let program = file("/bin/true");
+        let text = file("/etc/passwd");
         let null = null.as_fd();
         let fds = KeeperFds {
             talk: null,

@@ -123,7 +123,8 @@ unsafe fn prepare_exec<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), Spawn
     unsafe {
         // The SELinux context that pam_selinux has set for the user's shell would apply to our exec. Without
         // SELinux, this test costs less than the first file of proc(5) that a new process opens.
-        let (selinux, exec_context) = (c"/sys/fs/selinux/enforce", c"/proc/thread-self/attr/exec");
+        let selinux = c"/sys/fs/selinux/enforce";
+        let exec_context = c"/proc/thread-self/attr/exec";
         if sys!(SYS_faccessat, libc::AT_FDCWD, selinux.as_ptr(), 0) == 0 {
             let fd = sys!(
                 SYS_openat,
@@ -178,7 +179,8 @@ unsafe fn prepare_exec<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), Spawn
 unsafe fn execute(program: RawFd, name: &CStr) -> Result<Infallible, SpawnFailure> {
     let argv = [name.as_ptr(), std::ptr::null()];
     let environ = [std::ptr::null::<libc::c_char>()];
-    let (path, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+    let path = c"".as_ptr();
+    let flags = libc::AT_EMPTY_PATH;
     // SAFETY: NUL-terminated texts, in lists that end with a null pointer.
     unsafe {
         sys!(
@@ -228,7 +230,8 @@ const SIGNAL_SET_BYTES: usize = 8;
 /// Sets the signals that this thread blocks; returns those that it has blocked before.
 fn set_signal_mask(signals: u64) -> u64 {
     let mut before = 0_u64;
-    let (new, old) = (&raw const signals, &raw mut before);
+    let new = &raw const signals;
+    let old = &raw mut before;
     // SAFETY: reads and writes numbers on our own stack, of the size that the last argument gives.
     unsafe {
         sys!(

@@ -219,7 +219,8 @@ fn breaking_files_revives_no_old_definition_and_hides_no_independent_one() {
         let files: Vec<Written> = (0..1 + random.index(5))
             .map(|number| Written::random(&mut random, number))
             .collect();
-        let (mut before, mut after) = (Catalog::default(), Catalog::default());
+        let mut before = Catalog::default();
+        let mut after = Catalog::default();
         for file in &files {
             file.put(&mut before, true);
             file.put(&mut after, false);

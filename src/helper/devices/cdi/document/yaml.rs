@@ -13,7 +13,8 @@ use crate::text::printable;
 
 pub(super) fn parse(text: &str) -> Result<Document, DocumentError> {
     let mut builder = TreeBuilder::default();
-    let (mut line, mut second_document) = (1, None);
+    let mut line = 1;
+    let mut second_document = None;
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| syntax_error(&error))?;
         line = span.start.line();

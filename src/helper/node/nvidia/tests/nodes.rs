@@ -95,7 +95,8 @@ fn shared_nodes_of_an_unloaded_driver_are_left_out_with_a_warning() {
 fn instance_has_its_parent_the_shared_nodes_and_two_capabilities() {
     let fixture = Fixture::new();
     let found = fixture.instance(1, 2, 0).unwrap();
-    let (gi, ci) = (gi_minor(3, 2), gi_minor(3, 2) + 1);
+    let gi = gi_minor(3, 2);
+    let ci = gi_minor(3, 2) + 1;
     let caps = [gi, ci].map(|minor| format!("/dev/nvidia-caps/nvidia-cap{minor} c:235:{minor}:r"));
     let mut expected = vec!["/dev/nvidia3 c:195:3:rw".to_owned()];
     expected.extend(SHARED.map(str::to_owned));
@@ -118,7 +119,8 @@ fn instance_that_does_not_exist_now_is_an_error() {
 #[test]
 fn capability_is_refused_if_the_driver_files_disagree() {
     let fixture = Fixture::new();
-    let (path, minor) = ("gpu3/mig/gi2/ci0/access", gi_minor(3, 2));
+    let path = "gpu3/mig/gi2/ci0/access";
+    let minor = gi_minor(3, 2);
     fixture.cap(path, minor + 2);
     assert_refused(
         fixture.instance(1, 2, 0),

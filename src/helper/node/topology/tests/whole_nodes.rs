@@ -79,7 +79,8 @@ fn every_number_is_one_gpu_or_partition() {
     let mut random = Random::new(0x746f_706f_6c6f_6779);
     for _ in 0..20 {
         let (layout, gpus) = random_node(&mut random);
-        let (mut index, mut given) = (0, BTreeSet::new());
+        let mut index = 0;
+        let mut given = BTreeSet::new();
         for (address, parts) in gpus {
             let whole = device_set(layout.address(&address));
             for _ in 0..parts {
@@ -113,7 +114,8 @@ fn several_gpus_resolve_to_the_devices_of_each() {
             continue;
         }
         let resolver = Resolver::new(layout.tree(), DeviceSettings::default());
-        let (first, second) = (random.below(count), random.below(count));
+        let first = random.below(count);
+        let second = random.below(count);
         let together = |names: [u32; 2]| {
             let names = names.map(|index| DeviceName::Gpu(index.to_string()));
             display_devices(&resolver.resolve_names(&names).unwrap())

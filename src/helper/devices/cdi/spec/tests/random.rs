@@ -198,7 +198,8 @@ fn specs() -> impl Iterator<Item = (Random, Json)> {
 #[test]
 fn json_and_yaml_parse_to_the_same_specification() {
     for (mut random, spec) in specs() {
-        let (json, yaml) = (spec.to_string(), random.yaml(&spec, 0));
+        let json = spec.to_string();
+        let yaml = random.yaml(&spec, 0);
         let read = Spec::parse(json.as_bytes(), Format::Json);
         assert!(read.is_ok(), "{read:?}: {json}");
         assert_eq!(Spec::parse(yaml.as_bytes(), Format::Yaml), read, "{yaml}");
