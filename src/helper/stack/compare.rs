@@ -5,7 +5,7 @@
 //! ask for a new one.
 
 use super::control::{Action, ModuleReturn, Return};
-use super::flatten::Entry;
+use super::entry::Entry;
 use super::walk::{
     STATES_MAX, StackVerdict, WalkState, apply_action, enter_level, find_jump_target, start_state,
 };

@@ -1,133 +1,25 @@
 //! Flattens the service files of one group into the lines that libpam runs, in its order and with
 //! includes resolved (pam.conf(5)).
 
-use super::control::{Action, Control};
+use super::control::Control;
 use super::dirs::{SITE_DIR, service_dirs, vendor_dirs};
-use super::file::{open_file, read_if_regular};
+use super::entry::{Entry, FileLine, LineFault, file_name};
 use super::group::Group;
 use super::libpam::{Reading, is_missing_module, may_exist};
 use super::lines::{LogicalLine, find_misread_line, is_false_blank, parse_lines};
 use super::rejection::Rejection;
-use nix::sys::stat::makedev;
-use std::borrow::Cow;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::fmt;
-use std::fs::Metadata;
+use super::service_file::{Files, ServiceFile, read_service_file};
+use super::statement::{Statement, count_decisive_words};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use thiserror::Error;
+use std::path::PathBuf;
 
 /// Maximum nesting of includes and substacks, as in libpam.
 const DEPTH_MAX: usize = 16;
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
 const ENTRIES_MAX: usize = 1000;
 /// The service whose lines apply if a service has none.
 const FALLBACK_SERVICE: &str = "other";
-/// Words that a line may begin with.
-const GROUP_NAMES: [&str; 4] = ["auth", "account", "password", "session"];
 /// The service that a line of this module without `service=` is for.
 const DEFAULT_SERVICE: &str = "sshd";
-/// File names of our module.
-pub const MODULE_FILES: [&str; 2] = ["pam_job_adopt.so", "libpam_job_adopt.so"];
-
-/// A line of a service file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileLine {
-    /// The file.
-    pub file: PathBuf,
-    /// The number of its first line, from 1.
-    pub line: usize,
-}
-
-impl fmt::Display for FileLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file.display(), self.line)
-    }
-}
-
-/// A line of a flattened stack that calls a module, or begins a substack.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// Its file and line.
-    pub place: FileLine,
-    /// The module as the line names it.
-    pub module: String,
-    /// The module's arguments.
-    pub arguments: Vec<String>,
-    /// `None` for other modules; for a line of this module, whether it can be relied on.
-    pub ours: Option<Result<(), LineFault>>,
-    /// The line of the service's own file that is or includes this one; 0 for lines of `other`.
-    pub top: usize,
-    /// The number of substacks around it.
-    pub(super) level: usize,
-    /// `None` for the start of a substack, which calls no module.
-    pub(super) control: Option<Control>,
-}
-
-impl Entry {
-    /// Returns the file name of the module.
-    pub fn file(&self) -> &str {
-        file_name(&self.module)
-    }
-
-    /// Returns whether the lines below run too and their refusals count, unless this one refuses.
-    pub fn is_pass_through(&self) -> bool {
-        let ends = |action| matches!(action, Action::Done | Action::Jump(_) | Action::Reset);
-        self.control.as_ref().is_some_and(|control| {
-            !control.fails_renewal() && control.outcomes().iter().all(|(_, action)| !ends(*action))
-        })
-    }
-
-    /// Returns whether the line names our module, for whatever service.
-    pub fn is_our_module(&self) -> bool {
-        MODULE_FILES.contains(&self.file())
-    }
-
-    /// Returns whether it is a line of this module that does nothing. Such lines once left the job's namespaces.
-    pub fn is_close_only(&self) -> bool {
-        self.is_our_module() && is_close_only(&self.arguments)
-    }
-
-    /// Returns whether it is a line of this module that can be relied on.
-    pub fn is_fit(&self) -> bool {
-        self.ours == Some(Ok(()))
-    }
-
-    /// Returns whether it is a line of this module for this service, reliable or not.
-    pub fn is_for_service(&self) -> bool {
-        !matches!(self.ours, None | Some(Err(LineFault::OtherService(_))))
-    }
-
-    /// Returns whether it is a line of this module for this service that only observes.
-    pub fn is_observing(&self) -> bool {
-        self.is_for_service() && self.arguments.iter().any(|word| word == "observe")
-    }
-}
-
-/// Why a line of this module cannot be relied on.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum LineFault {
-    /// Its control lets a session open although the module failed.
-    #[error("is not required, requisite or an equal of theirs")]
-    NotRequired,
-    /// Its leading `-` lets a session open if the module cannot be loaded.
-    #[error("has a leading -")]
-    LeadingDash,
-    /// Its `service=` names another service.
-    #[error("is for service {0}")]
-    OtherService(String),
-    /// It observes, while an account line admits users.
-    #[error("observes, and the account line does not")]
-    ObservesAlone,
-    /// An auth line of another module runs before or after both of ours.
-    #[error("and a second one have to enclose all other auth lines")]
-    NotOutermost,
-    /// The auth stack has another number of lines of this module than two.
-    #[error("is one of {0} auth lines of this module, where two are due")]
-    NotTwo(usize),
-}
 
 /// The lines of a group.
 #[derive(Debug)]
@@ -175,65 +67,12 @@ pub(super) fn flatten(
     Ok(stack.lines)
 }
 
-/// A file and the bytes that replace its content on the disk.
-pub(super) type Replacement<'a> = Option<(&'a Path, &'a [u8])>;
-
-/// The service files below a root. Each is read once.
-#[derive(Debug)]
-pub(super) struct Files<'a> {
-    pub(super) root: &'a Path,
-    contents: RefCell<BTreeMap<PathBuf, Vec<u8>>>,
-}
-
-impl<'a> Files<'a> {
-    /// Returns the files, of which one may be replaced.
-    pub(super) fn new(root: &'a Path, replacement: Replacement<'_>) -> Self {
-        let replaced = replacement.map(|(path, bytes)| (path.to_owned(), bytes.to_owned()));
-        Self {
-            root,
-            contents: RefCell::new(replaced.into_iter().collect()),
-        }
-    }
-
-    fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
-        if let Some(bytes) = self.contents.borrow().get(path) {
-            return Ok(bytes.clone());
-        }
-        let bytes = read_service_file(path)?;
-        self.contents
-            .borrow_mut()
-            .insert(path.to_owned(), bytes.clone());
-        Ok(bytes)
-    }
-}
-
 struct Flattener<'a> {
     files: &'a Files<'a>,
     service: &'a str,
     group: Group,
     reading: Reading,
     lines: FlatStack,
-}
-
-/// A service file and its content.
-struct ServiceFile {
-    path: PathBuf,
-    bytes: Vec<u8>,
-}
-
-impl ServiceFile {
-    /// Returns the content as text. Bytes of another encoding than UTF-8 become U+FFFD, which is in no
-    /// word that libpam knows.
-    fn text(&self) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.bytes)
-    }
-
-    fn place(&self, line: usize) -> FileLine {
-        FileLine {
-            file: self.path.clone(),
-            line,
-        }
-    }
 }
 
 /// How a file came to be included.
@@ -247,50 +86,6 @@ struct Inclusion {
     level: usize,
     /// The line of the service's own file that included it.
     top: usize,
-}
-
-/// The first words of a line.
-struct Statement<'a> {
-    /// The word that should name a group, without a leading `-`.
-    group: &'a str,
-    control: &'a str,
-    /// The module, or the file to include.
-    module: Option<&'a str>,
-}
-
-impl<'a> Statement<'a> {
-    fn new(line: &'a LogicalLine) -> Self {
-        let mut words = line.words.iter().map(String::as_str);
-        let group = words.next().unwrap_or_default();
-        Self {
-            group: group.strip_prefix('-').unwrap_or(group),
-            control: words.next().unwrap_or_default(),
-            module: words.next(),
-        }
-    }
-
-    fn has_group(&self) -> bool {
-        GROUP_NAMES
-            .iter()
-            .any(|name| self.group.eq_ignore_ascii_case(name))
-    }
-
-    fn is_at_include(&self) -> bool {
-        self.group.eq_ignore_ascii_case("@include")
-    }
-
-    fn is_our_module(&self) -> bool {
-        self.module
-            .is_some_and(|module| MODULE_FILES.contains(&file_name(module)))
-    }
-
-    fn is_substack(&self) -> bool {
-        self.control.eq_ignore_ascii_case("substack")
-    }
-
-    fn is_include(&self) -> bool {
-        self.is_substack() || self.control.eq_ignore_ascii_case("include")
-    }
 }
 
 /// Where libpam looks for a service file.
@@ -638,51 +433,10 @@ impl Flattener<'_> {
     }
 }
 
-/// Returns how many words of a line decide what it does in the group, or in which group: arguments do so
-/// only for this module.
-fn count_decisive_words(line: &LogicalLine, is_in_group: bool) -> usize {
-    if Statement::new(line).is_our_module() {
-        line.words.len()
-    } else if is_in_group {
-        3
-    } else {
-        1
-    }
-}
-
-/// Returns whether a line with these arguments does nothing.
-pub fn is_close_only(arguments: &[String]) -> bool {
-    arguments.iter().any(|word| word == "close_only")
-}
-
 /// Returns the value of a `service=` argument. The module ignores case there, as
 /// `pam_slurm_adopt` does.
 fn service_argument(word: &str) -> Option<String> {
     let (key, name) = word.split_once('=')?;
     key.eq_ignore_ascii_case("service")
         .then(|| name.to_ascii_lowercase())
-}
-
-/// Returns the part of a module's path that names its file.
-fn file_name(module: &str) -> &str {
-    module.rsplit('/').next().unwrap_or_default()
-}
-
-/// Reads a service file as libpam does: it follows links and checks no owner.
-fn read_service_file(path: &Path) -> std::io::Result<Vec<u8>> {
-    let (file, status) = open_file(path)?;
-    if has_no_lines(&status) {
-        return Ok(Vec::new());
-    }
-    let bytes = read_if_regular(file, &status, FILE_BYTES_MAX)?;
-    if bytes.contains(&0) {
-        return Err(std::io::Error::other("not a text"));
-    }
-    Ok(bytes)
-}
-
-/// Returns whether libpam opens the file and comes to its end at once: `/dev/null`, or a folder.
-fn has_no_lines(status: &Metadata) -> bool {
-    let is_null = status.file_type().is_char_device() && status.rdev() == makedev(1, 3);
-    is_null || status.is_dir()
 }

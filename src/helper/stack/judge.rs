@@ -1,9 +1,11 @@
 //! Judges whether every login that succeeds runs our module.
 
-use super::flatten::{Entry, FileLine, Files, FlatStack, LineFault, Replacement, flatten};
+use super::entry::{Entry, FileLine, LineFault};
+use super::flatten::{FlatStack, flatten};
 use super::group::Group;
 use super::libpam::Reading;
 use super::rejection::Rejection;
+use super::service_file::{Files, Replacement};
 use super::walk::{Bypass, find_bypass};
 use protocol::SessionLine;
 use std::fmt;

@@ -8,6 +8,7 @@
 mod compare;
 mod control;
 mod dirs;
+mod entry;
 mod file;
 mod flatten;
 mod group;
@@ -15,6 +16,8 @@ mod judge;
 mod libpam;
 mod lines;
 mod rejection;
+mod service_file;
+mod statement;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -22,7 +25,7 @@ mod walk;
 pub use compare::{ComparedLine, Comparison, Side, Step, compare_stacks, jump_targets};
 pub use control::ModuleReturn;
 pub use dirs::service_dirs;
-pub use flatten::{Entry, FileLine, LineFault, MODULE_FILES, is_close_only};
+pub use entry::{Entry, FileLine, LineFault, MODULE_FILES, is_close_only};
 pub use group::Group;
 pub use judge::{
     StackFinding, judge_stack, judge_stack_with, judge_stacks_of_login, read_entries,

@@ -1,7 +1,7 @@
 //! Walks every path through a stack, as libpam does, and finds one that passes our module.
 
 use super::control::{Action, Return};
-use super::flatten::Entry;
+use super::entry::Entry;
 use super::group::Group;
 use std::collections::BTreeSet;
 

@@ -3,6 +3,7 @@
 mod conf;
 mod fault;
 mod hostlist;
+mod record;
 
 use crate::node::if_missing;
 use crate::node::{Device, DeviceError, NodeError, ResolvedDevices, Tree, driver, topology};
@@ -10,10 +11,11 @@ use crate::slurm_conf::{
     ConfError, ConfLine, GresTypes, SlurmConfFiles, SlurmConfSearch, read_gres_types,
 };
 use conf::FILES_MAX;
-pub use conf::{GresConf, GresRecord, Resources};
+pub use conf::GresConf;
 pub use fault::{FaultyLine, FaultyRecord, RecordFault};
 pub use hostlist::{HostList, HostListError};
 use protocol::{Access, PROBES_MAX, Probe};
+pub use record::{GresRecord, Resources};
 use std::path::{Path, PathBuf};
 
 /// Name of the file beside `slurm.conf`.

@@ -1,0 +1,116 @@
+//! A line of a flattened stack, and why a line of this module cannot be relied on.
+
+use super::control::{Action, Control};
+use std::fmt;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// File names of our module.
+pub const MODULE_FILES: [&str; 2] = ["pam_job_adopt.so", "libpam_job_adopt.so"];
+
+/// A line of a service file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileLine {
+    /// The file.
+    pub file: PathBuf,
+    /// The number of its first line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for FileLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.line)
+    }
+}
+
+/// A line of a flattened stack that calls a module, or begins a substack.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its file and line.
+    pub place: FileLine,
+    /// The module as the line names it.
+    pub module: String,
+    /// The module's arguments.
+    pub arguments: Vec<String>,
+    /// `None` for other modules; for a line of this module, whether it can be relied on.
+    pub ours: Option<Result<(), LineFault>>,
+    /// The line of the service's own file that is or includes this one; 0 for lines of `other`.
+    pub top: usize,
+    /// The number of substacks around it.
+    pub(super) level: usize,
+    /// `None` for the start of a substack, which calls no module.
+    pub(super) control: Option<Control>,
+}
+
+impl Entry {
+    /// Returns the file name of the module.
+    pub fn file(&self) -> &str {
+        file_name(&self.module)
+    }
+
+    /// Returns whether the lines below run too and their refusals count, unless this one refuses.
+    pub fn is_pass_through(&self) -> bool {
+        let ends = |action| matches!(action, Action::Done | Action::Jump(_) | Action::Reset);
+        self.control.as_ref().is_some_and(|control| {
+            !control.fails_renewal() && control.outcomes().iter().all(|(_, action)| !ends(*action))
+        })
+    }
+
+    /// Returns whether the line names our module, for whatever service.
+    pub fn is_our_module(&self) -> bool {
+        MODULE_FILES.contains(&self.file())
+    }
+
+    /// Returns whether it is a line of this module that does nothing. Such lines once left the job's namespaces.
+    pub fn is_close_only(&self) -> bool {
+        self.is_our_module() && is_close_only(&self.arguments)
+    }
+
+    /// Returns whether it is a line of this module that can be relied on.
+    pub fn is_fit(&self) -> bool {
+        self.ours == Some(Ok(()))
+    }
+
+    /// Returns whether it is a line of this module for this service, reliable or not.
+    pub fn is_for_service(&self) -> bool {
+        !matches!(self.ours, None | Some(Err(LineFault::OtherService(_))))
+    }
+
+    /// Returns whether it is a line of this module for this service that only observes.
+    pub fn is_observing(&self) -> bool {
+        self.is_for_service() && self.arguments.iter().any(|word| word == "observe")
+    }
+}
+
+/// Why a line of this module cannot be relied on.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum LineFault {
+    /// Its control lets a session open although the module failed.
+    #[error("is not required, requisite or an equal of theirs")]
+    NotRequired,
+    /// Its leading `-` lets a session open if the module cannot be loaded.
+    #[error("has a leading -")]
+    LeadingDash,
+    /// Its `service=` names another service.
+    #[error("is for service {0}")]
+    OtherService(String),
+    /// It observes, while an account line admits users.
+    #[error("observes, and the account line does not")]
+    ObservesAlone,
+    /// An auth line of another module runs before or after both of ours.
+    #[error("and a second one have to enclose all other auth lines")]
+    NotOutermost,
+    /// The auth stack has another number of lines of this module than two.
+    #[error("is one of {0} auth lines of this module, where two are due")]
+    NotTwo(usize),
+}
+
+/// Returns whether a line with these arguments does nothing.
+pub fn is_close_only(arguments: &[String]) -> bool {
+    arguments.iter().any(|word| word == "close_only")
+}
+
+/// Returns the part of a module's path that names its file.
+pub(super) fn file_name(module: &str) -> &str {
+    module.rsplit('/').next().unwrap_or_default()
+}

@@ -1,0 +1,85 @@
+//! The service files below a root, read as libpam reads them.
+
+use super::entry::FileLine;
+use super::file::{open_file, read_if_regular};
+use nix::sys::stat::makedev;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// A file and the bytes that replace its content on the disk.
+pub(super) type Replacement<'a> = Option<(&'a Path, &'a [u8])>;
+
+/// The service files below a root. Each is read once.
+#[derive(Debug)]
+pub(super) struct Files<'a> {
+    pub(super) root: &'a Path,
+    contents: RefCell<BTreeMap<PathBuf, Vec<u8>>>,
+}
+
+impl<'a> Files<'a> {
+    /// Returns the files, of which one may be replaced.
+    pub(super) fn new(root: &'a Path, replacement: Replacement<'_>) -> Self {
+        let replaced = replacement.map(|(path, bytes)| (path.to_owned(), bytes.to_owned()));
+        Self {
+            root,
+            contents: RefCell::new(replaced.into_iter().collect()),
+        }
+    }
+
+    pub(super) fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+        if let Some(bytes) = self.contents.borrow().get(path) {
+            return Ok(bytes.clone());
+        }
+        let bytes = read_service_file(path)?;
+        self.contents
+            .borrow_mut()
+            .insert(path.to_owned(), bytes.clone());
+        Ok(bytes)
+    }
+}
+
+/// A service file and its content.
+pub(super) struct ServiceFile {
+    pub(super) path: PathBuf,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl ServiceFile {
+    /// Returns the content as text. Bytes of another encoding than UTF-8 become U+FFFD, which is in no
+    /// word that libpam knows.
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.bytes)
+    }
+
+    pub(super) fn place(&self, line: usize) -> FileLine {
+        FileLine {
+            file: self.path.clone(),
+            line,
+        }
+    }
+}
+
+/// Reads a service file as libpam does: it follows links and checks no owner.
+pub(super) fn read_service_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let (file, status) = open_file(path)?;
+    if has_no_lines(&status) {
+        return Ok(Vec::new());
+    }
+    let bytes = read_if_regular(file, &status, FILE_BYTES_MAX)?;
+    if bytes.contains(&0) {
+        return Err(std::io::Error::other("not a text"));
+    }
+    Ok(bytes)
+}
+
+/// Returns whether libpam opens the file and comes to its end at once: `/dev/null`, or a folder.
+pub(super) fn has_no_lines(status: &Metadata) -> bool {
+    let is_null = status.file_type().is_char_device() && status.rdev() == makedev(1, 3);
+    is_null || status.is_dir()
+}

@@ -1,0 +1,63 @@
+//! The first words of a line of a service file.
+
+use super::entry::{MODULE_FILES, file_name};
+use super::lines::LogicalLine;
+
+/// Words that a line may begin with.
+const GROUP_NAMES: [&str; 4] = ["auth", "account", "password", "session"];
+
+/// The first words of a line.
+pub(super) struct Statement<'a> {
+    /// The word that should name a group, without a leading `-`.
+    pub(super) group: &'a str,
+    pub(super) control: &'a str,
+    /// The module, or the file to include.
+    pub(super) module: Option<&'a str>,
+}
+
+impl<'a> Statement<'a> {
+    pub(super) fn new(line: &'a LogicalLine) -> Self {
+        let mut words = line.words.iter().map(String::as_str);
+        let group = words.next().unwrap_or_default();
+        Self {
+            group: group.strip_prefix('-').unwrap_or(group),
+            control: words.next().unwrap_or_default(),
+            module: words.next(),
+        }
+    }
+
+    pub(super) fn has_group(&self) -> bool {
+        GROUP_NAMES
+            .iter()
+            .any(|name| self.group.eq_ignore_ascii_case(name))
+    }
+
+    pub(super) fn is_at_include(&self) -> bool {
+        self.group.eq_ignore_ascii_case("@include")
+    }
+
+    pub(super) fn is_our_module(&self) -> bool {
+        self.module
+            .is_some_and(|module| MODULE_FILES.contains(&file_name(module)))
+    }
+
+    pub(super) fn is_substack(&self) -> bool {
+        self.control.eq_ignore_ascii_case("substack")
+    }
+
+    pub(super) fn is_include(&self) -> bool {
+        self.is_substack() || self.control.eq_ignore_ascii_case("include")
+    }
+}
+
+/// Returns how many words of a line decide what it does in the group, or in which group: arguments do so
+/// only for this module.
+pub(super) fn count_decisive_words(line: &LogicalLine, is_in_group: bool) -> usize {
+    if Statement::new(line).is_our_module() {
+        line.words.len()
+    } else if is_in_group {
+        3
+    } else {
+        1
+    }
+}
