@@ -11,7 +11,8 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] with the cause; the old file then stays.
+/// [`Error::Failed`] with the cause. The old file then stays, unless only its folder could not be written to
+/// the disk.
 pub(super) fn replace_file(
     path: &Path,
     content: impl AsRef<[u8]>,

@@ -53,8 +53,8 @@ enum EnforceState {
 struct AllowedDevices {
     specifier: String,
     gpus: u32,
-    /// All devices fit into a list.
-    fit: bool,
+    /// All devices fit into one list; `gpus` counts those that do.
+    fits_in_list: bool,
     warnings: Vec<String>,
 }
 
@@ -204,31 +204,36 @@ fn runs_jobs(site: &Site) -> bool {
 }
 
 impl AllowedDevices {
-    /// Resolves an entry; `None` for one that names nothing here.
+    /// Resolves an entry; `None` for one that cannot be resolved on this node.
     fn resolve(resolver: &Resolver, specifier: &Specifier) -> Option<Self> {
         let resolved = resolver.resolve_specifier(specifier).ok()?;
         let mut list = Allowlist::new();
-        let fit = resolved
-            .devices
-            .iter()
-            .all(|device| list.push(device.rule).is_ok());
+        let mut fits_in_list = true;
+        for device in &resolved.devices {
+            if list.push(device.rule).is_err() {
+                fits_in_list = false;
+                break;
+            }
+        }
         Some(Self {
             specifier: specifier.to_string(),
             gpus: gpu_count(&list),
-            fit,
+            fits_in_list,
             warnings: resolved.warnings,
         })
     }
 
     fn finding(&self) -> Option<Finding> {
-        if self.gpus == 0 && self.warnings.is_empty() && self.fit {
+        if self.gpus == 0 && self.warnings.is_empty() && self.fits_in_list {
             return None;
         }
         let object = format!("always_allowed, {}", self.specifier);
-        let text = if self.gpus == 0 {
+        let text = if self.gpus > 0 {
+            format!("gives {} of the GPUs to every job", self.gpus)
+        } else if self.fits_in_list {
             self.warnings.join("; ")
         } else {
-            format!("gives {} of the GPUs to every job", self.gpus)
+            "names more devices than a list can hold".to_owned()
         };
         let remedy = "remove it from always_allowed: a job gets its own devices from its scheduler or record";
         Some(Finding::warning(Check::AlwaysAllowed, object, text, remedy))

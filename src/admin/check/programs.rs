@@ -17,6 +17,9 @@ use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
+/// The mode bit for those who neither own a file nor are in its group.
+const EXECUTE_BY_OTHERS: u32 = 0o001;
+
 /// What was found out about the programs of a login.
 #[derive(Debug)]
 pub(super) struct ProgramFacts {
@@ -86,6 +89,8 @@ enum HelperAccount {
 impl ProgramFacts {
     pub(super) fn read(site: &Site) -> Self {
         let helper = site.at(&site.settings().helper);
+        // The account job-adopt runs the helper: it neither owns the file nor is in its group.
+        let helper_program = Program::read(site, helper.clone(), EXECUTE_BY_OTHERS);
         let names: BTreeSet<&str> = site
             .own_lines()
             .map(|entry| entry.module.as_str())
@@ -100,8 +105,7 @@ impl ProgramFacts {
             keeper: read_keeper(site, &helper),
             selinux: SelinuxLabel::read(site, &helper),
             account: HelperAccount::read(site),
-            // The account job-adopt runs it.
-            helper: Program::read(site, helper, 0o001),
+            helper: helper_program,
         }
     }
 

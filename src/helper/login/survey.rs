@@ -216,7 +216,7 @@ impl Survey {
         .concat()
     }
 
-    /// Describes the reports.
+    /// Lists what each source reported, for `job-adopt resolve`.
     pub(super) fn evidence(&self) -> Evidence {
         let mut evidence = Evidence::default();
         for (source, text) in &self.seen {
@@ -246,6 +246,7 @@ impl Survey {
         }
         evidence.add_all("fault", &report.broken);
         evidence.add_all("silent", &report.silent);
+        // Who has the job does not matter to the reader of the list: either daemon is silent.
         evidence.add_all("silent", &report.foreign);
         evidence.add_all("skipped", &report.skipped);
         evidence.add_all("absent", &self.absent);

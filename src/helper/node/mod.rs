@@ -21,5 +21,5 @@ pub use error::DeviceError;
 pub use major::gpu_count;
 pub use pci::{InvalidPciAddress, PciAddress};
 pub use proc_devices::ProcDevices;
-pub(crate) use tree::if_missing;
+pub(crate) use tree::none_if_missing;
 pub use tree::{FileError, Tree};

@@ -1,6 +1,5 @@
 //! PCI functions: their addresses, and what sysfs has of them (Documentation/PCI/sysfs-pci.rst).
 
-use super::tree::if_missing;
 use super::{DeviceError, FileError, Tree};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -109,9 +108,7 @@ pub(super) fn read_bound_driver(
     address: PciAddress,
 ) -> Result<Option<String>, FileError> {
     let link = format!("{}/driver", function_dir(address));
-    tree.read_link_name(&link)
-        .map(Some)
-        .or_else(if_missing(|| None))
+    tree.read_link_name_if_exists(&link)
 }
 
 /// Lists the devices of one class (`drm`, `accel`) that a function has.

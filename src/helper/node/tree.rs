@@ -202,6 +202,15 @@ impl Tree {
         text
     }
 
+    /// Reads the text of a file as [`Self::read_text`] does; `None` if there is no such file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read_text`], but for a missing file.
+    pub fn read_text_if_exists(&self, path: &str) -> Result<Option<String>, FileError> {
+        none_if_missing(self.read_text(path))
+    }
+
     fn read_uncached(&self, path: &str) -> Result<String, FileError> {
         let failed = |error: io::Error| FileError::new("read", path, &error);
         proc::read_at_most(&self.locate(path), FILE_BYTES_MAX).map_err(failed)
@@ -222,13 +231,14 @@ impl Tree {
     ///
     /// The directory cannot be listed, or has more than `max` names.
     pub(crate) fn list_entries(&self, path: &str, max: usize) -> Result<Vec<String>, DeviceError> {
-        match self.list_names(path).or_else(if_missing(Vec::new))? {
-            names if names.len() > max => Err(DeviceError::at(
+        let names = none_if_missing(self.list_names(path))?.unwrap_or_default();
+        if names.len() > max {
+            return Err(DeviceError::at(
                 path,
                 format_args!("more than {max} entries"),
-            )),
-            names => Ok(names),
+            ));
         }
+        Ok(names)
     }
 
     fn list_names_up_to(&self, path: &str, max: usize) -> Result<Vec<String>, FileError> {
@@ -262,6 +272,15 @@ impl Tree {
             .map(|name| name.as_bytes())
             .unwrap_or_default();
         String::from_utf8(name.to_vec()).map_err(|_| failed(Errno::EILSEQ.into()))
+    }
+
+    /// Reads a link as [`Self::read_link_name`] does; `None` if there is no such link.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read_link_name`], but for a missing link.
+    pub fn read_link_name_if_exists(&self, path: &str) -> Result<Option<String>, FileError> {
+        none_if_missing(self.read_link_name(path))
     }
 
     /// Reads the drivers of `/proc/devices`, which is read at most once.
@@ -334,17 +353,12 @@ impl FileError {
     }
 }
 
-/// Makes a function for `or_else` that replaces the error of a missing file by `value`. Any other
-/// failure stays.
-pub(crate) fn if_missing<T>(
-    value: impl FnOnce() -> T,
-) -> impl FnOnce(FileError) -> Result<T, FileError> {
-    |error| {
-        if error.is_missing() {
-            Ok(value())
-        } else {
-            Err(error)
-        }
+/// Turns the error of a missing file into `None`. Any other failure stays.
+pub(crate) fn none_if_missing<T>(result: Result<T, FileError>) -> Result<Option<T>, FileError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

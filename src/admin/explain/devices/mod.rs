@@ -60,34 +60,40 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let named = options
-        .user
-        .as_deref()
-        .map(accounts::resolve_uid)
-        .transpose()?;
-    let named = named.map(NodeUser::find).transpose()?;
+    let mut user = match &options.user {
+        Some(name) => Some(NodeUser::find(accounts::resolve_uid(name)?)?),
+        None => None,
+    };
     if let Some(target) = attached::open_target(options)? {
-        // An owner who cannot be looked up hides no filter.
+        // A filter is shown even if its owner has no account any more.
         let owner = target.owner.and_then(|uid| NodeUser::find(uid).ok());
-        let user = named.or(owner);
+        let user = user.or(owner);
         let report = attached::FilterReport::read(&target, &open_tree(options)?, user.as_ref())?;
         report.write(options.json, output)?;
         return Ok(report.exit_code());
     }
-    let resolver = Resolver::new(open_tree(options)?, options.conf.read()?.devices);
-    let names = requested::requested_names(options);
     let caller = Uid::effective();
-    let user = match named {
-        None if !caller.is_root() => NodeUser::find(caller.as_raw()).ok(),
-        named => named,
-    };
-    let resolve = || resolved::NameReport::resolve(&names, &resolver, user.as_ref());
-    let report = match options.root {
-        Some(_) => resolve(),
-        None => with_login_rights(resolve, output),
-    };
+    if user.is_none() && !caller.is_root() {
+        user = NodeUser::find(caller.as_raw()).ok();
+    }
+    let report = resolve_names(options, user.as_ref(), output)?;
     report.write(options.json, output)?;
     Ok(report.exit_code())
+}
+
+/// Resolves the names of the command line, on this node with the rights that a login's helper has.
+fn resolve_names(
+    options: &Options,
+    user: Option<&NodeUser>,
+    output: &mut Output<'_>,
+) -> Result<resolved::NameReport, Error> {
+    let resolver = Resolver::new(open_tree(options)?, options.conf.read()?.devices);
+    let names = requested::requested_names(options);
+    let resolve = || resolved::NameReport::resolve(&names, &resolver, user);
+    Ok(match options.root {
+        Some(_) => resolve(),
+        None => with_login_rights(resolve, output),
+    })
 }
 
 /// Returns the node's own files, or those below `--root`, which the caller must own.
@@ -95,10 +101,9 @@ fn open_tree(options: &Options) -> Result<Tree, Error> {
     let Some(root) = &options.root else {
         return Ok(Tree::host());
     };
-    let shown = || helper::printable(&root.to_string_lossy());
-    let root = root
-        .canonicalize()
-        .map_err(|error| Error::failed("open", shown(), error))?;
+    let root = root.canonicalize().map_err(|error| {
+        Error::failed("open", helper::printable(&root.to_string_lossy()), error)
+    })?;
     if root == Path::new("/") {
         Ok(Tree::host())
     } else {

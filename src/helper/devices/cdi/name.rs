@@ -88,12 +88,14 @@ fn check_part(
     is_first: fn(char) -> bool,
     between: &str,
 ) -> Result<(), QualifiedNameError> {
-    let is_allowed = |c: &char| c.is_ascii_alphanumeric() || between.contains(*c);
     let fault = if text.is_empty() {
         "is empty".to_owned()
     } else if text.len() > max {
         format!("is longer than {max} characters")
-    } else if let Some(character) = text.chars().find(|c| !is_allowed(c)) {
+    } else if let Some(character) = text
+        .chars()
+        .find(|c| !c.is_ascii_alphanumeric() && !between.contains(*c))
+    {
         format!("has the character {character:?}")
     } else if !text.starts_with(is_first) {
         "begins with another character than it may".to_owned()
@@ -115,8 +117,8 @@ fn no_qualified_name() -> QualifiedNameError {
 }
 
 /// Finds the kind of a file that breaks a rule, if the kind is certain: the file is one complete
-/// document, exactly one key at its top is `kind` in any case, and its value is a valid kind. The
-/// fault is elsewhere then.
+/// document, has the key `kind` at its top and no other spelling of it, such as `Kind`, and the value
+/// is a valid kind. The fault is elsewhere then.
 pub(super) fn find_kind(bytes: &[u8], format: Format) -> Option<String> {
     let document = document::parse_document(bytes, format).ok()?;
     if document.second_document.is_some() {
@@ -128,8 +130,8 @@ pub(super) fn find_kind(bytes: &[u8], format: Format) -> Option<String> {
         return None;
     }
     let kind = value.into_text().ok()?;
-    let name: QualifiedName = format!("{kind}=0").parse().ok()?;
-    Some(name.kind().to_owned())
+    parse_class(&kind).ok()?;
+    Some(kind)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod fault;
 mod hostlist;
 mod record;
 
-use crate::node::if_missing;
+use crate::node::none_if_missing;
 use crate::node::{Device, DeviceError, NodeError, ResolvedDevices, Tree, driver, topology};
 use crate::slurm_conf::{
     ConfError, ConfLine, GresTypes, SlurmConfFiles, SlurmConfSearch, read_gres_types,
@@ -143,8 +143,8 @@ fn boot_stamp(tree: &Tree) -> Result<String, DeviceError> {
         let version = tree
             .read_text(&format!("{dir}/version"))
             // A driver of the kernel itself has no version.
-            .or_else(|_| tree.read_text(&format!("{dir}/initstate")))
-            .or_else(if_missing(|| "-".to_owned()))?;
+            .or_else(|_| tree.read_text(&format!("{dir}/initstate")));
+        let version = none_if_missing(version)?.unwrap_or_else(|| "-".to_owned());
         stamp = format!("{stamp} {}", version.trim_end());
     }
     Ok(stamp)

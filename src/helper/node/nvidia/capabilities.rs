@@ -4,7 +4,7 @@
 //! that configure and monitor them. A directory lists the instances that exist now.
 
 use super::information::find_value;
-use crate::node::tree::if_missing;
+use crate::node::tree::none_if_missing;
 use crate::node::{DeviceError, FileError, Tree};
 use protocol::parse_decimal;
 
@@ -93,10 +93,8 @@ pub fn has_instances(tree: &Tree) -> Result<bool, FileError> {
 }
 
 fn read_live_minor(tree: &Tree, dir: &str) -> Result<Option<u32>, FileError> {
-    let text = tree
-        .read_text(&format!("{dir}/access"))
-        .or_else(if_missing(String::new))?;
-    Ok(parse_device_file_minor(&text))
+    let text = tree.read_text_if_exists(&format!("{dir}/access"))?;
+    Ok(text.as_deref().and_then(parse_device_file_minor))
 }
 
 /// Finds the name of the capability that a minor is reserved for, such as `config` or
@@ -110,7 +108,7 @@ pub(in crate::node) fn find_capability_name(
     minor: u32,
 ) -> Result<Option<String>, FileError> {
     for path in [MIG_MINORS].into_iter().chain(OTHER_MINOR_TABLES) {
-        let text = tree.read_text(path).or_else(if_missing(String::new))?;
+        let text = tree.read_text_if_exists(path)?.unwrap_or_default();
         for (name, listed) in parse_minor_table(&text) {
             if listed == minor {
                 return Ok(Some(name.to_owned()));
@@ -123,7 +121,7 @@ pub(in crate::node) fn find_capability_name(
 /// Lists the paths of the entries of a directory that are `prefix` and a number; none if the
 /// directory is missing, since instances come and go.
 fn list_numbered(tree: &Tree, dir: &str, prefix: &str) -> Result<Vec<String>, FileError> {
-    let mut names = tree.list_names(dir).or_else(if_missing(Vec::new))?;
+    let mut names = none_if_missing(tree.list_names(dir))?.unwrap_or_default();
     names.retain(|name| name.strip_prefix(prefix).and_then(parse_decimal).is_some());
     Ok(names.iter().map(|name| format!("{dir}/{name}")).collect())
 }

@@ -3,7 +3,6 @@
 
 use super::uuid::Uuid;
 use crate::node::pci::{PciAddress, function_dir};
-use crate::node::tree::if_missing;
 use crate::node::{Device, DeviceError, FileError, Tree, major};
 use protocol::parse_decimal;
 
@@ -32,10 +31,8 @@ pub struct NvidiaGpu {
 ///
 /// [`FileError`] if the device tree exists and cannot be read.
 pub fn is_tegra(tree: &Tree) -> Result<bool, FileError> {
-    let compatible = tree.read_text("/sys/firmware/devicetree/base/compatible");
-    compatible
-        .map(|names| names.contains("nvidia,tegra"))
-        .or_else(if_missing(|| false))
+    let compatible = tree.read_text_if_exists("/sys/firmware/devicetree/base/compatible")?;
+    Ok(compatible.is_some_and(|names| names.contains("nvidia,tegra")))
 }
 
 /// Lists the GPUs that the driver lists and does not exclude, by PCI address; none without a

@@ -6,7 +6,7 @@ use crate::node::nvidia::{self, NvidiaGpu};
 use crate::node::pci::{
     FUNCTIONS_DIR, FUNCTIONS_MAX, PciAddress, function_dir, list_class, read_bound_driver,
 };
-use crate::node::tree::if_missing;
+use crate::node::tree::none_if_missing;
 use crate::node::{DeviceError, Tree};
 use std::cell::OnceCell;
 
@@ -153,8 +153,7 @@ pub(super) fn explain_no_gpu_at(
     tree: &Tree,
     address: PciAddress,
 ) -> Result<DeviceError, DeviceError> {
-    let names = tree.list_names(&function_dir(address));
-    let exists = names.map(|_| true).or_else(if_missing(|| false))?;
+    let exists = none_if_missing(tree.list_names(&function_dir(address)))?.is_some();
     let bound_driver = read_bound_driver(tree, address)?;
     if !exists {
         return Ok(DeviceError::new(format_args!(

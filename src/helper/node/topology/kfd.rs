@@ -16,7 +16,6 @@
 
 use super::class::render_minor;
 use crate::node::pci::{PciAddress, function_dir, list_class, read_bound_driver};
-use crate::node::tree::if_missing;
 use crate::node::{DeviceError, Tree, major};
 
 const KFD_NODES_DIR: &str = "/sys/class/kfd/kfd/topology/nodes";
@@ -246,11 +245,7 @@ impl KfdGpu {
     /// Checks that the render node belongs to a platform device of a partition, if sysfs has it.
     fn verify_platform_device(&self, tree: &Tree) -> Result<(), DeviceError> {
         let link = format!("/sys/dev/char/{}:{}/device", major::DRM, self.render);
-        match tree
-            .read_link_name(&link)
-            .map(Some)
-            .or_else(if_missing(|| None))?
-        {
+        match tree.read_link_name_if_exists(&link)? {
             Some(device) if !device.starts_with("amdgpu_xcp") => {
                 let why = format!("renderD{} is of {device} and of no partition", self.render);
                 Err(DeviceError::at(&self.path, why))
@@ -277,10 +272,7 @@ pub(super) fn read_partition_mode(
     address: PciAddress,
 ) -> Result<Option<String>, DeviceError> {
     let path = format!("{}/current_compute_partition", function_dir(address));
-    let text = tree
-        .read_text(&path)
-        .map(Some)
-        .or_else(if_missing(|| None))?;
+    let text = tree.read_text_if_exists(&path)?;
     Ok(text.map(|text| text.trim_end().to_owned()))
 }
 

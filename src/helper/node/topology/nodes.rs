@@ -5,7 +5,6 @@ use nix::errno::Errno;
 use super::card::{Card, Vendor};
 use super::class::{is_accel, is_card, is_render};
 use crate::node::pci::{PciAddress, function_dir, list_class};
-use crate::node::tree::if_missing;
 use crate::node::{
     Device, DeviceError, FileError, NodeError, ResolvedDevices, Tree, driver, major, nvidia,
 };
@@ -78,21 +77,14 @@ pub(super) fn find_integrated_gpus(tree: &Tree) -> Result<Vec<String>, DeviceErr
             continue;
         }
         let device = format!("{CLASS}/{entry}/device");
-        let driver = read_link(tree, &format!("{device}/driver"))?;
-        let subsystem = read_link(tree, &format!("{device}/subsystem"))?;
+        let driver = tree.read_link_name_if_exists(&format!("{device}/driver"))?;
+        let subsystem = tree.read_link_name_if_exists(&format!("{device}/subsystem"))?;
         let is_hardware = driver.is_some_and(|driver| driver != "vgem");
         if is_hardware && subsystem.as_deref() == Some("platform") {
             found.push(device);
         }
     }
     Ok(found)
-}
-
-/// Reads the last component of a link's target; `None` if there is no such link.
-fn read_link(tree: &Tree, path: &str) -> Result<Option<String>, FileError> {
-    tree.read_link_name(path)
-        .map(Some)
-        .or_else(if_missing(|| None))
 }
 
 /// Resolves the existing card and render nodes of a device in sysfs.
@@ -112,37 +104,36 @@ pub(super) fn drm_devices(tree: &Tree, device: &str) -> Result<ResolvedDevices, 
 }
 
 /// Checks against the kernel that each DRM node among `devices` belongs to a function at one of
-/// `addresses`.
+/// `addresses`. Without addresses nothing is checked.
 ///
 /// # Errors
 ///
-/// A node belongs to another function, or a file cannot be read.
+/// A node belongs to another function, a rule is for all DRM nodes, or a file cannot be read.
 pub fn verify_drm_nodes(
     tree: &Tree,
     addresses: &[PciAddress],
     devices: &[Device],
 ) -> Result<(), DeviceError> {
-    let mut numbers = Vec::new();
-    for address in addresses {
-        for entry in list_class(tree, *address, "drm")? {
-            let dev = tree.read_text(&format!("{}/drm/{entry}/dev", function_dir(*address)));
-            numbers.extend(dev.map(Some).or_else(if_missing(|| None))?);
-        }
-    }
     let Some(first) = addresses.first() else {
         return Ok(());
     };
+    let mut numbers = Vec::new();
+    for address in addresses {
+        for entry in list_class(tree, *address, "drm")? {
+            let path = format!("{}/drm/{entry}/dev", function_dir(*address));
+            if let Some(text) = tree.read_text_if_exists(&path)? {
+                numbers.push(text.trim_end().to_owned());
+            }
+        }
+    }
     for Device { node, rule } in devices {
         if rule.kind() != DeviceType::Char || rule.major() != major::DRM {
             continue;
         }
-        let number = rule
+        let is_of_addresses = rule
             .minor()
-            .map(|minor| format!("{}:{minor}", rule.major()));
-        if !numbers
-            .iter()
-            .any(|known| Some(known.trim_end()) == number.as_deref())
-        {
+            .is_some_and(|minor| numbers.contains(&format!("{}:{minor}", rule.major())));
+        if !is_of_addresses {
             return Err(DeviceError::new(format_args!(
                 "the specification lists {node}, which is not of the GPU at {first}: generate the \
                  specification anew"
@@ -182,8 +173,8 @@ fn habana_devices(tree: &Tree, address: PciAddress) -> Result<ResolvedDevices, D
     {
         let control = entry.replace("accel", "accel_controlD");
         for name in [entry, &control] {
-            let numbers = tree.read_text(&format!("/sys/class/accel/{name}/dev"));
-            let Some(numbers) = numbers.map(Some).or_else(if_missing(|| None))? else {
+            let path = format!("/sys/class/accel/{name}/dev");
+            let Some(numbers) = tree.read_text_if_exists(&path)? else {
                 continue;
             };
             devices.extend(find_device(
@@ -310,8 +301,6 @@ fn is_amd(tree: &Tree, minor: u32) -> Result<bool, FileError> {
     if tree.read_link_name(&device)?.starts_with("amdgpu_xcp") {
         return Ok(true);
     }
-    let driver = tree.read_link_name(&format!("{device}/driver"));
-    driver
-        .map(|driver| driver == "amdgpu")
-        .or_else(if_missing(|| false))
+    let driver = tree.read_link_name_if_exists(&format!("{device}/driver"))?;
+    Ok(driver.as_deref() == Some("amdgpu"))
 }

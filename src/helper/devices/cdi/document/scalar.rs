@@ -31,19 +31,21 @@ pub(super) fn is_text(word: &str) -> bool {
     let is_truth = TRUTH_WORDS
         .iter()
         .any(|truth| word.eq_ignore_ascii_case(truth));
-    is_shortest || !(is_truth || is_number_to_some_reader(word))
+    is_shortest || !(is_truth || may_be_number(word))
 }
 
 /// Tells whether a container runtime may read the word as a number, by YAML 1.1 or 1.2.
-fn is_number_to_some_reader(word: &str) -> bool {
+fn may_be_number(word: &str) -> bool {
     let word = word.to_ascii_lowercase().replace('_', "");
     let magnitude = word.strip_prefix(['-', '+']).unwrap_or(&word);
     let is_in_base = |prefix: &str, base: u32| {
         let digits = magnitude.strip_prefix(prefix).unwrap_or_default();
         !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(base))
     };
-    let has_digit = magnitude.starts_with(|first: char| first == '.' || first.is_ascii_digit());
-    let is_decimal = has_digit && magnitude.parse::<f64>().is_ok();
+    // Rust also parses `inf`, `infinity` and `nan`, which are texts in YAML.
+    let begins_decimal =
+        magnitude.starts_with(|first: char| first == '.' || first.is_ascii_digit());
+    let is_decimal = begins_decimal && magnitude.parse::<f64>().is_ok();
     let is_special = matches!(magnitude, ".inf" | ".nan");
     is_decimal || is_special || is_in_base("0x", 16) || is_in_base("0o", 8) || is_in_base("0b", 2)
 }
