@@ -4,7 +4,7 @@ use super::finding::{Check, Finding};
 use super::site::{Account, Site};
 use super::stack::{MOVERS, module_name};
 use helper::Config;
-use helper::stack::{Entry, FileLine, Group, read_entries};
+use helper::stack::{Entry, FileLine, Group, StackError, read_entries};
 use protocol::{SourceName, parse_decimal};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ struct InstanceConf {
 enum FluxStack {
     /// There is no such service.
     Missing,
-    Unreadable(String),
+    Unreadable(StackError),
     Still,
     /// A module moves the processes of jobs.
     Moves {
@@ -383,7 +383,8 @@ mod tests {
         let lingers_not = bad_findings(GOOD, Ok(false), FluxStack::Missing);
         assert_eq!(lingers_not, ["warning flux-linger"]);
         let why = Err(io::ErrorKind::PermissionDenied.into());
-        let unreadable = bad_findings(GOOD, why, FluxStack::Unreadable("x".to_owned()));
+        let stack = FluxStack::Unreadable(StackError::UnnamedService);
+        let unreadable = bad_findings(GOOD, why, stack);
         assert_eq!(unreadable, ["unknown flux-pam", "unknown flux-linger"]);
         assert_eq!(
             bad_findings("", Ok(true), FluxStack::Still),

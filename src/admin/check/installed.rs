@@ -36,7 +36,7 @@ struct PackageManager {
     /// Prints the files that differ from the package.
     verify: &'static [&'static str],
     /// The commands that complete an interrupted upgrade.
-    complete: &'static str,
+    completion: &'static str,
     /// The command that installs both packages again.
     reinstall: &'static str,
 }
@@ -51,7 +51,7 @@ static PACKAGE_MANAGERS: [PackageManager; 2] = [
         ],
         files: &["dpkg-query", "--listfiles"],
         verify: &["dpkg", "--verify"],
-        complete: "dpkg --configure --pending, then apt-get --fix-broken install",
+        completion: "dpkg --configure --pending, then apt-get --fix-broken install",
         reinstall: "apt-get install --reinstall libpam-job-adopt job-adopt",
     },
     PackageManager {
@@ -63,7 +63,7 @@ static PACKAGE_MANAGERS: [PackageManager; 2] = [
         ],
         files: &["rpm", "--query", "--list"],
         verify: &["rpm", "--verify", "--nodeps"],
-        complete: "dnf reinstall job-adopt pam_job_adopt",
+        completion: "dnf reinstall job-adopt pam_job_adopt",
         reinstall: "dnf reinstall job-adopt pam_job_adopt",
     },
 ];
@@ -101,10 +101,17 @@ enum Origin {
 struct Packages {
     manager: &'static PackageManager,
     states: Vec<PackageState>,
-    /// Files that differ from their package, each with the line of the package manager.
-    damage: Vec<(String, String)>,
+    /// Files that differ from their package.
+    damage: Vec<DamagedFile>,
     /// The first package has the module.
     have_module: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct DamagedFile {
+    path: String,
+    /// As the package manager shows it.
+    line: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -190,7 +197,6 @@ impl Packages {
             .filter_map(|line| {
                 parse_damage(line, |path| Path::new(path).symlink_metadata().is_ok())
             })
-            .map(|(path, line)| (path.to_owned(), line.to_owned()))
             .collect();
         Some(Self {
             manager,
@@ -217,10 +223,10 @@ impl Packages {
                 Check::Upgrade,
                 object,
                 text,
-                self.manager.complete,
+                self.manager.completion,
             ));
         }
-        for (path, line) in &self.damage {
+        for DamagedFile { path, line } in &self.damage {
             let text = format!("differs from the file of the package ({line})");
             findings.push(Finding::warning(
                 Check::Installed,
@@ -271,14 +277,19 @@ fn parse_state(line: &str, names: &[&str]) -> Option<PackageState> {
     })
 }
 
-/// Parses a line of `dpkg --verify` or `rpm --verify`: the path of a file that is not as its package
-/// has it, with the line. It is `None` for changed configuration, which the line marks with a "c", and
-/// for missing documentation. dpkg before 1.21 (Debian 11) reports a missing file as a changed one.
-fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<(&str, &str)> {
+/// Parses a line of `dpkg --verify` or `rpm --verify` about a file that is not as its package has it.
+/// It is `None` for changed configuration, which the line marks with a "c", and for missing documentation. dpkg before 1.21 (Debian 11) reports a missing file as a changed one.
+fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<DamagedFile> {
     let path = &line[line.find(" /")? + 1..];
     let is_documentation = DOCUMENTATION_DIRS.iter().any(|dir| path.starts_with(dir));
     let is_left_out = is_documentation && !exists(path);
-    (!line.contains(" c ") && !is_left_out).then_some((path, line))
+    if line.contains(" c ") || is_left_out {
+        return None;
+    }
+    Some(DamagedFile {
+        path: path.to_owned(),
+        line: line.to_owned(),
+    })
 }
 
 /// Runs a package manager; its output is empty if it is not installed.
@@ -315,11 +326,7 @@ fn is_unfinished(file: &OsStr, name: &OsStr) -> bool {
 impl Loading {
     /// Loads the module in a child, as libpam would.
     fn run(module: &Path) -> Self {
-        match load_in_child(module) {
-            Ok((0, _)) => Self::Done,
-            Ok((1, why)) => Self::Failed(why),
-            _ => Self::Untried,
-        }
+        load_in_child(module).unwrap_or(Self::Untried)
     }
 
     /// Judges whether the module can be loaded: one for another C library or architecture refuses
@@ -348,19 +355,28 @@ impl Loading {
     }
 }
 
-/// Loads a shared object in a child. The status is 0 for success and 1 for the failure that the text
-/// describes.
-fn load_in_child(module: &Path) -> io::Result<(i32, String)> {
+/// Loads a shared object in a child, which writes the cause of a failure into a socket.
+fn load_in_child(module: &Path) -> io::Result<Loading> {
+    const LOADED: i32 = 0;
+    const NOT_LOADED: i32 = 1;
+    const CAUSE_LOST: i32 = 2;
     let path = CString::new(module.as_os_str().as_bytes())?;
     let (mut read, mut write) = UnixStream::pair()?;
     let status = run_in_child(|| match load_shared_object(&path) {
-        Ok(()) => 0,
-        Err(why) => write.write_all(why.as_bytes()).map_or(2, |()| 1),
+        Ok(()) => LOADED,
+        Err(why) => match write.write_all(why.as_bytes()) {
+            Ok(()) => NOT_LOADED,
+            Err(_) => CAUSE_LOST,
+        },
     })?;
     drop(write);
     let mut why = String::new();
     read.read_to_string(&mut why)?;
-    Ok((status, why))
+    Ok(match status {
+        LOADED => Loading::Done,
+        NOT_LOADED => Loading::Failed(why),
+        _ => Loading::Untried,
+    })
 }
 
 #[cfg(test)]
@@ -391,7 +407,11 @@ mod tests {
             ),
         ] {
             let damage = parse_damage(line, |file| file.ends_with("/changelog.gz"));
-            assert_eq!(damage, path.map(|path| (path, line)), "{line}");
+            let expected = path.map(|path| DamagedFile {
+                path: path.to_owned(),
+                line: line.to_owned(),
+            });
+            assert_eq!(damage, expected);
         }
     }
 
@@ -446,10 +466,10 @@ mod tests {
     #[test]
     fn damaged_file_and_module_of_no_package_are_warnings() {
         let good = packages(&["installed libpam-job-adopt 1", "installed job-adopt 1"]);
-        let damage = vec![(
-            "/usr/bin/job-adopt".to_owned(),
-            "??5 /usr/bin/job-adopt".to_owned(),
-        )];
+        let damage = vec![DamagedFile {
+            path: "/usr/bin/job-adopt".to_owned(),
+            line: "??5 /usr/bin/job-adopt".to_owned(),
+        }];
         let findings = Packages {
             damage,
             have_module: false,

@@ -44,7 +44,7 @@ pub(super) const MOVERS: [(&str, &str); 10] = [
     ("pam_cgroup.so", "puts the login where cgrules.conf says"),
 ];
 /// Modules that leave a process in its cgroup.
-const STILL_MODULES: [&str; 61] = [
+const HARMLESS_MODULES: [&str; 60] = [
     "pam_access.so",
     "pam_afs_session.so",
     "pam_apparmor.so",
@@ -92,7 +92,6 @@ const STILL_MODULES: [&str; 61] = [
     "pam_ssh_agent_auth.so",
     "pam_sss.so",
     "pam_succeed_if.so",
-    "pam_systemd.so",
     "pam_tally2.so",
     "pam_time.so",
     "pam_timestamp.so",
@@ -166,6 +165,15 @@ pub(super) struct StackFacts<'a> {
     aliases: Vec<Alias>,
 }
 
+/// The check of our lines of a group, and what it reports if they are missing.
+struct MissingLine {
+    check: Check,
+    severity: Severity,
+    text: &'static str,
+    /// Names the line that is due.
+    remedy: &'static str,
+}
+
 /// The arguments of a line of our module.
 #[derive(Debug)]
 struct OwnLine<'a> {
@@ -232,44 +240,46 @@ impl<'a> StackFacts<'a> {
         findings
     }
 
-    /// Describes what it means if our line of a group is not there: the check and its severity, the
-    /// text, and the line that is due. Without the account line no login is outside of a job, because the
-    /// session phase decides again; but refusals come late, and without a text. Without the auth lines no
-    /// login joins a job that has private files.
-    fn describe_group(&self, group: Group) -> (Check, Severity, &'static str, &'static str) {
+    /// What it means if our line of a group is missing. Without the account line no login is outside of a
+    /// job, because the session phase decides again; but refusals come late, and without a text. Without the
+    /// auth lines no login joins a job that has private files.
+    fn missing_line(&self, group: Group) -> MissingLine {
         match group {
-            Group::Auth => (
-                Check::PamAuth,
-                Severity::Warning,
-                "has no auth lines of pam_job_adopt.so: logins to jobs with private files are refused \
-                 (JA09)",
-                AUTH_REMEDY,
-            ),
-            Group::Account => (
-                Check::PamAccount,
-                Severity::Warning,
-                "has no account line of pam_job_adopt.so, so users without a job are refused late, \
-                 without a reason",
-                ACCOUNT_REMEDY,
-            ),
-            Group::Session if self.account.iter().any(Entry::is_for_service) => (
-                Check::PamSession,
-                Severity::Error,
-                "has an account line but no session line: every login is refused (JA09)",
-                SESSION_REMEDY,
-            ),
-            Group::Session => (
-                Check::PamSession,
-                Severity::Error,
-                "has no line of pam_job_adopt.so: logins are in no job",
-                SESSION_REMEDY,
-            ),
+            Group::Auth => MissingLine {
+                check: Check::PamAuth,
+                severity: Severity::Warning,
+                text: "has no auth lines of pam_job_adopt.so: logins to jobs with private files are \
+                       refused (JA09)",
+                remedy: AUTH_REMEDY,
+            },
+            Group::Account => MissingLine {
+                check: Check::PamAccount,
+                severity: Severity::Warning,
+                text: "has no account line of pam_job_adopt.so, so users without a job are refused \
+                       late, without a reason",
+                remedy: ACCOUNT_REMEDY,
+            },
+            Group::Session => MissingLine {
+                check: Check::PamSession,
+                severity: Severity::Error,
+                text: if self.account.iter().any(Entry::is_for_service) {
+                    "has an account line but no session line: every login is refused (JA09)"
+                } else {
+                    "has no line of pam_job_adopt.so: logins are in no job"
+                },
+                remedy: SESSION_REMEDY,
+            },
         }
     }
 
     /// Judges whether libpam runs our lines of a group.
     fn judge_line(&self, group: Group, line: &StackFinding) -> Finding {
-        let (check, severity, absent, line_remedy) = self.describe_group(group);
+        let MissingLine {
+            check,
+            severity,
+            text: missing_text,
+            remedy: line_remedy,
+        } = self.missing_line(group);
         let service = format!("service {}", self.service);
         match line {
             StackFinding::Effective(place) => {
@@ -280,9 +290,11 @@ impl<'a> StackFacts<'a> {
                 Finding::fine(check, place, text)
             }
             StackFinding::Absent if group == Group::Auth => {
-                Finding::note(check, service, absent, line_remedy)
+                Finding::note(check, service, missing_text, line_remedy)
             }
-            StackFinding::Absent => Finding::new(severity, check, service, absent, line_remedy),
+            StackFinding::Absent => {
+                Finding::new(severity, check, service, missing_text, line_remedy)
+            }
             StackFinding::Skipped { ours, by } => {
                 let text = format!("can be skipped: {by} may end the stack or jump over it");
                 let remedy = if group == Group::Account {
@@ -568,7 +580,7 @@ fn judge_late_module(entry: &Entry) -> Option<Finding> {
         let text = format!("{file} runs after our session line, and its script may move the login");
         return Some(Finding::warning(Check::PamOrder, place, text, remedy));
     }
-    if STILL_MODULES.contains(&file) || entry.is_our_module() {
+    if HARMLESS_MODULES.contains(&file) || entry.is_our_module() {
         return None;
     }
     let text = format!(
@@ -645,13 +657,14 @@ impl Alias {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use helper::stack::StackError;
 
     fn facts(is_root: bool) -> StackFacts<'static> {
         StackFacts {
             service: "sshd",
             account: &[],
             session: &[],
-            session_line: StackFinding::Unreadable("x".to_owned()),
+            session_line: StackFinding::Unreadable(StackError::UnnamedService),
             account_line: StackFinding::TooManyPaths,
             auth_line: StackFinding::Absent,
             joins_containers: true,

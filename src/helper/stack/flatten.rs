@@ -4,6 +4,7 @@
 use super::control::Control;
 use super::dirs::{SITE_DIR, service_dirs, vendor_dirs};
 use super::entry::{Entry, FileLine, LineFault, file_name};
+use super::error::{DEPTH_MAX, ENTRIES_MAX, StackError};
 use super::group::Group;
 use super::libpam::{Reading, is_missing_module, may_exist};
 use super::lines::{LogicalLine, find_misread_line, is_false_blank, parse_lines};
@@ -13,9 +14,6 @@ use super::statement::{Statement, count_decisive_words};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-/// Maximum nesting of includes and substacks, as in libpam.
-const DEPTH_MAX: usize = 16;
-const ENTRIES_MAX: usize = 1000;
 /// The service whose lines apply if a service has none.
 const FALLBACK_SERVICE: &str = "other";
 /// The service that a line of this module without `service=` is for.
@@ -29,17 +27,17 @@ pub(super) struct FlatStack {
     pub(super) rejected: Option<(FileLine, Rejection)>,
 }
 
-/// Returns the lines of `service` in that group.
+/// Lists the lines of `service` in that group.
 ///
 /// # Errors
 ///
-/// A text that names the file that neither libpam nor we can read.
+/// Why neither libpam nor we can read the files.
 pub(super) fn flatten(
     files: &Files<'_>,
     service: &str,
     group: Group,
     reading: Reading,
-) -> Result<FlatStack, String> {
+) -> Result<FlatStack, StackError> {
     let lines = FlatStack {
         entries: Vec::new(),
         rejected: None,
@@ -104,24 +102,28 @@ impl Flattener<'_> {
         name: Option<&String>,
         place: &FileLine,
         inclusion: Inclusion,
-    ) -> Result<(), String> {
+    ) -> Result<(), StackError> {
         let Some(name) = name else {
             self.reject(place, Rejection::NoFile);
             return Ok(());
         };
         if inclusion.depth >= DEPTH_MAX {
-            return Err(format!(
-                "{place}: {name}: included more than {DEPTH_MAX} deep"
-            ));
+            return Err(StackError::NestedTooDeep {
+                place: place.clone(),
+                name: name.clone(),
+            });
         }
         let file = self
             .find_service_file(name, self.include_folders())?
-            .ok_or_else(|| format!("{place}: {name}: no such service file"))?;
+            .ok_or_else(|| StackError::MissingFile {
+                place: place.clone(),
+                name: name.clone(),
+            })?;
         self.add_file(&file, inclusion)
     }
 
     /// Adds the lines of a service; returns whether it has a file.
-    fn load_service(&mut self, name: &str) -> Result<bool, String> {
+    fn load_service(&mut self, name: &str) -> Result<bool, StackError> {
         let Some(file) = self.find_service_file(name, ServiceFolders::All)? else {
             return Ok(false);
         };
@@ -131,7 +133,7 @@ impl Flattener<'_> {
 
     /// Rejects what keeps libpam from loading [`FALLBACK_SERVICE`], although none of its lines runs:
     /// it then refuses every service. How versions read its lines does not matter.
-    fn check_unused_fallback(&mut self) -> Result<(), String> {
+    fn check_unused_fallback(&mut self) -> Result<(), StackError> {
         let file = match self.find_service_file(FALLBACK_SERVICE, ServiceFolders::All) {
             Ok(Some(file)) => file,
             Ok(None) => return Ok(()),
@@ -143,7 +145,7 @@ impl Flattener<'_> {
             let place = file.place(line.number);
             let statement = Statement::new(&line);
             if self.reading.has_at_include && statement.is_at_include() {
-                self.require_at_include(line.words.get(1), &place)?;
+                self.check_at_include(line.words.get(1), &place)?;
             } else {
                 self.reject_unloadable(&statement, &place);
             }
@@ -158,24 +160,29 @@ impl Flattener<'_> {
         })
     }
 
-    /// Checks that `@include` finds its file: without it, libpam refuses the service. A file that only
-    /// root can see counts.
-    fn require_at_include(
+    /// Checks that the file of an `@include` exists, without which libpam refuses the service. A file in a
+    /// folder that only root can search may exist. A line that names no file is rejected.
+    ///
+    /// # Errors
+    ///
+    /// [`StackError::MissingFile`].
+    fn check_at_include(
         &mut self,
         name: Option<&String>,
         place: &FileLine,
-    ) -> Result<(), String> {
+    ) -> Result<(), StackError> {
         let Some(name) = name else {
             self.reject(place, Rejection::NoFile);
             return Ok(());
         };
-        if self
-            .candidates(name, self.include_folders())
-            .any(|path| may_exist(&path))
-        {
+        let mut candidates = self.candidates(name, self.include_folders());
+        if candidates.any(|path| may_exist(&path)) {
             return Ok(());
         }
-        Err(format!("{place}: {name}: no such service file"))
+        Err(StackError::MissingFile {
+            place: place.clone(),
+            name: name.clone(),
+        })
     }
 
     /// Rejects `/etc/pam.conf` if it has lines: some builds of libpam read it for a service without a
@@ -207,7 +214,7 @@ impl Flattener<'_> {
         })
     }
 
-    fn add_file(&mut self, file: &ServiceFile, inclusion: Inclusion) -> Result<(), String> {
+    fn add_file(&mut self, file: &ServiceFile, inclusion: Inclusion) -> Result<(), StackError> {
         if let Some((line, why)) = find_misread_line(&file.bytes) {
             self.reject(&file.place(line), why);
         }
@@ -231,7 +238,7 @@ impl Flattener<'_> {
         line: &LogicalLine,
         place: &FileLine,
         inclusion: Inclusion,
-    ) -> Result<(), String> {
+    ) -> Result<(), StackError> {
         let deeper = Inclusion {
             depth: inclusion.depth + 1,
             ..inclusion
@@ -325,10 +332,12 @@ impl Flattener<'_> {
         place: &FileLine,
         control: Option<Control>,
         Inclusion { level, top, .. }: Inclusion,
-    ) -> Result<(), String> {
+    ) -> Result<(), StackError> {
         if self.lines.entries.len() >= ENTRIES_MAX {
-            let group = self.group.as_str();
-            return Err(format!("{place}: more than {ENTRIES_MAX} {group} lines"));
+            return Err(StackError::TooManyLines {
+                place: place.clone(),
+                group: self.group,
+            });
         }
         let mut words = line.words.iter().skip(2).cloned();
         let module = words.next().unwrap_or_default();
@@ -395,25 +404,20 @@ impl Flattener<'_> {
         }
     }
 
-    /// Returns where a service file of that name may be: at an absolute path, or else in the site's
-    /// folder and, if libpam looks there, in those of the distribution. These are only searched for if
-    /// the site has no such file.
-    fn candidates<'b>(
-        &'b self,
-        name: &'b str,
-        folders: ServiceFolders,
-    ) -> Box<dyn Iterator<Item = PathBuf> + 'b> {
-        if let Some(relative) = name.strip_prefix('/') {
-            return Box::new(std::iter::once(self.files.root.join(relative)));
-        }
-        let site = std::iter::once(self.files.root.join(SITE_DIR).join(name));
-        match folders {
-            ServiceFolders::Site => Box::new(site),
-            ServiceFolders::All => {
-                let vendor = std::iter::once_with(|| vendor_dirs(self.files.root)).flatten();
-                Box::new(site.chain(vendor.map(move |dir| dir.join(name))))
+    /// The paths where a service file of that name may be: an absolute one, or else those in the site's
+    /// folder and, if libpam looks there, in the folders of the distribution. Finding these takes reading
+    /// the library, which is left until the site's folder has no such file.
+    fn candidates(&self, name: &str, folders: ServiceFolders) -> impl Iterator<Item = PathBuf> {
+        let root = self.files.root;
+        let (first, has_others) = match name.strip_prefix('/') {
+            Some(relative) => (root.join(relative), false),
+            None => {
+                let has_vendor_files = matches!(folders, ServiceFolders::All);
+                (root.join(SITE_DIR).join(name), has_vendor_files)
             }
-        }
+        };
+        let others = has_others.then_some(root).into_iter().flat_map(vendor_dirs);
+        std::iter::once(first).chain(others.map(move |dir| dir.join(name)))
     }
 
     /// Reads the service file of that name from the first of these folders that has it.
@@ -421,12 +425,15 @@ impl Flattener<'_> {
         &self,
         name: &str,
         folders: ServiceFolders,
-    ) -> Result<Option<ServiceFile>, String> {
+    ) -> Result<Option<ServiceFile>, StackError> {
         for path in self.candidates(name, folders) {
             match self.files.read(&path) {
                 Ok(bytes) => return Ok(Some(ServiceFile { path, bytes })),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(format!("{}: {error}", path.display())),
+                Err(error) => {
+                    let cause = error.to_string();
+                    return Err(StackError::UnreadableFile { path, cause });
+                }
             }
         }
         Ok(None)

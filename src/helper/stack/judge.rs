@@ -1,6 +1,7 @@
 //! Judges whether every login that succeeds runs our module.
 
 use super::entry::{Entry, FileLine, LineFault};
+use super::error::StackError;
 use super::flatten::{FlatStack, flatten};
 use super::group::Group;
 use super::libpam::Reading;
@@ -45,7 +46,7 @@ pub enum StackFinding {
     /// The stack has too many paths to check them all.
     TooManyPaths,
     /// Neither libpam nor we can read a file that the text names.
-    Unreadable(String),
+    Unreadable(StackError),
 }
 
 impl StackFinding {
@@ -75,7 +76,7 @@ impl StackFinding {
             Self::Unreliable(ours, why) => format!("{group} line at {ours} {why}"),
             Self::Absent => format!("no {group} line for pam_job_adopt.so"),
             Self::TooManyPaths => format!("{group} stack has too many ways through it"),
-            Self::Unreadable(what) => what.clone(),
+            Self::Unreadable(why) => why.to_string(),
         }
     }
 }
@@ -125,7 +126,7 @@ fn judge_files(
         finding = match read_stack(files, service, group, *reading) {
             Ok(stack) if group == Group::Auth => judge_auth_lines(stack),
             Ok(stack) => judge_stack_lines(&stack, group),
-            Err(what) => StackFinding::Unreadable(what),
+            Err(why) => StackFinding::Unreadable(why),
         };
         if !matches!(finding, StackFinding::Effective(_)) {
             break;
@@ -138,8 +139,8 @@ fn judge_files(
 ///
 /// # Errors
 ///
-/// A text that names the file that neither libpam nor we can read.
-pub fn read_entries(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, String> {
+/// Why neither libpam nor we can read the files.
+pub fn read_entries(root: &Path, service: &str, group: Group) -> Result<Vec<Entry>, StackError> {
     let mut stack = read_entries_with(root, service, group, None)?;
     stack.retain(|entry| entry.control.is_some());
     Ok(stack)
@@ -156,7 +157,7 @@ pub fn read_entries_with(
     service: &str,
     group: Group,
     replacement: Replacement<'_>,
-) -> Result<Vec<Entry>, String> {
+) -> Result<Vec<Entry>, StackError> {
     let reading = Reading::possible(root)
         .first()
         .copied()
@@ -209,7 +210,7 @@ fn read_stack(
     service: &str,
     group: Group,
     reading: Reading,
-) -> Result<FlatStack, String> {
+) -> Result<FlatStack, StackError> {
     // pam_start(3) takes the last component, in lower case.
     let file = service
         .rsplit('/')
@@ -217,7 +218,7 @@ fn read_stack(
         .unwrap_or_default()
         .to_ascii_lowercase();
     if file.is_empty() || file == "." || file == ".." {
-        return Err("the service has no name".to_owned());
+        return Err(StackError::UnnamedService);
     }
     let mut stack = flatten(files, &file, group, reading)?;
     // If both lines observe, the site only tries the module.

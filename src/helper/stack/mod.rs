@@ -9,6 +9,7 @@ mod compare;
 mod control;
 mod dirs;
 mod entry;
+mod error;
 mod file;
 mod flatten;
 mod group;
@@ -26,6 +27,7 @@ pub use compare::{ComparedLine, Comparison, Side, Step, compare_stacks, jump_tar
 pub use control::ModuleReturn;
 pub use dirs::service_dirs;
 pub use entry::{Entry, FileLine, LineFault, MODULE_FILES, is_close_only};
+pub use error::StackError;
 pub use group::Group;
 pub use judge::{
     StackFinding, judge_stack, judge_stack_with, judge_stacks_of_login, read_entries,

@@ -355,28 +355,32 @@ fn unreadable_spool(path: &Path, error: &std::io::Error) -> SourceError {
     }
 }
 
-/// Lists the sockets of one directory. Resolves symbolic links in its path, since the privileged
-/// half follows none.
+/// Lists the sockets of one directory that are of this node's jobs; `report.broken` gets those that
+/// cannot be used. Resolves symbolic links in its path, since root's module follows none.
+///
+/// # Errors
+///
+/// The directory cannot be read, is not trusted, or has a path that is not plain.
 fn list_sockets(
     tree: &Tree,
     spool_dir: &SpoolDir,
     report: &mut SourceReport,
 ) -> Result<Vec<Socket>, SourceError> {
     let failed = |error: TrustError| distrusted_spool(&spool_dir.path, &error);
-    let real_path = with_slurm_trusted(tree.trust(), |trust| resolve_links(trust, &spool_dir.path))
+    let path = with_slurm_trusted(tree.trust(), |trust| resolve_links(trust, &spool_dir.path))
         .map_err(failed)?;
-    let dir = with_slurm_trusted(tree.trust(), |trust| trust.dir(&real_path)).map_err(failed)?;
+    let dir = with_slurm_trusted(tree.trust(), |trust| trust.dir(&path)).map_err(failed)?;
     let names = trusted_dir::list_visible_names(&dir, NAMES_MAX).map_err(failed)?;
-    let spool: AbsolutePath = real_path
+    let spool: AbsolutePath = path
         .to_str()
-        .and_then(|path| path.parse().ok())
-        .ok_or_else(|| SourceError::Failed(format!("{real_path:?} is no plain path")))?;
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| SourceError::Failed(format!("{path:?} is no plain path")))?;
     let mut sockets = Vec::new();
-    let mut foreign = BTreeSet::new();
-    let mut other_steps = false;
+    let mut other_nodes = BTreeSet::new();
+    let mut has_other_steps = false;
     for (name, step) in names.iter().filter_map(|name| parse_socket_name(name)) {
         if step != EXTERN_STEP {
-            other_steps = true;
+            has_other_steps = true;
             continue;
         }
         if spool_dir
@@ -384,10 +388,10 @@ fn list_sockets(
             .as_ref()
             .is_some_and(|node| *node != name.node)
         {
-            foreign.insert(name.node.to_string());
+            other_nodes.insert(name.node.to_string());
             continue;
         }
-        let path = real_path.join(name.to_string());
+        let path = path.join(name.to_string());
         match socket_created_at(&dir, &name, tree.trust().owner()) {
             Ok(started) => sockets.push(Socket {
                 name,
@@ -402,21 +406,31 @@ fn list_sockets(
     report
         .seen
         .push(format!("{spool}: {} sockets of jobs", sockets.len()));
-    if !sockets.is_empty() {
-        return Ok(sockets);
-    }
-    if let (Some(node), Some(other)) = (&spool_dir.node, foreign.first()) {
-        report.skipped.push(format!(
-            "{spool}: no sockets of node {node}, but of {other}: is nodename what Slurm calls this \
-             node?"
-        ));
-    }
-    if foreign.is_empty() && other_steps {
-        report.skipped.push(format!(
-            "{spool}: jobs without an extern step: slurm.conf needs PrologFlags=Contain"
-        ));
+    if sockets.is_empty() {
+        let other_node = other_nodes.first().map(String::as_str);
+        let cause = explain_no_sockets(spool_dir.node.as_ref(), other_node, has_other_steps);
+        report
+            .skipped
+            .extend(cause.map(|cause| format!("{spool}: {cause}")));
     }
     Ok(sockets)
+}
+
+/// Explains why a directory has no socket of this node's jobs, if it has others.
+fn explain_no_sockets(
+    node: Option<&NodeName>,
+    other_node: Option<&str>,
+    has_other_steps: bool,
+) -> Option<String> {
+    match (node, other_node) {
+        (Some(node), Some(other)) => Some(format!(
+            "no sockets of node {node}, but of {other}: is nodename what Slurm calls this node?"
+        )),
+        (_, None) if has_other_steps => {
+            Some("jobs without an extern step: slurm.conf needs PrologFlags=Contain".to_owned())
+        }
+        _ => None,
+    }
 }
 
 fn distrusted_spool(spool: &Path, error: &TrustError) -> SourceError {
