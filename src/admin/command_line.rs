@@ -241,12 +241,12 @@ mod tests {
 
     /// A option's name and the name of its value.
     fn option(arg: &clap::Arg) -> Option<(String, String)> {
-        let takes = arg.get_action().takes_values();
-        let value = arg.get_value_names().into_iter().flatten().next();
-        let value = value
-            .filter(|_| takes)
-            .map(ToString::to_string)
-            .unwrap_or_default();
+        let mut value = String::new();
+        if arg.get_action().takes_values() {
+            if let Some(name) = arg.get_value_names().into_iter().flatten().next() {
+                value = name.to_string();
+            }
+        }
         Some((roff(&format!("--{}", arg.get_long()?)), roff(&value)))
     }
 
@@ -309,9 +309,11 @@ mod tests {
             text = format!("{text}: {}", words.join(", "));
         }
         let is_shown = takes && !arg.is_hide_default_value_set();
-        match arg.get_default_values().first().filter(|_| is_shown) {
-            Some(default) => format!("{text}; {} unless given", default.to_string_lossy()),
-            None => text,
+        match arg.get_default_values().first() {
+            Some(default) if is_shown => {
+                format!("{text}; {} unless given", default.to_string_lossy())
+            }
+            _ => text,
         }
     }
 

@@ -66,8 +66,8 @@ impl Inheritance {
     }
 
     fn judge_locked_memory(&self, server: &str) -> Option<Finding> {
-        let bytes = self.locked_bytes_max.filter(|_| self.has_rdma)?;
-        if bytes > DEFAULT_LOCKED_BYTES {
+        let bytes = self.locked_bytes_max?;
+        if !self.has_rdma || bytes > DEFAULT_LOCKED_BYTES {
             return None;
         }
         let text = format!("may lock {bytes} bytes of memory, too few for RDMA: so may logins");

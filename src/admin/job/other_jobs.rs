@@ -135,8 +135,9 @@ fn find_below<'a>(top: &Dir, jobs: &'a [Stamp]) -> Result<Below<'a>, Error> {
         |dir| {
             count += 1;
             let stamp = ignore_gone(Stamp::read(dir))?.flatten();
+            let is_below = dir.path() != top.path();
             let job = jobs.iter().find(|job| stamp.as_ref() == Some(*job));
-            if let Some(job) = job.filter(|_| dir.path() != top.path()) {
+            if let (true, Some(job)) = (is_below, job) {
                 below = Below::Job(dir.path().to_owned(), job);
                 is_over.set(true);
             } else if count > SEARCHED_CGROUPS_MAX {

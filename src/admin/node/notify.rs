@@ -406,7 +406,7 @@ impl JobNotices {
         };
         Self {
             ends,
-            minutes: self.minutes.filter(|_| !is_extended),
+            minutes: if is_extended { None } else { self.minutes },
             ..self
         }
     }

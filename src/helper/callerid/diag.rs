@@ -167,11 +167,13 @@ pub fn parse_answer(
             // connection has no owner and appears as root's.
             let is_requested = (socket.local, socket.remote) == (local, remote);
             let is_open = socket.state == TCP_ESTABLISHED && socket.inode != 0;
-            let owner = cgroup.map(|cgroup| SocketOwner {
+            if !is_requested || !is_open {
+                return Ok(None);
+            }
+            Ok(cgroup.map(|cgroup| SocketOwner {
                 uid: socket.uid,
                 cgroup,
-            });
-            Ok(owner.filter(|_| is_requested && is_open))
+            }))
         }
         _ => Err(DiagError::malformed()),
     }

@@ -129,11 +129,12 @@ fn trim_blanks(text: &str) -> &str {
 
 /// Decodes the text of one line without its end, which may lack the carriage return.
 fn decode_line(line: &[u8]) -> Option<&str> {
+    if line.len() > LINE_MAX {
+        return None;
+    }
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let text = text.strip_suffix(b"\r").unwrap_or(text);
-    std::str::from_utf8(text)
-        .ok()
-        .filter(|_| line.len() <= LINE_MAX)
+    std::str::from_utf8(text).ok()
 }
 
 fn parse_port(text: &str) -> Option<u16> {

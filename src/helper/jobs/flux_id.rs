@@ -31,22 +31,18 @@ impl FluxId {
     /// are refused.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let hexadecimal = |digits: &str| {
-            let all = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-            u64::from_str_radix(digits, 16)
-                .ok()
-                .filter(|_| all && digits.len() <= 16)
-        };
         let number = if text.contains('.') {
             let groups: Vec<&str> = text
                 .strip_prefix("job.")
                 .unwrap_or(text)
                 .split('.')
                 .collect();
-            let whole = groups.len() == 4 && groups.iter().all(|group| group.len() == 4);
-            hexadecimal(&groups.concat()).filter(|_| whole)
+            if groups.len() != 4 || groups.iter().any(|group| group.len() != 4) {
+                return None;
+            }
+            parse_hexadecimal(&groups.concat())
         } else if let Some(digits) = text.strip_prefix("0x") {
-            hexadecimal(digits)
+            parse_hexadecimal(digits)
         } else if text.starts_with(|first: char| first.is_ascii_digit()) {
             text.parse()
                 .ok()
@@ -81,6 +77,14 @@ impl fmt::Display for FluxId {
         }
         Ok(())
     }
+}
+
+/// Parses at most 16 hexadecimal digits, without a sign.
+fn parse_hexadecimal(digits: &str) -> Option<u64> {
+    if digits.len() > 16 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    u64::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]

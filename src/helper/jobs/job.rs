@@ -45,8 +45,14 @@ impl Job {
     /// Tells whether a record has a list of the job's devices. The record of a scheduler's job may
     /// leave devices to the scheduler (`DevicePolicy` of `auto`).
     pub(crate) fn has_device_list(&self) -> bool {
-        let record = self.record.as_ref();
-        record.is_some_and(|record| record.devices() != RecordDevices::Uncontained)
+        self.record_of_devices().is_some()
+    }
+
+    /// The record, if it has a list of the job's devices.
+    pub(crate) fn record_of_devices(&self) -> Option<&Record> {
+        self.record
+            .as_ref()
+            .filter(|record| record.devices() != RecordDevices::Uncontained)
     }
 }
 

@@ -19,12 +19,7 @@ impl Planner<'_> {
     /// [`LoginRefusal`] if the text is no unit's, the devices of the record do not resolve, or a list
     /// is too long.
     pub(super) fn contain_by_flux(&mut self, unit: &str) -> Result<JobContainment, LoginRefusal> {
-        let by_record = match self
-            .job
-            .record
-            .as_ref()
-            .filter(|_| self.job.has_device_list())
-        {
+        let by_record = match self.job.record_of_devices() {
             Some(record) => self.contain_by_record(record)?,
             None => JobContainment::none(),
         };

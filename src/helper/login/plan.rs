@@ -46,7 +46,11 @@ impl Planner<'_> {
             }
         }
         // Without a record's list the allowlist has all of Slurm's GPUs, not only those of the job.
-        let list = containment.list().filter(|_| self.job.has_device_list());
+        let list = if self.job.has_device_list() {
+            containment.list()
+        } else {
+            None
+        };
         let plan = Plan {
             job: self.job.id.clone(),
             rule,

@@ -22,11 +22,7 @@ impl Planner<'_> {
         &mut self,
     ) -> Result<(JobContainment, Vec<Probe>), LoginRefusal> {
         let constrains = self.read_constraint()?;
-        let record = self
-            .job
-            .record
-            .as_ref()
-            .filter(|_| self.job.has_device_list());
+        let record = self.job.record_of_devices();
         let is_closed = record.is_none() && self.config.slurm_devices == SlurmDevices::Closed;
         if !constrains && !is_closed {
             let containment = match record {

@@ -105,9 +105,10 @@ fn join_continued_lines(text: &str) -> Result<Vec<(usize, String)>, UnitError> {
         }
         let (number, mut line) = unfinished.take().unwrap_or((index + 1, String::new()));
         let backslashes = part.bytes().rev().take_while(|byte| *byte == b'\\').count();
-        match part.strip_suffix('\\').filter(|_| backslashes % 2 == 1) {
-            Some(front) => unfinished = Some((number, line + front + " ")),
-            None => {
+        let is_continued = backslashes % 2 == 1;
+        match part.strip_suffix('\\') {
+            Some(front) if is_continued => unfinished = Some((number, line + front + " ")),
+            _ => {
                 line.push_str(part);
                 lines.push((number, line));
             }

@@ -302,16 +302,25 @@ impl Tree {
 
     /// Rewrites a text so that each path below this tree's root is the path on the node itself.
     pub fn strip_root(&self, text: &str) -> String {
-        let Some(root) = self.root.to_str().filter(|_| self.has_other_root()) else {
-            return text.to_owned();
+        let root = match self.root.to_str() {
+            Some(root) if self.has_other_root() => root,
+            _ => return text.to_owned(),
         };
         let mut shown = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once(root) {
             let within = before.ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c));
-            let below = after.strip_prefix('/').filter(|_| !within);
-            shown.extend([before, if below.is_some() { "/" } else { root }]);
-            rest = below.unwrap_or(after);
+            shown.push_str(before);
+            match after.strip_prefix('/') {
+                Some(below) if !within => {
+                    shown.push('/');
+                    rest = below;
+                }
+                _ => {
+                    shown.push_str(root);
+                    rest = after;
+                }
+            }
         }
         shown + rest
     }

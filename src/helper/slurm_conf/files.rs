@@ -144,10 +144,8 @@ impl SlurmConfFiles {
     }
 
     fn read_without_links(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
-        let name = path
-            .file_name()
-            .filter(|_| path.parent() == Some(self.dir.as_path()));
-        if let Some(name) = name {
+        let is_in_dir = path.parent() == Some(self.dir.as_path());
+        if let (true, Some(name)) = (is_in_dir, path.file_name()) {
             let mut opened = self.opened_dir.borrow_mut();
             let dir = match opened.take() {
                 Some(dir) => dir,
@@ -214,8 +212,9 @@ impl IncludeReader<'_> {
                 text,
             };
             if let Some(name) = line.included_name() {
-                let Some(included) = self.include_path(name).filter(|_| depth > 1) else {
-                    return Err(ConfError::InvalidLine(line.at, INVALID_INCLUDE.to_owned()));
+                let included = match self.include_path(name) {
+                    Some(included) if depth > 1 => included,
+                    _ => return Err(ConfError::InvalidLine(line.at, INVALID_INCLUDE.to_owned())),
                 };
                 match self.add_file(included, depth - 1) {
                     // Unlike the file itself, an included file must exist.

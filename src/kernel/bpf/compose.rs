@@ -195,14 +195,13 @@ impl<'a> AttachTarget<'a> {
         let nearest = job_levels
             .iter()
             .position(|level| others(level).next().is_some());
-        let level = nearest
-            .filter(|_| nearest != pin)
-            .and_then(|index| levels.get(index));
-        level
-            .into_iter()
-            .flat_map(others)
-            .map(Program::id)
-            .collect()
+        if nearest == pin {
+            return Vec::new();
+        }
+        match nearest.and_then(|index| levels.get(index)) {
+            Some(level) => others(level).map(Program::id).collect(),
+            None => Vec::new(),
+        }
     }
 }
 

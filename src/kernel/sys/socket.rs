@@ -25,5 +25,10 @@ pub fn receive_fd(socket: BorrowedFd<'_>) -> nix::Result<Option<OwnedFd>> {
             );
         }
     }
-    Ok(received.pop().filter(|_| received.is_empty()))
+    let only = received.pop();
+    if received.is_empty() {
+        Ok(only)
+    } else {
+        Ok(None)
+    }
 }

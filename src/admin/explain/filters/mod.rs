@@ -66,9 +66,12 @@ pub(super) fn read_filters(levels: &[Dir]) -> Result<Vec<Filter>> {
             if is_pin(program, level.mode, mark, above) {
                 filter.owner = Owner::Pin.as_str();
             }
-            let runs = rest.iter().position(|other| other.id() == program.id());
-            let runs = runs.filter(|_| counts.get(index) == Some(&true));
-            filter.in_force = runs.map(|at| rest.remove(at)).is_some();
+            let place = rest.iter().position(|other| other.id() == program.id());
+            filter.in_force = false;
+            if let (Some(place), Some(true)) = (place, counts.get(index)) {
+                rest.remove(place);
+                filter.in_force = true;
+            }
             filters.push(filter);
         }
     }

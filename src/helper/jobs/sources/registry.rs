@@ -66,8 +66,9 @@ impl RegistrySource {
                 return report.add_unusable(&record.id, format!("{path}: {NO_DEVICES}"));
             }
             LoginTarget::Via(via) => {
-                let prolog = super::flux::prolog_cgroup(&record.id).filter(|_| *via == Via::Flux);
-                if prolog.is_some_and(|cgroup| self.has_cgroup(&cgroup).unwrap_or(false)) {
+                let has_prolog = super::flux::prolog_cgroup(&record.id)
+                    .is_some_and(|cgroup| self.has_cgroup(&cgroup).unwrap_or(false));
+                if *via == Via::Flux && has_prolog {
                     report.starting.push(record.id.clone());
                 }
                 format!("{path}: not running, {} has no such job", via.as_str())

@@ -115,12 +115,10 @@ impl Node {
                 Err(_) => {}
             }
         }
-        if let Some(hint) = config
-            .hint
-            .as_ref()
-            .filter(|_| reason != Reason::ChoiceNeeded)
-        {
-            reply.hint.clone_from(hint);
+        if reason != Reason::ChoiceNeeded {
+            if let Some(hint) = &config.hint {
+                reply.hint.clone_from(hint);
+            }
         }
         ExplainedReply { reply, evidence }
     }

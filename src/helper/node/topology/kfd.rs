@@ -207,13 +207,19 @@ impl KfdGpu {
                     || self.is_partition_at(own.address));
             return fits.then_some(own);
         }
-        let mut fitting = functions.iter().filter(|function| {
-            function.is_listed
-                && self.domain == Some(function.address.domain())
-                && self.unique_id == function.unique_id
-                && self.is_partition_at(function.address)
-        });
-        fitting.next().filter(|_| fitting.next().is_none())
+        let fitting: Vec<_> = functions
+            .iter()
+            .filter(|function| {
+                function.is_listed
+                    && self.domain == Some(function.address.domain())
+                    && self.unique_id == function.unique_id
+                    && self.is_partition_at(function.address)
+            })
+            .collect();
+        match fitting.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
     }
 
     /// Tells whether the location is the function's number with that of a partition, but the first.
@@ -293,9 +299,13 @@ impl Properties<'_> {
         let Some((_, value)) = lines.find(|(name, _)| *name == key) else {
             return Ok(None);
         };
-        let is_decimal = value.bytes().all(|byte| byte.is_ascii_digit());
-        let number = value.parse().ok().filter(|_| is_decimal);
-        number.map(Some).ok_or_else(|| self.no_number(key))
+        if !value.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(self.no_number(key));
+        }
+        match value.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(self.no_number(key)),
+        }
     }
 
     fn no_number(&self, key: &str) -> DeviceError {

@@ -182,12 +182,10 @@ impl ExternStep {
     /// steps of srun, from 26.05 on also for the batch step, never for the extern step, and does not hand that
     /// namespace over. All these mounts are the same. A step that is ending is skipped.
     fn open_channel_namespace(&self, deadline: Instant) -> Result<Option<Namespace>, Failure> {
-        let Some(job) = self
-            .step
-            .levels()
-            .get(1)
-            .filter(|_| Path::new(IMEX_CHANNEL_DIR).exists())
-        else {
+        if !Path::new(IMEX_CHANNEL_DIR).exists() {
+            return Ok(None);
+        }
+        let Some(job) = self.step.levels().get(1) else {
             return Ok(None);
         };
         for step in job.children()? {

@@ -72,7 +72,11 @@ impl UnitInspector<'_> {
         }) else {
             return UnitState::TimedOut;
         };
-        let imp = flux::find_imp(&table.processes, self.flux).filter(|_| has_imp);
+        let imp = if has_imp {
+            flux::find_imp(&table.processes, self.flux)
+        } else {
+            None
+        };
         let Some(imp) = imp else {
             if table.has_foreign {
                 return UnitState::Invalid("its processes have no numbers here".into());
