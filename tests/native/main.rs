@@ -38,6 +38,7 @@ mod faults;
 mod favordynmods;
 mod flux;
 mod freeze;
+mod gpu;
 mod gres;
 mod helper;
 mod hooks;

@@ -46,9 +46,11 @@ pub(crate) enum Tool {
     Faults,
     /// Prints what the PAM stack of sshd answers, again and again in one process.
     Verdicts,
+    /// Asks the library of CUDA for its GPUs.
+    Cuda,
 }
 
-const ALL: [(Tool, &str, &str); 18] = [
+const ALL: [(Tool, &str, &str); 19] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -79,6 +81,7 @@ const ALL: [(Tool, &str, &str); 18] = [
         "verdicts",
         include_str!("../tools/verdicts.c"),
     ),
+    (Tool::Cuda, "cuda", include_str!("../../gpu/cuda.c")),
 ];
 
 impl Tool {
