@@ -91,7 +91,8 @@ pub fn byte_range(offset: u64) -> libc::flock {
     }
 }
 
-/// Tries to take a lock; returns whether it was taken. Otherwise another open file has it.
+/// Tries to take a lock; returns whether it was taken. `false` if another open file has it, or if a signal
+/// interrupted the call.
 ///
 /// # Errors
 ///
@@ -104,6 +105,12 @@ pub fn try_lock(file: &OwnedFd, range: &libc::flock) -> nix::Result<bool> {
     }
 }
 
+/// Opens a lock file for reading and writing, and makes it, with its directory, if it is missing.
+///
+/// # Errors
+///
+/// `EPERM` for a file of another account, or one that group or others may open; as `open(2)`; a directory that cannot
+/// be made or trusted.
 fn open_root_only(path: &'static str) -> Result<OwnedFd, OperationError> {
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;

@@ -85,6 +85,9 @@ impl Line {
     }
 }
 
+/// Appends a value: as it is if all its characters are plain and it is short enough, else between quotes. There `"`
+/// and `\` get a backslash, a disruptive character becomes `?`, and `...` stands for what does not fit into
+/// `VALUE_BYTES_MAX` bytes.
 fn push_value(text: &mut String, value: &str) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:@+-,%=".contains(&byte);
     if value.len() <= VALUE_BYTES_MAX && value.bytes().all(is_plain) {

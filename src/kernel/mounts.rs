@@ -83,6 +83,7 @@ pub fn can_be_private(dir: &str) -> bool {
     dir != "/" && !STATE_TREES.contains(&dir) && !SYSTEM_TREES.into_iter().any(is_system)
 }
 
+/// Tells whether a path is one of these directories or below one.
 fn is_below(at: &str, trees: &[&str]) -> bool {
     trees.iter().any(|tree| is_within(at, tree))
 }
@@ -100,8 +101,9 @@ struct MountEntry {
 }
 
 impl MountEntry {
-    /// Parses a line: id, parent, device, root, mount point, options, optional fields, a dash, type, and
-    /// two more fields.
+    /// Parses a line: id, parent, device, root, mount point, options, optional fields, a dash, type, and two more
+    /// fields. `None` for a line without one of the fields that are kept, or with a mount point that does not begin
+    /// with `/`.
     fn parse(line: &str) -> Option<Self> {
         let (mount, system) = line.split_once(" - ")?;
         let mut fields = mount.split(' ');
@@ -145,6 +147,7 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// Tells whether both are the same file of the same file system. The mounts that lead there may differ.
     fn is_same(&self, other: &Self) -> bool {
         (&self.mount.device, &self.file) == (&other.mount.device, &other.file)
     }
@@ -192,7 +195,8 @@ impl MountTable {
         })
     }
 
-    /// Follows a path as the kernel does: on each directory it continues in the topmost mount there.
+    /// Follows a path as the kernel does: on each directory it continues in the topmost mount there. `None` if the
+    /// mount at which it arrives is not above the path, as in a table that changed while the kernel wrote it.
     fn follow(&self, path: &str, last_mount: LastMount) -> Option<Target<'_>> {
         let mut mount = self.mounts.get(self.root)?;
         let ends = path
@@ -219,7 +223,7 @@ impl MountTable {
         below
     }
 
-    /// Finds the automount point at this path or above it that the other table has as well.
+    /// Finds the automount point at this path or above it that the other table has as well; `None` without one.
     fn automount<'a>(&'a self, other: &Self, at: &str) -> Option<&'a MountEntry> {
         let mut all = self.mounts.iter().filter(|mount| mount.kind == "autofs");
         all.find(|mount| {
@@ -234,12 +238,12 @@ impl MountTable {
         self.points.contains_key(dir)
     }
 
-    /// Finds the first path that leads elsewhere in a job's namespace than in this one, the node's. Jobs may
-    /// have the `private` directories to themselves.
+    /// Finds the first path that leads elsewhere in a job's namespace than in this one, the node's; `None` if every
+    /// path leads to the same files. Jobs may have the `private` directories to themselves.
     ///
     /// Some more differences are tolerated, since they give the job no control over system files: mounts and
-    /// automounts that the node has made since then outside of the trees of programs and settings, file systems
-    /// of users there, and `VOLATILE_TREES`.
+    /// automounts that the node has made since then outside of the trees of programs and settings, file systems of
+    /// users there, and `VOLATILE_TREES`.
     pub fn difference<'a>(&'a self, job: &'a Self, private: &[String]) -> Option<&'a str> {
         let mut absent: Vec<&str> = Vec::new();
         let points: BTreeSet<&String> = self.points.keys().chain(job.points.keys()).collect();

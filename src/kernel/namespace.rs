@@ -34,6 +34,7 @@ pub struct Namespace {
     id: u64,
 }
 
+/// Describes the failure to join the namespace `object`, for a cause that is no error of the kernel.
 fn failed(object: &str, why: impl Display) -> OperationError {
     OperationError::new("join namespace", object, io::Error::other(why.to_string()))
 }
@@ -49,13 +50,15 @@ impl Namespace {
         Self::check(fd, kind).map_err(|error| OperationError::new("join namespace", object, error))
     }
 
+    /// Makes the checks of [`Namespace::from_fd`]; its errors do not name the object.
     fn check(fd: OwnedFd, kind: i32) -> io::Result<Self> {
+        // Slurm's namespace/linux may pass a user namespace: the second error names it, and no login joins it.
         let is_user = kind == libc::CLONE_NEWUSER;
         let is_known = is_user || matches!(kind, libc::CLONE_NEWNS | libc::CLONE_NEWPID);
         let is_namespace = is_known && fstatfs(&fd)?.filesystem_type() == NSFS_MAGIC;
         if !is_namespace || namespace_kind(fd.as_fd())? != kind {
             return Err(io::Error::other(
-                "is no namespace of mounts, or of processes, as is due",
+                "is not the namespace of mounts or of processes that it should be",
             ));
         }
         if is_user
@@ -110,9 +113,9 @@ impl Namespace {
         )
     }
 
-    /// Opens the mount namespace of a process if anything is mounted on `dir` there. `process` is its directory
-    /// in `/proc`, which stands for no later process with that number. `None` also if the process is gone, or
-    /// its namespace belongs to a user namespace.
+    /// Opens the mount namespace of a process if anything is mounted on `dir` there. `process` is its directory in
+    /// `/proc`, which stands for no later process with that number. `None` if nothing is mounted there, the process
+    /// is gone, its table of mounts cannot be read, or its namespace belongs to another user namespace than ours.
     pub fn open_with_mount(process: &OwnedFd, dir: &str) -> Option<Self> {
         let open = |name: &str| {
             openat(
@@ -123,12 +126,10 @@ impl Namespace {
             )
         };
         let table = read_mounts(&File::from(open("mountinfo").ok()?)).ok()?;
-        let fd = if table.has_mount_at(dir) {
-            open("ns/mnt").ok()?
-        } else {
+        if !table.has_mount_at(dir) {
             return None;
-        };
-        Self::from_fd(fd, libc::CLONE_NEWNS, "of a process").ok()
+        }
+        Self::from_fd(open("ns/mnt").ok()?, libc::CLONE_NEWNS, "of a process").ok()
     }
 
     /// The number of the open descriptor.
@@ -136,6 +137,8 @@ impl Namespace {
         self.fd.as_raw_fd()
     }
 
+    /// Joins this namespace; for a namespace of processes, only the children of this process that start later are in
+    /// it (setns(2)).
     fn enter(&self) -> io::Result<()> {
         Ok(setns(&self.fd, self.kind)?)
     }
@@ -153,6 +156,8 @@ pub struct NamespaceOrigin {
     mounts: File,
 }
 
+/// Opens the table of the mounts that this process sees now, by the `/proc` behind the descriptor `proc`. The open
+/// file keeps showing this namespace's mounts after the process has joined another.
 fn open_mounts(proc: &OwnedFd) -> io::Result<File> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     Ok(File::from(openat(
@@ -164,6 +169,10 @@ fn open_mounts(proc: &OwnedFd) -> io::Result<File> {
 }
 
 /// Reads a table in its present state. The file shows the mounts of the namespace in which it was opened.
+///
+/// # Errors
+///
+/// As `read(2)`; a table that is malformed or longer than `TABLE_BYTES_MAX`.
 fn read_mounts(mut file: &File) -> io::Result<MountTable> {
     let mut table = Vec::new();
     file.rewind()?;
@@ -240,6 +249,13 @@ impl NamespaceOrigin {
         Ok(chdir(&self.path)?)
     }
 
+    /// Requires that each path outside of the `private` directories leads to the same files in the namespace that the
+    /// process has joined as on the node. It compares the tables up to three times: the node may mount something
+    /// between the reading of the two.
+    ///
+    /// # Errors
+    ///
+    /// The first path that leads to other files; as [`read_mounts`].
     fn require_same_files(&self, private: &[String]) -> io::Result<()> {
         // Use our own /proc: the job's may belong to a pid namespace in which this process has no number.
         let job = open_mounts(&self.proc)?;
@@ -267,6 +283,8 @@ impl NamespaceOrigin {
         self.try_leave().or_else(|_| self.try_leave())
     }
 
+    /// Joins the process's own namespaces, and restores root and working directory, once. An error leaves the process
+    /// where the failed step has put it.
     fn try_leave(&self) -> Result<(), OperationError> {
         let leave = || {
             self.current.iter().try_for_each(Namespace::enter)?;

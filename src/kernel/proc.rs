@@ -57,8 +57,8 @@ pub fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Finds the value of the first line that begins with `name`, which includes the colon (`Uid:`). A process's
-/// own name cannot forge a line: the kernel escapes line ends in it.
+/// Finds the value of the first line that begins with `name`, which includes the colon (`Uid:`); `None` without such
+/// a line. A process's own name cannot forge a line: the kernel escapes line ends in it.
 pub fn find_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .find_map(|line| line.strip_prefix(name))
@@ -133,8 +133,9 @@ impl Proc {
         Process::parse(own, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
-    /// Reads the children in the kernel's list of a process. Not every kernel has this list, and it may
-    /// miss a child while another ends (proc_pid_task(5)).
+    /// Reads the children in the kernel's list of a process; empty without children, for a process that is gone, and
+    /// on a kernel without this list (`CONFIG_PROC_CHILDREN`). The list may miss a child while another ends
+    /// (proc_pid_task(5)).
     pub fn children(&self, pid: i32) -> Vec<Process> {
         let list = self
             .dir(pid)
@@ -158,6 +159,8 @@ impl Proc {
 }
 
 impl Process {
+    /// Parses the text of a process's `status`; `None` if the line `Uid:`, `State:` or `PPid:` is missing or not as
+    /// documented.
     fn parse(pid: i32, text: &str) -> Option<Self> {
         let mut numbers = find_field(text, "Uid:")?
             .split_ascii_whitespace()

@@ -233,6 +233,11 @@ impl TrustedDir {
         Ok(child)
     }
 
+    /// Opens a file or directory in this one and follows no symbolic link. `shown` is its path in messages.
+    ///
+    /// # Errors
+    ///
+    /// [`Distrust::Mounted`] for a mount point, if these are refused here; else [`Distrust::Open`].
     fn open(&self, name: &Path, flags: OFlag, shown: &Path) -> Result<OwnedFd, TrustError> {
         if self.trust.mount_points == MountPoints::Cross {
             return open_below(&self.dir, name, flags, shown);
@@ -248,6 +253,7 @@ impl TrustedDir {
         })
     }
 
+    /// Checks owner and mode of the directory itself ([`Trust::check_owner`]).
     fn check(&self) -> Result<(), TrustError> {
         let stat =
             fstat(&self.dir).map_err(|errno| TrustError::new(&self.path, Distrust::Open(errno)))?;
@@ -293,6 +299,12 @@ pub(crate) fn set_mode(fd: &impl AsFd, mode: u32) -> nix::Result<()> {
     fchmodat(AT_FDCWD, path.as_str(), mode, FchmodatFlags::FollowSymlink)
 }
 
+/// Opens a file or directory in `dir`. A symbolic link as its name is not followed, and mount points are crossed.
+/// `shown` is its path in messages.
+///
+/// # Errors
+///
+/// [`Distrust::Open`] with the error of `openat(2)`.
 pub(crate) fn open_below(
     dir: &OwnedFd,
     name: &Path,
@@ -352,6 +364,7 @@ pub enum Distrust {
     },
 }
 
+/// Describes why a file could not be opened. For two errors it adds what the admin can look for.
 fn cannot_open(errno: Errno) -> String {
     match errno {
         Errno::ELOOP | Errno::ENOTDIR => {

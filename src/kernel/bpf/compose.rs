@@ -63,7 +63,8 @@ fn decide(
     }
 }
 
-/// Finds the first level, up to the job, that has programs. A filter above the job is not the job's.
+/// Finds the first level, up to the job, that has programs; `None` if none has. A filter above the job is not the
+/// job's.
 fn nearest_own(levels: &[AttachMode], job: usize) -> Option<usize> {
     let job_levels = levels.get(..=job).unwrap_or(levels);
     job_levels
@@ -71,18 +72,22 @@ fn nearest_own(levels: &[AttachMode], job: usize) -> Option<usize> {
         .position(|attached| *attached != AttachMode::Nothing)
 }
 
+/// The mode of a level; a level that does not exist has no program.
 fn at(levels: &[AttachMode], index: usize) -> AttachMode {
     levels.get(index).copied().unwrap_or(AttachMode::Nothing)
 }
 
-/// Finds the nearest level above `index` with programs, if it is `ALLOW_OVERRIDE`: a filter at `index`
-/// replaces them.
+/// Finds the nearest level above `index` with programs, if it is `ALLOW_OVERRIDE`: a filter at `index` replaces them.
+/// `None` if that level is of another mode, or no level has programs: then nothing is replaced.
 fn level_to_pin(levels: &[AttachMode], index: usize) -> Option<usize> {
     let mut above = levels.iter().enumerate().skip(index + 1);
     let (level, nearest) = above.find(|(_, attached)| **attached != AttachMode::Nothing)?;
     (*nearest == AttachMode::Override).then_some(level)
 }
 
+/// Decides where our filter goes and what must be pinned before it, with the arguments of [`decide`]. It goes to the
+/// job's own cgroup, or to the leaf if `scope` says so or the job's cgroup has an `ALLOW_OVERRIDE` filter. Below a
+/// filter with flags 0, or beside an `ALLOW_OVERRIDE` one, it cannot be attached.
 fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Composition {
     if levels.contains(&AttachMode::Exclusive) {
         return Composition::Refuse(Obstacle::Exclusive);
@@ -102,6 +107,9 @@ fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Composition
     }
 }
 
+/// Decides how the scheduler's own filter holds at the leaf, with the arguments of [`decide`]; `required` is
+/// `Inherit`, or `None` for a job that needs no filter. The filter of the nearest level, up to the job, is kept. If
+/// it is an `ALLOW_OVERRIDE` one above the leaf, it is pinned there.
 fn inherit(levels: &[AttachMode], job: usize, required: &Containment) -> Composition {
     let job_levels = levels.get(..=job).unwrap_or(levels);
     let Some(nearest) = nearest_own(levels, job) else {
@@ -156,10 +164,12 @@ impl<'a> AttachTarget<'a> {
         })
     }
 
+    /// Reads the programs of every level.
     fn read(self) -> Result<Vec<CgroupPrograms>> {
         self.levels.iter().map(CgroupPrograms::read).collect()
     }
 
+    /// The error that names the leaf and the obstacle.
     fn obstacle_error(self, why: Obstacle) -> Error {
         nth(self.levels, 0).map_or_else(|error| error, |leaf| Error::obstacle(leaf, why))
     }
@@ -188,8 +198,8 @@ impl<'a> AttachTarget<'a> {
         decide(&modes, self.job + missing, self.scope, required)
     }
 
-    /// Lists the ids of the scheduler's programs that must run at the leaf: the programs of the nearest
-    /// level, up to the job, that has any, unless a pin copies them.
+    /// Lists the ids of the scheduler's programs that must run at the leaf: the programs of the nearest level, up to
+    /// the job, that has any. Empty if no level has any, or if a pin at the leaf copies them.
     fn scheduler_ids(self, levels: &[CgroupPrograms], pin: Option<usize>) -> Vec<u32> {
         let job_levels = levels.get(..=self.job).unwrap_or(levels);
         let nearest = job_levels
@@ -386,6 +396,11 @@ impl DesiredFilter<'_> {
     }
 }
 
+/// The item of a level.
+///
+/// # Errors
+///
+/// `NotFound` for an index past the end, which no caller has.
 fn nth<T>(levels: &[T], index: usize) -> Result<&T> {
     levels.get(index).ok_or_else(|| {
         OperationError::new(
@@ -470,6 +485,11 @@ impl AttachPoint<'_> {
         Ok(None)
     }
 
+    /// Attaches a program here; it replaces `replace`, if given. A program that is attached here already is no error.
+    ///
+    /// # Errors
+    ///
+    /// As [`kernel::prog_attach`].
     fn attach(&self, program: &Program, replace: Option<&Program>) -> Result<()> {
         let old = replace.map(AsFd::as_fd);
         let flags = kernel::BPF_F_ALLOW_MULTI;

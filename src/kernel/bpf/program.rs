@@ -64,6 +64,7 @@ impl Program {
         }
     }
 
+    /// Reads the attributes of an open program. `object` is for messages.
     fn from_fd(fd: OwnedFd, object: &str) -> Result<Self> {
         let info = kernel::read_info(fd.as_fd())
             .map_err(|error| OperationError::new("read program", object, error))?;
@@ -144,6 +145,8 @@ impl CgroupPrograms {
         Err(dir.failed("query filters of", "", Errno::EAGAIN).into())
     }
 
+    /// Derives the mode from the flags with which the kernel says that the programs are attached. Without programs
+    /// the flags mean nothing.
     fn new(programs: Vec<Program>, flags: u32) -> Self {
         let mode = if programs.is_empty() {
             AttachMode::Nothing

@@ -50,6 +50,7 @@ impl Cpuset {
         Self::read(dir, ["cpuset.effective_cpus", "cpuset.effective_mems"])
     }
 
+    /// Reads the cores of a cgroup from the first of these files, and keeps the second for [`Cpuset::read_mems`].
     fn read(dir: &Dir, [cpus_file, mems_file]: [&'static str; 2]) -> Result<Self> {
         Ok(Self {
             cpus: read_list(dir, cpus_file)?,
@@ -68,6 +69,11 @@ impl Cpuset {
     }
 }
 
+/// Reads a list of cores or memory nodes.
+///
+/// # Errors
+///
+/// [`Error::UnexpectedState`] for a cgroup without this file; as [`Dir::read`].
 fn read_list(dir: &Dir, file: &str) -> Result<String> {
     let text = dir.read(file)?;
     let text = text.ok_or_else(|| Error::unfit(dir.path(), &format!("has no {file}")))?;

@@ -65,6 +65,7 @@ impl Dir {
         OperationError::new(operation, self.path_of(file), error).into()
     }
 
+    /// The path of a file or child of this cgroup, for messages; with an empty name, of the cgroup itself.
     fn path_of(&self, file: &str) -> String {
         if file.is_empty() {
             self.path().to_owned()

@@ -45,8 +45,8 @@ impl MountInfo {
         Ok(text.lines().filter_map(Self::parse).collect())
     }
 
-    /// Parses a line: id, parent, device, root, mount point, options, optional fields, a dash, type, source,
-    /// options of the file system.
+    /// Parses a line: id, parent, device, root, mount point, options, optional fields, a dash, type, source, options
+    /// of the file system. `None` for a line without one of the fields that are kept.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (mount, system) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(2);
@@ -271,9 +271,12 @@ pub fn takes_processes(dir: &Dir) -> Result<bool> {
     Err(Error::unfit(dir.path(), why))
 }
 
-/// Finds the first of these cgroups that is frozen or will be: a move below it would stop sshd at once.
-/// `cgroup.freeze` has the requested state, and `frozen` in `cgroup.events` the present one. Kernels before 5.2
-/// have no freezer in cgroup v2, and the root never has one.
+/// Finds the first of these cgroups, the leaf first, that is frozen or will be; `None` if none is. A move below a
+/// frozen cgroup would stop sshd at once.
+///
+/// `cgroup.freeze` has the requested state of one cgroup. `frozen` in `cgroup.events` is the present state, which a
+/// leaf has from the cgroups above it, so that only the leaf is asked. Kernels before 5.2 have no freezer in cgroup
+/// v2, and the root never has one.
 ///
 /// # Errors
 ///

@@ -29,6 +29,7 @@ impl Membership {
         Self::read_file(&format!("/proc/{pid}/cgroup"))
     }
 
+    /// Reads the cgroups from a file of this form; the errors are those of [`Membership::read`].
     fn read_file(file: &str) -> Result<Self> {
         let text =
             proc::read_record(file).map_err(|error| OperationError::new("read", file, error))?;
@@ -54,14 +55,16 @@ impl Membership {
         self.path("")
     }
 
-    /// The path in the cgroup v1 hierarchy of a controller (`freezer`, or `name=systemd`).
+    /// The path in the cgroup v1 hierarchy of a controller (`freezer`, or `name=systemd`); `None` without such a
+    /// hierarchy.
     pub fn path_of_controller(&self, name: &str) -> Option<&str> {
         let mut hierarchies = self.0.iter();
         let (_, path) = hierarchies.find(|(list, _)| list.split(',').any(|one| one == name))?;
         Some(path)
     }
 
-    /// The path in the hierarchy of exactly these controllers; for an empty text, in cgroup v2.
+    /// The path in the hierarchy of exactly these controllers; for an empty text, in cgroup v2. `None` without such a
+    /// hierarchy.
     pub fn path(&self, controllers: &str) -> Option<&str> {
         let (_, path) = self.0.iter().find(|(known, _)| known == controllers)?;
         Some(path)

@@ -119,6 +119,13 @@ impl Occupants {
         Ok(())
     }
 
+    /// Requires that none of these processes is a stranger's, as [`Occupants::stranger_uid`] finds it. `top` is the
+    /// job's cgroup, for messages.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnexpectedState`] for the first stranger's process or for more than `PROCESSES_MAX` of them;
+    /// [`ErrorKind::TimedOut`] at the deadline; as [`Occupants::stranger_uid`].
     fn check_processes(&self, top: &Dir, pids: &[i32], deadline: Instant) -> Result<()> {
         if pids.len() > PROCESSES_MAX {
             return Err(Error::unfit(

@@ -48,6 +48,12 @@ impl Origin {
         Ok(origin)
     }
 
+    /// Opens the process's cgroup in one hierarchy, as a way back. `path` is its path below `root`, and `controllers`
+    /// names the hierarchy.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_path`] and [`Dir::open_procs`].
     fn add(&mut self, controllers: &str, path: &str, root: &Dir) -> Result<()> {
         let procs = open_path(root, path)?.open_procs()?;
         let cgroup = OriginCgroup {
@@ -70,6 +76,7 @@ impl Origin {
     ) -> Result<()> {
         for (controllers, path) in self.before.clone().v1_hierarchies() {
             if let Some(root) = v1::open_root(mounts, controllers) {
+                // A hierarchy that cannot be opened counts only if the job uses it.
                 let _ = self.add(controllers, path, &root);
             }
         }
@@ -114,6 +121,10 @@ impl Origin {
 
 impl OriginCgroup {
     /// Moves to the nearest cgroup above `path` that takes the process; returns its path.
+    ///
+    /// # Errors
+    ///
+    /// If no cgroup takes it, the failure for the root.
     fn enter_ancestor<'a>(&self, path: &'a str) -> Result<&'a str> {
         let mut failure = Error::NotMounted;
         for (end, _) in path.rmatch_indices('/') {
@@ -126,6 +137,7 @@ impl OriginCgroup {
         Err(failure)
     }
 
+    /// Moves the process into the cgroup at this path of the hierarchy.
     fn enter(&self, path: &str) -> Result<()> {
         enter(path, &open_path(&self.root, path)?.open_procs()?)
     }

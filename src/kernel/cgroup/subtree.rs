@@ -77,6 +77,7 @@ pub fn walk_selected(
     Ok(())
 }
 
+/// Lists the names of a cgroup's children; empty if it has none or is gone.
 fn list_children(dir: &Dir) -> Result<Vec<OsString>> {
     // Most cgroups have none, and a look at the number of links needs no list.
     let names = dir
@@ -86,7 +87,7 @@ fn list_children(dir: &Dir) -> Result<Vec<OsString>> {
 }
 
 /// Lists the numbers of the processes in a cgroup and below it, as this pid namespace has them (0 for a process
-/// outside of it).
+/// outside of it). At the deadline or after an error the list ends early ([`Listing::cut`]).
 #[must_use]
 pub fn list_processes(dir: &Dir, deadline: Instant) -> Listing<i32> {
     let mut all = Vec::new();
@@ -100,8 +101,8 @@ pub fn list_processes(dir: &Dir, deadline: Instant) -> Listing<i32> {
     }
 }
 
-/// Lists the numbers of the processes right in a cgroup. A threaded cgroup has none: its processes are in the
-/// list of its domain, further up.
+/// Lists the numbers of the processes right in a cgroup; empty for one that is gone. A threaded cgroup has none: its
+/// processes are in the list of its domain, further up.
 ///
 /// # Errors
 ///

@@ -204,8 +204,9 @@ impl JobCgroups {
     }
 }
 
-/// Finds the first of these cgroups in which a process would stop. It stops in any state but `THAWED`, and the state
-/// of a cgroup follows its ancestors (freezer-subsystem.rst).
+/// Finds the first of these cgroups in which a process would stop; `None` if it would run in all of them, or has no
+/// freezer there. A process stops in any state but `THAWED`, and the state of a cgroup follows its ancestors
+/// (freezer-subsystem.rst).
 ///
 /// # Errors
 ///

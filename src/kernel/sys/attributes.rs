@@ -17,6 +17,7 @@ impl CpuMask {
     /// Every core that a kernel can have.
     pub const ALL: Self = Self([0xFF; CPU_MASK_BYTES]);
 
+    /// Tells whether a core, by its number, is in the set; `false` for a number past its end.
     fn has(&self, core: usize) -> bool {
         // The kernel has an array of longs, which is one of bytes on little-endian machines only.
         let byte = if cfg!(target_endian = "big") {

@@ -4,7 +4,8 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// Receives one byte and the descriptor that comes with it; `None` unless it is exactly one descriptor.
+/// Receives one byte and the descriptor that comes with it; `None` at the end of the stream, and unless exactly one
+/// descriptor comes.
 ///
 /// # Errors
 ///

@@ -77,6 +77,9 @@ impl Helper {
         Self::start_with(spec, libc::CLONE_PIDFD)
     }
 
+    /// Starts a helper as [`Helper::start`] does. `pidfd_flag` is `CLONE_PIDFD`, or 0 in tests, as on kernels without
+    /// pidfds. Every change to sshd is undone before it returns an error: `drop` reaps a child that could not become
+    /// the helper.
     fn start_with(spec: &HelperSpec<'_>, pidfd_flag: libc::c_int) -> Result<Self, SpawnFailure> {
         let sigchld =
             SigchldDefault::acquire().map_err(|()| SpawnFailure::from_errno("sigaction"))?;
@@ -141,22 +144,19 @@ impl Helper {
         poll(&mut poll_fds, timeout) != Ok(0)
     }
 
-    /// Reaps the helper if it has ended.
+    /// Reaps the helper if it has ended. `None` if it has not, or if the kernel cannot tell; [`HelperExit::Unknown`]
+    /// if it was reaped before, by an earlier call or by other code of this process.
     fn reap(&mut self) -> Option<HelperExit> {
         if self.reaped {
             return Some(HelperExit::Unknown);
         }
-        let by_number = (libc::P_PID, self.pid.unsigned_abs());
-        let by_fd = self
-            .pidfd
-            .as_ref()
-            .map(|fd| (libc::P_PIDFD, fd.as_raw_fd().unsigned_abs()));
-        let mut result = Err(Errno::EINVAL);
-        for (kind, id) in by_fd.into_iter().chain([by_number]) {
-            // Kernels before 5.4 cannot wait for a pidfd.
-            if result == Err(Errno::EINVAL) {
-                result = wait_id(kind, id, 0);
-            }
+        let mut result = match &self.pidfd {
+            Some(pidfd) => wait_id(libc::P_PIDFD, pidfd.as_raw_fd().unsigned_abs(), 0),
+            None => Err(Errno::EINVAL),
+        };
+        // Without a pidfd, and on kernels before 5.4, which cannot wait for one, the number serves.
+        if result == Err(Errno::EINVAL) {
+            result = wait_id(libc::P_PID, self.pid.unsigned_abs(), 0);
         }
         let exit = match result {
             Ok(exit) => exit,
@@ -166,6 +166,7 @@ impl Helper {
         exit
     }
 
+    /// Sends `SIGKILL` to the helper, which is not reaped yet. An error is ignored: the caller waits in any case.
     fn kill(&self) {
         match &self.pidfd {
             Some(pidfd) => _ = pidfd_send_signal(pidfd.as_fd(), libc::SIGKILL),
@@ -204,6 +205,8 @@ struct SigchldDefault {
 }
 
 impl SigchldDefault {
+    /// Sets `SIGCHLD` to its default action, unless another helper's guard has done so. An error means that the
+    /// kernel refused the action.
     fn acquire() -> Result<Self, ()> {
         let mut state = SIGCHLD_STATE.lock().unwrap_or_else(PoisonError::into_inner);
         let pending = is_sigchld_pending();
@@ -216,6 +219,8 @@ impl SigchldDefault {
 }
 
 impl Drop for SigchldDefault {
+    /// Restores the application's action with the last guard. If a child of the application may have ended
+    /// meanwhile, it then sends the `SIGCHLD` that the application has missed.
     fn drop(&mut self) {
         let mut state = SIGCHLD_STATE.lock().unwrap_or_else(PoisonError::into_inner);
         state.helpers -= 1;
@@ -250,6 +255,7 @@ fn set_sigchld_action(action: &KernelSigaction) -> Result<KernelSigaction, ()> {
     }
 }
 
+/// Tells whether a `SIGCHLD` waits until this thread unblocks it.
 fn is_sigchld_pending() -> bool {
     let mut set = 0_u64;
     // SAFETY: writes a number of the size that the last argument gives.
@@ -257,7 +263,8 @@ fn is_sigchld_pending() -> bool {
     set & (1 << (libc::SIGCHLD - 1)) != 0
 }
 
-/// Asks how a child has ended (waitid(2)); `None` if none has.
+/// Asks how a child has ended (waitid(2)); `None` if none of these children has. `ECHILD` means that there is no such
+/// child, or that it is reaped already.
 fn wait_id(
     kind: libc::idtype_t,
     id: libc::id_t,
@@ -289,6 +296,8 @@ fn wait_id(
 struct SchedulerBoost(Option<libc::sched_attr>);
 
 impl SchedulerBoost {
+    /// Raises the priority of this thread, if its class is `SCHED_OTHER`. In another class, or without the right to
+    /// do so, nothing changes, and `drop` restores nothing.
     fn apply() -> Self {
         let before = get_scheduling().ok();
         let before = before.filter(|now| now.sched_policy == libc::SCHED_OTHER as u32);
@@ -344,6 +353,7 @@ struct HelperOrder<'a, 'b> {
     failure: Option<SpawnFailure>,
 }
 
+/// Runs in the helper's process until that executes its program. A failure is left in the order.
 extern "C" fn start_helper(order: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the order of our parent, which is suspended: no other code uses it.
     let order = unsafe { &mut *order.cast::<HelperOrder<'_, '_>>() };

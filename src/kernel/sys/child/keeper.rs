@@ -109,6 +109,8 @@ struct KeeperOrder<'a> {
     failure: Option<SpawnFailure>,
 }
 
+/// Runs in the intermediate process: leaves sshd's session and starts the keeper's process, whose parent it is. Its
+/// own end, right after, makes the keeper an orphan. A failure is left in the order.
 extern "C" fn run_intermediate(order: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the order of our parent, which is suspended: no other code uses it.
     let intermediate = unsafe { &mut *order.cast::<KeeperOrder<'_>>() };
@@ -124,6 +126,7 @@ extern "C" fn run_intermediate(order: *mut libc::c_void) -> libc::c_int {
     0
 }
 
+/// Runs in the keeper's process until that executes its program. A failure is left in the order.
 extern "C" fn start_keeper(order: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the order of a process that is suspended, as its parent is: no other code uses it.
     let order = unsafe { &mut *order.cast::<KeeperOrder<'_>>() };
