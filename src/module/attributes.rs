@@ -66,16 +66,18 @@ impl Attributes {
         }
     }
 
-    /// Gives this process the cores of the job's cpuset, if the job has one of its own, and takes what would put it
-    /// before the job's tasks. Returns an error for each attribute that could not be read or changed.
+    /// Gives this process the cores of the job's cpuset, and takes what would put it before the job's tasks.
+    /// `job_cpus` lists these cores as the kernel does; with `None` the job has no cpuset of its own, and cores and
+    /// memory policy stay. Returns an error for each attribute that could not be read or changed, and one for cores
+    /// that differ from the job's afterwards.
     pub(super) fn align(&self, job_cpus: Option<&str>) -> Vec<String> {
         let mut changes = Vec::new();
-        if let Some(lowered) = self.oom_score_adj.and_then(default_oom_score) {
-            changes.push((OOM_FILE, write_oom_score(lowered)));
+        if let Some(default) = self.oom_score_adj.and_then(default_oom_score) {
+            changes.push((OOM_FILE, write_oom_score(default)));
         }
         // The scheduling comes before the cores: a task with a deadline cannot change these.
-        if let Some(lowered) = self.scheduling.as_ref().and_then(default_scheduling) {
-            changes.push((SCHEDULING, set_scheduling(&lowered)));
+        if let Some(default) = self.scheduling.as_ref().and_then(default_scheduling) {
+            changes.push((SCHEDULING, set_scheduling(&default)));
         }
         if self.io_priority.is_some_and(is_raised_io_priority) {
             changes.push((IO_PRIORITY, set_io_priority(0)));
@@ -149,17 +151,20 @@ impl Attributes {
     }
 }
 
+/// Writes the score of this process.
 fn write_oom_score(score: i32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(OOM_FILE)?;
     file.write_all(score.to_string().as_bytes())
 }
 
-/// Returns the score for a process that is killed later than others.
+/// Returns 0 for a score below it, by which the kernel kills a process later than others; `None` for a score that
+/// stays.
 fn default_oom_score(score: i32) -> Option<i32> {
     (score < 0).then_some(0)
 }
 
-/// Returns the scheduling for a thread that runs before others: by its class, or by its nice value.
+/// Returns the default scheduling for a thread that runs before others by its class or its nice value; `None` for
+/// scheduling that stays.
 fn default_scheduling(now: &libc::sched_attr) -> Option<libc::sched_attr> {
     let raised = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
     let has_raised_class = raised

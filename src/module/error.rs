@@ -122,8 +122,9 @@ impl Failure {
     }
 }
 
-/// Converts an error of a cgroup that the login cannot join.
 impl From<cgroup::Error> for Failure {
+    /// Converts an error of a cgroup that the login cannot join: a timeout, a cgroup that is gone, or else a failed
+    /// adoption.
     fn from(error: cgroup::Error) -> Self {
         match error {
             cgroup::Error::System(failed) if failed.is_timeout() => failed.into(),
@@ -136,8 +137,8 @@ impl From<cgroup::Error> for Failure {
     }
 }
 
-/// Converts an error about the job's device filters.
 impl From<bpf::Error> for Failure {
+    /// Converts an error about the job's device filters: a timeout, or else a job that cannot be confined.
     fn from(error: bpf::Error) -> Self {
         match error {
             bpf::Error::System(failed) if failed.is_timeout() => failed.into(),
@@ -151,6 +152,7 @@ impl From<bpf::Error> for Failure {
 }
 
 impl From<OperationError> for Failure {
+    /// Converts the error of another operation: a timeout, or else a failed adoption.
     fn from(failed: OperationError) -> Self {
         let reason = if failed.is_timeout() {
             Reason::Timeout

@@ -173,7 +173,12 @@ impl Login<'_> {
         }
     }
 
-    /// Opens the job of a plan. Where the scheduler's own filter is missing, the helper makes a second plan.
+    /// Opens the job of a plan. If the scheduler's own filter is missing, the helper makes a second plan, which then
+    /// takes the place of the first; else it is `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::HelperRefused`] if the helper withdraws the plan; as [`Job::open`].
     fn open_job(&mut self, plan: &Plan) -> Result<(Job, Option<Plan>), Failure> {
         let job = Job::open(&Adoption {
             context: self.context,
@@ -273,6 +278,8 @@ impl Login<'_> {
         }
     }
 
+    /// Makes the request for the helper: the facts of the login, the admin's settings that the helper needs, and the
+    /// time that is left.
     fn make_request(&self) -> Request {
         let LoginContext {
             login,
@@ -296,7 +303,8 @@ impl Login<'_> {
         }
     }
 
-    /// Returns the reply that `account` was given to this request.
+    /// Returns the reply that `account` was given to this request; `None` if none was carried, or only the reply to
+    /// another request.
     fn carried_reply(&self, request: &Request) -> Option<&Reply> {
         let mut carried = self.context.carried_replies.iter();
         carried

@@ -23,6 +23,8 @@ pub struct JobNamespaces {
 }
 
 impl JobNamespaces {
+    /// Keeps the namespaces for `login`, which must be open, and the directories that the job may have to itself
+    /// there. No namespace is joined.
     pub(super) fn new(
         namespaces: Vec<Namespace>,
         private_dirs: &[String],
@@ -62,6 +64,8 @@ impl JobNamespaces {
         self.namespaces.clear();
     }
 
+    /// Joins the namespaces and compares their files with the node's ([`NamespaceOrigin::enter`]). After an error the
+    /// process may be in them.
     fn try_join(&self) -> Result<(), OperationError> {
         NamespaceOrigin::open(&self.namespaces)?.enter(&self.namespaces, &self.private_dirs)
     }
@@ -71,6 +75,8 @@ impl JobNamespaces {
         self.end_process(None, "setcred", why)
     }
 
+    /// Logs why the login is refused, and ends this process: no further code of it runs in the user's files. `phase`
+    /// is the function of libpam.
     fn end_process(&self, log: Option<&Log>, phase: &str, why: impl Display) -> ! {
         let reason = Some(Reason::AdoptionFailed);
         let line = decision_line(Severity::Alert, Decision::Refuse, reason, &self.login)

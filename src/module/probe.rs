@@ -24,7 +24,7 @@ pub(super) struct ProbeResult {
 }
 
 impl ProbeResult {
-    /// Probes devices.
+    /// Probes which of the devices this process can open. An error at one of them gives no number and no variable.
     pub(super) fn from_probes(probes: &[Probe]) -> Self {
         match filter_openable(probes) {
             _ if probes.is_empty() => Self::default(),
@@ -44,13 +44,12 @@ impl ProbeResult {
     }
 }
 
-/// Returns the probes whose device the calling process can open now. A device without a node cannot
-/// be opened.
+/// Returns the probes whose device the calling process can open now. A device without a node cannot be opened.
 ///
 /// # Errors
 ///
-/// The node is another device, the path has a link or leaves the file system of `/dev`, or a system
-/// call failed for another reason than a denial.
+/// The node of a probe is another device, the path has a link or leaves the file system of `/dev`, or a system call
+/// failed for another reason than a denial.
 fn filter_openable(probes: &[Probe]) -> Result<Vec<&Probe>, OperationError> {
     let mut openable = Vec::new();
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;

@@ -214,6 +214,7 @@ impl Report<'_> {
         }
     }
 
+    /// The log line of a decision about this login.
     fn decision_line(&self, decision: Decision, severity: Severity, reason: Reason) -> Line {
         decision_line(severity, decision, Some(reason), self.context.login)
     }
@@ -226,6 +227,7 @@ impl Report<'_> {
             .with(key, text)
     }
 
+    /// Adds the milliseconds since the start of the phase.
     fn with_elapsed(&self, line: Line) -> Line {
         line.with("ms", self.context.budget.elapsed_ms())
     }

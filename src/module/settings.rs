@@ -260,10 +260,13 @@ fn parse_one_of<T: Copy>(
     entry.map(|(_, meaning)| *meaning).ok_or(fault)
 }
 
+/// The word of an action and its meaning, for [`parse_one_of`].
 fn action_word(action: Action) -> (&'static str, Action) {
     (action.as_str(), action)
 }
 
+/// Parses the policy for users with several jobs. It refuses `allow` of `pam_slurm_adopt`, which would admit a login
+/// into no job.
 fn parse_several(value: Option<&str>) -> ParseResult<SeveralJobsPolicy> {
     match require_value(value)?.to_ascii_lowercase().as_str() {
         "allow" => Err("would admit a login into no job at all; use newest or deny"),
@@ -292,6 +295,7 @@ fn parse_service(value: Option<&str>) -> ParseResult<String> {
     }
 }
 
+/// Parses the name of a service or node: 1 to 255 letters, digits, dots, dashes, underscores and `@`.
 fn parse_name(value: Option<&str>) -> ParseResult<String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
     match require_value(value)? {
@@ -302,6 +306,7 @@ fn parse_name(value: Option<&str>) -> ParseResult<String> {
     }
 }
 
+/// Parses an absolute path of less than 4,096 bytes without control characters.
 fn parse_path(value: Option<&str>) -> ParseResult<String> {
     match require_value(value)? {
         path if path.starts_with('/') && path.len() < 4096 && !path.contains(char::is_control) => {

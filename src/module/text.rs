@@ -30,6 +30,7 @@ pub(super) struct RefusalFacts<'a> {
 }
 
 impl RefusalFacts<'_> {
+    /// The node's name in ASCII.
     fn node(&self) -> String {
         to_ascii(&self.login.node)
     }
@@ -202,6 +203,7 @@ fn choice_line(facts: &RefusalFacts<'_>) -> String {
     fitting.unwrap_or_else(|| inside("JOB"))
 }
 
+/// The name of the refusal's device in ASCII, shortened to fit the line; `a device` if the helper gave none.
 fn device_name(facts: &RefusalFacts<'_>) -> String {
     let device = to_ascii(&facts.refusal.device);
     let name: String = device.chars().take(DEVICE_CHARACTERS_MAX).collect();
@@ -212,6 +214,7 @@ fn device_name(facts: &RefusalFacts<'_>) -> String {
     }
 }
 
+/// The words for a job that is over: `ended at HH:MM`, or `is ending` if the time is not known.
 fn end_phrase(facts: &RefusalFacts<'_>) -> String {
     let time = facts.refusal.ended.and_then(local_time);
     time.map_or_else(
@@ -235,6 +238,7 @@ fn to_ascii(text: &str) -> String {
     text.chars().map(to_ascii_char).collect()
 }
 
+/// Returns the character if it is printable ASCII, else `?`.
 fn to_ascii_char(character: char) -> char {
     if character.is_ascii_graphic() || character == ' ' {
         character

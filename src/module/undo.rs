@@ -85,6 +85,12 @@ impl Undo {
         }
     }
 
+    /// Moves the login back, puts its attributes back, and removes the leaf that it made if nobody else is in it. A
+    /// second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the move back alone.
     fn restore(&mut self) -> kernel::cgroup::Result<()> {
         let mut moved_back = Ok(());
         if std::mem::take(&mut self.moved) {

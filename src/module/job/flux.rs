@@ -20,8 +20,8 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Requires that the path is the unit of the plan's job below this account's service manager, and
-/// that the account can be the one of Flux.
+/// Requires that the path is the unit of the plan's job below the service manager of the account `flux`, and that
+/// this account can be the one of Flux: neither root nor the user.
 pub(super) fn require_unit(
     adoption: &Adoption<'_>,
     path: &CgroupPath,
@@ -121,6 +121,8 @@ impl Imp {
         Err(Failure::new(Reason::AdoptionFailed, cause))
     }
 
+    /// Finds the shell among the IMP's children; on a kernel that does not list these, among the processes of the
+    /// unit.
     fn find_shell(&self, unit: &Dir) -> Shell {
         let find = |all: &[Process]| flux::find_shell(&Proc::host(), self.pid, all, self.flux);
         match find(&[]) {
@@ -154,7 +156,8 @@ fn read_transient_unit(uid: u32, name: &Path) -> Result<Vec<u8>, TrustError> {
     units.read(name, Request::UNIT_BYTES_MAX as u64)
 }
 
-/// Reads the first processes in the unit's own cgroup.
+/// Reads the first processes in the unit's own cgroup, at most [`flux::UNIT_PROCESSES_MAX`]. One that ends meanwhile
+/// is left out.
 fn read_unit_processes(unit: &Dir) -> kernel::cgroup::Result<Vec<Process>> {
     let text = unit.read("cgroup.procs")?.unwrap_or_default();
     let pids = text
@@ -182,7 +185,7 @@ fn unit_starting() -> Failure {
     )
 }
 
-/// Starts a keeper unless the leaf has one.
+/// Starts a keeper unless the leaf has one. `undo` then has the new keeper, which ends if the login is rolled back.
 ///
 /// # Errors
 ///

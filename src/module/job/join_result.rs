@@ -9,7 +9,8 @@ use protocol::Variable;
 /// The cgroup of a login after a join or a dry run, its containment, and what it gets from the job.
 #[derive(Debug, Default)]
 pub struct JoinResult {
-    /// Path of the login's cgroup below the cgroup v2 mount, or in each hierarchy of v1.
+    /// Path of the login's cgroup below the cgroup v2 mount, or in each hierarchy of v1. After a dry run, of the job's own
+    /// cgroup if this module chooses the leaf.
     pub(crate) cgroup: String,
     /// The name of the containment in protocol and log ([`protocol::Containment`]).
     pub containment: &'static str,

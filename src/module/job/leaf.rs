@@ -58,7 +58,7 @@ pub(super) fn require_stamp(stamp: &Stamp, job: &Dir, deadline: Instant) -> Resu
 }
 
 impl LeafJob {
-    /// Returns whether the job's own cgroup has a filter that is not ours.
+    /// Tells whether the job's own cgroup has a filter that is not ours.
     pub(super) fn has_foreign_filter(&self) -> Result<bool, Failure> {
         let level = CgroupPrograms::read(self.place.dir()?)?;
         Ok(level.programs.iter().any(|program| !program.is_ours()))
@@ -71,7 +71,12 @@ impl LeafJob {
         }
     }
 
-    /// Predicts the cgroup of the login, its containment, and the limits of the leaf.
+    /// Predicts the containment of the login and the limits of the leaf, and returns them behind the path of the
+    /// job's own cgroup. A leaf that does not exist counts as one more level without filters.
+    ///
+    /// # Errors
+    ///
+    /// A frozen leaf; a keeper's executable that is not trusted; as [`bpf::predict_containment`].
     pub(super) fn predict_join(
         &self,
         adoption: &Adoption<'_>,
@@ -83,9 +88,9 @@ impl LeafJob {
         let limits = &adoption.plan.limits;
         let (containment, limits) = match self.place.clone().into_leaf(self.child.as_ref())? {
             Ok(leaf) => {
-                self.child
-                    .as_ref()
-                    .map_or(Ok(()), |_| require_not_frozen(leaf.levels()))?;
+                if self.child.is_some() {
+                    require_not_frozen(leaf.levels())?;
+                }
                 let target = AttachTarget::from_leaf(&leaf)?;
                 let containment = bpf::predict_containment(target, 0, required)?;
                 (containment, plan_leaf_limits(limits, &leaf)?)
@@ -103,7 +108,11 @@ impl LeafJob {
         Ok((self.place.dir()?.path().to_owned(), containment, limits))
     }
 
-    /// Moves the login into the job. Retries once if another login's rollback removed the leaf.
+    /// Moves the login into the job. If another login's rollback removes the leaf meanwhile, it tries once more.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Failure`], after the changes were rolled back.
     pub(super) fn join(
         &self,
         adoption: &Adoption<'_>,
@@ -118,9 +127,10 @@ impl LeafJob {
                 // Check whether the job or only its leaf is gone: the retry must not make a leaf in
                 // a cgroup that may belong to another job by now.
                 Err(Failure::CgroupGone(error)) if self.require(adoption).is_ok() => {
-                    if !std::mem::take(&mut can_retry) {
+                    if !can_retry {
                         return Err(Failure::new(Reason::AdoptionFailed, error));
                     }
+                    can_retry = false;
                 }
                 result => return result,
             }
@@ -204,7 +214,8 @@ impl LeafJob {
     }
 }
 
-/// Opens or makes the leaf, and confines it.
+/// Opens or makes the leaf, and confines it. If the job's own cgroup has an `ALLOW_OVERRIDE` filter, the default
+/// child becomes the leaf instead.
 fn open_confined_leaf(
     place: CgroupChain,
     child: Option<&LeafName>,
@@ -232,7 +243,11 @@ fn open_confined_leaf(
     }
 }
 
-/// Opens the leaf; makes it if it does not exist.
+/// Opens the leaf, and makes it if it does not exist; without a `child`, the leaf is the job's own cgroup.
+///
+/// # Errors
+///
+/// [`Failure::CgroupGone`] if the new leaf is gone at once; as [`Undo::make_leaf`].
 fn open_or_make_leaf(
     place: CgroupChain,
     child: Option<&LeafName>,

@@ -15,8 +15,8 @@ pub type LeafLimit = (&'static str, u64);
 /// Minimum of a limit by percentage, unless the job itself has less: with less no login starts.
 const LOGIN_BYTES_MIN: u64 = (LoginLimits::MEMORY_MIB_MIN as u64) << 20;
 
-/// Computes the limits that apply to a leaf below these cgroups, the nearest first. None exceeds one
-/// of the job's own.
+/// Computes the limits that apply to a leaf below the cgroups `above`, the nearest first: those whose controller the
+/// nearest one gives to its children. None exceeds one of the job's own.
 pub(super) fn plan_limits(limits: &LoginLimits, above: &[Dir]) -> cgroup::Result<Vec<LeafLimit>> {
     let mut leaf_limits = Vec::new();
     for LimitKey {

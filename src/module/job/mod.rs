@@ -78,8 +78,8 @@ impl Job {
         }
     }
 
-    /// Returns the text of the unit's file if the plan relies on the IMP's filter and there is
-    /// none: the helper must then make a plan of this text.
+    /// Returns the text of the unit's file if the plan relies on the IMP's filter and there is none: the helper must
+    /// then make a plan of this text. `None` for another kind of job, or if the filter is there or not needed.
     pub(super) fn unit_text_for_helper(&self, plan: &Plan) -> Result<Option<String>, Failure> {
         let Self::Leaf(
             job @ LeafJob {
@@ -164,8 +164,12 @@ impl Job {
     }
 }
 
-/// Queries the job again after a failed join, and returns the failure to report: the job may have
-/// ended, or may be frozen, with its daemon. `frozen` is the result of a check for that.
+/// Queries the job again after a failed join, and returns the failure to report: [`Reason::Suspended`] if the job is
+/// frozen, [`Reason::Ended`] if it has ended, else `failure` itself. `frozen` is the result of a check for a frozen
+/// cgroup.
+///
+/// A failed move back is always reported. A cgroup that is gone although the job lives is a failure of the adoption:
+/// [`Failure::CgroupGone`] would mean that the job has ended.
 fn recheck_slurm_job(
     failure: Failure,
     adoption: &Adoption<'_>,

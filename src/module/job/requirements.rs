@@ -5,11 +5,11 @@ use crate::error::Failure;
 use kernel::cgroup::{Dir, find_frozen};
 use protocol::{Containment, Reason};
 
-/// Returns the name of the containment.
+/// Returns the name of the containment again, unless it is `none` and the admin requires one (`require_devices`).
 ///
 /// # Errors
 ///
-/// There is none, and the admin requires one.
+/// [`Reason::CannotConfine`] for a job without containment that must have one.
 pub(super) fn require_containment(
     name: &'static str,
     adoption: &Adoption<'_>,
@@ -26,6 +26,7 @@ pub(super) fn require_not_frozen(levels: &[Dir]) -> Result<(), Failure> {
     find_frozen(levels)?.map_or(Ok(()), |dir| Err(frozen_failure(dir)))
 }
 
+/// The failure for a job with a frozen cgroup.
 pub(super) fn frozen_failure(dir: &Dir) -> Failure {
     Failure::new(
         Reason::Suspended,

@@ -29,8 +29,15 @@ pub(super) enum SlurmJob {
     V1(Daemon, ExternStepV1),
 }
 
-/// Connects to the daemon and opens the cgroups of its job. The user of the job is the one that the
-/// daemon reports, which only root can have started, and not the one of the helper's reply.
+/// Connects to the daemon and opens the cgroups of its job. The user of the job is the one that the daemon reports,
+/// which only root can have started, and not the one of the helper's reply.
+///
+/// # Errors
+///
+/// [`Reason::Ended`] and [`Reason::Starting`] for a job that is over or not there yet; [`Reason::AdoptionFailed`] for
+/// another user's job; [`Reason::Configuration`] for a socket that cannot be trusted, a daemon in another pid
+/// namespace, or one outside of a step's cgroup; [`Reason::Suspended`] for a frozen job; as [`Daemon::connect`] and
+/// `open` of the step's cgroups.
 pub(super) fn open(
     adoption: &Adoption<'_>,
     spool: &AbsolutePath,
@@ -78,7 +85,8 @@ fn add_login(daemon: &mut Daemon, adoption: &Adoption<'_>, undo: &mut Undo) -> R
     require_running(adoption, answer.map_err(stepd_failure)?)
 }
 
-/// Queries the daemon for the job's namespaces and display, and adds them to the result.
+/// Queries the daemon for the job's namespaces and display, and adds them to the result. `join_container=false`
+/// leaves the namespaces out, `disable_x11=1` the display.
 fn query_namespaces_and_display(
     mut joined: JoinResult,
     daemon: &Daemon,
@@ -129,7 +137,12 @@ fn open_spool(adoption: &Adoption<'_>, path: &Path) -> Result<TrustedDir, TrustE
     }
 }
 
-/// Requires that the job is the user's and accepts logins.
+/// Requires that the job is the user's and accepts logins: a running step does.
+///
+/// # Errors
+///
+/// [`Reason::AdoptionFailed`] for another user's job; [`Reason::Starting`] or [`Reason::Ended`] for a step that
+/// starts or ends.
 fn require_running(adoption: &Adoption<'_>, answer: stepd::Answer) -> Result<(), Failure> {
     let uid = answer.uid;
     match answer.state {
@@ -157,7 +170,7 @@ fn require_shared_pid_namespace(pid: i32) -> Result<(), Failure> {
     ))
 }
 
-/// Returns whether a process can be read and has one number only.
+/// Tells whether a process could be read and has one number only: it is in the pid namespace of `/proc` itself.
 fn has_one_number(process: std::io::Result<Process>) -> bool {
     process.is_ok_and(|process| process.namespaces == 1)
 }

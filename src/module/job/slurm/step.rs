@@ -36,7 +36,8 @@ const TASK_PREFIX: &str = "task_";
 /// Index of the job's own cgroup, counted from `task_special`.
 const JOB_LEVEL: usize = 3;
 
-/// Returns the name of the leaf at `path`, if it is a leaf for logins below `user`.
+/// The name of the cgroup at `path`, if it is one for logins right below `user`: `task_special`, or `task_` and a
+/// number. `None` for any other path.
 fn parse_leaf_name<'a>(path: &'a str, user: &str) -> Option<&'a str> {
     let name = path.strip_prefix(user)?.strip_prefix('/')?;
     let is_numbered = name
@@ -178,9 +179,14 @@ impl ExternStep {
         Ok(joined)
     }
 
-    /// Opens the mount namespace of another step's daemon if the job's IMEX channel is there. Slurm mounts it for
-    /// steps of srun, from 26.05 on also for the batch step, never for the extern step, and does not hand that
-    /// namespace over. All these mounts are the same. A step that is ending is skipped.
+    /// Opens the mount namespace of another step's daemon if the job's IMEX channel is there; `None` if the node has
+    /// no IMEX channels, or no step has the job's. Slurm mounts it for steps of srun, from 26.05 on also for the
+    /// batch step, never for the extern step, and does not hand that namespace over. All these mounts are the same. A
+    /// step that is ending is skipped.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::Timeout`] at the deadline; as [`Dir::children`], [`Dir::child`] and [`list_own_processes`].
     fn open_channel_namespace(&self, deadline: Instant) -> Result<Option<Namespace>, Failure> {
         if !Path::new(IMEX_CHANNEL_DIR).exists() {
             return Ok(None);
@@ -256,7 +262,8 @@ impl ExternStep {
     }
 }
 
-/// Opens the directory in `/proc` of a daemon in its cgroup; `None` if it is gone, or not root's.
+/// Opens the directory in `/proc` of a process that is listed in the cgroup `daemons`; `None` if the process is gone,
+/// or does not run as root.
 fn open_daemon_proc_dir(daemons: &Dir, pid: i32) -> Result<Option<OwnedFd>, Failure> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let Ok(process) = fcntl::open(&Proc::host().dir(pid), flags, Mode::empty()) else {
