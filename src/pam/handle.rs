@@ -7,7 +7,9 @@ use std::any::Any;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 unsafe extern "C" {
+    /// Looks up an account, as getpwnam(3) does; null without one. libpam keeps the entry until the transaction ends.
     fn pam_modutil_getpwnam(pamh: *mut PamHandle, user: *const c_char) -> *mut libc::passwd;
+    /// Returns 1 if the user is in the group, by primary or supplementary membership, else 0.
     fn pam_modutil_user_in_group_nam_nam(
         pamh: *mut PamHandle,
         user: *const c_char,
@@ -40,11 +42,13 @@ impl Handle {
         (!pointer.is_null()).then_some(Self(pointer))
     }
 
-    /// Returns a text item; `None` if it is not set.
+    /// Returns a text item; `None` if it is not set or is no UTF-8.
     pub(crate) fn item(&self, item: PamItemType) -> Option<String> {
         copy_text(self.get(item)?.cast())
     }
 
+    /// Returns a pointer to an item of this transaction, null if the item is not set; `None` if libpam refuses the
+    /// call.
     fn get(&self, item: PamItemType) -> Option<*const c_void> {
         let mut value: *const c_void = std::ptr::null();
         // SAFETY: the handle is valid (see `from_raw`); libpam writes one pointer on success.
@@ -52,7 +56,7 @@ impl Handle {
         (code == 0).then_some(value)
     }
 
-    /// Returns a variable of the PAM environment, which is not the process's.
+    /// Returns a variable of the PAM environment, which is not the process's; `None` if it is not set or is no UTF-8.
     pub(crate) fn env(&self, name: &CStr) -> Option<String> {
         // SAFETY: handle and name are valid; the result is null or a string that libpam owns.
         copy_text(unsafe { pam_sys::raw::pam_getenv(self.0, name.as_ptr()) })
@@ -149,6 +153,8 @@ impl Handle {
         unsafe { free_response(responses) };
     }
 
+    /// Returns the application's conversation and the pointer that it wants back (pam_conv(3)); `None` if there is
+    /// none.
     fn conversation(&self) -> Option<(pam_sys::ConvClosure, *mut c_void)> {
         let value = self.get(PamItemType::CONV)?.cast::<PamConversation>();
         // SAFETY: null, or the application's conversation, valid for the transaction.

@@ -72,6 +72,8 @@ pub extern "C" fn pam_sm_setcred(
     PamReturnCode::IGNORE as c_int
 }
 
+/// Runs an auth line of this module in `pam_setcred(3)`, unless the call deletes the credentials. A panic ends the
+/// process, since an error would not keep a user with a key out.
 fn set_credentials(handle: *mut PamHandle, flags: c_int) {
     set_hook(Box::new(|_| {}));
     let run = catch_unwind(move || {
@@ -85,7 +87,6 @@ fn set_credentials(handle: *mut PamHandle, flags: c_int) {
     });
     if let Err(payload) = run {
         log_panic("setcred", payload);
-        // An error would not keep a user with a key out.
         module::end_process();
     }
 }
@@ -168,14 +169,15 @@ struct Memory {
 }
 
 impl Memory {
-    /// Takes what an earlier call has stored.
+    /// Takes what an earlier call has stored; an empty memory if there is nothing.
     fn take(handle: &Handle) -> Box<Self> {
         let stored = handle.take_stored_value().map(<Box<dyn Any>>::downcast);
         stored.and_then(Result::ok).unwrap_or_default()
     }
 }
 
-/// Handles a call of `pam_sm_acct_mgmt` or `pam_sm_open_session`.
+/// Handles a call of `pam_sm_acct_mgmt` or `pam_sm_open_session`: ignores root and a node that is switched off,
+/// refuses a line with a wrong argument, and judges every other login.
 fn handle_call(phase: Phase, handle: &Handle, flags: i32, arguments: &[String]) -> PamReturnCode {
     let user = handle.item(PamItemType::USER).unwrap_or_default();
     let account = handle.find_account(&user);
@@ -353,7 +355,7 @@ impl Call<'_> {
         self.report(&outcome, settings.log_level, flags)
     }
 
-    /// Returns the argument that exempts the user, if one does.
+    /// Returns the argument that exempts the user; `None` if none does.
     fn find_exemption(&self, settings: &Settings) -> Option<&'static str> {
         if settings.exempt_uids.contains(&self.login.uid) {
             return Some("exempt_uids");

@@ -192,6 +192,7 @@ impl fmt::Display for DeviceRule {
 impl FromStr for DeviceRule {
     type Err = InvalidText;
 
+    /// Parses the form `TYPE:MAJOR:MINOR:ACCESS` that `Display` writes, with `-1` for every minor.
     fn from_str(text: &str) -> Result<Self, InvalidText> {
         let fields: Vec<&str> = text.split(':').collect();
         let [kind, major, minor, access] = *fields.as_slice() else {
@@ -252,6 +253,7 @@ impl Field for Allowlist {
         self.0.write(key, out);
     }
 
+    /// Reads the list; an entry that stands twice is an error.
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let rules: Vec<DeviceRule> = Field::read(key, input)?;
         let mut list = Self::new();
@@ -293,6 +295,8 @@ impl fmt::Display for Probe {
 impl FromStr for Probe {
     type Err = InvalidText;
 
+    /// Parses the form that `Display` writes. A probe of all minors, with another access than `rw`, or with a path
+    /// outside of `/dev` or too long is an error.
     fn from_str(text: &str) -> Result<Self, InvalidText> {
         let (device, rest) = text.split_once(' ').ok_or(INVALID_PROBE)?;
         let (path, variable) = match rest.split_once(' ') {

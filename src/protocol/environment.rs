@@ -40,6 +40,7 @@ struct VariableKind {
     form: Form,
 }
 
+/// Makes a row of the table.
 const fn kind(name: &'static str, source: SourceName, form: Form) -> VariableKind {
     VariableKind { name, source, form }
 }
@@ -101,8 +102,9 @@ impl Variable {
         })
     }
 
-    /// Makes the variables for the X11 display of a job and for the file with its keys. They come from the
-    /// step daemon: no reply of the helper can contain them. A value that no login may get is left out.
+    /// Makes the variables for the X11 display of a job and for the file with its keys. They come from the step
+    /// daemon: no reply of the helper can contain them. A number that is not above 0 and a path that is not absolute,
+    /// or that a shell would change, give no variable.
     pub fn from_display(number: i32, key_file: &str) -> Vec<Self> {
         let display = format!("localhost:{number}.0");
         let mut variables = Vec::new();
@@ -152,6 +154,7 @@ impl Variable {
     }
 }
 
+/// Tells whether a value consists of digits and the signs of Slurm's lists of numbers.
 fn is_numbers(value: &str) -> bool {
     value
         .bytes()
@@ -258,6 +261,7 @@ impl Field for Variables {
         self.0.write(key, out);
     }
 
+    /// Reads the list; a name that stands twice, and more than [`ENVIRONMENT_BYTES_MAX`] bytes, are errors.
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut variables = Self::default();
         for (index, variable) in Vec::read(key, input)?.into_iter().enumerate() {

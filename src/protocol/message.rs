@@ -143,6 +143,7 @@ impl Field for Option<LeafName> {
         out.push_entry(key, b's', self.as_ref().map_or("", LeafName::as_str));
     }
 
+    /// Reads the name: `None` for an empty text, an error for a text that is no name of a leaf.
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match input.take_entry(key, b's')? {
             "" => Ok(None),
@@ -168,7 +169,7 @@ pub enum Containment {
 }
 
 impl Containment {
-    /// The list that we enforce; `None` if there is none.
+    /// The list that we enforce; `None` without one: an empty list, which allows nothing, is one.
     pub fn list(&self) -> Option<&Allowlist> {
         match self {
             Self::None | Self::Inherit => None,
@@ -281,7 +282,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// [`DecodeError::InvalidValue`] with the keys.
+    /// [`DecodeError::InvalidValue`], with the keys of the limits or of the first wrong variable.
     fn require_consistent(&self) -> Result<(), DecodeError> {
         if !self.limits.is_valid() {
             return Err(DecodeError::invalid_value("memory, tasks or cpu_weight"));

@@ -72,8 +72,8 @@ pub fn is_within(path: &str, top: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Parses a number of decimal digits alone. It has no sign, blank or leading zero, so that each number has
-/// one spelling.
+/// Parses a number of decimal digits alone, at most `u32::MAX`. It has no sign, blank or leading zero, so that each
+/// number has one spelling; `None` for any other text.
 pub fn parse_decimal(text: &str) -> Option<u32> {
     text.parse()
         .ok()

@@ -47,7 +47,13 @@ pub(super) fn decode<T: Field>(bytes: &[u8]) -> Result<T, DecodeError> {
 
 /// A value that stands under a key of a message. A value with keys of its own ignores `key`.
 pub(super) trait Field: Sized {
+    /// Appends the value under this key. A list appends several entries, whose keys begin with `key`.
     fn write(&self, key: &str, out: &mut Writer);
+    /// Takes the entries that [`Field::write`] has appended under this key.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError::MissingKey`] and [`DecodeError::InvalidValue`].
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }
 
@@ -103,6 +109,8 @@ impl<T: Text> Field for Vec<T> {
         }
     }
 
+    /// Reads the number of items and then each item. A number past [`Text::ITEMS_MAX`] is refused before any item is
+    /// read.
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let count_key = format!("{key}.count");
         let length: usize = parse_canonical(&count_key, input.take_entry(&count_key, b'i')?)?;
@@ -232,7 +240,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Splits the bytes before the first NUL from those after it.
+/// Splits the bytes before the first NUL from those after it; `None` without a NUL.
 fn split_at_nul(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let nul = bytes.iter().position(|&byte| byte == 0)?;
     Some((bytes.get(..nul)?, bytes.get(nul + 1..)?))

@@ -79,8 +79,8 @@ pub fn sole_user(process: &Process, flux: u32) -> Option<u32> {
     (!process.ended && process.uids == [uid; 4] && uid != 0 && uid != flux).then_some(uid)
 }
 
-/// Finds the process number of the IMP among the processes in a unit's own cgroup. A child that the IMP
-/// has just forked has the same uids for a moment and does not count.
+/// Finds the process number of the IMP among the processes in a unit's own cgroup; `None` if there is none, or
+/// several. A child that the IMP has just forked has the same uids for a moment and does not count.
 pub fn find_imp(processes: &[Process], flux: u32) -> Option<i32> {
     let imps = || processes.iter().filter(|process| is_imp(process, flux));
     let mut parents = imps().filter(|imp| !imps().any(|other| other.pid == imp.parent));

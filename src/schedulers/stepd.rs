@@ -269,7 +269,7 @@ impl Daemon {
         Ok(self.answer)
     }
 
-    /// Queries the job's namespaces: the `CLONE_NEW` number and a descriptor of each.
+    /// Queries the job's namespaces: the `CLONE_NEW` number and a descriptor of each; empty if it has none.
     ///
     /// # Errors
     ///
@@ -404,6 +404,7 @@ pub fn connect_to_daemon(
     }))
 }
 
+/// The error of a call that needs the socket's file or its listener: without either the job is over.
 fn socket_error(call: &'static str, errno: Errno) -> Error {
     match errno {
         Errno::ENOENT | Errno::ECONNREFUSED => Error::SocketGone,
@@ -449,6 +450,11 @@ impl Connection {
         }
     }
 
+    /// Sends all bytes, in as many parts as the socket takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] at the deadline; [`Error::ConnectionClosed`]; [`Error::SystemCall`].
     fn send(&self, mut rest: &[u8], deadline: Instant) -> Result<()> {
         while !rest.is_empty() {
             set_timeout(&self.socket, SendTimeout, deadline)?;
@@ -469,12 +475,14 @@ impl Connection {
         Ok(i32::from_ne_bytes(bytes))
     }
 
+    /// Receives a number, which is four bytes.
     fn receive_number(&self, deadline: Instant) -> Result<i32> {
         let mut bytes = [0; 4];
         self.receive(&mut bytes, deadline)?;
         Ok(i32::from_ne_bytes(bytes))
     }
 
+    /// Receives a message with one descriptor; one without is [`Error::MalformedAnswer`].
     fn receive_descriptor(&self, deadline: Instant) -> Result<OwnedFd> {
         set_timeout(&self.socket, ReceiveTimeout, deadline)?;
         match sys::socket::receive_fd(self.socket.as_fd()) {
@@ -484,6 +492,7 @@ impl Connection {
         }
     }
 
+    /// Fills the buffer with received bytes.
     fn receive(&self, buffer: &mut [u8], deadline: Instant) -> Result<()> {
         set_timeout(&self.socket, ReceiveTimeout, deadline)?;
         self.receive_until_timeout(buffer, deadline)
