@@ -67,8 +67,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Leaves the login's cgroup and mounts, takes the lock, waits for the job's end and then ends the
-/// leaf.
+/// Leaves the login's cgroup and mounts, takes the lock, waits for the job's end and then ends the leaf. It returns
+/// earlier if the login fails and the leaf is empty.
+///
+/// # Errors
+///
+/// [`KeeperError::SecondKeeper`] if another keeper of the leaf lives; an error of a step before the lock; as
+/// [`kill_until_removed`] and [`remove_unit_cgroup`].
 fn keep_leaf(handed: KeeperFds<OwnedFd>) -> Result<(), KeeperError> {
     // The lock lasts as long as its file is open.
     let KeeperFds {
@@ -219,34 +224,33 @@ fn enter(dir: &Dir) -> cgroup::Result<()> {
     dir.write("cgroup.procs", "0")
 }
 
-/// Kills the processes in the leaf and below until the leaf can be removed. It repeats, since a
-/// login on its way into the leaf may arrive between two rounds.
+/// Kills the processes in the leaf and below until the leaf can be removed or is gone. It repeats, since a login on
+/// its way into the leaf may arrive between two rounds.
 ///
 /// # Errors
 ///
-/// [`KeeperError::Survivors`] at the deadline.
+/// [`KeeperError::Survivors`] at the deadline; [`KeeperError::Cgroup`] if the leaf exists and its `cgroup.events`
+/// cannot be read.
 fn kill_until_removed(unit: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), KeeperError> {
     let mut pause = KILL_PAUSE;
     let mut mode = KillMode::Cgroup;
     loop {
-        if ignore_gone(read_event(leaf, "populated"))?.flatten() != Some(false) {
-            kill(
-                leaf,
-                std::mem::replace(&mut mode, KillMode::EachProcess),
-                deadline,
-            );
+        let is_populated = ignore_gone(read_event(leaf, "populated"))?.flatten();
+        let may_have_processes = is_populated != Some(false);
+        if may_have_processes {
+            kill(leaf, mode, deadline);
+            mode = KillMode::EachProcess;
         }
-        if ignore_gone(leaf.read("cgroup.events"))?.is_none()
-            || try_remove_tree(unit, leaf, deadline)
-        {
+        let is_gone = ignore_gone(leaf.read("cgroup.events"))?.is_none();
+        if is_gone || try_remove_tree(unit, leaf, deadline) {
             return Ok(());
         }
         if Instant::now() >= deadline {
             let survivors = list_processes(leaf, Instant::now() + KILL_PAUSE_MAX).all;
-            let cgroups = survivors
+            let membership = survivors
                 .first()
                 .and_then(|pid| Membership::read(*pid).ok());
-            let cgroup = cgroups
+            let cgroup = membership
                 .as_ref()
                 .and_then(Membership::unified)
                 .unwrap_or_default();
@@ -257,7 +261,7 @@ fn kill_until_removed(unit: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), K
     }
 }
 
-/// Removes the leaf with the cgroups below it; returns whether the leaf was removed.
+/// Removes the leaf with the cgroups below it, the deepest first; returns whether the leaf was removed.
 fn try_remove_tree(unit: &Dir, leaf: &Dir, deadline: Instant) -> bool {
     let mut children = Vec::new();
     let _ = walk(leaf, deadline, |dir| {
@@ -272,15 +276,16 @@ fn try_remove_tree(unit: &Dir, leaf: &Dir, deadline: Instant) -> bool {
     unit.remove_child(LeafName::DEFAULT).is_ok()
 }
 
-/// Removes the cgroup of a unit in which nothing runs any more.
+/// Removes the unit's cgroup, unless it has processes or is gone.
 ///
-/// The service manager should do that. But a manager that meets logins when the job has ended
-/// leaves it for later, and may forget the unit before it learns that they are gone, as systemd 252
-/// did. The cgroup would then stay for good.
+/// The service manager should do that. But a manager that meets logins when the job has ended leaves it for later,
+/// and may forget the unit before it learns that they are gone, as systemd 252 did. The cgroup would then stay for
+/// good.
 ///
 /// # Errors
 ///
-/// The errors of [`Dir::parent`], [`Dir::children`] and [`Dir::remove_child`].
+/// The errors of [`read_event`], [`Dir::identity`], [`Dir::parent`], [`Dir::child`], [`Dir::children`] and
+/// [`Dir::remove_child`].
 fn remove_unit_cgroup(unit: &Dir) -> cgroup::Result<()> {
     sleep(UNIT_REMOVAL_GRACE);
     if ignore_gone(read_event(unit, "populated"))?.flatten() != Some(false) {
