@@ -7,9 +7,10 @@
 #   JOB_ID       the scheduler's id of the job
 #   JOB_UID      numeric uid of its owner
 #   JOB_CGROUP   the job's cgroup, relative to the cgroup v2 mount; it must exist already
-#   JOB_GPUS     the job's GPUs, separated by blanks: UUIDs, PCI addresses, or numbers in the order
-#                of PCI addresses. Each comes with what computing on it takes. "job-adopt devices
-#                --gpu GPU" shows what one stands for.
+#   JOB_GPUS     the job's GPUs, separated by blanks: UUIDs, PCI addresses, or numbers with a word for
+#                who counts: flux:0 in hwloc's order, rocm:0 by KFD node, nvidia:0 as nvidia-smi does.
+#                Each comes with what computing on it takes. "job-adopt devices --gpu GPU" shows what
+#                one stands for.
 #   JOB_DEVICES  other devices, separated by blanks: "/dev/fuse @hpc"
 #   JOB_LOGINS   "no" keeps logins out of the job, for example in a partition for batch work
 #

@@ -176,6 +176,23 @@ fn index_and_pci_address_open_same_gpu() {
     }
 }
 
+/// KFD lists the card at the higher address first, so that a plain number would mean two cards.
+#[test]
+fn number_opens_gpu_of_whoever_counts_and_refuses_without_a_word() {
+    on_node(|node| {
+        node.add_nvidia_driver(510);
+        node.add_amd_gpus();
+        node.write_kfd_nodes([(0x83, 128), (0x03, 129)]);
+        let devices = [
+            ("/dev/dri/renderD129", DENIED),
+            ("/dev/dri/renderD128", OPENS),
+        ];
+        assert_login_devices(node, "gpus", json!(["rocm:0"]), &devices);
+        let meanings = "0000:03:00.0 by address, 0000:83:00.0 as rocm:0";
+        assert_login_refused(node, "gpus", json!([0]), "GPU 0", meanings);
+    });
+}
+
 #[test]
 fn missing_index_refuses_login() {
     on_node(|node| {

@@ -7,13 +7,16 @@ use thiserror::Error;
 
 use crate::node::PciAddress;
 use crate::node::nvidia::Uuid;
+use crate::node::topology::Numbering;
 use protocol::parse_decimal;
 
 /// The name of one GPU of the node, or of one part of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GpuName {
-    /// The n-th GPU of the node, from 0, in the order that `topology` gives.
+    /// The n-th GPU of the node, from 0, by PCI address.
     Index(u32),
+    /// The GPU that somebody gives this number: `flux:N`, `rocm:N`, `nvidia:N`.
+    Numbered(Numbering, u32),
     /// The GPU at this PCI address.
     Pci(PciAddress),
     /// NVIDIA's UUID, `GPU-` and 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
@@ -59,7 +62,13 @@ impl GpuName {
         if text.contains('.') {
             return text.parse().ok().map(Self::Pci);
         }
-        parse_decimal(text).map(Self::Index)
+        match text.split_once(':') {
+            Some((numbering, number)) => {
+                let numbering = numbering.parse().ok()?;
+                parse_decimal(number).map(|number| Self::Numbered(numbering, number))
+            }
+            None => parse_decimal(text).map(Self::Index),
+        }
     }
 
     /// Parses `UUID/GI/CI`.
@@ -80,6 +89,7 @@ impl fmt::Display for GpuName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Index(index) => write!(f, "{index}"),
+            Self::Numbered(numbering, index) => write!(f, "{numbering}:{index}"),
             Self::Pci(address) => address.fmt(f),
             Self::Uuid(uuid) => write!(f, "GPU-{uuid}"),
             Self::Instance { gpu, gi, ci } => write!(f, "MIG-GPU-{gpu}/{gi}/{ci}"),
@@ -90,7 +100,10 @@ impl fmt::Display for GpuName {
 
 /// The error of a text that is no name of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("not the name of a GPU: its number, PCI address, GPU-UUID, MIG-UUID or MIG-GPU-UUID/GI/CI")]
+#[error(
+    "not the name of a GPU: its number, flux:N, rocm:N, nvidia:N, PCI address, GPU-UUID, MIG-UUID or \
+     MIG-GPU-UUID/GI/CI"
+)]
 pub struct GpuNameError;
 
 #[cfg(test)]
@@ -103,6 +116,9 @@ mod tests {
     fn every_form_of_a_name_is_parsed_and_displayed() {
         let forms = [
             ("0", "0".to_owned()),
+            ("flux:0", "flux:0".to_owned()),
+            ("rocm:63", "rocm:63".to_owned()),
+            ("nvidia:7", "nvidia:7".to_owned()),
             ("1b:00.0", "0000:1b:00.0".to_owned()),
             ("00000000:1B:1F.7", "0000:1b:1f.7".to_owned()),
             ("10000:1b:00.0", "10000:1b:00.0".to_owned()),
@@ -133,6 +149,12 @@ mod tests {
             " 1",
             "4294967296",
             "nvidia0",
+            "flux:",
+            "flux:01",
+            "flux:0:0",
+            "Flux:0",
+            "hwloc:0",
+            ":0",
             "GPU-",
             "GPU-0",
             "1b:00",

@@ -6,6 +6,7 @@ use crate::devices::{DeviceName, GpuName, Specifier, UnresolvedName, directory, 
 use crate::node::PciAddress;
 use crate::node::nvidia::NvidiaGpu;
 use crate::node::nvidia::Uuid;
+use crate::node::topology::Numbering;
 use crate::node::{Device, DeviceError, ResolvedDevices, Tree, nvidia, topology};
 use crate::slurm_conf::SlurmConfSearch;
 use std::cell::OnceCell;
@@ -118,12 +119,17 @@ impl Resolver {
     /// one GPU has the same devices under all its names.
     fn resolve_gpu(&self, name: &GpuName) -> Result<ResolvedDevices, DeviceError> {
         match name {
-            GpuName::Index(_) if nvidia::is_tegra(&self.tree)? => {
+            GpuName::Index(index) | GpuName::Numbered(Numbering::Nvidia, index)
+                if nvidia::is_tegra(&self.tree)? =>
+            {
                 let reason = "the GPU of a Tegra processor has no PCI address and is found by CDI \
                               alone";
-                self.resolve_nvidia_cdi(name, Some(reason))
+                self.resolve_nvidia_cdi(index, Some(reason))
             }
             GpuName::Index(index) => topology::resolve_index(&self.tree, *index),
+            GpuName::Numbered(numbering, index) => {
+                topology::resolve_number(&self.tree, *numbering, *index)
+            }
             GpuName::Pci(address) => topology::resolve_address(&self.tree, *address),
             GpuName::Uuid(uuid) => {
                 let gpus = nvidia::list_gpus(&self.tree)?;

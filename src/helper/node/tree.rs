@@ -12,7 +12,6 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use thiserror::Error;
@@ -265,13 +264,21 @@ impl Tree {
     ///
     /// [`FileError`]; `EINVAL` if the file is no link.
     pub fn read_link_name(&self, path: &str) -> Result<String, FileError> {
+        let target = self.read_link_target(path)?;
+        let name = Path::new(&target).file_name().unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// Reads the target of a symbolic link of `/sys`.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]; `EINVAL` if the file is no link.
+    pub fn read_link_target(&self, path: &str) -> Result<String, FileError> {
         let failed = |error: io::Error| FileError::new("read link", path, &error);
         let target = std::fs::read_link(self.locate(path)).map_err(failed)?;
-        let name = target
-            .file_name()
-            .map(|name| name.as_bytes())
-            .unwrap_or_default();
-        String::from_utf8(name.to_vec()).map_err(|_| failed(Errno::EILSEQ.into()))
+        let target = target.into_os_string().into_string();
+        target.map_err(|_| failed(Errno::EILSEQ.into()))
     }
 
     /// Reads a link as [`Self::read_link_name`] does; `None` if there is no such link.

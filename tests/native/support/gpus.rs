@@ -42,17 +42,25 @@ impl Node {
             &format!("{nodes}/0/properties"),
             "cpu_cores_count 96\nsimd_count 0\n",
         );
-        for (node, bus, minor) in [(1, 0x03, 129), (2, 0x83, 128)] {
+        for (bus, minor) in [(0x03, 129), (0x83, 128)] {
             let function = format!("/sys/bus/pci/devices/0000:{bus:02x}:00.0");
             let drm = format!("{function}/drm/renderD{minor}/dev");
             self.write_root_file(&drm, &format!("226:{minor}\n"));
             self.sh(&format!("ln -s /run/amdgpu {function}/driver"))
                 .ok();
+        }
+        self.write_kfd_nodes([(0x03, 129), (0x83, 128)]);
+    }
+
+    /// Lets KFD list AMD's GPUs in this order, by bus and render minor.
+    pub(crate) fn write_kfd_nodes(&self, gpus: [(u32, u32); 2]) {
+        for (node, (bus, minor)) in (1..).zip(gpus) {
             let properties = format!(
                 "simd_count 304\nvendor_id 4098\nlocation_id {}\ndomain 0\ndrm_render_minor {minor}\n",
                 bus << 8
             );
-            self.write_root_file(&format!("{nodes}/{node}/properties"), &properties);
+            let path = format!("/sys/class/kfd/kfd/topology/nodes/{node}/properties");
+            self.write_root_file(&path, &properties);
         }
     }
 

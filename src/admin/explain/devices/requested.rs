@@ -153,6 +153,8 @@ mod tests {
             ("block-loop r", "specifier block-loop r"),
             ("nvidia.com/gpu=0", "cdi nvidia.com/gpu=0"),
             ("0", "gpu 0"),
+            ("flux:0", "gpu flux:0"),
+            ("nvidia:1", "gpu nvidia:1"),
             ("0000:1b:00.0", "gpu 0000:1b:00.0"),
             ("all", "AllGpus"),
             ("imex/2048", "Imex(2048)"),

@@ -55,7 +55,9 @@ fn dir(name: &str) -> DeviceName {
 
 /// Returns names that resolve on the whole node.
 fn valid_names() -> Vec<DeviceName> {
-    let mut names: Vec<DeviceName> = (0..9).map(|index| gpu(index.to_string())).collect();
+    let mut names: Vec<DeviceName> = ["nvidia:0", "nvidia:1"].map(gpu).into();
+    names.extend((0..5).map(|number| gpu(format!("rocm:{number}"))));
+    names.extend(["0000:63:00.0", "0000:73:00.0"].map(gpu));
     names.extend(NVIDIA.iter().map(|(address, ..)| gpu(*address)));
     names.extend(AMD.iter().map(|(address, ..)| gpu(*address)));
     names.extend(NVIDIA.iter().map(|(.., uuid)| gpu(format!("GPU-{uuid}"))));
@@ -77,7 +79,12 @@ fn valid_names() -> Vec<DeviceName> {
 /// Returns names that refuse a list.
 fn invalid_names() -> Vec<DeviceName> {
     vec![
+        gpu("0"),
+        gpu("8"),
         gpu("9"),
+        gpu("nvidia:2"),
+        gpu("rocm:5"),
+        gpu("flux:0"),
         gpu("0000:74:00.0"),
         gpu("GPU-00000000-0000-0000-0000-000000000000"),
         gpu(format!("MIG-GPU-{}/1/0", NVIDIA[0].2)),
@@ -223,7 +230,7 @@ fn valid_names_resolve_and_one_invalid_name_refuses_the_list() {
     for name in invalid_names() {
         for at in [0, 1] {
             let mut request = Request {
-                names: vec![gpu("0")],
+                names: vec![gpu("nvidia:0")],
                 ..Request::new(Policy::Strict)
             };
             request.names.insert(at, name.clone());
@@ -300,14 +307,14 @@ fn name_opens_no_device_of_another_gpu() {
         let own = open.keys().filter(|(_, of, _)| *of == major);
         own.filter_map(|(_, _, minor)| *minor).collect()
     };
-    assert_eq!(minors(&gpu("0"), 195), [1, 255]);
-    assert_eq!(minors(&gpu("1"), 195), [0, 255]);
-    assert_eq!(minors(&gpu("0"), 226), [1, 129]);
-    assert_eq!(minors(&gpu("2"), 226), [136]);
-    assert_eq!(minors(&gpu("5"), 226), [139]);
-    assert_eq!(minors(&gpu("6"), 226), [16, 144]);
-    assert_eq!(minors(&gpu("7"), 261), [0]);
-    assert_eq!(minors(&gpu("8"), 226), [32, 160]);
+    assert_eq!(minors(&gpu("nvidia:0"), 195), [1, 255]);
+    assert_eq!(minors(&gpu("nvidia:1"), 195), [0, 255]);
+    assert_eq!(minors(&gpu("nvidia:0"), 226), [1, 129]);
+    assert_eq!(minors(&gpu("rocm:0"), 226), [136]);
+    assert_eq!(minors(&gpu("rocm:3"), 226), [139]);
+    assert_eq!(minors(&gpu("rocm:4"), 226), [16, 144]);
+    assert_eq!(minors(&gpu("63:00.0"), 261), [0]);
+    assert_eq!(minors(&gpu("73:00.0"), 226), [32, 160]);
     assert_eq!(minors(&dir("mixed"), 235), [30, 31]);
     assert_eq!(minors(&DeviceName::AllGpus, 195), [0, 1, 255]);
     for name in valid_names() {
@@ -328,7 +335,7 @@ fn every_name_of_a_gpu_opens_the_same_devices() {
     let upper = NVIDIA[0].2.to_uppercase();
     let same: [Vec<DeviceName>; 3] = [
         vec![
-            gpu("0"),
+            gpu("nvidia:0"),
             gpu("0000:1b:00.0"),
             gpu("1b:00.0"),
             gpu("0000:1B:00.0"),
@@ -340,14 +347,14 @@ fn every_name_of_a_gpu_opens_the_same_devices() {
             dir("one"),
         ],
         vec![
-            gpu("6"),
+            gpu("rocm:4"),
             gpu("44:00.0"),
             gres("gpu", 2),
             gres("GPU", 2),
             cdi("amd.com/gpu=4"),
         ],
         vec![
-            gpu("4"),
+            gpu("rocm:2"),
             gres("gpu", 3),
             gres("GPU", 3),
             cdi("amd.com/gpu=2"),
@@ -379,7 +386,7 @@ fn gres_conf_opens_only_named_drm_nodes() {
         };
         request.open(&node).unwrap()
     };
-    let mut all = open(gpu("0"));
+    let mut all = open(gpu("nvidia:0"));
     let by_gres = open(gres("gpu", 1));
     all.retain(|(_, major, _), _| *major != 226);
     assert_eq!(by_gres, all);

@@ -107,6 +107,11 @@ impl<'a> Cards<'a> {
             .any(|entry| fits(entry)))
     }
 
+    /// Finds the number of the KFD node with this render minor.
+    pub(super) fn kfd_node(&self, render: u32) -> Result<Option<u32>, DeviceError> {
+        Ok(self.kfd_gpus()?.node_number(render))
+    }
+
     fn kfd_gpus(&self) -> Result<&KfdGpus, DeviceError> {
         self.kfd
             .get_or_init(|| KfdGpus::read(self.tree))

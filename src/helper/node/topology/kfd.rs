@@ -17,6 +17,7 @@
 use super::class::render_minor;
 use crate::node::pci::{PciAddress, function_dir, list_class, read_bound_driver};
 use crate::node::{DeviceError, Tree, major};
+use protocol::parse_decimal;
 
 const KFD_NODES_DIR: &str = "/sys/class/kfd/kfd/topology/nodes";
 /// Maximum KFD nodes. Each is a processor or a GPU.
@@ -31,6 +32,8 @@ const HIGH_PARTITION_SHIFT: u32 = 28;
 struct KfdGpu {
     /// File that describes it.
     path: String,
+    /// Its number among the KFD nodes.
+    node: u32,
     /// Old drivers, which know no partitions, give no domain.
     domain: Option<u32>,
     location: u32,
@@ -77,6 +80,7 @@ impl KfdGpus {
                 continue;
             }
             let gpu = KfdGpu {
+                node: parse_decimal(&node).ok_or_else(|| DeviceError::at(&path, "no KFD node"))?,
                 domain: properties.get("domain")?,
                 location: properties.require("location_id")?,
                 unique_id: properties.get("unique_id")?.filter(|id| *id != 0),
@@ -116,6 +120,13 @@ impl KfdGpus {
         }
         self.check_partitions(tree, address, &functions, &partitions)?;
         Ok(partitions.iter().map(|gpu| gpu.render).collect())
+    }
+
+    /// Finds the number of the KFD node with this render minor. Programs see the GPUs in the order of
+    /// these numbers.
+    pub(super) fn node_number(&self, render: u32) -> Option<u32> {
+        let gpu = self.0.iter().find(|gpu| gpu.render == render)?;
+        Some(gpu.node)
     }
 
     /// Checks that every GPU is one of `known`, the render minors of all cards of the node.

@@ -7,26 +7,18 @@
 //! `mgag200`) have a card node alone, and what is bound to a `vfio` driver belongs to a virtual
 //! machine: neither counts.
 //!
-//! Numbers count from 0 by PCI address: domain, bus, device, function. `nvidia-smi` uses this order,
-//! and it does not depend on when a driver was loaded. Each compute partition of an AMD card has a
-//! number, by render minor; the address stands for the whole card. If it is not certain of which card
-//! a GPU of KFD is, no number is. GPUs without an address come last, by render minor.
-//!
-//! Flux takes its numbers from hwloc, which may count differently:
-//! - hwloc counts a device as a GPU only if one of its backends (CUDA, NVML, RSMI, OpenCL) reports
-//!   it. An hwloc without a vendor's backend or library skips the cards of that vendor. It never
-//!   counts Habana cards, and it counts any device that OpenCL reports, even a processor.
-//! - hwloc walks the host bridges in the order of the processors and memory closest to them, which
-//!   may differ from the order of their addresses.
-//! - hwloc hides domains above `ffff`, for instance behind some storage controllers, unless it was
-//!   built for them.
-//!
-//! If the two differ, administrators must name a job's GPUs by address or UUID.
+//! A number has an owner ([`Numbering`]), since those who count do so in different orders. A plain number
+//! counts by PCI address: domain, bus, device, function. That does not depend on when a driver was loaded.
+//! It is refused if somebody who counts on this node means another GPU by it. Each compute partition of an
+//! AMD card has a number, by render minor; the address stands for the whole card. If it is not certain of
+//! which card a GPU of KFD is, no number is. GPUs without an address come last, by render minor.
 
 mod card;
 mod class;
+mod hwloc;
 mod kfd;
 mod nodes;
+mod numbering;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -35,41 +27,7 @@ use super::{Device, DeviceError, ResolvedDevices, Tree};
 use card::{Card, Cards, Vendor};
 
 pub use nodes::{find_companions, verify_drm_nodes};
-use std::collections::BTreeSet;
-
-/// Resolves the devices of the n-th GPU of the node: those of [`resolve_address`] or, for a card in
-/// partitions, those of one partition.
-///
-/// # Errors
-///
-/// The node has fewer GPUs, or a file of the node cannot be read or contradicts another one.
-pub fn resolve_index(tree: &Tree, index: u32) -> Result<ResolvedDevices, DeviceError> {
-    let gpus = list_numbered_gpus(tree)?;
-    let Some(gpu) = usize::try_from(index)
-        .ok()
-        .and_then(|index| gpus.get(index))
-    else {
-        return Err(match gpus.len() {
-            0 => card::explain_no_gpus(tree)?,
-            1 => DeviceError::new("the node has one GPU, number 0"),
-            count => DeviceError::new(format_args!(
-                "the node has {count} GPUs, numbers 0 to {}",
-                count - 1
-            )),
-        });
-    };
-    let mut found = gpu.devices(tree)?;
-    let vendors: BTreeSet<u8> = gpus.iter().map(NumberedGpu::vendor_number).collect();
-    if vendors.len() > 1 {
-        found.warnings.push(MIXED_VENDORS_WARNING.to_owned());
-    }
-    Ok(found)
-}
-
-/// Warning for nodes on which a scheduler that knows one vendor only may count differently, for
-/// instance without the graphics of a processor.
-const MIXED_VENDORS_WARNING: &str = "this node has GPUs of several makers, and a number counts all of them by address: where the \
-     scheduler counts otherwise, name GPUs by address or UUID";
+pub use numbering::{Numbering, resolve_index, resolve_number};
 
 /// Resolves the devices of the GPU at a PCI address: its own nodes, and those that all GPUs of its
 /// vendor share.
@@ -104,7 +62,7 @@ pub struct GpuNodes {
 /// The files of the node cannot be read or contradict each other.
 pub fn list_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
     let mut gpus = Vec::new();
-    for gpu in list_numbered_gpus(tree)? {
+    for gpu in list_numbered_gpus(tree, &Cards::new(tree)?)? {
         // A GPU without its nodes cannot be given to a job.
         let Ok(devices) = gpu.devices(tree) else {
             continue;
@@ -126,20 +84,31 @@ pub fn list_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
 }
 
 /// A GPU or a part of one that has a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum NumberedGpu {
     Card(Card),
-    /// A partition of an AMD card, by render minor.
-    Part(u32),
+    /// A partition of an AMD card.
+    Part {
+        card: PciAddress,
+        /// Minor of its render node.
+        render: u32,
+    },
     /// The GPU of a processor, by its directory in sysfs.
     Integrated(String),
 }
 
-fn list_numbered_gpus(tree: &Tree) -> Result<Vec<NumberedGpu>, DeviceError> {
+/// Lists all GPUs by PCI address, and then those without one.
+fn list_numbered_gpus(tree: &Tree, cards: &Cards<'_>) -> Result<Vec<NumberedGpu>, DeviceError> {
     let mut gpus = Vec::new();
-    for card in Cards::new(tree)?.list()? {
+    for card in cards.list()? {
         match &card.vendor {
             Vendor::Amd { parts } if is_divided(tree, card.address, parts.len())? => {
-                gpus.extend(parts.iter().copied().map(NumberedGpu::Part));
+                for render in parts {
+                    gpus.push(NumberedGpu::Part {
+                        card: card.address,
+                        render: *render,
+                    });
+                }
             }
             _ => gpus.push(NumberedGpu::Card(card)),
         }
@@ -173,7 +142,7 @@ impl NumberedGpu {
     fn devices(&self, tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
         match self {
             Self::Card(card) => nodes::card_devices(tree, card),
-            Self::Part(render) => nodes::partition_devices(tree, *render),
+            Self::Part { render, .. } => nodes::partition_devices(tree, *render),
             Self::Integrated(device) => nodes::drm_devices(tree, device),
         }
     }
@@ -199,7 +168,7 @@ impl NumberedGpu {
     /// tiles has no variable.
     fn visible_devices(&self, tree: &Tree) -> Option<(&'static str, Option<String>)> {
         let card = match self {
-            Self::Part(_) => return Some(("ROCR_VISIBLE_DEVICES", None)),
+            Self::Part { .. } => return Some(("ROCR_VISIBLE_DEVICES", None)),
             Self::Integrated(_) => return None,
             Self::Card(card) => card,
         };
@@ -216,23 +185,34 @@ impl NumberedGpu {
         }
     }
 
-    /// A number that is different for each vendor.
-    fn vendor_number(&self) -> u8 {
+    /// The PCI address of the card; `None` for the GPU of a processor.
+    fn address(&self) -> Option<PciAddress> {
         match self {
-            Self::Card(Card {
-                vendor: Vendor::Nvidia(_),
-                ..
-            }) => 0,
-            Self::Card(Card {
-                vendor: Vendor::Amd { .. },
-                ..
-            })
-            | Self::Part(_) => 1,
-            Self::Card(Card {
-                vendor: Vendor::Habana,
-                ..
-            }) => 2,
-            Self::Card(_) | Self::Integrated(_) => 3,
+            Self::Card(card) => Some(card.address),
+            Self::Part { card, .. } => Some(*card),
+            Self::Integrated(_) => None,
         }
     }
+
+    fn vendor(&self) -> VendorKind {
+        match self {
+            Self::Card(card) => match card.vendor {
+                Vendor::Nvidia(_) => VendorKind::Nvidia,
+                Vendor::Amd { .. } => VendorKind::Amd,
+                Vendor::Habana => VendorKind::Habana,
+                Vendor::Other => VendorKind::Other,
+            },
+            Self::Part { .. } => VendorKind::Amd,
+            Self::Integrated(_) => VendorKind::Other,
+        }
+    }
+}
+
+/// The vendors whose GPUs are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum VendorKind {
+    Nvidia,
+    Amd,
+    Habana,
+    Other,
 }

@@ -1,7 +1,7 @@
 //! AMD cards in partitions. The tables are facts of nodes whose KFD topology AMD's device plugin for
 //! Kubernetes publishes.
 
-use super::layout::{Layout, gpu_properties, paths};
+use super::layout::{Layout, paths};
 use crate::node::topology;
 
 /// Eight MI300X in CPX mode: bus, first render minor and partitions of each card. The kernel has 64
@@ -27,18 +27,6 @@ const MI308: [(&str, u32, u32); 8] = [
     ("0001:81:00.0", 168, 4),
     ("0001:a5:00.0", 176, 4),
     ("0001:c9:00.0", 184, 4),
-];
-
-/// Eight MI210, whose render minors do not follow the bus.
-const MI210: [(&str, u32); 8] = [
-    ("0000:63:00.0", 128),
-    ("0000:43:00.0", 129),
-    ("0000:03:00.0", 130),
-    ("0000:26:00.0", 131),
-    ("0000:e3:00.0", 132),
-    ("0000:c3:00.0", 133),
-    ("0000:83:00.0", 134),
-    ("0000:a3:00.0", 135),
 ];
 
 /// First bit of the partition's number in `location_id` that drivers have used.
@@ -89,21 +77,6 @@ fn numbers_of_real_divided_nodes_are_partitions() {
             let listed: Vec<_> = gpus.into_iter().map(|gpu| gpu.own_node.node).collect();
             assert_eq!(listed, renders.into_iter().map(render).collect::<Vec<_>>());
         }
-    }
-}
-
-#[test]
-fn numbers_of_a_real_undivided_node_follow_the_bus() {
-    let layout = Layout::new();
-    layout.kfd();
-    for (address, minor) in MI210 {
-        let names = [format!("card{}", minor - 127), format!("renderD{minor}")];
-        layout.gpu(address, "amdgpu", &names.each_ref().map(String::as_str));
-        layout.kfd_node(minor - 126, &gpu_properties(address, 0, minor));
-    }
-    for (index, minor) in (0..).zip([130, 131, 129, 128, 134, 135, 133, 132]) {
-        assert_eq!(paths(layout.index(index))[1], render(minor));
-        assert_eq!(paths(layout.index(index)).len(), 3);
     }
 }
 

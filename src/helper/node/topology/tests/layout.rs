@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use crate::node::PciAddress;
+use crate::node::topology::Numbering;
 use crate::node::{DeviceError, ResolvedDevices, Tree, topology};
 use crate::testing::Scratch;
 
@@ -45,6 +46,31 @@ impl Layout {
             let link = format!("sys/devices/pci/{address}/driver");
             self.link(&format!("../../../bus/pci/drivers/{driver}"), &link);
         }
+    }
+
+    /// Plugs a function in behind a port of a root bus, close to these processors.
+    pub(crate) fn plug(&self, address: &str, port: &str, processors: &str) {
+        if !self.scratch.path().join(pci(port)).exists() {
+            self.function(port, "pcieport");
+            let list = format!("sys/devices/pci/{port}/local_cpulist");
+            self.scratch.file(&list, &format!("{processors}\n"));
+        }
+        self.remove(&pci(address));
+        self.link(
+            &format!("../../../devices/pci/{port}/../{address}"),
+            &pci(address),
+        );
+    }
+
+    /// Adds a package with these processors; only the files of its processor `first`.
+    pub(crate) fn package(&self, first: u32, processors: &str) {
+        let file = format!("sys/devices/system/cpu/cpu{first}/topology/package_cpus_list");
+        self.scratch.file(&file, &format!("{processors}\n"));
+    }
+
+    /// Makes the node one of a Flux system instance.
+    pub(crate) fn flux(&self) {
+        self.scratch.dir("run/flux");
     }
 
     /// Adds DRM devices and their nodes to a device of sysfs.
@@ -136,6 +162,11 @@ impl Layout {
 
     pub(crate) fn index(&self, index: u32) -> Result<Vec<String>, String> {
         display_result(topology::resolve_index(&self.tree(), index))
+    }
+
+    /// The devices of the GPU that somebody gives this number.
+    pub(crate) fn number(&self, numbering: Numbering, index: u32) -> Result<Vec<String>, String> {
+        display_result(topology::resolve_number(&self.tree(), numbering, index))
     }
 
     pub(crate) fn address(&self, address: &str) -> Result<Vec<String>, String> {

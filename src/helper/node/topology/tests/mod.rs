@@ -1,6 +1,7 @@
 mod amd;
 mod companions;
 pub(crate) mod layout;
+mod numbering;
 mod refusals;
 mod vendors;
 mod whole_nodes;

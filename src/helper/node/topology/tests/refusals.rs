@@ -1,4 +1,5 @@
 use super::layout::{Layout, gpu_properties, pci};
+use crate::node::topology::Numbering;
 
 fn missing() -> String {
     nix::errno::Errno::ENOENT.desc().to_owned()
@@ -101,7 +102,7 @@ fn gpu_without_its_compute_node_is_refused() {
     layout.remove("dev/dri/renderD129");
     let part = Err(format!("/dev/dri/renderD129: {}", missing()));
     assert_eq!(
-        (layout.index(1), layout.address("c1:00.0")),
+        (layout.number(Numbering::Rocm, 1), layout.address("c1:00.0")),
         (part.clone(), part)
     );
     let missing = |address| Err(format!("{address} has no node in /dev to compute by"));

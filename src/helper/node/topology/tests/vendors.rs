@@ -100,15 +100,15 @@ fn management_graphics_and_excluded_gpus_have_no_number() {
 #[test]
 fn amd_card_has_its_own_nodes_and_kfd() {
     let layout = Layout::new();
-    layout.amd("0000:c1:00.0", 128, 1);
     layout.amd("0000:05:00.0", 136, 1);
+    layout.amd("0000:c1:00.0", 144, 1);
     let first = [
         "/dev/dri/card8 c:226:8:rw",
         "/dev/dri/renderD136 c:226:136:rw",
     ];
     let first: Vec<_> = first.into_iter().chain(["/dev/kfd c:238:0:rw"]).collect();
     assert_eq!(layout.index(0).unwrap(), first);
-    let second = ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/kfd"];
+    let second = ["/dev/dri/card16", "/dev/dri/renderD144", "/dev/kfd"];
     assert_eq!(paths(layout.index(1)), second);
     assert_eq!(layout.index(1), layout.address("c1:00.0"));
     assert_eq!(
@@ -120,9 +120,9 @@ fn amd_card_has_its_own_nodes_and_kfd() {
 #[test]
 fn partition_is_its_render_node_and_an_address_the_whole_card() {
     let layout = Layout::new();
-    layout.amd("0000:05:00.0", 136, 8);
-    layout.amd("0000:c1:00.0", 128, 4);
-    for (index, render) in (0..).zip((136..144).chain(128..132)) {
+    layout.amd("0000:05:00.0", 128, 8);
+    layout.amd("0000:c1:00.0", 136, 4);
+    for (index, render) in (0..).zip(128..140) {
         let own = [format!("/dev/dri/renderD{render}"), "/dev/kfd".to_owned()];
         assert_eq!(paths(layout.index(index)), own);
     }
@@ -130,8 +130,8 @@ fn partition_is_its_render_node_and_an_address_the_whole_card() {
         layout.index(12),
         Err("the node has 12 GPUs, numbers 0 to 11".to_owned())
     );
-    let mut whole = vec!["/dev/dri/card0".to_owned()];
-    whole.extend((128..132).map(|render| format!("/dev/dri/renderD{render}")));
+    let mut whole = vec!["/dev/dri/card8".to_owned()];
+    whole.extend((136..140).map(|render| format!("/dev/dri/renderD{render}")));
     whole.push("/dev/kfd".to_owned());
     assert_eq!(paths(layout.address("c1:00.0")), whole);
 }
@@ -286,31 +286,22 @@ fn habana_card_has_its_accelerator_and_control_nodes() {
     );
 }
 
-/// Flux and Slurm do not count the graphics of a processor beside two NVIDIA GPUs.
+/// Slurm and Flux do not count the graphics of a processor beside two NVIDIA GPUs.
 #[test]
-fn number_among_gpus_of_several_vendors_gives_a_warning() {
+fn number_among_gpus_of_several_vendors_is_refused() {
     let layout = Layout::new();
     layout.nvidia("0000:1b:00.0", 0);
     layout.nvidia("0000:29:00.0", 1);
-    let warnings = |index| {
-        topology::resolve_index(&layout.tree(), index)
-            .unwrap()
-            .warnings
-    };
-    assert_eq!(warnings(0), [""; 0]);
-    layout.gpu("0000:00:02.0", "i915", &["card0", "renderD128"]);
-    for index in 0..3 {
-        assert!(
-            warnings(index)
-                .iter()
-                .any(|warning| warning.contains("several makers"))
+    assert!(layout.index(0).is_ok());
+    layout.gpu("0000:f0:02.0", "i915", &["card0", "renderD128"]);
+    for (index, address) in (0..).zip(["0000:1b:00.0", "0000:29:00.0", "0000:f0:02.0"]) {
+        assert_eq!(
+            layout.index(index).unwrap_err(),
+            format!(
+                "which GPU the number means is not certain among GPUs of several makers: {address} by \
+                 address; write one of these"
+            )
         );
+        assert!(layout.address(address).is_ok());
     }
-    let address = "0000:1b:00.0".parse().unwrap();
-    assert_eq!(
-        topology::resolve_address(&layout.tree(), address)
-            .unwrap()
-            .warnings,
-        [""; 0]
-    );
 }

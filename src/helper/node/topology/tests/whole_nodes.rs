@@ -11,9 +11,11 @@ const SHARED: [&str; 4] = [
     "/dev/kfd ",
 ];
 
-/// Lays out a node with random hardware; returns the address of each GPU and how many numbers it has.
+/// Lays out a node with random hardware, and GPUs of one vendor; returns the address of each GPU and how
+/// many numbers it has.
 fn random_node(random: &mut Random) -> (Layout, Vec<(String, u32)>) {
     let layout = Layout::new();
+    let vendor = 2 + random.below(4);
     let mut gpus = Vec::new();
     let addresses: BTreeSet<(u32, u32)> = (0..1 + random.below(7))
         .map(|_| (random.below(2), 1 + random.below(250)))
@@ -21,7 +23,7 @@ fn random_node(random: &mut Random) -> (Layout, Vec<(String, u32)>) {
     let (mut minors, mut drm): (Vec<u32>, u32) = ((0..8).collect(), 128);
     for (domain, bus) in addresses {
         let address = format!("{domain:04x}:{bus:02x}:00.0");
-        let parts = match random.below(7) {
+        let parts = match [random.below(2), vendor, vendor][random.below(3) as usize] {
             0 => {
                 layout.gpu(&address, "ast", &[&format!("card{}", drm - 128)]);
                 0
@@ -77,7 +79,7 @@ fn without_shared(devices: &BTreeSet<String>) -> BTreeSet<String> {
 #[test]
 fn every_number_is_one_gpu_or_partition() {
     let mut random = Random::new(0x746f_706f_6c6f_6779);
-    for _ in 0..20 {
+    for _ in 0..60 {
         let (layout, gpus) = random_node(&mut random);
         let mut index = 0;
         let mut given = BTreeSet::new();
@@ -107,7 +109,7 @@ fn every_number_is_one_gpu_or_partition() {
 #[test]
 fn several_gpus_resolve_to_the_devices_of_each() {
     let mut random = Random::new(99);
-    for _ in 0..10 {
+    for _ in 0..30 {
         let (layout, gpus) = random_node(&mut random);
         let count: u32 = gpus.iter().map(|(_, parts)| parts).sum();
         if count == 0 {

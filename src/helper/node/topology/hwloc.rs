@@ -1,0 +1,205 @@
+//! The order in which hwloc lists the GPUs of a node, by which Flux numbers them.
+//!
+//! hwloc puts each PCI root bus below the smallest part of the machine that has all processors close
+//! to the bus (`hwloc_pcicommon_tree_attach` in `hwloc/pci-common.c` of hwloc 2.x). Devices are listed
+//! by a walk through this tree (`hwloc_list_special_objects` in `hwloc/topology.c`): parts of the
+//! machine by their first processor, the buses of a part after those of the parts within it, buses of
+//! one part by domain and number, and the functions of a bus by device and function, each bridge with
+//! what is behind it.
+//!
+//! The parts that matter here are packages, dies and the sets of processors that are close to a bus.
+//! Each is read from sysfs. hwloc's own rule for HPE's EX235A, by blocks of eight cores, gives the order
+//! of the memory nodes there. A file in `HWLOC_PCI_LOCALITY` is not read.
+
+use std::collections::BTreeSet;
+
+use super::card::Vendor;
+use super::{NumberedGpu, VendorKind};
+use crate::node::pci::{FUNCTIONS_DIR, PciAddress};
+use crate::node::tree::if_missing;
+use crate::node::{DeviceError, FileError, Tree};
+use protocol::parse_decimal;
+
+/// Maximum number of a processor.
+const PROCESSOR_MAX: u32 = 65_535;
+/// Maximum domain that hwloc has unless it was built for larger ones.
+const DOMAIN_MAX: u32 = 0xffff;
+
+/// Sorts the GPUs that hwloc's libraries report as hwloc lists them.
+///
+/// NVIDIA's and AMD's libraries report their own GPUs, AMD's only those that KFD knows. OpenCL reports
+/// those of other vendors. No library reports a Habana card or a GPU without an address.
+///
+/// # Errors
+///
+/// The order is not certain: the node has GPUs of several vendors, and which of them hwloc was built
+/// for is unknown; or a file of the node cannot be read, or gives sets of processors that overlap.
+pub(super) fn sort_gpus(
+    tree: &Tree,
+    gpus: &[NumberedGpu],
+) -> Result<Vec<NumberedGpu>, DeviceError> {
+    let counted: Vec<&NumberedGpu> = gpus.iter().filter(|gpu| is_reported(gpu)).collect();
+    let vendors: BTreeSet<VendorKind> = counted.iter().map(|gpu| gpu.vendor()).collect();
+    if vendors.len() > 1 {
+        return Err(DeviceError::new(
+            "this node has GPUs of several makers, and Flux counts only those that its hwloc was built \
+             for: name GPUs by address or UUID",
+        ));
+    }
+    let mut slots = Vec::new();
+    for gpu in &counted {
+        slots.extend(gpu.address().map(|address| Slot::read(tree, address)));
+    }
+    let slots = slots.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let parts = MachineParts::read(tree, &slots)?;
+    let mut sorted: Vec<_> = slots
+        .iter()
+        .zip(counted)
+        .map(|(slot, gpu)| (parts.position(&slot.processors), &slot.bridges, gpu))
+        .collect();
+    // The partitions of a card share its place and keep their order.
+    sorted.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+    Ok(sorted.into_iter().map(|(_, _, gpu)| gpu.clone()).collect())
+}
+
+fn is_reported(gpu: &NumberedGpu) -> bool {
+    match gpu {
+        NumberedGpu::Card(card) => match &card.vendor {
+            Vendor::Nvidia(_) | Vendor::Other => true,
+            Vendor::Amd { parts } => !parts.is_empty(),
+            Vendor::Habana => false,
+        },
+        NumberedGpu::Part { .. } => true,
+        NumberedGpu::Integrated(_) => false,
+    }
+}
+
+/// Where a GPU is plugged in.
+#[derive(Debug)]
+struct Slot {
+    /// The functions from the root bus to the GPU.
+    bridges: Vec<PciAddress>,
+    /// The processors close to the root bus; none if they are unknown.
+    processors: BTreeSet<u32>,
+}
+
+impl Slot {
+    fn read(tree: &Tree, address: PciAddress) -> Result<Self, DeviceError> {
+        if address.domain() > DOMAIN_MAX {
+            return Err(DeviceError::new(format_args!(
+                "hwloc hides {address} unless it was built for large domains, so that Flux may count \
+                 without it: name GPUs by address or UUID"
+            )));
+        }
+        let link = format!("{FUNCTIONS_DIR}/{address}");
+        let target = tree.read_link_target(&link)?;
+        let parts = target.split('/').filter_map(|part| part.parse().ok());
+        // Functions of another domain are controllers that hide a whole tree behind them.
+        let mut bridges: Vec<PciAddress> = parts
+            .filter(|part: &PciAddress| part.domain() == address.domain())
+            .collect();
+        if bridges.last() != Some(&address) {
+            bridges.push(address);
+        }
+        let first = bridges.first().copied().unwrap_or(address);
+        let processors = read_processors(tree, &format!("{FUNCTIONS_DIR}/{first}/local_cpulist"))?;
+        Ok(Self {
+            bridges,
+            processors: processors.unwrap_or_default(),
+        })
+    }
+}
+
+/// The parts of the machine that contain the processors close to GPUs, as sets of processors.
+#[derive(Debug)]
+struct MachineParts(Vec<BTreeSet<u32>>);
+
+impl MachineParts {
+    fn read(tree: &Tree, slots: &[Slot]) -> Result<Self, DeviceError> {
+        let mut parts: Vec<BTreeSet<u32>> = Vec::new();
+        for slot in slots {
+            let Some(first) = slot.processors.first() else {
+                continue;
+            };
+            let dir = format!("/sys/devices/system/cpu/cpu{first}/topology");
+            let package = match read_processors(tree, &format!("{dir}/package_cpus_list"))? {
+                Some(package) => Some(package),
+                // The name before Linux 5.3.
+                None => read_processors(tree, &format!("{dir}/core_siblings_list"))?,
+            };
+            let die = read_processors(tree, &format!("{dir}/die_cpus_list"))?;
+            let own = Some(slot.processors.clone());
+            for part in [package, die, own].into_iter().flatten() {
+                if !parts.contains(&part) {
+                    parts.push(part);
+                }
+            }
+        }
+        for (at, one) in parts.iter().enumerate() {
+            for other in parts.iter().skip(at + 1) {
+                let is_nested = one.is_subset(other) || other.is_subset(one);
+                if !is_nested && !one.is_disjoint(other) {
+                    return Err(DeviceError::new(
+                        "the processors close to the GPUs of this node overlap, so that Flux's order is \
+                         not certain: name GPUs by address or UUID",
+                    ));
+                }
+            }
+        }
+        // The larger one of two nested sets comes first.
+        parts.sort_by_key(|part| usize::MAX - part.len());
+        Ok(Self(parts))
+    }
+
+    /// The place of a bus in hwloc's walk: the first processor of each part that contains these
+    /// processors, from the largest part down, and then a number above all processors, since the buses
+    /// of a part come after the parts within it.
+    fn position(&self, processors: &BTreeSet<u32>) -> Vec<u32> {
+        let mut position = Vec::new();
+        if !processors.is_empty() {
+            let containing = self.0.iter().filter(|part| processors.is_subset(part));
+            position.extend(containing.filter_map(|part| part.first().copied()));
+        }
+        position.push(u32::MAX);
+        position
+    }
+}
+
+/// Reads a list of processors, such as `0-13,112-125`; `None` if there is no such file.
+fn read_processors(tree: &Tree, path: &str) -> Result<Option<BTreeSet<u32>>, DeviceError> {
+    let text = tree.read_text(path).map(Some).or_else(if_missing(|| None));
+    let Some(text): Option<String> = text.map_err(|error: FileError| DeviceError::new(error))?
+    else {
+        return Ok(None);
+    };
+    let processors = parse_processors(text.trim_end());
+    processors
+        .map(Some)
+        .ok_or_else(|| DeviceError::at(path, "no list of processors"))
+}
+
+fn parse_processors(text: &str) -> Option<BTreeSet<u32>> {
+    let mut processors = BTreeSet::new();
+    for range in text.split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let first: u32 = parse_decimal(first)?;
+        let last: u32 = parse_decimal(last).filter(|last| *last <= PROCESSOR_MAX)?;
+        processors.extend(first..=last);
+    }
+    Some(processors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_parsed() {
+        let parse = |text| parse_processors(text).map(|set| set.into_iter().collect::<Vec<_>>());
+        assert_eq!(parse(""), Some(vec![]));
+        assert_eq!(parse("0-2,7"), Some(vec![0, 1, 2, 7]));
+        for text in ["a", "0-", "-1", "0-65536", "0--1", "01"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Who counts the GPUs of a node, and how.
+
+use std::collections::BTreeSet;
+
+use super::card::{self, Cards, Vendor};
+use super::{NumberedGpu, VendorKind, hwloc, list_numbered_gpus};
+use crate::node::{DeviceError, ResolvedDevices, Tree};
+use protocol::string_enum;
+
+string_enum! {
+    /// Who counts the GPUs of a node, in an order of its own.
+    #[derive(PartialOrd, Ord, Hash)]
+    Numbering {
+        /// Flux counts what hwloc lists (`rhwloc_gpu_objects` in `src/common/librlist/rhwloc.c`).
+        Flux = "flux",
+        /// ROCm counts AMD's GPUs by their nodes in KFD, as `ROCR_VISIBLE_DEVICES` does. `rocm-smi` sorts
+        /// by PCI address in newer releases.
+        Rocm = "rocm",
+        /// `nvidia-smi` counts NVIDIA's GPUs by PCI address.
+        Nvidia = "nvidia",
+    }
+}
+
+/// Directories that only a node of a Flux system instance has.
+const FLUX_DIRS: [&str; 2] = ["/etc/flux/system", "/run/flux"];
+
+/// Resolves the devices of the n-th GPU of the node by PCI address: those of [`super::resolve_address`]
+/// or, for a card in partitions, those of one partition.
+///
+/// # Errors
+///
+/// The node has fewer GPUs; it has GPUs of several vendors, or somebody who counts on it means another GPU by
+/// the number; or a file of the node cannot be read or contradicts another one.
+pub fn resolve_index(tree: &Tree, index: u32) -> Result<ResolvedDevices, DeviceError> {
+    let cards = Cards::new(tree)?;
+    let gpus = list_numbered_gpus(tree, &cards)?;
+    let gpu = find_gpu(tree, &gpus, index, None)?;
+    require_one_meaning(tree, &cards, &gpus, index, gpu)?;
+    gpu.devices(tree)
+}
+
+/// Resolves the devices of the GPU that somebody gives a number.
+///
+/// # Errors
+///
+/// The node has fewer such GPUs, their order is not certain, or a file of the node cannot be read or
+/// contradicts another one.
+pub fn resolve_number(
+    tree: &Tree,
+    numbering: Numbering,
+    index: u32,
+) -> Result<ResolvedDevices, DeviceError> {
+    let cards = Cards::new(tree)?;
+    let gpus = list_numbered_gpus(tree, &cards)?;
+    let counted = count_gpus(tree, &cards, &gpus, numbering)?;
+    find_gpu(tree, &counted, index, Some(numbering))?.devices(tree)
+}
+
+/// Finds the GPU at a place of a list.
+fn find_gpu<'a>(
+    tree: &Tree,
+    gpus: &'a [NumberedGpu],
+    index: u32,
+    numbering: Option<Numbering>,
+) -> Result<&'a NumberedGpu, DeviceError> {
+    let place = usize::try_from(index).ok();
+    if let Some(gpu) = place.and_then(|place| gpus.get(place)) {
+        return Ok(gpu);
+    }
+    let whose = numbering
+        .map(|numbering| format!(" that {numbering} counts"))
+        .unwrap_or_default();
+    Err(match gpus.len() {
+        0 if numbering.is_none() => card::explain_no_gpus(tree)?,
+        0 => DeviceError::new(format_args!("the node has no GPUs{whose}")),
+        1 => DeviceError::new(format_args!("the node has one GPU{whose}, number 0")),
+        count => DeviceError::new(format_args!(
+            "the node has {count} GPUs{whose}, numbers 0 to {}",
+            count - 1
+        )),
+    })
+}
+
+/// Sorts the GPUs that somebody counts, among all GPUs of the node.
+fn count_gpus(
+    tree: &Tree,
+    cards: &Cards<'_>,
+    gpus: &[NumberedGpu],
+    numbering: Numbering,
+) -> Result<Vec<NumberedGpu>, DeviceError> {
+    match numbering {
+        Numbering::Flux => hwloc::sort_gpus(tree, gpus),
+        Numbering::Nvidia => {
+            let own = gpus.iter().filter(|gpu| gpu.vendor() == VendorKind::Nvidia);
+            Ok(own.cloned().collect())
+        }
+        Numbering::Rocm => {
+            let mut numbered = Vec::new();
+            for gpu in gpus {
+                if let Some(render) = gpu.kfd_render() {
+                    numbered.push((cards.kfd_node(render)?, gpu.clone()));
+                }
+            }
+            numbered.sort_by_key(|(node, _)| *node);
+            Ok(numbered.into_iter().map(|(_, gpu)| gpu).collect())
+        }
+    }
+}
+
+impl NumberedGpu {
+    /// The render minor by which KFD knows the GPU.
+    fn kfd_render(&self) -> Option<u32> {
+        match self {
+            Self::Part { render, .. } => Some(*render),
+            Self::Card(card) => match &card.vendor {
+                Vendor::Amd { parts } => parts.first().copied(),
+                _ => None,
+            },
+            Self::Integrated(_) => None,
+        }
+    }
+}
+
+/// Refuses a number by which somebody who counts on this node means another GPU than `gpu`. Where there are
+/// GPUs of several vendors, nobody but the kernel counts them all, so that every number is refused.
+fn require_one_meaning(
+    tree: &Tree,
+    cards: &Cards<'_>,
+    gpus: &[NumberedGpu],
+    index: u32,
+    gpu: &NumberedGpu,
+) -> Result<(), DeviceError> {
+    let mut others = Vec::new();
+    for numbering in [Numbering::Nvidia, Numbering::Rocm, Numbering::Flux] {
+        if numbering == Numbering::Flux && !has_flux(tree) {
+            continue;
+        }
+        let counted = count_gpus(tree, cards, gpus, numbering)?;
+        let place = usize::try_from(index).ok();
+        match place.and_then(|place| counted.get(place)) {
+            Some(other) if other != gpu => others.push((numbering, other.clone())),
+            _ => {}
+        }
+    }
+    // GPUs without an address come last and move no number.
+    let with_address = gpus.iter().filter(|one| one.address().is_some());
+    let vendors: BTreeSet<VendorKind> = with_address.map(NumberedGpu::vendor).collect();
+    let reason = match vendors.len() {
+        0 | 1 if others.is_empty() => return Ok(()),
+        0 | 1 => "on this node",
+        _ => "among GPUs of several makers",
+    };
+    let parts = count_gpus(tree, cards, gpus, Numbering::Rocm)?;
+    let mut meanings = format!("{} by address", describe(gpu, &parts));
+    for (numbering, other) in others {
+        meanings += &format!(", {} as {numbering}:{index}", describe(&other, &parts));
+    }
+    Err(DeviceError::new(format_args!(
+        "which GPU the number means is not certain {reason}: {meanings}; write one of these"
+    )))
+}
+
+/// Writes a name for a GPU that is certain: the address, or ROCm's number of a partition.
+fn describe(gpu: &NumberedGpu, rocm_order: &[NumberedGpu]) -> String {
+    match gpu {
+        NumberedGpu::Card(card) => card.address.to_string(),
+        NumberedGpu::Part { card, render } => {
+            let place = rocm_order.iter().position(|other| other == gpu);
+            let place = place.unwrap_or(rocm_order.len());
+            format!("rocm:{place} (renderD{render} of {card})")
+        }
+        NumberedGpu::Integrated(device) => device.clone(),
+    }
+}
+
+/// Tells whether the node belongs to a Flux system instance. A directory that cannot be listed is there.
+fn has_flux(tree: &Tree) -> bool {
+    FLUX_DIRS.iter().any(|dir| match tree.list_names(dir) {
+        Ok(_) => true,
+        Err(error) => !error.is_missing(),
+    })
+}
