@@ -203,7 +203,10 @@ impl Config {
 
     fn set_key(&mut self, key: &str, value: &str) -> Result<(), ConfigFault> {
         let name = shorten(key);
-        if value.is_empty() || value.chars().any(char::is_control) {
+        // Flux's list of this kind may be empty, and may have tabs.
+        let is_device_list = key == DEVICE_LIST_KEY;
+        let is_text = |c: char| !c.is_control() || (is_device_list && c == '\t');
+        if (value.is_empty() && !is_device_list) || !value.chars().all(is_text) {
             let form = "text: it is empty or has a control character";
             return Err(ConfigFault::WrongForm(name, form));
         }
@@ -234,6 +237,8 @@ enum ValueError {
 }
 
 const ABSOLUTE_PATH: &str = "an absolute path";
+/// The key whose entries are device specifiers.
+const DEVICE_LIST_KEY: &str = "always_allowed";
 
 /// Every key of the configuration, in the order of job_adopt.conf(5).
 const KEY_RULES: [KeyRule; 21] = [
@@ -251,8 +256,8 @@ const KEY_RULES: [KeyRule; 21] = [
             parse_path(value).map(|dir| Registry::new(&dir)),
         )
     }),
-    ("always_allowed", "a list of devices", |config, value| {
-        parse_entries(value).map(|list| config.always_allowed = list)
+    (DEVICE_LIST_KEY, "a list of devices", |config, value| {
+        parse_entries(value, Specifier::parse_site_entry).map(|list| config.always_allowed = list)
     }),
     ("cdi_dirs", "a list of absolute paths", |config, value| {
         store(&mut config.devices.cdi_dirs, parse_list(value, parse_path))
@@ -314,7 +319,10 @@ const KEY_RULES: [KeyRule; 21] = [
     (
         "callerid_networks",
         "a list of networks",
-        |config, value| parse_entries(value).map(|networks| config.callerid_networks = networks),
+        |config, value| {
+            parse_entries(value, Network::from_str)
+                .map(|networks| config.callerid_networks = networks)
+        },
     ),
     (
         "callerid_timeout",
@@ -479,12 +487,14 @@ fn parse_list<T>(value: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>
 }
 
 /// Parses each entry of a list; the error names the first invalid entry.
-fn parse_entries<T: FromStr<Err: fmt::Display>>(value: &str) -> Result<Vec<T>, ValueError> {
+fn parse_entries<T, E: fmt::Display>(
+    value: &str,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<Vec<T>, ValueError> {
     let mut entries = Vec::new();
     for text in value.split(',').map(str::trim) {
-        let entry = text
-            .parse()
-            .map_err(|why: T::Err| ValueError::InvalidEntry(shorten(text), why.to_string()))?;
+        let entry =
+            parse(text).map_err(|why| ValueError::InvalidEntry(shorten(text), why.to_string()))?;
         entries.push(entry);
     }
     Ok(entries)

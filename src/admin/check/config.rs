@@ -206,6 +206,14 @@ fn runs_jobs(site: &Site) -> bool {
 impl AllowedDevices {
     /// Resolves an entry; `None` for one that cannot be resolved on this node.
     fn resolve(resolver: &Resolver, specifier: &Specifier) -> Option<Self> {
+        if let Some(reason) = specifier.skip_reason() {
+            return Some(Self {
+                specifier: specifier.to_string(),
+                gpus: 0,
+                fit: true,
+                warnings: vec![reason.to_owned()],
+            });
+        }
         let resolved = resolver.resolve_specifier(specifier).ok()?;
         let mut list = Allowlist::new();
         let mut fits_in_list = true;

@@ -116,6 +116,12 @@ fn device_allow_lines(
     }
     lines.push('\n');
     for specifier in &config.always_allowed {
+        if let Some(reason) = specifier.skip_reason() {
+            output.warn(format_args!(
+                "warning: always_allowed: {specifier} {reason}"
+            ));
+            continue;
+        }
         let failed = |why: &dyn std::fmt::Display| {
             Error::Failed(format!(
                 "always_allowed: {specifier}: {why}; no drop-in was written"

@@ -146,9 +146,15 @@ fn errors_name_line_and_key() {
             "entry \"null\" of always_allowed: not a path below /dev, char-NAME, block-NAME or @hpc",
         ),
         (
-            "always_allowed = /dev/a,",
+            "always_allowed = /dev",
             1,
-            "entry \"\" of always_allowed: not a path below /dev, char-NAME, block-NAME or @hpc",
+            "entry \"/dev\" of always_allowed: not a path below /dev, char-NAME, block-NAME or @hpc",
+        ),
+        (
+            "always_allowed = /dev/**",
+            1,
+            "entry \"/dev/**\" of always_allowed: ** does not stand for directories: write one * for \
+             each, as in /dev/*/*",
         ),
         (
             "always_allowed = @hpc, @all",
@@ -304,4 +310,26 @@ fn malformed_or_untrusted_file_is_an_error() {
         Config::read(&path, &scratch.trust()),
         Err(ConfigError::UntrustedFile(_))
     ));
+}
+
+#[test]
+fn device_list_is_taken_as_flux_has_it() {
+    let list = |text: &str| -> Vec<String> {
+        let config = Config::parse(text.as_bytes()).unwrap();
+        let shown = config.always_allowed.iter().map(ToString::to_string);
+        shown.collect()
+    };
+    for blanks in [" ", "  ", "\t", " \t "] {
+        let text = format!("always_allowed = /dev/cxi*{blanks}rw,/dev/xpmem{blanks}r");
+        assert_eq!(list(&text), ["/dev/cxi* rw", "/dev/xpmem r"], "{blanks:?}");
+    }
+    assert_eq!(list("always_allowed ="), ["an empty entry"]);
+    let mixed = list("always_allowed = /run/x rw, /dev/fuse,, /devil");
+    assert_eq!(
+        mixed,
+        ["/run/x rw", "/dev/fuse rw", "an empty entry", "/devil"]
+    );
+    for text in ["hint = a\tb", "hint =", "registry =\t"] {
+        assert!(Config::parse(text.as_bytes()).is_err(), "{text:?}");
+    }
 }

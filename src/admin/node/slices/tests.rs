@@ -82,6 +82,12 @@ fn unresolved_entry_is_an_error_and_empty_entry_a_warning() {
         );
     }
     assert!(error("always_allowed = /dev/odd%n").contains("no spelling"));
+    let (files, warning) = build("always_allowed = /run/x, /dev/x r");
+    assert!(files.unwrap()["user-.slice.d"].ends_with(":\nDeviceAllow=/dev/x r\n"));
+    assert!(
+        warning.contains("/run/x is not below /dev, and is skipped"),
+        "{warning}"
+    );
     let scratch = Scratch::new();
     let tree = Tree::with_root(scratch.path(), scratch.trust());
     let config = Config::parse(b"always_allowed = @hpc").unwrap();

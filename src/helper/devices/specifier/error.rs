@@ -20,6 +20,9 @@ pub enum SpecifierError {
     /// The text is no pattern, or a pattern with too many wild components.
     #[error("not a pattern of *, ? and [abc], [a-z] or [!a] with at most 255 bytes in a name")]
     InvalidPattern,
+    /// A path has `**`, which other programs take for any number of directories.
+    #[error("** does not stand for directories: write one * for each, as in /dev/*/*")]
+    RecursivePattern,
     /// The word after `@` is not `hpc`.
     #[error("there is no such preset, only @hpc")]
     UnknownPreset,

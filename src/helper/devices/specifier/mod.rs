@@ -7,6 +7,7 @@ mod path_pattern;
 use crate::node::{
     Device, DeviceError, DeviceNode, NodeError, ProcDevices, ResolvedDevices, Tree, gpu_count,
 };
+use crate::text::printable;
 pub use error::SpecifierError;
 pub use glob::Glob;
 use nix::errno::Errno;
@@ -52,7 +53,12 @@ enum Selector {
     Major(DeviceType, u32),
     /// `@hpc`: those of [`HPC_PATHS`] that the node has. A missing one is no error.
     Hpc,
+    /// An entry of a site's list that stands for nothing.
+    Skipped(String),
 }
+
+/// What may stand between a specifier and its access.
+const BLANKS: [char; 2] = [' ', '\t'];
 
 impl Specifier {
     /// Parses a specifier whose access is a separate text, as in `DeviceAllow`. `spec` has one of
@@ -76,6 +82,33 @@ impl Specifier {
         })
     }
 
+    /// Parses an entry of a site's list. Flux skips an empty entry and a path outside of `/dev` in its own
+    /// list of this kind (`sdexec.allowed-devices`), and so that a site may copy that list, these are no
+    /// errors here: they resolve to nothing, with a reason.
+    ///
+    /// # Errors
+    ///
+    /// [`SpecifierError`] for any other text that is no specifier.
+    pub fn parse_site_entry(text: &str) -> Result<Self, SpecifierError> {
+        let is_elsewhere = text.starts_with('/') && text != "/dev" && !text.starts_with("/dev/");
+        if !text.is_empty() && !is_elsewhere {
+            return text.parse();
+        }
+        Ok(Self {
+            selector: Selector::Skipped(printable(text)),
+            access: Access::RW,
+        })
+    }
+
+    /// Tells why an entry of a site's list is skipped; `None` if it is not.
+    pub fn skip_reason(&self) -> Option<&'static str> {
+        match &self.selector {
+            Selector::Skipped(text) if text.is_empty() => Some("names no device, and is skipped"),
+            Selector::Skipped(_) => Some("is not below /dev, and is skipped"),
+            _ => None,
+        }
+    }
+
     /// The allowed accesses.
     pub fn access(&self) -> Access {
         self.access
@@ -85,10 +118,10 @@ impl Specifier {
 impl FromStr for Specifier {
     type Err = SpecifierError;
 
-    /// Parses `SPEC`, which means `rw`, or `SPEC ACCESS`.
+    /// Parses `SPEC`, which means `rw`, or `SPEC ACCESS` with blanks or tabs between them.
     fn from_str(text: &str) -> Result<Self, SpecifierError> {
-        match text.split_once(' ') {
-            Some((spec, access)) => Self::new(spec, access),
+        match text.split_once(BLANKS) {
+            Some((spec, access)) => Self::new(spec, access.trim_matches(BLANKS)),
             None => Ok(Self {
                 selector: Selector::parse(text)?,
                 access: Access::RW,
@@ -99,7 +132,11 @@ impl FromStr for Specifier {
 
 impl fmt::Display for Specifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.selector, self.access)
+        match &self.selector {
+            Selector::Skipped(text) if text.is_empty() => f.write_str("an empty entry"),
+            Selector::Skipped(text) => f.write_str(text),
+            selector => write!(f, "{selector} {}", self.access),
+        }
     }
 }
 
@@ -193,7 +230,7 @@ fn prefixes(kind: DeviceType) -> (&'static str, &'static str) {
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Path(path) => f.write_str(path),
+            Self::Path(path) | Self::Skipped(path) => f.write_str(path),
             Self::PathPattern(pattern) => pattern.fmt(f),
             Self::Numbers(kind, major, minor) => write!(f, "{}{major}:{minor}", prefixes(*kind).1),
             Self::Class(kind, class, _) => write!(f, "{}{class}", prefixes(*kind).0),
@@ -229,6 +266,9 @@ pub(in crate::devices) fn resolve(
     tree: &Tree,
     specifier: &Specifier,
 ) -> Result<ResolvedDevices, DeviceError> {
+    if let Some(reason) = specifier.skip_reason() {
+        return Err(DeviceError::new(reason));
+    }
     let mut resolved = resolve_selector(tree, &specifier.selector, specifier.access)?;
     resolved
         .warnings
@@ -270,6 +310,7 @@ fn resolve_selector(
             resolve_majors(tree, selector, *kind, access, |major, _| major == *number)
         }
         Selector::Hpc => Ok(resolve_hpc(tree, access)),
+        Selector::Skipped(_) => Ok(ResolvedDevices::default()),
     }
 }
 

@@ -49,7 +49,8 @@ impl PathPattern {
     ///
     /// # Errors
     ///
-    /// [`SpecifierError::InvalidPattern`] if a component is no pattern, or more than four are wild.
+    /// [`SpecifierError::InvalidPattern`] if a component is no pattern, or more than four are wild;
+    /// [`SpecifierError::RecursivePattern`] if one has `**`.
     pub(super) fn parse(path: &str) -> Result<Self, SpecifierError> {
         let mut parts = Vec::new();
         let mut wild_count = 0;
@@ -58,6 +59,9 @@ impl PathPattern {
             if !Glob::is_wild(name) {
                 parts.push(Part::Plain(text));
                 continue;
+            }
+            if name.contains("**") {
+                return Err(SpecifierError::RecursivePattern);
             }
             wild_count += 1;
             parts.push(Part::Wild {

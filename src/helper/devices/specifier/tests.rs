@@ -107,8 +107,8 @@ fn other_texts_are_no_specifier() {
     }
     for text in [
         "/dev/null ",
-        "/dev/null  rw",
-        "/dev/null rw ",
+        "/dev/null r w",
+        "/dev/null\t",
         "/dev/null rwmr",
         "/dev/null z",
     ] {
@@ -157,6 +157,41 @@ fn other_texts_are_no_specifier() {
         let error = text.parse::<Specifier>();
         assert_eq!(error, Err(SpecifierError::InvalidPattern), "{text:?}");
     }
+    for text in ["/dev/**", "/dev/**/msr", "/dev/cpu/a**b r"] {
+        let error = text.parse::<Specifier>();
+        assert_eq!(error, Err(SpecifierError::RecursivePattern), "{text:?}");
+    }
+}
+
+#[test]
+fn blanks_and_tabs_separate_an_access() {
+    let expected: Specifier = "/dev/cxi* r".parse().unwrap();
+    for text in ["/dev/cxi*  r", "/dev/cxi*\tr", "/dev/cxi* \t r\t "] {
+        assert_eq!(text.parse(), Ok(expected.clone()), "{text:?}");
+    }
+}
+
+#[test]
+fn entry_of_a_site_without_a_device_is_skipped_with_its_reason() {
+    let scratch = node();
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
+    for (text, shown, why) in [
+        ("", "an empty entry", "names no device, and is skipped"),
+        ("/run/x r", "/run/x r", "is not below /dev, and is skipped"),
+        ("/", "/", "is not below /dev, and is skipped"),
+    ] {
+        let entry = Specifier::parse_site_entry(text).unwrap();
+        assert_eq!(entry.to_string(), shown);
+        assert_eq!(entry.skip_reason(), Some(why));
+        let error = super::resolve(&tree, &entry).unwrap_err();
+        assert_eq!(error.to_string(), why);
+        assert!(text.parse::<Specifier>().is_err());
+    }
+    for text in ["null", "/dev", "/dev/../run/x", "/dev/shm/x", "/dev/**"] {
+        assert!(Specifier::parse_site_entry(text).is_err(), "{text}");
+    }
+    let entry = Specifier::parse_site_entry("/dev/null").unwrap();
+    assert_eq!(entry.skip_reason(), None);
 }
 
 #[test]
