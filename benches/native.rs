@@ -33,6 +33,8 @@ mod fanout;
 mod login;
 #[path = "support/lookup.rs"]
 mod lookup;
+#[path = "support/memory.rs"]
+mod memory;
 #[path = "support/peer.rs"]
 mod peer;
 #[path = "support/phases.rs"]
@@ -47,7 +49,7 @@ fn main() {
         println!("skipped: needs root");
         return;
     }
-    let parts: [(&str, fn()); 10] = [
+    let parts: [(&str, fn()); 11] = [
         ("login", login::measure),
         ("crowd", crowd::measure),
         ("fanout", fanout::measure),
@@ -55,6 +57,7 @@ fn main() {
         ("busy", slurm::measure_busy),
         ("peer", peer::measure),
         ("phases", phases::measure),
+        ("memory", memory::measure),
         ("check", check::measure),
         ("lookup", lookup::measure),
         ("specification", specification::measure),
