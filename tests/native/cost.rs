@@ -8,7 +8,7 @@ use protocol::{Phase, Request};
 
 use crate::support::{
     ALICE, Artifact, Cost, HELPER, Node, Tool, artifact_path, finished_dir, on_node, on_slurm,
-    skip, trace_login,
+    skip, start_crowd, trace_login,
 };
 
 const HELPER_PATH: &str = "/usr/libexec/job-adopt/helper";
@@ -188,6 +188,48 @@ fn login_to_slurm_job_stays_within_budget() {
             opened: 44,
         };
         assert_within_budget(slurm.node, &[account, session]);
+    });
+}
+
+/// MPI logs in to each of its nodes while its job fills them, so a cost for each process would be paid by each login.
+#[test]
+fn login_to_job_of_3000_processes_makes_few_more_calls_than_one_of_10() {
+    /// Number of the user's processes that each phase looks at, and the first parts of a list.
+    const CALLS_MAX: usize = 64 + 4;
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let lines = ["account", "session"].map(|group| (group, "required pam_job_adopt.so"));
+        let mut crowds = vec![start_crowd(node, &job.cgroup, ALICE, 9)];
+        trace_login(node, lines);
+        let small = trace_login(node, lines);
+        crowds.push(start_crowd(node, &job.cgroup, ALICE, 2_990));
+        let big = trace_login(node, lines);
+        for ((phase, beside_10), beside_3000) in ["account", "session"].iter().zip(small).zip(big) {
+            let bytes = [&beside_10, &beside_3000].map(|cost| cost.read_bytes);
+            let calls = [&beside_10, &beside_3000].map(|cost| cost.module.len());
+            let helper = [&beside_10, &beside_3000].map(|cost| cost.helper.len());
+            let opened = [&beside_10, &beside_3000].map(|cost| cost.opened.values().sum::<usize>());
+            eprintln!(
+                "{phase} with 10 and 3,000 processes: {calls:?} system calls of the module, {helper:?} of the \
+                 helper, {opened:?} opened files, {bytes:?} bytes"
+            );
+            assert!(
+                calls[1] <= calls[0] + CALLS_MAX,
+                "{:#?}",
+                beside_3000.module
+            );
+            assert!(
+                helper[1].abs_diff(helper[0]) <= 8,
+                "{:#?}",
+                beside_3000.helper
+            );
+            assert_eq!(opened[0], opened[1], "{:#?}", beside_3000.opened);
+            assert!(bytes[1] <= bytes[0] + 1_024, "{:#?}", beside_3000.module);
+        }
+        job.finish();
+        for mut crowd in crowds {
+            crowd.wait().unwrap();
+        }
     });
 }
 

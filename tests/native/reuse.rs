@@ -2,13 +2,20 @@
 
 use std::os::unix::fs::chown;
 
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::support::{
-    ALICE, BOB, FLUX, Job, Node, Outcome, Process, ROOT, User, eventually, on_node, run_while_held,
+    ALICE, BOB, Cgroup, FLUX, Job, Node, Outcome, Process, ROOT, User, eventually, on_node,
+    run_while_held, start_crowd,
 };
 
 const STAYS: &str = "exec sleep infinity";
+/// A process that goes on as its own child all the time.
+const FORKS_AND_EXITS: &str = "exec perl -e 'fork and exit while 1'";
 
 /// Ends the job and its processes; directory, stamp and record stay.
 fn end_without_epilog(job: &Job<'_>) {
@@ -189,6 +196,131 @@ fn root_and_accounts_of_record_are_ignored() {
         register(&job, &["--account", "nonesuch"])
             .exits(3)
             .says("no such user");
+    });
+}
+
+/// Starts a shell script of that user, whose first process may end, in a cgroup.
+fn start_script(node: &Node, cgroup: &Cgroup, user: User, script: &str) -> Child {
+    let id = user.uid.to_string();
+    let mut command = node.daemon(cgroup, "setpriv");
+    let ids = ["--reuid", &id, "--regid", &id, "--clear-groups"];
+    command.args(ids).args(["sh", "-c", script]);
+    command.stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// Its process has another number at each moment, and has mostly ended when it is looked at.
+#[test]
+fn next_job_that_forks_and_exits_all_the_time_refuses_previous_user() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        end_without_epilog(&job);
+        let mut first = start_script(node, &job.cgroup, BOB, FORKS_AND_EXITS);
+        first.wait().unwrap();
+        assert_refused_with(node, ALICE, "of uid 1002");
+        // So slowly that hardly any is still there.
+        node.session_reporting("");
+        node.log.clear();
+        let slow = ["-e", "inject=statx:delay_enter=30000"];
+        let outcome = node.session_delayed_by_strace("/tmp/strace", &slow, ALICE);
+        assert!(!outcome.stdout.contains(job.cgroup.path()), "{outcome}");
+        node.log.decision("JA07");
+    });
+}
+
+#[test]
+fn job_whose_processes_fork_and_exit_admits_its_user() {
+    on_node(|node| {
+        node.reporting("");
+        let job = node.job(ALICE, "4242").start();
+        end_without_epilog(&job);
+        let mut first = start_script(node, &job.cgroup, ALICE, FORKS_AND_EXITS);
+        first.wait().unwrap();
+        node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
+    });
+}
+
+/// As many as may be left before the next job's processes are no longer looked for.
+#[test]
+fn process_of_next_job_among_some_left_by_previous_user_refuses() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let mut left = start_crowd(node, &job.cgroup, ALICE, 62);
+        node.pam(ALICE).ok();
+        let next = Process::start_in(node, &job.cgroup, BOB, STAYS);
+        assert_refused_with(
+            node,
+            ALICE,
+            &format!("has process {} of uid 1002", next.pid()),
+        );
+        job.cgroup.kill();
+        left.wait().unwrap();
+    });
+}
+
+/// However many of these there are, the next job is found, in whatever order its cgroups are looked at.
+#[test]
+fn logins_that_outlived_their_job_do_not_admit_another() {
+    on_node(|node| {
+        for step in ["a", "b", "c", "d"] {
+            let job = node
+                .job(ALICE, "4242")
+                .with("leaf", "logins".into())
+                .start();
+            node.session(ALICE).ok();
+            let leaf = job.cgroup.child("logins");
+            let mut left = start_crowd(node, &leaf, ALICE, 70);
+            job.cgroup
+                .pids()
+                .into_iter()
+                .for_each(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap());
+            node.pam(ALICE).ok();
+            let _next = Process::start_in(node, job.cgroup.child(step).create(), BOB, STAYS);
+            assert_refused_with(node, ALICE, "of uid 1002");
+            leaf.kill();
+            left.wait().unwrap();
+        }
+    });
+}
+
+/// The filter of a job stays after a refusal.
+#[test]
+fn next_job_gets_no_filter_of_previous_user() {
+    on_node(|node| {
+        node.session_alone("");
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        end_without_epilog(&job);
+        let _next = Process::start_in(node, &job.cgroup, BOB, STAYS);
+        node.session(ALICE).fails();
+        assert_eq!(job.cgroup.filters(), []);
+    });
+}
+
+/// A process that nothing is known of may belong to anybody.
+#[test]
+fn hidden_process_refuses() {
+    on_node(|node| {
+        node.session_alone("");
+        let job = node.job(ALICE, "4242").start();
+        let login = |bounding: &str| {
+            node.sh(&format!(
+                "unshare --mount sh -c 'mount -t proc -o hidepid=2 proc /proc && \
+                 exec setpriv {bounding} pamtester sshd alice open_session'"
+            ))
+        };
+        login("--nnp").ok();
+        end_without_epilog(&job);
+        let next = Process::start_in(node, &job.cgroup, BOB, STAYS);
+        for bounding in ["--nnp", "--bounding-set=-sys_ptrace --inh-caps=-sys_ptrace"] {
+            node.log.clear();
+            login(bounding).fails();
+            let line = node.log.decision("JA07");
+            let process = format!("process {}", next.pid());
+            assert!(
+                line.field("error")
+                    .is_some_and(|error| error.contains(&process)),
+                "{line:?}"
+            );
+        }
     });
 }
 

@@ -210,7 +210,7 @@ impl AllowedDevices {
             return Some(Self {
                 specifier: specifier.to_string(),
                 gpus: 0,
-                fit: true,
+                fits_in_list: true,
                 warnings: vec![reason.to_owned()],
             });
         }
@@ -231,18 +231,19 @@ impl AllowedDevices {
         })
     }
 
+    /// Judges an entry; `None` if it opens no GPU, has no warning and fits into a list. Of several faults it
+    /// reports the first in this order.
     fn finding(&self) -> Option<Finding> {
-        if self.gpus == 0 && self.warnings.is_empty() && self.fits_in_list {
-            return None;
-        }
-        let object = format!("always_allowed, {}", self.specifier);
         let text = if self.gpus > 0 {
             format!("gives {} of the GPUs to every job", self.gpus)
-        } else if self.fits_in_list {
+        } else if !self.fits_in_list {
+            "names more devices than a list can hold".to_owned()
+        } else if !self.warnings.is_empty() {
             self.warnings.join("; ")
         } else {
-            "names more devices than a list can hold".to_owned()
+            return None;
         };
+        let object = format!("always_allowed, {}", self.specifier);
         let remedy = "remove it from always_allowed: a job gets its own devices from its scheduler or record";
         Some(Finding::warning(Check::AlwaysAllowed, object, text, remedy))
     }

@@ -307,26 +307,10 @@ pub fn confine(
     old_filter: OldFilter,
     deadline: Instant,
 ) -> Result<Confinement> {
-    let insns = containment
-        .list()
-        .map(|list| allow_rules(list.rules()))
-        .unwrap_or_default();
-    let filter = DesiredFilter {
-        containment,
-        old_filter,
-        name: program_name(&insns),
-        insns,
-    };
+    let filter = DesiredFilter::new(containment, old_filter);
     // Nearly every login finds everything in place and needs no lock.
-    match filter.check_or_attach(target, None) {
-        Ok(Some(confinement)) => return Ok(confinement),
-        // A program is missing, or another login is changing the filters.
-        Ok(None)
-        | Err(Error::Obstacle {
-            why: Obstacle::NotEffective(_),
-            ..
-        }) => {}
-        Err(error) => return Err(error),
+    if let Some(confinement) = filter.find(target)? {
+        return Ok(confinement);
     }
     // All logins of a job lock the job's own cgroup, whatever their leaf.
     let lock = Lock::take(nth(target.levels, target.job)?.identity()?.1, deadline)?;
@@ -338,6 +322,18 @@ pub fn confine(
     Err(target.obstacle_error(Obstacle::ChangedByOthers))
 }
 
+/// Finds the containment that holds at the leaf, and changes nothing; `None` if [`confine`] would attach a program.
+///
+/// # Errors
+///
+/// As [`confine`].
+pub fn find_confinement(
+    target: AttachTarget<'_>,
+    containment: &Containment,
+) -> Result<Option<Confinement>> {
+    DesiredFilter::new(containment, OldFilter::Keep).find(target)
+}
+
 /// A required containment, and our filter for it, which is not loaded yet.
 struct DesiredFilter<'a> {
     containment: &'a Containment,
@@ -347,7 +343,31 @@ struct DesiredFilter<'a> {
     insns: Vec<Insn>,
 }
 
-impl DesiredFilter<'_> {
+impl<'a> DesiredFilter<'a> {
+    fn new(containment: &'a Containment, old_filter: OldFilter) -> Self {
+        let insns = containment
+            .list()
+            .map(|list| allow_rules(list.rules()))
+            .unwrap_or_default();
+        Self {
+            containment,
+            old_filter,
+            name: program_name(&insns),
+            insns,
+        }
+    }
+
+    /// Verifies that the filters hold; `None` if a program is missing, or another login is changing the filters.
+    fn find(&self, target: AttachTarget<'_>) -> Result<Option<Confinement>> {
+        match self.check_or_attach(target, None) {
+            Err(Error::Obstacle {
+                why: Obstacle::NotEffective(_),
+                ..
+            }) => Ok(None),
+            result => result,
+        }
+    }
+
     /// Reads all levels once and verifies that the filters hold; `None` if a program was missing. With the
     /// lock that program is attached by then, and the caller must check again.
     fn check_or_attach(

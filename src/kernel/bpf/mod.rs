@@ -9,7 +9,8 @@ pub mod generate;
 mod program;
 
 pub use compose::{
-    AttachScope, AttachTarget, Confinement, OldFilter, confine, predict_containment,
+    AttachScope, AttachTarget, Confinement, OldFilter, confine, find_confinement,
+    predict_containment,
 };
 pub use error::{Error, Obstacle, Result};
 pub use generate::{INSN_BYTES, Insn, allow_rules};

@@ -4,20 +4,27 @@
 //! the stamp on it, to the next job. Owner and processes of the directory show the change.
 
 use super::dir::{OCCUPANTS_XATTR, read_xattr};
-use super::{Dir, Error, Result, list_processes};
+use super::{Dir, Error, MADE_XATTR, Result, has_mark, ignore_gone, list_processes, walk_selected};
 use crate::OperationError;
 use crate::proc::Proc;
 use crate::sys::nsfs::namespace_owner;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use std::cell::RefCell;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Maximum processes of one job that a login checks.
+/// Maximum processes of one job that are checked.
 const PROCESSES_MAX: usize = 65_536;
+/// Processes of the user that end a login's search for strangers.
+const EVIDENCE_MAX: usize = 64;
+/// Maximum counts in a row while processes end before they can be looked at. One that forks and exits as fast as it can
+/// was missed by one count in five.
+const COUNTS_MAX: usize = 16;
 /// Pause before the second check. A setuid program may be in the job for a moment.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -78,9 +85,9 @@ impl Occupants {
     ///
     /// # Errors
     ///
-    /// [`Error::UnexpectedState`] for a cgroup of another account, with a process of another account, or with
-    /// more processes than one login checks; [`ErrorKind::TimedOut`] at the deadline; as
-    /// [`Occupants::stranger_uid`].
+    /// [`Error::UnexpectedState`] for a cgroup of another account, with a process of another account, with more
+    /// processes than are checked, or whose processes all end before they can be looked at;
+    /// [`ErrorKind::TimedOut`] at the deadline; as [`Occupants::stranger_uid`].
     pub fn require_no_strangers(&self, dir: &Dir, deadline: Instant) -> Result<()> {
         self.require_no_strangers_among(dir, deadline, || list_processes(dir, deadline).complete())
     }
@@ -97,10 +104,40 @@ impl Occupants {
         list: impl Fn() -> Result<Vec<i32>>,
     ) -> Result<()> {
         self.require_owner(dir)?;
-        let check = || self.check_processes(dir, &list()?, deadline);
-        check().or_else(|_| {
-            sleep(RECHECK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
-            check()
+        check_twice(dir, deadline, || {
+            let mut census = Census::new(self, dir, deadline);
+            for pid in list()? {
+                census.add(pid)?;
+            }
+            Ok(census)
+        })
+    }
+
+    /// As [`Occupants::require_no_strangers`], for a login to the job of this cgroup, at a cost that does not grow
+    /// with the job: it ends once it has seen 64 processes of the user.
+    ///
+    /// A user who has so many processes there gains nothing by one more, whoever the others belong to. A leaf that we
+    /// have made is left out. Whatever is in there came by our logins, also if they have outlived their job.
+    ///
+    /// # Errors
+    ///
+    /// As [`Occupants::require_no_strangers`].
+    pub fn require_job_of_user(&self, dir: &Dir, deadline: Instant) -> Result<()> {
+        self.require_owner(dir)?;
+        check_twice(dir, deadline, || {
+            let census = RefCell::new(Census::new(self, dir, deadline));
+            let open = |parent: &Dir, name: &OsStr| {
+                if census.borrow().has_evidence() {
+                    return Ok(None);
+                }
+                let child = parent.child(name)?;
+                let is_made_leaf = parent.path() == dir.path() && has_mark(&child, MADE_XATTR)?;
+                Ok((!is_made_leaf).then_some(child))
+            };
+            walk_selected(dir, deadline, open, |cgroup| {
+                census.borrow_mut().add_processes(cgroup)
+            })?;
+            Ok(census.into_inner())
         })
     }
 
@@ -119,34 +156,6 @@ impl Occupants {
         Ok(())
     }
 
-    /// Requires that none of these processes is a stranger's, as [`Occupants::stranger_uid`] finds it. `top` is the
-    /// job's cgroup, for messages.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnexpectedState`] for the first stranger's process or for more than `PROCESSES_MAX` of them;
-    /// [`ErrorKind::TimedOut`] at the deadline; as [`Occupants::stranger_uid`].
-    fn check_processes(&self, top: &Dir, pids: &[i32], deadline: Instant) -> Result<()> {
-        if pids.len() > PROCESSES_MAX {
-            return Err(Error::unfit(
-                top.path(),
-                "has more processes than are looked at",
-            ));
-        }
-        for &pid in pids {
-            if Instant::now() >= deadline {
-                return Err(top.failed("look at processes in", "", ErrorKind::TimedOut));
-            }
-            let stranger_uid = self.stranger_uid(pid);
-            let failed = |error| OperationError::new("look at process", pid.to_string(), error);
-            if let Some(uid) = stranger_uid.map_err(failed)? {
-                let why = format!("has process {pid} of uid {uid}, which does not own the job");
-                return Err(Error::unfit(top.path(), &why));
-            }
-        }
-        Ok(())
-    }
-
     /// The real uid of a process that may not be in the job; `None` for a process that may, or that is
     /// gone. A setuid program keeps the real uid of its user, and so does a program that root runs with another
     /// effective uid. A container that the user runs without root has other uids, in a user namespace that the
@@ -157,31 +166,168 @@ impl Occupants {
     /// A process outside of this pid namespace; as `stat(2)` of the process, and as for reading its `status` and
     /// user namespace.
     pub fn stranger_uid(&self, pid: i32) -> io::Result<Option<u32>> {
+        match self.identify(pid)? {
+            Occupant::Stranger(uid) => Ok(Some(uid)),
+            Occupant::User | Occupant::Admitted | Occupant::Gone => Ok(None),
+        }
+    }
+
+    /// Finds out whose process this is.
+    fn identify(&self, pid: i32) -> io::Result<Occupant> {
         if pid == 0 {
             return Err(io::Error::other("it is in another pid namespace"));
         }
-        let find = || {
-            let uid = Proc::host().effective_uid(pid)?;
-            if self.is_admitted(uid) {
-                return Ok(None);
-            }
-            let [real, ..] = Proc::host().read_process(pid)?.uids;
-            if self.is_admitted(real) || namespace_owner(pid)? == Some(self.user) {
-                return Ok(None);
-            }
-            Ok(Some(real))
-        };
-        match find() {
+        match self.identify_living(pid) {
             // A hidden process looks as if it was gone, but takes signals.
-            Err(_) if kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH) => Ok(None),
+            Err(_) if kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH) => Ok(Occupant::Gone),
             result => result,
         }
+    }
+
+    fn identify_living(&self, pid: i32) -> io::Result<Occupant> {
+        let uid = Proc::host().effective_uid(pid)?;
+        if uid == self.user {
+            return Ok(Occupant::User);
+        }
+        if self.is_admitted(uid) {
+            return Ok(Occupant::Admitted);
+        }
+        let [real, ..] = Proc::host().read_process(pid)?.uids;
+        if real == self.user || namespace_owner(pid)? == Some(self.user) {
+            return Ok(Occupant::User);
+        }
+        if self.is_admitted(real) {
+            return Ok(Occupant::Admitted);
+        }
+        Ok(Occupant::Stranger(real))
     }
 
     /// Tells whether processes of this account may be in the job.
     pub fn is_admitted(&self, uid: u32) -> bool {
         uid == 0 || uid == self.user || self.accounts.contains(&uid)
     }
+}
+
+/// The owner of a process in a job's cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occupant {
+    /// The job's user.
+    User,
+    /// Root or an account of the scheduler, which may have processes in any job.
+    Admitted,
+    /// The account of this real uid, which may have none here.
+    Stranger(u32),
+    /// The process has ended.
+    Gone,
+}
+
+/// Counts the processes in a job's cgroup by their owners. There is no stranger among them: the first one is an error.
+struct Census<'a> {
+    occupants: &'a Occupants,
+    top: &'a Dir,
+    deadline: Instant,
+    /// All processes.
+    total: usize,
+    /// Processes of the job's user.
+    of_user: usize,
+    /// Processes that ended before it was known whose they were.
+    gone: usize,
+}
+
+impl<'a> Census<'a> {
+    fn new(occupants: &'a Occupants, top: &'a Dir, deadline: Instant) -> Self {
+        Self {
+            occupants,
+            top,
+            deadline,
+            total: 0,
+            of_user: 0,
+            gone: 0,
+        }
+    }
+
+    /// Returns whether there are enough processes of the user to end the search.
+    fn has_evidence(&self) -> bool {
+        self.of_user >= EVIDENCE_MAX
+    }
+
+    /// Adds the processes right in a cgroup, until there are enough of the user.
+    fn add_processes(&mut self, cgroup: &Dir) -> Result<()> {
+        let Some(mut list) = ignore_gone(cgroup.open_process_list())? else {
+            return Ok(());
+        };
+        while !self.has_evidence() {
+            let pids = match ignore_gone(list.read_part()) {
+                // A threaded cgroup: its processes are in the list of its domain, further up.
+                Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => return Ok(()),
+                pids => pids?.unwrap_or_default(),
+            };
+            if pids.is_empty() {
+                return Ok(());
+            }
+            for pid in pids {
+                if self.has_evidence() {
+                    break;
+                }
+                self.add(pid)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, pid: i32) -> Result<()> {
+        self.total += 1;
+        if self.total > PROCESSES_MAX {
+            let why = "has more processes than are looked at";
+            return Err(Error::unfit(self.top.path(), why));
+        }
+        if Instant::now() >= self.deadline {
+            let operation = "look at processes in";
+            return Err(self.top.failed(operation, "", ErrorKind::TimedOut));
+        }
+        let failed = |error| OperationError::new("look at process", pid.to_string(), error);
+        match self.occupants.identify(pid).map_err(failed)? {
+            Occupant::User => self.of_user += 1,
+            Occupant::Admitted => {}
+            Occupant::Gone => self.gone += 1,
+            Occupant::Stranger(uid) => {
+                let why = format!("has process {pid} of uid {uid}, which does not own the job");
+                return Err(Error::unfit(self.top.path(), &why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Requires that `count`, which fails for a stranger, finds none in the cgroup. If it does, it gets a second chance.
+fn check_twice<'a>(
+    dir: &Dir,
+    deadline: Instant,
+    count: impl Fn() -> Result<Census<'a>>,
+) -> Result<()> {
+    check_living(dir, &count).or_else(|_| {
+        sleep(RECHECK_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
+        check_living(dir, &count)
+    })
+}
+
+/// Counts again while processes end before it is known whose they are: another account's job may be a single program
+/// that goes on as its own child all the time. If only some of them end so fast, those of the user that stay are
+/// sufficient.
+fn check_living<'a>(dir: &Dir, count: impl Fn() -> Result<Census<'a>>) -> Result<()> {
+    let mut has_user = false;
+    for _ in 0..COUNTS_MAX {
+        let census = count()?;
+        if census.gone == 0 || census.has_evidence() {
+            return Ok(());
+        }
+        has_user |= census.of_user > 0;
+    }
+    if has_user {
+        return Ok(());
+    }
+    let why = "has only processes that end before they can be looked at";
+    Err(Error::unfit(dir.path(), why))
 }
 
 #[cfg(test)]

@@ -44,17 +44,22 @@ impl OwnerProof {
             // The stamp was there when the job was opened, and `unregister` removes it first.
             Self::Stamp(stamp) => match Stamp::read(job)? {
                 None => Err(Failure::new(Reason::Ended, "the job's stamp was withdrawn")),
-                Some(_) => require_stamp(stamp, job, deadline),
+                Some(_) => {
+                    stamp.require(job)?;
+                    self.require_processes(job, deadline)
+                }
             },
         }
     }
-}
 
-/// Requires this stamp, and that no other account uses the cgroup: a scheduler may have reused it
-/// for the next job, with the stamp on it.
-pub(super) fn require_stamp(stamp: &Stamp, job: &Dir, deadline: Instant) -> Result<(), Failure> {
-    stamp.require(job)?;
-    Ok(Occupants::read(job, stamp.uid)?.require_no_strangers(job, deadline)?)
+    /// Requires that no other account uses the cgroup of a registered job: a scheduler may have reused it for the next
+    /// job, with the stamp on it.
+    fn require_processes(&self, job: &Dir, deadline: Instant) -> Result<(), Failure> {
+        if let Self::Stamp(stamp) = self {
+            Occupants::read(job, stamp.uid)?.require_job_of_user(job, deadline)?;
+        }
+        Ok(())
+    }
 }
 
 impl LeafJob {
@@ -81,6 +86,8 @@ impl LeafJob {
         &self,
         adoption: &Adoption<'_>,
     ) -> Result<(String, &'static str, Vec<LeafLimit>), Failure> {
+        self.proof
+            .require_processes(self.place.dir()?, adoption.deadline())?;
         if let OwnerProof::Imp(_) = self.proof {
             open_keeper_executable(adoption)?;
         }
@@ -146,7 +153,8 @@ impl LeafJob {
     /// Confines and limits the leaf, moves the login into it, and probes the devices.
     fn try_join(&self, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<JoinResult, Failure> {
         let place = self.place.clone();
-        let (leaf, confinement) = open_confined_leaf(place, self.child.as_ref(), adoption, undo)?;
+        let (leaf, confinement) =
+            self.open_confined_leaf(place, self.child.as_ref(), adoption, undo)?;
         let containment = require_containment(confinement.name, adoption)?;
         let limits = plan_leaf_limits(&adoption.plan.limits, &leaf)?;
         set_limits(&limits, leaf.dir()?)?;
@@ -182,6 +190,39 @@ impl LeafJob {
         Ok(joined)
     }
 
+    /// Opens or makes the leaf, and confines it.
+    fn open_confined_leaf(
+        &self,
+        place: CgroupChain,
+        child: Option<&LeafName>,
+        adoption: &Adoption<'_>,
+        undo: &mut Undo,
+    ) -> Result<(CgroupChain, Confinement), Failure> {
+        let leaf = open_or_make_leaf(place, child, undo)?;
+        if child.is_some() {
+            require_not_frozen(leaf.levels())?;
+        }
+        let containment = &adoption.plan.containment;
+        let target = AttachTarget::from_leaf(&leaf)?;
+        let confinement = match bpf::find_confinement(target, containment).transpose() {
+            Some(result) => result,
+            None => {
+                // An attached filter stays, so none may get into a job that has become another user's.
+                let deadline = adoption.deadline();
+                self.proof.require_processes(self.place.dir()?, deadline)?;
+                bpf::confine(target, containment, adoption.old_filter(), deadline)
+            }
+        };
+        match confinement {
+            // Only the job's own cgroup needs a child, so this recurses once.
+            Err(bpf::Error::Obstacle {
+                why: Obstacle::NeedChild,
+                ..
+            }) => self.open_confined_leaf(leaf, Some(&LeafName::default()), adoption, undo),
+            confinement => Ok((leaf, confinement?)),
+        }
+    }
+
     /// Moves the login and checks the result: the job is alive and the user's, all required filters
     /// are in force, the login is in the leaf, and a keeper for the leaf runs if its job needs one.
     fn enter_leaf(
@@ -211,35 +252,6 @@ impl LeafJob {
         self.proof.require(leaf.job()?.0, adoption.deadline())?;
         confinement.verify(leaf.dir()?)?;
         Ok(cgroup::verify_in_leaf(leaf.dir()?, leaf.root()?)?)
-    }
-}
-
-/// Opens or makes the leaf, and confines it. If the job's own cgroup has an `ALLOW_OVERRIDE` filter, the default
-/// child becomes the leaf instead.
-fn open_confined_leaf(
-    place: CgroupChain,
-    child: Option<&LeafName>,
-    adoption: &Adoption<'_>,
-    undo: &mut Undo,
-) -> Result<(CgroupChain, Confinement), Failure> {
-    let leaf = open_or_make_leaf(place, child, undo)?;
-    if child.is_some() {
-        require_not_frozen(leaf.levels())?;
-    }
-    let deadline = adoption.deadline();
-    let containment = &adoption.plan.containment;
-    match bpf::confine(
-        AttachTarget::from_leaf(&leaf)?,
-        containment,
-        adoption.old_filter(),
-        deadline,
-    ) {
-        // Only the job's own cgroup needs a child, so this recurses once.
-        Err(bpf::Error::Obstacle {
-            why: Obstacle::NeedChild,
-            ..
-        }) => open_confined_leaf(leaf, Some(&LeafName::default()), adoption, undo),
-        confinement => Ok((leaf, confinement?)),
     }
 }
 

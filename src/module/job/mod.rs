@@ -50,7 +50,7 @@ impl Job {
                     uid,
                     job: adoption.plan.job.clone(),
                 };
-                leaf::require_stamp(&stamp, place.dir()?, adoption.deadline())?;
+                stamp.require(place.dir()?)?;
                 require_not_frozen(place.levels())?;
                 let child = choose_leaf(place.dir()?, leaf.as_ref())?;
                 Ok(Self::Leaf(LeafJob {

@@ -41,7 +41,7 @@ pub(crate) use login::{DENIED, LOOK, OPENS};
 pub(crate) use node::Node;
 pub(crate) use origin::Listener;
 pub(crate) use outcome::{Outcome, eventually, retry_until_in_time, timeout_factor, wait_within};
-pub(crate) use process::Process;
+pub(crate) use process::{Process, start_crowd};
 pub(crate) use slurm::{SPOOL, Slurm, on_idle_slurm, on_slurm, on_slurm_alone, start_munged};
 pub(crate) use slurm_job::{HIERARCHIES, SlurmJob};
 pub(crate) use sshd::Sshd;

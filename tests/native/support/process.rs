@@ -1,12 +1,28 @@
 //! Single processes of a node.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{Cgroup, Node, ROOT, User, eventually};
+use super::{Cgroup, Node, ROOT, Tool, User, eventually};
+
+/// Starts `count` idle processes of a user in a cgroup. The caller must kill them before it waits for the first one,
+/// which this returns.
+pub(crate) fn start_crowd(node: &Node, cgroup: &Cgroup, user: User, count: usize) -> Child {
+    node.install(&Tool::Crowd.path(), "/usr/bin/crowd");
+    let mut command = node.daemon(cgroup, "crowd");
+    command.args([count.to_string(), user.uid.to_string()]);
+    let mut crowd = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(crowd.stdout.take().unwrap())
+        .read_line(&mut ready)
+        .unwrap();
+    assert_eq!(ready, "ready\n");
+    crowd
+}
 
 /// A process of a user, and the nsenter(1) that waits for it.
 #[derive(Debug)]

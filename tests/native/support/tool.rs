@@ -48,9 +48,11 @@ pub(crate) enum Tool {
     Verdicts,
     /// Asks the library of CUDA for its GPUs.
     Cuda,
+    /// Is many processes of a user, which wait for nothing.
+    Crowd,
 }
 
-const ALL: [(Tool, &str, &str); 19] = [
+const ALL: [(Tool, &str, &str); 20] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -82,6 +84,7 @@ const ALL: [(Tool, &str, &str); 19] = [
         include_str!("../tools/verdicts.c"),
     ),
     (Tool::Cuda, "cuda", include_str!("../../gpu/cuda.c")),
+    (Tool::Crowd, "crowd", include_str!("../tools/crowd.c")),
 ];
 
 impl Tool {

@@ -172,8 +172,7 @@ fn always_allowed_gpu_is_a_warning() {
     gpus("/dev/nvidia0").assert_bad(&["Warning always-allowed nvidia0 rw"]);
     gpus("char-nvidia").assert_bad(&["Warning always-allowed always_allowed, char-nvidia rw"]);
     gpus("/dev/gone").assert_bad(&[]);
-    gpus("/run/x, /dev/fuse")
-        .assert_bad(&["Warning always-allowed x"]);
+    gpus("/run/x, /dev/fuse").assert_bad(&["Warning always-allowed x"]);
 }
 
 #[test]

@@ -16,8 +16,7 @@ use std::collections::BTreeSet;
 use super::card::Vendor;
 use super::{NumberedGpu, VendorKind};
 use crate::node::pci::{FUNCTIONS_DIR, PciAddress};
-use crate::node::tree::if_missing;
-use crate::node::{DeviceError, FileError, Tree};
+use crate::node::{DeviceError, Tree};
 use protocol::parse_decimal;
 
 /// Maximum number of a processor.
@@ -167,9 +166,7 @@ impl MachineParts {
 
 /// Reads a list of processors, such as `0-13,112-125`; `None` if there is no such file.
 fn read_processors(tree: &Tree, path: &str) -> Result<Option<BTreeSet<u32>>, DeviceError> {
-    let text = tree.read_text(path).map(Some).or_else(if_missing(|| None));
-    let Some(text): Option<String> = text.map_err(|error: FileError| DeviceError::new(error))?
-    else {
+    let Some(text) = tree.read_text_if_exists(path)? else {
         return Ok(None);
     };
     let processors = parse_processors(text.trim_end());
