@@ -239,9 +239,11 @@ enum ValueError {
 const ABSOLUTE_PATH: &str = "an absolute path";
 /// The key whose entries are device specifiers.
 const DEVICE_LIST_KEY: &str = "always_allowed";
+const MEMORY: &str = "a size in M, G or T, at least 64M, or 1% to 100%";
+const WEIGHT: &str = "a number, 1 to 10000";
 
 /// Every key of the configuration, in the order of job_adopt.conf(5).
-const KEY_RULES: [KeyRule; 21] = [
+const KEY_RULES: [KeyRule; 23] = [
     (
         "sources",
         "a list of: registry, slurm, flux",
@@ -280,29 +282,31 @@ const KEY_RULES: [KeyRule; 21] = [
     ("env", "none, id, gpus or full", |config, value| {
         store(&mut config.env, value.parse().ok())
     }),
-    (
-        "login_memory",
-        "a size in M, G or T, at least 64M, or 1% to 100%",
-        |config, value| {
-            store_limit(config, parse_memory(value), |limits, (mib, percent)| {
-                (limits.memory_mib, limits.memory_percent) = (mib, percent);
-            })
-        },
-    ),
+    ("login_memory", MEMORY, |config, value| {
+        store_limit(config, parse_memory(value), |limits, (mib, percent)| {
+            (limits.memory_mib, limits.memory_percent) = (mib, percent);
+        })
+    }),
+    ("login_memory_high", MEMORY, |config, value| {
+        store_limit(config, parse_memory(value), |limits, (mib, percent)| {
+            (limits.memory_high_mib, limits.memory_high_percent) = (mib, percent);
+        })
+    }),
     ("login_tasks", "a number, 16 to 4194304", |config, value| {
         store_limit(config, parse_decimal(value), |limits, tasks| {
             limits.tasks = tasks
         })
     }),
-    (
-        "login_cpu_weight",
-        "a number, 1 to 10000",
-        |config, value| {
-            store_limit(config, parse_decimal(value), |limits, weight| {
-                limits.cpu_weight = weight
-            })
-        },
-    ),
+    ("login_cpu_weight", WEIGHT, |config, value| {
+        store_limit(config, parse_decimal(value), |limits, weight| {
+            limits.cpu_weight = weight
+        })
+    }),
+    ("login_io_weight", WEIGHT, |config, value| {
+        store_limit(config, parse_decimal(value), |limits, weight| {
+            limits.io_weight = weight
+        })
+    }),
     ("exempt_uids", "a list of numbers", |config, value| {
         store(&mut config.exempt_uids, parse_list(value, parse_decimal))
     }),

@@ -21,8 +21,8 @@ pub use allowlist::{
 };
 pub use environment::{ENVIRONMENT_BYTES_MAX, Variable, Variables};
 pub use message::{
-    Containment, LimitKey, LoginLimits, Placement, Plan, REPLY_BYTES_MAX, Refusal, Reply, Request,
-    Verdict,
+    Containment, LimitKey, LimitValue, LoginLimits, Placement, Plan, REPLY_BYTES_MAX, Refusal,
+    Reply, Request, Verdict,
 };
 pub use names::{AbsolutePath, CgroupPath, JobId, LeafName, NodeName, is_within, parse_decimal};
 pub use schema::{DecodeError, InvalidText};

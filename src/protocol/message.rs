@@ -193,10 +193,41 @@ schema! {
         memory_mib: u32 = "memory",
         /// Percent of the job's memory, 1 to 100, in place of a size.
         memory_percent: u32 = "memory_percent",
+        /// MiB of memory from which on the logins are slowed down, as `memory_mib`.
+        memory_high_mib: u32 = "memory_high",
+        /// The same in percent of the job's memory.
+        memory_high_percent: u32 = "memory_high_percent",
         /// Number of tasks, 16 to 4,194,304.
         tasks: u32 = "tasks",
         /// Weight of the logins' processor time, 1 to 10,000, beside 100 for each other cgroup in the job.
         cpu_weight: u32 = "cpu_weight",
+        /// Weight of the logins' disk accesses, in the same form.
+        io_weight: u32 = "io_weight",
+    }
+}
+
+/// The value of a limit in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitValue {
+    /// A size in MiB, or, if `percent` is not 0, that part of the job's own limit.
+    Memory {
+        /// The size.
+        mib: u32,
+        /// The part, 1 to 100.
+        percent: u32,
+    },
+    /// A number of tasks.
+    Tasks(u32),
+    /// A weight beside others.
+    Weight(u32),
+}
+
+impl LimitValue {
+    fn is_set(self) -> bool {
+        match self {
+            Self::Memory { mib, percent } => mib.max(percent) != 0,
+            Self::Tasks(value) | Self::Weight(value) => value != 0,
+        }
     }
 }
 
@@ -209,43 +240,64 @@ pub struct LimitKey {
     pub controller: &'static str,
     /// File of the limit in the cgroup's directory.
     pub file: &'static str,
+    /// Value in the configuration.
+    pub value: LimitValue,
 }
 
 impl LoginLimits {
-    /// Iterates over the keys of the limits that are set.
+    /// File of a second weight for disks: the scheduler BFQ counts this one, and is not on every node.
+    pub const BFQ_FILE: &str = "io.bfq.weight";
+
+    /// Iterates over the keys of the limits that are set, with one entry for each file.
     pub fn list_keys(&self) -> impl Iterator<Item = LimitKey> + use<> {
+        use LimitValue::{Memory, Tasks, Weight};
+        let memory = Memory {
+            mib: self.memory_mib,
+            percent: self.memory_percent,
+        };
+        let memory_high = Memory {
+            mib: self.memory_high_mib,
+            percent: self.memory_high_percent,
+        };
+        let cpu_weight = Weight(self.cpu_weight);
+        let io_weight = Weight(self.io_weight);
+        // Its maximum is lower (`BFQ_MAX_WEIGHT`).
+        let bfq_weight = Weight(self.io_weight.min(1000));
         let rows = [
-            (
-                "login_memory",
-                "memory",
-                "memory.max",
-                self.memory_mib.max(self.memory_percent),
-            ),
-            ("login_tasks", "pids", "pids.max", self.tasks),
-            ("login_cpu_weight", "cpu", "cpu.weight", self.cpu_weight),
+            ("login_memory", "memory", "memory.max", memory),
+            ("login_memory_high", "memory", "memory.high", memory_high),
+            ("login_tasks", "pids", "pids.max", Tasks(self.tasks)),
+            ("login_cpu_weight", "cpu", "cpu.weight", cpu_weight),
+            ("login_io_weight", "io", "io.weight", io_weight),
+            ("login_io_weight", "io", Self::BFQ_FILE, bfq_weight),
         ];
-        rows.into_iter()
-            .filter(|(.., value)| *value != 0)
-            .map(|(key, controller, file, _)| LimitKey {
+        rows.into_iter().filter(|(.., value)| value.is_set()).map(
+            |(key, controller, file, value)| LimitKey {
                 key,
                 controller,
                 file,
-            })
+                value,
+            },
+        )
     }
 
     /// Least memory with which a login starts, in MiB.
     pub const MEMORY_MIB_MIN: u32 = 64;
 
-    /// Tells whether each limit is 0 or in its range, and at most one of memory is set. Below the minima no login
+    /// Tells whether each limit is 0 or in its range, and each of memory has one form. Below the minima no login
     /// starts; the maxima are the kernel's.
     pub fn is_valid(&self) -> bool {
         let fits = |value, range: RangeInclusive<u32>| value == 0 || range.contains(&value);
-        let has_one_of_memory = self.memory_mib == 0 || self.memory_percent == 0;
-        has_one_of_memory
-            && fits(self.memory_mib, Self::MEMORY_MIB_MIN..=u32::MAX)
-            && fits(self.memory_percent, 1..=100)
+        let fits_memory = |mib, percent| {
+            (mib == 0 || percent == 0)
+                && fits(mib, Self::MEMORY_MIB_MIN..=u32::MAX)
+                && fits(percent, 1..=100)
+        };
+        fits_memory(self.memory_mib, self.memory_percent)
+            && fits_memory(self.memory_high_mib, self.memory_high_percent)
             && fits(self.tasks, 16..=4_194_304)
             && fits(self.cpu_weight, 1..=10_000)
+            && fits(self.io_weight, 1..=10_000)
     }
 }
 
@@ -285,7 +337,9 @@ impl Plan {
     /// [`DecodeError::InvalidValue`], with the keys of the limits or of the first wrong variable.
     fn require_consistent(&self) -> Result<(), DecodeError> {
         if !self.limits.is_valid() {
-            return Err(DecodeError::invalid_value("memory, tasks or cpu_weight"));
+            return Err(DecodeError::invalid_value(
+                "memory, memory_high, tasks, cpu_weight or io_weight",
+            ));
         }
         self.env
             .require_described_job(&self.job, self.placement.source())

@@ -73,10 +73,19 @@ fn refused_login_leaves_no_leaf() {
 #[test]
 fn limit_of_logins_stands_on_no_cgroup_but_their_own() {
     on_node(|node| {
-        node.configure("login_memory = 64M\nlogin_tasks = 100\nlogin_cpu_weight = 50\n");
+        node.configure(
+            "login_memory = 64M\nlogin_tasks = 100\nlogin_cpu_weight = 50\n\
+             login_memory_high = 64M\nlogin_io_weight = 50\n",
+        );
         let resolved = |job: &Job<'_>, why: &str| {
             let outcome = job.resolved().ok();
-            for key in ["login_memory", "login_tasks", "login_cpu_weight"] {
+            for key in [
+                "login_memory",
+                "login_memory_high",
+                "login_tasks",
+                "login_cpu_weight",
+                "login_io_weight",
+            ] {
                 assert!(
                     outcome
                         .output()

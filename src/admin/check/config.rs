@@ -10,7 +10,7 @@ use helper::node::{gpu_count, topology};
 use helper::{Config, ConfigError};
 use kernel::cgroup::Mount;
 use kernel::trust::TrustError;
-use protocol::{Allowlist, LimitKey};
+use protocol::{Allowlist, LimitKey, LoginLimits};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +34,9 @@ pub(super) struct ConfigFacts {
     restricted_modes: Vec<RestrictedMode>,
     /// Limits of logins whose controller is not on cgroup v2.
     void_limits: Vec<LimitKey>,
+    login_limits: LoginLimits,
+    /// A disk of this node counts weights.
+    weighs_disks: bool,
 }
 
 /// The file whose existence makes the module decide.
@@ -96,6 +99,8 @@ impl ConfigFacts {
                 .collect(),
             restricted_modes: list_restricted_modes(site),
             void_limits: list_void_limits(site),
+            login_limits: site.config.login_limits,
+            weighs_disks: weighs_disks(site),
         }
     }
 
@@ -111,6 +116,8 @@ impl ConfigFacts {
         );
         findings.extend(self.restricted_modes.iter().map(RestrictedMode::finding));
         findings.extend(self.void_limits.iter().map(judge_void_limit));
+        findings.extend(self.judge_order_of_memory());
+        findings.extend(self.judge_disk_weight());
         findings
     }
 
@@ -123,6 +130,40 @@ impl ConfigFacts {
         let text = "switches the module off: every user can log in, outside of jobs";
         let remedy = format!("rm {}", module::OFF_SWITCH_PATH);
         Finding::error(Check::SwitchedOff, object, text, remedy)
+    }
+
+    /// Warns of a kill that comes before logins are slowed down.
+    fn judge_order_of_memory(&self) -> Option<Finding> {
+        let limits = &self.login_limits;
+        let high = (limits.memory_high_mib, limits.memory_high_percent);
+        let is_sound = match (limits.memory_mib, limits.memory_percent) {
+            (0, 0) => true,
+            (mib, 0) => high.0 < mib,
+            (_, percent) => high.1 < percent,
+        };
+        if is_sound {
+            return None;
+        }
+        let text = "is not below login_memory, so logins are killed before they are slowed down";
+        let remedy = "lower it to some nine tenths of login_memory, or remove one of both";
+        Some(Finding::warning(
+            Check::LoginLimits,
+            "login_memory_high",
+            text,
+            remedy,
+        ))
+    }
+
+    fn judge_disk_weight(&self) -> Option<Finding> {
+        const KEY: &str = "login_io_weight";
+        let is_void = self.void_limits.iter().any(|limit| limit.key == KEY);
+        if self.login_limits.io_weight == 0 || is_void || self.weighs_disks {
+            return None;
+        }
+        let text = "has no effect: no disk of this node counts weights";
+        let remedy = "enable io.cost.qos in the root of cgroup v2, or BFQ for a disk (echo bfq \
+                      >/sys/block/DISK/queue/scheduler), or remove the key";
+        Some(Finding::note(Check::LoginLimits, KEY, text, remedy))
     }
 
     fn judge_file(&self) -> Finding {
@@ -328,18 +369,36 @@ fn find_job_owners(site: &Site) -> Vec<NodeUser> {
         .collect()
 }
 
+/// Reads a file in the root of cgroup v2; empty if it is not there.
+fn read_root_cgroup(site: &Site, file: &str) -> String {
+    let mount = Mount::open_below(&site.root).map_or("/sys/fs/cgroup", |mount| mount.path());
+    fs::read_to_string(site.at(mount).join(file)).unwrap_or_default()
+}
+
 /// Lists the limits of logins that apply to no job here, since their controller is not on cgroup v2.
 fn list_void_limits(site: &Site) -> Vec<LimitKey> {
-    let mount = Mount::open_below(&site.root).map_or("/sys/fs/cgroup", |mount| mount.path());
-    let controllers = fs::read_to_string(site.at(mount).join("cgroup.controllers"));
-    let controllers = controllers.unwrap_or_default();
+    let controllers = read_root_cgroup(site, "cgroup.controllers");
     let mut limits: Vec<LimitKey> = site.config.login_limits.list_keys().collect();
+    limits.dedup_by_key(|limit| limit.key);
     limits.retain(|limit| {
         !controllers
             .split_whitespace()
             .any(|word| word == limit.controller)
     });
     limits
+}
+
+/// Checks whether a disk counts weights: by its costs (cgroup-v2.rst, "IO Interface Files"), or by BFQ.
+fn weighs_disks(site: &Site) -> bool {
+    let costs = read_root_cgroup(site, "io.cost.qos");
+    if costs.split_whitespace().any(|word| word == "enable=1") {
+        return true;
+    }
+    let disks = fs::read_dir(site.at("/sys/block"));
+    disks.into_iter().flatten().flatten().any(|disk| {
+        let schedulers = fs::read_to_string(disk.path().join("queue/scheduler"));
+        schedulers.is_ok_and(|text| text.contains("[bfq]"))
+    })
 }
 
 fn judge_void_limit(limit: &LimitKey) -> Finding {

@@ -19,7 +19,7 @@ use module::{
 };
 use nix::unistd::{Uid, User};
 use protocol::{
-    ChoiceRule, Decision, LimitKey, LoginLimits, Phase, Reason, Reply, Request, Verdict,
+    ChoiceRule, Decision, LimitKey, LimitValue, LoginLimits, Phase, Reason, Reply, Request, Verdict,
 };
 use schedulers::stepd::Daemon;
 use serde_json::{Value, json};
@@ -411,12 +411,14 @@ fn describe_limits(
 ) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     for limit in limits.list_keys() {
-        let text = match predicted
+        let applied = predicted
             .limits
             .iter()
-            .find(|(file, _)| *file == limit.file)
-        {
+            .find(|(file, _)| *file == limit.file);
+        let text = match applied {
             Some((file, value)) => format!("{file} {value}"),
+            // A node without this scheduler lacks nothing.
+            None if limit.file == LoginLimits::BFQ_FILE => continue,
             None => format!("does not apply: {}", find_limit_obstacle(limit, job)),
         };
         lines.push((limit.key, text));
@@ -428,7 +430,7 @@ fn describe_limits(
 fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
     let above = match job {
         Job::SlurmV1(..) => return "Slurm is on cgroup v1",
-        Job::Slurm(..) if limit.controller == "cpu" => {
+        Job::Slurm(..) if matches!(limit.value, LimitValue::Weight(_)) => {
             return "it would count among logins only, not beside the job's steps";
         }
         Job::Leaf(cgroups) if cgroups.child.is_none() => {
@@ -440,10 +442,12 @@ fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
         Job::Leaf(cgroups) => cgroups.place.levels().first(),
         Job::Slurm(_, step) => step.above_leaf().first(),
     };
-    if above.is_some_and(|dir| dir.enables_controller(limit.controller).unwrap_or(false)) {
+    if !above.is_some_and(|dir| dir.enables_controller(limit.controller).unwrap_or(false)) {
+        "the cgroup above has not enabled the controller for it"
+    } else if limit.controller == "memory" {
         "the job's memory has no limit to take a percentage of"
     } else {
-        "the cgroup above has not enabled the controller for it"
+        "the kernel has no weights for disks (CONFIG_BLK_CGROUP_IOCOST)"
     }
 }
 

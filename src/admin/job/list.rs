@@ -2,7 +2,7 @@
 
 use super::cgroup_members::{list_members, read_processes};
 use super::running_jobs::{QUERY_TIMEOUT, query_scheduler};
-use super::usage::Usage;
+use super::usage::{USAGE_HEADS, Usage};
 use crate::accounts;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
@@ -112,7 +112,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         if jobs.iter().all(|job| job.login_usage.is_empty()) {
             output.table(HEAD, jobs.iter().map(ListedJob::row))?;
         } else {
-            let head = with_usage(HEAD, ["LOGIN-MEM", "LOGIN-CPU"]);
+            let head = with_usage(HEAD, USAGE_HEADS);
             let rows = jobs
                 .iter()
                 .map(|job| with_usage(job.row(), job.login_usage.columns()));
@@ -319,8 +319,8 @@ fn show_count(count: Option<usize>) -> String {
 }
 
 /// Adds the columns of the usage before the last one.
-fn with_usage<T>([a, b, c, d, e, f, g, cgroup]: [T; 8], [memory, cpu]: [T; 2]) -> [T; 10] {
-    [a, b, c, d, e, f, g, memory, cpu, cgroup]
+fn with_usage<T>([a, b, c, d, e, f, g, cgroup]: [T; 8], [h, i, j, k, l]: [T; 5]) -> [T; 13] {
+    [a, b, c, d, e, f, g, h, i, j, k, l, cgroup]
 }
 
 /// Counts connections: the sshd processes of root that no other of them started.

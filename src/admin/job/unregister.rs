@@ -211,24 +211,28 @@ fn forget_job(job: &RegisteredJob, registry: &Registry, ended: EndedLogins) -> R
     if let Err(cause) = &job.record {
         return Err(Error::failed("read record of job", &job.id, cause));
     }
-    let Usage {
-        memory_peak,
-        cpu_usec,
-        ..
-    } = ended.usage;
-    let cpu_ms = cpu_usec.map(|usec| usec / 1000);
-    log(log_line(Severity::Info, job)
+    let line = log_line(Severity::Info, job)
         .with("logins", ended.logins)
-        .with("terminals", ended.terminals)
-        .with(
-            "login_memory_peak",
-            memory_peak.map_or_else(String::new, |bytes| bytes.to_string()),
-        )
-        .with(
-            "login_cpu_ms",
-            cpu_ms.map_or_else(String::new, |ms| ms.to_string()),
-        ));
+        .with("terminals", ended.terminals);
+    log(with_usage(line, &ended.usage));
     Ok(())
+}
+
+/// Adds what the logins have used. A value that is unknown is left out.
+fn with_usage(line: Line, usage: &Usage) -> Line {
+    let values = [
+        ("login_memory_peak", usage.memory_peak),
+        ("login_swap_peak", usage.swap_peak),
+        ("login_cpu_ms", usage.cpu_usec.map(|usec| usec / 1000)),
+        ("login_io_read", usage.io_read),
+        ("login_io_written", usage.io_written),
+    ];
+    values.into_iter().fold(line, |line, (key, value)| {
+        line.with(
+            key,
+            value.map_or_else(String::new, |value| value.to_string()),
+        )
+    })
 }
 
 fn log_line(severity: Severity, job: &RegisteredJob) -> Line {

@@ -6,16 +6,34 @@ use nix::unistd::Uid;
 use protocol::LeafName;
 use serde::Serialize;
 
-/// The memory and processor time of logins. A value that the kernel does not count for them alone stays empty.
+/// The memory, processor time and disk accesses of logins. A value that the kernel does not count for them alone
+/// stays empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Usage {
     /// Bytes of memory now.
     pub(crate) memory: Option<u64>,
     /// Most bytes of memory at any time, from Linux 5.19 on; empty for several cgroups.
     pub(crate) memory_peak: Option<u64>,
+    /// Bytes of swap now.
+    pub(crate) swap: Option<u64>,
+    /// Most bytes of swap at any time, from Linux 6.5 on; empty for several cgroups.
+    pub(crate) swap_peak: Option<u64>,
     /// Microseconds of processor time, also of processes that have ended.
     pub(crate) cpu_usec: Option<u64>,
+    /// Bytes read from disks of this node, also by processes that have ended.
+    pub(crate) io_read: Option<u64>,
+    /// Bytes written to disks of this node, also by processes that have ended.
+    pub(crate) io_written: Option<u64>,
 }
+
+/// The heads of [`Usage::columns`].
+pub(super) const USAGE_HEADS: [&str; 5] = [
+    "LOGIN-MEM",
+    "LOGIN-SWAP",
+    "LOGIN-CPU",
+    "LOGIN-READ",
+    "LOGIN-WRITE",
+];
 
 impl Usage {
     /// Reads the usage of the logins in a job's cgroup; empty if they have no cgroup of their own.
@@ -36,15 +54,17 @@ impl Usage {
         Self {
             memory: sum_values(leaves, "memory.current", ""),
             memory_peak: sum_values(peaks, "memory.peak", ""),
+            swap: sum_values(leaves, "memory.swap.current", ""),
+            swap_peak: sum_values(peaks, "memory.swap.peak", ""),
             cpu_usec: sum_values(leaves, "cpu.stat", "usage_usec "),
+            io_read: sum_disks(leaves, "rbytes="),
+            io_written: sum_disks(leaves, "wbytes="),
         }
     }
 
-    /// Shows memory in MiB, rounded up, and processor time as H:MM:SS, for people; `-` for a missing value.
-    pub(super) fn columns(&self) -> [String; 2] {
-        let memory = self
-            .memory
-            .map(|bytes| format!("{}M", bytes.div_ceil(1 << 20)));
+    /// Shows bytes in MiB, rounded up, and processor time as H:MM:SS, for people; `-` for a missing value.
+    pub(super) fn columns(&self) -> [String; USAGE_HEADS.len()] {
+        let bytes = |value: Option<u64>| value.map(|bytes| format!("{}M", bytes.div_ceil(1 << 20)));
         let cpu = self.cpu_usec.map(|usec| {
             let seconds = usec / 1_000_000;
             format!(
@@ -54,7 +74,14 @@ impl Usage {
                 seconds % 60
             )
         });
-        [memory, cpu].map(|column| column.unwrap_or_else(|| "-".to_owned()))
+        [
+            bytes(self.memory),
+            bytes(self.swap),
+            cpu,
+            bytes(self.io_read),
+            bytes(self.io_written),
+        ]
+        .map(|column| column.unwrap_or_else(|| "-".to_owned()))
     }
 
     /// Whether nothing is known.
@@ -75,6 +102,38 @@ fn read_value(dir: &Dir, file: &str, key: &str) -> Option<u64> {
     let text = dir.read(file).ok()??;
     let value = text.lines().find_map(|line| line.strip_prefix(key))?;
     value.trim().parse().ok()
+}
+
+/// Sums up the bytes that several cgroups have read or written (`io.stat` in cgroup-v2.rst); `None` if one lacks the
+/// controller, and for no cgroups.
+fn sum_disks(leaves: &[Dir], key: &str) -> Option<u64> {
+    if leaves.is_empty() {
+        return None;
+    }
+    let texts = leaves.iter().map(|leaf| leaf.read("io.stat").ok()?);
+    texts.map(|text| Some(count_bytes(&text?, key))).sum()
+}
+
+/// Sums up a number of all disks. A device that is made of others (LVM, RAID) does not count: the kernel counts the
+/// same bytes for these again.
+fn count_bytes(io_stat: &str, key: &str) -> u64 {
+    let mut sum = 0;
+    for line in io_stat.lines() {
+        let mut words = line.split_whitespace();
+        let device = words.next().unwrap_or_default();
+        if words.clone().next().is_none() || is_made_of_others(device) {
+            continue;
+        }
+        let value = words.find_map(|word| word.strip_prefix(key)?.parse().ok());
+        sum += value.unwrap_or(0);
+    }
+    sum
+}
+
+/// Checks whether a device, as `253:0`, stands on other devices of the node.
+fn is_made_of_others(device: &str) -> bool {
+    let others = std::fs::read_dir(format!("/sys/dev/block/{device}/slaves"));
+    others.is_ok_and(|mut others| others.next().is_some())
 }
 
 /// Opens the child of a job's cgroup that has nothing but logins: the one with the leaf's name that this
@@ -116,23 +175,34 @@ mod tests {
             scratch.file(&format!("{name}/memory.peak"), "9000\n");
         }
         scratch.file("a/memory.current", "4096\n");
+        scratch.file("a/memory.swap.current", "2097153\n");
+        // A disk without a statistic, and one that this node does not have.
+        let disks = "8:0 \n4095:7 rbytes=1048576 wbytes=0 rios=1\n4095:8 rbytes=1 wbytes=9\n";
+        scratch.file("a/io.stat", disks);
+        scratch.file("b/io.stat", "");
         let a = leaf(&scratch, "a");
         let b = leaf(&scratch, "b");
         let expected = Usage {
             memory: Some(4096),
             memory_peak: Some(9000),
+            swap: Some(2_097_153),
+            swap_peak: None,
             cpu_usec: Some(70),
+            io_read: Some(1_048_577),
+            io_written: Some(9),
         };
         assert_eq!(Usage::read_leaves(std::slice::from_ref(&a)), expected);
-        assert_eq!(expected.columns(), ["1M", "0:00:00"]);
+        assert_eq!(expected.columns(), ["1M", "3M", "0:00:00", "2M", "1M"]);
         let long = Usage {
-            memory: None,
             cpu_usec: Some(3_723_999_999),
-            ..expected
+            io_written: Some(0),
+            ..Usage::default()
         };
-        assert_eq!(long.columns(), ["-", "1:02:03"]);
+        assert_eq!(long.columns(), ["-", "-", "1:02:03", "-", "0M"]);
         let sum = Usage {
             cpu_usec: Some(140),
+            io_read: Some(1_048_577),
+            io_written: Some(9),
             ..Usage::default()
         };
         assert_eq!(Usage::read_leaves(&[a, b]), sum);

@@ -38,7 +38,7 @@ struct LoginMetric {
     value: fn(&Usage) -> Option<f64>,
 }
 
-const LOGIN_METRICS: [LoginMetric; 3] = [
+const LOGIN_METRICS: [LoginMetric; 6] = [
     LoginMetric {
         name: "login_memory_bytes",
         kind: "gauge",
@@ -50,6 +50,24 @@ const LOGIN_METRICS: [LoginMetric; 3] = [
         kind: "gauge",
         help: "Most memory of a job's logins at any time.",
         value: |usage| usage.memory_peak.map(|bytes| bytes as f64),
+    },
+    LoginMetric {
+        name: "login_swap_bytes",
+        kind: "gauge",
+        help: "Swap of a job's logins.",
+        value: |usage| usage.swap.map(|bytes| bytes as f64),
+    },
+    LoginMetric {
+        name: "login_io_read_bytes_total",
+        kind: "counter",
+        help: "Bytes that a job's logins have read from disks.",
+        value: |usage| usage.io_read.map(|bytes| bytes as f64),
+    },
+    LoginMetric {
+        name: "login_io_written_bytes_total",
+        kind: "counter",
+        help: "Bytes that a job's logins have written to disks.",
+        value: |usage| usage.io_written.map(|bytes| bytes as f64),
     },
     LoginMetric {
         name: "login_cpu_seconds_total",
@@ -543,8 +561,10 @@ mod tests {
     fn known_usage_of_logins_is_reported() {
         let usage = Usage {
             memory: Some(4096),
-            memory_peak: None,
             cpu_usec: Some(1_500_000),
+            swap: Some(0),
+            io_read: Some(7),
+            ..Usage::default()
         };
         let usage = vec![JobUsage {
             job: "7".into(),
@@ -561,7 +581,14 @@ mod tests {
             text.contains("\njob_adopt_login_cpu_seconds_total{job=\"7\",uid=\"5\"} 1.5\n"),
             "{text}"
         );
+        for line in [
+            "login_swap_bytes{job=\"7\",uid=\"5\"} 0",
+            "login_io_read_bytes_total{job=\"7\",uid=\"5\"} 7",
+        ] {
+            assert!(text.contains(&format!("\njob_adopt_{line}\n")), "{text}");
+        }
         assert!(!text.contains("peak"), "{text}");
+        assert!(!text.contains("written"), "{text}");
         assert_eq!(
             count(&LINES).to_json(&node)["login_usage"][0]["usage"]["memory"],
             4096

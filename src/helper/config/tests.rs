@@ -62,12 +62,12 @@ fn callerid_timeout_is_accepted_at_its_bounds() {
 #[test]
 fn limits_of_logins_are_accepted_at_their_bounds() {
     let memory = |text: &str| {
-        let config = Config::parse(format!("login_memory = {text}").as_bytes());
-        config.map(|config| {
-            (
-                config.login_limits.memory_mib,
-                config.login_limits.memory_percent,
-            )
+        let lines = format!("login_memory = {text}\nlogin_memory_high = {text}");
+        Config::parse(lines.as_bytes()).map(|config| {
+            let limits = config.login_limits;
+            let high = (limits.memory_high_mib, limits.memory_high_percent);
+            assert_eq!((limits.memory_mib, limits.memory_percent), high);
+            high
         })
     };
     for (text, expected) in [
@@ -82,11 +82,15 @@ fn limits_of_logins_are_accepted_at_their_bounds() {
     for text in [
         "63M", "0%", "101%", "0M", "4", "4g", "4 G", "4.5G", "-1%", "4096T", "%", "G",
     ] {
-        assert!(memory(text).is_err(), "{text}");
+        for key in ["login_memory", "login_memory_high"] {
+            let line = format!("{key} = {text}");
+            assert!(Config::parse(line.as_bytes()).is_err(), "{line}");
+        }
     }
     for (key, bounds, wrong) in [
         ("login_tasks", ["16", "4194304"], ["15", "4194305"]),
         ("login_cpu_weight", ["1", "10000"], ["0", "10001"]),
+        ("login_io_weight", ["1", "10000"], ["0", "10001"]),
     ] {
         let parse = |value: &str| Config::parse(format!("{key} = {value}").as_bytes());
         assert!(

@@ -1,4 +1,4 @@
-//! Limits the memory, tasks and processor time of a job's logins.
+//! Limits memory, tasks, processor time and disk accesses of a job's logins.
 //!
 //! A limit is set only on a leaf that has nothing but logins, and only if its parent has enabled the
 //! controller: enabling it would change the job's own cgroup. A key that does not apply is ignored;
@@ -6,10 +6,10 @@
 
 use crate::error::Failure;
 use kernel::cgroup::{self, CgroupChain, Dir, MADE_XATTR, has_mark};
-use protocol::{LimitKey, LoginLimits};
+use protocol::{LimitKey, LimitValue, LoginLimits};
 
-/// A limit for one leaf: its file (cgroup-v2.rst) and its value there, which is bytes for `memory.max`, a number
-/// of tasks for `pids.max`, and a weight of 1 to 10,000 for `cpu.weight`.
+/// A limit for one leaf: its file (cgroup-v2.rst) and its value there, which is bytes for `memory.max` and
+/// `memory.high`, a number of tasks for `pids.max`, and a weight for `cpu.weight` and `io.weight`.
 pub type LeafLimit = (&'static str, u64);
 
 /// Minimum of a limit by percentage, unless the job itself has less: with less no login starts.
@@ -19,19 +19,26 @@ const LOGIN_BYTES_MIN: u64 = (LoginLimits::MEMORY_MIB_MIN as u64) << 20;
 /// nearest one gives to its children. None exceeds one of the job's own.
 pub(super) fn plan_limits(limits: &LoginLimits, above: &[Dir]) -> cgroup::Result<Vec<LeafLimit>> {
     let mut leaf_limits = Vec::new();
+    let Some(parent) = above.first() else {
+        return Ok(leaf_limits);
+    };
     for LimitKey {
-        controller, file, ..
+        controller,
+        file,
+        value,
+        ..
     } in limits.list_keys()
     {
-        let is_enabled = above
-            .first()
-            .map_or(Ok(false), |dir| dir.enables_controller(controller));
-        let value = match file {
-            _ if !is_enabled? => None,
-            "memory.max" => choose_memory_limit(limits, find_lowest_limit(file, above)?),
-            // A weight is no maximum, so none above limits it.
-            "cpu.weight" => Some(limits.cpu_weight.into()),
-            _ => Some(find_lowest_limit(file, above)?.min(limits.tasks.into())),
+        if !parent.enables_controller(controller)? {
+            continue;
+        }
+        let value = match value {
+            LimitValue::Memory { mib, percent } => {
+                choose_memory_limit(mib, percent, find_lowest_limit("memory.max", above)?)
+            }
+            // A weight is no maximum, so none above limits it. Not every kernel has each of those for disks.
+            LimitValue::Weight(weight) => parent.read(file)?.map(|_| weight.into()),
+            LimitValue::Tasks(tasks) => Some(find_lowest_limit(file, above)?.min(tasks.into())),
         };
         leaf_limits.extend(value.map(|value| (file, value)));
     }
@@ -40,10 +47,10 @@ pub(super) fn plan_limits(limits: &LoginLimits, above: &[Dir]) -> cgroup::Result
 
 /// Returns the bytes for the logins of a job whose limit is `job_bytes`, where `u64::MAX` stands for no limit.
 /// `None` for a percentage of a job without a limit.
-fn choose_memory_limit(limits: &LoginLimits, job_bytes: u64) -> Option<u64> {
-    let percent = u64::from(limits.memory_percent);
+fn choose_memory_limit(mib: u32, percent: u32, job_bytes: u64) -> Option<u64> {
+    let percent = u64::from(percent);
     match job_bytes {
-        _ if percent == 0 => Some(job_bytes.min(u64::from(limits.memory_mib) << 20)),
+        _ if percent == 0 => Some(job_bytes.min(u64::from(mib) << 20)),
         u64::MAX => None,
         _ => Some(
             (job_bytes.saturating_mul(percent) / 100)
@@ -86,17 +93,24 @@ fn find_lowest_limit(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
 pub(super) fn set_limits(limits: &[LeafLimit], leaf: &Dir) -> Result<(), Failure> {
     for &(file, value) in limits {
         // The kernel rounds memory down to pages. A weight is no maximum.
-        let fits = |now: u64| now == value || now < value && file != "cpu.weight";
-        let read = || Ok::<_, Failure>(leaf.read(file)?.unwrap_or_default().trim_end().parse());
-        if !read()?.is_ok_and(fits) {
+        let fits = |now: u64| now == value || now < value && !file.ends_with(".weight");
+        if !read_limit(leaf, file)?.is_some_and(fits) {
             leaf.write(file, &value.to_string())?;
         }
-        if !read()?.is_ok_and(fits) {
+        if !read_limit(leaf, file)?.is_some_and(fits) {
             let why = format!("does not keep the limit that was written to {file}");
             return Err(cgroup::Error::unfit(leaf.path(), &why).into());
         }
     }
     Ok(())
+}
+
+/// Reads a limit; `None` for "max". Weights for disks begin with the one for every disk, as `default 100`, and those
+/// for single disks follow.
+fn read_limit(leaf: &Dir, file: &str) -> cgroup::Result<Option<u64>> {
+    let text = leaf.read(file)?.unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default();
+    Ok(line.strip_prefix("default ").unwrap_or(line).parse().ok())
 }
 
 #[cfg(test)]
@@ -123,8 +137,14 @@ mod tests {
     #[test]
     fn limits_are_those_of_configuration_within_those_of_job() {
         let scratch = Scratch::new();
-        let controllers = ("cgroup.subtree_control", "cpu memory pids\n");
-        let job = cgroup(&scratch, "job", &[controllers, ("memory.max", "max\n")]);
+        let controllers = ("cgroup.subtree_control", "cpu io memory pids\n");
+        let files = [
+            controllers,
+            ("memory.max", "max\n"),
+            ("cpu.weight", "100\n"),
+            ("io.weight", "default 100\n"),
+        ];
+        let job = cgroup(&scratch, "job", &files);
         let outer = cgroup(
             &scratch,
             "outer",
@@ -132,15 +152,19 @@ mod tests {
         );
         let limits = LoginLimits {
             memory_mib: 256,
+            memory_high_percent: 12,
             tasks: 64,
             cpu_weight: 500,
-            memory_percent: 0,
+            io_weight: 5000,
+            ..LoginLimits::default()
         };
         let above = [job.clone(), outer];
         let expected = vec![
             ("memory.max", 256 << 20),
+            ("memory.high", (1 << 30) * 12 / 100),
             ("pids.max", 64),
             ("cpu.weight", 500),
+            ("io.weight", 5000),
         ];
         assert_eq!(plan(&limits, &above), expected);
         let beyond_job = LoginLimits {
@@ -167,9 +191,32 @@ mod tests {
             "small",
             &[controllers, ("memory.max", "50000000\n")],
         );
-        assert_eq!(plan(&hundredth, &[small]), [("memory.max", 50_000_000)]);
-        assert!(plan(&hundredth, &[job]).is_empty());
+        let above_small = std::slice::from_ref(&small);
+        assert_eq!(plan(&hundredth, above_small), [("memory.max", 50_000_000)]);
+        assert!(plan(&hundredth, std::slice::from_ref(&job)).is_empty());
+        scratch.file("job/io.bfq.weight", "default 100\n");
+        let weight = LoginLimits {
+            io_weight: 5000,
+            ..LoginLimits::default()
+        };
+        let both = [("io.weight", 5000), ("io.bfq.weight", 1000)];
+        assert_eq!(plan(&weight, &[job]), both);
+        assert!(plan(&weight, &[small]).is_empty(), "a kernel without it");
         assert!(plan(&LoginLimits::default(), &[]).is_empty());
+    }
+
+    #[test]
+    fn weight_for_disks_is_read_and_set_whatever_single_disks_have() {
+        let scratch = Scratch::new();
+        let leaf = cgroup(&scratch, "leaf", &[("io.weight", "default 50\n8:0 70\n")]);
+        set_limits(&[("io.weight", 50)], &leaf).unwrap();
+        let text = || leaf.read("io.weight").unwrap().unwrap();
+        assert_eq!(text(), "default 50\n8:0 70\n", "it was written again");
+        scratch.file("leaf/io.weight", "default 20\n");
+        // A file keeps the rest of its text, which a kernel would not.
+        let failure = set_limits(&[("io.weight", 50)], &leaf).unwrap_err();
+        assert!(failure.to_string().contains("io.weight"), "{failure}");
+        assert!(text().starts_with("50"), "it was not written");
     }
 
     /// A file that keeps its old text behind the new one stands for a kernel that changes the value.

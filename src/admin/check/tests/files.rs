@@ -207,6 +207,44 @@ fn limit_of_logins_without_controller_is_a_warning() {
 }
 
 #[test]
+fn limit_that_kills_logins_before_it_slows_them_is_a_warning() {
+    let site = |conf: &str| {
+        let site = TestSite::new().conf(conf);
+        site.file("sys/fs/cgroup/cgroup.controllers", "memory\n")
+    };
+    for conf in [
+        "login_memory_high = 2G\n",
+        "login_memory = 3G\nlogin_memory_high = 2G\n",
+        "login_memory = 30%\nlogin_memory_high = 25%\n",
+        "login_memory = 30%\nlogin_memory_high = 2G\n",
+        "login_memory = 3G\nlogin_memory_high = 90%\n",
+    ] {
+        site(conf).assert_bad(&[]);
+    }
+    for conf in [
+        "login_memory = 2G\nlogin_memory_high = 2G\n",
+        "login_memory = 30%\nlogin_memory_high = 31%\n",
+    ] {
+        site(conf).assert_bad(&["Warning login-limits login_memory_high"]);
+    }
+}
+
+#[test]
+fn weight_that_no_disk_counts_is_noted() {
+    let site = |costs: &str, schedulers: &str| {
+        TestSite::new()
+            .conf("login_io_weight = 50\n")
+            .file("sys/fs/cgroup/cgroup.controllers", "io\n")
+            .file("sys/fs/cgroup/io.cost.qos", costs)
+            .file("sys/block/sda/queue/scheduler", schedulers)
+    };
+    let note = "Note login-limits login_io_weight";
+    site("8:0 enable=0 ctrl=auto\n", "none [mq-deadline] bfq\n").assert_bad(&[note]);
+    site("8:0 enable=1 ctrl=auto\n", "[none]\n").assert_bad(&[]);
+    site("", "mq-deadline [bfq] none\n").assert_bad(&[]);
+}
+
+#[test]
 fn broken_record_is_an_error() {
     let record = r#"{"version":1,"id":"7","uid":5,"cgroup":"/job","cdi":[]}"#;
     let site = TestSite::new().file("run/job-adopt/jobs/5/7.json", record);

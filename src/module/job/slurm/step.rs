@@ -282,6 +282,7 @@ fn plan_step_limits(adoption: &Adoption<'_>, above: &[Dir]) -> Result<Vec<LeafLi
     Ok(plan_limits(
         &LoginLimits {
             cpu_weight: 0,
+            io_weight: 0,
             ..adoption.plan.limits
         },
         above,
