@@ -174,9 +174,16 @@ fn login_to_slurm_job_has_the_cores_of_its_job() {
             assert_eq!(cores.contains(['-', ',']), count == "2", "{cores}");
             assert_attributes(&outcome, &[("Cpus_allowed_list:", &cores)]);
             let resolved = node.job_adopt(&["resolve", "--user", "alice"]).ok();
+            let memory = std::fs::read_to_string(job.dir("memory").join("memory.limit_in_bytes"));
             resolved
                 .says(&format!("cores: {cores}, the job's"))
-                .says("memory nodes: 0");
+                .says("memory nodes: 0")
+                .says(&format!(
+                    "memory: {}, as the job's processes",
+                    memory.unwrap().trim()
+                ))
+                .says("devices: the job's, as the job's processes")
+                .omits("differs");
             assert!(
                 !node
                     .log

@@ -128,7 +128,11 @@ fn login_that_exceeds_its_share_of_memory_is_killed_alone() {
         assert!(read_count(&leaf, "memory.events", "oom_kill") > 0);
         assert_eq!(read_count(&step, "memory.events", "oom_kill"), 0);
         assert_eq!(step.pids().len(), 1, "the job's own process was ended");
-        job.resolved().says("login_memory: memory.max 134217728");
+        job.resolved()
+            .says("login_memory: memory.max 134217728")
+            .says("memory: 134217728; the job's processes: 536870912")
+            .says("tasks: no limit, as the job's processes")
+            .says("differs: memory\n");
     });
 }
 
@@ -255,7 +259,10 @@ fn limit_of_logins_exceeds_neither_the_job_nor_a_lower_one() {
         let text = "login_cpu_weight: does not apply: ";
         job.resolved()
             .says(text)
-            .says("the cgroup above has not enabled");
+            .says("the cgroup above has not enabled")
+            .says("memory: 536870912, as the job's processes")
+            .says("tasks: 60, as the job's processes")
+            .omits("differs");
         for above in [node.cgroup(), &node.cgroup().child("jobs"), &job.cgroup] {
             above.write("cgroup.subtree_control", "+cpu");
         }

@@ -162,3 +162,33 @@ fn session_line_decides_after_account_line_that_ignores() {
         node.pam(ALICE).ok();
     });
 }
+
+/// What kills first for lack of memory is the process with the highest score.
+#[test]
+fn oom_score_of_the_jobs_processes_is_shown_beside_that_of_a_login() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let login =
+            "oom score: 0, or what sshd was started with if that is more; the job's processes: ";
+        job.resolved()
+            .ok()
+            .says(&format!("{login}0\n"))
+            .omits("differs");
+        let score = format!("/proc/{}/oom_score_adj", job.cgroup.pids()[0]);
+        std::fs::write(score, "500").unwrap();
+        job.resolved()
+            .ok()
+            .says(&format!("{login}500: they are killed before the login"))
+            .says("differs: oom score");
+    });
+}
+
+#[test]
+fn devices_of_a_login_are_shown_beside_those_of_the_job() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        job.resolved()
+            .ok()
+            .says("devices: those of the list, as the job's processes");
+    });
+}

@@ -351,7 +351,7 @@ impl RestrictedMode {
 }
 
 /// Finds the users who have a job now, as far as records and schedulers can be read and accounts be looked up.
-fn find_job_owners(site: &Site) -> Vec<NodeUser> {
+pub(super) fn find_job_owners(site: &Site) -> Vec<NodeUser> {
     let mut uids = BTreeSet::new();
     if let Ok(registered) = read_records(&site.config.registry, &site.trust) {
         uids.extend(registered.all.iter().map(|record| record.uid));

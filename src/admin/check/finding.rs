@@ -81,6 +81,8 @@ string_enum! {
         SshdCapabilities = "sshd-capabilities",
         SshdCores = "sshd-cores",
         SshdMemlock = "sshd-memlock",
+        SshdPriority = "sshd-priority",
+        Resctrl = "resctrl",
         SshOthers = "ssh-others",
         // The mounts.
         CgroupMount = "cgroup-mount",

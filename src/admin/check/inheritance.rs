@@ -1,7 +1,8 @@
-//! Checks what logins inherit from a running sshd and do not always get from their job: its cores, and its
-//! limit of locked memory.
+//! Checks what logins inherit from a running sshd and do not always get from their job: its cores, its limit of locked
+//! memory, and its priorities.
 
 use super::finding::{Check, Finding};
+use super::priorities::Priorities;
 use kernel::proc;
 use protocol::parse_decimal;
 use std::collections::BTreeSet;
@@ -25,12 +26,13 @@ pub(super) struct Inheritance {
     /// Its limit of locked memory; `None` if it has none, or if it cannot be read.
     locked_bytes_max: Option<u64>,
     has_rdma: bool,
+    priorities: Priorities,
 }
 
 impl Inheritance {
     /// Reads the facts from the server's directory in `/proc` and its `status`. What cannot be read counts as
     /// usual.
-    pub(super) fn read(proc_dir: &Path, status: &str) -> Self {
+    pub(super) fn read(pid: i32, proc_dir: &Path, status: &str) -> Self {
         let limits = proc::read(proc_dir.join("limits")).unwrap_or_default();
         Self {
             allowed_cores: proc::find_field(status, "Cpus_allowed_list:")
@@ -39,6 +41,7 @@ impl Inheritance {
             online_cores: fs::read_to_string(ONLINE_FILE).unwrap_or_default(),
             locked_bytes_max: parse_locked_memory(&limits),
             has_rdma: Path::new(RDMA_DIR).is_dir(),
+            priorities: Priorities::read(pid),
         }
     }
 
@@ -46,6 +49,7 @@ impl Inheritance {
         let mut findings = Vec::new();
         findings.extend(self.judge_cores(server));
         findings.extend(self.judge_locked_memory(server));
+        findings.extend(self.priorities.findings());
         findings
     }
 

@@ -12,8 +12,10 @@ mod installed;
 mod kernel;
 mod mounts;
 mod penalties;
+mod priorities;
 pub(super) mod programs;
 mod registry;
+mod resctrl;
 mod server_process;
 mod site;
 mod slices;
@@ -41,6 +43,7 @@ use kernel::KernelFacts;
 use mounts::MountFacts;
 use programs::ProgramFacts;
 use registry::RegistryFacts;
+use resctrl::ResctrlFacts;
 use site::Site;
 use slices::SliceFacts;
 use slurm::SlurmFacts;
@@ -148,6 +151,7 @@ impl<'a> SetupFacts<'a> {
 /// What was found out about the running node.
 struct NodeFacts {
     sshd: SshdFacts,
+    resctrl: ResctrlFacts,
     mounts: MountFacts,
     kernel: KernelFacts,
     slices: SliceFacts,
@@ -158,6 +162,7 @@ impl NodeFacts {
     fn read(site: &Site) -> Self {
         Self {
             sshd: SshdFacts::read(site),
+            resctrl: ResctrlFacts::read(site),
             mounts: MountFacts::read(site),
             kernel: KernelFacts::read(site),
             slices: SliceFacts::read(site),
@@ -167,6 +172,7 @@ impl NodeFacts {
 
     fn findings(&self) -> Vec<Finding> {
         let mut findings = self.sshd.findings();
+        findings.extend(self.resctrl.findings());
         findings.extend(self.mounts.findings());
         findings.extend(self.kernel.findings());
         findings.extend(self.slices.findings());

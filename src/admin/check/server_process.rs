@@ -138,7 +138,7 @@ impl View {
                 find_hidden_files(pid, site)
             },
             capabilities: parse_capabilities(capabilities),
-            inheritance: Inheritance::read(&proc_dir(pid), &status),
+            inheritance: Inheritance::read(pid, &proc_dir(pid), &status),
         }
     }
 }

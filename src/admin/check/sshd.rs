@@ -131,7 +131,7 @@ fn list_other_servers() -> Vec<String> {
 }
 
 /// Lists every sshd of this node that listens.
-fn list_servers() -> Vec<i32> {
+pub(super) fn list_servers() -> Vec<i32> {
     let pids = processes::list_numbers(Path::new("/proc"))
         .into_iter()
         .flatten()

@@ -4,3 +4,4 @@ pub(crate) mod compare;
 pub(crate) mod devices;
 pub(crate) mod filters;
 pub(crate) mod resolve;
+mod share;

@@ -1,6 +1,7 @@
 //! `resolve`: predicts the result of a login, and shows the evidence, without changing anything.
 
 use super::filters::attach_mode_name;
+use super::share::describe_share;
 use crate::accounts::{self, with_helper_rights};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
@@ -273,7 +274,10 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
     });
     let mut trace = trace.into_inner();
     if let Some(PredictedJoin { job, joined }) = found {
-        for (key, text) in collect_evidence(&job).iter().chain(&describe_cpuset(&job)) {
+        for (key, text) in &collect_evidence(&job) {
+            trace.add(key, text);
+        }
+        for (key, text) in &describe_share(&job, joined.as_ref(), login.uid) {
             trace.add(key, text);
         }
         if let Some(joined) = joined {
@@ -383,26 +387,6 @@ fn describe_filters(dir: &Dir) -> (&'static str, String) {
     ("filters", text.trim_end().to_owned())
 }
 
-/// Describes the cores and memory nodes of the job's logins.
-fn describe_cpuset(job: &Job) -> Vec<(&'static str, String)> {
-    const CORES: &str = "cores";
-    let cpuset = match job.read_cpuset() {
-        Ok(Some(cpuset)) => cpuset,
-        Ok(None) => {
-            return vec![(
-                CORES,
-                "those of sshd: the job has no cpuset of its own".into(),
-            )];
-        }
-        Err(error) => return vec![(CORES, error.to_string())],
-    };
-    let mems = cpuset.read_mems().unwrap_or_else(|error| error.to_string());
-    vec![
-        (CORES, format!("{}, the job's", cpuset.cpus)),
-        ("memory nodes", mems),
-    ]
-}
-
 /// Describes each limit of the configuration: its value at the leaf, or why it does not apply.
 fn describe_limits(
     limits: &LoginLimits,
@@ -457,7 +441,7 @@ fn has_foreign_leaf(cgroups: &LeafJob) -> bool {
 }
 
 /// Opens the leaf, if it is a child of the job's cgroup and exists.
-fn open_child_leaf(cgroups: &LeafJob) -> Option<Dir> {
+pub(super) fn open_child_leaf(cgroups: &LeafJob) -> Option<Dir> {
     cgroups
         .place
         .dir()

@@ -23,7 +23,7 @@ const VISITED_CGROUPS_MAX: u64 = 1000;
 const SHOWN_PATH_BYTES_MAX: usize = 4095;
 
 /// Lists the numbers of the processes in a cgroup and below it.
-pub(super) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
+pub(crate) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
     let is_large = count_descendants(dir).is_some_and(|count| count > VISITED_CGROUPS_MAX);
     if !is_large || !shows_all_processes() {
         return list_processes(dir, deadline);

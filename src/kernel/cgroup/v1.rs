@@ -158,12 +158,32 @@ impl JobCgroups {
     /// is gone.
     pub fn open_freezers(&self, mounts: &[MountInfo]) -> Result<Vec<Dir>> {
         let why = "is in the hierarchy of the freezer, which is not mounted here";
-        let root = open_root(mounts, "freezer").ok_or_else(|| Error::unfit(&self.step(), why))?;
+        let levels = self.open_levels("freezer", mounts)?;
+        levels.ok_or_else(|| Error::unfit(&self.step(), why))
+    }
+
+    /// Opens the extern step's cgroup in the hierarchy of a controller, and its ancestors except for the root. The
+    /// step's cgroup is the last. `None` if the job has none there, or if that hierarchy is not mounted here.
+    ///
+    /// # Errors
+    ///
+    /// As [`Dir::child`], `ENOENT` for a step that is gone.
+    pub fn open_levels(&self, controller: &str, mounts: &[MountInfo]) -> Result<Option<Vec<Dir>>> {
+        let Some(root) = self.open_hierarchy(controller, mounts) else {
+            return Ok(None);
+        };
         let mut levels: Vec<Dir> = Vec::new();
         for name in self.step().split('/').skip(1) {
             levels.push(levels.last().unwrap_or(&root).child(name)?);
         }
-        Ok(levels)
+        Ok(Some(levels))
+    }
+
+    /// Opens the root of a controller's hierarchy, if the job has a cgroup there.
+    fn open_hierarchy(&self, controller: &str, mounts: &[MountInfo]) -> Option<Dir> {
+        let mut hierarchies = self.hierarchies.iter();
+        let hierarchy = hierarchies.find(|list| list.split(',').any(|name| name == controller))?;
+        open_root(mounts, hierarchy)
     }
 
     /// Reads the cpuset of a cgroup, by its path in the hierarchy of cpusets; `None` if the job has none there, or if that
@@ -173,12 +193,7 @@ impl JobCgroups {
     ///
     /// As [`Dir::child`] and [`Dir::read`].
     pub fn read_cpuset(&self, cgroup: &str, mounts: &[MountInfo]) -> Result<Option<Cpuset>> {
-        let mut hierarchies = self.hierarchies.iter();
-        let hierarchy = hierarchies.find(|list| list.split(',').any(|name| name == "cpuset"));
-        let Some(hierarchy) = hierarchy else {
-            return Ok(None);
-        };
-        let Some(root) = open_root(mounts, hierarchy) else {
+        let Some(root) = self.open_hierarchy("cpuset", mounts) else {
             return Ok(None);
         };
         Cpuset::read_v1(&root.child(cgroup.trim_start_matches('/'))?).map(Some)

@@ -50,7 +50,7 @@ impl fmt::Display for NodeMode {
 /// A user whose right to open nodes is judged.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeUser {
-    uid: u32,
+    pub(crate) uid: u32,
     /// The name, as a terminal may show it.
     pub(crate) name: String,
     gids: Vec<u32>,

@@ -133,6 +133,17 @@ impl ExternStep {
             .unwrap_or_default()
     }
 
+    /// The job's cgroup, and every level above.
+    pub fn job_levels(&self) -> &[Dir] {
+        let job = JOB_LEVEL - self.missing;
+        self.levels().get(job..).unwrap_or_default()
+    }
+
+    /// The step, and every level above.
+    pub fn step_levels(&self) -> &[Dir] {
+        self.step.levels()
+    }
+
     /// The existing cgroups from the leaf up to the root of the mount, the lowest first. The step's is among them.
     pub fn levels(&self) -> &[Dir] {
         self.place.levels()

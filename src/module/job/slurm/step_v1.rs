@@ -49,6 +49,16 @@ impl ExternStepV1 {
         self.job.step()
     }
 
+    /// Opens the cgroup for logins in the hierarchy of a controller, and those above; see
+    /// [`v1::JobCgroups::open_levels`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn open_levels(&self, controller: &str) -> cgroup::Result<Option<Vec<Dir>>> {
+        self.job.open_levels(controller, &self.mounts)
+    }
+
     /// Reads the cpuset of the logins.
     pub(crate) fn read_cpuset(&self) -> cgroup::Result<Option<Cpuset>> {
         self.job.read_cpuset(&self.leaf(), &self.mounts)

@@ -1,0 +1,361 @@
+//! Describes what a login has in its job, beside what the job's own processes have: cores, memory, tasks, devices and
+//! the order in which the kernel kills.
+
+use super::resolve::open_child_leaf;
+use crate::job::cgroup_members::list_members;
+use crate::job::logins::list_logins;
+use kernel::cgroup::{self, Dir};
+use kernel::proc::{self, Proc, read_record};
+use module::{Job, JoinResult, LeafLimit};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Longest look at the job's processes.
+const PROCESSES_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limits from here on are none: cgroup v1 writes the largest number of pages in place of `max`.
+const NO_LIMIT_BYTES_MIN: u64 = 1 << 62;
+const CORES: &str = "cores";
+const OOM_SCORE: &str = "oom score";
+
+/// A limit of cgroups: its name in the evidence, its controller, and its file on cgroup v2 and v1
+/// (cgroup-v2.rst, cgroup-v1/memory.rst).
+struct LimitFile {
+    key: &'static str,
+    controller: &'static str,
+    v2: &'static str,
+    v1: Option<&'static str>,
+}
+
+const LIMITS: [LimitFile; 4] = [
+    LimitFile {
+        key: "memory",
+        controller: "memory",
+        v2: "memory.max",
+        v1: Some("memory.limit_in_bytes"),
+    },
+    LimitFile {
+        key: "memory, slowed",
+        controller: "memory",
+        v2: "memory.high",
+        v1: None,
+    },
+    LimitFile {
+        key: "swap",
+        controller: "memory",
+        v2: "memory.swap.max",
+        v1: None,
+    },
+    LimitFile {
+        key: "tasks",
+        controller: "pids",
+        v2: "pids.max",
+        v1: Some("pids.max"),
+    },
+];
+
+/// What a login has, and what its job's processes have.
+#[derive(Debug, PartialEq, Eq)]
+struct Attribute {
+    key: &'static str,
+    login: String,
+    job: String,
+}
+
+impl Attribute {
+    fn differs(&self) -> bool {
+        self.login != self.job
+    }
+
+    fn text(&self) -> String {
+        let Self { login, job, .. } = self;
+        if self.differs() {
+            format!("{login}; the job's processes: {job}")
+        } else {
+            format!("{login}, as the job's processes")
+        }
+    }
+}
+
+/// Describes the share of a login of `uid` in the job, and names last what differs.
+pub(super) fn describe_share(
+    job: &Job,
+    joined: Option<&JoinResult>,
+    uid: u32,
+) -> Vec<(&'static str, String)> {
+    let processes = JobProcesses::read(job, uid);
+    let mut lines = describe_cpuset(job, &processes);
+    let mut attributes = Vec::new();
+    for file in &LIMITS {
+        match read_limit(job, joined, file) {
+            Ok(limit) => attributes.push(limit),
+            Err(error) => lines.push((file.key, error.to_string())),
+        }
+    }
+    attributes.extend(joined.map(|joined| compare_devices(job, joined.containment)));
+    let mut different: Vec<&str> = attributes
+        .iter()
+        .filter(|attribute| attribute.differs())
+        .map(|attribute| attribute.key)
+        .collect();
+    for attribute in &attributes {
+        lines.push((attribute.key, attribute.text()));
+    }
+    lines.push((OOM_SCORE, processes.compare_oom_scores()));
+    if processes.has_other_oom_scores() {
+        different.push(OOM_SCORE);
+    }
+    if !different.is_empty() {
+        lines.push(("differs", different.join(", ")));
+    }
+    lines
+}
+
+/// Describes the cores and memory nodes of the job's logins.
+fn describe_cpuset(job: &Job, processes: &JobProcesses) -> Vec<(&'static str, String)> {
+    let cpuset = match job.read_cpuset() {
+        Ok(Some(cpuset)) => cpuset,
+        Ok(None) => {
+            let mut text = "those of sshd: the job has no cpuset of its own".to_owned();
+            if !processes.cores.is_empty() {
+                let cores: Vec<&str> = processes.cores.iter().map(String::as_str).collect();
+                text += &format!("; the job's processes: {}", cores.join(" and "));
+            }
+            return vec![(CORES, text)];
+        }
+        Err(error) => return vec![(CORES, error.to_string())],
+    };
+    let mems = cpuset.read_mems().unwrap_or_else(|error| error.to_string());
+    vec![
+        (CORES, format!("{}, the job's", cpuset.cpus)),
+        ("memory nodes", mems),
+    ]
+}
+
+/// Compares a limit that holds for the login with the one that holds for the job: the lowest of a cgroup and those
+/// above it.
+fn read_limit(
+    job: &Job,
+    joined: Option<&JoinResult>,
+    file: &LimitFile,
+) -> cgroup::Result<Attribute> {
+    let limits = joined.map_or(&[][..], |joined| &joined.limits);
+    let (login, whole) = match job {
+        Job::Leaf(job) => {
+            let levels = job.place.levels();
+            let whole = find_lowest(file.v2, levels)?;
+            let leaf = open_child_leaf(job);
+            (whole.min(find_lowest(file.v2, leaf.as_slice())?), whole)
+        }
+        Job::Slurm(_, step) => (
+            find_lowest(file.v2, step.levels())?,
+            find_lowest(file.v2, step.job_levels())?,
+        ),
+        Job::SlurmV1(_, step) => {
+            let levels = step.open_levels(file.controller)?.unwrap_or_default();
+            let name = file.v1.unwrap_or(file.v2);
+            let above = levels.split_last().map_or(&[][..], |(_, above)| above);
+            (find_lowest(name, &levels)?, find_lowest(name, above)?)
+        }
+    };
+    Ok(Attribute {
+        key: file.key,
+        login: show_limit(apply_limit(login, file.v2, limits)),
+        job: show_limit(whole),
+    })
+}
+
+/// Returns the lowest of these numbers: the limit of the login's cgroups, and the one that a login sets.
+fn apply_limit(lowest: u64, file: &str, limits: &[LeafLimit]) -> u64 {
+    let planned = limits.iter().find(|(name, _)| *name == file);
+    planned.map_or(lowest, |(_, value)| lowest.min(*value))
+}
+
+/// Returns the lowest limit in a file of these cgroups; `u64::MAX` if none is set.
+fn find_lowest(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
+    let mut lowest = u64::MAX;
+    for dir in levels {
+        let limit = dir
+            .read(file)?
+            .and_then(|text| text.trim_end().parse().ok());
+        lowest = lowest.min(limit.unwrap_or(u64::MAX));
+    }
+    Ok(lowest)
+}
+
+fn show_limit(limit: u64) -> String {
+    if limit >= NO_LIMIT_BYTES_MIN {
+        "no limit".to_owned()
+    } else {
+        limit.to_string()
+    }
+}
+
+/// Compares the devices that open. On Slurm a list of ours is on the logins' cgroup alone, elsewhere on the job's.
+fn compare_devices(job: &Job, containment: &str) -> Attribute {
+    let is_listed = containment.ends_with("enforce");
+    let [login, whole] = match job {
+        Job::Slurm(..) if is_listed => ["the job's that are on the list of logins", "the job's"],
+        _ if is_listed => ["those of the list", "those of the list"],
+        _ if containment == "none" => ["all, by no filter", "all, by no filter"],
+        _ => ["the job's", "the job's"],
+    };
+    Attribute {
+        key: "devices",
+        login: login.to_owned(),
+        job: whole.to_owned(),
+    }
+}
+
+/// What the processes of the job's owner have that are not those of a login.
+#[derive(Debug, Default)]
+struct JobProcesses {
+    /// Their lists of cores, each once.
+    cores: BTreeSet<String>,
+    oom_scores: BTreeSet<i32>,
+}
+
+impl JobProcesses {
+    /// Reads them. Those that cannot be listed or read are left out.
+    fn read(job: &Job, uid: u32) -> Self {
+        let deadline = Instant::now() + PROCESSES_TIMEOUT;
+        let mut processes = Self::default();
+        for pid in list_tasks(job, uid, deadline) {
+            let dir = Proc::host().dir(pid);
+            if Proc::host().effective_uid(pid).ok() != Some(uid) {
+                continue;
+            }
+            let status = proc::read(dir.join("status")).unwrap_or_default();
+            let cores = proc::find_field(&status, "Cpus_allowed_list:");
+            processes.cores.extend(cores.map(str::to_owned));
+            let score = read_record(dir.join("oom_score_adj")).ok();
+            processes
+                .oom_scores
+                .extend(score.and_then(|text| text.trim_end().parse::<i32>().ok()));
+        }
+        processes
+    }
+
+    /// Whether a process of the job has not the score of a usual login.
+    fn has_other_oom_scores(&self) -> bool {
+        self.oom_scores.iter().any(|score| *score != 0)
+    }
+
+    /// Describes the scores, by which the kernel chooses what to kill for lack of memory: the highest first. sshd
+    /// gives its children the score that it was started with, and the module makes a negative one 0.
+    fn compare_oom_scores(&self) -> String {
+        let login = "0, or what sshd was started with if that is more";
+        let (Some(min), Some(max)) = (self.oom_scores.first(), self.oom_scores.last()) else {
+            return login.to_owned();
+        };
+        let range = if min == max {
+            min.to_string()
+        } else {
+            format!("{min} to {max}")
+        };
+        let order = match (*min, *max) {
+            (1.., _) => ": they are killed before the login",
+            (_, ..=-1) => ": the login is killed before them",
+            _ => "",
+        };
+        format!("{login}; the job's processes: {range}{order}")
+    }
+}
+
+/// Lists the processes in the job's cgroup that are none of its logins.
+fn list_tasks(job: &Job, uid: u32, deadline: Instant) -> Vec<i32> {
+    let (all, logins) = match job {
+        Job::Leaf(job) => {
+            let Ok(dir) = job.place.dir() else {
+                return Vec::new();
+            };
+            let logins = list_logins(dir, job.child.as_ref(), uid, deadline);
+            let logins = logins.map(|listing| listing.all).unwrap_or_default();
+            let logins: Vec<i32> = logins.iter().map(|process| process.pid).collect();
+            (list_members(dir, deadline).all, logins)
+        }
+        Job::Slurm(_, step) => (
+            list_first(step.job_levels(), deadline),
+            list_first(step.step_levels(), deadline),
+        ),
+        Job::SlurmV1(_, step) => {
+            let levels = step.open_levels("freezer").ok().flatten();
+            let mut levels = levels.unwrap_or_default();
+            levels.reverse();
+            let whole = levels.get(1..).unwrap_or_default();
+            (list_first(whole, deadline), list_first(&levels, deadline))
+        }
+    };
+    let logins: BTreeSet<i32> = logins.into_iter().collect();
+    all.into_iter()
+        .filter(|pid| !logins.contains(pid))
+        .collect()
+}
+
+/// Lists the processes in the first of these cgroups and below it.
+fn list_first(levels: &[Dir], deadline: Instant) -> Vec<i32> {
+    let first = levels.first();
+    first.map_or_else(Vec::new, |dir| list_members(dir, deadline).all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn lowest_limit_of_the_path_and_of_the_login_counts() {
+        let scratch = Scratch::new();
+        let dirs = ["leaf", "job", "slice"].map(|name| {
+            scratch.file(&format!("{name}/cgroup.procs"), "");
+            let file = std::fs::File::open(scratch.path().join(name)).unwrap();
+            Dir::new(file.into(), format!("/{name}"))
+        });
+        scratch.file("job/memory.max", "max\n");
+        scratch.file("slice/memory.max", "300\n");
+        let lowest = |file: &str| find_lowest(file, &dirs).unwrap();
+        assert_eq!((lowest("memory.max"), lowest("pids.max")), (300, u64::MAX));
+        let limits = [("memory.max", 75), ("pids.max", 20)];
+        assert_eq!(apply_limit(300, "memory.max", &limits), 75);
+        assert_eq!(apply_limit(60, "memory.max", &limits), 60);
+        assert_eq!(apply_limit(u64::MAX, "memory.high", &limits), u64::MAX);
+        assert_eq!(show_limit(300), "300");
+        // What cgroup v1 writes for no limit, and cgroup v2 without the controller.
+        for limit in [9_223_372_036_854_771_712, u64::MAX] {
+            assert_eq!(show_limit(limit), "no limit");
+        }
+    }
+
+    #[test]
+    fn attribute_shows_both_sides_where_they_differ() {
+        let attribute = |login: &str| Attribute {
+            key: "memory",
+            login: login.to_owned(),
+            job: "300".to_owned(),
+        };
+        assert_eq!(attribute("300").text(), "300, as the job's processes");
+        assert_eq!(attribute("75").text(), "75; the job's processes: 300");
+    }
+
+    #[test]
+    fn oom_scores_say_who_is_killed_first() {
+        let compare = |scores: &[i32]| {
+            let processes = JobProcesses {
+                oom_scores: scores.iter().copied().collect(),
+                ..JobProcesses::default()
+            };
+            (
+                processes.compare_oom_scores(),
+                processes.has_other_oom_scores(),
+            )
+        };
+        let login = "0, or what sshd was started with if that is more";
+        let text = |rest: &str| format!("{login}; the job's processes: {rest}");
+        assert_eq!(compare(&[]), (login.to_owned(), false));
+        assert_eq!(compare(&[0, 0]), (text("0"), false));
+        assert_eq!(compare(&[0, 500]), (text("0 to 500"), true));
+        let first = text("800: they are killed before the login");
+        assert_eq!(compare(&[800]), (first, true));
+        let last = text("-500: the login is killed before them");
+        assert_eq!(compare(&[-500]), (last, true));
+    }
+}
