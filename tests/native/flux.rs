@@ -12,7 +12,7 @@ use crate::support::{
 const JOB: &str = "fxyzzy";
 const KEEPER: &str = "/usr/libexec/job-adopt/keeper";
 /// Rules of the IMP's filter: one GPU, and the devices of every program.
-const ONE_GPU: [&str; 4] = ["--rule", "c:195:0:rw", "--rule", "c:1:*:rwm"];
+pub(crate) const ONE_GPU: [&str; 4] = ["--rule", "c:195:0:rw", "--rule", "c:1:*:rwm"];
 
 /// Starts a job of alice under the IMP's filter, and a helper that answers with it.
 fn start_contained_job(node: &Node) -> FluxJob {

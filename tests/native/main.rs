@@ -52,6 +52,7 @@ mod naming;
 mod notify;
 mod nproc;
 mod panic;
+mod parity;
 mod policy;
 mod privilege;
 mod quiet;

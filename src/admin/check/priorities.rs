@@ -60,9 +60,13 @@ impl Priorities {
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut lost = Vec::new();
         let mut kept = Vec::new();
-        for (setting, value) in &self.values {
-            let level = self.value("IOSchedulingPriority").unwrap_or(USUAL_IO_LEVEL);
-            let order = match (setting.as_str(), *value) {
+        let level = self.value("IOSchedulingPriority");
+        let level = level.unwrap_or(USUAL_IO_LEVEL);
+        for setting in SETTINGS {
+            let Some(value) = self.value(setting) else {
+                continue;
+            };
+            let order = match (setting, value) {
                 ("Nice" | "OOMScoreAdjust", value) => value.signum(),
                 // FIFO and RR; BATCH and IDLE.
                 ("CPUSchedulingPolicy", 1 | 2) => -1,

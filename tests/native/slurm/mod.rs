@@ -11,6 +11,7 @@ mod joining;
 mod launching;
 mod lying;
 mod nodes;
+mod parity;
 mod passing;
 mod spool;
 mod waiting;

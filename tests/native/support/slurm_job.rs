@@ -239,17 +239,14 @@ impl SlurmJob<'_> {
 
     /// Runs `script` in a new step of the job.
     pub(crate) fn step(&self, script: &str) -> Outcome {
+        self.step_with(&[], script)
+    }
+
+    /// Runs `script` in a new step of the job with further options.
+    pub(crate) fn step_with(&self, options: &[&str], script: &str) -> Outcome {
         let mut srun = self.slurm.as_user(self.owner, "srun");
-        srun.args([
-            "--jobid",
-            &self.id,
-            "--overlap",
-            "--ntasks=1",
-            "sh",
-            "-c",
-            script,
-        ]);
-        Outcome::run(&mut srun)
+        srun.args(["--jobid", &self.id, "--overlap", "--ntasks=1"]);
+        Outcome::run(srun.args(options).args(["sh", "-c", script]))
     }
 
     /// Lists the GPUs that the job's own steps can open.
