@@ -129,8 +129,8 @@ impl Proc {
     /// As [`Proc::read_process`].
     pub fn read_current(&self) -> io::Result<Process> {
         let text = read_record(self.at.join("self/status"))?;
-        let own = nix::unistd::getpid().as_raw();
-        Process::parse(own, &text).ok_or_else(|| ErrorKind::InvalidData.into())
+        let current = nix::unistd::getpid().as_raw();
+        Process::parse(current, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
     /// Reads the children in the kernel's list of a process; empty without children, for a process that is gone, and

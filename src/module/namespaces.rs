@@ -103,6 +103,7 @@ struct Visit<'a> {
 }
 
 impl Drop for Visit<'_> {
+    /// Leaves the namespaces; ends the process if that fails.
     fn drop(&mut self) {
         if let Err(error) = self.origin.leave() {
             self.job.end_process(self.log.as_ref(), "session", error);

@@ -182,6 +182,7 @@ impl fmt::Display for Variable {
 impl FromStr for Variable {
     type Err = InvalidText;
 
+    /// Parses `NAME=VALUE` for a variable of the table.
     fn from_str(text: &str) -> Result<Self, InvalidText> {
         let (name, value) = text.split_once('=').ok_or(UNKNOWN_NAME)?;
         Self::from_pair(name, value)

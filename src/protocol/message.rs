@@ -169,7 +169,7 @@ pub enum Containment {
 }
 
 impl Containment {
-    /// The list that we enforce; `None` without one: an empty list, which allows nothing, is one.
+    /// The list that we enforce; `None` without one. An empty list counts: it allows nothing.
     pub fn list(&self) -> Option<&Allowlist> {
         match self {
             Self::None | Self::Inherit => None,

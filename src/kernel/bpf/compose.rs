@@ -86,8 +86,8 @@ fn level_to_pin(levels: &[AttachMode], index: usize) -> Option<usize> {
 }
 
 /// Decides where our filter goes and what must be pinned before it, with the arguments of [`decide`]. It goes to the
-/// job's own cgroup, or to the leaf if `scope` says so or the job's cgroup has an `ALLOW_OVERRIDE` filter. Below a
-/// filter with flags 0, or beside an `ALLOW_OVERRIDE` one, it cannot be attached.
+/// job's own cgroup, or to the leaf if `scope` says so or the job's cgroup has an `ALLOW_OVERRIDE` filter. It cannot
+/// be attached if a level has a filter with flags 0, or beside an `ALLOW_OVERRIDE` one.
 fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Composition {
     if levels.contains(&AttachMode::Exclusive) {
         return Composition::Refuse(Obstacle::Exclusive);
@@ -108,8 +108,9 @@ fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Composition
 }
 
 /// Decides how the scheduler's own filter holds at the leaf, with the arguments of [`decide`]; `required` is
-/// `Inherit`, or `None` for a job that needs no filter. The filter of the nearest level, up to the job, is kept. If
-/// it is an `ALLOW_OVERRIDE` one above the leaf, it is pinned there.
+/// `Inherit`, or `None` for a job that needs no filter. The filter of the nearest level, up to the job, is kept, and
+/// pinned at the leaf if it is an `ALLOW_OVERRIDE` one above. A filter with flags 0 must be that nearest one: it
+/// would not run otherwise.
 fn inherit(levels: &[AttachMode], job: usize, required: &Containment) -> Composition {
     let job_levels = levels.get(..=job).unwrap_or(levels);
     let Some(nearest) = nearest_own(levels, job) else {
@@ -505,7 +506,8 @@ impl AttachPoint<'_> {
         Ok(None)
     }
 
-    /// Attaches a program here; it replaces `replace`, if given. A program that is attached here already is no error.
+    /// Attaches a program here, in place of `replace`, if given. Otherwise a program that is attached here already is
+    /// no error.
     ///
     /// # Errors
     ///

@@ -25,6 +25,7 @@ pub enum Error {
 }
 
 impl Error {
+    /// Describes the obstacle to the containment of a leaf.
     pub(super) fn obstacle(leaf: &Dir, why: Obstacle) -> Self {
         Self::Obstacle {
             object: leaf.path().to_owned(),
@@ -34,6 +35,7 @@ impl Error {
 }
 
 impl From<cgroup::Error> for Error {
+    /// Converts an error of a cgroup on which filters are read or attached.
     fn from(error: cgroup::Error) -> Self {
         match error {
             cgroup::Error::System(failed) => Self::System(failed),

@@ -107,6 +107,7 @@ const _: () = {
 };
 
 impl<T> Attr<T> {
+    /// Wraps the member of a command.
     fn new(member: T) -> Self {
         Self {
             member,

@@ -37,9 +37,9 @@ pub fn open_beneath(dir: impl AsFd, path: &Path, flags: OFlag) -> nix::Result<Ow
     Err(Errno::EAGAIN)
 }
 
-/// Opens a path as [`open_beneath`] does, without `openat2(2)`: it opens each component in turn with `O_PATH`, which
-/// calls no file system, and refuses a link or another mount before it opens the file itself. `EINVAL` for a path
-/// that is empty, absolute, or has `.` or `..`.
+/// Opens a path as [`open_beneath`] does, without `openat2(2)`. It opens each component in turn, and refuses a link
+/// or another mount there before it looks up the next one, so that no file system behind a mount point is called.
+/// `EINVAL` for a path that is empty or absolute, begins with `.`, or has `..`.
 fn open_by_names(dir: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let status = |fd: BorrowedFd<'_>| {
         read_file_status(fd).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))

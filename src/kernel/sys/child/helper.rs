@@ -177,6 +177,7 @@ impl Helper {
 }
 
 impl Drop for Helper {
+    /// Kills the helper unless it has ended, and waits for a moment to reap it.
     fn drop(&mut self) {
         if self.reap().is_none() {
             self.kill();
@@ -317,6 +318,7 @@ impl SchedulerBoost {
 }
 
 impl Drop for SchedulerBoost {
+    /// Restores the old nice value. An error is ignored: the thread then stays boosted.
     fn drop(&mut self) {
         if let Some(before) = self.0.take() {
             let _ = set_scheduling(&before);
@@ -328,6 +330,7 @@ impl Drop for SchedulerBoost {
 struct RestoreDumpable(libc::c_int);
 
 impl RestoreDumpable {
+    /// Reads the dumpable attribute: 0, 1, or 2 for "by root alone".
     fn read() -> libc::c_int {
         // SAFETY: returns a number.
         unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) }
@@ -335,6 +338,7 @@ impl RestoreDumpable {
 }
 
 impl Drop for RestoreDumpable {
+    /// Restores the attribute if the helper's start has changed it.
     fn drop(&mut self) {
         if Self::read() != self.0 {
             // The third value, "by root alone", cannot be set; 0 is narrower.

@@ -25,6 +25,7 @@ pub struct SpawnFailure {
 }
 
 impl SpawnFailure {
+    /// Describes the failure of a step by the thread's `errno`.
     fn from_errno(step: &'static str) -> Self {
         Self {
             step,
