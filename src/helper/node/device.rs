@@ -55,6 +55,7 @@ impl ResolvedDevices {
 }
 
 impl From<Vec<Device>> for ResolvedDevices {
+    /// The devices without warnings.
     fn from(devices: Vec<Device>) -> Self {
         Self {
             devices,

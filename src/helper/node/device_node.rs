@@ -45,7 +45,7 @@ impl DeviceNode {
         Ok(Self { kind, major, minor })
     }
 
-    /// Parses `c 195:0` or `b 7:1`.
+    /// Parses `c 195:0` or `b 7:1`; `None` for another text.
     fn parse(text: &str) -> Option<Self> {
         let (kind, numbers) = text.split_once(' ')?;
         let kind = match kind {
@@ -84,6 +84,7 @@ impl fmt::Display for DeviceNode {
     }
 }
 
+/// The type of a file, without its permissions.
 pub(super) fn file_type(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
@@ -96,6 +97,7 @@ pub(super) struct OpenedFile {
 }
 
 impl OpenedFile {
+    /// Reads the attributes of an open file.
     pub(super) fn new(fd: OwnedFd) -> Result<Self, NodeError> {
         let stat = fstat(&fd).map_err(NodeError::Open)?;
         Ok(Self { fd, stat })

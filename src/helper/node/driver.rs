@@ -62,7 +62,8 @@ fn find_fault(tree: &Tree, path: &str, node: DeviceNode) -> Result<Option<String
     Ok(find_broken_promise(path, node, &drivers))
 }
 
-/// Describes the fault of a capability that belongs to no MIG instance.
+/// Describes the fault of a capability that belongs to no MIG instance that exists now: it is kept for an instance to
+/// come, or manages the node.
 fn find_capability_fault(tree: &Tree, minor: u32) -> Result<String, DeviceError> {
     Ok(match find_capability_name(tree, minor)? {
         // The next instance with this number may belong to another user.
@@ -74,11 +75,12 @@ fn find_capability_fault(tree: &Tree, minor: u32) -> Result<String, DeviceError>
     })
 }
 
+/// Describes the fault of a device that manages the node, for [`find_fault`].
 fn describe_management(driver: &str) -> String {
     format!(", a device of {driver} that manages the node: never a job's")
 }
 
-/// Finds the newest name of the driver that a path promises.
+/// Finds the newest name of the driver that a path promises; `None` for a path that promises none.
 fn promised_driver(path: &str) -> Option<&'static str> {
     find_families(path).first()?.0.drivers.first().copied()
 }
@@ -93,7 +95,8 @@ pub(crate) fn explain_absence(tree: &Tree, path: &str, why: NodeError) -> String
     }
 }
 
-/// Tells whether a driver that a path promises is loaded, under any of its names.
+/// Tells whether a driver that a path promises is loaded, under any of its names. If `/proc/devices` cannot be read,
+/// none counts as loaded.
 fn has_loaded_driver(tree: &Tree, path: &str) -> bool {
     let Ok(drivers) = tree.read_drivers() else {
         return false;
@@ -103,14 +106,15 @@ fn has_loaded_driver(tree: &Tree, path: &str) -> bool {
     names.any(|name| drivers.majors_of(DeviceType::Char, name).next().is_some())
 }
 
-/// Finds what a path below `/dev` promises: the driver by its newest name, and the minor if it is
-/// known.
+/// Finds what a path below `/dev` promises: the driver by its newest name, and the minor if it is known. `None` for a
+/// path that promises no driver.
 pub(super) fn promised_numbers(below: &str) -> Option<(&'static str, Option<u32>)> {
     let (family, number) = families_below_dev(below).next()?;
     Some((family.drivers.first()?, family.expected_minor(number)))
 }
 
-/// Finds the driver of a management device, as far as driver name and minor show it.
+/// Finds the driver by which a device manages the node, as far as driver name and minor show it; `None` for a device
+/// that a job may have.
 fn find_management_driver<'a>(drivers: &[&'a str], node: DeviceNode) -> Option<&'a str> {
     drivers.iter().copied().find(|driver| {
         let is_harmful_mem = *driver == "mem" && !HARMLESS_MEM_MINORS.contains(&node.minor);
@@ -176,6 +180,7 @@ enum MinorRule {
 /// name (`nvidia-frontend`, and `nvidia` before it), newer ones several.
 const NVIDIA_DRIVERS: [&str; 4] = ["nvidia", "nvidia-frontend", "nvidiactl", "nvidia-modeset"];
 
+/// Makes a row of the table.
 const fn family(
     below: &'static str,
     drivers: &'static [&'static str],
@@ -244,8 +249,8 @@ const FAMILIES: [PathFamily; 28] = [
     family("urandom", &["mem"], MinorRule::Is(9)),
 ];
 
-/// Finds the families of a path, with the number in the path. Only the part below the last `/dev/`
-/// counts, since a specification may name a node in a driver's own root directory.
+/// Finds the families of a path, each with the number in the path; empty if the path promises no driver. Only the
+/// part below the last `/dev/` counts, since a specification may name a node in a driver's own root directory.
 fn find_families(path: &str) -> Vec<(&'static PathFamily, Option<u32>)> {
     let parts: Vec<_> = path
         .split('/')
@@ -275,7 +280,7 @@ impl PathFamily {
         }
     }
 
-    /// The minor that a node must have at a path with this number, if the path promises one.
+    /// The minor that a node must have at a path with this number; `None` if the path promises none.
     fn expected_minor(&self, number: Option<u32>) -> Option<u32> {
         match self.minor {
             MinorRule::Any => None,

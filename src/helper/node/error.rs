@@ -11,6 +11,7 @@ pub struct DeviceError {
 }
 
 impl DeviceError {
+    /// Describes a fault that has no file, directory or device node of its own.
     pub(crate) fn new(text: impl fmt::Display) -> Self {
         Self {
             text: text.to_string(),

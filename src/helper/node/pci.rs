@@ -38,6 +38,7 @@ impl FromStr for PciAddress {
 }
 
 impl PciAddress {
+    /// Parses an address; `None` for a text that is none, or with a device past 31 or a function past 7.
     fn parse(text: &str) -> Option<Self> {
         let (front, function) = text.split_once('.')?;
         let mut parts = front.rsplit(':');
@@ -78,6 +79,7 @@ impl PciAddress {
     }
 }
 
+/// Parses hexadecimal digits; `None` if their number is not in `digits` or another character is among them.
 fn parse_hex(part: &str, digits: RangeInclusive<usize>) -> Option<u32> {
     if !digits.contains(&part.len()) || !part.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -111,7 +113,8 @@ pub(super) fn read_bound_driver(
     tree.read_link_name_if_exists(&link)
 }
 
-/// Lists the devices of one class (`drm`, `accel`) that a function has.
+/// Lists the names of the devices of one class (`drm`, `accel`) that a function has; empty if it has none or does not
+/// exist.
 pub(super) fn list_class(
     tree: &Tree,
     address: PciAddress,

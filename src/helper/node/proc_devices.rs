@@ -51,7 +51,8 @@ impl ProcDevices {
     }
 }
 
-/// Parses a line of blanks, the major in decimal, one blank, and the name.
+/// Parses a line of blanks, the major in decimal, one blank, and the name; `None` for a line of another form or a
+/// major that the kernel cannot have.
 fn parse_driver(line: &str) -> Option<(u32, &str)> {
     let (major, name) = line.trim_start_matches(' ').split_once(' ')?;
     let is_decimal = major.len() <= 4 && major.bytes().all(|byte| byte.is_ascii_digit());

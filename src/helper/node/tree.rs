@@ -159,6 +159,7 @@ impl Tree {
         Ok(format!("/{}", real.join("/")))
     }
 
+    /// Opens the root directory of the tree.
     fn open_root(&self) -> Result<OpenedFile, NodeError> {
         let root = open(&self.root, NODE_FLAGS, Mode::empty());
         OpenedFile::new(root.map_err(NodeError::Open)?)
@@ -210,6 +211,7 @@ impl Tree {
         none_if_missing(self.read_text(path))
     }
 
+    /// Reads a file of up to a mebibyte, without the cache.
     fn read_uncached(&self, path: &str) -> Result<String, FileError> {
         let failed = |error: io::Error| FileError::new("read", path, &error);
         proc::read_at_most(&self.locate(path), FILE_BYTES_MAX).map_err(failed)
@@ -240,6 +242,11 @@ impl Tree {
         Ok(names)
     }
 
+    /// Lists the sorted names in a directory, without those that are not UTF-8.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]; `EFBIG` if there are more than `max` names.
     fn list_names_up_to(&self, path: &str, max: usize) -> Result<Vec<String>, FileError> {
         let failed = |error: io::Error| FileError::new("list", path, &error);
         let mut names = Vec::new();
@@ -332,10 +339,12 @@ impl Tree {
         shown + rest
     }
 
+    /// Tells whether the tree is not the node's own: then files may stand for device nodes.
     fn has_other_root(&self) -> bool {
         self.root != Path::new("/")
     }
 
+    /// Takes type and numbers from the status of an open file, or from its text if it stands for a node.
     fn node_from_stat(&self, fd: &OwnedFd, stat: &FileStat) -> Result<DeviceNode, NodeError> {
         match file_type(stat) {
             SFlag::S_IFREG if self.has_other_root() => DeviceNode::read_stand_in(fd),
@@ -354,6 +363,7 @@ pub struct FileError {
 }
 
 impl FileError {
+    /// Describes a failed operation on a file. An error without a number of the kernel becomes number 0.
     fn new(operation: &'static str, path: &str, error: &io::Error) -> Self {
         let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
         Self {

@@ -22,11 +22,12 @@ const OTHER_MINOR_TABLES: [&str; 2] = [
     "/proc/driver/nvidia-caps/sys-minors",
 ];
 
-/// Reads the minor of one capability, `gi1` or `gi1/ci0`, of the GPU with the minor `gpu`.
+/// Reads the minor of one capability, `gi1` or `gi1/ci0`, of the GPU with the minor `gpu`. A driver without the table
+/// of reserved minors is not compared with it.
 ///
 /// # Errors
 ///
-/// The instance does not exist now, or the driver's files disagree.
+/// The instance does not exist now, the driver's files disagree, or one cannot be read.
 pub(super) fn read_capability_minor(
     tree: &Tree,
     gpu: u32,
@@ -92,13 +93,14 @@ pub fn has_instances(tree: &Tree) -> Result<bool, FileError> {
     Ok(false)
 }
 
+/// Reads the minor of the instance with this directory; `None` if the instance is gone or its file names no minor.
 fn read_live_minor(tree: &Tree, dir: &str) -> Result<Option<u32>, FileError> {
     let text = tree.read_text_if_exists(&format!("{dir}/access"))?;
     Ok(text.as_deref().and_then(parse_device_file_minor))
 }
 
-/// Finds the name of the capability that a minor is reserved for, such as `config` or
-/// `gpu0/gi1/access`.
+/// Finds the name of the capability that a minor is reserved for, such as `config` or `gpu0/gi1/access`; `None` if no
+/// table of the driver has it.
 ///
 /// # Errors
 ///
@@ -126,11 +128,12 @@ fn list_numbered(tree: &Tree, dir: &str, prefix: &str) -> Result<Vec<String>, Fi
     Ok(names.iter().map(|name| format!("{dir}/{name}")).collect())
 }
 
+/// Finds the minor in an `access` file of the driver; `None` without one.
 fn parse_device_file_minor(text: &str) -> Option<u32> {
     find_value(text, "DeviceFileMinor").and_then(parse_decimal)
 }
 
-/// Parses lines of a name, a blank and a minor.
+/// Parses lines of a name, a blank and a minor. A line of another form is skipped.
 fn parse_minor_table(text: &str) -> impl Iterator<Item = (&str, u32)> {
     text.lines().filter_map(|line| {
         let (name, minor) = line.split_once(' ')?;

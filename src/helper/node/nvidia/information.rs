@@ -60,6 +60,10 @@ pub fn list_gpus(tree: &Tree) -> Result<Vec<NvidiaGpu>, DeviceError> {
 }
 
 /// Parses the description of a GPU; `None` if the GPU is excluded.
+///
+/// # Errors
+///
+/// The description has no minor of a GPU. A UUID that is missing is no error.
 fn parse_gpu(
     address: PciAddress,
     text: &str,
@@ -85,6 +89,7 @@ fn parse_gpu(
     }))
 }
 
+/// Finds the value of the first line with this key, without blanks around it; `None` without such a line.
 pub(super) fn find_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = pairs.find(|(own_key, _)| own_key.trim() == key)?;
@@ -95,7 +100,7 @@ pub(super) fn find_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 ///
 /// # Errors
 ///
-/// The driver lists no such GPU.
+/// The driver lists no such GPU, or does not know its UUID yet.
 pub(crate) fn find_by_uuid<'a>(
     gpus: &'a [NvidiaGpu],
     uuid: &Uuid,

@@ -144,7 +144,7 @@ pub(crate) fn future_node_warning(path: &str) -> String {
     )
 }
 
-/// Parses driver and minor of a node that may be made at its first use.
+/// Parses driver and minor of a node that may be made at its first use; `None` for any other path.
 fn parse_late_path(path: &str) -> Option<(&'static str, u32)> {
     let (driver, minor) = driver::promised_numbers(path.strip_prefix("/dev/")?)?;
     LATE_NODE_DRIVERS
@@ -152,8 +152,11 @@ fn parse_late_path(path: &str) -> Option<(&'static str, u32)> {
         .then_some((driver, minor?))
 }
 
-/// Resolves a device whose numbers are known, with or without a node. An existing node must have
-/// these numbers.
+/// Resolves a device whose numbers are known, with or without a node. A missing node gives a warning.
+///
+/// # Errors
+///
+/// The existing node has other numbers, a job must not have the device, or the node cannot be opened.
 pub(super) fn resolve_expected_node(
     tree: &Tree,
     path: &str,
@@ -177,6 +180,11 @@ pub(super) fn resolve_expected_node(
     Ok(found)
 }
 
+/// Finds the one major of a driver that must be loaded.
+///
+/// # Errors
+///
+/// The driver is not loaded or has several majors, or `/proc/devices` cannot be read.
 pub(super) fn require_major(tree: &Tree, driver: &'static str) -> Result<u32, DeviceError> {
     find_major(tree, &[driver])?.ok_or_else(|| {
         DeviceError::new(format_args!(
@@ -186,6 +194,10 @@ pub(super) fn require_major(tree: &Tree, driver: &'static str) -> Result<u32, De
 }
 
 /// Finds the one major that the driver has under any of its names; `None` if it is not loaded.
+///
+/// # Errors
+///
+/// The driver has several majors, or `/proc/devices` cannot be read.
 fn find_major(tree: &Tree, names: &[&'static str]) -> Result<Option<u32>, DeviceError> {
     let drivers = tree.read_drivers()?;
     let mut majors = BTreeSet::new();
@@ -200,6 +212,7 @@ fn find_major(tree: &Tree, names: &[&'static str]) -> Result<Option<u32>, Device
     Ok(majors.pop_first())
 }
 
+/// The error for a node of NVIDIA's driver that is missing or cannot be used. For a missing one it names the remedy.
 fn node_error(tree: &Tree, path: &str, why: NodeError) -> DeviceError {
     let advice = if why.is_absent() {
         "; let nvidia-modprobe make it at boot"
@@ -209,6 +222,7 @@ fn node_error(tree: &Tree, path: &str, why: NodeError) -> DeviceError {
     DeviceError::at(path, driver::explain_absence(tree, path, why) + advice)
 }
 
+/// The error for an IMEX channel past the last one.
 fn missing_channel_error(channel: u32) -> DeviceError {
     DeviceError::new(format_args!(
         "no IMEX channel {channel}: there is no such node, and {IMEX_CHANNEL_MAX} is the last"

@@ -14,6 +14,7 @@ const GROUP_LENGTHS: [usize; 5] = [8, 4, 4, 4, 12];
 impl FromStr for Uuid {
     type Err = InvalidUuid;
 
+    /// Parses five groups of hexadecimal digits in any case, with hyphens between.
     fn from_str(text: &str) -> Result<Self, InvalidUuid> {
         let groups: Vec<&str> = text.split('-').collect();
         let has_lengths = groups.iter().map(|group| group.len()).eq(GROUP_LENGTHS);

@@ -39,6 +39,7 @@ pub(super) struct Cards<'a> {
 }
 
 impl<'a> Cards<'a> {
+    /// Reads the list of NVIDIA's driver. KFD is read when the first AMD card is looked at, or all cards are listed.
     pub(super) fn new(tree: &'a Tree) -> Result<Self, DeviceError> {
         Ok(Self {
             tree,
@@ -47,6 +48,12 @@ impl<'a> Cards<'a> {
         })
     }
 
+    /// Lists the cards of the node, ascending by address.
+    ///
+    /// # Errors
+    ///
+    /// A GPU that KFD or NVIDIA's driver lists is none of these cards: it would shift the numbers of the GPUs after
+    /// it. As [`Cards::find`].
     pub(super) fn list(&self) -> Result<Vec<Card>, DeviceError> {
         let mut cards = Vec::new();
         for address in self.list_functions()? {
@@ -60,7 +67,6 @@ impl<'a> Cards<'a> {
             }
         }
         self.kfd_gpus()?.require_known(&known)?;
-        // A GPU that sysfs lacks would shift the numbers of the GPUs after it.
         for NvidiaGpu { address, .. } in &self.nvidia {
             if cards.iter().all(|card| card.address != *address) {
                 return Err(DeviceError::new(format_args!(
@@ -71,7 +77,11 @@ impl<'a> Cards<'a> {
         Ok(cards)
     }
 
-    /// Finds the GPU at an address; `None` if the function there is no GPU.
+    /// Finds the GPU at an address; `None` if the function there is no GPU, or does not exist.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read, or KFD and sysfs contradict each other about an AMD card.
     pub(super) fn find(&self, address: PciAddress) -> Result<Option<Card>, DeviceError> {
         let Some(driver) = read_bound_driver(self.tree, address)? else {
             return Ok(None);
@@ -107,11 +117,12 @@ impl<'a> Cards<'a> {
             .any(|entry| fits(entry)))
     }
 
-    /// Finds the number of the KFD node with this render minor.
+    /// Finds the number of the KFD node with this render minor; `None` if KFD does not list it.
     pub(super) fn kfd_node(&self, render: u32) -> Result<Option<u32>, DeviceError> {
         Ok(self.kfd_gpus()?.node_number(render))
     }
 
+    /// The GPUs that KFD lists, which are read at the first call. An error of that call is the error of each.
     fn kfd_gpus(&self) -> Result<&KfdGpus, DeviceError> {
         self.kfd
             .get_or_init(|| KfdGpus::read(self.tree))
@@ -119,6 +130,11 @@ impl<'a> Cards<'a> {
             .map_err(Clone::clone)
     }
 
+    /// Lists the addresses of all PCI functions.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be listed, or has a name that is no address.
     fn list_functions(&self) -> Result<Vec<PciAddress>, DeviceError> {
         let mut addresses = Vec::new();
         for name in self.tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)? {
@@ -134,8 +150,12 @@ impl<'a> Cards<'a> {
     }
 }
 
-/// Finds out why the node has no GPUs. If a function has the class of a GPU and no driver, that is the
-/// reason (`PCI_CLASS`, include/linux/pci_ids.h).
+/// Returns the error for a node without GPUs. If a function has the class of a GPU and no driver, that is the reason
+/// (`PCI_CLASS`, include/linux/pci_ids.h).
+///
+/// # Errors
+///
+/// The functions cannot be listed.
 pub(super) fn explain_no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
     for name in tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)? {
         let class = tree
@@ -153,7 +173,11 @@ pub(super) fn explain_no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
     Ok(DeviceError::new("the node has no GPUs"))
 }
 
-/// Finds out why the function at an address is no GPU.
+/// Returns the error that says why the function at an address is no GPU.
+///
+/// # Errors
+///
+/// The function's directory or driver cannot be read.
 pub(super) fn explain_no_gpu_at(
     tree: &Tree,
     address: PciAddress,

@@ -143,6 +143,13 @@ impl KfdGpus {
         Ok(())
     }
 
+    /// Checks the partitions that were found for the card at `address` against each other and against sysfs.
+    /// `functions` are amdgpu's functions of its device.
+    ///
+    /// # Errors
+    ///
+    /// KFD numbers the partitions of this node in two ways; two partitions of function 0 have one location; or the
+    /// render node of a partition belongs to another device.
     fn check_partitions(
         &self,
         tree: &Tree,
@@ -150,14 +157,14 @@ impl KfdGpus {
         functions: &[AmdFunction],
         partitions: &[&KfdGpu],
     ) -> Result<(), DeviceError> {
-        // A number above the function leaves no doubt; one in its bits does if the driver can do
-        // otherwise.
+        // A partition's number in the bits of the function may be a function instead. If the driver writes numbers
+        // above the function's, it has no reason to write one there.
         let has_high = self.0.iter().any(KfdGpu::is_high);
         for (at, gpu) in partitions.iter().enumerate() {
-            let is_own = functions
+            let is_of_function = functions
                 .iter()
                 .any(|function| function.renders.contains(&gpu.render));
-            if !is_own && !gpu.is_high() && has_high {
+            if !is_of_function && !gpu.is_high() && has_high {
                 let why = "KFD numbers the partitions of this node in two ways";
                 return Err(DeviceError::at(&gpu.path, why));
             }
@@ -167,15 +174,15 @@ impl KfdGpus {
                 let why = format!("another GPU has the location_id {} too", gpu.location);
                 return Err(DeviceError::at(&gpu.path, why));
             }
-            if !is_own {
+            if !is_of_function {
                 gpu.verify_platform_device(tree)?;
             }
         }
         Ok(())
     }
 
-    /// Lists the functions of the device at `address` that are bound to amdgpu. A location leaves
-    /// no doubt about domain, bus and device, so no other function can have the partitions.
+    /// Lists amdgpu's functions of the PCI device that `address` belongs to. Only they can be the card of its
+    /// partitions, whose `location_id` has the same bus and device.
     fn list_functions_of_device(
         &self,
         tree: &Tree,
@@ -191,11 +198,11 @@ impl KfdGpus {
                 .iter()
                 .filter_map(|entry| render_minor(entry))
                 .collect();
-            let own = self.0.iter().find(|gpu| renders.contains(&gpu.render));
-            let unique_id = own.and_then(|gpu| gpu.unique_id);
+            let listed = self.0.iter().find(|gpu| renders.contains(&gpu.render));
+            let unique_id = listed.and_then(|gpu| gpu.unique_id);
             functions.push(AmdFunction {
                 address: function,
-                is_listed: own.is_some(),
+                is_listed: listed.is_some(),
                 renders,
                 unique_id,
             });
@@ -205,18 +212,19 @@ impl KfdGpus {
 }
 
 impl KfdGpu {
-    /// Finds the card of this GPU; `None` if no function fits or several do.
+    /// Finds the card of this GPU among amdgpu's functions: the one with its render node, if domain and location
+    /// agree, else the only one whose domain, id and location fit a further partition. `None` if no function fits or
+    /// several do.
     fn find_card<'a>(&self, functions: &'a [AmdFunction]) -> Option<&'a AmdFunction> {
-        if let Some(own) = functions
+        if let Some(function) = functions
             .iter()
             .find(|function| function.renders.contains(&self.render))
         {
-            let fits = self
-                .domain
-                .is_none_or(|domain| domain == own.address.domain())
-                && (self.location == own.address.device_number()
-                    || self.is_partition_at(own.address));
-            return fits.then_some(own);
+            let address = function.address;
+            let has_domain = self.domain.is_none_or(|domain| domain == address.domain());
+            let has_location =
+                self.location == address.device_number() || self.is_partition_at(address);
+            return (has_domain && has_location).then_some(function);
         }
         let fitting: Vec<_> = functions
             .iter()
@@ -233,7 +241,8 @@ impl KfdGpu {
         }
     }
 
-    /// Tells whether the location is the function's number with that of a partition, but the first.
+    /// Tells whether the location combines the number of the function at `address` with the number of a partition,
+    /// but the first one's, which is 0.
     fn is_partition_at(&self, address: PciAddress) -> bool {
         let function = address.device_number();
         let without_high = self.location & !(u32::MAX << HIGH_PARTITION_SHIFT);
@@ -248,15 +257,16 @@ impl KfdGpu {
         self.location >> HIGH_PARTITION_SHIFT > 0
     }
 
-    /// Tells whether this GPU, of which no card is known, may be a part of the card at `address`.
+    /// Tells whether this GPU, of which no card is known, may be a part of the card at `address`: that has its render
+    /// node, or domain, bus and device are the same.
     fn may_belong_to(&self, functions: &[AmdFunction], address: PciAddress) -> bool {
-        let is_own = functions
+        let has_render_node = functions
             .iter()
             .any(|card| card.address == address && card.renders.contains(&self.render));
         // Bits 15 to 3 of a location are bus and device.
         let differing_bits = (self.location ^ address.device_number()) & 0xfff8;
         let has_domain = self.domain.is_none_or(|domain| domain == address.domain());
-        is_own || (has_domain && differing_bits == 0)
+        has_render_node || (has_domain && differing_bits == 0)
     }
 
     /// Checks that the render node belongs to a platform device of a partition, if sysfs has it.
@@ -271,6 +281,7 @@ impl KfdGpu {
         }
     }
 
+    /// The error for a GPU of KFD whose card is not certain.
     fn no_card(&self) -> DeviceError {
         let render = self.render;
         let location = self.location;
@@ -300,11 +311,16 @@ struct Properties<'a> {
 }
 
 impl Properties<'_> {
+    /// Parses the number of a key, which must be there.
     fn require<T: std::str::FromStr>(&self, key: &str) -> Result<T, DeviceError> {
         self.get(key)?.ok_or_else(|| self.no_number(key))
     }
 
     /// Parses the number of a key; `None` if the key is missing.
+    ///
+    /// # Errors
+    ///
+    /// The value is no decimal number, or too large for the type.
     fn get<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, DeviceError> {
         let mut lines = self.text.lines().filter_map(|line| line.split_once(' '));
         let Some((_, value)) = lines.find(|(name, _)| *name == key) else {
@@ -319,6 +335,7 @@ impl Properties<'_> {
         }
     }
 
+    /// The error for a key without a number.
     fn no_number(&self, key: &str) -> DeviceError {
         DeviceError::at(self.path, format_args!("no number for {key}"))
     }

@@ -55,30 +55,27 @@ pub struct GpuNodes {
     pub visible_devices: Option<(&'static str, Option<String>)>,
 }
 
-/// Lists all usable GPUs of the node. Each partition of an AMD card is one.
+/// Lists the usable GPUs of the node, in the order of their numbers. Each partition of an AMD card is one. A GPU is
+/// left out if its nodes are missing, contradict the kernel or cannot be read: it cannot be given to a job.
 ///
 /// # Errors
 ///
-/// The files of the node cannot be read or contradict each other.
+/// The GPUs have no certain numbers: a list of the kernel or of a driver cannot be read, or two contradict each
+/// other.
 pub fn list_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceError> {
     let mut gpus = Vec::new();
     for gpu in list_numbered_gpus(tree, &Cards::new(tree)?)? {
-        // A GPU without its nodes cannot be given to a job.
         let Ok(devices) = gpu.devices(tree) else {
             continue;
         };
-        if let Some(own_node) = devices
-            .devices
-            .iter()
-            .find(|device| gpu.owns(device))
-            .cloned()
-        {
-            gpus.push(GpuNodes {
-                own_node,
-                devices,
-                visible_devices: gpu.visible_devices(tree),
-            });
-        }
+        let Some(own_node) = gpu.own_node(&devices.devices).cloned() else {
+            continue;
+        };
+        gpus.push(GpuNodes {
+            own_node,
+            devices,
+            visible_devices: gpu.visible_devices(tree),
+        });
     }
     Ok(gpus)
 }
@@ -97,7 +94,12 @@ enum NumberedGpu {
     Integrated(String),
 }
 
-/// Lists all GPUs by PCI address, and then those without one.
+/// Lists all GPUs that can have a number: by PCI address, an AMD card in partitions as
+/// these, and last the GPUs of processors.
+///
+/// # Errors
+///
+/// A list of the kernel or of a driver cannot be read, or contradicts another one.
 fn list_numbered_gpus(tree: &Tree, cards: &Cards<'_>) -> Result<Vec<NumberedGpu>, DeviceError> {
     let mut gpus = Vec::new();
     for card in cards.list()? {
@@ -139,6 +141,7 @@ fn is_divided(tree: &Tree, address: PciAddress, parts: usize) -> Result<bool, De
 }
 
 impl NumberedGpu {
+    /// Resolves the GPU's devices, and those that it shares with other GPUs of its vendor.
     fn devices(&self, tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
         match self {
             Self::Card(card) => nodes::card_devices(tree, card),
@@ -147,25 +150,25 @@ impl NumberedGpu {
         }
     }
 
-    /// Tells whether one of the GPU's devices reaches this GPU and no other: NVIDIA's own node comes
-    /// first.
-    fn owns(&self, device: &Device) -> bool {
-        match self {
-            Self::Card(Card {
-                vendor: Vendor::Nvidia(_),
-                ..
-            }) => true,
-            _ => device
-                .node
-                .rsplit('/')
-                .next()
-                .is_some_and(class::is_render_or_accel),
+    /// Finds the first of the GPU's devices that reaches this GPU and no other: the own node of an NVIDIA GPU, which
+    /// comes first in [`nodes::card_devices`], else the first render or accelerator node. `None` without such a node.
+    fn own_node<'a>(&self, devices: &'a [Device]) -> Option<&'a Device> {
+        if let Self::Card(Card {
+            vendor: Vendor::Nvidia(_),
+            ..
+        }) = self
+        {
+            return devices.first();
         }
+        devices.iter().find(|device| {
+            let name = device.node.rsplit('/').next();
+            name.is_some_and(class::is_render_or_accel)
+        })
     }
 
-    /// Finds the variable that names this GPU to programs, and its UUID in it. AMD's and Intel's
-    /// libraries number the devices that they see. Intel's may number tiles, so a card of several
-    /// tiles has no variable.
+    /// Finds the variable that names this GPU to programs, and its UUID in it; `None` if no variable does. AMD's and
+    /// Intel's libraries number the devices that they see, without a UUID. Intel's may number tiles, so a card of
+    /// several tiles has no variable.
     fn visible_devices(&self, tree: &Tree) -> Option<(&'static str, Option<String>)> {
         let card = match self {
             Self::Part { .. } => return Some(("ROCR_VISIBLE_DEVICES", None)),

@@ -13,6 +13,12 @@ use protocol::{Access, DeviceType, MINOR_MAX};
 /// Maximum DRM devices of a device in sysfs.
 const DRM_ENTRIES_MAX: usize = 64;
 
+/// Resolves the devices of a whole card: its own nodes, and those that all cards of its vendor share. NVIDIA's own
+/// node comes first.
+///
+/// # Errors
+///
+/// The card has no node to compute by, a node contradicts the kernel, or a file cannot be read.
 pub(super) fn card_devices(tree: &Tree, card: &Card) -> Result<ResolvedDevices, DeviceError> {
     let dir = function_dir(card.address);
     match &card.vendor {
@@ -87,7 +93,12 @@ pub(super) fn find_integrated_gpus(tree: &Tree) -> Result<Vec<String>, DeviceErr
     Ok(found)
 }
 
-/// Resolves the existing card and render nodes of a device in sysfs.
+/// Resolves the card and render nodes of a device in sysfs. A node that `/dev` lacks is left out, so that none may be
+/// left.
+///
+/// # Errors
+///
+/// A node contradicts the kernel, or a file cannot be read.
 pub(super) fn drm_devices(tree: &Tree, device: &str) -> Result<ResolvedDevices, DeviceError> {
     let mut devices = Vec::new();
     for entry in tree.list_entries(&format!("{device}/drm"), DRM_ENTRIES_MAX)? {
@@ -144,7 +155,8 @@ pub fn verify_drm_nodes(
 }
 
 /// Tells whether a card is an Intel card of one tile, which its library counts as one device
-/// (`drivers/gpu/drm/xe/xe_tile_sysfs.c`, `drivers/gpu/drm/i915/gt/intel_gt_sysfs.c`).
+/// (`drivers/gpu/drm/xe/xe_tile_sysfs.c`, `drivers/gpu/drm/i915/gt/intel_gt_sysfs.c`). A directory of a second tile
+/// that cannot be listed counts as missing.
 pub(super) fn is_intel_of_one_tile(tree: &Tree, card: &Card) -> bool {
     let dir = function_dir(card.address);
     let vendor_id = tree.read_text(&format!("{dir}/vendor"));
@@ -162,9 +174,11 @@ pub(super) fn is_intel_of_one_tile(tree: &Tree, card: &Card) -> bool {
 
 /// Resolves the accelerator and control nodes of a Habana card. The control device has the number of
 /// the accelerator and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), so it is
-/// looked up by its class. A device that sysfs lacks is left out.
+/// looked up by its class. A device that sysfs or `/dev` lacks is left out.
 ///
-/// It fails if a node in `/dev` contradicts the kernel's number.
+/// # Errors
+///
+/// A node in `/dev` contradicts the kernel's number, or a file cannot be read.
 fn habana_devices(tree: &Tree, address: PciAddress) -> Result<ResolvedDevices, DeviceError> {
     let mut devices = Vec::new();
     for entry in list_class(tree, address, "accel")?
@@ -187,6 +201,7 @@ fn habana_devices(tree: &Tree, address: PciAddress) -> Result<ResolvedDevices, D
     Ok(devices.into())
 }
 
+/// Resolves the render node with this minor, which must exist.
 fn render_device(tree: &Tree, minor: u32) -> Result<ResolvedDevices, DeviceError> {
     require_device(
         tree,
@@ -195,7 +210,8 @@ fn render_device(tree: &Tree, minor: u32) -> Result<ResolvedDevices, DeviceError
     )
 }
 
-/// Requires a node that programs compute through.
+/// Requires that one of the card's devices is a node that programs compute through: its name passes
+/// `is_compute_node`.
 fn require_compute_node(
     found: &ResolvedDevices,
     is_compute_node: fn(&str) -> bool,
@@ -212,6 +228,11 @@ fn require_compute_node(
     )))
 }
 
+/// Resolves the device at a path, which must exist and have the `numbers` that the kernel reports.
+///
+/// # Errors
+///
+/// No node is there, with the driver as the reason if it is not loaded; else as [`find_device`].
 fn require_device(tree: &Tree, path: &str, numbers: &str) -> Result<ResolvedDevices, DeviceError> {
     let Some(device) = find_device(tree, path, numbers)? else {
         let why = driver::explain_absence(tree, path, NodeError::Open(Errno::ENOENT));
@@ -220,8 +241,11 @@ fn require_device(tree: &Tree, path: &str, numbers: &str) -> Result<ResolvedDevi
     Ok(vec![device].into())
 }
 
-/// Finds the device at a path, which must have the `numbers` that the kernel reports; `None` if
-/// `/dev` lacks it.
+/// Finds the device at a path, which must have the `numbers` that the kernel reports; `None` if `/dev` lacks it.
+///
+/// # Errors
+///
+/// The node has other numbers, a job must not have it ([`driver::check_node`]), or it cannot be opened.
 fn find_device(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, DeviceError> {
     let node = match tree.read_node(path) {
         Err(NodeError::Open(Errno::ENOENT)) => return Ok(None),
@@ -280,7 +304,7 @@ fn has_nvidia_gpu(tree: &Tree, devices: &[Device]) -> Result<bool, FileError> {
     Ok(false)
 }
 
-/// Lists the render nodes of the function whose card node has this minor; none for a render node.
+/// Lists the render nodes of the function whose card node has this minor; empty for the minor of a render node.
 /// Programs compute through a render node alone, and the card node opens all that it does.
 fn render_nodes_of_card(tree: &Tree, minor: u32) -> Result<ResolvedDevices, DeviceError> {
     let link = format!("/sys/dev/char/{}:{minor}", major::DRM);
