@@ -6,7 +6,7 @@
 use protocol::parse_decimal;
 use std::io;
 
-/// Finds the uid of an account that `/etc/passwd` has, or that is a number.
+/// Finds the uid of an account that `/etc/passwd` has, or that is a number; `None` without such an account.
 ///
 /// # Errors
 ///
@@ -18,8 +18,8 @@ pub(crate) fn find_local_uid(name: &str) -> io::Result<Option<u32>> {
     Ok(find_uid_in(&std::fs::read("/etc/passwd")?, name))
 }
 
-/// Finds the uid of an account in the text of passwd(5), in which names of people may be in any
-/// encoding.
+/// Finds the uid of an account in the text of passwd(5), in which names of people may be in any encoding. `None`
+/// without the account, or if its uid is no number.
 fn find_uid_in(passwd: &[u8], name: &str) -> Option<u32> {
     for line in String::from_utf8_lossy(passwd).lines() {
         let fields: Vec<&str> = line.splitn(4, ':').collect();

@@ -39,6 +39,7 @@ pub(crate) fn list_all_names(dir: &TrustedDir, max: usize) -> Result<Vec<String>
     list_filtered(dir, max, |name| name != "." && name != "..")
 }
 
+/// Lists the sorted names in a directory that `is_wanted` accepts; only these count against `max`.
 fn list_filtered(
     dir: &TrustedDir,
     max: usize,
@@ -71,7 +72,7 @@ fn list_filtered(
 ///
 /// # Errors
 ///
-/// [`TrustError`] if the entry is missing, or is a directory that [`Trust::dir`] would not trust.
+/// [`TrustError`] if the entry is missing, or is a directory that `Trust::dir` would not trust.
 pub(crate) fn read_entry(dir: &TrustedDir, name: &Path) -> Result<TrustedEntry, TrustError> {
     let stat = fstatat(dir, name, AtFlags::AT_SYMLINK_NOFOLLOW)
         .map_err(|errno| TrustError::new(&dir.path().join(name), Distrust::Open(errno)))?;

@@ -34,7 +34,7 @@ impl CgroupSearch<'_> {
         self.find_job_within(jobs, cgroup, CGROUPS_MAX)
     }
 
-    /// Visits at most `left` cgroups below those of the jobs.
+    /// Finds the job as [`CgroupSearch::find_job`] does, and visits at most `left` cgroups below those of the jobs.
     fn find_job_within(self, jobs: &[Job], cgroup: u64, mut left: usize) -> Option<&JobId> {
         let mut cgroups = Vec::new();
         for job in jobs {
@@ -51,7 +51,7 @@ impl CgroupSearch<'_> {
         None
     }
 
-    /// Finds the cgroup of the job on cgroup v2.
+    /// Finds the cgroup of the job on cgroup v2; `None` for a Slurm job whose daemon does not answer or is elsewhere.
     fn find_cgroup(self, job: &Job) -> Option<CgroupPath> {
         let (spool, node) = match &job.placement {
             Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => {
@@ -67,8 +67,9 @@ impl CgroupSearch<'_> {
     }
 }
 
-/// Tells whether a cgroup or one below it has this id. Directories that cannot be read, because
-/// they are gone or too deep, count as others.
+/// Tells whether a cgroup or one below it has this id, an inode number. `left` counts down for each cgroup below; at
+/// 0, and at the deadline, the answer is `false`. Directories that cannot be read, because they are gone or too deep,
+/// count as others.
 fn subtree_contains(cgroup: PathBuf, id: u64, left: &mut usize, deadline: Deadline) -> bool {
     if fs::symlink_metadata(&cgroup).is_ok_and(|meta| meta.is_dir() && meta.ino() == id) {
         return true;

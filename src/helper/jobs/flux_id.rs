@@ -12,7 +12,7 @@ const F58_DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnop
 pub struct FluxId(pub u64);
 
 impl FluxId {
-    /// Parses the canonical form only.
+    /// Parses the canonical form only; `None` for any other text.
     pub fn parse_canonical(text: &str) -> Option<Self> {
         let number = text
             .strip_prefix('f')?
@@ -26,9 +26,9 @@ impl FluxId {
         number.map(Self).filter(|id| id.to_string() == text)
     }
 
-    /// Parses an id in the notations that Flux prints and accepts (RFC 19): F58 with either prefix,
-    /// decimal, hexadecimal, dotted hexadecimal, and the KVS key with the latter. Words and emoji
-    /// are refused.
+    /// Parses an id in the notations that Flux prints and accepts (RFC 19): F58 with either prefix, decimal,
+    /// hexadecimal, dotted hexadecimal, and the KVS key with the latter. `None` for any other text, also for Flux's
+    /// words and emoji.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let number = if text.contains('.') {
@@ -54,8 +54,8 @@ impl FluxId {
         number.map(Self)
     }
 
-    /// Parses an id in any notation into the canonical form, which records, choices, units and the
-    /// log have.
+    /// Parses an id in any notation into the canonical form, which records, choices, units and the log have; `None`
+    /// for a text that is no id.
     #[must_use]
     pub fn parse_job_id(text: &str) -> Option<JobId> {
         Self::parse(text)?.to_string().parse().ok()
@@ -79,7 +79,7 @@ impl fmt::Display for FluxId {
     }
 }
 
-/// Parses at most 16 hexadecimal digits, without a sign.
+/// Parses at most 16 hexadecimal digits, without a sign; `None` for any other text.
 fn parse_hexadecimal(digits: &str) -> Option<u64> {
     if digits.len() > 16 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;

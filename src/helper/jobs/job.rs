@@ -48,7 +48,8 @@ impl Job {
         self.record_of_devices().is_some()
     }
 
-    /// The record, if it has a list of the job's devices.
+    /// The record, if it has a list of the job's devices; `None` without a record, and for one that leaves devices to
+    /// the scheduler.
     pub(crate) fn record_of_devices(&self) -> Option<&Record> {
         self.record
             .as_ref()
@@ -56,8 +57,8 @@ impl Job {
     }
 }
 
-/// Finds the job that a name means: the one with this very id, or else one with it in another
-/// notation.
+/// Finds the job that a name means: the one with this very id, or else one with it in another notation; `None` if no
+/// job has it.
 pub fn find_by_name<'a>(jobs: &'a [Job], name: &JobId) -> Option<&'a Job> {
     let exactly = jobs.iter().find(|job| job.id == *name);
     exactly.or_else(|| jobs.iter().find(|job| job.has_name(name)))

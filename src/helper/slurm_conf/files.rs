@@ -133,7 +133,8 @@ impl SlurmConfFiles {
         self.dir.join(name)
     }
 
-    /// Reads the bytes of a file. Most files are in the one directory, which is opened once.
+    /// Reads the bytes of a file. If a symbolic link is in its path, it resolves the path in trusted directories and
+    /// reads again.
     fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
         match self.read_without_links(path) {
             Err(error) if may_be_link(&error) => with_slurm_trusted(&self.trust, |trust| {
@@ -143,6 +144,8 @@ impl SlurmConfFiles {
         }
     }
 
+    /// Reads the bytes of a file and follows no link. Most files are in the directory of `slurm.conf`, which is
+    /// opened once.
     fn read_without_links(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
         let is_in_dir = path.parent() == Some(self.dir.as_path());
         if let (true, Some(name)) = (is_in_dir, path.file_name()) {
@@ -191,7 +194,12 @@ struct IncludeReader<'a> {
 }
 
 impl IncludeReader<'_> {
-    /// Adds the lines of a file. `depth` is how long a chain of files may still be.
+    /// Adds the lines of a file. `depth` is how many files a chain of includes may still have, this one included.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or is not trusted, the limits are exceeded, or an included file is missing or its name
+    /// unknown.
     fn add_file(&mut self, path: PathBuf, depth: usize) -> Result<(), ConfError> {
         let bytes = self
             .files
@@ -253,7 +261,8 @@ fn may_be_link(error: &TrustError) -> bool {
     matches!(error.cause(), Distrust::Open(Errno::ELOOP | Errno::ENOTDIR))
 }
 
-/// Finds the directory in which Slurm itself looks for `slurm.conf`.
+/// Finds the directory in which Slurm itself looks for `slurm.conf`: the first of the usual ones that has the file,
+/// else that of a node without its own configuration.
 fn search_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
     let mut dirs = CONF_DIRS.iter().map(|dir| tree.locate(dir));
     match dirs.find(|dir| exists(&dir.join(SLURM_CONF))) {
@@ -262,6 +271,12 @@ fn search_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
     }
 }
 
+/// Finds the directory of the configuration that the node got from the controller, behind slurmd's link.
+///
+/// # Errors
+///
+/// [`ConfError::MissingSlurmConf`] without such a link; [`ConfError::UnreadableFile`] if others than root and Slurm's
+/// account could have made it.
 fn find_configless_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
     let dir = tree.locate(CONFIGLESS_DIR);
     let conf = dir.join("conf");
@@ -313,6 +328,7 @@ pub fn with_slurm_trusted<T>(
     }
 }
 
+/// Tells whether a uid is that of Slurm's account in `/etc/passwd`; `false` if that file cannot be read.
 fn is_slurm_account(uid: u32) -> bool {
     find_local_uid(SLURM_ACCOUNT).is_ok_and(|slurm| slurm == Some(uid))
 }

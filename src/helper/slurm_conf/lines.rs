@@ -85,6 +85,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
+/// Removes the backslashes that escape a character, which stays.
 fn without_escapes(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut letters = line.chars();
@@ -121,8 +122,8 @@ impl ConfLine {
         lines
     }
 
-    /// Finds the name of the file that the line includes, without expansion. The word must begin
-    /// the line.
+    /// Finds the name of the file that the line includes, without expansion; `None` for another line, an empty name
+    /// for a line that names no file. The word must begin the line.
     pub fn included_name(&self) -> Option<&str> {
         let (word, rest) = self.text.split_at_checked("include".len())?;
         let is_include = word.eq_ignore_ascii_case("include") && rest.starts_with(is_space);
@@ -164,15 +165,15 @@ impl ConfLine {
 }
 
 impl KeyValues {
-    /// The first pair, by which Slurm recognizes the kind of a line.
+    /// The first pair, by which Slurm recognizes the kind of a line; `None` for a line that begins with none.
     pub fn first(&self) -> Option<(&str, &str)> {
         self.pairs
             .first()
             .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Finds the value of a key after the first pair, without regard to upper and lower case. Of
-    /// several values Slurm uses the last one.
+    /// Finds the value of a key after the first pair, without regard to upper and lower case; `None` without the key.
+    /// Of several values Slurm uses the last one.
     pub fn value(&self, key: &str) -> Option<&str> {
         let mut later = self.pairs.iter().skip(1).rev();
         let pair = later.find(|(own_key, _)| own_key.eq_ignore_ascii_case(key));
@@ -198,7 +199,8 @@ impl KeyValues {
     }
 }
 
-/// Splits a text after its first key and the `=`, before which Slurm accepts an operator.
+/// Splits a text after its first key and the `=`, before which Slurm accepts an operator. `None` for a text that
+/// begins with no key.
 fn split_key(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start_matches(is_space);
     let end =

@@ -12,7 +12,7 @@ const LINKS_MAX: usize = 40;
 ///
 /// # Errors
 ///
-/// `TrustError` for the first untrusted directory that contains a link of the path, for a missing
+/// [`TrustError`] for the first untrusted directory that contains a link of the path, for a missing
 /// name, and for more links than the kernel would follow.
 pub fn resolve_links(trust: &Trust, path: &Path) -> Result<PathBuf, TrustError> {
     let mut real = PathBuf::from("/");

@@ -29,6 +29,7 @@ pub enum ConfError {
 }
 
 impl ConfError {
+    /// Describes the fault of a line.
     fn invalid_line(line: &ConfLine, fault: impl std::fmt::Display) -> Self {
         Self::InvalidLine(line.at.clone(), fault.to_string())
     }
@@ -43,6 +44,7 @@ impl ConfError {
     }
 }
 
+/// The remedy that a message about a file of Slurm's adds; empty if none is known.
 fn advice(error: &TrustError) -> &'static str {
     match error.cause() {
         Distrust::WrongOwner(_) | Distrust::Writable(_) => {
@@ -128,6 +130,7 @@ impl SpoolPath {
         })
     }
 
+    /// Replaces the first `%h` by the host name up to its first dot.
     fn expand_host(&self, host: &str) -> String {
         let short = host.split('.').next().unwrap_or_default();
         self.0.replacen("%h", short, 1)
@@ -135,7 +138,8 @@ impl SpoolPath {
 }
 
 impl NodeDirs {
-    /// Finds the node whose entry in the parent directory has this name, and its spool directory.
+    /// Finds the node whose entry in the parent directory has this name, and its spool directory; `None` for a name
+    /// that is no node's.
     pub fn find_node(&self, name: &str) -> Option<(NodeName, String)> {
         let rest = name.strip_prefix(self.before.as_str())?;
         let node = rest.strip_suffix(self.after.as_str())?.parse().ok()?;
@@ -145,6 +149,7 @@ impl NodeDirs {
     }
 }
 
+/// The fault of a key whose value Slurm would refuse.
 fn invalid_value(key: &str) -> String {
     format!("{key}= has no value that Slurm takes")
 }

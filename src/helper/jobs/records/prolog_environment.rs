@@ -29,7 +29,7 @@ impl PrologEnvironment {
         "ZE_AFFINITY_MASK",
     ];
 
-    /// The variables, if every name is one of [`Self::NAMES`] and every value is valid.
+    /// The variables, if every name is one of [`Self::NAMES`] and every value is valid; else `None`.
     pub fn new(variables: BTreeMap<String, String>) -> Option<Self> {
         let is_valid = |(name, value): (&String, &String)| {
             Self::NAMES.contains(&name.as_str()) && Self::is_valid_value(name, value)
@@ -44,7 +44,7 @@ impl PrologEnvironment {
         short && !value.is_empty() && value.bytes().all(printable)
     }
 
-    /// The value of a variable.
+    /// The value of a variable; `None` if the prolog did not set it.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

@@ -87,7 +87,8 @@ impl Registry {
         names.is_ok_and(|names| names.is_empty())
     }
 
-    /// Reads all usable notes of `uid`; their number is not limited.
+    /// Reads all usable notes of `uid`; their number is not limited. Empty if the user's directory is missing, not
+    /// trusted or cannot be listed.
     pub(super) fn read_notes(&self, trust: &Trust, uid: u32) -> Vec<(JobId, Note)> {
         let Ok(dir) = trust.dir(&self.user_dir(uid)) else {
             return Vec::new();
@@ -102,6 +103,8 @@ impl Registry {
 }
 
 impl UserRecords {
+    /// Reads one file of a user's directory, and adds it to the records, to the notes, or with the cause to the
+    /// broken files. A file that is gone by now is left out.
     fn add(&mut self, dir: &TrustedDir, name: &str, uid: u32) {
         let (result, job) = match UserFile::parse(name) {
             UserFile::Record(id) => {
@@ -131,6 +134,7 @@ impl UserRecords {
     }
 }
 
+/// Reads a note; `None` if it disappeared since it was listed.
 fn read_note(dir: &TrustedDir, name: &str) -> Result<Option<Note>, String> {
     let parse =
         |bytes: Vec<u8>| Note::parse(&bytes).map_err(|error: RecordError| error.to_string());
@@ -248,6 +252,7 @@ pub(super) enum UserFile {
 }
 
 impl UserFile {
+    /// Parses a name: `ID.json`, `ID.ended`, or any other.
     pub(super) fn parse(name: &str) -> Self {
         let Some((stem, kind)) = name.rsplit_once('.') else {
             return Self::Foreign;

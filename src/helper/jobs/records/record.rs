@@ -238,6 +238,8 @@ impl Record {
         uid != 0 && uid != u32::MAX
     }
 
+    /// Lists the devices that the record names by CDI name, GPU, generic resource or directory, in this order. Those
+    /// of `DeviceAllow` are not among them.
     fn device_names(&self) -> Vec<DeviceName> {
         let cdi = self.cdi.iter().flatten().cloned().map(DeviceName::Cdi);
         let gpus = self
@@ -258,6 +260,11 @@ impl Record {
         cdi.chain(gpus).chain(gres).chain(dir).collect()
     }
 
+    /// Checks the values that serde cannot check, and the keys that belong to one kind of target.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`] with the first key whose value is out of range or not for this target.
     fn check(&self) -> Result<(), RecordError> {
         let time = |time: Option<i64>| time.is_none_or(|seconds| seconds > 0);
         let dir = |dir: &String| is_text(dir) && dir.starts_with('/');
@@ -298,6 +305,7 @@ impl Record {
     }
 }
 
+/// Checks the names and values of the key `env`.
 fn parse_environment(ByName(variables): ByName<String>) -> Result<PrologEnvironment, RecordError> {
     PrologEnvironment::new(variables).ok_or_else(|| RecordError::invalid_value("env"))
 }
@@ -305,6 +313,7 @@ fn parse_environment(ByName(variables): ByName<String>) -> Result<PrologEnvironm
 /// Maximum accounts of a record: their numbers fit one mark on a cgroup.
 const ACCOUNTS_MAX: usize = 8;
 
+/// Tells whether these can be the accounts of a record: at most [`ACCOUNTS_MAX`] texts.
 fn is_account_list(names: &[String]) -> bool {
     names.len() <= ACCOUNTS_MAX && names.iter().all(|name| is_text(name))
 }
@@ -314,11 +323,13 @@ fn is_namespace(name: &str) -> bool {
     parse_decimal(name).is_some() || name.starts_with('/') && name.len() <= 200 && is_text(name)
 }
 
+/// Tells whether a text is not empty, has at most [`TEXT_BYTES_MAX`] bytes and no control character.
 fn is_text(text: &str) -> bool {
     (1..=TEXT_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 impl LoginTarget {
+    /// Makes the target from the keys `cgroup` and `via`, of which a record has exactly one.
     fn from_keys(cgroup: Option<&str>, via: Option<&str>) -> Result<Self, RecordError> {
         match (cgroup, via) {
             (Some(path), None) => path

@@ -20,6 +20,7 @@ pub(super) fn require_value<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 pub(super) struct MapOnly<T>(pub(super) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for MapOnly<T> {
+    /// Reads an object; any other value is an error.
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         struct Object<T>(PhantomData<T>);
 
@@ -45,6 +46,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for MapOnly<T> {
 pub(super) struct ByName<T>(pub(super) BTreeMap<String, T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
+    /// Reads an object; another value, and a name that occurs twice, are errors.
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         struct Names<T>(PhantomData<T>);
 
@@ -55,6 +57,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
                 f.write_str("an object")
             }
 
+            /// Reads the names and their values; a repeated name is an error.
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ByName<T>, A::Error> {
                 let mut names = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, T>()? {

@@ -60,6 +60,11 @@ impl Registry {
         Ok(jobs)
     }
 
+    /// Finds all jobs whose file has exactly this id, of any user, running or ending.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError`] if the registry cannot be listed, or a file that exists cannot be looked at.
     fn find_by_id(&self, trust: &Trust, id: &JobId) -> Result<Vec<RegisteredJob>, OperationError> {
         let mut found = Vec::new();
         for uid in self.list_users()? {
@@ -212,6 +217,8 @@ impl Registry {
         result.map_err(|error| failed("open", &dir, io::Error::other(error.to_string())))
     }
 
+    /// Writes a file under another name and then renames it, so that readers see the old text or the new one. After
+    /// an error neither file is left half written.
     fn write(&self, path: &Path, unfinished: &Path, text: &str) -> Result<(), OperationError> {
         let result = create(unfinished, text).and_then(|()| fs::rename(unfinished, path));
         result.map_err(|error| {
@@ -220,16 +227,19 @@ impl Registry {
         })
     }
 
+    /// The path under which a record or note is written.
     fn unfinished_path(&self, uid: u32, id: &JobId) -> PathBuf {
         self.user_dir(uid).join(format!(".{id}.new"))
     }
 
+    /// The path of the record of a job that is ending.
     fn ending_path(&self, uid: u32, id: &JobId) -> PathBuf {
         self.user_dir(uid).join(format!(".{id}.ending"))
     }
 }
 
-/// Parses the name of a job's file; returns its id, and whether the job is ending.
+/// Parses the name of a job's file; returns its id, and whether the job is ending. `None` for a note and any other
+/// name.
 fn parse_job_file(name: &str) -> Option<(JobId, bool)> {
     if let UserFile::Record(id) = UserFile::parse(name) {
         return Some((id, false));
@@ -242,10 +252,13 @@ fn parse_job_file(name: &str) -> Option<(JobId, bool)> {
     Some((id, true))
 }
 
+/// Describes a failed operation on a file of the registry.
 fn failed(operation: &'static str, path: &Path, error: io::Error) -> OperationError {
     OperationError::new(operation, path.to_string_lossy(), error)
 }
 
+/// Makes a file with this text that all accounts can read, whatever the umask is. A file that an interrupted call has
+/// left there is removed first.
 fn create(path: &Path, text: &str) -> io::Result<()> {
     remove_stale(path)?;
     let mut file: File = OpenOptions::new()
@@ -257,6 +270,7 @@ fn create(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
+/// Removes a file, unless it does not exist.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -264,6 +278,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a file of the registry, unless it does not exist.
 fn remove(path: &Path) -> Result<(), OperationError> {
     remove_stale(path).map_err(|error| failed("remove", path, error))
 }

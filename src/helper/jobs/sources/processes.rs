@@ -24,7 +24,7 @@ pub struct Stat {
     pub name: String,
 }
 
-/// Lists the names of a directory that are numbers: processes, threads, descriptors.
+/// Lists the names of a directory that are numbers: processes, threads, descriptors. Other names are skipped.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ pub fn read_stat(proc: &Proc, pid: i32) -> io::Result<Stat> {
     Stat::parse(&text).ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// Finds when a process started, in seconds since the epoch (proc_stat(5)); `None` if it is gone.
+/// Finds when a process started, in seconds since the epoch (proc_stat(5)); `None` if it is gone or hidden.
 pub fn start_time(proc: &Proc, pid: i32) -> Option<i64> {
     let start = i64::try_from(read_stat(proc, pid).ok()?.start).ok()?;
     let booted = read(proc.at.join("stat")).ok()?;
@@ -56,8 +56,8 @@ pub fn start_time(proc: &Proc, pid: i32) -> Option<i64> {
 }
 
 impl Stat {
-    /// Parses a `stat` text. The second field is the name, in parentheses; it may contain any
-    /// character.
+    /// Parses a `stat` text; `None` if it is not as documented. The second field is the name, in parentheses; it may
+    /// contain any character.
     fn parse(text: &str) -> Option<Self> {
         let (name, rest) = text.rsplit_once(')')?;
         let (_, name) = name.split_once('(')?;

@@ -97,6 +97,11 @@ impl RegistrySource {
         });
     }
 
+    /// Tells whether a cgroup exists.
+    ///
+    /// # Errors
+    ///
+    /// As `stat(2)`, except for a path that does not exist.
     fn has_cgroup(&self, cgroup: &CgroupPath) -> std::io::Result<bool> {
         match std::fs::symlink_metadata(self.cgroup.join(cgroup.relative())) {
             Ok(meta) => Ok(meta.is_dir()),
@@ -109,6 +114,7 @@ impl RegistrySource {
 
 const NO_DEVICES: &str = "says nothing about devices";
 
+/// Makes a running job of a record with a cgroup. A start that the record lacks counts as 0.
 fn cgroup_job(path: CgroupPath, record: Record) -> Job {
     Job {
         id: record.id.clone(),
@@ -135,6 +141,7 @@ impl Source for RegistrySource {
         SourceName::Registry
     }
 
+    /// Reports the user's records. It reads files of root's alone and waits for nothing, so it needs no deadline.
     fn jobs(&self, uid: u32, _deadline: Deadline) -> Result<SourceReport, SourceError> {
         let user = self
             .registry

@@ -64,7 +64,12 @@ impl FluxSource {
             .map(|(jobs, _, report)| (jobs, report))
     }
 
-    /// Inspects all units; returns the running and the ending jobs, each with its owner.
+    /// Inspects all units until the deadline; returns the running and the ending jobs, each with its owner, and a
+    /// report of all else.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError`] if the account or its slice is missing, or `/etc/passwd` cannot be read.
     fn inspect_units(&self, deadline: Deadline) -> Result<InspectedUnits, SourceError> {
         let flux = account_uid(&self.account)?;
         let mut report = SourceReport::default();
@@ -155,7 +160,7 @@ impl FluxSource {
         })
     }
 
-    /// Lists the units of jobs.
+    /// Lists the units of jobs in their order; `report` gets the directories that cannot be listed.
     ///
     /// # Errors
     ///
@@ -199,6 +204,7 @@ impl FluxSource {
         Ok(units)
     }
 
+    /// The directory of a cgroup.
     fn locate(&self, path: &str) -> PathBuf {
         self.mount.join(path.trim_start_matches('/'))
     }
@@ -209,6 +215,7 @@ impl Source for FluxSource {
         SourceName::Flux
     }
 
+    /// Reports the user's running jobs. Starting and ending jobs are reported only if none runs.
     fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError> {
         let (jobs, ending, mut report) = self.inspect_units(deadline)?;
         report.jobs.extend(
@@ -225,13 +232,14 @@ impl Source for FluxSource {
     }
 }
 
-/// The cgroup of flux-core's unit for a job's prolog.
+/// The cgroup of flux-core's unit for a job's prolog; `None` if the id gives no valid path.
 pub(super) fn prolog_cgroup(id: &JobId) -> Option<CgroupPath> {
     format!("/system.slice/system-flux\\x2dprolog.slice/flux-prolog@{id}.service")
         .parse()
         .ok()
 }
 
+/// Makes a running job of a unit; `None` if its path or id cannot be in a plan.
 fn unit_job(id: FluxId, path: &str, flux: u32, started: i64) -> Option<Job> {
     let placement = Placement::Unit {
         path: path.parse().ok()?,
@@ -246,6 +254,7 @@ fn unit_job(id: FluxId, path: &str, flux: u32, started: i64) -> Option<Job> {
     })
 }
 
+/// Describes a unit that is left out, since a broker of lower rank has the job.
 fn describe_second_broker(job: &Job) -> String {
     let shown = printable(&describe_placement(&job.placement, &job.id));
     format!("{shown}: another broker of this node has the job as well")

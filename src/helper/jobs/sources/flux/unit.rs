@@ -165,6 +165,7 @@ fn read_pids(dir: &Path) -> io::Result<Vec<i32>> {
         .collect())
 }
 
+/// Tells whether the cgroup is gone or being removed.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
 }

@@ -119,6 +119,7 @@ struct DaemonQuery<'a> {
 }
 
 impl<'a> DaemonQuery<'a> {
+    /// Starts a query whose socket is not connected yet. Its times count from now.
     fn new(index: usize, path: &'a Path, terms: QueryTerms<'_>) -> Self {
         Self {
             index,

@@ -41,13 +41,15 @@ pub(super) fn can_be_owned_by(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> b
         .all(|dir| has_own_or_none(&proc, dir, uid).unwrap_or(true))
 }
 
-/// Finds the owner that Slurm's path of a job on cgroup v1 names: `/slurm/uid_1001/job_7`.
+/// Finds the owner that Slurm's path of a job on cgroup v1 names: `/slurm/uid_1001/job_7`; `None` for another path or
+/// another job's.
 fn named_owner(path: &str, job: &JobId) -> Option<u32> {
     let mut names = path.split('/').skip_while(|name| !name.starts_with("uid_"));
     let owner = names.next()?.strip_prefix("uid_")?.parse().ok()?;
     (names.next()?.strip_prefix("job_")? == job.as_str()).then_some(owner)
 }
 
+/// The directory of a cgroup at one of the places where cgroup v2 may be mounted.
 fn locate_cgroup(tree: &Tree, mount: &str, path: &CgroupPath) -> PathBuf {
     tree.locate(mount).join(path.relative())
 }

@@ -77,7 +77,13 @@ impl SlurmSource {
         Ok((jobs, report))
     }
 
-    /// Queries the daemons and returns the answers; `report` gets the daemons without one.
+    /// Queries the daemons and returns the answers; `report` gets the daemons without one. With a `uid`, a daemon
+    /// whose job is another user's by what the kernel shows is not waited for; without one, jobs of all users are
+    /// sought.
+    ///
+    /// # Errors
+    ///
+    /// As [`find_sockets`].
     fn query_daemons(
         &self,
         report: &mut SourceReport,
@@ -150,6 +156,7 @@ impl Source for SlurmSource {
         SourceName::Slurm
     }
 
+    /// Reports the user's jobs: those whose daemons name the user as the owner.
     fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError> {
         let mut report = SourceReport::default();
         for (socket, answer) in self.query_daemons(&mut report, Some(uid), deadline)? {
@@ -162,6 +169,8 @@ impl Source for SlurmSource {
 }
 
 impl SourceReport {
+    /// Adds a job by the state of its extern step. Of several nodes on this host that have the job, the one that
+    /// started last places the login.
     fn add_job(&mut self, socket: Socket, state: State) {
         let id = socket.name.job.clone();
         match state {
@@ -185,6 +194,7 @@ impl SourceReport {
 }
 
 impl From<Socket> for Job {
+    /// Makes a running job of a socket; when it ends is not known. Its start is the creation of the socket.
     fn from(
         Socket {
             name,
@@ -254,7 +264,7 @@ fn find_sockets(
     let mut sockets = Vec::new();
     for spool_dir in dirs {
         match list_sockets(tree, &spool_dir, report) {
-            Ok(own) => sockets.extend(own),
+            Ok(listed) => sockets.extend(listed),
             // A node's unusable directory does not hide the others.
             Err(SourceError::Failed(cause)) if has_several => report.broken.push(cause),
             Err(SourceError::Absent(what)) if has_several => report.skipped.push(what),
@@ -264,6 +274,7 @@ fn find_sockets(
     Ok(sockets)
 }
 
+/// Finds where a configured spool directory lies below the tree's root.
 fn locate_spool(tree: &Tree, path: &Path) -> Result<PathBuf, SourceError> {
     let text = path
         .to_str()
@@ -271,6 +282,13 @@ fn locate_spool(tree: &Tree, path: &Path) -> Result<PathBuf, SourceError> {
     Ok(tree.locate(text))
 }
 
+/// Finds the spool directories that `slurm.conf` sets: one, if its path does not depend on the node or `node` is
+/// known, else the existing one of each node that this host may be.
+///
+/// # Errors
+///
+/// [`SourceError::Absent`] without `slurm.conf`, or if no node has a directory; [`SourceError::Failed`] for a
+/// `slurm.conf` that cannot be used, or too many directories.
 fn configured_spool_dirs(
     slurm_conf: &SlurmConfSearch,
     node: Option<NodeName>,
@@ -329,6 +347,7 @@ fn configured_spool_dirs(
     }
 }
 
+/// Converts an error of Slurm's configuration: if only the file is missing, Slurm is not on this node.
 fn absent_or_failed(error: &ConfError) -> SourceError {
     match error {
         ConfError::MissingSlurmConf => SourceError::Absent(
@@ -340,6 +359,7 @@ fn absent_or_failed(error: &ConfError) -> SourceError {
     }
 }
 
+/// The error for a spool directory that does not exist.
 fn missing_spool(path: &Path) -> SourceError {
     SourceError::Absent(format!(
         "the spool directory {} does not exist: slurmd has not run on this node, or slurm_spool in \
@@ -348,6 +368,7 @@ fn missing_spool(path: &Path) -> SourceError {
     ))
 }
 
+/// The error for a spool directory that cannot be listed.
 fn unreadable_spool(path: &Path, error: &std::io::Error) -> SourceError {
     match error.kind() {
         std::io::ErrorKind::NotFound => missing_spool(path),
@@ -416,7 +437,8 @@ fn list_sockets(
     Ok(sockets)
 }
 
-/// Explains why a directory has no socket of this node's jobs, if it has others.
+/// Explains why a directory has no socket of this node's jobs; `None` if it has no other sockets either. `node` is
+/// the node that was asked for, `other_node` one whose sockets are there.
 fn explain_no_sockets(
     node: Option<&NodeName>,
     other_node: Option<&str>,
@@ -433,6 +455,7 @@ fn explain_no_sockets(
     }
 }
 
+/// Converts the error of a spool directory that cannot be opened: if it is missing, Slurm is not on this node.
 fn distrusted_spool(spool: &Path, error: &TrustError) -> SourceError {
     if error.is_missing() {
         return missing_spool(spool);
@@ -440,6 +463,7 @@ fn distrusted_spool(spool: &Path, error: &TrustError) -> SourceError {
     SourceError::Failed(describe_distrust(spool, error))
 }
 
+/// Describes why a spool directory is not trusted, with the remedy for a wrong owner or mode.
 fn describe_distrust(spool: &Path, error: &TrustError) -> String {
     let advice = match error.cause() {
         Distrust::WrongOwner(_) | Distrust::Writable(_) => {
