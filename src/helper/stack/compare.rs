@@ -65,7 +65,8 @@ struct Visit {
     from: Option<(usize, Step)>,
 }
 
-/// Looks for a login that only `side` admits.
+/// Looks for a login that only `side` admits, on every pair of paths through both stacks. [`Comparison::Differs`] has
+/// the first one that it finds.
 pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Comparison {
     let stacks = [before, after];
     let start = [start_state(), start_state()];
@@ -79,6 +80,7 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
         let current = visit.pair.clone();
         let positions = [0, 1].map(|index| position_of(stacks, &current, index));
         let Some(position) = positions.into_iter().flatten().min() else {
+            // Both stacks are at their end: does that side alone admit the login?
             if current.each_ref().map(is_admitted) == [side == Side::Before, side == Side::After] {
                 return Comparison::Differs(path_to(&trail, next));
             }
@@ -102,8 +104,8 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
     Comparison::Same
 }
 
-/// Returns for each jump of a line the index of the last line that it skips; `None` for a jump past
-/// the end.
+/// Returns for each jump of a line the index of the last line that it skips; `None` for a jump past the end. Empty
+/// for a line without jumps.
 pub fn jump_targets(stack: &[Entry], at: usize) -> Vec<Option<usize>> {
     let Some(entry) = stack.get(at) else {
         return Vec::new();
@@ -129,11 +131,13 @@ fn position_of(stacks: [Stack<'_>; 2], pair: &Pair, side: usize) -> Option<usize
     lines.get(state.index).map(|line| line.position)
 }
 
+/// Tells whether the stack admits the login if it ends in this state.
 fn is_admitted(state: &WalkState) -> bool {
     state.verdict == StackVerdict::Positive(Return::Success)
 }
 
-/// Returns every pair of states that can follow the line at `position`.
+/// Returns every pair of states that can follow the line at `position`, each with the step to it. `reached` tells for
+/// each side whether its next line is that one; the other side stays where it is.
 fn next_pairs(
     stacks: [Stack<'_>; 2],
     pair: &Pair,
@@ -206,6 +210,7 @@ fn next_pairs(
     }
 }
 
+/// Collects the steps from the start to the visit with the index `end`.
 fn path_to(trail: &[Visit], end: usize) -> Vec<Step> {
     let mut path = Vec::new();
     let mut current = trail.get(end);

@@ -164,7 +164,8 @@ impl Control {
         outcomes
     }
 
-    /// Returns every outcome of a module of which this much is known.
+    /// Returns every outcome of a module of which this much is known: the values that it may return, each with the
+    /// line's action. A request for a new password is never among them.
     pub(super) fn returning(&self, returns: ModuleReturn) -> Vec<(Return, Action)> {
         let outcome = |code: Return, name: &str| {
             let index = RETURNS.iter().position(|one| *one == name);
@@ -212,7 +213,8 @@ impl Control {
     }
 }
 
-/// Parses a return value: its index, or `None` for `default`, and the text after it.
+/// Parses a return value: its index, or `None` for `default`, and the text after it. The outer `None` stands for a
+/// text that begins with neither.
 fn parse_return(text: &str) -> Option<(Option<usize>, &str)> {
     let named = RETURNS.iter().enumerate();
     let found = named
@@ -222,6 +224,10 @@ fn parse_return(text: &str) -> Option<(Option<usize>, &str)> {
 }
 
 /// Parses an action of the control `text`; returns it and what follows it.
+///
+/// # Errors
+///
+/// [`Rejection::BadControl`] for a text that begins with no action or jumps over no lines; [`Rejection::HugeJump`].
 fn parse_action<'a>(rest: &'a str, text: &str) -> Result<(Action, &'a str), Rejection> {
     for (name, action) in ACTIONS {
         if let Some(after) = rest.strip_prefix(name) {

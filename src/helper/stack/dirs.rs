@@ -22,7 +22,8 @@ pub fn service_dirs(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the folders of the distribution that libpam reads, in its order.
+/// Returns the folders of the distribution that libpam reads, in its order; the usual one if the library is not found
+/// or names none.
 pub(super) fn vendor_dirs(root: &Path) -> Vec<PathBuf> {
     let mut dirs = read_library(root)
         .map(|library| find_dirs(&library))

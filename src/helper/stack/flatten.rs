@@ -27,7 +27,7 @@ pub(super) struct FlatStack {
     pub(super) rejected: Option<(FileLine, Rejection)>,
 }
 
-/// Lists the lines of `service` in that group.
+/// Lists the lines of `service` in that group. If there are none, those of `other` apply, as in libpam.
 ///
 /// # Errors
 ///
@@ -96,7 +96,11 @@ enum ServiceFolders {
 }
 
 impl Flattener<'_> {
-    /// Adds the lines of a file that the line at `place` includes.
+    /// Adds the lines of a file that the line at `place` includes. A line that names no file is rejected.
+    ///
+    /// # Errors
+    ///
+    /// [`StackError::MissingFile`] and [`StackError::NestedTooDeep`]; as [`Flattener::add_file`].
     fn load(
         &mut self,
         name: Option<&String>,
@@ -123,6 +127,10 @@ impl Flattener<'_> {
     }
 
     /// Adds the lines of a service; returns whether it has a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Flattener::add_file`], and if a file exists and cannot be read.
     fn load_service(&mut self, name: &str) -> Result<bool, StackError> {
         let Some(file) = self.find_service_file(name, ServiceFolders::All)? else {
             return Ok(false);
@@ -153,6 +161,7 @@ impl Flattener<'_> {
         Ok(())
     }
 
+    /// Tells whether [`FALLBACK_SERVICE`] has a file that this process may not read.
     fn is_fallback_hidden(&self) -> bool {
         service_dirs(self.files.root).iter().any(|folder| {
             read_service_file(&folder.join(FALLBACK_SERVICE))
@@ -198,6 +207,7 @@ impl Flattener<'_> {
         }
     }
 
+    /// Rejects the stack because of a line. Only the first line counts.
     fn reject(&mut self, place: &FileLine, why: Rejection) {
         self.lines
             .rejected
@@ -214,6 +224,12 @@ impl Flattener<'_> {
         })
     }
 
+    /// Adds the lines of a file, with those that they include. A line that versions of libpam do not read alike is
+    /// rejected.
+    ///
+    /// # Errors
+    ///
+    /// Why neither libpam nor we can read an included file, or more lines than are checked.
     fn add_file(&mut self, file: &ServiceFile, inclusion: Inclusion) -> Result<(), StackError> {
         if let Some((line, why)) = find_misread_line(&file.bytes) {
             self.reject(&file.place(line), why);
@@ -233,6 +249,13 @@ impl Flattener<'_> {
         Ok(())
     }
 
+    /// Adds a line: a line of the group as it is, an include as the lines of its file, behind the start of a substack
+    /// if it is one. A line of another group adds nothing, but what keeps libpam from loading it rejects the stack,
+    /// except in included files.
+    ///
+    /// # Errors
+    ///
+    /// As [`Flattener::add_file`].
     fn add_line(
         &mut self,
         line: &LogicalLine,
@@ -326,6 +349,12 @@ impl Flattener<'_> {
         control
     }
 
+    /// Adds a line that calls a module, or, without a `control`, the start of a substack. For a line of this module
+    /// it notes whether the line can be relied on; a module of ours that does not exist is rejected.
+    ///
+    /// # Errors
+    ///
+    /// [`StackError::TooManyLines`].
     fn push_entry(
         &mut self,
         line: &LogicalLine,
@@ -420,7 +449,11 @@ impl Flattener<'_> {
         std::iter::once(first).chain(others.map(move |dir| dir.join(name)))
     }
 
-    /// Reads the service file of that name from the first of these folders that has it.
+    /// Reads the service file of that name from the first of these folders that has it; `None` if none has.
+    ///
+    /// # Errors
+    ///
+    /// [`StackError::UnreadableFile`] for a file that exists and cannot be read.
     fn find_service_file(
         &self,
         name: &str,
@@ -440,8 +473,8 @@ impl Flattener<'_> {
     }
 }
 
-/// Returns the value of a `service=` argument. The module ignores case there, as
-/// `pam_slurm_adopt` does.
+/// Returns the value of a `service=` argument in lower case; `None` for another argument. The module ignores case
+/// there, as `pam_slurm_adopt` does.
 fn service_argument(word: &str) -> Option<String> {
     let (key, name) = word.split_once('=')?;
     key.eq_ignore_ascii_case("service")

@@ -115,6 +115,8 @@ pub fn judge_stacks_of_login(root: &Path, service: &str) -> [StackFinding; 2] {
     [Group::Session, Group::Auth].map(|group| judge_files(&files, &readings, service, group))
 }
 
+/// Analyses the stack of `service` by each way in which libpam may read it. The stack is effective only if it is so
+/// by all of them; else the finding is that of the first way by which it is not.
 fn judge_files(
     files: &Files<'_>,
     readings: &[Reading],
@@ -178,7 +180,8 @@ fn judge_auth_lines(mut stack: FlatStack) -> StackFinding {
     judge_stack_lines(&stack, Group::Auth)
 }
 
-/// Finds what is wrong with the places and controls of our auth lines; `None` also if there are none.
+/// Finds what is wrong with the places and controls of our auth lines; `None` if nothing is, and also if there are
+/// none.
 fn find_auth_fault(stack: &[Entry]) -> Option<(FileLine, LineFault)> {
     let calls: Vec<&Entry> = stack
         .iter()
@@ -205,6 +208,11 @@ fn find_auth_fault(stack: &[Entry]) -> Option<(FileLine, LineFault)> {
         .find_map(|entry| Some((entry.place.clone(), entry.ours.clone()?.err()?)))
 }
 
+/// Reads the lines of a group. Marks session lines that observe while an account line does not.
+///
+/// # Errors
+///
+/// [`StackError::UnnamedService`]; why neither libpam nor we can read the files.
 fn read_stack(
     files: &Files<'_>,
     service: &str,
@@ -221,23 +229,31 @@ fn read_stack(
         return Err(StackError::UnnamedService);
     }
     let mut stack = flatten(files, &file, group, reading)?;
-    // If both lines observe, the site only tries the module.
     if group == Group::Session && stack.entries.iter().any(Entry::is_observing) {
         let account = flatten(files, &file, Group::Account, reading)?.entries;
-        if account
-            .iter()
-            .any(|entry| entry.is_for_service() && !entry.is_observing())
-        {
-            for entry in &mut stack.entries {
-                if entry.is_fit() && entry.is_observing() {
-                    entry.ours = Some(Err(LineFault::ObservesAlone));
-                }
-            }
-        }
+        mark_lone_observers(&mut stack.entries, &account);
     }
     Ok(stack)
 }
 
+/// Marks the session lines that observe as unreliable if an account line of this module does not observe: that line
+/// admits users, whom these lines would leave outside of their jobs. If the lines of both groups observe, the site
+/// only tries the module.
+fn mark_lone_observers(session: &mut [Entry], account: &[Entry]) {
+    let account_enforces = account
+        .iter()
+        .any(|entry| entry.is_for_service() && !entry.is_observing());
+    if !account_enforces {
+        return;
+    }
+    for entry in session {
+        if entry.is_fit() && entry.is_observing() {
+            entry.ours = Some(Err(LineFault::ObservesAlone));
+        }
+    }
+}
+
+/// Judges the lines of a group: whether one of this module can be relied on, and whether no way to success passes it.
 fn judge_stack_lines(
     FlatStack {
         entries: stack,

@@ -41,7 +41,8 @@ impl Reading {
         includes_vendor_files: true,
     };
 
-    /// Returns the ways in which the node's libpam may read: one, if the library is found.
+    /// Returns the ways in which the node's libpam may read: one if the library is found, else the widest and
+    /// upstream's.
     pub(super) fn possible(root: &Path) -> Vec<Self> {
         let Some(library) = read_library(root) else {
             return vec![Self::WIDEST, Self::UPSTREAM];
@@ -88,8 +89,8 @@ fn list_module_folders(root: &Path) -> impl Iterator<Item = PathBuf> {
         .map(|folder| root.join(folder))
 }
 
-/// Returns the folder of PAM modules of the node whose files are below `root`. Of several it takes
-/// that of this program's architecture, which is sshd's as well.
+/// Returns the folder of PAM modules of the node whose files are below `root`; `None` if it is at none of the usual
+/// places. Of several it takes that of this program's architecture, which is sshd's as well.
 pub fn find_module_folder(root: &Path) -> Option<PathBuf> {
     list_module_folders(root).find(|folder| folder.join(STOCK_MODULE).exists())
 }

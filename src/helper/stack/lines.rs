@@ -46,8 +46,8 @@ pub fn parse_lines(text: &str) -> Option<Vec<LogicalLine>> {
     pending.is_none().then_some(lines)
 }
 
-/// Finds the first line that some versions of libpam end elsewhere than [`parse_lines`] does. Returns
-/// its number. libpam counts the bytes of the file, whatever their encoding.
+/// Finds the first line that some versions of libpam end elsewhere than [`parse_lines`] does, and returns its number;
+/// `None` if all versions read the file alike. libpam counts the bytes of the file, whatever their encoding.
 pub(super) fn find_misread_line(file: &[u8]) -> Option<(usize, Rejection)> {
     // The first physical line of a continued line, and the bytes that it takes so far.
     let mut begun: Option<(usize, usize)> = None;
@@ -82,7 +82,8 @@ struct Part<'a> {
     is_continued: bool,
 }
 
-/// Returns `None` for an empty line and for a comment.
+/// Finds the part of a physical line that counts; `None` for an empty line and for a comment. A comment behind text
+/// ends the line: no backslash before it joins the next one.
 fn parse_physical(physical: &str) -> Option<Part<'_>> {
     let line = physical.trim_start_matches(BLANK);
     if line.is_empty() || line.starts_with('#') {
@@ -139,6 +140,8 @@ fn split_words(text: &str) -> Vec<String> {
     words
 }
 
+/// Splits a text after the first `]` that no backslash escapes: the word before it, and the rest. Without such a
+/// bracket the word is all of the text.
 fn split_bracketed(inner: &str) -> (String, &str) {
     let mut word = String::new();
     let mut chars = inner.chars();

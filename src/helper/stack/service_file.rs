@@ -32,6 +32,7 @@ impl<'a> Files<'a> {
         }
     }
 
+    /// Reads a file, as [`read_service_file`] does, at most once. The replaced file has its new content.
     pub(super) fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
         if let Some(bytes) = self.contents.borrow().get(path) {
             return Ok(bytes.clone());
@@ -57,6 +58,7 @@ impl ServiceFile {
         String::from_utf8_lossy(&self.bytes)
     }
 
+    /// The position of a line of this file.
     pub(super) fn place(&self, line: usize) -> FileLine {
         FileLine {
             file: self.path.clone(),

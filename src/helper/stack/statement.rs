@@ -16,6 +16,7 @@ pub(super) struct Statement<'a> {
 }
 
 impl<'a> Statement<'a> {
+    /// Takes the first words of a line. Words that are missing are empty, or `None` for the module.
     pub(super) fn new(line: &'a LogicalLine) -> Self {
         let mut words = line.words.iter().map(String::as_str);
         let group = words.next().unwrap_or_default();
@@ -26,32 +27,37 @@ impl<'a> Statement<'a> {
         }
     }
 
+    /// Tells whether the first word is a group.
     pub(super) fn has_group(&self) -> bool {
         GROUP_NAMES
             .iter()
             .any(|name| self.group.eq_ignore_ascii_case(name))
     }
 
+    /// Tells whether the first word is `@include`, which not every libpam knows.
     pub(super) fn is_at_include(&self) -> bool {
         self.group.eq_ignore_ascii_case("@include")
     }
 
+    /// Tells whether the line names our module.
     pub(super) fn is_our_module(&self) -> bool {
         self.module
             .is_some_and(|module| MODULE_FILES.contains(&file_name(module)))
     }
 
+    /// Tells whether the line includes a file as a substack.
     pub(super) fn is_substack(&self) -> bool {
         self.control.eq_ignore_ascii_case("substack")
     }
 
+    /// Tells whether the line includes a file, as a substack or not.
     pub(super) fn is_include(&self) -> bool {
         self.is_substack() || self.control.eq_ignore_ascii_case("include")
     }
 }
 
-/// Returns how many words of a line decide what it does in the group, or in which group: arguments do so
-/// only for this module.
+/// Returns how many words of a line decide what it does in the group, or in which group it is: all words of a line of
+/// this module, up to the module of any other line in the group, and the first word of a line in another group.
 pub(super) fn count_decisive_words(line: &LogicalLine, is_in_group: bool) -> usize {
     if Statement::new(line).is_our_module() {
         line.words.len()

@@ -21,6 +21,7 @@ pub(super) enum StackVerdict {
 }
 
 impl StackVerdict {
+    /// Tells whether the verdict is unfavourable.
     pub(super) fn is_negative(self) -> bool {
         matches!(self, Self::Negative(_))
     }
@@ -141,6 +142,9 @@ fn next_states(stack: &[Entry], entry: &Entry, state: &WalkState) -> Vec<WalkSta
         .collect()
 }
 
+/// Returns the state behind a line whose module returns `code`, for which its control has `action`. `die`, and `done`
+/// unless a line has failed, end the stack or substack; `reset` restores the verdict at its entry; a jump past its
+/// end refuses.
 pub(super) fn apply_action(
     stack: &[Entry],
     state: &WalkState,
