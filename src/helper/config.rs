@@ -67,6 +67,7 @@ pub struct Config {
 }
 
 impl Default for Config {
+    /// The settings of a site without a configuration file.
     fn default() -> Self {
         Self {
             sources: SourceName::ALL.to_vec(),
@@ -129,15 +130,19 @@ impl Config {
         ))
     }
 
-    /// Reads only the path of the site's message, so that a mistake elsewhere in the file does not keep
-    /// users from reading whom to ask.
+    /// Reads only the path of the site's message, so that a mistake elsewhere in the file does not keep users from
+    /// reading whom to ask. `None` without a message, and if the file is not trusted or the path is none.
     pub(crate) fn read_message_file(path: &Path, trust: &Trust) -> Option<PathBuf> {
         Self::read_key(path, trust, "message_file")
             .ok()?
             .message_file
     }
 
-    /// Reads one key, and ignores all other lines.
+    /// Reads one key, and ignores all other lines. All other settings have their defaults.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the file is missing or not trusted, or the key's value is malformed.
     fn read_key(path: &Path, trust: &Trust, name: &str) -> Result<Self, ConfigError> {
         let bytes = trust
             .read(path, FILE_BYTES_MAX)
@@ -186,8 +191,8 @@ impl Config {
         self.sources.len() < default.sources.len() || self.registry != default.registry
     }
 
-    /// Finds the path of `enforce` if it does not exist, so that logins are not judged here. Any
-    /// other error than a missing file counts as existence.
+    /// Finds the path of `enforce` if it does not exist, so that logins are not judged here. `None` if they are: the
+    /// site has set no path, or it exists. Any other error than a missing file counts as existence.
     pub fn missing_enforce_path(&self) -> Option<&Path> {
         let path = self.enforce.as_deref()?;
         match path.symlink_metadata() {
@@ -201,6 +206,12 @@ impl Config {
         KEY_RULES.iter().map(|(name, ..)| *name)
     }
 
+    /// Parses and stores the value of a key.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigFault`] for a key that is unknown, and for a value that is empty, has a control character, or has
+    /// another form than the key requires.
     fn set_key(&mut self, key: &str, value: &str) -> Result<(), ConfigFault> {
         let name = shorten(key);
         // Flux's list of this kind may be empty, and may have tabs.
@@ -357,6 +368,7 @@ const KEY_RULES: [KeyRule; 23] = [
     ),
 ];
 
+/// Stores a parsed value; `None` stands for one of the wrong form.
 fn store<T>(place: &mut T, value: Option<T>) -> Result<(), ValueError> {
     *place = value.ok_or(ValueError::WrongForm)?;
     Ok(())
@@ -420,6 +432,7 @@ fn without_comment(line: &[u8]) -> &[u8] {
     comment.and_then(|blank| line.get(..blank)).unwrap_or(line)
 }
 
+/// Parses a list of sources; `None` if one is unknown or there twice.
 fn parse_sources(value: &str) -> Option<Vec<SourceName>> {
     let mut sources = Vec::new();
     for name in value.split(',') {
@@ -432,6 +445,7 @@ fn parse_sources(value: &str) -> Option<Vec<SourceName>> {
     Some(sources)
 }
 
+/// Parses `always`, which gives `Some(None)`, or `if-exists:PATH`; `None` for any other value.
 fn parse_enforce(value: &str) -> Option<Option<PathBuf>> {
     match value {
         "always" => Some(None),
@@ -442,7 +456,8 @@ fn parse_enforce(value: &str) -> Option<Option<PathBuf>> {
     }
 }
 
-/// Parses a size or a percentage: returns MiB and percent, of which one is 0.
+/// Parses a size or a percentage: returns MiB and percent, of which one is 0. `None` for a value of another form or
+/// too large a size.
 fn parse_memory(value: &str) -> Option<(u32, u32)> {
     if let Some(percent) = value.strip_suffix('%') {
         return Some((0, parse_decimal(percent)?));
@@ -455,6 +470,7 @@ fn parse_memory(value: &str) -> Option<(u32, u32)> {
     None
 }
 
+/// Parses `none`, which gives an empty list, or a list of minutes; `None` for any other value.
 fn parse_notice(value: &str) -> Option<Vec<u32>> {
     if value == "none" {
         return Some(Vec::new());
@@ -464,23 +480,27 @@ fn parse_notice(value: &str) -> Option<Vec<u32>> {
     })
 }
 
-/// Parses the name of the node in Slurm, of which the names of sockets are made.
+/// Parses the name of the node in Slurm, of which the names of sockets are made; `None` for a text that cannot be
+/// one.
 fn parse_host_name(value: &str) -> Option<String> {
     let name = value.parse::<NodeName>().ok()?;
     Some(name.to_string())
 }
 
+/// Parses the name or number of an account; `None` for a text that can be neither.
 fn parse_account(value: &str) -> Option<String> {
     let fits = !value.is_empty() && value.len() <= 64 && !value.contains([' ', ':', '/']);
     fits.then(|| value.to_owned())
 }
 
-/// Parses the name of a group. Those of directories may have blanks in their names.
+/// Parses the name of a group; `None` for a text that cannot be one. The names of groups in directories may have
+/// blanks.
 fn parse_group(value: &str) -> Option<String> {
     let fits = !value.contains(char::is_control) && value.len() <= GROUP_BYTES_MAX;
     (fits && !value.is_empty() && !value.contains([':', '/'])).then(|| value.to_owned())
 }
 
+/// Parses an absolute path; `None` for any other text.
 fn parse_path(value: &str) -> Option<PathBuf> {
     value.starts_with('/').then(|| PathBuf::from(value))
 }
@@ -561,6 +581,7 @@ pub enum ConfigFault {
     InvalidEntry(String, String, String),
 }
 
+/// The question whether another key was meant; empty if none is similar.
 fn describe_similar(known: Option<&str>) -> String {
     known
         .map(|known| format!(", did you mean {known}?"))

@@ -33,6 +33,7 @@ struct CallerJob {
 }
 
 impl CallerJob {
+    /// The caller's job is known.
     fn known(job: JobId, text: String) -> Self {
         Self {
             job: Some(job),
@@ -41,6 +42,7 @@ impl CallerJob {
         }
     }
 
+    /// The caller's job is not known, and that is no fault.
     fn unknown(text: String) -> Self {
         Self {
             job: None,
@@ -49,6 +51,7 @@ impl CallerJob {
         }
     }
 
+    /// The caller's job is not known because of a fault, which the log names.
     fn fault(text: String) -> Self {
         Self {
             job: None,
@@ -59,6 +62,7 @@ impl CallerJob {
 }
 
 impl<'a> CallerQuery<'a> {
+    /// Prepares the query of a login. It ends in time for the reply.
     pub(super) fn new(
         node: &'a Node,
         request: &'a Request,
@@ -121,7 +125,8 @@ impl<'a> CallerQuery<'a> {
         }
     }
 
-    /// Asks the client's host for the job, if it is in a trusted network.
+    /// Asks the client's host for the job, if it is in a trusted network. An answer counts only if it names one of
+    /// `jobs`.
     fn query_host(&self, flow: Flow, jobs: &[Job]) -> CallerJob {
         let host = flow.client.ip();
         if !self

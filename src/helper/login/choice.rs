@@ -28,7 +28,7 @@ pub(super) enum Choice {
 }
 
 impl Choice {
-    /// Chooses the last of the jobs by this rule.
+    /// Chooses the last of the jobs by this rule; [`Choice::None`] without jobs.
     fn of_last(mut jobs: Vec<Job>, rule: ChoiceRule) -> Self {
         jobs.pop()
             .map_or(Self::None, |job| Self::Job(Box::new(job), rule))
@@ -154,7 +154,11 @@ pub fn read_choice(choices: &Choices, uid: u32) -> Result<Option<JobId>, TrustEr
     }
 }
 
-/// Reads the choice from the user's directory.
+/// Reads the choice from the user's directory; `None` if it has no file of a choice.
+///
+/// # Errors
+///
+/// [`TrustError`] if another account may have written the file, or if it does not hold an id.
 fn read_from_dir(dir: &UserDir, uid: u32) -> Result<Option<JobId>, TrustError> {
     require_sole_writer(&dir.status, uid).map_err(|cause| TrustError::new(&dir.path, cause))?;
     let path = dir.path.join(FILE);

@@ -66,7 +66,11 @@ pub fn contain_by_record(
     }
 }
 
-/// Resolves a record's devices; a name that does not resolve is named to the user.
+/// Resolves a record's devices into the list that must hold.
+///
+/// # Errors
+///
+/// [`LoginRefusal`] for a name that does not resolve, which the user is told, and for a list that is too long.
 fn enforce_request(
     record: &Record,
     request: &DeviceRequest<'_>,
@@ -87,6 +91,7 @@ fn enforce_request(
     }
 }
 
+/// Refuses a login whose record's devices give no allowlist. A name that does not resolve is named to the user.
 fn refuse_request(job: &JobId, error: AllowlistError) -> LoginRefusal {
     let LoginRefusal { refusal, cause } = refuse_configuration(job, format!("job {job}: {error}"));
     let refusal = match error {
@@ -118,6 +123,7 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
+    /// Prepares the planning of a login to `job`.
     pub(super) fn new(job: &'a Job, config: &'a Config, resolver: &'a Resolver) -> Self {
         Self {
             job,

@@ -133,13 +133,14 @@ pub(super) fn name_probes(probes: Vec<Probe>, gpus: &[GpuNodes]) -> Vec<Probe> {
     probes
 }
 
+/// Makes the probe of a GPU by its own node; `None` if the node's path is too long for a probe or outside of `/dev`.
 fn own_probe(gpu: &GpuNodes) -> Option<Probe> {
     format!("{} {}", gpu.own_node.rule, gpu.own_node.node)
         .parse()
         .ok()
 }
 
-/// Names one GPU to programs: by its UUID, or as the first one that they see.
+/// Names one GPU to programs: by its UUID, or as the first one that they see. `None` if no variable names the GPU.
 fn gpu_variable(gpu: &GpuNodes, uses_numbers: bool) -> Option<Variable> {
     let (name, uuid) = gpu.visible_devices.as_ref()?;
     let uuid = if uses_numbers { None } else { uuid.as_deref() };
@@ -205,6 +206,7 @@ fn allocation_variables(
     })
 }
 
+/// Returns a variable of the prolog that the set needs.
 fn require_variable<'a>(
     env: &'a PrologEnvironment,
     name: &'static str,
@@ -212,6 +214,12 @@ fn require_variable<'a>(
     env.get(name).ok_or(VariableError::Missing(name))
 }
 
+/// Adds a variable after checking its value.
+///
+/// # Errors
+///
+/// [`VariableError::InvalidValue`]; [`VariableError::Surplus`] for a name that is there already or more bytes than a
+/// login may get.
 fn add_variable(variables: &mut Variables, name: &str, value: &str) -> Result<(), VariableError> {
     let variable = Variable::from_pair(name, value)
         .map_err(|error| VariableError::InvalidValue(name.to_owned(), error))?;
@@ -230,6 +238,8 @@ enum GpuNumbering {
 }
 
 impl GpuNumbering {
+    /// Decides by the containment: under the scheduler's filter or a list of the job's own devices a login sees only
+    /// the job's GPUs, else all of the node's.
     fn of_login(job: &Job, containment: &Containment) -> Self {
         match containment {
             Containment::None => Self::OfNode,
@@ -272,7 +282,7 @@ fn number_gpus(
     }
 }
 
-/// Computes the number of tasks of each node, in Slurm's form (`2(x3),1`), if it is certain.
+/// Computes the number of tasks of each node, in Slurm's form (`2(x3),1`); `None` unless it is certain.
 ///
 /// Slurm distributes tasks over the nodes in turn, up to the processors of each. So one node has all
 /// tasks; nodes with equally many processors have equally many tasks if the numbers divide; and with
@@ -312,7 +322,7 @@ fn tasks_per_node(tasks: Option<&str>, nodes: &str, cpus: &str) -> Option<String
     (task_count == cpu_count).then(|| cpus.to_owned())
 }
 
-/// Parses `16(x2)` or `16`: the processors of a node, and the number of such nodes in a row.
+/// Parses `16(x2)` or `16`: the processors of a node, and the number of such nodes in a row. `None` for another text.
 fn parse_cpu_group(text: &str) -> Option<(u32, u32)> {
     let Some(group) = text.strip_suffix(')') else {
         return Some((parse_decimal(text)?, 1));

@@ -45,7 +45,12 @@ impl Planner<'_> {
         })
     }
 
-    /// Decides the containment by the policy in the text of the job's unit.
+    /// Decides the containment by the policy in the text of the job's unit: none for `auto` without entries, as for
+    /// the IMP, else the list. Entries that the IMP does not resolve are dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`LoginRefusal`] for a text that is no unit's, and for a list that is too long.
     fn contain_by_unit(&mut self, text: &str) -> Result<JobContainment, LoginRefusal> {
         let id = &self.job.id;
         let UnitPolicy { policy, allow } = UnitPolicy::parse(text).map_err(|error| {
@@ -136,14 +141,18 @@ fn merge_rules(list: &Allowlist) -> Vec<DeviceRule> {
     merged
 }
 
+/// Tells whether two rules are about the same device, or about all minors of the same major.
 fn is_same_device(a: &DeviceRule, b: &DeviceRule) -> bool {
     (a.kind(), a.major(), a.minor()) == (b.kind(), b.major(), b.minor())
 }
 
+/// Returns the rule with another access, which must not be empty.
 fn with_access(rule: &DeviceRule, access: Access) -> DeviceRule {
     DeviceRule::from_numbers(rule.kind(), rule.major(), rule.minor(), access).unwrap_or(*rule)
 }
 
+/// Returns the rule for the devices of both rules, with the access that both allow; `None` if there is no such device
+/// or access.
 fn intersect_rules(a: DeviceRule, b: DeviceRule) -> Option<DeviceRule> {
     if (a.kind(), a.major()) != (b.kind(), b.major()) {
         return None;

@@ -68,6 +68,7 @@ impl Node {
         SlurmConfSearch::new(self.tree(), config.devices.slurm_conf.clone())
     }
 
+    /// The files of the node.
     pub(super) fn tree(&self) -> Tree {
         if self.root.parent().is_none() {
             return Tree::host();
@@ -75,6 +76,7 @@ impl Node {
         Tree::with_root(&self.root, self.trust.clone())
     }
 
+    /// The users' choices of their jobs on this node.
     pub(super) fn choices(&self) -> Choices {
         Choices::below(&self.root, self.trust.clone())
     }
@@ -111,6 +113,12 @@ impl Node {
         Ok(sources)
     }
 
+    /// Opens the registry as a source. Unless the site has chosen it, it counts as absent until the first job is
+    /// registered.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mount::open_below`].
     fn registry_source(&self, config: &Config) -> cgroup::Result<RegistrySource> {
         let registry = config.registry.clone();
         let source = RegistrySource::new(registry, self.trust.clone(), self.cgroup_mount()?);
@@ -121,7 +129,8 @@ impl Node {
         Ok(source.unused_before_first_job(lock))
     }
 
-    /// Finds the job whose cgroup, or one below it, has this id (`CgroupSearch::find_job`).
+    /// Finds the job whose cgroup, or one below it, has this id (`CgroupSearch::find_job`); `None` also on a node
+    /// without cgroup v2.
     pub fn job_of_cgroup<'a>(
         &self,
         jobs: &'a [Job],
@@ -148,6 +157,7 @@ impl Node {
     }
 }
 
+/// The host's name (gethostname(2)); empty if it cannot be read.
 fn host_name() -> String {
     nix::unistd::gethostname()
         .unwrap_or_default()

@@ -15,9 +15,9 @@ pub(super) struct PlannedLogin {
 }
 
 impl Planner<'_> {
-    /// Plans the login; the result has warnings for the log beside the plan. `unit` is the text of the
-    /// job's unit if the request has one. The login is refused if no record names the job's devices,
-    /// if this node cannot resolve them, or if they exceed an allowlist.
+    /// Plans the login; the result has warnings for the log beside the plan. `unit` is the text of the job's unit,
+    /// empty if the request has none. The login is refused if a registered job has no record of its devices, if this
+    /// node cannot resolve the devices, or if they exceed an allowlist.
     pub(super) fn plan_login(mut self, rule: ChoiceRule, unit: &str) -> PlannedLogin {
         let result = self.make_plan(rule, unit);
         PlannedLogin {
@@ -26,6 +26,11 @@ impl Planner<'_> {
         }
     }
 
+    /// Makes the plan, and notes in the evidence what it contains.
+    ///
+    /// # Errors
+    ///
+    /// [`LoginRefusal`] if the containment cannot be decided. Variables and probes that cannot be had are warnings.
     fn make_plan(
         &mut self,
         rule: ChoiceRule,
@@ -37,16 +42,17 @@ impl Planner<'_> {
             dropped,
             mut warnings,
         } = job_containment;
-        let login = login_variables(self.job, self.config.env, &containment);
-        warnings.extend(login.warnings);
+        let variables = login_variables(self.job, self.config.env, &containment);
+        warnings.extend(variables.warnings);
         if self.config.env == JobEnvironment::Gpus {
             match list_nameable_gpus(&self.resolver.tree) {
                 Ok(gpus) => probes = name_probes(probes, &gpus),
                 Err(why) => warnings.push(format!("env: no GPU is named: {why}")),
             }
         }
-        // Without a record's list the allowlist has all of Slurm's GPUs, not only those of the job.
-        let list = if self.job.has_device_list() {
+        // Count only a list that a record gives. For a Slurm job without one the allowlist, if any, has all of
+        // Slurm's GPUs (`slurm_devices = closed`): which of them are the job's, only Slurm's own filter knows.
+        let counted_list = if self.job.has_device_list() {
             containment.list()
         } else {
             None
@@ -56,12 +62,12 @@ impl Planner<'_> {
             rule,
             placement: self.job.placement.clone(),
             ends: self.job.ends,
-            gpus: list.map_or(0, gpu_count),
+            gpus: counted_list.map_or(0, gpu_count),
             containment,
             limits: self.config.login_limits,
             probes,
             dropped,
-            env: login.variables,
+            env: variables.variables,
         };
         self.add_plan(&plan);
         Ok((plan, warnings))
@@ -83,6 +89,7 @@ impl Planner<'_> {
         }
     }
 
+    /// Adds what the plan contains to the evidence.
     fn add_plan(&mut self, plan: &Plan) {
         self.evidence.add("containment", plan.containment.as_str());
         if let Some(list) = plan.containment.list() {
@@ -94,6 +101,7 @@ impl Planner<'_> {
     }
 }
 
+/// The entries of a list in their numeric form, with blanks between them.
 fn format_rules(list: &Allowlist) -> String {
     let rules: Vec<String> = list.rules().iter().map(ToString::to_string).collect();
     rules.join(" ")

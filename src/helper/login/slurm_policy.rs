@@ -110,6 +110,7 @@ impl Planner<'_> {
     }
 }
 
+/// Describes Slurm's inventory of the node, for the evidence.
 fn describe_gres(inventory: &Inventory, has_devices: bool) -> String {
     let detected = match (inventory.auto_detect, has_devices) {
         (true, true) => ", AutoDetect finds GPUs",

@@ -132,7 +132,8 @@ impl Survey {
         self.closed = closed;
     }
 
-    /// The command by which users list their own jobs, of the first source that is here and has one.
+    /// The command by which users list their own jobs, of the first source that is here and has one; `None` if none
+    /// has.
     pub(super) fn job_list_command(&self) -> Option<&'static str> {
         let mut present = SourceName::ALL
             .into_iter()
@@ -254,7 +255,7 @@ impl Survey {
     }
 }
 
-/// The command by which users list their own jobs.
+/// The command by which users list their own jobs; `None` if the source has none.
 fn job_list_command(source: SourceName) -> Option<&'static str> {
     match source {
         SourceName::Registry => None,
@@ -263,6 +264,7 @@ fn job_list_command(source: SourceName) -> Option<&'static str> {
     }
 }
 
+/// Refuses a login with these causes for the log.
 fn refuse(reason: Reason, causes: &[String]) -> LoginRefusal {
     LoginRefusal {
         refusal: refusal(reason),
@@ -275,6 +277,7 @@ pub(super) fn refuse_closed(id: &JobId) -> LoginRefusal {
     refuse_job(Reason::LoginsClosed, id, None, &[])
 }
 
+/// Refuses a login because of this job, with causes for the log. `ended` is when the job ended, if a note says so.
 fn refuse_job(reason: Reason, id: &JobId, ended: Option<i64>, causes: &[String]) -> LoginRefusal {
     let refusal = Refusal {
         jobs: vec![id.clone()],

@@ -28,6 +28,7 @@ pub(super) struct UnitError {
 }
 
 impl UnitError {
+    /// Describes the fault of a line, of which it keeps the beginning.
     fn new(number: usize, text: &str, why: &'static str) -> Self {
         let text = printable(text).chars().take(SHOWN_CHARACTERS_MAX).collect();
         Self { number, text, why }
@@ -87,7 +88,7 @@ impl UnitPolicy {
     }
 }
 
-/// Parses the rest of `[NAME]` after its first bracket.
+/// Parses the rest of `[NAME]` after its first bracket; `None` for a header of another form.
 fn parse_section_name(rest: &str) -> Option<&str> {
     let name = rest.strip_suffix(']')?;
     (!name.is_empty() && !name.contains(['[', ']'])).then_some(name)
@@ -95,6 +96,10 @@ fn parse_section_name(rest: &str) -> Option<&str> {
 
 /// Joins continued lines, and leaves out empty ones and comments; each line has the number of its first
 /// part. A backslash at the end of a line continues it with the next line that is no comment.
+///
+/// # Errors
+///
+/// [`UnitError`] for a text that ends after such a backslash.
 fn join_continued_lines(text: &str) -> Result<Vec<(usize, String)>, UnitError> {
     let mut lines = Vec::new();
     let mut unfinished: Option<(usize, String)> = None;

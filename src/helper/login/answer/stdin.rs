@@ -58,7 +58,7 @@ fn answer_stdin() -> Option<Vec<u8>> {
     answer_bytes(&bytes).map(|reply| reply.encode())
 }
 
-/// Decodes and answers a request. A request of another version gets a refusal.
+/// Decodes and answers a request. A request of another version gets a refusal; `None` for bytes that are no request.
 fn answer_bytes(bytes: &[u8]) -> Option<Reply> {
     match Request::decode(bytes) {
         Ok(request) => Some(answer(&request)),

@@ -40,6 +40,7 @@ pub(super) fn query_until_job(
     }
 }
 
+/// The time for the answer: the request's budget without the part for the reply's way back.
 fn available_budget(request: &Request) -> Duration {
     Duration::from_millis(request.budget_ms.into()).saturating_sub(REPLY_RESERVE)
 }
