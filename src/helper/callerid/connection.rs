@@ -138,6 +138,7 @@ impl Connection {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
+    /// Sends the line of the answer, until the deadline at most.
     fn write_answer(&self, line: &str, deadline: Deadline) -> io::Result<()> {
         // If no time is left, this fails.
         self.stream.set_write_timeout(Some(deadline.remaining()))?;

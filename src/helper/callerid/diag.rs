@@ -37,6 +37,7 @@ pub struct SocketOwner {
 pub struct DiagError(String);
 
 impl DiagError {
+    /// Describes the failure of a system call.
     fn system(what: &str, errno: Errno) -> Self {
         Self(format!("{what}: {}", errno.desc()))
     }
@@ -139,6 +140,7 @@ fn encode_question(local: SocketAddr, remote: SocketAddr) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// The address in the 16 bytes of the kernel's structures, in which zeros follow it.
 fn widen(ip: Ipv4Addr) -> [u8; 16] {
     let [a, b, c, d] = ip.octets();
     [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
@@ -179,7 +181,11 @@ pub fn parse_answer(
     }
 }
 
-/// Parses `struct nlmsgerr`, as far as it matters.
+/// Parses `struct nlmsgerr`, as far as it matters; `None` if the kernel knows no such socket.
+///
+/// # Errors
+///
+/// Any other error of the kernel, or malformed bytes.
 fn parse_error(body: &[u8]) -> Result<Option<SocketOwner>, DiagError> {
     let code = ByteReader(body)
         .bytes()
@@ -199,6 +205,7 @@ struct NetlinkMessage<'a> {
 }
 
 impl<'a> NetlinkMessage<'a> {
+    /// Takes the header and its payload; `None` for a payload that is cut off, or another message than the answer.
     fn parse(input: &mut ByteReader<'a>) -> Option<Self> {
         let length = usize::try_from(input.u32()?).ok()?;
         let kind = input.u16()?;
@@ -220,6 +227,8 @@ struct InetSocket {
 }
 
 impl InetSocket {
+    /// Parses the structure, and returns the bytes behind it, which are attributes; `None` for a structure that is
+    /// cut off or of another family.
     fn parse(body: &[u8]) -> Option<(Self, ByteReader<'_>)> {
         let mut input = ByteReader(body);
         let [family, state, _timer, _retransmits] = input.bytes()?;
@@ -242,6 +251,7 @@ impl InetSocket {
     }
 }
 
+/// Makes an address of the kernel's 16 bytes; `None` for another family than IPv4 and IPv6.
 fn parse_address(family: u8, ip: [u8; 16], port: u16, scope: u32) -> Option<SocketAddr> {
     match family {
         AF_INET => {
@@ -276,20 +286,24 @@ fn find_cgroup_id(mut input: ByteReader<'_>) -> Option<Option<u64>> {
 struct ByteReader<'a>(&'a [u8]);
 
 impl<'a> ByteReader<'a> {
+    /// Takes the next bytes; `None` if there are fewer.
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
     }
 
+    /// Takes the next `N` bytes.
     fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 
+    /// Takes a number of two bytes, in the machine's byte order.
     fn u16(&mut self) -> Option<u16> {
         self.bytes().map(u16::from_ne_bytes)
     }
 
+    /// Takes a number of four bytes, in the machine's byte order.
     fn u32(&mut self) -> Option<u32> {
         self.bytes().map(u32::from_ne_bytes)
     }

@@ -48,12 +48,13 @@ impl Query {
         format!("{self}\r\n")
     }
 
-    /// Parses the line of a query, with or without its end: two ports, neither of them 0. The answer
-    /// to any other line is [`Answer::InvalidPort`].
+    /// Parses the line of a query, with or without its end: two ports, neither of them 0. `None` for any other line;
+    /// the answer to it is [`Answer::InvalidPort`].
     pub fn parse(line: &[u8]) -> Option<Self> {
         Self::parse_pair(decode_line(line)?).filter(|query| query.local > 0 && query.foreign > 0)
     }
 
+    /// Parses two ports, which may be 0, with a comma between them.
     fn parse_pair(pair: &str) -> Option<Self> {
         let (local, foreign) = pair.split_once(',')?;
         Some(Self {
@@ -103,6 +104,8 @@ impl Answer {
         }
     }
 
+    /// Parses the token of an error; `None` for a token that the protocol does not have and that does not begin with
+    /// `X`.
     fn parse_error(token: &str) -> Option<Self> {
         match token {
             "NO-USER" => Some(Self::NoUser),
@@ -123,11 +126,13 @@ impl Answer {
 
 const BLANKS: [char; 2] = [' ', '\t'];
 
+/// Removes blanks and tabs around a text.
 fn trim_blanks(text: &str) -> &str {
     text.trim_matches(BLANKS)
 }
 
-/// Decodes the text of one line without its end, which may lack the carriage return.
+/// Decodes the text of one line without its end, which may lack the carriage return. `None` for a line that is too
+/// long or not UTF-8.
 fn decode_line(line: &[u8]) -> Option<&str> {
     if line.len() > LINE_MAX {
         return None;
@@ -137,6 +142,7 @@ fn decode_line(line: &[u8]) -> Option<&str> {
     std::str::from_utf8(text).ok()
 }
 
+/// Parses a port of one to five digits, which may begin with zeros; `None` for any other text or a larger number.
 fn parse_port(text: &str) -> Option<u16> {
     let digits = trim_blanks(text);
     let is_decimal = (1..=PORT_DIGITS_MAX).contains(&digits.len())

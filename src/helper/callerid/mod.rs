@@ -54,6 +54,7 @@ fn read_line(stream: &TcpStream, deadline: Deadline) -> Result<Vec<u8>, Errno> {
     Ok(line)
 }
 
+/// The kernel's number of an error; `EIO` for one that the kernel did not report.
 fn errno_of(error: &io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
@@ -103,6 +104,8 @@ pub fn unmap_address(address: SocketAddr) -> SocketAddr {
     }
 }
 
+/// Parses one end of a connection: an address, with `%` and an interface if it has a scope, and a port that is not 0.
+/// `None` for any other text.
 fn parse_end(address: &str, port: &str) -> Option<SocketAddr> {
     let port = u16::try_from(protocol::parse_decimal(port)?)
         .ok()
@@ -117,7 +120,8 @@ fn parse_end(address: &str, port: &str) -> Option<SocketAddr> {
     Some(unmap_address(address))
 }
 
-/// Parses an interface: its name, as getnameinfo(3) writes it, or its number if it has none.
+/// Parses an interface: its name, as getnameinfo(3) writes it, or its number if it has none. `None` for an interface
+/// that this node does not have.
 fn parse_scope_id(name: &str) -> Option<u32> {
     protocol::parse_decimal(name).or_else(|| nix::net::if_::if_nametoindex(name).ok())
 }

@@ -33,7 +33,7 @@ impl Network {
         Self { address, bits }
     }
 
-    /// Converts to the IPv4 network that this network maps into IPv6, if it maps one.
+    /// Converts to the IPv4 network that this network maps into IPv6; `None` if it maps none.
     fn to_unmapped(self) -> Option<Self> {
         let bits = self.bits.checked_sub(MAPPED_BITS)?;
         let IpAddr::V6(address) = self.address else {
@@ -52,6 +52,7 @@ impl Network {
 impl FromStr for Network {
     type Err = NetworkError;
 
+    /// Parses an address, which is a network of one host, or `ADDRESS/BITS`.
     fn from_str(text: &str) -> Result<Self, NetworkError> {
         let invalid_form = || NetworkError(INVALID_FORM.to_owned());
         let (address_text, bits_text) = match text.split_once('/') {
@@ -92,6 +93,7 @@ fn address_bits(address: IpAddr) -> u128 {
     }
 }
 
+/// The first `bits` bits of an address as a number, whose other bits are 0.
 fn mask_bits(address: IpAddr, bits: u8) -> u128 {
     let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
     address_bits(address) & mask

@@ -48,6 +48,7 @@ pub fn query_origin(flow: Flow, deadline: Deadline) -> Result<Answer, QueryError
     query_port(flow, IDENT_PORT, deadline)
 }
 
+/// Queries the service at this port of the client's host.
 fn query_port(flow: Flow, port: u16, deadline: Deadline) -> Result<Answer, QueryError> {
     let stream = connect_from(
         with_port(flow.server, 0),
@@ -80,6 +81,7 @@ fn query_stream(
     }
 }
 
+/// The address with another port.
 fn with_port(mut end: SocketAddr, port: u16) -> SocketAddr {
     end.set_port(port);
     end
@@ -116,6 +118,7 @@ fn connect_from(
     }
 }
 
+/// Converts the error of a system call on the connection: by most of them the host says why there is no answer.
 fn query_error(call: &'static str, errno: Errno) -> QueryError {
     match errno {
         Errno::ETIMEDOUT | Errno::EAGAIN => QueryError::Timeout,
