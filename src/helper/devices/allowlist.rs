@@ -101,6 +101,11 @@ pub fn build_allowlist(
 }
 
 impl JobAllowlist {
+    /// Adds the devices of a specifier that is not parsed yet. One that cannot be parsed or resolved is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`AllowlistError::TooManyEntries`].
     fn add_spec_text(
         &mut self,
         spec: &str,
@@ -116,6 +121,11 @@ impl JobAllowlist {
         }
     }
 
+    /// Adds the devices of a specifier. One that this node cannot resolve is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`AllowlistError::TooManyEntries`].
     fn add_specifier(
         &mut self,
         specifier: &Specifier,
@@ -130,6 +140,11 @@ impl JobAllowlist {
         }
     }
 
+    /// Adds devices and their warnings.
+    ///
+    /// # Errors
+    ///
+    /// [`AllowlistError::TooManyEntries`].
     fn add_devices(&mut self, resolved: ResolvedDevices) -> Result<(), AllowlistError> {
         for device in resolved.devices {
             self.list

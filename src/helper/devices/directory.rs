@@ -127,6 +127,7 @@ impl DirectoryList {
         self.count_file(dir)
     }
 
+    /// Counts a file of the list, which may have [`ENTRIES_MAX`] of them.
     fn count_file(&mut self, dir: &TrustedDir) -> Result<(), DeviceError> {
         self.file_count += 1;
         if self.file_count > ENTRIES_MAX {
@@ -151,6 +152,7 @@ fn for_each_name(
     Ok(())
 }
 
+/// Opens a subdirectory of the list; any other entry refuses the list.
 fn open_directory(dir: &TrustedDir, name: &str) -> Result<TrustedDir, DeviceError> {
     match trusted_dir::read_entry(dir, Path::new(name)).map_err(distrusted)? {
         TrustedEntry::Dir(subdir) => Ok(subdir),
@@ -158,6 +160,8 @@ fn open_directory(dir: &TrustedDir, name: &str) -> Result<TrustedDir, DeviceErro
     }
 }
 
+/// Parses the name of a file of the list's own directory: `all`, or the UUID of a GPU or a MIG instance. `None` for
+/// any other name, also for a number.
 fn parse_gpu(name: &str) -> Option<DeviceName> {
     if name == "all" {
         return Some(DeviceName::AllGpus);
@@ -168,6 +172,7 @@ fn parse_gpu(name: &str) -> Option<DeviceName> {
     }
 }
 
+/// Parses `MIG-GPU-UUID/GI/CI`; `None` for any other name.
 fn parse_instance(name: &str) -> Option<DeviceName> {
     match name.parse() {
         Ok(gpu @ GpuName::Instance { .. }) => Some(DeviceName::Gpu(gpu.to_string())),
@@ -175,11 +180,12 @@ fn parse_instance(name: &str) -> Option<DeviceName> {
     }
 }
 
-/// Parses the number of a channel without leading zeros, as the driver writes it.
+/// Parses the number of a channel without leading zeros, as the driver writes it; `None` for any other name.
 fn parse_channel(name: &str) -> Option<DeviceName> {
     parse_decimal(name).map(DeviceName::Imex)
 }
 
+/// Makes a CDI device of its three parts; `None` if they form no qualified name, or one of other parts.
 fn parse_cdi(vendor: &str, class: &str, name: &str) -> Option<DeviceName> {
     let kind = format!("{vendor}/{class}");
     let device: QualifiedName = format!("{kind}={name}").parse().ok()?;
@@ -187,14 +193,17 @@ fn parse_cdi(vendor: &str, class: &str, name: &str) -> Option<DeviceName> {
     has_same_parts.then(|| DeviceName::Cdi(device.to_string()))
 }
 
+/// Describes the fault of an entry.
 fn fault(path: &Path, what: &str) -> DeviceError {
     DeviceError::at(printable(&path.to_string_lossy()), what)
 }
 
+/// The fault of an entry whose name fits no form.
 fn unknown(path: &Path) -> DeviceError {
     fault(path, "names no device as a device directory does")
 }
 
+/// Converts the error of an entry that is not trusted or cannot be read.
 fn distrusted(error: TrustError) -> DeviceError {
     DeviceError::new(printable(&error.to_string()))
 }

@@ -49,6 +49,8 @@ impl FromStr for GpuName {
 }
 
 impl GpuName {
+    /// Parses a name; its beginning, or a dot in it, shows which form it must have. `None` for a text that has not
+    /// this form.
     fn parse(text: &str) -> Option<Self> {
         if let Some(instance) = text.strip_prefix("MIG-GPU-") {
             return Self::parse_instance(instance);
@@ -71,7 +73,7 @@ impl GpuName {
         }
     }
 
-    /// Parses `UUID/GI/CI`.
+    /// Parses `UUID/GI/CI`; `None` for another text, or a number that no instance has.
     fn parse_instance(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split('/').collect();
         let [gpu, gi, ci] = *parts.as_slice() else {

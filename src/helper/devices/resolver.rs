@@ -103,6 +103,7 @@ impl Resolver {
         }
     }
 
+    /// Resolves a generic resource of Slurm, with the devices that the GPUs among its files need.
     fn resolve_gres(&self, name: &str, index: u32) -> Result<ResolvedDevices, DeviceError> {
         let mut resolved = gres::resolve(
             &self.slurm_conf,
@@ -193,6 +194,7 @@ impl Resolver {
         Ok(resolved)
     }
 
+    /// Resolves CDI names by the specifications alone. A fault of the directories counts against the first name.
     fn resolve_by_catalog(&self, names: &[String]) -> Result<ResolvedDevices, UnresolvedName> {
         let Some(first) = names.first() else {
             return Ok(ResolvedDevices::default());
@@ -204,6 +206,7 @@ impl Resolver {
         cdi::resolve(&self.tree, self.catalog().map_err(failed)?, names)
     }
 
+    /// Checks what the specifications list for these names against the drivers ([`verify_cdi_device`]).
     fn verify_names(&self, names: &[String]) -> Result<(), UnresolvedName> {
         for name in names {
             let failed = |why| UnresolvedName {
@@ -215,6 +218,8 @@ impl Resolver {
         Ok(())
     }
 
+    /// The specifications of the site's directories, which are read at the first call. An error of that call is the
+    /// error of each.
     fn catalog(&self) -> Result<&Catalog, DeviceError> {
         self.catalog
             .get_or_init(|| Catalog::read(&self.tree, &self.settings.cdi_dirs))
@@ -223,6 +228,7 @@ impl Resolver {
     }
 }
 
+/// Describes a name that does not resolve.
 fn unresolved(name: &DeviceName, why: DeviceError) -> UnresolvedName {
     UnresolvedName {
         name: name.to_string(),
@@ -295,7 +301,7 @@ fn resolve_alone(tree: &Tree, catalog: &Catalog, name: &str) -> Result<Vec<Devic
     Ok(resolved.map_err(|error| error.why)?.devices)
 }
 
-/// Lists the GPUs that the file of `name` lists by UUID, with their devices.
+/// Lists the GPUs that the file of `name` lists by UUID, with their devices. Those that do not resolve are left out.
 fn list_gpus_with_uuid(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid, Vec<Device>)> {
     let mut gpus = Vec::new();
     for sibling in cdi::list_siblings(catalog, name, |device| parse_uuid(device).is_some()) {
@@ -306,15 +312,16 @@ fn list_gpus_with_uuid(tree: &Tree, catalog: &Catalog, name: &str) -> Vec<(Uuid,
     gpus
 }
 
-/// The name without the kind, if NVIDIA's own tools use this kind for GPUs: the toolkit's
-/// kind, or one of a subdomain, such as the device plugin's.
+/// The name without the kind, if NVIDIA's own tools use this kind for GPUs: the toolkit's kind, or one of a
+/// subdomain, such as the device plugin's. `None` for any other kind.
 fn nvidia_device_name(name: &str) -> Option<&str> {
     let (kind, device) = name.split_once('=')?;
     let subdomain = kind.strip_suffix(NVIDIA_KIND)?;
     (subdomain.is_empty() || subdomain.ends_with('.')).then_some(device)
 }
 
-/// Parses the address in the name that Intel's own tools give a GPU, such as `0000-00-02-0-0x56c0`.
+/// Parses the address in the name that Intel's own tools give a GPU, such as `0000-00-02-0-0x56c0`; `None` for any
+/// other name.
 fn parse_intel_address(name: &str) -> Option<PciAddress> {
     let parts: Vec<&str> = name
         .strip_prefix(INTEL_KIND)?
@@ -327,6 +334,7 @@ fn parse_intel_address(name: &str) -> Option<PciAddress> {
     format!("{domain}:{bus}:{device}.{function}").parse().ok()
 }
 
+/// Parses the UUID of a GPU; `None` for any other name.
 fn parse_uuid(device: &str) -> Option<Uuid> {
     match device.parse() {
         Ok(GpuName::Uuid(uuid)) => Some(uuid),

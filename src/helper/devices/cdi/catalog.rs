@@ -101,6 +101,7 @@ impl SpecFile {
         }
     }
 
+    /// Parses the file at the first call; returns its specification, or why it cannot be used.
     pub(super) fn parse_spec(&self) -> Result<&Spec, &UnusableSpec> {
         self.parsed
             .get_or_init(|| {
@@ -113,8 +114,8 @@ impl SpecFile {
             .as_ref()
     }
 
-    /// Finds the file's specification and its definition of a device. A file whose text cannot contain the kind
-    /// is not parsed.
+    /// Finds the file's specification and its definition of a device; `None` if the file does not define it or cannot
+    /// be used. A file whose text cannot contain the kind is not parsed.
     fn find_device(&self, name: &QualifiedName) -> Option<(&Spec, &SpecDevice)> {
         if self.parsed.get().is_none() && !self.can_contain_kind(name.kind()) {
             return None;
@@ -123,6 +124,7 @@ impl SpecFile {
         Some((spec, spec.device(name)?))
     }
 
+    /// Tells whether the file's text can contain this kind; a text that is not UTF-8 counts as one that can.
     fn can_contain_kind(&self, kind: &str) -> bool {
         std::str::from_utf8(&self.bytes).map_or(true, |text| can_contain_kind(text, kind))
     }
@@ -135,7 +137,7 @@ impl SpecFile {
             && !self.can_contain_kind(kind)
     }
 
-    /// Describes the path and the fault of the file, if it has been parsed.
+    /// Describes the path and the fault of the file; `None` if it has none, or has not been parsed.
     fn fault(&self) -> Option<String> {
         let fault = match self.parsed.get()? {
             Err(fault) => fault.why.clone(),
@@ -162,6 +164,7 @@ fn can_contain_kind(text: &str, kind: &str) -> bool {
     })
 }
 
+/// Tells whether a kind can have this character.
 fn is_kind_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || "_-./".contains(character)
 }
@@ -195,8 +198,8 @@ impl UnusableSpec {
     }
 }
 
-/// Returns the name of a file without its extension, if the name shows the kind: it begins with
-/// `VENDOR-CLASS`, with a domain as vendor.
+/// Returns the name of a file without its extension, if the name shows the kind: it begins with `VENDOR-CLASS`, with
+/// a domain as vendor. `None` for any other name.
 fn stem_with_kind(file: &str) -> Option<&str> {
     let (stem, _) = file.rsplit_once('.')?;
     stem.match_indices('-')
@@ -232,6 +235,11 @@ impl Catalog {
         Ok(catalog)
     }
 
+    /// Reads the specifications of one directory, which has this rank. A missing directory has none.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be listed, is not trusted, or has too many specifications.
     fn add_dir(&mut self, tree: &Tree, path: &Path, rank: usize) -> Result<(), DeviceError> {
         let located = tree
             .locate("/")
@@ -257,6 +265,8 @@ impl Catalog {
         Ok(())
     }
 
+    /// Reads one file, which stays unparsed until it matters. A file that cannot be read is kept as an unusable one;
+    /// one that is gone by now is left out.
     fn add_file(
         &mut self,
         dir: &TrustedDir,
@@ -348,7 +358,8 @@ impl Catalog {
         Ok((file, spec, device))
     }
 
-    /// Finds an unusable file that may override definitions of this kind and rank, and its fault.
+    /// Finds an unusable file that may override definitions of this kind and rank, and its fault; `None` if there is
+    /// none, so that the definition counts.
     fn unusable_override(&self, kind: &str, rank: usize) -> Option<(Display<'_>, &str)> {
         let higher = self.files.iter().filter(|file| file.rank > rank);
         for file in higher.filter(|file| !file.shows_other_kind(kind)) {
@@ -414,6 +425,7 @@ fn list_first(items: &[impl ToString]) -> String {
     }
 }
 
+/// The format of a file by the end of its name; `None` for a file that is no specification.
 fn format_from_name(name: &str) -> Option<Format> {
     match name.rsplit_once('.')?.1 {
         "json" => Some(Format::Json),

@@ -61,8 +61,8 @@ pub fn resolve(
     Ok(resolved)
 }
 
-/// Lists the qualified names of other devices of the file whose definition of `name` counts: those
-/// that `is_wanted` accepts and whose definitions in this file count too, among at most 256.
+/// Lists the qualified names of other devices of the file whose definition of `name` counts: those that `is_wanted`
+/// accepts and whose definitions in this file count too, among at most 256. Empty if no definition of `name` counts.
 pub fn list_siblings(catalog: &Catalog, name: &str, is_wanted: fn(&str) -> bool) -> Vec<String> {
     let Ok((file, spec, own_device)) = find_definition(catalog, name) else {
         return Vec::new();
@@ -116,7 +116,12 @@ fn too_many() -> DeviceError {
     DeviceError::new("asks for more than 4,096 device nodes")
 }
 
-/// Resolves the device of one edit; none if the edit grants nothing.
+/// Resolves the device of one edit; none if the edit grants no access, or a FIFO. NVIDIA's driver makes some nodes at
+/// their first use: such a missing node gives a warning.
+///
+/// # Errors
+///
+/// The node is missing, cannot be opened, differs from the specification, or must not be a job's.
 fn resolve_node_edit(tree: &Tree, edit: &NodeEdit) -> Result<ResolvedDevices, DeviceError> {
     let mut found = ResolvedDevices::default();
     let access = granted_access(edit);

@@ -37,6 +37,7 @@ impl QualifiedName {
 impl FromStr for QualifiedName {
     type Err = QualifiedNameError;
 
+    /// Parses `VENDOR/CLASS=NAME`.
     fn from_str(text: &str) -> Result<Self, QualifiedNameError> {
         let (kind, name) = text.split_once('=').ok_or_else(no_qualified_name)?;
         parse_class(kind)?;
@@ -81,6 +82,8 @@ pub(super) fn check_device_name(name: &str) -> Result<(), QualifiedNameError> {
     )
 }
 
+/// Checks a part of a name: its length, its first and last character, and those `between`, besides letters and
+/// digits. `part` names it in the error.
 fn check_part(
     part: &str,
     text: &str,
@@ -112,13 +115,14 @@ fn check_part(
 #[error("{0}")]
 pub struct QualifiedNameError(String);
 
+/// The error of a text without `/` or `=`.
 fn no_qualified_name() -> QualifiedNameError {
     QualifiedNameError("not a qualified CDI name, VENDOR/CLASS=NAME".to_owned())
 }
 
-/// Finds the kind of a file that breaks a rule, if the kind is certain: the file is one complete
-/// document, has the key `kind` at its top and no other spelling of it, such as `Kind`, and the value
-/// is a valid kind. The fault is elsewhere then.
+/// Finds the kind of a file that breaks a rule, if the kind is certain: the file is one complete document, has the
+/// key `kind` at its top and no other spelling of it, such as `Kind`, and the value is a valid kind. The fault is
+/// elsewhere then. `None` if any of this does not hold.
 pub(super) fn find_kind(bytes: &[u8], format: Format) -> Option<String> {
     let document = document::parse_document(bytes, format).ok()?;
     if document.second_document.is_some() {

@@ -62,7 +62,7 @@ impl Spec {
         })
     }
 
-    /// Finds the device with a qualified name, if this file defines it.
+    /// Finds the device with a qualified name; `None` if this file does not define it.
     pub fn device(&self, name: &QualifiedName) -> Option<&SpecDevice> {
         if self.kind != name.kind() {
             return None;
@@ -93,6 +93,7 @@ fn parse_spec(fields: &mut Fields) -> Result<Spec, SpecError> {
     })
 }
 
+/// Parses vendor and class of the file's devices.
 fn parse_kind(value: Value, version: Version) -> Result<String, SpecError> {
     let kind = value.into_text()?;
     if !kind.contains('/') {
@@ -105,6 +106,7 @@ fn parse_kind(value: Value, version: Version) -> Result<String, SpecError> {
     Ok(kind)
 }
 
+/// Parses the devices of the file, each name once.
 fn parse_devices(value: Value, version: Version) -> Result<Vec<SpecDevice>, SpecError> {
     let values = value.into_list()?;
     if values.len() > DEVICES_MAX {
@@ -125,6 +127,7 @@ fn parse_devices(value: Value, version: Version) -> Result<Vec<SpecDevice>, Spec
     Ok(devices)
 }
 
+/// Parses a device: its name, its edits and its annotations.
 fn parse_device(device: Value, version: Version) -> Result<SpecDevice, SpecError> {
     Fields::parse(device, |fields| {
         let name = fields.required("name", |value| parse_device_name(value, version))?;
@@ -133,6 +136,7 @@ fn parse_device(device: Value, version: Version) -> Result<SpecDevice, SpecError
     })
 }
 
+/// Parses the edits of a device, which must not be empty, and checks its annotations.
 fn parse_device_edits(fields: &mut Fields, version: Version) -> Result<Edits, SpecError> {
     container::check_annotations(fields, version)?;
     fields.required("containerEdits", |value| {
@@ -140,6 +144,7 @@ fn parse_device_edits(fields: &mut Fields, version: Version) -> Result<Edits, Sp
     })
 }
 
+/// Parses the name of a device. Names that begin with a digit came with version 0.5.0.
 fn parse_device_name(value: Value, version: Version) -> Result<String, SpecError> {
     let name = value.into_text()?;
     check_device_name(&name).map_err(SpecError::rule)?;

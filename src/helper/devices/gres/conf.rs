@@ -84,7 +84,8 @@ impl GresConf {
             .unwrap_or(false)
     }
 
-    /// Collects the records of the resource `name`. Faults in records of other names do not matter.
+    /// Collects the records of the resource `name` as [`GresConf::records_of`] does, but refuses a file that stands
+    /// twice.
     ///
     /// # Errors
     ///
@@ -93,7 +94,8 @@ impl GresConf {
         let resources = self.records_of(name)?;
         let mut known = BTreeSet::new();
         for record in &resources.0 {
-            // It would shift the indexes after it, perhaps differently than in Slurm.
+            // A repeated file would shift the indexes after it, perhaps differently than in Slurm. A `MultipleFiles=`
+            // list is one resource, so a repeat in it shifts none.
             if let Some(file) = record
                 .single_files()
                 .iter()
@@ -140,6 +142,10 @@ impl GresConf {
     }
 
     /// Adds a line unless it is for other nodes.
+    ///
+    /// # Errors
+    ///
+    /// A fault for which slurmd refuses the file, and that may concern a record of any name.
     fn add_line(&mut self, line: KeyValues, node: &str) -> Result<(), RecordFault> {
         let Some((key, value)) = line.first() else {
             return Ok(line.require_complete()?);
@@ -173,6 +179,11 @@ impl GresConf {
         Ok(())
     }
 
+    /// Adds a line with `NodeName=` first: what it says about `AutoDetect=`, and its record, if it has a `Name=`.
+    ///
+    /// # Errors
+    ///
+    /// The fault of a line without `Name=`, or of a list of nodes if the line has `AutoDetect=`.
     fn add_node_line(
         &mut self,
         line: KeyValues,
@@ -210,11 +221,13 @@ impl NodeLine {
     }
 }
 
+/// Tells whether a value of `AutoDetect=` turns detection on: it contains one of the words, in any case.
 fn is_auto_detect(value: &str) -> bool {
     let value = value.to_ascii_lowercase();
     AUTO_DETECT_WORDS.iter().any(|word| value.contains(word))
 }
 
+/// Tells whether a list of nodes has this node, by its name in full or up to the first dot.
 fn is_listed(nodes: &HostList, node: &str) -> bool {
     let short = node.split('.').next().unwrap_or(node);
     nodes.contains(node) || nodes.contains(short)
@@ -417,11 +430,11 @@ mod tests {
             ),
             (
                 "Name=gpu File=/dev/nvidia9",
-                "/dev/nvidia9 stands in two records",
+                "/dev/nvidia9 stands twice in the records of the name",
             ),
             (
                 "Name=gpu File=/dev/a,/dev/a",
-                "/dev/a stands in two records",
+                "/dev/a stands twice in the records of the name",
             ),
             ("Name=gpu Count=x", "Count= is not a number"),
             ("Name=gpu Count=-5", "Count= is not a number"),

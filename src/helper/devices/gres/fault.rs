@@ -21,7 +21,7 @@ pub enum RecordFault {
     InvalidList(&'static str, HostListError),
     #[error("{0} is not below /dev")]
     FileOutsideDev(String),
-    #[error("{0} stands in two records")]
+    #[error("{0} stands twice in the records of the name")]
     RepeatedFile(String),
     #[error("File=, Files= and MultipleFiles= exclude each other")]
     SeveralLists,

@@ -98,11 +98,17 @@ fn name_length(text: &str) -> usize {
     }
 }
 
-/// Finds the first of these characters at or after `from`.
+/// Finds the first of these characters at or after `from`; `None` if there is none.
 fn find_from(text: &str, from: usize, letters: &[char]) -> Option<usize> {
     Some(from + text.get(from..)?.find(letters)?)
 }
 
+/// Parses one name into its texts and its brackets.
+///
+/// # Errors
+///
+/// [`HostListError::Malformed`] for a bracket that is not closed or has another content than ranges;
+/// [`HostListError::TooLong`].
 fn parse_parts(name: &str) -> Result<Vec<NamePart>, HostListError> {
     let mut parts = Vec::new();
     let mut brackets = 0;
@@ -125,6 +131,7 @@ fn parse_parts(name: &str) -> Result<Vec<NamePart>, HostListError> {
     Ok(parts)
 }
 
+/// Makes a part of a text; `None` for an empty one.
 fn text_part(text: &str) -> Option<NamePart> {
     (!text.is_empty()).then(|| NamePart::Text(text.to_owned()))
 }
@@ -147,6 +154,7 @@ impl NumberRange {
         Ok(Self { low, high, width })
     }
 
+    /// Tells whether a number is in the range, and written as the range writes it.
     fn contains(self, digits: &str) -> bool {
         let Ok(number) = parse_number(digits) else {
             return false;
@@ -154,6 +162,7 @@ impl NumberRange {
         (self.low..=self.high).contains(&number) && self.format_number(number) == digits
     }
 
+    /// Writes a number with the range's width.
     fn format_number(self, number: u32) -> String {
         format!("{number:0width$}", width = self.width)
     }
@@ -172,6 +181,7 @@ fn parse_number(text: &str) -> Result<u32, HostListError> {
     digits.parse().map_err(|_| HostListError::TooLong)
 }
 
+/// Tells whether a name consists of these parts. A bracket may match digits of several lengths, and each is tried.
 fn matches_parts(parts: &[NamePart], name: &str) -> bool {
     match parts.split_first() {
         None => name.is_empty(),
@@ -187,6 +197,11 @@ fn matches_parts(parts: &[NamePart], name: &str) -> bool {
     }
 }
 
+/// Lists the names that one name with brackets stands for, in Slurm's order.
+///
+/// # Errors
+///
+/// [`HostListError::TooLong`] if there are more than `max`.
 fn expand_parts(parts: &[NamePart], max: usize) -> Result<Vec<String>, HostListError> {
     let mut brackets: Vec<&[NumberRange]> = Vec::new();
     for part in parts {

@@ -160,6 +160,11 @@ fn node_or_host_name(configured: Option<&str>) -> Result<String, DeviceError> {
     Ok(host.to_string_lossy().into_owned())
 }
 
+/// Resolves a device file of a record, for reading and writing.
+///
+/// # Errors
+///
+/// The file is missing, no device, outside of `/dev` behind its links, or must not be a job's.
 fn resolve_file(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
     let failed = |error| DeviceError::at(file, error);
     let path = real_path(tree, file).map_err(failed)?;
@@ -169,6 +174,10 @@ fn resolve_file(tree: &Tree, file: &str) -> Result<Device, DeviceError> {
 }
 
 /// Finds the path of a file behind symbolic links, which slurmd follows as well.
+///
+/// # Errors
+///
+/// The links cannot be followed, or lead outside of `/dev`.
 fn real_path(tree: &Tree, file: &str) -> Result<String, NodeError> {
     let path = tree.follow_links(file)?;
     if path.starts_with("/dev/") {
@@ -227,6 +236,12 @@ impl Inventory {
         Ok(inventory)
     }
 
+    /// Adds the files of the records of one name. Faulty ones are left out with a warning, unless they are of GPUs
+    /// that Slurm gives out.
+    ///
+    /// # Errors
+    ///
+    /// A faulty record of GPUs, if `GresTypes` has `gpu`.
     fn add_records(
         &mut self,
         conf: &GresConf,
@@ -263,6 +278,8 @@ impl Inventory {
         Ok(())
     }
 
+    /// Reads the records of one name and makes slurmd's checks. The files of all names together may not exceed
+    /// [`FILES_MAX`].
     fn check_records(&self, conf: &GresConf, name: &str) -> Result<Resources, FaultyRecord> {
         let resources = conf.records_of(name)?;
         resources.check_as_slurmd()?;

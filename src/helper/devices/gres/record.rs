@@ -76,8 +76,8 @@ impl Resources {
             .fold(0, |count, record| count.saturating_add(record.count()))
     }
 
-    /// Finds record and files of the resource with this index, from 0. Indexes follow the order of
-    /// the records, and in a record the order of its files.
+    /// Finds record and files of the resource with this index, from 0; `None` if there are fewer resources. Indexes
+    /// follow the order of the records, and in a record the order of its files.
     pub fn resource(&self, index: u64) -> Option<(&GresRecord, &[String])> {
         let mut left = index;
         for record in &self.0 {
@@ -118,6 +118,11 @@ enum ResourceFiles {
 }
 
 impl GresRecord {
+    /// Parses a record of the resource `name`, with at most `max` files.
+    ///
+    /// # Errors
+    ///
+    /// The first fault for which slurmd refuses the record, or a list beyond the bounds.
     pub(super) fn parse(line: &KeyValues, name: &str, max: usize) -> Result<Self, RecordFault> {
         check_form(line)?;
         let kind = line.value("Type").unwrap_or_default().to_owned();
@@ -165,6 +170,7 @@ impl GresRecord {
         }
     }
 
+    /// Describes a fault of this record.
     pub(super) fn faulty(&self, fault: RecordFault) -> FaultyRecord {
         FaultyRecord {
             at: self.at.clone(),
@@ -173,6 +179,7 @@ impl GresRecord {
         }
     }
 
+    /// The number of resources of the record.
     fn count(&self) -> u64 {
         match &self.files {
             ResourceFiles::OnePerResource(files) => files.len() as u64,
@@ -181,10 +188,12 @@ impl GresRecord {
         }
     }
 
+    /// Tells whether the record has a key for files, even with an empty list.
     fn has_file(&self) -> bool {
         !matches!(self.files, ResourceFiles::CountOnly(_))
     }
 
+    /// Lists all files of the record.
     pub(super) fn files(&self) -> &[String] {
         match &self.files {
             ResourceFiles::OnePerResource(files) | ResourceFiles::AllForOne(files) => files,
@@ -217,6 +226,8 @@ impl GresRecord {
         }
     }
 
+    /// Lists the files of the resource with this index in the record: one file, all of `MultipleFiles=`, or none.
+    /// `None` past the last file.
     fn files_at(&self, index: u64) -> Option<&[String]> {
         match &self.files {
             ResourceFiles::OnePerResource(files) => files
@@ -243,6 +254,7 @@ pub(super) fn check_form(line: &KeyValues) -> Result<(), RecordFault> {
     Ok(line.require_complete()?)
 }
 
+/// The fault of a key that a record does not have, or not in that place.
 pub(super) fn unknown_key(key: &str) -> RecordFault {
     if eq_ignoring_case(key, "NodeName") {
         return RecordFault::LateNodeName;
@@ -250,6 +262,11 @@ pub(super) fn unknown_key(key: &str) -> RecordFault {
     RecordFault::UnknownKey(key.to_owned())
 }
 
+/// Parses the list of files under a key; `None` without the key.
+///
+/// # Errors
+///
+/// A list that is malformed or has more than `max` files, and a file outside of `/dev`.
 pub(super) fn parse_files(
     line: &KeyValues,
     key: &'static str,

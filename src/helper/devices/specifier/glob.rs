@@ -94,6 +94,7 @@ impl Glob {
 }
 
 impl Token {
+    /// Tells whether a character can stand where this token is; `*` counts as one character here.
     fn matches_char(&self, next: char) -> bool {
         match self {
             Self::Char(own) => *own == next,
@@ -133,7 +134,8 @@ fn parse_set(chars: &mut Chars<'_>) -> Result<Token, SpecifierError> {
     }
 }
 
-/// Parses the upper end of a range, if `-` follows and is not the last character of the set.
+/// Parses the upper end of a range, if `-` follows and is not the last character of the set; `None` if no range
+/// begins.
 fn parse_range_end(chars: &mut Chars<'_>) -> Result<Option<char>, SpecifierError> {
     let mut ahead = chars.clone();
     match (ahead.next(), ahead.next()) {

@@ -141,6 +141,7 @@ impl fmt::Display for Specifier {
 }
 
 impl Selector {
+    /// Parses a specifier without its access, whose forms [`Specifier::new`] lists.
     fn parse(spec: &str) -> Result<Self, SpecifierError> {
         if spec.chars().any(char::is_control) {
             return Err(SpecifierError::UnknownForm);
@@ -164,6 +165,8 @@ impl Selector {
         Self::parse_path(spec)
     }
 
+    /// Parses a path below `/dev`, or a pattern of such paths. Directories that users write, descriptors of the
+    /// reading process, and other spellings of numbers are refused.
     fn parse_path(spec: &str) -> Result<Self, SpecifierError> {
         let below = spec
             .strip_prefix("/dev/")
@@ -190,6 +193,7 @@ impl Selector {
         Ok(Self::Path(spec.to_owned()))
     }
 
+    /// Parses `MAJOR:MINOR`.
     fn parse_numbers(kind: DeviceType, numbers: &str) -> Result<Self, SpecifierError> {
         let (major, minor) = numbers
             .split_once(':')
@@ -199,6 +203,7 @@ impl Selector {
         Ok(Self::Numbers(kind, major, minor))
     }
 
+    /// Parses the name of a driver, a pattern of names, or the number of a major.
     fn parse_class(kind: DeviceType, class: &str) -> Result<Self, SpecifierError> {
         if class.is_empty() {
             return Err(SpecifierError::UnknownForm);
@@ -213,6 +218,7 @@ impl Selector {
     }
 }
 
+/// Parses a decimal number of at most `max`.
 fn parse_number(text: &str, max: u32) -> Result<u32, SpecifierError> {
     parse_decimal(text)
         .filter(|number| *number <= max)
@@ -276,6 +282,7 @@ pub(in crate::devices) fn resolve(
     Ok(resolved)
 }
 
+/// Resolves the devices of a specifier without the warning about GPUs; its errors are those of [`resolve`].
 fn resolve_selector(
     tree: &Tree,
     selector: &Selector,
@@ -314,6 +321,7 @@ fn resolve_selector(
     }
 }
 
+/// The one device of a node or of a pair of numbers.
 fn resolve_one(
     path: &str,
     node: DeviceNode,
@@ -322,6 +330,11 @@ fn resolve_one(
     Ok(vec![Device::from_node(path, node, access)?].into())
 }
 
+/// Resolves the device nodes that match a pattern. A directory that cannot be listed gives a warning.
+///
+/// # Errors
+///
+/// No node matches, or more than the limit allows.
 fn resolve_pattern(
     tree: &Tree,
     pattern: &PathPattern,
@@ -344,6 +357,10 @@ fn resolve_pattern(
 }
 
 /// Makes rules for all minors of the majors that `is_wanted` accepts by number and driver name.
+///
+/// # Errors
+///
+/// No driver of `/proc/devices` is accepted, or that file cannot be read.
 fn resolve_majors(
     tree: &Tree,
     selector: &Selector,
@@ -377,6 +394,7 @@ fn resolve_majors(
 fn resolve_hpc(tree: &Tree, access: Access) -> ResolvedDevices {
     let mut resolved = ResolvedDevices::default();
     for path in HPC_PATHS {
+        // Each of these paths parses, as a test shows.
         let Ok(selector) = Selector::parse(path) else {
             continue;
         };
@@ -391,7 +409,8 @@ fn resolve_hpc(tree: &Tree, access: Access) -> ResolvedDevices {
     resolved
 }
 
-/// A warning for an administrator if a specifier opens GPUs without naming one.
+/// A warning for an administrator if a specifier opens GPUs without naming one: a pattern of several GPUs' nodes, or
+/// all devices of a GPU driver. `None` for any other specifier.
 fn gpu_warning(tree: &Tree, specifier: &Specifier, resolved: &ResolvedDevices) -> Option<String> {
     if matches!(specifier.selector, Selector::PathPattern(_)) {
         let mut list = Allowlist::new();
@@ -422,6 +441,7 @@ fn gpu_warning(tree: &Tree, specifier: &Specifier, resolved: &ResolvedDevices) -
     ))
 }
 
+/// Iterates over the drivers of GPUs that have the major of a rule.
 fn gpu_drivers_of<'a>(
     drivers: &'a ProcDevices,
     rule: &DeviceRule,

@@ -108,7 +108,11 @@ fn walk(tree: &Tree, dir: &str, parts: &[Part], matches: &mut Matches) -> Result
 }
 
 impl Matches {
-    /// Adds the path if it is a device node.
+    /// Adds the path if it is a device node; any other file, and one that cannot be opened, is skipped.
+    ///
+    /// # Errors
+    ///
+    /// More nodes than a pattern may match.
     fn add_node(&mut self, tree: &Tree, path: &str) -> Result<(), DeviceError> {
         let Ok(node) = tree.read_node(path) else {
             return Ok(());
@@ -120,7 +124,12 @@ impl Matches {
         Ok(())
     }
 
-    /// Lists the names in a directory; none if it is missing or a link leads to it.
+    /// Lists the names in a directory; none if it is missing, users may write it, or a link leads to it. The error of
+    /// one that cannot be listed is kept in [`Matches::unlisted`].
+    ///
+    /// # Errors
+    ///
+    /// More names than one pattern is compared with.
     fn list_names(&mut self, tree: &Tree, path: &str) -> Result<Vec<String>, DeviceError> {
         let is_real = tree.read_node(path) == Err(NodeError::NotADevice);
         if !is_real || USER_DIRS.contains(&path) {

@@ -7,6 +7,11 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use super::value::{DocumentError, LimitError, Value, ValueCounter, ValueMap};
 use crate::text::printable;
 
+/// Parses one JSON value that is the whole text.
+///
+/// # Errors
+///
+/// Text that is no JSON, follows the value, or breaks a limit of documents.
 pub(super) fn parse(text: &str) -> Result<Value, DocumentError> {
     let mut input = serde_json::Deserializer::from_str(text);
     let mut counter = ValueCounter::default();
@@ -38,6 +43,7 @@ struct ValueSeed<'a> {
 }
 
 impl ValueSeed<'_> {
+    /// The seed of a value in the present list or object.
     fn inner(&mut self) -> ValueSeed<'_> {
         ValueSeed {
             counter: self.counter,
@@ -49,6 +55,7 @@ impl ValueSeed<'_> {
 impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
     type Value = Value;
 
+    /// Counts the value against the limits of documents, and reads it.
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Value, D::Error> {
         self.counter.count(self.depth).map_err(Error::custom)?;
         input.deserialize_any(self)
@@ -86,6 +93,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
         Ok(Value::Text(text.to_owned()))
     }
 
+    /// Reads a list, whose values are one level deeper.
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
         while let Some(value) = list.next_element_seed(self.inner())? {
@@ -94,6 +102,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
         Ok(Value::List(values))
     }
 
+    /// Reads an object, whose values are one level deeper. A repeated key is an error.
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Value, A::Error> {
         let mut object = ValueMap::new();
         while let Some(key) = map.next_key::<String>()? {

@@ -32,6 +32,7 @@ pub(in crate::devices::cdi) enum Value {
 pub(in crate::devices::cdi) type ValueMap = BTreeMap<String, Value>;
 
 impl Value {
+    /// Converts to a text. A word without quotes is one only if no runtime reads it as another value.
     pub(in crate::devices::cdi) fn into_text(self) -> Result<String, SpecError> {
         match self {
             Self::Text(text) => Ok(text),
@@ -50,6 +51,7 @@ impl Value {
         }
     }
 
+    /// Converts to a whole number of 64 bits.
     pub(in crate::devices::cdi) fn into_number(self) -> Result<i64, SpecError> {
         let number = match self {
             Self::Number(number) => number,
@@ -59,6 +61,7 @@ impl Value {
         number.ok_or_else(|| SpecError::rule("not a whole number"))
     }
 
+    /// Converts to a truth value: `true` or `false` without quotes.
     pub(in crate::devices::cdi) fn into_bool(self) -> Result<bool, SpecError> {
         match self {
             Self::Bool(value) => Ok(value),
@@ -69,6 +72,7 @@ impl Value {
         }
     }
 
+    /// Converts to a list.
     pub(in crate::devices::cdi) fn into_list(self) -> Result<Vec<Self>, SpecError> {
         match self {
             Self::List(values) => Ok(values),
@@ -76,6 +80,7 @@ impl Value {
         }
     }
 
+    /// Converts to an object.
     pub(in crate::devices::cdi) fn into_object(self) -> Result<ValueMap, SpecError> {
         match self {
             Self::Object(object) => Ok(object),

@@ -11,6 +11,11 @@ use super::scalar;
 use super::value::{Document, DocumentError, LimitError, Value, ValueCounter, ValueMap};
 use crate::text::printable;
 
+/// Parses the first document of a YAML text.
+///
+/// # Errors
+///
+/// Text that is no YAML, has no document, uses a feature that is refused, or breaks a limit of documents.
 pub(super) fn parse(text: &str) -> Result<Document, DocumentError> {
     let mut builder = TreeBuilder::default();
     let mut line = 1;
@@ -39,6 +44,7 @@ pub(super) fn parse(text: &str) -> Result<Document, DocumentError> {
     })
 }
 
+/// Converts the parser's error into ours.
 fn syntax_error(error: &ScanError) -> DocumentError {
     DocumentError {
         line: error.marker().line(),
@@ -73,6 +79,7 @@ struct TreeBuilder {
 }
 
 impl TreeBuilder {
+    /// Adds what an event of the parser stands for to the tree. Anchors, aliases and tags are refused.
     fn handle_event(&mut self, event: Event<'_>) -> Result<(), YamlError> {
         match event {
             Event::Alias(_) => Err(YamlError::NotTaken("an alias (*)")),
@@ -96,6 +103,7 @@ impl TreeBuilder {
         }
     }
 
+    /// Adds a scalar: as the key, if one is due in the innermost object, else as a value.
     fn add_scalar(&mut self, text: String, style: ScalarStyle) -> Result<(), YamlError> {
         let is_plain = style == ScalarStyle::Plain;
         if let Some(OpenCollection::Object(object, key @ None)) = self.open.last_mut() {
@@ -118,6 +126,7 @@ impl TreeBuilder {
         })
     }
 
+    /// Opens a list or an object, which cannot be a key.
     fn start_collection(&mut self, open: OpenCollection) -> Result<(), YamlError> {
         if let Some(OpenCollection::Object(_, None)) = self.open.last() {
             return Err(YamlError::NotTaken("a key that is a list or an object"));
@@ -127,6 +136,7 @@ impl TreeBuilder {
         Ok(())
     }
 
+    /// Closes the innermost list or object, and adds it as a value.
     fn end_collection(&mut self) -> Result<(), YamlError> {
         match self.open.pop() {
             Some(OpenCollection::List(values)) => self.add_value(Value::List(values)),
@@ -135,10 +145,12 @@ impl TreeBuilder {
         }
     }
 
+    /// Counts a value of the innermost collection against the limits of documents.
     fn count_value(&mut self) -> Result<(), YamlError> {
         Ok(self.counter.count(self.open.len())?)
     }
 
+    /// Adds a value: to the innermost list, under the key of the innermost object, or as the document itself.
     fn add_value(&mut self, value: Value) -> Result<(), YamlError> {
         match self.open.last_mut() {
             Some(OpenCollection::List(values)) => values.push(value),

@@ -36,6 +36,8 @@ pub(super) fn check_annotations(fields: &mut Fields, version: Version) -> Result
     Ok(())
 }
 
+/// Checks an object whose values are texts. The key came with version 0.6.0; an empty object may stand in an older
+/// file.
 fn check_texts(value: Value, version: Version) -> Result<(), SpecError> {
     for (key, text) in value.into_object()? {
         version.require(Version::V0_6, "the key")?;
@@ -64,6 +66,7 @@ pub(super) fn check_variable(value: Value) -> Result<(), SpecError> {
     }
 }
 
+/// Checks a hook: its name, path, arguments, variables and timeout.
 fn check_hook(hook: Value) -> Result<(), SpecError> {
     Fields::parse(hook, |fields| {
         fields.required("hookName", check_hook_name)?;
@@ -75,6 +78,7 @@ fn check_hook(hook: Value) -> Result<(), SpecError> {
     })
 }
 
+/// Checks the name of a hook, which says when it runs.
 fn check_hook_name(value: Value) -> Result<(), SpecError> {
     let name = value.into_text()?;
     if !HOOKS.contains(&name.as_str()) {
@@ -86,6 +90,7 @@ fn check_hook_name(value: Value) -> Result<(), SpecError> {
     Ok(())
 }
 
+/// Checks the path of a hook's program, which must be absolute.
 fn check_hook_path(value: Value) -> Result<(), SpecError> {
     let path = nonempty_text(value)?;
     if !path.starts_with('/') {
@@ -97,6 +102,7 @@ fn check_hook_path(value: Value) -> Result<(), SpecError> {
     Ok(())
 }
 
+/// Checks the seconds that a hook may run, at least 1.
 fn check_timeout(value: Value) -> Result<(), SpecError> {
     let seconds = value.into_number()?;
     if seconds < 1 {
@@ -105,6 +111,7 @@ fn check_timeout(value: Value) -> Result<(), SpecError> {
     Ok(())
 }
 
+/// Checks a mount: both paths, its options and its type.
 fn check_mount(mount: Value, version: Version) -> Result<(), SpecError> {
     Fields::parse(mount, |fields| {
         fields.required("hostPath", nonempty_text)?;
@@ -120,6 +127,7 @@ fn check_mount(mount: Value, version: Version) -> Result<(), SpecError> {
     })
 }
 
+/// Checks `intelRdt`, whose keys differ between versions.
 fn check_intel_rdt(rdt: Value, version: Version) -> Result<(), SpecError> {
     version.require(Version::V0_7, "the key")?;
     Fields::parse(rdt, |fields| {
@@ -160,6 +168,7 @@ fn check_class_of_service(value: Value) -> Result<(), SpecError> {
     Ok(())
 }
 
+/// Checks `netDevices`: each name occurs once, on the host and in the container. Tells whether there are any.
 fn check_net_devices(fields: &mut Fields, version: Version) -> Result<bool, SpecError> {
     let mut outside = BTreeSet::new();
     let mut inside = BTreeSet::new();
@@ -173,6 +182,7 @@ fn check_net_devices(fields: &mut Fields, version: Version) -> Result<bool, Spec
     Ok(!devices.is_empty())
 }
 
+/// Checks that a text is not empty and not among the `known` ones, and adds it to these.
 fn check_unique(value: Value, known: &mut BTreeSet<String>) -> Result<(), SpecError> {
     let name = nonempty_text(value)?;
     if known.contains(&name) {

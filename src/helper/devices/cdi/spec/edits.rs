@@ -67,11 +67,13 @@ fn parse_gids(fields: &mut Fields, version: Version) -> Result<Vec<u32>, SpecErr
     Ok(if gids.is_empty() { other } else { gids })
 }
 
+/// Parses the number of a group.
 fn parse_gid(value: Value, version: Version) -> Result<u32, SpecError> {
     version.require(Version::V0_7, "the key")?;
     number_up_to(value, u32::MAX)
 }
 
+/// Parses an element of `deviceNodes`, and drops the keys that matter in a container only.
 fn parse_node(node: Value, version: Version) -> Result<NodeEdit, SpecError> {
     Fields::parse(node, |fields| {
         for unused in ["fileMode", "uid", "gid"] {
@@ -120,6 +122,7 @@ fn parse_path(value: Value) -> Result<String, SpecError> {
     )))
 }
 
+/// Parses the type of a node; `None` for an empty text, which counts as a missing one.
 fn parse_kind(value: Value) -> Result<Option<NodeKind>, SpecError> {
     match value.into_text()?.as_str() {
         "" => Ok(None),

@@ -24,11 +24,13 @@ impl Fields {
         Ok(result)
     }
 
-    /// Takes the value of a key. `null` counts as missing, as in the library of the generators.
+    /// Takes the value of a key; `None` if it is missing. `null` counts as missing, as in the library of the
+    /// generators.
     fn take(&mut self, key: &str) -> Option<Value> {
         self.0.remove(key).filter(|value| *value != Value::Null)
     }
 
+    /// Takes a key and parses its value; `None` if the key is missing. An error names the key.
     pub(super) fn value<T>(
         &mut self,
         key: &str,
@@ -39,6 +41,7 @@ impl Fields {
             .transpose()
     }
 
+    /// Takes a key that must be there, and parses its value.
     pub(super) fn required<T>(
         &mut self,
         key: &str,
@@ -65,6 +68,7 @@ impl Fields {
     }
 }
 
+/// Parses a text that is not empty.
 pub(super) fn nonempty_text(value: Value) -> Result<String, SpecError> {
     let text = value.into_text()?;
     if text.is_empty() {
