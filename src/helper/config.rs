@@ -211,7 +211,7 @@ impl Config {
     /// # Errors
     ///
     /// [`ConfigFault`] for a key that is unknown, and for a value that is empty, has a control character, or has
-    /// another form than the key requires.
+    /// another form than the key requires. The list of `always_allowed` may be empty and may have tabs.
     fn set_key(&mut self, key: &str, value: &str) -> Result<(), ConfigFault> {
         let name = shorten(key);
         // Flux's list of this kind may be empty, and may have tabs.

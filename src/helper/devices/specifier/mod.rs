@@ -100,7 +100,7 @@ impl Specifier {
         })
     }
 
-    /// Tells why an entry of a site's list is skipped; `None` if it is not.
+    /// Tells why an entry of a site's list is skipped; `None` if it stands for devices.
     pub fn skip_reason(&self) -> Option<&'static str> {
         match &self.selector {
             Selector::Skipped(text) if text.is_empty() => Some("names no device, and is skipped"),
@@ -282,7 +282,8 @@ pub(in crate::devices) fn resolve(
     Ok(resolved)
 }
 
-/// Resolves the devices of a specifier without the warning about GPUs; its errors are those of [`resolve`].
+/// Resolves the devices of a specifier without the warning about GPUs; none for an entry that is skipped. Its errors
+/// are those of [`resolve`].
 fn resolve_selector(
     tree: &Tree,
     selector: &Selector,

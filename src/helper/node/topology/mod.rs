@@ -55,8 +55,8 @@ pub struct GpuNodes {
     pub visible_devices: Option<(&'static str, Option<String>)>,
 }
 
-/// Lists the usable GPUs of the node, in the order of their numbers. Each partition of an AMD card is one. A GPU is
-/// left out if its nodes are missing, contradict the kernel or cannot be read: it cannot be given to a job.
+/// Lists the usable GPUs of the node, by PCI address, those of processors last. Each partition of an AMD card is one.
+/// A GPU is left out if its nodes are missing, contradict the kernel or cannot be read: it cannot be given to a job.
 ///
 /// # Errors
 ///
@@ -94,8 +94,8 @@ enum NumberedGpu {
     Integrated(String),
 }
 
-/// Lists all GPUs that can have a number: by PCI address, an AMD card in partitions as
-/// these, and last the GPUs of processors.
+/// Lists all GPUs that can have a number: by PCI address, an AMD card in partitions as these, and last the GPUs of
+/// processors.
 ///
 /// # Errors
 ///
@@ -197,6 +197,7 @@ impl NumberedGpu {
         }
     }
 
+    /// The vendor by which the GPU is counted. The GPU of a processor counts as one of another vendor.
     fn vendor(&self) -> VendorKind {
         match self {
             Self::Card(card) => match card.vendor {

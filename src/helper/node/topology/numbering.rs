@@ -56,7 +56,11 @@ pub fn resolve_number(
     find_gpu(tree, &counted, index, Some(numbering))?.devices(tree)
 }
 
-/// Finds the GPU at a place of a list.
+/// Finds the GPU at a place of a list; `numbering` says who counts it, `None` that it is by PCI address.
+///
+/// # Errors
+///
+/// The list is shorter; the error says how many GPUs it has, or why there are none.
 fn find_gpu<'a>(
     tree: &Tree,
     gpus: &'a [NumberedGpu],
@@ -81,7 +85,11 @@ fn find_gpu<'a>(
     })
 }
 
-/// Sorts the GPUs that somebody counts, among all GPUs of the node.
+/// Sorts the GPUs that somebody counts, among all GPUs of the node. Those that they do not count are left out.
+///
+/// # Errors
+///
+/// Their order is not certain, or a file of the node cannot be read.
 fn count_gpus(
     tree: &Tree,
     cards: &Cards<'_>,
@@ -108,7 +116,7 @@ fn count_gpus(
 }
 
 impl NumberedGpu {
-    /// The render minor by which KFD knows the GPU.
+    /// The render minor by which KFD knows the GPU; `None` for a GPU that KFD does not list.
     fn kfd_render(&self) -> Option<u32> {
         match self {
             Self::Part { render, .. } => Some(*render),
