@@ -295,7 +295,7 @@ fn refuse_job(reason: Reason, id: &JobId, ended: Option<i64>, causes: &[String])
 pub struct RunningJobs {
     /// The jobs, in the order of their sources.
     pub jobs: Vec<Job>,
-    /// Those that take no logins, which are not among the others.
+    /// The user's jobs that take no logins. None of them is among `jobs`.
     pub closed: Vec<Job>,
     /// Faults that may hide other jobs.
     pub warnings: Vec<String>,

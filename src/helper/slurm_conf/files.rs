@@ -349,7 +349,8 @@ mod tests {
         Ok(lines.iter().map(display).collect())
     }
 
-    /// Otherwise one configuration could find the job, and another one its devices.
+    /// Each file is read once per search. Two readings of a file that changes between them could give the job from
+    /// the one and its devices from the other.
     #[test]
     fn files_are_found_and_read_once_per_search() {
         let scratch = Scratch::new();
@@ -377,7 +378,8 @@ mod tests {
         );
     }
 
-    /// Otherwise the look for a filter would be off, and the devices of jobs those of nobody.
+    /// As in Slurm, the files beside a link count, not those beside its target: the `cgroup.conf` beside the target
+    /// could say that Slurm attaches no filter, and logins would not wait for it.
     #[test]
     fn neighbours_of_a_link_lie_beside_the_link() {
         use std::os::unix::fs::symlink;

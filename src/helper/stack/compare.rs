@@ -46,9 +46,9 @@ pub struct Step {
 /// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// That side admits no login that the other refuses.
+    /// The side that was asked about admits no login that the other side refuses.
     Same,
-    /// That side admits a login that the other refuses: the lines on its path.
+    /// The side that was asked about admits a login that the other side refuses, by these lines.
     Differs(Vec<Step>),
     /// The stacks have too many paths to compare them all.
     TooManyPaths,
@@ -87,7 +87,7 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
             next += 1;
             continue;
         };
-        let reached = positions.map(|own| own == Some(position));
+        let reached = positions.map(|of_side| of_side == Some(position));
         for (follower, step) in next_pairs(stacks, &current, reached, position) {
             if visited.len() >= STATES_MAX {
                 return Comparison::TooManyPaths;

@@ -322,7 +322,8 @@ mod tests {
         assert_eq!(resources_of(&text, "gpu", "gpu004"), Err(outside));
     }
 
-    /// Otherwise index 0 would be the GPU that Slurm gives to another job.
+    /// Slurm counts the records without `NodeName=` first. In another order, index 0 would be a GPU that Slurm gives
+    /// to another job.
     #[test]
     fn records_for_every_node_come_first_as_in_slurm() {
         let text = "NodeName=tux3 Name=gpu File=/dev/nvidia2\nName=gpu File=/dev/nvidia[0-1]\n\

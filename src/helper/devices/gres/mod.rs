@@ -501,7 +501,8 @@ mod inventory_tests {
         assert_eq!(inventory.unwrap().has_devices(&tree), Ok(false));
     }
 
-    /// Of a record that cannot be read, no device opens, and Slurm's filter still has to hold.
+    /// A record of another name than the one asked for may have faults: logins open no device of it, and they still
+    /// wait for Slurm's filter.
     #[test]
     fn faulty_record_of_another_name_is_a_warning() {
         for fault in [
@@ -545,7 +546,8 @@ mod inventory_tests {
         }
     }
 
-    /// Otherwise every login would wait for a filter that Slurm does not attach.
+    /// Slurm ignores records whose name is not in `GresTypes=`. If they counted as devices, every login would wait
+    /// for a filter that Slurm does not attach.
     #[test]
     fn records_outside_gres_types_are_no_devices() {
         let text = "Name=nic File=/dev/nic0\nName=gpu Fil=x\nAutoDetect=nvml\n";

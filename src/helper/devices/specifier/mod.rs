@@ -173,7 +173,7 @@ impl Selector {
             .ok_or(SpecifierError::UnknownForm)?;
         let mut parts = below.split('/').filter(|part| !matches!(*part, "" | "."));
         let first = parts.next().ok_or(SpecifierError::UnknownForm)?;
-        // These name the descriptors of the reading process, here those of the helper itself.
+        // These paths name the descriptors of the reading process, here those of the helper itself.
         if matches!(first, "fd" | "stdin" | "stdout" | "stderr") {
             return Err(SpecifierError::UnknownForm);
         }
