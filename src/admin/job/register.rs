@@ -7,13 +7,14 @@ use super::stamped_cgroup::CheckedCgroup;
 use crate::accounts::{self, require_root};
 use crate::error::Error;
 use crate::exit_status::EXIT_FINE;
+use crate::explain::devices::modes::{NodeUser, container_warnings};
 use crate::options::{Conf, OPERATION_TIMEOUT, parse_value};
 use crate::output::{Output, log};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::Resolver;
 use helper::jobs::records::{LoginTarget, PrologEnvironment, Record, RecordDevices, Registry, Via};
-use helper::node::Tree;
+use helper::node::{ContainerParts, Tree};
 use helper::printable;
 use helper::{Config, JobContainment, LoginRefusal, contain_by_record};
 use kernel::lock::Lock;
@@ -227,13 +228,20 @@ fn resolve_containment(
         containment,
         dropped,
         warnings,
-        ..
+        container,
     } = resolved.map_err(refuse_devices)?;
     for device in dropped {
         output.warn(format_args!("warning: left out: {device}"));
     }
     for warning in warnings {
         output.warn(format_args!("warning: {warning}"));
+    }
+    if container != ContainerParts::default() {
+        let user = NodeUser::find(record.uid).ok();
+        // Files are not looked for: one of a network that does not answer would hold up the job.
+        for warning in container_warnings(&container, user.as_ref(), &[]) {
+            output.warn(format_args!("warning: cdi: {}", printable(&warning)));
+        }
     }
     Ok(containment)
 }

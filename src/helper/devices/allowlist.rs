@@ -1,7 +1,7 @@
 //! A job's allowlist, made of the devices that it requests under its policy.
 
 use crate::devices::{DeviceName, Resolver, Specifier, UnresolvedName};
-use crate::node::ResolvedDevices;
+use crate::node::{ContainerParts, ResolvedDevices};
 use protocol::{ALLOWLIST_ENTRIES_MAX, Access, Allowlist, DeviceRule, DeviceType, string_enum};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -53,6 +53,8 @@ pub struct JobAllowlist {
     pub dropped: Vec<String>,
     /// Warnings for an administrator.
     pub warnings: Vec<String>,
+    /// What specifications give to containers beside the devices.
+    pub container: ContainerParts,
 }
 
 /// Why a job has no allowlist.
@@ -152,6 +154,7 @@ impl JobAllowlist {
                 .map_err(|_| AllowlistError::TooManyEntries)?;
         }
         self.warnings.extend(resolved.warnings);
+        self.container.extend(resolved.container);
         Ok(())
     }
 }

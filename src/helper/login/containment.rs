@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::devices::{AllowlistError, DeviceRequest, JobAllowlist, Resolver, build_allowlist};
 use crate::jobs::Job;
 use crate::jobs::records::{Record, RecordDevices};
+use crate::node::ContainerParts;
 use protocol::{Containment, JobId, Reason, Refusal};
 use std::fmt;
 
@@ -18,6 +19,8 @@ pub struct JobContainment {
     pub dropped: Vec<String>,
     /// Warnings for the log.
     pub warnings: Vec<String>,
+    /// What specifications give to containers beside the devices.
+    pub container: ContainerParts,
 }
 
 impl JobContainment {
@@ -27,6 +30,7 @@ impl JobContainment {
             containment: Containment::None,
             dropped: Vec::new(),
             warnings: Vec::new(),
+            container: ContainerParts::default(),
         }
     }
 
@@ -82,10 +86,12 @@ fn enforce_request(
             list,
             dropped,
             warnings,
+            container,
         }) => Ok(JobContainment {
             containment: Containment::Enforce(list),
             dropped,
             warnings,
+            container,
         }),
         Err(error) => Err(refuse_request(&record.id, error)),
     }

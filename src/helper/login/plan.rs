@@ -4,9 +4,10 @@ use super::containment::{JobContainment, Planner, refuse_configuration};
 use super::environment::{list_nameable_gpus, login_variables, name_probes};
 use super::evidence::Evidence;
 use super::refusal::LoginRefusal;
+use crate::accounts;
 use crate::config::JobEnvironment;
 use crate::node::gpu_count;
-use protocol::{Allowlist, ChoiceRule, Placement, Plan, Probe};
+use protocol::{Allowlist, ChoiceRule, Placement, Plan, Probe, Request};
 
 /// The result of planning a login, and what led to it.
 pub(super) struct PlannedLogin {
@@ -15,11 +16,11 @@ pub(super) struct PlannedLogin {
 }
 
 impl Planner<'_> {
-    /// Plans the login; the result has warnings for the log beside the plan. `unit` is the text of the job's unit,
-    /// empty if the request has none. The login is refused if a registered job has no record of its devices, if this
-    /// node cannot resolve the devices, or if they exceed an allowlist.
-    pub(super) fn plan_login(mut self, rule: ChoiceRule, unit: &str) -> PlannedLogin {
-        let result = self.make_plan(rule, unit);
+    /// Plans the login; the result has warnings for the log beside the plan. The request has the text of the job's
+    /// unit, if it has one. The login is refused if a registered job has no record of its devices, if this node cannot
+    /// resolve the devices, or if they exceed an allowlist.
+    pub(super) fn plan_login(mut self, rule: ChoiceRule, request: &Request) -> PlannedLogin {
+        let result = self.make_plan(rule, request);
         PlannedLogin {
             result,
             evidence: self.evidence,
@@ -34,14 +35,20 @@ impl Planner<'_> {
     fn make_plan(
         &mut self,
         rule: ChoiceRule,
-        unit: &str,
+        request: &Request,
     ) -> Result<(Plan, Vec<String>), LoginRefusal> {
-        let (job_containment, mut probes) = self.contain(unit)?;
+        let (job_containment, mut probes) = self.contain(&request.unit)?;
         let JobContainment {
             containment,
             dropped,
             mut warnings,
+            container,
         } = job_containment;
+        let groups =
+            accounts::local_groups_without(&self.resolver.tree, &request.user, &container.gids);
+        for warning in container.warnings(&groups, &request.user, &[]) {
+            warnings.push(format!("cdi: {warning}"));
+        }
         let variables = login_variables(self.job, self.config.env, &containment);
         warnings.extend(variables.warnings);
         if self.config.env == JobEnvironment::Gpus {

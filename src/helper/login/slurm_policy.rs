@@ -92,6 +92,7 @@ impl Planner<'_> {
             mut list,
             dropped,
             mut warnings,
+            container,
         } = allowlist;
         let gres = inventory
             .devices(&self.resolver.tree)
@@ -106,6 +107,7 @@ impl Planner<'_> {
             containment: Containment::Enforce(list),
             dropped,
             warnings,
+            container,
         })
     }
 }

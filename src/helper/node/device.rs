@@ -1,5 +1,6 @@
 //! The devices that a name means on this node.
 
+use super::container_parts::ContainerParts;
 use super::device_node::DeviceNode;
 use super::error::DeviceError;
 use protocol::{Access, DeviceRule};
@@ -36,6 +37,8 @@ pub struct ResolvedDevices {
     pub devices: Vec<Device>,
     /// Warnings for an administrator, for instance about a device that the job will lack.
     pub warnings: Vec<String>,
+    /// What specifications among the names give to containers beside devices.
+    pub container: ContainerParts,
 }
 
 impl ResolvedDevices {
@@ -51,6 +54,7 @@ impl ResolvedDevices {
                 self.warnings.push(warning);
             }
         }
+        self.container.extend(other.container);
     }
 }
 

@@ -4,6 +4,7 @@
 //! promises, `nvidia` reads what NVIDIA's driver reports, and `topology` finds the GPUs of all vendors
 //! by number and by PCI address.
 
+mod container_parts;
 mod device;
 mod device_node;
 pub mod driver;
@@ -15,6 +16,7 @@ mod proc_devices;
 pub mod topology;
 mod tree;
 
+pub use container_parts::ContainerParts;
 pub use device::{Device, ResolvedDevices};
 pub use device_node::{DeviceNode, NodeError};
 pub use error::DeviceError;

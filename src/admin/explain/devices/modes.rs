@@ -1,7 +1,7 @@
 //! Device nodes that a filter opens, and that their mode keeps from users all the same.
 
 use crate::{Error, accounts};
-use helper::node::Tree;
+use helper::node::{ContainerParts, Tree};
 use helper::printable;
 use nix::unistd::{Gid, Group, Uid, User};
 use protocol::Access;
@@ -86,6 +86,31 @@ impl NodeUser {
         } else {
             0
         }
+    }
+}
+
+/// Describes what a specification gives to containers and this user's logins do not get; without a user,
+/// no groups. `missing_files` are those of the specification that the node lacks.
+pub(crate) fn container_warnings(
+    container: &ContainerParts,
+    user: Option<&NodeUser>,
+    missing_files: &[&str],
+) -> Vec<String> {
+    let mut groups = Vec::new();
+    for gid in &container.gids {
+        if user.is_some_and(|known| !known.gids.contains(gid)) {
+            groups.push(group_name(*gid));
+        }
+    }
+    let name = user.map(|known| known.name.as_str());
+    container.warnings(&groups, name.unwrap_or_default(), missing_files)
+}
+
+/// Names a group with its number, as far as it is known.
+fn group_name(gid: u32) -> String {
+    match Group::from_gid(Gid::from_raw(gid)) {
+        Ok(Some(group)) => format!("{} ({gid})", printable(&group.name)),
+        _ => gid.to_string(),
     }
 }
 

@@ -1,13 +1,13 @@
 //! Reports which devices of this node names stand for.
 
-use super::modes::{NodeUser, RestrictedNodes};
+use super::modes::{NodeUser, RestrictedNodes, container_warnings};
 use super::nodes::{cell, driver_names, driver_warning, type_name};
 use super::requested::{NameKind, RequestedName};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
 use crate::output::Output;
 use helper::devices::{DeviceName, Resolver};
-use helper::node::{Device, ResolvedDevices};
+use helper::node::{ContainerParts, Device, ResolvedDevices};
 use helper::printable;
 use serde::Serialize;
 
@@ -62,6 +62,7 @@ impl NameReport {
                     let is_cdi = matches!(name.kind, NameKind::Named(DeviceName::Cdi(_)));
                     let restricted = find_restricted(&resolved.devices, resolver, user);
                     report.warn_of_modes(&specifier, &restricted, is_cdi);
+                    report.warn_of_container(&specifier, &resolved.container, resolver, user);
                     report.add(&specifier, resolved, resolver);
                 }
                 Err(why) => {
@@ -84,6 +85,21 @@ impl NameReport {
             };
             self.warnings
                 .push(format!("{specifier}: {warning}{groups}"));
+        }
+    }
+
+    /// Warns of what a specification gives to containers and no login gets.
+    fn warn_of_container(
+        &mut self,
+        specifier: &str,
+        container: &ContainerParts,
+        resolver: &Resolver,
+        user: Option<&NodeUser>,
+    ) {
+        let missing = container.missing_files(&resolver.tree);
+        for warning in container_warnings(container, user, &missing) {
+            self.warnings
+                .push(format!("{specifier}: {}", printable(&warning)));
         }
     }
 
@@ -298,6 +314,39 @@ mod tests {
             "{text}"
         );
         assert!(json.contains(warning), "{json}");
+    }
+
+    #[test]
+    fn what_only_containers_get_is_a_warning() {
+        let scratch = Scratch::new();
+        scratch.file("dev/kfd", "c 238:0");
+        scratch.file("proc/devices", "Character devices:\n238 kfd\n");
+        let spec = r#"{"cdiVersion":"1.1.0","kind":"amd.com/gpu","devices":[{"name":"0",
+            "containerEdits":{"deviceNodes":[{"path":"/dev/kfd"}],"additionalGids":[1,4294967],
+            "mounts":[{"hostPath":"/usr/lib/libgone.so","containerPath":"/x"}],
+            "netDevices":[{"hostInterfaceName":"ib0","name":"ib1"}]}}]}"#;
+        scratch.file("etc/cdi/amd.json", spec);
+        let names = [named(
+            "amd.com/gpu=0",
+            DeviceName::Cdi("amd.com/gpu=0".into()),
+        )];
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let resolver = Resolver::new(tree, DeviceSettings::default());
+        // uid 1 is daemon, whose group is 1, on every node.
+        let user = NodeUser::find(1).unwrap();
+        let report = NameReport::resolve(&names, &resolver, Some(&user));
+        for text in [
+            "amd.com/gpu=0: containers get the groups 4294967; daemon lacks them",
+            "amd.com/gpu=0: this node lacks /usr/lib/libgone.so, which the specification gives to \
+             containers: generate it anew",
+            "amd.com/gpu=0: network devices are for containers: a login does not get ib0",
+        ] {
+            assert!(
+                report.warnings.iter().any(|warning| warning == text),
+                "{:?}",
+                report.warnings
+            );
+        }
     }
 
     /// With `--root` the report has the paths that the files have on the node.

@@ -102,7 +102,10 @@ fn resolve_edits(tree: &Tree, file: &Path, edits: &Edits) -> Result<ResolvedDevi
     if edits.nodes.len() > NODES_MAX {
         return Err(too_many());
     }
-    let mut found = ResolvedDevices::default();
+    let mut found = ResolvedDevices {
+        container: edits.container.clone(),
+        ..ResolvedDevices::default()
+    };
     for edit in &edits.nodes {
         found.extend(
             resolve_node_edit(tree, edit).map_err(|why| DeviceError::at(file.display(), why))?,

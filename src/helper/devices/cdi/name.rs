@@ -12,6 +12,8 @@ use super::document;
 const QUALIFIED_NAME_MAX: usize = 512;
 const VENDOR_MAX: usize = 253;
 const CLASS_MAX: usize = 63;
+/// Maximum characters of a label of a domain (RFC 1123).
+const LABEL_MAX: usize = 63;
 const DEVICE_MAX: usize = 253;
 
 /// A qualified name. It always names one device of one kind: even `all` is a device, which exists if
@@ -59,15 +61,33 @@ impl fmt::Display for QualifiedName {
     }
 }
 
-/// Checks the grammar of `VENDOR/CLASS` and returns the class. Vendor and class begin with a letter,
-/// end with a letter or a digit, and have letters, digits, `_`, `-` and `.` between (CDI 1.1.0,
-/// "Kind").
+/// Checks the grammar of `VENDOR/CLASS` and returns the class (CDI 1.1.0, "Kind"). Both begin with a
+/// letter and end with a letter or a digit. The class has letters, digits, `_`, `-` and `.` between.
+///
+/// The vendor is a DNS subdomain: labels of letters, digits and `-` within, of at most 63 characters. The
+/// reference code takes `_` and any order of `-` and `.` as well, and refuses what begins with a digit.
+/// What either of both refuses is refused here, so that every runtime reads an accepted name alike.
 pub(super) fn parse_class(kind: &str) -> Result<&str, QualifiedNameError> {
+    let (vendor, class) = split_kind(kind)?;
+    for label in vendor.split('.') {
+        let is_within = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let has_edge = label.starts_with('-') || label.ends_with('-');
+        if label.is_empty() || label.len() > LABEL_MAX || has_edge || !label.chars().all(is_within)
+        {
+            let why = "the vendor is no DNS subdomain, such as vendor.example";
+            return Err(QualifiedNameError(why.to_owned()));
+        }
+    }
+    Ok(class)
+}
+
+/// Splits a kind into vendor and class, both as the reference code takes them.
+fn split_kind(kind: &str) -> Result<(&str, &str), QualifiedNameError> {
     let (vendor, class) = kind.split_once('/').ok_or_else(no_qualified_name)?;
     let is_letter = |c: char| c.is_ascii_alphabetic();
     check_part("vendor", vendor, VENDOR_MAX, is_letter, "_-.")?;
     check_part("class", class, CLASS_MAX, is_letter, "_-.")?;
-    Ok(class)
+    Ok((vendor, class))
 }
 
 /// Checks the grammar of a device name: letters and digits, with `_`, `-`, `.` and `:` between (CDI
@@ -121,8 +141,8 @@ fn no_qualified_name() -> QualifiedNameError {
 }
 
 /// Finds the kind of a file that breaks a rule, if the kind is certain: the file is one complete document, has the
-/// key `kind` at its top and no other spelling of it, such as `Kind`, and the value is a valid kind. The fault is
-/// elsewhere then. `None` if any of this does not hold.
+/// key `kind` at its top and no other spelling of it, such as `Kind`, and the value is a kind, as the reference
+/// code takes it. Such a file defines devices of that kind or none. `None` if any of this does not hold.
 pub(super) fn find_kind(bytes: &[u8], format: Format) -> Option<String> {
     let document = document::parse_document(bytes, format).ok()?;
     if document.second_document.is_some() {
@@ -134,7 +154,7 @@ pub(super) fn find_kind(bytes: &[u8], format: Format) -> Option<String> {
         return None;
     }
     let kind = value.into_text().ok()?;
-    parse_class(&kind).ok()?;
+    split_kind(&kind).ok()?;
     Some(kind)
 }
 
@@ -155,7 +175,7 @@ mod tests {
             "intel.com/gpu=0000-00-02-0-0x56c0",
             "a/b=c",
             "a/b=0",
-            "V-1_2.x/C.d-e_f9=A:b.c-d_e",
+            "V-1.2x.Y/C.d-e_f9=A:b.c-d_e",
             "nvidia.com/gpu=all",
         ];
         for text in names {
@@ -167,6 +187,7 @@ mod tests {
 
     #[test]
     fn error_names_the_invalid_part() {
+        const DOMAIN: &str = "the vendor is no DNS subdomain, such as vendor.example";
         let form = "not a qualified CDI name, VENDOR/CLASS=NAME";
         let odd = [
             ("", form),
@@ -186,6 +207,10 @@ mod tests {
                 "the vendor ends with another character than a letter or a digit",
             ),
             ("v w/c=0", "the vendor has the character ' '"),
+            ("v_w.com/c=0", DOMAIN),
+            ("v..com/c=0", DOMAIN),
+            ("v-.com/c=0", DOMAIN),
+            ("v.-com/c=0", DOMAIN),
             (
                 "v/0=0",
                 "the class begins with another character than it may",
@@ -218,13 +243,19 @@ mod tests {
     #[test]
     fn length_of_each_part_and_of_the_name_is_bounded() {
         let parse_long = |vendor, class, device| {
-            let [vendor, class, device] = [vendor, class, device].map(|length| "x".repeat(length));
+            let at_dot = |at: &usize| at % (LABEL_MAX + 1) == 0;
+            let vendor: String = (1..=vendor)
+                .map(|at| if at_dot(&at) { '.' } else { 'x' })
+                .collect();
+            let [class, device] = [class, device].map(|length| "x".repeat(length));
             parse(&format!("{vendor}/{class}={device}"))
                 .map(drop)
                 .map_err(|error| error.to_string())
         };
         assert_eq!(parse_long(253, 63, 194), Ok(()));
         assert_eq!(parse_long(1, 1, 253), Ok(()));
+        assert!(parse(&format!("{}/c=0", "x".repeat(LABEL_MAX))).is_ok());
+        assert!(parse(&format!("{}/c=0", "x".repeat(LABEL_MAX + 1))).is_err());
         assert_eq!(
             parse_long(253, 63, 195),
             Err("longer than 512 characters".to_owned())
@@ -250,6 +281,10 @@ mod tests {
     #[test]
     fn complete_document_has_a_kind_despite_other_faults() {
         let kind = Some("v.com/gpu".to_owned());
+        assert_eq!(
+            json(r#"{"kind":"v_w..com/gpu"}"#).as_deref(),
+            Some("v_w..com/gpu")
+        );
         for text in [
             r#"{"kind":"v.com/gpu"}"#,
             r#"{"devices":[{"kind":"w.com/gpu"}],"unknown":1,"kind":"v.com/gpu"}"#,

@@ -189,7 +189,7 @@ impl Node {
         };
         evidence.add("rule", format_args!("{rule} ({})", job.id));
         let resolver = Self::resolver(slurm_conf, request, config, &job);
-        let planned = Planner::new(&job, config, &resolver).plan_login(rule, &request.unit);
+        let planned = Planner::new(&job, config, &resolver).plan_login(rule, request);
         evidence.extend(planned.evidence);
         let (verdict, detail) = match planned.result {
             Ok((plan, plan_warnings)) => {

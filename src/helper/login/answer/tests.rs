@@ -189,6 +189,31 @@ fn record_decides_containment() {
 }
 
 #[test]
+fn parts_for_containers_of_a_specification_are_warnings() {
+    let bench = NodeBench::new();
+    let root = &bench.scratch;
+    let spec = r#"{"cdiVersion":"1.1.0","kind":"v.com/x","devices":[{"name":"0","containerEdits":{
+        "deviceNodes":[{"path":"/dev/x"}],"additionalGids":[44,105],"intelRdt":{"closID":"a"},
+        "netDevices":[{"hostInterfaceName":"ib0","name":"ib1"}],
+        "mounts":[{"hostPath":"/gone","containerPath":"/gone"}]}}]}"#;
+    root.file("etc/cdi/x.json", spec);
+    root.file("dev/x", "c 195:0");
+    let user = &bench.request.user;
+    root.file("etc/group", &format!("video:x:44:{user}\nrender:x:105:\n"));
+    bench.job("7", r#","cdi":["v.com/x=0"]"#);
+    let mut warnings = bench.ask().warnings;
+    warnings.retain(|warning| warning.starts_with("cdi: "));
+    assert_eq!(
+        warnings,
+        [
+            format!("cdi: containers get the groups render (105); {user} lacks them"),
+            "cdi: intelRdt is for containers: a login has the resource class of its job".to_owned(),
+            "cdi: network devices are for containers: a login does not get ib0".to_owned(),
+        ]
+    );
+}
+
+#[test]
 fn broken_record_beside_a_good_one_is_a_warning() {
     let bench = NodeBench::new();
     bench.job("7", STRICT);

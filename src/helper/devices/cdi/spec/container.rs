@@ -1,11 +1,12 @@
 //! Checks the parts of a specification that are for containers only, so that a broken file is
-//! noticed, and drops them. Nothing of them can be executed, mounted or moved: no function here
-//! returns a value of the file.
+//! noticed. Nothing of them is executed, mounted or moved: what is kept of them names them to an
+//! administrator.
 
 use super::fields::{Fields, nonempty_text};
 use super::version::Version;
 use crate::devices::cdi::document::{Value, quote};
 use crate::devices::cdi::error::{AddPlace, SpecError};
+use crate::node::ContainerParts;
 use std::collections::BTreeSet;
 
 /// When a hook may run (OCI runtime specification, "POSIX-platform Hooks").
@@ -21,13 +22,27 @@ const HOOKS: [&str; 6] = [
 /// Maximum bytes of the name of a class of service, with its final NUL (`PATH_MAX`, limits.h).
 const CLOS_BYTES_MAX: usize = 4096;
 
-/// Checks `hooks`, `mounts`, `intelRdt` and `netDevices`; tells whether any of them exists.
-pub(super) fn check_edits(fields: &mut Fields, version: Version) -> Result<bool, SpecError> {
+/// Checks `hooks`, `mounts`, `intelRdt` and `netDevices`; returns whether any of them exists, and what
+/// to name of them.
+pub(super) fn check_edits(
+    fields: &mut Fields,
+    version: Version,
+) -> Result<(bool, ContainerParts), SpecError> {
     let hooks = fields.list("hooks", check_hook)?;
     let mounts = fields.list("mounts", |value| check_mount(value, version))?;
     let rdt = fields.value("intelRdt", |value| check_intel_rdt(value, version))?;
-    let has_net_devices = check_net_devices(fields, version)?;
-    Ok(!hooks.is_empty() || !mounts.is_empty() || rdt.is_some() || has_net_devices)
+    let net_devices = check_net_devices(fields, version)?;
+    let exists =
+        !hooks.is_empty() || !mounts.is_empty() || rdt.is_some() || !net_devices.is_empty();
+    // The path of a mount that is no file of the node, such as tmpfs, is not absolute.
+    let files = hooks.into_iter().chain(mounts);
+    let parts = ContainerParts {
+        files: files.filter(|path| path.starts_with('/')).collect(),
+        has_intel_rdt: rdt.is_some(),
+        net_devices,
+        ..ContainerParts::default()
+    };
+    Ok((exists, parts))
 }
 
 /// Checks `annotations` of a file or of a device, which are texts by name.
@@ -48,14 +63,11 @@ fn check_texts(value: Value, version: Version) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Checks `NAME=VALUE`. A NUL or a newline would end the variable early in a runtime.
+/// Checks `NAME=VALUE`. A NUL would end the variable early; any other character may be in a value.
 pub(super) fn check_variable(value: Value) -> Result<(), SpecError> {
     let text = value.into_text()?;
-    if text.contains(['\0', '\n']) {
-        return Err(SpecError::rule(format_args!(
-            "{} has a control character",
-            quote(&text)
-        )));
+    if text.contains('\0') {
+        return Err(SpecError::rule(format_args!("{} has a NUL", quote(&text))));
     }
     match text.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(()),
@@ -66,15 +78,15 @@ pub(super) fn check_variable(value: Value) -> Result<(), SpecError> {
     }
 }
 
-/// Checks a hook: its name, path, arguments, variables and timeout.
-fn check_hook(hook: Value) -> Result<(), SpecError> {
+/// Checks a hook: its name, path, arguments, variables and timeout. Returns the path.
+fn check_hook(hook: Value) -> Result<String, SpecError> {
     Fields::parse(hook, |fields| {
         fields.required("hookName", check_hook_name)?;
-        fields.required("path", check_hook_path)?;
+        let path = fields.required("path", check_hook_path)?;
         fields.list("args", |argument| argument.check_scalar())?;
         fields.list("env", check_variable)?;
         fields.value("timeout", check_timeout)?;
-        Ok(())
+        Ok(path)
     })
 }
 
@@ -91,7 +103,7 @@ fn check_hook_name(value: Value) -> Result<(), SpecError> {
 }
 
 /// Checks the path of a hook's program, which must be absolute.
-fn check_hook_path(value: Value) -> Result<(), SpecError> {
+fn check_hook_path(value: Value) -> Result<String, SpecError> {
     let path = nonempty_text(value)?;
     if !path.starts_with('/') {
         return Err(SpecError::rule(format_args!(
@@ -99,7 +111,7 @@ fn check_hook_path(value: Value) -> Result<(), SpecError> {
             quote(&path)
         )));
     }
-    Ok(())
+    Ok(path)
 }
 
 /// Checks the seconds that a hook may run, at least 1.
@@ -111,10 +123,10 @@ fn check_timeout(value: Value) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Checks a mount: both paths, its options and its type.
-fn check_mount(mount: Value, version: Version) -> Result<(), SpecError> {
+/// Checks a mount: both paths, its options and its type. Returns the path on the host.
+fn check_mount(mount: Value, version: Version) -> Result<String, SpecError> {
     Fields::parse(mount, |fields| {
-        fields.required("hostPath", nonempty_text)?;
+        let host_path = fields.required("hostPath", nonempty_text)?;
         fields.required("containerPath", nonempty_text)?;
         fields.list("options", Value::into_text)?;
         fields.value("type", |value| {
@@ -123,7 +135,7 @@ fn check_mount(mount: Value, version: Version) -> Result<(), SpecError> {
             }
             version.require(Version::V0_4, "the key")
         })?;
-        Ok(())
+        Ok(host_path)
     })
 }
 
@@ -168,18 +180,19 @@ fn check_class_of_service(value: Value) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Checks `netDevices`: each name occurs once, on the host and in the container. Tells whether there are any.
-fn check_net_devices(fields: &mut Fields, version: Version) -> Result<bool, SpecError> {
+/// Checks `netDevices`: each name occurs once, on the host and in the container. Returns the names of the node's
+/// interfaces.
+fn check_net_devices(fields: &mut Fields, version: Version) -> Result<BTreeSet<String>, SpecError> {
     let mut outside = BTreeSet::new();
     let mut inside = BTreeSet::new();
-    let devices = fields.list("netDevices", |value| {
+    fields.list("netDevices", |value| {
         version.require(Version::V1_1, "the key")?;
         Fields::parse(value, |device| {
             device.required("hostInterfaceName", |name| check_unique(name, &mut outside))?;
             device.required("name", |name| check_unique(name, &mut inside))
         })
     })?;
-    Ok(!devices.is_empty())
+    Ok(outside)
 }
 
 /// Checks that a text is not empty and not among the `known` ones, and adds it to these.

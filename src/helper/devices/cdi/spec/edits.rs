@@ -1,10 +1,11 @@
-//! Parses `containerEdits`: keeps the device nodes, and checks and drops the rest.
+//! Parses `containerEdits`: keeps the device nodes, checks the rest, and keeps what to name of it.
 
 use super::container;
 use super::fields::{Fields, nonempty_text, number_up_to};
 use super::version::Version;
 use crate::devices::cdi::document::{Value, quote};
 use crate::devices::cdi::error::SpecError;
+use crate::node::ContainerParts;
 use protocol::{Access, MAJOR_MAX, MINOR_MAX};
 
 /// The parts of `containerEdits` that matter on the node.
@@ -12,6 +13,8 @@ use protocol::{Access, MAJOR_MAX, MINOR_MAX};
 pub struct Edits {
     /// `deviceNodes`.
     pub nodes: Vec<NodeEdit>,
+    /// What only a container gets.
+    pub container: ContainerParts,
 }
 
 /// An element of `deviceNodes`.
@@ -51,9 +54,13 @@ pub(super) fn parse_edits(edits: Value, version: Version) -> Result<Option<Edits
         let nodes = fields.list("deviceNodes", |value| parse_node(value, version))?;
         let env = fields.list("env", container::check_variable)?;
         let gids = parse_gids(fields, version)?;
-        let has_others = container::check_edits(fields, version)?;
+        let (has_others, parts) = container::check_edits(fields, version)?;
         let is_empty = nodes.is_empty() && env.is_empty() && gids.is_empty() && !has_others;
-        Ok((!is_empty).then_some(Edits { nodes }))
+        let container = ContainerParts {
+            gids: gids.into_iter().filter(|gid| *gid != 0).collect(),
+            ..parts
+        };
+        Ok((!is_empty).then_some(Edits { nodes, container }))
     })
 }
 

@@ -2,6 +2,7 @@ mod random;
 mod rules;
 
 use super::*;
+use crate::node::ContainerParts;
 use protocol::Access;
 
 /// A JSON specification with these edits of its only device, `a`.
@@ -89,11 +90,38 @@ fn types_and_permissions_have_the_meaning_of_the_standard() {
 }
 
 #[test]
-fn only_device_nodes_are_kept() {
+fn edits_without_device_nodes_grant_nothing() {
     let edits = r#"{"env": ["A=1", "B=x=y", "C="], "additionalGids": [0, 44, 0, 105],
         "hooks": [{"hookName": "prestart", "path": "/bin/sh"}],
         "mounts": [{"hostPath": "/a", "containerPath": "/b"}]}"#;
-    assert_eq!(edits_of("0.7.0", edits), Ok(Edits::default()));
+    assert_eq!(edits_of("0.7.0", edits).unwrap().nodes, []);
+}
+
+/// No login gets a variable, so that none makes the file unusable as long as a runtime can set it.
+#[test]
+fn variable_with_a_newline_is_taken() {
+    for variable in [r"A=1\nB=2", r"A=\n", r"A\n=1", r"A=\t"] {
+        let edits = format!(r#"{{"env": ["{variable}"]}}"#);
+        assert!(edits_of("1.1.0", &edits).is_ok(), "{variable}");
+    }
+}
+
+#[test]
+fn parts_for_containers_are_kept_to_be_named() {
+    let edits = r#"{"deviceNodes": [{"path": "/dev/x"}], "additionalGids": [0, 44, 105],
+        "mounts": [{"hostPath": "/usr/lib/libx.so", "containerPath": "/x"},
+                   {"hostPath": "tmpfs", "containerPath": "/t", "type": "tmpfs"}],
+        "hooks": [{"hookName": "createContainer", "path": "/usr/bin/hook"}],
+        "intelRdt": {"closID": "a"},
+        "netDevices": [{"hostInterfaceName": "ib0", "name": "ib1"}]}"#;
+    let container = edits_of("1.1.0", edits).unwrap().container;
+    assert_eq!(container.gids, [44, 105].into());
+    let files = ["/usr/bin/hook", "/usr/lib/libx.so"].map(str::to_owned);
+    assert_eq!(container.files, files.into());
+    assert!(container.has_intel_rdt);
+    assert_eq!(container.net_devices, ["ib0".to_owned()].into());
+    let bare = edits_of("1.1.0", r#"{"deviceNodes": [{"path": "/dev/x"}]}"#);
+    assert_eq!(bare.unwrap().container, ContainerParts::default());
 }
 
 #[test]

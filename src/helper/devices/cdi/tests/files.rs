@@ -112,6 +112,43 @@ fn older_and_newer_files_of_a_vendor_resolve_to_the_same_devices() {
     }
 }
 
+/// The kernel makes the same node for both letters, also where the file has no numbers.
+#[test]
+fn unbuffered_character_device_is_a_character_device() {
+    for (keys, is_found) in [
+        (r#""type":"u""#, true),
+        (r#""type":"u","major":238,"minor":0"#, true),
+        (r#""type":"u","major":239"#, false),
+        (r#""type":"b""#, false),
+    ] {
+        let scratch = machine();
+        let text = format!(
+            r#"{{"cdiVersion":"0.6.0","kind":"v.com/x","devices":[{{"name":"0","containerEdits":
+            {{"deviceNodes":[{{"path":"/dev/kfd",{keys}}}]}}}}]}}"#
+        );
+        scratch.file("run/cdi/x.json", &text);
+        assert_eq!(rules(&scratch, &["v.com/x=0"]).is_ok(), is_found, "{keys}");
+    }
+}
+
+/// Definitions of devices that were not asked for give nothing.
+#[test]
+fn parts_for_containers_are_those_of_the_names() {
+    let scratch = machine();
+    let text = r#"{"cdiVersion":"0.7.0","kind":"v.com/x","containerEdits":{"additionalGids":[44]},"devices":[
+        {"name":"0","containerEdits":{"additionalGids":[105],"hooks":[
+            {"hookName":"createContainer","path":"/usr/bin/hook"}]}},
+        {"name":"1","containerEdits":{"additionalGids":[106],"intelRdt":{}}}]}"#;
+    scratch.file("run/cdi/x.json", text);
+    let container = found(&scratch, &["v.com/x=0"]).unwrap().container;
+    assert_eq!(container.gids, [44, 105].into());
+    assert!(!container.has_intel_rdt);
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
+    assert_eq!(container.missing_files(&tree), ["/usr/bin/hook"]);
+    scratch.file("usr/bin/hook", "");
+    assert_eq!(container.missing_files(&tree), [""; 0]);
+}
+
 #[test]
 fn instance_has_its_capabilities_and_no_other_gpu() {
     let scratch = machine();

@@ -23,6 +23,7 @@ pub(super) fn at(path: &str) -> NodeEdit {
 pub(super) fn nodes(paths: &[&str]) -> Edits {
     Edits {
         nodes: paths.iter().map(|path| at(path)).collect(),
+        ..Edits::default()
     }
 }
 
@@ -83,7 +84,10 @@ fn gpus() -> (Scratch, Tree, Catalog) {
             .map(|number: usize| device(&number.to_string(), nodes(&[&path(number)])))
             .collect();
         let all = range.map(|number| at(&path(number))).collect();
-        let all = Edits { nodes: all };
+        let all = Edits {
+            nodes: all,
+            ..Edits::default()
+        };
         devices.push(device(&format!("all{half}"), all));
         let edits = nodes(&[&format!("/dev/ctl{half}")]);
         let file = with_edits(
@@ -155,10 +159,12 @@ fn more_nodes_than_an_allowlist_needs_are_an_error() {
         };
         Edits {
             nodes: (from..to).map(node).collect(),
+            ..Edits::default()
         }
     };
     let too_many = Edits {
         nodes: vec![at("/dev/x"); 4097],
+        ..Edits::default()
     };
     let devices = [
         device("most", nodes(0, 4096)),

@@ -1,0 +1,100 @@
+//! What a device specification gives to containers beside device nodes, and no login gets.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+
+use super::tree::Tree;
+
+/// Maximum names that a text lists.
+const LISTED_MAX: usize = 4;
+/// Maximum files of mounts and hooks that are kept.
+const FILES_MAX: usize = 1024;
+
+/// What specifications give to containers beside device nodes. Nothing of it is executed, mounted or
+/// moved; it is named to an administrator who would otherwise miss it in a login.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerParts {
+    /// `additionalGids`, without 0, which the standard ignores.
+    pub gids: BTreeSet<u32>,
+    /// Absolute paths on the node that mounts and hooks use, at most 1,024.
+    pub files: BTreeSet<String>,
+    /// Whether there is `intelRdt`.
+    pub has_intel_rdt: bool,
+    /// The node's network devices that a container takes.
+    pub net_devices: BTreeSet<String>,
+}
+
+impl ContainerParts {
+    /// Adds the parts of another definition.
+    pub fn extend(&mut self, other: Self) {
+        self.gids.extend(other.gids);
+        for file in other.files {
+            if self.files.len() < FILES_MAX {
+                self.files.insert(file);
+            }
+        }
+        self.has_intel_rdt |= other.has_intel_rdt;
+        self.net_devices.extend(other.net_devices);
+    }
+
+    /// Lists the files of mounts and hooks that the node lacks. A login does not ask: a file system of
+    /// the network that does not answer would hold it up.
+    pub fn missing_files(&self, tree: &Tree) -> Vec<&str> {
+        let mut missing = Vec::new();
+        for file in &self.files {
+            let found = std::fs::metadata(tree.locate(file));
+            if found.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+                missing.push(file.as_str());
+            }
+        }
+        missing
+    }
+
+    /// Describes what a login does not get: the groups `lacking_groups` of `user`, files that the node
+    /// lacks, and all that only a container can have.
+    pub fn warnings(
+        &self,
+        lacking_groups: &[String],
+        user: &str,
+        missing_files: &[&str],
+    ) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !lacking_groups.is_empty() {
+            let groups = list_first(lacking_groups);
+            warnings.push(format!(
+                "containers get the groups {groups}; {user} lacks them"
+            ));
+        }
+        if !missing_files.is_empty() {
+            let files = list_first(missing_files);
+            warnings.push(format!(
+                "this node lacks {files}, which the specification gives to containers: generate it anew"
+            ));
+        }
+        if self.has_intel_rdt {
+            let text = "intelRdt is for containers: a login has the resource class of its job";
+            warnings.push(text.to_owned());
+        }
+        if !self.net_devices.is_empty() {
+            let devices: Vec<&String> = self.net_devices.iter().collect();
+            let devices = list_first(&devices);
+            warnings.push(format!(
+                "network devices are for containers: a login does not get {devices}"
+            ));
+        }
+        warnings
+    }
+}
+
+/// Joins the first items, and counts the others.
+fn list_first(items: &[impl ToString]) -> String {
+    let shown: Vec<String> = items
+        .iter()
+        .take(LISTED_MAX)
+        .map(ToString::to_string)
+        .collect();
+    match items.len().saturating_sub(LISTED_MAX) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
