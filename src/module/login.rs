@@ -103,7 +103,8 @@ impl Login<'_> {
     fn judge(mut self) -> (Outcome, Option<PredictedJoin>) {
         if self.carried_reply(&self.make_request()).is_some() {
             let attempt = self.attempt();
-            if !attempt.can_be_repeated() {
+            let has_time = !self.context.budget.remaining().is_zero();
+            if !attempt.can_be_repeated() || !has_time {
                 return self.conclude(attempt);
             }
         }

@@ -203,7 +203,7 @@ impl Daemon {
         let connection =
             connect_to_daemon(Path::new(&path), ROOT_UID, Some(deadline))?.ok_or(Error::Timeout)?;
         let mut bytes = [0; ANSWER_BYTES];
-        connection.exchange(&encode_query(), &mut bytes, deadline)?;
+        connection.exchange(&encode_query(), &mut bytes, until(deadline))?;
         let [a, b, c, d, ..] = bytes;
         let version = i32::from_ne_bytes([a, b, c, d]);
         Ok(Self {
@@ -235,7 +235,7 @@ impl Daemon {
         // A connection has one exchange of versions, which is over by now.
         let [_, _, _, _, uid_and_state @ ..] = &mut bytes;
         self.connection
-            .exchange(requests.as_flattened(), uid_and_state, deadline)?;
+            .exchange(requests.as_flattened(), uid_and_state, until(deadline))?;
         self.answer = Answer::parse(&bytes)?;
         Ok(self.answer)
     }
@@ -244,21 +244,28 @@ impl Daemon {
     /// once.
     ///
     /// The daemon reports success even if its own move failed: the caller must check where the process is. On
-    /// an error the daemon adds no process after this call, unless it did not answer until `deadline`.
+    /// an error the daemon adds no process after this call, unless it did not answer in time.
+    ///
+    /// The daemon adds one process after the other. `next_deadline` tells how long to wait before it is called again;
+    /// with `None` the time is over.
     ///
     /// # Errors
     ///
     /// [`Error::ProcessRefused`] with the daemon's return code; as [`Daemon::query_state`].
-    pub fn add_process(&mut self, pid: i32, deadline: Instant) -> Result<Answer> {
+    pub fn add_process(
+        &mut self,
+        pid: i32,
+        mut next_deadline: impl FnMut() -> Option<Instant>,
+    ) -> Result<Answer> {
         let requests =
             [REQUEST_ADD_EXTERN_PID, pid, REQUEST_STEP_UID, REQUEST_STATE].map(i32::to_ne_bytes);
         // The return code is where a first answer has the version.
         let mut bytes = [0; ANSWER_BYTES];
-        let result = self
-            .connection
-            .exchange(requests.as_flattened(), &mut bytes, deadline);
+        let result =
+            self.connection
+                .exchange(requests.as_flattened(), &mut bytes, &mut next_deadline);
         if result.is_err() {
-            self.connection.await_end(deadline);
+            self.connection.await_end(next_deadline);
         }
         let [a, b, c, d, ..] = bytes;
         match i32::from_ne_bytes([a, b, c, d]) {
@@ -427,24 +434,35 @@ fn set_timeout<O: SetSockOpt<Val = TimeVal>>(
     setsockopt(socket, option, &left).map_err(|errno| Error::SystemCall("setsockopt", errno))
 }
 
+/// Returns a function that names this deadline until it has passed.
+fn until(deadline: Instant) -> impl FnMut() -> Option<Instant> {
+    move || (Instant::now() < deadline).then_some(deadline)
+}
+
 impl Connection {
     /// Sends requests and receives the answers. The daemon carries out what it has received, whatever becomes
     /// of this call, so all that can fail comes before the requests.
-    fn exchange(&self, requests: &[u8], answers: &mut [u8], deadline: Instant) -> Result<()> {
+    fn exchange(
+        &self,
+        requests: &[u8],
+        answers: &mut [u8],
+        mut next_deadline: impl FnMut() -> Option<Instant>,
+    ) -> Result<()> {
+        let deadline = next_deadline().ok_or(Error::Timeout)?;
         set_timeout(&self.socket, ReceiveTimeout, deadline)?;
         self.send(requests, deadline)?;
-        self.receive_until_timeout(answers, deadline)
+        self.receive_until_timeout(answers, next_deadline)
     }
 
     /// Ends the conversation, and waits until the daemon ends it too: then it has carried out every request.
-    fn await_end(&self, deadline: Instant) {
+    fn await_end(&self, mut next_deadline: impl FnMut() -> Option<Instant>) {
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Write);
         // The kernel reports the other side's end without being asked.
         let mut poll_fds = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
-        loop {
+        while let Some(deadline) = next_deadline() {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            if poll(&mut poll_fds, timeout) != Err(Errno::EINTR) {
+            if !matches!(poll(&mut poll_fds, timeout), Ok(0) | Err(Errno::EINTR)) {
                 break;
             }
         }
@@ -471,7 +489,7 @@ impl Connection {
     /// Sends a request and receives a number.
     fn query_number(&self, request: i32, deadline: Instant) -> Result<i32> {
         let mut bytes = [0; 4];
-        self.exchange(&request.to_ne_bytes(), &mut bytes, deadline)?;
+        self.exchange(&request.to_ne_bytes(), &mut bytes, until(deadline))?;
         Ok(i32::from_ne_bytes(bytes))
     }
 
@@ -495,11 +513,15 @@ impl Connection {
     /// Fills the buffer with received bytes.
     fn receive(&self, buffer: &mut [u8], deadline: Instant) -> Result<()> {
         set_timeout(&self.socket, ReceiveTimeout, deadline)?;
-        self.receive_until_timeout(buffer, deadline)
+        self.receive_until_timeout(buffer, until(deadline))
     }
 
-    /// Receives until the buffer is full. The timeout of the socket is that of the deadline.
-    fn receive_until_timeout(&self, mut buffer: &mut [u8], deadline: Instant) -> Result<()> {
+    /// Receives until the buffer is full. The timeout of the socket is that of the first deadline.
+    fn receive_until_timeout(
+        &self,
+        mut buffer: &mut [u8],
+        mut next_deadline: impl FnMut() -> Option<Instant>,
+    ) -> Result<()> {
         while !buffer.is_empty() {
             match recv(self.socket.as_raw_fd(), buffer, MsgFlags::MSG_WAITALL) {
                 Ok(0) | Err(Errno::ECONNRESET) => return Err(Error::ConnectionClosed),
@@ -509,6 +531,7 @@ impl Connection {
             }
             // A part of the time is over.
             if !buffer.is_empty() {
+                let deadline = next_deadline().ok_or(Error::Timeout)?;
                 set_timeout(&self.socket, ReceiveTimeout, deadline)?;
             }
         }
@@ -599,15 +622,15 @@ mod tests {
         assert_eq!(daemon.query_state(deadline), Ok(ending));
         assert_eq!(daemon.last_answer(), ending);
         reply(&[0, 1001, 2, -1, 1001, 2, 1001, 5]);
-        assert_eq!(daemon.add_process(4711, deadline), Ok(running));
+        assert_eq!(daemon.add_process(4711, until(deadline)), Ok(running));
         assert_eq!(
-            daemon.add_process(4711, deadline),
+            daemon.add_process(4711, until(deadline)),
             Err(Error::ProcessRefused(-1))
         );
         assert_eq!(daemon.query_state(deadline), Err(Error::MalformedAnswer));
         assert_eq!(daemon.last_answer(), running);
         let soon = Instant::now() + Duration::from_millis(20);
-        assert_eq!(daemon.add_process(1, soon), Err(Error::Timeout));
+        assert_eq!(daemon.add_process(1, until(soon)), Err(Error::Timeout));
         let mut requests = Vec::new();
         drop(daemon);
         peer.read_to_end(&mut requests).unwrap();

@@ -145,12 +145,12 @@ fn login_to_registered_job_stays_within_budget() {
             // 8 for the user's account, 7 for the log, 6 for the login's numbers in audit, 14 for the
             // directory of choices, 8 for cores and priorities that sshd passes on (3 for the OOM score), 2 to find
             // no cpuset; the rest reads the job before and after the move, and opens the way back.
-            module: 137,
+            module: 129,
             start: 0,
             helper: 0,
-            // The job's processes and the login's cgroup are read before and after the move; 2 for audit, 1 for the
-            // OOM score.
-            opened: 33,
+            // The login's cgroup is read before and after the move, the job's processes after it; 2 for audit, 1 for
+            // the OOM score.
+            opened: 32,
         };
         assert_within_budget(node, &[account, session]);
     });

@@ -251,6 +251,51 @@ fn stopped_daemon_moves_no_refused_login_later() {
     });
 }
 
+/// Runs as many sessions at once.
+fn run_sessions(node: &Node, count: usize) -> Vec<Outcome> {
+    std::thread::scope(|scope| {
+        let start = |_| scope.spawn(|| node.session(ALICE));
+        let logins: Vec<_> = (0..count).map(start).collect();
+        logins
+            .into_iter()
+            .map(|login| login.join().unwrap())
+            .collect()
+    })
+}
+
+/// Together they take three times as long as each may wait for a daemon that adds nobody.
+#[test]
+fn burst_of_logins_waits_in_queue_of_daemon() {
+    on_node(|node| {
+        let step = node.step(ALICE, &["queue", "500"]);
+        node.arguments("timeout=3");
+        for outcome in run_sessions(node, 18) {
+            outcome.ok();
+        }
+        step.assert_empty();
+    });
+}
+
+#[test]
+fn daemon_that_hangs_during_burst_refuses_the_rest_in_time() {
+    on_node(|node| {
+        let step = node.step(ALICE, &["queue", "500", "hang-after", "8"]);
+        node.arguments("timeout=3");
+        let outcomes = run_sessions(node, 12);
+        let refused: Vec<_> = outcomes
+            .iter()
+            .filter(|outcome| outcome.code != 0)
+            .collect();
+        assert_eq!(refused.len(), 4, "{outcomes:?}");
+        for outcome in refused {
+            assert!(outcome.stderr.contains("[JA08]"), "{outcome}");
+            // The last was added after four seconds.
+            assert!(outcome.took < Duration::from_secs(4 + 3 + 4), "{outcome}");
+        }
+        step.assert_empty();
+    });
+}
+
 #[test]
 fn suspended_job_refuses_login() {
     on_node(|node| {

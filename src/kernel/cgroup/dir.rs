@@ -8,7 +8,8 @@ use crate::sys::file::{open_beneath, read_record, read_to_end};
 use crate::{OperationError, sys};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{FileStat, Mode, fstat, fstatat, mkdirat};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat, futimens, mkdirat};
+use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use protocol::JobId;
 use std::ffi::{CStr, OsStr, OsString};
@@ -108,6 +109,26 @@ impl Dir {
     /// As `fstat(2)`.
     pub fn owner(&self) -> Result<u32> {
         self.stat().map(|stat| stat.st_uid)
+    }
+
+    /// Reads when the directory was changed last, in seconds and nanoseconds since the epoch: by the kernel with each
+    /// child that was made or removed, or by [`Dir::touch`].
+    ///
+    /// # Errors
+    ///
+    /// As `fstat(2)`.
+    pub fn changed_at(&self) -> Result<(i64, i64)> {
+        self.stat().map(|stat| (stat.st_mtime, stat.st_mtime_nsec))
+    }
+
+    /// Makes the present the time at which the directory was changed last.
+    ///
+    /// # Errors
+    ///
+    /// As `futimens(3)`.
+    pub fn touch(&self) -> Result<()> {
+        futimens(self, &TimeSpec::UTIME_OMIT, &TimeSpec::UTIME_NOW)
+            .map_err(|errno| self.failed("touch", "", errno))
     }
 
     /// Tells whether the cgroup has children: its directory has two links more than it has children. Of a

@@ -3,6 +3,7 @@
 //! The helper's reply is no proof. A registered job's cgroup has our stamp; for a Slurm job the
 //! module asks the daemon of the extern step; for a Flux job it checks the unit's processes.
 
+mod add_queue;
 mod flux;
 mod join_result;
 mod leaf;

@@ -7,12 +7,13 @@ mod step_v1;
 pub(super) use step::ExternStep;
 pub(super) use step_v1::ExternStepV1;
 
+use super::add_queue::AddQueue;
 use super::join_result::JoinResult;
 use super::requirements::require_not_frozen;
 use crate::context::Adoption;
 use crate::error::Failure;
 use crate::undo::Undo;
-use kernel::cgroup::{Membership, v1};
+use kernel::cgroup::{Dir, Membership, v1};
 use kernel::namespace::Namespace;
 use kernel::proc::{Proc, Process};
 use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
@@ -77,12 +78,24 @@ pub(super) fn open(
     Err(daemon_failure(Reason::Configuration, cause))
 }
 
-/// Asks the daemon to add the calling process. Its answer must show that the job is still the
-/// user's and runs. With no time left it sends nothing.
-fn add_login(daemon: &mut Daemon, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<(), Failure> {
+/// Asks the daemon to add the calling process to the step, and waits in the daemon's queue. Its answer must show that
+/// the job is still the user's and runs. With no time left it sends nothing.
+fn add_login(
+    daemon: &mut Daemon,
+    step: &Dir,
+    adoption: &Adoption<'_>,
+    undo: &mut Undo,
+) -> Result<(), Failure> {
     undo.moved = true;
-    let answer = daemon.add_process(nix::unistd::getpid().as_raw(), adoption.deadline());
-    require_running(adoption, answer.map_err(stepd_failure)?)
+    let budget = adoption.context.budget;
+    let mut queue = AddQueue::enter(step, budget);
+    let answer = daemon.add_process(nix::unistd::getpid().as_raw(), || queue.next_deadline());
+    let answer = answer.map_err(stepd_failure)?;
+    budget.extend(queue.entered.elapsed());
+    require_running(adoption, answer)?;
+    // Ignore the error: it only makes those behind this login wait for a shorter time.
+    let _ = step.touch();
+    Ok(())
 }
 
 /// Queries the daemon for the job's namespaces and display, and adds them to the result. `join_container=false`

@@ -19,7 +19,8 @@
  *   channels DIR has another step, whose daemon has DIR in mounts of its own, with a "channel1"
  *   mounts DIR   and this one, empty               step-user N  as this user
  *   display N    reports this X11 display          keys PATH  and this file of keys for it
- *   slow-add N   adds only after N milliseconds
+ *   slow-add N   adds only after N milliseconds     queue N   adds one after the other, each in N milliseconds
+ *   hang-after N never answers an add after N of them
  *   ns PATH      passes this namespace             ns2 PATH   and this one
  *   kind N       reports this kind for them        count N    reports this number of them
  *   no-ns        passes a byte without a descriptor
@@ -59,6 +60,9 @@ static volatile sig_atomic_t ended, asked_to_add;
 static pid_t step_daemon;
 /* Held while a process is added. */
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
+/* Held until an add is answered, as slurmstepd does since 24.11. */
+static pthread_mutex_t queue = PTHREAD_MUTEX_INITIALIZER;
+static int adds_begun;
 static char socket_path[4096];
 
 static void die(const char *what)
@@ -170,7 +174,12 @@ static int answer_add(int fd, int32_t pid)
         return 1;
     }
     usleep((useconds_t)fault_number("slow-add", 0) * 1000);
+    pthread_mutex_lock(&queue);
+    if (fault_value("hang-after") && adds_begun++ >= fault_number("hang-after", 0))
+        hang();
+    usleep((useconds_t)fault_number("queue", 0) * 1000);
     add_process(pid);
+    pthread_mutex_unlock(&queue);
     write_int(fd, 0);
     return 1;
 }

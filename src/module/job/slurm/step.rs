@@ -163,7 +163,7 @@ impl ExternStep {
     ) -> Result<JoinResult, Failure> {
         // Do not move a login that cannot be confined.
         require_containment(self.predict_containment(adoption)?, adoption)?;
-        add_login(daemon, adoption, undo)?;
+        add_login(daemon, self.step.dir()?, adoption, undo)?;
         let (place, confinement) = self.confine_login(adoption)?;
         let containment = require_containment(confinement.name, adoption)?;
         let limits = plan_step_limits(adoption, place.levels().get(1..).unwrap_or_default())?;

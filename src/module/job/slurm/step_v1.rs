@@ -59,6 +59,11 @@ impl ExternStepV1 {
         self.job.open_levels(controller, &self.mounts)
     }
 
+    /// The step's cgroup in the freezer's hierarchy.
+    fn freezer(&self) -> Result<&Dir, Failure> {
+        Ok(self.freezers.last().ok_or(cgroup::Error::NotMounted)?)
+    }
+
     /// Reads the cpuset of the logins.
     pub(crate) fn read_cpuset(&self) -> cgroup::Result<Option<Cpuset>> {
         self.job.read_cpuset(&self.leaf(), &self.mounts)
@@ -106,7 +111,7 @@ impl ExternStepV1 {
         let containment = require_containment(self.predict_containment(adoption)?, adoption)?;
         undo.origin
             .require_hierarchies(&self.job.hierarchies, &self.mounts)?;
-        add_login(daemon, adoption, undo)?;
+        add_login(daemon, self.freezer()?, adoption, undo)?;
         self.job.require_in_step(&Membership::read_own()?)?;
         let mut probes = ProbeResult::from_probes(&adoption.plan.probes);
         if let Some(error) = probes.error.take() {
