@@ -49,7 +49,7 @@ pub(crate) fn assert_same(login: &Outcome, task: &Outcome, except: &[&str]) {
     );
     let pairs = of_login.iter().zip(&of_task);
     let different: Vec<&str> = pairs
-        .filter(|(of_login, of_task)| of_login != of_task)
+        .filter(|(one, other)| one != other)
         .map(|((name, _), _)| *name)
         .collect();
     assert_eq!(different, except, "login: {login}\ntask: {task}");
@@ -155,9 +155,9 @@ fn login_to_flux_job_has_what_its_task_has() {
         on_flux(|node| {
             install_attributes(node);
             let unit = format!("imp-shell-0-{ID}.service");
-            let task = format!("attributes {unit} FLUX_JOB_ID >/tmp/task; exec sleep infinity");
+            let body = format!("attributes {unit} FLUX_JOB_ID >/tmp/task; exec sleep infinity");
             let id = format!("FLUX_JOB_ID={ID}");
-            let command = ["env", &id, "sh", "-c", &task];
+            let command = ["env", &id, "sh", "-c", &body];
             let _job = node.start_flux_job_with_command(ALICE, ID, &ONE_GPU, &command);
             node.write(
                 &format!("{}/{unit}", node.transient()),
