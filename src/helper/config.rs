@@ -553,8 +553,15 @@ string_enum! {
         Id = "id",
         /// The job's id, and the GPUs that the login can open.
         Gpus = "gpus",
-        /// The variables that the scheduler gives a shell in the allocation.
+        /// Besides, all variables of the job that a login may have.
         Full = "full",
+    }
+}
+
+impl JobEnvironment {
+    /// Tells whether a login gets the GPUs that it can open.
+    pub fn names_gpus(self) -> bool {
+        matches!(self, Self::Gpus | Self::Full)
     }
 }
 

@@ -428,8 +428,13 @@ impl Login<'_> {
 /// Lists the variables for a login: the plan's, with each GPU that it can open, and the display's.
 fn request_variables(plan: &Plan, joined: &JoinResult) -> Vec<Variable> {
     let mut env = plan.env.clone();
-    for gpu in &joined.probes.variables {
-        env.append_gpu(gpu);
+    // Without a result of the probes, it is not known that none opens.
+    if joined.probes.openable.is_some() {
+        let probed = plan
+            .probes
+            .iter()
+            .filter_map(|probe| probe.variable.as_ref());
+        env.add_gpus(probed, &joined.probes.variables);
     }
     env.iter().chain(&joined.display).cloned().collect()
 }

@@ -130,10 +130,7 @@ mod tests {
         let texts = lists.each_ref().map(String::as_str);
         let result = ProbeResult::from_probes(&probes(&texts));
         let mut variables = Variables::default();
-        result
-            .variables
-            .iter()
-            .for_each(|gpu| variables.append_gpu(gpu));
+        variables.add_gpus(&[], &result.variables);
         let values: Vec<_> = variables.iter().map(ToString::to_string).collect();
         assert_eq!(
             values,

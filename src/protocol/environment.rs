@@ -6,12 +6,14 @@ use std::str::FromStr;
 
 use super::names::{JobId, parse_decimal};
 use super::schema::{DecodeError, Field, InvalidText, Reader, Text, Writer, item_key};
-use super::words::SourceName;
+use super::words::{Scheduler, SourceName};
 
 /// Maximum bytes of `NAME=VALUE`.
 const VARIABLE_BYTES_MAX: usize = 1024;
 /// Maximum bytes of all variables of one login together, each as `NAME=VALUE`.
 pub const ENVIRONMENT_BYTES_MAX: usize = 4096;
+/// Maximum variables of one login.
+const VARIABLES_MAX: usize = 32;
 /// Maximum bytes of the value that names one GPU.
 const GPU_NAME_BYTES_MAX: usize = 64;
 
@@ -23,52 +25,136 @@ enum Form {
     /// Numbers, in Slurm's form `2(x3),1`. Scripts calculate with them, and a shell reads a name in an
     /// arithmetic expression as a variable, to which it may even assign (`PATH=1`).
     Numbers,
+    /// A name that is no path: programs may look below a folder for it.
+    Name,
     /// A name, a list of names, or a path.
     Word,
+    /// Words with one blank between them.
+    Words,
+    /// An absolute path that does not lead back up.
+    Path,
 }
 
-use Form::{Id, Numbers, Word};
-use SourceName::{Flux, Slurm};
+use Form::{Id, Name, Numbers, Path, Word, Words};
+use Scheduler::{Flux, GridEngine, HtCondor, Lsf, Oar, OpenPbs, Other, Slurm};
 
 /// A variable of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct VariableKind {
     name: &'static str,
-    /// The scheduler whose logins may have it.
-    source: SourceName,
+    /// The schedulers whose logins may have it.
+    schedulers: &'static [Scheduler],
     /// The form of its value.
     form: Form,
 }
 
 /// Makes a row of the table.
-const fn kind(name: &'static str, source: SourceName, form: Form) -> VariableKind {
-    VariableKind { name, source, form }
+const fn kind(name: &'static str, schedulers: &'static [Scheduler], form: Form) -> VariableKind {
+    VariableKind {
+        name,
+        schedulers,
+        form,
+    }
 }
 
-/// Every variable that a helper can pass on. None makes a program load or run another one, or names a file
-/// that a program reads. Launchers and libraries learn from them how many processes to start, and which of
-/// the GPUs that the filter allows to use. docs/threats.md says what a subverted helper could do with them.
-const VARIABLE_KINDS: [VariableKind; 19] = [
-    kind("CUDA_VISIBLE_DEVICES", Slurm, Word),
-    kind("FLUX_JOB_ID", Flux, Id),
-    kind("GPU_DEVICE_ORDINAL", Slurm, Word),
-    kind("ROCR_VISIBLE_DEVICES", Slurm, Word),
-    kind("SLURM_CLUSTER_NAME", Slurm, Word),
-    kind("SLURM_JOBID", Slurm, Id),
-    kind("SLURM_JOB_ACCOUNT", Slurm, Word),
-    kind("SLURM_JOB_CPUS_PER_NODE", Slurm, Numbers),
-    kind("SLURM_JOB_ID", Slurm, Id),
-    kind("SLURM_JOB_NODELIST", Slurm, Word),
-    kind("SLURM_JOB_NUM_NODES", Slurm, Numbers),
-    kind("SLURM_JOB_PARTITION", Slurm, Word),
-    kind("SLURM_JOB_UID", Slurm, Numbers),
-    kind("SLURM_JOB_USER", Slurm, Word),
-    kind("SLURM_NNODES", Slurm, Numbers),
-    kind("SLURM_NODELIST", Slurm, Word),
-    kind("SLURM_SUBMIT_DIR", Slurm, Word),
-    kind("SLURM_TASKS_PER_NODE", Slurm, Numbers),
-    kind("ZE_AFFINITY_MASK", Slurm, Word),
+/// Every variable that a helper can pass on. None makes a program load or run another one. Launchers and
+/// libraries learn from them how many processes to start on which nodes, where to write temporary files, and
+/// which of the GPUs that the filter allows to use. So `SGE_ROOT`, `LSF_SERVERDIR`, `PBS_EXEC` and their like are
+/// missing, whose programs launchers run, and HTCondor has only the names that it gives its jobs, since it takes any
+/// other `_CONDOR_NAME` for a setting. docs/threats.md says what a subverted helper could do with them.
+const VARIABLE_KINDS: &[VariableKind] = &[
+    // What programs read of the GPUs that a login can open.
+    kind("CUDA_VISIBLE_DEVICES", &Scheduler::ALL, Word),
+    kind("GPU_DEVICE_ORDINAL", &[Slurm], Word),
+    kind("ROCR_VISIBLE_DEVICES", &Scheduler::ALL, Word),
+    kind("ZE_AFFINITY_MASK", &Scheduler::ALL, Word),
+    kind("FLUX_JOB_ID", &[Flux], Id),
+    kind("SLURM_CLUSTER_NAME", &[Slurm], Word),
+    kind("SLURM_JOBID", &[Slurm], Id),
+    kind("SLURM_JOB_ACCOUNT", &[Slurm], Word),
+    kind("SLURM_JOB_CPUS_PER_NODE", &[Slurm], Numbers),
+    kind("SLURM_JOB_ID", &[Slurm], Id),
+    kind("SLURM_JOB_NODELIST", &[Slurm], Word),
+    kind("SLURM_JOB_NUM_NODES", &[Slurm], Numbers),
+    kind("SLURM_JOB_PARTITION", &[Slurm], Word),
+    kind("SLURM_JOB_UID", &[Slurm], Numbers),
+    kind("SLURM_JOB_USER", &[Slurm], Word),
+    kind("SLURM_NNODES", &[Slurm], Numbers),
+    kind("SLURM_NODELIST", &[Slurm], Word),
+    kind("SLURM_SUBMIT_DIR", &[Slurm], Word),
+    kind("SLURM_TASKS_PER_NODE", &[Slurm], Numbers),
+    // Several schedulers make a directory for each job, and name it so; two name its cores.
+    kind("OMP_NUM_THREADS", &[HtCondor, OpenPbs], Numbers),
+    kind(
+        "TMPDIR",
+        &[GridEngine, HtCondor, Lsf, Oar, OpenPbs, Other],
+        Path,
+    ),
+    // qsub(1) of Grid Engine.
+    kind("ARC", &[GridEngine], Name),
+    kind("JOB_ID", &[GridEngine], Id),
+    kind("NHOSTS", &[GridEngine], Numbers),
+    kind("NSLOTS", &[GridEngine], Numbers),
+    kind("PE", &[GridEngine], Name),
+    kind("PE_HOSTFILE", &[GridEngine], Path),
+    kind("QUEUE", &[GridEngine], Name),
+    kind("SGE_CELL", &[GridEngine], Name),
+    kind("SGE_JOB_SPOOL_DIR", &[GridEngine], Path),
+    kind("SGE_TASK_ID", &[GridEngine], Numbers),
+    // The manual of HTCondor, "Environment Variables Available to the Job".
+    kind("BATCH_SYSTEM", &[HtCondor], Name),
+    kind("_CONDOR_JOB_AD", &[HtCondor], Path),
+    kind("_CONDOR_JOB_IWD", &[HtCondor], Path),
+    kind("_CONDOR_MACHINE_AD", &[HtCondor], Path),
+    kind("_CONDOR_SCRATCH_DIR", &[HtCondor], Path),
+    kind("_CONDOR_SLOT", &[HtCondor], Name),
+    // oarsub(1).
+    kind("OAR_ARRAY_ID", &[Oar], Numbers),
+    kind("OAR_ARRAY_INDEX", &[Oar], Numbers),
+    kind("OAR_FILE_NODES", &[Oar], Path),
+    kind("OAR_JOBID", &[Oar], Id),
+    kind("OAR_JOB_ID", &[Oar], Id),
+    kind("OAR_NODEFILE", &[Oar], Path),
+    kind("OAR_NODE_FILE", &[Oar], Path),
+    kind("OAR_PROJECT_NAME", &[Oar], Name),
+    kind("OAR_RESOURCE_FILE", &[Oar], Path),
+    kind("OAR_RESOURCE_PROPERTIES_FILE", &[Oar], Path),
+    kind("OAR_WORKDIR", &[Oar], Path),
+    kind("OAR_WORKING_DIRECTORY", &[Oar], Path),
+    // qsub(1B) of OpenPBS.
+    kind("NCPUS", &[OpenPbs], Numbers),
+    kind("PBS_ARRAY_ID", &[OpenPbs], Word),
+    kind("PBS_ARRAY_INDEX", &[OpenPbs], Numbers),
+    kind("PBS_JOBDIR", &[OpenPbs], Path),
+    kind("PBS_JOBID", &[OpenPbs], Id),
+    kind("PBS_NODEFILE", &[OpenPbs], Path),
+    kind("PBS_O_WORKDIR", &[OpenPbs], Path),
+    kind("PBS_QUEUE", &[OpenPbs], Name),
+    // "Environment variables set for job execution" of LSF.
+    kind("LSB_DJOB_HOSTFILE", &[Lsf], Path),
+    kind("LSB_DJOB_NUMPROC", &[Lsf], Numbers),
+    kind("LSB_HOSTS", &[Lsf], Words),
+    kind("LSB_JOBID", &[Lsf], Id),
+    kind("LSB_JOBINDEX", &[Lsf], Numbers),
+    kind("LSB_MAX_NUM_PROCESSORS", &[Lsf], Numbers),
+    kind("LSB_MCPU_HOSTS", &[Lsf], Words),
+    kind("LSB_QUEUE", &[Lsf], Name),
+    kind("LS_SUBCWD", &[Lsf], Path),
+    // Names of ours for a scheduler without a list. No other program reads them.
+    kind("JOB_ADOPT_CPUS", &[Other], Numbers),
+    kind("JOB_ADOPT_JOB_ID", &[HtCondor, Other], Id),
+    kind("JOB_ADOPT_NODEFILE", &[Other], Path),
+    kind("JOB_ADOPT_NODELIST", &[Other], Words),
+    kind("JOB_ADOPT_NODES", &[Other], Numbers),
+    kind("JOB_ADOPT_TASKS", &[Other], Numbers),
 ];
+
+/// The list that NVIDIA's libraries read.
+const CUDA_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
+/// The list that NVIDIA's container tools read.
+const NVIDIA_VARIABLE: &str = "NVIDIA_VISIBLE_DEVICES";
+/// The value by which these tools give a container no GPU.
+const NO_NVIDIA_GPU: &str = "void";
 
 /// A variable with a checked value: one of the table ([`Variable::from_pair`]), or `DISPLAY` or `XAUTHORITY` of an
 /// X11 display.
@@ -84,22 +170,84 @@ impl Variable {
     ///
     /// # Errors
     ///
-    /// A name that is not in the table; a value that is empty, of more than 1,024 bytes as `NAME=VALUE`, no
-    /// number or list where the table has one, or active in a shell or as an option.
+    /// A name that is not in the table; a value that is empty, of more than 1,024 bytes as `NAME=VALUE`, of
+    /// another form than the table has, or active in a shell or as an option.
     pub fn from_pair(name: &str, value: &str) -> Result<Self, InvalidText> {
-        let kind = VARIABLE_KINDS
-            .into_iter()
+        let kind = *VARIABLE_KINDS
+            .iter()
             .find(|kind| kind.name == name)
             .ok_or(UNKNOWN_NAME)?;
-        let is_short = name.len() + 1 + value.len() <= VARIABLE_BYTES_MAX;
-        let has_form = kind.form != Numbers || is_numbers(value);
-        if !is_short || !has_form || !is_inert_value(value) {
-            return Err(INVALID_VALUE);
+        if name.len() + 1 + value.len() > VARIABLE_BYTES_MAX {
+            return Err(LONG_VALUE);
         }
+        kind.form.check(value)?;
         Ok(Self {
             kind,
             value: value.to_owned(),
         })
+    }
+
+    /// Makes the variable for logins of this job of a scheduler, under one of its names.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::from_pair`]; a name of another scheduler; the id of another job.
+    pub fn of_job(
+        name: &str,
+        value: &str,
+        job: &JobId,
+        scheduler: Scheduler,
+    ) -> Result<Self, InvalidText> {
+        let variable = Self::from_pair(name, value)?;
+        if !variable.kind.schedulers.contains(&scheduler) {
+            return Err(UNKNOWN_NAME);
+        }
+        if !variable.describes(job, scheduler.source()) {
+            return Err(OTHER_JOB);
+        }
+        Ok(variable)
+    }
+
+    /// The name by which a scheduler tells its jobs their id. HTCondor has none, so that its jobs have ours.
+    pub fn id_name(scheduler: Scheduler) -> &'static str {
+        match scheduler {
+            Slurm => "SLURM_JOB_ID",
+            Flux => "FLUX_JOB_ID",
+            GridEngine => "JOB_ID",
+            Lsf => "LSB_JOBID",
+            Oar => "OAR_JOB_ID",
+            OpenPbs => "PBS_JOBID",
+            HtCondor | Other => "JOB_ADOPT_JOB_ID",
+        }
+    }
+
+    /// Tells whether programs read from a variable of this name which GPUs to use.
+    pub fn lists_gpus(name: &str) -> bool {
+        let is_list = |kind: &VariableKind| kind.schedulers == Scheduler::ALL;
+        name == NVIDIA_VARIABLE
+            || VARIABLE_KINDS
+                .iter()
+                .any(|kind| kind.name == name && is_list(kind))
+    }
+
+    /// Tells whether this names an NVIDIA GPU otherwise than by its number.
+    fn is_nvidia_uuid(&self) -> bool {
+        self.name() == CUDA_VARIABLE && parse_decimal(&self.value).is_none()
+    }
+
+    /// Tells whether the variable may describe this job of a source. The id of a record is the scheduler's own one,
+    /// for some followed by the task or the slot (`77.1` for `77`, `12.3.site` for `12[3].site`).
+    fn describes(&self, job: &JobId, source: SourceName) -> bool {
+        if self.kind.form != Id {
+            return true;
+        }
+        let (job, value) = (job.as_str(), self.value.as_str());
+        if source != SourceName::Registry || job == value {
+            return job == value;
+        }
+        let plain = value.replace('[', ".").replace(']', "");
+        job.strip_prefix(&plain)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
     }
 
     /// Makes the variables for the X11 display of a job and for the file with its keys. They come from the step
@@ -117,7 +265,7 @@ impl Variable {
         variables
             .into_iter()
             .map(|(name, value)| Self {
-                kind: kind(name, Slurm, Word),
+                kind: kind(name, &[Slurm], Word),
                 value: value.to_owned(),
             })
             .collect()
@@ -135,11 +283,7 @@ impl Variable {
     /// A text that is no variable for a login, lists no GPUs, or lists several.
     pub(super) fn parse_gpu_list(text: &str) -> Result<Self, InvalidText> {
         let variable: Self = text.parse()?;
-        let lists = [
-            "CUDA_VISIBLE_DEVICES",
-            "ROCR_VISIBLE_DEVICES",
-            "ZE_AFFINITY_MASK",
-        ];
+        let lists = [CUDA_VARIABLE, "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
         let value = &variable.value;
         let is_one_gpu = value.len() <= GPU_NAME_BYTES_MAX && !value.contains(',');
         if !is_one_gpu || !lists.contains(&variable.name()) {
@@ -152,6 +296,34 @@ impl Variable {
     fn byte_count(&self) -> usize {
         self.name().len() + 1 + self.value.len()
     }
+}
+
+impl Form {
+    /// Checks that a value has this form, and is active neither in a shell nor as an option.
+    ///
+    /// # Errors
+    ///
+    /// The text describes the form.
+    fn check(self, value: &str) -> Result<(), InvalidText> {
+        let is_plain = match self {
+            Words => value.split(' ').all(is_inert_value),
+            Id | Numbers | Name | Word | Path => is_inert_value(value),
+        };
+        if !is_plain {
+            return Err(INVALID_VALUE);
+        }
+        match self {
+            Numbers if !is_numbers(value) => Err(NO_NUMBERS),
+            Name if value.contains('/') || value.starts_with('.') => Err(NO_NAME),
+            Path if !is_straight_path(value) => Err(NO_PATH),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Tells whether a path is absolute and does not lead back up.
+fn is_straight_path(value: &str) -> bool {
+    value.starts_with('/') && !value.split('/').any(|part| part == "..")
 }
 
 /// Tells whether a value consists of digits and the signs of Slurm's lists of numbers.
@@ -190,10 +362,10 @@ impl FromStr for Variable {
 }
 
 impl Text for Variable {
-    const ITEMS_MAX: usize = VARIABLE_KINDS.len();
+    const ITEMS_MAX: usize = VARIABLES_MAX;
 }
 
-/// The variables of one login: each name once, at most [`ENVIRONMENT_BYTES_MAX`] bytes.
+/// The variables of one login: each name once, at most 32 of them and [`ENVIRONMENT_BYTES_MAX`] bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variables(Vec<Variable>);
 
@@ -202,25 +374,58 @@ impl Variables {
     ///
     /// # Errors
     ///
-    /// A name that is there already; more than [`ENVIRONMENT_BYTES_MAX`] bytes together.
+    /// A name that is there already; more variables, or more bytes together, than a login can have.
     pub fn push(&mut self, variable: Variable) -> Result<(), InvalidText> {
-        let is_known = self.0.iter().any(|known| known.name() == variable.name());
         let bytes: usize = self
             .0
             .iter()
             .chain([&variable])
             .map(Variable::byte_count)
             .sum();
-        if is_known || bytes > ENVIRONMENT_BYTES_MAX {
+        if self.has(variable.name())
+            || bytes > ENVIRONMENT_BYTES_MAX
+            || self.0.len() >= VARIABLES_MAX
+        {
             return Err(REPEATED_OR_TOO_MANY);
         }
         self.0.push(variable);
         Ok(())
     }
 
-    /// Adds a GPU to the list of this name. A number becomes the next number in the list: programs count the
-    /// GPUs that they can open.
-    pub fn append_gpu(&mut self, gpu: &Variable) {
+    /// Adds the GPUs that a login can open, of those that were probed, to the lists of their names. A number becomes
+    /// the next number in its list: programs count the GPUs that they can open.
+    ///
+    /// If the probes name NVIDIA GPUs by UUID, their container tools get the same list, or the word for none. No reply
+    /// of the helper can contain that list, and a number would not do: a daemon that starts containers counts all GPUs
+    /// of the node.
+    pub fn add_gpus<'a>(
+        &mut self,
+        probed: impl IntoIterator<Item = &'a Variable>,
+        openable: &[Variable],
+    ) {
+        for gpu in openable {
+            self.append_gpu(gpu);
+        }
+        if !probed.into_iter().any(Variable::is_nvidia_uuid) {
+            return;
+        }
+        let uuids: Vec<&str> = openable
+            .iter()
+            .filter(|gpu| gpu.is_nvidia_uuid())
+            .map(|gpu| gpu.value.as_str())
+            .collect();
+        let value = if uuids.is_empty() {
+            NO_NVIDIA_GPU.to_owned()
+        } else {
+            uuids.join(",")
+        };
+        self.0.push(Variable {
+            kind: kind(NVIDIA_VARIABLE, &Scheduler::ALL, Word),
+            value,
+        });
+    }
+
+    fn append_gpu(&mut self, gpu: &Variable) {
         match self.0.iter_mut().find(|list| list.name() == gpu.name()) {
             Some(list) if parse_decimal(&gpu.value).is_some() => {
                 list.value = format!("{},{}", list.value, list.value.split(',').count());
@@ -230,7 +435,7 @@ impl Variables {
         }
     }
 
-    /// Requires that the variables describe this job of this source.
+    /// Requires that the variables describe this job of this source, and that one scheduler gives them all.
     ///
     /// # Errors
     ///
@@ -240,15 +445,27 @@ impl Variables {
         job: &JobId,
         source: SourceName,
     ) -> Result<(), DecodeError> {
+        let mut schedulers: Vec<Scheduler> = Scheduler::ALL
+            .into_iter()
+            .filter(|scheduler| scheduler.source() == source)
+            .collect();
         for (index, variable) in self.0.iter().enumerate() {
-            let kind = variable.kind;
-            let describes_job =
-                kind.source == source && (kind.form != Id || variable.value == job.as_str());
-            if !describes_job {
+            schedulers.retain(|scheduler| variable.kind.schedulers.contains(scheduler));
+            if schedulers.is_empty() || !variable.describes(job, source) {
                 return Err(DecodeError::InvalidValue(item_key("env", index)));
             }
         }
         Ok(())
+    }
+
+    /// Removes the variable of this name, if there is one.
+    pub fn remove(&mut self, name: &str) {
+        self.0.retain(|variable| variable.name() != name);
+    }
+
+    /// Tells whether there is a variable of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|variable| variable.name() == name)
     }
 
     /// Iterates over the variables in the order in which they were added.
@@ -262,7 +479,7 @@ impl Field for Variables {
         self.0.write(key, out);
     }
 
-    /// Reads the list; a name that stands twice, and more than [`ENVIRONMENT_BYTES_MAX`] bytes, are errors.
+    /// Reads the list; a name that stands twice, and more variables or bytes than a login can have, are errors.
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut variables = Self::default();
         for (index, variable) in Vec::read(key, input)?.into_iter().enumerate() {
@@ -273,13 +490,18 @@ impl Field for Variables {
     }
 }
 
-const UNKNOWN_NAME: InvalidText = InvalidText("no login is given a variable of this name");
-const INVALID_VALUE: InvalidText = InvalidText(
-    "has a value that is empty or too long, or has blanks, signs that a shell reads, or what looks \
-     like an option",
+const UNKNOWN_NAME: InvalidText =
+    InvalidText("is none of the variables of such a job, which job-adopt-record(5) lists");
+const INVALID_VALUE: InvalidText =
+    InvalidText("is empty, or has blanks, signs that a shell reads, or what looks like an option");
+const LONG_VALUE: InvalidText = InvalidText("has more than 1024 bytes with its name");
+const NO_NUMBERS: InvalidText = InvalidText("is no number and no list of numbers");
+const NO_NAME: InvalidText = InvalidText("is no name but a path");
+const NO_PATH: InvalidText = InvalidText("is no absolute path without \"..\"");
+const OTHER_JOB: InvalidText = InvalidText("is the id of another job");
+const REPEATED_OR_TOO_MANY: InvalidText = InvalidText(
+    "is given twice, or there are more than 32 variables or more than 4096 bytes of them",
 );
-const REPEATED_OR_TOO_MANY: InvalidText =
-    InvalidText("is given twice, or there are more than 4096 bytes of variables");
 
 #[cfg(test)]
 mod tests {
@@ -287,11 +509,16 @@ mod tests {
 
     #[test]
     fn name_outside_table_is_refused() {
-        assert!(VARIABLE_KINDS.is_sorted_by_key(|kind| kind.name));
-        for VariableKind { name, .. } in VARIABLE_KINDS {
+        for (index, VariableKind { name, form, .. }) in VARIABLE_KINDS.iter().enumerate() {
+            let value = if *form == Path { "/7" } else { "7" };
             assert_eq!(
-                Variable::from_pair(name, "7").unwrap().to_string(),
-                format!("{name}=7")
+                Variable::from_pair(name, value).unwrap().to_string(),
+                format!("{name}={value}")
+            );
+            let is_same = |kind: &&VariableKind| kind.name == *name;
+            assert_eq!(
+                VARIABLE_KINDS.iter().position(|kind| is_same(&kind)),
+                Some(index)
             );
         }
         for bad in [
@@ -384,10 +611,11 @@ mod tests {
             "n[-x",
             "-1",
             "--rsh=x",
-            &"v".repeat(1025 - "SLURM_JOB_NODELIST=".len()),
         ] {
             assert_eq!(make(bad), Err(INVALID_VALUE), "{bad:?}");
         }
+        let long = "v".repeat(1025 - "SLURM_JOB_NODELIST=".len());
+        assert_eq!(make(&long), Err(LONG_VALUE));
     }
 
     #[test]
@@ -397,7 +625,7 @@ mod tests {
             for bad in ["PATH=1", "2(x3),y", "n1", "1-2"] {
                 assert_eq!(
                     Variable::from_pair(name, bad),
-                    Err(INVALID_VALUE),
+                    Err(NO_NUMBERS),
                     "{name}={bad}"
                 );
             }
@@ -406,37 +634,123 @@ mod tests {
 
     #[test]
     fn variable_of_other_scheduler_or_job_is_refused() {
-        let job: JobId = "4242".parse().unwrap();
-        let is_accepted = |text: &str, source| {
+        let is_accepted = |text: &str, job: &str, source| {
             let mut variables = Variables::default();
             variables
                 .push(Variable::from_pair("ZE_AFFINITY_MASK", "0").unwrap())
                 .unwrap();
-            variables
-                .0
-                .iter_mut()
-                .for_each(|variable| variable.kind.source = source);
             variables.push(text.parse().unwrap()).unwrap();
-            let result = variables.require_described_job(&job, source);
+            let result = variables.require_described_job(&job.parse().unwrap(), source);
             assert!(result.is_ok() || result == Err(DecodeError::invalid_value("env.1")));
             result.is_ok()
         };
-        for good in [
-            "SLURM_JOB_ID=4242",
-            "SLURM_JOBID=4242",
-            "CUDA_VISIBLE_DEVICES=0,1",
+        let registry = SourceName::Registry;
+        for (text, source) in [
+            ("SLURM_JOB_ID=4242", SourceName::Slurm),
+            ("SLURM_JOBID=4242", SourceName::Slurm),
+            ("FLUX_JOB_ID=4242", SourceName::Flux),
+            ("JOB_ID=4242", registry),
+            ("PBS_JOBID=4242", registry),
+            ("JOB_ADOPT_JOB_ID=4242", registry),
         ] {
-            assert!(is_accepted(good, Slurm), "{good}");
-            assert!(
-                !is_accepted(good, Flux) && !is_accepted(good, SourceName::Registry),
-                "{good}"
+            for other in SourceName::ALL {
+                assert_eq!(
+                    is_accepted(text, "4242", other),
+                    source == other,
+                    "{text} {other}"
+                );
+            }
+            assert!(!is_accepted(text, "4243", source), "{text}");
+            assert!(!is_accepted(text, "42424", source), "{text}");
+        }
+        for (text, job) in [
+            ("JOB_ID=77", "77.3"),
+            ("JOB_ADOPT_JOB_ID=12.0", "12.0-slot1_1"),
+            ("PBS_JOBID=77[3].site", "77.3.site"),
+            ("LSB_JOBID=77", "77.0"),
+        ] {
+            assert!(is_accepted(text, job, registry), "{text}");
+        }
+        for (text, job) in [
+            ("JOB_ID=7", "77.3"),
+            ("JOB_ID=77.3", "77"),
+            ("JOB_ADOPT_JOB_ID=12.0", "12.00-slot1_1"),
+            ("PBS_JOBID=77[4].site", "77.3.site"),
+        ] {
+            assert!(!is_accepted(text, job, registry), "{text}");
+        }
+        assert!(!is_accepted("SLURM_JOB_ID=77", "77.3", SourceName::Slurm));
+    }
+
+    /// A subverted helper could otherwise make one scheduler's launcher believe what another's says.
+    #[test]
+    fn variables_of_two_schedulers_are_refused() {
+        let job: JobId = "77".parse().unwrap();
+        let mut variables = Variables::default();
+        for text in ["JOB_ID=77", "TMPDIR=/tmp/77", "LSB_JOBID=77"] {
+            assert_eq!(
+                variables.require_described_job(&job, SourceName::Registry),
+                Ok(())
             );
+            variables.push(text.parse().unwrap()).unwrap();
         }
-        assert!(is_accepted("FLUX_JOB_ID=4242", Flux) && !is_accepted("FLUX_JOB_ID=4242", Slurm));
-        for bad in ["SLURM_JOB_ID=4243", "SLURM_JOBID=4242,1", "SLURM_JOBID=42"] {
-            assert!(!is_accepted(bad, Slurm), "{bad}");
+        assert_eq!(
+            variables.require_described_job(&job, SourceName::Registry),
+            Err(DecodeError::invalid_value("env.2"))
+        );
+    }
+
+    #[test]
+    fn value_has_the_form_of_its_variable() {
+        for (name, good, bad) in [
+            ("ARC", "lx-amd64", &["lx/amd64", "..", ".x"][..]),
+            (
+                "TMPDIR",
+                "/tmp/77.1.all.q",
+                &["tmp", "/tmp/../x", "/..", "/a b"],
+            ),
+            (
+                "LSB_HOSTS",
+                "n1 n1 n2",
+                &["n1  n2", " n1", "n1 ", "n1 -x", "n1\tn2", "n1 $(x)"],
+            ),
+            ("NSLOTS", "8", &["PATH=1", "8 8", "x"]),
+        ] {
+            assert!(Variable::from_pair(name, good).is_ok(), "{name}={good}");
+            for value in bad {
+                assert!(Variable::from_pair(name, value).is_err(), "{name}={value}");
+            }
         }
-        assert!(!is_accepted("FLUX_JOB_ID=f2", Flux));
+    }
+
+    #[test]
+    fn container_tools_get_the_nvidia_gpus_that_open_by_uuid() {
+        let lists = |probed: &[&str], openable: &[&str]| {
+            let parse = |texts: &[&str]| -> Vec<Variable> {
+                texts.iter().map(|text| text.parse().unwrap()).collect()
+            };
+            let mut variables = Variables::default();
+            variables.add_gpus(&parse(probed), &parse(openable));
+            let texts: Vec<_> = variables.iter().map(ToString::to_string).collect();
+            texts.join(" ")
+        };
+        let [one, two] = ["CUDA_VISIBLE_DEVICES=GPU-a", "CUDA_VISIBLE_DEVICES=GPU-b"];
+        let amd = "ROCR_VISIBLE_DEVICES=0";
+        assert_eq!(
+            lists(&[one, two, amd], &[one, amd, two]),
+            "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b ROCR_VISIBLE_DEVICES=0 \
+             NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b"
+        );
+        assert_eq!(
+            lists(&[one, two, amd], &[amd]),
+            "ROCR_VISIBLE_DEVICES=0 NVIDIA_VISIBLE_DEVICES=void"
+        );
+        assert_eq!(lists(&[amd], &[]), "");
+        let number = "CUDA_VISIBLE_DEVICES=0";
+        assert_eq!(
+            lists(&[number, number], &[number, number]),
+            "CUDA_VISIBLE_DEVICES=0,1"
+        );
     }
 
     #[test]
@@ -450,7 +764,7 @@ mod tests {
         );
         let long = "x".repeat(1000);
         for VariableKind { name, .. } in VARIABLE_KINDS
-            .into_iter()
+            .iter()
             .filter(|kind| kind.form == Word)
             .take(4)
         {
@@ -461,5 +775,13 @@ mod tests {
             Err(REPEATED_OR_TOO_MANY)
         );
         assert_eq!(variables.iter().count(), 5);
+        let mut many = Variables::default();
+        let numbers = VARIABLE_KINDS.iter().map(|kind| kind.name);
+        let paths = numbers.filter_map(|name| {
+            let number =
+                Variable::from_pair(name, "7").or_else(|_| Variable::from_pair(name, "/7"));
+            many.push(number.unwrap()).err()
+        });
+        assert_eq!(paths.count(), VARIABLE_KINDS.len() - VARIABLES_MAX);
     }
 }

@@ -26,7 +26,9 @@ pub use message::{
 };
 pub use names::{AbsolutePath, CgroupPath, JobId, LeafName, NodeName, is_within, parse_decimal};
 pub use schema::{DecodeError, InvalidText};
-pub use words::{ChoiceRule, Decision, Phase, Reason, SessionLine, SeveralJobsPolicy, SourceName};
+pub use words::{
+    ChoiceRule, Decision, Phase, Reason, Scheduler, SessionLine, SeveralJobsPolicy, SourceName,
+};
 
 /// Message that a keeper sends to the module once it holds its lock, one packet of its socket.
 pub const KEEPER_READY: &[u8] = b"ready";

@@ -278,6 +278,11 @@ pub struct InvalidText(pub(super) &'static str);
 impl InvalidText {
     /// The text is no value of an enum.
     pub const UNKNOWN_WORD: Self = Self("is none of the words for it");
+
+    /// The text.
+    pub fn as_str(self) -> &'static str {
+        self.0
+    }
 }
 
 /// Defines types for checked texts.

@@ -40,6 +40,44 @@ string_enum! {
 }
 
 string_enum! {
+    /// A scheduler, whose jobs have variables of their own names.
+    Scheduler {
+        /// Slurm.
+        Slurm = "slurm",
+        /// Flux.
+        Flux = "flux",
+        /// Grid Engine and its descendants.
+        GridEngine = "gridengine",
+        /// HTCondor.
+        HtCondor = "htcondor",
+        /// LSF.
+        Lsf = "lsf",
+        /// OAR.
+        Oar = "oar",
+        /// OpenPBS and PBS Professional.
+        OpenPbs = "openpbs",
+        /// Any other one. Its jobs have variables of our names.
+        Other = "other",
+    }
+}
+
+impl Scheduler {
+    /// The source of this scheduler's jobs.
+    pub fn source(self) -> SourceName {
+        match self {
+            Self::Slurm => SourceName::Slurm,
+            Self::Flux => SourceName::Flux,
+            Self::GridEngine
+            | Self::HtCondor
+            | Self::Lsf
+            | Self::Oar
+            | Self::OpenPbs
+            | Self::Other => SourceName::Registry,
+        }
+    }
+}
+
+string_enum! {
     /// The rule that has chosen the job.
     ChoiceRule {
         /// The user has no other job here.

@@ -70,6 +70,7 @@ impl JobOptions {
             accounts: None,
             namespaces: None,
             logins: None,
+            scheduler: None,
             env: None,
         };
         require_valid(&record)

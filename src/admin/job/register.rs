@@ -21,7 +21,7 @@ use kernel::lock::Lock;
 use kernel::log::{Line, Severity};
 use kernel::sys::clock;
 use kernel::trust::Trust;
-use protocol::{CgroupPath, Containment, Reason};
+use protocol::{CgroupPath, Containment, Reason, Scheduler, SourceName};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Instant;
@@ -61,7 +61,10 @@ pub(crate) struct Options {
     /// When the job started, in seconds since the epoch; now unless given
     #[arg(long, value_name = "SECONDS")]
     pub(super) started: Option<i64>,
-    /// A variable of Slurm's prolog, for env = full; repeatable
+    /// The scheduler whose variables --env has
+    #[arg(long, value_name = "NAME", value_parser = scheduler_parser(), conflicts_with = "via")]
+    pub(super) scheduler: Option<Scheduler>,
+    /// A variable of the job, for env = full; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub(super) env: Vec<(String, String)>,
     #[command(flatten)]
@@ -70,6 +73,14 @@ pub(crate) struct Options {
 
 fn via_parser() -> impl TypedValueParser<Value = Via> {
     PossibleValuesParser::new(Via::ALL.map(Via::as_str)).try_map(|name| name.parse())
+}
+
+/// Parses the name of a scheduler that has no source of its own.
+fn scheduler_parser() -> impl TypedValueParser<Value = Scheduler> {
+    let registered = Scheduler::ALL
+        .into_iter()
+        .filter(|scheduler| scheduler.source() == SourceName::Registry);
+    PossibleValuesParser::new(registered.map(Scheduler::as_str)).try_map(|name| name.parse())
 }
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
@@ -302,9 +313,9 @@ fn build_registered(options: &Options, output: &mut Output<'_>) -> Result<Record
             ));
         }
     };
-    let env = build_environment(&options.env, output)?;
     let mut record = options.job.build_record("register", id, uid, target)?;
-    record.env = env;
+    record.scheduler = options.scheduler;
+    record.env = build_environment(&options.env, &record, output)?;
     record.accounts = non_empty(options.account.clone());
     record.namespaces = options.namespaces.clone();
     record.logins = options.no_logins.then_some(false);
@@ -312,41 +323,49 @@ fn build_registered(options: &Options, output: &mut Output<'_>) -> Result<Record
     require_valid(&record)
 }
 
-/// Parses a variable's name and its value.
+/// Splits a variable's name from its value. Which names and values a job can have depends on its scheduler.
 ///
 /// # Errors
 ///
-/// A text for a wrong form or name. A value that logins do not get is no error here.
+/// A text for another form.
 fn parse_variable(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("not of the form NAME=VALUE")?;
-    if !PrologEnvironment::NAMES.contains(&name) {
-        return Err("not among the names that job-adopt-record(5) has");
-    }
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Builds the variables of `--env`. It leaves out values that logins do not get: users choose some of
-/// them, and the name of a directory must not make a prolog fail.
+/// Builds the variables of `--env` for a record. Of a Slurm job it leaves out values that logins do not get: prologs
+/// of sites pass on the directory that the user chose, whose name must not make them fail.
+///
+/// # Errors
+///
+/// [`Error::Input`] with the name of a variable that the record cannot have, and [`Error::Usage`] for a name that is
+/// given twice.
 fn build_environment(
     given: &[(String, String)],
+    record: &Record,
     output: &mut Output<'_>,
 ) -> Result<Option<PrologEnvironment>, Error> {
+    if given.is_empty() {
+        return Ok(None);
+    }
+    let of_slurm = record.scheduler() == Scheduler::Slurm;
     let mut variables = BTreeMap::new();
     for (name, value) in given {
-        if !PrologEnvironment::is_valid_value(name, value) {
+        let is_known = PrologEnvironment::SLURM_NAMES.contains(&name.as_str());
+        if of_slurm && is_known && !PrologEnvironment::is_valid_value(name, value) {
             output.warn(format_args!(
                 "warning: left out: the value of {name} is not printable, empty or too long"
             ));
         } else if variables.insert(name.clone(), value.clone()).is_some() {
-            return Err(Error::usage(
-                "register",
-                format!("option --env: {name}: given twice"),
-            ));
+            let cause = format!("option --env: {}: given twice", printable(name));
+            return Err(Error::usage("register", cause));
         }
     }
-    Ok((!given.is_empty())
-        .then(|| PrologEnvironment::new(variables))
-        .flatten())
+    let environment = PrologEnvironment::new(variables, &record.id, record.scheduler());
+    environment.map(Some).map_err(|error| {
+        let cause = printable(&error.to_string());
+        Error::usage("register", format!("option --env: {cause}"))
+    })
 }
 
 #[cfg(test)]
@@ -441,12 +460,55 @@ mod tests {
             assert_eq!(with_env(&[wrong]).unwrap_err().exit_code(), 2, "{wrong}");
         }
         assert!(with_env(&["SLURM_JOB_USER=a", "SLURM_JOB_USER=b"]).is_err());
-        let ours = ["--id=7", "--uid=5", "--cgroup=/a", "--env=SLURM_JOB_USER=a"];
-        let error = build_from(ours.map(str::to_owned).into_iter()).unwrap_err();
-        assert!(
-            error.to_string().contains("env is for records via slurm"),
-            "{error:?}"
-        );
+    }
+
+    #[test]
+    fn variable_that_a_job_cannot_have_is_refused_with_its_name() {
+        let register = |more: &[&str]| {
+            let given = ["--id=77.3", "--uid=5", "--cgroup=/a"].iter().chain(more);
+            build_from(given.map(|word| (*word).to_owned()))
+        };
+        let grid = "--scheduler=gridengine";
+        let record = register(&[grid, "--env=JOB_ID=77", "--env=TMPDIR=/tmp/77"]).unwrap();
+        assert_eq!(record.scheduler, Some(Scheduler::GridEngine));
+        assert_eq!(record.env.unwrap().variables().len(), 2);
+        assert_eq!(register(&[grid]).unwrap().env, None);
+        for (more, expected) in [
+            (
+                &[grid, "--env=LD_PRELOAD=/x"][..],
+                "--env: LD_PRELOAD is none of the variables",
+            ),
+            (
+                &[grid, "--env=OAR_JOB_ID=77"],
+                "--env: OAR_JOB_ID is none of",
+            ),
+            (
+                &[grid, "--env=JOB_ID=78"],
+                "--env: JOB_ID is the id of another job: leave it out",
+            ),
+            (
+                &[grid, "--env=TMPDIR=/a b"],
+                "--env: TMPDIR is empty, or has blanks",
+            ),
+            (&[grid, "--env=TMPDIR="], "--env: TMPDIR is empty"),
+            (
+                &[grid, "--env=ARC=a", "--env=ARC=b"],
+                "--env: ARC: given twice",
+            ),
+            (&["--env=JOB_ID=77"], "--env: JOB_ID is none of"),
+            (
+                &["--env=SLURM_JOB_USER=a"],
+                "--env: SLURM_JOB_USER is none of",
+            ),
+            (&["--scheduler=slurm"], "--scheduler"),
+            (&["--scheduler=pbs"], "--scheduler"),
+        ] {
+            let error = register(more).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{more:?}");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        let via = ["--id=7", "--uid=5", "--via=flux", "--env=FLUX_JOB_ID=7"].map(str::to_owned);
+        assert!(build_from(via.into_iter()).is_err());
     }
 
     #[test]

@@ -1,22 +1,24 @@
 //! The variables that a login gets of its job's environment, by `env` of the configuration.
 //!
 //! Launchers and frameworks take a Slurm variable as the sign of a whole allocation. So a login gets
-//! either the job's id, with the GPUs that it can open under `env = gpus`, or the set of a shell of
-//! `salloc`. All required variables of that set must be known; of the optional ones
-//! (`OPTIONAL_VARIABLES`, `SLURM_SUBMIT_DIR` and lists of GPUs) a login gets those that the record
-//! has. A login never gets a variable of a step (`SLURM_PROCID`, `SLURM_STEP_ID`, `SLURM_NTASKS` ...),
-//! which would make programs believe that `srun` has started them as a rank.
+//! either the job's id or the set of a shell of `salloc`. All required variables of that set must be known;
+//! of the optional ones (`OPTIONAL_VARIABLES`, `SLURM_SUBMIT_DIR` and lists of GPUs) a login gets those that
+//! the record has. A login never gets a variable of a step (`SLURM_PROCID`, `SLURM_STEP_ID`,
+//! `SLURM_NTASKS` ...), which would make programs believe that `srun` has started them as a rank.
 //!
-//! For a Flux job, even the full set is the id alone: the other variables of the job's shell
-//! (`FLUX_URI`, `FLUX_KVS_NAMESPACE`) are for processes that Flux started.
+//! A registered job has the variables of its record. For a Flux job, the full set is the id alone: the
+//! other variables of the job's shell (`FLUX_URI`, `FLUX_KVS_NAMESPACE`) are for processes that Flux started.
+//!
+//! Under `env = gpus` and `env = full`, the GPUs that a login can open are named besides.
 
 use crate::config::JobEnvironment;
 use crate::jobs::Job;
-use crate::jobs::records::PrologEnvironment;
+use crate::jobs::records::{PrologEnvironment, Record, UnusableVariable, id_variable};
 use crate::node::topology::{self, GpuNodes};
 use crate::node::{DeviceError, Tree, nvidia};
 use protocol::{
-    Containment, InvalidText, PROBES_MAX, Probe, SourceName, Variable, Variables, parse_decimal,
+    Containment, InvalidText, PROBES_MAX, Probe, Scheduler, SourceName, Variable, Variables,
+    parse_decimal,
 };
 use thiserror::Error;
 
@@ -47,14 +49,59 @@ pub(super) struct LoginVariables {
 
 impl LoginVariables {
     /// The variables of a login that gets the job's id alone, in the variable of its scheduler.
-    fn of_id(name: &str, job: &Job) -> Self {
-        let mut variables = Variables::default();
-        // This cannot fail: an id is a valid value, and the first variable is not one too many.
-        let _ = add_variable(&mut variables, name, job.id.as_str());
-        Self {
-            variables,
-            warnings: Vec::new(),
+    fn of_id(job: &Job, scheduler: Scheduler) -> Self {
+        let environment = job.record.as_ref().and_then(|record| record.env.as_ref());
+        Self::of_result(id_variable(environment, &job.id, scheduler))
+    }
+
+    /// The variables of a login to a registered job. Its record has been checked, so this cannot fail.
+    fn of_record(job: &Job, scheduler: Scheduler) -> Self {
+        match job.record.as_ref().and_then(|record| record.env.as_ref()) {
+            Some(environment) => Self::of_result(environment.login_variables(&job.id, scheduler)),
+            None => Self::of_id(job, scheduler),
         }
+    }
+
+    fn of_result(result: Result<Variables, UnusableVariable>) -> Self {
+        match result {
+            Ok(variables) => Self {
+                variables,
+                warnings: Vec::new(),
+            },
+            Err(error) => Self {
+                variables: Variables::default(),
+                warnings: vec![format!("env: {error}")],
+            },
+        }
+    }
+
+    /// Names the GPUs that the login can open, by the variables of the probes that are returned. A list of the
+    /// prolog stays if it tells more: if the login opens other GPUs too, or if the GPUs cannot be named.
+    pub(super) fn name_gpus(
+        &mut self,
+        probes: Vec<Probe>,
+        gpus: &[GpuNodes],
+        job: &Job,
+        containment: &Containment,
+    ) -> Vec<Probe> {
+        let mut named = name_probes(probes, gpus);
+        let numbering = GpuNumbering::of_login(job, containment);
+        for list in GPU_LIST_VARIABLES {
+            let is_named = |probe: &Probe| {
+                probe
+                    .variable
+                    .as_ref()
+                    .is_some_and(|gpu| gpu.name() == list)
+            };
+            if numbering == GpuNumbering::FromZero && named.iter().any(is_named) {
+                self.variables.remove(list);
+            } else if self.variables.has(list) {
+                for probe in named.iter_mut().filter(|probe| is_named(probe)) {
+                    probe.variable = None;
+                }
+            }
+        }
+        named
     }
 }
 
@@ -87,15 +134,23 @@ pub(super) fn login_variables(
     if env == JobEnvironment::None {
         return LoginVariables::default();
     }
-    match job.placement.source() {
-        SourceName::Registry => LoginVariables::default(),
-        SourceName::Flux => LoginVariables::of_id("FLUX_JOB_ID", job),
-        SourceName::Slurm if env == JobEnvironment::Full => allocation_variables(job, containment)
+    let scheduler = match job.placement.source() {
+        SourceName::Registry => job
+            .record
+            .as_ref()
+            .map_or(Scheduler::Other, Record::scheduler),
+        SourceName::Flux => Scheduler::Flux,
+        SourceName::Slurm => Scheduler::Slurm,
+    };
+    match (scheduler, env) {
+        (Scheduler::Slurm, JobEnvironment::Full) => allocation_variables(job, containment)
             .unwrap_or_else(|why| LoginVariables {
                 warnings: vec![format!("env: only SLURM_JOB_ID is set: {why}")],
-                ..LoginVariables::of_id("SLURM_JOB_ID", job)
+                ..LoginVariables::of_id(job, scheduler)
             }),
-        SourceName::Slurm => LoginVariables::of_id("SLURM_JOB_ID", job),
+        (Scheduler::Slurm | Scheduler::Flux, _) => LoginVariables::of_id(job, scheduler),
+        (_, JobEnvironment::Full) => LoginVariables::of_record(job, scheduler),
+        _ => LoginVariables::of_id(job, scheduler),
     }
 }
 
@@ -118,7 +173,7 @@ pub(super) fn list_nameable_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceErr
 
 /// Adds to each probe the variable that names its GPU to programs; if there are no probes of the
 /// scheduler, makes one for each of these GPUs. NVIDIA's GPUs are all named by UUID or all by number.
-pub(super) fn name_probes(probes: Vec<Probe>, gpus: &[GpuNodes]) -> Vec<Probe> {
+fn name_probes(probes: Vec<Probe>, gpus: &[GpuNodes]) -> Vec<Probe> {
     let mut probes = probes;
     if probes.is_empty() {
         probes.extend(gpus.iter().filter_map(own_probe).take(PROBES_MAX));

@@ -1,11 +1,10 @@
 //! Plans a login to the chosen job: its containment, variables and probes.
 
 use super::containment::{JobContainment, Planner, refuse_configuration};
-use super::environment::{list_nameable_gpus, login_variables, name_probes};
+use super::environment::{list_nameable_gpus, login_variables};
 use super::evidence::Evidence;
 use super::refusal::LoginRefusal;
 use crate::accounts;
-use crate::config::JobEnvironment;
 use crate::node::gpu_count;
 use protocol::{Allowlist, ChoiceRule, Placement, Plan, Probe, Request};
 
@@ -49,14 +48,14 @@ impl Planner<'_> {
         for warning in container.warnings(&groups, &request.user, &[]) {
             warnings.push(format!("cdi: {warning}"));
         }
-        let variables = login_variables(self.job, self.config.env, &containment);
-        warnings.extend(variables.warnings);
-        if self.config.env == JobEnvironment::Gpus {
+        let mut variables = login_variables(self.job, self.config.env, &containment);
+        if self.config.env.names_gpus() {
             match list_nameable_gpus(&self.resolver.tree) {
-                Ok(gpus) => probes = name_probes(probes, &gpus),
+                Ok(gpus) => probes = variables.name_gpus(probes, &gpus, self.job, &containment),
                 Err(why) => warnings.push(format!("env: no GPU is named: {why}")),
             }
         }
+        warnings.extend(variables.warnings);
         // Count only a list that a record gives. For a Slurm job without one the allowlist, if any, has all of
         // Slurm's GPUs (`slurm_devices = closed`): which of them are the job's, only Slurm's own filter knows.
         let counted_list = if self.job.has_device_list() {

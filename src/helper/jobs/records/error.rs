@@ -1,5 +1,6 @@
 //! Why bytes are not a record.
 
+use super::prolog_environment::UnusableVariable;
 use crate::text::printable;
 use thiserror::Error;
 
@@ -19,11 +20,17 @@ impl RecordError {
         Self("a record has exactly one of cgroup and via".to_owned())
     }
 
+    /// The error for a variable that a record cannot have.
+    pub(super) fn unusable_variable(variable: &UnusableVariable) -> Self {
+        Self(format!("key env: {}", printable(&variable.to_string())))
+    }
+
     /// The error for a key whose value is not allowed.
     pub(super) fn invalid_value(key: &str) -> Self {
         Self(match key {
-            "env" => {
-                "key env is for records via slurm, with the names that job-adopt-record(5) has"
+            "env" => "key env is not for records via flux".to_owned(),
+            "scheduler" => {
+                "key scheduler is for records with cgroup: gridengine, htcondor, lsf, oar, openpbs or other"
                     .to_owned()
             }
             "accounts" => {

@@ -13,6 +13,7 @@ mod write;
 
 pub use error::RecordError;
 pub use prolog_environment::PrologEnvironment;
+pub(crate) use prolog_environment::{UnusableVariable, id_variable};
 pub use read::{Note, ReadError, Registry, UnusableFile, UserRecords};
 pub use record::{Gpu, LoginTarget, Options, Record, RecordDevices, Via};
 pub use write::RegisteredJob;

@@ -186,6 +186,7 @@ impl Record {
             accounts: None,
             namespaces: None,
             logins: None,
+            scheduler: None,
             env: None,
         })
     }

@@ -5,7 +5,7 @@ use super::prolog_environment::PrologEnvironment;
 use super::strict_json::{ByName, MapOnly, require_value};
 use crate::devices::{DeviceName, DeviceRequest, Policy};
 use crate::jobs::FluxId;
-use protocol::{CgroupPath, JobId, LeafName, parse_decimal, string_enum};
+use protocol::{CgroupPath, JobId, LeafName, Scheduler, SourceName, parse_decimal, string_enum};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,7 +45,9 @@ pub struct Record {
     pub namespaces: Option<String>,
     /// `false` if the job takes no logins: the site wants it so for jobs of this kind.
     pub logins: Option<bool>,
-    /// Environment of the job as the scheduler's prolog sees it. Beside `via: slurm` only.
+    /// The scheduler of the job, whose names its variables have. Beside `cgroup` only.
+    pub scheduler: Option<Scheduler>,
+    /// Environment of the job as the scheduler's prolog sees it.
     pub env: Option<PrologEnvironment>,
 }
 
@@ -155,10 +157,22 @@ impl Record {
             accounts: wire.accounts,
             namespaces: wire.namespaces,
             logins: wire.logins,
-            env: wire.env.map(parse_environment).transpose()?,
+            scheduler: wire
+                .scheduler
+                .map(|name| name.parse().map_err(|_| invalid("scheduler")))
+                .transpose()?,
+            env: None,
         };
         record.check()?;
-        Ok(record)
+        let env = match wire.env {
+            Some(_) if record.target == LoginTarget::Via(Via::Flux) => return Err(invalid("env")),
+            Some(ByName(variables)) => Some(
+                PrologEnvironment::new(variables, &record.id, record.scheduler())
+                    .map_err(|error| RecordError::unusable_variable(&error))?,
+            ),
+            None => None,
+        };
+        Ok(Self { env, ..record })
     }
 
     /// The record as one line of JSON, which [`Record::parse`] accepts.
@@ -188,6 +202,7 @@ impl Record {
             accounts: self.accounts.clone(),
             namespaces: self.namespaces.clone(),
             logins: self.logins,
+            scheduler: self.scheduler.map(|name| name.as_str().to_owned()),
             env: self.env.as_ref().map(|env| ByName(env.variables().clone())),
         };
         let mut text = serde_json::to_string(&wire).map_err(|error| json_error(&error))?;
@@ -217,6 +232,15 @@ impl Record {
                 allow: allow.unwrap_or_default(),
                 names: self.device_names(),
             }),
+        }
+    }
+
+    /// The scheduler of the job. A record that names none is of one without names of its own.
+    pub fn scheduler(&self) -> Scheduler {
+        match self.target {
+            LoginTarget::Via(Via::Slurm) => Scheduler::Slurm,
+            LoginTarget::Via(Via::Flux) => Scheduler::Flux,
+            LoginTarget::Cgroup(_) => self.scheduler.unwrap_or(Scheduler::Other),
         }
     }
 
@@ -294,8 +318,10 @@ impl Record {
                     .all(|name| in_cgroup && is_namespace(name)),
             ),
             (
-                "env",
-                self.env.is_none() || self.target == LoginTarget::Via(Via::Slurm),
+                "scheduler",
+                self.scheduler
+                    .iter()
+                    .all(|scheduler| in_cgroup && scheduler.source() == SourceName::Registry),
             ),
         ];
         match checks.into_iter().find(|(_, good)| !good) {
@@ -303,11 +329,6 @@ impl Record {
             None => Ok(()),
         }
     }
-}
-
-/// Checks the names and values of the key `env`.
-fn parse_environment(ByName(variables): ByName<String>) -> Result<PrologEnvironment, RecordError> {
-    PrologEnvironment::new(variables).ok_or_else(|| RecordError::invalid_value("env"))
 }
 
 /// Maximum accounts of a record: their numbers fit one mark on a cgroup.
@@ -432,6 +453,12 @@ pub(super) struct WireRecord {
         skip_serializing_if = "Option::is_none"
     )]
     pub(super) logins: Option<bool>,
+    #[serde(
+        default,
+        deserialize_with = "require_value",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(super) scheduler: Option<String>,
     #[serde(
         default,
         deserialize_with = "require_value",
@@ -626,8 +653,16 @@ mod tests {
             r#"{"version":1,"id":"1","uid":5,"cgroup":"a"}"#,
             r#"{"version":1,"id":"1","uid":5,"cgroup":"/a/../b"}"#,
             r#"{"version":1,"id":"1","uid":5,"via":"pbs"}"#,
-            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","env":{}}"#,
             r#"{"version":1,"id":"1","uid":5,"via":"flux","env":{}}"#,
+            r#"{"version":1,"id":"1","uid":5,"via":"slurm","scheduler":"oar"}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","scheduler":"slurm"}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","scheduler":"OAR"}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","scheduler":null}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","env":{"OAR_JOB_ID":"1"}}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","env":{"SLURM_JOB_NTASKS":"2"}}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","env":{"LD_PRELOAD":"/x"}}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","env":{"TMPDIR":"/a b"}}"#,
+            r#"{"version":1,"id":"1","uid":5,"cgroup":"/a","scheduler":"oar","env":{"OAR_JOB_ID":"2"}}"#,
             r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":[]}"#,
             r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":null}"#,
             r#"{"version":1,"id":"1","uid":5,"via":"slurm","env":{"SLURM_JOB_NTASKS":2}}"#,
@@ -641,6 +676,24 @@ mod tests {
         ] {
             assert!(Record::parse(text.as_bytes()).is_err(), "{text} was taken");
         }
+    }
+
+    #[test]
+    fn record_has_variables_of_its_scheduler() {
+        let more = r#","scheduler":"gridengine","env":{"JOB_ID":"1","TMPDIR":"/tmp/1.1.q"}"#;
+        let record = parse_with(more).unwrap();
+        assert_eq!(record.scheduler(), Scheduler::GridEngine);
+        assert_eq!(
+            Record::parse(record.to_json().unwrap().as_bytes()),
+            Ok(record)
+        );
+        assert_eq!(parse_with("").unwrap().scheduler(), Scheduler::Other);
+        let error = parse_with(r#","env":{"BASH_ENV":"/x"}"#).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "key env: BASH_ENV is none of the variables of such a job, which job-adopt-record(5) \
+             lists: leave it out"
+        );
     }
 
     #[test]

@@ -268,6 +268,7 @@ fn evidence_lists_the_facts_in_order() {
         "containment",
         "devices",
         "dropped",
+        "env",
         "stack",
     ];
     assert_eq!(words, expected);

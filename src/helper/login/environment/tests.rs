@@ -113,26 +113,109 @@ fn each_gpu_is_probed_with_its_name_for_programs() {
     assert_eq!(cuda(&layout), ["c:195:1:rw /dev/nvidia1"]);
 }
 
-#[test]
-fn registry_job_has_no_slurm_variables() {
+/// A registered job whose record has these keys.
+fn registered_job(id: &str, keys: &str) -> Job {
+    let text = format!(r#"{{"version":1,"id":"{id}","uid":5,"cgroup":"/a",{keys}}}"#);
     let placement = Placement::Cgroup {
         path: "/a".parse().unwrap(),
         leaf: None,
     };
-    let job = Job {
+    Job {
+        id: id.parse().unwrap(),
         placement,
+        record: Some(Record::parse(text.as_bytes()).unwrap()),
         ..job(SLURM_ENV, LIST)
-    };
-    for env in [
-        JobEnvironment::None,
-        JobEnvironment::Id,
-        JobEnvironment::Full,
+    }
+}
+
+#[test]
+fn registered_job_has_its_id_by_the_name_of_its_scheduler() {
+    for (scheduler, id, expected) in [
+        (r#""scheduler":"gridengine","#, "77.3", "JOB_ID=77.3"),
+        (
+            r#""scheduler":"htcondor","#,
+            "1.0-slot1",
+            "JOB_ADOPT_JOB_ID=1.0-slot1",
+        ),
+        (r#""scheduler":"lsf","#, "77.0", "LSB_JOBID=77.0"),
+        (r#""scheduler":"oar","#, "77", "OAR_JOB_ID=77"),
+        (r#""scheduler":"openpbs","#, "77.site", "PBS_JOBID=77.site"),
+        (r#""scheduler":"other","#, "77", "JOB_ADOPT_JOB_ID=77"),
+        ("", "77", "JOB_ADOPT_JOB_ID=77"),
+    ] {
+        let job = registered_job(id, &format!(r#"{scheduler}"cdi":[]"#));
+        let of = |env| variables_of(&job, env, &Containment::None);
+        assert_eq!(of(JobEnvironment::None), (String::new(), vec![]));
+        for env in [
+            JobEnvironment::Id,
+            JobEnvironment::Gpus,
+            JobEnvironment::Full,
+        ] {
+            assert_eq!(of(env), (expected.to_owned(), vec![]), "{scheduler}");
+        }
+    }
+}
+
+#[test]
+fn registered_job_has_all_variables_of_its_record_under_full_alone() {
+    let keys = r#""cdi":[],"scheduler":"gridengine",
+        "env":{"JOB_ID":"77","SGE_TASK_ID":"3","NSLOTS":"8","TMPDIR":"/tmp/77.3.all.q"}"#;
+    let job = registered_job("77.3", keys);
+    let all = "JOB_ID=77 NSLOTS=8 SGE_TASK_ID=3 TMPDIR=/tmp/77.3.all.q";
+    for (env, expected) in [
+        (JobEnvironment::None, ""),
+        (JobEnvironment::Id, "JOB_ID=77"),
+        (JobEnvironment::Gpus, "JOB_ID=77"),
+        (JobEnvironment::Full, all),
     ] {
         assert_eq!(
             variables_of(&job, env, &Containment::None),
-            (String::new(), vec![])
+            (expected.to_owned(), vec![])
         );
     }
+}
+
+/// GPUs are named by what opens, but for those that only the prolog can name.
+#[test]
+fn list_of_the_prolog_stays_if_the_login_opens_more_or_no_name_is_known() {
+    let layout = Layout::new();
+    layout.nvidia("0000:1b:00.0", 0);
+    layout.nvidia("0000:1c:00.0", 1);
+    let env = format!(r#"{SLURM_ENV},"CUDA_VISIBLE_DEVICES":"1""#);
+    let name_gpus = |containment: &Containment, gpus: &[GpuNodes]| {
+        let job = job(&env, NO_LIST);
+        let mut login = login_variables(&job, JobEnvironment::Full, containment);
+        let probes = login.name_gpus(Vec::new(), gpus, &job, containment);
+        let named = probes
+            .iter()
+            .filter(|probe| probe.variable.is_some())
+            .count();
+        let list = |text: &String| {
+            text.strip_prefix("CUDA_VISIBLE_DEVICES=")
+                .map(str::to_owned)
+        };
+        (
+            login
+                .variables
+                .iter()
+                .map(ToString::to_string)
+                .find_map(|text| list(&text)),
+            named,
+        )
+    };
+    let gpus = list_nameable_gpus(&layout.tree()).unwrap();
+    assert_eq!(name_gpus(&Containment::Inherit, &gpus), (None, 2));
+    assert_eq!(
+        name_gpus(&Containment::None, &gpus),
+        (Some("1".to_owned()), 0)
+    );
+    let live = "proc/driver/nvidia/capabilities/gpu0/mig/gi1/access";
+    layout.scratch.file(live, "DeviceFileMinor: 12\n");
+    let gpus = list_nameable_gpus(&layout.tree()).unwrap();
+    assert_eq!(
+        name_gpus(&Containment::Inherit, &gpus),
+        (Some("0".to_owned()), 0)
+    );
 }
 
 #[test]
