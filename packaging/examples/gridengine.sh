@@ -32,6 +32,44 @@ devices() {
     echo --policy closed
 }
 
+# variable NAME VALUE: gives logins a variable ("env = full" in job_adopt.conf), unless they could not have that value.
+variables=
+variable() {
+    case $2 in
+    '' | [!A-Za-z0-9/]* | *[!A-Za-z0-9._+,:@/=-]*) ;;
+    *) variables="$variables --env $1=$2" ;;
+    esac
+}
+
+# Gives logins to job $1, task $2 what Grid Engine has written into the folder of the job, in which the shepherd is, and
+# what the shepherd itself got of the execd. SGE_ROOT is for the site's own profile to set.
+list_variables() {
+    folder=$(readlink "/proc/$PPID/cwd")
+    hosts=$(value pe_hostfile)
+    variable JOB_ID "$1"
+    test "$id" = "$1" || variable SGE_TASK_ID "$2"
+    variable QUEUE "$(value queue)"
+    if test -f "$hosts"; then
+        variable PE "$(value pe)"
+        variable PE_HOSTFILE "$hosts"
+        variable NSLOTS "$(value pe_slots)"
+        variable NHOSTS "$(grep -c . "$hosts")"
+    else
+        variable NSLOTS 1
+        variable NHOSTS 1
+    fi
+    variable TMPDIR "$(value tmpdir)"
+    variable SGE_JOB_SPOOL_DIR "$folder"
+    variable SGE_CELL "$(execd_value SGE_CELL)"
+    variable ARC "$(execd_value SGE_ARCH)"
+}
+value() {
+    sed -n "s/^$1=//p" "$folder/config" 2>/dev/null | tail -n 1
+}
+execd_value() {
+    tr '\0' '\n' <"/proc/$PPID/environ" | sed -n "s/^$1=//p" | tail -n 1
+}
+
 top=/sys/fs/cgroup
 
 # Writes the note of the end, ends the logins, then the rest of the job.
@@ -67,12 +105,13 @@ begin)
     systemctl stop "$unit" 2>/dev/null || :
     # A command that fails among the arguments of "register" would go unnoticed.
     list=$(devices "$2" "$3" "$4")
+    list_variables "$2" "$3"
     mkdir -p "$top$cgroup"
     # Before the record, so that the shepherd's end withdraws it wherever the prolog is killed.
     systemd-run --quiet --collect --unit="$unit" --property=ExecStopPost="$0 over $id" \
         tail --pid="$PPID" -f /dev/null
     # shellcheck disable=SC2086
-    job-adopt register --id "$id" --user "$4" --cgroup "$cgroup" $list
+    job-adopt register --id "$id" --user "$4" --cgroup "$cgroup" --scheduler gridengine $variables $list
     echo "$PPID" >"$top$cgroup/cgroup.procs"
     ;;
 end)

@@ -75,13 +75,37 @@ find_job() {
     done 2>/dev/null | head -n 1
 }
 
-# Prints JobId and owner of the job in this slot. The startd itself answers at its own address: no other daemon
+# Prints JobId, owner and cores of the job in this slot. The startd itself answers at its own address: no other daemon
 # need be up, and no name resolve. Before 25.x it does not name the starter.
 ask_startd() {
     address=$(head -n 1 "$(condor_config_val STARTD_ADDRESS_FILE)")
-    timeout 20 condor_status -direct "$address" -autoformat StarterPid Name JobId RemoteOwner |
-        sed -n "s/^\($pid\|undefined\) $slot@[^ ]* \([0-9.]*\) \([^ ]*\)\$/\2 \3/p"
+    timeout 20 condor_status -direct "$address" -autoformat StarterPid Name JobId RemoteOwner Cpus |
+        sed -n "s/^\($pid\|undefined\) $slot@[^ ]* \([0-9.]*\) \([^ ]*\) \([^ ]*\)\$/\2 \3 \4/p"
 } 2>/dev/null
+
+# variable NAME VALUE: gives logins a variable ("env = full" in job_adopt.conf), unless they could not have that value.
+variables=
+variable() {
+    case $2 in
+    '' | [!A-Za-z0-9/]* | *[!A-Za-z0-9._+,:@/=-]*) ;;
+    *) variables="$variables --env $1=$2" ;;
+    esac
+}
+
+# Gives logins what the job $1 with $2 cores has of HTCondor. That has no variable for the id.
+list_variables() {
+    variable JOB_ADOPT_JOB_ID "$1"
+    variable BATCH_SYSTEM HTCondor
+    variable _CONDOR_SLOT "$slot"
+    case $2 in *[!0-9]*) ;; *) variable OMP_NUM_THREADS "$2" ;; esac
+    folder=$(condor_config_val EXECUTE)/dir_$pid
+    # 25.14 has folders of its own beside the job's, 23.9 has none.
+    test ! -d "$folder/htcondor" || folder=$folder/scratch
+    test -d "$folder" || return 0
+    variable _CONDOR_SCRATCH_DIR "$folder"
+    variable _CONDOR_JOB_AD "$folder/.job.ad"
+    variable _CONDOR_MACHINE_AD "$folder/.machine.ad"
+}
 
 # await TEXT COMMAND...: repeats COMMAND until it prints words, and stores them in $found. Ends the script with
 # the starter.
@@ -114,7 +138,10 @@ case $mode in
     set -- $found
     child=$1 cgroup=$2 uid=$3
     await "the startd names no job in this slot (condor_status -direct ADDRESS)" ask_startd
-    job=${found% *} owner=${found#* }
+    # shellcheck disable=SC2086
+    set -- $found
+    job=$1 owner=$2
+    list_variables "$job" "$3"
     if test "$(id -u "${owner%%@*}")" != "$uid"; then
         log "the cgroup of job $job belongs to uid $uid, the job to $owner; logins to it are refused"
         exit 1
@@ -122,7 +149,8 @@ case $mode in
     # Until the starter's child becomes the user's, "register" refuses its cgroup.
     for try in 1 2 3 4 5; do
         # shellcheck disable=SC2086
-        job-adopt register --id "$job-$slot" --uid "$uid" --cgroup "$cgroup" $HTCONDOR_DEVICES && break
+        job-adopt register --id "$job-$slot" --uid "$uid" --cgroup "$cgroup" --scheduler htcondor $variables \
+            $HTCONDOR_DEVICES && break
         test $try != 5 || { log "job $job cannot be registered; logins to it are refused"; exit 1; }
         sleep 0.2
     done

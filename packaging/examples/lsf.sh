@@ -4,6 +4,9 @@
 # "lsf.sh begin" is the PRE_EXEC and "lsf.sh end" the POST_EXEC of a queue (lsb.queues), as root:
 # LSB_PRE_POST_EXEC_USER=root in lsf.sudoers.
 #
+# Logins get the variables that LSF gives the job, with "env = full" in job_adopt.conf. If the user changes one, that
+# changes the user's own logins alone.
+#
 # LSF starts both by "/bin/sh -c" with the job's environment. This takes LSB_JOBID and LSB_JOBINDEX from it, which
 # LSF sets last, and asks LSF for the owner. It cannot help against LD_PRELOAD and its like: the user's code runs
 # in that first shell, as root, before any line here. LSF_LD_SECURITY=Y (lsf.conf) takes them out of interactive
@@ -24,6 +27,9 @@ case ${1-} in
 *)
     exec /usr/bin/env -i LC_ALL=C PATH="/usr/sbin:/usr/bin:/sbin:/bin:$LSF_BINDIR" \
         LSF_ENVDIR="$LSF_ENVDIR" LSB_JOBID="${LSB_JOBID-}" LSB_JOBINDEX="${LSB_JOBINDEX-}" \
+        LSB_DJOB_HOSTFILE="${LSB_DJOB_HOSTFILE-}" LSB_DJOB_NUMPROC="${LSB_DJOB_NUMPROC-}" \
+        LSB_HOSTS="${LSB_HOSTS-}" LSB_MCPU_HOSTS="${LSB_MCPU_HOSTS-}" \
+        LSB_MAX_NUM_PROCESSORS="${LSB_MAX_NUM_PROCESSORS-}" LSB_QUEUE="${LSB_QUEUE-}" \
         /bin/sh "$0" --clean "$@"
     ;;
 esac
@@ -35,7 +41,21 @@ id=$LSB_JOBID.$LSB_JOBINDEX
 top=/sys/fs/cgroup
 cgroup=/lsf-jobs/$id
 
-case ${1:-} in
+# What logins get, as options of "register", which would refuse what a login could not have. No program here gets it.
+mode=${1-}
+set -- --env "LSB_JOBID=$LSB_JOBID" --env "LSB_JOBINDEX=$LSB_JOBINDEX"
+for name in LSB_DJOB_HOSTFILE LSB_DJOB_NUMPROC LSB_HOSTS LSB_MCPU_HOSTS LSB_MAX_NUM_PROCESSORS LSB_QUEUE; do
+    eval "value=\${$name-}"
+    unset "$name"
+    case $name,$value in
+    *, | *,[!A-Za-z0-9/]* | *' ' | *' '[!A-Za-z0-9]* | *[!A-Za-z0-9._+,:@/=\ -]*) continue ;;
+    *_NUMPROC,*[!0-9]* | *_PROCESSORS,*[!0-9]*) continue ;;
+    *_QUEUE,*[/\ ]* | *FILE,[!/]* | *FILE,*..* | *FILE,*' '*) continue ;;
+    esac
+    test "${#value}" -gt 900 || set -- "$@" --env "$name=$value"
+done
+
+case $mode in
 begin)
     index=${LSB_JOBINDEX#0}
     owner=$(bjobs -u all -noheader -o user "$LSB_JOBID${index:+[$index]}")
@@ -50,7 +70,7 @@ begin)
     trap 'job-adopt unregister "$id"; rmdir "$top$cgroup"' EXIT
     trap 'exit 1' HUP INT TERM
     mkdir -p "$top$cgroup"
-    job-adopt register --id "$id" --user "$owner" --cgroup "$cgroup" --policy closed
+    job-adopt register --id "$id" --user "$owner" --cgroup "$cgroup" --policy closed --scheduler lsf "$@"
     echo "$PPID" >"$top$cgroup/cgroup.procs"
     trap - EXIT
     ;;

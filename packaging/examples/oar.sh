@@ -31,6 +31,9 @@ set -eu
 #          have. OAR makes none for a job without a GPU: all devices open then, unless require_devices is set
 OAR_DEVICES=lists
 
+# Where OAR writes a job's node file and resource file: OAR_RUNTIME_DIRECTORY of oar.conf on the server.
+OAR_FOLDER=/var/lib/oar
+
 # Prints the name of a GPU, for a node of NVIDIA's driver: its address, which stands for all that computing takes.
 address() {
     for file in /proc/driver/nvidia/gpus/*/information; do
@@ -62,6 +65,11 @@ init)
         exit 2
         ;;
     esac
+    # Logins get these with "env = full" in job_adopt.conf. OAR writes the files as soon as this has run.
+    set -- "$@" --scheduler oar --env "OAR_JOBID=$id" --env "OAR_RESOURCE_PROPERTIES_FILE=$OAR_FOLDER/${id}_resources"
+    for name in OAR_NODEFILE OAR_NODE_FILE OAR_FILE_NODES OAR_RESOURCE_FILE; do
+        set -- "$@" --env "$name=$OAR_FOLDER/$id"
+    done
     # OAR has a process of its own user in each job.
     exec job-adopt register --id "$id" --user "$user" --account oar --cgroup "$cgroup" "$@"
     ;;

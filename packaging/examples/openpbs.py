@@ -10,6 +10,7 @@
 # OpenPBS's own hook pbs_cgroups has no cgroup v2 in its sources: leave it disabled. The site decides which devices
 # a job may open: by default the standard ones. Add --gpu for those that it gives to the job.
 import os
+import re
 import subprocess
 import time
 
@@ -29,6 +30,18 @@ folder = "/sys/fs/cgroup%s/%s" % (JOBS, name)
 
 def job_adopt(*words):
     subprocess.check_output((JOB_ADOPT,) + words, env=environment, stderr=subprocess.STDOUT)
+
+
+def variables():
+    """What logins get of the job, with "env = full" in job_adopt.conf."""
+    given = {"PBS_JOBID": str(job.id), "PBS_QUEUE": str(job.queue.name)}
+    # Only the first node of a job has its node file.
+    if job.in_ms_mom():
+        given["PBS_NODEFILE"] = "%s/aux/%s" % (pbs.pbs_conf["PBS_HOME"], job.id)
+    index = re.search(r"\[(\d+)\]", str(job.id))
+    if index:
+        given["PBS_ARRAY_INDEX"] = index.group(1)
+    return ["--env=%s=%s" % pair for pair in sorted(given.items())]
 
 
 def write(file, value):
@@ -70,7 +83,7 @@ try:
     if event.type == pbs.EXECJOB_BEGIN:
         os.makedirs(folder, exist_ok=True)
         job_adopt("register", "--id", name, "--user", str(job.euser), "--cgroup", "%s/%s" % (JOBS, name),
-                  "--policy", "closed")
+                  "--policy", "closed", "--scheduler", "openpbs", *variables())
     elif event.type == pbs.EXECJOB_LAUNCH:
         # The process that becomes the task has started this hook.
         move(os.getppid())

@@ -12,6 +12,10 @@
 #                Each comes with what computing on it takes. "job-adopt devices --gpu GPU" shows what
 #                one stands for.
 #   JOB_DEVICES  other devices, separated by blanks: "/dev/fuse @hpc"
+#   JOB_NODEFILE, JOB_TMPDIR, JOB_TASKS   what logins get of the job with "env = full" in job_adopt.conf: a file with
+#                its nodes (JOB_ADOPT_NODEFILE), a folder for temporary files (TMPDIR), the number of its tasks
+#                (JOB_ADOPT_TASKS). Add --scheduler for Grid Engine, HTCondor, LSF, OAR or OpenPBS, and the
+#                variables of that, as job-adopt-record(5) lists them
 #   JOB_LOGINS   "no" keeps logins out of the job, for example in a partition for batch work
 #
 # For GPUs by CDI name take --cdi nvidia.com/gpu=0, by the index in gres.conf --gres gpu:0.
@@ -23,12 +27,14 @@ case ${1-} in
     exec /usr/bin/env -i LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin \
         JOB_ID="${JOB_ID-}" JOB_UID="${JOB_UID-}" JOB_CGROUP="${JOB_CGROUP-}" \
         JOB_GPUS="${JOB_GPUS-}" JOB_DEVICES="${JOB_DEVICES-}" JOB_LOGINS="${JOB_LOGINS-}" \
+        JOB_NODEFILE="${JOB_NODEFILE-}" JOB_TMPDIR="${JOB_TMPDIR-}" JOB_TASKS="${JOB_TASKS-}" \
         /bin/sh "$0" --clean "$@"
     ;;
 esac
 set -euf
 
 : "${JOB_ID:?}" "${JOB_UID:?}" "${JOB_CGROUP:?}" "${JOB_GPUS=}" "${JOB_DEVICES=}" "${JOB_LOGINS=}"
+: "${JOB_NODEFILE=}" "${JOB_TMPDIR=}" "${JOB_TASKS=}"
 
 set -- --id "$JOB_ID" --uid "$JOB_UID" --cgroup "$JOB_CGROUP" --policy closed
 for gpu in $JOB_GPUS; do
@@ -36,6 +42,9 @@ for gpu in $JOB_GPUS; do
 done
 for device in $JOB_DEVICES; do
     set -- "$@" --device "$device rw"
+done
+for pair in "JOB_ADOPT_NODEFILE=$JOB_NODEFILE" "TMPDIR=$JOB_TMPDIR" "JOB_ADOPT_TASKS=$JOB_TASKS"; do
+    [ -z "${pair#*=}" ] || set -- "$@" --env "$pair"
 done
 [ "$JOB_LOGINS" != no ] || set -- "$@" --no-logins
 

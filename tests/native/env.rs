@@ -58,8 +58,13 @@ fn variables_reach_login_and_not_sshd() {
 
 /// Lists the GPU variables of the login's processes, sorted.
 fn gpu_variables(node: &Node) -> Vec<String> {
-    let look = "env | grep -e _VISIBLE_DEVICES= -e ZE_AFFINITY_MASK= | sort";
-    let output = node.sshd().ssh(ALICE, look).ok().stdout;
+    login_variables(node, "-e _VISIBLE_DEVICES= -e ZE_AFFINITY_MASK=")
+}
+
+/// Lists the variables of the login's processes that match these patterns of grep, sorted.
+fn login_variables(node: &Node, patterns: &str) -> Vec<String> {
+    let look = format!("env | grep {patterns} | sort");
+    let output = node.sshd().ssh(ALICE, &look).ok().stdout;
     output.lines().map(str::to_owned).collect()
 }
 
@@ -74,34 +79,47 @@ fn variables_name_only_gpus_that_login_can_open() {
         node.configure("env = gpus\n");
         let [one, other] = [1, 3].map(Node::uuid);
         let cuda = |list: &[&str]| format!("CUDA_VISIBLE_DEVICES={}", list.join(","));
+        // NVIDIA's container tools are told of no GPU too: images ask for all of them.
+        let nvidia = |list: &[&str]| format!("NVIDIA_VISIBLE_DEVICES={}", list.join(","));
         for (gpus, expected) in [
-            (json!([one]), vec![cuda(&[&one])]),
+            (json!([one]), vec![cuda(&[&one]), nvidia(&[&one])]),
             (
                 json!([other, one, "83:00.0"]),
-                vec![cuda(&[&one, &other]), "ROCR_VISIBLE_DEVICES=0".into()],
+                vec![
+                    cuda(&[&one, &other]),
+                    nvidia(&[&one, &other]),
+                    "ROCR_VISIBLE_DEVICES=0".into(),
+                ],
             ),
             (
                 json!(["83:00.0", "03:00.0"]),
-                vec!["ROCR_VISIBLE_DEVICES=0,1".into()],
+                vec![nvidia(&["void"]), "ROCR_VISIBLE_DEVICES=0,1".into()],
             ),
-            (json!([]), vec![]),
+            (json!([]), vec![nvidia(&["void"])]),
         ] {
             let job = node
                 .job(ALICE, "4242")
                 .with("options", json!({}))
                 .with("gpus", gpus.clone());
             let _job = job.start();
-            assert_eq!(gpu_variables(node), expected, "{gpus}");
+            for env in ["gpus", "full"] {
+                node.configure(&format!("env = {env}\n"));
+                assert_eq!(gpu_variables(node), expected, "{gpus}");
+            }
         }
         let _job = node
             .job(ALICE, "4242")
             .with("options", json!({ "DevicePolicy": "auto" }))
             .start();
         let all = [0, 1, 2, 3].map(Node::uuid);
-        let all = cuda(&all.each_ref().map(String::as_str));
+        let uuids = all.each_ref().map(String::as_str);
         assert_eq!(
             gpu_variables(node),
-            [all, "ROCR_VISIBLE_DEVICES=0,1".into()]
+            [
+                cuda(&uuids),
+                nvidia(&uuids),
+                "ROCR_VISIBLE_DEVICES=0,1".into()
+            ]
         );
         node.configure("env = id\n");
         assert!(gpu_variables(node).is_empty());
@@ -121,10 +139,99 @@ fn mig_instances_leave_nvidia_gpus_unnamed() {
             .with("options", json!({}))
             .with("gpus", gpus)
             .start();
-        assert_eq!(gpu_variables(node).len(), 1);
+        assert_eq!(gpu_variables(node).len(), 2);
         let instance = "/proc/driver/nvidia/capabilities/gpu2/mig/gi1/access";
         node.write_root_file(instance, "DeviceFileMinor: 282\n");
         assert!(gpu_variables(node).is_empty());
+    });
+}
+
+/// The names are those that the job's own scheduler gives its jobs.
+#[test]
+fn registered_job_gives_its_logins_the_variables_of_its_scheduler() {
+    on_node(|node| {
+        let patterns = "-e ^JOB_ -e ^SGE_ -e ^TMPDIR= -e ^PE_ -e ^OAR_";
+        let variables = json!({
+            "JOB_ID": "4242", "SGE_TASK_ID": "3", "TMPDIR": "/tmp/4242.3.all.q",
+            "PE_HOSTFILE": "/var/spool/node/pe_hostfile",
+        });
+        let job = node
+            .job(ALICE, "4242.3")
+            .with("scheduler", json!("gridengine"))
+            .with("env", variables);
+        let _job = job.start();
+        let all = vec![
+            "JOB_ID=4242".to_owned(),
+            "PE_HOSTFILE=/var/spool/node/pe_hostfile".to_owned(),
+            "SGE_TASK_ID=3".to_owned(),
+            "TMPDIR=/tmp/4242.3.all.q".to_owned(),
+        ];
+        assert_eq!(login_variables(node, patterns), ["JOB_ID=4242"]);
+        for (env, expected) in [
+            ("none", vec![]),
+            ("id", vec!["JOB_ID=4242".to_owned()]),
+            ("gpus", vec!["JOB_ID=4242".to_owned()]),
+            ("full", all),
+        ] {
+            node.configure(&format!("env = {env}\n"));
+            assert_eq!(login_variables(node, patterns), expected, "{env}");
+        }
+        // Values are not for the log.
+        node.log
+            .line("env=\"JOB_ID PE_HOSTFILE SGE_TASK_ID TMPDIR\"");
+        assert!(!node.log.to_string().contains("pe_hostfile"));
+        // A site's own name for one of them, as job-adopt-record(5) has it.
+        node.write(
+            "/etc/security/pam_env.conf",
+            "MY_HOSTS DEFAULT=${PE_HOSTFILE}\n",
+        );
+        let stack = node.read("/etc/pam.d/sshd");
+        node.write_stack(&format!("{stack}\nsession required pam_env.so\n"));
+        let hosts = login_variables(node, "^MY_HOSTS=");
+        assert_eq!(hosts, ["MY_HOSTS=/var/spool/node/pe_hostfile"]);
+    });
+}
+
+/// A record's variable that could decide what the login runs refuses it, whoever wrote the record.
+#[test]
+fn variable_that_decides_what_a_login_runs_refuses_record_and_login() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let good = node.read(&job.record_path());
+        let cgroup = job.cgroup.path();
+        let register = |variable: &str| {
+            let words = ["register", "--id=4242", "--uid=1001", "--policy=closed"];
+            let more = ["--cgroup", cgroup, "--env", variable];
+            node.job_adopt(&[&words[..], &more].concat())
+        };
+        register("JOB_ADOPT_TASKS=2").ok();
+        assert!(node.read(&job.record_path()).contains("JOB_ADOPT_TASKS"));
+        for name in [
+            "LD_PRELOAD",
+            "PATH",
+            "BASH_ENV",
+            "ENV",
+            "IFS",
+            "PYTHONPATH",
+            "PERL5LIB",
+            "SHELL",
+            "HOME",
+            "SGE_ROOT",
+        ] {
+            register(&format!("{name}=/tmp"))
+                .exits(2)
+                .says(&format!("{name} is none of the variables"));
+            let bad = format!("{{\"env\":{{\"{name}\":\"/tmp\"}},");
+            job.record(&good.replacen('{', &bad, 1));
+            node.sshd().ssh(ALICE, TELL).fails().says("[JA09]");
+            node.log
+                .line(&format!("env: {name} is none of the variables"));
+        }
+        job.record(&good);
+        node.sshd()
+            .ssh(ALICE, TELL)
+            .ok()
+            .says("JOB_ADOPT_JOB_ID=4242");
     });
 }
 
@@ -198,7 +305,7 @@ fn variable_outside_fixed_table_refuses() {
         // Earlier versions could add groups.
         let group = "group.count\0i1\0group.0\0s5044\0env.count";
         refused(good.replace("env.count", group));
-        // A job without a scheduler has no variables.
+        // A registered job has no variables of Slurm.
         let job = node.job(ALICE, "777").start();
         let bytes = String::from_utf8(admitting_reply("777", &job.cgroup).encode()).unwrap();
         let one = "env.count\0i1\0env.0\0sSLURM_JOB_ID=777\0";

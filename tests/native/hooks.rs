@@ -358,10 +358,22 @@ fn lsf_example_registers_and_withdraws_job() {
         install_example(node, "lsf.sh", "/lsf-jobs", &jobs);
         node.sh("printf '#!/bin/sh\\necho alice\\n' >/usr/bin/bjobs; chmod 755 /usr/bin/bjobs")
             .ok();
-        let begin =
-            "export LSB_JOBID=77 LSB_JOBINDEX=0; /tmp/lsf.sh begin && cat /proc/self/cgroup";
+        let begin = "export LSB_JOBID=77 LSB_JOBINDEX=0 LSB_HOSTS='n1 n1 n2' LSB_QUEUE='a$(id)' \
+                     LSB_DJOB_NUMPROC=3 LSB_DJOB_HOSTFILE=/home/alice/.lsbatch/77.hosts \
+                     LSB_MCPU_HOSTS='n1 -oProxyCommand=x'; \
+                     /tmp/lsf.sh begin && cat /proc/self/cgroup";
         node.sh(begin).ok().says(&format!("{jobs}/77.0"));
         node.job_adopt(&["list"]).ok().says("77.0").says("alice");
+        let record = node.read("/run/job-adopt/jobs/1001/77.0.json");
+        let record: Value = serde_json::from_str(&record).unwrap();
+        assert_eq!(record["scheduler"], "lsf");
+        assert_eq!(
+            record["env"],
+            json!({
+                "LSB_JOBID": "77", "LSB_JOBINDEX": "0", "LSB_HOSTS": "n1 n1 n2",
+                "LSB_DJOB_NUMPROC": "3", "LSB_DJOB_HOSTFILE": "/home/alice/.lsbatch/77.hosts",
+            })
+        );
         node.sh("LSB_JOBID=77 /tmp/lsf.sh end").ok();
         node.job_adopt(&["list"]).ok().omits("77.0");
         assert!(
@@ -384,6 +396,27 @@ fn lsf_example_registers_and_withdraws_job() {
         node.sh("LSB_JOBID=77 /tmp/lsf.sh begin").fails();
         node.job_adopt(&["list"]).ok().omits("77.0");
         node.sh(&format!("rmdir /sys/fs/cgroup{jobs}")).ok();
+    });
+}
+
+#[test]
+fn prolog_example_passes_variables_on() {
+    on_node(|node| {
+        let job = node.job(ALICE, "77").unstamped().unrecorded().start();
+        install_example(node, "prolog.sh", "JOB_ADOPT_TASKS", "JOB_ADOPT_TASKS");
+        let begin = format!(
+            "export JOB_ID=77 JOB_UID=1001 JOB_CGROUP={} JOB_NODEFILE=/run/nodes JOB_TASKS=2 \
+             JOB_TMPDIR=; /tmp/prolog.sh",
+            job.cgroup.path()
+        );
+        node.sh(&begin).ok();
+        assert_eq!(
+            read_record(node)["env"],
+            json!({ "JOB_ADOPT_NODEFILE": "/run/nodes", "JOB_ADOPT_TASKS": "2" })
+        );
+        node.sh(&begin.replace("/run/nodes", "nodes"))
+            .exits(2)
+            .says("JOB_ADOPT_NODEFILE is no absolute path");
     });
 }
 
@@ -445,6 +478,8 @@ fn oar_example_registers_gpu_by_address() {
             json!([["/dev/fuse", "rw"]])
         );
         assert_eq!(record["accounts"], json!(["bob"]));
+        assert_eq!(record["scheduler"], "oar");
+        assert_eq!(record["env"]["OAR_NODEFILE"], "/var/lib/oar/77");
         node.sh("/tmp/oar.sh clean 77").ok();
         assert!(!node.exists(RECORD));
         node.sh(&init).ok();
@@ -470,6 +505,15 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
             .ok()
             .says("77.3.server")
             .says("alice");
+        let record = node.read("/run/job-adopt/jobs/1001/77.3.server.json");
+        let record: Value = serde_json::from_str(&record).unwrap();
+        assert_eq!(
+            record["env"],
+            json!({
+                "PBS_JOBID": "77[3].server", "PBS_QUEUE": "workq", "PBS_ARRAY_INDEX": "3",
+                "PBS_NODEFILE": "/var/spool/pbs/aux/77[3].server",
+            })
+        );
         let task = format!(
             "{} && cat /proc/self/cgroup; sleep 1000 >/dev/null 2>&1 & echo $! >/run/left",
             hook(2)
@@ -553,7 +597,7 @@ impl<'a> Slot<'a> {
     /// Has the startd name these jobs, each as JobId and RemoteOwner.
     fn answer(&self, job: &str) {
         let pid = self.starter.pid();
-        let slots = format!("undefined slot1@n undefined undefined\n{pid} slot1_1@n {job}\n");
+        let slots = format!("undefined slot1@n undefined undefined 8\n{pid} slot1_1@n {job} 2\n");
         self.node.write("/run/answer", &slots);
     }
 
@@ -606,7 +650,7 @@ fn htcondor_watcher_refuses_job_of_another_owner() {
 
 /// Everything that a user can set for a job, in the form that a scheduler passes on. `/tmp/evil`
 /// has a program for every name that a hook runs, and each leaves a mark.
-const HOSTILE: [&str; 22] = [
+const HOSTILE: [&str; 24] = [
     "PATH=/tmp/evil",
     "LD_PRELOAD=/tmp/evil/preload.so",
     "LD_LIBRARY_PATH=/tmp/evil",
@@ -629,6 +673,8 @@ const HOSTILE: [&str; 22] = [
     "CONDOR_CONFIG=/tmp/evil/condor_config",
     "FLUX_URI=local:///tmp/evil/socket",
     "SYSTEMD_EDITOR=/tmp/evil/mark",
+    "LSB_HOSTS=$(/tmp/evil/mark)",
+    "LSB_QUEUE=`/tmp/evil/mark`; /tmp/evil/mark",
 ];
 
 /// Returns the command that starts each hook, with the variables that it needs.
@@ -683,7 +729,11 @@ class event:
     type = {event}
     def accept(self): print('accepted')
     def reject(self, text): print('rejected', text)
-    class job: id, euser = '{id}', 'alice'
+    class job:
+        id, euser = '{id}', 'alice'
+        class queue: name = 'workq'
+        def in_ms_mom(): return True
+pbs_conf = {{'PBS_HOME': '/var/spool/pbs'}}
 "
     );
     node.write("/tmp/pbs.py", &text);

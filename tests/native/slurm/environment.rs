@@ -42,13 +42,12 @@ fn gpus_of_job_are_named_without_prolog() {
         slurm.node.configure("env = gpus\n");
         let _other = slurm.alloc(ALICE, 1);
         let job = slurm.alloc(ALICE, 2);
-        let cuda = format!("CUDA_VISIBLE_DEVICES={},{}", Node::uuid(1), Node::uuid(2));
+        let uuids = format!("{},{}", Node::uuid(1), Node::uuid(2));
+        let lists = ["CUDA", "NVIDIA"].map(|who| format!("{who}_VISIBLE_DEVICES={uuids}"));
         let id = format!("SLURM_JOB_ID={}", job.id);
         let sshd = slurm.node.sshd();
-        assert_eq!(
-            slurm_variables(&sshd.ssh(ALICE, "env").ok()),
-            [cuda, id].into()
-        );
+        let expected = lists.into_iter().chain([id]).collect();
+        assert_eq!(slurm_variables(&sshd.ssh(ALICE, "env").ok()), expected);
     });
 }
 
