@@ -10,7 +10,7 @@
 
 use helper::Config;
 use module::{ArgumentOrigin, Settings, Severity};
-use protocol::{REPLY_BYTES_MAX, Reason, Request};
+use protocol::{REPLY_BYTES_MAX, Reason, Request, Scheduler, SourceName, Variable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -351,8 +351,30 @@ fn every_prolog_variable_is_in_settings_with_default() {
 
 #[test]
 fn every_record_variable_is_documented() {
-    for name in helper::jobs::records::PrologEnvironment::NAMES {
+    for name in helper::jobs::records::PrologEnvironment::SLURM_NAMES {
         assert!(RECORD_PAGE.contains(name), "{name}");
+    }
+    let (_, section) = RECORD_PAGE.split_once(".SH VARIABLES").unwrap();
+    let (_, table) = section.split_once(".nf\n").unwrap();
+    let (table, _) = table.split_once(".fi").unwrap();
+    let registered = Scheduler::ALL
+        .into_iter()
+        .filter(|scheduler| scheduler.source() == SourceName::Registry);
+    for scheduler in registered {
+        let mut words = table
+            .split([' ', ',', '\n'])
+            .filter(|word| !word.is_empty())
+            .skip_while(|word| *word != scheduler.as_str());
+        words.next();
+        let names: Vec<&str> = words
+            .take_while(|word| word.parse::<Scheduler>().is_err())
+            .collect();
+        assert_eq!(names.first(), Some(&Variable::id_name(scheduler)));
+        assert_eq!(
+            names.iter().copied().collect::<BTreeSet<_>>(),
+            Variable::names(scheduler).collect(),
+            "{scheduler}"
+        );
     }
 }
 

@@ -235,6 +235,15 @@ impl Variable {
         self.name() == CUDA_VARIABLE && parse_decimal(&self.value).is_none()
     }
 
+    /// The names that a record of this scheduler's jobs may have: those of GPUs are not among them.
+    pub fn names(scheduler: Scheduler) -> impl Iterator<Item = &'static str> {
+        VARIABLE_KINDS
+            .iter()
+            .filter(move |kind| kind.schedulers.contains(&scheduler))
+            .map(|kind| kind.name)
+            .filter(|name| !Self::lists_gpus(name))
+    }
+
     /// Tells whether the variable may describe this job of a source. The id of a record is the scheduler's own one,
     /// for some followed by the task or the slot (`77.1` for `77`, `12.3.site` for `12[3].site`).
     fn describes(&self, job: &JobId, source: SourceName) -> bool {

@@ -211,9 +211,9 @@ fn list_of_the_prolog_stays_if_the_login_opens_more_or_no_name_is_known() {
     );
     let live = "proc/driver/nvidia/capabilities/gpu0/mig/gi1/access";
     layout.scratch.file(live, "DeviceFileMinor: 12\n");
-    let gpus = list_nameable_gpus(&layout.tree()).unwrap();
+    let unnamed = list_nameable_gpus(&layout.tree()).unwrap();
     assert_eq!(
-        name_gpus(&Containment::Inherit, &gpus),
+        name_gpus(&Containment::Inherit, &unnamed),
         (Some("0".to_owned()), 0)
     );
 }
