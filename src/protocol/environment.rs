@@ -22,6 +22,8 @@ const GPU_NAME_BYTES_MAX: usize = 64;
 enum Form {
     /// The id of the job that the login joins.
     Id,
+    /// One number, of digits alone.
+    Number,
     /// Numbers, in Slurm's form `2(x3),1`. Scripts calculate with them, and a shell reads a name in an
     /// arithmetic expression as a variable, to which it may even assign (`PATH=1`).
     Numbers,
@@ -35,7 +37,7 @@ enum Form {
     Path,
 }
 
-use Form::{Id, Name, Numbers, Path, Word, Words};
+use Form::{Id, Name, Number, Numbers, Path, Word, Words};
 use Scheduler::{Flux, GridEngine, HtCondor, Lsf, Oar, OpenPbs, Other, Slurm};
 
 /// A variable of the table.
@@ -84,7 +86,7 @@ const VARIABLE_KINDS: &[VariableKind] = &[
     kind("SLURM_SUBMIT_DIR", &[Slurm], Word),
     kind("SLURM_TASKS_PER_NODE", &[Slurm], Numbers),
     // Several schedulers make a directory for each job, and name it so; two name its cores.
-    kind("OMP_NUM_THREADS", &[HtCondor, OpenPbs], Numbers),
+    kind("OMP_NUM_THREADS", &[HtCondor, OpenPbs], Number),
     kind(
         "TMPDIR",
         &[GridEngine, HtCondor, Lsf, Oar, OpenPbs, Other],
@@ -93,14 +95,14 @@ const VARIABLE_KINDS: &[VariableKind] = &[
     // qsub(1) of Grid Engine.
     kind("ARC", &[GridEngine], Name),
     kind("JOB_ID", &[GridEngine], Id),
-    kind("NHOSTS", &[GridEngine], Numbers),
-    kind("NSLOTS", &[GridEngine], Numbers),
+    kind("NHOSTS", &[GridEngine], Number),
+    kind("NSLOTS", &[GridEngine], Number),
     kind("PE", &[GridEngine], Name),
     kind("PE_HOSTFILE", &[GridEngine], Path),
     kind("QUEUE", &[GridEngine], Name),
     kind("SGE_CELL", &[GridEngine], Name),
     kind("SGE_JOB_SPOOL_DIR", &[GridEngine], Path),
-    kind("SGE_TASK_ID", &[GridEngine], Numbers),
+    kind("SGE_TASK_ID", &[GridEngine], Number),
     // The manual of HTCondor, "Environment Variables Available to the Job".
     kind("BATCH_SYSTEM", &[HtCondor], Name),
     kind("_CONDOR_JOB_AD", &[HtCondor], Path),
@@ -109,8 +111,8 @@ const VARIABLE_KINDS: &[VariableKind] = &[
     kind("_CONDOR_SCRATCH_DIR", &[HtCondor], Path),
     kind("_CONDOR_SLOT", &[HtCondor], Name),
     // oarsub(1).
-    kind("OAR_ARRAY_ID", &[Oar], Numbers),
-    kind("OAR_ARRAY_INDEX", &[Oar], Numbers),
+    kind("OAR_ARRAY_ID", &[Oar], Number),
+    kind("OAR_ARRAY_INDEX", &[Oar], Number),
     kind("OAR_FILE_NODES", &[Oar], Path),
     kind("OAR_JOBID", &[Oar], Id),
     kind("OAR_JOB_ID", &[Oar], Id),
@@ -122,9 +124,9 @@ const VARIABLE_KINDS: &[VariableKind] = &[
     kind("OAR_WORKDIR", &[Oar], Path),
     kind("OAR_WORKING_DIRECTORY", &[Oar], Path),
     // qsub(1B) of OpenPBS.
-    kind("NCPUS", &[OpenPbs], Numbers),
+    kind("NCPUS", &[OpenPbs], Number),
     kind("PBS_ARRAY_ID", &[OpenPbs], Word),
-    kind("PBS_ARRAY_INDEX", &[OpenPbs], Numbers),
+    kind("PBS_ARRAY_INDEX", &[OpenPbs], Number),
     kind("PBS_JOBDIR", &[OpenPbs], Path),
     kind("PBS_JOBID", &[OpenPbs], Id),
     kind("PBS_NODEFILE", &[OpenPbs], Path),
@@ -132,21 +134,21 @@ const VARIABLE_KINDS: &[VariableKind] = &[
     kind("PBS_QUEUE", &[OpenPbs], Name),
     // "Environment variables set for job execution" of LSF.
     kind("LSB_DJOB_HOSTFILE", &[Lsf], Path),
-    kind("LSB_DJOB_NUMPROC", &[Lsf], Numbers),
+    kind("LSB_DJOB_NUMPROC", &[Lsf], Number),
     kind("LSB_HOSTS", &[Lsf], Words),
     kind("LSB_JOBID", &[Lsf], Id),
-    kind("LSB_JOBINDEX", &[Lsf], Numbers),
-    kind("LSB_MAX_NUM_PROCESSORS", &[Lsf], Numbers),
+    kind("LSB_JOBINDEX", &[Lsf], Number),
+    kind("LSB_MAX_NUM_PROCESSORS", &[Lsf], Number),
     kind("LSB_MCPU_HOSTS", &[Lsf], Words),
     kind("LSB_QUEUE", &[Lsf], Name),
     kind("LS_SUBCWD", &[Lsf], Path),
     // Names of ours for a scheduler without a list. No other program reads them.
-    kind("JOB_ADOPT_CPUS", &[Other], Numbers),
+    kind("JOB_ADOPT_CPUS", &[Other], Number),
     kind("JOB_ADOPT_JOB_ID", &[HtCondor, Other], Id),
     kind("JOB_ADOPT_NODEFILE", &[Other], Path),
     kind("JOB_ADOPT_NODELIST", &[Other], Words),
-    kind("JOB_ADOPT_NODES", &[Other], Numbers),
-    kind("JOB_ADOPT_TASKS", &[Other], Numbers),
+    kind("JOB_ADOPT_NODES", &[Other], Number),
+    kind("JOB_ADOPT_TASKS", &[Other], Number),
 ];
 
 /// The list that NVIDIA's libraries read.
@@ -316,12 +318,13 @@ impl Form {
     fn check(self, value: &str) -> Result<(), InvalidText> {
         let is_plain = match self {
             Words => value.split(' ').all(is_inert_value),
-            Id | Numbers | Name | Word | Path => is_inert_value(value),
+            Id | Number | Numbers | Name | Word | Path => is_inert_value(value),
         };
         if !is_plain {
             return Err(INVALID_VALUE);
         }
         match self {
+            Number if !value.bytes().all(|byte| byte.is_ascii_digit()) => Err(NO_NUMBERS),
             Numbers if !is_numbers(value) => Err(NO_NUMBERS),
             Name if value.contains('/') || value.starts_with('.') => Err(NO_NAME),
             Path if !is_straight_path(value) => Err(NO_PATH),
@@ -504,7 +507,7 @@ const UNKNOWN_NAME: InvalidText =
 const INVALID_VALUE: InvalidText =
     InvalidText("is empty, or has blanks, signs that a shell reads, or what looks like an option");
 const LONG_VALUE: InvalidText = InvalidText("has more than 1024 bytes with its name");
-const NO_NUMBERS: InvalidText = InvalidText("is no number and no list of numbers");
+const NO_NUMBERS: InvalidText = InvalidText("is no number, or no list of numbers");
 const NO_NAME: InvalidText = InvalidText("is no name but a path");
 const NO_PATH: InvalidText = InvalidText("is no absolute path without \"..\"");
 const OTHER_JOB: InvalidText = InvalidText("is the id of another job");
@@ -723,7 +726,7 @@ mod tests {
                 "n1 n1 n2",
                 &["n1  n2", " n1", "n1 ", "n1 -x", "n1\tn2", "n1 $(x)"],
             ),
-            ("NSLOTS", "8", &["PATH=1", "8 8", "x"]),
+            ("NSLOTS", "8", &["PATH=1", "8 8", "x", "2(x3)", "2,1"]),
         ] {
             assert!(Variable::from_pair(name, good).is_ok(), "{name}={good}");
             for value in bad {

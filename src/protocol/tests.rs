@@ -356,7 +356,7 @@ fn variable_that_does_not_describe_job_is_refused() {
         let refused = Err(DecodeError::InvalidValue("env.1".into()));
         assert_eq!(Reply::decode(changed.as_bytes()), refused, "{bad}");
     }
-    let many = text.replace("env.count\0i2", "env.count\0i20");
+    let many = text.replace("env.count\0i2", "env.count\0i33");
     let refused = Err(DecodeError::InvalidValue("env.count".into()));
     assert_eq!(Reply::decode(many.as_bytes()), refused);
     let without = reply(Verdict::Admit(plan())).encode();
