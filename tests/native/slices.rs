@@ -75,7 +75,7 @@ fn drop_ins_are_shown_and_written_once() {
         let write = ["slices", "--write", "--root", "/run/image"];
         node.job_adopt(&write)
             .ok()
-            .says("wrote ")
+            .says("create ")
             .says("/etc/dbus-1/system.d/job-adopt.conf")
             .says("systemctl daemon-reload");
         node.sh("grep -x 'DeviceAllow=/dev/loop0 r' \

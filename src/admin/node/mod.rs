@@ -2,6 +2,7 @@
 
 pub(crate) mod callerid;
 pub(crate) mod enable;
+mod file_change;
 pub(crate) mod jobless;
 pub(crate) mod metrics;
 pub(crate) mod notify;

@@ -1,13 +1,13 @@
 //! `slices`: writes the files by which systemd keeps GPUs from processes outside of jobs, and by which
 //! it moves no login out of its job.
 
+use super::file_change::{Content, FileChange, at};
 use crate::accounts::require_root;
 use crate::closed_slices::{CLOSED_DROP_IN, exempt_accounts};
 use crate::error::Error;
 use crate::exit_status::EXIT_FINE;
 use crate::options::Conf;
 use crate::output::Output;
-use crate::replace_file::replace_file;
 use clap::Args;
 use helper::Config;
 use helper::devices::Resolver;
@@ -15,6 +15,7 @@ use helper::node::Tree;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The folder of the admin's drop-ins.
@@ -65,9 +66,14 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         return Ok(EXIT_FINE);
     }
     require_root("write drop-ins")?;
-    let at = |folder: &str| options.root.join(folder.trim_start_matches('/'));
-    let units_changed = write_drop_ins(&at(UNIT_DIR), &files, output)?;
-    if write_file(&at(BUS_POLICY_DIR), BUS_POLICY, output)? || units_changed {
+    let mut changes = plan_drop_ins(&options.root, &files)?;
+    changes.extend(plan_bus_policy(&options.root)?);
+    for change in &changes {
+        change.describe(output)?;
+        change.apply(&options.root)?;
+        remove_empty_drop_in_folder(&options.root, change);
+    }
+    if !changes.is_empty() {
         writeln!(
             output.out,
             "now run: systemctl daemon-reload && systemctl reload dbus"
@@ -160,43 +166,48 @@ fn device_allow_lines(
     Ok(lines)
 }
 
-/// Writes the missing drop-ins, and removes those of accounts that are no longer exempt. True if it changed
-/// a file.
-fn write_drop_ins(
-    units: &Path,
-    files: &BTreeMap<String, String>,
-    output: &mut Output<'_>,
-) -> Result<bool, Error> {
-    let mut changed = false;
+/// Plans the drop-ins that are missing or differ, and the removal of those of accounts that are no longer exempt.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if a file or the folder cannot be read.
+fn plan_drop_ins(root: &Path, files: &BTreeMap<String, String>) -> Result<Vec<FileChange>, Error> {
+    let mut planned = Vec::new();
     for (name, text) in files {
-        changed |= write_file(&units.join(name), text, output)?;
+        let path = Path::new(UNIT_DIR).join(name).join(FILE_NAME);
+        let text = Content::Text(text.clone().into_bytes());
+        planned.extend(FileChange::plan(root, path, Some(text))?);
     }
-    for path in find_stale_files(units, files)? {
-        fs::remove_file(&path).map_err(|error| Error::failed("remove", path.display(), error))?;
-        writeln!(output.out, "removed {}", path.display())?;
-        // This fails if the folder has other files, and then it stays.
-        let _ = path.parent().map(fs::remove_dir);
-        changed = true;
+    for path in find_stale_files(root, files)? {
+        planned.extend(FileChange::plan(root, path, None)?);
     }
-    Ok(changed)
+    Ok(planned)
 }
 
-/// Writes a file, unless it has this text already. True if it wrote it.
-fn write_file(folder: &Path, text: &str, output: &mut Output<'_>) -> Result<bool, Error> {
-    let path = folder.join(FILE_NAME);
-    if fs::read(&path).is_ok_and(|current| current == text.as_bytes()) {
-        return Ok(false);
-    }
-    // The replacement is atomic: systemd never reads half a file.
-    fs::create_dir_all(folder).map_err(|error| Error::failed("make", folder.display(), error))?;
-    replace_file(&path, text, None)?;
-    writeln!(output.out, "wrote {}", path.display())?;
-    Ok(true)
+/// Plans the policy of the system bus, unless it is there already.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the file cannot be read.
+fn plan_bus_policy(root: &Path) -> Result<Option<FileChange>, Error> {
+    let path = Path::new(BUS_POLICY_DIR).join(FILE_NAME);
+    FileChange::plan(root, path, Some(Content::Text(BUS_POLICY.into())))
 }
 
-fn find_stale_files(units: &Path, files: &BTreeMap<String, String>) -> Result<Vec<PathBuf>, Error> {
-    let entries =
-        fs::read_dir(units).map_err(|error| Error::failed("read", units.display(), error))?;
+/// Removes the folder of a drop-in that is gone. This fails if the folder has other files, and then it stays.
+fn remove_empty_drop_in_folder(root: &Path, change: &FileChange) {
+    if change.new.is_none() {
+        let _ = at(root, &change.path).parent().map(fs::remove_dir);
+    }
+}
+
+/// Finds the drop-ins of single users that are not among `files`.
+fn find_stale_files(root: &Path, files: &BTreeMap<String, String>) -> Result<Vec<PathBuf>, Error> {
+    let units = at(root, Path::new(UNIT_DIR));
+    let entries = match fs::read_dir(&units) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(|error| Error::failed("read", units.display(), error))?,
+    };
     let mut stale = Vec::new();
     for entry in entries.flatten() {
         let Ok(name) = entry.file_name().into_string() else {
@@ -205,8 +216,8 @@ fn find_stale_files(units: &Path, files: &BTreeMap<String, String>) -> Result<Ve
         if files.contains_key(&name) || !is_drop_in_of_user(&name) {
             continue;
         }
-        let path = units.join(name).join(FILE_NAME);
-        if fs::symlink_metadata(&path).is_ok() {
+        let path = Path::new(UNIT_DIR).join(name).join(FILE_NAME);
+        if fs::symlink_metadata(at(root, &path)).is_ok() {
             stale.push(path);
         }
     }

@@ -1,0 +1,229 @@
+//! A planned change of one file of the node, or of a node's image.
+
+use crate::error::Error;
+use crate::output::Output;
+use crate::replace_file::replace_file;
+use helper::printable;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// What a path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    Text(Vec<u8>),
+    /// The target of a symbolic link.
+    Link(PathBuf),
+}
+
+impl Content {
+    /// Reads what a path names; `None` if there is nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if it is neither a regular file nor a link.
+    pub(super) fn read(path: &Path) -> Result<Option<Self>, Error> {
+        let failed = |error| Error::failed("read", path.display(), error);
+        let meta = match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(failed)?,
+        };
+        if meta.is_symlink() {
+            return Ok(Some(Self::Link(fs::read_link(path).map_err(failed)?)));
+        }
+        if !meta.is_file() {
+            return Err(Error::failed("read", path.display(), "is no regular file"));
+        }
+        Ok(Some(Self::Text(fs::read(path).map_err(failed)?)))
+    }
+
+    fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Text(text) => String::from_utf8_lossy(text)
+                .lines()
+                .map(str::to_owned)
+                .collect(),
+            Self::Link(target) => vec![format!("link to {}", target.display())],
+        }
+    }
+}
+
+/// A change of one file. Nothing is changed until [`FileChange::apply`].
+#[derive(Debug)]
+pub(super) struct FileChange {
+    /// The path on the node: in an image, without the image's folder.
+    pub(super) path: PathBuf,
+    /// What the path named when the change was planned.
+    pub(super) old: Option<Content>,
+    pub(super) new: Option<Content>,
+    /// The lines that go and come, with `-` and `+`.
+    pub(super) lines: Vec<String>,
+}
+
+impl FileChange {
+    /// Plans a change of what `path` names below `root`; `None` if that is so already.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if it cannot be read, or is neither a regular file nor a link.
+    pub(super) fn plan(
+        root: &Path,
+        path: PathBuf,
+        new: Option<Content>,
+    ) -> Result<Option<Self>, Error> {
+        let old = Content::read(&at(root, &path))?;
+        if old == new {
+            return Ok(None);
+        }
+        let lines = differing_lines(old.as_ref(), new.as_ref());
+        Ok(Some(Self {
+            path,
+            old,
+            new,
+            lines,
+        }))
+    }
+
+    /// Writes what will change.
+    pub(super) fn describe(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        let verb = match (&self.old, &self.new) {
+            (None, _) => "create",
+            (_, None) => "remove",
+            _ => "change",
+        };
+        writeln!(output.out, "{verb} {}", self.path.display())?;
+        // The whole text of a file that goes tells nothing.
+        let lines = if self.new.is_some() {
+            &self.lines[..]
+        } else {
+            &[]
+        };
+        for line in lines {
+            writeln!(output.out, "  {}", printable(line))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the change at once, so that readers see all or nothing of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the path names something else than when this was planned, and if it cannot be
+    /// written. It then names what it did.
+    pub(super) fn apply(&self, root: &Path) -> Result<(), Error> {
+        let path = at(root, &self.path);
+        if Content::read(&path)? != self.old {
+            let why = "was edited meanwhile; run this again";
+            return Err(Error::failed("change", path.display(), why));
+        }
+        match &self.new {
+            Some(content) => write_content(&path, content),
+            None => fs::remove_file(&path)
+                .map_err(|error| Error::failed("remove", path.display(), error)),
+        }
+    }
+}
+
+/// Writes a file or a link atomically. A file keeps the owner and mode of the one it replaces.
+///
+/// # Errors
+///
+/// [`Error::Failed`] with the cause.
+pub(super) fn write_content(path: &Path, content: &Content) -> Result<(), Error> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder).map_err(|error| Error::failed("make", folder.display(), error))?;
+    let target = match content {
+        Content::Text(text) => {
+            return replace_file(path, text, fs::symlink_metadata(path).ok().as_ref());
+        }
+        Content::Link(target) => target,
+    };
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(Error::failed("replace", path.display(), error));
+        }
+        _ => {}
+    }
+    symlink(target, path).map_err(|error| Error::failed("link", path.display(), error))
+}
+
+/// The place of a node's path below the folder of its image.
+pub(super) fn at(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Lists the lines between the common beginning and the common end of two contents: the old ones with
+/// `-`, and then the new ones with `+`. Comments of a new file are left out.
+fn differing_lines(old: Option<&Content>, new: Option<&Content>) -> Vec<String> {
+    let old_lines = old.map(Content::lines).unwrap_or_default();
+    let mut new_lines = new.map(Content::lines).unwrap_or_default();
+    if old.is_none() {
+        new_lines.retain(|line| !line.is_empty() && !line.starts_with('#'));
+    }
+    let shorter = old_lines.len().min(new_lines.len());
+    let head = old_lines
+        .iter()
+        .zip(&new_lines)
+        .take_while(|(one, other)| one == other)
+        .count();
+    let tail = old_lines
+        .iter()
+        .rev()
+        .zip(new_lines.iter().rev())
+        .take(shorter - head)
+        .take_while(|(one, other)| one == other)
+        .count();
+    let gone = old_lines
+        .iter()
+        .take(old_lines.len() - tail)
+        .skip(head)
+        .map(|line| format!("- {line}"));
+    let come = new_lines
+        .iter()
+        .take(new_lines.len() - tail)
+        .skip(head)
+        .map(|line| format!("+ {line}"));
+    gone.chain(come).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    fn text(text: &str) -> Option<Content> {
+        Some(Content::Text(text.into()))
+    }
+
+    #[test]
+    fn common_lines_are_not_shown() {
+        for (old, new, expected) in [
+            (text("a\nb\nc\n"), text("a\nx\nc\n"), &["- b", "+ x"][..]),
+            (text("a\na\n"), text("a\na\na\n"), &["+ a"]),
+            (text("a\na\n"), text("a\n"), &["- a"]),
+            (None, text("# comment\n\n[Slice]\n"), &["+ [Slice]"]),
+            (None, Some(Content::Link("/x".into())), &["+ link to /x"]),
+        ] {
+            assert_eq!(differing_lines(old.as_ref(), new.as_ref()), expected);
+        }
+    }
+
+    #[test]
+    fn file_that_was_edited_after_the_plan_stays() {
+        let scratch = Scratch::new();
+        let path = scratch.file("etc/x", "old\n");
+        let plan = || FileChange::plan(scratch.path(), "/etc/x".into(), text("new\n")).unwrap();
+        let early = plan().unwrap();
+        fs::write(&path, "edited\n").unwrap();
+        let error = early.apply(scratch.path()).unwrap_err().to_string();
+        assert!(error.contains("edited meanwhile"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "edited\n");
+        plan().unwrap().apply(scratch.path()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new\n");
+        assert!(plan().is_none());
+        fs::remove_file(&path).unwrap();
+        assert!(early.apply(scratch.path()).is_err());
+        assert!(!path.exists());
+    }
+}
