@@ -5,7 +5,7 @@ use crate::check;
 use crate::error::Error;
 use crate::explain::{compare, devices, resolve};
 use crate::job::{list, register, run, strays, unregister, use_job};
-use crate::node::{callerid, enable, metrics, notify, pam, slices};
+use crate::node::{callerid, disable, enable, metrics, notify};
 use crate::options::parse_value;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -14,6 +14,7 @@ use clap_complete::Shell;
 use helper::printable;
 use protocol::VERSION;
 use std::ffi::OsString;
+use std::fmt::Write as _;
 
 /// Jobs of this node, and the ssh logins that join them
 #[derive(Debug, Parser)]
@@ -45,9 +46,8 @@ pub(super) enum Command {
     Compare(compare::Options),
     Metrics(metrics::Options),
     Notify(notify::Options),
-    Pam(pam::Options),
     Enable(enable::Options),
-    Slices(slices::Options),
+    Disable(disable::Options),
     Strays(strays::Options),
     Use(use_job::Options),
     Callerid(callerid::Options),
@@ -77,6 +77,64 @@ pub(super) enum Invocation {
     Text(String),
 }
 
+/// The commands for those who ask, with an example of each.
+const HELP_GROUPS: [(&str, &[(&str, &str)]); 5] = [
+    (
+        "Set up a node",
+        &[
+            ("enable", "job-adopt enable --try 15m alice"),
+            ("disable", "job-adopt disable --dry-run"),
+            (
+                "callerid",
+                "systemctl enable --now job-adopt-callerid.socket",
+            ),
+            ("notify", "systemctl enable --now job-adopt-notify.timer"),
+        ],
+    ),
+    (
+        "Look at it",
+        &[
+            ("check", "job-adopt check"),
+            ("list", "job-adopt list"),
+            ("resolve", "job-adopt resolve --user alice"),
+            ("devices", "job-adopt devices --job 4242"),
+            ("compare", "job-adopt compare"),
+        ],
+    ),
+    (
+        "Prolog and epilog",
+        &[
+            (
+                "register",
+                "job-adopt register --id 4242 --user alice --cgroup /site-4242.scope --gpu 0",
+            ),
+            ("unregister", "job-adopt unregister 4242 --strays"),
+            ("strays", "job-adopt strays --kill"),
+            ("run", "job-adopt run --user alice --gpu 0 -- ./train"),
+        ],
+    ),
+    ("Users", &[("use", "job-adopt use 4242")]),
+    ("Monitoring", &[("metrics", "job-adopt metrics --json")]),
+];
+
+/// Writes the commands by who asks, each with its line and its example.
+fn list_commands(all: &clap::Command) -> String {
+    let mut text = String::new();
+    for (title, commands) in HELP_GROUPS {
+        _ = writeln!(text, "{title}:");
+        for (name, example) in commands {
+            let about = all
+                .find_subcommand(name)
+                .and_then(clap::Command::get_about)
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            _ = writeln!(text, "  {name:10}  {about}\n              {example}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
 /// Parses the words behind the program's name.
 ///
 /// # Errors
@@ -84,9 +142,12 @@ pub(super) enum Invocation {
 /// [`Error::Input`], which names the mistake, and a similar name if there is one.
 pub(super) fn parse(words: &[OsString], build: &'static str) -> Result<Invocation, Error> {
     let all = std::iter::once(OsString::from("job-adopt")).chain(words.iter().cloned());
-    let matches = CommandLine::command()
-        .version(build)
-        .try_get_matches_from(all);
+    let mut declared = CommandLine::command().version(build);
+    let commands = list_commands(&declared);
+    declared = declared.help_template(format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{commands}Options:\n{{options}}{{after-help}}"
+    ));
+    let matches = declared.try_get_matches_from(all);
     match matches.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(line) => Ok(Invocation::Command(line.command)),
         Err(error)
@@ -212,6 +273,39 @@ mod tests {
                 "{line}"
             );
         }
+    }
+
+    #[test]
+    fn help_lists_each_command_once_with_a_valid_example() {
+        let Ok(Invocation::Text(help)) = parse(&[OsString::from("--help")], "") else {
+            panic!("no help");
+        };
+        let all = CommandLine::command();
+        let mut declared: Vec<_> = all
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+            .map(clap::Command::get_name)
+            .collect();
+        let mut listed = Vec::new();
+        for (title, commands) in HELP_GROUPS {
+            assert!(help.contains(&format!("\n{title}:\n")), "{help}");
+            for (name, example) in commands {
+                listed.push(*name);
+                assert!(
+                    help.contains(&format!("\n              {example}\n")),
+                    "{help}"
+                );
+                let Some(line) = example.strip_prefix("job-adopt ") else {
+                    continue;
+                };
+                assert_eq!(line.split(' ').next(), Some(*name));
+                let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+                assert!(parse(&words, "").is_ok(), "{example}");
+            }
+        }
+        declared.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, declared);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 pub(crate) const EXIT_FINE: u8 = 0;
 /// A query is complete and its result negative: a login that `resolve` or `enable` sees
 /// refused, a broken or reused record in `list`, a name that `devices` cannot resolve, a fault that
-/// `check` finds, a difference in `compare`, a stray, a line that `pam --remove` leaves, a stack that
-/// keeps no user without a job out after it or `enable --undo`, and a job of `use` that does not run here.
+/// `check` finds, a difference in `compare`, a stray, a line that `disable` leaves, a stack that
+/// keeps no user without a job out after it or `enable --undo`, an edit that `enable --undo` leaves, and a job of `use` that does not run here.
 pub(crate) const EXIT_FINDINGS: u8 = 1;
 /// The command line or a record is wrong.
 pub(crate) const EXIT_USAGE: u8 = 2;

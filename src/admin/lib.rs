@@ -29,7 +29,7 @@ use exit_status::EXIT_FINE;
 use explain::{compare, devices, resolve};
 use job::run::CallerLimits;
 use job::{list, register, run, strays, unregister, use_job};
-use node::{callerid, enable, metrics, notify, pam, slices};
+use node::{callerid, disable, enable, metrics, notify};
 use output::Output;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -78,9 +78,8 @@ fn execute(
             Command::Compare(options) => compare::execute(&options, output),
             Command::Metrics(options) => metrics::execute(&options, output),
             Command::Notify(options) => notify::execute(&options, output),
-            Command::Pam(options) => pam::execute(&options, output),
             Command::Enable(options) => enable::execute(&options, output),
-            Command::Slices(options) => slices::execute(&options, output),
+            Command::Disable(options) => disable::execute(&options, output),
             Command::Strays(options) => strays::execute(&options, output),
             Command::Use(options) => use_job::execute(&options, output),
             Command::Callerid(options) => callerid::execute(&options, output),

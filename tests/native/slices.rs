@@ -1,4 +1,4 @@
-//! `job-adopt slices`, and jobs in the slices that its drop-ins close.
+//! The drop-ins of `job-adopt enable`, and jobs in the slices that they close.
 
 use crate::support::{ALICE, Flags, Mount, Node, Outcome, on_node, on_node_with};
 
@@ -59,30 +59,68 @@ fn job_in_closed_slice_is_not_registered() {
     }
 }
 
+const CLOSE: [&str; 3] = ["enable", "--only", "slices,bus"];
+
 #[test]
 fn drop_ins_are_shown_and_written_once() {
     on_node(|node| {
         node.configure("always_allowed = /dev/loop0 r\nexempt_uids = 1002\nexempt_groups = ops\n");
-        let shown = node.job_adopt(&["slices"]).ok();
+        let shown = node.job_adopt(&[&CLOSE[..], &["--dry-run"]].concat()).ok();
         shown
-            .says("# /etc/systemd/system/user-.slice.d/job-adopt.conf\n")
-            .says("\nDevicePolicy=closed\n")
-            .says("\nDeviceAllow=/dev/loop0 r\n")
-            .says("# /etc/systemd/system/user-1002.slice.d/job-adopt.conf\n")
-            .says("opsuser: in the group ops");
+            .says("slices: create /etc/systemd/system/user-.slice.d/job-adopt.conf\n")
+            .says("\n  + DevicePolicy=closed\n")
+            .says("\n  + DeviceAllow=/dev/loop0 r\n")
+            .says("slices: create /etc/systemd/system/user-1002.slice.d/job-adopt.conf\n")
+            .says("bus: create /etc/dbus-1/system.d/job-adopt.conf\n")
+            .says("(--dry-run)");
         node.sh("! test -e /etc/systemd/system/user-.slice.d").ok();
-        node.create_dir("/run/image", 0o755);
-        let write = ["slices", "--write", "--root", "/run/image"];
-        node.job_adopt(&write)
+        let made = node.job_adopt(&CLOSE).ok();
+        made.says("slices: create /etc/systemd/system/user-.slice.d/job-adopt.conf\n");
+        node.sh(
+            "grep 'opsuser: in the group ops' /etc/systemd/system/user-*.slice.d/job-adopt.conf",
+        )
+        .ok();
+        let again = node.job_adopt(&CLOSE).ok();
+        assert_eq!(again.stdout, "unchanged: the node is as asked\n");
+        node.job_adopt(&["disable", "--only", "slices,bus"])
             .ok()
-            .says("create ")
-            .says("/etc/dbus-1/system.d/job-adopt.conf")
-            .says("systemctl daemon-reload");
-        node.sh("grep -x 'DeviceAllow=/dev/loop0 r' \
-                 /run/image/etc/systemd/system/user-.slice.d/job-adopt.conf
-                 ls /run/image/etc/systemd/system/user-0.slice.d/job-adopt.conf")
+            .says("slices: remove /etc/systemd/system/user-1002.slice.d/job-adopt.conf\n");
+        node.sh("! ls -d /etc/systemd/system/user-*.slice.d /etc/dbus-1/system.d/job-adopt.conf")
             .ok();
-        assert_eq!(node.job_adopt(&write).ok().stdout, "");
+    });
+}
+
+/// An image has a configuration of its own.
+#[test]
+fn image_is_enabled_and_disabled_without_the_node() {
+    on_node(|node| {
+        node.create_dir("/run/image", 0o755);
+        let image = |command: &'static str| [command, "--root", "/run/image"];
+        node.sh(&format!(
+            "mkdir -p /run/image/etc/security /run/image$(dirname {0}) /run/image/usr/lib/systemd/system
+             cp -r /etc/pam.d /run/image/etc/
+             cp {0} $(dirname {0})/pam_permit.so /run/image$(dirname {0})/
+             touch '/run/image/usr/lib/systemd/system/run-job\\x2dadopt-use.mount'
+             echo 'exempt_uids = 1003' >/run/image/etc/security/job_adopt.conf
+             printf 'account required pam_permit.so\\nsession required pam_permit.so\\n' >/run/image/etc/pam.d/sshd
+             cp -r /run/image /run/before",
+            node.module()
+        ))
+        .ok();
+        node.job_adopt(&image("enable"))
+            .ok()
+            .says("pam: change /etc/pam.d/sshd")
+            .says("mount: create /etc/systemd/system/local-fs.target.wants/run-job");
+        node.sh("grep pam_job_adopt /run/image/etc/pam.d/sshd
+                 ls /run/image/etc/systemd/system/user-1003.slice.d/job-adopt.conf
+                 readlink /run/image/etc/systemd/system/local-fs.target.wants/*
+                 ! ls /etc/systemd/system/user-.slice.d")
+            .ok();
+        node.job_adopt(&image("enable")).ok().says("unchanged");
+        node.job_adopt(&image("disable")).ok();
+        node.sh("find /run/image/etc /run/before/etc -type d -empty -delete
+                 diff -r /run/image/etc /run/before/etc")
+            .ok();
     });
 }
 
@@ -90,7 +128,7 @@ fn drop_ins_are_shown_and_written_once() {
 #[test]
 fn unresolvable_name_writes_nothing() {
     on_node(|node| {
-        node.job_adopt(&["slices", "--write"]).ok();
+        node.job_adopt(&CLOSE).ok();
         let before = node
             .sh("cat /etc/systemd/system/user-.slice.d/job-adopt.conf")
             .ok()
@@ -101,12 +139,10 @@ fn unresolvable_name_writes_nothing() {
             "nonsense",
         ] {
             node.configure(text);
-            node.job_adopt(&["slices", "--write"]).exits(3);
+            node.job_adopt(&CLOSE).exits(3);
         }
         node.configure("always_allowed = /dev/null, /dev/none");
-        node.job_adopt(&["slices", "--write"])
-            .exits(3)
-            .says("/dev/none");
+        node.job_adopt(&CLOSE).exits(3).says("/dev/none");
         let after = node
             .sh("cat /etc/systemd/system/user-.slice.d/job-adopt.conf")
             .ok()

@@ -1,5 +1,5 @@
-//! `job-adopt pam` adds both lines to real stacks of each shape and in place of the old module's, and
-//! removes them again.
+//! `job-adopt enable` and `disable` change real stacks of each shape, with the old module's lines and without,
+//! and all else that makes a node right, and take it back.
 
 use std::path::Path;
 
@@ -66,8 +66,8 @@ fn every_shape_of_stack_is_switched_on_and_off() {
         for shape in SHAPES {
             let old = install_shape(node, shape);
             node.pam(CAROL).ok();
-            let install = ["pam", "--install", "--arguments", "timeout=40"];
-            node.job_adopt(&install).exits(0).says("changed");
+            let install = ["enable", "--only", "pam", "--arguments", "timeout=40"];
+            node.job_adopt(&install).exits(0).says("enabled");
             node.pam(CAROL).fails().says("[JA01]");
             node.sh(
                 "echo 'session optional pam_exec.so stdout /usr/bin/cat /proc/self/cgroup' \
@@ -78,9 +78,9 @@ fn every_shape_of_stack_is_switched_on_and_off() {
             node.sh("sed -i '$d' /etc/pam.d/sshd").ok();
             let new = node.read("/etc/pam.d/sshd");
             node.job_adopt(&install).exits(0).says("unchanged");
-            node.job_adopt(&["pam", "--print"]).exits(0).says(&new);
-            node.job_adopt(&["pam", "--remove"]).exits(0);
-            node.job_adopt(&["pam", "--remove"])
+            assert_eq!(node.read("/etc/pam.d/sshd"), new);
+            node.job_adopt(&["disable", "--only", "pam"]).exits(0);
+            node.job_adopt(&["disable", "--only", "pam"])
                 .exits(0)
                 .says("unchanged");
             assert_eq!(
@@ -101,17 +101,18 @@ fn unsupported_stack_is_refused_and_unchanged() {
     on_node(|node| {
         let old = install_shape(node, "debian");
         node.sh(&format!("mv {0} {0}.away", node.module())).ok();
-        let install = ["pam", "--install"];
+        let install = ["enable", "--only", "pam"];
         node.job_adopt(&install)
             .exits(3)
             .says("nobody could log in");
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
         node.sh(&format!("mv {0}.away {0}", node.module())).ok();
-        node.job_adopt(&["pam", "--install", "--arguments", "typo"])
+        node.job_adopt(&["enable", "--only", "pam", "--arguments", "typo"])
             .exits(3)
             .says("typo");
-        node.job_adopt(&["pam"]).exits(2);
-        node.job_adopt(&["pam", "--print", "--remove"]).exits(2);
+        node.job_adopt(&["enable", "alice"]).exits(2);
+        node.job_adopt(&["enable", "--only", "sshd"]).exits(2);
+        node.job_adopt(&["enable", "--keep", "--dry-run"]).exits(2);
         let mut alice = vec![
             "--reuid",
             "1001",
@@ -214,8 +215,9 @@ fn recipes_of_sites_keep_their_verdicts() {
         let _job = node.job(ALICE, "4242").start();
         lay_out_recipes(node);
         let install = [
+            "enable",
+            "--only",
             "pam",
-            "--install",
             "--arguments",
             "exempt_groups=ops timeout=40",
         ];
@@ -233,10 +235,10 @@ fn recipes_of_sites_keep_their_verdicts() {
                 },
                 "{old}"
             );
-            let refused = node.job_adopt(&["pam", "--print"]);
+            let refused = node.job_adopt(&["enable", "--only", "pam", "--dry-run"]);
             assert_eq!(refused.code, if staff { 3 } else { 0 }, "{old}{refused}");
             if !staff {
-                node.job_adopt(&["pam", "--install", "--arguments", "timeout=40"])
+                node.job_adopt(&["enable", "--only", "pam", "--arguments", "timeout=40"])
                     .exits(0);
             } else {
                 node.job_adopt(&install).exits(0);
@@ -248,7 +250,7 @@ fn recipes_of_sites_keep_their_verdicts() {
                 "{old} became {new}"
             );
             assert_eq!(admitted(node, &[ROOT]), ["root"], "{old} became {new}");
-            node.job_adopt(&["pam", "--remove"]).exits(0);
+            node.job_adopt(&["disable", "--only", "pam"]).exits(0);
             assert_eq!(node.read("/etc/pam.d/sshd"), old);
             assert_eq!(admitted(node, &[ALICE, CAROL, OPS]), before, "{old}");
         }
@@ -264,8 +266,10 @@ fn proposed_line_keeps_verdicts() {
         let unknown = "account sufficient pam_slurm_adopt.so\naccount required pam_site.so\n";
         write_recipe(node, unknown);
         let print = [
+            "enable",
+            "--only",
             "pam",
-            "--print",
+            "--dry-run",
             "--arguments",
             "exempt_groups=ops timeout=40",
         ];
@@ -290,7 +294,7 @@ fn proposed_line_keeps_verdicts() {
 
 /// The page has one block with the file before the change and after it.
 #[test]
-fn pam_writes_the_stack_of_the_migration_page() {
+fn enable_writes_the_stack_of_the_migration_page() {
     on_node(|node| {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pam/el-sssd");
         for file in ["etc/pam.d/password-auth", "etc/pam.d/postlogin"] {
@@ -310,20 +314,30 @@ fn pam_writes_the_stack_of_the_migration_page() {
             lines.map(|line| format!("{}\n", &line[1..])).collect()
         };
         node.write("/etc/pam.d/sshd", &side('-'));
-        let printed = node.job_adopt(&["pam", "--print", "--arguments", "exempt_groups=ops"]);
-        assert_eq!(printed.exits(0).stdout, side('+'));
+        let install = [
+            "enable",
+            "--only",
+            "pam",
+            "--arguments",
+            "exempt_groups=ops",
+        ];
+        node.job_adopt(&install).exits(0);
+        assert_eq!(node.read("/etc/pam.d/sshd"), side('+'));
     });
 }
 
-/// Stands in for systemd: runs what a transient unit would, and the commands of the undo.
+/// Stands in for systemd: runs what a transient unit would, and the commands of the undo. `/run/called` lists the
+/// calls of systemctl, in each of which the commands of `/run/fails` run first.
 fn fake_systemd(node: &Node) {
     node.create_dir("/run/systemd/system", 0o755);
     let run = "#!/bin/sh\ncase \"$*\" in *--on-active=*) exit 0 ;; esac\n\
                while [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n";
-    let control = "#!/bin/sh\nunit=/etc/systemd/system/$2\n[ \"$1\" = start ] || exit 0\n\
+    let control = "#!/bin/sh\necho \"$*\" >>/run/called\n[ ! -e /run/fails ] || . /run/fails\n\
+                   unit=/etc/systemd/system/$2\n[ \"$1\" = start ] || exit 0\n\
+                   case $2 in job-adopt-undo*) ;; *) exit 0 ;; esac\n\
                    [ -e \"$unit\" ] || exit 5\n\
                    [ ! -e \"$(sed -n 's/^ConditionPathExists=//p' \"$unit\")\" ] ||\n\
-                   sed -n 's/^ExecStart=//p' \"$unit\" | sh -e\n";
+                   sed -n 's/^ExecStart=-\\(.*\\)/\\1 || :/p; s/^ExecStart=//p' \"$unit\" | sh -e\n";
     for (name, text) in [("systemd-run", run), ("systemctl", control)] {
         node.write(&format!("/run/{name}"), text);
         node.sh(&format!("install -m 0755 /run/{name} /usr/bin/{name}"))
@@ -375,6 +389,7 @@ fn try_asks_both_stacks_about_users_with_and_without_a_job() {
             .says("user carol has no job here, and would get in now");
         assert_eq!(node.read("/etc/pam.d/sshd"), opening);
         assert!(!node.exists("/etc/pam.d/.sshd.before-job-adopt"));
+        assert!(!node.exists("/etc/systemd/system/user-.slice.d"));
         assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);
     });
 }
@@ -451,13 +466,13 @@ fn way_back_after_removal_of_the_old_module_locks_no_user_out() {
             .ok();
         write_recipe(node, "account required pam_slurm_adopt.so\n");
         let old = node.read("/etc/pam.d/sshd");
-        node.job_adopt(&["pam", "--install", "--arguments", "timeout=40"])
+        node.job_adopt(&["enable", "--only", "pam", "--arguments", "timeout=40"])
             .exits(0);
         let slurm = old_module(node);
         node.sh(&format!("mv {slurm} {slurm}.gone")).ok();
-        assert_way_back_admits_all(node, &["pam", "--remove"], &old);
+        assert_way_back_admits_all(node, &["disable", "--only", "pam"], &old);
         node.sh(&format!("mv {slurm}.gone {slurm}")).ok();
-        node.job_adopt(&["pam", "--remove"]).exits(0);
+        node.job_adopt(&["disable", "--only", "pam"]).exits(0);
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
     });
 }
@@ -482,8 +497,9 @@ fn way_back_restores_no_jump_without_the_line_that_it_skips() {
             ["alice", "root"]
         );
         let install = [
+            "enable",
+            "--only",
             "pam",
-            "--install",
             "--arguments",
             "exempt_groups=ops timeout=40",
         ];
@@ -493,7 +509,7 @@ fn way_back_restores_no_jump_without_the_line_that_it_skips() {
             ["alice", "root"]
         );
         node.sh(&format!("rm {}", old_module(node))).ok();
-        let removed = node.job_adopt(&["pam", "--remove"]).exits(1);
+        let removed = node.job_adopt(&["disable", "--only", "pam"]).exits(1);
         removed
             .says("sshd:3 stays commented out")
             .says("sshd:4 stays commented out");
@@ -514,7 +530,7 @@ fn undo_by_timer_restores_no_line_whose_module_is_gone() {
         write_recipe(node, "account required pam_slurm_adopt.so\n");
         let old = node.read("/etc/pam.d/sshd");
         let slurm = old_module(node);
-        let undo = ["start", "job-adopt-undo-sshd.service"];
+        let undo = ["start", "job-adopt-undo.service"];
         try_for(node, "timeout=40").exits(0);
         let new = node.read("/etc/pam.d/sshd");
         node.sh(&format!("mv {slurm} {slurm}.gone")).ok();
@@ -530,7 +546,7 @@ fn undo_by_timer_restores_no_line_whose_module_is_gone() {
             .says("nothing is tried");
         // With the module all come back.
         node.sh(&format!("mv {slurm}.gone {slurm}")).ok();
-        node.job_adopt(&["pam", "--remove"]).exits(0);
+        node.job_adopt(&["disable", "--only", "pam"]).exits(0);
         try_for(node, "timeout=40").exits(0);
         node.run("systemctl", &undo).ok();
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
@@ -601,7 +617,7 @@ fn bytes_and_blanks_survive_the_switch() {
             .ok();
         node.sh(": >'/etc/site hpc/x.conf'").ok();
         let arguments = "timeout=40 [conf=/etc/site hpc/x.conf] [exempt_groups=hpc admins]";
-        node.job_adopt(&["pam", "--install", "--arguments", arguments])
+        node.job_adopt(&["enable", "--only", "pam", "--arguments", arguments])
             .exits(0);
         assert_eq!(
             admitted(node, &[ALICE, CAROL, OPS, ROOT]),
@@ -609,8 +625,318 @@ fn bytes_and_blanks_survive_the_switch() {
         );
         node.sh("grep -a -c '\\[conf=/etc/site hpc/x.conf\\]' /etc/pam.d/sshd")
             .says("2");
-        node.job_adopt(&["pam", "--remove"]).exits(0);
+        node.job_adopt(&["disable", "--only", "pam"]).exits(0);
         node.sh("cmp /etc/pam.d/sshd /run/old").ok();
         drop(job);
+    });
+}
+
+/// The files that `enable` and `disable` change, and what they keep meanwhile.
+const STATE: &str = "cd /etc && find pam.d dbus-1/system.d systemd/system ! -name .wh* \\( ! -type d -o -name '*.d' \\) \
+                     -printf '%M %u %g %p %l\\n' | sort -k4; \
+                     find pam.d dbus-1/system.d systemd/system -type f -exec cksum {} + | sort -k3";
+
+/// Lays out a node that `enable` changes in all its parts, with a stand-in for systemd.
+fn lay_out_node(node: &Node) {
+    fake_systemd(node);
+    node.create_dir("/etc/dbus-1/system.d", 0o755);
+    node.create_dir("/etc/systemd/system/local-fs.target.wants", 0o755);
+    node.create_dir("/etc/systemd/system/sysinit.target.wants", 0o755);
+    node.create_dir("/usr/lib/systemd/system", 0o755);
+    node.sh("touch '/usr/lib/systemd/system/run-job\\x2dadopt-use.mount'")
+        .ok();
+    write_recipe(node, "");
+}
+
+fn state(node: &Node) -> String {
+    node.sh(STATE).ok().stdout
+}
+
+/// Asserts that the node has all of `enable`, and nothing that would take it back.
+#[track_caller]
+fn assert_enabled(node: &Node) {
+    node.sh("[ $(grep -c pam_job_adopt /etc/pam.d/sshd) = 4 ] && cd /etc/systemd/system &&
+             ls user-.slice.d/job-adopt.conf user-0.slice.d/job-adopt.conf local-fs.target.wants/*use.mount &&
+             ls /etc/dbus-1/system.d/job-adopt.conf &&
+             ! ls job-adopt-undo* sysinit.target.wants/job-adopt-undo* /etc/pam.d/.*.before-job-adopt")
+        .ok();
+}
+
+const ENABLE: [&str; 3] = ["enable", "--arguments", "timeout=40"];
+
+#[test]
+fn all_parts_are_shown_enabled_once_and_disabled() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_node(node);
+        // systemctl says that the mount is not active.
+        node.write(
+            "/run/fails",
+            "[ \"$1 $3\" != 'is-active run-job\\x2dadopt-use.mount' ] || exit 3\n",
+        );
+        let before = state(node);
+        let shown = node
+            .job_adopt(&[&ENABLE[..], &["--dry-run"]].concat())
+            .exits(0);
+        let steps = [
+            "pam: change /etc/pam.d/sshd\n",
+            "  + account    required     pam_job_adopt.so timeout=40\n",
+            "slices: create /etc/systemd/system/user-.slice.d/job-adopt.conf\n",
+            "bus: create /etc/dbus-1/system.d/job-adopt.conf\n",
+            "mount: create /etc/systemd/system/local-fs.target.wants/run-job",
+            "slices: systemctl daemon-reload\n",
+            "bus: systemctl reload dbus\n",
+            "mount: systemctl start 'run-job\\x2dadopt-use.mount'\n",
+        ];
+        let mut said = shown.stdout.as_str();
+        for step in steps {
+            said = said
+                .split_once(step)
+                .unwrap_or_else(|| panic!("{step}: {shown}"))
+                .1;
+        }
+        assert_eq!(state(node), before);
+        node.sh("rm -f /run/called").ok();
+        let made = node.job_adopt(&ENABLE).exits(0);
+        for step in steps {
+            assert!(made.stdout.contains(step), "{step}: {made}");
+        }
+        assert_enabled(node);
+        assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);
+        let called = node.read("/run/called");
+        let tail = called.split("reload dbus.service\n").nth(1).unwrap();
+        assert!(
+            tail.starts_with("start run-job\\x2dadopt-use.mount\n"),
+            "{called}"
+        );
+        node.write("/run/fails", "");
+        for again in [&ENABLE[..], &["enable"]] {
+            let unchanged = node.job_adopt(again).exits(0);
+            assert_eq!(unchanged.stdout, "unchanged: the node is as asked\n");
+        }
+        node.sh("mkdir /etc/systemd/system/cron.service.d; touch /etc/systemd/system/cron.service.d/job-adopt.conf")
+            .ok();
+        node.job_adopt(&["disable"])
+            .exits(0)
+            .says("cron.service.d/job-adopt.conf: stays");
+        assert!(
+            node.read("/run/called")
+                .contains("stop run-job\\x2dadopt-use.mount\n")
+        );
+        node.sh("rm -r /etc/systemd/system/cron.service.d").ok();
+        assert_eq!(state(node), before);
+        assert_eq!(
+            admitted(node, &[ALICE, CAROL, ROOT]),
+            ["alice", "carol", "root"]
+        );
+        node.write("/run/fails", "[ $1 != is-active ] || exit 3\n");
+        node.job_adopt(&["disable"]).exits(0).says("unchanged");
+    });
+}
+
+/// Each call of systemctl fails once, and each folder is full once.
+#[test]
+fn failed_step_leaves_the_node_as_it_was() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_node(node);
+        let before = state(node);
+        let full = "mount -t tmpfs -o size=512k,mode=755 none FOLDER && cp -a /run/copy/. FOLDER && \
+                    dd if=/dev/zero of=FOLDER/ballast bs=4k 2>/run/dd || :";
+        let faults = [
+            "[ -e /etc/systemd/system/user-.slice.d/job-adopt.conf ] && [ \"$1\" = daemon-reload ] && exit 1\n",
+            "[ \"$1\" = reload ] && exit 1\n",
+            "[ \"$1\" = daemon-reload ] && exit 1\n",
+        ];
+        for fault in faults {
+            node.write("/run/fails", fault);
+            node.job_adopt(&ENABLE).exits(3).says("run systemctl");
+            node.write("/run/fails", "");
+            assert_eq!(state(node), before, "{fault}");
+        }
+        for folder in ["/etc/dbus-1/system.d", "/etc/systemd/system", "/etc/pam.d"] {
+            node.sh(&format!("rm -rf /run/copy; cp -a {folder} /run/copy"))
+                .ok();
+            node.sh(&full.replace("FOLDER", folder)).ok();
+            node.job_adopt(&ENABLE).exits(3).says("No space left");
+            node.sh(&format!("rm {folder}/ballast")).ok();
+            assert_eq!(state(node), before, "{folder}");
+            node.sh(&format!("umount {folder}")).ok();
+        }
+        node.job_adopt(&ENABLE).exits(0);
+        assert_enabled(node);
+        let enabled = state(node);
+        node.write("/run/fails", faults[1]);
+        node.job_adopt(&["disable"])
+            .exits(3)
+            .says("the node is as it was");
+        node.write("/run/fails", "");
+        assert_eq!(state(node), enabled);
+        assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);
+        node.job_adopt(&["disable"]).exits(0);
+        assert_eq!(state(node), before);
+    });
+}
+
+/// The command is killed while it reloads the bus, when all files are changed.
+#[test]
+fn interrupted_change_goes_back_by_unit_or_next_call() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_node(node);
+        let before = state(node);
+        let interrupt = |command: &[&str]| {
+            node.write(
+                "/run/fails",
+                "[ \"$1\" != reload ] || { rm /run/fails; kill -KILL $PPID; }\n",
+            );
+            assert_ne!(node.job_adopt(command).code, 0);
+        };
+        interrupt(&ENABLE);
+        node.job_adopt(&["enable", "--keep"])
+            .exits(3)
+            .says("was interrupted");
+        node.run("systemctl", &["start", "job-adopt-undo.service"])
+            .ok();
+        assert_eq!(state(node), before);
+        interrupt(&ENABLE);
+        node.job_adopt(&["enable", "--undo"])
+            .exits(0)
+            .says("as it was");
+        assert_eq!(state(node), before);
+        interrupt(&ENABLE);
+        node.job_adopt(&ENABLE)
+            .exits(0)
+            .says("an earlier job-adopt enable was interrupted");
+        assert_enabled(node);
+        let enabled = state(node);
+        interrupt(&["disable"]);
+        node.run("systemctl", &["start", "job-adopt-undo.service"])
+            .ok();
+        assert_eq!(state(node), enabled);
+        interrupt(&["disable"]);
+        node.job_adopt(&["disable"])
+            .exits(0)
+            .says("an earlier job-adopt disable was interrupted");
+        assert_eq!(state(node), before);
+    });
+}
+
+/// An edit during a try survives its end, and nothing of the try does.
+#[test]
+fn edits_during_a_try_stay() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_node(node);
+        let before = node.read("/etc/pam.d/sshd");
+        try_for(node, "timeout=40").exits(0);
+        node.job_adopt(&ENABLE).exits(3).says("a try is under way");
+        node.sh("echo '# edited' >>/etc/pam.d/sshd; echo '# edited' >>/etc/systemd/system/user-0.slice.d/job-adopt.conf")
+            .ok();
+        node.job_adopt(&["enable", "--undo"])
+            .exits(1)
+            .says("sshd: was edited meanwhile: our lines are taken out")
+            .says("user-0.slice.d/job-adopt.conf: was edited meanwhile, and stays");
+        assert_eq!(node.read("/etc/pam.d/sshd"), format!("{before}# edited\n"));
+        assert!(!node.exists("/etc/systemd/system/user-.slice.d"));
+        assert_eq!(
+            admitted(node, &[ALICE, CAROL, ROOT]),
+            ["alice", "carol", "root"]
+        );
+        // What is kept keeps its edits.
+        try_for(node, "timeout=40").exits(0);
+        node.sh("echo '# again' >>/etc/pam.d/sshd").ok();
+        node.job_adopt(&["enable", "--keep"]).exits(0);
+        assert_enabled(node);
+        let kept = node.read("/etc/pam.d/sshd");
+        assert!(
+            kept.contains("# edited\n") && kept.ends_with("# again\n"),
+            "{kept}"
+        );
+    });
+}
+
+#[test]
+fn try_asks_about_each_user_and_goes_back_for_one() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_node(node);
+        let before = state(node);
+        let words = [
+            "enable",
+            "--try",
+            "15m",
+            "--arguments",
+            "timeout=40",
+            "alice",
+            "carol",
+        ];
+        node.job_adopt(&words)
+            .exits(1)
+            .says("account of alice: admitted before, admitted now")
+            .says("user carol would not get in")
+            .says("taken back");
+        assert_eq!(state(node), before);
+    });
+}
+
+/// Two calls at once would each take the other's files for the old ones.
+#[test]
+fn second_change_at_the_same_time_is_refused() {
+    on_node(|node| {
+        lay_out_node(node);
+        node.write(
+            "/run/fails",
+            "[ \"$1\" != reload ] || { rm /run/fails; job-adopt disable >/run/second 2>&1; echo $? >>/run/second; }\n",
+        );
+        node.job_adopt(&ENABLE).exits(0);
+        let second = node.read("/run/second");
+        assert!(
+            second.contains("another enable or disable is running") && second.ends_with("\n3\n"),
+            "{second}"
+        );
+        assert_enabled(node);
+    });
+}
+
+/// Logins stay in users' slices while the lines observe.
+#[test]
+fn observing_lines_leave_slices_open() {
+    on_node(|node| {
+        lay_out_node(node);
+        node.job_adopt(&["enable", "--arguments", "observe"])
+            .exits(0)
+            .says("slices, bus: left out");
+        assert!(!node.exists("/etc/systemd/system/user-.slice.d"));
+        assert!(!node.exists("/etc/dbus-1/system.d/job-adopt.conf"));
+        node.job_adopt(&["enable"])
+            .exits(0)
+            .says("slices, bus: left out");
+        node.job_adopt(&ENABLE).exits(0);
+        assert_enabled(node);
+    });
+}
+
+/// Lines of pam-auth-update and of other services are not this command's to take.
+#[test]
+fn lines_elsewhere_are_kept_and_named() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_node(node);
+        install_shape(node, "debian");
+        node.sh("cd /etc/pam.d && sed -i '1i account required pam_job_adopt.so timeout=40' common-account &&
+                 echo 'session required pam_job_adopt.so timeout=40' >>common-session && cp common-account other-service")
+            .ok();
+        let old = node.read("/etc/pam.d/sshd");
+        node.job_adopt(&["enable"])
+            .exits(0)
+            .says("pam-auth-update")
+            .says("slices: create");
+        assert_eq!(node.read("/etc/pam.d/sshd"), old);
+        node.job_adopt(&["disable"])
+            .exits(1)
+            .says("common-account:1: a line of pam_job_adopt.so is left")
+            .says("job-adopt disable --only pam --service other-service");
+        assert!(!node.exists("/etc/systemd/system/user-.slice.d"));
     });
 }

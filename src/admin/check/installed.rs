@@ -339,7 +339,7 @@ impl Loading {
                 let text =
                     format!("cannot be loaded, so every login is refused, root's too: {why}");
                 let remedy =
-                    "job-adopt pam --remove, then install the module for this system's C library";
+                    "job-adopt disable, then install the module for this system's C library";
                 Finding::error(Check::ModuleLoaded, object, text, remedy)
             }
             Self::Untried => {

@@ -18,7 +18,7 @@ mod registry;
 mod resctrl;
 mod server_process;
 mod site;
-mod slices;
+pub(crate) mod slices;
 mod slurm;
 mod sources;
 pub(super) mod sshd;

@@ -301,7 +301,7 @@ fn judge_choices(mounts: &str) -> Finding {
     }
     let text = "is part of /run: any user who has logged in to a job can fill it, which stops \
                 prologs and logins";
-    let remedy = r"systemctl enable --now 'run-job\x2dadopt-use.mount'; with SELinux, also restorecon -F /run/job-adopt/use";
+    let remedy = "job-adopt enable --only mount";
     Finding::warning(Check::UseMount, CHOICE_DIR, text, remedy)
 }
 
@@ -417,7 +417,7 @@ mod tests {
         let finding = judge_choices(run);
         assert_eq!(finding.severity, Severity::Warning);
         assert!(
-            finding.remedy.contains(r"'run-job\x2dadopt-use.mount'"),
+            finding.remedy == "job-adopt enable --only mount",
             "{finding:?}"
         );
         let own = format!("{run}tmpfs /run/job-adopt/use tmpfs rw 0 0\n");

@@ -177,7 +177,7 @@ impl MissingModule {
             }
             Self::NoFile(path) => {
                 let text = "is missing, so every login of the service is refused, root's too";
-                let remedy = "job-adopt pam --remove, or install the module again";
+                let remedy = "job-adopt disable, or install the module again";
                 Finding::error(Check::ModuleFile, path.display(), text, remedy)
             }
         }

@@ -21,8 +21,7 @@ const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
 const UNUSED_UID: u32 = u32::MAX - 2;
 /// The object of findings about the slices of all users.
 const ALL_SLICES: &str = "user-.slice";
-const WRITE_REMEDY: &str =
-    "job-adopt slices --write && systemctl daemon-reload && systemctl reload dbus";
+const WRITE_REMEDY: &str = "job-adopt enable --only slices,bus";
 
 /// What was found out about the slices of users.
 #[derive(Debug)]
@@ -269,6 +268,18 @@ fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
         slices.push(ExistingSlice { name, uid, filters });
     }
     Some(slices)
+}
+
+/// Lists the slices of users that have a device filter now.
+pub(crate) fn closed_slices() -> Vec<String> {
+    let mut closed = read_existing_slices().unwrap_or_default();
+    closed.retain(|slice| {
+        slice
+            .filters
+            .as_ref()
+            .is_ok_and(|mode| *mode != AttachMode::Nothing)
+    });
+    closed.into_iter().map(|slice| slice.name).collect()
 }
 
 /// Parses the name of a user's slice.

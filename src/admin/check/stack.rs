@@ -12,13 +12,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Remedy for an account line that is missing or at a wrong place.
-const ACCOUNT_REMEDY: &str = "job-adopt pam --install, or by hand: \"account required \
+const ACCOUNT_REMEDY: &str = "job-adopt enable, or by hand: \"account required \
                             pam_job_adopt.so\" above every other account line but pam_nologin's";
 /// Remedy for a session line that is missing or at a wrong place.
-const SESSION_REMEDY: &str = "job-adopt pam --install, or by hand: \"session required pam_job_adopt.so\" as the last session \
+const SESSION_REMEDY: &str = "job-adopt enable, or by hand: \"session required pam_job_adopt.so\" as the last session \
      line";
 /// Remedy for auth lines that are missing or at wrong places.
-const AUTH_REMEDY: &str = "job-adopt pam --install, or by hand: \"auth required pam_job_adopt.so\" as the first and as the \
+const AUTH_REMEDY: &str = "job-adopt enable, or by hand: \"auth required pam_job_adopt.so\" as the first and as the \
      last auth line";
 
 /// Modules that put a process into a cgroup when its session opens.
@@ -418,7 +418,7 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
         Rejection::MissingModule(path) if path.is_absolute() => {
             "write pam_job_adopt.so without a path"
         }
-        Rejection::MissingModule(_) => "job-adopt pam --remove, or install the module again",
+        Rejection::MissingModule(_) => "job-adopt disable, or install the module again",
         Rejection::PamConf => "write the service's lines into a file of its own in /etc/pam.d",
         Rejection::UnknownGroup(_)
         | Rejection::NoControl

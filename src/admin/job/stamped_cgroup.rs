@@ -143,7 +143,7 @@ impl StampedCgroup {
             {
                 let cause = "systemd refuses devices there, to this job too; make its cgroup \
                              outside of users' slices, or exempt the account (exempt_uids, then \
-                             job-adopt slices --write)";
+                             job-adopt enable --only slices)";
                 return Err(Error::failed("register job in", dir.path(), cause));
             }
         }

@@ -33,7 +33,7 @@ struct JobOwners {
 /// [`Error::Failed`] if the requested user has a job, or if there is no such user.
 pub(super) fn find_jobless_user(
     requested: Option<&str>,
-    other_than: &str,
+    other_than: &[String],
     settings: &Settings,
     output: &mut Output<'_>,
 ) -> Result<String, Error> {
@@ -54,7 +54,7 @@ pub(super) fn find_jobless_user(
     } else {
         Vec::new()
     };
-    names.retain(|name| name != other_than);
+    names.retain(|name| !other_than.contains(name));
     names.truncate(CANDIDATES_MAX);
     names.push(NOBODY.to_owned());
     for name in names {

@@ -1,10 +1,15 @@
 //! The set-up of the node, and what its timers run.
 
 pub(crate) mod callerid;
+mod change;
+pub(crate) mod disable;
 pub(crate) mod enable;
 mod file_change;
 pub(crate) mod jobless;
 pub(crate) mod metrics;
 pub(crate) mod notify;
 pub(crate) mod pam;
-pub(crate) mod slices;
+mod part;
+mod slices;
+mod systemd;
+mod use_mount;

@@ -1,4 +1,4 @@
-//! `pam`: installs the lines of this module in a service's PAM stack, and removes them.
+//! The lines of this module in a service's PAM stack: how they go in, and out again.
 //!
 //! A service file is bytes: its comments may be in any encoding. Lines go in, out and behind a comment
 //! mark by their numbers, and all other bytes stay. The parser reads a copy in which bytes that are no
@@ -14,51 +14,17 @@ mod refusal;
 mod replacement;
 mod stack;
 
-use crate::accounts::require_root;
+use super::file_change::FileChange;
 use crate::error::Error;
-use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
 use crate::options::parse_service;
 use crate::output::Output;
-use clap::{ArgGroup, Args};
+use clap::Args;
 use helper::stack::Group;
-pub(super) use lines::changed_lines;
+pub(super) use lines::Restored;
+use module::Settings;
 use plan::SHARED_REMEDY;
 pub(super) use stack::Stack;
-use std::fs;
 use std::path::PathBuf;
-
-/// Put both lines of pam_job_adopt.so into a PAM stack, or take them out
-#[derive(Debug, Args)]
-#[command(
-    group = ArgGroup::new("what").required(true),
-    after_help = "\
-Only the service's own file changes, at once. Lines of pam_slurm_adopt.so in it are commented out, and their
-arguments are taken over; so are lines that would refuse users with a job, whom they never judged before.
-What cannot be done safely is refused, with the reason.
-Exit status: 0 fine, also where nothing had to change, 1 lines in other files are left, or nothing keeps users
-without a job out, 2 wrong usage, 3 refused or not done."
-)]
-pub(crate) struct Options {
-    /// Show the file as it would be
-    #[arg(long, group = "what")]
-    print: bool,
-    /// Write our lines (root)
-    #[arg(long, group = "what")]
-    install: bool,
-    /// Take the lines out, and restore those commented out (root)
-    #[arg(long, group = "what")]
-    remove: bool,
-    #[command(flatten)]
-    lines: LineOptions,
-    /// Change the image of a node below DIR
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "/",
-        hide_default_value = true
-    )]
-    root: PathBuf,
-}
 
 /// The service, and the arguments of both lines.
 #[derive(Clone, Debug, Args)]
@@ -71,70 +37,97 @@ pub(super) struct LineOptions {
     pub(super) service: String,
 }
 
-pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let stack = Stack::read(&options.root, &options.lines.service)?;
-    if options.remove {
-        return remove_lines(&stack, output);
+/// A planned change of a service's stack.
+#[derive(Debug)]
+pub(super) struct LinesPlan {
+    pub(super) change: Option<FileChange>,
+    /// The arguments of our lines.
+    pub(super) settings: Settings,
+    /// The modules that the old stack calls and the new one does not.
+    pub(super) replaced_modules: Vec<PathBuf>,
+}
+
+/// Plans both lines, and writes notes for the admin. Lines that `pam-auth-update` wrote into files of several
+/// services stay as they are, unless other arguments are given.
+///
+/// # Errors
+///
+/// [`Error::Failed`], which names the line or argument that prevents it.
+pub(super) fn plan_lines(
+    stack: &Stack<'_>,
+    arguments: Option<&str>,
+    output: &mut Output<'_>,
+) -> Result<LinesPlan, Error> {
+    let shared = if arguments.is_none() {
+        stack.shared_lines()?
+    } else {
+        None
+    };
+    if let Some([account, session]) = shared {
+        output.warn(format_args!(
+            "pam: the lines at {} and {} stay: they are of pam-auth-update, or were written by hand",
+            account.place, session.place
+        ));
+        let settings = Settings::parse(&account.arguments).map_err(|why| stack.refusal(why))?;
+        return Ok(LinesPlan {
+            change: None,
+            settings,
+            replaced_modules: Vec::new(),
+        });
     }
-    let plan = stack.with_our_lines(options.lines.arguments.as_deref())?;
+    let plan = stack.with_our_lines(arguments)?;
     for note in &plan.notes {
         output.warn(note);
     }
-    if options.print {
-        output.out.write_all(&plan.text)?;
-        return Ok(EXIT_FINE);
-    }
-    require_root("change a PAM stack")?;
-    let path = stack.path.display();
-    if stack.text == plan.text {
-        writeln!(output.out, "{path}: unchanged")?;
-        return Ok(EXIT_FINE);
-    }
-    stack.save_original()?;
-    stack.write(&plan.text)?;
-    writeln!(
-        output.out,
-        "{path}: changed; as it was: {}",
-        stack.original_path().display()
-    )?;
-    Ok(EXIT_FINE)
+    Ok(LinesPlan {
+        replaced_modules: stack.replaced_modules(&plan.text)?,
+        change: stack.plan_change(Some(plan.text))?,
+        settings: plan.settings,
+    })
 }
 
-fn remove_lines(stack: &Stack<'_>, output: &mut Output<'_>) -> Result<u8, Error> {
-    require_root("change a PAM stack")?;
-    let path = stack.path.display();
+/// Plans the file without our lines.
+///
+/// # Errors
+///
+/// [`Error::Failed`] for a text that ends within a line.
+pub(super) fn plan_removal(
+    stack: &Stack<'_>,
+    output: &mut Output<'_>,
+) -> Result<(Option<FileChange>, Restored), Error> {
     let restored = stack.without_our_lines()?;
     restored.warn(&stack.path, output);
-    let text = &restored.text;
-    if *text == stack.text {
-        writeln!(output.out, "{path}: unchanged")?;
-    } else if stack.vendor_text.as_ref() == Some(text) {
-        fs::remove_file(&stack.path).map_err(|error| Error::failed("remove", &path, error))?;
-        writeln!(
-            output.out,
-            "{path}: removed; the distribution's own file counts again"
-        )?;
-    } else {
-        stack.write(text)?;
-        writeln!(output.out, "{path}: changed")?;
+    if restored.text == stack.text {
+        return Ok((None, restored));
     }
-    let mut lines_remain = false;
+    // The distribution's own file counts again.
+    let is_vendors = stack.vendor_text.as_ref() == Some(&restored.text);
+    let new = (!is_vendors).then(|| restored.text.clone());
+    Ok((stack.plan_change(new)?, restored))
+}
+
+/// Warns of each line of ours that stays in files of several services; returns whether there is one.
+///
+/// # Errors
+///
+/// [`Error::Failed`] for a stack that cannot be read.
+pub(super) fn warn_of_remaining_lines(
+    stack: &Stack<'_>,
+    restored: &Restored,
+    output: &mut Output<'_>,
+) -> Result<bool, Error> {
+    let mut do_lines_remain = false;
     for group in [Group::Auth, Group::Account, Group::Session] {
-        let entries = stack.read_entries(group, text)?;
+        let entries = stack.read_entries(group, &restored.text)?;
         for entry in entries.iter().filter(|entry| entry.is_our_module()) {
-            lines_remain = true;
+            do_lines_remain = true;
             output.warn(format_args!(
                 "{}: a line of pam_job_adopt.so is left; {SHARED_REMEDY}",
                 entry.place
             ));
         }
     }
-    let is_open = stack.warn_if_open(&restored, output)?;
-    Ok(if lines_remain || is_open {
-        EXIT_FINDINGS
-    } else {
-        EXIT_FINE
-    })
+    Ok(do_lines_remain)
 }
 
 #[cfg(test)]

@@ -1,17 +1,12 @@
-//! `slices`: writes the files by which systemd keeps GPUs from processes outside of jobs, and by which
-//! it moves no login out of its job.
+//! The files by which systemd keeps GPUs from processes outside of jobs, and by which it moves no login out of its
+//! job.
 
 use super::file_change::{Content, FileChange, at};
-use crate::accounts::require_root;
 use crate::closed_slices::{CLOSED_DROP_IN, exempt_accounts};
 use crate::error::Error;
-use crate::exit_status::EXIT_FINE;
-use crate::options::Conf;
 use crate::output::Output;
-use clap::Args;
 use helper::Config;
 use helper::devices::Resolver;
-use helper::node::Tree;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -20,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// The folder of the admin's drop-ins.
 const UNIT_DIR: &str = "/etc/systemd/system";
-/// The folder of the admin's policies of the system bus, which override those of packages.
-const BUS_POLICY_DIR: &str = "/etc/dbus-1/system.d";
+/// The policy in the folder of the admin's, which override those of packages.
+pub(super) const BUS_POLICY_PATH: &str = "/etc/dbus-1/system.d/job-adopt.conf";
 /// The file's name in every folder: the same, so that an account's file replaces that of all users.
 const FILE_NAME: &str = "job-adopt.conf";
 /// The drop-in of root, and of each exempt account.
@@ -31,64 +26,13 @@ const EXEMPT_DROP_IN: &str =
 /// The policy that denies users the calls by which systemd moves a login out of its job.
 const BUS_POLICY: &str = include_str!("../../../packaging/dbus/logins.conf");
 
-/// Have systemd keep what users run outside of jobs from GPUs, and logins in their jobs
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Shows the drop-ins by which systemd closes users' slices, so that what users run outside of jobs opens no GPU.
-Root, exempt_uids, exempt_groups and flux_user stay open. A policy of the system bus keeps users from moving
-processes out of their job. Then run systemctl daemon-reload and systemctl reload dbus.
-Exit status: 0 fine, 2 wrong usage, 3 a device, user or group is not known here, or not written.")]
-pub(crate) struct Options {
-    /// Write them, and remove those of accounts no longer exempt (root)
-    #[arg(long)]
-    write: bool,
-    /// Change the image of a node below DIR
-    #[arg(
-        long,
-        value_name = "DIR",
-        default_value = "/",
-        hide_default_value = true
-    )]
-    root: PathBuf,
-    #[command(flatten)]
-    conf: Conf,
-}
-
-pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
-    let config = options.conf.read()?;
-    let resolver = Resolver::new(Tree::host(), config.devices.clone());
-    let files = build_drop_ins(&config, &resolver, output)?;
-    if !options.write {
-        for (name, text) in files {
-            writeln!(output.out, "# {UNIT_DIR}/{name}/{FILE_NAME}\n{text}")?;
-        }
-        writeln!(output.out, "# {BUS_POLICY_DIR}/{FILE_NAME}\n{BUS_POLICY}")?;
-        return Ok(EXIT_FINE);
-    }
-    require_root("write drop-ins")?;
-    let mut changes = plan_drop_ins(&options.root, &files)?;
-    changes.extend(plan_bus_policy(&options.root)?);
-    for change in &changes {
-        change.describe(output)?;
-        change.apply(&options.root)?;
-        remove_empty_drop_in_folder(&options.root, change);
-    }
-    if !changes.is_empty() {
-        writeln!(
-            output.out,
-            "now run: systemctl daemon-reload && systemctl reload dbus"
-        )?;
-    }
-    Ok(EXIT_FINE)
-}
-
 /// Builds the drop-ins: the name of each folder with the text of its file.
 ///
 /// # Errors
 ///
 /// [`Error`] for an entry of `always_allowed` that is no device here, and for an account or group that
 /// cannot be looked up: no entry is left out silently.
-fn build_drop_ins(
+pub(super) fn build_drop_ins(
     config: &Config,
     resolver: &Resolver,
     output: &mut Output<'_>,
@@ -171,7 +115,10 @@ fn device_allow_lines(
 /// # Errors
 ///
 /// [`Error::Failed`] if a file or the folder cannot be read.
-fn plan_drop_ins(root: &Path, files: &BTreeMap<String, String>) -> Result<Vec<FileChange>, Error> {
+pub(super) fn plan_drop_ins(
+    root: &Path,
+    files: &BTreeMap<String, String>,
+) -> Result<Vec<FileChange>, Error> {
     let mut planned = Vec::new();
     for (name, text) in files {
         let path = Path::new(UNIT_DIR).join(name).join(FILE_NAME);
@@ -189,16 +136,33 @@ fn plan_drop_ins(root: &Path, files: &BTreeMap<String, String>) -> Result<Vec<Fi
 /// # Errors
 ///
 /// [`Error::Failed`] if the file cannot be read.
-fn plan_bus_policy(root: &Path) -> Result<Option<FileChange>, Error> {
-    let path = Path::new(BUS_POLICY_DIR).join(FILE_NAME);
-    FileChange::plan(root, path, Some(Content::Text(BUS_POLICY.into())))
+pub(super) fn plan_bus_policy(root: &Path) -> Result<Option<FileChange>, Error> {
+    let policy = Content::Text(BUS_POLICY.into());
+    FileChange::plan(root, BUS_POLICY_PATH.into(), Some(policy))
 }
 
-/// Removes the folder of a drop-in that is gone. This fails if the folder has other files, and then it stays.
-fn remove_empty_drop_in_folder(root: &Path, change: &FileChange) {
-    if change.new.is_none() {
-        let _ = at(root, &change.path).parent().map(fs::remove_dir);
+/// Plans the removal of the policy of the system bus.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the file cannot be read.
+pub(super) fn plan_open_bus(root: &Path) -> Result<Option<FileChange>, Error> {
+    FileChange::plan(root, BUS_POLICY_PATH.into(), None)
+}
+
+/// Plans the removal of all drop-ins.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if a file or the folder cannot be read.
+pub(super) fn plan_opening(root: &Path) -> Result<Vec<FileChange>, Error> {
+    let mut planned = Vec::new();
+    let all = Path::new(UNIT_DIR).join("user-.slice.d").join(FILE_NAME);
+    planned.extend(FileChange::plan(root, all, None)?);
+    for path in find_stale_files(root, &BTreeMap::new())? {
+        planned.extend(FileChange::plan(root, path, None)?);
     }
+    Ok(planned)
 }
 
 /// Finds the drop-ins of single users that are not among `files`.

@@ -291,13 +291,14 @@ fn recipe_of_slurm_keeps_its_verdicts() {
             admitted.map(|user| user.name).collect::<Vec<_>>()
         };
         assert_eq!(admitted(), ["alice", "opsuser"]);
-        node.job_adopt(&["pam", "--print"])
+        node.job_adopt(&["enable", "--only", "pam", "--dry-run"])
             .exits(3)
             .says("pam_access.so")
             .says("exempt_groups");
         let install = [
+            "enable",
+            "--only",
             "pam",
-            "--install",
             "--arguments",
             "exempt_groups=ops timeout=40",
         ];
@@ -310,7 +311,7 @@ fn recipe_of_slurm_keeps_its_verdicts() {
         );
         let login = sshd.ssh(ALICE, LOOK).ok();
         assert!(login.path_in("devices").starts_with(&job.path()), "{login}");
-        node.job_adopt(&["pam", "--remove"]).exits(0);
+        node.job_adopt(&["disable", "--only", "pam"]).exits(0);
         assert_eq!(node.read("/etc/pam.d/sshd"), old);
         job.cancel();
     });

@@ -4,10 +4,10 @@
 //! one for EL are those of Slurm's page `pam_slurm_adopt.html`; pam_access.so above the old module is
 //! in its `contribs/pam/README`.
 
+use super::lines::changed_lines;
 use super::lines::{REPLACED_MARK, decode};
 use super::plan::AUTH_LINE;
 use super::tests::{node, planned, read, text_of};
-use super::*;
 use crate::testing::Scratch;
 
 const SLURM_SUFFICIENT: &str = "account sufficient pam_slurm_adopt.so\n";

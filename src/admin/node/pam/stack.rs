@@ -4,6 +4,7 @@ use super::lines::{self, Restored, decode, is_our_line};
 use crate::check::programs::{find_module, find_module_folder};
 use crate::check::stack::{RIVAL_MODULES, module_name};
 use crate::error::Error;
+use crate::node::file_change::{Content, FileChange};
 use crate::output::Output;
 use crate::replace_file::replace_file;
 use helper::stack::{
@@ -28,7 +29,7 @@ pub(in crate::node) struct Stack<'a> {
     /// Owner and mode of the file; `None` if it does not exist.
     pub(in crate::node) meta: Option<Metadata>,
     /// The text of the distribution's own file.
-    pub(super) vendor_text: Option<Vec<u8>>,
+    pub(in crate::node) vendor_text: Option<Vec<u8>>,
 }
 
 impl<'a> Stack<'a> {
@@ -139,8 +140,8 @@ impl<'a> Stack<'a> {
             }
         }
         output.warn(format_args!(
-            "{}: nothing keeps users without a job out now: put our lines back (job-adopt pam --install), or \
-             install the missing module and run job-adopt pam --remove",
+            "{}: nothing keeps users without a job out now: put our lines back (job-adopt enable), or \
+             install the missing module and run job-adopt disable",
             self.path.display()
         ));
         Ok(true)
@@ -185,18 +186,80 @@ impl<'a> Stack<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if the text names our module and it is not installed: libpam would refuse
-    /// every login, root's too.
+    /// [`Error::Failed`] as of [`Stack::require_module`], and if it cannot be written.
     pub(in crate::node) fn write(&self, text: &[u8]) -> Result<(), Error> {
+        self.require_module(text)?;
+        replace_file(&self.path, text, self.meta.as_ref())
+    }
+
+    /// Checks that our module is installed if the text names it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if it is not: libpam would refuse every login, root's too.
+    pub(in crate::node) fn require_module(&self, text: &[u8]) -> Result<(), Error> {
         let has_our_line = parse_lines(&decode(text))
             .unwrap_or_default()
             .iter()
             .any(is_our_line);
-        let module = find_module_folder(self.root).map(|folder| folder.join(MODULE_FILES[0]));
-        if has_our_line && !module.is_some_and(|module| module.exists()) {
+        let is_installed = self.our_module().is_some_and(|module| module.exists());
+        if has_our_line && !is_installed {
             return Err(self.refusal("pam_job_adopt.so is not installed: nobody could log in"));
         }
-        replace_file(&self.path, text, self.meta.as_ref())
+        Ok(())
+    }
+
+    /// The path that our module has if it is installed.
+    pub(in crate::node) fn our_module(&self) -> Option<PathBuf> {
+        find_module_folder(self.root).map(|folder| folder.join(MODULE_FILES[0]))
+    }
+
+    /// The path of the file on the node: in an image, without the image's folder.
+    pub(in crate::node) fn node_path(&self) -> PathBuf {
+        let below = self.path.strip_prefix(self.root).unwrap_or(&self.path);
+        Path::new("/").join(below)
+    }
+
+    /// Plans the change of the file to this text, or its removal; `None` if it has that already.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the text names our module and it is not installed.
+    pub(in crate::node) fn plan_change(
+        &self,
+        new: Option<Vec<u8>>,
+    ) -> Result<Option<FileChange>, Error> {
+        let new_text = new.as_deref().or(self.vendor_text.as_deref());
+        let new_text = new_text.unwrap_or_default();
+        if new_text == self.text && new.is_some() {
+            return Ok(None);
+        }
+        self.require_module(new_text)?;
+        let lines = lines::changed_lines(&self.text, new_text);
+        Ok(Some(FileChange {
+            path: self.node_path(),
+            old: self
+                .meta
+                .is_some()
+                .then(|| Content::Text(self.text.clone())),
+            new: new.map(Content::Text),
+            lines,
+        }))
+    }
+
+    /// Finds our lines in files of several services, if there is one for both phases: `pam-auth-update` writes these.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a stack that cannot be read.
+    pub(in crate::node) fn shared_lines(&self) -> Result<Option<[Entry; 2]>, Error> {
+        let mut shared = Vec::new();
+        for group in [Group::Account, Group::Session] {
+            let mut entries = self.read_entries(group, &self.text)?;
+            entries.retain(|entry| entry.is_our_module() && self.is_elsewhere(&entry.place));
+            shared.extend(entries.into_iter().next_back());
+        }
+        Ok(shared.try_into().ok())
     }
 }
 

@@ -2,6 +2,7 @@ use super::lines::{REPLACED_MARK, decode};
 use super::plan::AUTH_LINE;
 use super::*;
 use crate::testing::Scratch;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 

@@ -1,0 +1,378 @@
+//! A change of several files of the node and of what has read them, which is made as a whole or taken back.
+//!
+//! Before the first file changes, a copy of each is beside it, a journal names them, and a unit of systemd is
+//! ready that takes all of them back without a program of this project: a timer starts it, and so does the next boot.
+//! The change is made once the journal is gone. Whatever interrupts it before, the timer, the boot or the
+//! next call takes it back.
+
+mod pending;
+mod undo_unit;
+
+use super::file_change::{Content, FileChange, at, write_content};
+use super::part::Part;
+use super::systemd;
+use super::use_mount::{MOUNT_POINT, MOUNT_UNIT};
+use crate::error::Error;
+use crate::output::Output;
+use nix::fcntl::{Flock, FlockArg};
+pub(super) use pending::{Journal, Pending};
+use pending::{JournalFile, State, copy_path};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const LOCK_FILE: &str = "/var/lib/job-adopt/change.lock";
+/// How long a change that is not tried may take before the timer takes it back.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The command that makes a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Command {
+    Enable,
+    Disable,
+}
+
+impl Command {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Enable => "enable",
+            Self::Disable => "disable",
+        }
+    }
+}
+
+/// What happens to the file system of `job-adopt use`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum MountStep {
+    Start,
+    Stop,
+}
+
+impl MountStep {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+        }
+    }
+
+    fn opposite(self) -> Self {
+        match self {
+            Self::Start => Self::Stop,
+            Self::Stop => Self::Start,
+        }
+    }
+}
+
+/// What makes the node use the files. Nothing of it is done for an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Steps {
+    pub(super) reload_units: bool,
+    pub(super) reload_bus: bool,
+    pub(super) mount: Option<MountStep>,
+}
+
+impl Steps {
+    /// The steps that make the node use the old files again.
+    fn back(self) -> Self {
+        Self {
+            mount: self.mount.map(MountStep::opposite),
+            ..self
+        }
+    }
+
+    fn commands(self) -> Vec<(&'static str, String)> {
+        let mut commands = Vec::new();
+        if self.reload_units {
+            commands.push(("slices", "systemctl daemon-reload".to_owned()));
+        }
+        if self.reload_bus {
+            commands.push(("bus", "systemctl reload dbus".to_owned()));
+        }
+        if let Some(step) = self.mount {
+            commands.push(("mount", format!("systemctl {} '{MOUNT_UNIT}'", step.word())));
+        }
+        commands
+    }
+
+    fn run(self) -> Result<(), Error> {
+        // The mount's unit has to be known before it is started.
+        if self.reload_units {
+            systemd::reload_units()?;
+        }
+        if self.reload_bus {
+            systemd::reload_bus()?;
+        }
+        if let Some(step) = self.mount {
+            systemd::systemctl(&[step.word(), MOUNT_UNIT])?;
+        }
+        if self.mount == Some(MountStep::Start) && Path::new("/sys/fs/selinux/enforce").exists() {
+            systemd::run("restorecon", &["-F", MOUNT_POINT])?;
+        }
+        Ok(())
+    }
+
+    /// Runs the steps; a failure is only a warning.
+    fn run_or_warn(self, output: &mut Output<'_>) -> bool {
+        let result = self.run();
+        if let Err(error) = &result {
+            output.warn(error);
+        }
+        result.is_ok()
+    }
+}
+
+/// A planned change.
+#[derive(Debug)]
+pub(super) struct Change {
+    command: Command,
+    root: PathBuf,
+    service: String,
+    files: Vec<(Part, FileChange)>,
+    pub(super) steps: Steps,
+    /// The modules that the old stack calls and the new one does not: without one, the old stack must not come
+    /// back.
+    pub(super) modules: Vec<PathBuf>,
+}
+
+impl Change {
+    pub(super) fn new(command: Command, root: &Path, service: &str) -> Self {
+        Self {
+            command,
+            root: root.to_owned(),
+            service: service.to_owned(),
+            files: Vec::new(),
+            steps: Steps::default(),
+            modules: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, part: Part, files: impl IntoIterator<Item = FileChange>) {
+        self.files
+            .extend(files.into_iter().map(|file| (part, file)));
+    }
+
+    pub(super) fn has(&self, part: Part) -> bool {
+        self.files.iter().any(|(other, _)| *other == part)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.steps == Steps::default()
+    }
+
+    /// Writes what will change.
+    pub(super) fn describe(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        for (part, file) in &self.files {
+            write!(output.out, "{}: ", part.name())?;
+            file.describe(output)?;
+        }
+        for (part, command) in self.steps.commands() {
+            writeln!(output.out, "{part}: {command}")?;
+        }
+        Ok(output.out.flush()?)
+    }
+
+    /// Makes the way back ready. If this fails, nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] with the step that failed.
+    pub(super) fn begin(
+        &self,
+        trial: Option<Duration>,
+        output: &mut Output<'_>,
+    ) -> Result<Pending, Error> {
+        let pending = Pending::new(&self.root, self.journal());
+        let result = self.prepare(&pending, trial.unwrap_or(CHANGE_TIMEOUT));
+        if let Err(error) = result {
+            pending.forget(output);
+            return Err(error);
+        }
+        Ok(pending)
+    }
+
+    fn journal(&self) -> Journal {
+        let files = self
+            .files
+            .iter()
+            .map(|(part, file)| JournalFile::new(*part, file));
+        Journal {
+            version: Journal::VERSION,
+            command: self.command,
+            state: State::Changing,
+            service: self.service.clone(),
+            files: files.collect(),
+            steps: self.steps,
+            modules: self.modules.clone(),
+        }
+    }
+
+    fn prepare(&self, pending: &Pending, length: Duration) -> Result<(), Error> {
+        let is_live = systemd::reads(&self.root);
+        if is_live {
+            undo_unit::require_spelling(&pending.journal)?;
+            undo_unit::await_earlier();
+        }
+        pending.write()?;
+        for (_, file) in &self.files {
+            if let Some(old) = &file.old {
+                let path = at(&self.root, &file.path);
+                write_copy(&path, old)?;
+            }
+        }
+        if is_live {
+            undo_unit::arm(&pending.journal, length)?;
+        }
+        Ok(())
+    }
+
+    /// Changes the files of these parts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] with the file. Those before it are changed.
+    pub(super) fn apply(&self, is_meant: impl Fn(Part) -> bool) -> Result<(), Error> {
+        for (_, file) in self.files.iter().filter(|(part, _)| is_meant(*part)) {
+            file.apply(&self.root)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the node use the files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] with the step.
+    pub(super) fn activate(&self) -> Result<(), Error> {
+        self.steps.run()
+    }
+
+    /// Takes back what is changed, after a failure in this process. What somebody else has changed meanwhile stays.
+    /// If a file cannot be brought back, the journal and the unit stay for another attempt.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] with the file.
+    pub(super) fn roll_back(
+        &self,
+        pending: &Pending,
+        output: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        if systemd::reads(&self.root) {
+            undo_unit::stop_timer();
+        }
+        for (_, file) in &self.files {
+            let path = at(&self.root, &file.path);
+            let current = Content::read(&path)?;
+            if current == file.old {
+                continue;
+            }
+            if current != file.new {
+                output.warn(format_args!(
+                    "{}: was edited meanwhile, and stays",
+                    path.display()
+                ));
+                continue;
+            }
+            bring_back(&path, file.old.as_ref())?;
+        }
+        self.steps.back().run_or_warn(output);
+        pending.forget(output);
+        Ok(())
+    }
+
+    /// Takes the change back after an error; returns that error with how it ended.
+    pub(super) fn abandon(
+        &self,
+        pending: &Pending,
+        error: Error,
+        output: &mut Output<'_>,
+    ) -> Error {
+        match self.roll_back(pending, output) {
+            Ok(()) => Error::Failed(format!("{error}; the node is as it was")),
+            Err(second) => {
+                output.warn(second);
+                Error::Failed(format!(
+                    "{error}; not all is as it was: job-adopt enable --undo tries again"
+                ))
+            }
+        }
+    }
+}
+
+/// Copies a file or link to its name during a change.
+fn write_copy(path: &Path, old: &Content) -> Result<(), Error> {
+    let copy = copy_path(path);
+    match old {
+        Content::Text(text) => {
+            let meta = fs::symlink_metadata(path).ok();
+            crate::replace_file::replace_file(&copy, text, meta.as_ref())
+        }
+        Content::Link(_) => write_content(&copy, old),
+    }
+}
+
+/// Brings the old content back: by the copy's name, which needs no space on the disk, if the copy is there.
+fn bring_back(path: &Path, old: Option<&Content>) -> Result<(), Error> {
+    let Some(old) = old else {
+        return fs::remove_file(path)
+            .map_err(|error| Error::failed("remove", path.display(), error));
+    };
+    let copy = copy_path(path);
+    if Content::read(&copy)?.as_ref() != Some(old) {
+        return write_content(path, old);
+    }
+    rename_copy(path)
+}
+
+/// Gives a copy the name of its file.
+fn rename_copy(path: &Path) -> Result<(), Error> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::rename(copy_path(path), path)
+        .and_then(|()| File::open(folder)?.sync_all())
+        .map_err(|error| Error::failed("restore", path.display(), error))
+}
+
+/// Removes the folder of a slice's drop-in that is gone. This fails if the folder has other files, and then it stays.
+fn remove_empty_drop_in_folder(path: &Path) {
+    if let Some(folder) = path.parent().filter(|folder| is_slice_folder(folder)) {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
+fn is_slice_folder(folder: &Path) -> bool {
+    folder.to_string_lossy().ends_with(".slice.d")
+}
+
+/// Takes the lock of changes of this node. Only root can open the file: a user who can open it can hold the lock for
+/// ever (flock(2)).
+///
+/// # Errors
+///
+/// [`Error::Failed`] if another command holds it.
+pub(super) fn lock(root: &Path) -> Result<Flock<File>, Error> {
+    let path = at(root, Path::new(LOCK_FILE));
+    let failed = |error: std::io::Error| Error::failed("lock", path.display(), error);
+    fs::create_dir_all(path.parent().unwrap_or(root)).map_err(failed)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
+    file.set_permissions(Permissions::from_mode(0o600))
+        .map_err(failed)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+        let error = std::io::Error::from(errno);
+        if error.kind() == ErrorKind::WouldBlock {
+            return Error::failed("change", "the node", "another enable or disable is running");
+        }
+        failed(error)
+    })
+}

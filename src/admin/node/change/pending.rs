@@ -1,0 +1,334 @@
+//! The journal of a change that is not over: what `--keep` ends, and `--undo`, the timer or the boot takes back.
+
+use super::{
+    Command, Steps, is_slice_folder, remove_empty_drop_in_folder, rename_copy, systemd, undo_unit,
+};
+use crate::error::Error;
+use crate::node::file_change::{Content, FileChange, at};
+use crate::node::pam::Stack;
+use crate::node::part::Part;
+use crate::output::Output;
+use crate::replace_file::replace_file;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The journal, beside the unit that needs it.
+pub(super) const JOURNAL: &str = "/etc/systemd/system/job-adopt-undo.json";
+
+/// How far a change has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    /// Not all of it may be made yet.
+    Changing,
+    /// All of it is made, and goes back unless it is kept.
+    Trying,
+}
+
+/// A change as a later call has to know it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::node) struct Journal {
+    pub(super) version: u32,
+    pub(super) command: Command,
+    pub(super) state: State,
+    /// The PAM service.
+    pub(super) service: String,
+    pub(super) files: Vec<JournalFile>,
+    pub(super) steps: Steps,
+    /// The modules that must be there before the old stack comes back.
+    pub(super) modules: Vec<PathBuf>,
+}
+
+impl Journal {
+    pub(super) const VERSION: u32 = 1;
+}
+
+/// A file of a change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JournalFile {
+    part: Part,
+    /// The path on the node.
+    pub(super) path: PathBuf,
+    /// Whether there was a file, so that there is a copy.
+    pub(super) has_copy: bool,
+    /// A hash of the new content; `None` if the file is removed.
+    new_hash: Option<u64>,
+}
+
+impl JournalFile {
+    pub(super) fn new(part: Part, change: &FileChange) -> Self {
+        Self {
+            part,
+            path: change.path.clone(),
+            has_copy: change.old.is_some(),
+            new_hash: change.new.as_ref().map(hash),
+        }
+    }
+
+    /// The folder that goes with the file if it is empty then.
+    pub(super) fn own_folder(&self) -> Option<&Path> {
+        self.path
+            .parent()
+            .filter(|folder| !self.has_copy && is_slice_folder(folder))
+    }
+}
+
+/// Hashes a content, to see edits. Another build may hash otherwise; it then takes the file for an edited one.
+fn hash(content: &Content) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match content {
+        Content::Text(text) => text.hash(&mut hasher),
+        Content::Link(target) => target.hash(&mut hasher),
+    }
+    hasher.finish()
+}
+
+/// The name of a file's copy during a change: in the same folder, so that a rename restores it, and none that
+/// systemd, the bus or libpam reads.
+pub(super) fn copy_path(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.before-job-adopt"))
+}
+
+/// What taking a change back has left.
+#[derive(Debug, Default)]
+pub(in crate::node) struct Undone {
+    /// Set if something is not as it was.
+    pub(in crate::node) is_changed: bool,
+    /// Set if nothing keeps users without a job out.
+    pub(in crate::node) is_open: bool,
+}
+
+/// A change that is not over.
+#[derive(Debug)]
+pub(in crate::node) struct Pending {
+    root: PathBuf,
+    pub(super) journal: Journal,
+}
+
+impl Pending {
+    pub(super) fn new(root: &Path, journal: Journal) -> Self {
+        Self {
+            root: root.to_owned(),
+            journal,
+        }
+    }
+
+    /// Reads the journal; `None` if no change is under way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a journal that cannot be read.
+    pub(in crate::node) fn read(root: &Path) -> Result<Option<Self>, Error> {
+        let path = at(root, Path::new(JOURNAL));
+        let failed = |error: std::io::Error| Error::failed("read", path.display(), error);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(failed)?,
+        };
+        let journal: Journal =
+            serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+        if journal.version != Journal::VERSION {
+            return Err(failed(std::io::Error::other("is of another version")));
+        }
+        Ok(Some(Self::new(root, journal)))
+    }
+
+    pub(super) fn write(&self) -> Result<(), Error> {
+        let path = self.journal_path();
+        let folder = path.parent().unwrap_or(&self.root);
+        fs::create_dir_all(folder)
+            .map_err(|error| Error::failed("make", folder.display(), error))?;
+        let text = serde_json::to_string(&self.journal).map_err(std::io::Error::from)?;
+        replace_file(&path, text, None)
+    }
+
+    fn journal_path(&self) -> PathBuf {
+        at(&self.root, Path::new(JOURNAL))
+    }
+
+    /// Whether all of it is made, and it waits for `--keep`.
+    pub(in crate::node) fn is_trial(&self) -> bool {
+        self.journal.state == State::Trying
+    }
+
+    /// Says which change is not over, and what becomes of it in a call that changes more.
+    pub(in crate::node) fn describe(&self) -> String {
+        if self.is_trial() {
+            return "a try is under way".to_owned();
+        }
+        format!(
+            "an earlier job-adopt {} was interrupted; what it changed is taken back first",
+            self.journal.command.name()
+        )
+    }
+
+    /// Whether the change is still going to be taken back. The timer began before the first file changed, since a
+    /// crash in between must not leave the new ones for good.
+    pub(in crate::node) fn is_armed(&self) -> bool {
+        self.journal_path().exists() && (!systemd::reads(&self.root) || undo_unit::is_armed())
+    }
+
+    /// Marks the change as one that waits for `--keep`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the journal cannot be written.
+    pub(in crate::node) fn begin_trial(&mut self) -> Result<(), Error> {
+        self.journal.state = State::Trying;
+        self.write()
+    }
+
+    /// Ends the change and keeps what is made.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if it has gone back before.
+    pub(in crate::node) fn keep(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        if systemd::reads(&self.root) {
+            undo_unit::stop_timer();
+        }
+        let path = self.journal_path();
+        fs::remove_file(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::failed("keep", "the change", "the time was over before"),
+            _ => Error::failed("remove", path.display(), error),
+        })?;
+        self.forget(output);
+        Ok(())
+    }
+
+    /// Removes the journal, the copies and the unit, which have no effect without the journal.
+    pub(super) fn forget(&self, output: &mut Output<'_>) {
+        let mut remove = |path: &Path| match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                output.warn(format_args!("remove {}: {error}", path.display()));
+            }
+            _ => {}
+        };
+        remove(&self.journal_path());
+        for file in &self.journal.files {
+            remove(&copy_path(&at(&self.root, &file.path)));
+        }
+        for file in &self.journal.files {
+            remove_empty_drop_in_folder(&at(&self.root, &file.path));
+        }
+        if systemd::reads(&self.root) {
+            undo_unit::disarm(output);
+        }
+    }
+
+    /// Takes the change back. What was edited meanwhile stays, but for our lines in the PAM stack.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] with the first file that cannot be brought back. The others are, and a second call
+    /// tries again.
+    pub(in crate::node) fn undo(&self, output: &mut Output<'_>) -> Result<Undone, Error> {
+        if systemd::reads(&self.root) {
+            undo_unit::stop_timer();
+        }
+        let mut undone = Undone::default();
+        if !self.journal_path().exists() {
+            return Ok(undone);
+        }
+        let mut failure = None;
+        for file in &self.journal.files {
+            if let Err(error) = self.restore(file, &mut undone, output) {
+                failure = failure.or(Some(error));
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        if systemd::reads(&self.root) && !self.journal.steps.back().run_or_warn(output) {
+            undone.is_changed = true;
+        }
+        self.forget(output);
+        Ok(undone)
+    }
+
+    fn restore(
+        &self,
+        file: &JournalFile,
+        undone: &mut Undone,
+        output: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        let path = at(&self.root, &file.path);
+        let current = Content::read(&path)?;
+        let copy = Content::read(&copy_path(&path))?;
+        // It was not changed yet, or is back already.
+        if file.has_copy && copy.is_none() || current == copy {
+            return Ok(());
+        }
+        let is_edited = current.as_ref().map(hash) != file.new_hash;
+        if is_edited && current.is_some() {
+            undone.is_changed = true;
+        }
+        if file.part == Part::Pam && current.is_some() && self.journal.command == Command::Enable {
+            return self.restore_stack(is_edited, copy.as_ref(), undone, output);
+        }
+        if is_edited && current.is_some() {
+            output.warn(format_args!(
+                "{}: was edited meanwhile, and stays",
+                path.display()
+            ));
+            return Ok(());
+        }
+        match copy {
+            // A stack that names our module needs it.
+            Some(Content::Text(text)) if file.part == Part::Pam => {
+                Stack::read(&self.root, &self.journal.service)?.require_module(&text)?;
+                rename_copy(&path)
+            }
+            Some(_) => rename_copy(&path),
+            None => fs::remove_file(&path)
+                .map_err(|error| Error::failed("remove", path.display(), error)),
+        }
+    }
+
+    /// Brings the old stack back, without lines that ours replaced and whose module is gone. Of a stack that was
+    /// edited meanwhile, only our lines go.
+    fn restore_stack(
+        &self,
+        is_edited: bool,
+        copy: Option<&Content>,
+        undone: &mut Undone,
+        output: &mut Output<'_>,
+    ) -> Result<(), Error> {
+        let stack = Stack::read(&self.root, &self.journal.service)?;
+        let path = &stack.path;
+        let before = match copy {
+            Some(Content::Text(text)) => Some(text),
+            // There was none in the site's folder: without ours, libpam reads the distribution's again.
+            _ => stack.vendor_text.as_ref(),
+        };
+        let restored = match before {
+            Some(text) if !is_edited => stack.restore(text)?,
+            _ => stack.without_our_lines()?,
+        };
+        restored.warn(path, output);
+        if is_edited {
+            output.warn(format_args!(
+                "{}: was edited meanwhile: our lines are taken out, and the edit stays",
+                path.display()
+            ));
+            stack.write(&restored.text)?;
+        } else if !restored.is_complete() {
+            undone.is_changed = true;
+            stack.write(&restored.text)?;
+        } else if copy.is_some() {
+            rename_copy(path)?;
+        } else {
+            fs::remove_file(path)
+                .and_then(|()| File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all())
+                .map_err(|error| Error::failed("remove", path.display(), error))?;
+        }
+        undone.is_open |= stack.warn_if_open(&restored, output)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! The unit that takes a change back. It needs no program of this project: it renames the copies over the files.
+//! A transient timer starts it, and so does the next boot, before any login.
+
+use super::pending::{JOURNAL, Journal, copy_path};
+use super::{MountStep, systemd};
+use crate::error::Error;
+use crate::node::use_mount::MOUNT_UNIT;
+use crate::output::Output;
+use crate::replace_file::replace_file;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+const UNIT: &str = "job-adopt-undo.service";
+const TIMER: &str = "job-adopt-undo.timer";
+const UNIT_PATH: &str = "/etc/systemd/system/job-adopt-undo.service";
+/// The folder whose links systemd starts at boot.
+const WANTS_DIR: &str = "/etc/systemd/system/sysinit.target.wants";
+
+fn link_path() -> std::path::PathBuf {
+    Path::new(WANTS_DIR).join(UNIT)
+}
+
+/// Checks that a unit can have the names of the files in it.
+///
+/// # Errors
+///
+/// [`Error::Failed`] with the first that it cannot.
+pub(super) fn require_spelling(journal: &Journal) -> Result<(), Error> {
+    let paths = journal.files.iter().map(|file| &file.path);
+    for path in paths.chain(&journal.modules) {
+        let is_plain = path
+            .to_str()
+            .is_some_and(|path| path.chars().all(is_plain_in_unit));
+        if !is_plain {
+            let why = format!("a unit cannot have the path {} in it", path.display());
+            return Err(Error::failed("change", "the node", why));
+        }
+    }
+    Ok(())
+}
+
+/// Whether [`spell`] can spell this character for a unit's file.
+fn is_plain_in_unit(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "._-@/+\\".contains(c)
+}
+
+/// Spells a path or unit's name for a command of a unit.
+fn spell(path: impl AsRef<Path>) -> String {
+    path.as_ref().to_string_lossy().replace('\\', r"\\")
+}
+
+/// Installs the unit and starts the timer. The unit does nothing while there is no journal.
+///
+/// # Errors
+///
+/// [`Error::Failed`] with the step.
+pub(super) fn arm(journal: &Journal, length: Duration) -> Result<(), Error> {
+    replace_file(Path::new(UNIT_PATH), unit_text(journal), None)?;
+    let link = link_path();
+    let linked = fs::create_dir_all(WANTS_DIR).and_then(|()| match symlink(UNIT_PATH, &link) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => fs::File::open(WANTS_DIR)?.sync_all(),
+    });
+    linked.map_err(|error| Error::failed("link", link.display(), error))?;
+    systemd::systemctl(&["daemon-reload"])?;
+    let after = format!("--on-active={}", length.as_secs());
+    let accuracy = "--timer-property=AccuracySec=1s";
+    systemd::run(
+        "systemd-run",
+        &["--quiet", &after, accuracy, "--unit", UNIT],
+    )
+}
+
+/// Waits for the undo of an earlier change, and stops its timer. The undo restores the files first and removes
+/// its own unit last: until it has ended, it would remove the unit of this change.
+pub(super) fn await_earlier() {
+    systemd::systemctl_if_needed(&["start", UNIT]);
+    systemd::systemctl_if_needed(&["stop", TIMER]);
+}
+
+/// Stops the timer, and waits for the unit if it has begun.
+pub(super) fn stop_timer() {
+    systemd::systemctl_if_needed(&["stop", TIMER]);
+    if systemd::is_starting(UNIT) {
+        systemd::systemctl_if_needed(&["start", UNIT]);
+    }
+}
+
+/// Whether the timer waits.
+pub(super) fn is_armed() -> bool {
+    systemd::is_active(TIMER)
+}
+
+/// Removes the unit and stops the timer, which have no effect without the journal.
+pub(super) fn disarm(output: &mut Output<'_>) {
+    let mut was_armed = false;
+    for path in [link_path(), UNIT_PATH.into()] {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => output.warn(format_args!("remove {}: {error}", path.display())),
+            Ok(()) => was_armed = true,
+        }
+    }
+    if !was_armed {
+        return;
+    }
+    systemd::systemctl_if_needed(&["reset-failed", UNIT]);
+    systemd::systemctl_if_needed(&["stop", TIMER]);
+    if let Err(error) = systemd::systemctl(&["daemon-reload"]) {
+        output.warn(error);
+    }
+}
+
+/// The text of the unit. It lists the modules first, so that it fails and changes nothing if one is missing; then it
+/// restores the files, and removes the journal and itself last.
+fn unit_text(journal: &Journal) -> String {
+    let mut commands = Vec::new();
+    // systemd stops at the first command that fails, and the log has the file that ls names. A condition
+    // would skip the unit in silence, and ExecCondition came with systemd 243.
+    if !journal.modules.is_empty() {
+        let files: Vec<_> = journal.modules.iter().map(spell).collect();
+        commands.push(format!("/bin/ls -dL {}", files.join(" ")));
+    }
+    for file in &journal.files {
+        let path = spell(&file.path);
+        if !file.has_copy {
+            commands.push(format!("/bin/rm -f {path}"));
+        } else {
+            let copy = spell(copy_path(&file.path));
+            // After an interruption of the unit itself the copy may be in its place already.
+            commands.push(format!("-/bin/mv -f -T {copy} {path}"));
+            commands.push(format!("/usr/bin/test ! -e {copy}"));
+        }
+        if let Some(folder) = file.own_folder() {
+            commands.push(format!(
+                "-/bin/rmdir --ignore-fail-on-non-empty {}",
+                spell(folder)
+            ));
+        }
+    }
+    // At boot systemd reads its units anew all the same, and the bus is not there yet.
+    let steps = journal.steps.back();
+    if steps.reload_units {
+        commands.push("-/bin/systemctl daemon-reload".to_owned());
+    }
+    if steps.reload_bus {
+        commands.push("-/bin/systemctl --no-block reload dbus.service".to_owned());
+    }
+    if let Some(step) = steps.mount {
+        let word = if step == MountStep::Start {
+            "start"
+        } else {
+            "stop"
+        };
+        commands.push(format!(
+            "-/bin/systemctl --no-block {word} {}",
+            spell(MOUNT_UNIT)
+        ));
+    }
+    commands.push(format!("/bin/rm -f {JOURNAL}"));
+    commands.push(format!("/bin/rm -f {} {UNIT_PATH}", link_path().display()));
+    let lines: String = commands
+        .into_iter()
+        .map(|command| format!("ExecStart={command}\n"))
+        .collect();
+    format!(
+        "# Written by job-adopt {}; it removes itself.\n\
+         [Unit]\nDescription=Take back what job-adopt {} changes\n\
+         ConditionPathExists={JOURNAL}\nDefaultDependencies=no\nAfter=local-fs.target\n\
+         Before=sysinit.target shutdown.target\nConflicts=shutdown.target\n\n\
+         [Service]\nType=oneshot\nStandardOutput=null\n\
+         # The new stack stays if a module of the old one is gone: libpam would refuse every login.\n\
+         {lines}",
+        journal.command.name(),
+        journal.command.name(),
+    )
+}

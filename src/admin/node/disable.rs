@@ -1,0 +1,195 @@
+//! `disable`: takes all of `enable` back, and names what it leaves.
+
+use super::change::{Change, Command, MountStep, Pending, lock};
+use super::file_change::at;
+use super::pam::{Restored, Stack, plan_removal, warn_of_remaining_lines};
+use super::part::{Part, PlaceOptions};
+use super::slices::{plan_open_bus, plan_opening};
+use super::systemd;
+use super::use_mount::{MOUNT_UNIT, plan_link};
+use crate::accounts::require_root;
+use crate::check::slices::closed_slices;
+use crate::error::Error;
+use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::options::parse_service;
+use crate::output::Output;
+use clap::Args;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of the admin's units and drop-ins.
+const UNIT_DIR: &str = "/etc/systemd/system";
+/// The folder of the site's PAM stacks.
+const PAM_DIR: &str = "/etc/pam.d";
+/// The file that has podman keep containers in the job.
+const CONTAINERS_FILE: &str = "/etc/containers/containers.conf.d/job-adopt.conf";
+
+/// Take back what enable set up: logins are as before, and users' slices are open
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Shows each file and command before it changes anything. First our lines go, and the lines that they replaced come
+back; then users' slices open, the bus allows what it did, and the mount of job-adopt use goes. A try ends as well.
+Names what stays: lines in files of several services, slices of users who are logged in, drop-ins that were copied by
+hand. At once, without this: touch /run/job-adopt/off.
+Exit status: 0 fine, also where nothing had to change, 1 lines of ours are left, or nothing keeps users without a job
+out, 2 wrong usage, 3 refused or not done; the node is then as it was, or the message says what is not.")]
+pub(crate) struct Options {
+    /// The PAM service
+    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = parse_service)]
+    service: String,
+    #[command(flatten)]
+    place: PlaceOptions,
+}
+
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let root = options.place.root.as_path();
+    if options.place.dry_run {
+        if let Some(pending) = Pending::read(root)? {
+            output.warn(pending.describe());
+        }
+        let plan = NodePlan::new(options, output)?;
+        plan.change.describe(output)?;
+        plan.report_left(options, output)?;
+        writeln!(output.out, "unchanged (--dry-run)")?;
+        return Ok(EXIT_FINE);
+    }
+    require_root("change the node")?;
+    let _lock = lock(root)?;
+    if let Some(pending) = Pending::read(root)? {
+        output.warn(pending.describe());
+        pending.undo(output)?;
+    }
+    let plan = NodePlan::new(options, output)?;
+    if plan.change.is_empty() {
+        let is_left = plan.report_left(options, output)?;
+        writeln!(output.out, "unchanged: the node is as asked")?;
+        return Ok(if is_left { EXIT_FINDINGS } else { EXIT_FINE });
+    }
+    plan.change.describe(output)?;
+    let pending = plan.change.begin(None, output)?;
+    let made = plan
+        .change
+        .apply(|_| true)
+        .and_then(|()| plan.change.activate())
+        .and_then(|()| pending.keep(output));
+    if let Err(error) = made {
+        return Err(plan.change.abandon(&pending, error, output));
+    }
+    let is_left = plan.report_left(options, output)?;
+    writeln!(output.out, "disabled")?;
+    Ok(if is_left { EXIT_FINDINGS } else { EXIT_FINE })
+}
+
+/// The changes that take the set-up back.
+struct NodePlan<'a> {
+    change: Change,
+    stack: Option<(Stack<'a>, Restored)>,
+}
+
+impl<'a> NodePlan<'a> {
+    fn new(options: &'a Options, output: &mut Output<'_>) -> Result<Self, Error> {
+        let place = &options.place;
+        let root = place.root.as_path();
+        let mut change = Change::new(Command::Disable, root, &options.service);
+        let mut stack = None;
+        if place.has(Part::Pam) {
+            let read = Stack::read(root, &options.service)?;
+            let (lines, restored) = plan_removal(&read, output)?;
+            change.add(Part::Pam, lines);
+            change.modules = read.our_module().into_iter().collect();
+            stack = Some((read, restored));
+        }
+        if place.has(Part::Slices) {
+            change.add(Part::Slices, plan_opening(root)?);
+        }
+        if place.has(Part::Bus) {
+            change.add(Part::Bus, plan_open_bus(root)?);
+        }
+        if place.has(Part::Mount) {
+            change.add(Part::Mount, plan_link(root, None)?);
+        }
+        if systemd::reads(root) {
+            change.steps.reload_units = change.has(Part::Slices)
+                || change.has(Part::Mount)
+                || place.has(Part::Slices) && systemd::has_old_slices();
+            change.steps.reload_bus = change.has(Part::Bus);
+            let is_mounted = || systemd::is_active(MOUNT_UNIT);
+            change.steps.mount =
+                (place.has(Part::Mount) && is_mounted()).then_some(MountStep::Stop);
+        }
+        Ok(Self { change, stack })
+    }
+
+    /// Names what stays. Whether lines of ours are among it, or nothing keeps users without a job out.
+    fn report_left(&self, options: &Options, output: &mut Output<'_>) -> Result<bool, Error> {
+        let root = options.place.root.as_path();
+        let mut is_left = false;
+        if let Some((stack, restored)) = &self.stack {
+            is_left |= warn_of_remaining_lines(stack, restored, output)?;
+            is_left |= stack.warn_if_open(restored, output)?;
+            for service in find_other_services(root, &stack.service) {
+                is_left = true;
+                output.warn(format_args!(
+                    "{PAM_DIR}/{service}: its lines of pam_job_adopt.so are left: job-adopt disable --only pam \
+                     --service {service}"
+                ));
+            }
+        }
+        if options.place.has(Part::Slices) {
+            for path in find_copied_files(root) {
+                output.warn(format_args!(
+                    "{}: stays, since it was copied by hand; remove it and restart its service",
+                    path.display()
+                ));
+            }
+            if systemd::reads(root) && !options.place.dry_run {
+                for slice in closed_slices() {
+                    output.warn(format_args!(
+                        "{slice}: stays closed until its user's last logout"
+                    ));
+                }
+            }
+        }
+        Ok(is_left)
+    }
+}
+
+/// Finds the other services with lines of ours in their own files.
+fn find_other_services(root: &Path, service: &str) -> Vec<String> {
+    let mut services: Vec<String> = fs::read_dir(at(root, Path::new(PAM_DIR)))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name != service && !name.starts_with('.') && !name.starts_with("common-"))
+        .filter(|name| names_our_module(&at(root, &Path::new(PAM_DIR).join(name))))
+        .collect();
+    services.sort();
+    services
+}
+
+/// Whether a file has our module in a line that is no comment.
+fn names_our_module(path: &Path) -> bool {
+    let text = fs::read(path).unwrap_or_default();
+    String::from_utf8_lossy(&text)
+        .lines()
+        .filter_map(|line| line.split('#').next())
+        .any(|line| line.contains("pam_job_adopt"))
+}
+
+/// Finds drop-ins of ours that an admin has copied.
+fn find_copied_files(root: &Path) -> Vec<PathBuf> {
+    let folders = fs::read_dir(at(root, Path::new(UNIT_DIR)));
+    let mut paths: Vec<PathBuf> = folders
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".d") && !name.starts_with("user-"))
+        .map(|name| Path::new(UNIT_DIR).join(name).join("job-adopt.conf"))
+        .chain([CONTAINERS_FILE.into()])
+        .filter(|path| at(root, path).exists())
+        .collect();
+    paths.sort();
+    paths
+}

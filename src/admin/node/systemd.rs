@@ -1,0 +1,118 @@
+//! Commands of systemd, and what it has not read yet.
+
+use crate::child_process::query_in_clean_environment;
+use crate::error::Error;
+use nix::time::{ClockId, clock_gettime};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+/// A slice of no account. systemd 257 may close a slice that exists only when it loads another unit.
+const UNUSED_SLICE: &str = "user-4294967293.slice";
+
+/// Whether systemd runs here and reads the files below `root`.
+pub(super) fn reads(root: &Path) -> bool {
+    root == Path::new("/") && Path::new("/run/systemd/system").exists()
+}
+
+pub(super) fn systemctl(words: &[&str]) -> Result<(), Error> {
+    run("systemctl", words)
+}
+
+/// Prepares a program without input, whose output is dropped and whose messages go to standard error.
+fn command_without_output(program: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    command
+}
+
+/// Runs `systemctl` and ignores its result: usually there is nothing to do for it, and it says so.
+pub(super) fn systemctl_if_needed(words: &[&str]) {
+    let _ = command_without_output("systemctl", words)
+        .stderr(Stdio::null())
+        .status();
+}
+
+/// Runs a program.
+pub(super) fn run(program: &str, words: &[&str]) -> Result<(), Error> {
+    let why = match command_without_output(program, words).status() {
+        Ok(status) if status.success() => return Ok(()),
+        Ok(status) => status.to_string(),
+        Err(error) => error.to_string(),
+    };
+    Err(Error::failed(
+        "run",
+        format!("{program} {}", words.join(" ")),
+        why,
+    ))
+}
+
+/// Makes systemd read its units again, and apply them to the slices that exist.
+pub(super) fn reload_units() -> Result<(), Error> {
+    systemctl(&["daemon-reload"])?;
+    systemctl_if_needed(&["show", "--property=Id", UNUSED_SLICE]);
+    Ok(())
+}
+
+/// Makes the system bus read its policies again. A bus that does not run reads them when it starts.
+pub(super) fn reload_bus() -> Result<(), Error> {
+    if !is_active("dbus.service") {
+        return Ok(());
+    }
+    systemctl(&["reload", "dbus.service"])
+}
+
+pub(super) fn is_active(unit: &str) -> bool {
+    systemctl(&["is-active", "--quiet", unit]).is_ok()
+}
+
+/// Whether a unit that runs once is at it.
+pub(super) fn is_starting(unit: &str) -> bool {
+    show(&["--property=ActiveState", unit]).contains("ActiveState=activating")
+}
+
+/// Whether systemd has loaded users' slices from other files than there are now.
+pub(super) fn has_old_slices() -> bool {
+    show(&["--property=NeedDaemonReload", "user-*.slice"]).contains("NeedDaemonReload=yes")
+}
+
+/// Whether a policy has changed since the system bus last read its policies.
+pub(super) fn has_old_bus(policy: &Path) -> bool {
+    let shown = show(&["--property=StateChangeTimestampMonotonic", "dbus.service"]);
+    let since_boot = shown
+        .trim()
+        .strip_prefix("StateChangeTimestampMonotonic=")
+        .and_then(|number| number.parse().ok())
+        .map(Duration::from_micros);
+    let age = since_boot.and_then(|since_boot| {
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC).ok()?;
+        Duration::from(now).checked_sub(since_boot)
+    });
+    let Some(age) = age else {
+        return false;
+    };
+    let Some(read_at) = SystemTime::now().checked_sub(age) else {
+        return false;
+    };
+    let Ok(meta) = fs::symlink_metadata(policy) else {
+        return false;
+    };
+    let nanoseconds = u32::try_from(meta.ctime_nsec()).unwrap_or_default();
+    let seconds = u64::try_from(meta.ctime()).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds) > read_at
+}
+
+/// Runs `systemctl show`; returns nothing if that fails.
+fn show(words: &[&str]) -> String {
+    let mut command = Command::new("systemctl");
+    command.args(["--no-pager", "show"]).args(words);
+    match query_in_clean_environment(&mut command) {
+        Ok((true, shown)) => shown,
+        _ => String::new(),
+    }
+}
