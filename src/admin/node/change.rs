@@ -117,13 +117,29 @@ impl Steps {
         Ok(())
     }
 
-    /// Runs the steps; a failure is only a warning.
+    /// Runs each step; a failure is only a warning. Whether all succeeded.
     fn run_or_warn(self, output: &mut Output<'_>) -> bool {
-        let result = self.run();
-        if let Err(error) = &result {
-            output.warn(error);
+        let none = Self::default();
+        let units = Self {
+            reload_units: self.reload_units,
+            ..none
+        };
+        let bus = Self {
+            reload_bus: self.reload_bus,
+            ..none
+        };
+        let mount = Self {
+            mount: self.mount,
+            ..none
+        };
+        let mut succeeds = true;
+        for step in [units, bus, mount] {
+            if let Err(error) = step.run() {
+                output.warn(error);
+                succeeds = false;
+            }
         }
-        result.is_ok()
+        succeeds
     }
 }
 
