@@ -4,7 +4,7 @@ use crate::error::Error;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Replaces a file atomically: readers see the old or the new content, also after a crash. The file gets
 /// the owner and mode of `like`, else root's and 0644.
@@ -19,8 +19,7 @@ pub(super) fn replace_file(
     like: Option<&Metadata>,
 ) -> Result<(), Error> {
     let folder = path.parent().unwrap_or(Path::new("/"));
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let new = folder.join(format!(".{name}.job-adopt"));
+    let new = new_path(path);
     let written = write_new(&new, content.as_ref(), like)
         .and_then(|()| fs::rename(&new, path))
         .and_then(|()| File::open(folder)?.sync_all());
@@ -28,6 +27,12 @@ pub(super) fn replace_file(
         let _ = fs::remove_file(&new);
         Error::failed("write", path.display(), error)
     })
+}
+
+/// The path of the new file until it replaces the old one. An interrupted call leaves it.
+pub(super) fn new_path(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.job-adopt"))
 }
 
 /// Writes a new file in place of one that an interrupted call has left.

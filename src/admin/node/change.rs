@@ -365,7 +365,7 @@ fn is_slice_folder(folder: &Path) -> bool {
     folder.to_string_lossy().ends_with(".slice.d")
 }
 
-/// Takes the lock of changes of this node. Only root can open the file: a user who can open it can hold the lock for
+/// Takes the lock of changes of this node, and waits for the undo of an earlier change if that runs. Only root can open the file: a user who can open it can hold the lock for
 /// ever (flock(2)).
 ///
 /// # Errors
@@ -384,11 +384,16 @@ pub(super) fn lock(root: &Path) -> Result<Flock<File>, Error> {
         .map_err(failed)?;
     file.set_permissions(Permissions::from_mode(0o600))
         .map_err(failed)?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+    let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
         let error = std::io::Error::from(errno);
         if error.kind() == ErrorKind::WouldBlock {
             return Error::failed("change", "the node", "another enable or disable is running");
         }
         failed(error)
-    })
+    })?;
+    // The unit takes no lock.
+    if systemd::reads(root) {
+        undo_unit::await_running();
+    }
+    Ok(locked)
 }

@@ -159,7 +159,7 @@ fn differing_lines(old: Option<&Content>, new: Option<&Content>) -> Vec<String> 
     let old_lines = old.map(Content::lines).unwrap_or_default();
     let mut new_lines = new.map(Content::lines).unwrap_or_default();
     if old.is_none() {
-        new_lines.retain(|line| !line.is_empty() && !line.starts_with('#'));
+        drop_comments(&mut new_lines);
     }
     let shorter = old_lines.len().min(new_lines.len());
     let head = old_lines
@@ -187,6 +187,18 @@ fn differing_lines(old: Option<&Content>, new: Option<&Content>) -> Vec<String> 
     gone.chain(come).collect()
 }
 
+/// Drops empty lines, and the comments of a unit's file or of XML.
+fn drop_comments(lines: &mut Vec<String>) {
+    let mut is_inside = false;
+    lines.retain(|line| {
+        let text = line.trim_start();
+        is_inside |= text.starts_with("<!--");
+        let is_comment = is_inside || text.starts_with('#') || text.is_empty();
+        is_inside &= !text.contains("-->");
+        !is_comment
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,6 +215,11 @@ mod tests {
             (text("a\na\n"), text("a\na\na\n"), &["+ a"]),
             (text("a\na\n"), text("a\n"), &["- a"]),
             (None, text("# comment\n\n[Slice]\n"), &["+ [Slice]"]),
+            (
+                None,
+                text("<!-- one -->\n<a>\n  <!-- two\n  lines -->\n</a>\n"),
+                &["+ <a>", "+ </a>"],
+            ),
             (None, Some(Content::Link("/x".into())), &["+ link to /x"]),
         ] {
             assert_eq!(differing_lines(old.as_ref(), new.as_ref()), expected);

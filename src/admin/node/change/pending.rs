@@ -8,7 +8,7 @@ use crate::node::file_change::{Content, FileChange, at};
 use crate::node::pam::Stack;
 use crate::node::part::Part;
 use crate::output::Output;
-use crate::replace_file::replace_file;
+use crate::replace_file::{new_path, replace_file};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -212,7 +212,9 @@ impl Pending {
         };
         remove(&self.journal_path());
         for file in &self.journal.files {
-            remove(&copy_path(&at(&self.root, &file.path)));
+            let path = at(&self.root, &file.path);
+            remove(&copy_path(&path));
+            remove(&new_path(&path));
         }
         for file in &self.journal.files {
             remove_empty_drop_in_folder(&at(&self.root, &file.path));

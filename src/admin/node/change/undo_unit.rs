@@ -6,7 +6,7 @@ use super::{MountStep, systemd};
 use crate::error::Error;
 use crate::node::use_mount::MOUNT_UNIT;
 use crate::output::Output;
-use crate::replace_file::replace_file;
+use crate::replace_file::{new_path, replace_file};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
@@ -81,12 +81,17 @@ pub(super) fn await_earlier() {
     systemd::systemctl_if_needed(&["stop", TIMER]);
 }
 
-/// Stops the timer, and waits for the unit if it has begun.
-pub(super) fn stop_timer() {
-    systemd::systemctl_if_needed(&["stop", TIMER]);
+/// Waits for the unit if it has begun.
+pub(super) fn await_running() {
     if systemd::is_starting(UNIT) {
         systemd::systemctl_if_needed(&["start", UNIT]);
     }
+}
+
+/// Stops the timer, and waits for the unit if it has begun.
+pub(super) fn stop_timer() {
+    systemd::systemctl_if_needed(&["stop", TIMER]);
+    await_running();
 }
 
 /// Whether the timer waits.
@@ -126,6 +131,7 @@ fn unit_text(journal: &Journal) -> String {
     }
     for file in &journal.files {
         let path = spell(&file.path);
+        commands.push(format!("-/bin/rm -f {}", spell(new_path(&file.path))));
         if !file.has_copy {
             commands.push(format!("/bin/rm -f {path}"));
         } else {
@@ -160,6 +166,7 @@ fn unit_text(journal: &Journal) -> String {
             spell(MOUNT_UNIT)
         ));
     }
+    commands.push(format!("-/bin/systemctl --no-block stop {TIMER}"));
     commands.push(format!("/bin/rm -f {JOURNAL}"));
     commands.push(format!("/bin/rm -f {} {UNIT_PATH}", link_path().display()));
     let lines: String = commands
