@@ -4,7 +4,7 @@
 use crate::check;
 use crate::error::Error;
 use crate::explain::{compare, devices, resolve};
-use crate::job::{list, register, run, strays, unregister, use_job};
+use crate::job::{enter, list, register, run, strays, unregister, use_job};
 use crate::node::{callerid, disable, enable, metrics, notify};
 use crate::options::parse_value;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -50,6 +50,7 @@ pub(super) enum Command {
     Disable(disable::Options),
     Strays(strays::Options),
     Use(use_job::Options),
+    Enter(enter::Options),
     Callerid(callerid::Options),
     /// Write what a shell needs to complete this command's names
     #[command(hide = true)]
@@ -373,7 +374,8 @@ mod tests {
                         .is_some_and(|count| count.max_values() > 1);
                     let more = if many { "\\~...\\&" } else { "" };
                     match (arg.is_last_set(), arg.is_required_set()) {
-                        (true, _) => format!("\\fB\\-\\-\\~\\fI{name}\\fR{more}\n"),
+                        (true, true) => format!("\\fB\\-\\-\\~\\fI{name}\\fR{more}\n"),
+                        (true, false) => format!("[\\fB\\-\\-\\~\\fI{name}\\fR{more}]\n"),
                         (false, true) => format!("\\fI{name}\\fR\n"),
                         (false, false) => format!("[\\fI{name}\\fR{more}]\n"),
                     }

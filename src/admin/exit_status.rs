@@ -1,5 +1,7 @@
 //! The exit statuses of the command.
 
+use nix::sys::signal::Signal;
+
 /// The command succeeded.
 pub(crate) const EXIT_FINE: u8 = 0;
 /// A query is complete and its result negative: a login that `resolve` or `enable` sees
@@ -11,3 +13,10 @@ pub(crate) const EXIT_FINDINGS: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 2;
 /// An operation failed.
 pub(crate) const EXIT_FAILED: u8 = 3;
+/// `run` and `enter` could not start their command.
+pub(crate) const EXIT_NOT_STARTED: u8 = 125;
+
+/// The exit status for a command that a signal ended, as shells give it.
+pub(crate) fn signal_status(signal: Signal) -> u8 {
+    u8::try_from(128 + signal as i32).unwrap_or(u8::MAX)
+}

@@ -28,7 +28,7 @@ use error::Error;
 use exit_status::EXIT_FINE;
 use explain::{compare, devices, resolve};
 use job::run::CallerLimits;
-use job::{list, register, run, strays, unregister, use_job};
+use job::{enter, list, register, run, strays, unregister, use_job};
 use node::{callerid, disable, enable, metrics, notify};
 use output::Output;
 use std::ffi::OsString;
@@ -82,6 +82,7 @@ fn execute(
             Command::Disable(options) => disable::execute(&options, output),
             Command::Strays(options) => strays::execute(&options, output),
             Command::Use(options) => use_job::execute(&options, output),
+            Command::Enter(options) => enter::execute(&options, caller, output),
             Command::Callerid(options) => callerid::execute(&options, output),
             Command::Completions { shell } => {
                 output

@@ -33,6 +33,7 @@ mod death;
 mod devices;
 mod elf;
 mod ending;
+mod enter;
 mod env;
 mod faults;
 mod favordynmods;

@@ -7,9 +7,11 @@
 use super::ending;
 use super::record_options::JobOptions;
 use super::register::register;
+use super::signals::select_not_ignored;
 use super::unregister::unregister;
 use crate::accounts::{self, require_root};
 use crate::error::Error;
+use crate::exit_status::{EXIT_NOT_STARTED, signal_status};
 use crate::options::{Conf, OPERATION_TIMEOUT};
 use crate::output::Output;
 use crate::sys::process::{fork_child, mark_descriptors_cloexec, reset_sigchld};
@@ -32,9 +34,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process;
 use std::time::{Duration, Instant};
-
-/// Exit status if the command could not be started.
-const EXIT_NOT_STARTED: u8 = 125;
 
 /// Start a command as a job of a user, without a scheduler (root)
 #[derive(Debug, Args)]
@@ -98,8 +97,8 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
     reset_sigchld();
     // From here on signals stay pending, so that none ends this process before the job.
     let own_status = proc::read(Proc::host().at.join("self/status")).unwrap_or_default();
-    let signals =
-        awaited_signals(&own_status).ok_or_else(|| failed("read signals of")(Errno::EIO))?;
+    let signals = select_not_ignored(&own_status, AWAITED)
+        .ok_or_else(|| failed("read signals of")(Errno::EIO))?;
     signals.thread_block().map_err(failed("block signals of"))?;
 
     let mut child = GatedChild::start(&command, &before)?;
@@ -118,21 +117,14 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
     Ok(status)
 }
 
-/// The signals that end the job, and `SIGCHLD`, which reports its end. A signal that the caller
-/// ignores, for example by nohup(1), stays ignored: while it is blocked the kernel would queue it.
-fn awaited_signals(status: &str) -> Option<SigSet> {
-    let ignored = u64::from_str_radix(proc::find_field(status, "SigIgn:")?, 16).ok()?;
-    let ends = [
-        Signal::SIGINT,
-        Signal::SIGQUIT,
-        Signal::SIGTERM,
-        Signal::SIGHUP,
-    ];
-    let awaited = ends
-        .into_iter()
-        .filter(|signal| ignored >> (*signal as i32 - 1) & 1 == 0);
-    Some(awaited.chain([Signal::SIGCHLD]).collect())
-}
+/// The signals that end the job, and `SIGCHLD`, which reports its end.
+const AWAITED: [Signal; 5] = [
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGCHLD,
+];
 
 /// A child that waits at a gate, which is a pipe, before it executes the command. Dropping it before
 /// the gate is opened ends the child.
@@ -185,10 +177,6 @@ fn await_end(pid: Pid, signals: &SigSet) -> nix::Result<u8> {
             _ => {}
         }
     }
-}
-
-fn signal_status(signal: Signal) -> u8 {
-    u8::try_from(128 + signal as i32).unwrap_or(u8::MAX)
 }
 
 /// The umask and limits that this process got from its caller.
@@ -445,15 +433,6 @@ mod tests {
             assert!(environment.contains(&(name, value.into())), "{name}");
         }
         assert!(environment.len() <= 6);
-    }
-
-    #[test]
-    fn signal_that_caller_ignores_is_not_awaited() {
-        let all = awaited_signals("SigIgn:\t0000000000001000\n").unwrap();
-        assert!(all.contains(Signal::SIGHUP) && all.contains(Signal::SIGCHLD));
-        let without = awaited_signals("SigIgn:\t0000000000001001\n").unwrap();
-        assert!(!without.contains(Signal::SIGHUP) && without.contains(Signal::SIGTERM));
-        assert!(awaited_signals("").is_none() && awaited_signals("SigIgn:\tx\n").is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 pub(super) mod pam;
 pub(super) mod process;
+pub(super) mod terminal;
 
 use kernel::sys::bpf::{ProgInfo, fill_info, read_info};
 use kernel::sys::checked;

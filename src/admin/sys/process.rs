@@ -1,6 +1,7 @@
 //! Changes of this process itself: children, descriptors, shared objects, signal dispositions.
 
 use helper::jobs::sources::processes;
+use kernel::sys::checked;
 use nix::unistd::{ForkResult, Pid, fork};
 use std::ffi::CStr;
 use std::io;
@@ -18,26 +19,46 @@ const PANIC_STATUS: i32 = 101;
 ///
 /// `EBUSY` in a process with several threads, and the errors of `fork(2)`.
 pub(crate) fn fork_child(body: impl FnOnce() -> i32) -> io::Result<Pid> {
-    if !is_single_threaded()? {
-        return Err(io::Error::from_raw_os_error(libc::EBUSY));
-    }
-    // SAFETY: there is no other thread that could hold a lock which the child would wait for.
-    match unsafe { fork() }? {
-        ForkResult::Parent { child } => Ok(child),
-        ForkResult::Child => {
-            // SAFETY: it sets a disposition, no handler.
-            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-            // A panic must not unwind into the parent's code.
-            let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(PANIC_STATUS);
-            // SAFETY: it ends the child alone; functions that the parent registered to run at exit
-            // do not run a second time.
-            unsafe { libc::_exit(status) }
-        }
-    }
+    SingleThread::require()?.fork_child(body)
 }
 
-fn is_single_threaded() -> io::Result<bool> {
-    Ok(processes::list_numbers::<i32>(Path::new("/proc/self/task"))?.count() == 1)
+/// Proof that this process has one thread. This command starts none.
+#[derive(Debug)]
+pub(crate) struct SingleThread(());
+
+impl SingleThread {
+    /// Checks that this process has one thread.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` in a process with several threads; as `opendir(3)` for `/proc/self/task`.
+    pub(crate) fn require() -> io::Result<Self> {
+        if processes::list_numbers::<i32>(Path::new("/proc/self/task"))?.count() != 1 {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        Ok(Self(()))
+    }
+
+    /// Forks as [`fork_child`] does, also where this process has no `/proc` of its own.
+    ///
+    /// # Errors
+    ///
+    /// As `fork(2)`.
+    pub(crate) fn fork_child(&self, body: impl FnOnce() -> i32) -> io::Result<Pid> {
+        // SAFETY: there is no other thread that could hold a lock which the child would wait for.
+        match unsafe { fork() }? {
+            ForkResult::Parent { child } => Ok(child),
+            ForkResult::Child => {
+                // SAFETY: it sets a disposition, no handler.
+                unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+                // A panic must not unwind into the parent's code.
+                let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(PANIC_STATUS);
+                // SAFETY: it ends the child alone; functions that the parent registered to run at exit
+                // do not run a second time.
+                unsafe { libc::_exit(status) }
+            }
+        }
+    }
 }
 
 /// Marks every descriptor above standard error to close when a program is executed, also those that
@@ -56,6 +77,18 @@ pub(crate) fn mark_descriptors_cloexec() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Takes a capability from this process and the programs that it executes, by its number.
+///
+/// # Errors
+///
+/// `EINVAL` for a number that the kernel does not know; `EPERM` without `CAP_SETPCAP`.
+pub(crate) fn drop_bounding_capability(capability: u32) -> io::Result<()> {
+    let number = libc::c_ulong::from(capability);
+    // SAFETY: the option takes numbers.
+    let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) };
+    checked(result.into()).map(drop)
 }
 
 /// Loads a shared object as libpam does, and runs its constructors. Call this only in a child that

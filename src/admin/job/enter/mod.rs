@@ -1,0 +1,170 @@
+//! `enter`: runs a command or a shell in a container of the job in which the caller's login is.
+//!
+//! The caller joins the namespaces of a process of their own, with their own rights and nothing else: what they
+//! may enter is for the kernel to say. The login keeps its cgroup, so it stays a part of the job.
+
+mod container;
+mod credentials;
+mod job_cgroup;
+mod session;
+mod target;
+mod terminal;
+mod variables;
+
+use super::names;
+use super::run::CallerLimits;
+use super::running_jobs::QUERY_TIMEOUT;
+use crate::accounts;
+use crate::error::Error;
+use crate::exit_status::EXIT_NOT_STARTED;
+use crate::output::Output;
+use clap::Args;
+use container::{Container, JobProcess, View, find_containers};
+use helper::jobs::find_by_name;
+use helper::{Config, Deadline, Node, RunningJobs, printable};
+use job_cgroup::JobCgroup;
+use kernel::cgroup::Membership;
+use kernel::trust::Trust;
+use module::node_name;
+use nix::unistd::Uid;
+use protocol::{JobId, Request};
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::Path;
+use target::Target;
+
+/// Maximum containers in a message.
+const CONTAINERS_MAX: usize = 16;
+
+/// Enter the container that your job runs on this node
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Run it in a login to the job, without root: ssh -t NODE job-adopt enter. The command gets a terminal if there is one,
+and the container's root directory, variables and user, and what the container's process may do. It stays in the
+cgroup of the login.
+Exit status: that of the command, 128 and the number of the signal that ended it, or 125.")]
+pub(crate) struct Options {
+    /// The job, which must be that of this login
+    #[arg(value_parser = names::parse_job_id)]
+    job: Option<JobId>,
+    /// A process of the container, if there are several
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+    /// The command and its arguments; a shell unless given
+    #[arg(last = true, value_name = "COMMAND")]
+    words: Vec<OsString>,
+}
+
+pub(crate) fn execute(
+    options: &Options,
+    caller: CallerLimits,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    match enter(options, caller, output) {
+        Err(error @ Error::Failed(_)) => {
+            output.warn(error);
+            Ok(EXIT_NOT_STARTED)
+        }
+        result => result,
+    }
+}
+
+fn enter(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> Result<u8, Error> {
+    let failed = |cause: String| Error::failed("enter", "container", cause);
+    if Uid::effective().is_root() {
+        let why = "root has no jobs; run this in a login of the job's owner";
+        return Err(failed(why.to_owned()));
+    }
+    let job = find_own_job(options.job.as_ref(), output)?;
+    let login = View::read_own().map_err(|errno| failed(errno.desc().to_owned()))?;
+    let process = match options.pid {
+        Some(pid) => read_chosen(pid, &job, &login)?,
+        None => {
+            let containers =
+                find_containers(&job, &login).map_err(|error| failed(error.to_string()))?;
+            choose(containers, &job.job)?
+        }
+    };
+    let target = Target::open(&process, &job)?;
+    session::run(&target, &login.namespaces, &options.words, caller)
+}
+
+/// Finds the job whose cgroup this process is in.
+///
+/// It fails with [`Error::Failed`] outside of jobs, and in another job than the one that was named.
+fn find_own_job(name: Option<&JobId>, output: &mut Output<'_>) -> Result<JobCgroup, Error> {
+    let node = node_name();
+    let uid = Uid::effective().as_raw();
+    let config = Config::read(Path::new(Request::DEFAULT_CONF), &Trust::root())?;
+    let deadline = Deadline::after(QUERY_TIMEOUT);
+    let RunningJobs {
+        mut jobs,
+        closed,
+        warnings,
+    } = Node::host().find_running_jobs(&config, &node, uid, deadline)?;
+    // The shell of a scheduler may run in a job that takes no logins.
+    jobs.extend(closed);
+    let own = JobCgroup::find(&jobs, &Membership::read_own()?, deadline.instant());
+    let failed = |cause: String| Error::failed("enter", "container", cause);
+    let Some(own) = own else {
+        for warning in &warnings {
+            output.warn(printable(warning));
+        }
+        let user = accounts::user_name(uid);
+        return Err(failed(format!(
+            "this shell is in no job of {user} on {node}; log in while one runs here"
+        )));
+    };
+    match name.map(|name| (name, find_by_name(&jobs, name))) {
+        Some((_, Some(job))) if job.id != own.job => Err(failed(format!(
+            "this login is in job {}; log in to job {} to enter it",
+            own.job, job.id
+        ))),
+        Some((name, None)) => Err(failed(format!(
+            "this login is in job {}, and no job {name} of yours runs here; a command goes behind --",
+            own.job
+        ))),
+        _ => Ok(own),
+    }
+}
+
+/// Reads the process that was chosen by its number.
+fn read_chosen(pid: i32, job: &JobCgroup, login: &View) -> Result<JobProcess, Error> {
+    let failed = |cause: String| Error::failed("enter container of process", pid, cause);
+    let process = JobProcess::read(pid, job)
+        .map_err(|error| failed(target::explain(&error)))?
+        .ok_or_else(|| failed(format!("it is not in job {}", job.job)))?;
+    if !process.view.is_container(login) {
+        return Err(failed("it is in no container".to_owned()));
+    }
+    Ok(process)
+}
+
+/// Chooses the only container.
+///
+/// It fails with [`Error::Failed`] if there is none, or with their list if there are several.
+fn choose(mut containers: Vec<Container>, job: &JobId) -> Result<JobProcess, Error> {
+    if containers.len() > 1 {
+        return Err(Error::Failed(describe_several(&containers, job)));
+    }
+    let only = containers.pop().map(|container| container.first);
+    only.ok_or_else(|| Error::failed("enter", "container", format!("job {job} runs none here")))
+}
+
+/// Lists containers, each with the command that enters it.
+fn describe_several(all: &[Container], job: &JobId) -> String {
+    let mut text = format!("job {job} runs {} containers here; enter one:", all.len());
+    for Container { first, count } in all.iter().take(CONTAINERS_MAX) {
+        let processes = if *count == 1 { "process" } else { "processes" };
+        let _ = write!(
+            text,
+            "\njob-adopt enter --pid {}\n    {count} {processes}, the first is {}",
+            first.pid,
+            printable(&first.name)
+        );
+    }
+    if all.len() > CONTAINERS_MAX {
+        text += "\n...";
+    }
+    text
+}
