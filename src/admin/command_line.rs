@@ -114,7 +114,13 @@ const HELP_GROUPS: [(&str, &[(&str, &str)]); 5] = [
             ("run", "job-adopt run --user alice --gpu 0 -- ./train"),
         ],
     ),
-    ("Users", &[("use", "job-adopt use 4242")]),
+    (
+        "Users",
+        &[
+            ("use", "job-adopt use 4242"),
+            ("enter", "job-adopt enter -- nvidia-smi"),
+        ],
+    ),
     ("Monitoring", &[("metrics", "job-adopt metrics --json")]),
 ];
 
