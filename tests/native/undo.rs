@@ -73,10 +73,11 @@ fn failing_filter_leaves_no_leaf() {
     }
 }
 
-/// The proof after the move fails.
+/// The proof after the move fails. Before it the stamp is read, and then, since a filter is attached, the accounts that
+/// may be in the job and the mark of the leaf.
 #[test]
 fn stamp_lost_after_move_leaves_no_leaf() {
-    assert_refused_and_undone(&["-e", "inject=fgetxattr:error=ENODATA:when=3"], None);
+    assert_refused_and_undone(&["-e", "inject=fgetxattr:error=ENODATA:when=4"], None);
 }
 
 /// A lost leaf is made again only if the job still belongs to the user.
