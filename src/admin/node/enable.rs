@@ -345,7 +345,11 @@ fn try_change(
             writeln!(output.out, "taken back: the node is as it was")?;
             return Ok(EXIT_FINDINGS);
         }
-        Err(error) => return Err(plan.change.abandon(&pending, error, output)),
+        Err(error) => {
+            // The undo then took away what the failed step needed.
+            let cause = require_armed(&pending).err().unwrap_or(error);
+            return Err(plan.change.abandon(&pending, cause, output));
+        }
     }
     writeln!(
         output.out,
