@@ -70,10 +70,10 @@ impl Attributes {
     /// `job_cpus` lists these cores as the kernel does; with `None` the job has no cpuset of its own, and cores and
     /// memory policy stay. Returns an error for each attribute that could not be read or changed, and one for cores
     /// that differ from the job's afterwards.
-    pub(super) fn align(&self, job_cpus: Option<&str>) -> Vec<String> {
+    pub(super) fn align(&self, job_cpus: Option<&str>, job_oom_score: i32) -> Vec<String> {
         let mut changes = Vec::new();
-        if let Some(default) = self.oom_score_adj.and_then(default_oom_score) {
-            changes.push((OOM_FILE, write_oom_score(default)));
+        if let Some(raised) = self.raised_oom_score(job_oom_score) {
+            changes.push((OOM_FILE, write_oom_score(raised)));
         }
         // The scheduling comes before the cores: a task with a deadline cannot change these.
         if let Some(default) = self.scheduling.as_ref().and_then(default_scheduling) {
@@ -114,6 +114,13 @@ impl Attributes {
         errors
     }
 
+    /// Returns the score that puts this process behind no task of its job, if it has a lower one.
+    fn raised_oom_score(&self, job_oom_score: i32) -> Option<i32> {
+        let least = job_oom_score.max(0);
+        self.oom_score_adj
+            .and_then(|score| (score < least).then_some(least))
+    }
+
     /// Puts the attributes back once the process has left the job. Errors are ignored: what stays is what the job's
     /// tasks have.
     pub(super) fn put_back(&self) {
@@ -144,23 +151,20 @@ impl Attributes {
         }
         if let Some(before) = self
             .oom_score_adj
-            .filter(|now| default_oom_score(*now).is_some())
+            .filter(|before| read_oom_score() != Some(*before))
         {
             let _ = write_oom_score(before);
         }
     }
 }
 
-/// Writes the score of this process.
+fn read_oom_score() -> Option<i32> {
+    read_record(OOM_FILE).ok()?.trim_end().parse().ok()
+}
+
 fn write_oom_score(score: i32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(OOM_FILE)?;
     file.write_all(score.to_string().as_bytes())
-}
-
-/// Returns 0 for a score below it, by which the kernel kills a process later than others; `None` for a score that
-/// stays.
-fn default_oom_score(score: i32) -> Option<i32> {
-    (score < 0).then_some(0)
 }
 
 /// Returns the default scheduling for a thread that runs before others by its class or its nice value; `None` for
@@ -254,11 +258,26 @@ mod tests {
     }
 
     #[test]
-    fn only_score_below_the_default_is_changed() {
-        assert_eq!(
-            [-1000, -1, 0, 500].map(default_oom_score),
-            [Some(0), Some(0), None, None]
-        );
+    fn score_below_those_of_the_jobs_tasks_is_raised() {
+        for (now, of_job, raised) in [
+            (-1000, 0, Some(0)),
+            (-1, -500, Some(0)),
+            (0, 0, None),
+            (500, 0, None),
+            (0, 200, Some(200)),
+            (-500, 200, Some(200)),
+            (300, 200, None),
+        ] {
+            let attributes = Attributes {
+                oom_score_adj: Some(now),
+                ..Attributes::read()
+            };
+            assert_eq!(
+                attributes.raised_oom_score(of_job),
+                raised,
+                "{now} {of_job}"
+            );
+        }
     }
 
     #[test]
@@ -274,7 +293,7 @@ mod tests {
         let before = Attributes::read();
         let pinned = before.cpus.unwrap();
         assert_eq!(pinned.to_string(), first);
-        let align = |cpus| before.align(Some(cpus));
+        let align = |cpus| before.align(Some(cpus), 0);
         assert_eq!(
             align("8000"),
             [format!(
@@ -286,7 +305,7 @@ mod tests {
         assert_eq!(get_cpus().unwrap(), pinned);
         assert_eq!(align(&allowed), [""; 0]);
         before.put_back();
-        assert!(before.align(None).is_empty());
+        assert!(before.align(None, 0).is_empty());
         assert_eq!(get_cpus().unwrap(), pinned);
     }
 }

@@ -221,7 +221,10 @@ impl Login<'_> {
     ) -> Result<AdoptedLogin, Failure> {
         self.require_time("the move")?;
         let mut warnings = std::mem::take(&mut joined.warnings);
-        warnings.extend(undo.attributes.align(joined.cpus.as_deref()));
+        warnings.extend(
+            undo.attributes
+                .align(joined.cpus.as_deref(), joined.oom_score),
+        );
         let namespaces = self.verify_namespaces(std::mem::take(&mut joined.namespaces))?;
         let requested = request_variables(plan, &joined);
         let variables = set_variables(self.context.environment, &requested)?;

@@ -155,10 +155,19 @@ fn login_to_flux_job_has_what_its_task_has() {
         on_flux(|node| {
             install_attributes(node);
             let unit = format!("imp-shell-0-{ID}.service");
-            let body = format!("attributes {unit} FLUX_JOB_ID >/tmp/task; exec sleep infinity");
+            let body = format!(
+                "until [ -e /tmp/go ]; do sleep 0.1; done; \
+                 attributes {unit} FLUX_JOB_ID >/tmp/task; exec sleep infinity"
+            );
             let id = format!("FLUX_JOB_ID={ID}");
             let command = ["env", &id, "sh", "-c", &body];
-            let _job = node.start_flux_job_with_command(ALICE, ID, &ONE_GPU, &command);
+            let job = node.start_flux_job_with_command(ALICE, ID, &ONE_GPU, &command);
+            eventually("the shell runs", || !job.shells().is_empty());
+            // As a service manager of a user gives its units.
+            for pid in job.unit.pids() {
+                std::fs::write(format!("/proc/{pid}/oom_score_adj"), "200").unwrap();
+            }
+            node.write("/tmp/go", "");
             node.write(
                 &format!("{}/{unit}", node.transient()),
                 "[Service]\nType=notify\n",
@@ -174,6 +183,9 @@ fn login_to_flux_job_has_what_its_task_has() {
                 .ssh(ALICE, &format!("attributes {unit} FLUX_JOB_ID"))
                 .ok();
             assert_same(&login, &task, except);
+            node.job_adopt(&["resolve", "--user", ALICE.name])
+                .ok()
+                .says("the job's processes: 200\n");
         });
     }
 }

@@ -6,7 +6,7 @@ use crate::job::cgroup_members::list_members;
 use crate::job::logins::list_logins;
 use kernel::cgroup::{self, Dir};
 use kernel::proc::{self, Proc, read_record};
-use module::{Job, JoinResult, LeafLimit};
+use module::{Job, JoinResult, LeafJob, LeafLimit, OwnerProof};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -212,13 +212,18 @@ struct JobProcesses {
     /// Their lists of cores, each once.
     cores: BTreeSet<String>,
     oom_scores: BTreeSet<i32>,
+    /// The least score of a login.
+    login_oom_score: i32,
 }
 
 impl JobProcesses {
     /// Reads them. Those that cannot be listed or read are left out.
     fn read(job: &Job, uid: u32) -> Self {
         let deadline = Instant::now() + PROCESSES_TIMEOUT;
-        let mut processes = Self::default();
+        let mut processes = Self {
+            login_oom_score: find_login_oom_score(job),
+            ..Self::default()
+        };
         for pid in list_tasks(job, uid, deadline) {
             let dir = Proc::host().dir(pid);
             if Proc::host().effective_uid(pid).ok() != Some(uid) {
@@ -237,28 +242,45 @@ impl JobProcesses {
 
     /// Whether a process of the job has not the score of a usual login.
     fn has_other_oom_scores(&self) -> bool {
-        self.oom_scores.iter().any(|score| *score != 0)
+        self.oom_scores
+            .iter()
+            .any(|score| *score != self.login_oom_score)
     }
 
     /// Describes the scores, by which the kernel chooses what to kill for lack of memory: the highest first. sshd
     /// gives its children the score that it was started with, and the module makes a negative one 0.
     fn compare_oom_scores(&self) -> String {
-        let login = "0, or what sshd was started with if that is more";
+        let least = self.login_oom_score;
+        let login = format!("{least}, or what sshd was started with if that is more");
         let (Some(min), Some(max)) = (self.oom_scores.first(), self.oom_scores.last()) else {
-            return login.to_owned();
+            return login;
         };
         let range = if min == max {
             min.to_string()
         } else {
             format!("{min} to {max}")
         };
-        let order = match (*min, *max) {
-            (1.., _) => ": they are killed before the login",
-            (_, ..=-1) => ": the login is killed before them",
-            _ => "",
+        let order = if *min > least {
+            ": they are killed before the login"
+        } else if *max < least {
+            ": the login is killed before them"
+        } else {
+            ""
         };
         format!("{login}; the job's processes: {range}{order}")
     }
+}
+
+/// Finds the least OOM score of a login: that of the tasks of a Flux job, which its IMP has as well, else 0.
+fn find_login_oom_score(job: &Job) -> i32 {
+    let score = match job {
+        Job::Leaf(LeafJob {
+            proof: OwnerProof::Imp(imp),
+            ..
+        }) => imp.read_oom_score().unwrap_or_default(),
+        _ => 0,
+    };
+    score.max(0)
 }
 
 /// Lists the processes in the job's cgroup that are none of its logins.

@@ -10,7 +10,7 @@ use crate::undo::Undo;
 use kernel::OperationError;
 use kernel::cgroup::{CgroupChain, Dir, Membership};
 use kernel::lock::Lock;
-use kernel::proc::{Proc, Process};
+use kernel::proc::{Proc, Process, read_record};
 use kernel::sys::pidfd::pidfd_open;
 use kernel::trust::{Trust, TrustError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -69,6 +69,20 @@ impl Imp {
         // Check the process behind the pidfd: another one may have the number by now.
         imp.require_shell(unit, unit_starting)?;
         Ok(imp)
+    }
+
+    /// Reads the IMP's OOM score, which its shell and tasks inherit: 200 under systemd's service managers of users
+    /// (user@.service). The job's user cannot change that of a process of root's.
+    ///
+    /// # Errors
+    ///
+    /// As `open(2)` and `read(2)`; `InvalidData` for another text than a number.
+    pub fn read_oom_score(&self) -> Result<i32, OperationError> {
+        let path = Proc::host().dir(self.pid).join("oom_score_adj");
+        let invalid = |_| std::io::ErrorKind::InvalidData.into();
+        read_record(&path)
+            .and_then(|text| text.trim_end().parse().map_err(invalid))
+            .map_err(|error| OperationError::new("read", path.display().to_string(), error))
     }
 
     /// Reads the text of the unit's file, with the devices that a unit without a filter should

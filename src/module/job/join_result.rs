@@ -18,6 +18,8 @@ pub struct JoinResult {
     pub limits: Vec<LeafLimit>,
     /// The cores of the job's own cpuset, if it has one ([`kernel::cgroup::Cpuset`]).
     pub(crate) cpus: Option<String>,
+    /// The OOM score that the scheduler gave the job's tasks; 0 unless it is known.
+    pub(crate) oom_score: i32,
     /// Faults that cost the login something, and not its containment.
     pub(crate) warnings: Vec<String>,
     /// The result of the plan's probes.

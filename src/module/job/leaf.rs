@@ -183,6 +183,12 @@ impl LeafJob {
             ..JoinResult::default()
         };
         joined.set_cpuset(Cpuset::find(leaf.up_to_job()));
+        if let OwnerProof::Imp(imp) = &self.proof {
+            match imp.read_oom_score() {
+                Ok(score) => joined.oom_score = score,
+                Err(error) => joined.warnings.push(error.to_string()),
+            }
+        }
         let joins_namespaces = adoption.context.settings.join_container;
         if let (true, Some(name)) = (joins_namespaces, cgroup::read_namespace_path(job)?) {
             joined.namespaces.push(Namespace::open(&name)?);
