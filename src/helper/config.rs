@@ -9,7 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::callerid::Network;
-use crate::devices::{DeviceSettings, Specifier};
+use crate::devices::{DeviceSettings, Specifier, is_site_name};
 use crate::jobs::records::Registry;
 use crate::text::printable;
 use kernel::trust::{Trust, TrustError};
@@ -149,13 +149,14 @@ impl Config {
             .map_err(ConfigError::UntrustedFile)?;
         let mut config = Self::default();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
-            let Ok(Some((key, value))) = parse_pair(line) else {
-                continue;
-            };
-            if key == name {
-                config
-                    .set_key(key, value)
-                    .map_err(|fault| ConfigError::InvalidLine(path.to_owned(), index + 1, fault))?;
+            match parse_line(line) {
+                Ok(ConfigLine::Section(_)) => break,
+                Ok(ConfigLine::Pair(key, value)) if key == name => {
+                    config.set_key(key, value).map_err(|fault| {
+                        ConfigError::InvalidLine(path.to_owned(), index + 1, fault)
+                    })?;
+                }
+                _ => {}
             }
         }
         Ok(config)
@@ -169,19 +170,82 @@ impl Config {
     pub fn parse(bytes: &[u8]) -> Result<Self, (usize, ConfigFault)> {
         let mut config = Self::default();
         let mut keys = Vec::new();
+        let mut has_names = false;
+        let mut device_list_line = 0;
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
             let number = index + 1;
-            let pair = parse_pair(line).map_err(|fault| (number, fault))?;
-            let Some((key, value)) = pair else { continue };
-            if keys.contains(&key) {
-                return Err((number, ConfigFault::RepeatedKey(shorten(key))));
+            match parse_line(line).map_err(|fault| (number, fault))? {
+                ConfigLine::Empty => {}
+                ConfigLine::Section(NAMES_SECTION) if !has_names => has_names = true,
+                ConfigLine::Section(section) => {
+                    return Err((number, ConfigFault::UnknownSection(shorten(section))));
+                }
+                ConfigLine::Pair(name, value) if has_names => config
+                    .add_name(name, value)
+                    .map_err(|fault| (number, fault))?,
+                ConfigLine::Pair(key, _) if keys.contains(&key) => {
+                    return Err((number, ConfigFault::RepeatedKey(shorten(key))));
+                }
+                ConfigLine::Pair(key, value) => {
+                    config
+                        .set_key(key, value)
+                        .map_err(|fault| (number, fault))?;
+                    keys.push(key);
+                    if key == DEVICE_LIST_KEY {
+                        device_list_line = number;
+                    }
+                }
             }
-            config
-                .set_key(key, value)
-                .map_err(|fault| (number, fault))?;
-            keys.push(key);
         }
+        config
+            .check_device_list()
+            .map_err(|fault| (device_list_line, fault))?;
         Ok(config)
+    }
+
+    /// Checks that the site has listed each name of `always_allowed`.
+    fn check_device_list(&self) -> Result<(), ConfigFault> {
+        for specifier in &self.always_allowed {
+            let name = specifier.site_name();
+            if name.is_some_and(|known| !self.devices.names.contains_key(known)) {
+                return Err(ConfigFault::InvalidEntry(
+                    DEVICE_LIST_KEY.to_owned(),
+                    specifier.to_string(),
+                    "not in [devices]".to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a site's name of devices.
+    fn add_name(&mut self, name: &str, value: &str) -> Result<(), ConfigFault> {
+        let shown = shorten(name);
+        if !is_site_name(name) {
+            return Err(ConfigFault::InvalidName(shown));
+        }
+        let parse = |text: &str| match text.parse::<Specifier>() {
+            Ok(specifier) if specifier.site_name().is_some() => {
+                Err("a name stands for no other name".to_owned())
+            }
+            Ok(specifier) => Ok(specifier),
+            Err(why) => Err(why.to_string()),
+        };
+        let entries = parse_entries(value, parse).map_err(|error| match error {
+            ValueError::WrongForm => ConfigFault::WrongForm(shown.clone(), "a list of devices"),
+            ValueError::InvalidEntry(entry, why) => {
+                ConfigFault::InvalidEntry(shown.clone(), entry, why)
+            }
+        })?;
+        if self
+            .devices
+            .names
+            .insert(name.to_owned(), entries)
+            .is_some()
+        {
+            return Err(ConfigFault::RepeatedKey(shown));
+        }
+        Ok(())
     }
 
     /// Tells whether the site has chosen the registry as a source: it names some sources and not
@@ -248,6 +312,8 @@ enum ValueError {
 }
 
 const ABSOLUTE_PATH: &str = "an absolute path";
+/// The section of a site's own names of devices.
+const NAMES_SECTION: &str = "devices";
 /// The key whose entries are device specifiers.
 const DEVICE_LIST_KEY: &str = "always_allowed";
 const MEMORY: &str = "a size in M, G or T, at least 64M, or 1% to 100%";
@@ -408,17 +474,32 @@ fn is_similar(known: &str, name: &str) -> bool {
     known_rest.len().max(name_rest.len()) - same_back <= 1
 }
 
-/// Splits a line into key and value; `None` if it is empty apart from a comment, which may be in any
-/// encoding.
-fn parse_pair(line: &[u8]) -> Result<Option<(&str, &str)>, ConfigFault> {
+/// A line of the file.
+enum ConfigLine<'a> {
+    /// Nothing but a comment.
+    Empty,
+    /// The name of a section, which goes to the end of the file.
+    Section(&'a str),
+    /// A key and its value, or a name and its devices.
+    Pair(&'a str, &'a str),
+}
+
+/// Parses a line, whose comment may be in any encoding.
+fn parse_line(line: &[u8]) -> Result<ConfigLine<'_>, ConfigFault> {
     let text = std::str::from_utf8(without_comment(line))
         .map_err(|_| ConfigFault::NotUtf8)?
         .trim();
     if text.is_empty() {
-        return Ok(None);
+        return Ok(ConfigLine::Empty);
+    }
+    let section = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    if let Some(section) = section {
+        return Ok(ConfigLine::Section(section.trim()));
     }
     let (key, value) = text.split_once('=').ok_or(ConfigFault::NoPair)?;
-    Ok(Some((key.trim(), value.trim())))
+    Ok(ConfigLine::Pair(key.trim(), value.trim()))
 }
 
 /// Cuts a line before its comment: a `#` at its beginning or after a blank.
@@ -577,6 +658,12 @@ pub enum ConfigFault {
     /// No key has this name; a known one may be similar.
     #[error("unknown key {0}{hint}", hint = describe_similar(*.1))]
     UnknownKey(String, Option<&'static str>),
+    /// There is no such section, or it stands twice.
+    #[error("section [{0}]: only [devices] is known, once")]
+    UnknownSection(String),
+    /// A site's name of devices has other characters than it may.
+    #[error("{0:?} is no name of devices: lower-case letters, digits, _, -, . and :, and not hpc")]
+    InvalidName(String),
     /// An earlier line has this key.
     #[error("key {0} stands twice")]
     RepeatedKey(String),

@@ -309,7 +309,7 @@ fn unknown_name_gives_same_error_in_every_command() {
             ("--cdi", "nvidia.com/gpu"),
             ("--gres", "gpu:0-3"),
             ("--gres", "gpu::0"),
-            ("--device", "@hcp"),
+            ("--device", "@HPC"),
             ("--device-dir", "site"),
         ];
         for (option, value) in wrong {

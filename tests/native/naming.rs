@@ -194,6 +194,31 @@ fn number_opens_gpu_of_whoever_counts_and_refuses_without_a_word() {
 }
 
 #[test]
+fn site_name_opens_all_of_its_devices_or_none() {
+    on_node(|node| {
+        node.add_nvidia_driver(510);
+        node.configure(
+            "[devices]\naccel0 = /dev/nvidia0, /dev/nvidia1 r\npart = /dev/nvidia0, /dev/gone\n",
+        );
+        let allow = |name: &str| json!({ "DeviceAllow": [[name, "rw"]] });
+        let own = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
+        assert_login_devices(node, "options", allow("@accel0"), &own);
+        let none = [("/dev/nvidia0", DENIED), ("/dev/nvidia1", DENIED)];
+        assert_login_devices(node, "options", allow("@part"), &none);
+        node.log.line("/dev/gone");
+        let job = node.job(ALICE, "77").unstamped().unrecorded().start();
+        for name in ["@part", "@hcp"] {
+            let register = [
+                "register", "--id", "77", "--user", "alice", "--device", name,
+            ];
+            let line = [&register[..], &["--cgroup", job.cgroup.path()]].concat();
+            node.job_adopt(&line).exits(2).says(name);
+            assert!(!node.exists(&job.record_path()), "the record was written");
+        }
+    });
+}
+
+#[test]
 fn missing_index_refuses_login() {
     on_node(|node| {
         node.add_nvidia_driver(510);

@@ -198,8 +198,8 @@ mod tests {
         );
         assert_eq!(parse_cdi("v/c=").unwrap_err(), "the device's name is empty");
         assert_eq!(
-            parse_device("@hcp").unwrap_err(),
-            "there is no such preset, only @hpc"
+            parse_device("@HPC").unwrap_err(),
+            "no name of a preset: @hpc, or @ and a name of lower-case letters, digits, _, -, . and :"
         );
     }
 }

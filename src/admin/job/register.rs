@@ -242,6 +242,14 @@ fn resolve_containment(
         container,
     } = resolved.map_err(refuse_devices)?;
     for device in dropped {
+        // Who names a preset means a whole accelerator, not what is left of it.
+        if requested_presets(record).any(|preset| device.starts_with(&format!("{preset} "))) {
+            return Err(Error::Input(format!(
+                "register job {}: {}",
+                record.id,
+                printable(&device)
+            )));
+        }
         output.warn(format_args!("warning: left out: {device}"));
     }
     for warning in warnings {
@@ -255,6 +263,16 @@ fn resolve_containment(
         }
     }
     Ok(containment)
+}
+
+/// The presets among the devices that a record requests.
+fn requested_presets(record: &Record) -> impl Iterator<Item = &str> {
+    let options = record.options.iter();
+    options
+        .filter_map(|options| options.device_allow.as_ref())
+        .flatten()
+        .map(|(spec, _)| spec.as_str())
+        .filter(|spec| spec.starts_with('@'))
 }
 
 fn refuse_devices(LoginRefusal { refusal, cause }: LoginRefusal) -> Error {
@@ -579,8 +597,8 @@ mod tests {
             ),
             ("--gres=", "'' for '--gres <NAME:INDEX,...>': "),
             (
-                "--device @hcp",
-                "'@hcp' for '--device <SPEC ACCESS>': there is no such preset",
+                "--device @HPC",
+                "'@HPC' for '--device <SPEC ACCESS>': no name of a preset: ",
             ),
             ("--device=", "'' for '--device <SPEC ACCESS>': "),
             (

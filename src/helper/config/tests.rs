@@ -163,7 +163,7 @@ fn errors_name_line_and_key() {
         (
             "always_allowed = @hpc, @all",
             1,
-            "entry \"@all\" of always_allowed: there is no such preset, only @hpc",
+            "entry \"@all rw\" of always_allowed: not in [devices]",
         ),
         (
             "nodename = a b",
@@ -335,5 +335,73 @@ fn device_list_is_taken_as_flux_has_it() {
     );
     for text in ["hint = a\tb", "hint =", "registry =\t"] {
         assert!(Config::parse(text.as_bytes()).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn section_gives_a_sites_names_of_devices() {
+    let text = "# a comment\nalways_allowed = @fpga0 r\n\n[devices]\n# names\nfpga0 = /dev/xrt0,\t/dev/xrt0_ctl r\n\
+                registry = /dev/reg\nve:1 = @hpc, /dev/ve*\n";
+    let config = Config::parse(text.as_bytes()).unwrap();
+    assert_eq!(config.registry, Config::default().registry);
+    let shown: Vec<String> = config
+        .devices
+        .names
+        .iter()
+        .map(|(name, entries)| {
+            let entries: Vec<String> = entries.iter().map(ToString::to_string).collect();
+            format!("{name}: {}", entries.join(", "))
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "fpga0: /dev/xrt0 rw, /dev/xrt0_ctl r",
+            "registry: /dev/reg rw",
+            "ve:1: @hpc rw, /dev/ve* rw",
+        ]
+    );
+    for (body, line, message) in [
+        (
+            "[devices]\n[devices]",
+            2,
+            "section [devices]: only [devices] is known, once",
+        ),
+        ("[gpus]", 1, "section [gpus]: only [devices] is known, once"),
+        ("[devices]\nfpga", 2, "not of the form key = value"),
+        (
+            "[devices]\nFPGA = /dev/x",
+            2,
+            "\"FPGA\" is no name of devices: lower-case letters, digits, _, -, . and :, and not hpc",
+        ),
+        (
+            "[devices]\nhpc = /dev/x",
+            2,
+            "\"hpc\" is no name of devices: lower-case letters, digits, _, -, . and :, and not hpc",
+        ),
+        ("[devices]\na = /dev/x\na = /dev/y", 3, "key a stands twice"),
+        (
+            "[devices]\na = @b",
+            2,
+            "entry \"@b\" of a: a name stands for no other name",
+        ),
+        (
+            "[devices]\na = /etc/x",
+            2,
+            "entry \"/etc/x\" of a: not a path below /dev, char-NAME, block-NAME or @hpc",
+        ),
+        (
+            "[devices]\na =",
+            2,
+            "entry \"\" of a: not a path below /dev, char-NAME, block-NAME or @hpc",
+        ),
+        (
+            "\nalways_allowed = /dev/a, @b\n[devices]\na = /dev/x",
+            2,
+            "entry \"@b rw\" of always_allowed: not in [devices]",
+        ),
+    ] {
+        let (at, fault) = Config::parse(body.as_bytes()).unwrap_err();
+        assert_eq!((at, fault.to_string().as_str()), (line, message), "{body}");
     }
 }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::node::PciAddress;
 use crate::node::nvidia::Uuid;
-use crate::node::topology::Numbering;
+use crate::node::topology::{AccelDriver, Numbering};
 use protocol::parse_decimal;
 
 /// The name of one GPU of the node, or of one part of a GPU.
@@ -17,6 +17,8 @@ pub enum GpuName {
     Index(u32),
     /// The GPU that somebody gives this number: `flux:N`, `rocm:N`, `nvidia:N`.
     Numbered(Numbering, u32),
+    /// The n-th accelerator of a driver, by PCI address: `qaic:N`.
+    Accelerator(AccelDriver, u32),
     /// The GPU at this PCI address.
     Pci(PciAddress),
     /// NVIDIA's UUID, `GPU-` and 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12.
@@ -65,9 +67,13 @@ impl GpuName {
             return text.parse().ok().map(Self::Pci);
         }
         match text.split_once(':') {
-            Some((numbering, number)) => {
-                let numbering = numbering.parse().ok()?;
-                parse_decimal(number).map(|number| Self::Numbered(numbering, number))
+            Some((owner, number)) => {
+                let number = parse_decimal(number)?;
+                if let Ok(numbering) = owner.parse() {
+                    return Some(Self::Numbered(numbering, number));
+                }
+                let driver = owner.parse().ok()?;
+                Some(Self::Accelerator(driver, number))
             }
             None => parse_decimal(text).map(Self::Index),
         }
@@ -92,6 +98,7 @@ impl fmt::Display for GpuName {
         match self {
             Self::Index(index) => write!(f, "{index}"),
             Self::Numbered(numbering, index) => write!(f, "{numbering}:{index}"),
+            Self::Accelerator(driver, index) => write!(f, "{driver}:{index}"),
             Self::Pci(address) => address.fmt(f),
             Self::Uuid(uuid) => write!(f, "GPU-{uuid}"),
             Self::Instance { gpu, gi, ci } => write!(f, "MIG-GPU-{gpu}/{gi}/{ci}"),
@@ -103,8 +110,8 @@ impl fmt::Display for GpuName {
 /// The error of a text that is no name of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "not the name of a GPU: its number, flux:N, rocm:N, nvidia:N, PCI address, GPU-UUID, MIG-UUID or \
-     MIG-GPU-UUID/GI/CI"
+    "not the name of a GPU: its number, flux:N, rocm:N, nvidia:N, habanalabs:N, qaic:N, amdxdna:N, \
+     intel_vpu:N, PCI address, GPU-UUID, MIG-UUID or MIG-GPU-UUID/GI/CI"
 )]
 pub struct GpuNameError;
 
@@ -121,6 +128,8 @@ mod tests {
             ("flux:0", "flux:0".to_owned()),
             ("rocm:63", "rocm:63".to_owned()),
             ("nvidia:7", "nvidia:7".to_owned()),
+            ("habanalabs:0", "habanalabs:0".to_owned()),
+            ("intel_vpu:1", "intel_vpu:1".to_owned()),
             ("1b:00.0", "0000:1b:00.0".to_owned()),
             ("00000000:1B:1F.7", "0000:1b:1f.7".to_owned()),
             ("10000:1b:00.0", "10000:1b:00.0".to_owned()),
@@ -156,6 +165,8 @@ mod tests {
             "flux:0:0",
             "Flux:0",
             "hwloc:0",
+            "accel:0",
+            "qaic:",
             ":0",
             "GPU-",
             "GPU-0",

@@ -21,7 +21,7 @@ pub use gres::{HostList, HostListError};
 pub use name::{DeviceName, UnresolvedName};
 pub use resolver::Resolver;
 pub use settings::DeviceSettings;
-pub use specifier::{Glob, Specifier, SpecifierError};
+pub use specifier::{Glob, Specifier, SpecifierError, is_site_name};
 
 #[cfg(test)]
 mod tests;

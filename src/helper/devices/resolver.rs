@@ -55,7 +55,7 @@ impl Resolver {
     ///
     /// This node has no such device.
     pub fn resolve_specifier(&self, specifier: &Specifier) -> Result<ResolvedDevices, DeviceError> {
-        specifier::resolve(&self.tree, specifier)
+        specifier::resolve(&self.tree, specifier, &self.settings.names)
     }
 
     /// Resolves the devices of all these names together. CDI names are resolved in one step, so that
@@ -130,6 +130,9 @@ impl Resolver {
             GpuName::Index(index) => topology::resolve_index(&self.tree, *index),
             GpuName::Numbered(numbering, index) => {
                 topology::resolve_number(&self.tree, *numbering, *index)
+            }
+            GpuName::Accelerator(driver, index) => {
+                topology::resolve_accelerator(&self.tree, *driver, *index)
             }
             GpuName::Pci(address) => topology::resolve_address(&self.tree, *address),
             GpuName::Uuid(uuid) => {

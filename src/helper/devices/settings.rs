@@ -1,5 +1,7 @@
 //! The site's settings for the resolution of device names.
 
+use crate::devices::Specifier;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The site's settings for the resolution of names.
@@ -11,6 +13,8 @@ pub struct DeviceSettings {
     pub slurm_conf: Option<PathBuf>,
     /// The node's name in `gres.conf`. `None` means the host's name, in full or up to its first dot.
     pub node_name: Option<String>,
+    /// The site's own names of devices, `@NAME`, which stand for no further names.
+    pub names: BTreeMap<String, Vec<Specifier>>,
 }
 
 impl Default for DeviceSettings {
@@ -19,6 +23,7 @@ impl Default for DeviceSettings {
             cdi_dirs: vec![PathBuf::from("/etc/cdi"), PathBuf::from("/run/cdi")],
             slurm_conf: None,
             node_name: None,
+            names: BTreeMap::new(),
         }
     }
 }

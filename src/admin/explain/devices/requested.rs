@@ -248,7 +248,7 @@ mod tests {
                 &["a\u{1b}[1m"][..],
                 "'a?[1m' for '[NAME]...': no specifier, ",
             ),
-            (&["@hcp"], "'@hcp' for '[NAME]...': there is no such preset"),
+            (&["@HPC"], "'@HPC' for '[NAME]...': no name of a preset: "),
             (&["0,1"], "'0,1' for '[NAME]...': one GPU per option"),
             (
                 &["gpu:0-3"],
@@ -261,8 +261,8 @@ mod tests {
             ),
             (&["--gpu", ""], "'' for '--gpu <GPU>': "),
             (
-                &["--device", "@hcp"],
-                "'@hcp' for '--device <SPEC ACCESS>': there is no such preset",
+                &["--device", "@HPC"],
+                "'@HPC' for '--device <SPEC ACCESS>': no name of a preset: ",
             ),
         ] {
             let error = parse_line(line).unwrap_err().to_string();

@@ -23,8 +23,10 @@ pub enum SpecifierError {
     /// A path has `**`, which other programs take for any number of directories.
     #[error("** does not stand for directories: write one * for each, as in /dev/*/*")]
     RecursivePattern,
-    /// The word after `@` is not `hpc`.
-    #[error("there is no such preset, only @hpc")]
+    /// The word after `@` is neither `hpc` nor a name that a site may give.
+    #[error(
+        "no name of a preset: @hpc, or @ and a name of lower-case letters, digits, _, -, . and :"
+    )]
     UnknownPreset,
     /// The access is not made of the letters r, w and m.
     #[error("access is not one to three letters out of r, w, m")]

@@ -13,7 +13,7 @@ pub use glob::Glob;
 use nix::errno::Errno;
 use path_pattern::PathPattern;
 use protocol::{Access, Allowlist, DeviceRule, DeviceType, MAJOR_MAX, MINOR_MAX, parse_decimal};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -53,10 +53,14 @@ enum Selector {
     Major(DeviceType, u32),
     /// `@hpc`: those of [`HPC_PATHS`] that the node has. A missing one is no error.
     Hpc,
+    /// `@NAME`: what the site's configuration lists for its name.
+    Site(String),
     /// An entry of a site's list that stands for nothing.
     Skipped(String),
 }
 
+/// Maximum characters of a site's name.
+const SITE_NAME_MAX: usize = 64;
 /// What may stand between a specifier and its access.
 const BLANKS: [char; 2] = [' ', '\t'];
 
@@ -69,7 +73,8 @@ impl Specifier {
     /// - `char-NAME`, `block-NAME`: every device of a driver, whose name may be a [`Glob`];
     /// - `char-MAJOR`, `block-MAJOR`: every device of a major;
     /// - a path with [`Glob`]s as components: the device nodes that match, at most 1,024;
-    /// - `@hpc`: devices that parallel jobs need besides GPUs.
+    /// - `@hpc`: devices that parallel jobs need besides GPUs;
+    /// - `@NAME`: what the site's configuration lists for this name.
     ///
     /// # Errors
     ///
@@ -98,6 +103,14 @@ impl Specifier {
             selector: Selector::Skipped(printable(text)),
             access: Access::RW,
         })
+    }
+
+    /// The name whose devices the site's configuration lists, if this is one.
+    pub fn site_name(&self) -> Option<&str> {
+        match &self.selector {
+            Selector::Site(name) => Some(name),
+            _ => None,
+        }
     }
 
     /// Tells why an entry of a site's list is skipped; `None` if it stands for devices.
@@ -147,10 +160,12 @@ impl Selector {
             return Err(SpecifierError::UnknownForm);
         }
         if spec.starts_with('@') {
-            return if spec == "@hpc" {
-                Ok(Self::Hpc)
-            } else {
-                Err(SpecifierError::UnknownPreset)
+            return match spec.trim_start_matches('@') {
+                "hpc" if spec == "@hpc" => Ok(Self::Hpc),
+                name if is_site_name(name) && spec.len() == name.len() + 1 => {
+                    Ok(Self::Site(name.to_owned()))
+                }
+                _ => Err(SpecifierError::UnknownPreset),
             };
         }
         for kind in [DeviceType::Char, DeviceType::Block] {
@@ -218,6 +233,16 @@ impl Selector {
     }
 }
 
+/// Tells whether a text may be a site's name of devices: a lower-case letter, and lower-case letters, digits,
+/// `_`, `-`, `.` and `:` behind it, at most 64 characters. `hpc` has a meaning already.
+pub fn is_site_name(text: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-.:".contains(c);
+    text != "hpc"
+        && text.len() <= SITE_NAME_MAX
+        && text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.chars().all(is_inner)
+}
+
 /// Parses a decimal number of at most `max`.
 fn parse_number(text: &str, max: u32) -> Result<u32, SpecifierError> {
     parse_decimal(text)
@@ -242,6 +267,7 @@ impl fmt::Display for Selector {
             Self::Class(kind, class, _) => write!(f, "{}{class}", prefixes(*kind).0),
             Self::Major(kind, major) => write!(f, "{}{major}", prefixes(*kind).0),
             Self::Hpc => f.write_str("@hpc"),
+            Self::Site(name) => write!(f, "@{name}"),
         }
     }
 }
@@ -271,9 +297,13 @@ const GPU_DRIVERS: [&str; 8] = [
 pub(in crate::devices) fn resolve(
     tree: &Tree,
     specifier: &Specifier,
+    names: &BTreeMap<String, Vec<Specifier>>,
 ) -> Result<ResolvedDevices, DeviceError> {
     if let Some(reason) = specifier.skip_reason() {
         return Err(DeviceError::new(reason));
+    }
+    if let Selector::Site(name) = &specifier.selector {
+        return resolve_site_name(tree, name, specifier.access, names);
     }
     let mut resolved = resolve_selector(tree, &specifier.selector, specifier.access)?;
     resolved
@@ -318,8 +348,41 @@ fn resolve_selector(
             resolve_majors(tree, selector, *kind, access, |major, _| major == *number)
         }
         Selector::Hpc => Ok(resolve_hpc(tree, access)),
-        Selector::Skipped(_) => Ok(ResolvedDevices::default()),
+        // The caller has replaced these.
+        Selector::Site(_) | Selector::Skipped(_) => Ok(ResolvedDevices::default()),
     }
+}
+
+/// Resolves the devices of a site's name, each with what both its entry and `access` allow. Every entry
+/// must resolve: a part of an accelerator would not compute.
+fn resolve_site_name(
+    tree: &Tree,
+    name: &str,
+    access: Access,
+    names: &BTreeMap<String, Vec<Specifier>>,
+) -> Result<ResolvedDevices, DeviceError> {
+    let Some(entries) = names.get(name) else {
+        let known: Vec<String> = names.keys().map(|known| format!("@{known}")).collect();
+        return Err(DeviceError::new(if known.is_empty() {
+            "job_adopt.conf has no [devices]".to_owned()
+        } else {
+            format!("[devices] of job_adopt.conf has {}", known.join(", "))
+        }));
+    };
+    let mut resolved = ResolvedDevices::default();
+    for entry in entries {
+        let common = Access::from_bits(entry.access.bits() & access.bits());
+        let entry = Specifier {
+            access: common.unwrap_or(Access::NONE),
+            selector: entry.selector.clone(),
+        };
+        if entry.access == Access::NONE {
+            continue;
+        }
+        let devices = resolve(tree, &entry, &BTreeMap::new());
+        resolved.extend(devices.map_err(|why| DeviceError::at(&entry, why))?);
+    }
+    Ok(resolved)
 }
 
 /// The one device of a node or of a pair of numbers.

@@ -52,6 +52,8 @@ fn parsed_specifier_is_displayed_in_its_one_spelling() {
         ("block-4095 r", "block-4095 r"),
         ("@hpc", "@hpc rw"),
         ("@hpc r", "@hpc r"),
+        ("@fpga0", "@fpga0 rw"),
+        ("@ve:1 r", "@ve:1 r"),
         ("/dev/a-b:c rr", "/dev/a-b:c r"),
     ] {
         let specifier: Specifier = text.parse().unwrap();
@@ -140,7 +142,7 @@ fn other_texts_are_no_specifier() {
             "{text:?}"
         );
     }
-    for text in ["@", "@HPC", "@hpc2", "@all"] {
+    for text in ["@", "@HPC", "@@hpc", "@2", "@a/b", "@-", "@hpc@"] {
         assert_eq!(
             text.parse::<Specifier>(),
             Err(SpecifierError::UnknownPreset),
@@ -183,7 +185,7 @@ fn entry_of_a_site_without_a_device_is_skipped_with_its_reason() {
         let entry = Specifier::parse_site_entry(text).unwrap();
         assert_eq!(entry.to_string(), shown);
         assert_eq!(entry.skip_reason(), Some(why));
-        let error = super::resolve(&tree, &entry).unwrap_err();
+        let error = super::resolve(&tree, &entry, &BTreeMap::new()).unwrap_err();
         assert_eq!(error.to_string(), why);
         assert!(text.parse::<Specifier>().is_err());
     }
@@ -499,4 +501,48 @@ fn only_classes_and_majors_cover_every_minor() {
         counts[usize::from(is_class_or_major(&text))] += 1;
     }
     assert!(counts.iter().all(|count| *count > 100), "{counts:?}");
+}
+
+#[test]
+fn name_of_a_site_stands_for_its_devices() {
+    let scratch = node();
+    scratch.file("dev/xrt0", "c 10:60");
+    scratch.file("dev/xrt0_ctl", "c 10:61");
+    let tree = Tree::with_root(scratch.path(), scratch.trust());
+    let entries = |texts: &[&str]| -> Vec<Specifier> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    };
+    let settings = DeviceSettings {
+        names: BTreeMap::from([
+            (
+                "fpga0".to_owned(),
+                entries(&["/dev/xrt0", "/dev/xrt0_ctl r"]),
+            ),
+            ("part".to_owned(), entries(&["/dev/xrt0", "/dev/xrt1"])),
+        ]),
+        ..DeviceSettings::default()
+    };
+    let resolver = Resolver::new(tree, settings);
+    let rules = |text: &str| {
+        let resolved = resolver.resolve_specifier(&text.parse().unwrap());
+        resolved
+            .map(|resolved| {
+                let rules = resolved
+                    .devices
+                    .iter()
+                    .map(|device| device.rule.to_string());
+                rules.collect::<Vec<_>>()
+            })
+            .map_err(|error| error.to_string())
+    };
+    let both = |one: &str, other: &str| Ok(vec![one.to_owned(), other.to_owned()]);
+    assert_eq!(rules("@fpga0"), both("c:10:60:rw", "c:10:61:r"));
+    assert_eq!(rules("@fpga0 r"), both("c:10:60:r", "c:10:61:r"));
+    assert_eq!(rules("@fpga0 w"), Ok(vec!["c:10:60:w".to_owned()]));
+    let known = "[devices] of job_adopt.conf has @fpga0, @part";
+    assert_eq!(rules("@fpga1"), Err(known.to_owned()));
+    // A part of an accelerator is none.
+    assert!(rules("@part").unwrap_err().starts_with("/dev/xrt1 rw: "));
+    let without = resolve(&scratch, "@fpga0").unwrap_err();
+    assert_eq!(without.to_string(), "job_adopt.conf has no [devices]");
 }

@@ -56,7 +56,7 @@ impl<'a> Cards<'a> {
     /// it. As [`Cards::find`].
     pub(super) fn list(&self) -> Result<Vec<Card>, DeviceError> {
         let mut cards = Vec::new();
-        for address in self.list_functions()? {
+        for address in list_functions(self.tree)? {
             cards.extend(self.find(address)?);
         }
         cards.sort_unstable_by_key(|card| card.address);
@@ -129,25 +129,26 @@ impl<'a> Cards<'a> {
             .as_ref()
             .map_err(Clone::clone)
     }
+}
 
-    /// Lists the addresses of all PCI functions.
-    ///
-    /// # Errors
-    ///
-    /// The directory cannot be listed, or has a name that is no address.
-    fn list_functions(&self) -> Result<Vec<PciAddress>, DeviceError> {
-        let mut addresses = Vec::new();
-        for name in self.tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)? {
-            match name.parse::<PciAddress>() {
-                Ok(address) if address.to_string() == name => addresses.push(address),
-                _ => {
-                    let path = format!("{FUNCTIONS_DIR}/{name}");
-                    return Err(DeviceError::at(path, "not named by a PCI address"));
-                }
+/// Lists the addresses of all PCI functions, ascending.
+///
+/// # Errors
+///
+/// The directory cannot be listed, or has a name that is no address.
+pub(super) fn list_functions(tree: &Tree) -> Result<Vec<PciAddress>, DeviceError> {
+    let mut addresses = Vec::new();
+    for name in tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)? {
+        match name.parse::<PciAddress>() {
+            Ok(address) if address.to_string() == name => addresses.push(address),
+            _ => {
+                let path = format!("{FUNCTIONS_DIR}/{name}");
+                return Err(DeviceError::at(path, "not named by a PCI address"));
             }
         }
-        Ok(addresses)
     }
+    addresses.sort_unstable();
+    Ok(addresses)
 }
 
 /// Returns the error for a node without GPUs. If a function has the class of a GPU and no driver, that is the reason

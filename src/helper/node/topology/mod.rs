@@ -13,6 +13,7 @@
 //! AMD card has a number, by render minor; the address stands for the whole card. If it is not certain of
 //! which card a GPU of KFD is, no number is. GPUs without an address come last, by render minor.
 
+mod accelerator;
 mod card;
 mod class;
 mod hwloc;
@@ -26,6 +27,7 @@ use super::pci::PciAddress;
 use super::{Device, DeviceError, ResolvedDevices, Tree};
 use card::{Card, Cards, Vendor};
 
+pub use accelerator::{AccelDriver, resolve_accelerator};
 pub use nodes::{find_companions, verify_drm_nodes};
 pub use numbering::{Numbering, resolve_index, resolve_number};
 

@@ -38,7 +38,7 @@ pub(super) fn card_devices(tree: &Tree, card: &Card) -> Result<ResolvedDevices, 
             Ok(found)
         }
         Vendor::Habana => {
-            let found = habana_devices(tree, card.address)?;
+            let found = accel_devices(tree, card.address)?;
             require_compute_node(&found, is_accel, card)?;
             Ok(found)
         }
@@ -172,14 +172,18 @@ pub(super) fn is_intel_of_one_tile(tree: &Tree, card: &Card) -> bool {
         .all(|path| tree.list_names(path).is_err())
 }
 
-/// Resolves the accelerator and control nodes of a Habana card. The control device has the number of
-/// the accelerator and no parent in sysfs (`drivers/accel/habanalabs/common/device.c`), so it is
-/// looked up by its class. A device that sysfs or `/dev` lacks is left out.
+/// Resolves the nodes of a function in the class `accel`, and the control nodes that Habana's driver has
+/// besides. A control device has the number of the accelerator and no parent in sysfs
+/// (`drivers/accel/habanalabs/common/device.c`), so it is looked up by its class. A device that sysfs
+/// or `/dev` lacks is left out.
 ///
 /// # Errors
 ///
 /// A node in `/dev` contradicts the kernel's number, or a file cannot be read.
-fn habana_devices(tree: &Tree, address: PciAddress) -> Result<ResolvedDevices, DeviceError> {
+pub(super) fn accel_devices(
+    tree: &Tree,
+    address: PciAddress,
+) -> Result<ResolvedDevices, DeviceError> {
     let mut devices = Vec::new();
     for entry in list_class(tree, address, "accel")?
         .iter()

@@ -148,6 +148,17 @@ impl Layout {
         self.scratch.file(&path, properties);
     }
 
+    /// Adds an accelerator that has one node and no control device.
+    pub(crate) fn accelerator(&self, address: &str, driver: &str, number: u32) {
+        self.function(address, driver);
+        self.scratch
+            .dir(&format!("sys/devices/pci/{address}/accel/accel{number}"));
+        let class = format!("sys/class/accel/accel{number}/dev");
+        self.scratch.file(&class, &format!("261:{number}\n"));
+        let node = format!("dev/accel/accel{number}");
+        self.scratch.file(&node, &format!("c 261:{number}"));
+    }
+
     pub(crate) fn habana(&self, address: &str, number: u32) {
         self.function(address, "habanalabs");
         self.scratch

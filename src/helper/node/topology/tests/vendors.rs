@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use super::layout::{Layout, display_devices, paths, pci};
 use crate::devices::{DeviceName, DeviceSettings, Resolver};
 use crate::node::topology;
+use crate::node::topology::AccelDriver;
 
 const SHARED: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 
@@ -304,4 +305,40 @@ fn number_among_gpus_of_several_vendors_is_refused() {
         );
         assert!(layout.address(address).is_ok());
     }
+}
+
+#[test]
+fn accelerator_of_a_driver_is_counted_by_address() {
+    let layout = Layout::new();
+    layout.habana("0000:19:00.0", 0);
+    layout.accelerator("0000:43:00.0", "qaic", 2);
+    layout.accelerator("0000:21:00.0", "qaic", 1);
+    layout.accelerator("0000:c5:00.1", "amdxdna", 3);
+    let devices = |driver, index| {
+        let found = topology::resolve_accelerator(&layout.tree(), driver, index);
+        found
+            .map(|found| display_devices(&found))
+            .map_err(|error| error.to_string())
+    };
+    for (driver, index, node) in [
+        (AccelDriver::Qaic, 0, "/dev/accel/accel1 c:261:1:rw"),
+        (AccelDriver::Qaic, 1, "/dev/accel/accel2 c:261:2:rw"),
+        (AccelDriver::Amdxdna, 0, "/dev/accel/accel3 c:261:3:rw"),
+    ] {
+        assert_eq!(devices(driver, index), Ok(vec![node.to_owned()]));
+    }
+    assert_eq!(
+        devices(AccelDriver::Habanalabs, 0),
+        layout.address("19:00.0")
+    );
+    let two = "the node has 2 accelerators of qaic, numbers 0 to 1";
+    assert_eq!(devices(AccelDriver::Qaic, 2), Err(two.to_owned()));
+    let none = "the node has no accelerator of intel_vpu";
+    assert_eq!(devices(AccelDriver::IntelVpu, 0), Err(none.to_owned()));
+    // They are no GPUs, so that they change no number of these.
+    assert_eq!(layout.index(0), layout.address("19:00.0"));
+    assert!(layout.address("21:00.0").is_err());
+    layout.remove("dev/accel/accel1");
+    let gone = "0000:21:00.0 has no node in /dev to compute by";
+    assert_eq!(devices(AccelDriver::Qaic, 0), Err(gone.to_owned()));
 }
