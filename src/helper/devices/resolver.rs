@@ -8,7 +8,7 @@ use crate::node::nvidia::NvidiaGpu;
 use crate::node::nvidia::Uuid;
 use crate::node::topology::Numbering;
 use crate::node::{Device, DeviceError, ResolvedDevices, Tree, nvidia, topology};
-use crate::slurm_conf::SlurmConfSearch;
+use crate::slurm_conf::{SlurmConfSearch, read_allowed_devices};
 use std::cell::OnceCell;
 
 /// Kind of NVIDIA's GPUs in the specifications of NVIDIA's own tools.
@@ -47,6 +47,30 @@ impl Resolver {
     /// The search for the Slurm configuration of the node.
     pub(crate) fn slurm_conf(&self) -> &SlurmConfSearch {
         &self.slurm_conf
+    }
+
+    /// Lists the devices that Slurm's own list allows to each job (`AllowedDevicesFile` in `cgroup.conf`), and
+    /// what to log about it. An entry or a file that cannot be used allows nothing and refuses no login.
+    pub(crate) fn slurm_allowed_devices(&self) -> (Vec<Specifier>, Vec<String>) {
+        let files = self.slurm_conf.files();
+        let lines = match files.and_then(read_allowed_devices) {
+            Ok(Some(lines)) => lines,
+            Ok(None) => return (Vec::new(), Vec::new()),
+            Err(error) => return (Vec::new(), vec![format!("AllowedDevicesFile: {error}")]),
+        };
+        let mut specifiers = Vec::new();
+        let mut warnings = Vec::new();
+        for line in lines.iter().filter(|line| !line.text.trim().is_empty()) {
+            match Specifier::parse_site_entry(line.text.trim()) {
+                Ok(specifier) if specifier.skip_reason().is_none() => specifiers.push(specifier),
+                Ok(specifier) => {
+                    let reason = specifier.skip_reason().unwrap_or_default();
+                    warnings.push(format!("{}: {specifier} {reason}", line.at));
+                }
+                Err(why) => warnings.push(format!("{}: {why}", line.at)),
+            }
+        }
+        (specifiers, warnings)
     }
 
     /// Resolves the devices of a specifier: at least one, except for a preset, which may find none.

@@ -3,9 +3,11 @@
 use super::evidence::Evidence;
 use super::refusal::{LoginRefusal, refusal};
 use crate::config::Config;
-use crate::devices::{AllowlistError, DeviceRequest, JobAllowlist, Resolver, build_allowlist};
+use crate::devices::{
+    AllowlistError, DeviceRequest, JobAllowlist, Resolver, Specifier, build_allowlist,
+};
 use crate::jobs::Job;
-use crate::jobs::records::{Record, RecordDevices};
+use crate::jobs::records::{LoginTarget, Record, RecordDevices, Via};
 use crate::node::ContainerParts;
 use protocol::{Containment, JobId, Reason, Refusal};
 use std::fmt;
@@ -81,7 +83,9 @@ fn enforce_request(
     config: &Config,
     resolver: &Resolver,
 ) -> Result<JobContainment, LoginRefusal> {
-    match build_allowlist(request, &config.always_allowed, resolver) {
+    let is_slurm = record.target == LoginTarget::Via(Via::Slurm);
+    let (site, site_warnings) = site_devices(config, resolver, is_slurm);
+    match build_allowlist(request, &site, resolver) {
         Ok(JobAllowlist {
             list,
             dropped,
@@ -90,11 +94,27 @@ fn enforce_request(
         }) => Ok(JobContainment {
             containment: Containment::Enforce(list),
             dropped,
-            warnings,
+            warnings: [warnings, site_warnings].concat(),
             container,
         }),
         Err(error) => Err(refuse_request(&record.id, error)),
     }
+}
+
+/// Lists the devices that each job may open besides its own, of a Slurm job also those in Slurm's list, and
+/// warnings about that list.
+pub(super) fn site_devices(
+    config: &Config,
+    resolver: &Resolver,
+    is_slurm: bool,
+) -> (Vec<Specifier>, Vec<String>) {
+    let mut site = config.always_allowed.clone();
+    if !is_slurm {
+        return (site, Vec::new());
+    }
+    let (allowed, warnings) = resolver.slurm_allowed_devices();
+    site.extend(allowed);
+    (site, warnings)
 }
 
 /// Refuses a login whose record's devices give no allowlist. A name that does not resolve is named to the user.

@@ -1,6 +1,6 @@
 //! The device containment of a Slurm job, by Slurm's configuration and its record.
 
-use super::containment::{JobContainment, Planner};
+use super::containment::{JobContainment, Planner, site_devices};
 use super::refusal::LoginRefusal;
 use crate::config::SlurmDevices;
 use crate::devices::gres::Inventory;
@@ -86,7 +86,8 @@ impl Planner<'_> {
             allow: &[],
             names: Vec::new(),
         };
-        let allowlist = build_allowlist(&request, &self.config.always_allowed, self.resolver)
+        let (site, site_warnings) = site_devices(self.config, self.resolver, true);
+        let allowlist = build_allowlist(&request, &site, self.resolver)
             .map_err(|error| self.refuse_devices(error))?;
         let JobAllowlist {
             mut list,
@@ -98,6 +99,7 @@ impl Planner<'_> {
             .devices(&self.resolver.tree)
             .map_err(|error| self.refuse_devices(error))?;
         warnings.extend(gres.warnings);
+        warnings.extend(site_warnings);
         for device in gres.devices {
             if list.push(device.rule).is_err() {
                 return Err(self.refuse_devices(AllowlistError::TooManyEntries));

@@ -244,6 +244,35 @@ pub fn parse_constrain_devices(lines: &[ConfLine]) -> Result<bool, ConfError> {
     Ok(constrains)
 }
 
+const ALLOWED_DEVICES_KEY: &str = "AllowedDevicesFile";
+
+/// Reads the lines of the file that `cgroup.conf` names as `AllowedDevicesFile`; the last line counts.
+/// `None` if it names none. A relative path is beside `slurm.conf`.
+///
+/// Slurm before 22.05 let every job open the devices in this file; newer releases close none but generic
+/// resources.
+///
+/// # Errors
+///
+/// The file, `cgroup.conf`, or one that they include, cannot be read, or a line is malformed.
+pub fn read_allowed_devices(files: &SlurmConfFiles) -> Result<Option<Lines>, ConfError> {
+    let path = files.path_of("cgroup.conf");
+    let lines = match files.read_lines("cgroup.conf") {
+        Ok(lines) => lines,
+        Err(ConfError::UnreadableFile(error)) if error.is_missing() && error.path() == path => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let mut name = None;
+    for line in lines.iter() {
+        if let Some(value) = line.value_of(ALLOWED_DEVICES_KEY) {
+            name = Some(value.map_err(|error| ConfError::invalid_line(line, error))?);
+        }
+    }
+    name.map(|name| files.read_lines(name)).transpose()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

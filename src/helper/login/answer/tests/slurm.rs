@@ -135,6 +135,82 @@ fn record_adds_its_devices_to_a_slurm_job() {
 }
 
 #[test]
+fn slurms_own_list_of_devices_joins_that_of_the_site() {
+    let bench = NodeBench::new();
+    bench.configure_slurm();
+    bench.daemons.running(&bench.socket(7), 5);
+    bench.scratch.file("dev/sda1", "b 8:1");
+    bench.scratch.file("dev/fuse", "c 10:229");
+    let named = "ConstrainDevices=yes\nAllowedDevicesFile=\"allowed.conf\"\n";
+    bench.scratch.file("etc/slurm/cgroup.conf", named);
+    let list = "/dev/sda*  \n# a comment\n\n/run/x\n/dev/**\n/dev/gone\n/dev/fuse\t\n";
+    bench.scratch.file("etc/slurm/allowed.conf", list);
+    let record = |policy: &str| {
+        let text = format!(
+            r#"{{"version":1,"id":"7","uid":5,"via":"slurm","options":{{"DevicePolicy":"{policy}"}},"gpus":[]}}"#
+        );
+        bench.scratch.file("jobs/5/7.json", &text);
+    };
+    let rules = || {
+        let Containment::InheritAndEnforce(allowed) = bench.plan().containment else {
+            panic!("no list")
+        };
+        allowed
+            .rules()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+    };
+    let own = ["b:8:1:rw", "c:10:229:rw"].map(str::to_owned);
+    record("closed");
+    assert!(
+        own.iter().all(|rule| rules().contains(rule)),
+        "{:?}",
+        rules()
+    );
+    let reply = bench.ask();
+    for text in [
+        "/run/x is not below /dev",
+        "** does not stand for directories",
+    ] {
+        assert!(
+            reply.warnings.iter().any(|warning| warning.contains(text)),
+            "{:?}",
+            reply.warnings
+        );
+    }
+    let dropped = bench.plan().dropped;
+    assert!(
+        dropped
+            .iter()
+            .any(|text| text.starts_with("/dev/gone rw: "))
+    );
+    record("strict");
+    assert!(!own.iter().any(|rule| rules().contains(rule)));
+    record("auto");
+    bench.configure("slurm_devices = closed\n");
+    assert!(own.iter().all(|rule| rules().contains(rule)));
+    // A list that others can write allows nothing, and refuses nobody.
+    record("closed");
+    bench.scratch.mode("etc/slurm/allowed.conf", 0o666);
+    assert!(!own.iter().any(|rule| rules().contains(rule)));
+    std::fs::remove_file(bench.scratch.path().join("etc/slurm/allowed.conf")).unwrap();
+    assert!(!own.iter().any(|rule| rules().contains(rule)));
+    let warnings = bench.ask().warnings;
+    assert!(
+        warnings
+            .iter()
+            .any(|text| text.starts_with("AllowedDevicesFile: ")),
+        "{warnings:?}"
+    );
+    bench
+        .scratch
+        .file("etc/slurm/cgroup.conf", "ConstrainDevices=yes\n");
+    bench.scratch.file("etc/slurm/allowed.conf", list);
+    assert!(!own.iter().any(|rule| rules().contains(rule)));
+}
+
+#[test]
 fn configuration_decides_the_variables_of_a_slurm_login() {
     let bench = NodeBench::new();
     bench.configure_slurm();
