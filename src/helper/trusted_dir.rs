@@ -3,7 +3,7 @@
 use kernel::trust::{Distrust, TrustError, TrustedDir};
 use nix::dir::Dir;
 use nix::fcntl::{AtFlags, OFlag};
-use nix::sys::stat::{Mode, SFlag, fstatat};
+use nix::sys::stat::{Mode, SFlag, fstatat, makedev};
 use std::path::Path;
 
 /// An entry of a trusted directory.
@@ -13,9 +13,9 @@ pub(crate) enum TrustedEntry {
     Dir(TrustedDir),
     /// A regular file.
     File,
-    /// A character device, as where `/dev/null` is mounted over a file.
-    CharDevice,
-    /// A symbolic link, a pipe, a socket or a block device.
+    /// The device `/dev/null`, as it is mounted over a file.
+    NullDevice,
+    /// A symbolic link, a pipe, a socket or another device.
     Other,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn read_entry(dir: &TrustedDir, name: &Path) -> Result<TrustedEntry, 
     match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
         SFlag::S_IFDIR => dir.dir(name).map(TrustedEntry::Dir),
         SFlag::S_IFREG => Ok(TrustedEntry::File),
-        SFlag::S_IFCHR => Ok(TrustedEntry::CharDevice),
+        SFlag::S_IFCHR if stat.st_rdev == makedev(1, 3) => Ok(TrustedEntry::NullDevice),
         _ => Ok(TrustedEntry::Other),
     }
 }
@@ -143,6 +143,8 @@ mod tests {
             .dir(Path::new("/dev"))
             .unwrap();
         let null = read_entry(&dev, Path::new("null"));
-        assert!(matches!(null, Ok(TrustedEntry::CharDevice)));
+        assert!(matches!(null, Ok(TrustedEntry::NullDevice)));
+        let zero = read_entry(&dev, Path::new("zero"));
+        assert!(matches!(zero, Ok(TrustedEntry::Other)));
     }
 }

@@ -114,6 +114,41 @@ fn directory_opens_its_devices() {
     });
 }
 
+/// Entries are what the device plugin mounts: `/dev/null` over each file, and no other device.
+#[test]
+fn written_directory_opens_same_gpu_and_other_device_refuses() {
+    on_node(|node| {
+        node.add_nvidia_driver(510);
+        node.add_nvidia_gpus();
+        node.create_dir("/run/site", 0o755);
+        let uuid = Node::uuid(1);
+        let write = [
+            "devices",
+            "--write-dir",
+            "/run/site/4242",
+            "--gpu",
+            "nvidia:1",
+        ];
+        node.job_adopt(&write).ok();
+        let entry = format!("/run/site/4242/{uuid}");
+        assert!(node.exists(&entry));
+        node.job_adopt(&write).exits(3).says("not empty");
+        let devices = [("/dev/nvidia1", OPENS), ("/dev/nvidia0", DENIED)];
+        let dir = json!("/run/site/4242");
+        assert_login_devices(node, "device_dir", dir.clone(), &devices);
+        node.sh(&format!("mount --bind /dev/null {entry}")).ok();
+        assert_login_devices(node, "device_dir", dir.clone(), &devices);
+        node.sh(&format!("umount {entry}; mount --bind /dev/zero {entry}"))
+            .ok();
+        assert_login_refused(node, "device_dir", dir, "/run/site/4242", "nor /dev/null");
+        let job = node.job(ALICE, "77").with("gpus", json!(["nvidia:1"]));
+        let _job = job.start();
+        let write_job = ["devices", "--job", "77", "--write-dir", "/run/site/77"];
+        node.job_adopt(&write_job).ok();
+        assert!(node.exists(&format!("/run/site/77/{uuid}")));
+    });
+}
+
 #[test]
 fn cdi_name_in_directory_opens_its_device() {
     on_node(|node| {

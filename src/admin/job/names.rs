@@ -114,7 +114,7 @@ pub(crate) fn parse_gres(text: &str) -> Result<Gres, &'static str> {
 }
 
 /// Parses an absolute path of a directory.
-fn parse_directory(text: &str) -> Result<String, &'static str> {
+pub(crate) fn parse_directory(text: &str) -> Result<String, &'static str> {
     text.starts_with('/')
         .then(|| text.to_owned())
         .ok_or("not the absolute path of a directory")

@@ -12,7 +12,8 @@
 //!
 //! NVIDIA's container tools take this list from files mounted below
 //! `/var/run/nvidia-container-devices`. They trust the files because these are mounts; this code
-//! trusts them because root owns each directory. They prefer such a list to the variable
+//! trusts them because root owns each directory. An entry is a regular file, or `/dev/null` mounted over
+//! one, as the device plugin mounts it; another device is none. They prefer such a list to the variable
 //! `NVIDIA_VISIBLE_DEVICES`; this code never reads the variable, since any process can set it. They
 //! skip an unknown entry; here it refuses the whole list. The number of a GPU is no entry: it would
 //! follow the order of one library, which is not the order of the minors.
@@ -76,7 +77,7 @@ impl DirectoryList {
                 }
                 _ => Err(unknown(subdir.path())),
             },
-            TrustedEntry::File | TrustedEntry::CharDevice if matches!(name, "none" | "void") => {
+            TrustedEntry::File | TrustedEntry::NullDevice if matches!(name, "none" | "void") => {
                 self.none_entry = Some(dir.path().join(name));
                 self.count_file(dir)
             }
@@ -119,9 +120,9 @@ impl DirectoryList {
         let path = dir.path().join(name);
         let device = device.ok_or_else(|| unknown(&path))?;
         match trusted_dir::read_entry(dir, Path::new(name)).map_err(distrusted)? {
-            TrustedEntry::File | TrustedEntry::CharDevice => self.devices.push(device),
+            TrustedEntry::File | TrustedEntry::NullDevice => self.devices.push(device),
             TrustedEntry::Dir(_) | TrustedEntry::Other => {
-                return Err(fault(&path, "neither a file nor a character device"));
+                return Err(fault(&path, "neither a file nor /dev/null"));
             }
         }
         self.count_file(dir)

@@ -1,6 +1,6 @@
 //! Resolves names to the numbers that they have on this node.
 
-use super::cdi::{self, Catalog};
+use super::cdi::{self, Catalog, QualifiedName};
 use crate::devices::DeviceSettings;
 use crate::devices::{DeviceName, GpuName, Specifier, UnresolvedName, directory, gres, specifier};
 use crate::node::PciAddress;
@@ -10,6 +10,7 @@ use crate::node::topology::Numbering;
 use crate::node::{Device, DeviceError, ResolvedDevices, Tree, nvidia, topology};
 use crate::slurm_conf::{SlurmConfSearch, read_allowed_devices};
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
 /// Kind of NVIDIA's GPUs in the specifications of NVIDIA's own tools.
 const NVIDIA_KIND: &str = "nvidia.com/gpu";
@@ -106,6 +107,78 @@ impl Resolver {
         }
         resolved.extend(self.resolve_cdi(&cdi_names)?);
         Ok(resolved)
+    }
+
+    /// Lists the entries by which a directory names these devices (`device_dir` of a record): UUIDs of NVIDIA
+    /// GPUs, MIG instances, CDI devices and IMEX channels; `void` for no device.
+    ///
+    /// # Errors
+    ///
+    /// The first name that does not resolve, or that stands for a device which a directory cannot name.
+    pub fn list_directory_entries(
+        &self,
+        names: &[DeviceName],
+    ) -> Result<BTreeSet<String>, UnresolvedName> {
+        let mut entries = BTreeSet::new();
+        for name in names {
+            let failed = |why| unresolved(name, why);
+            for entry in self.list_entries(name).map_err(failed)? {
+                let resolved = self.resolve_names(std::slice::from_ref(&entry))?;
+                let texts = self.directory_entries(&entry, &resolved.devices);
+                entries.extend(texts.map_err(|why| unresolved(&entry, why))?);
+            }
+        }
+        if entries.is_empty() {
+            entries.insert("void".to_owned());
+        }
+        Ok(entries)
+    }
+
+    /// Lists the entries for a name that stands for these devices.
+    fn directory_entries(
+        &self,
+        name: &DeviceName,
+        devices: &[Device],
+    ) -> Result<Vec<String>, DeviceError> {
+        match name {
+            DeviceName::Cdi(text) => {
+                let qualified: QualifiedName = text.parse()?;
+                Ok(vec![format!(
+                    "cdi/{}/{}",
+                    qualified.kind(),
+                    qualified.name()
+                )])
+            }
+            DeviceName::Imex(channel) => Ok(vec![format!("imex/{channel}")]),
+            DeviceName::AllGpus => Ok(vec!["all".to_owned()]),
+            DeviceName::Gpu(text) => match text.parse()? {
+                gpu @ (GpuName::Uuid(_) | GpuName::Mig(_) | GpuName::Instance { .. }) => {
+                    Ok(vec![gpu.to_string()])
+                }
+                _ => self.list_uuids(devices),
+            },
+            DeviceName::Gres { .. } => self.list_uuids(devices),
+            DeviceName::Dir(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Lists the UUIDs of the NVIDIA GPUs among these devices, of which there must be one.
+    fn list_uuids(&self, devices: &[Device]) -> Result<Vec<String>, DeviceError> {
+        let gpus = nvidia::list_gpus(&self.tree)?;
+        let mut uuids = Vec::new();
+        for minor in nvidia::gpu_minors(devices) {
+            let gpu = gpus.iter().find(|gpu| gpu.minor == minor);
+            let Some(uuid) = gpu.and_then(|gpu| gpu.uuid.as_ref()) else {
+                let why = format!("NVIDIA's driver tells no UUID of /dev/nvidia{minor}");
+                return Err(DeviceError::new(why));
+            };
+            uuids.push(format!("GPU-{uuid}"));
+        }
+        if uuids.is_empty() {
+            let why = "no GPU of NVIDIA: a directory names others by CDI alone";
+            return Err(DeviceError::new(why));
+        }
+        Ok(uuids)
     }
 
     /// Lists the entries of a directory, none of which is a directory; any other name stands for itself.

@@ -351,7 +351,7 @@ fn open_error(error: cgroup::Error) -> Error {
 }
 
 /// Finds the only record of this id.
-fn find_record(id: &JobId, options: &Options) -> Result<Record, Error> {
+pub(super) fn find_record(id: &JobId, options: &Options) -> Result<Record, Error> {
     let failed = |cause: String| Error::failed("read record of job", id, cause);
     let mut jobs = options
         .conf

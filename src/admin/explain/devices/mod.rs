@@ -6,6 +6,7 @@ mod nodes;
 mod probe;
 mod requested;
 mod resolved;
+mod write_dir;
 
 use crate::accounts::{self, with_login_rights};
 use crate::error::Error;
@@ -49,6 +50,14 @@ pub(crate) struct Options {
     /// Judge modes of nodes for this user, by name or number
     #[arg(long)]
     user: Option<String>,
+    /// Write the names as a directory for device_dir, as root
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_parser = names::parse_directory,
+        conflicts_with_all = ["cgroup", "root", "json", "user"],
+    )]
+    write_dir: Option<String>,
     /// Look names and nodes up below DIR, for tests
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -60,6 +69,9 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    if let Some(dir) = &options.write_dir {
+        return write_dir::execute(options, Path::new(dir), output);
+    }
     let mut user = match &options.user {
         Some(name) => Some(NodeUser::find(accounts::resolve_uid(name)?)?),
         None => None,
