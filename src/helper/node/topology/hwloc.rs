@@ -61,6 +61,7 @@ pub(super) fn sort_gpus(
     Ok(sorted.into_iter().map(|(_, _, gpu)| gpu.clone()).collect())
 }
 
+/// Tells whether one of hwloc's libraries reports the GPU.
 fn is_reported(gpu: &NumberedGpu) -> bool {
     match gpu {
         NumberedGpu::Card(card) => match &card.vendor {
@@ -83,6 +84,11 @@ struct Slot {
 }
 
 impl Slot {
+    /// Reads where the GPU at an address is plugged in, from its link in sysfs.
+    ///
+    /// # Errors
+    ///
+    /// The domain is one that hwloc may hide, or a file of the function cannot be read.
     fn read(tree: &Tree, address: PciAddress) -> Result<Self, DeviceError> {
         if address.domain() > DOMAIN_MAX {
             return Err(DeviceError::new(format_args!(
@@ -114,6 +120,11 @@ impl Slot {
 struct MachineParts(Vec<BTreeSet<u32>>);
 
 impl MachineParts {
+    /// Reads packages, dies and processors close to these slots. A slot whose processors are unknown adds none.
+    ///
+    /// # Errors
+    ///
+    /// Two of these sets overlap without one containing the other, or a file cannot be read.
     fn read(tree: &Tree, slots: &[Slot]) -> Result<Self, DeviceError> {
         let mut parts: Vec<BTreeSet<u32>> = Vec::new();
         for slot in slots {
@@ -175,6 +186,7 @@ fn read_processors(tree: &Tree, path: &str) -> Result<Option<BTreeSet<u32>>, Dev
         .ok_or_else(|| DeviceError::at(path, "no list of processors"))
 }
 
+/// Parses a list of processors; `None` for a text of another form, or a number that is too large.
 fn parse_processors(text: &str) -> Option<BTreeSet<u32>> {
     let mut processors = BTreeSet::new();
     for range in text.split(',').filter(|range| !range.is_empty()) {
