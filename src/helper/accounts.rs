@@ -63,6 +63,8 @@ pub(crate) fn local_groups_without(tree: &Tree, user: &str, gids: &BTreeSet<u32>
     lacking
 }
 
+/// Returns the primary gid of the user from the text of a passwd file; `None` for a user without a line, or if the
+/// user's first line has no number for it.
 fn find_primary_gid(passwd: &str, user: &str) -> Option<u32> {
     for line in passwd.lines() {
         let mut fields = line.split(':');

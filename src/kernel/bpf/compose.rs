@@ -345,6 +345,7 @@ struct DesiredFilter<'a> {
 }
 
 impl<'a> DesiredFilter<'a> {
+    /// Composes the filter: our program for the list of allowed devices. Without a list the program is empty.
     fn new(containment: &'a Containment, old_filter: OldFilter) -> Self {
         let insns = containment
             .list()

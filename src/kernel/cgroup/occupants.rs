@@ -184,6 +184,8 @@ impl Occupants {
         }
     }
 
+    /// Finds out whose process this is, from its effective and real uid and the owner of its user namespace. It fails
+    /// for a process that is gone or hidden.
     fn identify_living(&self, pid: i32) -> io::Result<Occupant> {
         let uid = Proc::host().effective_uid(pid)?;
         if uid == self.user {
@@ -235,6 +237,7 @@ struct Census<'a> {
 }
 
 impl<'a> Census<'a> {
+    /// A count for the job's cgroup `top`, before its first process. Adding a process fails after the deadline.
     fn new(occupants: &'a Occupants, top: &'a Dir, deadline: Instant) -> Self {
         Self {
             occupants,
@@ -251,7 +254,12 @@ impl<'a> Census<'a> {
         self.of_user >= EVIDENCE_MAX
     }
 
-    /// Adds the processes right in a cgroup, until there are enough of the user.
+    /// Adds the processes right in a cgroup, until there are enough of the user. A cgroup that is gone or threaded adds
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Census::add`]; the list of processes cannot be read.
     fn add_processes(&mut self, cgroup: &Dir) -> Result<()> {
         let Some(mut list) = ignore_gone(cgroup.open_process_list())? else {
             return Ok(());
@@ -275,6 +283,12 @@ impl<'a> Census<'a> {
         Ok(())
     }
 
+    /// Counts a process by its owner.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnexpectedState`] for a stranger, and for more than [`PROCESSES_MAX`] processes; a process cannot be
+    /// identified; the deadline has passed.
     fn add(&mut self, pid: i32) -> Result<()> {
         self.total += 1;
         if self.total > PROCESSES_MAX {
@@ -299,7 +313,8 @@ impl<'a> Census<'a> {
     }
 }
 
-/// Requires that `count`, which fails for a stranger, finds none in the cgroup. If it does, it gets a second chance.
+/// Requires that `count`, which fails for a stranger, succeeds for the cgroup. After a failure it counts once more:
+/// a setuid program may be in the job for a moment.
 fn check_twice<'a>(
     dir: &Dir,
     deadline: Instant,
