@@ -58,7 +58,7 @@ impl Namespace {
         let is_namespace = is_known && fstatfs(&fd)?.filesystem_type() == NSFS_MAGIC;
         if !is_namespace || namespace_kind(fd.as_fd())? != kind {
             return Err(io::Error::other(
-                "is not the namespace of mounts or of processes that it should be",
+                "is no namespace of mounts or of processes, or one of the wrong kind",
             ));
         }
         if is_user
