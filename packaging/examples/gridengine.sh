@@ -14,7 +14,9 @@
 # too. A unit of systemd does the same if the shepherd is killed, since no epilog runs then.
 #
 # If the prolog fails, Grid Engine starts the job elsewhere and takes no more jobs into this queue until
-# "qmod -c". Of a parallel job only the first node runs a prolog: on the others, logins are refused.
+# "qmod -c". The same holds for an epilog that leaves a process which no signal ends, as it waits in the kernel: its
+# function and file are in the log of the node (journalctl -t gridengine.sh). execd_params SCRIPT_TIMEOUT (120 s) is
+# Grid Engine's limit for this epilog, beside end_grace of job_adopt.conf(5). Of a parallel job only the first node runs a prolog: on the others, logins are refused.
 # 8.1.9 itself ends any prolog of qrsh and qlogin with SIGTERM while they have a terminal; "qrsh -pty n" works.
 
 # Drops the environment except the variables named here: a scheduler may pass on variables of the user.
@@ -74,7 +76,11 @@ top=/sys/fs/cgroup
 
 # Writes the note of the end, ends the logins, then the rest of the job.
 over() {
-    job-adopt unregister --strays "$1" || echo "$0: job $1: not all has ended" >&2
+    status=0
+    why=$(job-adopt unregister --strays "$1" 2>&1) || status=$?
+    test "$status" = 0 || logger -s -p daemon.err -t gridengine.sh "job $1: not all has ended: $why"
+    # The epilog reads the reason, and not the exit status of a unit that systemd has forgotten by then.
+    test "$status" != 4 || echo "job $1: $why" >"/run/gridengine-left-$1"
     tries=0
     while test -d "$top/gridengine/$1" && ! rmdir "$top/gridengine/$1" 2>/dev/null; do
         test $tries -lt 50 || { echo "$0: job $1: its cgroup stays" >&2; return; }
@@ -123,6 +129,11 @@ end)
     done
     # A prolog that failed early has left no unit.
     systemctl stop "$unit" 2>/dev/null || over "$id"
+    left=/run/gridengine-left-$id
+    test -e "$left" || exit 0
+    echo "$0: no more jobs here, $(cat "$left")" >&2
+    rm -f "$left"
+    exit 1
     ;;
 *) exit 2 ;;
 esac

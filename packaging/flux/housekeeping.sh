@@ -2,7 +2,11 @@
 # Housekeeping of Flux's system instance: runs as root on each node of a job after the job has ended.
 #
 # Removes the job's record, if a prolog wrote one. If that was the user's last job here, ends their other
-# processes outside of jobs. A failure of either is no reason to drain the node.
+# processes outside of jobs.
+#
+# Drains the node if one of these waits in the kernel, so that no signal ends it (status 4), with its function and
+# file as the reason. Another failure is no reason. Draining takes "allow-root-owner" of flux-config-access(5), or
+# this script fails, and Flux drains the node by itself.
 
 # Drops the environment except the variables named here: a scheduler may pass on variables of the user.
 case ${1-} in
@@ -17,5 +21,16 @@ set -eu
 
 : "${FLUX_JOB_ID:?}" "${FLUX_JOB_USERID:?}"
 
-job-adopt unregister "$FLUX_JOB_ID" || echo "$0: the record of job $FLUX_JOB_ID stays" >&2
-job-adopt strays --kill --uid "$FLUX_JOB_USERID" >&2 || echo "$0: uid $FLUX_JOB_USERID: not all has ended" >&2
+# run COMMAND...: drains this node if COMMAND leaves what no signal ends.
+run() {
+    status=0
+    why=$("$@" 2>&1) || status=$?
+    test "$status" != 0 || return 0
+    echo "$0: job $FLUX_JOB_ID: $why" >&2
+    test "$status" = 4 || return 0
+    why=$(printf '%s\n' "$why" | grep -F 'cannot be killed' | cut -c 1-400)
+    flux resource drain "$(flux getattr rank)" "$why"
+}
+
+run job-adopt unregister "$FLUX_JOB_ID"
+run job-adopt strays --kill --uid "$FLUX_JOB_USERID"

@@ -1,6 +1,6 @@
 //! The errors of commands, and their exit codes.
 
-use crate::exit_status::{EXIT_FAILED, EXIT_FINE, EXIT_USAGE};
+use crate::exit_status::{EXIT_FAILED, EXIT_FINE, EXIT_UNKILLABLE, EXIT_USAGE};
 use helper::ConfigError;
 use helper::jobs::records::RecordError;
 use helper::printable;
@@ -20,6 +20,9 @@ pub(super) enum Error {
     /// An operation failed, in the form "operation object: cause".
     #[error("{0}")]
     Failed(String),
+    /// Processes remain that no signal ends, in the form "operation object: cannot be killed: processes".
+    #[error("{0}")]
+    Unkillable(String),
     /// Standard output could not be written. Only `write!` gives this error, since every other system
     /// call goes through [`Error::failed`].
     #[error("write standard output: {0}")]
@@ -49,6 +52,7 @@ impl Error {
         match self {
             Self::Input(_) => EXIT_USAGE,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_FINE,
+            Self::Unkillable(_) => EXIT_UNKILLABLE,
             Self::Failed(_) | Self::Output(_) => EXIT_FAILED,
         }
     }

@@ -13,6 +13,8 @@ pub(crate) const EXIT_FINDINGS: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 2;
 /// An operation failed.
 pub(crate) const EXIT_FAILED: u8 = 3;
+/// Processes remain that no signal ends, as they wait in the kernel: the node needs an admin.
+pub(crate) const EXIT_UNKILLABLE: u8 = 4;
 /// `run` and `enter` could not start their command.
 pub(crate) const EXIT_NOT_STARTED: u8 = 125;
 

@@ -1,6 +1,7 @@
 //! Reads the processes of the node: what identifies one, and whose login it belongs to.
 
 use helper::jobs::sources::processes;
+pub(crate) use keeper::sshd::is_sshd_process;
 use kernel::proc::{self, Proc, read_audit_number};
 use nix::unistd::Uid;
 use std::collections::BTreeSet;
@@ -73,15 +74,6 @@ pub(crate) fn read_login_uid(pid: i32) -> Option<u32> {
     (Some(session) != own_session).then(|| read_audit_number(pid, "loginuid"))?
 }
 
-/// Whether a process is root's sshd, of a login or not. It checks the executable, since a
-/// process can choose its name, and the uid, since users may run an sshd as well.
-pub(crate) fn is_sshd_process(pid: i32) -> bool {
-    let Ok(path) = fs::read_link(Proc::host().dir(pid).join("exe")) else {
-        return false;
-    };
-    is_sshd_path(&path.to_string_lossy()) && real_uid(pid).is_some_and(Uid::is_root)
-}
-
 /// Whether a process has a listening TCP socket.
 fn has_listening_socket(pid: i32) -> bool {
     let dir = Proc::host().dir(pid);
@@ -110,13 +102,6 @@ fn has_listening_socket(pid: i32) -> bool {
 fn listening_socket(line: &str) -> Option<String> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     (*fields.get(3)? == "0A").then_some(format!("socket:[{}]", fields.get(9)?))
-}
-
-/// Whether an executable is an sshd. The second name exists since OpenSSH 9.8, and the kernel
-/// marks a replaced executable as deleted.
-fn is_sshd_path(path: &str) -> bool {
-    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    matches!(path.rsplit('/').next(), Some("sshd" | "sshd-session"))
 }
 
 /// Reads the real uid of a process; `None` if it has ended.
@@ -195,19 +180,5 @@ mod tests {
         let _server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(has_listening_socket(own));
         assert!(!has_listening_socket(-1));
-    }
-
-    #[test]
-    fn sshd_is_recognized_by_executable() {
-        for path in [
-            "/usr/sbin/sshd",
-            "/usr/lib/openssh/sshd-session",
-            "/usr/sbin/sshd (deleted)",
-        ] {
-            assert!(is_sshd_path(path), "{path}");
-        }
-        for path in ["/home/a/sshd2", "/usr/bin/ssh", "/sshd/x", ""] {
-            assert!(!is_sshd_path(path), "{path}");
-        }
     }
 }

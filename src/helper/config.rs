@@ -13,7 +13,9 @@ use crate::devices::{DeviceSettings, Specifier, is_site_name};
 use crate::jobs::records::Registry;
 use crate::text::printable;
 use kernel::trust::{Trust, TrustError};
-use protocol::{LoginLimits, NodeName, Request, SourceName, parse_decimal, string_enum};
+use protocol::{
+    END_GRACE_SECONDS_MAX, LoginLimits, NodeName, Request, SourceName, parse_decimal, string_enum,
+};
 
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 /// Maximum length of a group's name.
@@ -48,6 +50,8 @@ pub struct Config {
     pub env: JobEnvironment,
     /// The limits for all logins of a job together.
     pub login_limits: LoginLimits,
+    /// Seconds that programs of logins have to save at the end of their job.
+    pub end_grace: u32,
     /// Users whose systemd slices stay open.
     pub exempt_uids: Vec<u32>,
     /// Groups of such users, by name.
@@ -79,6 +83,7 @@ impl Default for Config {
             slurm_devices: SlurmDevices::default(),
             env: JobEnvironment::default(),
             login_limits: LoginLimits::default(),
+            end_grace: 2,
             exempt_uids: Vec::new(),
             exempt_groups: Vec::new(),
             flux_user: DEFAULT_FLUX_USER.to_owned(),
@@ -109,25 +114,27 @@ impl Config {
         }
     }
 
-    /// Reads only the registry's directory, so that a mistake elsewhere in the file cannot stop the
-    /// end of a job. Also returns the error for which [`Config::read`] would refuse the file.
+    /// Reads the settings that the end of a job needs, which are the registry's directory and the grace, so
+    /// that a mistake elsewhere in the file cannot stop that end; all others may be defaults. Also returns
+    /// the error for which [`Config::read`] would refuse the file.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] if the file is not trusted, or its registry is no path.
-    pub fn read_registry(
+    pub fn read_for_end(
         path: &Path,
         trust: &Trust,
-    ) -> Result<(Registry, Option<ConfigError>), ConfigError> {
+    ) -> Result<(Self, Option<ConfigError>), ConfigError> {
         let fault = match Self::read(path, trust) {
-            Ok(config) => return Ok((config.registry, None)),
+            Ok(config) => return Ok((config, None)),
             Err(error @ ConfigError::UntrustedFile(_)) => return Err(error),
             Err(fault) => fault,
         };
-        Ok((
-            Self::read_key(path, trust, "registry")?.registry,
-            Some(fault),
-        ))
+        let mut config = Self::read_key(path, trust, "registry")?;
+        if let Ok(Self { end_grace, .. }) = Self::read_key(path, trust, "end_grace") {
+            config.end_grace = end_grace;
+        }
+        Ok((config, Some(fault)))
     }
 
     /// Reads only the path of the site's message, so that a mistake elsewhere in the file does not keep users from
@@ -320,7 +327,7 @@ const MEMORY: &str = "a size in M, G or T, at least 64M, or 1% to 100%";
 const WEIGHT: &str = "a number, 1 to 10000";
 
 /// Every key of the configuration, in the order of job_adopt.conf(5).
-const KEY_RULES: [KeyRule; 23] = [
+const KEY_RULES: [KeyRule; 24] = [
     (
         "sources",
         "a list of: registry, slurm, flux",
@@ -384,6 +391,14 @@ const KEY_RULES: [KeyRule; 23] = [
             limits.io_weight = weight
         })
     }),
+    (
+        "end_grace",
+        "a number of seconds, 0 to 60",
+        |config, value| {
+            let fits = |seconds: &u32| *seconds <= END_GRACE_SECONDS_MAX.into();
+            store(&mut config.end_grace, parse_decimal(value).filter(fits))
+        },
+    ),
     ("exempt_uids", "a list of numbers", |config, value| {
         store(&mut config.exempt_uids, parse_list(value, parse_decimal))
     }),

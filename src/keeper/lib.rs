@@ -1,16 +1,21 @@
 //! The keeper: one small process for each leaf below a Flux unit.
 //!
 //! Flux ends the processes in a job's unit itself and none below it, so logins there would outlive
-//! the job. The keeper waits for the end of the IMP, which ends with the job. It then kills every
-//! process in the leaf and removes the leaf, and the unit's cgroup if the service manager does not.
-//! It runs as root outside session and job, gets everything as descriptors, parses nothing and
-//! reads no configuration. It holds a lock while it runs ([`kernel::lock::open_keepers_file`]). On a
-//! termination signal it first kills the logins: no login may be in a leaf without a keeper.
+//! the job. The keeper waits for the end of the IMP, which ends with the job. It then asks every
+//! process in the leaf to end, kills those that remain, and removes the leaf, and the unit's cgroup if
+//! the service manager does not. It runs as root outside session and job, gets everything as
+//! descriptors, and reads no configuration: the login brings the time that programs have to save. It
+//! holds a lock while it runs ([`kernel::lock::open_keepers_file`]). On a termination signal it first
+//! ends the logins: no login may be in a leaf without a keeper.
 
 #![forbid(unsafe_code)]
 
+pub mod grace;
+pub mod sshd;
 pub mod subtree;
+pub mod survivors;
 
+use grace::{Logins, ask_to_end};
 use kernel::OperationError;
 use kernel::cgroup::{self, Dir, Membership, ignore_gone, list_processes, read_event, walk};
 use kernel::lock;
@@ -23,13 +28,14 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, recv, send};
 use protocol::{CgroupPath, LeafName};
-use protocol::{KEEPER_READY, KEEPER_STAY};
+use protocol::{END_GRACE_SECONDS_MAX, KEEPER_READY, KEEPER_STAY};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use subtree::{KillMode, kill};
+use subtree::{KillMode, kill, send_signal};
+use survivors::describe_unkillable;
 use thiserror::Error;
 
 /// The process name (`comm`), instead of the number of the executable's descriptor.
@@ -98,20 +104,45 @@ fn keep_leaf(handed: KeeperFds<OwnedFd>) -> Result<(), KeeperError> {
     // If the login has ended meanwhile, its socket reports the end of the stream below.
     let _ = send(talk.as_raw_fd(), KEEPER_READY, MsgFlags::MSG_NOSIGNAL);
     let mut login = Some(talk);
+    let mut grace = Duration::ZERO;
     loop {
         let ready = wait_for_event([watched.as_fd(), signals.as_fd()], login.as_ref())?;
+        // The job may end at the moment at which its first login has joined.
+        if let Some(login) = login.take_if(|_| ready.login) {
+            match receive_grace(&login) {
+                Some(received) => grace = received,
+                // The login has failed. A leaf with other logins stays theirs.
+                None if try_remove_leaf(&unit, &leaf) => return Ok(()),
+                None => {}
+            }
+        }
         if ready.end {
+            ask_to_end(&mut LeafLogins(&leaf), grace);
             kill_until_removed(&unit, &leaf, Instant::now() + KILL_TIMEOUT)?;
             return Ok(remove_unit_cgroup(&unit)?);
         }
-        if let Some(login) = login.take_if(|_| ready.login) {
-            let mut message = [0; KEEPER_STAY.len()];
-            let length = recv(login.as_raw_fd(), &mut message, MsgFlags::MSG_DONTWAIT);
-            // Without the message the login has failed. A leaf with other logins stays theirs.
-            if length != Ok(KEEPER_STAY.len()) && try_remove_leaf(&unit, &leaf) {
-                return Ok(());
-            }
-        }
+    }
+}
+
+/// Receives the message of a login that stays: how long programs have to save. `None` without the message.
+fn receive_grace(login: &OwnedFd) -> Option<Duration> {
+    let mut message = [0; KEEPER_STAY.len() + 1];
+    let length = recv(login.as_raw_fd(), &mut message, MsgFlags::MSG_DONTWAIT).ok()?;
+    let (seconds, text) = message.split_last()?;
+    (length == message.len() && text == KEEPER_STAY)
+        .then(|| Duration::from_secs((*seconds).min(END_GRACE_SECONDS_MAX).into()))
+}
+
+/// The processes in a leaf.
+struct LeafLogins<'a>(&'a Dir);
+
+impl Logins for LeafLogins<'_> {
+    fn list(&mut self) -> Vec<i32> {
+        list_processes(self.0, Instant::now() + KILL_TIMEOUT).all
+    }
+
+    fn send(&mut self, pids: &[i32], signal: Signal) {
+        send_signal(self.0, signal, Some(pids), Instant::now() + KILL_TIMEOUT);
     }
 }
 
@@ -171,9 +202,9 @@ enum KeeperError {
     /// Another keeper holds the lock.
     #[error("the leaf has a keeper already")]
     SecondKeeper,
-    /// Processes survived the deadline: their number and their cgroup.
-    #[error("{0} processes of logins outlive their job in {1}")]
-    Survivors(usize, String),
+    /// Processes survived the deadline: their number, their cgroup, and what holds those that no signal ends.
+    #[error("{0} processes of logins outlive their job in {1}{2}")]
+    Survivors(usize, String, String),
 }
 
 /// Blocks the termination signals, so that they can be read instead of ending the process.
@@ -254,7 +285,13 @@ fn kill_until_removed(unit: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), K
                 .as_ref()
                 .and_then(Membership::unified)
                 .unwrap_or_default();
-            return Err(KeeperError::Survivors(survivors.len(), cgroup.to_owned()));
+            let cause = describe_unkillable(&survivors)
+                .map_or_else(String::new, |which| format!("; cannot be killed: {which}"));
+            return Err(KeeperError::Survivors(
+                survivors.len(),
+                cgroup.to_owned(),
+                cause,
+            ));
         }
         sleep(pause);
         pause = (pause * 2).min(KILL_PAUSE_MAX);

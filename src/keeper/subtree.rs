@@ -26,17 +26,23 @@ pub fn kill(dir: &Dir, mode: KillMode, deadline: Instant) {
     if dir.write("cgroup.kill", "1").is_ok() && mode == KillMode::Cgroup {
         return;
     }
-    let _ = walk(dir, deadline, |dir| {
+    send_signal(dir, Signal::SIGKILL, None, deadline);
+}
+
+/// Sends a signal to each process in the cgroup and below, or to those of them whose numbers are in `only`.
+pub(crate) fn send_signal(dir: &Dir, signal: Signal, only: Option<&[i32]>, deadline: Instant) {
+    let _ = walk(dir, deadline, |inner| {
         // Signal only processes listed before and after `pidfd_open`: a reused PID fails one of the
         // two checks.
-        let listed = list_own_processes(dir)?;
+        let listed = list_own_processes(inner)?;
         let held: Vec<_> = listed
             .into_iter()
+            .filter(|pid| only.is_none_or(|pids| pids.contains(pid)))
             .filter_map(|pid| Some((pid, pidfd_open(pid).ok()?)))
             .collect();
-        let still_listed: BTreeSet<i32> = list_own_processes(dir)?.into_iter().collect();
+        let still_listed: BTreeSet<i32> = list_own_processes(inner)?.into_iter().collect();
         for (_, pidfd) in held.iter().filter(|(pid, _)| still_listed.contains(pid)) {
-            let _ = pidfd_send_signal(pidfd.as_fd(), Signal::SIGKILL as i32);
+            let _ = pidfd_send_signal(pidfd.as_fd(), signal as i32);
         }
         Ok(())
     });

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, send, socketpair};
 use nix::sys::stat::Mode;
-use protocol::{KEEPER_READY, KEEPER_STAY, Reason};
+use protocol::{END_GRACE_SECONDS_MAX, KEEPER_READY, KEEPER_STAY, Reason};
 use std::ffi::CString;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -64,12 +64,17 @@ fn keeper_gone() -> Failure {
 /// A keeper that this login has started. Its drop without [`KeeperHandle::confirm_login`] means
 /// that the login failed: an empty leaf and its keeper then go.
 #[derive(Debug)]
-pub(super) struct KeeperHandle(OwnedFd);
+pub(super) struct KeeperHandle {
+    socket: OwnedFd,
+    /// Seconds that programs have to save at the end of the job.
+    end_grace: u8,
+}
 
 impl KeeperHandle {
-    /// Tells the keeper that the login stays in the leaf.
+    /// Tells the keeper that the login stays in the leaf, and how long programs have to save at its end.
     pub(super) fn confirm_login(self) {
-        let _ = send(self.0.as_raw_fd(), KEEPER_STAY, MsgFlags::MSG_NOSIGNAL);
+        let message = [KEEPER_STAY, &[self.end_grace]].concat();
+        let _ = send(self.socket.as_raw_fd(), &message, MsgFlags::MSG_NOSIGNAL);
     }
 }
 
@@ -137,7 +142,11 @@ pub(super) fn start_keeper(
         }
     };
     match result {
-        Ok(_) if packet == KEEPER_READY => Ok(KeeperHandle(socket.into())),
+        Ok(_) if packet == KEEPER_READY => Ok(KeeperHandle {
+            socket: socket.into(),
+            // The plan has at most 60.
+            end_grace: u8::try_from(adoption.plan.end_grace).unwrap_or(END_GRACE_SECONDS_MAX),
+        }),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Err(timeout_failure("the keeper")),
         _ => Err(keeper_gone()),
     }

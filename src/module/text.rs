@@ -384,6 +384,7 @@ mod tests {
             gpus: 0,
             containment: protocol::Containment::None,
             limits: LoginLimits::default(),
+            end_grace: 0,
             probes: Vec::new(),
             dropped: Vec::new(),
             env: protocol::Variables::default(),

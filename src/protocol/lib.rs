@@ -32,8 +32,11 @@ pub use words::{
 
 /// Message that a keeper sends to the module once it holds its lock, one packet of its socket.
 pub const KEEPER_READY: &[u8] = b"ready";
-/// Message that tells a keeper that a login has joined its leaf, one packet. Without it the login has failed.
+/// Message that tells a keeper that a login has joined its leaf, one packet: this text, and the grace of the job's end
+/// in seconds as one byte. Without it the login has failed.
 pub const KEEPER_STAY: &[u8] = b"keep";
+/// Longest time that programs of logins have to save at the end of their job.
+pub const END_GRACE_SECONDS_MAX: u8 = 60;
 /// Version of this build as in `Cargo.toml`, with a checksum of the protocol's source. Halves of different versions refuse
 /// the login.
 pub const VERSION: &str = env!("BUILD");

@@ -3,7 +3,7 @@
 use super::names::{AbsolutePath, CgroupPath, JobId, LeafName, NodeName};
 use super::schema::{self, DecodeError, Field, Reader, Writer, schema};
 use super::words::{ChoiceRule, Phase, Reason, SessionLine, SeveralJobsPolicy, SourceName};
-use super::{Allowlist, Probe, Variables};
+use super::{Allowlist, END_GRACE_SECONDS_MAX, Probe, Variables};
 use std::ops::RangeInclusive;
 
 schema! {
@@ -318,6 +318,8 @@ schema! {
         containment: Containment = "mode",
         /// Limits for the job's logins.
         limits: LoginLimits = "",
+        /// Seconds that programs of logins have to save at the end of a Flux job, at most [`END_GRACE_SECONDS_MAX`].
+        end_grace: u32 = "end_grace",
         /// One node of each GPU that the scheduler gives out here or, if it names none and variables for
         /// GPUs are wanted, of each GPU of this node. The privileged half finds out which of these the login
         /// can open, and opens none.
@@ -330,7 +332,7 @@ schema! {
 }
 
 impl Plan {
-    /// Requires limits in their ranges, and variables that describe this job.
+    /// Requires limits and a grace in their ranges, and variables that describe this job.
     ///
     /// # Errors
     ///
@@ -340,6 +342,9 @@ impl Plan {
             return Err(DecodeError::invalid_value(
                 "memory, memory_high, tasks, cpu_weight or io_weight",
             ));
+        }
+        if self.end_grace > END_GRACE_SECONDS_MAX.into() {
+            return Err(DecodeError::invalid_value("end_grace"));
         }
         self.env
             .require_described_job(&self.job, self.placement.source())

@@ -33,6 +33,7 @@ fn plan() -> Plan {
             cpu_weight: 50,
             io_weight: 10,
         },
+        end_grace: 60,
         probes: vec!["c:195:1:rw /dev/nvidia1".parse().unwrap()],
         dropped: vec!["/dev/nvidia7: no such file".into()],
         env: Variables::default(),
@@ -255,6 +256,7 @@ fn value_out_of_range_is_refused() {
         ("tasks\0i512", "tasks\0i15"),
         ("tasks\0i512", "tasks\0i4194305"),
         ("cpu_weight\0i50", "cpu_weight\0i10001"),
+        ("end_grace\0i60", "end_grace\0i61"),
         ("rule\0snewest", "rule\0soldest"),
         ("rule\0snewest", "rule\0s"),
     ] {

@@ -33,6 +33,7 @@ pub(crate) fn admitting_reply(job: &str, cgroup: &Cgroup) -> Reply {
             gpus: 0,
             containment: Containment::None,
             limits: LoginLimits::default(),
+            end_grace: 0,
             probes: Vec::new(),
             dropped: Vec::new(),
             env: Variables::default(),

@@ -40,6 +40,7 @@ mod favordynmods;
 mod flux;
 mod freeze;
 mod gpu;
+mod grace;
 mod gres;
 mod helper;
 mod hooks;

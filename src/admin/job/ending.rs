@@ -1,18 +1,21 @@
-//! Ends a job: notifies and kills its logins, and removes the cgroups that this project made.
+//! Ends a job: notifies its logins, asks them to end, kills those that do not, and removes the cgroups that this
+//! project made.
 //!
 //! In a cgroup that `run` made, or had systemd make, it kills every process. In a scheduler's cgroup it
 //! kills only the logins that were moved there: the scheduler ends the rest itself.
 
-use super::cgroup_members::list_members;
-use super::logins::{find_logins, select_descendants};
+use super::cgroup_members::{list_members, read_processes};
+use super::logins::{KnownLogins, find_logins, select_descendants};
 use super::signals::{StopAndKill, send_signals, stop_then_kill};
 use super::usage::Usage;
 use crate::error::Error;
-use crate::process::{Identity, Process};
+use crate::process::{Identity, Process, has_ended, read_start_ticks};
 use crate::terminals::{open_terminals, write_to_terminals};
 use helper::jobs::records::Record;
 use helper::jobs::sources::processes;
+use keeper::grace::{Logins, ask_to_end};
 use keeper::subtree::{self, KillMode};
+use keeper::survivors::describe_unkillable;
 use kernel::cgroup::{
     self, CgroupChain, Dir, Listing, MADE_XATTR, Membership, has_mark, ignore_gone, read_event,
 };
@@ -28,10 +31,12 @@ use std::time::{Duration, Instant};
 /// Name of the mark "systemd made this scope for a job of `run`": every process in it may be killed,
 /// but only systemd removes the directory.
 pub(super) const SCOPE_XATTR: &CStr = c"trusted.job_adopt_scope";
-/// Time for sshd to send the last message, before it is killed with the rest.
+/// Time for sshd to send the last message, before it is killed with the rest, if nothing has time to save.
 const LAST_MESSAGE_GRACE: Duration = Duration::from_millis(200);
-/// Shortest time to kill the leaves, also past the deadline.
-const LEAF_KILL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Shortest time to kill the leaves, or what was asked to end before, also past the deadline.
+const KILL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+/// Pause between two searches for processes that were started after logins were asked to end.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum searches for descendants of stopped logins: each can find what was started during the one before.
 const DESCENDANT_SEARCHES_MAX: u32 = 10;
 /// Pause between two searches for processes that still run.
@@ -53,6 +58,8 @@ pub(super) struct EndedLogins {
 pub(super) struct Attempt {
     /// What was ended, also by an attempt that failed.
     pub(super) ended: EndedLogins,
+    /// The logins that it found, for a further attempt, which could not tell any more where they come from.
+    pub(super) known: KnownLogins,
     /// [`Error::Failed`] if processes still run at the deadline, or a directory cannot be removed.
     pub(super) result: Result<(), Error>,
 }
@@ -62,6 +69,7 @@ impl Attempt {
     pub(super) fn without_logins(result: Result<(), Error>) -> Self {
         Self {
             ended: EndedLogins::default(),
+            known: KnownLogins::default(),
             result,
         }
     }
@@ -81,6 +89,7 @@ impl Attempt {
         };
         Self {
             ended,
+            known: self.known,
             result: self.result,
         }
     }
@@ -118,37 +127,53 @@ impl<'a> EndingCgroup<'a> {
         Ok(Self { dir, maker, leaves })
     }
 
-    /// Notifies the logins of the job; counts them, and the terminals that got the message.
-    fn notify_logins(&self, record: &Record, deadline: Instant) -> EndedLogins {
+    /// Notifies the logins of the job, and asks their processes to end; in a cgroup that `run` made, all
+    /// processes. Adds what was found to `known`, since the kill cannot tell any more where it comes from.
+    fn ask_logins_to_end(
+        &self,
+        record: &Record,
+        known: &mut KnownLogins,
+        grace: Duration,
+        deadline: Instant,
+    ) -> EndedLogins {
         // A login that this walk misses gets no message. The kill reports remaining processes.
         let search_end = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 4;
-        let logins = find_logins(
-            self.dir,
-            &self.leaves,
-            record.uid,
-            &BTreeSet::new(),
-            search_end,
-        )
-        .all;
+        let logins = find_logins(self.dir, &self.leaves, record.uid, known, search_end).all;
         let line = format!("job {} has ended; closing this login", record.id);
         let terminals = write_to_terminals(record.uid, &open_terminals(record.uid, &logins), &line);
-        if terminals > 0 {
-            sleep(LAST_MESSAGE_GRACE.min(deadline.saturating_duration_since(Instant::now())));
-        }
-        EndedLogins {
+        known.add(&logins);
+        let ended = EndedLogins {
             logins: logins.len(),
             terminals,
             usage: Usage::default(),
+        };
+        if grace.is_zero() && terminals > 0 {
+            sleep(LAST_MESSAGE_GRACE.min(deadline.saturating_duration_since(Instant::now())));
         }
+        let mut leaving = LeavingLogins {
+            cgroup: self,
+            owner: record.uid,
+            end: Instant::now() + grace,
+            known,
+            current: BTreeSet::new(),
+            searched: None,
+        };
+        ask_to_end(&mut leaving, grace);
+        ended
     }
 
     /// Kills the logins in a scheduler's cgroup, and removes their leaves; returns also what they had used.
-    fn end_logins_alone(&self, owner: u32, deadline: Instant) -> (Usage, Result<(), Error>) {
+    fn end_logins_alone(
+        &self,
+        owner: u32,
+        known: &KnownLogins,
+        deadline: Instant,
+    ) -> (Usage, Result<(), Error>) {
         // Processes in the leaves are killed together with the others: the origin of a process that has
         // left its leaf could not be found later.
-        let mut result = kill_logins(self.dir, &self.leaves, owner, deadline);
+        let mut result = kill_logins(self.dir, &self.leaves, owner, known, deadline);
         // Every leaf is killed, also if that failed.
-        let leaf_deadline = deadline.max(Instant::now() + LEAF_KILL_TIMEOUT);
+        let leaf_deadline = deadline.max(Instant::now() + KILL_TIMEOUT_MIN);
         let kill_results: Vec<_> = self
             .leaves
             .iter()
@@ -164,21 +189,101 @@ impl<'a> EndingCgroup<'a> {
     }
 }
 
-/// Ends the logins of a job in its cgroup, and the job itself if `run` made the cgroup.
-pub(super) fn end_logins(place: &CgroupChain, record: &Record, deadline: Instant) -> Attempt {
+/// The processes of a job's end that were asked to end.
+struct LeavingLogins<'a> {
+    cgroup: &'a EndingCgroup<'a>,
+    owner: u32,
+    /// End of the grace, and so of each search.
+    end: Instant,
+    known: &'a mut KnownLogins,
+    /// Those that ran at the last look.
+    current: BTreeSet<Identity>,
+    /// When all processes of the job were last looked at.
+    searched: Option<Instant>,
+}
+
+impl LeavingLogins<'_> {
+    fn search(&mut self) {
+        let found = if self.cgroup.maker == Maker::Scheduler {
+            let EndingCgroup { dir, leaves, .. } = self.cgroup;
+            find_logins(dir, leaves, self.owner, self.known, self.end).all
+        } else {
+            read_processes(self.cgroup.dir, self.end).all
+        };
+        self.known.add(&found);
+        self.current = found.iter().map(Process::identity).collect();
+        self.searched = Some(Instant::now());
+    }
+}
+
+impl Logins for LeavingLogins<'_> {
+    /// Searches the whole job again only after a while, or once none of the known processes is left: a search reads
+    /// each process of the job.
+    fn list(&mut self) -> Vec<i32> {
+        self.current.retain(runs);
+        let is_recent = self
+            .searched
+            .is_some_and(|at| at.elapsed() < SEARCH_INTERVAL);
+        if self.current.is_empty() || !is_recent {
+            self.search();
+        }
+        self.current.iter().map(|(pid, _)| *pid).collect()
+    }
+
+    fn send(&mut self, pids: &[i32], signal: Signal) {
+        let asked = self.current.iter().filter(|(pid, _)| pids.contains(pid));
+        // The kill reports a process that takes no signal.
+        let _ = send_signals(asked.copied(), signal);
+    }
+}
+
+/// Whether a process has not ended.
+fn runs(process: &Identity) -> bool {
+    read_start_ticks(process.0) == Some(process.1)
+        && Proc::host()
+            .read_process(process.0)
+            .is_ok_and(|status| !has_ended(&status))
+}
+
+/// Ends the logins of a job in its cgroup, and the job itself if `run` made the cgroup. For `grace`, and not
+/// longer than to the deadline, programs can save; whatever is left then is killed. `known` are the logins that an
+/// earlier attempt has found.
+pub(super) fn end_logins(
+    place: &CgroupChain,
+    record: &Record,
+    mut known: KnownLogins,
+    grace: Duration,
+    deadline: Instant,
+) -> Attempt {
     let cgroup = match EndingCgroup::open(place) {
         Ok(cgroup) => cgroup,
         Err(error) => return Attempt::without_logins(Err(error)),
     };
-    let mut ended = cgroup.notify_logins(record, deadline);
+    if cgroup.maker != Maker::Scheduler {
+        if let Err(error) = require_outside(cgroup.dir) {
+            return Attempt::without_logins(Err(error));
+        }
+    }
+    let grace = grace.min(deadline.saturating_duration_since(Instant::now()));
+    let mut ended = cgroup.ask_logins_to_end(record, &mut known, grace, deadline);
+    let deadline = if grace.is_zero() {
+        deadline
+    } else {
+        deadline.max(Instant::now() + KILL_TIMEOUT_MIN)
+    };
     if cgroup.maker == Maker::Scheduler {
-        let (usage, result) = cgroup.end_logins_alone(record.uid, deadline);
+        let (usage, result) = cgroup.end_logins_alone(record.uid, &known, deadline);
         ended.usage = usage;
-        return Attempt { ended, result };
+        return Attempt {
+            ended,
+            known,
+            result,
+        };
     }
     if let Err(error) = kill_all(cgroup.dir, deadline) {
         return Attempt {
             ended,
+            known,
             result: Err(error),
         };
     }
@@ -188,7 +293,11 @@ pub(super) fn end_logins(place: &CgroupChain, record: &Record, deadline: Instant
     } else {
         remove_made_cgroups(place)
     };
-    Attempt { ended, result }
+    Attempt {
+        ended,
+        known,
+        result,
+    }
 }
 
 /// Finds the children that this project made, with any name.
@@ -267,17 +376,7 @@ const PIDS_MAX: usize = 8;
 ///
 /// [`Error::Failed`] if processes still run at the deadline, or if this process is among them.
 pub(crate) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
-    // Compare paths: a list of all processes could take too long.
-    if Membership::read_own()?
-        .unified()
-        .is_none_or(|own| is_within(own, dir.path()))
-    {
-        return Err(Error::failed(
-            "kill",
-            dir.path(),
-            "this process is in it itself",
-        ));
-    }
+    require_outside(dir)?;
     let mut mode = KillMode::Cgroup;
     while ignore_gone(read_event(dir, "populated"))?.flatten() == Some(true) {
         subtree::kill(
@@ -294,15 +393,38 @@ pub(crate) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     Ok(())
 }
 
-/// Kills the logins in a scheduler's cgroup. It stops them first, until it finds no new ones: a stopped
+/// Requires that this process is not in a cgroup whose processes it ends. It compares paths: a list of all
+/// processes could take too long.
+fn require_outside(dir: &Dir) -> Result<(), Error> {
+    let is_inside = Membership::read_own()?
+        .unified()
+        .is_none_or(|own| is_within(own, dir.path()));
+    if is_inside {
+        let cause = "this process is in it itself";
+        return Err(Error::failed("kill", dir.path(), cause));
+    }
+    Ok(())
+}
+
+/// Kills the logins in a scheduler's cgroup, those that are `known` among them. It stops them first, until it finds no new ones: a stopped
 /// process starts no other that could escape.
 ///
 /// It fails with [`Error::Failed`] if a login still runs at the deadline, or if a cgroup could not be
 /// read; the logins that it found are killed all the same, with what they have started in other cgroups of the
 /// job.
-fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Result<(), Error> {
+fn kill_logins(
+    job: &Dir,
+    leaves: &[Dir],
+    owner: u32,
+    known: &KnownLogins,
+    deadline: Instant,
+) -> Result<(), Error> {
     let StopAndKill { stopped, result } = stop_then_kill(
-        |stopped| find_logins_to_kill(job, leaves, owner, stopped, deadline),
+        |stopped| {
+            let mut all = known.clone();
+            all.processes.extend(stopped);
+            find_logins_to_kill(job, leaves, owner, &all, deadline)
+        },
         deadline,
     );
     // No process stays stopped, also if that failed.
@@ -315,16 +437,16 @@ fn kill_logins(job: &Dir, leaves: &[Dir], owner: u32, deadline: Instant) -> Resu
     killed
 }
 
-/// Finds the logins in a scheduler's cgroup, `stopped` among them. If the search was cut short, it stops
+/// Finds the logins in a scheduler's cgroup, the `known` ones among them. If the search was cut short, it stops
 /// those that were found.
 fn find_logins_to_kill(
     job: &Dir,
     leaves: &[Dir],
     owner: u32,
-    stopped: &BTreeSet<Identity>,
+    known: &KnownLogins,
     deadline: Instant,
 ) -> Result<Vec<Identity>, Error> {
-    let Listing { all, cut } = find_logins(job, leaves, owner, stopped, deadline);
+    let Listing { all, cut } = find_logins(job, leaves, owner, known, deadline);
     let logins: BTreeSet<Identity> = all.iter().map(Process::identity).collect();
     let Some(error) = cut else {
         return Ok(logins.into_iter().collect());
@@ -391,7 +513,11 @@ fn may_be_inside(pid: i32, job: &Dir) -> bool {
         .is_some_and(|path| is_within(path, job.path()))
 }
 
+/// Describes the processes that remain at the deadline. Those that no signal ends come first: they need an admin.
 fn remaining_error(dir: &Dir, pids: &[i32]) -> Error {
+    if let Some(which) = describe_unkillable(pids) {
+        return Error::Unkillable(format!("empty {}: cannot be killed: {which}", dir.path()));
+    }
     let mut names: Vec<String> = pids
         .iter()
         .take(PIDS_MAX)
@@ -435,7 +561,7 @@ mod tests {
         };
         let second = Attempt {
             ended: more,
-            result: Ok(()),
+            ..Attempt::without_logins(Ok(()))
         };
         let ended_by_both = second.after(first).ended;
         assert_eq!((ended_by_both.logins, ended_by_both.terminals), (5, 2));

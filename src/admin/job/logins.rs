@@ -21,16 +21,43 @@ pub(crate) fn list_logins(
     deadline: Instant,
 ) -> Result<Listing<Process>, Error> {
     let leaves: Vec<Dir> = open_login_cgroup(job, leaf)?.into_iter().collect();
-    Ok(find_logins(job, &leaves, owner, &BTreeSet::new(), deadline))
+    Ok(find_logins(
+        job,
+        &leaves,
+        owner,
+        &KnownLogins::default(),
+        deadline,
+    ))
+}
+
+/// The processes of logins that an earlier search has found. What shows that a process belongs to a login may end
+/// before it does: its sshd, its parents.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KnownLogins {
+    pub(crate) processes: BTreeSet<Identity>,
+    /// Sessions whose leader was among them. Only descendants of the leader are in these.
+    pub(crate) sessions: BTreeSet<i32>,
+}
+
+impl KnownLogins {
+    /// Adds the processes of a search.
+    pub(crate) fn add(&mut self, found: &[Process]) {
+        self.processes.extend(found.iter().map(Process::identity));
+        let leaders = found
+            .iter()
+            .filter(|process| process.session == process.pid);
+        self.sessions.extend(leaders.map(|leader| leader.pid));
+    }
 }
 
 /// Finds the processes of the logins of `owner` in a job's cgroup: all in the `leaves`, those that are `known`
-/// from before, root's sshd, processes with the owner's login uid, and all descendants of these.
+/// from before or in the session of one, root's sshd, processes with the owner's login uid, and all descendants
+/// of these.
 pub(crate) fn find_logins(
     job: &Dir,
     leaves: &[Dir],
     owner: u32,
-    known: &BTreeSet<Identity>,
+    known: &KnownLogins,
     deadline: Instant,
 ) -> Listing<Process> {
     // The job's own list shows whether one was cut off.
@@ -39,7 +66,9 @@ pub(crate) fn find_logins(
         .flat_map(|leaf| read_processes(leaf, deadline).all)
         .collect();
     let mut members = known.clone();
-    members.extend(in_leaves.iter().map(Process::identity));
+    members
+        .processes
+        .extend(in_leaves.iter().map(Process::identity));
     let Listing {
         all: mut logins,
         cut,
@@ -58,10 +87,14 @@ pub(crate) fn find_logins(
 }
 
 /// Selects the numbers of processes that belong to a login: root's sshd in the job's cgroup, processes
-/// that pam_loginuid(8) marked as logins of the job's owner, `members`, and all descendants of these.
-fn select_logins(table: &[Process], owner: u32, members: &BTreeSet<Identity>) -> BTreeSet<i32> {
+/// that pam_loginuid(8) marked as logins of the job's owner, `members` and those of their sessions, and all
+/// descendants of these.
+fn select_logins(table: &[Process], owner: u32, members: &KnownLogins) -> BTreeSet<i32> {
     select_descendants(table, |process| {
-        process.is_sshd || process.login == Some(owner) || members.contains(&process.identity())
+        process.is_sshd
+            || process.login == Some(owner)
+            || members.processes.contains(&process.identity())
+            || members.sessions.contains(&process.session)
     })
 }
 
@@ -112,7 +145,7 @@ mod tests {
     }
 
     fn selected(table: &[Process]) -> Vec<i32> {
-        select_logins(table, 5, &BTreeSet::new())
+        select_logins(table, 5, &KnownLogins::default())
             .into_iter()
             .collect()
     }
@@ -147,13 +180,26 @@ mod tests {
     #[test]
     fn member_is_selected_by_number_and_start() {
         let table = [process(21, 1), process(22, 21)];
-        assert_eq!(
-            select_logins(&table, 5, &BTreeSet::from([(21, 1)])).len(),
-            2
-        );
-        assert_eq!(
-            select_logins(&table, 5, &BTreeSet::from([(21, 9)])).len(),
-            0
-        );
+        for (start, count) in [(1, 2), (9, 0)] {
+            let known = KnownLogins {
+                processes: BTreeSet::from([(21, start)]),
+                ..KnownLogins::default()
+            };
+            assert_eq!(select_logins(&table, 5, &known).len(), count);
+        }
+    }
+
+    /// A shell that ends may have started a process meanwhile.
+    #[test]
+    fn orphan_is_selected_by_session_of_its_login() {
+        let of = |pid, parent, session| Process {
+            session,
+            ..process(pid, parent)
+        };
+        let mut known = KnownLogins::default();
+        known.add(&[of(20, 1, 7), of(21, 20, 21), of(22, 21, 21)]);
+        let table = [of(23, 1, 21), of(10, 1, 7), of(24, 1, 24)];
+        let orphan = BTreeSet::from([23]);
+        assert_eq!(select_logins(&table, 5, &known), orphan);
     }
 }

@@ -8,7 +8,7 @@ use super::ending;
 use super::record_options::JobOptions;
 use super::register::register;
 use super::signals::select_not_ignored;
-use super::unregister::unregister;
+use super::unregister::{EndTimes, unregister};
 use crate::accounts::{self, require_root};
 use crate::error::Error;
 use crate::exit_status::{EXIT_NOT_STARTED, signal_status};
@@ -111,7 +111,12 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
     }
     child.open_gate();
     let status = await_end(child.pid, &signals).map_err(failed("wait for"))?;
-    if let Err(error) = unregister(&id, &config.registry, OPERATION_TIMEOUT, &mut |_| Ok(())) {
+    if let Err(error) = unregister(
+        &id,
+        &config.registry,
+        EndTimes::new(&config, None),
+        &mut |_| Ok(()),
+    ) {
         output.warn(error);
     }
     Ok(status)

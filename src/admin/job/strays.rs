@@ -22,6 +22,7 @@ use devices::find_refused_devices;
 use helper::devices::Resolver;
 use helper::node::Tree;
 use helper::{Config, printable};
+use keeper::survivors::describe_unkillable;
 use kernel::log::{Line, Severity};
 use nix::sys::signal::Signal;
 use owner::Person;
@@ -41,7 +42,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 Shows each process, how it came there, and its open devices that a closed slice would refuse. Users with a job
 here, exempt accounts and accounts of the system have no strays. Processes of uids without an account, as in
 containers that root has made, are named and never ended.
-Exit status: 0 none, or none left, 1 some, 2 wrong usage, 3 could not be told or done.")]
+Exit status: 0 none, or none left, 1 some, 2 wrong usage, 3 could not be told or done, 4 some are left that no
+signal ends.")]
 pub(crate) struct Options {
     /// Only this user, by name or number
     #[arg(long)]
@@ -100,6 +102,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     if has_doubts {
         return Ok(EXIT_FAILED);
+    }
+    if let Some(error) = find_unkillable(&strays).filter(|_| options.kill) {
+        return Err(error);
     }
     Ok(if strays.is_empty() {
         EXIT_FINE
@@ -162,7 +167,11 @@ pub(super) fn end_user_strays(
         return Ok(());
     }
     end_strays(config, Some(uid))?;
-    match Snapshot::read(config, Some(uid))?.into_strays().len() {
+    let left = Snapshot::read(config, Some(uid))?.into_strays();
+    if let Some(error) = find_unkillable(&left) {
+        return Err(error);
+    }
+    match left.len() {
         0 => Ok(()),
         count => Err(Error::failed(
             "end",
@@ -170,6 +179,15 @@ pub(super) fn end_user_strays(
             format!("{count} of uid {uid} are left"),
         )),
     }
+}
+
+/// The error for strays that no signal ends, if there are any.
+fn find_unkillable(strays: &[Stray]) -> Option<Error> {
+    let pids: Vec<i32> = strays.iter().map(|stray| stray.pid).collect();
+    let which = describe_unkillable(&pids)?;
+    Some(Error::Unkillable(format!(
+        "end strays: cannot be killed: {which}"
+    )))
 }
 
 /// Ends the strays of a user, or of all users, while they have no job; returns their number. The next

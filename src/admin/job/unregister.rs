@@ -1,6 +1,7 @@
 //! `unregister`: ends a job's logins and removes the job from the registry, for an epilog.
 
 use super::ending::{Attempt, EndedLogins, end_logins};
+use super::logins::KnownLogins;
 use super::usage::Usage;
 use super::{names, pin, stamped_cgroup, strays};
 use crate::accounts::require_root;
@@ -25,15 +26,16 @@ const SECOND_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Make a job unknown and end its logins, for an epilog (root)
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ends everything in a cgroup that job-adopt made, and only the logins in another. An unknown ID is no failure.")]
+Ends everything in a cgroup that job-adopt made, and only the logins in another. An unknown ID is no failure.
+Exit status: 0 fine, 2 wrong usage, 3 failed, 4 processes are left that no signal ends.")]
 pub(crate) struct Options {
     /// The job
     #[arg(value_parser = names::parse_job_id)]
     id: JobId,
-    /// How long to wait for the end of processes, at most 3600
-    #[arg(long, value_name = "SECONDS", default_value_t = OPERATION_TIMEOUT.as_secs())]
+    /// How long to wait for the end of processes, end_grace included, at most 3600; end_grace and 10 more unless given
+    #[arg(long, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u64).range(..=3600))]
-    timeout: u64,
+    timeout: Option<u64>,
     /// Then end what the owner has running here without a job
     #[arg(long)]
     strays: bool,
@@ -49,10 +51,10 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         conf,
     } = options;
     require_root("unregister job")?;
-    let (registry, fault) = Config::read_registry(&conf.path()?, &Trust::root())?;
+    let (config, fault) = Config::read_for_end(&conf.path()?, &Trust::root())?;
     if let Some(fault) = fault {
         output.warn(format_args!(
-            "warning: {fault}; only the registry is read of it"
+            "warning: {fault}; only registry and end_grace are read of it"
         ));
     }
     let mut end_strays = |uid| {
@@ -64,14 +66,33 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     };
     let owners = unregister(
         id,
-        &registry,
-        Duration::from_secs(*timeout),
+        &config.registry,
+        EndTimes::new(&config, timeout.map(Duration::from_secs)),
         &mut end_strays,
     )?;
     if owners.is_empty() {
         writeln!(output.out, "no job {id} is registered")?;
     }
     Ok(EXIT_FINE)
+}
+
+/// How long the end of a job may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndTimes {
+    /// For programs of logins to save.
+    grace: Duration,
+    /// For everything.
+    timeout: Duration,
+}
+
+impl EndTimes {
+    /// The times by the configuration, and by the option `--timeout` if there is one: whoever gives it relies on it, as
+    /// a scheduler ends its epilog then.
+    pub(super) fn new(config: &Config, timeout: Option<Duration>) -> Self {
+        let grace = Duration::from_secs(config.end_grace.into());
+        let timeout = timeout.unwrap_or(grace + OPERATION_TIMEOUT);
+        Self { grace, timeout }
+    }
 }
 
 /// Unregisters the jobs of an id, and ends their logins and the strays of their owners; gives these owners.
@@ -83,19 +104,21 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 pub(super) fn unregister(
     id: &JobId,
     registry: &Registry,
-    timeout: Duration,
+    times: EndTimes,
     end_strays: &mut dyn FnMut(u32) -> Result<(), Error>,
 ) -> Result<Vec<u32>, Error> {
     let Withdrawal { jobs, mut errors } = withdraw_jobs(id, registry)?;
-    let deadline = Instant::now() + timeout;
+    let deadline = Instant::now() + times.timeout;
     for (job, record) in &jobs {
-        let mut attempt = end_job(record.as_ref(), deadline);
+        let none = KnownLogins::default();
+        let mut attempt = end_job(record.as_ref(), none, times.grace, deadline);
         let strays_ended = end_strays(job.uid);
         if attempt.result.is_err() {
             // A stray may have held up the first attempt, for example by a file system of its own that
             // does not answer.
-            let second_deadline = Instant::now() + SECOND_ATTEMPT_TIMEOUT.min(timeout);
-            attempt = end_job(record.as_ref(), second_deadline).after(attempt.ended);
+            let second_deadline = Instant::now() + SECOND_ATTEMPT_TIMEOUT.min(times.timeout);
+            let Attempt { ended, known, .. } = attempt;
+            attempt = end_job(record.as_ref(), known, Duration::ZERO, second_deadline).after(ended);
         }
         let result = attempt
             .result
@@ -109,6 +132,8 @@ pub(super) fn unregister(
     if let Err(error) = unpin_namespaces(registry) {
         errors.push(error);
     }
+    // What needs an admin comes first.
+    errors.sort_by_key(|error| !matches!(error, Error::Unkillable(_)));
     match errors.into_iter().next() {
         Some(error) => Err(error),
         None => Ok(jobs.iter().map(|(job, _)| job.uid).collect()),
@@ -193,12 +218,17 @@ fn open_cgroup(record: &Record) -> Result<Option<cgroup::CgroupChain>, Error> {
 }
 
 /// Notifies the logins, ends them, and removes the cgroups that this project made.
-fn end_job(record: Option<&Record>, deadline: Instant) -> Attempt {
+fn end_job(
+    record: Option<&Record>,
+    known: KnownLogins,
+    grace: Duration,
+    deadline: Instant,
+) -> Attempt {
     let Some(record) = record else {
         return Attempt::without_logins(Ok(()));
     };
     match open_cgroup(record) {
-        Ok(Some(place)) => end_logins(&place, record, deadline),
+        Ok(Some(place)) => end_logins(&place, record, known, grace, deadline),
         Ok(None) => Attempt::without_logins(Ok(())),
         Err(error) => Attempt::without_logins(Err(error)),
     }

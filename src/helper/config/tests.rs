@@ -91,6 +91,7 @@ fn limits_of_logins_are_accepted_at_their_bounds() {
         ("login_tasks", ["16", "4194304"], ["15", "4194305"]),
         ("login_cpu_weight", ["1", "10000"], ["0", "10001"]),
         ("login_io_weight", ["1", "10000"], ["0", "10001"]),
+        ("end_grace", ["0", "60"], ["61", "1.5"]),
     ] {
         let parse = |value: &str| Config::parse(format!("{key} = {value}").as_bytes());
         assert!(
@@ -265,21 +266,27 @@ fn group_names_may_have_blanks() {
 }
 
 #[test]
-fn registry_is_read_despite_mistakes_elsewhere() {
+fn registry_and_grace_are_read_despite_mistakes_elsewhere() {
     let scratch = Scratch::new();
     let path = scratch.path().join("job_adopt.conf");
-    let found = || Config::read_registry(&path, &scratch.trust());
+    let found = || Config::read_for_end(&path, &scratch.trust());
     scratch.file("job_adopt.conf", "");
-    assert_eq!(found(), Ok((Config::default().registry, None)));
-    scratch.file("job_adopt.conf", "enforce = newer\nregistry = /r\n?\n");
-    let (registry, fault) = found().unwrap();
-    assert_eq!(registry.dir(), Path::new("/r"));
+    assert_eq!(found(), Ok((Config::default(), None)));
+    scratch.file(
+        "job_adopt.conf",
+        "enforce = newer\nregistry = /r\nend_grace = 7\n?\n",
+    );
+    let (config, fault) = found().unwrap();
+    assert_eq!(config.registry.dir(), Path::new("/r"));
+    assert_eq!(config.end_grace, 7);
     assert!(
         fault
             .unwrap()
             .to_string()
             .contains(":1: the value of enforce")
     );
+    scratch.file("job_adopt.conf", "end_grace = soon\n");
+    assert_eq!(found().unwrap().0.end_grace, 2);
     scratch.file("job_adopt.conf", "x = 1\nregistry = r");
     assert!(matches!(found(), Err(ConfigError::InvalidLine(_, 2, _))));
     scratch.mode("job_adopt.conf", 0o666);

@@ -71,6 +71,7 @@ impl Planner<'_> {
             gpus: counted_list.map_or(0, gpu_count),
             containment,
             limits: self.config.login_limits,
+            end_grace: self.config.end_grace,
             probes,
             dropped,
             env: variables.variables,

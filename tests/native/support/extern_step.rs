@@ -36,6 +36,7 @@ pub(crate) fn plan(containment: Containment) -> Plan {
         gpus: 0,
         containment,
         limits: LoginLimits::default(),
+        end_grace: 0,
         probes: Vec::new(),
         dropped: Vec::new(),
         env: Variables::default(),

@@ -39,6 +39,7 @@ pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containm
             gpus: 0,
             containment,
             limits: LoginLimits::default(),
+            end_grace: 0,
             probes: Vec::new(),
             dropped: Vec::new(),
             env: Variables::default(),

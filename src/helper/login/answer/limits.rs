@@ -148,6 +148,7 @@ mod tests {
                 gpus: u32::MAX,
                 containment: Containment::Enforce(list),
                 limits: LoginLimits::default(),
+                end_grace: 0,
                 probes: vec![probe; PROBES_MAX],
                 dropped: vec![long; 5000],
                 env: largest_environment(),
