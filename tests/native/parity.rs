@@ -110,7 +110,7 @@ fn limit_job(job: &Job<'_>) -> bool {
     has("cpuset")
 }
 
-/// Once the variable of a registered job's id has a name, it is compared as well.
+/// The scheduler of such a job sets its variable for tasks, here the test does.
 #[test]
 fn login_to_registered_job_has_what_its_task_has() {
     become_usual();
@@ -129,8 +129,14 @@ fn login_to_registered_job_has_what_its_task_has() {
             }
             for (script, is_pinned) in [(":", false), (FAVOURED, true)] {
                 let sshd = node.sshd_after(script, "");
-                let words = ["attributes", "job-4242"];
-                let login = sshd.ssh(ALICE, &words.join(" ")).ok();
+                let words = [
+                    "env",
+                    "JOB_ADOPT_JOB_ID=4242",
+                    "attributes",
+                    "job-4242",
+                    "JOB_ADOPT_JOB_ID",
+                ];
+                let login = sshd.ssh(ALICE, &words[2..].join(" ")).ok();
                 let task = run_task(node, &place, &words);
                 login.clone().says("nvidia0+ nvidia1- ");
                 // The mask of sshd is all that keeps logins from the cores of others.
