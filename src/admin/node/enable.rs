@@ -136,7 +136,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if let Some(pending) = pending {
         output.warn(pending.describe());
         if pending.is_trial() {
-            let why = "end the try first, by job-adopt enable --keep or --undo";
+            let why = "end the try first";
             return Err(Error::failed("change", "the node", why));
         }
         pending.undo(output)?;

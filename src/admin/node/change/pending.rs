@@ -160,7 +160,8 @@ impl Pending {
     /// Says which change is not over, and what becomes of it in a call that changes more.
     pub(in crate::node) fn describe(&self) -> String {
         if self.is_trial() {
-            return "a try is under way".to_owned();
+            return "a try is under way; job-adopt enable --keep and --undo end it, and disable takes it back"
+                .to_owned();
         }
         format!(
             "an earlier job-adopt {} was interrupted; what it changed is taken back first",
