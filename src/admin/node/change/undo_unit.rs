@@ -94,9 +94,9 @@ pub(super) fn stop_timer() {
     await_running();
 }
 
-/// Whether the timer waits.
+/// Whether the timer waits. It is active until its unit stops it.
 pub(super) fn is_armed() -> bool {
-    systemd::is_active(TIMER)
+    systemd::is_active(TIMER) && !systemd::is_starting(UNIT)
 }
 
 /// Removes the unit and stops the timer, which have no effect without the journal.
