@@ -23,7 +23,7 @@ const USERS_SHOWN_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct ConfigFacts {
     /// The file that switches the module off.
-    switch: PathBuf,
+    off_switch: PathBuf,
     is_off: bool,
     /// The path of the configuration.
     conf: PathBuf,
@@ -33,7 +33,7 @@ pub(super) struct ConfigFacts {
     always_allowed: Vec<AllowedDevices>,
     restricted_modes: Vec<RestrictedMode>,
     /// Limits of logins whose controller is not on cgroup v2.
-    void_limits: Vec<LimitKey>,
+    limits_without_controller: Vec<LimitKey>,
     login_limits: LoginLimits,
     /// A disk of this node counts weights.
     weighs_disks: bool,
@@ -73,9 +73,11 @@ struct RestrictedMode {
 }
 
 impl ConfigFacts {
+    /// Reads the configuration, the file that switches the module off, and what of this node the keys are
+    /// about.
     pub(super) fn read(site: &Site) -> Self {
-        let switch = site.at(module::OFF_SWITCH_PATH);
-        let is_off = switch
+        let off_switch = site.at(module::OFF_SWITCH_PATH);
+        let is_off = off_switch
             .symlink_metadata()
             .is_ok_and(|meta| meta.uid() == site.trust.owner());
         let Config {
@@ -86,7 +88,7 @@ impl ConfigFacts {
         } = &site.config;
         let resolver = Resolver::new(site.tree(), devices.clone());
         Self {
-            switch,
+            off_switch,
             is_off,
             conf: site.conf.clone(),
             file: read_file(site),
@@ -98,7 +100,7 @@ impl ConfigFacts {
                 .filter_map(|specifier| AllowedDevices::resolve(&resolver, specifier))
                 .collect(),
             restricted_modes: list_restricted_modes(site),
-            void_limits: list_void_limits(site),
+            limits_without_controller: list_limits_without_controller(site),
             login_limits: site.config.login_limits,
             weighs_disks: weighs_disks(site),
         }
@@ -115,14 +117,19 @@ impl ConfigFacts {
                 .filter_map(AllowedDevices::finding),
         );
         findings.extend(self.restricted_modes.iter().map(RestrictedMode::finding));
-        findings.extend(self.void_limits.iter().map(judge_void_limit));
+        findings.extend(
+            self.limits_without_controller
+                .iter()
+                .map(judge_limit_without_controller),
+        );
         findings.extend(self.judge_order_of_memory());
         findings.extend(self.judge_disk_weight());
         findings
     }
 
+    /// Judges whether the module is switched off, by a file that root owns: the module ignores any other.
     fn judge_switch(&self) -> Finding {
-        let object = self.switch.display();
+        let object = self.off_switch.display();
         if !self.is_off {
             let text = "is not there, so the module is on";
             return Finding::fine(Check::SwitchedOff, object, text);
@@ -132,7 +139,8 @@ impl ConfigFacts {
         Finding::error(Check::SwitchedOff, object, text, remedy)
     }
 
-    /// Warns of a kill that comes before logins are slowed down.
+    /// Warns if `login_memory_high` is not below `login_memory`: logins are then killed before they are
+    /// slowed down. `None` if it is below, or if `login_memory` is not set.
     fn judge_order_of_memory(&self) -> Option<Finding> {
         let limits = &self.login_limits;
         let high = (limits.memory_high_mib, limits.memory_high_percent);
@@ -154,10 +162,15 @@ impl ConfigFacts {
         ))
     }
 
+    /// Reports a weight of logins that no disk counts; `None` if there is no weight, if a disk counts it, or
+    /// if the missing controller is reported already.
     fn judge_disk_weight(&self) -> Option<Finding> {
         const KEY: &str = "login_io_weight";
-        let is_void = self.void_limits.iter().any(|limit| limit.key == KEY);
-        if self.login_limits.io_weight == 0 || is_void || self.weighs_disks {
+        let lacks_controller = self
+            .limits_without_controller
+            .iter()
+            .any(|limit| limit.key == KEY);
+        if self.login_limits.io_weight == 0 || lacks_controller || self.weighs_disks {
             return None;
         }
         let text = "has no effect: no disk of this node counts weights";
@@ -166,6 +179,7 @@ impl ConfigFacts {
         Some(Finding::note(Check::LoginLimits, KEY, text, remedy))
     }
 
+    /// Judges whether the configuration can be used; a missing file has the defaults.
     fn judge_file(&self) -> Finding {
         let object = self.conf.display();
         match &self.file {
@@ -186,6 +200,7 @@ impl ConfigFacts {
     }
 }
 
+/// Reads the configuration with the rights of the helper if these can be had, as a login does.
 fn read_file(site: &Site) -> Result<(), ConfigError> {
     let read = || Config::read(&site.conf, &site.trust).map(drop);
     // A missing account is a finding of its own.
@@ -193,6 +208,7 @@ fn read_file(site: &Site) -> Result<(), ConfigError> {
 }
 
 impl EnforceState {
+    /// Finds out whether the file exists, and whether only root can make or remove it.
     fn read(site: &Site, path: &Path) -> Self {
         if let Some(Err(error)) = path.parent().map(|parent| site.trust.dir(parent)) {
             if !error.is_missing() {
@@ -376,7 +392,7 @@ fn read_root_cgroup(site: &Site, file: &str) -> String {
 }
 
 /// Lists the limits of logins that apply to no job here, since their controller is not on cgroup v2.
-fn list_void_limits(site: &Site) -> Vec<LimitKey> {
+fn list_limits_without_controller(site: &Site) -> Vec<LimitKey> {
     let controllers = read_root_cgroup(site, "cgroup.controllers");
     let mut limits: Vec<LimitKey> = site.config.login_limits.list_keys().collect();
     limits.dedup_by_key(|limit| limit.key);
@@ -401,7 +417,8 @@ fn weighs_disks(site: &Site) -> bool {
     })
 }
 
-fn judge_void_limit(limit: &LimitKey) -> Finding {
+/// Reports a limit of logins that applies to no job, since its controller is not on cgroup v2.
+fn judge_limit_without_controller(limit: &LimitKey) -> Finding {
     let text = format!(
         "applies to no job: cgroup v2 does not have the controller {}",
         limit.controller

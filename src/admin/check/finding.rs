@@ -150,6 +150,7 @@ impl Finding {
         Self::new(Severity::Fine, check, object, text, "")
     }
 
+    /// Builds a finding about `object`; see the fields. An empty `remedy` means that there is nothing to do.
     pub(super) fn new(
         severity: Severity,
         check: Check,
@@ -193,6 +194,7 @@ pub(super) struct CheckReport {
 }
 
 impl CheckReport {
+    /// Sorts the findings, the gravest first, and counts them by severity.
     pub(super) fn new(mut findings: Vec<Finding>) -> Self {
         // The sort is stable: within a severity the findings keep the order of the checks, which
         // go from the login inwards.

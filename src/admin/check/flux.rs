@@ -76,6 +76,7 @@ enum FluxStack {
 }
 
 impl FluxFacts {
+    /// Finds Flux's account, and reads the configuration of its system instance.
     pub(super) fn read(site: &Site) -> Self {
         let Config {
             sources, flux_user, ..
@@ -306,6 +307,8 @@ fn is_mover(entry: &Entry) -> bool {
 }
 
 impl FluxStack {
+    /// Reads the session stack of the service `flux`, and finds its first module that moves processes out of
+    /// their unit.
     fn read(site: &Site) -> Self {
         if !site.at("/etc/pam.d/flux").exists() {
             return Self::Missing;

@@ -53,6 +53,8 @@ impl Inheritance {
         findings
     }
 
+    /// Reports a server that may not run on all cores of the node; `None` if it may, or if the cores cannot
+    /// be read.
     fn judge_cores(&self, server: &str) -> Option<Finding> {
         let allowed = parse_cores(&self.allowed_cores)?;
         let online = parse_cores(&self.online_cores)?;
@@ -69,6 +71,8 @@ impl Inheritance {
         Some(Finding::note(Check::SshdCores, server, text, remedy))
     }
 
+    /// Reports a server whose limit of locked memory is no higher than the usual one on a node with RDMA,
+    /// which needs more; `None` otherwise.
     fn judge_locked_memory(&self, server: &str) -> Option<Finding> {
         let bytes = self.locked_bytes_max?;
         if !self.has_rdma || bytes > DEFAULT_LOCKED_BYTES {
@@ -91,7 +95,8 @@ fn parse_cores(list: &str) -> Option<BTreeSet<u32>> {
     Some(cores)
 }
 
-/// Parses the soft limit of locked memory in `/proc/PID/limits` (proc_pid_limits(5)).
+/// Parses the soft limit of locked memory in `/proc/PID/limits` (proc_pid_limits(5)), in bytes; `None` for
+/// "unlimited" and for another text.
 fn parse_locked_memory(limits: &str) -> Option<u64> {
     let values = limits
         .lines()

@@ -86,7 +86,8 @@ pub(super) struct InstalledFacts {
 enum Loading {
     Done,
     Failed(String),
-    Untried,
+    /// No child process could load it, or the cause of its failure was lost.
+    Unknown,
 }
 
 /// Where the module comes from.
@@ -141,7 +142,7 @@ impl InstalledFacts {
         let mut findings: Vec<Finding> = self
             .leftovers
             .iter()
-            .map(|path| leftover_finding(path))
+            .map(|path| judge_leftover(path))
             .collect();
         findings.extend(
             self.loading
@@ -160,7 +161,8 @@ impl InstalledFacts {
     }
 }
 
-fn leftover_finding(path: &Path) -> Finding {
+/// Reports a file that an interrupted upgrade has left.
+fn judge_leftover(path: &Path) -> Finding {
     let text = "is left over from an interrupted upgrade";
     let remedy = format!("install both packages again, then rm {}", path.display());
     Finding::warning(Check::Upgrade, path.display(), text, remedy)
@@ -278,7 +280,8 @@ fn parse_state(line: &str, names: &[&str]) -> Option<PackageState> {
 }
 
 /// Parses a line of `dpkg --verify` or `rpm --verify` about a file that is not as its package has it.
-/// It is `None` for changed configuration, which the line marks with a "c", and for missing documentation. dpkg before 1.21 (Debian 11) reports a missing file as a changed one.
+/// It is `None` for changed configuration, which the line marks with a "c", and for missing documentation.
+/// dpkg before 1.21 (Debian 11) reports a missing file as a changed one.
 fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<DamagedFile> {
     let path = &line[line.find(" /")? + 1..];
     let is_documentation = DOCUMENTATION_DIRS.iter().any(|dir| path.starts_with(dir));
@@ -292,7 +295,7 @@ fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<DamagedFile
     })
 }
 
-/// Runs a package manager; its output is empty if it is not installed.
+/// Runs a package manager and returns its output, whatever its exit status; empty if it cannot be run.
 fn read_output(command: &[&str], names: &[&str]) -> String {
     let Some((program, arguments)) = command.split_first() else {
         return String::new();
@@ -326,7 +329,7 @@ fn is_unfinished(file: &OsStr, name: &OsStr) -> bool {
 impl Loading {
     /// Loads the module in a child, as libpam would.
     fn run(module: &Path) -> Self {
-        load_in_child(module).unwrap_or(Self::Untried)
+        load_in_child(module).unwrap_or(Self::Unknown)
     }
 
     /// Judges whether the module can be loaded: one for another C library or architecture refuses
@@ -342,7 +345,7 @@ impl Loading {
                     "job-adopt disable, then install the module for this system's C library";
                 Finding::error(Check::ModuleLoaded, object, text, remedy)
             }
-            Self::Untried => {
+            Self::Unknown => {
                 let text = "could not be tried: no child process could load it";
                 Finding::unknown(
                     Check::ModuleLoaded,
@@ -355,7 +358,8 @@ impl Loading {
     }
 }
 
-/// Loads a shared object in a child, which writes the cause of a failure into a socket.
+/// Loads a shared object in a child, which writes the cause of a failure into a socket. It fails if there can be
+/// no child.
 fn load_in_child(module: &Path) -> io::Result<Loading> {
     const LOADED: i32 = 0;
     const NOT_LOADED: i32 = 1;
@@ -375,7 +379,7 @@ fn load_in_child(module: &Path) -> io::Result<Loading> {
     Ok(match status {
         LOADED => Loading::Done,
         NOT_LOADED => Loading::Failed(why),
-        _ => Loading::Untried,
+        _ => Loading::Unknown,
     })
 }
 
@@ -496,7 +500,7 @@ mod tests {
     fn module_that_cannot_be_loaded_is_an_error() {
         let module = Path::new("/m.so");
         assert_eq!(Loading::Done.finding(module).severity, Severity::Fine);
-        assert_eq!(Loading::Untried.finding(module).severity, Severity::Unknown);
+        assert_eq!(Loading::Unknown.finding(module).severity, Severity::Unknown);
         let finding = Loading::Failed("GLIBC_9.1 not found".to_owned()).finding(module);
         assert_eq!(finding.severity, Severity::Error);
         assert!(finding.text.ends_with("GLIBC_9.1 not found"), "{finding:?}");

@@ -74,10 +74,12 @@ enum Enforcement {
     /// It allows another device.
     Ineffective,
     /// No child process could try it.
-    Untried,
+    Unknown,
 }
 
 impl KernelFacts {
+    /// Tries what the kernel supports, in a cgroup that is made for this; nothing is tried without root's
+    /// rights.
     pub(super) fn read(site: &Site) -> Self {
         if !site.is_root() {
             return Self(None);
@@ -114,6 +116,7 @@ impl KernelFacts {
     }
 }
 
+/// Judges whether the kernel has `pidfd_open(2)`, which the keeper and `unregister` need.
 fn judge_pidfd(pidfd: &io::Result<()>) -> Finding {
     let Err(error) = pidfd else {
         return Finding::fine(Check::KernelPidfd, OBJECT, "it has pidfd_open");
@@ -127,6 +130,7 @@ fn judge_pidfd(pidfd: &io::Result<()>) -> Finding {
 }
 
 impl CgroupTrials {
+    /// Makes the trials in the cgroup `dir`. The filter that it attaches stays until the cgroup is removed.
     fn run(dir: &Dir) -> Self {
         let freeze = dir.read("cgroup.freeze");
         let frozen = read_event(dir, "frozen");
@@ -174,6 +178,7 @@ fn judge_cgroup(path: &str) -> Finding {
     )
 }
 
+/// Reports why no device filter can be attached.
 fn judge_attach_error(error: &bpf::Error) -> Finding {
     let text = format!(
         "no device filter can be attached ({error}), so logins to jobs with a device list are refused"
@@ -183,6 +188,7 @@ fn judge_attach_error(error: &bpf::Error) -> Finding {
     Finding::error(Check::KernelDeviceFilter, OBJECT, text, remedy)
 }
 
+/// Judges whether the kernel shows which cgroups are frozen: a login would wait in a frozen one.
 fn judge_freezer(has_freezer: bool) -> Finding {
     if has_freezer {
         let text = "it shows which jobs are suspended";
@@ -205,6 +211,8 @@ fn try_xattr(dir: &Dir) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
+/// Judges whether an extended attribute of a cgroup keeps the value that was set: stamps and marks are such
+/// attributes.
 fn judge_xattr(value: &io::Result<Vec<u8>>) -> Finding {
     let why = match value {
         Ok(value) if value == b"1" => {
@@ -308,10 +316,11 @@ fn try_filter(dir: &Dir) -> Enforcement {
         Ok(1) => Enforcement::NoMove,
         Ok(2) => Enforcement::TooStrict,
         Ok(3) => Enforcement::Ineffective,
-        _ => Enforcement::Untried,
+        _ => Enforcement::Unknown,
     }
 }
 
+/// Judges whether an attached device filter holds.
 fn judge_enforcement(enforcement: Enforcement) -> Finding {
     let other_kernel =
         "boot another kernel, such as the distribution's own: this one confines no login";
@@ -320,7 +329,7 @@ fn judge_enforcement(enforcement: Enforcement) -> Finding {
             let text = "device filters hold for the processes of a cgroup";
             return Finding::fine(Check::KernelFilterHolds, OBJECT, text);
         }
-        Enforcement::Untried => {
+        Enforcement::Unknown => {
             let text = "no child process could try a device filter";
             let remedy = "run job-adopt check again";
             return Finding::unknown(Check::KernelFilterHolds, OBJECT, text, remedy);
@@ -449,7 +458,7 @@ mod tests {
             (Enforcement::NoMove, Severity::Error),
             (Enforcement::TooStrict, Severity::Error),
             (Enforcement::Ineffective, Severity::Error),
-            (Enforcement::Untried, Severity::Unknown),
+            (Enforcement::Unknown, Severity::Unknown),
         ] {
             let filter = FilterTrials {
                 enforcement,

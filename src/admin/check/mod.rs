@@ -176,7 +176,7 @@ impl NodeFacts {
         findings.extend(self.mounts.findings());
         findings.extend(self.kernel.findings());
         findings.extend(self.slices.findings());
-        findings.extend(self.mounts.choices_finding());
+        findings.extend(self.mounts.judge_use_mount());
         findings.extend(self.users.findings());
         findings
     }

@@ -53,6 +53,8 @@ struct Directory {
 }
 
 impl MountFacts {
+    /// Reads the mounts and directories of the node. On this node it measures how long a move between cgroups
+    /// waits, if `favordynmods` is off.
     pub(super) fn read(site: &Site) -> Self {
         let mounts = procfs::read(site.at("/proc/self/mounts")).unwrap_or_default();
         let features = procfs::read(site.at("/sys/kernel/cgroup/features")).unwrap_or_default();
@@ -86,7 +88,7 @@ impl MountFacts {
     }
 
     /// Judges whether files of users are in a file system of their own, if there is a directory for them.
-    pub(super) fn choices_finding(&self) -> Option<Finding> {
+    pub(super) fn judge_use_mount(&self) -> Option<Finding> {
         self.has_choices.then(|| judge_choices(&self.mounts))
     }
 }
@@ -103,6 +105,7 @@ pub(super) enum HierarchyError {
 }
 
 impl HierarchyError {
+    /// Names what to do about the fault.
     fn remedy(&self) -> String {
         match self {
             Self::Missing(_) => {
@@ -143,6 +146,7 @@ fn check_hierarchy(root: &Path) -> Result<(), HierarchyError> {
         .map_err(HierarchyError::OtherNamespace)
 }
 
+/// Judges whether logins can be moved in the node's cgroup v2 hierarchy.
 fn judge_hierarchy(hierarchy: &Result<(), HierarchyError>) -> Finding {
     match hierarchy {
         Ok(()) => Finding::fine(
@@ -217,7 +221,7 @@ fn millis(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1e3)
 }
 
-/// Finds the value of a mount option.
+/// Finds the value of a mount option; `None` if the options lack it.
 fn option_value<'a>(options: &'a str, name: &str) -> Option<&'a str> {
     options
         .split(',')
@@ -294,6 +298,8 @@ impl Directory {
     }
 }
 
+/// Judges by the text of `/proc/self/mounts` whether the files of users' choices are in a file system of
+/// their own.
 fn judge_choices(mounts: &str) -> Finding {
     let mut paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
     if paths.any(|path| path == CHOICE_DIR) {

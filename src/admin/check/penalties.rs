@@ -50,7 +50,8 @@ impl Penalties {
     }
 }
 
-/// Converts an entry with an IPv4 address or network into that of IPv4-mapped IPv6 addresses.
+/// Converts an entry with an IPv4 address or network into that of IPv4-mapped IPv6 addresses; `None` for any
+/// other entry.
 fn map_to_v6(entry: &str) -> Option<String> {
     let Some((address, bits)) = entry.split_once('/') else {
         entry.parse::<Ipv4Addr>().ok()?;

@@ -31,6 +31,8 @@ pub(super) struct Priorities {
 }
 
 impl Priorities {
+    /// Asks systemd for the settings of the unit that runs the process. Without an answer all counts as
+    /// usual.
     pub(super) fn read(pid: i32) -> Self {
         let Some(unit) = find_unit(pid) else {
             return Self::default();
@@ -106,7 +108,7 @@ impl Priorities {
     }
 }
 
-/// Finds the service that runs a process, by its cgroup.
+/// Finds the service of systemd that runs a process, by its cgroup; `None` if none runs it.
 fn find_unit(pid: i32) -> Option<String> {
     let membership = Membership::read(pid).ok()?;
     let path = membership

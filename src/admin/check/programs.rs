@@ -87,6 +87,8 @@ enum HelperAccount {
 }
 
 impl ProgramFacts {
+    /// Reads the module files that the stack names, the helper with its account and its SELinux label, and
+    /// the keeper.
     pub(super) fn read(site: &Site) -> Self {
         let helper = site.at(&site.settings().helper);
         // The account job-adopt runs the helper: it neither owns the file nor is in its group.
@@ -130,6 +132,8 @@ impl ProgramFacts {
 }
 
 impl ModuleFile {
+    /// Reads the file that libpam loads for a module's `name` in the stack. It fails with [`MissingModule`]
+    /// if there is none, or if the folder of the PAM modules is not known.
     fn read(site: &Site, name: &str, helper: &Path) -> Result<Self, MissingModule> {
         let folder = if name.starts_with('/') {
             Some(site.root.clone())
@@ -151,14 +155,14 @@ impl ModuleFile {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        let again = "install both packages again";
+        let unread_remedy = "install both packages again";
         let mut findings = vec![
             judge_module_file(&self.path, &self.trusted),
             judge_version(
                 Check::ModuleVersion,
                 &self.path,
                 self.version.as_deref(),
-                again,
+                unread_remedy,
             ),
         ];
         findings.extend(self.installed.findings());
@@ -184,6 +188,7 @@ impl MissingModule {
     }
 }
 
+/// Judges whether only root can change the module: whoever else can is root at the next login.
 fn judge_module_file(path: &Path, trusted: &Result<u32, TrustError>) -> Finding {
     match trusted {
         Ok(_) => {
@@ -198,8 +203,8 @@ fn judge_module_file(path: &Path, trusted: &Result<u32, TrustError>) -> Finding 
 }
 
 /// Judges whether a file has the version of this program: module and helper refuse logins if their
-/// versions differ. A file that shows none is to be read `again`.
-fn judge_version(check: Check, path: &Path, version: Option<&str>, again: &str) -> Finding {
+/// versions differ. `unread_remedy` is the remedy for a file that shows none.
+fn judge_version(check: Check, path: &Path, version: Option<&str>, unread_remedy: &str) -> Finding {
     let object = path.display();
     match version {
         Some(VERSION) => Finding::fine(
@@ -215,7 +220,7 @@ fn judge_version(check: Check, path: &Path, version: Option<&str>, again: &str) 
             let remedy = "install both packages again, in one version";
             Finding::error(check, object, text, remedy)
         }
-        None => Finding::unknown(check, object, "shows no version", again),
+        None => Finding::unknown(check, object, "shows no version", unread_remedy),
     }
 }
 
@@ -242,21 +247,23 @@ impl Program {
     }
 }
 
+/// Judges whether the module would run the helper, and whether both have the version of this program.
 fn judge_helper(helper: &Program, version: Option<&str>, is_root: bool) -> Finding {
     if let Err(why) = &helper.executable {
         let text = format!("cannot be run, so every login is refused (JA09): {why}");
         let remedy = helper.remedy(why, "0711");
         return Finding::error(Check::Helper, helper.path.display(), text, remedy);
     }
-    let again = if is_root {
+    let unread_remedy = if is_root {
         "install both packages again"
     } else {
         "run this as root"
     };
-    judge_version(Check::Helper, &helper.path, version, again)
+    judge_version(Check::Helper, &helper.path, version, unread_remedy)
 }
 
-/// Reads the keeper, which ends the logins of Flux jobs.
+/// Reads the keeper, which ends the logins of Flux jobs; `None` if it is missing on a node without Flux,
+/// which does not need it.
 fn read_keeper(site: &Site, helper: &Path) -> Option<Program> {
     let path = helper.with_file_name("keeper");
     let has_flux = find_flux_account(site).is_some_and(|account| account.uid != 0);
@@ -264,6 +271,7 @@ fn read_keeper(site: &Site, helper: &Path) -> Option<Program> {
     (has_flux || keeper.exists).then_some(keeper)
 }
 
+/// Judges whether the keeper can be run, without which no login joins a Flux job.
 fn judge_keeper(keeper: &Program) -> Finding {
     let object = keeper.path.display();
     let Err(why) = &keeper.executable else {
@@ -274,6 +282,8 @@ fn judge_keeper(keeper: &Program) -> Finding {
 }
 
 impl SelinuxLabel {
+    /// Reads the helper's label, and asks the kernel whether the loaded policy knows it. `None` unless
+    /// SELinux enforces, and if the helper cannot be opened.
     fn read(site: &Site, helper: &Path) -> Option<Self> {
         let selinux = site.at("/sys/fs/selinux");
         if std::fs::read(selinux.join("enforce")).ok()? != b"1" {
@@ -323,7 +333,8 @@ fn read_version(path: &Path) -> Option<String> {
     find_version(&std::fs::read(path).unwrap_or_default())
 }
 
-/// Finds the version that a program of this project has in one of its texts.
+/// Finds the version that a program of this project has in one of its texts; `None` in the bytes of another
+/// file.
 fn find_version(bytes: &[u8]) -> Option<String> {
     let (before, after) = VERSION_MISMATCH.split_once(VERSION)?;
     let text = String::from_utf8_lossy(bytes);
@@ -343,6 +354,8 @@ fn is_version(text: &str) -> bool {
 }
 
 impl HelperAccount {
+    /// Looks up the helper's account, and whether other accounts of passwd(5) share its uid. The uid of
+    /// `nobody` counts as shared.
     fn read(site: &Site) -> Self {
         let Some(Account { uid, gid, .. }) = site.find_account(HELPER_USER) else {
             return Self::Missing;

@@ -61,6 +61,7 @@ struct StaleRecord {
 }
 
 impl RegistryFacts {
+    /// Reads the registry if it is one of the sources.
     pub(super) fn read(site: &Site) -> Self {
         let Config {
             registry, sources, ..
@@ -109,6 +110,8 @@ impl RegistryFacts {
 }
 
 impl RegistryState {
+    /// Reads the records of all users. A record or directory that cannot be used becomes a fault of its user;
+    /// the others are read all the same.
     fn read(site: &Site) -> Self {
         let registry = &site.config.registry;
         if let Err(error) = site.trust.dir(registry.dir()) {

@@ -28,6 +28,7 @@ struct Group {
 pub(super) struct ResctrlFacts(Vec<Group>);
 
 impl ResctrlFacts {
+    /// Reads the groups and who has tasks in them; there are none without the resctrl file system.
     pub(super) fn read(site: &Site) -> Self {
         let groups = read_groups(&site.at("/sys/fs/resctrl"));
         if groups.is_empty() {
@@ -51,6 +52,9 @@ impl ResctrlFacts {
 }
 
 impl Group {
+    /// Describes a group by its tasks. Of the `owners` of jobs, given by uid and name, it names those who
+    /// have a task among the first [`TASKS_MAX`]. `servers` are the processes of sshd, and `find_uid` returns
+    /// the uid of a task, `None` if it has ended.
     fn new(
         name: String,
         tasks: &[i32],

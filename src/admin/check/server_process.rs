@@ -119,6 +119,8 @@ impl ServerProcess {
 }
 
 impl View {
+    /// Reads what a server's process sees and inherits. If `shares_mounts`, it sees the mounts that this
+    /// process sees, and they need no comparison.
     fn read(pid: i32, site: &Site, shares_mounts: bool) -> Self {
         let status = proc::read(proc_dir(pid).join("status")).unwrap_or_default();
         let capabilities = proc::find_field(&status, "CapEff:").unwrap_or_default();
@@ -143,6 +145,7 @@ impl View {
     }
 }
 
+/// Reports the kinds of namespaces in which a server differs from this process; `None` if there are none.
 fn judge_namespaces(object: &str, others: &[&str]) -> Option<Finding> {
     if others.is_empty() {
         return None;
@@ -156,7 +159,8 @@ fn judge_namespaces(object: &str, others: &[&str]) -> Option<Finding> {
     Some(Finding::error(Check::SshdNamespaces, object, text, remedy))
 }
 
-/// Compares the cgroup v2 mount that a server sees with this process's.
+/// Compares the cgroup v2 hierarchy that a server sees with the one that this process sees; `None` if they
+/// are the same, or if this process sees none.
 fn find_cgroup_fault(pid: i32) -> Option<CgroupFault> {
     let theirs = match open_hierarchy(&proc_dir(pid).join("root")) {
         Ok(mount) => mount,
@@ -249,8 +253,8 @@ fn parse_capabilities(mask: &str) -> Option<u64> {
     u64::from_str_radix(mask, 16).ok()
 }
 
-/// Judges whether a server has the required capabilities, which a container may take away
-/// (capabilities(7)).
+/// Reports the required capabilities that a server lacks, since a container may take them away
+/// (capabilities(7)); `None` if it has all. `effective` is `None` if they cannot be read.
 fn judge_capabilities(object: &str, effective: Option<u64>) -> Option<Finding> {
     let Some(set) = effective else {
         let text = "its capabilities cannot be read";

@@ -35,6 +35,8 @@ pub(super) struct Site {
 }
 
 impl Site {
+    /// Reads the stack of a service below `root`, of which the caller has read the configuration. A test's
+    /// folder may belong to the account that runs the test.
     pub(super) fn read(root: PathBuf, service: &str, conf: PathBuf, config: Config) -> Self {
         let account = read_entries(&root, service, Group::Account).unwrap_or_default();
         let session = read_entries(&root, service, Group::Session).unwrap_or_default();
@@ -79,7 +81,8 @@ impl Site {
             .collect()
     }
 
-    /// Finds an account by name or number in the name service of this node, as the module does.
+    /// Finds an account by name or number in the name service of this node, as the module does; in a test's
+    /// folder by its passwd(5). `None` if there is none, or if the name service cannot be asked.
     pub(super) fn find_account(&self, name: &str) -> Option<Account> {
         let number = parse_decimal(name);
         if !self.is_here() {
@@ -162,7 +165,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Parses a line of passwd(5).
+    /// Parses a line of passwd(5); `None` for another text.
     fn parse(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.split(':').collect();
         let [name, _, uid, gid, ..] = *fields.as_slice() else {

@@ -90,6 +90,8 @@ pub(super) enum PolicyError {
 }
 
 impl SliceFacts {
+    /// Reads the device policies of slices and, unless logins stay in users' slices, what else can open
+    /// devices there.
     pub(super) fn read(site: &Site) -> Self {
         if fs::symlink_metadata(site.at("/run/systemd/system")).is_err() {
             return Self::Missing;
@@ -228,6 +230,8 @@ fn judge_drop_in(are_closed: bool) -> Finding {
 }
 
 impl OutsideJobs {
+    /// Reads the answer of the system bus, the slices that exist, and the daemons of root that run commands
+    /// of users.
     fn read(site: &Site) -> Self {
         let bus = Bus::read(site);
         let existing = read_existing_slices();
@@ -250,7 +254,7 @@ impl OutsideJobs {
     }
 }
 
-/// Reads the filters of the slices of users that exist.
+/// Reads the filters of the slices of users that exist; `None` without `user.slice`.
 fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
     let above = Mount::open()
         .and_then(|mount| mount.root().child("user.slice"))
@@ -282,7 +286,7 @@ pub(crate) fn closed_slices() -> Vec<String> {
     closed.into_iter().map(|slice| slice.name).collect()
 }
 
-/// Parses the name of a user's slice.
+/// Parses the uid in the name of a user's slice; `None` for another name.
 fn uid_of_slice(name: &str) -> Option<u32> {
     name.strip_prefix("user-")?
         .strip_suffix(".slice")?

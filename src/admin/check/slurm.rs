@@ -35,6 +35,7 @@ struct SlurmConf {
 }
 
 impl SlurmFacts {
+    /// Reads the facts. Slurm's files are read with the rights of the helper, as at a login.
     pub(super) fn read(site: &Site) -> Self {
         Self {
             // A missing account is a finding of its own.
@@ -86,6 +87,8 @@ impl SlurmFacts {
         }
     }
 
+    /// Judges whether Slurm, or `slurm_devices = closed`, confines the logins of Slurm jobs to the jobs'
+    /// devices. If neither does, `require_devices` makes it an error, since logins are then refused.
     fn judge_devices(&self, conf: &SlurmConf) -> Finding {
         let object = conf.path.display();
         if conf.constrains || self.closes_devices {
@@ -108,6 +111,7 @@ impl SlurmFacts {
     }
 }
 
+/// Judges whether Slurm makes an extern step for each job, which logins join.
 fn judge_prolog_flags(conf: &SlurmConf) -> Finding {
     let object = conf.path.display();
     if conf.has_word("PrologFlags", &EXTERN_STEP_FLAGS) {
@@ -122,6 +126,7 @@ fn judge_prolog_flags(conf: &SlurmConf) -> Finding {
     Finding::error(Check::SlurmPrologFlags, object, text, remedy)
 }
 
+/// Judges whether Slurm keeps its jobs in cgroups, which logins join.
 fn judge_cgroups(conf: &SlurmConf) -> Finding {
     let object = conf.path.display();
     // The default of a node with cgroups (slurm.conf(5)).
@@ -137,6 +142,8 @@ fn judge_cgroups(conf: &SlurmConf) -> Finding {
 }
 
 impl SlurmConf {
+    /// Reads `slurm.conf` and `cgroup.conf`. It fails with [`ConfError`] if one of them cannot be found, read
+    /// or understood.
     fn read(site: &Site) -> Result<Self, ConfError> {
         let files = SlurmConfFiles::find(&site.tree(), site.config.devices.slurm_conf.as_deref())?;
         let lines = files.read_main_lines()?;
@@ -148,7 +155,7 @@ impl SlurmConf {
         })
     }
 
-    /// Finds the last value of a key, which Slurm uses.
+    /// Finds the last value of a key, which Slurm uses; `None` if no line sets it.
     fn value(&self, key: &str) -> Option<&str> {
         self.lines
             .iter()

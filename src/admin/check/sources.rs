@@ -82,8 +82,8 @@ impl SourceFacts {
         )
     }
 
-    /// Names the file that logins must read, or else how to start the scheduler: starting a daemon that
-    /// runs does not help.
+    /// Names the remedy for a source without jobs: the `slurm.conf` that logins must read, if a running
+    /// slurmd reads another one than they do, or else `start`, which is how to start the scheduler.
     fn start_remedy(&self, start: &str) -> String {
         match &self.other_slurm_conf {
             Some(conf) => format!(
@@ -93,6 +93,8 @@ impl SourceFacts {
         }
     }
 
+    /// Judges the answer of one source. A source that is not on this node is fine, unless it is Slurm and is
+    /// configured or runs here.
     fn judge_source(&self, health: &SourceHealth) -> Vec<Finding> {
         let source = health.source.as_str();
         // Its scheduler is configured or runs here.
@@ -130,7 +132,7 @@ fn is_missing(source: &SourceHealth) -> bool {
     )
 }
 
-/// Judges what a source reports about a user without jobs.
+/// Judges the report of a source that has answered, which was asked about a user without jobs.
 fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     for what in &report.broken {
@@ -185,7 +187,7 @@ fn slurm_conf_of(command_line: &[u8], environment: &[u8]) -> Option<String> {
     path.starts_with('/').then(|| path.to_owned())
 }
 
-/// Finds the value of `-f`, which may be a word of its own.
+/// Finds the value of `-f`, which may be a word of its own; `None` without the option.
 fn conf_option(options: &[String]) -> Option<&str> {
     if let Some(position) = options.iter().position(|option| option == "-f") {
         if let Some(path) = options.get(position + 1) {

@@ -69,6 +69,7 @@ pub(super) struct SshdFacts {
 }
 
 impl SshdFacts {
+    /// Reads each sshd that listens, with its configuration, and finds the servers other than sshd.
     pub(super) fn read(site: &Site) -> Self {
         let pids = list_servers();
         Self {
@@ -209,8 +210,8 @@ impl ConfigurationError {
     }
 }
 
-/// When a server read its configuration, in seconds and nanoseconds: at each reload it writes its
-/// process id anew. Without that file, when it started.
+/// Finds out when a server last read its configuration, in seconds and nanoseconds: when it wrote its process
+/// id, which it does at each reload, or, without such a file, when it started. `None` if it has ended.
 fn read_at(pid: i32, pid_file: Option<&Path>) -> Option<(i64, i64)> {
     if let Some(time) = pid_file.and_then(|file| written_at(file, pid)) {
         return Some(time);
@@ -321,6 +322,9 @@ impl Server {
         findings
     }
 
+    /// Judges the server's configuration, of which the facts are known. `service` is the PAM service that is
+    /// checked, and `is_served` tells whether a server of this node has it. A server for system accounts
+    /// alone may do without PAM. Penalties count only if the server has the checked service.
     fn judge(&self, configuration: &Configuration, service: &str, is_served: bool) -> Vec<Finding> {
         if !configuration.uses_pam && configuration.is_for_system {
             let text = "UsePAM no, but AllowUsers lets in system accounts only";
@@ -343,6 +347,7 @@ impl Server {
         findings
     }
 
+    /// Judges whether the server runs PAM modules at all.
     fn judge_pam(&self, uses_pam: bool) -> Finding {
         if uses_pam {
             return Finding::fine(Check::SshdPam, &self.object, "UsePAM yes");
@@ -355,6 +360,8 @@ impl Server {
         Finding::error(Check::SshdPam, &self.object, text, remedy)
     }
 
+    /// Reports that the server's PAM service is `own` and not the checked one. That is an error unless
+    /// another server has the checked service (`is_served`).
     fn judge_other_service(&self, own: &str, is_served: bool) -> Finding {
         if is_served {
             let text = format!("its PAM service is {own}, which was not checked");
@@ -374,7 +381,8 @@ impl Server {
         }
     }
 
-    /// Finds what is wrong with penalties that are on.
+    /// Finds what is wrong with penalties: they are on, and no address is spared, or not as the server sees
+    /// it. `None` if nothing is wrong.
     fn find_penalty_fault(&self, penalties: &Penalties) -> Option<PenaltyFault> {
         const PENALTIES: &str = "PerSourcePenalties is on: after some refused logins it drops \
                                  everybody's connections from their address for a while";
@@ -422,7 +430,8 @@ struct PenaltyFault {
     remedy: String,
 }
 
-/// Finds a file that was changed after a process read it.
+/// Finds a file of the configuration that was changed after one of these processes read it, with the number
+/// of that process; `None` if all have read what is there.
 fn find_unread_change(
     files: &ConfigFiles,
     pids: &[i32],
@@ -439,8 +448,8 @@ fn find_unread_change(
     None
 }
 
-/// Writes a warning if refusals of a user by this service cost others at the same address their
-/// connections.
+/// Describes the fault if refusals of a user by this service cost others at the same address their
+/// connections; `None` if they do not.
 pub(crate) fn warn_of_penalties(service: &str) -> Option<String> {
     for server in read_servers(&list_servers()) {
         let Ok(own) = &server.configuration else {
@@ -460,8 +469,8 @@ pub(crate) fn warn_of_penalties(service: &str) -> Option<String> {
     None
 }
 
-/// Reads the program of a process, with the options that change its configuration. The title can be
-/// trusted, because only root can have started the process.
+/// Reads the program of a process, with the options that change its configuration; `None` if the process has
+/// ended. The title can be trusted, because only root can have started the process.
 fn read_command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
     let title = fs::read(proc_dir(pid).join("cmdline")).ok()?;
     let program = fs::read_link(proc_dir(pid).join("exe")).ok()?;

@@ -38,13 +38,15 @@ impl ConfigFiles {
         files
     }
 
-    /// Finds the file and line that decide about a key, as `FILE:LINE`.
+    /// Finds the file and line that decide about a key, as `FILE:LINE`; `None` if no line outside of `Match`
+    /// sets the key.
     pub(super) fn find_line(&self, key: &str) -> Option<String> {
         let line = self.lines.iter().find(|line| line.key == key)?;
         Some(format!("{}:{}", line.file.display(), line.number))
     }
 
-    /// Finds the first file or folder that was changed after this time, in seconds and nanoseconds.
+    /// Finds the first file or folder that was changed after this time, in seconds and nanoseconds; `None` if
+    /// none was.
     pub(super) fn find_changed_since(&self, time: (i64, i64)) -> Option<&Path> {
         self.sources.iter().map(PathBuf::as_path).find(|path| {
             path.metadata()
@@ -52,6 +54,9 @@ impl ConfigFiles {
         })
     }
 
+    /// Adds the lines of a file, and at each `Include` those of the files that it includes. Lines in a
+    /// `Match` block are left out. `depth` counts the files that include this one: past [`DEPTH_MAX`] and
+    /// [`FILES_MAX`] nothing is added.
     fn add(&mut self, file: &Path, depth: usize) {
         if depth > DEPTH_MAX || self.sources.len() >= FILES_MAX {
             return;

@@ -204,6 +204,7 @@ struct Alias {
 }
 
 impl<'a> StackFacts<'a> {
+    /// Reads the service's stack, whether libpam runs our lines in it, and their arguments.
     pub(super) fn read(site: &'a Site) -> Self {
         let settings = site.settings();
         Self {
@@ -349,6 +350,7 @@ impl<'a> StackFacts<'a> {
         }
     }
 
+    /// Names what to do about a fault of our lines.
     fn fault_remedy(&self, fault: &LineFault) -> String {
         let remedy = match fault {
             LineFault::NotRequired => "write \"required\" as its control",
@@ -430,6 +432,8 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
 }
 
 impl<'a> OwnLine<'a> {
+    /// Parses the arguments of one of our lines, and finds out how its `conf=` stands to the checked
+    /// configuration.
     fn read(site: &'a Site, entry: &'a Entry) -> Self {
         let arguments = Settings::parse(&entry.arguments).map(|settings| {
             let conf = ConfArgument::read(site, Path::new(&settings.conf));
@@ -538,6 +542,8 @@ fn list_exemptions(settings: &Settings) -> Vec<String> {
 }
 
 impl<'a> ConfArgument<'a> {
+    /// Compares the configuration `conf` of a line with the one that is checked. The usual configuration may
+    /// be missing: its defaults then hold.
     fn read(site: &'a Site, conf: &Path) -> Self {
         if conf != Path::new(Request::DEFAULT_CONF) && conf.symlink_metadata().is_err() {
             Self::Missing
@@ -567,7 +573,8 @@ impl<'a> ConfArgument<'a> {
     }
 }
 
-/// Judges a module that runs after our session line.
+/// Judges a module that runs after our session line and may move the login out of its job; `None` for a
+/// module that does not.
 fn judge_late_module(entry: &Entry) -> Option<Finding> {
     let file = module_name(entry);
     let place = &entry.place;

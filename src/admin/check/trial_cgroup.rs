@@ -106,7 +106,7 @@ impl Drop for TrialCgroup {
     }
 }
 
-/// Kills every process in a trial cgroup and removes it. If that fails, the next check tries again.
+/// Kills every process in a trial cgroup and removes it. If it cannot be removed, the next check tries again.
 fn remove(root: &Dir, name: &str) {
     let Ok(dir) = root.child(name) else { return };
     let _ = kill_all(&dir, Instant::now() + REMOVAL_TIMEOUT);

@@ -42,7 +42,9 @@ impl UserFacts {
     pub(super) fn read(site: &Site) -> Self {
         Self(
             Snapshot::read(&site.config, None).map(|snapshot| ProcessFacts {
-                outside: OutsideProcesses::new(snapshot.outside.iter().map(|process| process.uid)),
+                outside: OutsideProcesses::count(
+                    snapshot.outside.iter().map(|process| process.uid),
+                ),
                 old_helpers: find_old_helpers(site),
             }),
         )
@@ -66,7 +68,7 @@ impl UserFacts {
 
 impl OutsideProcesses {
     /// Counts processes and their users, given the uid of each process.
-    fn new(uids: impl Iterator<Item = u32>) -> Self {
+    fn count(uids: impl Iterator<Item = u32>) -> Self {
         let mut processes = 0;
         let mut users = BTreeSet::new();
         for uid in uids {
@@ -104,7 +106,8 @@ impl OutsideProcesses {
     }
 }
 
-/// Finds processes of the helper's account that are older than any login.
+/// Finds processes of the helper's account that are older than any login, at most [`NAMES_MAX`] of them; none
+/// if the account is missing.
 fn find_old_helpers(site: &Site) -> Vec<i32> {
     let Some(helper) = site.find_account(HELPER_USER) else {
         return Vec::new();
@@ -161,7 +164,7 @@ mod tests {
             Severity::Fine
         );
         let uids = (0..30).map(|process| 4_000_000_000 + process % 10);
-        let finding = OutsideProcesses::new(uids).finding();
+        let finding = OutsideProcesses::count(uids).finding();
         assert_eq!(finding.severity, Severity::Note);
         assert!(finding.text.starts_with("30 of"), "{}", finding.text);
         assert!(
