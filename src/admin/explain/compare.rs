@@ -85,6 +85,8 @@ struct Comparison {
 }
 
 impl Comparison {
+    /// Takes an entry of an observing module; others are left out. That of an account phase waits for the
+    /// session of the same user, which ends the comparison of a login.
     fn add(&mut self, entry: LogEntry) {
         if entry.decision("decision") != Some(Decision::Observe) {
             return;
@@ -99,6 +101,8 @@ impl Comparison {
         }
     }
 
+    /// Compares a login whose session has begun, and so was let in by the rival module, with what ours would
+    /// have done. The user's oldest account entry waits no longer.
     fn add_session(&mut self, entry: LogEntry) {
         let agree = entry.get("agree");
         if agree.is_empty() {
@@ -128,6 +132,8 @@ impl Comparison {
         }
     }
 
+    /// Counts a login under its difference, of which `entry` is the latest example; `None` counts it as
+    /// agreed.
     fn count(&mut self, entry: LogEntry, difference: Option<Difference>) {
         self.logins += 1;
         let Some(difference) = difference else {
@@ -141,6 +147,7 @@ impl Comparison {
         self.differences.insert(difference, (before + 1, entry));
     }
 
+    /// Shows the counts as JSON, with the latest example of each difference.
     fn to_json(&self) -> Value {
         let mut differences = Map::new();
         for ((kind, _), (count, entry)) in &self.differences {
@@ -156,6 +163,8 @@ impl Comparison {
         json!({ "schema": 1, "logins": logins, "agreed": agreed, "differences": differences })
     }
 
+    /// Writes the counts as text, with the latest example of each difference. A log without compared logins
+    /// gives a warning.
     fn write(&self, output: &mut Output<'_>) -> Result<(), Error> {
         let Self { logins, agreed, .. } = self;
         writeln!(

@@ -360,6 +360,8 @@ fn collect_evidence(job: &Job) -> Vec<(&'static str, String)> {
     }
 }
 
+/// Builds the line of evidence about a job's step daemon: its process, and the owner of the job as it last
+/// answered.
 fn describe_daemon(daemon: &Daemon) -> (&'static str, String) {
     (
         "daemon",
@@ -371,6 +373,8 @@ fn describe_daemon(daemon: &Daemon) -> (&'static str, String) {
     )
 }
 
+/// Builds the line of evidence about a level of a job's cgroup: how filters are attached there and their
+/// numbers, or why they cannot be read.
 fn describe_filters(dir: &Dir) -> (&'static str, String) {
     let text = match CgroupPrograms::read(dir) {
         Ok(level) => {
@@ -560,6 +564,8 @@ impl Prediction {
         }
     }
 
+    /// Shows the prediction and its evidence as JSON. `code` and `text` are null if the prediction has none;
+    /// the decision is `unknown` if only root can tell.
     fn to_json(&self, evidence: &EvidenceLines) -> Value {
         let code = match self {
             Self::Admitted => Some(Reason::Admitted.as_str()),

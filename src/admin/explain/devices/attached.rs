@@ -130,6 +130,8 @@ impl FilterReport {
         if is_known { EXIT_FINE } else { EXIT_FAILED }
     }
 
+    /// Writes the report as JSON or as tables, and its warnings as such. A cgroup without filters in which
+    /// the kernel refuses nothing has one line in place of the tables.
     pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
         for warning in &self.warnings {
             output.warn(format_args!("warning: {warning}"));
@@ -180,6 +182,7 @@ fn list_mode_warnings(
 }
 
 impl Filter {
+    /// Builds the row of the table of filters.
     fn row(&self) -> [String; 7] {
         let name = Some(self.name.clone()).filter(|name| !name.is_empty());
         [
@@ -195,6 +198,8 @@ impl Filter {
 }
 
 impl ShownDevice {
+    /// Describes a device node for the report. `allowed` are the allowed accesses, `None` if they are
+    /// unknown.
     fn new(path: &str, node: DeviceNode, allowed: Option<Vec<String>>, tree: &Tree) -> Self {
         let DeviceNode { kind, major, minor } = node;
         Self {
@@ -208,6 +213,7 @@ impl ShownDevice {
         }
     }
 
+    /// Builds the row of the table of devices.
     fn row(&self) -> [String; 5] {
         [
             self.node.clone(),
@@ -276,12 +282,13 @@ impl Target {
     }
 }
 
-/// Opens the cgroup of `--cgroup`, or the cgroup in which the logins of the job of `--job` are.
+/// Opens the cgroup of `--cgroup`, or the cgroup in which the logins of the job of `--job` are; `None` if
+/// neither is given.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] for a cgroup that cannot be opened, for a job that the registry lacks, and for a
-/// job whose cgroup only its scheduler knows.
+/// [`Error::Failed`] for a cgroup that cannot be opened, for a job that the registry lacks, for a job whose
+/// cgroup only its scheduler knows, and without root's rights for the job's cgroup.
 pub(super) fn open_target(options: &Options) -> Result<Option<Target>, Error> {
     let id = match (&options.cgroup, &options.job) {
         (Some(path), _) => return open_cgroup(path).map(Some),

@@ -77,7 +77,8 @@ impl NodeUser {
         })
     }
 
-    /// Returns the bits of a mode that count for this user: the owner's, the group's or those of others.
+    /// Returns by how many bits a mode must be shifted right so that the lowest three are those that count
+    /// for this user: the owner's, the group's or those of others.
     fn mode_shift(&self, owner: u32, group: u32) -> u32 {
         if owner == self.uid {
             6
@@ -173,6 +174,9 @@ impl RestrictedNodes {
     }
 }
 
+/// Reads the mode of a node if it keeps the user from this access; without a user, if it keeps those from it
+/// who neither own the node nor are in its group. `None` for a mode that allows the access, and for a node
+/// that cannot be read or has no absolute path.
 fn read_mode(tree: &Tree, node: &str, access: Access, user: Option<&NodeUser>) -> Option<NodeMode> {
     let meta = node
         .starts_with('/')

@@ -25,6 +25,8 @@ pub(super) fn list_nodes(tree: &Tree) -> Result<Vec<(String, DeviceNode)>, Error
     list_at_most(tree, FILES_MAX)
 }
 
+/// Lists every device node below `/dev`, sorted by path. It fails with [`Error::Failed`] if there are more
+/// than `rest` files, if directories are nested deeper than [`DEPTH_MAX`], or if one cannot be listed.
 fn list_at_most(tree: &Tree, mut rest: usize) -> Result<Vec<(String, DeviceNode)>, Error> {
     let mut nodes = Vec::new();
     let mut levels = vec![vec!["/dev".to_owned()]];

@@ -277,6 +277,9 @@ fn requests(has_mknod: bool) -> impl Iterator<Item = (&'static str, Request)> {
         .filter(move |(_, request)| has_mknod || !matches!(request, Request::MakeNode))
 }
 
+/// Asks the kernel which accesses this process has to a node. The answer is [`Decision::Gone`] if the path
+/// leads to another device now or to none, and [`Decision::Unknown`] if something else than a filter prevents
+/// an answer. Without `has_mknod` it does not ask for the right to make nodes.
 fn decide(tree: &Tree, path: &str, node: DeviceNode, has_mknod: bool) -> Decision {
     let file = match tree.open_node(path) {
         Ok((file, current)) if current == node => file,
@@ -304,7 +307,8 @@ fn decide(tree: &Tree, path: &str, node: DeviceNode, has_mknod: bool) -> Decisio
     Decision::Allowed(allowed)
 }
 
-/// Makes a node of the device where no other process sees it, and removes it.
+/// Makes a node of the device where no other process sees it, and removes it. It fails with `EPERM` if a
+/// filter refuses that.
 fn make_node(node: DeviceNode) -> nix::Result<()> {
     let format = match node.kind {
         DeviceType::Char => SFlag::S_IFCHR,

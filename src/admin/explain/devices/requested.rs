@@ -27,27 +27,27 @@ pub(super) struct Operand(Vec<RequestedName>);
 pub(super) fn requested_names(options: &Options) -> Vec<RequestedName> {
     let Options {
         operands,
-        named: names,
+        named: by_option,
         ..
     } = options;
     let operands = operands.iter().flat_map(|operand| operand.0.clone());
     let mut all: Vec<RequestedName> = operands.collect();
-    all.extend(names.device.iter().map(specifier));
+    all.extend(by_option.device.iter().map(specifier));
     all.extend(
-        names
+        by_option
             .cdi
             .iter()
             .map(|text| named(text, DeviceName::Cdi(text.clone()))),
     );
     all.extend(
-        names
+        by_option
             .gpu
             .iter()
             .map(|text| named(text, DeviceName::Gpu(text.clone()))),
     );
-    all.extend(names.gres.iter().flat_map(expand_gres));
+    all.extend(by_option.gres.iter().flat_map(expand_gres));
     all.extend(
-        names
+        by_option
             .device_dir
             .iter()
             .map(|text| named(text, DeviceName::Dir(text.into()))),
@@ -62,24 +62,23 @@ pub(super) fn requested_names(options: &Options) -> Vec<RequestedName> {
 /// A text that says why the name has no known form.
 pub(super) fn parse_operand(text: &str) -> Result<Operand, String> {
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
-    let single = |name: RequestedName| vec![name];
-    let names = if begins(&["/", "char-", "block-", "@"]) {
-        single(specifier(&names::parse_device(text)?))
+    let all = if begins(&["/", "char-", "block-", "@"]) {
+        vec![specifier(&names::parse_device(text)?)]
     } else if text.contains('=') {
-        single(named(text, DeviceName::Cdi(names::parse_cdi(text)?)))
+        vec![named(text, DeviceName::Cdi(names::parse_cdi(text)?))]
     } else if text == "all" {
-        single(named(text, DeviceName::AllGpus))
+        vec![named(text, DeviceName::AllGpus)]
     } else if let Some(channel) = text.strip_prefix("imex/") {
         let channel = parse_decimal(channel).ok_or("not imex/ and the number of a channel")?;
-        single(named(text, DeviceName::Imex(channel)))
+        vec![named(text, DeviceName::Imex(channel))]
     } else if begins(&["GPU-", "MIG-"]) || is_gpu(text) {
-        single(named(text, DeviceName::Gpu(names::parse_gpu(text)?)))
+        vec![named(text, DeviceName::Gpu(names::parse_gpu(text)?))]
     } else if text.contains(':') {
         expand_gres(&names::parse_gres(text)?)
     } else {
         return Err("no specifier, CDI name, GPU, NAME:INDEX, imex/N or all".into());
     };
-    Ok(Operand(names))
+    Ok(Operand(all))
 }
 
 /// Returns whether a text is a GPU, or a list of GPUs, which is then refused with the right reason.
@@ -97,16 +96,13 @@ fn specifier(device: &Device) -> RequestedName {
 
 /// Returns one name for each index of a resource.
 fn expand_gres((name, indexes): &Gres) -> Vec<RequestedName> {
-    let of_index = |index| {
-        named(
-            &format!("{name}:{index}"),
-            DeviceName::Gres {
-                name: name.clone(),
-                index,
-            },
-        )
-    };
-    indexes.iter().copied().map(of_index).collect()
+    let mut all = Vec::new();
+    for index in indexes.iter().copied() {
+        let name = name.clone();
+        let text = format!("{name}:{index}");
+        all.push(named(&text, DeviceName::Gres { name, index }));
+    }
+    all
 }
 
 fn named(text: &str, name: DeviceName) -> RequestedName {

@@ -103,6 +103,8 @@ impl NameReport {
         }
     }
 
+    /// Adds what a specifier resolved to: its devices, and its warnings under its name. A specifier without
+    /// devices is listed as empty.
     fn add(&mut self, specifier: &str, resolved: ResolvedDevices, resolver: &Resolver) {
         if resolved.devices.is_empty() {
             self.empty.push(specifier.to_owned());
@@ -132,6 +134,8 @@ impl NameReport {
         }
     }
 
+    /// Writes the report as JSON or as a table, and its warnings as such. Names without devices and refused
+    /// ones have the last rows.
     pub(super) fn write(&self, json: bool, output: &mut Output<'_>) -> Result<(), Error> {
         for warning in &self.warnings {
             output.warn(format_args!("warning: {warning}"));
@@ -179,6 +183,8 @@ fn find_restricted(
     restricted
 }
 
+/// Resolves a name into its devices. The error is the reason, which names an entry of a directory if that is
+/// what was refused.
 fn resolve_name(name: &RequestedName, resolver: &Resolver) -> Result<ResolvedDevices, String> {
     match &name.kind {
         NameKind::Specifier(specifier) => resolver
@@ -200,6 +206,7 @@ fn resolve_name(name: &RequestedName, resolver: &Resolver) -> Result<ResolvedDev
 }
 
 impl NamedDevice {
+    /// Builds the row of the table; `*` stands for all minor numbers.
     fn row(&self) -> [String; 6] {
         let minor = self.minor.map_or("*".into(), |minor| minor.to_string());
         [

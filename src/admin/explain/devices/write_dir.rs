@@ -96,6 +96,8 @@ fn write_entries(dir: &Path, entries: &[String], trust: &Trust) -> Result<(), Er
     })
 }
 
+/// Makes the directory `dir` with an empty read-only file for each entry, and directories for entries with a
+/// slash. It fails if `dir` or an entry exists already.
 fn fill(dir: &Path, entries: &[String]) -> io::Result<()> {
     make_dir(dir)?;
     for entry in entries {

@@ -105,6 +105,9 @@ fn read_effective_programs(dir: &Dir) -> Result<Vec<Program>> {
 }
 
 impl Filter {
+    /// Describes a program in the form of a report, as one in force. `level` is the path of the cgroup that
+    /// it is attached to; `None` if that is above the visible root. It fails if the program's instructions
+    /// cannot be read.
     fn read(program: &Program, level: Option<&str>, attached: AttachMode) -> Result<Self> {
         let insns = read_program(program)?;
         Ok(Self {
