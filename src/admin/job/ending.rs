@@ -74,8 +74,9 @@ impl Attempt {
         }
     }
 
-    /// Follows a failed attempt by this one, which finds only what the first has left, and may not find the
-    /// cgroups of logins any more whose usage the first has read.
+    /// Merges this attempt with the `first` one, which failed before it, into one attempt with the result of this
+    /// one. The larger number counts: this attempt finds only the processes that the first has left. Of the usages
+    /// the one with more processor time counts, since the first attempt may have removed cgroups of logins.
     pub(super) fn after(self, first: EndedLogins) -> Self {
         let is_more = self.ended.usage.cpu_usec >= first.usage.cpu_usec;
         let ended = EndedLogins {
@@ -114,6 +115,8 @@ struct EndingCgroup<'a> {
 }
 
 impl<'a> EndingCgroup<'a> {
+    /// Finds out who made the job's cgroup, and opens the cgroups for logins in it. It fails with
+    /// [`Error::Failed`] if the cgroup cannot be read.
     fn open(place: &'a CgroupChain) -> Result<Self, Error> {
         let dir = place.dir()?;
         let leaves = find_made_children(dir)?;
@@ -162,17 +165,19 @@ impl<'a> EndingCgroup<'a> {
         ended
     }
 
-    /// Kills the logins in a scheduler's cgroup, and removes their leaves; returns also what they had used.
+    /// Kills the logins in a scheduler's cgroup, those that are `known` among them, and removes their leaves.
+    /// Returns the attempt, for which it adds to `ended` what the logins had used.
     fn end_logins_alone(
         &self,
         owner: u32,
-        known: &KnownLogins,
+        mut ended: EndedLogins,
+        known: KnownLogins,
         deadline: Instant,
-    ) -> (Usage, Result<(), Error>) {
+    ) -> Attempt {
         // Processes in the leaves are killed together with the others: the origin of a process that has
         // left its leaf could not be found later.
-        let mut result = kill_logins(self.dir, &self.leaves, owner, known, deadline);
-        // Every leaf is killed, also if that failed.
+        let mut result = kill_logins(self.dir, &self.leaves, owner, &known, deadline);
+        // Every leaf is killed, also if a login could not be killed.
         let leaf_deadline = deadline.max(Instant::now() + KILL_TIMEOUT_MIN);
         let kill_results: Vec<_> = self
             .leaves
@@ -180,12 +185,16 @@ impl<'a> EndingCgroup<'a> {
             .map(|leaf| kill_all(leaf, leaf_deadline))
             .collect();
         // A removed cgroup has no usage.
-        let usage = Usage::read_leaves(&self.leaves);
+        ended.usage = Usage::read_leaves(&self.leaves);
         for (leaf, killed) in self.leaves.iter().zip(kill_results) {
             let removed = killed.and_then(|()| Ok(remove_child(self.dir, leaf)?));
             result = result.and(removed);
         }
-        (usage, result)
+        Attempt {
+            ended,
+            known,
+            result,
+        }
     }
 }
 
@@ -203,6 +212,9 @@ struct LeavingLogins<'a> {
 }
 
 impl LeavingLogins<'_> {
+    /// Replaces `current` by the processes that run now: in a scheduler's cgroup those of logins, and else
+    /// all in the cgroup. If the grace ends first, it has those that were found until then. `known` keeps all
+    /// that were ever found.
     fn search(&mut self) {
         let found = if self.cgroup.maker == Maker::Scheduler {
             let EndingCgroup { dir, leaves, .. } = self.cgroup;
@@ -237,7 +249,8 @@ impl Logins for LeavingLogins<'_> {
     }
 }
 
-/// Whether a process has not ended.
+/// Whether a process still runs: a thread of it has not ended, and its number does not belong to another
+/// process by now.
 fn runs(process: &Identity) -> bool {
     read_start_ticks(process.0) == Some(process.1)
         && Proc::host()
@@ -272,13 +285,7 @@ pub(super) fn end_logins(
         deadline.max(Instant::now() + KILL_TIMEOUT_MIN)
     };
     if cgroup.maker == Maker::Scheduler {
-        let (usage, result) = cgroup.end_logins_alone(record.uid, &known, deadline);
-        ended.usage = usage;
-        return Attempt {
-            ended,
-            known,
-            result,
-        };
+        return cgroup.end_logins_alone(record.uid, ended, known, deadline);
     }
     if let Err(error) = kill_all(cgroup.dir, deadline) {
         return Attempt {
@@ -300,7 +307,7 @@ pub(super) fn end_logins(
     }
 }
 
-/// Finds the children that this project made, with any name.
+/// Finds the children of a cgroup that this project made, whatever their names.
 fn find_made_children(dir: &Dir) -> Result<Vec<Dir>, Error> {
     let mut made = Vec::new();
     for name in ignore_gone(dir.children())?.unwrap_or_default() {
@@ -338,12 +345,13 @@ fn await_systemd_removal(scope: &Dir, deadline: Instant) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes a cgroup that this project made, with its children; and the parent if this project made it
-/// and it is empty. Other cgroups stay.
+/// Removes a job's cgroup that this project made, with its children that this project made; and then the
+/// cgroup above it, if this project made that and no other job is in it. A cgroup that this project did not
+/// make stays.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] for a cgroup that cannot be removed.
+/// [`Error::Failed`] for a cgroup that cannot be read, or cannot be removed.
 pub(super) fn remove_made_cgroups(place: &CgroupChain) -> Result<(), Error> {
     let [job, above, rest @ ..] = place.levels() else {
         return Ok(());
@@ -374,7 +382,8 @@ const PIDS_MAX: usize = 8;
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if processes still run at the deadline, or if this process is among them.
+/// [`Error::Failed`] if processes still run at the deadline, if this process is among them, or if the cgroup
+/// cannot be read; [`Error::Unkillable`] if one that still runs is ended by no signal.
 pub(crate) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     require_outside(dir)?;
     let mut mode = KillMode::Cgroup;
@@ -406,8 +415,8 @@ fn require_outside(dir: &Dir) -> Result<(), Error> {
     Ok(())
 }
 
-/// Kills the logins in a scheduler's cgroup, those that are `known` among them. It stops them first, until it finds no new ones: a stopped
-/// process starts no other that could escape.
+/// Kills the logins in a scheduler's cgroup, those that are `known` among them. It stops them first, until it
+/// finds no new ones: a stopped process starts no other that could escape.
 ///
 /// It fails with [`Error::Failed`] if a login still runs at the deadline, or if a cgroup could not be
 /// read; the logins that it found are killed all the same, with what they have started in other cgroups of the
@@ -419,7 +428,10 @@ fn kill_logins(
     known: &KnownLogins,
     deadline: Instant,
 ) -> Result<(), Error> {
-    let StopAndKill { stopped, result } = stop_then_kill(
+    let StopAndKill {
+        stopped,
+        result: remaining,
+    } = stop_then_kill(
         |stopped| {
             let mut all = known.clone();
             all.processes.extend(stopped);
@@ -427,9 +439,10 @@ fn kill_logins(
         },
         deadline,
     );
-    // No process stays stopped, also if that failed.
+    // If the search failed, `stop_then_kill` has only stopped these. A second signal changes nothing for those
+    // that it has killed.
     let killed = send_signals(stopped, Signal::SIGKILL);
-    let remaining = result?;
+    let remaining = remaining?;
     if !remaining.is_empty() {
         let pids: Vec<i32> = remaining.iter().map(|(pid, _)| *pid).collect();
         return Err(remaining_error(job, &pids));
@@ -504,6 +517,7 @@ fn find_descendants(job: &Dir, logins: &BTreeSet<Identity>) -> Vec<Identity> {
         .collect()
 }
 
+/// Whether a process is in the job's cgroup or below it, or its cgroup cannot be read.
 fn may_be_inside(pid: i32, job: &Dir) -> bool {
     let Ok(membership) = Membership::read(pid) else {
         return true;

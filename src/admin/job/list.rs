@@ -153,6 +153,9 @@ struct ListedJob {
 }
 
 impl ListedJob {
+    /// Describes the job of a record by what the record says. Its devices are resolved now: if that fails,
+    /// the containment is `unknown`, and `why` has the cause. The state is `unknown` until the cgroup is
+    /// read.
     fn from_record(record: &Record, config: &Config, resolver: &Resolver) -> Self {
         let contained = contain_by_record(record, config, resolver);
         let (containment, devices, why) = match contained.map(|contained| contained.containment) {
@@ -170,6 +173,8 @@ impl ListedJob {
         }
     }
 
+    /// Describes a job of which only id and owner are known. Its source is the registry until
+    /// [`ListedJob::merge_scheduler_job`] changes that.
     fn unknown(id: String, uid: u32) -> Self {
         Self {
             id,
@@ -206,6 +211,10 @@ impl ListedJob {
         }
     }
 
+    /// Reads the cgroup of the job: its state, its processes, and the usage of its logins, whose cgroup in it
+    /// is called `leaf` (`None`: the usual name). For a target without a cgroup it takes only the scheduler's
+    /// name. A cgroup that does not exist gives the state `gone`. It fails if the cgroup cannot be read; what
+    /// was read before stays.
     fn read_cgroup(&mut self, target: &LoginTarget, leaf: Option<&LeafName>) -> cgroup::Result<()> {
         let path = match target {
             LoginTarget::Cgroup(path) => path,
@@ -266,7 +275,8 @@ impl ListedJob {
         }
     }
 
-    /// Explains why the state is unknown, for a record whose scheduler knows the cgroup.
+    /// Explains why the state is unknown, for a record whose scheduler knows the cgroup; `None` for a known
+    /// state and for another record.
     fn explain_unknown(&self, config: &Config) -> Option<String> {
         if self.state != "unknown" {
             return None;
@@ -281,6 +291,8 @@ impl ListedJob {
         Some(format!("job {}: {via} {why}", self.id))
     }
 
+    /// Counts the processes in a job's cgroup, and as root also the connections. It fails if the processes
+    /// cannot all be listed before [`QUERY_TIMEOUT`].
     fn count_processes(&mut self, dir: &Dir) -> cgroup::Result<()> {
         let deadline = Instant::now() + QUERY_TIMEOUT;
         self.processes = Some(list_members(dir, deadline).complete()?.len());
@@ -292,6 +304,9 @@ impl ListedJob {
         Ok(())
     }
 
+    /// Builds the row of the table. The column of devices has the number of allowed entries if a list is
+    /// enforced, and else the name of the containment; `(via ...)` in place of a cgroup names who places the
+    /// logins.
     fn row(&self) -> [String; 8] {
         let devices = match self.containment {
             "enforce" => show_count(self.devices),

@@ -153,12 +153,12 @@ fn find_below<'a>(top: &Dir, jobs: &'a [Stamp]) -> Result<Below<'a>, Error> {
     Ok(below)
 }
 
-/// Refuses an id that is registered for another user or cgroup. If the same job is registered already, it
-/// returns the time when the job started.
+/// Refuses an id that is registered for another user or cgroup, or for a job that is still ending. If the
+/// same job is registered already, it returns the time when the job started, and else `None`.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`], which says where the id is registered.
+/// [`Error::Failed`], which says where the id is registered, or if the registry cannot be read.
 pub(super) fn require_unique_id(
     record: &Record,
     registry: &Registry,

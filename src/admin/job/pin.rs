@@ -88,10 +88,13 @@ fn run_in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result
     result
 }
 
+/// Keeps the namespace alive by a bind mount at `path`, in place of an earlier one. It makes the directory of
+/// pins a private mount of its own first.
 fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
     let dir = Path::new(PIN_DIR);
     Trust::root().make_dir(dir).map_err(io::Error::other)?;
-    // The kernel refuses to bind a mount namespace to a file in a shared mount.
+    // The kernel refuses to bind a mount namespace to a file in a shared mount: make the directory a mount of
+    // its own, and that private.
     let mounts = proc::read("/proc/self/mountinfo")?;
     if !mounts
         .lines()
@@ -114,6 +117,7 @@ fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
     )
 }
 
+/// Mounts the file or directory `from` also at `to`, without what is mounted below it.
 fn bind_mount(from: &Path, to: &Path) -> io::Result<()> {
     Ok(mount(
         Some(from),

@@ -76,6 +76,8 @@ impl JobOptions {
         require_valid(&record)
     }
 
+    /// Builds the record's policy and its list of devices with their accesses; `None` if the options give
+    /// neither. A device without an access gets `rw`.
     fn policies(&self) -> Option<Policies> {
         let allow = self.devices.device.iter().map(|device| {
             let (spec, access) = device.text.split_once(' ').unwrap_or((&device.text, "rw"));
@@ -89,7 +91,7 @@ impl JobOptions {
         })
     }
 
-    /// Collects the indexes of all options by name.
+    /// Collects the indexes of all options `--gres` by name; `None` without the option.
     fn gres(&self) -> Option<BTreeMap<String, Vec<u32>>> {
         let mut gres: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (name, indexes) in &self.devices.gres {

@@ -99,6 +99,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     Ok(EXIT_FINE)
 }
 
+/// Reads a job's record from standard input. It fails with [`Error::Input`] for a text that is too long for
+/// the registry or is no valid record, and with [`Error::Failed`] if standard input cannot be read.
 fn read_record() -> Result<Record, Error> {
     let mut bytes = Vec::new();
     let limit = Registry::FILE_BYTES_MAX;
@@ -164,6 +166,9 @@ fn check_and_lock(record: &Record) -> Result<(CheckedTarget, Lock), Error> {
     Err(Error::failed("register job", &record.id, cause))
 }
 
+/// Checks the cgroup that the record names. `Ok(None)` for a record without one: a scheduler places that
+/// job's logins. It fails with [`Error`] if an account of the record is unknown, or if the cgroup cannot be
+/// opened.
 fn check_target(record: &Record) -> CheckedTarget {
     let LoginTarget::Cgroup(path) = &record.target else {
         return Ok(None);
@@ -176,6 +181,9 @@ fn check_target(record: &Record) -> CheckedTarget {
     CheckedCgroup::check(path, record, accounts, deadline).map(Some)
 }
 
+/// Registers a job under the registry's lock, which the caller holds: it completes the check of the record,
+/// stamps and confines the cgroup that was `checked`, and writes the record last. On failure the new stamp
+/// goes and a filter stays. It fails with [`Error`] and the step.
 fn register_locked(
     mut record: Record,
     checked: CheckedTarget,
@@ -351,13 +359,13 @@ fn parse_variable(text: &str) -> Result<(String, String), &'static str> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Builds the variables of `--env` for a record. Of a Slurm job it leaves out values that logins do not get: prologs
-/// of sites pass on the directory that the user chose, whose name must not make them fail.
+/// Builds the variables of `--env` for a record; `None` without the option. Of a Slurm job it leaves out
+/// values that logins do not get, with a warning: prologs of sites pass on the directory that the user chose,
+/// whose name must not make them fail.
 ///
 /// # Errors
 ///
-/// [`Error::Input`] with the name of a variable that the record cannot have, and [`Error::Usage`] for a name that is
-/// given twice.
+/// [`Error::Input`] with the name of a variable that the record cannot have, or that is given twice.
 fn build_environment(
     given: &[(String, String)],
     record: &Record,

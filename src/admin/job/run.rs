@@ -68,6 +68,10 @@ pub(crate) fn execute(
     }
 }
 
+/// Runs the command as a job of the user: makes its cgroup, registers it, and unregisters it when the command
+/// has ended or a signal ends the job. Returns the exit status of the command. It fails with [`Error`] before
+/// the command has started, or if the wait for its end fails; if the job cannot be unregistered, it only
+/// warns.
 fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> Result<u8, Error> {
     let account = accounts::require_owner(&options.user, "run")?;
     let default_id = format!("run-{}", nix::unistd::getpid());
@@ -140,6 +144,8 @@ struct GatedChild {
 }
 
 impl GatedChild {
+    /// Forks the child, which waits until the gate is opened. It will execute the command with the signal
+    /// mask `signals`. It fails with [`Error::Failed`] if there can be no pipe or no child.
     fn start(command: &UserCommand<'_>, signals: &SigSet) -> Result<Self, Error> {
         let failed = |error: io::Error| Error::failed("fork for", "command", error);
         let (read_end, gate) = pipe2(OFlag::O_CLOEXEC).map_err(|errno| failed(errno.into()))?;

@@ -232,7 +232,7 @@ impl RunningJob {
         }
     }
 
-    /// The name of the leaf in the job's record.
+    /// The name of the leaf in the job's record; `None` if the record has none, and for a scheduler's job.
     pub(crate) fn leaf(&self) -> Option<&LeafName> {
         match &self.placement {
             Placement::Cgroup { leaf, .. } => leaf.as_ref(),

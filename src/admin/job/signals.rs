@@ -38,9 +38,9 @@ pub(crate) struct StopAndKill {
     pub(crate) result: Result<Vec<Identity>, Error>,
 }
 
-/// Kills the processes that `find` finds, among those that were stopped already. All are stopped first,
-/// until there are no new ones. Processes that remain at the deadline are killed as well, so that a process
-/// which starts others without end protects none.
+/// Kills all processes that `find` finds. It gets those that were stopped so far, and finds what is left of
+/// them and what is new. All are stopped first, until there are no new ones. At the deadline all that `find`
+/// found last are killed, also new ones, so that a process which starts others without end protects none.
 pub(crate) fn stop_then_kill(
     find: impl Fn(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
     deadline: Instant,

@@ -170,12 +170,13 @@ impl StampedCgroup {
     }
 
     /// Confines the job from now on, by the code that a login runs. Returns the name of the containment
-    /// that holds: `inherit` if the record asks for none and the scheduler has a filter there.
+    /// that holds: `inherit` if the record asks for none and the scheduler has a filter there. If the cgroup
+    /// cannot take our filter itself, it warns and confines nothing: the name is then that of the containment
+    /// that will hold in the child in which logins get the filter.
     ///
     /// # Errors
     ///
-    /// The errors of [`bpf::confine`]. A cgroup that cannot take the filter itself gives a warning:
-    /// its logins get it in a child.
+    /// The errors of [`bpf::confine`], and of [`bpf::predict_containment`] for that child.
     pub(super) fn confine(
         &self,
         containment: &Containment,
@@ -193,6 +194,7 @@ impl StampedCgroup {
                     "warning: {path} cannot take a filter of ours itself; logins will be confined \
                      in a child of it, the job itself is not"
                 ));
+                // All levels of the target exist. The prediction itself counts the child as missing.
                 Ok(bpf::predict_containment(target, 0, containment)?)
             }
             result => Ok(result?.name),
@@ -258,8 +260,8 @@ fn store_occupants(dir: &Dir, occupants: &Occupants) -> Result<(), Error> {
 /// job before its first login. A wrong path may name a cgroup in which the node itself runs: to confine
 /// it, and later to end it, would take the node down.
 ///
-/// It fails with [`Error::Failed`], which names the process and the reason, also if it cannot see all
-/// processes.
+/// It fails with [`Error::Failed`], which names the owner of the cgroup or the process and the reason, and if
+/// it cannot list all processes before the deadline.
 fn check_occupants(dir: &Dir, occupants: &Occupants, deadline: Instant) -> Result<(), Error> {
     let Occupants { owner, .. } = occupants;
     if !occupants.is_admitted(*owner) {

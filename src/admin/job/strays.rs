@@ -260,6 +260,8 @@ pub(crate) struct Stray {
 }
 
 impl Stray {
+    /// Describes a process of a person for the report. Its devices are unknown (`None`) until the caller
+    /// looks for them.
     fn new(info: &ProcessInfo, Person { uid, name }: Person, table: &ProcessTable) -> Self {
         Self {
             pid: info.process.pid,
@@ -273,6 +275,7 @@ impl Stray {
         }
     }
 
+    /// Builds the row of the table: the devices are `?` if they cannot be read, and `-` if there are none.
     fn row(&self) -> [String; 6] {
         let devices = match self.devices.as_deref() {
             None => "?".into(),

@@ -70,6 +70,9 @@ struct ChoiceOwner {
 }
 
 impl ChoiceOwner {
+    /// Chooses the running job that has this name. A job that takes no logins, or does not run here, is not
+    /// chosen, and the result is [`EXIT_FINDINGS`]. If faults may hide the job, it chooses the name as given
+    /// and warns.
     fn choose(&self, name: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
         let RunningJobs {
             jobs,
@@ -113,6 +116,8 @@ impl ChoiceOwner {
         }
     }
 
+    /// Shows the chosen job, if there is one. Returns [`EXIT_FINDINGS`] if the choice does not count because
+    /// the job does not run here or takes no logins; a job that faults may hide counts.
     fn show(&self, output: &mut Output<'_>) -> Result<u8, Error> {
         let job = match self.choice.read() {
             Ok(Some(job)) => job,
@@ -280,6 +285,8 @@ impl UserChoice {
     }
 }
 
+/// Writes the id into the file `unfinished` of the user's directory, and then renames that to the file of the
+/// choice: a login reads the old choice or the new one. After a failure `unfinished` may remain.
 fn write_file(dir: &UserDir, unfinished: &str, id: &JobId) -> Result<(), TrustError> {
     let path = dir.path.join(FILE);
     let unwritten = |errno: Errno| TrustError::from_error("write", &path, errno);

@@ -73,7 +73,7 @@ impl Namespaces {
         [self.0[USER], self.0[MOUNT]]
     }
 
-    /// All but the user and the mount namespace.
+    /// Returns the namespaces without the user and the mount namespace, which are `None`.
     fn others(&self) -> [Option<FileId>; KINDS.len()] {
         let mut others = self.0;
         others[USER] = None;

@@ -44,6 +44,9 @@ impl Credentials {
         .ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
+    /// Parses the texts of `status`, `uid_map`, `gid_map` and `setgroups` in a process's directory of
+    /// `/proc`. `None` for lines that are not as documented, and if the uid or gid has no number in the user
+    /// namespace.
     fn parse(status: &str, uid_map: &str, gid_map: &str, setgroups: &str) -> Option<Self> {
         let first = |name: &str| {
             let numbers = find_field(status, name)?;
@@ -99,6 +102,8 @@ impl Credentials {
         Ok(())
     }
 
+    /// Sets the supplementary groups, unless this process has them already or nobody may change them. It
+    /// fails as `getgroups(2)` and `setgroups(2)`.
     fn change_groups(&self) -> Result<(), Errno> {
         let Some(groups) = &self.groups else {
             return Ok(());
@@ -112,7 +117,7 @@ impl Credentials {
 }
 
 /// Finds the number inside of a user namespace for one outside, by the lines of `uid_map` or `gid_map`
-/// (user_namespaces(7)).
+/// (user_namespaces(7)); `None` if it has none there.
 fn map_id(map: &str, outside: u32) -> Option<u32> {
     map.lines().find_map(|line| {
         let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);

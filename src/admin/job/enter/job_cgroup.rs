@@ -24,7 +24,7 @@ enum Hierarchy {
 }
 
 impl Hierarchy {
-    /// The path of a process in this hierarchy.
+    /// The path of a process in this hierarchy; `None` if the process is not in it.
     fn path_of(self, membership: &Membership) -> Option<&str> {
         match self {
             Self::Unified => membership.unified(),
@@ -34,7 +34,8 @@ impl Hierarchy {
 }
 
 impl JobCgroup {
-    /// Finds the one of these jobs whose cgroup a process is in; of nested ones the innermost.
+    /// Finds the one of these jobs whose cgroup a process is in, of nested ones the innermost; `None` if it
+    /// is in none.
     pub(super) fn find(jobs: &[Job], process: &Membership, deadline: Instant) -> Option<Self> {
         jobs.iter()
             .filter_map(|job| Self::of_job(job, process, deadline))
@@ -58,6 +59,9 @@ impl JobCgroup {
         path.is_some_and(|path| is_within(path, &self.path))
     }
 
+    /// Finds the cgroup of a job. The placement names it, except that of a Slurm job: the job's step daemon
+    /// shows it or, if that daemon is hidden, the job's name in the path of `process`. `None` if neither
+    /// does.
     fn of_job(job: &Job, process: &Membership, deadline: Instant) -> Option<Self> {
         let (hierarchy, path) = match &job.placement {
             Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => {
@@ -92,7 +96,7 @@ fn read_step_daemon(
     Membership::read(daemon.pid).ok()
 }
 
-/// Derives the job's cgroup from those of its step daemon.
+/// Derives the job's cgroup from those of its step daemon; `None` for paths other than Slurm's.
 fn job_cgroup_of_daemon(daemon: &Membership) -> Option<(Hierarchy, String)> {
     if let Some(job) = v1::JobCgroups::from_daemon(daemon) {
         let step = job.step();
@@ -104,7 +108,7 @@ fn job_cgroup_of_daemon(daemon: &Membership) -> Option<(Hierarchy, String)> {
 }
 
 /// Finds the cgroup above a process that is named after the job, as Slurm names it up to 25.11 or with
-/// `CgroupJobIdPaths`.
+/// `CgroupJobIdPaths`; `None` if there is none.
 fn job_cgroup_by_name(job: &JobId, process: &Membership) -> Option<(Hierarchy, String)> {
     let name = format!("/job_{job}/");
     [Hierarchy::Freezer, Hierarchy::Unified]

@@ -69,6 +69,9 @@ pub(crate) fn execute(
     }
 }
 
+/// Runs the words of the options, or a shell, in a container of the job that this login is in, and returns
+/// the exit status. It fails with [`Error`] if it is root's, if this login is in no job, if the job has no
+/// container or several and none was chosen, or if the container cannot be entered.
 fn enter(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> Result<u8, Error> {
     let failed = |cause: String| Error::failed("enter", "container", cause);
     if Uid::effective().is_root() {
@@ -89,7 +92,7 @@ fn enter(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> Re
     session::run(&target, &login.namespaces, &options.words, caller)
 }
 
-/// Finds the job whose cgroup this process is in.
+/// Finds the job whose cgroup this process is in; `name`, if given, must be that job's.
 ///
 /// It fails with [`Error::Failed`] outside of jobs, and in another job than the one that was named.
 fn find_own_job(name: Option<&JobId>, output: &mut Output<'_>) -> Result<JobCgroup, Error> {

@@ -141,6 +141,8 @@ impl ContainerCommand<'_> {
         Ok(())
     }
 
+    /// Replaces this process by the command or, without words, by the first of [`SHELLS`] that there is. It
+    /// returns only if that fails, with the last cause.
     fn exec(&self) -> io::Error {
         let execute = |word: &OsString, arguments: &[OsString]| {
             Command::new(word)

@@ -41,16 +41,19 @@ impl Terminals {
     }
 }
 
-/// Opens a new pseudo-terminal: that of the container, in whose root directory this process is, or else that of the
-/// node, whose `/dev` this is. A file that is not the kernel's own is not used, whatever the container has there.
+/// Opens a new pseudo-terminal of the container, in whose root directory this process is, or else one of the
+/// node, whose `/dev` is `node_dev`; returns its master and the terminal itself. A file that is not the
+/// kernel's own is not used, whatever the container has there.
 ///
 /// # Errors
 ///
-/// The error of the node's.
+/// The error for the node's, if neither can be opened.
 pub(super) fn open_pair(node_dev: &OwnedFd) -> io::Result<(OwnedFd, OwnedFd)> {
     open_pair_at(AT_FDCWD, "/dev/ptmx").or_else(|_| open_pair_at(node_dev.as_fd(), "ptmx"))
 }
 
+/// Opens a new pseudo-terminal at `path` in `dir`; returns its master and the terminal itself. It fails as
+/// `open(2)`, and with `ENOTTY` for a file that is not the kernel's own device.
 fn open_pair_at(dir: BorrowedFd<'_>, path: &str) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let master = openat(dir, path, flags, Mode::empty())?;
@@ -221,6 +224,7 @@ fn login_terminal<T, E: Into<io::Error>>(
     result.map_err(Into::into)
 }
 
+/// Writes all bytes, also if signals interrupt it. It fails as `write(2)`.
 fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match write(fd, bytes) {

@@ -47,7 +47,8 @@ pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<V
     Some(names.into_iter().collect())
 }
 
-/// Reads the device of a process's descriptor. It opens no device, and queries no file system.
+/// Reads the device of a process's descriptor; `None` if it is no device, or has been closed. It opens no
+/// device, and queries no file system.
 fn read_device(link: &Path) -> Option<DeviceNode> {
     let file = open(link, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
     let status = read_file_status(file.as_fd()).ok()?;

@@ -93,6 +93,7 @@ impl PersonFinder {
         uid < self.uid_min || uid == u32::MAX || NOBODY_UIDS.contains(&uid)
     }
 
+    /// Finds the owner of a uid, and keeps the answer for further processes.
     fn find_account(&mut self, uid: u32) -> Owner {
         if let Some(owner) = self.looked_up.get(&uid) {
             return owner.clone();
@@ -102,6 +103,8 @@ impl PersonFinder {
         owner
     }
 
+    /// Looks the account of a uid up, and judges whether it is exempt: as one of the system, by its uid, or
+    /// by one of its groups.
     fn look_up(&self, uid: u32) -> Owner {
         if self.is_reserved(uid) || self.exempt_uids.contains(&uid) {
             return Owner::Exempt;

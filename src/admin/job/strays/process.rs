@@ -59,6 +59,8 @@ impl ProcessTable {
         Ok(table)
     }
 
+    /// Adds a process. If it is the daemon of a scheduler's job, that job still runs; if it is root's, its
+    /// service counts as root's.
     fn add(&mut self, info: ProcessInfo, flux: Option<u32>) {
         if info.is_job_daemon(flux) {
             self.live_jobs.extend(info.job.clone());
@@ -204,7 +206,7 @@ fn last_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// The directory of the job that a process is in, in any hierarchy.
+/// Finds the directory of the job that a process is in, in any hierarchy; `None` if it is in none.
 fn find_job_dir(membership: &Membership, flux: Option<u32>) -> Option<String> {
     let v1_paths = membership.v1_hierarchies().map(|(_, path)| path);
     let mut paths = membership.unified().into_iter().chain(v1_paths);
@@ -213,9 +215,9 @@ fn find_job_dir(membership: &Membership, flux: Option<u32>) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The directory of the job that a path is in, by the names that Slurm and Flux give to cgroups.
-/// In a user's slice it accepts only units of the account that Flux runs as: users can create cgroups
-/// with any name there.
+/// Finds the directory of the job that a path is in, by the names that Slurm and Flux give to cgroups; `None`
+/// for another path. In a user's slice it accepts only units of the account that Flux runs as: users can
+/// create cgroups with any name there.
 fn job_dir(path: &str, flux: Option<u32>) -> Option<&str> {
     let mut levels = levels(path);
     if path.starts_with("/user.slice/") {

@@ -154,6 +154,7 @@ impl Facts<'_> {
         }
     }
 
+    /// Judges whether a process of `uid` is in a scheduler's running job, at an allowed place, or outside.
     fn find_place(&self, info: &ProcessInfo, uid: u32) -> Place {
         if self.table.is_in_live_job(info) {
             return Place::LiveJob;
@@ -210,6 +211,10 @@ impl RegisteredJobs {
         Ok(jobs)
     }
 
+    /// Adds the job of a record. `is_judged` tells whether processes of its owner are judged: only then it
+    /// looks at the cgroup. The owner then counts as one who has a job, unless the cgroup is gone or another
+    /// account's job has it now; a job whose cgroup cannot be opened may run. It fails with [`Error::Failed`]
+    /// if cgroup v2 cannot be opened.
     fn add(&mut self, record: &Record, table: &ProcessTable, is_judged: bool) -> Result<(), Error> {
         // The scheduler's own source reports its jobs.
         let LoginTarget::Cgroup(path) = &record.target else {
@@ -306,6 +311,8 @@ struct ScheduledJobs {
 }
 
 impl ScheduledJobs {
+    /// Queries the schedulers that the configuration names. One that is not on this node has no jobs; one
+    /// that fails gives a doubt.
     fn read(config: &Config) -> Self {
         let mut jobs = Self::default();
         for source in SourceName::ALL
