@@ -86,6 +86,7 @@ impl Steps {
         }
     }
 
+    /// Lists the commands of these steps for the admin, each behind the name of its part.
     fn commands(self) -> Vec<(&'static str, String)> {
         let mut commands = Vec::new();
         if self.reload_units {
@@ -100,6 +101,9 @@ impl Steps {
         commands
     }
 
+    /// Runs these steps, and labels the mount point anew if this kernel has SELinux and the file system was
+    /// mounted. It fails with [`Error::Failed`] at the first step that fails, and does not run those behind
+    /// it.
     fn run(self) -> Result<(), Error> {
         // The mount's unit has to be known before it is started.
         if self.reload_units {
@@ -117,7 +121,8 @@ impl Steps {
         Ok(())
     }
 
-    /// Runs each step; a failure is only a warning. Whether all succeeded.
+    /// Runs each step, also after a failure of another one, which is only a warning. Returns whether all
+    /// succeeded.
     fn run_or_warn(self, output: &mut Output<'_>) -> bool {
         let none = Self::default();
         let units = Self {
@@ -157,6 +162,8 @@ pub(super) struct Change {
 }
 
 impl Change {
+    /// Starts the plan of a change by `command`, still without files and steps. `service` is the PAM service
+    /// whose stack may change.
     pub(super) fn new(command: Command, root: &Path, service: &str) -> Self {
         Self {
             command,
@@ -193,11 +200,13 @@ impl Change {
         Ok(output.out.flush()?)
     }
 
-    /// Makes the way back ready. If this fails, nothing is changed.
+    /// Makes the way back ready, before the first file is changed. If systemd runs here and reads the files,
+    /// the change goes back by itself after `trial` or, if that is `None`, after [`CHANGE_TIMEOUT`], unless
+    /// it is kept before.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] with the step that failed.
+    /// [`Error::Failed`] with the step that failed; what was made ready is removed again.
     pub(super) fn begin(
         &self,
         trial: Option<Duration>,
@@ -212,6 +221,7 @@ impl Change {
         Ok(pending)
     }
 
+    /// Builds the journal of this change as it is before the first file changes.
     fn journal(&self) -> Journal {
         let files = self
             .files
@@ -228,6 +238,9 @@ impl Change {
         }
     }
 
+    /// Writes the journal and a copy of each file that will be replaced or removed. If systemd runs here and
+    /// reads these files, it first waits for the undo of an earlier change, and last installs the unit that
+    /// takes this change back after `length`. It fails with [`Error::Failed`] and the step.
     fn prepare(&self, pending: &Pending, length: Duration) -> Result<(), Error> {
         let is_live = systemd::reads(&self.root);
         if is_live {
@@ -247,11 +260,11 @@ impl Change {
         Ok(())
     }
 
-    /// Changes the files of these parts.
+    /// Changes the files of the parts for which `is_meant` is true.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] with the file. Those before it are changed.
+    /// [`Error::Failed`] with the first file that cannot be changed. The files before it are changed.
     pub(super) fn apply(&self, is_meant: impl Fn(Part) -> bool) -> Result<(), Error> {
         for (_, file) in self.files.iter().filter(|(part, _)| is_meant(*part)) {
             file.apply(&self.root)?;
@@ -268,12 +281,13 @@ impl Change {
         self.steps.run()
     }
 
-    /// Takes back what is changed, after a failure in this process. What somebody else has changed meanwhile stays.
-    /// If a file cannot be brought back, the journal and the unit stay for another attempt.
+    /// Takes back what this process has changed, and makes the node use the old files. A file that somebody
+    /// else has changed meanwhile stays, with a warning.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] with the file.
+    /// [`Error::Failed`] with the first file that cannot be brought back. The journal and the unit then stay
+    /// for another attempt.
     pub(super) fn roll_back(
         &self,
         pending: &Pending,

@@ -87,6 +87,8 @@ struct NodePlan<'a> {
 }
 
 impl<'a> NodePlan<'a> {
+    /// Plans what `disable` changes in the parts that the options select, and the steps that make the node
+    /// use it; nothing is changed yet. It fails with [`Error::Failed`] if a part cannot be read or planned.
     fn new(options: &'a Options, output: &mut Output<'_>) -> Result<Self, Error> {
         let place = &options.place;
         let root = place.root.as_path();
@@ -120,7 +122,8 @@ impl<'a> NodePlan<'a> {
         Ok(Self { change, stack })
     }
 
-    /// Names what stays. Whether lines of ours are among it, or nothing keeps users without a job out.
+    /// Names what stays after the change. Returns whether lines of ours are among it, or nothing keeps users
+    /// without a job out.
     fn report_left(&self, options: &Options, output: &mut Output<'_>) -> Result<bool, Error> {
         let root = options.place.root.as_path();
         let mut is_left = false;

@@ -83,21 +83,21 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
+/// Parses the length of a trial: a number of seconds, or a number with `s`, `m` or `h`; from 1 s to a day.
 fn parse_time(text: &str) -> Result<Duration, &'static str> {
+    const MISTAKE: &str = "not a time as 90s, 15m or 2h, up to a day";
     let (number, unit) = text.split_at(text.trim_end_matches(|c: char| !c.is_ascii_digit()).len());
     let factor = match unit {
         "" | "s" => 1,
         "m" => 60,
         "h" => 3600,
-        _ => 0,
+        _ => return Err(MISTAKE),
     };
-    number
-        .parse::<u64>()
-        .ok()
-        .and_then(|count| count.checked_mul(factor))
-        .filter(|seconds| (1..=TRIAL_MAX_SECONDS).contains(seconds))
-        .map(Duration::from_secs)
-        .ok_or("not a time as 90s, 15m or 2h, up to a day")
+    let count = number.parse::<u64>().map_err(|_| MISTAKE)?;
+    match count.checked_mul(factor) {
+        Some(seconds @ 1..=TRIAL_MAX_SECONDS) => Ok(Duration::from_secs(seconds)),
+        _ => Err(MISTAKE),
+    }
 }
 
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
@@ -165,6 +165,10 @@ struct PlannedLines<'a> {
 }
 
 impl<'a> NodePlan<'a> {
+    /// Plans what `enable` changes in the parts that the options select, and the steps that make the node use
+    /// it; nothing is changed yet. While the lines observe, or the configuration enforces nothing here, it
+    /// leaves slices and bus out with a warning, unless the options name them. It fails with
+    /// [`Error::Failed`] if a part cannot be read or planned.
     fn new(options: &'a Options, output: &mut Output<'_>) -> Result<Self, Error> {
         let place = &options.place;
         let root = place.root.as_path();
@@ -244,12 +248,14 @@ impl<'a> NodePlan<'a> {
         }
     }
 
-    /// Changes all but the stack, and makes the node use it.
+    /// Changes all parts but the stack, and makes the node use the new files.
     fn finish(&self) -> Result<(), Error> {
         self.change.apply(|part| part != Part::Pam)?;
         self.change.activate()
     }
 
+    /// Warns if, with the planned lines, refusals of a user would cost others at the same address their
+    /// connections.
     fn warn_of_penalties(&self, output: &mut Output<'_>) {
         let Some(lines) = self.lines.as_ref() else {
             return;
@@ -277,6 +283,8 @@ fn read_config(conf: &Conf, root: &Path) -> Result<Config, Error> {
     Ok(Config::read(&path, &kernel::trust::Trust::root())?)
 }
 
+/// Makes the planned change for good: first the stack, then all else. It fails with [`Error::Failed`] if a
+/// step fails; the change is then taken back, and the error tells whether all is as it was.
 fn make_change(plan: &NodePlan<'_>, output: &mut Output<'_>) -> Result<u8, Error> {
     plan.change.describe(output)?;
     plan.warn_of_penalties(output);
@@ -297,6 +305,10 @@ fn make_change(plan: &NodePlan<'_>, output: &mut Output<'_>) -> Result<u8, Error
     Ok(EXIT_FINE)
 }
 
+/// Makes the planned change until `length` is over or the admin keeps it. It asks the old stack about the
+/// users, about one without a job and about root, and then asks the new one. If the new answers are not as
+/// expected, it takes all back at once and returns [`EXIT_FINDINGS`]. It fails with [`Error::Failed`] if a
+/// trial is not possible here, or if a step fails; what was changed is then taken back.
 fn try_change(
     plan: &NodePlan<'_>,
     length: Duration,
@@ -359,7 +371,9 @@ fn try_change(
     Ok(EXIT_FINE)
 }
 
-/// Changes the stack and asks it, and then changes all else. Whether the answers are as expected.
+/// Changes the stack and asks it, and then changes all else and begins the trial. Returns false, before all
+/// else is changed, if an answer is not as expected. It fails with [`Error::Failed`] if a step fails, or if
+/// the time was over before.
 fn carry_out_try(
     plan: &NodePlan<'_>,
     pending: &mut Pending,
@@ -387,8 +401,8 @@ fn require_armed(pending: &Pending) -> Result<(), Error> {
     Err(Error::failed("try", "the change", why))
 }
 
-/// Runs the new stack for the users, and asks it about each user whom the old one was asked about.
-/// Whether all answers are as expected. A stack that gives none does not pass.
+/// Runs the new stack for the users, and asks it about each user whom the old one was asked about. Returns
+/// whether all answers are as expected; a stack that gives no answer does not pass.
 fn passes(
     service: &str,
     users: &[String],
@@ -425,6 +439,8 @@ fn passes(
     Ok(passes)
 }
 
+/// Ends a trial and keeps its change. It fails with [`Error::Failed`] if nothing is pending, if the pending
+/// change was interrupted before all of it was made, or if it has gone back meanwhile.
 fn keep(pending: Option<Pending>, output: &mut Output<'_>) -> Result<u8, Error> {
     let failed = |why: &str| Error::failed("keep", "the change", why);
     let Some(pending) = pending else {
@@ -442,6 +458,9 @@ fn keep(pending: Option<Pending>, output: &mut Output<'_>) -> Result<u8, Error> 
     Ok(EXIT_FINE)
 }
 
+/// Takes back a trial, or a change that was interrupted. Returns [`EXIT_FINDINGS`] if something is not as it
+/// was before, or if nothing keeps users without a job out now. It fails with [`Error::Failed`] if nothing is
+/// pending, or if a file cannot be brought back.
 fn undo(pending: Option<Pending>, output: &mut Output<'_>) -> Result<u8, Error> {
     let Some(pending) = pending else {
         let why = "nothing is tried, and nothing was interrupted; job-adopt disable takes all back";

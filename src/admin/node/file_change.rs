@@ -22,7 +22,7 @@ impl Content {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if it is neither a regular file nor a link.
+    /// [`Error::Failed`] if it cannot be read, or is neither a regular file nor a link.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, Error> {
         let failed = |error| Error::failed("read", path.display(), error);
         let meta = match fs::symlink_metadata(path) {
@@ -38,6 +38,7 @@ impl Content {
         Ok(Some(Self::Text(fs::read(path).map_err(failed)?)))
     }
 
+    /// Splits the content into lines for comparison; a link has one, which names its target.
     fn lines(&self) -> Vec<String> {
         match self {
             Self::Text(text) => String::from_utf8_lossy(text)
@@ -105,12 +106,12 @@ impl FileChange {
         Ok(())
     }
 
-    /// Makes the change at once, so that readers see all or nothing of it.
+    /// Makes the change. Readers see the old content of a file or the new one.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if the path names something else than when this was planned, and if it cannot be
-    /// written. It then names what it did.
+    /// [`Error::Failed`] if the path names something else than when the change was planned, and if the change
+    /// cannot be made.
     pub(super) fn apply(&self, root: &Path) -> Result<(), Error> {
         let path = at(root, &self.path);
         if Content::read(&path)? != self.old {
@@ -125,7 +126,8 @@ impl FileChange {
     }
 }
 
-/// Writes a file or a link atomically. A file keeps the owner and mode of the one it replaces.
+/// Writes a file or a link, with its folder. A file keeps the owner and mode of the one that it replaces, and
+/// readers see the old content or the new one; an old link or file is removed before a link is made.
 ///
 /// # Errors
 ///

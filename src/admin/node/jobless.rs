@@ -25,12 +25,14 @@ struct JobOwners {
     is_complete: bool,
 }
 
-/// Finds the name of a user without a job here whom our lines, with these settings, do not exempt: the
-/// one that was asked for, or else a person of this node's passwd(5), or else `nobody`.
+/// Finds the name of a user without a job here: the `requested` one, or else one whom our lines, with these
+/// settings, do not exempt and who is not among `other_than`. That is a person of this node's passwd(5) if
+/// all sources of jobs have answered, or else `nobody`.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if the requested user has a job, or if there is no such user.
+/// [`Error::Failed`] if the requested user is unknown or has a job, if there is no user without a job who is
+/// not exempt, or if jobs or accounts cannot be looked up.
 pub(super) fn find_jobless_user(
     requested: Option<&str>,
     other_than: &[String],
@@ -70,6 +72,8 @@ pub(super) fn find_jobless_user(
     Err(Error::failed("try", "the stack", why))
 }
 
+/// Finds the users who have jobs here, by the configuration that our lines name in these settings. It fails
+/// with [`Error::Failed`] if the configuration cannot be used or the registry cannot be listed.
 fn find_job_owners(settings: &Settings, output: &mut Output<'_>) -> Result<JobOwners, Error> {
     let config = Config::read(Path::new(&settings.conf), &Trust::root())?;
     let NodeJobs { jobs, is_complete } = find_running_jobs(&config, output)?;
@@ -99,6 +103,8 @@ fn parse_people(passwd: &[u8], uid_min: u32) -> Vec<String> {
     names
 }
 
+/// Whether the settings exempt the user, by uid or by group. It fails with [`Error::Failed`] if the groups
+/// cannot be looked up.
 fn is_exempt(user: &User, settings: &Settings) -> Result<bool, Error> {
     if settings.exempt_uids.contains(&user.uid.as_raw()) {
         return Ok(true);

@@ -78,7 +78,7 @@ const LOGIN_METRICS: [LoginMetric; 6] = [
 ];
 
 impl LoginMetric {
-    /// The metric of all jobs; empty if no job has it.
+    /// Shows the metric of all jobs in the text format of Prometheus; empty if no job has it.
     fn to_prometheus(&self, usages: &[JobUsage]) -> String {
         let name = self.name;
         let mut values = String::new();
@@ -134,7 +134,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     Ok(EXIT_FINE)
 }
 
-/// Adds what was logged since the last call to the counts in the state.
+/// Adds what was logged since the last call to the counts in the state, and returns these. If the state is
+/// invalid, or the log does not know its cursor, it warns and counts anew. It fails with [`Error::Failed`] if
+/// the state can be neither locked, read nor written, or if the log cannot be read.
 fn update_state(
     state: &Path,
     log: Option<&Path>,
@@ -199,6 +201,8 @@ struct JobUsage {
 }
 
 impl NodeState {
+    /// Reads the present state. A number that cannot be found out is `None`. It fails with [`Error::Failed`]
+    /// only if the configuration cannot be used.
     fn read(conf: &Conf, output: &mut Output<'_>) -> Result<Self, Error> {
         let config = conf.read()?;
         let strays = strays::count_strays(&config).map_err(|error| {
@@ -284,7 +288,8 @@ impl Counts {
         }
     }
 
-    /// Reads the state. Without a file all counts are zero.
+    /// Reads the state. Without a file all counts are zero; a file without a valid state is
+    /// [`StoredCounts::Unusable`].
     ///
     /// # Errors
     ///
@@ -315,6 +320,7 @@ impl Counts {
         Ok(StoredCounts::Usable(counts))
     }
 
+    /// Whether all counts are of decisions, codes and phases that the module has.
     fn is_valid(&self) -> bool {
         self.logins.keys().all(|key| {
             let [phase, decision, code] = split_key(key);
@@ -325,13 +331,17 @@ impl Counts {
             .all(|phase| phase.parse::<Phase>().is_ok())
     }
 
-    /// Adds the lines behind the cursor, and moves the cursor.
+    /// Adds the lines behind the cursor, in the file `log` or in the journal, and moves the cursor. It fails
+    /// with [`Error::Failed`] if the log cannot be read; the cursor then stays, though lines may have been
+    /// added.
     fn read_new_lines(&mut self, log: Option<&Path>) -> Result<(), Error> {
         let cursor = self.cursor.clone();
         self.cursor = journal::read(log, cursor.as_ref(), &mut |entry| self.add(&entry))?;
         Ok(())
     }
 
+    /// Counts the decision of a log entry, and the time of its phase if the entry has one. An entry without a
+    /// decision, phase and code of the module is left out.
     fn add(&mut self, entry: &LogEntry) {
         let [decision, phase, code] = ["decision", "phase", "code"].map(|key| entry.get(key));
         if !is_decision(phase, decision, code) {
@@ -355,6 +365,8 @@ impl Counts {
         times.sum_ms = times.sum_ms.saturating_add(ms);
     }
 
+    /// Shows the counts and the node's state in the text format of Prometheus. A metric without a value is
+    /// left out.
     fn to_prometheus(&self, node: &NodeState) -> String {
         let mut text = describe_metric(
             "logins_total",
@@ -407,6 +419,7 @@ impl Counts {
         text
     }
 
+    /// Shows the counts and the node's state as JSON; values that are unknown are null.
     fn to_json(&self, node: &NodeState) -> serde_json::Value {
         let mut logins = Vec::new();
         for (key, count) in &self.logins {
@@ -429,6 +442,8 @@ impl Counts {
 }
 
 impl PhaseTimes {
+    /// Shows the times as a histogram in the text format of Prometheus: each bucket counts all times up to
+    /// its bound, those of the buckets before it included.
     fn to_prometheus(&self, phase: &str) -> String {
         let name = "job_adopt_phase_seconds";
         let mut text = String::new();

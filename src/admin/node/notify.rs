@@ -194,8 +194,9 @@ impl Round<'_, '_> {
         }
     }
 
-    /// Updates the entry of a job, if the job's end is known or is known to be missing, and finds the notice that is
-    /// due. Slurm is asked only while logins have terminals.
+    /// Updates the entry of a job, and finds the notice that is due. The notice is `None` if none is due or
+    /// no login has a terminal, and the entry while nothing is known about the job's end. Slurm is asked only
+    /// while logins have terminals.
     fn update<'j>(
         &mut self,
         job: &'j RunningJob,
@@ -255,14 +256,15 @@ fn job_key(job: &RunningJob) -> String {
     format!("{}:{}:{}", job.placement.source().as_str(), job.uid, job.id)
 }
 
-/// The line that users read.
+/// Describes the end of a job for its users, with the minutes that are left and the node's local time. An end
+/// that is over is described as reached.
 fn describe_end(id: &JobId, ends: i64, now: i64) -> String {
     let at = match local_time(ends) {
         Some(time) => format!(" ({:02}:{:02})", time.tm_hour, time.tm_min),
         None => String::new(),
     };
     // Rounded up: the notice of 5 minutes may come a second late.
-    let minutes = (ends - now + 59).div_euclid(60);
+    let minutes = ends.saturating_sub(now).saturating_add(59).div_euclid(60);
     if minutes < 1 {
         return format!("job {id} has reached its end{at}. This login ends with it.");
     }
@@ -275,7 +277,8 @@ fn describe_end(id: &JobId, ends: i64, now: i64) -> String {
 struct Schedule(BTreeSet<u32>);
 
 impl Schedule {
-    /// Adds the end itself, unless the job is a registered one: `unregister` notifies its logins.
+    /// Builds the schedule of a job from the configured minutes. It adds the end itself, unless the job is a
+    /// registered one: `unregister` notifies the logins of such a job.
     fn new(minutes: &[u32], placement: &Placement) -> Self {
         let has_last_line = matches!(placement, Placement::Cgroup { .. });
         Self(
@@ -287,8 +290,8 @@ impl Schedule {
         )
     }
 
-    /// Finds the notice that is due, unless it or a later one was given. A late run gives only the last one
-    /// that it missed.
+    /// Finds the notice that is due, in minutes before the end; `None` before the first one is due, and if
+    /// this one or a later one was `given`. A late run gives only the last one that it missed.
     fn find_due(&self, ends: i64, now: i64, given: Option<u32>) -> Option<u32> {
         let left = ends.saturating_sub(now);
         let due = *self
@@ -301,7 +304,7 @@ impl Schedule {
         Some(due)
     }
 
-    /// Finds the time when the next notice is due.
+    /// Finds the time when the next notice is due; `None` if the last one was due before.
     fn find_next(&self, ends: i64, now: i64) -> Option<i64> {
         self.0
             .iter()
@@ -315,7 +318,8 @@ impl Schedule {
 ///
 /// # Errors
 ///
-/// A text for the log: squeue's own message, or why it was not asked.
+/// A text for the log: squeue's own message, why it was not asked, or that its answer has nothing about the
+/// job.
 fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Option<i64>, String> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -338,8 +342,8 @@ fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Optio
     parse_end(&text, id).ok_or_else(|| "no answer about this job".to_owned())
 }
 
-/// Parses the end of this job in the lines of `squeue`, which has all tasks of an array if the job is
-/// one of them. The inner value is `None` for a job without an end.
+/// Parses the end of this job in the lines of `squeue`, which has all tasks of an array if the job is one of
+/// them. `None` if no line is about this job; the inner value is `None` for a job without an end.
 fn parse_end(text: &str, id: &JobId) -> Option<Option<i64>> {
     let (_, end) = text
         .lines()
@@ -367,7 +371,8 @@ struct JobNotices {
 }
 
 impl JobNotices {
-    /// Creates the entry from the job's record. `None` if the record has no end and no scheduler can be
+    /// Creates the entry from the job's record; of an `old` entry it keeps the end if the record has none,
+    /// and the last notice unless the end is later. `None` if the record has no end and no scheduler can be
     /// asked.
     fn from_record(job: &RunningJob, old: Option<Self>) -> Option<Self> {
         let is_slurm = matches!(job.placement, Placement::Extern { .. });
@@ -392,13 +397,15 @@ impl JobNotices {
                 .is_some_and(|ends| ends.saturating_add(ENTRY_KEPT_SECONDS) > now)
     }
 
-    /// The end, and the minutes before it of the notice that is due.
+    /// Finds the notice that is due: the job's end, and the minutes before it. `None` if none is due, and for
+    /// a job without an end.
     fn find_due(&self, schedule: &Schedule, now: i64) -> Option<(i64, u32)> {
         let ends = self.ends?;
         Some((ends, schedule.find_due(ends, now, self.minutes)?))
     }
 
-    /// Replaces the end. A job that goes on for longer gets its notices again.
+    /// Replaces the end. The notices are given again if it is later than the old one by at least
+    /// [`EXTENSION_SECONDS_MIN`], or if one of both is unknown.
     fn with_end(self, ends: Option<i64>) -> Self {
         let is_extended = match (self.ends, ends) {
             (Some(old), Some(new)) => new >= old.saturating_add(EXTENSION_SECONDS_MIN),
@@ -413,7 +420,8 @@ impl JobNotices {
 }
 
 impl NoticeState {
-    /// Reads the state; starts an empty one if the file is missing, malformed or of another version.
+    /// Reads the state; starts an empty one if the file is missing and, with a warning, if it is malformed or
+    /// of another version. It fails with [`Error::Failed`] if there is a file that cannot be read.
     fn read(path: &Path, output: &mut Output<'_>) -> Result<Self, Error> {
         let new = Self {
             version: STATE_VERSION,

@@ -61,6 +61,7 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
+    /// Describes a planned change of a file for the journal.
     pub(super) fn new(part: Part, change: &FileChange) -> Self {
         Self {
             part,
@@ -139,6 +140,7 @@ impl Pending {
         Ok(Some(Self::new(root, journal)))
     }
 
+    /// Writes the journal, and replaces an earlier one. It fails with [`Error::Failed`] and the cause.
     pub(super) fn write(&self) -> Result<(), Error> {
         let path = self.journal_path();
         let folder = path.parent().unwrap_or(&self.root);
@@ -152,7 +154,7 @@ impl Pending {
         at(&self.root, Path::new(JOURNAL))
     }
 
-    /// Whether all of it is made, and it waits for `--keep`.
+    /// Whether the change is made as a whole, and waits for `--keep`.
     pub(in crate::node) fn is_trial(&self) -> bool {
         self.journal.state == State::Trying
     }
@@ -189,7 +191,7 @@ impl Pending {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if it has gone back before.
+    /// [`Error::Failed`] if the change has gone back before, or if the journal cannot be removed.
     pub(in crate::node) fn keep(&self, output: &mut Output<'_>) -> Result<(), Error> {
         if systemd::reads(&self.root) {
             undo_unit::stop_timer();
@@ -255,6 +257,9 @@ impl Pending {
         Ok(undone)
     }
 
+    /// Brings one file back to what it was before the change. A file that was edited since the change stays
+    /// and is reported in `undone`; of a PAM stack that `enable` changed, [`Pending::restore_stack`] then
+    /// takes out our lines alone.
     fn restore(
         &self,
         file: &JournalFile,

@@ -51,7 +51,7 @@ impl Question {
         })
     }
 
-    /// Finds what is wrong with the answer of the new stack.
+    /// Finds what is wrong with the answer of the new stack; `None` if it is as expected.
     pub(super) fn find_fault(&self, now: Answer) -> Option<&'static str> {
         match (self.expected, self.before, now) {
             (Expected::Admitted, _, Answer::Refused) => Some("would not get in"),

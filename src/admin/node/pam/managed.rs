@@ -88,6 +88,9 @@ fn comment(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix('#')
 }
 
+/// Finds the mark of another tool in a line: its first or last word, or a text in it, says that a block
+/// begins or ends there or must not be edited. `None` for a line without a mark, and for one that is no
+/// comment.
 fn find_mark(line: &str) -> Option<Mark> {
     let text = comment(line)?.to_lowercase();
     let mut words = text

@@ -277,7 +277,7 @@ impl Stack<'_> {
         Ok(Replaced { places, notes })
     }
 
-    /// Finds the arguments of our line in the file.
+    /// Finds the arguments of our line in the file, other than an auth line; `None` if there is no such line.
     fn find_our_words(&self) -> Option<Vec<String>> {
         let lines = parse_lines(&decode(&self.text))?;
         let ours = lines.iter().find(|line| {
@@ -391,7 +391,8 @@ impl Stack<'_> {
         lines::edit(&old.text, &new, &numbers)
     }
 
-    /// Describes why our auth lines would not be enough in this text, and what to do about it.
+    /// Describes why our auth lines would not be enough in this text, and what to do about it; `None` if they
+    /// are, and if no auth lines are planned.
     fn find_auth_fault(&self, ours: &OurLines, text: &[u8]) -> Option<String> {
         ours.before_auth?;
         let instead = Some((self.path.as_path(), text));

@@ -84,6 +84,8 @@ const LISTFILE: &str = "account required pam_listfile.so item=group sense=allow 
 const TIME: &str = "account requisite pam_time.so";
 const SUCCEED_IF: &str = "account required pam_succeed_if.so user ingroup staff";
 
+/// A line behind a sufficient old line judged only users whom the old line had not let in. Users whom that
+/// line lets in must then be exempt in ours.
 #[test]
 fn lines_that_never_judged_job_owners_go_with_a_sufficient_line() {
     let slurm = SLURM_SUFFICIENT.trim_end();
@@ -147,6 +149,7 @@ fn lines_that_never_judged_job_owners_go_with_a_sufficient_line() {
     );
 }
 
+/// A required old line leaves users with a job to the lines around it, which must go on to judge them.
 #[test]
 fn lines_that_judged_job_owners_stay() {
     for gate in [ACCESS, LISTFILE, TIME, SUCCEED_IF] {
@@ -176,6 +179,8 @@ fn lines_that_judged_job_owners_stay() {
     }
 }
 
+/// A line above the old one that ends the stack lets users in without a job: ours refuses them unless its
+/// arguments exempt them.
 #[test]
 fn users_let_in_before_the_old_line_have_to_be_named() {
     for gate in [
@@ -222,6 +227,8 @@ fn users_let_in_before_the_old_line_have_to_be_named() {
     );
 }
 
+/// A jump that spares users the old line goes with it, and our arguments must exempt these users instead. The
+/// change is refused if the jump also spares them a line that stays.
 #[test]
 fn jump_over_old_line_is_replaced_or_refuses_change() {
     for (line, below) in [
@@ -298,6 +305,7 @@ fn jump_over_old_line_is_replaced_or_refuses_change() {
     assert_replaces("debian", ("", &other), "", &[SLURM_REQUIRED.trim_end()]);
 }
 
+/// Modules of the auth stack decide who a user is, and not who has a job: they stay.
 #[test]
 fn second_factors_stay() {
     for line in [
@@ -313,6 +321,8 @@ fn second_factors_stay() {
     }
 }
 
+/// If a line behind a sufficient old line can be neither kept nor commented out, the refusal names it and
+/// what the admin can do.
 #[test]
 fn line_that_must_stay_refuses_change_with_remedy() {
     let unknown = format!("{SLURM_SUFFICIENT}account required pam_site.so\n");
@@ -339,6 +349,8 @@ fn line_that_must_stay_refuses_change_with_remedy() {
     assert_refuses("debian", ("", &ignores), STAFF, &["users without a job"]);
 }
 
+/// The old line let users without a job in, and ours would refuse them: the admin must say which of both is
+/// meant.
 #[test]
 fn old_line_that_kept_no_user_out_refuses() {
     let why = &["keeps no user out", "action_no_jobs=deny"];
@@ -361,6 +373,7 @@ fn changes(old: &str, new: &str) -> Vec<String> {
     changed_lines(old.as_bytes(), new.as_bytes())
 }
 
+/// The admin sees each old line right above the line that replaces it.
 #[test]
 fn changed_lines_are_shown_in_pairs() {
     let scratch = lay_out("debian", ("", &format!("{SLURM_SUFFICIENT}{ACCESS}\n")));
@@ -423,6 +436,7 @@ fn proposed_line_is_effective() {
     read(&scratch).require_effective(text.as_bytes()).unwrap();
 }
 
+/// Each line that is commented out has a note with the reason.
 #[test]
 fn notes_name_each_line_that_goes() {
     let scratch = node("debian");
@@ -460,6 +474,7 @@ const DIFFERENT: [&str; 4] = [
      account required pam_slurm_adopt.so action_no_jobs=deny\n",
 ];
 
+/// Old lines may be for different logins: without equal arguments only the admin knows those of ours.
 #[test]
 fn arguments_of_old_lines_that_differ_are_not_taken_over() {
     let slurm = |below: &str| -> Vec<String> {

@@ -374,6 +374,9 @@ impl AccountChange<'_> {
         self.before.get(index).is_some_and(self.is_own)
     }
 
+    /// Explains why a line other than one of `pam_slurm_adopt` is commented out with it: `is_gate` tells a
+    /// line that would judge users with a job from one that only jumps over such lines. `None` if the old
+    /// stack has no line with this index.
     fn note(&self, index: usize, is_gate: bool) -> Option<String> {
         let entry = self.before.get(index)?;
         let file = entry.file();
