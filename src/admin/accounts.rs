@@ -127,7 +127,8 @@ pub(crate) fn read_uid_min() -> u32 {
     parse_uid_min(&defs).unwrap_or(DEFAULT_UID_MIN)
 }
 
-/// Parses `UID_MIN` of login.defs(5), whose comments may be in any encoding.
+/// Parses `UID_MIN` of login.defs(5), whose comments may be in any encoding; `None` if the file does not set
+/// it.
 fn parse_uid_min(defs: &[u8]) -> Option<u32> {
     String::from_utf8_lossy(defs).lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();

@@ -52,7 +52,8 @@ impl LogEntry {
         })
     }
 
-    /// Parses a line of a file: time and host, `PROGRAM[PID]: ` and the message.
+    /// Parses a line of a file: time and host, `PROGRAM[PID]: ` and the message. `None` for a line of another
+    /// program, and for a message that is none of the module.
     fn parse_line(line: &str, at: i64) -> Option<Self> {
         let (head, message) = line.split_once(": ")?;
         let program = head.rsplit(' ').next()?.split('[').next()?;
@@ -97,6 +98,9 @@ fn parse_pairs(text: &str) -> BTreeMap<String, String> {
     pairs
 }
 
+/// Reads a quoted value, given the text behind its opening quote. Returns the value, in which a character
+/// behind a backslash stands for itself, and the text behind the closing quote. Without a closing quote the
+/// value is all of the text.
 fn unquote(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut chars = text.chars();
@@ -110,8 +114,9 @@ fn unquote(text: &str) -> (String, &str) {
     (value, chars.as_str())
 }
 
-/// Calls `each` for every line of the module behind the cursor, and moves the cursor. Without a cursor it
-/// begins with this boot's part of the journal, or at the file's start.
+/// Calls `each` for every line of the module behind the cursor `from`, in the file or, without one, in the
+/// journal. Returns the cursor behind the last line; `None` for an empty journal. Without a cursor, or with
+/// one of the other kind of log, it begins with this boot's part of the journal, or at the file's start.
 ///
 /// # Errors
 ///
@@ -150,6 +155,9 @@ struct JournalEntry {
 }
 
 impl JournalEntry {
+    /// Parses the message of this entry. `None` if a program other than [`PROGRAMS`] wrote it, and if its
+    /// message is no text or none of the module. The program is the file that the process ran, or the name
+    /// that it gave itself if the journal does not know the file.
     fn to_log_entry(&self) -> Option<LogEntry> {
         let program = match &self.executable {
             Some(file) => file.file_name()?.to_str()?,
@@ -165,7 +173,10 @@ impl JournalEntry {
     }
 }
 
-/// Reads lines that root wrote: every user may write to the journal, which records the writer's uid.
+/// Gives each line of the module that root wrote to `each`: every user may write to the journal, which
+/// records the writer's uid. It reads behind the cursor `after`, or without one from the node's last start
+/// on, and returns the last cursor; `None` if there is no entry yet. It fails with [`Error::Failed`] if
+/// journalctl cannot be run, fails, or prints something else than entries.
 fn read_journal(
     after: Option<&str>,
     each: &mut dyn FnMut(LogEntry),
@@ -210,7 +221,9 @@ fn read_journal(
     Ok(last.map(Cursor::Journal))
 }
 
-/// Reads a file, and before it the rest of its predecessor if the file was rotated.
+/// Gives each line of the module behind the cursor to `each`, and returns the new cursor: it reads the file,
+/// and before it the rest of its predecessor `PATH.1` if the file was rotated. Without a cursor, or if its
+/// file is neither of both, it reads the file from its start.
 fn read_files(
     path: &Path,
     from: Option<&Cursor>,
@@ -241,7 +254,9 @@ fn read_files(
     Ok(Cursor::File { inode, offset })
 }
 
-/// Reads complete lines, up to the offset that it returns.
+/// Gives each line of the module behind `offset` to `each`, and returns the offset behind the last complete
+/// line of the file. A line that is still being written is left for the next call. A line of more than
+/// [`LINE_BYTES_MAX`] bytes is taken in pieces of that size.
 fn read_file(
     mut file: File,
     mut offset: u64,

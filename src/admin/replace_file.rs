@@ -29,7 +29,7 @@ pub(super) fn replace_file(
     })
 }
 
-/// The path of the new file until it replaces the old one. An interrupted call leaves it.
+/// Returns the path of the new file until it replaces the old one. An interrupted call leaves a file there.
 pub(super) fn new_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.job-adopt"))

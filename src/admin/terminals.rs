@@ -62,7 +62,7 @@ fn open_terminal(tty_nr: u32, uid: u32) -> Option<OwnedFd> {
     is_users.then_some(file)
 }
 
-/// Whether a terminal belongs to the user and takes messages.
+/// Whether a terminal belongs to the user and takes messages (mesg(1)).
 fn takes_messages(stat: &FileStat, uid: u32) -> bool {
     stat.st_uid == uid && stat.st_mode & Mode::S_IWGRP.bits() != 0
 }

@@ -157,6 +157,7 @@ extern "C" fn converse(
     0
 }
 
+/// Copies a text of libpam; it is empty for a null pointer.
 fn to_text(pointer: *const c_char) -> String {
     if pointer.is_null() {
         return String::new();
