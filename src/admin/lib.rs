@@ -56,6 +56,8 @@ pub fn main(build: &'static str) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Parses the command line and runs its command; returns the exit status. `build` is the version that
+/// `--version` shows, and `caller` are the limits to give back to a user's command.
 fn execute(
     words: &[OsString],
     build: &'static str,

@@ -106,6 +106,7 @@ impl ConfigFacts {
         }
     }
 
+    /// Judges the configuration, key by key where a key is set.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![self.judge_switch(), self.judge_file()];
         if let Some((path, state)) = &self.enforce {
@@ -223,6 +224,9 @@ impl EnforceState {
         }
     }
 
+    /// Judges the file at `path` of the key `enforce`, which makes the module decide while it exists. Its
+    /// absence is an error on a node that runs jobs, and a note on another one. `conf` is the path of the
+    /// configuration.
     fn finding(&self, path: &Path, conf: &Path) -> Finding {
         let file = path.display();
         let object = format!("enforce = if-exists:{file}");

@@ -107,6 +107,8 @@ impl FluxFacts {
         })
     }
 
+    /// Judges Flux's account and, if an instance is configured, the instance. There are no findings on a node
+    /// without Flux.
     pub(super) fn findings(&self) -> Vec<Finding> {
         match self {
             Self::Missing | Self::Unconfigured => Vec::new(),
@@ -149,6 +151,7 @@ pub(super) fn find_flux_account(site: &Site) -> Option<Account> {
 }
 
 impl Instance {
+    /// Judges the configuration of the instance, and whether its account lingers.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = match &self.conf {
             Ok(conf) => conf.findings(),
@@ -261,6 +264,7 @@ impl InstanceConf {
         ]
     }
 
+    /// Reports each setting with a fault, and that the other ones are fine.
     fn findings(&self) -> Vec<Finding> {
         let object = self.dir.display();
         let mut findings = Vec::new();
@@ -325,6 +329,8 @@ impl FluxStack {
         }
     }
 
+    /// Judges whether the session of a job leaves the job's processes in their unit; `None` without the
+    /// service.
     fn finding(&self) -> Option<Finding> {
         let service = "service flux";
         match self {

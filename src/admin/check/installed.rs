@@ -138,6 +138,7 @@ impl InstalledFacts {
         }
     }
 
+    /// Judges what an upgrade has left, whether the module can be loaded, and where it comes from.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings: Vec<Finding> = self
             .leftovers
@@ -208,6 +209,7 @@ impl Packages {
         })
     }
 
+    /// Judges whether both packages are complete and unchanged, and whether the module is one of their files.
     fn findings(&self, module: &Path) -> Vec<Finding> {
         let mut findings = Vec::new();
         if !self.are_complete() {
@@ -251,6 +253,7 @@ impl Packages {
         }
     }
 
+    /// Judges whether the module belongs to the package that has one: otherwise two modules are installed.
     fn judge_module(&self, module: &Path) -> Finding {
         let [package, _] = self.manager.names;
         if self.have_module {

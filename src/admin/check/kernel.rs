@@ -90,6 +90,7 @@ impl KernelFacts {
         }))
     }
 
+    /// Judges the trials. Without them it is unknown what the kernel supports.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let Some(trials) = &self.0 else {
             let text = "only root can try what it supports";
@@ -145,6 +146,7 @@ impl CgroupTrials {
         }
     }
 
+    /// Judges the trials in a cgroup, and those of a filter if one could be attached.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![
             judge_cgroup(&self.path),
@@ -160,6 +162,7 @@ impl CgroupTrials {
 }
 
 impl FilterTrials {
+    /// Judges whether the kernel reports the attached filter, and whether the filter holds.
     fn findings(&self) -> [Finding; 3] {
         let text = "device filters can be attached";
         [

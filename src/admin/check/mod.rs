@@ -80,6 +80,8 @@ pub(super) struct Options {
     conf: Conf,
 }
 
+/// Runs `check`: collects the facts about the node, judges them, and writes the findings, or the one line
+/// that monitoring asks for. Returns the exit status that fits the gravest finding.
 pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let conf = options.conf.path()?;
     // An unusable configuration is one of the findings.
@@ -120,6 +122,7 @@ struct SetupFacts<'a> {
 }
 
 impl<'a> SetupFacts<'a> {
+    /// Reads the facts about the files that the site has set up.
     fn read(site: &'a Site) -> Self {
         let slurm = SlurmFacts::read(site);
         let sources = site
@@ -136,6 +139,7 @@ impl<'a> SetupFacts<'a> {
         }
     }
 
+    /// Judges all of these facts, in the order in which a report shows findings of the same severity.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = self.stack.findings();
         findings.extend(self.programs.findings());
@@ -159,6 +163,7 @@ struct NodeFacts {
 }
 
 impl NodeFacts {
+    /// Reads the facts about the running node.
     fn read(site: &Site) -> Self {
         Self {
             sshd: SshdFacts::read(site),
@@ -170,6 +175,7 @@ impl NodeFacts {
         }
     }
 
+    /// Judges all of these facts, in the order in which a report shows findings of the same severity.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = self.sshd.findings();
         findings.extend(self.resctrl.findings());

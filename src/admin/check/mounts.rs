@@ -77,6 +77,8 @@ impl MountFacts {
         }
     }
 
+    /// Judges the mounts and directories, except the file system of choices: [`MountFacts::judge_use_mount`]
+    /// does that.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![
             judge_hierarchy(&self.hierarchy),
@@ -182,6 +184,8 @@ impl FavorDynMods {
         }
     }
 
+    /// Judges whether moves of logins wait for the kernel; `None` if there is no choice, because the option
+    /// is not supported here.
     fn finding(&self) -> Option<Finding> {
         let text = match self {
             Self::Unsupported => return None,

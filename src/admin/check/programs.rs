@@ -111,6 +111,7 @@ impl ProgramFacts {
         }
     }
 
+    /// Judges the modules, the helper, the keeper, the label of the helper and its account.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for module in &self.modules {
@@ -154,6 +155,7 @@ impl ModuleFile {
         })
     }
 
+    /// Judges the owner and the version of the module, and its installation.
     fn findings(&self) -> Vec<Finding> {
         let unread_remedy = "install both packages again";
         let mut findings = vec![
@@ -171,6 +173,7 @@ impl ModuleFile {
 }
 
 impl MissingModule {
+    /// Reports the missing module as an error, or as unknown if its path is.
     fn finding(&self) -> Finding {
         match self {
             Self::UnknownFolder(name) => {
@@ -373,6 +376,8 @@ impl HelperAccount {
         }
     }
 
+    /// Judges the account: it must exist, must not be root, and no other account and no service may run
+    /// programs as it.
     fn finding(&self) -> Finding {
         let object = format!("account {HELPER_USER}");
         let make = "/usr/libexec/job-adopt/account makes it";

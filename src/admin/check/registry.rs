@@ -77,6 +77,7 @@ impl RegistryFacts {
         }
     }
 
+    /// Judges the registry and its records. There are no findings if the registry is not in use.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let object = self.dir.display();
         match &self.state {
@@ -185,6 +186,7 @@ fn is_cgroup_gone(site: &Site, record: &Record) -> bool {
 }
 
 impl RecordFault {
+    /// Reports the record or directory as an error: its user's logins are refused.
     fn finding(&self) -> Finding {
         let object = self.path.display();
         let text = format!("makes logins of {} fail (JA09): {}", self.user, self.cause);

@@ -75,6 +75,8 @@ impl Group {
         }
     }
 
+    /// Reports a group that has tasks of users with jobs and not the logins of these users; `None` for any
+    /// other group.
     fn finding(&self) -> Option<Finding> {
         if self.users.is_empty() || self.has_server {
             return None;

@@ -83,6 +83,7 @@ impl ServerProcess {
         Self { pid, view }
     }
 
+    /// Judges whether the module can work in the logins of this server, and what these inherit from it.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let object = process_object(self.pid);
         let Some(view) = &self.view else {
@@ -218,6 +219,7 @@ impl HiddenFile {
         })
     }
 
+    /// Reports the file as an error, since the module in the server needs it, and `/dev` as a warning.
     fn finding(&self, server: &str) -> Finding {
         let text = match &self.error {
             Some(error) => format!("{server} does not see it ({error})"),

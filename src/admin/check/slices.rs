@@ -113,6 +113,7 @@ impl SliceFacts {
         })
     }
 
+    /// Judges the slices of users, or reports why nothing is known about them.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let (error, remedy): (&dyn Display, _) = match self {
             Self::Read(slices) => return slices.findings(),
@@ -139,6 +140,8 @@ impl SliceFacts {
 }
 
 impl Slices {
+    /// Judges whether users' slices are closed, except the exempt ones, and what else can open devices
+    /// outside of jobs. While logins stay in the slices, these must be open instead.
     fn findings(&self) -> Vec<Finding> {
         let mut findings: Vec<Finding> = self
             .exempt
@@ -308,6 +311,8 @@ fn judge_existing(slices: &[ExistingSlice], exempt: &BTreeSet<u32>) -> Vec<Findi
 }
 
 impl ExistingSlice {
+    /// Judges a slice of a user: a filter must be attached or, if the account is exempt, none. `None` if that
+    /// is so.
     fn finding(&self, is_exempt: bool) -> Option<Finding> {
         let Self { name, uid, .. } = self;
         match &self.filters {
@@ -362,6 +367,7 @@ impl Bus {
         }
     }
 
+    /// Judges whether the system bus keeps users from having systemd move their processes.
     fn finding(&self) -> Finding {
         let object = "system bus";
         match self {
@@ -386,6 +392,7 @@ impl Bus {
 }
 
 impl Daemon {
+    /// Judges whether a filter applies to what the daemon runs for users.
     fn finding(&self) -> Finding {
         let Self { name, pid, .. } = self;
         let object = format!("{name} (process {pid})");

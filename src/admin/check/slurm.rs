@@ -59,6 +59,7 @@ impl SlurmFacts {
         self.conf.as_ref().ok().map(|conf| conf.path.as_path())
     }
 
+    /// Judges Slurm's configuration. There are no findings if Slurm is no source, or is not configured here.
     pub(super) fn findings(&self) -> Vec<Finding> {
         if !self.is_source {
             return Vec::new();

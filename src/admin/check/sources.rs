@@ -40,6 +40,7 @@ impl SourceFacts {
         }
     }
 
+    /// Judges the answer of each source, and reports if no source is in use.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let health = match &self.health {
             Ok(health) => health,

@@ -83,6 +83,7 @@ impl SshdFacts {
         }
     }
 
+    /// Judges each sshd, its configuration and its process, and warns of each other server.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let is_served = self
             .servers
@@ -196,6 +197,7 @@ enum ConfigurationError {
 }
 
 impl ConfigurationError {
+    /// Reports why the configuration of a server is not known; `object` names the server.
     fn finding(&self, object: &str) -> Finding {
         let (severity, remedy) = match self {
             Self::NotRoot => (Severity::Unknown, "run this as root".to_owned()),

@@ -225,6 +225,8 @@ impl<'a> StackFacts<'a> {
         }
     }
 
+    /// Judges our lines, their arguments, and the modules around them. Our auth lines count only if private
+    /// files of jobs are joined and both other lines are effective.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![
             self.judge_line(Group::Session, &self.session_line),
@@ -647,6 +649,7 @@ fn file_identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Alias {
+    /// Reports the other name of the file of `service`.
     fn finding(&self, service: &str) -> Finding {
         let name = &self.name;
         let text = format!(

@@ -39,6 +39,7 @@ struct OutsideProcesses {
 }
 
 impl UserFacts {
+    /// Lists the users' processes outside of jobs, and old processes of the helper's account.
     pub(super) fn read(site: &Site) -> Self {
         Self(
             Snapshot::read(&site.config, None).map(|snapshot| ProcessFacts {
@@ -50,6 +51,7 @@ impl UserFacts {
         )
     }
 
+    /// Judges the processes of users and of the helper's account.
     pub(super) fn findings(&self) -> Vec<Finding> {
         match &self.0 {
             Ok(facts) => vec![
@@ -87,6 +89,8 @@ impl OutsideProcesses {
         }
     }
 
+    /// Reports how many processes are outside of their users' jobs, as a note: they may be older than the
+    /// module.
     fn finding(&self) -> Finding {
         if self.processes == 0 {
             let text = "no user has a process outside of their jobs";

@@ -27,6 +27,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
+/// Runs `compare`: counts on which logins of the log the module and its rival agree.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut comparison = Comparison::default();
     journal::read(options.log.as_deref(), None, &mut |entry| {

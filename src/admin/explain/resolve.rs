@@ -57,6 +57,7 @@ fn parse_connection(text: &str) -> Result<String, &'static str> {
     }
 }
 
+/// Runs `resolve`: predicts what would become of a login of the user, and shows the evidence for it.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let account = accounts::require_user(&options.user)?;
     let connection = options.connection.as_deref().unwrap_or_default();
@@ -228,6 +229,7 @@ impl PamLine {
         }
     }
 
+    /// Describes where the line is, and its arguments.
     fn describe(&self) -> String {
         match &self.place {
             Some(place) => format!("{place}: {}", self.arguments.join(" "))

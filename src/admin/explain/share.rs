@@ -66,6 +66,7 @@ impl Attribute {
         self.login != self.job
     }
 
+    /// Shows the login's value, and how that of the job's processes stands to it.
     fn text(&self) -> String {
         let Self { login, job, .. } = self;
         if self.differs() {

@@ -40,6 +40,9 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
+/// Runs `list`: merges the jobs of records and of schedulers, and shows them. Returns [`EXIT_FAILED`] if the
+/// list may be incomplete, and [`EXIT_FINDINGS`] for a broken record, or for a record whose cgroup has
+/// another job by now.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
     let user = options

@@ -100,6 +100,7 @@ fn require_none_below(top: &Dir, jobs: &[Stamp], registry: &Registry) -> Result<
     }
 }
 
+/// Names a job whose record cannot be used, with the path of the record.
 fn describe_broken_record(stamp: &Stamp, registry: &Registry) -> String {
     let record = registry.record_path(stamp.uid, &stamp.job);
     format!(

@@ -83,6 +83,8 @@ fn scheduler_parser() -> impl TypedValueParser<Value = Scheduler> {
     PossibleValuesParser::new(registered.map(Scheduler::as_str)).try_map(|name| name.parse())
 }
 
+/// Runs `register`: registers the job of the options or, without options other than the configuration, of the
+/// record on standard input.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let has_options = Options {
         conf: Conf::default(),
@@ -283,6 +285,8 @@ fn requested_presets(record: &Record) -> impl Iterator<Item = &str> {
         .filter(|spec| spec.starts_with('@'))
 }
 
+/// Converts the refusal of a record's devices: [`Error::Failed`] if a name does not resolve here, and
+/// [`Error::Input`] for a fault of the record itself.
 fn refuse_devices(LoginRefusal { refusal, cause }: LoginRefusal) -> Error {
     let text = format!("register {}", printable(&cause));
     if refusal.reason == Reason::DeviceUnknown {

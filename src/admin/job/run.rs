@@ -54,6 +54,8 @@ pub(crate) struct Options {
     words: Vec<OsString>,
 }
 
+/// Runs `run`. A failure before the command starts has an exit status of its own, since all others may be the
+/// command's.
 pub(crate) fn execute(
     options: &Options,
     caller: CallerLimits,

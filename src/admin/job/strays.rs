@@ -61,6 +61,8 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
+/// Runs `strays`: shows the processes of users without a job, or first ends them. Returns [`EXIT_FAILED`] if
+/// there may be jobs that are not known.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
     let named = options

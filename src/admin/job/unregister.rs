@@ -43,6 +43,8 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
+/// Runs `unregister`: ends the logins of the jobs with the id and, if asked, the strays of their owners. An
+/// id without a job is no failure. Of a configuration with a fault it uses what an end needs, with a warning.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let Options {
         id,

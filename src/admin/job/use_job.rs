@@ -41,6 +41,7 @@ pub(crate) struct Options {
     clear: bool,
 }
 
+/// Runs `use`: chooses the job for the caller's next logins, undoes the choice, or shows it.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let uid = Uid::effective();
     if uid.is_root() {

@@ -41,6 +41,8 @@ pub(crate) struct Options {
     place: PlaceOptions,
 }
 
+/// Runs `disable`: takes the set-up back. A trial, or a change that was interrupted, is taken back first.
+/// Returns [`EXIT_FINDINGS`] if lines of ours stay, or if nothing keeps users without a job out.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let root = options.place.root.as_path();
     if options.place.dry_run {

@@ -100,6 +100,8 @@ fn parse_time(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
+/// Runs `enable`: sets the node up, for good or as a trial, or ends a trial. A change that was interrupted
+/// before is taken back first. Without root's rights it can only show what would change.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let service = &options.lines.service;
     let root = &options.place.root;

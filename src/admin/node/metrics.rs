@@ -119,6 +119,8 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
+/// Runs `metrics`: counts what was logged since the last call, and shows all counts and the state of the
+/// node.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let counts = update_state(&options.state, options.log.as_deref(), output)?;
     let node = NodeState::read(&options.conf, output)?;

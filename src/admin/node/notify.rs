@@ -58,6 +58,8 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
+/// Runs `notify`: gives the notices that are due, and stays for those that become due within the time of the
+/// options. Returns [`EXIT_FAILED`] if a job could not be read.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     require_root("notify logins")?;
     let config = options.conf.read()?;

@@ -22,6 +22,7 @@ pub(crate) enum Part {
 impl Part {
     const ALL: [Self; 4] = [Self::Pam, Self::Slices, Self::Bus, Self::Mount];
 
+    /// Returns the name of the part in `--only` and in messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pam => "pam",

@@ -100,6 +100,7 @@ impl Transaction {
         (self.check_code(code), messages)
     }
 
+    /// Converts a result of libpam: the error has libpam's text.
     fn check_code(&self, code: c_int) -> io::Result<()> {
         if code == 0 {
             return Ok(());

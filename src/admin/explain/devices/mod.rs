@@ -68,6 +68,10 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
+/// Runs `devices`: writes a directory of devices, shows what the kernel allows in a cgroup, or shows what
+/// names resolve to, whichever the options ask for. Modes of nodes are judged for the user of `--user`;
+/// without the option for the owner of the shown job or, for names, for the caller unless that is root; and
+/// else for everyone.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     if let Some(dir) = &options.write_dir {
         return write_dir::execute(options, Path::new(dir), output);

@@ -178,16 +178,18 @@ impl RestrictedNodes {
 /// who neither own the node nor are in its group. `None` for a mode that allows the access, and for a node
 /// that cannot be read or has no absolute path.
 fn read_mode(tree: &Tree, node: &str, access: Access, user: Option<&NodeUser>) -> Option<NodeMode> {
-    let meta = node
-        .starts_with('/')
-        .then(|| std::fs::metadata(tree.locate(node)).ok())??;
+    if !node.starts_with('/') {
+        return None;
+    }
+    let meta = std::fs::metadata(tree.locate(node)).ok()?;
+    let mut required = 0;
+    if access.contains(Access::READ) {
+        required |= 0o4;
+    }
     // A file that stands for a device node is never written.
-    let can_write = access.contains(Access::WRITE) && !meta.is_file();
-    let required = if access.contains(Access::READ) {
-        0o4
-    } else {
-        0
-    } | u32::from(can_write) << 1;
+    if access.contains(Access::WRITE) && !meta.is_file() {
+        required |= 0o2;
+    }
     let grants = |shift: u32| meta.mode() >> shift & required == required;
     if grants(user.map_or(0, |user| user.mode_shift(meta.uid(), meta.gid()))) {
         return None;

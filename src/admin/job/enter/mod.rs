@@ -55,6 +55,8 @@ pub(crate) struct Options {
     words: Vec<OsString>,
 }
 
+/// Runs `enter`. A failure before the command starts has an exit status of its own, since all others may be
+/// the command's.
 pub(crate) fn execute(
     options: &Options,
     caller: CallerLimits,
