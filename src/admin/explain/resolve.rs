@@ -191,7 +191,8 @@ impl Predictor<'_> {
         Ok((prediction.with_arguments(&settings, exemption), evidence))
     }
 
-    /// Finds the argument that exempts the user, if one does.
+    /// Finds the name of the argument that exempts the user; `None` if none does. It fails with
+    /// [`Error::Failed`] if the groups of the user cannot be looked up.
     fn find_exemption(&self, settings: &Settings) -> Result<Option<&'static str>, Error> {
         if settings.exempt_uids.contains(&self.account.uid.as_raw()) {
             return Ok(Some("exempt_uids"));
@@ -213,7 +214,8 @@ struct PamLine {
 }
 
 impl PamLine {
-    /// Finds the first line for the service. A stack that cannot be read has none.
+    /// Finds the first line of our module for the service, other than one that does nothing. Without such a
+    /// line, and if the stack cannot be read, the default arguments hold.
     fn find(service: &str, group: Group) -> Self {
         let entries = read_entries(Path::new("/"), service, group).unwrap_or_default();
         let mut lines = entries.iter().filter(|entry| entry.is_for_service());
@@ -441,12 +443,12 @@ fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
     }
 }
 
-/// Whether the leaf exists and another program has made it.
+/// Whether the leaf exists and has not this project's mark, so that another program has made it.
 fn has_foreign_leaf(cgroups: &LeafJob) -> bool {
     open_child_leaf(cgroups).is_some_and(|leaf| !has_mark(&leaf, MADE_XATTR).unwrap_or(true))
 }
 
-/// Opens the leaf, if it is a child of the job's cgroup and exists.
+/// Opens the cgroup of the logins; `None` if it does not exist, or if logins go into the job's own cgroup.
 pub(super) fn open_child_leaf(cgroups: &LeafJob) -> Option<Dir> {
     cgroups
         .place
@@ -477,7 +479,8 @@ impl Trace {
         self.evidence.push((key.to_owned(), text.to_string()));
     }
 
-    /// Replaces the text of a key: the record asks for less than what holds.
+    /// Replaces the text of a key that the evidence has. The helper's text says what the record asks for, and
+    /// more may hold.
     fn replace(&mut self, key: &str, text: &str) {
         for (known, old) in &mut self.evidence {
             if known == key {

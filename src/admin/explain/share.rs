@@ -218,7 +218,7 @@ struct JobProcesses {
 }
 
 impl JobProcesses {
-    /// Reads them. Those that cannot be listed or read are left out.
+    /// Reads the cores and scores of these processes. Processes that cannot be listed or read are left out.
     fn read(job: &Job, uid: u32) -> Self {
         let deadline = Instant::now() + PROCESSES_TIMEOUT;
         let mut processes = Self {
@@ -241,7 +241,7 @@ impl JobProcesses {
         processes
     }
 
-    /// Whether a process of the job has not the score of a usual login.
+    /// Whether a process of the job has another score than a usual login.
     fn has_other_oom_scores(&self) -> bool {
         self.oom_scores
             .iter()

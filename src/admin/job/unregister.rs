@@ -156,7 +156,9 @@ struct Withdrawal {
     errors: Vec<Error>,
 }
 
-/// Withdraws the stamps and then the records of an id's jobs.
+/// Withdraws the stamps and then the records of an id's jobs, under the registry's lock. Faults of one job do
+/// not stop the others: the result has them. It fails with [`Error::Failed`] if the lock cannot be taken, or
+/// if the registry cannot be read.
 fn withdraw_jobs(id: &JobId, registry: &Registry) -> Result<Withdrawal, Error> {
     let trust = Trust::root();
     let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
@@ -186,8 +188,9 @@ fn withdraw_record(job: &RegisteredJob, registry: &Registry) -> Result<(), Error
     Ok(())
 }
 
-/// Withdraws the stamp of a job, and finds its record, or the readable part of a broken one. It trusts
-/// that part only if the cgroup had the job's own stamp, or if an earlier call has withdrawn the stamp.
+/// Withdraws the stamp of a job, and finds its record, or the readable part of a broken one. It trusts that
+/// part only if the cgroup had the job's own stamp, or if an earlier call has withdrawn the stamp. `None` if
+/// nothing of the record can be trusted, or if its cgroup has the stamp of another job by now.
 fn withdraw_stamp(job: &RegisteredJob) -> Result<Option<Record>, Error> {
     let Some(record) = job.record.as_ref().ok().or(job.salvage.as_ref()) else {
         return Ok(None);
@@ -211,7 +214,7 @@ fn withdraw_stamp(job: &RegisteredJob) -> Result<Option<Record>, Error> {
     Ok((job.ending || job.record.is_ok()).then(|| record.clone()))
 }
 
-/// Opens the job's cgroup, if its record names one and it still exists.
+/// Opens the job's cgroup; `None` if the record names none, and if the cgroup is gone.
 fn open_cgroup(record: &Record) -> Result<Option<cgroup::CgroupChain>, Error> {
     let LoginTarget::Cgroup(path) = &record.target else {
         return Ok(None);
@@ -236,7 +239,8 @@ fn end_job(
     }
 }
 
-/// Removes a job that has ended from the registry.
+/// Removes a job that has ended from the registry, and logs what was `ended`. It fails with [`Error::Failed`]
+/// if the registry cannot be changed and, after the removal, if the job's record could not be read.
 fn forget_job(job: &RegisteredJob, registry: &Registry, ended: EndedLogins) -> Result<(), Error> {
     let _lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
     registry.forget_job(job.uid, &job.id)?;
@@ -250,7 +254,7 @@ fn forget_job(job: &RegisteredJob, registry: &Registry, ended: EndedLogins) -> R
     Ok(())
 }
 
-/// Adds what the logins have used. A value that is unknown is left out.
+/// Adds what the logins have used to a line of the log. A value that is unknown is left out.
 fn with_usage(line: Line, usage: &Usage) -> Line {
     let values = [
         ("login_memory_peak", usage.memory_peak),

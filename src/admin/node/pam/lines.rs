@@ -80,7 +80,7 @@ fn covers(line: &LogicalLine, number: usize) -> bool {
     (line.number..=line.last).contains(&number)
 }
 
-/// Removes our lines.
+/// Removes our lines from a text; a text that cannot be parsed stays as it is.
 fn remove_our_lines(text: &[u8]) -> Vec<u8> {
     let mut ours = parse_lines(&decode(text)).unwrap_or_default();
     ours.retain(is_our_line);
@@ -128,7 +128,8 @@ pub(super) fn replaced_modules(before: &[u8], current: &[u8]) -> Option<Vec<Stri
     )
 }
 
-/// Lists each physical line of `before`, and whether it is commented out in `current`.
+/// Lists each physical line of `before`, with `true` if it is commented out in `current`. Of equal lines each
+/// is compared with its own copy.
 fn find_replaced<'a>(before: &'a [u8], current: &[u8]) -> Vec<(bool, &'a [u8])> {
     let mut lines: Vec<(bool, &[u8])> = Vec::new();
     for (_, line) in physical_lines(before) {
@@ -180,12 +181,12 @@ fn parse_marked(lines: &[(bool, &[u8])]) -> Option<Vec<LogicalLine>> {
     Some(restored)
 }
 
-/// Joins lines, of which some are restored. If the module of one of these is not there, all get their
-/// mark back: a jump would skip another line than it did, and a line that never judged owners of jobs
-/// would judge them.
+/// Joins lines, of which those with `true` are restored; `None` if the text ends in a continued line. If the
+/// module of a restored line is not there, all restored ones get their mark back: a jump would skip another
+/// line than it did, and a line that never judged owners of jobs would judge them.
 fn join_restored(root: &Path, lines: &[(bool, &[u8])]) -> Option<Restored> {
     let replaced = parse_marked(lines)?;
-    let is_incomplete = replaced.iter().any(|line| is_module_missing(root, line));
+    let is_incomplete = replaced.iter().any(|line| calls_missing_module(root, line));
     let mut restored = Restored {
         text: Vec::new(),
         left_out: Vec::new(),
@@ -212,7 +213,7 @@ fn join_restored(root: &Path, lines: &[(bool, &[u8])]) -> Option<Restored> {
 
 /// Whether the line calls a module whose file is not there. A leading `-` only keeps libpam from logging
 /// that.
-fn is_module_missing(root: &Path, line: &LogicalLine) -> bool {
+fn calls_missing_module(root: &Path, line: &LogicalLine) -> bool {
     called_module(line).is_some_and(|module| is_missing_module(root, module))
 }
 

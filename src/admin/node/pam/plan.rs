@@ -214,8 +214,9 @@ impl Stack<'_> {
         })
     }
 
-    /// Chooses the arguments of our lines: those that are given, with those of lines that ours replace; or
-    /// else those that our line has already.
+    /// Chooses the arguments of our lines: without given ones those that our line has already. Otherwise, or
+    /// if there is no such line, they are those of the lines that ours replace, with the given ones in place
+    /// of those of the same name.
     fn choose_words(&self, old: &OldStack, given: Option<&str>) -> Result<Vec<String>, Refusal> {
         let current = if given.is_none() {
             self.find_our_words()
@@ -238,7 +239,8 @@ impl Stack<'_> {
         Ok(words)
     }
 
-    /// Finds the lines that ours replace, unless ours only observes.
+    /// Finds the lines that ours replace, and what the admin should know about them. If ours only observes,
+    /// no line goes, and each of a rival has a note.
     fn find_replaced<'s>(
         &self,
         old: &'s OldStack,

@@ -162,7 +162,8 @@ impl AccountChange<'_> {
         })
     }
 
-    /// Adds the lines of the service's own file that jump over one of these.
+    /// Adds to these lines those of the service's own file that jump over one of them, and those that jump
+    /// over an added line.
     fn with_jumps(&self, mut lines: Vec<usize>) -> Vec<usize> {
         for index in (0..self.before.len()).rev() {
             let skipped = skipped_lines(self.before, index).concat();
@@ -196,7 +197,9 @@ impl AccountChange<'_> {
         Ok(())
     }
 
-    /// Finds the path of a login of this class that only one side admits.
+    /// Finds a path through the stack on which a login of this class is refused after the change and was
+    /// admitted before it ([`Side::Before`]), or the other way round ([`Side::After`]); `None` if there is
+    /// none. It fails with [`Refusal`] if there are too many paths to compare.
     fn differs(
         &self,
         change: &Change,
@@ -299,7 +302,10 @@ impl AccountChange<'_> {
         )))
     }
 
-    /// Refuses to lock out users whom a line let in without a job, unless the arguments name them.
+    /// Refuses to lock out users whom a line of the old stack let in without a job, unless our arguments
+    /// exempt somebody. `path` is the path of such a user through the stack, and `rivals` are the lines of
+    /// pam_slurm_adopt. If no other line let the user in, the admin must say what to do with users without a
+    /// job.
     fn require_exemption(&self, rivals: &[usize], path: &[Step]) -> Result<(), Refusal> {
         let first = rivals.first().copied().unwrap_or_default();
         let mut passed = Vec::new();
@@ -432,14 +438,14 @@ impl Change {
     }
 }
 
-/// Finds the step that refuses a login on one side alone.
+/// Finds the step that refuses a login on one side alone; `None` if no step of the path does.
 fn refusing_step(path: &[Step], side: Side) -> Option<&Step> {
     path.iter()
         .find(|step| step.alone == Some(side) && step.refuses)
 }
 
 /// Finds the value of an argument of pam_slurm_adopt, which takes the last of several, with a name in any
-/// case.
+/// case; `None` if the line lacks it.
 fn last_value<'a>(entry: &'a Entry, key: &str) -> Option<&'a str> {
     let mut pairs = entry
         .arguments
@@ -492,7 +498,8 @@ fn refuse_jump(line: Option<&Entry>) -> Refusal {
     ))
 }
 
-/// The position of a line of the old stack; ours is in front of a line.
+/// The position of the line with this index in the old stack, by which lines of both stacks are compared: an
+/// odd number. Our line has the even number before the line that follows it.
 fn position_of(index: usize) -> usize {
     2 * index + 1
 }
@@ -501,7 +508,9 @@ fn index_of(position: usize) -> usize {
     position / 2
 }
 
-/// Finds the positions of the new stack's lines.
+/// Finds the position of each line of the new stack, given the number of lines in the old one and the indices
+/// of those that went. It fails with [`Refusal`] if the new stack is not the old one with ours and without
+/// these.
 fn positions_after(before: usize, lines: &[usize], after: &[Entry]) -> Result<Vec<usize>, Refusal> {
     let mut kept = (0..before)
         .filter(|index| !lines.contains(index))
