@@ -379,12 +379,12 @@ fn is_slice_folder(folder: &Path) -> bool {
     folder.to_string_lossy().ends_with(".slice.d")
 }
 
-/// Takes the lock of changes of this node, and waits for the undo of an earlier change if that runs. Only root can open the file: a user who can open it can hold the lock for
-/// ever (flock(2)).
+/// Takes the lock of changes of this node, and waits for the undo of an earlier change if that runs. Only
+/// root can open the file: a user who can open it can hold the lock for ever (flock(2)).
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if another command holds it.
+/// [`Error::Failed`] if another command holds the lock.
 pub(super) fn lock(root: &Path) -> Result<Flock<File>, Error> {
     let path = at(root, Path::new(LOCK_FILE));
     let failed = |error: std::io::Error| Error::failed("lock", path.display(), error);

@@ -98,9 +98,11 @@ fn specifier(device: &Device) -> RequestedName {
 fn expand_gres((name, indexes): &Gres) -> Vec<RequestedName> {
     let mut all = Vec::new();
     for index in indexes.iter().copied() {
-        let name = name.clone();
-        let text = format!("{name}:{index}");
-        all.push(named(&text, DeviceName::Gres { name, index }));
+        let device = DeviceName::Gres {
+            name: name.clone(),
+            index,
+        };
+        all.push(named(&format!("{name}:{index}"), device));
     }
     all
 }
