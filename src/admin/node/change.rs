@@ -384,7 +384,7 @@ fn is_slice_folder(folder: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if another command holds the lock.
+/// [`Error::Failed`] if another command holds the lock, or if its file cannot be made or opened.
 pub(super) fn lock(root: &Path) -> Result<Flock<File>, Error> {
     let path = at(root, Path::new(LOCK_FILE));
     let failed = |error: std::io::Error| Error::failed("lock", path.display(), error);
