@@ -428,10 +428,11 @@ impl Login<'_> {
     }
 }
 
-/// Lists the variables for a login: the plan's, with each GPU that it can open, and the display's.
+/// Lists the variables to set for a login: the plan's, to which the GPUs that it can open are added, and those of
+/// the job's X11 display.
 fn request_variables(plan: &Plan, joined: &JoinResult) -> Vec<Variable> {
     let mut env = plan.env.clone();
-    // Without a result of the probes, it is not known that none opens.
+    // If nothing was probed, or a probe failed, no GPU is added, and the login is not told that it has none.
     if joined.probes.openable.is_some() {
         let probed = plan
             .probes

@@ -290,10 +290,11 @@ impl Daemon {
         } else {
             REQUEST_GET_NS_FD
         };
-        let count = match self.connection.query_number(request, deadline)? {
-            // Older daemons send their own number of the one descriptor.
-            1.. if !has_list => 1,
-            count @ 0..=NAMESPACES_MAX => count,
+        let answer = self.connection.query_number(request, deadline)?;
+        let count = match answer {
+            0..=NAMESPACES_MAX if has_list => answer,
+            // An older daemon sends 0 for no namespace, else the number that the descriptor has in its own process.
+            0.. if !has_list => i32::from(answer > 0),
             _ => return Err(Error::NoNamespace),
         };
         let mut namespaces = Vec::new();

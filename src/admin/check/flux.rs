@@ -2,7 +2,7 @@
 
 use super::finding::{Check, Finding};
 use super::site::{Account, Site};
-use super::stack::{MOVERS, module_name};
+use super::stack::{find_effect, module_name};
 use helper::Config;
 use helper::stack::{Entry, FileLine, Group, StackError, read_entries};
 use protocol::{SourceName, parse_decimal};
@@ -307,7 +307,7 @@ fn merge_tables(into: &mut Table, other: Table) {
 }
 
 fn is_mover(entry: &Entry) -> bool {
-    MOVERS.iter().any(|(name, _)| module_name(entry) == *name)
+    find_effect(module_name(entry)).is_some()
 }
 
 impl FluxStack {

@@ -22,7 +22,7 @@ const AUTH_REMEDY: &str = "job-adopt enable, or by hand: \"auth required pam_job
      last auth line";
 
 /// Modules that put a process into a cgroup when its session opens.
-pub(super) const MOVERS: [(&str, &str); 10] = [
+const MOVERS: [(&str, &str); 10] = [
     (
         "pam_systemd.so",
         "has logind put the login into a scope of its own",
@@ -388,15 +388,22 @@ impl<'a> StackFacts<'a> {
         findings
     }
 
-    /// Finds rival modules anywhere in the stack, except behind our session line:
-    /// [`Self::judge_order`] reports those.
+    /// Finds rival modules in the account and the session stack, but for those after our session line that
+    /// [`Self::judge_order`] reports: where that line is not effective, only those that are known to move logins.
     fn judge_rivals(&self) -> Vec<Finding> {
-        let ours = self.session.iter().rposition(Entry::is_fit);
-        let before = self.session.iter().take(ours.unwrap_or(usize::MAX));
-        self.account
-            .iter()
-            .chain(before)
-            .filter(|entry| RIVAL_MODULES.contains(&module_name(entry)))
+        let own_line = self.session.iter().rposition(Entry::is_fit);
+        let mut rivals: Vec<&Entry> = self.account.iter().collect();
+        for (index, entry) in self.session.iter().enumerate() {
+            let is_behind = own_line.is_some_and(|own| index > own);
+            let moves_logins = find_effect(module_name(entry)).is_some();
+            let is_reported = is_behind && (moves_logins || is_effective(&self.session_line));
+            if !is_reported {
+                rivals.push(entry);
+            }
+        }
+        rivals.retain(|entry| RIVAL_MODULES.contains(&module_name(entry)));
+        rivals
+            .into_iter()
             .map(|entry| judge_rival(entry, self.observes))
             .collect()
     }
@@ -575,13 +582,21 @@ impl<'a> ConfArgument<'a> {
     }
 }
 
+/// What a module does to a login's cgroup when its session opens; `None` for one that is not known to move logins.
+pub(super) fn find_effect(module: &str) -> Option<&'static str> {
+    MOVERS
+        .iter()
+        .find(|(name, _)| *name == module)
+        .map(|(_, effect)| *effect)
+}
+
 /// Judges a module that runs after our session line and may move the login out of its job; `None` for a
 /// module that does not.
 fn judge_late_module(entry: &Entry) -> Option<Finding> {
     let file = module_name(entry);
     let place = &entry.place;
     let remedy = "move our session line below it";
-    if let Some((_, effect)) = MOVERS.iter().find(|(name, _)| *name == file) {
+    if let Some(effect) = find_effect(file) {
         let text = format!("{file} runs after our session line and {effect}, out of the job");
         return Some(Finding::error(Check::PamOrder, place, text, remedy));
     }

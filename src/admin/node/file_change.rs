@@ -57,6 +57,7 @@ pub(super) struct FileChange {
     pub(super) path: PathBuf,
     /// What the path named when the change was planned.
     pub(super) old: Option<Content>,
+    /// What it is to name; `None` removes it.
     pub(super) new: Option<Content>,
     /// The lines that go and come, with `-` and `+`.
     pub(super) lines: Vec<String>,

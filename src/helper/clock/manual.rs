@@ -86,18 +86,20 @@ impl ManualClock {
         });
     }
 
-    /// Waits as `poll(2)`, in the time of this clock.
+    /// Waits as `poll(2)`, in the time of this clock: until a descriptor is ready, it moves the clock from one time
+    /// at which an actor is due to the next, and at last to the end of the wait.
     pub(crate) fn poll(&self, poll_fds: &mut [PollFd<'_>], time: Duration) -> Result<i32, Errno> {
         let end = self.elapsed.get() + time;
         loop {
             let elapsed = self.elapsed.get();
             let mut actors = self.actors.borrow_mut();
-            let next = actors.iter_mut().filter_map(|actor| actor(elapsed)).min();
+            // All actors act here, before the descriptors are looked at. A time that has passed moves no clock.
+            let due = actors.iter_mut().filter_map(|actor| actor(elapsed));
+            let next = due.filter(|next| *next > elapsed).min().unwrap_or(end);
             let ready = poll(poll_fds, PollTimeout::ZERO)?;
             if ready > 0 || elapsed >= end {
                 return Ok(ready);
             }
-            let next = next.filter(|next| *next > elapsed).unwrap_or(end);
             self.elapsed.set(next.min(end));
         }
     }

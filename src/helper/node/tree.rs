@@ -314,7 +314,8 @@ impl Tree {
             .map_err(Clone::clone)
     }
 
-    /// Rewrites a text so that each path below this tree's root is the path on the node itself.
+    /// Rewrites a message so that paths below this tree's root are those of the node: for the root `/a`,
+    /// `/a/b: /b/a/c, /ab` becomes `/b: /b/a/c, /ab`. Without another root, or with one that is not UTF-8, it stays.
     pub fn strip_root(&self, text: &str) -> String {
         let root = match self.root.to_str() {
             Some(root) if self.has_other_root() => root,
@@ -323,13 +324,17 @@ impl Tree {
         let mut shown = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once(root) {
-            let within = before.ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c));
+            // In `/b/a/c` the root is found, but begins no path.
+            let is_inside_path =
+                before.ends_with(|c: char| c.is_alphanumeric() || "/._-".contains(c));
             shown.push_str(before);
             match after.strip_prefix('/') {
-                Some(below) if !within => {
+                // The slash goes with the root, so that `/a/a/d` loses it only once.
+                Some(below) if !is_inside_path => {
                     shown.push('/');
                     rest = below;
                 }
+                // The root found inside a path, or as the beginning of a longer name: `/ab`.
                 _ => {
                     shown.push_str(root);
                     rest = after;

@@ -43,7 +43,7 @@ pub struct SlurmConfFiles {
     conf: PathBuf,
     dir: PathBuf,
     /// The directory, once it was opened and checked.
-    opened_dir: Rc<RefCell<Option<TrustedDir>>>,
+    opened_dir: Rc<OnceCell<Rc<TrustedDir>>>,
     cache: Rc<RefCell<BTreeMap<PathBuf, Lines>>>,
 }
 
@@ -144,25 +144,27 @@ impl SlurmConfFiles {
         }
     }
 
-    /// Reads the bytes of a file and follows no link. Most files are in the directory of `slurm.conf`, which is
-    /// opened once.
+    /// Reads the bytes of a file and follows no link.
     fn read_without_links(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
         let is_in_dir = path.parent() == Some(self.dir.as_path());
         if let (true, Some(name)) = (is_in_dir, path.file_name()) {
-            let mut opened = self.opened_dir.borrow_mut();
-            let dir = match opened.take() {
-                Some(dir) => dir,
-                None => with_slurm_trusted(&self.trust, |trust| trust.dir(&self.dir))?,
-            };
-            let result = dir.read(Path::new(name), FILE_BYTES_MAX);
-            *opened = Some(dir);
-            match result {
-                // Slurm's account may own the file and not the directory.
+            match self.open_dir()?.read(Path::new(name), FILE_BYTES_MAX) {
+                // A directory that is root's accepts only root's files. This one may be Slurm's: read it below
+                // by its path, where Slurm's account counts too.
                 Err(error) if matches!(error.cause(), Distrust::WrongOwner(_)) => {}
                 result => return result,
             }
         }
         with_slurm_trusted(&self.trust, |trust| trust.read(path, FILE_BYTES_MAX))
+    }
+
+    /// Opens the directory of `slurm.conf`, where most files are, once.
+    fn open_dir(&self) -> Result<Rc<TrustedDir>, TrustError> {
+        if let Some(dir) = self.opened_dir.get() {
+            return Ok(Rc::clone(dir));
+        }
+        let dir = with_slurm_trusted(&self.trust, |trust| trust.dir(&self.dir))?;
+        Ok(Rc::clone(self.opened_dir.get_or_init(|| Rc::new(dir))))
     }
 
     /// Reads a file once, with its includes in place.

@@ -339,7 +339,7 @@ impl ReverseAssembler {
         }
     }
 
-    /// Prepends a jump if `register condition imm` holds for 32 unsigned bits.
+    /// Prepends a jump that is taken if `register condition imm` holds for 32 unsigned bits; `None` if it is too long.
     fn prepend_jump_if(
         &mut self,
         condition: u8,

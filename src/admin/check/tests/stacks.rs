@@ -216,6 +216,11 @@ fn rival_module_is_named() {
     }
     let site = TestSite::new().sshd(&format!("session required pam_flux.so\n{SSHD}"));
     site.assert_bad(&["Warning pam-rival sshd:1"]);
+    // Behind a line of ours that libpam may skip, a rival that is not known to move logins is one all the same.
+    let skippable =
+        format!("session sufficient pam_permit.so\n{SSHD}session required pam_slurm.so\n");
+    let skippable_site = TestSite::new().sshd(&skippable);
+    skippable_site.assert_mentions("pam_slurm.so decides on logins too");
     // A site that observes compares both modules on purpose.
     let observing = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe");
     let observing_site =

@@ -231,32 +231,19 @@ fn users_let_in_before_the_old_line_have_to_be_named() {
 /// change is refused if the jump also spares them a line that stays.
 #[test]
 fn jump_over_old_line_is_replaced_or_refuses_change() {
-    for (line, below) in [
-        (
-            "account [success=1 default=ignore] pam_sss.so",
-            "account [success=1 default=ignore] pam_sss.so\naccount required pam_slurm_adopt.so\n",
-        ),
-        (
-            "account [success=1 default=ignore] pam_winbind.so",
-            "account [success=1 default=ignore] pam_winbind.so\naccount required pam_slurm_adopt.so\n",
-        ),
-        (
-            "account [success=1 default=ignore] pam_succeed_if.so user ingroup staff",
-            "account [success=1 default=ignore] pam_succeed_if.so user ingroup staff\n\
-             account required pam_slurm_adopt.so\n",
-        ),
+    for jump in [
+        "account [success=1 default=ignore] pam_sss.so",
+        "account [success=1 default=ignore] pam_winbind.so",
+        "account [success=1 default=ignore] pam_succeed_if.so user ingroup staff",
     ] {
-        let both = [line, SLURM_REQUIRED.trim_end()];
-        assert_refuses(
-            "debian",
-            ("", &format!("{below}account required pam_unix.so\n")),
-            "",
-            &[BEFORE],
-        );
+        let recipe = format!("{jump}\n{SLURM_REQUIRED}");
+        let before_unix = format!("{recipe}account required pam_unix.so\n");
+        let both = [jump, SLURM_REQUIRED.trim_end()];
+        // Our line has no argument that exempts those who jump.
+        assert_refuses("debian", ("", &before_unix), "", &[BEFORE]);
         for shape in ["debian", "suse", "el-sssd"] {
-            assert_replaces(shape, (below, ""), STAFF, &both);
-            let alone = format!("{below}account required pam_unix.so\n");
-            assert_replaces(shape, ("", &alone), STAFF, &both);
+            assert_replaces(shape, (&recipe, ""), STAFF, &both);
+            assert_replaces(shape, ("", &before_unix), STAFF, &both);
         }
     }
     // The jump is over a line that stays, too.
@@ -290,7 +277,7 @@ fn jump_over_old_line_is_replaced_or_refuses_change() {
         STAFF,
         &["would no longer refuse"],
     );
-    // The same in the session stack.
+    // In the session stack any jump over the old line is refused.
     let session = "session [success=1 default=ignore] pam_succeed_if.so user ingroup staff\n\
                    session required pam_slurm_adopt.so\n";
     let below = format!("{SLURM_REQUIRED}{session}");
