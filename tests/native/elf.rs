@@ -188,7 +188,8 @@ fn helper_is_statically_linked() {
 fn module_is_small_and_stripped() {
     let Some(module) = module_path() else { return };
     let bytes = std::fs::metadata(&module).unwrap().len();
-    assert!(bytes < 720 * 1024, "{bytes} bytes");
+    // What it grew by lately: attributes of the login, the queue of a Slurm daemon, variables of each scheduler.
+    assert!(bytes < 768 * 1024, "{bytes} bytes");
     let sections = run_inspector("readelf", &["-SW", &module]);
     assert!(
         !sections.contains(".symtab") && !sections.contains(".debug_"),

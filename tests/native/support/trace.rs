@@ -47,8 +47,8 @@ impl Cost {
                 .and_then(|(_, result)| result.parse::<u64>().ok());
             self.read_bytes += result.unwrap_or_default();
         }
-        // An exit, a signal, or the second half of a call.
-        if call.starts_with(['+', '-', '<']) {
+        // An exit or a signal.
+        if call.starts_with(['+', '-']) {
             return;
         }
         let calls = if is_module {
@@ -91,16 +91,15 @@ pub(crate) fn trace_login<const LINES: usize>(
     let mut costs = [(); LINES].map(|()| Cost::default());
     let mut at = 0;
     let mut module = None;
-    for line in log.lines() {
-        let (pid, call) = line.split_once(' ').unwrap();
-        let call = call.trim_start();
+    for (pid, text) in join_interrupted_calls(&log) {
+        let call = text.as_str();
         let opens = |mark: &str| call.starts_with("open") && call.ends_with(&format!("<{mark}>"));
         if opens(begin) {
-            module = Some(pid);
+            module = Some(pid.to_owned());
         } else if opens(end) {
             module = None;
             at += 1;
-        } else if let Some(module) = module {
+        } else if let Some(module) = &module {
             if !call.contains(begin) && !depends_on_machine(call, &hierarchies) {
                 costs[at].add(pid, call, pid == module);
             }
@@ -108,6 +107,28 @@ pub(crate) fn trace_login<const LINES: usize>(
     }
     assert_eq!(at, LINES, "{log}");
     costs
+}
+
+/// Lists the calls of a trace, each with its process. Where strace printed another process's call in between, the two
+/// halves of a call become one, at the place of the second.
+fn join_interrupted_calls(log: &str) -> Vec<(&str, String)> {
+    let mut begun = BTreeMap::new();
+    let mut calls = Vec::new();
+    for line in log.lines() {
+        let (pid, text) = line.split_once(' ').unwrap();
+        let call = text.trim_start();
+        if let Some(first_half) = call.strip_suffix("<unfinished ...>") {
+            begun.insert(pid, first_half);
+        } else if let Some((_, second_half)) = call.split_once(" resumed>") {
+            let first_half = begun.remove(pid).unwrap_or_default();
+            calls.push((pid, format!("{first_half}{second_half}")));
+        } else {
+            calls.push((pid, call.to_owned()));
+        }
+    }
+    let unfinished = begun.into_iter().map(|(pid, call)| (pid, call.to_owned()));
+    calls.extend(unfinished);
+    calls
 }
 
 /// Lists the directories of cgroup v1 hierarchies, of which each machine has others.
