@@ -223,8 +223,8 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     ///
-    /// [`DecodeError::MissingKey`] for another key or none, [`DecodeError::InvalidValue`] for another type
-    /// or for a value that is not UTF-8.
+    /// [`DecodeError::MissingKey`] for another key or none, [`DecodeError::UnusedType`] for a type that no
+    /// message has, [`DecodeError::InvalidValue`] for another one of ours or for a value that is not UTF-8.
     pub(super) fn take_entry(&mut self, key: &str, kind: u8) -> Result<&'a str, DecodeError> {
         let missing = || DecodeError::MissingKey(key.to_owned());
         let (next_key, after_key) = split_at_nul(self.0).ok_or_else(missing)?;
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
         let (typed_value, after_entry) = split_at_nul(after_key).ok_or_else(missing)?;
         let value = typed_value
             .strip_prefix(&[kind])
-            .ok_or_else(|| DecodeError::invalid_value(key))?;
+            .ok_or_else(|| DecodeError::wrong_type(key, typed_value))?;
         self.0 = after_entry;
         std::str::from_utf8(value).map_err(|_| DecodeError::invalid_value(key))
     }
@@ -256,6 +256,9 @@ pub enum DecodeError {
     /// The value of this key has the wrong type or is out of range.
     #[error("key {0} has a value out of range")]
     InvalidValue(String),
+    /// The value of this key has a type of RFC 38 that no message has.
+    #[error("key {0} has the type {1}, which no message has")]
+    UnusedType(String, &'static str),
     /// The message goes on after its last key.
     #[error("entries follow the last key")]
     TrailingEntries,
@@ -267,6 +270,16 @@ pub enum DecodeError {
 impl DecodeError {
     pub(super) fn invalid_value(key: &str) -> Self {
         Self::InvalidValue(key.to_owned())
+    }
+
+    /// The error for a key whose value, here with the byte of its type, has another type than the key.
+    fn wrong_type(key: &str, typed_value: &[u8]) -> Self {
+        let unused = match typed_value.first() {
+            Some(b'd') => "d (double)",
+            Some(b't') => "t (timestamp)",
+            _ => return Self::invalid_value(key),
+        };
+        Self::UnusedType(key.to_owned(), unused)
     }
 }
 

@@ -270,6 +270,23 @@ fn value_out_of_range_is_refused() {
 }
 
 #[test]
+fn types_of_rfc_38_that_no_message_has_are_refused_with_their_name() {
+    let text = String::from_utf8(reply(Verdict::Admit(plan())).encode()).unwrap();
+    let decode = |bad: &str| {
+        let changed = text.replacen("tasks\0i512", &format!("tasks\0{bad}"), 1);
+        assert_ne!(changed, text);
+        Reply::decode(changed.as_bytes()).unwrap_err().to_string()
+    };
+    for (bad, name) in [("d512.0", "d (double)"), ("t1795201200", "t (timestamp)")] {
+        let expected = format!("key tasks has the type {name}, which no message has");
+        assert_eq!(decode(bad), expected);
+    }
+    for other in ["s512", "btrue", "x", ""] {
+        assert_eq!(decode(other), "key tasks has a value out of range");
+    }
+}
+
+#[test]
 fn overlong_text_and_refusal_with_code_of_admission_are_refused() {
     let error = |reply: Reply| Reply::decode(&reply.encode()).unwrap_err();
     let hint = "h".repeat(80);

@@ -78,6 +78,40 @@ fn register_accepts_record_on_stdin() {
 }
 
 #[test]
+fn register_takes_devices_from_input_of_imp_and_the_job_from_options() {
+    on_node(|node| {
+        node.reporting("");
+        let job = start_unregistered_job(node);
+        let register = |input: &Value| {
+            node.write("/run/input", &input.to_string());
+            let path = job.cgroup.path();
+            node.sh(&format!(
+                "job-adopt register --json - --id 4242 --user alice --cgroup {path} </run/input"
+            ))
+        };
+        let unsaid = json!({ "J": "e30.e30.none" });
+        assert!(register(&unsaid).fails().stderr.contains("about devices"));
+        let other = json!({ "J": "e30.e30.none", "options": {}, "id": "7" });
+        assert!(register(&other).fails().stderr.contains("`id`"));
+        assert!(!node.exists(&job.record_path()));
+        // More than the limit of a record: the job specification has the user's environment.
+        let allow = json!([["/dev/nvidia0", "rw"]]);
+        let input = json!({ "J": "x".repeat(100_000),
+            "options": { "DevicePolicy": "closed", "DeviceAllow": allow } });
+        register(&input).ok();
+        let gpus = [("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)];
+        node.probe_in(&job.cgroup).devices(&gpus);
+        let record: Value = serde_json::from_str(&node.read(&job.record_path())).unwrap();
+        assert_eq!(record["options"]["DeviceAllow"], allow);
+        assert_eq!(
+            (&record["id"], &record["uid"]),
+            (&json!("4242"), &json!(1001))
+        );
+        node.pam(ALICE).ok().joins_cgroup(&job.cgroup);
+    });
+}
+
+#[test]
 fn register_refuses_unsound_input() {
     on_node(|node| {
         let job = start_unregistered_job(node);

@@ -13,7 +13,9 @@ use crate::output::{Output, log};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use helper::devices::Resolver;
-use helper::jobs::records::{LoginTarget, PrologEnvironment, Record, RecordDevices, Registry, Via};
+use helper::jobs::records::{
+    LoginTarget, Options as Policies, PrologEnvironment, Record, RecordDevices, Registry, Via,
+};
 use helper::node::{ContainerParts, Tree};
 use helper::printable;
 use helper::{Config, JobContainment, LoginRefusal, contain_by_record};
@@ -28,6 +30,9 @@ use std::time::Instant;
 
 /// Maximum checks of a cgroup whose directory or stamp changes meanwhile.
 const CHECK_TRIES: u32 = 5;
+
+/// Maximum bytes of the IMP's input, whose signed job specification has the user's whole environment.
+const IMP_INPUT_BYTES_MAX: u64 = 4 << 20;
 
 /// Make a job known, for a prolog (root)
 #[derive(Clone, Debug, Default, PartialEq, Args)]
@@ -67,6 +72,9 @@ pub(crate) struct Options {
     /// A variable of the job, for env = full; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub(super) env: Vec<(String, String)>,
+    /// Policy and devices from the input of Flux's IMP, on standard input; all else from options
+    #[arg(long, value_name = "-", value_parser = ["-"], conflicts_with_all = ["policy", "device"])]
+    pub(super) json: Option<String>,
     #[command(flatten)]
     conf: Conf,
 }
@@ -96,7 +104,10 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         None
     };
     require_root("register job")?;
-    let record = record.map_or_else(read_record, Ok)?;
+    let mut record = record.map_or_else(read_record, Ok)?;
+    if options.json.is_some() {
+        record.options = Policies::parse_imp_input(&read_input(IMP_INPUT_BYTES_MAX)?)?;
+    }
     register(record, &options.conf.read()?, output)?;
     Ok(EXIT_FINE)
 }
@@ -104,8 +115,13 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 /// Reads a job's record from standard input. It fails with [`Error::Input`] for a text that is too long for
 /// the registry or is no valid record, and with [`Error::Failed`] if standard input cannot be read.
 fn read_record() -> Result<Record, Error> {
+    Ok(Record::parse(&read_input(Registry::FILE_BYTES_MAX)?)?)
+}
+
+/// Reads standard input. It fails with [`Error::Input`] for more bytes than the limit, and with
+/// [`Error::Failed`] if standard input cannot be read.
+fn read_input(limit: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    let limit = Registry::FILE_BYTES_MAX;
     std::io::stdin()
         .lock()
         .take(limit + 1)
@@ -113,10 +129,10 @@ fn read_record() -> Result<Record, Error> {
         .map_err(|error| Error::failed("read", "standard input", error))?;
     if bytes.len() as u64 > limit {
         return Err(Error::Input(format!(
-            "read record: more than {limit} bytes"
+            "read standard input: more than {limit} bytes"
         )));
     }
-    Ok(Record::parse(&bytes)?)
+    Ok(bytes)
 }
 
 /// Registers a job: stamps and confines its cgroup, and writes its record last. Registering the same job
@@ -583,6 +599,10 @@ mod tests {
             "--id 7 --uid 5 --cgroup /a --namespaces 07",
             "--id 7 --uid 5 --via slurm --namespaces 7",
             "--id 7 --uid 5 --via slurm --account oar",
+            "--json - --cgroup /a --uid 5",
+            "--id 7 --uid 5 --via flux --json /tmp/input",
+            "--id 7 --uid 5 --via flux --json - --policy auto",
+            "--id 7 --uid 5 --via flux --json - --device /dev/fuse",
         ] {
             let error = build(line).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}: {error:?}");

@@ -6,6 +6,7 @@ use super::strict_json::{ByName, MapOnly, require_value};
 use crate::devices::{DeviceName, DeviceRequest, Policy};
 use crate::jobs::FluxId;
 use protocol::{CgroupPath, JobId, LeafName, Scheduler, SourceName, parse_decimal, string_enum};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -88,6 +89,32 @@ pub struct Options {
         skip_serializing_if = "Option::is_none"
     )]
     pub device_allow: Option<Vec<(String, String)>>,
+}
+
+/// The input that Flux's helper program gives to the IMP (RFC 15).
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ImpInput {
+    /// The signed job specification. Whose job it is, the IMP verifies; here the caller says it.
+    #[serde(rename = "J", default)]
+    _signed_job: IgnoredAny,
+    #[serde(default, deserialize_with = "require_value")]
+    options: Option<MapOnly<Options>>,
+}
+
+impl Options {
+    /// Parses the properties in the input of Flux's IMP; `None` if the input has none. The signed job
+    /// specification beside them is not read.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError`] for anything but a JSON object of `J` and `options`, each at most once, and for a
+    /// property that a record does not have.
+    pub fn parse_imp_input(bytes: &[u8]) -> Result<Option<Self>, RecordError> {
+        let MapOnly(input): MapOnly<ImpInput> =
+            serde_json::from_slice(bytes).map_err(|error| json_error(&error))?;
+        Ok(input.options.map(|MapOnly(options)| options))
+    }
 }
 
 /// A GPU as a record names it.
@@ -503,6 +530,36 @@ mod tests {
             "nvidia.com/gpu=0"
         );
         assert_eq!(request.names.len(), 7);
+    }
+
+    #[test]
+    fn input_of_imp_is_taken_with_its_job_unread() {
+        let parse = |text: &str| Options::parse_imp_input(text.as_bytes());
+        let expected = Record::parse(FULL.as_bytes()).unwrap().options;
+        let properties = r#""options": {"DevicePolicy": "closed",
+            "DeviceAllow": [["/dev/nvidia0", "rw"], ["char-pts", "rw"]]}"#;
+        for job in [r#""J": "eyJ2.e30.none","#, r#""J": {"J": [null]},"#, ""] {
+            assert_eq!(
+                parse(&format!("{{{job} {properties}}}")),
+                Ok(expected.clone())
+            );
+        }
+        assert_eq!(parse(r#"{"J": "x"}"#), Ok(None));
+        for wrong in [
+            "",
+            "[]",
+            r#"["x", {}]"#,
+            r#"{"J": "x", "J": "y"}"#,
+            r#"{"J": "x", "options": null}"#,
+            r#"{"J": "x", "options": []}"#,
+            r#"{"J": "x", "options": {}, "options": {}}"#,
+            r#"{"J": "x", "options": {"DevicePolicy": "open"}}"#,
+            r#"{"J": "x", "options": {"MemoryMax": "1G"}}"#,
+            r#"{"J": "x", "option": {}}"#,
+            r#"{"J": "x"} {}"#,
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
