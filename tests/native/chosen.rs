@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{
-    ALICE, BOB, HELPER, Job, LOOK, Node, Outcome, Tool, User, eventually, on_node,
+    ALICE, BOB, DENIED, HELPER, Job, LOOK, Node, OPENS, Outcome, Tool, User, eventually, on_node,
 };
 
 const USE: &str = "/run/job-adopt/use";
@@ -129,6 +129,25 @@ fn login_joins_chosen_job_until_choice_is_withdrawn() {
         two.choose(&["--clear"]).exits(0);
         two.choose(&["--clear"]).exits(0);
         assert!(!two.assert_choice_ignored().contains("warning="));
+    });
+}
+
+#[test]
+fn login_to_one_of_two_jobs_opens_no_device_of_the_other() {
+    on_node(|node| {
+        let start = |id, started, gpu| {
+            let job = node.job(ALICE, id).started(started);
+            job.devices(&[gpu]).start()
+        };
+        let older = start("4250", 1_795_200_000, "/dev/nvidia0");
+        let newer = start("4242", 1_795_200_100, "/dev/nvidia1");
+        let sshd = node.sshd();
+        let login = sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&newer.cgroup);
+        login.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)]);
+        // One login for each job, as the users' page says.
+        run_as(node, &older, ALICE, &["job-adopt", "use", "4250"]).ok();
+        let login = sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&older.cgroup);
+        login.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
     });
 }
 
