@@ -287,10 +287,14 @@ fn parse_log_level(value: Option<&str>) -> ParseResult<Severity> {
 }
 
 /// Parses the name of a PAM service, which libpam has in lower case. It refuses `*`, with which
-/// `pam_slurm_adopt` means every service: that would include su, sudo and cron.
+/// `pam_slurm_adopt` means every service: that would include su, sudo and cron. It refuses a list too: each service has
+/// a file of its own, so only a line in a file of many services would need one.
 fn parse_service(value: Option<&str>) -> ParseResult<String> {
     match value {
         Some("*") => Err("would judge every service of the node; name one, by default sshd"),
+        Some(names) if names.contains(',') => {
+            Err("names one service; each sshd has lines of its own")
+        }
         _ => parse_name(value).map(|name| name.to_ascii_lowercase()),
     }
 }
@@ -558,6 +562,7 @@ mod tests {
             ("single_job_skip_rpc=0", "single_job_skip_rpc=1"),
             ("action_unknown=allow", "newest or deny"),
             ("service=*", "name one"),
+            ("service=sshd,su", "names one service"),
         ] {
             let why = parse_error(argument);
             assert!(why.contains(replacement), "{argument}: {why}");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{ALICE, BOB, CAROL, Node, ROOT, User, on_node};
+use crate::support::{ALICE, BOB, CAROL, DENIED, LOOK, Node, OPENS, ROOT, User, on_node};
 
 const NO_JOB: &str = "gpu017: login refused: you (carol) have no running job on this node.";
 
@@ -212,6 +212,28 @@ fn service_argument_limits_module_to_that_service() {
         node.write("/etc/pam.d/other", &lines("service=OTHER"));
         node.phases("other", CAROL, &phases).fails().says("[JA01]");
         node.phases("Other", CAROL, &phases).fails().says("[JA01]");
+    });
+}
+
+/// OpenSSH names its service by the program's name, from 9.8 on by an option.
+#[test]
+fn second_sshd_with_its_own_service_refuses_and_joins() {
+    on_node(|node| {
+        let lines = "account required pam_permit.so\naccount required pam_job_adopt.so service=ssh-alt\n\
+                     session required pam_permit.so\nsession required pam_job_adopt.so service=ssh-alt\n";
+        node.write("/etc/pam.d/ssh-alt", lines);
+        let script = "conf=/etc/ssh/sshd_config; name=-oPAMServiceName=ssh-alt; \
+                      /usr/sbin/sshd -t -f $conf $name || name=; ln -s /usr/sbin/sshd /tmp/ssh-alt; \
+                      exec /tmp/ssh-alt -D -f $conf $name";
+        let sshd = node.sshd_after(script, "");
+        sshd.ssh(CAROL, "true").fails().says("[JA01]");
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let login = sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&job.cgroup);
+        login.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+        let entry = node.log.decision("JA00");
+        assert_eq!(entry.field("service"), Some("ssh-alt"), "{}", entry.text);
+        job.finish();
+        sshd.ssh(ALICE, "true").fails().says("[JA0");
     });
 }
 
