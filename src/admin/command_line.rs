@@ -3,7 +3,7 @@
 
 use crate::check;
 use crate::error::Error;
-use crate::explain::{compare, devices, resolve};
+use crate::explain::{compare, config, devices, resolve};
 use crate::job::{enter, list, register, run, strays, unregister, use_job};
 use crate::node::{callerid, disable, enable, metrics, notify};
 use crate::options::parse_value;
@@ -44,6 +44,7 @@ pub(super) enum Command {
     Devices(devices::Options),
     Check(check::Options),
     Compare(compare::Options),
+    Config(config::Options),
     Metrics(metrics::Options),
     Notify(notify::Options),
     Enable(enable::Options),
@@ -100,6 +101,7 @@ const HELP_GROUPS: [(&str, &[(&str, &str)]); 5] = [
             ("resolve", "job-adopt resolve --user alice"),
             ("devices", "job-adopt devices --job 4242"),
             ("compare", "job-adopt compare"),
+            ("config", "job-adopt config"),
         ],
     ),
     (

@@ -26,7 +26,7 @@ pub use command_line::declaration;
 use command_line::{Command, Invocation};
 use error::Error;
 use exit_status::EXIT_FINE;
-use explain::{compare, devices, resolve};
+use explain::{compare, config, devices, resolve};
 use job::run::CallerLimits;
 use job::{enter, list, register, run, strays, unregister, use_job};
 use node::{callerid, disable, enable, metrics, notify};
@@ -78,6 +78,7 @@ fn execute(
             Command::Devices(options) => devices::execute(&options, output),
             Command::Check(options) => check::execute(&options, output),
             Command::Compare(options) => compare::execute(&options, output),
+            Command::Config(options) => config::execute(&options, output),
             Command::Metrics(options) => metrics::execute(&options, output),
             Command::Notify(options) => notify::execute(&options, output),
             Command::Enable(options) => enable::execute(&options, output),

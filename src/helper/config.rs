@@ -1,5 +1,9 @@
 //! The site's configuration: lines of `key = value`.
 
+mod in_force;
+
+pub use in_force::KeyInForce;
+
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -104,11 +108,20 @@ impl Config {
     ///
     /// [`ConfigError`] if the file is missing, not trusted or malformed.
     pub fn read(path: &Path, trust: &Trust) -> Result<Self, ConfigError> {
+        Self::parse(&Self::read_bytes(path, trust)?)
+            .map_err(|(line, fault)| ConfigError::InvalidLine(path.to_owned(), line, fault))
+    }
+
+    /// Reads the text of the file; a missing default file is an empty one.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::UntrustedFile`].
+    fn read_bytes(path: &Path, trust: &Trust) -> Result<Vec<u8>, ConfigError> {
         match trust.read(path, FILE_BYTES_MAX) {
-            Ok(bytes) => Self::parse(&bytes)
-                .map_err(|(line, fault)| ConfigError::InvalidLine(path.to_owned(), line, fault)),
+            Ok(bytes) => Ok(bytes),
             Err(error) if error.is_missing() && path == Path::new(Request::DEFAULT_CONF) => {
-                Ok(Self::default())
+                Ok(Vec::new())
             }
             Err(error) => Err(ConfigError::UntrustedFile(error)),
         }

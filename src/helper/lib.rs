@@ -34,7 +34,7 @@ mod text;
 mod trusted_dir;
 
 pub use clock::{Clock, Deadline};
-pub use config::{Config, ConfigError, ConfigFault, JobEnvironment, SlurmDevices};
+pub use config::{Config, ConfigError, ConfigFault, JobEnvironment, KeyInForce, SlurmDevices};
 pub use login::{
     Evidence, ExplainedReply, JobContainment, LoginRefusal, Node, RunningJobs, SourceHealth,
     answer, contain_by_record, main, parse_choice, read_choice,

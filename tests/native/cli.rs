@@ -497,3 +497,48 @@ fn journal_is_read_without_rights_of_root() {
         assert_eq!(node.read("/run/asked"), expected);
     });
 }
+
+#[test]
+fn config_shows_each_key_with_its_origin() {
+    on_node(|node| {
+        node.write(
+            "/etc/security/site.conf",
+            "# ours\nenv = gpus\n[devices]\nfpga = /dev/fuse\n",
+        );
+        node.reporting("conf=/etc/security/site.conf");
+        let shown = node.job_adopt(&["config", "--json"]).ok().stdout;
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let find = |key: &str| {
+            let mut settings = shown["settings"].as_array().unwrap().iter();
+            let setting = settings.find(|setting| setting["key"] == key).unwrap();
+            ["value", "from"].map(|name| setting[name].as_str().unwrap().to_owned())
+        };
+        assert_eq!(find("env"), ["gpus", "/etc/security/site.conf:2"]);
+        assert_eq!(
+            find("[devices] fpga"),
+            ["/dev/fuse", "/etc/security/site.conf:4"]
+        );
+        assert_eq!(find("end_grace"), ["2", "default"]);
+        assert_eq!(find("hint"), ["", "default"]);
+        for line in ["account line", "session line"] {
+            let [arguments, origin] = find(line);
+            assert!(
+                arguments.contains("conf=/etc/security/site.conf"),
+                "{arguments}"
+            );
+            assert!(origin.starts_with("/etc/pam.d/sshd:"), "{origin}");
+        }
+        node.job_adopt(&["config"])
+            .ok()
+            .says("end_grace")
+            .says("default");
+        let other = node.job_adopt(&["config", "--conf", "/etc/security/none.conf"]);
+        other.exits(3);
+        node.write("/etc/security/site.conf", "env = gpu\n");
+        let wrong = node.job_adopt(&["config"]).exits(3);
+        assert!(
+            wrong.stderr.contains("site.conf:1: the value of env"),
+            "{wrong}"
+        );
+    });
+}

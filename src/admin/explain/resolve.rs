@@ -207,16 +207,16 @@ impl Predictor<'_> {
 }
 
 /// The line of this module that libpam runs for one phase.
-struct PamLine {
+pub(super) struct PamLine {
     /// The line's file and number; `None` without a line, when the default arguments hold.
-    place: Option<String>,
-    arguments: Vec<String>,
+    pub(super) place: Option<String>,
+    pub(super) arguments: Vec<String>,
 }
 
 impl PamLine {
     /// Finds the first line of our module for the service, other than one that does nothing. Without such a
     /// line, and if the stack cannot be read, the default arguments hold.
-    fn find(service: &str, group: Group) -> Self {
+    pub(super) fn find(service: &str, group: Group) -> Self {
         let entries = read_entries(Path::new("/"), service, group).unwrap_or_default();
         let mut lines = entries.iter().filter(|entry| entry.is_for_service());
         match lines.find(|entry| !entry.is_close_only()) {

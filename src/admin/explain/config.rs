@@ -1,0 +1,84 @@
+//! `config`: shows the settings in force, and where each comes from.
+
+use super::resolve::PamLine;
+use crate::error::Error;
+use crate::exit_status::EXIT_FINE;
+use crate::options::{Conf, parse_service};
+use crate::output::Output;
+use clap::Args;
+use helper::Config;
+use helper::stack::Group;
+use kernel::trust::Trust;
+use protocol::Request;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Show the settings in force, and where each comes from
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Shows the service's lines in /etc/pam.d, and all keys of the file that these name with conf=, or of --conf.
+Exit status: 0 fine, 3 the file refuses every login.")]
+pub(crate) struct Options {
+    /// The PAM service
+    #[arg(long, value_name = "NAME", default_value = "sshd", value_parser = parse_service)]
+    service: String,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    conf: Conf,
+}
+
+/// A setting as it is shown: its name, its value and its origin.
+type Row = [String; 3];
+
+/// Runs `config`: shows the PAM lines and each key with its file and line, or `default`.
+pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
+    let account = PamLine::find(&options.service, Group::Account);
+    let session = PamLine::find(&options.service, Group::Session);
+    let path = match options.conf.option()? {
+        Some(path) => path,
+        None => conf_of(&account),
+    };
+    let mut rows = vec![
+        row_of_line("account line", account),
+        row_of_line("session line", session),
+    ];
+    for key in Config::keys_in_force(&path, &Trust::root())? {
+        let origin = match key.line {
+            Some(line) => format!("{}:{line}", path.display()),
+            None => "default".to_owned(),
+        };
+        rows.push([key.key, key.value, origin]);
+    }
+    if options.json {
+        let settings: Vec<_> = rows
+            .iter()
+            .map(|[key, value, origin]| json!({ "key": key, "value": value, "from": origin }))
+            .collect();
+        output.json(&json!({ "schema": 1, "settings": settings }))?;
+    } else {
+        for [_, value, _] in &mut rows {
+            if value.is_empty() {
+                "-".clone_into(value);
+            }
+        }
+        output.table(["KEY", "VALUE", "FROM"], rows)?;
+    }
+    Ok(EXIT_FINE)
+}
+
+/// The configuration that a line of our module names, or the default one.
+fn conf_of(line: &PamLine) -> PathBuf {
+    let arguments = line.arguments.iter();
+    let mut named = arguments.filter_map(|argument| argument.strip_prefix("conf="));
+    named.next().unwrap_or(Request::DEFAULT_CONF).into()
+}
+
+/// The row of a PAM line, with its arguments.
+fn row_of_line(name: &str, line: PamLine) -> Row {
+    let origin = line
+        .place
+        .unwrap_or_else(|| "no line of pam_job_adopt.so".to_owned());
+    [name.to_owned(), line.arguments.join(" "), origin]
+}
