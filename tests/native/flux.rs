@@ -602,6 +602,27 @@ fn killed_login_leaves_neither_leaf_nor_keeper() {
     });
 }
 
+#[test]
+fn check_names_unit_without_filter_of_imp() {
+    on_flux(|node| {
+        let find = || {
+            let shown = node.job_adopt(&["check", "--json"]).stdout;
+            let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            let mut findings = shown["findings"].as_array().unwrap().clone();
+            findings.retain(|finding| finding["check"] == "flux-filter");
+            findings
+        };
+        assert_eq!(find().len(), 0, "no job runs");
+        let closed = node.start_flux_job(ALICE, JOB, &ONE_GPU);
+        assert_eq!(find()[0]["severity"], "fine");
+        let open = node.start_flux_job(BOB, "fxyzzz", &[]);
+        let finding = &find()[0];
+        assert_eq!(finding["severity"], "warning");
+        assert_eq!(finding["object"], open.unit.path());
+        drop(closed);
+    });
+}
+
 /// If Flux wanted a filter and attached none, the helper works out a list for ours.
 #[test]
 fn unit_with_policy_and_without_filter_gets_our_filter_once() {

@@ -69,6 +69,7 @@ string_enum! {
         FluxExec = "flux-exec",
         FluxOomPolicy = "flux-oom-policy",
         FluxPam = "flux-pam",
+        FluxFilter = "flux-filter",
         // The servers that take logins.
         SshdConfig = "sshd-config",
         SshdPam = "sshd-pam",

@@ -7,6 +7,7 @@
 mod config;
 mod finding;
 mod flux;
+mod flux_units;
 mod inheritance;
 mod installed;
 mod kernel;
@@ -38,6 +39,7 @@ use clap::Args;
 use config::ConfigFacts;
 use finding::{CheckReport, Finding};
 use flux::FluxFacts;
+use flux_units::FluxUnitFacts;
 use helper::Config;
 use kernel::KernelFacts;
 use mounts::MountFacts;
@@ -160,6 +162,7 @@ struct NodeFacts {
     kernel: KernelFacts,
     slices: SliceFacts,
     users: UserFacts,
+    flux_units: FluxUnitFacts,
 }
 
 impl NodeFacts {
@@ -172,6 +175,7 @@ impl NodeFacts {
             kernel: KernelFacts::read(site),
             slices: SliceFacts::read(site),
             users: UserFacts::read(site),
+            flux_units: FluxUnitFacts::read(site),
         }
     }
 
@@ -184,6 +188,7 @@ impl NodeFacts {
         findings.extend(self.slices.findings());
         findings.extend(self.mounts.judge_use_mount());
         findings.extend(self.users.findings());
+        findings.extend(self.flux_units.findings());
         findings
     }
 }

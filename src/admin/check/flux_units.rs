@@ -1,0 +1,85 @@
+//! Checks that the running jobs of Flux have the device filter of the IMP from their start.
+
+use super::finding::{Check, Finding};
+use super::site::Site;
+use crate::job::running_jobs::query_scheduler;
+use kernel::bpf::{self, CgroupPrograms};
+use kernel::cgroup::Mount;
+use protocol::{CgroupPath, Placement, SourceName};
+
+/// The running jobs' units of this node, as far as they could be read.
+#[derive(Debug, Default)]
+pub(super) struct FluxUnitFacts {
+    units: Vec<Unit>,
+}
+
+#[derive(Debug)]
+struct Unit {
+    path: CgroupPath,
+    /// A filter is attached to the unit itself, whoever attached it.
+    has_filter: bpf::Result<bool>,
+}
+
+impl FluxUnitFacts {
+    /// Reads the filters of all running jobs' units. There are none on a node without Flux.
+    pub(super) fn read(site: &Site) -> Self {
+        if !site.config.sources.contains(&SourceName::Flux) {
+            return Self::default();
+        }
+        // The check of sources reports an error.
+        let Ok((jobs, _)) = query_scheduler(SourceName::Flux, &site.config) else {
+            return Self::default();
+        };
+        let paths = jobs.into_iter().filter_map(|(_, job)| match job.placement {
+            Placement::Unit { path, .. } => Some(path),
+            _ => None,
+        });
+        let units = paths.map(|path| Unit {
+            has_filter: has_own_filter(&path),
+            path,
+        });
+        Self {
+            units: units.collect(),
+        }
+    }
+
+    /// Judges the units together: they have the same IMP and the same configuration.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        for Unit { path, has_filter } in &self.units {
+            if let Err(error) = has_filter {
+                let remedy = "run this as root";
+                return vec![Finding::unknown(Check::FluxFilter, path, error, remedy)];
+            }
+        }
+        let mut open = self
+            .units
+            .iter()
+            .filter(|unit| matches!(unit.has_filter, Ok(false)));
+        if let Some(first) = open.next() {
+            let text = format!(
+                "has no filter of the IMP, nor have {} other jobs: until the first login to it a job has all \
+                 devices",
+                open.count()
+            );
+            let remedy = "take flux-security 0.15 or newer, and write sdexec-constrain-resources = true \
+                          under [exec]";
+            return vec![Finding::warning(
+                Check::FluxFilter,
+                &first.path,
+                text,
+                remedy,
+            )];
+        }
+        if self.units.is_empty() {
+            return Vec::new();
+        }
+        let text = "have a filter from their start";
+        vec![Finding::fine(Check::FluxFilter, "running jobs", text)]
+    }
+}
+
+/// Tells whether a program for devices is attached to the cgroup itself.
+fn has_own_filter(path: &CgroupPath) -> bpf::Result<bool> {
+    let chain = Mount::open()?.open_chain(path)?;
+    Ok(!CgroupPrograms::read(chain.dir()?)?.programs.is_empty())
+}
