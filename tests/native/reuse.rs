@@ -173,6 +173,28 @@ fn setuid_program_of_user_keeps_job_with_its_owner() {
 }
 
 #[test]
+fn setuid_program_of_next_job_refuses_previous_user() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        end_without_epilog(&job);
+        let setuid = Process::start_in(
+            node,
+            &job.cgroup,
+            ROOT,
+            "exec setpriv --ruid 1002 sleep infinity",
+        );
+        eventually("it has both uids", || {
+            setuid.uids().starts_with("1002\t0\t")
+        });
+        assert_refused_with(
+            node,
+            ALICE,
+            &format!("has process {} of uid 1002", setuid.pid()),
+        );
+    });
+}
+
+#[test]
 fn root_and_accounts_of_record_are_ignored() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").unstamped().unrecorded().start();

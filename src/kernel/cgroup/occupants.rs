@@ -191,15 +191,16 @@ impl Occupants {
         if uid == self.user {
             return Ok(Occupant::User);
         }
-        if self.is_admitted(uid) {
-            return Ok(Occupant::Admitted);
-        }
+        // A set-uid program of root may be all that there is of another user's job.
         let [real, ..] = Proc::host().read_process(pid)?.uids;
-        if real == self.user || namespace_owner(pid)? == Some(self.user) {
+        if real == self.user {
             return Ok(Occupant::User);
         }
         if self.is_admitted(real) {
             return Ok(Occupant::Admitted);
+        }
+        if namespace_owner(pid)? == Some(self.user) {
+            return Ok(Occupant::User);
         }
         Ok(Occupant::Stranger(real))
     }
@@ -215,7 +216,7 @@ impl Occupants {
 enum Occupant {
     /// The job's user.
     User,
-    /// Root or an account of the scheduler, which may have processes in any job.
+    /// Root or an account of the scheduler, which may have processes in any job. A set-uid program is not theirs.
     Admitted,
     /// The account of this real uid, which may have none here.
     Stranger(u32),
