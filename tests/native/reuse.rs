@@ -317,6 +317,24 @@ fn next_job_gets_no_filter_of_previous_user() {
     });
 }
 
+/// One process that was left can fork as many as end a login's search.
+#[test]
+fn next_job_among_many_left_by_previous_user_gets_no_filter() {
+    on_node(|node| {
+        node.session_alone("");
+        let job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
+        let mut left = start_crowd(node, &job.cgroup, ALICE, 70);
+        let next = Process::start_in(node, &job.cgroup, BOB, STAYS);
+        node.session(ALICE).fails();
+        assert_eq!(job.cgroup.filters(), []);
+        next.end();
+        node.session(ALICE).ok();
+        assert_ne!(job.cgroup.filters(), []);
+        job.cgroup.kill();
+        left.wait().unwrap();
+    });
+}
+
 /// A process that nothing is known of may belong to anybody.
 #[test]
 fn hidden_process_refuses() {

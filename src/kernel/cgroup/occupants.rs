@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum processes of one job that are checked.
 const PROCESSES_MAX: usize = 65_536;
-/// Processes of the user that end a login's search for strangers.
+/// Processes of the user that end a login's search for strangers. They prove nothing: a single one that was left can
+/// fork so many. The search ends there for its cost alone.
 const EVIDENCE_MAX: usize = 64;
 /// Maximum counts in a row while processes end before they can be looked at. One that forks and exits as fast as it can
 /// was missed by one count in five.
@@ -123,9 +124,31 @@ impl Occupants {
     ///
     /// As [`Occupants::require_no_strangers`].
     pub fn require_job_of_user(&self, dir: &Dir, deadline: Instant) -> Result<()> {
+        self.require_up_to(dir, deadline, EVIDENCE_MAX)
+    }
+
+    /// As [`Occupants::require_job_of_user`], but looks at all processes outside of our leaf, however many are the
+    /// user's: for a login that changes the job's filter, which stays and would bind the next job.
+    ///
+    /// # Errors
+    ///
+    /// As [`Occupants::require_no_strangers`].
+    pub fn require_whole_job_of_user(&self, dir: &Dir, deadline: Instant) -> Result<()> {
+        self.require_up_to(dir, deadline, usize::MAX)
+    }
+
+    /// Looks for strangers outside of our leaf until that many processes of the user are seen.
+    ///
+    /// # Errors
+    ///
+    /// As [`Occupants::require_no_strangers`].
+    fn require_up_to(&self, dir: &Dir, deadline: Instant, evidence_max: usize) -> Result<()> {
         self.require_owner(dir)?;
         check_twice(dir, deadline, || {
-            let census = RefCell::new(Census::new(self, dir, deadline));
+            let census = RefCell::new(Census {
+                evidence_max,
+                ..Census::new(self, dir, deadline)
+            });
             let open = |parent: &Dir, name: &OsStr| {
                 if census.borrow().has_evidence() {
                     return Ok(None);
@@ -229,6 +252,8 @@ struct Census<'a> {
     occupants: &'a Occupants,
     top: &'a Dir,
     deadline: Instant,
+    /// Processes of the user that are enough to end the search.
+    evidence_max: usize,
     /// All processes.
     total: usize,
     /// Processes of the job's user.
@@ -244,6 +269,7 @@ impl<'a> Census<'a> {
             occupants,
             top,
             deadline,
+            evidence_max: EVIDENCE_MAX,
             total: 0,
             of_user: 0,
             gone: 0,
@@ -252,7 +278,7 @@ impl<'a> Census<'a> {
 
     /// Returns whether there are enough processes of the user to end the search.
     fn has_evidence(&self) -> bool {
-        self.of_user >= EVIDENCE_MAX
+        self.of_user >= self.evidence_max
     }
 
     /// Adds the processes right in a cgroup, until there are enough of the user. A cgroup that is gone or threaded adds

@@ -60,6 +60,14 @@ impl OwnerProof {
         }
         Ok(())
     }
+
+    /// As [`OwnerProof::require_processes`], of all processes, however many there are.
+    fn require_all_processes(&self, job: &Dir, deadline: Instant) -> Result<(), Failure> {
+        if let Self::Stamp(stamp) = self {
+            Occupants::read(job, stamp.uid)?.require_whole_job_of_user(job, deadline)?;
+        }
+        Ok(())
+    }
 }
 
 impl LeafJob {
@@ -215,7 +223,8 @@ impl LeafJob {
             None => {
                 // An attached filter stays, so none may get into a job that has become another user's.
                 let deadline = adoption.deadline();
-                self.proof.require_processes(self.place.dir()?, deadline)?;
+                let job = self.place.dir()?;
+                self.proof.require_all_processes(job, deadline)?;
                 bpf::confine(target, containment, adoption.old_filter(), deadline)
             }
         };
