@@ -10,7 +10,7 @@ use crate::proc::Proc;
 use crate::sys::nsfs::namespace_owner;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid};
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fmt;
@@ -252,6 +252,8 @@ struct Census<'a> {
     occupants: &'a Occupants,
     top: &'a Dir,
     deadline: Instant,
+    /// Number of this process, which is no stranger: a login looks once more after it has entered the job.
+    own: i32,
     /// Processes of the user that are enough to end the search.
     evidence_max: usize,
     /// All processes.
@@ -269,6 +271,7 @@ impl<'a> Census<'a> {
             occupants,
             top,
             deadline,
+            own: getpid().as_raw(),
             evidence_max: EVIDENCE_MAX,
             total: 0,
             of_user: 0,
@@ -325,6 +328,9 @@ impl<'a> Census<'a> {
         if Instant::now() >= self.deadline {
             let operation = "look at processes in";
             return Err(self.top.failed(operation, "", ErrorKind::TimedOut));
+        }
+        if pid == self.own {
+            return Ok(());
         }
         let failed = |error| OperationError::new("look at process", pid.to_string(), error);
         match self.occupants.identify(pid).map_err(failed)? {
