@@ -50,6 +50,8 @@ pub struct Config {
     pub slurm_spool: Option<PathBuf>,
     /// Containment of logins to Slurm jobs without a record or with a record without devices.
     pub slurm_devices: SlurmDevices,
+    /// The devices in Slurm's `AllowedDevicesFile` join `always_allowed` in Slurm jobs.
+    pub slurm_allowed_devices: bool,
     /// Variables of a job's environment that its logins get.
     pub env: JobEnvironment,
     /// The limits for all logins of a job together.
@@ -85,6 +87,7 @@ impl Default for Config {
             devices: DeviceSettings::default(),
             slurm_spool: None,
             slurm_devices: SlurmDevices::default(),
+            slurm_allowed_devices: false,
             env: JobEnvironment::default(),
             login_limits: LoginLimits::default(),
             end_grace: 2,
@@ -340,7 +343,7 @@ const MEMORY: &str = "a size in M, G or T, at least 64M, or 1% to 100%";
 const WEIGHT: &str = "a number, 1 to 10000";
 
 /// Every key of the configuration, in the order of job_adopt.conf(5).
-const KEY_RULES: [KeyRule; 24] = [
+const KEY_RULES: [KeyRule; 25] = [
     (
         "sources",
         "a list of: registry, slurm, flux",
@@ -375,6 +378,14 @@ const KEY_RULES: [KeyRule; 24] = [
     }),
     ("slurm_devices", "inherit or closed", |config, value| {
         store(&mut config.slurm_devices, value.parse().ok())
+    }),
+    ("slurm_allowed_devices", "yes or no", |config, value| {
+        let is_taken = match value {
+            "yes" => Some(true),
+            "no" => Some(false),
+            _ => None,
+        };
+        store(&mut config.slurm_allowed_devices, is_taken)
     }),
     ("env", "none, id, gpus or full", |config, value| {
         store(&mut config.env, value.parse().ok())

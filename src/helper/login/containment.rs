@@ -4,7 +4,7 @@ use super::evidence::Evidence;
 use super::refusal::{LoginRefusal, refusal};
 use crate::config::Config;
 use crate::devices::{
-    AllowlistError, DeviceRequest, JobAllowlist, Resolver, Specifier, build_allowlist,
+    AllowlistError, DeviceRequest, JobAllowlist, Policy, Resolver, build_allowlist,
 };
 use crate::jobs::Job;
 use crate::jobs::records::{LoginTarget, Record, RecordDevices, Via};
@@ -84,37 +84,36 @@ fn enforce_request(
     resolver: &Resolver,
 ) -> Result<JobContainment, LoginRefusal> {
     let is_slurm = record.target == LoginTarget::Via(Via::Slurm);
-    let (site, site_warnings) = site_devices(config, resolver, is_slurm);
-    match build_allowlist(request, &site, resolver) {
-        Ok(JobAllowlist {
-            list,
-            dropped,
-            warnings,
-            container,
-        }) => Ok(JobContainment {
-            containment: Containment::Enforce(list),
-            dropped,
-            warnings: [warnings, site_warnings].concat(),
-            container,
-        }),
-        Err(error) => Err(refuse_request(&record.id, error)),
+    let mut allowlist = build_allowlist(request, &config.always_allowed, resolver)
+        .map_err(|error| refuse_request(&record.id, error))?;
+    if is_slurm && request.policy != Policy::Strict {
+        add_slurm_list(&mut allowlist, config, resolver);
     }
+    let JobAllowlist {
+        list,
+        dropped,
+        warnings,
+        container,
+    } = allowlist;
+    Ok(JobContainment {
+        containment: Containment::Enforce(list),
+        dropped,
+        warnings,
+        container,
+    })
 }
 
-/// Lists the devices that each job may open besides its own, of a Slurm job also those in Slurm's list, and
-/// warnings about that list.
-pub(super) fn site_devices(
-    config: &Config,
-    resolver: &Resolver,
-    is_slurm: bool,
-) -> (Vec<Specifier>, Vec<String>) {
-    let mut site = config.always_allowed.clone();
-    if !is_slurm {
-        return (site, Vec::new());
+/// Adds the devices in Slurm's own list to those of a Slurm job, if the admin has said so: Slurm has not read that list
+/// since 22.05, so a forgotten one must open nothing. No entry of it refuses a login.
+pub(super) fn add_slurm_list(allowlist: &mut JobAllowlist, config: &Config, resolver: &Resolver) {
+    if !config.slurm_allowed_devices {
+        return;
     }
-    let (allowed, warnings) = resolver.slurm_allowed_devices();
-    site.extend(allowed);
-    (site, warnings)
+    let (specifiers, warnings) = resolver.slurm_allowed_devices();
+    allowlist.warnings.extend(warnings);
+    for specifier in &specifiers {
+        allowlist.add_if_fits(specifier, resolver);
+    }
 }
 
 /// Refuses a login whose record's devices give no allowlist. A name that does not resolve is named to the user.

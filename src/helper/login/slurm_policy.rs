@@ -1,6 +1,6 @@
 //! The device containment of a Slurm job, by Slurm's configuration and its record.
 
-use super::containment::{JobContainment, Planner, site_devices};
+use super::containment::{JobContainment, Planner, add_slurm_list};
 use super::refusal::LoginRefusal;
 use crate::config::SlurmDevices;
 use crate::devices::gres::Inventory;
@@ -86,25 +86,24 @@ impl Planner<'_> {
             allow: &[],
             names: Vec::new(),
         };
-        let (site, site_warnings) = site_devices(self.config, self.resolver, true);
-        let allowlist = build_allowlist(&request, &site, self.resolver)
+        let mut allowlist = build_allowlist(&request, &self.config.always_allowed, self.resolver)
             .map_err(|error| self.refuse_devices(error))?;
-        let JobAllowlist {
-            mut list,
-            dropped,
-            mut warnings,
-            container,
-        } = allowlist;
         let gres = inventory
             .devices(&self.resolver.tree)
             .map_err(|error| self.refuse_devices(error))?;
-        warnings.extend(gres.warnings);
-        warnings.extend(site_warnings);
+        allowlist.warnings.extend(gres.warnings);
         for device in gres.devices {
-            if list.push(device.rule).is_err() {
+            if allowlist.list.push(device.rule).is_err() {
                 return Err(self.refuse_devices(AllowlistError::TooManyEntries));
             }
         }
+        add_slurm_list(&mut allowlist, self.config, self.resolver);
+        let JobAllowlist {
+            list,
+            dropped,
+            warnings,
+            container,
+        } = allowlist;
         Ok(JobContainment {
             containment: Containment::Enforce(list),
             dropped,
