@@ -61,18 +61,22 @@ fn command_joins_namespaces_of_the_container_and_stays_in_cgroup_of_the_login() 
 fn command_may_do_no_more_than_the_container() {
     let script = "enter cat /proc/self/status
         enter setpriv --dump
+        grep -E '^Cap(Prm|Eff):' /proc/$container/status >$dir/container
+        enter grep -E '^Cap(Prm|Eff):' /proc/self/status | cmp - $dir/container
         job-adopt enter 4242 -- sh -c 'exit 7' || exit $?";
     with_job(|_, job| {
         let limits = "setpriv --bounding-set=-all,+chown --no-new-privs";
         run_beside(job, &format!("{TWO} {limits}"), script)
             .exits(7)
             .says("CapBnd:\t0000000000000001\n")
-            .says("CapEff:\t0000000000000001\n")
             .says("NoNewPrivs:\t1\n");
-        run_beside(job, TWO, "enter cat /proc/self/status")
-            .exits(0)
+        run_beside(job, TWO, script)
+            .exits(7)
             .says("NoNewPrivs:\t0\n")
             .omits("CapBnd:\t0000000000000001\n");
+        // It has no capability as root, and all in its bounding set.
+        let limits = "setpriv --no-new-privs --securebits=+noroot,+noroot_locked";
+        run_beside(job, &format!("{TWO} {limits}"), script).exits(7);
     });
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Credentials {
     gid: u32,
     /// Supplementary groups; `None` if the namespace lets nobody change them, or one has no number there.
     groups: Option<Vec<u32>>,
-    /// The capabilities that a program can have at most, as bits.
+    /// The capabilities that a program gets as root of the namespace, and at most, as bits.
     bounding: u64,
     no_new_privileges: bool,
 }
@@ -56,12 +56,22 @@ impl Credentials {
             .split_ascii_whitespace()
             .map(|group| map_id(gid_map, group.parse().ok()?))
             .collect();
+        let capabilities = |name: &str| u64::from_str_radix(find_field(status, name)?, 16).ok();
+        let uid = map_id(uid_map, first("Uid:")?)?;
+        let no_new_privileges = find_field(status, "NoNewPrivs:")? != "0";
+        let mut bounding = capabilities("CapBnd:")?;
+        let permitted = capabilities("CapPrm:")?;
+        // Root's next program gets the whole bounding set, unless securebits, which the kernel shows nobody, forbid
+        // it. Another user's needs a setuid program for that, which the process can execute as well.
+        if uid == 0 || no_new_privileges {
+            bounding &= permitted;
+        }
         Some(Self {
-            uid: map_id(uid_map, first("Uid:")?)?,
+            uid,
             gid: map_id(gid_map, first("Gid:")?)?,
             groups: groups.filter(|_| setgroups.trim() == "allow"),
-            bounding: u64::from_str_radix(find_field(status, "CapBnd:")?, 16).ok()?,
-            no_new_privileges: find_field(status, "NoNewPrivs:")? != "0",
+            bounding,
+            no_new_privileges,
         })
     }
 
@@ -140,7 +150,7 @@ mod tests {
     fn status(uid: u32, groups: &str) -> String {
         format!(
             "Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t1001\t1001\t1001\t1001\n\
-             Groups:\t{groups}\nCapBnd:\t00000000800405fb\nNoNewPrivs:\t1\n"
+             Groups:\t{groups}\nCapPrm:\t00000000000005fb\nCapBnd:\t00000000800405fb\nNoNewPrivs:\t1\n"
         )
     }
 
@@ -164,10 +174,25 @@ mod tests {
             uid: 1,
             gid: 0,
             groups: Some(vec![5]),
-            bounding: 0x8004_05fb,
+            bounding: 0x5fb,
             no_new_privileges: true,
         };
         assert_eq!(credentials, Some(expected));
+    }
+
+    /// Securebits can keep root from what its bounding set has, and no file shows them.
+    #[test]
+    fn root_gets_no_more_than_its_permitted_capabilities() {
+        let bounding = |uid, no_new_privileges| {
+            let line = format!("NoNewPrivs:\t{no_new_privileges}\n");
+            let status = status(uid, "").replace("NoNewPrivs:\t1\n", &line);
+            Credentials::parse(&status, MAP, MAP, "allow\n").map(|found| found.bounding)
+        };
+        let [root, other] = [1001, 100_000];
+        assert_eq!(bounding(root, 0), Some(0x5fb));
+        assert_eq!(bounding(root, 1), Some(0x5fb));
+        assert_eq!(bounding(other, 1), Some(0x5fb));
+        assert_eq!(bounding(other, 0), Some(0x8004_05fb));
     }
 
     #[test]
