@@ -33,6 +33,10 @@ const FORWARDED: [Signal; 6] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
 ];
+/// Maximum bytes shown after the command's end: more than a terminal holds of what the command wrote
+/// (`pty_common_install` in drivers/tty/pty.c: 8 KiB, and 4 KiB of its line discipline). What the command left behind
+/// may write without end.
+const LAST_OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// Signals that this process handles itself.
 const HANDLED: [Signal; 3] = [Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT];
 
@@ -187,9 +191,7 @@ impl Supervisor {
             let ready = self.await_ready()?;
             if ready.signal {
                 if let Some(status) = self.handle_signals()? {
-                    if let Some(relay) = &self.relay {
-                        while relay.show_output() {}
-                    }
+                    self.show_last_output()?;
                     return Ok(status);
                 }
             }
@@ -207,6 +209,30 @@ impl Supervisor {
                 self.relay = None;
             }
         }
+    }
+
+    /// Shows what the command wrote before its end, unless a signal asks this process to end first.
+    fn show_last_output(&self) -> io::Result<()> {
+        let Some(relay) = &self.relay else {
+            return Ok(());
+        };
+        let mut shown = 0;
+        while shown < LAST_OUTPUT_BYTES_MAX {
+            while let Some(info) = self.signals.read_signal()? {
+                if FORWARDED
+                    .iter()
+                    .any(|signal| *signal as u32 == info.ssi_signo)
+                {
+                    return Ok(());
+                }
+            }
+            let count = relay.show_output();
+            if count == 0 {
+                break;
+            }
+            shown += count;
+        }
+        Ok(())
     }
 
     /// Waits until there is something to do.

@@ -185,14 +185,14 @@ impl Relay {
         }
     }
 
-    /// Shows what the command has written since; returns whether there was anything.
-    pub(super) fn show_output(&self) -> bool {
+    /// Shows what the command has written since; returns the number of bytes, 0 also if they cannot be shown.
+    pub(super) fn show_output(&self) -> usize {
         let mut buffer = [0; BUFFER_BYTES];
         let Ok(count) = read(&self.master, &mut buffer) else {
-            return false;
+            return 0;
         };
         let output = buffer.get(..count).unwrap_or_default();
-        login_terminal(self.terminals, |fd| write_all(fd, output)).is_ok() && count > 0
+        login_terminal(self.terminals, |fd| write_all(fd, output)).map_or(0, |()| count)
     }
 
     /// Restores the login's terminal.
