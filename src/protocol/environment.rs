@@ -59,7 +59,8 @@ const fn kind(name: &'static str, schedulers: &'static [Scheduler], form: Form) 
     }
 }
 
-/// Every variable that a helper can pass on. None makes a program load or run another one. Launchers and
+/// Every variable that a helper can pass on. None names a program to load or run; but root's scripts of later session
+/// lines (`pam_exec`) have them too, and a shell writes its here-documents to `TMPDIR`. Launchers and
 /// libraries learn from them how many processes to start on which nodes, where to write temporary files, and
 /// which of the GPUs that the filter allows to use. So `SGE_ROOT`, `LSF_SERVERDIR`, `PBS_EXEC` and their like are
 /// missing, whose programs launchers run, and HTCondor has only the names that it gives its jobs, since it takes any
@@ -204,7 +205,7 @@ impl Variable {
         if !variable.kind.schedulers.contains(&scheduler) {
             return Err(UNKNOWN_NAME);
         }
-        if !variable.describes(job, scheduler.source()) {
+        if !variable.describes(job, scheduler) {
             return Err(OTHER_JOB);
         }
         Ok(variable)
@@ -246,18 +247,22 @@ impl Variable {
             .filter(|name| !Self::lists_gpus(name))
     }
 
-    /// Tells whether the variable may describe this job of a source. The id of a record is the scheduler's own one,
-    /// for some followed by the task or the slot (`77.1` for `77`, `12.3.site` for `12[3].site`).
-    fn describes(&self, job: &JobId, source: SourceName) -> bool {
-        if self.kind.form != Id {
+    /// Tells whether the variable may describe this job of a scheduler. The id of a record is the scheduler's own one,
+    /// for some followed by the task or the slot (`77.1` for `77`, `12.3.site` for `12[3].site`). A scheduler that is
+    /// not known here has its records' ids.
+    fn describes(&self, job: &JobId, scheduler: Scheduler) -> bool {
+        let (job, value) = (job.as_str(), self.value.as_str());
+        if self.kind.form != Id || job == value {
             return true;
         }
-        let (job, value) = (job.as_str(), self.value.as_str());
-        if source != SourceName::Registry || job == value {
-            return job == value;
+        if scheduler == Other || scheduler.source() != SourceName::Registry {
+            return false;
         }
-        let plain = value.replace('[', ".").replace(']', "");
-        job.strip_prefix(&plain)
+        let id = match scheduler {
+            Lsf | OpenPbs => translate_index(value),
+            _ => None,
+        };
+        job.strip_prefix(id.as_deref().unwrap_or(value))
             .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
     }
 
@@ -307,6 +312,15 @@ impl Variable {
     fn byte_count(&self) -> usize {
         self.name().len() + 1 + self.value.len()
     }
+}
+
+/// Writes the id of an array's task as a record does: `12.3.site` for `12[3].site`. `None` for any other text.
+fn translate_index(id: &str) -> Option<String> {
+    let (array, rest) = id.split_once('[')?;
+    let (index, site) = rest.split_once(']')?;
+    let is_index = !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit());
+    let is_end = site.is_empty() || site.starts_with('.');
+    (is_index && is_end).then(|| format!("{array}.{index}{site}"))
 }
 
 impl Form {
@@ -462,8 +476,10 @@ impl Variables {
             .filter(|scheduler| scheduler.source() == source)
             .collect();
         for (index, variable) in self.0.iter().enumerate() {
-            schedulers.retain(|scheduler| variable.kind.schedulers.contains(scheduler));
-            if schedulers.is_empty() || !variable.describes(job, source) {
+            schedulers.retain(|scheduler| {
+                variable.kind.schedulers.contains(scheduler) && variable.describes(job, *scheduler)
+            });
+            if schedulers.is_empty() {
                 return Err(DecodeError::InvalidValue(item_key("env", index)));
             }
         }
@@ -680,6 +696,7 @@ mod tests {
             ("JOB_ADOPT_JOB_ID=12.0", "12.0-slot1_1"),
             ("PBS_JOBID=77[3].site", "77.3.site"),
             ("LSB_JOBID=77", "77.0"),
+            ("LSB_JOBID=77[3]", "77.3"),
         ] {
             assert!(is_accepted(text, job, registry), "{text}");
         }
@@ -688,10 +705,31 @@ mod tests {
             ("JOB_ID=77.3", "77"),
             ("JOB_ADOPT_JOB_ID=12.0", "12.00-slot1_1"),
             ("PBS_JOBID=77[4].site", "77.3.site"),
+            ("PBS_JOBID=7]7", "77"),
+            ("PBS_JOBID=77]]", "77"),
+            ("PBS_JOBID=7[7]7", "7.77"),
+            ("PBS_JOBID=77[x]", "77.x"),
+            ("PBS_JOBID=77[]", "77."),
+            ("PBS_JOBID=7[7][7]", "7.7.7"),
+            ("JOB_ID=77[3]", "77.3"),
         ] {
             assert!(!is_accepted(text, job, registry), "{text}");
         }
         assert!(!is_accepted("SLURM_JOB_ID=77", "77.3", SourceName::Slurm));
+    }
+
+    #[test]
+    fn part_of_an_id_names_no_job_of_an_unknown_scheduler() {
+        let name = "JOB_ADOPT_JOB_ID";
+        for (scheduler, job, expected) in [
+            (Other, "77", Ok(())),
+            (Other, "77-x", Err(OTHER_JOB)),
+            (Other, "77.3", Err(OTHER_JOB)),
+            (HtCondor, "77-x", Ok(())),
+        ] {
+            let result = Variable::of_job(name, "77", &job.parse().unwrap(), scheduler);
+            assert_eq!(result.map(drop), expected, "{scheduler:?} {job}");
+        }
     }
 
     /// A subverted helper could otherwise make one scheduler's launcher believe what another's says.
