@@ -2,12 +2,15 @@
 //! driver.
 //!
 //! A thread that sleeps uninterruptibly (state D) dies only once the kernel's own wait ends. `/proc` shows in which
-//! function it waits and, with the arguments of its system call, for which file. Some of these files take locks that
-//! such a thread may hold, so they are read by a thread of this process that nobody waits for.
+//! function it waits and, if its system call names a file by a descriptor, which file. A path in its memory is not read:
+//! the user may have put it into a page of a file system that does not answer. The reader would then sleep as
+//! uninterruptibly, and so would its process at its own end, whichever of its threads had read.
+//!
+//! What is read waits at most for locks at which a signal still ends the wait (`lock_trace` in `fs/proc/base.c`). So a
+//! thread reads it: the caller waits for a while, and the end of this process ends the thread.
 
 use kernel::proc::{find_field, read_at_most, read_record};
-use std::fs::{self, File, read_link};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, read_link};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -19,13 +22,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(1);
 const DESCRIBED_MAX: usize = 4;
 /// Maximum threads of a process that are looked at.
 const THREADS_MAX: usize = 256;
-/// Maximum bytes of a path in a thread's memory.
-const PATH_BYTES_MAX: usize = 256;
 /// Maximum bytes of a small file, and of the table of mounts.
 const FILE_BYTES_MAX: u64 = 4096;
 const MOUNTS_BYTES_MAX: u64 = 1024 * 1024;
-/// What a path is relative to if a system call names no directory.
-const AT_FDCWD: i32 = libc::AT_FDCWD;
 
 /// Describes those of these processes that no signal ends at present, as "7 (cp, in wait_on_bit, /mnt/a on nfs of
 /// server:/a)"; `None` if there are none.
@@ -104,116 +103,52 @@ fn describe_wait(thread: &Path) -> String {
     text
 }
 
-/// Where a system call names its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Argument {
-    /// The first argument is a descriptor.
-    Descriptor,
-    /// The first argument is a path.
-    Path,
-    /// The first argument is the descriptor of a directory, the second a path in it.
-    PathInDirectory,
-}
-
-fn find_argument(number: i64) -> Option<Argument> {
-    match number {
+/// Whether the first argument of this system call is the descriptor of its file, or of the directory of its file.
+fn has_descriptor(number: i64) -> bool {
+    matches!(
+        number,
         libc::SYS_read
-        | libc::SYS_write
-        | libc::SYS_pread64
-        | libc::SYS_pwrite64
-        | libc::SYS_readv
-        | libc::SYS_writev
-        | libc::SYS_close
-        | libc::SYS_fsync
-        | libc::SYS_fdatasync
-        | libc::SYS_ftruncate
-        | libc::SYS_fallocate
-        | libc::SYS_fstat
-        | libc::SYS_flock
-        | libc::SYS_fchmod
-        | libc::SYS_ioctl
-        | libc::SYS_getdents64 => Some(Argument::Descriptor),
-        libc::SYS_execve | libc::SYS_chdir | libc::SYS_truncate | libc::SYS_statfs => {
-            Some(Argument::Path)
-        }
-        libc::SYS_openat
-        | libc::SYS_newfstatat
-        | libc::SYS_statx
-        | libc::SYS_faccessat
-        | libc::SYS_mkdirat
-        | libc::SYS_unlinkat
-        | libc::SYS_fchmodat
-        | libc::SYS_fchownat
-        | libc::SYS_utimensat
-        | libc::SYS_readlinkat => Some(Argument::PathInDirectory),
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_open
-        | libc::SYS_creat
-        | libc::SYS_stat
-        | libc::SYS_lstat
-        | libc::SYS_access
-        | libc::SYS_mkdir
-        | libc::SYS_rmdir
-        | libc::SYS_unlink
-        | libc::SYS_chmod
-        | libc::SYS_readlink => Some(Argument::Path),
-        _ => None,
-    }
+            | libc::SYS_write
+            | libc::SYS_pread64
+            | libc::SYS_pwrite64
+            | libc::SYS_readv
+            | libc::SYS_writev
+            | libc::SYS_close
+            | libc::SYS_fsync
+            | libc::SYS_fdatasync
+            | libc::SYS_ftruncate
+            | libc::SYS_fallocate
+            | libc::SYS_fstat
+            | libc::SYS_flock
+            | libc::SYS_fchmod
+            | libc::SYS_ioctl
+            | libc::SYS_getdents64
+            | libc::SYS_copy_file_range
+            | libc::SYS_openat
+            | libc::SYS_newfstatat
+            | libc::SYS_statx
+            | libc::SYS_faccessat
+            | libc::SYS_mkdirat
+            | libc::SYS_unlinkat
+            | libc::SYS_fchmodat
+            | libc::SYS_fchownat
+            | libc::SYS_utimensat
+            | libc::SYS_readlinkat
+    )
 }
 
-/// Finds the file of a thread's system call (proc_pid_syscall(5)); `None` if it names none that is known here.
+/// Finds the file, or the directory of the file, of a thread's system call (proc_pid_syscall(5)); `None` if the call
+/// names none by a descriptor, as with `AT_FDCWD`.
 fn find_file(thread: &Path) -> Option<PathBuf> {
     let call = read_at_most(&thread.join("syscall"), FILE_BYTES_MAX).ok()?;
     let mut words = call.split_ascii_whitespace();
-    let argument = find_argument(words.next()?.parse().ok()?)?;
-    let first = parse_hex(words.next()?)?;
-    match argument {
-        Argument::Descriptor => read_descriptor(thread, first),
-        Argument::Path => join_path(thread.join("cwd"), &read_path(thread, first)?),
-        Argument::PathInDirectory => {
-            let path = read_path(thread, parse_hex(words.next()?)?)?;
-            let directory = descriptor(first)?;
-            let directory = if directory == AT_FDCWD {
-                thread.join("cwd")
-            } else {
-                thread.join("fd").join(directory.to_string())
-            };
-            join_path(directory, &path)
-        }
+    if !has_descriptor(words.next()?.parse().ok()?) {
+        return None;
     }
-}
-
-fn parse_hex(word: &str) -> Option<u64> {
-    u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
-}
-
-/// The number of a descriptor, which has 32 bits of a register.
-fn descriptor(register: u64) -> Option<i32> {
-    Some(u32::try_from(register & 0xffff_ffff).ok()? as i32)
-}
-
-fn read_descriptor(thread: &Path, register: u64) -> Option<PathBuf> {
-    read_link(thread.join("fd").join(descriptor(register)?.to_string())).ok()
-}
-
-/// Makes a path absolute that is relative to the directory behind this link. It follows no other link.
-fn join_path(directory: PathBuf, path: &Path) -> Option<PathBuf> {
-    if path.is_absolute() {
-        return Some(path.to_owned());
-    }
-    Some(read_link(directory).ok()?.join(path))
-}
-
-/// Reads a path in a thread's memory.
-fn read_path(thread: &Path, address: u64) -> Option<PathBuf> {
-    let mut bytes = [0; PATH_BYTES_MAX];
-    let memory = File::open(thread.join("mem")).ok()?;
-    // The next page may be missing.
-    let length = [PATH_BYTES_MAX, 64, 8]
-        .into_iter()
-        .find_map(|length| memory.read_at(bytes.get_mut(..length)?, address).ok())?;
-    let text = bytes.get(..length)?.split(|&byte| byte == 0).next()?;
-    (!text.is_empty()).then(|| PathBuf::from(String::from_utf8_lossy(text).into_owned()))
+    let register = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    // A descriptor has 32 bits of a register.
+    let descriptor = u32::try_from(register & 0xffff_ffff).ok()?;
+    read_link(thread.join("fd").join(descriptor.to_string())).ok()
 }
 
 /// Finds the kind and the source of the file system that has this path (proc_pid_mountinfo(5)), by the longest mount
@@ -283,6 +218,26 @@ mod tests {
         let _ = child.kill();
         let _ = child.wait();
         assert!(file.is_some());
+    }
+
+    /// A process that opens a FIFO without a writer is in a system call with a path.
+    #[test]
+    fn path_in_memory_is_not_read() {
+        let name = format!("keeper-fifo-{}", std::process::id());
+        let fifo = std::env::temp_dir().join(name);
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let mut child = Command::new("cat").arg(&fifo).spawn().unwrap();
+        let thread = PathBuf::from(format!("/proc/{}", child.id()));
+        let waits = (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            read_word(&thread.join("wchan")).contains("wait_for_partner")
+        });
+        let file = find_file(&thread);
+        let _ = child.kill();
+        let _ = child.wait();
+        fs::remove_file(&fifo).unwrap();
+        assert!(waits, "it does not open the FIFO");
+        assert_eq!(file, None);
     }
 
     #[test]

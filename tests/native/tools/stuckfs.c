@@ -1,7 +1,7 @@
 /*
- * stuckfs PATH [silent]: a FUSE file system whose root answers stat(2), unless it is silent, and nothing else: it
- * reads a request and never answers, so the caller sleeps and cannot be killed. Its root is a directory or a file,
- * as PATH is.
+ * stuckfs PATH [silent]: a FUSE file system whose root answers stat(2), unless it is silent, and whose file "data" can
+ * be opened. It answers nothing else: it reads a request and never answers, so the caller sleeps and cannot be killed.
+ * Its root is a directory or a file, as PATH is.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -11,6 +11,8 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define DATA_NODE 2
 
 static char request[1 << 17];
 
@@ -39,13 +41,24 @@ int main(int argc, char **argv)
         return 2;
     }
     while (read(fd, request, sizeof request) > 0) {
-        __u32 opcode = ((struct fuse_in_header *)request)->opcode;
+        struct fuse_in_header *header = (struct fuse_in_header *)request;
+        __u32 opcode = header->opcode;
         struct fuse_init_out init = {.major = 7, .minor = 31, .max_write = 4096};
         struct fuse_attr_out attr = {.attr_valid = 1000};
         attr.attr = (struct fuse_attr){.ino = 1, .mode = type | 0755, .nlink = 2};
+        struct fuse_attr data = {.ino = DATA_NODE, .size = 4096, .mode = S_IFREG | 0755, .nlink = 1};
+        if (header->nodeid == DATA_NODE)
+            attr.attr = data;
+        struct fuse_entry_out entry = {.nodeid = DATA_NODE, .entry_valid = 1000, .attr_valid = 1000, .attr = data};
+        /* Without the page cache read(2) waits for the answer itself, which no signal ends. */
+        struct fuse_open_out opened = {.open_flags = FOPEN_DIRECT_IO};
         if (opcode == FUSE_INIT && !send_answer(fd, &init, sizeof init))
             return 1;
         if (opcode == FUSE_GETATTR && argc == 2 && !send_answer(fd, &attr, sizeof attr))
+            return 1;
+        if (opcode == FUSE_LOOKUP && !strcmp((char *)(header + 1), "data") && !send_answer(fd, &entry, sizeof entry))
+            return 1;
+        if (opcode == FUSE_OPEN && header->nodeid == DATA_NODE && !send_answer(fd, &opened, sizeof opened))
             return 1;
     }
     return 0;
