@@ -283,6 +283,19 @@ fn configuration_error_stops_no_epilog() {
     });
 }
 
+/// The job may be in a registry of which a mistyped key says nothing.
+#[test]
+fn mistyped_registry_key_fails_call_without_job() {
+    on_node(|node| {
+        node.configure("registri = /run/jobs\n");
+        node.job_adopt(&["unregister", "4242"])
+            .exits(3)
+            .says("registri");
+        node.configure("");
+        node.unregister("4242").ok();
+    });
+}
+
 #[test]
 fn missing_requested_configuration_is_error() {
     on_node(|node| {

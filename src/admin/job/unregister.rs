@@ -26,7 +26,8 @@ const SECOND_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Make a job unknown and end its logins, for an epilog (root)
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Ends everything in a cgroup that job-adopt made, and only the logins in another. An unknown ID is no failure.
+Ends everything in a cgroup that job-adopt made, and only the logins in another. An unknown ID is no failure, unless the
+configuration has a fault.
 Exit status: 0 fine, 2 wrong usage, 3 failed, 4 processes are left that no signal ends.")]
 pub(crate) struct Options {
     /// The job
@@ -44,7 +45,8 @@ pub(crate) struct Options {
 }
 
 /// Runs `unregister`: ends the logins of the jobs with the id and, if asked, the strays of their owners. An
-/// id without a job is no failure. Of a configuration with a fault it uses what an end needs, with a warning.
+/// id without a job is no failure. Of a configuration with a fault it uses what an end needs, with a warning; it fails if
+/// it then finds no job.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let Options {
         id,
@@ -54,7 +56,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     } = options;
     require_root("unregister job")?;
     let (config, fault) = Config::read_for_end(&conf.path()?, &Trust::root())?;
-    if let Some(fault) = fault {
+    if let Some(fault) = &fault {
         output.warn(format_args!(
             "warning: {fault}; only registry and end_grace are read of it"
         ));
@@ -73,6 +75,10 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         &mut end_strays,
     )?;
     if owners.is_empty() {
+        if let Some(fault) = fault {
+            // The line may be the one that should name the registry.
+            return Err(Error::failed("find job", id, fault));
+        }
         writeln!(output.out, "no job {id} is registered")?;
     }
     Ok(EXIT_FINE)
