@@ -303,6 +303,42 @@ fn no_grace_kills_at_once() {
     });
 }
 
+/// A scheduler may give the cgroup to the next job while programs of the last one save.
+#[test]
+fn end_in_its_grace_leaves_logins_of_next_job() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        node.configure("end_grace = 8\n");
+        let sshd = node.sshd();
+        let first = start_login(node, &sshd, "first", &note_signals("first", "HUP TERM"));
+        let mut ending = node
+            .daemon(&node.outside(), "job-adopt")
+            .args(["unregister", "4242"])
+            .spawn()
+            .unwrap();
+        eventually("the login is asked to end", || node.exists("/tmp/first"));
+        let _next = node
+            .job(ALICE, "4243")
+            .in_cgroup(job.cgroup.clone())
+            .start();
+        let mut second = start_login(node, &sshd, "second", &note_signals("second", "HUP TERM"));
+        eventually("the call has ended", || {
+            ending.try_wait().unwrap().is_some()
+        });
+        await_end(first);
+        assert!(
+            !node.exists("/tmp/second"),
+            "the login of the next job was asked to end"
+        );
+        assert!(
+            second.try_wait().unwrap().is_none(),
+            "the login of the next job was killed"
+        );
+        node.unregister("4243").ok();
+        await_end(second);
+    });
+}
+
 /// What a command of `run` leaves is the job's, and nothing else ends it.
 #[test]
 fn process_left_by_job_of_run_saves_at_its_end() {

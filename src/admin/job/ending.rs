@@ -17,7 +17,8 @@ use keeper::grace::{Logins, ask_to_end};
 use keeper::subtree::{self, KillMode};
 use keeper::survivors::describe_unkillable;
 use kernel::cgroup::{
-    self, CgroupChain, Dir, Listing, MADE_XATTR, Membership, has_mark, ignore_gone, read_event,
+    self, CgroupChain, Dir, Listing, MADE_XATTR, Membership, Stamp, has_mark, ignore_gone,
+    read_event,
 };
 use kernel::proc::Proc;
 use nix::sys::signal::Signal;
@@ -112,12 +113,14 @@ struct EndingCgroup<'a> {
     maker: Maker,
     /// The cgroups for logins in it.
     leaves: Vec<Dir>,
+    /// The stamp that the job had.
+    stamp: Stamp,
 }
 
 impl<'a> EndingCgroup<'a> {
     /// Finds out who made the job's cgroup, and opens the cgroups for logins in it. It fails with
     /// [`Error::Failed`] if the cgroup cannot be read.
-    fn open(place: &'a CgroupChain) -> Result<Self, Error> {
+    fn open(place: &'a CgroupChain, record: &Record) -> Result<Self, Error> {
         let dir = place.dir()?;
         let leaves = find_made_children(dir)?;
         let maker = if ignore_gone(has_mark(dir, SCOPE_XATTR))? == Some(true) {
@@ -127,7 +130,32 @@ impl<'a> EndingCgroup<'a> {
         } else {
             Maker::Scheduler
         };
-        Ok(Self { dir, maker, leaves })
+        Ok(Self {
+            dir,
+            maker,
+            leaves,
+            stamp: Stamp {
+                uid: record.uid,
+                job: record.id.clone(),
+            },
+        })
+    }
+
+    /// Whether the cgroup belongs to another job by now. Logins join that one only after it was stamped, so what was
+    /// found in the cgroup before is not theirs. A stamp that cannot be read is none of ours.
+    fn has_next_job(&self) -> bool {
+        let stamp = Stamp::read(self.dir).ok().flatten();
+        stamp.is_some_and(|stamp| stamp != self.stamp)
+    }
+
+    /// Kills the processes that were found before the cgroup was stamped for another job.
+    fn end_known_alone(ended: EndedLogins, known: KnownLogins) -> Attempt {
+        let result = send_signals(known.processes.iter().copied(), Signal::SIGKILL);
+        Attempt {
+            ended,
+            known,
+            result,
+        }
     }
 
     /// Notifies the logins of the job, and asks their processes to end; in a cgroup that `run` made, all
@@ -155,7 +183,6 @@ impl<'a> EndingCgroup<'a> {
         }
         let mut leaving = LeavingLogins {
             cgroup: self,
-            owner: record.uid,
             end: Instant::now() + grace,
             known,
             current: BTreeSet::new(),
@@ -169,14 +196,16 @@ impl<'a> EndingCgroup<'a> {
     /// Returns the attempt, for which it adds to `ended` what the logins had used.
     fn end_logins_alone(
         &self,
-        owner: u32,
         mut ended: EndedLogins,
         known: KnownLogins,
         deadline: Instant,
     ) -> Attempt {
         // Processes in the leaves are killed together with the others: the origin of a process that has
         // left its leaf could not be found later.
-        let mut result = kill_logins(self.dir, &self.leaves, owner, &known, deadline);
+        let mut result = kill_logins(self, &known, deadline);
+        if self.has_next_job() {
+            return Self::end_known_alone(ended, known);
+        }
         // Every leaf is killed, also if a login could not be killed.
         let leaf_deadline = deadline.max(Instant::now() + KILL_TIMEOUT_MIN);
         let kill_results: Vec<_> = self
@@ -201,7 +230,6 @@ impl<'a> EndingCgroup<'a> {
 /// The processes of a job's end that were asked to end.
 struct LeavingLogins<'a> {
     cgroup: &'a EndingCgroup<'a>,
-    owner: u32,
     /// End of the grace, and so of each search.
     end: Instant,
     known: &'a mut KnownLogins,
@@ -214,17 +242,23 @@ struct LeavingLogins<'a> {
 impl LeavingLogins<'_> {
     /// Replaces `current` by the processes that run now: in a scheduler's cgroup those of logins, and else
     /// all in the cgroup. If the grace ends first, it has those that were found until then. `known` keeps all
-    /// that were ever found.
+    /// that were ever found and still run. Once the cgroup belongs to another job, nothing is left to ask.
     fn search(&mut self) {
         let found = if self.cgroup.maker == Maker::Scheduler {
-            let EndingCgroup { dir, leaves, .. } = self.cgroup;
-            find_logins(dir, leaves, self.owner, self.known, self.end).all
+            let EndingCgroup {
+                dir, leaves, stamp, ..
+            } = self.cgroup;
+            find_logins(dir, leaves, stamp.uid, self.known, self.end).all
         } else {
             read_processes(self.cgroup.dir, self.end).all
         };
+        self.searched = Some(Instant::now());
+        self.current.clear();
+        if self.cgroup.has_next_job() {
+            return;
+        }
         self.known.add(&found);
         self.current = found.iter().map(Process::identity).collect();
-        self.searched = Some(Instant::now());
     }
 }
 
@@ -268,7 +302,7 @@ pub(super) fn end_logins(
     grace: Duration,
     deadline: Instant,
 ) -> Attempt {
-    let cgroup = match EndingCgroup::open(place) {
+    let cgroup = match EndingCgroup::open(place, record) {
         Ok(cgroup) => cgroup,
         Err(error) => return Attempt::without_logins(Err(error)),
     };
@@ -284,8 +318,11 @@ pub(super) fn end_logins(
     } else {
         deadline.max(Instant::now() + KILL_TIMEOUT_MIN)
     };
+    if cgroup.has_next_job() {
+        return EndingCgroup::end_known_alone(ended, known);
+    }
     if cgroup.maker == Maker::Scheduler {
-        return cgroup.end_logins_alone(record.uid, ended, known, deadline);
+        return cgroup.end_logins_alone(ended, known, deadline);
     }
     if let Err(error) = kill_all(cgroup.dir, deadline) {
         return Attempt {
@@ -422,9 +459,7 @@ fn require_outside(dir: &Dir) -> Result<(), Error> {
 /// read; the logins that it found are killed all the same, with what they have started in other cgroups of the
 /// job.
 fn kill_logins(
-    job: &Dir,
-    leaves: &[Dir],
-    owner: u32,
+    cgroup: &EndingCgroup<'_>,
     known: &KnownLogins,
     deadline: Instant,
 ) -> Result<(), Error> {
@@ -435,7 +470,7 @@ fn kill_logins(
         |stopped| {
             let mut all = known.clone();
             all.processes.extend(stopped);
-            find_logins_to_kill(job, leaves, owner, &all, deadline)
+            find_logins_to_kill(cgroup, &all, deadline)
         },
         deadline,
     );
@@ -445,21 +480,25 @@ fn kill_logins(
     let remaining = remaining?;
     if !remaining.is_empty() {
         let pids: Vec<i32> = remaining.iter().map(|(pid, _)| *pid).collect();
-        return Err(remaining_error(job, &pids));
+        return Err(remaining_error(cgroup.dir, &pids));
     }
     killed
 }
 
 /// Finds the logins in a scheduler's cgroup, the `known` ones among them. If the search was cut short, it stops
-/// those that were found.
+/// those that were found. It finds none once the cgroup belongs to another job.
 fn find_logins_to_kill(
-    job: &Dir,
-    leaves: &[Dir],
-    owner: u32,
+    cgroup: &EndingCgroup<'_>,
     known: &KnownLogins,
     deadline: Instant,
 ) -> Result<Vec<Identity>, Error> {
-    let Listing { all, cut } = find_logins(job, leaves, owner, known, deadline);
+    let EndingCgroup {
+        dir, leaves, stamp, ..
+    } = cgroup;
+    let Listing { all, cut } = find_logins(dir, leaves, stamp.uid, known, deadline);
+    if cgroup.has_next_job() {
+        return Ok(Vec::new());
+    }
     let logins: BTreeSet<Identity> = all.iter().map(Process::identity).collect();
     let Some(error) = cut else {
         return Ok(logins.into_iter().collect());
@@ -468,7 +507,7 @@ fn find_logins_to_kill(
         return Err(error.into());
     }
     // Once the logins are killed, a later search could not tell where their processes come from.
-    Ok(stop_with_descendants(job, logins).into_iter().collect())
+    Ok(stop_with_descendants(dir, logins).into_iter().collect())
 }
 
 /// Stops these processes and, until it finds no new ones, their descendants in the job's cgroup and below it. It looks
