@@ -10,7 +10,7 @@
 use crate::sshd::is_connection;
 use kernel::proc::{Proc, find_field, read_record};
 use nix::sys::signal::Signal;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -24,10 +24,10 @@ const LAST_OUTPUT_GRACE: Duration = Duration::from_millis(200);
 /// The processes of logins that end.
 pub trait Logins {
     /// Lists those that still run. It may leave out some that began a moment ago, while others run.
-    fn list(&mut self) -> Vec<i32>;
+    fn list(&mut self) -> BTreeSet<i32>;
 
     /// Sends a signal to these of them. A process that has ended meanwhile, or takes no signal, is left out.
-    fn send(&mut self, pids: &[i32], signal: Signal);
+    fn send(&mut self, pids: &BTreeSet<i32>, signal: Signal);
 }
 
 /// What a process is, and the last signal that it got.
@@ -49,6 +49,9 @@ pub fn ask_to_end(logins: &mut impl Logins, grace: Duration) {
             return;
         }
         for &pid in &running {
+            if begin.elapsed() >= grace {
+                return;
+            }
             known.entry(pid).or_insert_with(|| Asked {
                 is_connection: is_connection(pid),
                 signal: None,
@@ -63,10 +66,11 @@ pub fn ask_to_end(logins: &mut impl Logins, grace: Duration) {
         let has_sent_output = programs_ended.is_some_and(|at| at.elapsed() >= LAST_OUTPUT_GRACE);
         let is_late = begin.elapsed() >= grace / 2;
         for signal in [Signal::SIGHUP, Signal::SIGTERM] {
-            let pids: Vec<i32> = known
+            let pids: BTreeSet<i32> = known
                 .iter_mut()
                 .filter(|(pid, asked)| {
-                    next_signal(**pid, **asked, is_late, has_sent_output) == Some(signal)
+                    begin.elapsed() < grace
+                        && next_signal(**pid, **asked, is_late, has_sent_output) == Some(signal)
                 })
                 .map(|(pid, asked)| {
                     asked.signal = Some(signal);
@@ -100,4 +104,31 @@ fn ignores_hangup(pid: i32) -> bool {
     find_field(&status, "SigIgn:")
         .and_then(|mask| u64::from_str_radix(mask, 16).ok())
         .is_some_and(|mask| mask >> (Signal::SIGHUP as i32 - 1) & 1 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Logins whose list takes as long as this.
+    struct SlowLogins(Duration, usize);
+
+    impl Logins for SlowLogins {
+        fn list(&mut self) -> BTreeSet<i32> {
+            sleep(self.0);
+            BTreeSet::from([-1])
+        }
+
+        fn send(&mut self, _: &BTreeSet<i32>, _: Signal) {
+            self.1 += 1;
+        }
+    }
+
+    #[test]
+    fn no_signal_is_sent_after_end_of_grace() {
+        let grace = Duration::from_millis(10);
+        let mut logins = SlowLogins(grace, 0);
+        ask_to_end(&mut logins, grace);
+        assert_eq!(logins.1, 0);
+    }
 }

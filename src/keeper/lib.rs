@@ -29,6 +29,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, recv, send};
 use protocol::{CgroupPath, LeafName};
 use protocol::{END_GRACE_SECONDS_MAX, KEEPER_READY, KEEPER_STAY};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
@@ -137,11 +138,12 @@ fn receive_grace(login: &OwnedFd) -> Option<Duration> {
 struct LeafLogins<'a>(&'a Dir);
 
 impl Logins for LeafLogins<'_> {
-    fn list(&mut self) -> Vec<i32> {
-        list_processes(self.0, Instant::now() + KILL_TIMEOUT).all
+    fn list(&mut self) -> BTreeSet<i32> {
+        let listing = list_processes(self.0, Instant::now() + KILL_TIMEOUT);
+        listing.all.into_iter().collect()
     }
 
-    fn send(&mut self, pids: &[i32], signal: Signal) {
+    fn send(&mut self, pids: &BTreeSet<i32>, signal: Signal) {
         send_signal(self.0, signal, Some(pids), Instant::now() + KILL_TIMEOUT);
     }
 }

@@ -30,7 +30,12 @@ pub fn kill(dir: &Dir, mode: KillMode, deadline: Instant) {
 }
 
 /// Sends a signal to each process in the cgroup and below, or to those of them whose numbers are in `only`.
-pub(crate) fn send_signal(dir: &Dir, signal: Signal, only: Option<&[i32]>, deadline: Instant) {
+pub(crate) fn send_signal(
+    dir: &Dir,
+    signal: Signal,
+    only: Option<&BTreeSet<i32>>,
+    deadline: Instant,
+) {
     let _ = walk(dir, deadline, |inner| {
         // Signal only processes listed before and after `pidfd_open`: a reused PID fails one of the
         // two checks.

@@ -265,8 +265,10 @@ impl LeavingLogins<'_> {
 impl Logins for LeavingLogins<'_> {
     /// Searches the whole job again only after a while, or once none of the known processes is left: a search reads
     /// each process of the job.
-    fn list(&mut self) -> Vec<i32> {
-        self.current.retain(runs);
+    fn list(&mut self) -> BTreeSet<i32> {
+        let end = self.end;
+        self.current
+            .retain(|process| Instant::now() >= end || runs(process));
         let is_recent = self
             .searched
             .is_some_and(|at| at.elapsed() < SEARCH_INTERVAL);
@@ -276,8 +278,12 @@ impl Logins for LeavingLogins<'_> {
         self.current.iter().map(|(pid, _)| *pid).collect()
     }
 
-    fn send(&mut self, pids: &[i32], signal: Signal) {
-        let asked = self.current.iter().filter(|(pid, _)| pids.contains(pid));
+    fn send(&mut self, pids: &BTreeSet<i32>, signal: Signal) {
+        let asked = self
+            .current
+            .iter()
+            .filter(|(pid, _)| pids.contains(pid))
+            .take_while(|_| Instant::now() < self.end);
         // The kill reports a process that takes no signal.
         let _ = send_signals(asked.copied(), signal);
     }
