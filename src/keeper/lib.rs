@@ -24,6 +24,7 @@ use kernel::sys::child::KeeperFds;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{MsgFlags, recv, send};
@@ -59,6 +60,10 @@ pub fn main() -> ExitCode {
     };
     // The kernel must not kill the keeper for memory: the logins would outlive their job.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    // A signal holds one descriptor for each process of a cgroup. With fewer, some would miss it.
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
     match keep_leaf(handed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -118,7 +123,11 @@ fn keep_leaf(handed: KeeperFds<OwnedFd>) -> Result<(), KeeperError> {
             }
         }
         if ready.end {
-            ask_to_end(&mut LeafLogins(&leaf), grace);
+            let mut logins = LeafLogins {
+                leaf: &leaf,
+                end: Instant::now() + grace,
+            };
+            ask_to_end(&mut logins, grace);
             kill_until_removed(&unit, &leaf, Instant::now() + KILL_TIMEOUT)?;
             return Ok(remove_unit_cgroup(&unit)?);
         }
@@ -135,16 +144,20 @@ fn receive_grace(login: &OwnedFd) -> Option<Duration> {
 }
 
 /// The processes in a leaf.
-struct LeafLogins<'a>(&'a Dir);
+struct LeafLogins<'a> {
+    leaf: &'a Dir,
+    /// End of the grace, and so of each walk.
+    end: Instant,
+}
 
 impl Logins for LeafLogins<'_> {
     fn list(&mut self) -> BTreeSet<i32> {
-        let listing = list_processes(self.0, Instant::now() + KILL_TIMEOUT);
+        let listing = list_processes(self.leaf, self.end);
         listing.all.into_iter().collect()
     }
 
     fn send(&mut self, pids: &BTreeSet<i32>, signal: Signal) {
-        send_signal(self.0, signal, Some(pids), Instant::now() + KILL_TIMEOUT);
+        send_signal(self.leaf, signal, Some(pids), self.end);
     }
 }
 
