@@ -561,6 +561,39 @@ fn undo_by_timer_restores_no_line_whose_module_is_gone() {
     });
 }
 
+/// The module is removed while the new stack is asked, and the answer then takes the new stack back.
+#[test]
+fn refused_try_restores_no_line_whose_module_is_gone() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_recipes(node);
+        fake_systemd(node);
+        node.sh("test ! -d /lib/security || mount -t tmpfs none /lib/security")
+            .ok();
+        write_recipe(node, "account required pam_slurm_adopt.so\n");
+        let slurm = old_module(node);
+        node.sh(&format!(
+            "sed -i '2i ! grep -q pam_job_adopt /etc/pam.d/sshd || rm -f {slurm}' /usr/bin/systemd-run"
+        ))
+        .ok();
+        let words = [
+            "enable",
+            "--try",
+            "15m",
+            "--without-job",
+            "carol",
+            "--arguments",
+            "timeout=40",
+            "opsuser",
+        ];
+        node.job_adopt(&words)
+            .exits(1)
+            .says("stays commented out: pam_slurm_adopt.so is not there")
+            .says("taken back, but for what is named above");
+        assert_eq!(admitted(node, &[ALICE, ROOT]), ["alice", "root"]);
+    });
+}
+
 /// systemd-run exits with 1 for a timeout, a core dump or a lost bus.
 #[test]
 fn try_without_an_answer_changes_nothing() {
@@ -769,7 +802,8 @@ fn failed_step_leaves_the_node_as_it_was() {
         node.write("/run/fails", faults[1]);
         node.job_adopt(&["disable"])
             .exits(3)
-            .says("the node is as it was");
+            .says("run systemctl reload dbus.service")
+            .says("taken back, but for what is named above");
         node.write("/run/fails", "");
         assert_eq!(state(node), enabled);
         assert_eq!(admitted(node, &[ALICE, CAROL, ROOT]), ["alice", "root"]);

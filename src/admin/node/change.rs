@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::output::Output;
 use nix::fcntl::{Flock, FlockArg};
 pub(super) use pending::{Journal, Pending};
-use pending::{JournalFile, State, copy_path};
+use pending::{JournalFile, State, Undone, copy_path};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
@@ -281,38 +281,41 @@ impl Change {
         self.steps.run()
     }
 
-    /// Takes back what this process has changed, and makes the node use the old files. A file that somebody
-    /// else has changed meanwhile stays, with a warning.
+    /// Takes back what this process has changed, and makes the node use the old files. What somebody else has
+    /// changed meanwhile stays, but for our lines in the PAM stack; so does what [`Pending::undo`] leaves out.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] with the first file that cannot be brought back. The journal and the unit then stay
-    /// for another attempt.
+    /// [`Error::Failed`] with the first file that cannot be brought back. The others are, and the journal and
+    /// the unit stay for another attempt.
     pub(super) fn roll_back(
         &self,
         pending: &Pending,
         output: &mut Output<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Undone, Error> {
         if systemd::reads(&self.root) {
             undo_unit::stop_timer();
         }
+        self.renew_way_back(pending)?;
+        pending.undo(output)
+    }
+
+    /// Writes the journal and the copies again that the unit used up, if it ran before this process changed
+    /// the last file. It fails with [`Error::Failed`] and the file.
+    fn renew_way_back(&self, pending: &Pending) -> Result<(), Error> {
+        if !pending.is_written() {
+            pending.write()?;
+        }
         for (_, file) in &self.files {
             let path = at(&self.root, &file.path);
-            let current = Content::read(&path)?;
-            if current == file.old {
+            let Some(old) = &file.old else {
                 continue;
+            };
+            let has_copy = Content::read(&copy_path(&path))?.is_some();
+            if !has_copy && Content::read(&path)? == file.new {
+                write_copy(&path, old)?;
             }
-            if current != file.new {
-                output.warn(format_args!(
-                    "{}: was edited meanwhile, and stays",
-                    path.display()
-                ));
-                continue;
-            }
-            bring_back(&path, file.old.as_ref())?;
         }
-        self.steps.back().run_or_warn(output);
-        pending.forget(output);
         Ok(())
     }
 
@@ -324,7 +327,7 @@ impl Change {
         output: &mut Output<'_>,
     ) -> Error {
         match self.roll_back(pending, output) {
-            Ok(()) => Error::Failed(format!("{error}; the node is as it was")),
+            Ok(undone) => Error::Failed(format!("{error}; {}", undone.describe())),
             Err(second) => {
                 output.warn(second);
                 Error::Failed(format!(
@@ -345,19 +348,6 @@ fn write_copy(path: &Path, old: &Content) -> Result<(), Error> {
         }
         Content::Link(_) => write_content(&copy, old),
     }
-}
-
-/// Brings the old content back: by the copy's name, which needs no space on the disk, if the copy is there.
-fn bring_back(path: &Path, old: Option<&Content>) -> Result<(), Error> {
-    let Some(old) = old else {
-        return fs::remove_file(path)
-            .map_err(|error| Error::failed("remove", path.display(), error));
-    };
-    let copy = copy_path(path);
-    if Content::read(&copy)?.as_ref() != Some(old) {
-        return write_content(path, old);
-    }
-    rename_copy(path)
 }
 
 /// Gives a copy the name of its file.

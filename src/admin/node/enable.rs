@@ -355,8 +355,8 @@ fn try_change(
     match carry_out_try(plan, &mut pending, service, users, &questions, output) {
         Ok(true) => {}
         Ok(false) => {
-            plan.change.roll_back(&pending, output)?;
-            writeln!(output.out, "taken back: the node is as it was")?;
+            let undone = plan.change.roll_back(&pending, output)?;
+            writeln!(output.out, "{}", undone.describe())?;
             return Ok(EXIT_FINDINGS);
         }
         Err(error) => {
@@ -469,12 +469,7 @@ fn undo(pending: Option<Pending>, output: &mut Output<'_>) -> Result<u8, Error> 
         return Err(Error::failed("undo", "the change", why));
     };
     let undone = pending.undo(output)?;
-    let outcome = if undone.is_changed {
-        "taken back, but for what is named above"
-    } else {
-        "taken back: the node is as it was"
-    };
-    writeln!(output.out, "{outcome}")?;
+    writeln!(output.out, "{}", undone.describe())?;
     Ok(if undone.is_changed || undone.is_open {
         EXIT_FINDINGS
     } else {

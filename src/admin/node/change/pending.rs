@@ -105,6 +105,16 @@ pub(in crate::node) struct Undone {
     pub(in crate::node) is_open: bool,
 }
 
+impl Undone {
+    pub(in crate::node) fn describe(&self) -> &'static str {
+        if self.is_changed {
+            "taken back, but for what is named above"
+        } else {
+            "taken back: the node is as it was"
+        }
+    }
+}
+
 /// A change that is not over.
 #[derive(Debug)]
 pub(in crate::node) struct Pending {
@@ -154,6 +164,10 @@ impl Pending {
         at(&self.root, Path::new(JOURNAL))
     }
 
+    pub(super) fn is_written(&self) -> bool {
+        self.journal_path().exists()
+    }
+
     /// Whether the change is made as a whole, and waits for `--keep`.
     pub(in crate::node) fn is_trial(&self) -> bool {
         self.journal.state == State::Trying
@@ -174,7 +188,7 @@ impl Pending {
     /// Whether the change is still going to be taken back. The timer began before the first file changed, since a
     /// crash in between must not leave the new ones for good.
     pub(in crate::node) fn is_armed(&self) -> bool {
-        self.journal_path().exists() && (!systemd::reads(&self.root) || undo_unit::is_armed())
+        self.is_written() && (!systemd::reads(&self.root) || undo_unit::is_armed())
     }
 
     /// Marks the change as one that waits for `--keep`.
@@ -238,7 +252,7 @@ impl Pending {
             undo_unit::stop_timer();
         }
         let mut undone = Undone::default();
-        if !self.journal_path().exists() {
+        if !self.is_written() {
             return Ok(undone);
         }
         let mut failure = None;
