@@ -812,6 +812,25 @@ fn failed_step_leaves_the_node_as_it_was() {
     });
 }
 
+/// A user has a file open there, and systemd cannot unmount it.
+#[test]
+fn busy_mount_does_not_keep_the_node_enabled() {
+    on_node(|node| {
+        lay_out_node(node);
+        node.job_adopt(&ENABLE).exits(0);
+        node.write(
+            "/run/fails",
+            "[ \"$1\" != stop ] || case $2 in *use.mount) exit 1 ;; esac\n",
+        );
+        node.job_adopt(&["disable"])
+            .exits(0)
+            .says("/run/job-adopt/use: stays mounted")
+            .says("disabled");
+        assert!(!node.read("/etc/pam.d/sshd").contains("pam_job_adopt"));
+        assert!(!node.exists("/etc/systemd/system/user-.slice.d"));
+    });
+}
+
 /// The command is killed while it reloads the bus, when all files are changed.
 #[test]
 fn interrupted_change_goes_back_by_unit_or_next_call() {

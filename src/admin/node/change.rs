@@ -272,13 +272,31 @@ impl Change {
         Ok(())
     }
 
-    /// Makes the node use the files.
+    /// Makes the node use the files. A file system that is still in use stays mounted, with a warning: one
+    /// user with an open file must not keep the node as it is.
     ///
     /// # Errors
     ///
     /// [`Error::Failed`] with the step.
-    pub(super) fn activate(&self) -> Result<(), Error> {
-        self.steps.run()
+    pub(super) fn activate(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        if self.steps.mount != Some(MountStep::Stop) {
+            return self.steps.run();
+        }
+        let stop = Steps {
+            mount: self.steps.mount,
+            ..Steps::default()
+        };
+        let others = Steps {
+            mount: None,
+            ..self.steps
+        };
+        others.run()?;
+        if !stop.run_or_warn(output) {
+            output.warn(format_args!(
+                "{MOUNT_POINT}: stays mounted until it is not in use: systemctl stop '{MOUNT_UNIT}' tries again"
+            ));
+        }
+        Ok(())
     }
 
     /// Takes back what this process has changed, and makes the node use the old files. What somebody else has

@@ -72,7 +72,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let made = plan
         .change
         .apply(|_| true)
-        .and_then(|()| plan.change.activate())
+        .and_then(|()| plan.change.activate(output))
         .and_then(|()| pending.keep(output));
     if let Err(error) = made {
         return Err(plan.change.abandon(&pending, error, output));

@@ -251,9 +251,9 @@ impl<'a> NodePlan<'a> {
     }
 
     /// Changes all parts but the stack, and makes the node use the new files.
-    fn finish(&self) -> Result<(), Error> {
+    fn finish(&self, output: &mut Output<'_>) -> Result<(), Error> {
         self.change.apply(|part| part != Part::Pam)?;
-        self.change.activate()
+        self.change.activate(output)
     }
 
     /// Warns if, with the planned lines, refusals of a user would cost others at the same address their
@@ -295,7 +295,7 @@ fn make_change(plan: &NodePlan<'_>, output: &mut Output<'_>) -> Result<u8, Error
     let made = plan
         .change
         .apply(|part| part == Part::Pam)
-        .and_then(|()| plan.finish())
+        .and_then(|()| plan.finish(output))
         .and_then(|()| pending.keep(output));
     if let Err(error) = made {
         return Err(plan.change.abandon(&pending, error, output));
@@ -389,7 +389,7 @@ fn carry_out_try(
     if !passes(service, users, questions, output)? {
         return Ok(false);
     }
-    plan.finish()?;
+    plan.finish(output)?;
     require_armed(pending)?;
     pending.begin_trial()?;
     Ok(true)
