@@ -909,6 +909,24 @@ fn edits_during_a_try_stay() {
     });
 }
 
+/// The undo's unit restores the stack first, and stops at a later file that it cannot restore.
+#[test]
+fn try_that_went_back_in_part_is_not_kept() {
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        lay_out_node(node);
+        let before = state(node);
+        try_for(node, "timeout=40").exits(0);
+        node.sh("cd /etc/pam.d && mv .sshd.before-job-adopt sshd")
+            .ok();
+        node.job_adopt(&["enable", "--keep"])
+            .exits(3)
+            .says("/etc/pam.d/sshd: it went back already");
+        node.job_adopt(&["enable", "--undo"]).exits(0);
+        assert_eq!(state(node), before);
+    });
+}
+
 #[test]
 fn try_asks_about_each_user_and_goes_back_for_one() {
     on_node(|node| {

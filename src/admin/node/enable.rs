@@ -392,6 +392,8 @@ fn carry_out_try(
     plan.finish(output)?;
     require_armed(pending)?;
     pending.begin_trial()?;
+    // The undo may have removed the journal just before it was written again.
+    require_armed(pending)?;
     Ok(true)
 }
 

@@ -205,10 +205,13 @@ impl Pending {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if the change has gone back before, or if the journal cannot be removed.
+    /// [`Error::Failed`] if the change has gone back before, also in part, or if the journal cannot be removed.
     pub(in crate::node) fn keep(&self, output: &mut Output<'_>) -> Result<(), Error> {
         if systemd::reads(&self.root) {
             undo_unit::stop_timer();
+        }
+        if self.is_written() {
+            self.require_in_place()?;
         }
         let path = self.journal_path();
         fs::remove_file(&path).map_err(|error| match error.kind() {
@@ -216,6 +219,25 @@ impl Pending {
             _ => Error::failed("remove", path.display(), error),
         })?;
         self.forget(output);
+        Ok(())
+    }
+
+    /// Checks that no file is back: the unit may have stopped at a later one, and then the journal is still
+    /// there. A file that is back has no copy, or is gone if there was none before. It fails with
+    /// [`Error::Failed`] and the first such file.
+    fn require_in_place(&self) -> Result<(), Error> {
+        for file in &self.journal.files {
+            let path = at(&self.root, &file.path);
+            let kept = if file.has_copy {
+                copy_path(&path)
+            } else {
+                path.clone()
+            };
+            if Content::read(&kept)?.is_none() {
+                let why = "it went back already; job-adopt enable --undo takes the others back";
+                return Err(Error::failed("keep", path.display(), why));
+            }
+        }
         Ok(())
     }
 
@@ -262,6 +284,10 @@ impl Pending {
             }
         }
         if let Some(error) = failure {
+            // Nobody may keep what is left. If this cannot be written, the files that are back tell.
+            let mut interrupted = self.journal.clone();
+            interrupted.state = State::Changing;
+            let _ = Self::new(&self.root, interrupted).write();
             return Err(error);
         }
         if systemd::reads(&self.root) && !self.journal.steps.back().run_or_warn(output) {
