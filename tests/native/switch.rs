@@ -1007,7 +1007,13 @@ fn lines_elsewhere_are_kept_and_named() {
         node.job_adopt(&["disable"])
             .exits(1)
             .says("common-account:1: a line of pam_job_adopt.so is left")
-            .says("job-adopt disable --only pam --service other-service");
+            .says("slices, bus, mount: left out, since other-service still has")
+            .says("job-adopt disable --service other-service");
+        // The logins of the other service still join jobs, and need all else.
+        assert!(node.exists("/etc/systemd/system/user-.slice.d"));
+        assert!(node.exists("/etc/dbus-1/system.d/job-adopt.conf"));
+        node.job_adopt(&["disable", "--only", "slices,bus"])
+            .exits(0);
         assert!(!node.exists("/etc/systemd/system/user-.slice.d"));
     });
 }

@@ -30,7 +30,8 @@ const CONTAINERS_FILE: &str = "/etc/containers/containers.conf.d/job-adopt.conf"
 Shows each file and command before it changes anything. First our lines go, and the lines that they replaced come
 back; then users' slices open, the bus allows what it did, and the mount of job-adopt use goes. A try ends as well.
 Names what stays: lines in files of several services, slices of users who are logged in, drop-ins that were copied by
-hand. At once, without this: touch /run/job-adopt/off.
+hand. While another service has lines of ours, slices, bus and mount stay, unless --only names them. At once, without
+this: touch /run/job-adopt/off.
 Exit status: 0 fine, also where nothing had to change, 1 lines of ours are left, or nothing keeps users without a job
 out, 2 wrong usage, 3 refused or not done; the node is then as it was, or the message says what is not.")]
 pub(crate) struct Options {
@@ -86,11 +87,14 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 struct NodePlan<'a> {
     change: Change,
     stack: Option<(Stack<'a>, Restored)>,
+    /// The other services that still have lines of ours.
+    other_services: Vec<String>,
 }
 
 impl<'a> NodePlan<'a> {
     /// Plans what `disable` changes in the parts that the options select, and the steps that make the node
-    /// use it; nothing is changed yet. It fails with [`Error::Failed`] if a part cannot be read or planned.
+    /// use it; nothing is changed yet. While another service has lines of ours, it leaves out, with a
+    /// warning, what its logins need, unless the options name it. It fails with [`Error::Failed`] if a part cannot be read or planned.
     fn new(options: &'a Options, output: &mut Output<'_>) -> Result<Self, Error> {
         let place = &options.place;
         let root = place.root.as_path();
@@ -103,25 +107,39 @@ impl<'a> NodePlan<'a> {
             change.modules = read.our_module().into_iter().collect();
             stack = Some((read, restored));
         }
-        if place.has(Part::Slices) {
+        let other_services = find_other_services(root, &options.service);
+        let is_shared = !other_services.is_empty();
+        let is_meant = |part| place.has(part) && (!is_shared || place.is_named(part));
+        if is_shared && place.has(Part::Slices) && !is_meant(Part::Slices) {
+            output.warn(format_args!(
+                "slices, bus, mount: left out, since {} still has lines of pam_job_adopt.so",
+                other_services.join(", ")
+            ));
+        }
+        let is_opening = is_meant(Part::Slices);
+        if is_opening {
             change.add(Part::Slices, plan_opening(root)?);
         }
-        if place.has(Part::Bus) {
+        if is_meant(Part::Bus) {
             change.add(Part::Bus, plan_open_bus(root)?);
         }
-        if place.has(Part::Mount) {
+        let has_mount = is_meant(Part::Mount);
+        if has_mount {
             change.add(Part::Mount, plan_link(root, None)?);
         }
         if systemd::reads(root) {
             change.steps.reload_units = change.has(Part::Slices)
                 || change.has(Part::Mount)
-                || place.has(Part::Slices) && systemd::has_old_slices();
+                || is_opening && systemd::has_old_slices();
             change.steps.reload_bus = change.has(Part::Bus);
             let is_mounted = || systemd::is_active(MOUNT_UNIT);
-            change.steps.mount =
-                (place.has(Part::Mount) && is_mounted()).then_some(MountStep::Stop);
+            change.steps.mount = (has_mount && is_mounted()).then_some(MountStep::Stop);
         }
-        Ok(Self { change, stack })
+        Ok(Self {
+            change,
+            stack,
+            other_services,
+        })
     }
 
     /// Names what stays after the change. Returns whether lines of ours are among it, or nothing keeps users
@@ -132,11 +150,10 @@ impl<'a> NodePlan<'a> {
         if let Some((stack, restored)) = &self.stack {
             is_left |= warn_of_remaining_lines(stack, restored, output)?;
             is_left |= stack.warn_if_open(restored, output)?;
-            for service in find_other_services(root, &stack.service) {
+            for service in &self.other_services {
                 is_left = true;
                 output.warn(format_args!(
-                    "{PAM_DIR}/{service}: its lines of pam_job_adopt.so are left: job-adopt disable --only pam \
-                     --service {service}"
+                    "{PAM_DIR}/{service}: its lines of pam_job_adopt.so are left: job-adopt disable --service {service}"
                 ));
             }
         }
@@ -147,7 +164,8 @@ impl<'a> NodePlan<'a> {
                     path.display()
                 ));
             }
-            if systemd::reads(root) && !options.place.dry_run {
+            let is_opening = self.other_services.is_empty() || options.place.is_named(Part::Slices);
+            if systemd::reads(root) && !options.place.dry_run && is_opening {
                 for slice in closed_slices() {
                     output.warn(format_args!(
                         "{slice}: stays closed until its user's last logout"
