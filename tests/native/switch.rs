@@ -985,6 +985,10 @@ fn observing_lines_leave_slices_open() {
             .says("slices, bus: left out");
         node.job_adopt(&ENABLE).exits(0);
         assert_enabled(node);
+        node.job_adopt(&["enable", "--arguments", "observe"])
+            .exits(3)
+            .says("job-adopt disable --only slices,bus first");
+        assert_enabled(node);
     });
 }
 

@@ -9,7 +9,9 @@ use super::change::{Change, Command, MountStep, Pending, lock};
 use super::jobless::find_jobless_user;
 use super::pam::{LineOptions, LinesPlan, Stack, plan_lines};
 use super::part::{Part, PlaceOptions};
-use super::slices::{BUS_POLICY_PATH, build_drop_ins, plan_bus_policy, plan_drop_ins};
+use super::slices::{
+    BUS_POLICY_PATH, build_drop_ins, plan_bus_policy, plan_drop_ins, plan_opening,
+};
 use super::use_mount::{MOUNT_UNIT, find_unit, plan_link};
 use super::{file_change::at, systemd};
 use crate::accounts::{self, require_root};
@@ -170,7 +172,7 @@ impl<'a> NodePlan<'a> {
     /// Plans what `enable` changes in the parts that the options select, and the steps that make the node use
     /// it; nothing is changed yet. While the lines observe, or the configuration enforces nothing here, it
     /// leaves slices and bus out with a warning, unless the options name them. It fails with
-    /// [`Error::Failed`] if a part cannot be read or planned.
+    /// [`Error::Failed`] if a part cannot be read or planned, or if slices are closed while the lines observe.
     fn new(options: &'a Options, output: &mut Output<'_>) -> Result<Self, Error> {
         let place = &options.place;
         let root = place.root.as_path();
@@ -206,6 +208,14 @@ impl<'a> NodePlan<'a> {
             None
         };
         let is_meant = |part| place.has(part) && (reason.is_none() || place.is_named(part));
+        if lines.as_ref().is_some_and(|lines| lines.settings.observe)
+            && place.has(Part::Slices)
+            && !is_meant(Part::Slices)
+            && !plan_opening(root)?.is_empty()
+        {
+            let why = "slices are closed to logins outside of jobs; job-adopt disable --only slices,bus first";
+            return Err(Error::failed("enable", "lines that observe", why));
+        }
         if let Some(reason) = reason.filter(|_| !is_meant(Part::Slices)) {
             output.warn(format_args!(
                 "slices, bus: left out, since {reason}, and logins stay in users' slices"
