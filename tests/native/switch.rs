@@ -916,6 +916,11 @@ fn try_that_went_back_in_part_is_not_kept() {
         let _job = node.job(ALICE, "4242").start();
         lay_out_node(node);
         let before = state(node);
+        // A stale copy does not become the policy.
+        node.write(
+            "/etc/dbus-1/system.d/.job-adopt.conf.before-job-adopt",
+            "stale\n",
+        );
         try_for(node, "timeout=40").exits(0);
         node.sh("cd /etc/pam.d && mv .sshd.before-job-adopt sshd")
             .ok();

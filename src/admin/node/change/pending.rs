@@ -308,7 +308,12 @@ impl Pending {
     ) -> Result<(), Error> {
         let path = at(&self.root, &file.path);
         let current = Content::read(&path)?;
-        let copy = Content::read(&copy_path(&path))?;
+        // A copy that an earlier change has left is none of this file, which was not there.
+        let copy = if file.has_copy {
+            Content::read(&copy_path(&path))?
+        } else {
+            None
+        };
         // It was not changed yet, or is back already.
         if file.has_copy && copy.is_none() || current == copy {
             return Ok(());
