@@ -8,7 +8,7 @@
 mod pending;
 mod undo_unit;
 
-use super::file_change::{Content, FileChange, at, write_content};
+use super::file_change::{Content, FileChange, at, require_inside, write_content};
 use super::part::Part;
 use super::systemd;
 use super::use_mount::{MOUNT_POINT, MOUNT_UNIT};
@@ -394,6 +394,7 @@ fn is_slice_folder(folder: &Path) -> bool {
 ///
 /// [`Error::Failed`] if another command holds the lock, or if its file cannot be made or opened.
 pub(super) fn lock(root: &Path) -> Result<Flock<File>, Error> {
+    require_inside(root, Path::new(LOCK_FILE))?;
     let path = at(root, Path::new(LOCK_FILE));
     let failed = |error: std::io::Error| Error::failed("lock", path.display(), error);
     fs::create_dir_all(path.parent().unwrap_or(root)).map_err(failed)?;

@@ -74,6 +74,7 @@ impl FileChange {
         path: PathBuf,
         new: Option<Content>,
     ) -> Result<Option<Self>, Error> {
+        require_inside(root, &path)?;
         let old = Content::read(&at(root, &path))?;
         if old == new {
             return Ok(None);
@@ -156,6 +157,34 @@ pub(super) fn at(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
+/// Checks that the folder of a node's path lies in the image: an absolute link of the image leads to the host
+/// that changes it.
+///
+/// # Errors
+///
+/// [`Error::Failed`] with the folder that leads elsewhere, or that cannot be resolved.
+pub(super) fn require_inside(root: &Path, path: &Path) -> Result<(), Error> {
+    if root == Path::new("/") {
+        return Ok(());
+    }
+    let full = at(root, path);
+    // What is missing is made below the last folder that is there.
+    let there = full
+        .ancestors()
+        .skip(1)
+        .find(|folder| fs::symlink_metadata(folder).is_ok());
+    let Some(folder) = there else {
+        return Ok(());
+    };
+    let failed = |error| Error::failed("change", folder.display(), error);
+    let target = fs::canonicalize(folder).map_err(failed)?;
+    if target.starts_with(fs::canonicalize(root).map_err(failed)?) {
+        return Ok(());
+    }
+    let why = format!("leads out of the image, to {}", target.display());
+    Err(Error::failed("change", folder.display(), why))
+}
+
 /// Lists the lines between the common beginning and the common end of two contents: the old ones with
 /// `-`, and then the new ones with `+`. Comments of a new file are left out.
 fn differing_lines(old: Option<&Content>, new: Option<&Content>) -> Vec<String> {
@@ -226,6 +255,21 @@ mod tests {
             (None, Some(Content::Link("/x".into())), &["+ link to /x"]),
         ] {
             assert_eq!(differing_lines(old.as_ref(), new.as_ref()), expected);
+        }
+    }
+
+    #[test]
+    fn absolute_link_in_an_image_is_not_followed() {
+        let host = Scratch::new();
+        let image = Scratch::new();
+        fs::create_dir_all(image.path().join("usr/lib")).unwrap();
+        symlink("usr/lib", image.path().join("lib")).unwrap();
+        symlink(host.path(), image.path().join("etc")).unwrap();
+        symlink("/missing", image.path().join("var")).unwrap();
+        let plan = |path: &str| FileChange::plan(image.path(), path.into(), text("x\n"));
+        assert!(plan("/lib/new/x").is_ok());
+        for path in ["/etc/x", "/etc/new/x", "/var/lib/x"] {
+            assert!(plan(path).is_err(), "{path}");
         }
     }
 

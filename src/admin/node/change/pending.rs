@@ -4,7 +4,7 @@ use super::{
     Command, Steps, is_slice_folder, remove_empty_drop_in_folder, rename_copy, systemd, undo_unit,
 };
 use crate::error::Error;
-use crate::node::file_change::{Content, FileChange, at};
+use crate::node::file_change::{Content, FileChange, at, require_inside};
 use crate::node::pam::Stack;
 use crate::node::part::Part;
 use crate::output::Output;
@@ -136,6 +136,7 @@ impl Pending {
     ///
     /// [`Error::Failed`] for a journal that cannot be read.
     pub(in crate::node) fn read(root: &Path) -> Result<Option<Self>, Error> {
+        require_inside(root, Path::new(JOURNAL))?;
         let path = at(root, Path::new(JOURNAL));
         let failed = |error: std::io::Error| Error::failed("read", path.display(), error);
         let text = match fs::read(&path) {
