@@ -173,7 +173,7 @@ impl Config {
         let mut config = Self::default();
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
             match parse_line(line) {
-                Ok(ConfigLine::Section(_)) => break,
+                Ok(ConfigLine::Section(NAMES_SECTION)) => break,
                 Ok(ConfigLine::Pair(key, value)) if key == name => {
                     config.set_key(key, value).map_err(|fault| {
                         ConfigError::InvalidLine(path.to_owned(), index + 1, fault)
@@ -246,6 +246,9 @@ impl Config {
         let shown = shorten(name);
         if !is_site_name(name) {
             return Err(ConfigFault::InvalidName(shown));
+        }
+        if Self::keys().any(|key| key == name) {
+            return Err(ConfigFault::KeyAsName(shown));
         }
         let parse = |text: &str| match text.parse::<Specifier>() {
             Ok(specifier) if specifier.site_name().is_some() => {
@@ -703,6 +706,9 @@ pub enum ConfigFault {
     /// A site's name of devices has other characters than it may.
     #[error("{0:?} is no name of devices: lower-case letters, digits, _, -, . and :, and not hpc")]
     InvalidName(String),
+    /// A key stands among the site's names of devices, where it would have no effect.
+    #[error("{0} is a key: it stands above [devices]")]
+    KeyAsName(String),
     /// An earlier line has this key.
     #[error("key {0} stands twice")]
     RepeatedKey(String),

@@ -348,9 +348,8 @@ fn device_list_is_taken_as_flux_has_it() {
 #[test]
 fn section_gives_a_sites_names_of_devices() {
     let text = "# a comment\nalways_allowed = @fpga0 r\n\n[devices]\n# names\nfpga0 = /dev/xrt0,\t/dev/xrt0_ctl r\n\
-                registry = /dev/reg\nve:1 = @hpc, /dev/ve*\n";
+                reg = /dev/reg\nve:1 = @hpc, /dev/ve*\n";
     let config = Config::parse(text.as_bytes()).unwrap();
-    assert_eq!(config.registry, Config::default().registry);
     let shown: Vec<String> = config
         .devices
         .names
@@ -364,7 +363,7 @@ fn section_gives_a_sites_names_of_devices() {
         shown,
         [
             "fpga0: /dev/xrt0 rw, /dev/xrt0_ctl r",
-            "registry: /dev/reg rw",
+            "reg: /dev/reg rw",
             "ve:1: @hpc rw, /dev/ve* rw",
         ]
     );
@@ -385,6 +384,11 @@ fn section_gives_a_sites_names_of_devices() {
             "[devices]\nhpc = /dev/x",
             2,
             "\"hpc\" is no name of devices: lower-case letters, digits, _, -, . and :, and not hpc",
+        ),
+        (
+            "[devices]\na = /dev/x\nalways_allowed = /dev/fuse",
+            3,
+            "always_allowed is a key: it stands above [devices]",
         ),
         ("[devices]\na = /dev/x\na = /dev/y", 3, "key a stands twice"),
         (
