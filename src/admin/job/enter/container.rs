@@ -10,7 +10,7 @@ use kernel::cgroup::Membership;
 use kernel::proc::Proc;
 use nix::fcntl::{AtFlags, OFlag, open};
 use nix::sched::CloneFlags;
-use nix::sys::stat::{FileStat, Mode, fstatat};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 use std::cmp::Reverse;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -175,9 +175,11 @@ impl JobProcess {
         }))
     }
 
-    /// Tells whether both are one process that sees the same as before. It may have another name.
-    pub(super) fn is_unchanged(&self, now: &Self) -> bool {
+    /// Tells whether both are one process that sees the same as before, with `root` as its root directory. It may have
+    /// another name.
+    pub(super) fn is_unchanged(&self, now: &Self, root: &OwnedFd) -> bool {
         (self.pid, self.start, self.view) == (now.pid, now.start, now.view)
+            && fstat(root).is_ok_and(|status| file_id(&status) == now.view.root)
     }
 
     /// Replaces the start time.

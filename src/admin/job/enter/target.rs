@@ -63,7 +63,7 @@ impl Target {
         let credentials = Credentials::read(pid).map_err(failed)?;
         pidfd_send_signal(pidfd.as_fd(), 0).map_err(failed)?;
         match now {
-            Some(process) if found.is_unchanged(&process) => Ok(Self {
+            Some(process) if found.is_unchanged(&process, &root) => Ok(Self {
                 process,
                 pidfd,
                 root,
@@ -190,6 +190,18 @@ mod tests {
         assert!(opened.is_ok(), "{opened:?}");
         assert!(other.unwrap_err().to_string().contains("has changed"));
         assert!(ended.unwrap_err().to_string().contains("has ended"));
+    }
+
+    /// The process may change its root directory after it was looked at, and before that is opened.
+    #[test]
+    fn other_root_directory_than_the_one_seen_is_refused() {
+        let job = JobCgroup::of_all_processes();
+        let own = nix::unistd::getpid().as_raw();
+        let process = JobProcess::read(own, &job).unwrap().unwrap();
+        for (path, expected) in [("/", true), ("/proc", false)] {
+            let root = open_directory(path).unwrap();
+            assert_eq!(process.is_unchanged(&process, &root), expected, "{path}");
+        }
     }
 
     #[test]
