@@ -3,6 +3,7 @@
 
 use super::finding::{Check, Finding, Severity};
 use super::site::Site;
+use helper::JobEnvironment;
 use helper::stack::{
     Entry, FileLine, Group, LineFault, Rejection, StackFinding, judge_stack, service_dirs,
 };
@@ -159,6 +160,8 @@ pub(super) struct StackFacts<'a> {
     joins_containers: bool,
     /// Our lines decide nothing.
     observes: bool,
+    /// Logins get the variables of records.
+    passes_variables: bool,
     /// This process can read every file of the stack.
     is_root: bool,
     own_lines: Vec<OwnLine<'a>>,
@@ -216,6 +219,7 @@ impl<'a> StackFacts<'a> {
             auth_line: judge_stack(&site.root, &site.service, Group::Auth),
             joins_containers: settings.join_container,
             observes: settings.observe,
+            passes_variables: site.config.env == JobEnvironment::Full,
             is_root: site.is_root(),
             own_lines: site
                 .own_lines()
@@ -375,7 +379,9 @@ impl<'a> StackFacts<'a> {
             return Vec::new();
         };
         let after = self.session.iter().skip(last + 1);
-        let mut findings: Vec<Finding> = after.filter_map(judge_late_module).collect();
+        let mut findings: Vec<Finding> = after
+            .filter_map(|entry| judge_late_module(entry, self.passes_variables))
+            .collect();
         // A line that libpam may skip or undo is reported as that.
         if !is_effective(&self.session_line) {
             findings.retain(|finding| finding.severity != Severity::Unknown);
@@ -592,7 +598,7 @@ pub(super) fn find_effect(module: &str) -> Option<&'static str> {
 
 /// Judges a module that runs after our session line and may move the login out of its job; `None` for a
 /// module that does not.
-fn judge_late_module(entry: &Entry) -> Option<Finding> {
+fn judge_late_module(entry: &Entry, passes_variables: bool) -> Option<Finding> {
     let file = module_name(entry);
     let place = &entry.place;
     let remedy = "move our session line below it";
@@ -601,7 +607,11 @@ fn judge_late_module(entry: &Entry) -> Option<Finding> {
         return Some(Finding::error(Check::PamOrder, place, text, remedy));
     }
     if SCRIPT_MODULES.contains(&file) {
-        let text = format!("{file} runs after our session line, and its script may move the login");
+        let mut text =
+            format!("{file} runs after our session line, and its script may move the login");
+        if passes_variables {
+            text += "; it has the job's variables (env = full), and a shell writes to TMPDIR";
+        }
         return Some(Finding::warning(Check::PamOrder, place, text, remedy));
     }
     if HARMLESS_MODULES.contains(&file) || entry.is_our_module() {
@@ -694,6 +704,7 @@ mod tests {
             auth_line: StackFinding::Absent,
             joins_containers: true,
             observes: false,
+            passes_variables: false,
             is_root,
             own_lines: Vec::new(),
             aliases: Vec::new(),

@@ -204,6 +204,18 @@ fn module_that_moves_logins_after_ours_is_reported() {
 }
 
 #[test]
+fn script_after_ours_that_has_variables_of_records_is_named() {
+    let site = |conf: &str| {
+        TestSite::new()
+            .sshd(&format!("{SSHD}session optional pam_exec.so /usr/bin/x\n"))
+            .conf(conf)
+    };
+    site("env = full\n").assert_mentions("writes to TMPDIR");
+    let findings = format!("{:?}", site("").findings());
+    assert!(!findings.contains("TMPDIR"), "{findings}");
+}
+
+#[test]
 fn rival_module_is_named() {
     for module in [
         "pam_slurm_adopt.so",
