@@ -146,8 +146,8 @@ fn login_to_one_of_two_jobs_opens_no_device_of_the_other() {
         login.devices(&[("/dev/nvidia0", DENIED), ("/dev/nvidia1", OPENS)]);
         // One login for each job, as the users' page says.
         run_as(node, &older, ALICE, &["job-adopt", "use", "4250"]).ok();
-        let login = sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&older.cgroup);
-        login.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
+        let older_login = sshd.ssh(ALICE, LOOK).ok().joins_cgroup(&older.cgroup);
+        older_login.devices(&[("/dev/nvidia0", OPENS), ("/dev/nvidia1", DENIED)]);
     });
 }
 

@@ -75,8 +75,8 @@ fn command_may_do_no_more_than_the_container() {
             .says("NoNewPrivs:\t0\n")
             .omits("CapBnd:\t0000000000000001\n");
         // It has no capability as root, and all in its bounding set.
-        let limits = "setpriv --no-new-privs --securebits=+noroot,+noroot_locked";
-        run_beside(job, &format!("{TWO} {limits}"), script).exits(7);
+        let no_root = "setpriv --no-new-privs --securebits=+noroot,+noroot_locked";
+        run_beside(job, &format!("{TWO} {no_root}"), script).exits(7);
     });
 }
 

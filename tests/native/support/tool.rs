@@ -83,7 +83,7 @@ const ALL: [(Tool, &str, &str); 20] = [
         "verdicts",
         include_str!("../tools/verdicts.c"),
     ),
-    (Tool::Cuda, "cuda", include_str!("../../gpu/cuda.c")),
+    (Tool::Cuda, "cuda", include_str!("../tools/cuda.c")),
     (Tool::Crowd, "crowd", include_str!("../tools/crowd.c")),
 ];
 
