@@ -259,6 +259,9 @@ impl LeavingLogins<'_> {
         }
         self.known.add(&found);
         self.current = found.iter().map(Process::identity).collect();
+        let current = &self.current;
+        self.known
+            .forget_ended(|process| current.contains(process) || runs(process));
     }
 }
 

@@ -48,6 +48,12 @@ impl KnownLogins {
             .filter(|process| process.session == process.pid);
         self.sessions.extend(leaders.map(|leader| leader.pid));
     }
+
+    /// Forgets the processes that do not run any more: a login that starts others all the time must not fill memory.
+    /// Sessions stay, since their orphans may still be found; they are no more than there are process numbers.
+    pub(crate) fn forget_ended(&mut self, runs: impl Fn(&Identity) -> bool) {
+        self.processes.retain(runs);
+    }
 }
 
 /// Finds the processes of the logins of `owner` in a job's cgroup: all in the `leaves`, those that are `known`
@@ -187,6 +193,21 @@ mod tests {
             };
             assert_eq!(select_logins(&table, 5, &known).len(), count);
         }
+    }
+
+    #[test]
+    fn ended_process_is_forgotten_and_its_session_stays() {
+        let mut known = KnownLogins::default();
+        known.add(&[
+            Process {
+                session: 20,
+                ..process(20, 1)
+            },
+            process(21, 20),
+        ]);
+        known.forget_ended(|(pid, _)| *pid == 21);
+        assert_eq!(known.processes, BTreeSet::from([(21, 1)]));
+        assert_eq!(known.sessions, BTreeSet::from([20]));
     }
 
     /// A shell that ends may have started a process meanwhile.
