@@ -4,7 +4,7 @@ use super::lines::{self, Restored, decode, is_our_line};
 use crate::check::programs::{find_module, find_module_folder};
 use crate::check::stack::{RIVAL_MODULES, module_name};
 use crate::error::Error;
-use crate::node::file_change::{Content, FileChange};
+use crate::node::file_change::{Content, FileChange, require_inside};
 use crate::output::Output;
 use crate::replace_file::replace_file;
 use helper::stack::{
@@ -224,7 +224,8 @@ impl<'a> Stack<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if the text names our module and it is not installed.
+    /// [`Error::Failed`] if the text names our module and it is not installed, or if the folder leads out of
+    /// the image.
     pub(in crate::node) fn plan_change(
         &self,
         new: Option<Vec<u8>>,
@@ -235,6 +236,7 @@ impl<'a> Stack<'a> {
             return Ok(None);
         }
         self.require_module(new_text)?;
+        require_inside(self.root, &self.node_path())?;
         let lines = lines::changed_lines(&self.text, new_text);
         Ok(Some(FileChange {
             path: self.node_path(),
