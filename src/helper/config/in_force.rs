@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn key_has_its_line_or_is_a_default() {
         let text = "# env = full\nenv = gpus # for CUDA\n\n always_allowed=/dev/fuse,\t@fpga\n\
-                    [devices]\nfpga = /dev/xdma0\nenv = /dev/env\n";
+                    [devices]\nfpga = /dev/xdma0\nnet = /dev/net\n";
         let keys = read(text).unwrap();
         let find = |name: &str| {
             let key = keys.iter().find(|key| key.key == name).unwrap();
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(find("end_grace"), ("2", None));
         assert_eq!(find("hint"), ("", None));
         assert_eq!(find("[devices] fpga"), ("/dev/xdma0", Some(6)));
-        assert_eq!(find("[devices] env"), ("/dev/env", Some(7)));
+        assert_eq!(find("[devices] net"), ("/dev/net", Some(7)));
         assert_eq!(keys.len(), KEY_RULES.len() + 2);
     }
 

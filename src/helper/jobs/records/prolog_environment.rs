@@ -49,7 +49,7 @@ impl PrologEnvironment {
     ///
     /// # Errors
     ///
-    /// [`UnusableVariable`] for the first one that a record of such a job cannot have.
+    /// The first variable that a record of such a job cannot have, and why.
     pub fn new(
         variables: BTreeMap<String, String>,
         job: &JobId,
