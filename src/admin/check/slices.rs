@@ -166,7 +166,8 @@ impl Slices {
     }
 }
 
-/// Counts the slices of users that are not closed; `None` if a slice could not be checked.
+/// Counts what is not closed: each slice of a user that exists, and one more for the drop-in that closes
+/// those to come. `None` if one of these could not be checked.
 pub(super) fn count_open(findings: &[Finding]) -> Option<usize> {
     let mut count = 0;
     for finding in findings {

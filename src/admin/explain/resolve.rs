@@ -409,7 +409,8 @@ fn describe_limits(
             .find(|(file, _)| *file == limit.file);
         let text = match applied {
             Some((file, value)) => format!("{file} {value}"),
-            // A node without this scheduler lacks nothing.
+            // `login_io_weight` has its line by `io.weight` already. This second file exists only with the disk
+            // scheduler BFQ.
             None if limit.file == LoginLimits::BFQ_FILE => continue,
             None => format!("does not apply: {}", find_limit_obstacle(limit, job)),
         };

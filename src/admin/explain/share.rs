@@ -132,8 +132,8 @@ fn describe_cpuset(job: &Job, processes: &JobProcesses) -> Vec<(&'static str, St
     ]
 }
 
-/// Compares a limit that holds for the login with the one that holds for the job: the lowest of a cgroup and those
-/// above it.
+/// Compares a limit for the login with the one for the job's processes. A limit is the lowest of a cgroup and all
+/// above it: for the login from the leaf up, for the job from the job's cgroup up.
 fn read_limit(
     job: &Job,
     joined: Option<&JoinResult>,

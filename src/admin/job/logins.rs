@@ -66,7 +66,7 @@ pub(crate) fn find_logins(
     known: &KnownLogins,
     deadline: Instant,
 ) -> Listing<Process> {
-    // The job's own list shows whether one was cut off.
+    // Whether the list of a leaf was cut off does not matter here: the leaves are below the job, whose own list shows it.
     let in_leaves: Vec<Process> = leaves
         .iter()
         .flat_map(|leaf| read_processes(leaf, deadline).all)

@@ -256,8 +256,9 @@ pub(super) fn edit(text: &[u8], new: &[NewLine], replaced: &[usize]) -> Vec<u8> 
     result
 }
 
-/// Lists the lines by which two texts of a service's file differ, with `-` before those that go and
-/// `+` before those that come.
+/// Lists the lines by which two texts of a service's file differ, with `-` before those that go and `+` before
+/// those that come. No general diff: the texts may differ only in our own lines, and in lines of others that got
+/// or lost the mark of a replaced line.
 pub(crate) fn changed_lines(old: &[u8], new: &[u8]) -> Vec<String> {
     let old = String::from_utf8_lossy(old);
     let new = String::from_utf8_lossy(new);
