@@ -251,7 +251,8 @@ impl Variable {
     /// for some followed by the task or the slot (`77.1` for `77`, `12.3.site` for `12[3].site`). A scheduler that is
     /// not known here has its records' ids.
     fn describes(&self, job: &JobId, scheduler: Scheduler) -> bool {
-        let (job, value) = (job.as_str(), self.value.as_str());
+        let job = job.as_str();
+        let value = self.value.as_str();
         if self.kind.form != Id || job == value {
             return true;
         }

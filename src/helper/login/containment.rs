@@ -26,6 +26,16 @@ pub struct JobContainment {
 }
 
 impl JobContainment {
+    /// Enforces a list of devices.
+    pub(super) fn from_allowlist(allowlist: JobAllowlist) -> Self {
+        Self {
+            containment: Containment::Enforce(allowlist.list),
+            dropped: allowlist.dropped,
+            warnings: allowlist.warnings,
+            container: allowlist.container,
+        }
+    }
+
     /// The containment of a job that needs none.
     pub(super) fn none() -> Self {
         Self {
@@ -89,18 +99,7 @@ fn enforce_request(
     if is_slurm && request.policy != Policy::Strict {
         add_slurm_list(&mut allowlist, config, resolver);
     }
-    let JobAllowlist {
-        list,
-        dropped,
-        warnings,
-        container,
-    } = allowlist;
-    Ok(JobContainment {
-        containment: Containment::Enforce(list),
-        dropped,
-        warnings,
-        container,
-    })
+    Ok(JobContainment::from_allowlist(allowlist))
 }
 
 /// Adds the devices in Slurm's own list to those of a Slurm job, if the admin has said so: Slurm has not read that list

@@ -4,9 +4,9 @@ use super::containment::{JobContainment, Planner, add_slurm_list};
 use super::refusal::LoginRefusal;
 use crate::config::SlurmDevices;
 use crate::devices::gres::Inventory;
-use crate::devices::{AllowlistError, DeviceRequest, JobAllowlist, Policy, build_allowlist};
+use crate::devices::{AllowlistError, DeviceRequest, Policy, build_allowlist};
 use crate::slurm_conf::read_constrain_devices;
-use protocol::{Containment, Probe};
+use protocol::Probe;
 
 impl Planner<'_> {
     /// Decides the containment of a Slurm job, and which device nodes to probe.
@@ -98,18 +98,7 @@ impl Planner<'_> {
             }
         }
         add_slurm_list(&mut allowlist, self.config, self.resolver);
-        let JobAllowlist {
-            list,
-            dropped,
-            warnings,
-            container,
-        } = allowlist;
-        Ok(JobContainment {
-            containment: Containment::Enforce(list),
-            dropped,
-            warnings,
-            container,
-        })
+        Ok(JobContainment::from_allowlist(allowlist))
     }
 }
 

@@ -60,13 +60,13 @@ impl ContainerParts {
     ) -> Vec<String> {
         let mut warnings = Vec::new();
         if !lacking_groups.is_empty() {
-            let groups = list_first(lacking_groups);
+            let groups = list_first(LISTED_MAX, lacking_groups);
             warnings.push(format!(
                 "containers get the groups {groups}; {user} lacks them"
             ));
         }
         if !missing_files.is_empty() {
-            let files = list_first(missing_files);
+            let files = list_first(LISTED_MAX, missing_files);
             warnings.push(format!(
                 "this node lacks {files}, which the specification gives to containers: generate it anew"
             ));
@@ -77,7 +77,7 @@ impl ContainerParts {
         }
         if !self.net_devices.is_empty() {
             let devices: Vec<&String> = self.net_devices.iter().collect();
-            let devices = list_first(&devices);
+            let devices = list_first(LISTED_MAX, &devices);
             warnings.push(format!(
                 "network devices are for containers: a login does not get {devices}"
             ));
@@ -86,14 +86,10 @@ impl ContainerParts {
     }
 }
 
-/// Joins the first items, and counts the others.
-fn list_first(items: &[impl ToString]) -> String {
-    let shown: Vec<String> = items
-        .iter()
-        .take(LISTED_MAX)
-        .map(ToString::to_string)
-        .collect();
-    match items.len().saturating_sub(LISTED_MAX) {
+/// Joins the first items, at most `max`, and counts the others.
+pub(crate) fn list_first(max: usize, items: &[impl ToString]) -> String {
+    let shown: Vec<String> = items.iter().take(max).map(ToString::to_string).collect();
+    match items.len().saturating_sub(max) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }

@@ -2,7 +2,7 @@
 //! device counts.
 
 use super::{Format, QualifiedName, Spec, SpecDevice, name};
-use crate::node::{DeviceError, Tree};
+use crate::node::{DeviceError, Tree, list_first};
 use crate::trusted_dir;
 use kernel::trust::{Distrust, TrustedDir};
 use nix::errno::Errno;
@@ -398,30 +398,17 @@ impl Catalog {
         let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.display()).collect();
         let unusable = match faults.as_slice() {
             [] => String::new(),
-            faults => format!("; cannot be used: {}", list_first(faults)),
+            faults => format!("; cannot be used: {}", list_first(LISTED_MAX, faults)),
         };
         if known.is_empty() {
-            let dirs = list_first(&dirs);
+            let dirs = list_first(LISTED_MAX, &dirs);
             let why = format!("no specification of kind {kind} in {dirs}{unusable}");
             return DeviceError::new(why);
         }
-        let known = list_first(&known);
+        let known = list_first(LISTED_MAX, &known);
         DeviceError::new(format!(
             "kind {kind} has no such device; it has {known}{unusable}"
         ))
-    }
-}
-
-/// Joins the first items, and counts the others.
-fn list_first(items: &[impl ToString]) -> String {
-    let shown: Vec<String> = items
-        .iter()
-        .take(LISTED_MAX)
-        .map(ToString::to_string)
-        .collect();
-    match items.len().saturating_sub(LISTED_MAX) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
