@@ -51,7 +51,8 @@ impl CgroupSearch<'_> {
         None
     }
 
-    /// Finds the cgroup of the job on cgroup v2; `None` for a Slurm job whose daemon does not answer or is elsewhere.
+    /// Finds the cgroup of the job on cgroup v2. The placement of a Slurm job names none, so it is derived from the
+    /// cgroup of the job's step daemon; `None` if that cannot be connected to in time, or is in no cgroup of a job.
     fn find_cgroup(self, job: &Job) -> Option<CgroupPath> {
         let (spool, node) = match &job.placement {
             Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => {
@@ -69,7 +70,7 @@ impl CgroupSearch<'_> {
 
 /// Tells whether a cgroup or one below it has this id, an inode number. `left` counts down for each cgroup below; at
 /// 0, and at the deadline, the answer is `false`. Directories that cannot be read, because they are gone or too deep,
-/// count as others.
+/// are passed over.
 fn subtree_contains(cgroup: PathBuf, id: u64, left: &mut usize, deadline: Deadline) -> bool {
     if fs::symlink_metadata(&cgroup).is_ok_and(|meta| meta.is_dir() && meta.ino() == id) {
         return true;

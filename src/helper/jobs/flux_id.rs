@@ -23,6 +23,7 @@ impl FluxId {
                     .checked_mul(58)?
                     .checked_add(u64::try_from(value).ok()?)
             });
+        // Each id has one canonical text: this refuses leading zeros and a text without digits.
         number.map(Self).filter(|id| id.to_string() == text)
     }
 
@@ -44,10 +45,12 @@ impl FluxId {
         } else if let Some(digits) = text.strip_prefix("0x") {
             parse_hexadecimal(digits)
         } else if text.starts_with(|first: char| first.is_ascii_digit()) {
+            // A decimal id has no leading zeros.
             text.parse()
                 .ok()
                 .filter(|number: &u64| number.to_string() == text)
         } else {
+            // U+0192 is the florin sign that Flux prints before F58.
             let digits = text.strip_prefix(['\u{192}', 'f'])?;
             return Self::parse_canonical(&format!("f{digits}"));
         };
@@ -64,6 +67,7 @@ impl FluxId {
 
 impl fmt::Display for FluxId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The largest power of 58 that is not above the number, for its first digit.
         let mut place = 1_u64;
         while self.0 / place >= 58 {
             place = place.saturating_mul(58);

@@ -44,8 +44,8 @@ impl PrologEnvironment {
         "ZE_AFFINITY_MASK",
     ];
 
-    /// The variables of this job of a scheduler. Those of a Slurm job are the sources of a login's variables, and only
-    /// have to be printable; all others are a login's variables themselves.
+    /// Checks the variables of a record and keeps them. Those of a Slurm job are named in [`Self::SLURM_NAMES`], and
+    /// the variables of its logins are derived from them; those of any other job are the variables of its logins.
     ///
     /// # Errors
     ///
@@ -58,6 +58,7 @@ impl PrologEnvironment {
         let environment = Self(variables);
         match scheduler {
             Scheduler::Slurm => environment.check_slurm()?,
+            // Each login makes its variables anew; here only their errors matter.
             _ => drop(environment.login_variables(job, scheduler)?),
         }
         Ok(environment)
@@ -70,7 +71,8 @@ impl PrologEnvironment {
         short && !value.is_empty() && value.bytes().all(printable)
     }
 
-    /// The variables of logins to this job, its id first: the record's own, or the id of the job.
+    /// The variables of logins to this job, which is not Slurm's. Its id comes first: the record's own, or else the id
+    /// of the job.
     ///
     /// # Errors
     ///
@@ -82,6 +84,7 @@ impl PrologEnvironment {
     ) -> Result<Variables, UnusableVariable> {
         let mut variables = id_variable(Some(self), job, scheduler)?;
         for (name, value) in &self.0 {
+            // `id_variable` has put it first.
             if name == Variable::id_name(scheduler) {
                 continue;
             }
@@ -103,6 +106,11 @@ impl PrologEnvironment {
         &self.0
     }
 
+    /// Checks the names and values of a Slurm job.
+    ///
+    /// # Errors
+    ///
+    /// The first variable that a record of a Slurm job cannot have, and why.
     fn check_slurm(&self) -> Result<(), UnusableVariable> {
         for (name, value) in &self.0 {
             if !Self::SLURM_NAMES.contains(&name.as_str()) {
@@ -116,7 +124,8 @@ impl PrologEnvironment {
     }
 }
 
-/// The variable with the id of a job: the one that its record has, or else the job's own id.
+/// The variable with the id of a job, alone in a list: the one that the `environment` of its record has, or else the
+/// job's own id.
 ///
 /// # Errors
 ///
@@ -127,13 +136,19 @@ pub(crate) fn id_variable(
     scheduler: Scheduler,
 ) -> Result<Variables, UnusableVariable> {
     let name = Variable::id_name(scheduler);
-    let value = environment.and_then(|environment| environment.get(name));
+    let value = environment
+        .and_then(|environment| environment.get(name))
+        .unwrap_or(job.as_str());
     let mut variables = Variables::default();
-    let value = value.unwrap_or(job.as_str());
     add_variable(&mut variables, name, value, job, scheduler)?;
     Ok(variables)
 }
 
+/// Appends a variable of this job to the list.
+///
+/// # Errors
+///
+/// [`UnusableVariable`] for a variable that is not the scheduler's or not of this job, and for one too many.
 fn add_variable(
     variables: &mut Variables,
     name: &str,

@@ -87,18 +87,21 @@ impl Registry {
         names.is_ok_and(|names| names.is_empty())
     }
 
-    /// Reads all usable notes of `uid`; their number is not limited. Empty if the user's directory is missing, not
-    /// trusted or cannot be listed.
+    /// Reads all usable notes of `uid`. Their number is not limited, so that a directory with too many files for
+    /// logins can be cleared. Empty if the user's directory is missing, not trusted or cannot be listed.
     pub(super) fn read_notes(&self, trust: &Trust, uid: u32) -> Vec<(JobId, Note)> {
         let Ok(dir) = trust.dir(&self.user_dir(uid)) else {
             return Vec::new();
         };
-        let note = |name: String| match UserFile::parse(&name) {
-            UserFile::Note(id) => read_note(&dir, &name).ok().flatten().map(|note| (id, note)),
-            _ => None,
-        };
-        let names = trusted_dir::list_visible_names(&dir, usize::MAX).unwrap_or_default();
-        names.into_iter().filter_map(note).collect()
+        let mut notes = Vec::new();
+        for name in trusted_dir::list_visible_names(&dir, usize::MAX).unwrap_or_default() {
+            if let UserFile::Note(id) = UserFile::parse(&name) {
+                if let Ok(Some(note)) = read_note(&dir, &name) {
+                    notes.push((id, note));
+                }
+            }
+        }
+        notes
     }
 }
 
@@ -106,39 +109,45 @@ impl UserRecords {
     /// Reads one file of a user's directory, and adds it to the records, to the notes, or with the cause to the
     /// broken files. A file that is gone by now is left out.
     fn add(&mut self, dir: &TrustedDir, name: &str, uid: u32) {
-        let (result, job) = match UserFile::parse(name) {
-            UserFile::Record(id) => {
-                let record = read_file(dir, name).and_then(|bytes| {
-                    bytes
-                        .map(|bytes| Record::parse_for_job(&bytes, uid, &id))
-                        .transpose()
-                });
-                (record.map(|record| self.records.extend(record)), Some(id))
-            }
-            UserFile::Note(id) => {
-                let note = read_note(dir, name);
-                (
-                    note.map(|note| self.ended.extend(note.map(|note| (id, note)))),
-                    None,
-                )
-            }
-            UserFile::Foreign => (Err("neither a record nor a note".to_owned()), None),
+        let (cause, job) = match UserFile::parse(name) {
+            UserFile::Record(id) => match read_record(dir, name, uid, &id) {
+                Ok(record) => return self.records.extend(record),
+                Err(cause) => (cause, Some(id)),
+            },
+            UserFile::Note(id) => match read_note(dir, name) {
+                Ok(note) => return self.ended.extend(note.map(|note| (id, note))),
+                Err(cause) => (cause, None),
+            },
+            UserFile::Foreign => ("neither a record nor a note".to_owned(), None),
         };
-        if let Err(cause) = result {
-            self.broken.push(UnusableFile {
-                path: dir.path().join(name),
-                cause,
-                job,
-            });
-        }
+        self.broken.push(UnusableFile {
+            path: dir.path().join(name),
+            cause,
+            job,
+        });
     }
+}
+
+/// Reads the record of the job `id` of `uid`; `None` if it disappeared since it was listed.
+fn read_record(
+    dir: &TrustedDir,
+    name: &str,
+    uid: u32,
+    id: &JobId,
+) -> Result<Option<Record>, String> {
+    let Some(bytes) = read_file(dir, name)? else {
+        return Ok(None);
+    };
+    Record::parse_for_job(&bytes, uid, id).map(Some)
 }
 
 /// Reads a note; `None` if it disappeared since it was listed.
 fn read_note(dir: &TrustedDir, name: &str) -> Result<Option<Note>, String> {
-    let parse =
-        |bytes: Vec<u8>| Note::parse(&bytes).map_err(|error: RecordError| error.to_string());
-    read_file(dir, name)?.map(parse).transpose()
+    let Some(bytes) = read_file(dir, name)? else {
+        return Ok(None);
+    };
+    let note = Note::parse(&bytes).map_err(|error| error.to_string())?;
+    Ok(Some(note))
 }
 
 /// Reads a file; `None` if it disappeared since it was listed: the job has ended.

@@ -191,6 +191,7 @@ impl Record {
             env: None,
         };
         record.check()?;
+        // The variables come last: they are checked against the record's id and scheduler.
         let env = match wire.env {
             Some(_) if record.target == LoginTarget::Via(Via::Flux) => return Err(invalid("env")),
             Some(ByName(variables)) => Some(
@@ -252,6 +253,7 @@ impl Record {
             (None, false) => RecordDevices::Unspecified,
             (Some(Policy::Auto), false) => RecordDevices::Uncontained,
             (policy, _) => RecordDevices::Requested(DeviceRequest {
+                // `auto` beside a device key means `closed`, as for systemd.
                 policy: match policy {
                     Some(Policy::Strict) => Policy::Strict,
                     _ => Policy::Closed,
@@ -311,27 +313,28 @@ impl Record {
         cdi.chain(gpus).chain(gres).chain(dir).collect()
     }
 
-    /// Checks the values that serde cannot check, and the keys that belong to one kind of target.
+    /// Checks the values that serde cannot check, and that `accounts`, `namespaces` and `scheduler` stand beside
+    /// `cgroup` only. A key that is missing passes.
     ///
     /// # Errors
     ///
     /// [`RecordError`] with the first key whose value is out of range or not for this target.
     fn check(&self) -> Result<(), RecordError> {
-        let time = |time: Option<i64>| time.is_none_or(|seconds| seconds > 0);
-        let dir = |dir: &String| is_text(dir) && dir.starts_with('/');
-        let gpu = |gpu: &Gpu| matches!(gpu, Gpu::Index(_)) || is_text(&gpu.to_string());
+        let is_time = |time: Option<i64>| time.is_none_or(|seconds| seconds > 0);
+        let is_dir = |dir: &String| is_text(dir) && dir.starts_with('/');
+        let is_gpu = |gpu: &Gpu| matches!(gpu, Gpu::Index(_)) || is_text(&gpu.to_string());
         let in_cgroup = matches!(self.target, LoginTarget::Cgroup(_));
         let checks = [
             ("uid", Self::can_own_job(self.uid)),
-            ("started", time(self.started)),
-            ("ends", time(self.ends)),
+            ("started", is_time(self.started)),
+            ("ends", is_time(self.ends)),
             ("cdi", self.cdi.iter().flatten().all(|name| is_text(name))),
-            ("gpus", self.gpus.iter().flatten().all(gpu)),
+            ("gpus", self.gpus.iter().flatten().all(is_gpu)),
             (
                 "gres",
                 self.gres.iter().flatten().all(|(name, _)| is_text(name)),
             ),
-            ("device_dir", self.device_dir.iter().all(dir)),
+            ("device_dir", self.device_dir.iter().all(is_dir)),
             (
                 "accounts",
                 self.accounts

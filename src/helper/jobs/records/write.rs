@@ -49,9 +49,10 @@ impl Registry {
             return Ok(exact);
         }
         let Some(canonical) = FluxId::parse_job_id(id.as_str()) else {
-            return Ok(exact);
+            return Ok(Vec::new());
         };
         let mut jobs = self.find_by_id(trust, &canonical)?;
+        // Only a Flux job has further names. An unusable record may be one's.
         jobs.retain(|job| {
             job.record
                 .as_ref()
@@ -66,7 +67,7 @@ impl Registry {
     ///
     /// [`OperationError`] if the registry cannot be listed, or a file that exists cannot be looked at.
     fn find_by_id(&self, trust: &Trust, id: &JobId) -> Result<Vec<RegisteredJob>, OperationError> {
-        let mut found = Vec::new();
+        let mut jobs = Vec::new();
         for uid in self.list_users()? {
             for (path, ending) in [
                 (self.record_path(uid, id), false),
@@ -74,14 +75,14 @@ impl Registry {
             ] {
                 match fs::symlink_metadata(&path) {
                     Ok(_) => {
-                        found.push(read_job(trust, &path, uid, id, ending));
+                        jobs.push(read_job(trust, &path, uid, id, ending));
                     }
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => return Err(failed("stat", &path, error)),
                 }
             }
         }
-        Ok(found)
+        Ok(jobs)
     }
 
     /// Lists all jobs of all users, running or ending.
@@ -150,7 +151,8 @@ impl Registry {
         remove(&self.note_path(record.uid, &record.id))
     }
 
-    /// Hides a job from logins; `false` if it is hidden already. This needs no disk space.
+    /// Hides a job from logins by renaming its record, which needs no disk space; `false` if no record has the name
+    /// that logins read: the job is hidden already, or is not registered.
     ///
     /// # Errors
     ///
@@ -178,7 +180,7 @@ impl Registry {
         )
     }
 
-    /// Removes a job that [`Self::withdraw_job`] hid.
+    /// Removes the file of a job that [`Self::withdraw_job`] hid, if it is there.
     ///
     /// # Errors
     ///

@@ -30,11 +30,11 @@ pub struct Stat {
 ///
 /// As `opendir(3)`, and for each entry as `readdir(3)`.
 pub fn list_numbers<T: FromStr>(dir: &Path) -> io::Result<impl Iterator<Item = io::Result<T>>> {
-    let number = |entry: io::Result<std::fs::DirEntry>| match entry {
+    let parse_name = |entry: io::Result<std::fs::DirEntry>| match entry {
         Ok(entry) => entry.file_name().to_str()?.parse().ok().map(Ok),
         Err(error) => Some(Err(error)),
     };
-    Ok(read_dir(dir)?.filter_map(number))
+    Ok(read_dir(dir)?.filter_map(parse_name))
 }
 
 /// Reads a process's `stat`.
@@ -49,10 +49,11 @@ pub fn read_stat(proc: &Proc, pid: i32) -> io::Result<Stat> {
 
 /// Finds when a process started, in seconds since the epoch (proc_stat(5)); `None` if it is gone or hidden.
 pub fn start_time(proc: &Proc, pid: i32) -> Option<i64> {
-    let start = i64::try_from(read_stat(proc, pid).ok()?.start).ok()?;
-    let booted = read(proc.at.join("stat")).ok()?;
-    let booted: i64 = find_field(&booted, "btime ")?.parse().ok()?;
-    booted.checked_add(start.checked_div(sysconf(SysconfVar::CLK_TCK).ok()??)?)
+    let ticks = i64::try_from(read_stat(proc, pid).ok()?.start).ok()?;
+    let text = read(proc.at.join("stat")).ok()?;
+    let booted: i64 = find_field(&text, "btime ")?.parse().ok()?;
+    let ticks_per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
+    booted.checked_add(ticks.checked_div(ticks_per_second)?)
 }
 
 impl Stat {
@@ -61,10 +62,12 @@ impl Stat {
     fn parse(text: &str) -> Option<Self> {
         let (name, rest) = text.rsplit_once(')')?;
         let (_, name) = name.split_once('(')?;
+        // The manual counts fields from 1; after the name comes the third, which is 0 here.
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         Some(Self {
             parent: fields.get(1)?.parse().ok()?,
             session: fields.get(3)?.parse().ok()?,
+            // The kernel prints this unsigned number as a signed one.
             terminal: u32::from_ne_bytes(fields.get(4)?.parse::<i32>().ok()?.to_ne_bytes()),
             start: fields.get(19)?.parse().ok()?,
             name: name.to_owned(),

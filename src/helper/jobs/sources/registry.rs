@@ -43,7 +43,8 @@ impl RegistrySource {
         }
     }
 
-    /// Tells whether no job was registered since the node started.
+    /// Tells whether no job was registered since the node started; `false` if the site has chosen this source, which
+    /// then counts as used.
     fn is_unused(&self) -> bool {
         let Some(lock) = &self.first_use else {
             return false;
@@ -56,7 +57,8 @@ impl RegistrySource {
         }
     }
 
-    /// Adds a record to the report: as a running job, as an addition, or as unusable.
+    /// Adds a record to the report: as a running job if its cgroup exists, as unusable if it says nothing about the
+    /// devices of a job that may run, else as an addition to the job of that id that a scheduler may have.
     fn add_record(&self, record: Record, report: &mut SourceReport) {
         let file = self.registry.record_path(record.uid, &record.id);
         let path = file.display();
@@ -66,9 +68,7 @@ impl RegistrySource {
                 return report.add_unusable(&record.id, format!("{path}: {NO_DEVICES}"));
             }
             LoginTarget::Via(via) => {
-                let has_prolog = super::flux::prolog_cgroup(&record.id)
-                    .is_some_and(|cgroup| self.has_cgroup(&cgroup).unwrap_or(false));
-                if *via == Via::Flux && has_prolog {
+                if *via == Via::Flux && self.has_flux_prolog(&record.id) {
                     report.starting.push(record.id.clone());
                 }
                 format!("{path}: not running, {} has no such job", via.as_str())
@@ -78,7 +78,7 @@ impl RegistrySource {
                     return report.add_unusable(&record.id, format!("{path}: {NO_DEVICES}"));
                 }
                 Ok(true) => return report.jobs.push(cgroup_job(cgroup.clone(), record)),
-                // A scheduler may have the job in another cgroup.
+                // A scheduler may have the job in another cgroup. Without devices it must not be joined there either.
                 Ok(false) => {
                     report
                         .unusable
@@ -95,6 +95,12 @@ impl RegistrySource {
             record,
             absence_cause,
         });
+    }
+
+    /// Tells whether Flux's prolog for this job runs. A cgroup that cannot be read counts as missing.
+    fn has_flux_prolog(&self, id: &JobId) -> bool {
+        super::flux::prolog_cgroup(id)
+            .is_some_and(|cgroup| self.has_cgroup(&cgroup).unwrap_or(false))
     }
 
     /// Tells whether a cgroup exists.

@@ -83,12 +83,13 @@ impl FluxSource {
         let mut ending = Vec::new();
         let mut running: usize = 0;
         let mut waiting: usize = 0;
-        let mut left: usize = 0;
+        let mut left_over: usize = 0;
         let mut late: usize = 0;
         for ((id, _, path), dir) in units {
             match inspector.inspect(&dir) {
                 UnitState::Running { owner, started } => {
                     running += 1;
+                    // No login could be sent to a unit that a plan cannot name.
                     let Some(job) = unit_job(id, &path, flux, started) else {
                         continue;
                     };
@@ -112,13 +113,13 @@ impl FluxSource {
                         .push(format!("{path}: its shell has ended, and tasks linger"));
                 }
                 UnitState::TooManyProcesses => {
-                    left += 1;
+                    left_over += 1;
                     let max = flux::UNIT_PROCESSES_MAX;
                     report
                         .skipped
                         .push(format!("{path}: no IMP among its first {max} processes"));
                 }
-                UnitState::Over => left += 1,
+                UnitState::Over => left_over += 1,
                 UnitState::Invalid(why) => report.broken.push(format!("{path}: {why}")),
                 UnitState::TimedOut => late += 1,
             }
@@ -129,7 +130,7 @@ impl FluxSource {
                 .push(format!("flux: {late} units could not be looked at in time"));
         }
         report.seen.push(format!(
-            "account {}: {running} units run a job, {waiting} have no shell, {left} are left over",
+            "account {}: {running} units run a job, {waiting} have no shell, {left_over} are left over",
             self.account
         ));
         let jobs = jobs
@@ -139,8 +140,8 @@ impl FluxSource {
         Ok((jobs, ending, report))
     }
 
-    /// Finds the user's jobs whose prolog runs. Meanwhile its wrapper keeps the environment in a
-    /// file; since flux-core 0.89 only root can read it.
+    /// Finds the user's jobs whose prolog runs: meanwhile flux-core keeps the environment of the prolog in a file. One
+    /// that cannot be read is passed over; since flux-core 0.89 only root can read it.
     fn jobs_in_prolog(&self, uid: u32) -> impl Iterator<Item = JobId> {
         let owner_line = format!("FLUX_JOB_USERID={uid}");
         let entries = std::fs::read_dir(self.root.join("run"))
@@ -154,9 +155,11 @@ impl FluxSource {
                 .strip_prefix("flux-prolog@")?
                 .strip_suffix(".env")?;
             let text = proc::read(entry.path()).ok()?;
-            text.lines()
-                .any(|line| line == owner_line)
-                .then(|| FluxId::parse_job_id(id))?
+            if text.lines().any(|line| line == owner_line) {
+                FluxId::parse_job_id(id)
+            } else {
+                None
+            }
         })
     }
 

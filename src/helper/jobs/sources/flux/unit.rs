@@ -66,7 +66,7 @@ impl UnitInspector<'_> {
         let is_full = pids.len() > flux::UNIT_PROCESSES_MAX;
         let mut pids = pids.into_iter().take(flux::UNIT_PROCESSES_MAX);
         let mut table = ProcessTable::default();
-        // The kernel's list begins with the unit's first process.
+        // The kernel's list begins with the unit's first process, as a rule the IMP, so that reading ends there.
         let Some(has_imp) = self.read_processes(&mut pids, &mut table, |process| {
             flux::is_imp(process, self.flux)
         }) else {
@@ -92,7 +92,7 @@ impl UnitInspector<'_> {
         };
         let mut shell = flux::find_shell(self.proc, imp, &table.processes, self.flux);
         if shell == Shell::None {
-            // Some kernels provide no list of children.
+            // Some kernels provide no list of the IMP's children: look for one among the unit's other processes.
             if self
                 .read_processes(&mut pids, &mut table, |_| false)
                 .is_none()
@@ -119,8 +119,8 @@ impl UnitInspector<'_> {
         }
     }
 
-    /// Reads processes up to the first one that is sought; returns whether there was one, or `None`
-    /// at the deadline.
+    /// Reads processes into the table, up to the first one that is sought, and leaves the others in `pids`. Returns
+    /// whether there was one, or `None` at the deadline.
     fn read_processes(
         &self,
         pids: &mut impl Iterator<Item = i32>,
@@ -155,14 +155,11 @@ impl UnitInspector<'_> {
 /// of another pid namespace.
 fn read_pids(dir: &Path) -> io::Result<Vec<i32>> {
     let lines = BufReader::new(File::open(dir.join("cgroup.procs"))?).lines();
-    let pids = lines
-        .take(flux::UNIT_PROCESSES_MAX + 1)
-        .map(|line| Ok(line?.parse().ok()));
-    Ok(pids
-        .collect::<io::Result<Vec<_>>>()?
-        .into_iter()
-        .flatten()
-        .collect())
+    let mut pids = Vec::new();
+    for line in lines.take(flux::UNIT_PROCESSES_MAX + 1) {
+        pids.extend(line?.parse::<i32>());
+    }
+    Ok(pids)
 }
 
 /// Tells whether the cgroup is gone or being removed.

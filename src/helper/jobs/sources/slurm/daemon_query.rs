@@ -28,6 +28,7 @@ const OPENING_GRACE: Duration = Duration::from_millis(200);
 /// For whom daemons are queried, and how long.
 #[derive(Clone, Copy)]
 pub(super) struct QueryTerms<'a> {
+    /// The uid that each daemon must have.
     pub(super) owner: u32,
     /// Tells whether a late daemon, given by its socket's index and its process, may have a job
     /// that is sought. `None` if jobs of all users are sought: then `timeout` limits every query.
@@ -72,7 +73,7 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
         if queries.is_empty() && (waiting.len() == 0 || terms.deadline.has_passed()) {
             return outcomes;
         }
-        // If a query has ended, the next one can begin at once.
+        // Wait only if no other query can begin at once.
         if queries.len() == CONCURRENT_QUERIES_MAX || waiting.len() == 0 {
             wait_for_progress(&queries, terms.deadline.clock());
         }
@@ -82,6 +83,7 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
 /// Waits until a daemon answers, a connection can be retried, or a query times out.
 fn wait_for_progress(queries: &[DaemonQuery<'_>], clock: Clock) {
     let now = clock.now();
+    // The shortest wait of all queries.
     let mut wait: Option<Duration> = None;
     let mut poll_fds = Vec::new();
     for query in queries {
@@ -100,6 +102,7 @@ fn wait_for_progress(queries: &[DaemonQuery<'_>], clock: Clock) {
 
 /// A query to one daemon under way.
 struct DaemonQuery<'a> {
+    /// Index of the socket among those that are queried.
     index: usize,
     path: &'a Path,
     began: Instant,
@@ -111,7 +114,9 @@ struct DaemonQuery<'a> {
     may_matter: Option<bool>,
     /// The daemon's process; 0 before the first connection.
     pid: i32,
+    /// The connection over which the query was sent; `None` until there is one.
     socket: Option<OwnedFd>,
+    /// The answer, of which the first `filled` bytes have come.
     bytes: [u8; ANSWER_BYTES],
     filled: usize,
     /// The daemon has hung up before.
@@ -164,7 +169,8 @@ impl<'a> DaemonQuery<'a> {
         }
     }
 
-    /// Decides the outcome for a daemon without an answer; `None` while waiting is worthwhile.
+    /// Decides the outcome for a daemon without an answer; `None` while waiting is worthwhile: until the daemon is late,
+    /// and then to the deadline if its job may matter and no other socket waits.
     fn check_timeout(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<QueryOutcome> {
         let now = terms.deadline.clock().now();
         if now < self.late {
@@ -187,6 +193,7 @@ impl<'a> DaemonQuery<'a> {
     fn receive_answer(&mut self, owner: u32, clock: Clock) -> Result<Option<Answer>> {
         if self.socket.is_none() {
             match connect_and_query(self.path, owner) {
+                // The daemon has not opened its new socket to all users yet.
                 Err(Error::SystemCall(_, Errno::EACCES))
                     if clock.now() - self.began < OPENING_GRACE => {}
                 result => {
@@ -195,7 +202,7 @@ impl<'a> DaemonQuery<'a> {
                     }
                 }
             }
-            // No daemon has answered yet.
+            // The answer takes a while: the next call reads it.
             return Ok(None);
         }
         let Some(socket) = &self.socket else {
@@ -208,7 +215,6 @@ impl<'a> DaemonQuery<'a> {
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             Err(errno) => return Err(Error::SystemCall("recv", errno)),
         }
-        // poll(2) tells when more of the answer has come.
         if self.filled < ANSWER_BYTES {
             return Ok(None);
         }

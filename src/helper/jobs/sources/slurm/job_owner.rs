@@ -36,6 +36,7 @@ pub(super) fn can_be_owned_by(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> b
     let Some(path) = unified.and_then(job_of_daemon) else {
         return true;
     };
+    // Where cgroup v2 is not mounted the job has no processes, which rules nobody out.
     let dirs = CGROUP_MOUNTS.map(|mount| locate_cgroup(tree, mount, &path));
     dirs.iter()
         .all(|dir| has_own_or_none(&proc, dir, uid).unwrap_or(true))
@@ -54,12 +55,13 @@ fn locate_cgroup(tree: &Tree, mount: &str, path: &CgroupPath) -> PathBuf {
     tree.locate(mount).join(path.relative())
 }
 
-/// Tells whether the user has a process in a cgroup or below, or no user but root has.
+/// Tells whether the user has a process in a cgroup or below, or no user but root has. Processes that are gone or
+/// hidden are passed over.
 ///
 /// # Errors
 ///
 /// As `read(2)` for a cgroup that exists and cannot be read, and [`ErrorKind::Other`] for one with
-/// too many processes or cgroups. Processes that are gone or hidden are skipped.
+/// too many processes or cgroups.
 fn has_own_or_none(proc: &Proc, top: &Path, uid: u32) -> io::Result<bool> {
     let mut dirs = vec![top.to_owned()];
     let mut owners = Vec::new();

@@ -94,6 +94,7 @@ impl SlurmSource {
         let sockets = find_sockets(&self.slurm_conf, self.node_name.as_deref(), spool, report)?;
         let paths: Vec<&Path> = sockets.iter().map(|socket| socket.path.as_path()).collect();
         let tree = self.slurm_conf.tree();
+        // Given a socket by its index, and the process of its daemon.
         let may_be_own = |index: usize, pid: i32| match (uid, sockets.get(index)) {
             (Some(uid), Some(socket)) => {
                 job_owner::can_be_owned_by(tree, uid, &socket.name.job, pid)
@@ -131,6 +132,7 @@ impl SlurmSource {
                 Some(QueryOutcome::Done(Err(error))) => {
                     report.broken.push(format!("{path}: {error}"))
                 }
+                // Only a query for one `uid` has this outcome.
                 Some(QueryOutcome::Irrelevant) => {
                     let cause = "did not answer in time; its job is another user's";
                     report.foreign.push(format!("{path}: {cause}"));
@@ -169,15 +171,14 @@ impl Source for SlurmSource {
 }
 
 impl SourceReport {
-    /// Adds a job by the state of its extern step. Of several nodes on this host that have the job, the one that
-    /// started last places the login.
+    /// Adds a job by the state of its extern step. If several of Slurm's nodes are on this host and have the job, it is
+    /// added once, and the socket that is newest places the login.
     fn add_job(&mut self, socket: Socket, state: State) {
         let id = socket.name.job.clone();
         match state {
             State::Starting => self.starting.push(id),
             State::Ending => self.ending.push(id),
             State::Running => match self.jobs.iter_mut().find(|job| job.id == id) {
-                // The job has several nodes on this host; joining one of them joins the job.
                 Some(job) => {
                     let other = Job::from(socket);
                     let shown = describe_placement(&other.placement, &id);
@@ -239,7 +240,9 @@ struct SpoolDir {
     node: Option<NodeName>,
 }
 
-/// Finds the sockets of this node. `report` gets those that cannot be used.
+/// Finds the sockets of this node; of each node that this host may be, if `node_name` is `None` or no name that Slurm
+/// allows. `spool` is the directory that the configuration sets: without it `slurm.conf` tells. `report` gets the
+/// sockets that cannot be used.
 ///
 /// # Errors
 ///
@@ -312,6 +315,7 @@ fn configured_spool_dirs(
             node,
         }]);
     }
+    // A path without the node's name has been returned above.
     let Some(node_dirs) = spool.node_dirs(&host) else {
         return Ok(Vec::new());
     };
@@ -376,12 +380,13 @@ fn unreadable_spool(path: &Path, error: &std::io::Error) -> SourceError {
     }
 }
 
-/// Lists the sockets of one directory that are of this node's jobs; `report.broken` gets those that
-/// cannot be used. Resolves symbolic links in its path, since root's module follows none.
+/// Lists the sockets of one directory that are of this node's jobs, one for each job with an extern step; `report.broken`
+/// gets those that cannot be used. Resolves symbolic links in the path, since root's module follows none.
 ///
 /// # Errors
 ///
-/// The directory cannot be read, is not trusted, or has a path that is not plain.
+/// [`SourceError::Absent`] if the directory does not exist; [`SourceError::Failed`] if it cannot be read, is not
+/// trusted, or has a path that a plan cannot have.
 fn list_sockets(
     tree: &Tree,
     spool_dir: &SpoolDir,
@@ -437,8 +442,8 @@ fn list_sockets(
     Ok(sockets)
 }
 
-/// Explains why a directory has no socket of this node's jobs; `None` if it has no other sockets either. `node` is
-/// the node that was asked for, `other_node` one whose sockets are there.
+/// Explains why a directory has no socket of this node's jobs; `None` if no job may run. `node` is the node that was
+/// asked for, `other_node` one whose sockets are there; jobs without an extern step have sockets of other steps.
 fn explain_no_sockets(
     node: Option<&NodeName>,
     other_node: Option<&str>,
