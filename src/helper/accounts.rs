@@ -36,8 +36,8 @@ fn find_uid_in(passwd: &[u8], name: &str) -> Option<u32> {
     None
 }
 
-/// Lists the groups of `/etc/group` among these without the user, by name and number. A group that is not
-/// there may have the user in a directory service, and is left out. Reads no file without a group.
+/// Lists by name and number those of these groups that `/etc/group` has and that the user is not in. A group that
+/// is not there may have the user in a directory service, and is left out. Without any group no file is read.
 pub(crate) fn local_groups_without(tree: &Tree, user: &str, gids: &BTreeSet<u32>) -> Vec<String> {
     if gids.is_empty() {
         return Vec::new();

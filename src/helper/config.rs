@@ -194,6 +194,7 @@ impl Config {
         let mut config = Self::default();
         let mut keys = Vec::new();
         let mut has_names = false;
+        // Stays 0 without such a line: then the list is empty, and has no fault.
         let mut device_list_line = 0;
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
             let number = index + 1;
@@ -383,12 +384,12 @@ const KEY_RULES: [KeyRule; 25] = [
         store(&mut config.slurm_devices, value.parse().ok())
     }),
     ("slurm_allowed_devices", "yes or no", |config, value| {
-        let is_taken = match value {
+        let is_allowed = match value {
             "yes" => Some(true),
             "no" => Some(false),
             _ => None,
         };
-        store(&mut config.slurm_allowed_devices, is_taken)
+        store(&mut config.slurm_allowed_devices, is_allowed)
     }),
     ("env", "none, id, gpus or full", |config, value| {
         store(&mut config.env, value.parse().ok())
@@ -476,7 +477,7 @@ const KEY_RULES: [KeyRule; 25] = [
     ),
 ];
 
-/// Stores a parsed value; `None` stands for one of the wrong form.
+/// Stores a parsed value in its field; `None` stands for one of the wrong form.
 fn store<T>(place: &mut T, value: Option<T>) -> Result<(), ValueError> {
     *place = value.ok_or(ValueError::WrongForm)?;
     Ok(())
@@ -504,6 +505,7 @@ fn store_limit<T: PartialEq + Default>(
 /// too many.
 fn is_similar(known: &str, name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
+    // What differs lies between a common beginning and a common end.
     let same_front = known
         .bytes()
         .zip(name.bytes())

@@ -25,15 +25,16 @@ pub(crate) fn name_build(folder: &Path) {
     println!("cargo:rustc-env=BUILD={version}+{:08x}", sum >> 32);
 }
 
-/// Lists all files below a folder.
+/// Lists all files below a folder, in no order. What cannot be read is left out.
 fn list_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let below = |path: PathBuf| {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
         if path.is_dir() {
-            list_files(&path)
+            files.extend(list_files(&path));
         } else {
-            vec![path]
+            files.push(path);
         }
-    };
-    entries.flat_map(|entry| below(entry.path())).collect()
+    }
+    files
 }

@@ -224,8 +224,10 @@ impl Variable {
         }
     }
 
-    /// Tells whether programs read from a variable of this name which GPUs to use.
+    /// Tells whether a login to a job of any scheduler gets a variable of this name from the GPUs that it can open, so
+    /// that no record may give it.
     pub fn lists_gpus(name: &str) -> bool {
+        // The table has only these lists for all schedulers.
         let is_list = |kind: &VariableKind| kind.schedulers == Scheduler::ALL;
         name == NVIDIA_VARIABLE
             || VARIABLE_KINDS
@@ -259,11 +261,12 @@ impl Variable {
         if scheduler == Other || scheduler.source() != SourceName::Registry {
             return false;
         }
-        let id = match scheduler {
+        let translated = match scheduler {
             Lsf | OpenPbs => translate_index(value),
             _ => None,
         };
-        job.strip_prefix(id.as_deref().unwrap_or(value))
+        let scheduler_id = translated.as_deref().unwrap_or(value);
+        job.strip_prefix(scheduler_id)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
     }
 
@@ -452,6 +455,7 @@ impl Variables {
         });
     }
 
+    /// Adds one GPU to the list of its name, or begins that list with it.
     fn append_gpu(&mut self, gpu: &Variable) {
         match self.0.iter_mut().find(|list| list.name() == gpu.name()) {
             Some(list) if parse_decimal(&gpu.value).is_some() => {
@@ -472,6 +476,7 @@ impl Variables {
         job: &JobId,
         source: SourceName,
     ) -> Result<(), DecodeError> {
+        // Those that may have given all variables so far.
         let mut schedulers: Vec<Scheduler> = Scheduler::ALL
             .into_iter()
             .filter(|scheduler| scheduler.source() == source)

@@ -223,10 +223,11 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     ///
-    /// [`DecodeError::MissingKey`] for another key or none, [`DecodeError::UnusedType`] for a type that no
-    /// message has, [`DecodeError::InvalidValue`] for another one of ours or for a value that is not UTF-8.
+    /// [`DecodeError::MissingKey`] for another key or none, [`DecodeError::UnusedType`] for a type of RFC 38 that no
+    /// message has, [`DecodeError::InvalidValue`] for any other type than `kind`, or for a value that is not UTF-8.
     pub(super) fn take_entry(&mut self, key: &str, kind: u8) -> Result<&'a str, DecodeError> {
         let missing = || DecodeError::MissingKey(key.to_owned());
+        // An entry is `KEY NUL TYPE VALUE NUL`.
         let (next_key, after_key) = split_at_nul(self.0).ok_or_else(missing)?;
         if next_key != key.as_bytes() {
             return Err(missing());

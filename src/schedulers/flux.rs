@@ -45,10 +45,10 @@ pub fn unit_parents(flux: u32) -> [String; 2] {
 /// [`unit_parents`].
 pub fn unit_at(cgroup: &str, flux: u32) -> Option<Unit<'_>> {
     let (parent, name) = cgroup.rsplit_once('/')?;
-    unit_parents(flux)
-        .iter()
-        .any(|known| known == parent)
-        .then(|| Unit::parse(name))?
+    if !unit_parents(flux).iter().any(|known| known == parent) {
+        return None;
+    }
+    Unit::parse(name)
 }
 
 /// Maximum processes of a unit that a login reads. A user's job may have any number, and every login to
@@ -83,8 +83,8 @@ pub fn sole_user(process: &Process, flux: u32) -> Option<u32> {
 /// several. A child that the IMP has just forked has the same uids for a moment and does not count.
 pub fn find_imp(processes: &[Process], flux: u32) -> Option<i32> {
     let imps = || processes.iter().filter(|process| is_imp(process, flux));
-    let mut parents = imps().filter(|imp| !imps().any(|other| other.pid == imp.parent));
-    match (parents.next(), parents.next()) {
+    let mut first_imps = imps().filter(|imp| !imps().any(|other| other.pid == imp.parent));
+    match (first_imps.next(), first_imps.next()) {
         (Some(process), None) => Some(process.pid),
         _ => None,
     }

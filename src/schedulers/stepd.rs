@@ -200,6 +200,7 @@ impl Daemon {
     pub fn connect(spool: &TrustedDir, name: &SocketName, deadline: Instant) -> Result<Self> {
         socket_created_at(spool, name, ROOT_UID)?;
         let path = format!("/proc/self/fd/{}/{name}", spool.as_fd().as_raw_fd());
+        // With a deadline it is never `None`.
         let connection =
             connect_to_daemon(Path::new(&path), ROOT_UID, Some(deadline))?.ok_or(Error::Timeout)?;
         let mut bytes = [0; ANSWER_BYTES];
@@ -232,7 +233,7 @@ impl Daemon {
     pub fn query_state(&mut self, deadline: Instant) -> Result<Answer> {
         let requests = [REQUEST_STEP_UID, REQUEST_STATE].map(i32::to_ne_bytes);
         let mut bytes = [0; ANSWER_BYTES];
-        // A connection has one exchange of versions, which is over by now.
+        // A connection has one exchange of versions, which is over by now. Where a first answer has the version, 0 stays.
         let [_, _, _, _, uid_and_state @ ..] = &mut bytes;
         self.connection
             .exchange(requests.as_flattened(), uid_and_state, until(deadline))?;
@@ -269,6 +270,7 @@ impl Daemon {
         }
         let [a, b, c, d, ..] = bytes;
         match i32::from_ne_bytes([a, b, c, d]) {
+            // Also if no return code has come: then `result` is the error.
             0 => result?,
             code => return Err(Error::ProcessRefused(code)),
         }
@@ -326,7 +328,9 @@ impl Daemon {
         }
         let mut key_file = vec![0; length];
         self.connection.receive(&mut key_file, deadline)?;
-        match (key_file.pop(), String::from_utf8(key_file)) {
+        // The path ends with a NUL; without a path there is none.
+        let end = key_file.pop();
+        match (end, String::from_utf8(key_file)) {
             (None | Some(0), Ok(key_file)) => Ok((number, key_file)),
             _ => Err(Error::MalformedAnswer),
         }
@@ -363,9 +367,9 @@ pub struct Connection {
     pub pid: i32,
 }
 
-/// Connects to the daemon behind a socket, which must run as `owner`; `None` while too many connections wait
-/// there. Without a deadline no call blocks. With a deadline the kernel waits until then (socket(7),
-/// `SO_SNDTIMEO`).
+/// Connects to the daemon behind a socket, which must run as `owner`. Without a deadline no call blocks, and `None`
+/// means that too many connections wait at the socket. With a deadline the kernel waits for its turn until then
+/// (socket(7), `SO_SNDTIMEO`), and the result is a connection or an error.
 ///
 /// # Errors
 ///
@@ -517,7 +521,8 @@ impl Connection {
         self.receive_until_timeout(buffer, until(deadline))
     }
 
-    /// Receives until the buffer is full. The timeout of the socket is that of the first deadline.
+    /// Receives until the buffer is full. The caller has set the timeout of the socket for the first wait;
+    /// `next_deadline` ends each further one.
     fn receive_until_timeout(
         &self,
         mut buffer: &mut [u8],
@@ -530,7 +535,7 @@ impl Connection {
                 Err(Errno::EINTR | Errno::EAGAIN) => {}
                 Err(errno) => return Err(Error::SystemCall("recv", errno)),
             }
-            // A part of the time is over.
+            // A timeout counts anew for each call, and a part of the time is over.
             if !buffer.is_empty() {
                 let deadline = next_deadline().ok_or(Error::Timeout)?;
                 set_timeout(&self.socket, ReceiveTimeout, deadline)?;

@@ -95,8 +95,8 @@ impl Connection {
     }
 
     /// Answers one question: a host outside `networks` gets [`Answer::Hidden`], others the result of
-    /// `look_up`, which receives a deadline. A question can only be about connections between this
-    /// address of this host and the peer's address.
+    /// `look_up`, which receives a deadline. A question has only two ports: it is about a connection of an ssh client
+    /// at this address of this host to sshd at the peer's address.
     ///
     /// Returns the answer; `None` if no question came in time, it was too long, or the answer could
     /// not be sent.

@@ -187,6 +187,7 @@ pub fn parse_answer(
 ///
 /// Any other error of the kernel, or malformed bytes.
 fn parse_error(body: &[u8]) -> Result<Option<SocketOwner>, DiagError> {
+    // The kernel sends the number of the error as a negative one.
     let code = ByteReader(body)
         .bytes()
         .map(i32::from_ne_bytes)

@@ -41,6 +41,7 @@ fn read_line(stream: &TcpStream, deadline: Deadline) -> Result<Vec<u8>, Errno> {
     let mut line = Vec::new();
     let mut buffer = [0; LINE_MAX];
     while !line.contains(&b'\n') {
+        // As much of the buffer as the line may still grow.
         let free = buffer.get_mut(line.len()..).filter(|free| !free.is_empty());
         let free = free.ok_or(Errno::EMSGSIZE)?;
         deadline.wait_until_ready(stream, PollFlags::POLLIN)?;
@@ -71,8 +72,8 @@ pub struct Flow {
 
 impl Flow {
     /// Parses PAM's `SSH_CONNECTION`: client address and port, server address and port. The interface of a
-    /// scope is looked up on this node. `None` for any other text, for two address families, and for a
-    /// connection that is not TCP.
+    /// scope is looked up on this node. `None` for any other text, as sshd gives it for a connection that is not TCP
+    /// (`UNKNOWN`), and for two address families.
     pub fn parse_ssh_connection(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut end = || parse_end(words.next()?, words.next()?);

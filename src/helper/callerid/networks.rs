@@ -95,6 +95,7 @@ fn address_bits(address: IpAddr) -> u128 {
 
 /// The first `bits` bits of an address as a number, whose other bits are 0.
 fn mask_bits(address: IpAddr, bits: u8) -> u128 {
+    // A shift by all 128 bits is `None`.
     let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
     address_bits(address) & mask
 }

@@ -47,6 +47,7 @@ impl Config {
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
             let number = Some(index + 1);
             match parse_line(line) {
+                // `parse` has accepted the file, so this is the section of names, and no line is an error.
                 Ok(ConfigLine::Section(_)) => has_names = true,
                 Ok(ConfigLine::Pair(name, value)) if has_names => names.push(KeyInForce {
                     key: printable(&format!("[{NAMES_SECTION}] {name}")),

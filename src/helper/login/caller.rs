@@ -111,7 +111,7 @@ impl<'a> CallerQuery<'a> {
         }
     }
 
-    /// Finds the job of a client on this node by its cgroup.
+    /// Finds the job of a client on this node by the cgroup in which it made its socket.
     fn find_local_job(&self, owner: SocketOwner, flow: Flow, jobs: &[Job]) -> CallerJob {
         let client = flow.client;
         match self.node.job_of_cgroup(jobs, owner.cgroup, self.deadline()) {

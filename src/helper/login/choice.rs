@@ -51,6 +51,7 @@ pub(super) fn choose_job(
     if jobs.is_empty() {
         return Choice::None;
     }
+    // The caller may be in a job that takes no logins, so this rule is asked about all jobs.
     if jobs.len() + closed.len() > 1 {
         let id = find_id(ChoiceRule::Caller, &[jobs.as_slice(), closed].concat());
         if let Some(job) = closed.iter().find(|job| Some(&job.id) == id.as_ref()) {

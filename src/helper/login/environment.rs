@@ -62,6 +62,7 @@ impl LoginVariables {
         }
     }
 
+    /// Turns an error into a warning: a login does without variables rather than being refused.
     fn of_result(result: Result<Variables, UnusableVariable>) -> Self {
         match result {
             Ok(variables) => Self {
@@ -75,8 +76,9 @@ impl LoginVariables {
         }
     }
 
-    /// Names the GPUs that the login can open, by the variables of the probes that are returned. A list of the
-    /// prolog stays if it tells more: if the login opens other GPUs too, or if the GPUs cannot be named.
+    /// Adds variables to the probes, and returns these: the privileged half makes lists of those GPUs that the login
+    /// can open. A list of the prolog stays if it tells more: if the login opens other GPUs too, or if the GPUs cannot
+    /// be named.
     pub(super) fn name_gpus(
         &mut self,
         probes: Vec<Probe>,
@@ -87,16 +89,17 @@ impl LoginVariables {
         let mut named = name_probes(probes, gpus);
         let numbering = GpuNumbering::of_login(job, containment);
         for list in GPU_LIST_VARIABLES {
-            let is_named = |probe: &Probe| {
+            let adds_to_list = |probe: &Probe| {
                 probe
                     .variable
                     .as_ref()
                     .is_some_and(|gpu| gpu.name() == list)
             };
-            if numbering == GpuNumbering::FromZero && named.iter().any(is_named) {
+            // One list alone may stay: the prolog's, or the one of the probes.
+            if numbering == GpuNumbering::FromZero && named.iter().any(adds_to_list) {
                 self.variables.remove(list);
             } else if self.variables.has(list) {
-                for probe in named.iter_mut().filter(|probe| is_named(probe)) {
+                for probe in named.iter_mut().filter(|probe| adds_to_list(probe)) {
                     probe.variable = None;
                 }
             }
@@ -172,9 +175,9 @@ pub(super) fn list_nameable_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceErr
 }
 
 /// Adds to each probe the variable that names its GPU to programs; if there are no probes of the
-/// scheduler, makes one for each of these GPUs. NVIDIA's GPUs are all named by UUID or all by number.
-fn name_probes(probes: Vec<Probe>, gpus: &[GpuNodes]) -> Vec<Probe> {
-    let mut probes = probes;
+/// scheduler, makes one for each of these GPUs. NVIDIA's GPUs are all named by UUID or all by number: by number if
+/// the UUID of one of them is not known.
+fn name_probes(mut probes: Vec<Probe>, gpus: &[GpuNodes]) -> Vec<Probe> {
     if probes.is_empty() {
         probes.extend(gpus.iter().filter_map(own_probe).take(PROBES_MAX));
     }
@@ -195,7 +198,8 @@ fn own_probe(gpu: &GpuNodes) -> Option<Probe> {
         .ok()
 }
 
-/// Names one GPU to programs: by its UUID, or as the first one that they see. `None` if no variable names the GPU.
+/// Names one GPU to programs: by its UUID, or by the number 0 as if it were the only one that they see; numbers are
+/// counted up when lists are made of several GPUs. `None` if no variable names the GPU.
 fn gpu_variable(gpu: &GpuNodes, uses_numbers: bool) -> Option<Variable> {
     let (name, uuid) = gpu.visible_devices.as_ref()?;
     let uuid = if uses_numbers { None } else { uuid.as_deref() };
@@ -244,6 +248,7 @@ fn allocation_variables(
     for (name, value) in &lists {
         add_variable(&mut variables, name, value)?;
     }
+    // Each name in the login with the one in the prolog.
     let unchanged = OPTIONAL_VARIABLES.map(|name| (name, name));
     let mut warnings = Vec::new();
     for (name, from) in unchanged

@@ -9,8 +9,8 @@ use protocol::{Access, Allowlist, Containment, DeviceRule, InvalidText, Placemen
 impl Planner<'_> {
     /// Decides the containment of a login to a Flux job.
     ///
-    /// The IMP's filter applies, and besides it the list of the job's record. If the privileged half
-    /// found no filter at the unit, it passes the text of the unit in `unit`: the policy in that text
+    /// The IMP's filter applies, and besides it the list of the job's record; then `unit` is empty. If the
+    /// privileged half found no filter at the unit, it passes the text of the unit in `unit`: the policy in that text
     /// applies instead, with the list that the IMP would have made of it. A list of the record then
     /// applies too, as one intersected list.
     ///
@@ -103,7 +103,8 @@ impl Planner<'_> {
 }
 
 /// Tells whether the IMP resolves an entry as this node's resolver does. The IMP compares names of
-/// drivers literally and knows neither patterns nor majors. Leaving an entry out only tightens.
+/// drivers literally, and knows neither patterns nor majors (`char-195`), nor the groups of ours that begin with `@`.
+/// Leaving an entry out only tightens.
 fn is_literal(name: &str) -> bool {
     if name.starts_with('@') || Glob::is_wild(name) {
         return false;
@@ -121,8 +122,9 @@ fn is_literal(name: &str) -> bool {
 /// The result has more entries than a list may have.
 pub(super) fn intersect(one: &Allowlist, other: &Allowlist) -> Result<Allowlist, InvalidText> {
     let mut both = Allowlist::new();
+    let other_rules = merge_rules(other);
     for a in merge_rules(one) {
-        for b in merge_rules(other) {
+        for &b in &other_rules {
             if let Some(rule) = intersect_rules(a, b) {
                 both.push(rule)?;
             }

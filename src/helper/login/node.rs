@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 pub struct Node {
     pub(super) root: PathBuf,
     pub(super) trust: Trust,
+    /// The cgroup v2 mount, once it has been found.
     cgroup: OnceLock<PathBuf>,
     pub(super) clock: Clock,
 }
@@ -52,8 +53,8 @@ impl Node {
         Self { clock, ..self }
     }
 
-    /// The site's settings of devices. A name of the node in the PAM line counts unless the
-    /// configuration has one.
+    /// The site's settings of devices. `node` is the name in a request: if a PAM line gives it, it counts as Slurm's
+    /// name of the node unless the configuration has one.
     pub(super) fn device_settings(node: &str, config: &Config) -> DeviceSettings {
         let configured = config.devices.node_name.clone();
         let node_name = configured.or_else(|| node_name_of_pam_line(node, &host_name()));

@@ -10,14 +10,14 @@ use protocol::{Allowlist, ChoiceRule, Placement, Plan, Probe, Request};
 
 /// The result of planning a login, and what led to it.
 pub(super) struct PlannedLogin {
+    /// The plan, with warnings for the log.
     pub(super) result: Result<(Plan, Vec<String>), LoginRefusal>,
     pub(super) evidence: Evidence,
 }
 
 impl Planner<'_> {
-    /// Plans the login; the result has warnings for the log beside the plan. The request has the text of the job's
-    /// unit, if it has one. The login is refused if a registered job has no record of its devices, if this node cannot
-    /// resolve the devices, or if they exceed an allowlist.
+    /// Plans the login to the job that `rule` has chosen. It is refused if a registered job has no record of its
+    /// devices, if this node cannot resolve the devices, or if they exceed an allowlist.
     pub(super) fn plan_login(mut self, rule: ChoiceRule, request: &Request) -> PlannedLogin {
         let result = self.make_plan(rule, request);
         PlannedLogin {
@@ -26,7 +26,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Makes the plan, and notes in the evidence what it contains.
+    /// Makes the plan, with warnings for the log, and notes in the evidence what it contains.
     ///
     /// # Errors
     ///
@@ -43,21 +43,24 @@ impl Planner<'_> {
             mut warnings,
             container,
         } = job_containment;
-        let groups =
+        let lacking_groups =
             accounts::local_groups_without(&self.resolver.tree, &request.user, &container.gids);
-        for warning in container.warnings(&groups, &request.user, &[]) {
+        // A login looks for no file of a container: one on a network file system could hold it up.
+        for warning in container.warnings(&lacking_groups, &request.user, &[]) {
             warnings.push(format!("cdi: {warning}"));
         }
         let mut variables = login_variables(self.job, self.config.env, &containment);
         if self.config.env.names_gpus() {
             match list_nameable_gpus(&self.resolver.tree) {
+                // The names go into the probes: the privileged half lists the GPUs that the login can open.
                 Ok(gpus) => probes = variables.name_gpus(probes, &gpus, self.job, &containment),
                 Err(why) => warnings.push(format!("env: no GPU is named: {why}")),
             }
         }
         warnings.extend(variables.warnings);
-        // Count only a list that a record gives. For a Slurm job without one the allowlist, if any, has all of
-        // Slurm's GPUs (`slurm_devices = closed`): which of them are the job's, only Slurm's own filter knows.
+        // GPUs are counted only in a list that a record gives; else the number is 0, which the user is not told. The
+        // allowlist of a Slurm job without a record (`slurm_devices = closed`) has all of Slurm's GPUs: which of them
+        // are the job's, only Slurm's own filter knows.
         let counted_list = if self.job.has_device_list() {
             containment.list()
         } else {
@@ -80,7 +83,8 @@ impl Planner<'_> {
         Ok((plan, warnings))
     }
 
-    /// Decides the containment by the source of the job, and which device nodes to probe.
+    /// Decides the containment by the source of the job, and which device nodes to probe: none but for Slurm, whose
+    /// own filter alone knows which GPUs are the job's. `unit` is the text of a Flux job's unit.
     fn contain(&mut self, unit: &str) -> Result<(JobContainment, Vec<Probe>), LoginRefusal> {
         let job = self.job;
         match (&job.placement, &job.record) {

@@ -11,8 +11,9 @@ use protocol::Probe;
 impl Planner<'_> {
     /// Decides the containment of a Slurm job, and which device nodes to probe.
     ///
-    /// If Slurm constrains devices, its own filter must hold, and besides it the list of the record or
-    /// of the site. The nodes to probe are those of the GPUs that Slurm constrains.
+    /// If Slurm constrains devices and the node has any that it gives out, its own filter must hold, and besides it
+    /// the list of the record or of the site (`slurm_devices = closed`). The nodes to probe are those of the GPUs that
+    /// Slurm constrains.
     ///
     /// # Errors
     ///
@@ -52,7 +53,7 @@ impl Planner<'_> {
         Ok((containment.with_inherited_filter(), probes))
     }
 
-    /// Reads whether Slurm restricts its jobs to their own devices.
+    /// Reads whether Slurm restricts its jobs to their own devices (`ConstrainDevices` of cgroup.conf(5)).
     fn read_constraint(&mut self) -> Result<bool, LoginRefusal> {
         let files = self
             .resolver

@@ -73,8 +73,8 @@ impl Survey {
     }
 
     /// Merges jobs that both a scheduler and a record have: the scheduler places the logins, the
-    /// record adds devices. Removes jobs with an unusable record: a login would get more devices than
-    /// the record allows.
+    /// record adds devices. Removes a scheduler's jobs whose record is unusable, or all of them if no record could be
+    /// read: a login would get more devices than the record allows.
     fn merge_records(&mut self) {
         let SourceReport {
             jobs,
@@ -89,6 +89,7 @@ impl Survey {
             .partition(|job| job.placement.source() != SourceName::Registry);
         for registered_job in registered {
             match registered_job.record {
+                // A scheduler has the job, so nobody reads the cause of its absence.
                 Some(record) if placed.iter().any(|job| job.id == record.id) => {
                     additions.push(Addition {
                         record,
@@ -157,8 +158,8 @@ impl Survey {
     /// Refuses a user without a running job that takes logins.
     ///
     /// A fault comes first, since it may hide a job, then a missing answer, then a job that starts, one
-    /// that takes no logins, and one that ends or has ended. An absent source is a cause if no other source is present, or if the site
-    /// `configured` some and not all.
+    /// that takes no logins, and one that ends or has ended. An absent source is a cause if no other source is present,
+    /// or if the site `configured` some and not all. `now` is in seconds since the epoch.
     pub(super) fn refuse_without_job(&self, now: i64, configured: &[SourceName]) -> LoginRefusal {
         let SourceReport {
             broken,
@@ -277,7 +278,8 @@ pub(super) fn refuse_closed(id: &JobId) -> LoginRefusal {
     refuse_job(Reason::LoginsClosed, id, None, &[])
 }
 
-/// Refuses a login because of this job, with causes for the log. `ended` is when the job ended, if a note says so.
+/// Refuses a login because of this job, with causes for the log, which may be none. `ended` is when the job ended;
+/// `None` if no note says so.
 fn refuse_job(reason: Reason, id: &JobId, ended: Option<i64>, causes: &[String]) -> LoginRefusal {
     let refusal = Refusal {
         jobs: vec![id.clone()],
@@ -338,7 +340,7 @@ impl Node {
     }
 
     /// Queries each source of the configuration about a user, as at a login to the node of that name,
-    /// for `each` at most.
+    /// and waits for each of them at most for `each`.
     ///
     /// # Errors
     ///

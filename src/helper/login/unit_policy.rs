@@ -109,6 +109,7 @@ fn join_continued_lines(text: &str) -> Result<Vec<(usize, String)>, UnitError> {
             continue;
         }
         let (number, mut line) = unfinished.take().unwrap_or((index + 1, String::new()));
+        // A backslash after a backslash is a character of the value, and continues nothing.
         let backslashes = part.bytes().rev().take_while(|byte| *byte == b'\\').count();
         let is_continued = backslashes % 2 == 1;
         match part.strip_suffix('\\') {

@@ -70,7 +70,8 @@ fn shorten_text(text: &str, max: usize) -> String {
     format!("{}...", text.get(..end).unwrap_or_default())
 }
 
-/// Reads the site's message as plain ASCII: keeps its lines, replaces other characters.
+/// Reads the site's message as plain ASCII: keeps its lines, removes control characters, and replaces a tab by a blank
+/// and each byte of another character by `?`.
 ///
 /// # Errors
 ///

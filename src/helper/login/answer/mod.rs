@@ -86,6 +86,7 @@ impl Node {
             mut reply,
             mut evidence,
         } = self.decide(request, config);
+        // In the session phase our session line need not be looked for: it runs.
         let auth = if request.phase == Phase::Account {
             let [session, auth] = judge_stacks_of_login(&self.root, &request.service);
             reply.stack = session.session_line();
@@ -107,7 +108,8 @@ impl Node {
             Verdict::Refuse(refusal) => refusal.reason,
             Verdict::Admit(_) | Verdict::NotEnforced => Reason::Admitted,
         };
-        // The privileged half may refuse a login that this half admits.
+        // The message goes with an admission too, since the privileged half may still refuse the login. A message that
+        // cannot be read is worth a warning only with a refusal.
         if let Some(path) = &config.message_file {
             match read_message(path, &self.trust) {
                 Ok(text) => reply.message = text,
@@ -115,6 +117,7 @@ impl Node {
                 Err(_) => {}
             }
         }
+        // The hint of a needed choice is the command that makes it.
         if reason != Reason::ChoiceNeeded {
             if let Some(hint) = &config.hint {
                 reply.hint.clone_from(hint);
@@ -123,8 +126,8 @@ impl Node {
         ExplainedReply { reply, evidence }
     }
 
-    /// Chooses the job and plans its devices: the verdict, its cause, the warnings and the scheduler's
-    /// hint.
+    /// Chooses the job and plans its devices. The reply has the verdict, its cause, the warnings and the scheduler's
+    /// hint; the caller adds the state of the stack and the site's texts.
     fn decide(&self, request: &Request, config: &Config) -> ExplainedReply {
         let deadline = reply_deadline(request, self.clock);
         let slurm_conf = self.slurm_conf(config);
@@ -185,6 +188,7 @@ impl Node {
                 return ExplainedReply { reply, evidence };
             }
             Choice::Job(job, rule) if survey.report.silent.is_empty() => (job, rule),
+            // A daemon that did not answer may have a newer job.
             Choice::Job(job, rule) => (job, rule_among_answers(rule)),
         };
         evidence.add("rule", format_args!("{rule} ({})", job.id));

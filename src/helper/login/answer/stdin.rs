@@ -21,7 +21,7 @@ To see what a login would get, use: job-adopt resolve --user USER
 const EXIT_FAILURE: i32 = 1;
 const EXIT_USAGE: i32 = 2;
 
-/// Runs the program; returns its exit status.
+/// Runs the program; returns its exit status. It refuses to run as root, since it parses texts that users write.
 pub fn main() -> i32 {
     let mut arguments = std::env::args_os().skip(1);
     let argument = arguments.next();
@@ -42,8 +42,8 @@ pub fn main() -> i32 {
 /// request that can be answered.
 fn answer_stdin() -> Option<Vec<u8>> {
     // Allow no tracer of the same user: a process that can write this one's memory could write the
-    // plan. An exec makes a process dumpable again, so that this cannot be done before it; the limits
-    // come from the privileged half.
+    // plan. The privileged half, which sets the limits of this process, cannot do this too: the exec makes a process
+    // dumpable again.
     set_dumpable(false).ok()?;
     let mut bytes = Vec::new();
     let limit = Request::BYTES_MAX as u64;
