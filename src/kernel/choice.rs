@@ -123,8 +123,8 @@ impl Choices {
 }
 
 impl UserDir {
-    /// Gives the directory to the user. This is the last step: a directory that its creator still owns is
-    /// unfinished.
+    /// Gives the directory to the user. This is the last step: a directory that its `creator`, who is root, still owns
+    /// is unfinished.
     fn give_to_user(self, uid: u32, group: u32, creator: u32) -> Result<(), TrustError> {
         let status = &self.status;
         if status.uid != uid && status.uid != creator {

@@ -11,7 +11,7 @@ use nix::unistd::{AccessFlags, faccessat};
 use protocol::DeviceType;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Tells whether an open file is the node of a device.
+/// Tells whether an open file is the node of a device, whose `numbers` are its major and minor.
 ///
 /// # Errors
 ///

@@ -80,7 +80,8 @@ pub fn has_keeper(keepers: &OwnedFd, leaf: u64) -> Result<bool, OperationError> 
     Ok(range.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// The write lock on the byte at `offset`.
+/// The write lock on the byte at `offset`. Offsets of the kernel are signed, so the upper two bits do not count; inode
+/// numbers of cgroups are far smaller.
 pub fn byte_range(offset: u64) -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,

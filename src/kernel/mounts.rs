@@ -79,6 +79,7 @@ pub fn is_memory_file_system(device: u64) -> io::Result<bool> {
 /// Tells whether an admin may let jobs have this directory to themselves: no tree of programs or settings,
 /// and not all of the node's state.
 pub fn can_be_private(dir: &str) -> bool {
+    // A directory below /dev may be private, as /dev/shm is.
     let is_system = |tree: &str| dir == tree || is_within(dir, tree) && tree != "/dev";
     dir != "/" && !STATE_TREES.contains(&dir) && !SYSTEM_TREES.into_iter().any(is_system)
 }
@@ -180,6 +181,7 @@ impl MountTable {
         let text: String = table.iter().copied().map(char::from).collect();
         let mounts: Vec<_> = text.lines().map(MountEntry::parse).collect::<Option<_>>()?;
         let ids: BTreeSet<u32> = mounts.iter().map(|mount| mount.id).collect();
+        // The mount under the process's root is out of its sight, or is that mount itself.
         let is_root = |mount: &MountEntry| {
             mount.at == "/" && (mount.parent == mount.id || !ids.contains(&mount.parent))
         };
@@ -199,6 +201,7 @@ impl MountTable {
     /// mount at which it arrives is not above the path, as in a table that changed while the kernel wrote it.
     fn follow(&self, path: &str, last_mount: LastMount) -> Option<Target<'_>> {
         let mut mount = self.mounts.get(self.root)?;
+        // The directories on the way to `/a/b` end at these bytes: `/`, `/a`, `/a/b`.
         let ends = path
             .match_indices('/')
             .map(|(end, _)| end.max(1))
@@ -215,8 +218,8 @@ impl MountTable {
 
     /// The uppermost of the mounts on a directory of this one, or this one without any.
     fn topmost<'a>(&'a self, mut below: &'a MountEntry, at: &str) -> &'a MountEntry {
-        let here = self.points.get(at).into_iter().flatten();
-        let mut here: Vec<_> = here.filter_map(|index| self.mounts.get(*index)).collect();
+        let indexes = self.points.get(at).into_iter().flatten();
+        let mut here: Vec<_> = indexes.filter_map(|index| self.mounts.get(*index)).collect();
         while let Some(next) = here.iter().position(|mount| mount.parent == below.id) {
             below = here.swap_remove(next);
         }
@@ -245,7 +248,9 @@ impl MountTable {
     /// automounts that the node has made since then outside of the trees of programs and settings, file systems of
     /// users there, and `VOLATILE_TREES`.
     pub fn difference<'a>(&'a self, job: &'a Self, private: &[String]) -> Option<&'a str> {
+        // Mount points of the node that the job lacks.
         let mut absent: Vec<&str> = Vec::new();
+        // In their order a directory comes before what is below it.
         let points: BTreeSet<&String> = self.points.keys().chain(job.points.keys()).collect();
         points.into_iter().map(String::as_str).find(|at| {
             if is_below(at, &VOLATILE_TREES) || private.iter().any(|dir| is_within(at, dir)) {
@@ -262,6 +267,8 @@ impl MountTable {
                 return false;
             }
             let is_system = is_below(at, &SYSTEM_TREES);
+            // An automount point that both have may have mounted its file system in one of them alone: among programs
+            // and settings only on the node.
             if let Some(automount) = job.automount(self, at) {
                 if !is_system || there.mount.id == automount.id {
                     return false;
@@ -277,8 +284,9 @@ impl MountTable {
                 absent.push(at);
                 return false;
             }
-            let is_users = there.mount.kind == "fuse" || there.mount.kind.starts_with("fuse.");
-            !(is_users && !is_absent && !is_below(at, &STATE_TREES))
+            let is_of_user = there.mount.kind == "fuse" || there.mount.kind.starts_with("fuse.");
+            let is_tolerated = is_of_user && !is_absent && !is_below(at, &STATE_TREES);
+            !is_tolerated
         })
     }
 }

@@ -113,9 +113,10 @@ impl Namespace {
         )
     }
 
-    /// Opens the mount namespace of a process if anything is mounted on `dir` there. `process` is its directory in
-    /// `/proc`, which stands for no later process with that number. `None` if nothing is mounted there, the process
-    /// is gone, its table of mounts cannot be read, or its namespace belongs to another user namespace than ours.
+    /// Opens the mount namespace of a process if anything is mounted on `dir` there: Slurm mounts a job's IMEX channels
+    /// in the namespaces of its steps and does not hand these over. `process` is the process's directory in `/proc`,
+    /// which stands for no later process with that number. Any failure is `None`, as is a namespace that belongs to
+    /// another user namespace than ours: the caller asks the next process.
     pub fn open_with_mount(process: &OwnedFd, dir: &str) -> Option<Self> {
         let open = |name: &str| {
             openat(
@@ -148,8 +149,10 @@ impl Namespace {
 /// its working directory.
 #[derive(Debug)]
 pub struct NamespaceOrigin {
+    /// The process's own namespace for each of the job's, in the same order.
     current: Vec<Namespace>,
     root: OwnedFd,
+    /// The working directory.
     path: PathBuf,
     proc: OwnedFd,
     /// Table of the mounts in the process's own namespace.
@@ -240,12 +243,11 @@ impl NamespaceOrigin {
     ///
     /// As `setns(2)` and `chdir(2)`.
     pub fn join(&self, job: &[Namespace]) -> io::Result<()> {
-        let mut new = self
-            .current
-            .iter()
-            .zip(job)
-            .filter(|(current, new)| current.id != new.id);
-        new.try_for_each(|(_, new)| new.enter())?;
+        for (current, new) in self.current.iter().zip(job) {
+            if current.id != new.id {
+                new.enter()?;
+            }
+        }
         Ok(chdir(&self.path)?)
     }
 

@@ -88,6 +88,7 @@ impl Trust {
             dir: anchor,
             path: self.anchor.clone(),
         };
+        // The caller answers for any other anchor.
         if self.anchor == Path::new("/") {
             dir.check()?;
         }

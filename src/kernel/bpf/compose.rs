@@ -94,8 +94,8 @@ fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Composition
     }
     // At the job's own cgroup our filter holds for the job and every login. Beside an ALLOW_OVERRIDE filter
     // of the scheduler there it cannot be attached, so it goes to the leaf.
-    let leaf = scope == AttachScope::Leaf || at(levels, job) == AttachMode::Override;
-    let point = if leaf { 0 } else { job };
+    let is_at_leaf = scope == AttachScope::Leaf || at(levels, job) == AttachMode::Override;
+    let point = if is_at_leaf { 0 } else { job };
     match at(levels, point) {
         AttachMode::Override if job == 0 => Composition::Refuse(Obstacle::NeedChild),
         AttachMode::Override => Composition::Refuse(Obstacle::LeafOverridden),
@@ -175,7 +175,8 @@ impl<'a> AttachTarget<'a> {
         nth(self.levels, 0).map_or_else(|error| error, |leaf| Error::obstacle(leaf, why))
     }
 
-    /// Decides for a leaf that will be `missing` levels below the present ones.
+    /// Decides by the programs of the present levels, for a leaf that will be `missing` levels below them; 0 if it
+    /// exists. A required filter of the scheduler must be there: one of ours, from an earlier login, is not enough.
     fn decide(
         self,
         levels: &[CgroupPrograms],
@@ -183,7 +184,6 @@ impl<'a> AttachTarget<'a> {
         required: &Containment,
     ) -> Composition {
         let job_levels = levels.get(..=self.job).unwrap_or(levels);
-        // A login under another configuration may have attached our filter here. It is not the scheduler's.
         let is_constrained = job_levels
             .iter()
             .any(|level| others(level).next().is_some());
@@ -463,8 +463,8 @@ impl AttachPoint<'_> {
         Ok(Some(ids))
     }
 
-    /// Attaches a pin with the lock. It replaces the pin of an earlier login, whose original the scheduler
-    /// has replaced since. Otherwise each step of a job would leave a pin.
+    /// Attaches a pin; without the lock it does nothing. The pin replaces the one of an earlier login, whose original
+    /// the scheduler has replaced since. Otherwise each step of a job would leave a pin.
     fn attach_pin(&self, program: &Program) -> Result<()> {
         if self.lock.is_none() {
             return Ok(());
@@ -493,16 +493,17 @@ impl AttachPoint<'_> {
                 return Ok(Some(only.id()));
             }
         }
-        if self.lock.is_some() {
-            if filter.old_filter == OldFilter::Keep && !ours.is_empty() {
-                return Err(Error::obstacle(self.dir, Obstacle::ChangedByOthers));
-            }
-            let program = Program::load(&filter.name, &filter.insns)?;
-            self.attach(&program, ours.first().copied())?;
-            for surplus in ours.iter().skip(1) {
-                kernel::prog_detach(self.dir.as_fd(), surplus.as_fd())
-                    .map_err(|error| self.dir.failed("detach filter from", "", error))?;
-            }
+        if self.lock.is_none() {
+            return Ok(None);
+        }
+        if filter.old_filter == OldFilter::Keep && !ours.is_empty() {
+            return Err(Error::obstacle(self.dir, Obstacle::ChangedByOthers));
+        }
+        let program = Program::load(&filter.name, &filter.insns)?;
+        self.attach(&program, ours.first().copied())?;
+        for surplus in ours.iter().skip(1) {
+            kernel::prog_detach(self.dir.as_fd(), surplus.as_fd())
+                .map_err(|error| self.dir.failed("detach filter from", "", error))?;
         }
         Ok(None)
     }

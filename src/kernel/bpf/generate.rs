@@ -196,10 +196,11 @@ fn assemble(rules: &[DeviceRule]) -> Option<Vec<Insn>> {
             code.prepend_jump_if(BPF_JSET, ACCESS_TYPE, refused, refuse)?,
         ));
     }
-    let mut other = refuse;
+    // A device of another type than the tree's goes on to the next tree, and after the last one is refused.
+    let mut other_type = refuse;
     for (kind, steps) in trees.iter().rev() {
         prepend_search(&mut code, &leaves, steps)?;
-        other = code.prepend_jump_if(BPF_JNE, TYPE, *kind as u32, other)?;
+        other_type = code.prepend_jump_if(BPF_JNE, TYPE, *kind as u32, other_type)?;
     }
     code.prepend(&load_context());
     code.0.reverse();
@@ -226,7 +227,8 @@ fn load_context() -> [Insn; 7] {
 }
 
 /// Prepends a search that continues in the leaf of the step with the key: one comparison halves the steps. All
-/// steps with the same access share a leaf.
+/// steps with the same access share a leaf. Returns the label of its first instruction; `None` if a jump would be too
+/// long.
 fn prepend_search(
     code: &mut ReverseAssembler,
     leaves: &[(Access, Label)],
@@ -262,7 +264,8 @@ struct Step {
 fn access_steps(kind: DeviceType, rules: &[DeviceRule]) -> Vec<Step> {
     let mut devices = Vec::new();
     let mut majors = Vec::new();
-    // The access may change at the first key of each entry and at the first key after it.
+    // The access may change at the first key of each entry and at the first key after it. No access belongs to these
+    // keys yet: they are pairs to be sorted and merged as the others are.
     let mut starts = vec![(0, Access::NONE)];
     for rule in rules.iter().filter(|rule| rule.kind() == kind) {
         let first = rule.major() << MINOR_BITS | rule.minor().unwrap_or(0);
@@ -292,13 +295,12 @@ fn access_steps(kind: DeviceType, rules: &[DeviceRule]) -> Vec<Step> {
 /// Sorts a list by key and merges entries with the same key: each has all their accesses.
 fn merge_by_key(mut list: Vec<(u32, Access)>) -> Vec<(u32, Access)> {
     list.sort_unstable_by_key(|(key, _)| *key);
-    list.dedup_by(|(key, access), (kept, all)| {
-        *all = if key == kept {
-            all.union(*access)
-        } else {
-            *all
-        };
-        key == kept
+    list.dedup_by(|(key, access), (kept_key, kept_access)| {
+        if key != kept_key {
+            return false;
+        }
+        *kept_access = kept_access.union(*access);
+        true
     });
     list
 }

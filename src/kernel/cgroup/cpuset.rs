@@ -26,16 +26,16 @@ impl Cpuset {
     ///
     /// As [`Dir::read`].
     pub fn find(levels: &[Dir]) -> Result<Option<Self>> {
-        // A cgroup without the controller has the cpuset of the nearest one above.
+        // The first cgroup with the controller: the cgroups below have its cpuset.
         let mut nearest = None;
         for dir in levels {
-            let Some(cpus) = dir.read(CPUS)? else {
+            let Some(given_cpus) = dir.read(CPUS)? else {
                 continue;
             };
-            let nearest = *nearest.get_or_insert(dir);
-            if !cpus.trim_end().is_empty() {
+            let logins_dir = *nearest.get_or_insert(dir);
+            if !given_cpus.trim_end().is_empty() {
                 let files = ["cpuset.cpus.effective", "cpuset.mems.effective"];
-                return Self::read(nearest, files).map(Some);
+                return Self::read(logins_dir, files).map(Some);
             }
         }
         Ok(None)

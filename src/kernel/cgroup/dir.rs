@@ -131,8 +131,8 @@ impl Dir {
             .map_err(|errno| self.failed("touch", "", errno))
     }
 
-    /// Tells whether the cgroup has children: its directory has two links more than it has children. Of a
-    /// file system that counts no links, it may have some.
+    /// Tells whether the cgroup has children: its directory has two links more than it has children. `true` on a
+    /// file system that counts no links.
     ///
     /// # Errors
     ///
@@ -313,7 +313,7 @@ const LIST_PART_BYTES: usize = 512;
 pub(super) struct ProcessList<'a> {
     dir: &'a Dir,
     fd: OwnedFd,
-    /// The begin of the number at the end of the last part.
+    /// The beginning of a number at the end of the last part.
     cut_number: Vec<u8>,
 }
 
@@ -430,9 +430,9 @@ pub fn has_mark(dir: &Dir, name: &CStr) -> Result<bool> {
     read_xattr(dir, name).map(|value| value.is_some())
 }
 
-/// The recorded id of the pin that we have attached to a cgroup; `None` without a pin, and for a caller
-/// without `CAP_SYS_ADMIN`. The program may be gone. A pin copies the filter of another program and has its
-/// name, so an attribute records the id.
+/// The recorded id of the pin that we have attached to a cgroup; `None` without a pin, for a record that is no number,
+/// and for a caller without `CAP_SYS_ADMIN`. The program may be gone. A pin is a second attachment of another's
+/// program and has its name, so an attribute records the id.
 ///
 /// # Errors
 ///

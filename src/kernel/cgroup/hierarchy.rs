@@ -117,6 +117,7 @@ impl Mount {
         let namespace = stat("/proc/self/ns/cgroup")
             .map_err(|errno| OperationError::new("stat", "/proc/self/ns/cgroup", errno))?;
         let (_, root) = self.root.identity()?;
+        // The usual case, without reading the table of mounts.
         if namespace.st_ino == PROC_CGROUP_INIT_INO && root == ROOT_INO {
             return Ok(());
         }

@@ -248,6 +248,7 @@ pub fn prog_query(cgroup: BorrowedFd<'_>, query_flags: u32) -> io::Result<(Vec<u
                 ids.truncate(count);
                 return Ok((ids, attach_flags));
             }
+            // The buffer was too small, and `count` is the number of programs.
             Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && capacity < IDS_MAX => {
                 capacity = count.max(capacity * 2).min(IDS_MAX);
             }

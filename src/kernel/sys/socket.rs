@@ -26,6 +26,7 @@ pub fn receive_fd(socket: BorrowedFd<'_>) -> nix::Result<Option<OwnedFd>> {
             );
         }
     }
+    // Several are closed without a look at them.
     let only = received.pop();
     if received.is_empty() {
         Ok(only)

@@ -108,7 +108,7 @@ impl Helper {
     }
 
     /// Waits for the helper's end; `None` if it has not ended by `until`. `answer` is the reading end of its
-    /// output.
+    /// output, whose end counts on a kernel without pidfds; without either the wait asks again and again.
     pub fn wait(&mut self, answer: Option<BorrowedFd<'_>>, until: Instant) -> Option<HelperExit> {
         loop {
             let is_ready = self.await_end(answer, until);
@@ -126,8 +126,8 @@ impl Helper {
         }
     }
 
-    /// Waits until the helper exits or `until` passes; returns whether a descriptor became ready. Without a
-    /// pidfd, EOF on the answer pipe counts.
+    /// Waits until the helper exits or `until` passes. Without a pidfd, EOF on the answer pipe counts. Returns `false`
+    /// once `until` has passed; `true` if a descriptor became ready, after a signal, and at once without a descriptor.
     fn await_end(&self, answer: Option<BorrowedFd<'_>>, until: Instant) -> bool {
         let mut poll_fds = match (&self.pidfd, answer) {
             (Some(pidfd), _) => [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)],
@@ -292,7 +292,7 @@ fn wait_id(
 ///
 /// The two run for half a millisecond and would wait for their turn three times. Since Linux 6.6 a running
 /// process finishes its slice, whatever its nice value, unless the slice of the waking process is shorter.
-/// 100 us is the shortest slice (6.12).
+/// 100 us is the shortest slice (6.12). The attributes are those that `drop` sets; `None` if nothing was changed.
 #[derive(Debug)]
 struct SchedulerBoost(Option<libc::sched_attr>);
 
@@ -469,6 +469,7 @@ unsafe fn arm_kill_timer(time_limit: Duration) -> libc::c_long {
         tv_sec: 0,
         tv_nsec: 0,
     };
+    // A time of 0 would arm no timer.
     let time_limit = time_limit.max(END_POLL_INTERVAL);
     let value = libc::timespec {
         tv_sec: libc::time_t::try_from(time_limit.as_secs()).unwrap_or(libc::time_t::MAX),
