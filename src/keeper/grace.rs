@@ -58,6 +58,7 @@ pub fn ask_to_end(logins: &mut impl Logins, grace: Duration) {
             });
         }
         known.retain(|pid, _| running.contains(pid));
+        // Once only connections are left, sshd gets time to send what the programs have written.
         if known.values().all(|asked| asked.is_connection) {
             programs_ended.get_or_insert_with(Instant::now);
         } else {
@@ -88,13 +89,21 @@ pub fn ask_to_end(logins: &mut impl Logins, grace: Duration) {
     }
 }
 
-/// The signal that a process should get now, if any.
+/// The signal that a process should get now, if any. It is late in the second half of the grace; `has_sent_output` tells
+/// that sshd has had time for the last output.
 fn next_signal(pid: i32, asked: Asked, is_late: bool, has_sent_output: bool) -> Option<Signal> {
+    if asked.signal == Some(Signal::SIGTERM) {
+        return None;
+    }
+    if asked.is_connection {
+        return has_sent_output.then_some(Signal::SIGTERM);
+    }
+    if is_late {
+        return Some(Signal::SIGTERM);
+    }
     match asked.signal {
-        Some(Signal::SIGTERM) => None,
-        _ if asked.is_connection => has_sent_output.then_some(Signal::SIGTERM),
-        Some(_) => is_late.then_some(Signal::SIGTERM),
-        None if is_late || ignores_hangup(pid) => Some(Signal::SIGTERM),
+        Some(_) => None,
+        None if ignores_hangup(pid) => Some(Signal::SIGTERM),
         None => Some(Signal::SIGHUP),
     }
 }

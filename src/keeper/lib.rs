@@ -117,9 +117,12 @@ fn keep_leaf(handed: KeeperFds<OwnedFd>) -> Result<(), KeeperError> {
         if let Some(login) = login.take_if(|_| ready.login) {
             match receive_grace(&login) {
                 Some(received) => grace = received,
-                // The login has failed. A leaf with other logins stays theirs.
-                None if try_remove_leaf(&unit, &leaf) => return Ok(()),
-                None => {}
+                // The login has failed. A leaf with other logins stays, and keeps this keeper.
+                None => {
+                    if try_remove_leaf(&unit, &leaf) {
+                        return Ok(());
+                    }
+                }
             }
         }
         if ready.end {
@@ -281,6 +284,7 @@ fn kill_until_removed(unit: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), K
     let mut pause = KILL_PAUSE;
     let mut mode = KillMode::Cgroup;
     loop {
+        // `None` if the leaf is gone, or has no such event.
         let is_populated = ignore_gone(read_event(leaf, "populated"))?.flatten();
         let may_have_processes = is_populated != Some(false);
         if may_have_processes {

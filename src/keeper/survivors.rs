@@ -62,6 +62,7 @@ pub fn describe_unkillable(pids: &[i32]) -> Option<String> {
     Some(texts.join(", "))
 }
 
+/// Receives the descriptions of `count` processes, or those of them that come within [`READ_TIMEOUT`].
 fn wait_for_all(receiver: &mpsc::Receiver<(i32, String)>, count: usize) -> Vec<(i32, String)> {
     let mut all = Vec::new();
     let end = std::time::Instant::now() + READ_TIMEOUT;
@@ -74,7 +75,8 @@ fn wait_for_all(receiver: &mpsc::Receiver<(i32, String)>, count: usize) -> Vec<(
     all
 }
 
-/// Finds a thread that sleeps uninterruptibly, as its directory.
+/// Finds a thread of a process that sleeps uninterruptibly, as its directory; `None` if there is none, or the process is
+/// gone.
 fn find_uninterruptible_thread(pid: i32) -> Option<PathBuf> {
     fs::read_dir(format!("/proc/{pid}/task"))
         .ok()?

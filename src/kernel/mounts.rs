@@ -219,7 +219,9 @@ impl MountTable {
     /// The uppermost of the mounts on a directory of this one, or this one without any.
     fn topmost<'a>(&'a self, mut below: &'a MountEntry, at: &str) -> &'a MountEntry {
         let indexes = self.points.get(at).into_iter().flatten();
-        let mut here: Vec<_> = indexes.filter_map(|index| self.mounts.get(*index)).collect();
+        let mut here: Vec<_> = indexes
+            .filter_map(|index| self.mounts.get(*index))
+            .collect();
         while let Some(next) = here.iter().position(|mount| mount.parent == below.id) {
             below = here.swap_remove(next);
         }

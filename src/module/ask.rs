@@ -84,6 +84,7 @@ fn await_reply(mut helper: Helper, pipe: &OwnedFd, budget: &Budget) -> Result<Re
     loop {
         let until = budget.deadline().min(Instant::now() + PIPE_READ_INTERVAL);
         let end = helper.wait(Some(pipe.as_fd()), until);
+        // Read all that is in the pipe now: a part that is not filled is the last.
         loop {
             let length = match read(pipe, &mut part) {
                 Err(Errno::EAGAIN | Errno::EINTR) => 0,
@@ -203,13 +204,18 @@ pub(super) fn open_trusted_executable(role: &str, path: &str) -> Result<OwnedFd,
     let file = open(path, flags, Mode::empty()).map_err(failed)?;
     let stat = fstat(&file).map_err(failed)?;
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
-    let why = match stat.st_mode {
-        _ if kind != SFlag::S_IFREG => "is no regular file",
-        _ if stat.st_uid != 0 => "does not belong to root",
-        mode if mode & 0o022 != 0 => "is writable by others than root",
-        mode if mode & 0o6000 != 0 => "is set-user-ID or set-group-ID",
-        mode if mode & 0o111 == 0 => "is not executable",
-        _ => return Ok(file),
+    let why = if kind != SFlag::S_IFREG {
+        "is no regular file"
+    } else if stat.st_uid != 0 {
+        "does not belong to root"
+    } else if stat.st_mode & 0o022 != 0 {
+        "is writable by others than root"
+    } else if stat.st_mode & 0o6000 != 0 {
+        "is set-user-ID or set-group-ID"
+    } else if stat.st_mode & 0o111 == 0 {
+        "is not executable"
+    } else {
+        return Ok(file);
     };
     Err(untrusted(why))
 }

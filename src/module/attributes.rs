@@ -44,23 +44,23 @@ impl Attributes {
     /// Reads the attributes. The move changes some of them.
     pub(super) fn read() -> Self {
         let mut unread = Vec::new();
-        let mut note = |object, error: io::Error| {
+        let mut note_unread = |object, error: io::Error| {
             unread.push(OperationError::new("read", object, error).to_string());
         };
-        let oom = read_record(OOM_FILE).map_err(|error| note(OOM_FILE, error));
+        let oom = read_record(OOM_FILE).map_err(|error| note_unread(OOM_FILE, error));
         Self {
-            cpus: get_cpus().map_err(|error| note(CORES, error)).ok(),
+            cpus: get_cpus().map_err(|error| note_unread(CORES, error)).ok(),
             // Containers usually deny it, and most nodes have no policy.
             memory_policy: get_memory_policy().ok(),
             oom_score_adj: oom.ok().and_then(|text| text.trim_end().parse().ok()),
             scheduling: get_scheduling()
-                .map_err(|error| note(SCHEDULING, error))
+                .map_err(|error| note_unread(SCHEDULING, error))
                 .ok(),
             io_priority: get_io_priority()
-                .map_err(|error| note(IO_PRIORITY, error))
+                .map_err(|error| note_unread(IO_PRIORITY, error))
                 .ok(),
             timer_slack: get_timer_slack()
-                .map_err(|error| note(TIMER_SLACK, error))
+                .map_err(|error| note_unread(TIMER_SLACK, error))
                 .ok(),
             unread,
         }
@@ -114,11 +114,12 @@ impl Attributes {
         errors
     }
 
-    /// Returns the score that puts this process behind no task of its job, if it has a lower one.
+    /// Returns the score by which the kernel kills this process no later than its job's tasks; `None` if the process
+    /// has that score, a higher one, or one that could not be read.
     fn raised_oom_score(&self, job_oom_score: i32) -> Option<i32> {
-        let least = job_oom_score.max(0);
+        let min = job_oom_score.max(0);
         self.oom_score_adj
-            .and_then(|score| (score < least).then_some(least))
+            .and_then(|score| (score < min).then_some(min))
     }
 
     /// Puts the attributes back once the process has left the job. Errors are ignored: what stays is what the job's

@@ -60,7 +60,7 @@ pub(super) fn decide_on_failure(
         knob: None,
         would: None,
     };
-    // An argument admits a login outside the job, where this one may not be.
+    // The arguments let logins in outside of the job, and this one may still be in it.
     if let Failure::MoveBackFailed(..) = failure {
         return refusal;
     }

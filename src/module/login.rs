@@ -108,6 +108,7 @@ impl Login<'_> {
                 return self.conclude(attempt);
             }
         }
+        // Without carried replies each query goes to the helper.
         self.context.carried_replies = &[];
         let attempt = self.attempt();
         self.conclude(attempt)
@@ -119,11 +120,14 @@ impl Login<'_> {
             Ok(reply) => reply,
             Err(failure) => return Attempt::without_plan(failure),
         };
-        let stack = reply.stack;
+        // Nothing would move a login that `account` admits if no session line of ours runs after it. The reply's
+        // warnings say what is wrong with the stack.
+        let lacks_session_line =
+            self.context.login.phase == Phase::Account && reply.stack != SessionLine::Effective;
         let (verdict, detail) = self.keep_texts(reply);
         let refusal = match verdict {
             Verdict::NotEnforced => return Attempt::NotEnforced(detail),
-            _ if self.context.login.phase == Phase::Account && stack != SessionLine::Effective => {
+            Verdict::Admit(_) | Verdict::Refuse(_) if lacks_session_line => {
                 Failure::new(Reason::Configuration, detail)
             }
             Verdict::Refuse(refusal) => Failure::HelperRefused { refusal, detail },
@@ -270,6 +274,7 @@ impl Login<'_> {
                 } = self.context;
                 let decision = decide_on_failure(&failure, settings, exemption);
                 let mut outcome = report.failure(&failure, plan.as_ref(), &decision);
+                // The user is asked to choose a job, which is done in this directory.
                 if failure.reason() == Reason::ChoiceNeeded && !settings.observe {
                     if let Err(error) = self.make_choice_dir() {
                         outcome

@@ -24,10 +24,13 @@ pub(super) struct ProbeResult {
 }
 
 impl ProbeResult {
-    /// Probes which of the devices this process can open. An error at one of them gives no number and no variable.
+    /// Probes which of the devices this process can open. An error at one of them gives no number and no variable, and
+    /// neither do no probes: nothing was asked.
     pub(super) fn from_probes(probes: &[Probe]) -> Self {
+        if probes.is_empty() {
+            return Self::default();
+        }
         match filter_openable(probes) {
-            _ if probes.is_empty() => Self::default(),
             Ok(openable) => Self {
                 openable: u32::try_from(openable.len()).ok(),
                 variables: openable
@@ -85,14 +88,16 @@ fn can_open(dev: &OwnedFd, probe: &Probe) -> Result<bool, OperationError> {
 fn require_device(node: &OwnedFd, probe: &Probe) -> Result<(), OperationError> {
     let path = probe.path.as_str();
     let device = probe.device;
-    let numbers = device.minor().map(|minor| (device.major(), minor));
-    let is_same = numbers
-        .map(|numbers| is_device(node, device.kind(), numbers))
-        .transpose();
-    if is_same.map_err(|errno| OperationError::new("stat", path, errno))? == Some(true) {
+    let is_same = match device.minor() {
+        Some(minor) => is_device(node, device.kind(), (device.major(), minor))
+            .map_err(|errno| OperationError::new("stat", path, errno))?,
+        // No probe is of all minors.
+        None => false,
+    };
+    if is_same {
         return Ok(());
     }
-    let why = format!("is another device than {}", probe.device);
+    let why = format!("is another device than {device}");
     Err(OperationError::new("probe", path, io::Error::other(why)))
 }
 

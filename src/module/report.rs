@@ -233,8 +233,8 @@ impl Report<'_> {
     }
 
     /// In an observed session, adds the cgroup in which another module has put the login, and
-    /// whether that is in the job that this module would have chosen: without one `agree` is `no`. Adds
-    /// nothing if the cgroups cannot be read.
+    /// whether that is in the job that this module would have chosen: `ours` is its plan and the login's cgroup there,
+    /// and without one `agree` is `no`. Adds nothing if the cgroups cannot be read.
     fn with_comparison(&self, line: Line, ours: Option<(&Plan, &str)>) -> Line {
         let LoginContext {
             login, settings, ..

@@ -338,16 +338,14 @@ fn parse_private_dirs(value: Option<&str>) -> ParseResult<Vec<String>> {
 /// Parses a whole number of seconds between `min` and [`TIMEOUT_SECONDS_MAX`].
 fn parse_seconds(value: Option<&str>, min: u64) -> ParseResult<Duration> {
     let value = require_value(value)?;
-    let number = value
-        .bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| value.parse().ok());
-    let seconds = number
-        .flatten()
-        .filter(|seconds| (min..=TIMEOUT_SECONDS_MAX).contains(seconds));
-    seconds
-        .map(Duration::from_secs)
-        .ok_or("is no whole number of seconds up to 60")
+    // A sign is no digit, although `parse` takes it.
+    let has_digits_only = value.bytes().all(|byte| byte.is_ascii_digit());
+    match value.parse() {
+        Ok(seconds) if has_digits_only && (min..=TIMEOUT_SECONDS_MAX).contains(&seconds) => {
+            Ok(Duration::from_secs(seconds))
+        }
+        _ => Err("is no whole number of seconds up to 60"),
+    }
 }
 
 /// Parses a list of groups. Those of directories may have blanks in their names.

@@ -165,6 +165,7 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
 fn hint_line(facts: &RefusalFacts<'_>, lead: &str, without_hint: &str) -> String {
     match to_ascii(facts.reply.map_or("", |reply| reply.hint.trim())) {
         hint if hint.is_empty() => without_hint.to_owned(),
+        // The blanks set the command apart from the code behind it.
         hint => format!("{lead} {hint}  "),
     }
 }
@@ -195,6 +196,7 @@ fn several_jobs_line(facts: &RefusalFacts<'_>) -> String {
 /// to type in a job, each if it fits.
 fn choice_line(facts: &RefusalFacts<'_>) -> String {
     let inside = |job: &str| format!("From inside one of them, choose: job-adopt use {job}  ");
+    // Empty without a command: such a line is passed over, as one that is too long is.
     let command = hint_line(facts, "Choose one:", "");
     let example = facts.refusal.jobs.first().map(|job| inside(job.as_str()));
     let capacity = LINE_CHARACTERS_MAX - " [JA05]".len();

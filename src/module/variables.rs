@@ -29,8 +29,9 @@ pub(super) fn set_variables(
         .filter(|variable| !(environment.has)(variable.name()))
     {
         if !(environment.put)(&variable.to_string()) {
-            for set in names {
-                (environment.put)(set);
+            for name in names {
+                // A name without a value removes the variable.
+                (environment.put)(name);
             }
             let name = variable.name();
             let cause = format!("set {name} for the login: libpam did not take it");

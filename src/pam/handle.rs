@@ -206,7 +206,7 @@ pub(crate) unsafe fn copy_arguments(argc: c_int, argv: *const *const c_char) -> 
     }
     // SAFETY: the caller's promise.
     let pointers = unsafe { std::slice::from_raw_parts(argv, count) };
-    // An argument that is no UTF-8 stays as an unknown one, so that it is refused and not dropped.
+    // An argument that is null or no UTF-8 stays as an unknown one, so that it is refused and not dropped.
     pointers
         .iter()
         .map(|&pointer| copy_text(pointer).unwrap_or_else(|| "\u{fffd}".into()))

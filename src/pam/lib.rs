@@ -2,7 +2,8 @@
 //! and the return codes. Runs as root inside sshd.
 //!
 //! Except for one value that libpam stores, nothing here outlives a call: no state, no thread, no
-//! handler. A panic ends at the entry point as a refusal.
+//! handler. A panic ends at the entry point as a refusal; in `pam_sm_setcred`, which cannot refuse, it ends the
+//! process.
 
 #![allow(unsafe_code)]
 
@@ -73,9 +74,10 @@ pub extern "C" fn pam_sm_setcred(
 }
 
 /// Runs an auth line of this module in `pam_setcred(3)`, unless the call deletes the credentials. A panic ends the
-/// process, since an error would not keep a user with a key out.
+/// process: sshd takes no notice of an error of `pam_setcred(3)` if PAM did not authenticate the user, as with a public
+/// key, and would let the user in outside of the job's namespaces.
 fn set_credentials(handle: *mut PamHandle, flags: c_int) {
-    set_hook(Box::new(|_| {}));
+    silence_panics();
     let run = catch_unwind(move || {
         // SAFETY: libpam passes the handle of this call, and lends it until we return.
         let handle = unsafe { Handle::from_raw(handle) };
@@ -112,9 +114,7 @@ fn catch_panics(
         Phase::Account => PamReturnCode::PERM_DENIED,
         Phase::Session => PamReturnCode::SESSION_ERR,
     };
-    // The default hook would write to sshd's standard error. This library has a copy of the
-    // standard library to itself, so the hook affects no other code.
-    set_hook(Box::new(|_| {}));
+    silence_panics();
     let code = catch_unwind(move || {
         // SAFETY: libpam passes the handle of this call, and lends it until we return.
         let Some(handle) = (unsafe { Handle::from_raw(handle) }) else {
@@ -129,6 +129,12 @@ fn catch_panics(
         refused
     });
     code as c_int
+}
+
+/// Sets a panic hook that writes nothing: the default one would write to sshd's standard error. This library has a copy
+/// of the standard library to itself, so the hook affects no other code.
+fn silence_panics() {
+    set_hook(Box::new(|_| {}));
 }
 
 /// System user that the unprivileged half runs as.

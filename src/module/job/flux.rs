@@ -123,6 +123,7 @@ impl Imp {
             .as_ref()
             .is_ok_and(|cgroups| cgroups.unified() == Some(unit.path()));
         let shell = self.find_shell(unit);
+        // If the process lives now, all that was read by its number was its own.
         if !is_imp || !is_in_unit || !self.is_alive() {
             return Err(unit_ended());
         }

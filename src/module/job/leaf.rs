@@ -79,6 +79,7 @@ impl LeafJob {
 
     /// Reads the cpuset of the logins.
     pub(super) fn read_cpuset(&self) -> cgroup::Result<Option<Cpuset>> {
+        // A leaf that does not exist yet will have the cpuset of the job's own cgroup.
         match self.place.clone().into_leaf(self.child.as_ref())? {
             Ok(place) | Err(place) => Cpuset::find(place.up_to_job()),
         }
@@ -110,6 +111,7 @@ impl LeafJob {
                 let containment = bpf::predict_containment(target, 0, required)?;
                 (containment, plan_leaf_limits(limits, &leaf)?)
             }
+            // The leaf does not exist yet.
             Err(job) => {
                 let target = AttachTarget {
                     levels: job.levels(),
@@ -219,6 +221,7 @@ impl LeafJob {
         let containment = &adoption.plan.containment;
         let target = AttachTarget::from_leaf(&leaf)?;
         let confinement = match bpf::find_confinement(target, containment).transpose() {
+            // A containment that holds already, or an error.
             Some(result) => result,
             None => {
                 // An attached filter stays, so none may get into a job that has become another user's.

@@ -45,19 +45,17 @@ pub(super) fn plan_limits(limits: &LoginLimits, above: &[Dir]) -> cgroup::Result
     Ok(leaf_limits)
 }
 
-/// Returns the bytes for the logins of a job whose limit is `job_bytes`, where `u64::MAX` stands for no limit.
-/// `None` for a percentage of a job without a limit.
+/// Returns the bytes for the logins of a job whose limit is `job_bytes`, where `u64::MAX` stands for no limit. The
+/// configuration has a size or, if `percent` is not 0, a percentage. `None` for a percentage of a job without a limit.
 fn choose_memory_limit(mib: u32, percent: u32, job_bytes: u64) -> Option<u64> {
-    let percent = u64::from(percent);
-    match job_bytes {
-        _ if percent == 0 => Some(job_bytes.min(u64::from(mib) << 20)),
-        u64::MAX => None,
-        _ => Some(
-            (job_bytes.saturating_mul(percent) / 100)
-                .max(LOGIN_BYTES_MIN)
-                .min(job_bytes),
-        ),
+    if percent == 0 {
+        return Some(job_bytes.min(u64::from(mib) << 20));
     }
+    if job_bytes == u64::MAX {
+        return None;
+    }
+    let part = job_bytes.saturating_mul(percent.into()) / 100;
+    Some(part.max(LOGIN_BYTES_MIN).min(job_bytes))
 }
 
 /// Computes the limits of a leaf. None applies to a cgroup that this module has not made: it may have
@@ -76,12 +74,14 @@ pub(super) fn plan_leaf_limits(
 /// Returns the lowest limit in a file of these cgroups; `u64::MAX` if none is set. The root has no such
 /// file, and "max" is no number.
 fn find_lowest_limit(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
-    levels.iter().try_fold(u64::MAX, |lowest, dir| {
+    let mut lowest = u64::MAX;
+    for dir in levels {
         let limit = dir
             .read(file)?
             .and_then(|text| text.trim_end().parse().ok());
-        Ok(lowest.min(limit.unwrap_or(u64::MAX)))
-    })
+        lowest = lowest.min(limit.unwrap_or(u64::MAX));
+    }
+    Ok(lowest)
 }
 
 /// Sets limits, and reads them back. It raises no maximum: the logins that came before, and whoever has
@@ -93,7 +93,8 @@ fn find_lowest_limit(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
 pub(super) fn set_limits(limits: &[LeafLimit], leaf: &Dir) -> Result<(), Failure> {
     for &(file, value) in limits {
         // The kernel rounds memory down to pages. A weight is no maximum.
-        let fits = |now: u64| now == value || now < value && !file.ends_with(".weight");
+        let is_weight = file.ends_with(".weight");
+        let fits = |current: u64| current == value || current < value && !is_weight;
         if !read_limit(leaf, file)?.is_some_and(fits) {
             leaf.write(file, &value.to_string())?;
         }

@@ -158,11 +158,11 @@ fn open_spool(adoption: &Adoption<'_>, path: &Path) -> Result<TrustedDir, TrustE
 /// starts or ends.
 fn require_running(adoption: &Adoption<'_>, answer: stepd::Answer) -> Result<(), Failure> {
     let uid = answer.uid;
+    if uid != adoption.uid() {
+        let cause = format_args!("the job is uid {uid}'s");
+        return Err(daemon_failure(Reason::AdoptionFailed, cause));
+    }
     match answer.state {
-        _ if uid != adoption.uid() => Err(daemon_failure(
-            Reason::AdoptionFailed,
-            format_args!("the job is uid {uid}'s"),
-        )),
         State::Starting => Err(daemon_failure(Reason::Starting, "the step is starting")),
         State::Running => Ok(()),
         State::Ending => Err(daemon_failure(Reason::Ended, "the step is ending")),

@@ -118,6 +118,7 @@ impl ExternStepV1 {
             let errno = error.source.raw_os_error();
             return Err(Failure::with_errno(Reason::CannotConfine, error, errno));
         }
+        // The probes count only if the login was in the step meanwhile.
         let login = Membership::read_own()?;
         self.job.require_in_step(&login)?;
         let cgroup = self.leaf();
