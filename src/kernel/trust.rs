@@ -116,13 +116,16 @@ impl Trust {
             return Err(missing);
         };
         let parent = self.make_dir(parent)?;
-        let result = mkdirat(&parent, name, Mode::from_bits_truncate(DIR_MODE));
-        let dir = parent.dir(Path::new(name))?;
-        match result {
-            Ok(()) => set_mode(&dir, DIR_MODE)
-                .map_err(|errno| TrustError::from_error("chmod", path, errno))?,
-            Err(Errno::EEXIST) => {}
+        let is_new = match mkdirat(&parent, name, Mode::from_bits_truncate(DIR_MODE)) {
+            Ok(()) => true,
+            // Another process has made it meanwhile.
+            Err(Errno::EEXIST) => false,
             Err(errno) => return Err(TrustError::from_error("mkdir", path, errno)),
+        };
+        let dir = parent.dir(Path::new(name))?;
+        if is_new {
+            set_mode(&dir, DIR_MODE)
+                .map_err(|errno| TrustError::from_error("chmod", path, errno))?;
         }
         Ok(dir)
     }

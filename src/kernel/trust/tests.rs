@@ -94,3 +94,22 @@ fn path_outside_anchor_is_refused() {
             .is_missing()
     );
 }
+
+#[test]
+fn directory_that_cannot_be_made_is_reported_with_the_cause() {
+    // No file system of the kernel lets anybody make a directory here.
+    let anchor = Path::new("/sys/kernel");
+    let path = anchor.join("job-adopt");
+    let error = Trust::below(anchor, 0).make_dir(&path).unwrap_err();
+    assert_eq!(error.path(), path);
+    assert!(
+        matches!(
+            error.cause(),
+            Distrust::Cannot {
+                operation: "mkdir",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
