@@ -36,7 +36,7 @@ const DEFAULT_FLUX_USER: &str = "flux";
 /// The settings of a site. An empty file has the settings of [`Config::default`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Sources of jobs, in the order of their queries.
+    /// Sources of jobs, as the site lists them; Slurm is queried last.
     pub sources: Vec<SourceName>,
     /// Logins are judged only if this path exists; `None` judges them on every node.
     pub enforce: Option<PathBuf>,
@@ -227,7 +227,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks that the site has listed each name of `always_allowed`.
+    /// Checks that the names of the site's own in `always_allowed` (`@NAME`) stand in the section `[devices]`.
     fn check_device_list(&self) -> Result<(), ConfigFault> {
         for specifier in &self.always_allowed {
             let name = specifier.site_name();
@@ -305,7 +305,7 @@ impl Config {
     /// another form than the key requires. The list of `always_allowed` may be empty and may have tabs.
     fn set_key(&mut self, key: &str, value: &str) -> Result<(), ConfigFault> {
         let name = shorten(key);
-        // Flux's list of this kind may be empty, and may have tabs.
+        // Flux's `allowed-devices`, which a site may copy, may be empty and may have tabs.
         let is_device_list = key == DEVICE_LIST_KEY;
         let is_text = |c: char| !c.is_control() || (is_device_list && c == '\t');
         if (value.is_empty() && !is_device_list) || !value.chars().all(is_text) {

@@ -39,6 +39,7 @@ pub fn describe_unkillable(pids: &[i32]) -> Option<String> {
     }
     let (sender, receiver) = mpsc::channel();
     let described: Vec<(i32, PathBuf)> = unkillable.iter().take(DESCRIBED_MAX).cloned().collect();
+    // A read may hang, so this thread only waits for the texts.
     thread::spawn(move || {
         for (pid, thread) in described {
             let _ = sender.send((pid, describe_wait(&thread)));

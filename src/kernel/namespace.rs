@@ -52,7 +52,8 @@ impl Namespace {
 
     /// Makes the checks of [`Namespace::from_fd`]; its errors do not name the object.
     fn check(fd: OwnedFd, kind: i32) -> io::Result<Self> {
-        // Slurm's namespace/linux may pass a user namespace: the second error names it, and no login joins it.
+        // No login joins a user namespace, which Slurm's namespace/linux may pass. It passes the first check for the
+        // sake of the second one's message.
         let is_user = kind == libc::CLONE_NEWUSER;
         let is_known = is_user || matches!(kind, libc::CLONE_NEWNS | libc::CLONE_NEWPID);
         let is_namespace = is_known && fstatfs(&fd)?.filesystem_type() == NSFS_MAGIC;

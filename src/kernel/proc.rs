@@ -144,6 +144,7 @@ impl Proc {
             .join("children");
         let text = read(list).unwrap_or_default();
         let mut children = Vec::new();
+        // A child that has ended is left out, and so is another process that has its number by now.
         for child in text
             .split_ascii_whitespace()
             .filter_map(|number| number.parse().ok())

@@ -368,7 +368,7 @@ pub enum Distrust {
     },
 }
 
-/// Describes why a file could not be opened. For two errors it adds what the admin can look for.
+/// Describes why a file could not be opened. For some errors it says what the admin can look for.
 fn cannot_open(errno: Errno) -> String {
     match errno {
         Errno::ELOOP | Errno::ENOTDIR => {

@@ -71,6 +71,7 @@ impl Attributes {
     /// memory policy stay. Returns an error for each attribute that could not be read or changed, and one for cores
     /// that differ from the job's afterwards.
     pub(super) fn align(&self, job_cpus: Option<&str>, job_oom_score: i32) -> Vec<String> {
+        // Each attribute that was set, with the result.
         let mut changes = Vec::new();
         if let Some(raised) = self.raised_oom_score(job_oom_score) {
             changes.push((OOM_FILE, write_oom_score(raised)));
@@ -134,13 +135,17 @@ impl Attributes {
                 let _ = set_memory_policy(&policy);
             }
         }
+        // `align` has lowered these only if they were raised before.
         if let Some(before) = self
             .scheduling
-            .filter(|now| default_scheduling(now).is_some())
+            .filter(|before| default_scheduling(before).is_some())
         {
             let _ = set_scheduling(&before);
         }
-        if let Some(before) = self.io_priority.filter(|now| is_raised_io_priority(*now)) {
+        if let Some(before) = self
+            .io_priority
+            .filter(|before| is_raised_io_priority(*before))
+        {
             let _ = set_io_priority(before);
         }
         // 0 is the slack of a real-time task, which has come back with its class.

@@ -84,8 +84,8 @@ pub(super) fn open_keeper_executable(adoption: &Adoption<'_>) -> Result<OwnedFd,
     open_trusted_executable("keeper", &path.to_string_lossy())
 }
 
-/// Starts a keeper of the leaf, which ends it with the process behind the pidfd `watched`. Waits until
-/// the keeper holds its lock.
+/// Starts a keeper of the leaf, which ends the logins there once the process behind the pidfd `watched` has ended.
+/// Waits until the keeper holds its lock.
 ///
 /// # Errors
 ///

@@ -399,7 +399,8 @@ impl Login<'_> {
         Ok(Some(namespaces))
     }
 
-    /// Requires that both auth lines of this module run when sshd's process becomes the user.
+    /// Requires that both auth lines of this module will run when sshd's process becomes the user: the helper found
+    /// them in the stack, and they have run in this process before.
     fn require_auth_lines(&self) -> Result<(), Failure> {
         let fault = self
             .reply

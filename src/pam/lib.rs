@@ -279,6 +279,7 @@ impl Call<'_> {
         if self.login.uid == UNKNOWN_UID {
             return PamReturnCode::USER_UNKNOWN;
         }
+        // With `exempt_join` an exempt user joins a job, and is let in outside only if that fails.
         let exemption = self.find_exemption(settings);
         if let (Some(knob), false) = (exemption, settings.exempt_join) {
             self.log_outside(
@@ -308,11 +309,12 @@ impl Call<'_> {
             None => self.handle.find_account(HELPER_USER),
         };
         let made_at = Instant::now();
-        let replies = RefCell::default();
+        // What `account` keeps for `session`.
+        let replies: RefCell<Vec<(Request, Reply)>> = RefCell::default();
         let ask_helper = |request: &Request| {
             let reply = module::ask_helper(&settings.helper, helper, request, &budget)?;
             if in_account && matches!(reply.verdict, Verdict::Admit(_)) {
-                Vec::push(&mut replies.borrow_mut(), (request.clone(), reply.clone()));
+                replies.borrow_mut().push((request.clone(), reply.clone()));
             }
             Ok(reply)
         };

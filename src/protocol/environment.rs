@@ -303,10 +303,11 @@ impl Variable {
     /// A text that is no variable for a login, lists no GPUs, or lists several.
     pub(super) fn parse_gpu_list(text: &str) -> Result<Self, InvalidText> {
         let variable: Self = text.parse()?;
-        let lists = [CUDA_VARIABLE, "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
+        // Those that a login to a job of any scheduler may have.
+        let list_names = [CUDA_VARIABLE, "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
         let value = &variable.value;
         let is_one_gpu = value.len() <= GPU_NAME_BYTES_MAX && !value.contains(',');
-        if !is_one_gpu || !lists.contains(&variable.name()) {
+        if !is_one_gpu || !list_names.contains(&variable.name()) {
             return Err(UNKNOWN_NAME);
         }
         Ok(variable)

@@ -312,7 +312,7 @@ schema! {
         placement: Placement = "source",
         /// End of the job, in seconds since the epoch; `None` if the source does not know it.
         ends: Option<i64> = "ends",
-        /// Number of GPUs in the allowlist. The user reads it unless `probes` give the number.
+        /// Number of GPUs in the allowlist, 0 if it is not known. The user reads it unless `probes` give the number.
         gpus: u32 = "gpus",
         /// Device containment that must hold.
         containment: Containment = "mode",
@@ -336,7 +336,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// [`DecodeError::InvalidValue`], with the keys of the limits or of the first wrong variable.
+    /// [`DecodeError::InvalidValue`], with the keys of the limits, of the grace, or of the first wrong variable.
     fn require_consistent(&self) -> Result<(), DecodeError> {
         if !self.limits.is_valid() {
             return Err(DecodeError::invalid_value(

@@ -28,7 +28,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// A source of jobs. The sources are asked in this order.
+    /// A source of jobs.
     SourceName {
         /// Root-owned job records.
         Registry = "registry",

@@ -82,7 +82,8 @@ pub fn contain_by_record(
     }
 }
 
-/// Resolves a record's devices into the list that must hold.
+/// Resolves a record's devices into the list that must hold. Slurm's own list joins that of a Slurm job, unless the
+/// record's is `strict`, which has nothing besides.
 ///
 /// # Errors
 ///

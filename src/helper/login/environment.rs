@@ -167,6 +167,7 @@ pub(super) fn list_nameable_gpus(tree: &Tree) -> Result<Vec<GpuNodes>, DeviceErr
     let mut gpus = topology::list_gpus(tree)?;
     if nvidia::has_instances(tree)? {
         for gpu in &mut gpus {
+            // Sets the variable to `None`.
             gpu.visible_devices
                 .take_if(|(name, _)| *name == CUDA_VARIABLE);
         }

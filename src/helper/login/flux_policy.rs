@@ -168,6 +168,7 @@ fn intersect_rules(a: DeviceRule, b: DeviceRule) -> Option<DeviceRule> {
         _ => return None,
     };
     let access = Access::from_bits(a.access().bits() & b.access().bits())?;
+    // Without a common access this fails: no rule is empty.
     DeviceRule::from_numbers(a.kind(), a.major(), minor, access).ok()
 }
 

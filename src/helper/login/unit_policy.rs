@@ -72,8 +72,8 @@ impl UnitPolicy {
         Ok(unit)
     }
 
-    /// Adds an entry of `DeviceAllow`. Without an access it allows all, as systemd spells it out for
-    /// the IMP.
+    /// Adds an entry of `DeviceAllow`, or removes all for an empty value. An entry without an access allows all three:
+    /// as such systemd reports it to the IMP.
     fn add_allow(&mut self, value: &str) {
         if value.is_empty() {
             self.allow.clear();

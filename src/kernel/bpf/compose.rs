@@ -270,6 +270,7 @@ pub fn predict_containment(
 ) -> Result<&'static str> {
     let levels = target.read()?;
     let mut decision = target.decide(&levels, missing, required);
+    // The login would go into a child of the job's own cgroup.
     if decision == Composition::Refuse(Obstacle::NeedChild) {
         decision = target.decide(&levels, missing + 1, required);
     }
@@ -517,19 +518,18 @@ impl AttachPoint<'_> {
     fn attach(&self, program: &Program, replace: Option<&Program>) -> Result<()> {
         let old = replace.map(AsFd::as_fd);
         let flags = kernel::BPF_F_ALLOW_MULTI;
-        match kernel::prog_attach(self.dir.as_fd(), program.as_fd(), flags, old) {
-            // The program is attached already: the next round will find it.
-            Err(error)
-                if error.raw_os_error() == Some(libc::EINVAL)
-                    && replace.is_none()
-                    && CgroupPrograms::read(self.dir)?
-                        .ids()
-                        .contains(&program.id()) =>
-            {
-                Ok(())
+        let Err(error) = kernel::prog_attach(self.dir.as_fd(), program.as_fd(), flags, old) else {
+            return Ok(());
+        };
+        let may_be_attached = error.raw_os_error() == Some(libc::EINVAL) && replace.is_none();
+        if may_be_attached {
+            let attached = CgroupPrograms::read(self.dir)?.ids();
+            if attached.contains(&program.id()) {
+                // The next round will find it.
+                return Ok(());
             }
-            result => Ok(result.map_err(|error| self.dir.failed("attach filter to", "", error))?),
         }
+        Err(self.dir.failed("attach filter to", "", error).into())
     }
 }
 

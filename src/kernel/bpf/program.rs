@@ -133,11 +133,11 @@ impl CgroupPrograms {
         for _ in 0..READ_TRIES {
             let (ids, flags) = kernel::prog_query(dir.as_fd(), 0)
                 .map_err(|error| dir.failed("query filters of", "", error))?;
+            // `None` if one has vanished since: it was replaced, and a list without it would be wrong.
             let programs: Option<Vec<Program>> = ids
                 .into_iter()
                 .map(Program::open_by_id)
                 .collect::<Result<_>>()?;
-            // A program that has vanished was replaced: a list without it would be wrong.
             if let Some(programs) = programs {
                 return Ok(Self::new(programs, flags));
             }

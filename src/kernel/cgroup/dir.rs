@@ -206,7 +206,8 @@ impl Dir {
             },
             Err(errno) => return Err(self.failed("open", file, errno)),
         };
-        // Each process has a record; every other file is one.
+        // `cgroup.procs` has a record for each process, so that its end has to be read too; every other file is one
+        // record.
         let read = if file == PROCS {
             read_to_end
         } else {
@@ -329,6 +330,7 @@ impl ProcessList<'_> {
             .map_err(|errno| self.dir.failed("read", PROCS, errno))?;
         let mut text = std::mem::take(&mut self.cut_number);
         text.extend(buffer.iter().take(length));
+        // What follows the last whole line belongs to the next part.
         let end = text.iter().rposition(|byte| *byte == b'\n');
         self.cut_number = text.split_off(end.map_or(0, |end| end + 1));
         let malformed = |_| Error::malformed(&self.dir.path_of(PROCS));

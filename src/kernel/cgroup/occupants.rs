@@ -214,7 +214,8 @@ impl Occupants {
         if uid == self.user {
             return Ok(Occupant::User);
         }
-        // A set-uid program of root may be all that there is of another user's job.
+        // The effective uid does not tell who runs a set-uid program, which may be all that there is of another user's
+        // job. The real one does.
         let [real, ..] = Proc::host().read_process(pid)?.uids;
         if real == self.user {
             return Ok(Occupant::User);
@@ -359,9 +360,9 @@ fn check_twice<'a>(
     })
 }
 
-/// Counts again while processes end before it is known whose they are: another account's job may be a single program
-/// that goes on as its own child all the time. If only some of them end so fast, those of the user that stay are
-/// sufficient.
+/// Requires that `count` succeeds, and counts again while processes end before it is known whose they are: another
+/// account's job may be a single program that goes on as its own child all the time. If only some of them end so fast,
+/// those of the user that stay are sufficient.
 fn check_living<'a>(dir: &Dir, count: impl Fn() -> Result<Census<'a>>) -> Result<()> {
     let mut has_user = false;
     for _ in 0..COUNTS_MAX {

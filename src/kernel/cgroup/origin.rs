@@ -113,6 +113,7 @@ impl Origin {
                     .map(|ancestor| expected.set_path(hierarchy, ancestor)),
                 result => result,
             };
+            // The first failure stays.
             moves = moves.and(result);
         }
         moves.and_then(|()| expected.require_same(&Membership::read_own()?))

@@ -55,6 +55,7 @@ pub fn walk_selected(
 ) -> Result<()> {
     visit(top)?;
     let mut dir = top.clone();
+    // The children that are left to visit, of `top` first and of `dir` last.
     let mut levels = vec![list_children(top)?];
     while let Some(names) = levels.last_mut() {
         let Some(name) = names.pop() else {

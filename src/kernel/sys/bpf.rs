@@ -173,7 +173,7 @@ pub fn prog_load(insns: &[u8], name: &str) -> io::Result<OwnedFd> {
     unsafe { attr.run_for_fd(BPF_PROG_LOAD) }
 }
 
-/// Attaches a device program to a cgroup directory; it replaces the program `replace`.
+/// Attaches a device program to a cgroup directory; in place of the program `replace`, if one is given.
 ///
 /// # Errors
 ///

@@ -36,7 +36,8 @@ pub(super) fn plan_limits(limits: &LoginLimits, above: &[Dir]) -> cgroup::Result
             LimitValue::Memory { mib, percent } => {
                 choose_memory_limit(mib, percent, find_lowest_limit("memory.max", above)?)
             }
-            // A weight is no maximum, so none above limits it. Not every kernel has each of those for disks.
+            // A weight is no maximum, so none above limits it. The read only tells whether the kernel has this file:
+            // not every one has both of those for disks.
             LimitValue::Weight(weight) => parent.read(file)?.map(|_| weight.into()),
             LimitValue::Tasks(tasks) => Some(find_lowest_limit(file, above)?.min(tasks.into())),
         };

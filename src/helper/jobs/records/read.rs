@@ -72,11 +72,11 @@ impl Registry {
         };
         let names = trusted_dir::list_visible_names(&dir, Self::USER_FILES_MAX)
             .map_err(ReadError::Distrusted)?;
-        let mut found = UserRecords::default();
+        let mut records = UserRecords::default();
         for name in names {
-            found.add(&dir, &name, uid);
+            records.add(&dir, &name, uid);
         }
-        Ok(found)
+        Ok(records)
     }
 
     /// Tells whether the registry has no entry; `false` if it cannot be listed.

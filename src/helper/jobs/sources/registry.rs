@@ -158,6 +158,7 @@ impl Source for RegistrySource {
                 }
                 ReadError::Distrusted(error) => SourceError::Failed(error.to_string()),
             })?;
+        // A user without any file may be on a node on which nobody registers jobs.
         if user == UserRecords::default() && self.is_unused() {
             let dir = self.registry.dir().display();
             return Err(SourceError::Unused(format!(

@@ -300,19 +300,24 @@ impl SchedulerBoost {
     /// Raises the priority of this thread, if its class is `SCHED_OTHER`. In another class, or without the right to
     /// do so, nothing changes, and `drop` restores nothing.
     fn apply() -> Self {
-        let before = get_scheduling().ok();
-        let before = before.filter(|now| now.sched_policy == libc::SCHED_OTHER as u32);
-        Self(before.and_then(|now| {
-            let default_slice = libc::sched_attr {
-                sched_runtime: 0,
-                ..now
-            };
-            let boosted = libc::sched_attr {
-                sched_nice: -20,
-                sched_runtime: 100_000,
-                ..now
-            };
-            set_scheduling(&boosted).ok().map(|()| default_slice)
+        let Ok(before) = get_scheduling() else {
+            return Self(None);
+        };
+        if before.sched_policy != libc::SCHED_OTHER as u32 {
+            return Self(None);
+        }
+        let boosted = libc::sched_attr {
+            sched_nice: -20,
+            sched_runtime: 100_000,
+            ..before
+        };
+        if set_scheduling(&boosted).is_err() {
+            return Self(None);
+        }
+        // 0 is the default slice.
+        Self(Some(libc::sched_attr {
+            sched_runtime: 0,
+            ..before
         }))
     }
 }
@@ -408,7 +413,8 @@ unsafe fn become_helper(
         // Even if sshd ends, the helper computes no longer than the phase.
         set_limit(libc::RLIMIT_CPU, spec.time_limit.as_secs() + 1);
         check_step("timer", arm_kill_timer(spec.time_limit))?;
-        // A new session is needed only to leave a terminal. It would run after the jobs (autogroup, sched(7)).
+        // A new session would be a new group of the scheduler (autogroup, sched(7)), which waits for its turn behind
+        // the jobs. So it is made only to leave a terminal; `ENXIO` means that there is none.
         let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let terminal = sys!(SYS_openat, libc::AT_FDCWD, c"/dev/tty".as_ptr(), flags, 0);
         if terminal != -1 || Errno::last_raw() != libc::ENXIO {

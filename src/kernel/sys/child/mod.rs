@@ -122,8 +122,8 @@ unsafe fn prepare_exec<const N: usize>(fds: &mut [RawFd; N]) -> Result<(), Spawn
     let count = N as RawFd;
     // SAFETY: plain numbers, NUL-terminated paths, and an empty write.
     unsafe {
-        // The SELinux context that pam_selinux has set for the user's shell would apply to our exec. Without
-        // SELinux, this test costs less than the first file of proc(5) that a new process opens.
+        // The SELinux context that pam_selinux has set for the user's shell would apply to our exec. An empty write
+        // removes it. Without SELinux, this test costs less than the first file of proc(5) that a new process opens.
         let selinux = c"/sys/fs/selinux/enforce";
         let exec_context = c"/proc/thread-self/attr/exec";
         if sys!(SYS_faccessat, libc::AT_FDCWD, selinux.as_ptr(), 0) == 0 {

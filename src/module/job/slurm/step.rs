@@ -243,17 +243,12 @@ impl ExternStep {
             return Err(cgroup::Error::elsewhere(&self.leaf(), &current).into());
         };
         let place = self.open_leaf([user, name])?;
-        // The daemon adds a process that outlives its login again. On its way to a leaf for
-        // accounting this process is in `task_special` for a moment, so the filters are attached
-        // above both.
-        let point = place
-            .levels()
-            .get(usize::from(name != special)..)
-            .unwrap_or_default();
-        let job = JOB_LEVEL - usize::from(name != special);
+        // For a login in a leaf for accounting, the filters are attached to `user`, one level above: the daemon may add
+        // a process that outlives its login once more, which is then in `task_special` for a moment.
+        let skipped_levels = usize::from(name != special);
         let target = AttachTarget {
-            levels: point,
-            job,
+            levels: place.levels().get(skipped_levels..).unwrap_or_default(),
+            job: JOB_LEVEL - skipped_levels,
             scope: AttachScope::Leaf,
         };
         let containment = &adoption.plan.containment;
