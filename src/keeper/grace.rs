@@ -89,8 +89,8 @@ pub fn ask_to_end(logins: &mut impl Logins, grace: Duration) {
     }
 }
 
-/// The signal that a process should get now, if any. It is late in the second half of the grace; `has_sent_output` tells
-/// that sshd has had time for the last output.
+/// The signal that a process should get now, if any. It is late in the second half of the grace; `has_sent_output`
+/// tells that sshd has had time for the last output.
 fn next_signal(pid: i32, asked: Asked, is_late: bool, has_sent_output: bool) -> Option<Signal> {
     if asked.signal == Some(Signal::SIGTERM) {
         return None;

@@ -76,8 +76,8 @@ fn wait_for_all(receiver: &mpsc::Receiver<(i32, String)>, count: usize) -> Vec<(
     all
 }
 
-/// Finds a thread of a process that sleeps uninterruptibly, as its directory; `None` if there is none, or the process is
-/// gone.
+/// Finds a thread of a process that sleeps uninterruptibly, as its directory; `None` if there is none, or the process
+/// is gone.
 fn find_uninterruptible_thread(pid: i32) -> Option<PathBuf> {
     fs::read_dir(format!("/proc/{pid}/task"))
         .ok()?

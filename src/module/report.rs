@@ -262,8 +262,8 @@ impl Report<'_> {
 }
 
 /// Adds the facts of the job and of the login's cgroup to a line. The number of devices is the
-/// length of the list, or, without a list, the number of devices that can be opened. `joined` is `None` for a login that
-/// could not join: the cgroup is then the job's.
+/// length of the list, or, without a list, the number of devices that can be opened. `joined` is `None` for a login
+/// that could not join: the cgroup is then the job's.
 fn with_plan(line: Line, plan: &Plan, joined: Option<&JoinResult>) -> Line {
     let cgroup = joined.map_or(plan.placement.cgroup(), |joined| &joined.cgroup);
     let containment = joined.map_or("", |joined| joined.containment);

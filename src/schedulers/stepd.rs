@@ -233,7 +233,8 @@ impl Daemon {
     pub fn query_state(&mut self, deadline: Instant) -> Result<Answer> {
         let requests = [REQUEST_STEP_UID, REQUEST_STATE].map(i32::to_ne_bytes);
         let mut bytes = [0; ANSWER_BYTES];
-        // A connection has one exchange of versions, which is over by now. Where a first answer has the version, 0 stays.
+        // A connection has one exchange of versions, which is over by now. Where a first answer has the version, 0
+        // stays.
         let [_, _, _, _, uid_and_state @ ..] = &mut bytes;
         self.connection
             .exchange(requests.as_flattened(), uid_and_state, until(deadline))?;

@@ -282,7 +282,8 @@ fn access_steps(kind: DeviceType, rules: &[DeviceRule]) -> Vec<Step> {
     let majors = merge_by_key(majors);
     let mut steps = Vec::new();
     for (start, _) in merge_by_key(starts) {
-        let of_major = access_at(&majors, start >> MINOR_BITS << MINOR_BITS);
+        let first_of_major = start >> MINOR_BITS << MINOR_BITS;
+        let of_major = access_at(&majors, first_of_major);
         steps.push(Step {
             start,
             access: access_at(&devices, start).union(of_major),

@@ -78,6 +78,7 @@ impl UnitInspector<'_> {
             None
         };
         let Some(imp) = imp else {
+            // The job is over, unless the IMP is out of sight.
             if table.has_foreign {
                 return UnitState::Invalid("its processes have no numbers here".into());
             }

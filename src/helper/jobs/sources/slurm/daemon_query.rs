@@ -169,8 +169,8 @@ impl<'a> DaemonQuery<'a> {
         }
     }
 
-    /// Decides the outcome for a daemon without an answer; `None` while waiting is worthwhile: until the daemon is late,
-    /// and then to the deadline if its job may matter and no other socket waits.
+    /// Decides the outcome for a daemon without an answer; `None` while waiting is worthwhile: until the daemon is
+    /// late, and then to the deadline if its job may matter and no other socket waits.
     fn check_timeout(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<QueryOutcome> {
         let now = terms.deadline.clock().now();
         if now < self.late {

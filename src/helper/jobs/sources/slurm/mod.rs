@@ -94,17 +94,18 @@ impl SlurmSource {
         let sockets = find_sockets(&self.slurm_conf, self.node_name.as_deref(), spool, report)?;
         let paths: Vec<&Path> = sockets.iter().map(|socket| socket.path.as_path()).collect();
         let tree = self.slurm_conf.tree();
-        // Given a socket by its index, and the process of its daemon.
-        let may_be_own = |index: usize, pid: i32| match (uid, sockets.get(index)) {
-            (Some(uid), Some(socket)) => {
-                job_owner::can_be_owned_by(tree, uid, &socket.name.job, pid)
+        let may_be_own = uid.map(|uid| {
+            let sockets = &sockets;
+            // Given a socket by its index, and the process of its daemon.
+            move |index: usize, pid: i32| {
+                sockets.get(index).is_none_or(|socket| {
+                    job_owner::can_be_owned_by(tree, uid, &socket.name.job, pid)
+                })
             }
-            _ => true,
-        };
-        let may_matter: Option<&dyn Fn(usize, i32) -> bool> = match uid {
-            Some(_) => Some(&may_be_own),
-            None => None,
-        };
+        });
+        let may_matter = may_be_own
+            .as_ref()
+            .map(|may_be_own| may_be_own as &dyn Fn(usize, i32) -> bool);
         let owner = tree.trust().owner();
         let outcomes = query_sockets(
             &paths,
@@ -380,8 +381,9 @@ fn unreadable_spool(path: &Path, error: &std::io::Error) -> SourceError {
     }
 }
 
-/// Lists the sockets of one directory that are of this node's jobs, one for each job with an extern step; `report.broken`
-/// gets those that cannot be used. Resolves symbolic links in the path, since root's module follows none.
+/// Lists the sockets of one directory that are of this node's jobs, one for each job with an extern step;
+/// `report.broken` gets those that cannot be used. Resolves symbolic links in the path, since root's module follows
+/// none.
 ///
 /// # Errors
 ///
