@@ -57,8 +57,8 @@ impl RegistrySource {
         }
     }
 
-    /// Adds a record to the report: as a running job if its cgroup exists, as unusable if it says nothing about the
-    /// devices of a job that may run, else as an addition to the job of that id that a scheduler may have.
+    /// Adds a record to the report: as a running job if its cgroup exists; as an addition if a scheduler may have the
+    /// job of that id; as unusable if it says nothing about devices, or if its cgroup cannot be looked at.
     fn add_record(&self, record: Record, report: &mut SourceReport) {
         let file = self.registry.record_path(record.uid, &record.id);
         let path = file.display();
