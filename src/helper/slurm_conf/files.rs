@@ -94,7 +94,8 @@ impl SlurmConfFiles {
     ///
     /// # Errors
     ///
-    /// [`ConfError::MissingSlurmConf`]; [`ConfError::UnreadableFile`] if a directory is not trusted.
+    /// [`ConfError::MissingSlurmConf`] if Slurm itself would find none, or the configured path is no UTF-8; whether
+    /// the configured file exists shows when it is read. [`ConfError::UnreadableFile`] if a directory is not trusted.
     pub fn find(tree: &Tree, configured: Option<&Path>) -> Result<Self, ConfError> {
         let conf = match configured {
             Some(conf) => tree.locate(conf.to_str().ok_or(ConfError::MissingSlurmConf)?),
@@ -149,8 +150,8 @@ impl SlurmConfFiles {
         let is_in_dir = path.parent() == Some(self.dir.as_path());
         if let (true, Some(name)) = (is_in_dir, path.file_name()) {
             match self.open_dir()?.read(Path::new(name), FILE_BYTES_MAX) {
-                // A directory that is root's accepts only root's files. This one may be Slurm's: read it below
-                // by its path, where Slurm's account counts too.
+                // If root alone is trusted with the directory, so it is with its files. The file may be Slurm's:
+                // it is read again by its path, with Slurm's account trusted too.
                 Err(error) if matches!(error.cause(), Distrust::WrongOwner(_)) => {}
                 result => return result,
             }
@@ -172,7 +173,7 @@ impl SlurmConfFiles {
         if let Some(lines) = self.cache.borrow().get(&path) {
             return Ok(Rc::clone(lines));
         }
-        // The name of the cluster is known from the file's own line on.
+        // `%c` has a value only behind the file's own `ClusterName=`.
         let mut reader = IncludeReader {
             files: self,
             lines: Vec::new(),
@@ -191,7 +192,7 @@ struct IncludeReader<'a> {
     files: &'a SlurmConfFiles,
     lines: Vec<ConfLine>,
     bytes: u64,
-    /// The value of `%c` in file names.
+    /// The value of `%c` in file names; `None` before `ClusterName=`.
     cluster: Option<String>,
 }
 
@@ -285,14 +286,16 @@ fn find_configless_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
     if !exists(&conf) {
         return Err(ConfError::MissingSlurmConf);
     }
-    // The link is trusted because its directory is; its target is checked like every other file.
+    // The link is trusted because its directory is; its target is checked when its files are read.
     with_slurm_trusted(tree.trust(), |trust| trust.dir(&dir)).map_err(ConfError::UnreadableFile)?;
     match std::fs::read_link(&conf) {
+        // slurmd's link is absolute: any other is not its own.
         Ok(target) => target
             .to_str()
             .filter(|target| target.starts_with('/'))
             .map(|target| tree.locate(target))
             .ok_or(ConfError::MissingSlurmConf),
+        // It is no link, but the directory itself.
         Err(_) => Ok(conf),
     }
 }

@@ -40,6 +40,7 @@ pub struct KeyValues {
     /// The place of the first part of the line.
     pub at: ConfPosition,
     pairs: Vec<(String, String)>,
+    /// Set if no text remains behind the last pair.
     is_complete: bool,
 }
 
@@ -50,12 +51,14 @@ pub struct KeyValues {
 /// removed, and the character after it stays.
 pub fn join_lines(text: &str) -> Vec<(usize, String)> {
     let mut lines = Vec::new();
+    // A line that a backslash continues: the number of its first part, and its text so far.
     let mut unfinished: Option<(usize, String)> = None;
     for (index, line) in text.lines().enumerate() {
         let line = without_comment(line).trim_end_matches(is_space);
         let (number, mut logical) = unfinished.take().unwrap_or((index + 1, String::new()));
-        let front = line.trim_end_matches('\\');
-        if (line.len() - front.len()) % 2 == 1 {
+        let backslashes = line.len() - line.trim_end_matches('\\').len();
+        // In an even number each second one is escaped by the one before it, the last one too.
+        if backslashes % 2 == 1 {
             logical.push_str(line.get(..line.len() - 1).unwrap_or_default());
             unfinished = Some((number, logical));
         } else {

@@ -12,9 +12,10 @@ const LINKS_MAX: usize = 40;
 ///
 /// # Errors
 ///
-/// [`TrustError`] for the first untrusted directory that contains a link of the path, for a missing
-/// name, and for more links than the kernel would follow.
+/// [`TrustError`] for the first untrusted directory that contains a link of the path, for a name that is
+/// missing or cannot be looked up, and for more links than the kernel would follow.
 pub fn resolve_links(trust: &Trust, path: &Path) -> Result<PathBuf, TrustError> {
+    // The part that is resolved, which has no links: its parent is the directory above.
     let mut real = PathBuf::from("/");
     let mut rest: Vec<PathBuf> = reversed_names(path);
     let mut links = 0;

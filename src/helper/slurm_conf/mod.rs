@@ -70,13 +70,16 @@ pub struct SpoolPath(String);
 pub struct NodeDirs {
     /// The directory that contains the entries.
     pub parent: String,
+    /// What an entry's name has before the node's name; may be empty.
     before: String,
+    /// What an entry's name has after the node's name; may be empty.
     after: String,
+    /// The path from an entry to the spool directory; empty if the entry itself is that directory.
     below: String,
 }
 
 impl SpoolPath {
-    /// Finds the path that the lines of `slurm.conf` set. The last line counts.
+    /// Finds the path that the lines of `slurm.conf` set, or Slurm's default. The last line counts.
     ///
     /// # Errors
     ///
@@ -115,9 +118,9 @@ impl SpoolPath {
     /// node.
     pub fn node_dirs(&self, host: &str) -> Option<NodeDirs> {
         let path = self.expand_host(host);
-        let (front, back) = path.split_once("%n")?;
-        let (parent, before) = front.rsplit_once('/')?;
-        let (after, below) = back.split_once('/').unwrap_or((back, ""));
+        let (before_node, after_node) = path.split_once("%n")?;
+        let (parent, before) = before_node.rsplit_once('/')?;
+        let (after, below) = after_node.split_once('/').unwrap_or((after_node, ""));
         Some(NodeDirs {
             parent: if parent.is_empty() {
                 "/".to_owned()
@@ -213,6 +216,7 @@ pub fn read_constrain_devices(files: &SlurmConfFiles) -> Result<bool, ConfError>
     let path = files.path_of("cgroup.conf");
     match files.read_lines("cgroup.conf") {
         Ok(lines) => parse_constrain_devices(&lines),
+        // The path tells a missing file from a missing directory and from a link to nothing.
         Err(ConfError::UnreadableFile(error)) if error.is_missing() && error.path() == path => {
             Ok(false)
         }
@@ -220,7 +224,7 @@ pub fn read_constrain_devices(files: &SlurmConfFiles) -> Result<bool, ConfError>
     }
 }
 
-/// Finds whether the lines of `cgroup.conf` set `ConstrainDevices`. The last line counts.
+/// Finds whether the lines of `cgroup.conf` set `ConstrainDevices` to yes. The last line counts; without one it is no.
 ///
 /// # Errors
 ///
@@ -246,8 +250,8 @@ pub fn parse_constrain_devices(lines: &[ConfLine]) -> Result<bool, ConfError> {
 
 const ALLOWED_DEVICES_KEY: &str = "AllowedDevicesFile";
 
-/// Reads the lines of the file that `cgroup.conf` names as `AllowedDevicesFile`; the last line counts.
-/// `None` if it names none. A relative path is beside `slurm.conf`.
+/// Reads the lines of the file that `cgroup.conf` names as `AllowedDevicesFile`; its last such line counts.
+/// `None` if it names none, or does not exist. A relative path is beside `slurm.conf`.
 ///
 /// Slurm before 22.05 let every job open the devices in this file; newer releases close none but generic
 /// resources.
@@ -259,6 +263,7 @@ pub fn read_allowed_devices(files: &SlurmConfFiles) -> Result<Option<Lines>, Con
     let path = files.path_of("cgroup.conf");
     let lines = match files.read_lines("cgroup.conf") {
         Ok(lines) => lines,
+        // The path tells a missing file from a missing directory and from a link to nothing.
         Err(ConfError::UnreadableFile(error)) if error.is_missing() && error.path() == path => {
             return Ok(None);
         }
