@@ -7,7 +7,7 @@
 use super::control::{Action, ModuleReturn, Return};
 use super::entry::Entry;
 use super::walk::{
-    STATES_MAX, StackVerdict, WalkState, apply_action, enter_level, find_jump_target, start_state,
+    STATES_MAX, StackVerdict, WalkState, apply_action, enter_level, find_last_skipped, start_state,
 };
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ pub struct Step {
     pub alone: Option<Side>,
     /// Set if its module returns success.
     pub succeeded: bool,
-    /// Set if it makes a verdict unfavourable.
+    /// Set if a side that reaches it has an unfavourable verdict behind it, and none of these sides had one before.
     pub refuses: bool,
 }
 
@@ -54,7 +54,7 @@ pub enum Comparison {
     TooManyPaths,
 }
 
-/// Lines and what is known of each.
+/// Lines, and for each of them what is known of it.
 type Stack<'a> = (&'a [Entry], &'a [ComparedLine]);
 /// A state of each side, as [`Side`] orders them.
 type Pair = [WalkState; 2];
@@ -71,6 +71,7 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
     let stacks = [before, after];
     let start = [start_state(), start_state()];
     let mut visited = BTreeSet::from([start.clone()]);
+    // The pairs from `next` on are still to be followed.
     let mut trail = vec![Visit {
         pair: start,
         from: None,
@@ -79,6 +80,7 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
     while let Some(visit) = trail.get(next) {
         let current = visit.pair.clone();
         let positions = [0, 1].map(|index| position_of(stacks, &current, index));
+        // Positions rise from line to line: the smaller of the two is passed first.
         let Some(position) = positions.into_iter().flatten().min() else {
             // Both stacks are at their end: does that side alone admit the login?
             if current.each_ref().map(is_admitted) == [side == Side::Before, side == Side::After] {
@@ -104,8 +106,8 @@ pub fn compare_stacks(before: Stack<'_>, after: Stack<'_>, side: Side) -> Compar
     Comparison::Same
 }
 
-/// Returns for each jump of a line the index of the last line that it skips; `None` for a jump past the end. Empty
-/// for a line without jumps.
+/// Returns for each jump of the line with the index `at`, the shortest first, the index of the last line that it skips;
+/// `None` for a jump past the end. Empty for a line without jumps.
 pub fn jump_targets(stack: &[Entry], at: usize) -> Vec<Option<usize>> {
     let Some(entry) = stack.get(at) else {
         return Vec::new();
@@ -121,7 +123,7 @@ pub fn jump_targets(stack: &[Entry], at: usize) -> Vec<Option<usize>> {
     counts.dedup();
     counts
         .into_iter()
-        .map(|count| find_jump_target(stack, at, entry.level, count))
+        .map(|count| find_last_skipped(stack, at, entry.level, count))
         .collect()
 }
 
@@ -137,7 +139,7 @@ fn is_admitted(state: &WalkState) -> bool {
 }
 
 /// Returns every pair of states that can follow the line at `position`, each with the step to it. `reached` tells for
-/// each side whether its next line is that one; the other side stays where it is.
+/// each side whether its next line is that one; a side that has not reached it stays where it is.
 fn next_pairs(
     stacks: [Stack<'_>; 2],
     pair: &Pair,
@@ -149,16 +151,18 @@ fn next_pairs(
         [false, true] => Some(Side::After),
         _ => None,
     };
-    let first = usize::from(alone == Some(Side::After));
+    // On both sides it is the same line.
+    let side = usize::from(alone == Some(Side::After));
     let line = pair
-        .get(first)
-        .zip(stacks.get(first))
+        .get(side)
+        .zip(stacks.get(side))
         .and_then(|(state, (entries, lines))| {
             Some((entries.get(state.index)?, lines.get(state.index)?))
         });
     let Some((entry, line)) = line else {
         return Vec::new();
     };
+    // These modules succeed in a line that only the stack after the change reaches.
     let returns = match line.returns {
         ModuleReturn::AccountCheck | ModuleReturn::IgnorableAccountCheck
             if alone == Some(Side::After) =>
@@ -169,34 +173,31 @@ fn next_pairs(
     };
     let advance = |outcome: Option<(Return, Action)>| {
         let mut next = pair.clone();
-        let mut refuses = false;
-        for ((state, (entries, _)), _) in next
-            .iter_mut()
-            .zip(stacks)
-            .zip(reached)
-            .filter(|(_, reached)| *reached)
-        {
+        let mut is_refused = false;
+        for ((state, (entries, _)), is_reached) in next.iter_mut().zip(stacks).zip(reached) {
+            if !is_reached {
+                continue;
+            }
             enter_level(state, entry);
             *state = match outcome {
                 Some((code, action)) => apply_action(entries, state, code, action),
                 // The line begins a substack.
                 None => state.after_line(),
             };
-            refuses |= state.verdict.is_negative();
+            is_refused |= state.verdict.is_negative();
         }
         let was_refused = pair
             .iter()
             .zip(reached)
-            .any(|(state, reached)| reached && state.verdict.is_negative());
+            .any(|(state, is_reached)| is_reached && state.verdict.is_negative());
         let succeeded = outcome.is_some_and(|(code, _)| code == Return::Success);
-        let refuses = refuses && !was_refused;
         (
             next,
             Step {
                 position,
                 alone,
                 succeeded,
-                refuses,
+                refuses: is_refused && !was_refused,
             },
         )
     };
@@ -205,7 +206,7 @@ fn next_pairs(
         Some(control) => control
             .returning(returns)
             .into_iter()
-            .map(|one| advance(Some(one)))
+            .map(|outcome| advance(Some(outcome)))
             .collect(),
     }
 }

@@ -67,7 +67,7 @@ pub(super) enum Return {
     Ignore,
     /// `PAM_NEW_AUTHTOK_REQD`, with which applications admit an account all the same.
     Renew,
-    /// Any other value with which the stack continues.
+    /// Any other value but `PAM_INCOMPLETE`.
     Other,
 }
 
@@ -130,8 +130,8 @@ impl Control {
         Ok(control)
     }
 
-    /// Sets one action. `default` fills in the values that have none yet; a later pair replaces an
-    /// earlier one.
+    /// Sets the action of the value with this index; it replaces an earlier one. Without an index the pair is
+    /// `default`, which fills in the values that have no action yet.
     fn set(&mut self, code: Option<usize>, action: Action) {
         match code {
             Some(code) => {
@@ -145,7 +145,8 @@ impl Control {
         }
     }
 
-    /// Returns every return value with which the stack continues, and its action, each pair once.
+    /// Returns the line's action for every return value of a module but `PAM_INCOMPLETE`, each pair once, since
+    /// [`Return`] tells few values apart.
     pub(super) fn outcomes(&self) -> Vec<(Return, Action)> {
         let outcome = |(name, action): (&&str, &Option<Action>)| {
             let code = match *name {
@@ -164,11 +165,12 @@ impl Control {
         outcomes
     }
 
-    /// Returns every outcome of a module of which this much is known: the values that it may return, each with the
-    /// line's action. A request for a new password is never among them.
+    /// Returns the values that a module may return, as far as `returns` tells, each with the line's action. A request
+    /// for a new password is never among them: comparisons leave out accounts whose password is due. That some
+    /// modules succeed where only one of the stacks reaches them is the caller's business.
     pub(super) fn returning(&self, returns: ModuleReturn) -> Vec<(Return, Action)> {
         let outcome = |code: Return, name: &str| {
-            let index = RETURNS.iter().position(|one| *one == name);
+            let index = RETURNS.iter().position(|listed| *listed == name);
             let action = index.and_then(|index| self.0.get(index).copied().flatten());
             vec![(code, action.unwrap_or(Action::Bad))]
         };
@@ -179,17 +181,17 @@ impl Control {
             ModuleReturn::Any
             | ModuleReturn::AccountCheck
             | ModuleReturn::IgnorableAccountCheck => {
-                let ignores = returns != ModuleReturn::AccountCheck;
+                let may_ignore = returns != ModuleReturn::AccountCheck;
                 let mut outcomes = self.outcomes();
                 outcomes.retain(|(code, _)| *code != Return::Renew);
-                outcomes.retain(|(code, _)| ignores || *code != Return::Ignore);
+                outcomes.retain(|(code, _)| may_ignore || *code != Return::Ignore);
                 outcomes
             }
         }
     }
 
-    /// Returns whether a password that is due counts as a failure, which no later failure outweighs:
-    /// applications then admit the account all the same.
+    /// Returns whether `PAM_NEW_AUTHTOK_REQD` counts as a failure. libpam returns the first failure of a stack, and
+    /// applications admit the account at this one, so that no later failure would refuse it.
     pub(super) fn fails_renewal(&self) -> bool {
         let is_bad = |action| matches!(action, Action::Bad | Action::Die);
         self.outcomes()
@@ -213,8 +215,8 @@ impl Control {
     }
 }
 
-/// Parses a return value: its index, or `None` for `default`, and the text after it. The outer `None` stands for a
-/// text that begins with neither.
+/// Parses a return value: its index in [`RETURNS`], or `None` for `default`, and the text after it. The outer `None`
+/// stands for a text that begins with neither.
 fn parse_return(text: &str) -> Option<(Option<usize>, &str)> {
     let named = RETURNS.iter().enumerate();
     let found = named
@@ -236,7 +238,7 @@ fn parse_action<'a>(rest: &'a str, text: &str) -> Result<(Action, &'a str), Reje
     }
     let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
     let digits = rest.strip_suffix(after).unwrap_or_default();
-    // libpam rejects jumps over no lines.
+    // This holds for no digits at all, too. libpam rejects jumps over no lines.
     if digits.bytes().all(|digit| digit == b'0') {
         return Err(Rejection::BadControl(text.to_owned()));
     }

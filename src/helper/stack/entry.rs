@@ -32,7 +32,7 @@ pub struct Entry {
     pub module: String,
     /// The module's arguments.
     pub arguments: Vec<String>,
-    /// `None` for other modules; for a line of this module, whether it can be relied on.
+    /// For a line of this module that does something, whether it can be relied on; `None` for any other line.
     pub ours: Option<Result<(), LineFault>>,
     /// The line of the service's own file that is or includes this one; 0 for lines of `other`.
     pub top: usize,

@@ -23,11 +23,12 @@ const DEFAULT_SERVICE: &str = "sshd";
 #[derive(Debug)]
 pub(super) struct FlatStack {
     pub(super) entries: Vec<Entry>,
-    /// The first line because of which nothing can be said about the stack.
+    /// The first line because of which nothing can be said about the stack; `None` without one.
     pub(super) rejected: Option<(FileLine, Rejection)>,
 }
 
-/// Lists the lines of `service` in that group. If there are none, those of `other` apply, as in libpam.
+/// Lists the lines of `service` in that group. If there are none, those of `other` apply, as in libpam. What libpam
+/// would reject is no error here: it stands in `rejected`.
 ///
 /// # Errors
 ///
@@ -73,16 +74,16 @@ struct Flattener<'a> {
     lines: FlatStack,
 }
 
-/// How a file came to be included.
+/// How a file came to be included. The default is that of the service's own file.
 #[derive(Clone, Copy, Default)]
 struct Inclusion {
-    /// A line with `include` or `substack` included it.
+    /// A line with `include` or `substack` included it or a file around it; `@include` does not count.
     included: bool,
     /// The number of files around it.
     depth: usize,
     /// The number of substacks around it.
     level: usize,
-    /// The line of the service's own file that included it.
+    /// The line of the service's own file that included it; 0 for that file itself.
     top: usize,
 }
 
@@ -141,11 +142,15 @@ impl Flattener<'_> {
 
     /// Rejects what keeps libpam from loading [`FALLBACK_SERVICE`], although none of its lines runs:
     /// it then refuses every service. How versions read its lines does not matter.
+    ///
+    /// # Errors
+    ///
+    /// [`StackError::UnreadableFile`]; [`StackError::MissingFile`] for one that an `@include` names.
     fn check_unused_fallback(&mut self) -> Result<(), StackError> {
         let file = match self.find_service_file(FALLBACK_SERVICE, ServiceFolders::All) {
             Ok(Some(file)) => file,
             Ok(None) => return Ok(()),
-            // libpam reads it as root.
+            // libpam reads it as root, and this process cannot: it is taken to have no fault.
             Err(_) if self.is_fallback_hidden() => return Ok(()),
             Err(why) => return Err(why),
         };
@@ -268,6 +273,7 @@ impl Flattener<'_> {
         };
         let statement = Statement::new(line);
         if self.reading.has_at_include && statement.is_at_include() {
+            // The word `@include` and the file's name.
             self.reject_false_blank(line, 2, place);
             return self.load(line.words.get(1), place, deeper);
         }
@@ -389,33 +395,35 @@ impl Flattener<'_> {
         let is_ours =
             entry.is_our_module() && !(entry.is_close_only() && self.group == Group::Session);
         if is_ours {
-            let dash = line.words.first().is_some_and(|kind| kind.starts_with('-'));
+            let has_dash = line.words.first().is_some_and(|kind| kind.starts_with('-'));
             entry.ours = entry
                 .control
                 .as_ref()
-                .map(|required| self.check_fitness(&entry.arguments, required, dash));
+                .map(|line_control| self.check_fitness(&entry.arguments, line_control, has_dash));
         }
         self.lines.entries.push(entry);
         Ok(())
     }
 
-    /// Checks whether a line of this module can be relied on.
+    /// Checks whether a line of this module can be relied on, by itself. The [`LineFault`]s that depend on other lines
+    /// are found later.
     fn check_fitness(
         &self,
         arguments: &[String],
         control: &Control,
-        dash: bool,
+        has_dash: bool,
     ) -> Result<(), LineFault> {
         let service = arguments
             .iter()
             .filter_map(|word| service_argument(word))
             .next_back()
             .unwrap_or_else(|| DEFAULT_SERVICE.to_owned());
-        // Our auth lines do nothing but for a session that our line of the service has opened.
-        if service != self.service && self.group != Group::Auth {
+        // An auth line takes no arguments, so its `service=` does not matter. It acts only if our session line, whose
+        // `service=` is checked here, has opened the session.
+        if self.group != Group::Auth && service != self.service {
             return Err(LineFault::OtherService(service));
         }
-        if dash {
+        if has_dash {
             return Err(LineFault::LeadingDash);
         }
         if !control.is_required() {

@@ -88,7 +88,8 @@ impl fmt::Display for StackFinding {
 }
 
 /// Analyses the stack of `service` in one group, in the service files below `root`, which is `/` except in tests.
-/// In the auth group it is effective if a login can join private files.
+/// In the auth group the stack is effective if our two lines, which let a login join its job's private files, enclose
+/// all others and none can skip the last one.
 pub fn judge_stack(root: &Path, service: &str, group: Group) -> StackFinding {
     judge_stack_with(root, service, group, None)
 }
@@ -149,7 +150,8 @@ pub fn read_entries(root: &Path, service: &str, group: Group) -> Result<Vec<Entr
 }
 
 /// Returns the lines of [`read_entries`] and those that begin substacks, as if one file had the
-/// content of `replacement`.
+/// content of `replacement`. If libpam may read the files in several ways, they are
+/// read in the first one.
 ///
 /// # Errors
 ///
@@ -173,7 +175,8 @@ fn judge_auth_lines(mut stack: FlatStack) -> StackFinding {
     if let (Some((place, fault)), None) = (find_auth_fault(&stack.entries), &stack.rejected) {
         return StackFinding::Unreliable(place, fault);
     }
-    // Only the last one has to run: no other line can skip the first one.
+    // The search for a way past our lines is content with one of them. No other line can skip the first one, so the
+    // first one is not marked as ours, and the last one has to run.
     if let Some(first) = stack.entries.iter_mut().find(|entry| entry.is_our_module()) {
         first.ours = None;
     }
@@ -264,6 +267,7 @@ fn judge_stack_lines(
     if let Some((place, why)) = rejected {
         return StackFinding::Rejected(place.clone(), why.clone());
     }
+    // Never `None`: a bypass names lines of this stack.
     let place = |index: usize| stack.get(index).map(|entry| entry.place.clone());
     let Some(ours) = stack
         .iter()

@@ -108,8 +108,8 @@ pub fn find_module(root: &Path, module: &str) -> Option<PathBuf> {
 }
 
 /// Returns whether libpam finds no module of that name. A name without a path is not judged on a node
-/// whose folder of modules is unknown, nor is one with `$`: libpam puts a folder for `$ISA`, and the
-/// loader for `$LIB`.
+/// whose folder of modules is unknown, nor is one with `$`: libpam replaces `$ISA`, and the loader
+/// replaces `$LIB`, by a folder.
 pub fn is_missing_module(root: &Path, module: &str) -> bool {
     if module.contains('$') {
         return false;
@@ -129,13 +129,16 @@ pub fn is_missing_module(root: &Path, module: &str) -> bool {
     if !has_folder {
         return false;
     }
+    // Debian's libpam looks into the common folders as well, whether or not they have the stock module.
     let is_common = COMMON_FOLDERS
         .iter()
         .any(|folder| may_exist(&root.join(folder).join(module)));
-    !is_common
-        || Reading::possible(root)
+    let may_be_debians = || {
+        Reading::possible(root)
             .iter()
-            .all(|reading| !reading.has_at_include)
+            .any(|reading| reading.has_at_include)
+    };
+    !(is_common && may_be_debians())
 }
 
 /// Returns whether the path leads to a file. Whoever may not look cannot say that it is missing.

@@ -24,6 +24,7 @@ pub struct LogicalLine {
 /// libpam refuses.
 pub fn parse_lines(text: &str) -> Option<Vec<LogicalLine>> {
     let mut lines = Vec::new();
+    // A line that a backslash continues: the number of its first physical line, and its text so far.
     let mut pending: Option<(usize, String)> = None;
     // `str::lines` would drop a carriage return, which libpam takes as part of a word.
     for (index, physical) in text.split('\n').enumerate() {
@@ -51,6 +52,7 @@ pub fn parse_lines(text: &str) -> Option<Vec<LogicalLine>> {
 pub(super) fn find_misread_line(file: &[u8]) -> Option<(usize, Rejection)> {
     // The first physical line of a continued line, and the bytes that it takes so far.
     let mut begun: Option<(usize, usize)> = None;
+    // Without the empty rest behind the end of the last line.
     let lines = file
         .strip_suffix(b"\n")
         .unwrap_or(file)
@@ -69,6 +71,7 @@ pub(super) fn find_misread_line(file: &[u8]) -> Option<(usize, Rejection)> {
             continue;
         };
         if part.is_continued {
+            // The line's end counts as well.
             begun = Some((number, bytes + 1));
         }
     }

@@ -35,7 +35,7 @@ pub(super) struct WalkState {
     level: usize,
     pub(super) verdict: StackVerdict,
     /// The verdict at the entry to each level, which a reset restores.
-    entries: Vec<StackVerdict>,
+    entry_verdicts: Vec<StackVerdict>,
 }
 
 impl WalkState {
@@ -78,7 +78,7 @@ pub(super) fn find_bypass(stack: &[Entry], group: Group) -> Option<Bypass> {
     };
     let start = start_state();
     let mut visited = BTreeSet::from([start.clone()]);
-    // Each state with the index of its predecessor.
+    // Each state with the index of its predecessor; those from `next` on are still to be followed.
     let mut trail = vec![(start, None)];
     let mut next = 0;
     while let Some((state, _)) = trail.get(next) {
@@ -108,15 +108,15 @@ pub(super) fn start_state() -> WalkState {
         index: 0,
         level: 0,
         verdict: StackVerdict::Open,
-        entries: vec![StackVerdict::Open],
+        entry_verdicts: vec![StackVerdict::Open],
     }
 }
 
 /// Enters the level of the next line: the verdict so far is the one at a substack's entry.
 pub(super) fn enter_level(state: &mut WalkState, entry: &Entry) {
     if state.level < entry.level {
-        state.entries.resize(entry.level, StackVerdict::Open);
-        state.entries.push(state.verdict);
+        state.entry_verdicts.resize(entry.level, StackVerdict::Open);
+        state.entry_verdicts.push(state.verdict);
     }
     state.level = entry.level;
 }
@@ -152,12 +152,13 @@ pub(super) fn apply_action(
     action: Action,
 ) -> WalkState {
     let mut state = state.clone();
+    // The last line that is run or skipped.
     let mut last = state.index;
     match action {
         Action::Ignore => {}
         Action::Reset => {
             state.verdict = state
-                .entries
+                .entry_verdicts
                 .get(state.level)
                 .copied()
                 .unwrap_or(StackVerdict::Open);
@@ -186,7 +187,7 @@ pub(super) fn apply_action(
                 last = last_of_level(stack, last, state.level);
             }
         }
-        Action::Jump(count) => match find_jump_target(stack, last, state.level, count) {
+        Action::Jump(count) => match find_last_skipped(stack, last, state.level, count) {
             Some(target) => last = target,
             None => {
                 state.verdict = StackVerdict::Negative(Return::Other);
@@ -206,7 +207,7 @@ fn last_of_level(stack: &[Entry], at: usize, level: usize) -> usize {
 
 /// Returns the index of the last of `count` lines after `at`, counting a substack as one line;
 /// `None` if fewer follow.
-pub(super) fn find_jump_target(
+pub(super) fn find_last_skipped(
     stack: &[Entry],
     at: usize,
     level: usize,
