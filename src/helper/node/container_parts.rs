@@ -37,8 +37,8 @@ impl ContainerParts {
         self.net_devices.extend(other.net_devices);
     }
 
-    /// Lists the files of mounts and hooks that the node lacks. A login does not ask: a file system of
-    /// the network that does not answer would hold it up.
+    /// Lists the files of mounts and hooks that the node lacks. A login must not call this: a network
+    /// file system that does not answer would hold it up.
     pub fn missing_files(&self, tree: &Tree) -> Vec<&str> {
         let mut missing = Vec::new();
         for file in &self.files {
@@ -50,8 +50,9 @@ impl ContainerParts {
         missing
     }
 
-    /// Describes what a login does not get: the groups `lacking_groups` of `user`, files that the node
-    /// lacks, and all that only a container can have.
+    /// Describes what a login of `user` does not get: the groups `lacking_groups`, in which the user is
+    /// not; the `missing_files`, which are empty if none were looked for; and all that only a container
+    /// can have.
     pub fn warnings(
         &self,
         lacking_groups: &[String],

@@ -125,7 +125,7 @@ impl OpenedFile {
     ///
     /// # Errors
     ///
-    /// [`NodeError`] if there is no such name, or if everyone may write the directory.
+    /// [`NodeError`] if there is no such name, the target is no UTF-8, or everyone may write the directory.
     pub(super) fn read_link(&self, name: &str) -> Result<Option<String>, NodeError> {
         self.require_private()?;
         match readlinkat(&self.fd, name) {

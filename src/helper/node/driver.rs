@@ -124,15 +124,16 @@ fn find_management_driver<'a>(drivers: &[&'a str], node: DeviceNode) -> Option<&
 
 /// Describes a promise of the path that the node's numbers break; `None` if they keep it.
 fn find_broken_promise(path: &str, node: DeviceNode, drivers: &[&str]) -> Option<String> {
-    let is_listed = major::NVIDIA_GPU_MINORS.contains(&node.minor)
+    let is_known_minor = major::NVIDIA_GPU_MINORS.contains(&node.minor)
         || NVIDIA_CONTROL_MINORS.contains(&node.minor);
-    if !is_listed && drivers.iter().any(|driver| NVIDIA_DRIVERS.contains(driver)) {
+    if !is_known_minor && drivers.iter().any(|driver| NVIDIA_DRIVERS.contains(driver)) {
         return Some(", which is neither a GPU nor NVIDIA's control device".to_owned());
     }
     let families = find_families(path);
     if families.is_empty() {
         return None;
     }
+    // The node must keep the promise of one family; those of drivers that it does not belong to do not count.
     let mut expected_minor = None;
     for (family, number) in families {
         let has_driver = family.drivers.iter().any(|driver| drivers.contains(driver));

@@ -32,7 +32,7 @@ pub fn gpu_count(list: &Allowlist) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// The minors in `range` that rules for character devices of `major` name.
+/// The minors in `range` that rules for character devices of `major` name. A rule for all minors names none.
 pub(super) fn minors_in<'a>(
     rules: impl IntoIterator<Item = &'a DeviceRule>,
     major: u32,

@@ -96,6 +96,7 @@ impl Tree {
             Some((cached_path, dir)) if cached_path == dir_path => dir,
             _ => self.open_dir(dir_path)?,
         };
+        // The directory stays in the cache, also if the node cannot be opened.
         let file = dir.open(name);
         *cached = Some((dir_path.to_owned(), dir));
         let OpenedFile { fd, stat } = file?;
@@ -126,14 +127,16 @@ impl Tree {
             names.reverse();
             return Ok(format!("/{}", names.join("/")));
         }
-        let mut dirs = vec![self.open_root()?];
+        // The names that are resolved, and their directories: the root's first, that of the next name last.
         let mut real: Vec<String> = Vec::new();
+        let mut dirs = vec![self.open_root()?];
         let mut links = 0;
         while let Some(name) = names.pop() {
             if name == ".." {
                 dirs.pop();
                 real.pop();
             }
+            // Above the root there is none.
             let Some(dir) = dirs.last() else {
                 return Err(NodeError::SymbolicLink);
             };

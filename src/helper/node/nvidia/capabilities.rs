@@ -22,8 +22,8 @@ const OTHER_MINOR_TABLES: [&str; 2] = [
     "/proc/driver/nvidia-caps/sys-minors",
 ];
 
-/// Reads the minor of one capability, `gi1` or `gi1/ci0`, of the GPU with the minor `gpu`. A driver without the table
-/// of reserved minors is not compared with it.
+/// Reads the minor of one capability, `gi1` or `gi1/ci0`, of the GPU with the minor `gpu`. It must be the one in the
+/// table of reserved minors, if the driver has that table.
 ///
 /// # Errors
 ///
@@ -49,13 +49,13 @@ pub(super) fn read_capability_minor(
     };
     let name = format!("gpu{gpu}/{instance}/access");
     let entry = parse_minor_table(&table).find(|(listed_name, _)| *listed_name == name);
-    let listed = match entry {
+    let difference = match entry {
         Some((_, listed)) if listed == minor => return Ok(minor),
         Some((_, listed)) => format!("mig-minors has {listed}"),
         None => "mig-minors does not list it".to_owned(),
     };
     Err(DeviceError::new(format_args!(
-        "{path} has minor {minor}, but {listed}"
+        "{path} has minor {minor}, but {difference}"
     )))
 }
 
@@ -67,10 +67,10 @@ pub(super) fn read_capability_minor(
 pub(in crate::node) fn is_live_instance(tree: &Tree, minor: u32) -> Result<bool, FileError> {
     for gpu in list_numbered(tree, CAPABILITIES_DIR, "gpu")? {
         for gi in list_numbered(tree, &format!("{gpu}/mig"), "gi")? {
-            let mut parts = list_numbered(tree, &gi, "ci")?;
-            parts.push(gi);
-            for part in parts {
-                if read_live_minor(tree, &part)? == Some(minor) {
+            let mut instances = list_numbered(tree, &gi, "ci")?;
+            instances.push(gi);
+            for instance in instances {
+                if read_live_minor(tree, &instance)? == Some(minor) {
                     return Ok(true);
                 }
             }

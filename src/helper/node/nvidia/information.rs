@@ -130,10 +130,16 @@ pub(crate) fn find_by_uuid<'a>(
 fn require_distinct(gpus: &[NvidiaGpu]) -> Result<(), DeviceError> {
     for (index, gpu) in gpus.iter().enumerate() {
         for other in gpus.iter().skip(index + 1) {
-            let shared = match &gpu.uuid {
-                _ if other.minor == gpu.minor => format!("minor {}", gpu.minor),
-                Some(uuid) if other.uuid.as_ref() == Some(uuid) => format!("UUID GPU-{uuid}"),
-                _ => continue,
+            let uuid_of_both = gpu
+                .uuid
+                .as_ref()
+                .filter(|uuid| other.uuid.as_ref() == Some(*uuid));
+            let shared = if other.minor == gpu.minor {
+                format!("minor {}", gpu.minor)
+            } else if let Some(uuid) = uuid_of_both {
+                format!("UUID GPU-{uuid}")
+            } else {
+                continue;
             };
             let first = gpu.address;
             let second = other.address;
@@ -163,9 +169,9 @@ pub fn find_only_gpu<'a>(gpus: &'a [NvidiaGpu], devices: &[Device]) -> Option<&'
 /// driver has another UUID.
 pub fn verify_uuid(gpus: &[NvidiaGpu], uuid: &Uuid, devices: &[Device]) -> Result<(), DeviceError> {
     let listed_minors = gpu_minors(devices);
-    let unknown = match find_by_uuid(gpus, uuid) {
+    let no_such_gpu = match find_by_uuid(gpus, uuid) {
         Ok(gpu) => return verify_minors(gpu, uuid, &listed_minors),
-        Err(unknown) => unknown,
+        Err(why) => why,
     };
     for listed in listed_minors {
         let gpu = gpus.iter().find(|gpu| gpu.minor == listed);
@@ -176,10 +182,11 @@ pub fn verify_uuid(gpus: &[NvidiaGpu], uuid: &Uuid, devices: &[Device]) -> Resul
             )));
         }
     }
+    // A GPU whose UUID the driver does not know may be the one.
     if gpus.is_empty() || gpus.iter().any(|gpu| gpu.uuid.is_none()) {
         return Ok(());
     }
-    Err(unknown)
+    Err(no_such_gpu)
 }
 
 /// Requires that all these minors are the one of `gpu`.

@@ -10,8 +10,9 @@ use super::uuid::Uuid;
 use crate::node::{DeviceError, DeviceNode, ResolvedDevices, Tree};
 use protocol::{Access, DeviceType};
 
-/// Resolves a MIG instance of a GPU: the parent's node, the devices of [`resolve_shared_nodes`], and
-/// the capabilities of both instances.
+/// Resolves the MIG instance of a GPU with these numbers, `gi` of the GPU instance and `ci` of the
+/// compute instance in it: the GPU's node, the devices of [`resolve_shared_nodes`], and the
+/// capabilities of both instances.
 ///
 /// # Errors
 ///
@@ -32,8 +33,9 @@ pub fn resolve_instance(
     Ok(found)
 }
 
-/// Resolves the device of one capability. Read access suffices: the driver checks only which device
-/// a process has opened (`nv_cap_validate_and_dup_fd`), and gives the node mode 0444.
+/// Resolves the device of one capability of the GPU with the minor `gpu`. Read access suffices: the
+/// driver checks only which device a process has opened (`nv_cap_validate_and_dup_fd`), and gives the
+/// node mode 0444.
 fn resolve_capability(
     tree: &Tree,
     gpu: u32,

@@ -96,6 +96,7 @@ pub fn resolve_shared_nodes(tree: &Tree) -> Result<ResolvedDevices, DeviceError>
 pub fn resolve_imex_channel(tree: &Tree, channel: u32) -> Result<ResolvedDevices, DeviceError> {
     let path = format!("/dev/{IMEX_DRIVER}/channel{channel}");
     let exists = !matches!(tree.read_node(&path), Err(NodeError::Open(Errno::ENOENT)));
+    // The driver may have been given more channels than by default: a node shows that.
     if channel > IMEX_CHANNEL_MAX && !exists {
         return Err(missing_channel_error(channel));
     }
@@ -112,9 +113,9 @@ pub fn resolve_imex_channel(tree: &Tree, channel: u32) -> Result<ResolvedDevices
     )
 }
 
-/// The numbers of a node that does not exist yet, if NVIDIA's driver makes the node at
-/// `path` at its first use: `nvidia-uvm`, `nvidia-modeset`, capabilities, and IMEX channels. `None`
-/// for any other path.
+/// Finds the numbers that the node at `path` will have, for callers that found none there, if
+/// NVIDIA's driver makes it at its first use: `nvidia-uvm`, `nvidia-modeset`, capabilities, and IMEX
+/// channels. `None` for any other path.
 ///
 /// # Errors
 ///

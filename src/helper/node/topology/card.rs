@@ -60,13 +60,13 @@ impl<'a> Cards<'a> {
             cards.extend(self.find(address)?);
         }
         cards.sort_unstable_by_key(|card| card.address);
-        let mut known = Vec::new();
+        let mut amd_renders = Vec::new();
         for card in &cards {
             if let Vendor::Amd { parts } = &card.vendor {
-                known.extend_from_slice(parts);
+                amd_renders.extend_from_slice(parts);
             }
         }
-        self.kfd_gpus()?.require_known(&known)?;
+        self.kfd_gpus()?.require_known(&amd_renders)?;
         for NvidiaGpu { address, .. } in &self.nvidia {
             if cards.iter().all(|card| card.address != *address) {
                 return Err(DeviceError::new(format_args!(
@@ -96,6 +96,7 @@ impl<'a> Cards<'a> {
             }
             "habanalabs" if self.has_entry(address, "accel", is_accel)? => Vendor::Habana,
             "habanalabs" => return Ok(None),
+            // A GPU of any other driver has a render node.
             _ if !self.has_entry(address, "drm", is_render)? => return Ok(None),
             "amdgpu" => Vendor::Amd {
                 parts: self.kfd_gpus()?.render_minors(self.tree, address)?,

@@ -45,6 +45,7 @@ pub(super) fn sort_gpus(
              for: name GPUs by address or UUID",
         ));
     }
+    // One for each of the GPUs: all that are reported have an address.
     let mut slots = Vec::new();
     for gpu in &counted {
         slots.extend(gpu.address().map(|address| Slot::read(tree, address)));
@@ -57,7 +58,11 @@ pub(super) fn sort_gpus(
         .map(|(slot, gpu)| (parts.position(&slot.processors), &slot.bridges, gpu))
         .collect();
     // The partitions of a card share its place and keep their order.
-    sorted.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
+    sorted.sort_by(
+        |(position, bridges, _), (other_position, other_bridges, _)| {
+            (position, bridges).cmp(&(other_position, other_bridges))
+        },
+    );
     Ok(sorted.into_iter().map(|(_, _, gpu)| gpu.clone()).collect())
 }
 
@@ -98,10 +103,11 @@ impl Slot {
         }
         let link = format!("{FUNCTIONS_DIR}/{address}");
         let target = tree.read_link_target(&link)?;
-        let parts = target.split('/').filter_map(|part| part.parse().ok());
+        // The target also has names that are no addresses, such as `pci0000:00`.
+        let functions = target.split('/').filter_map(|name| name.parse().ok());
         // Functions of another domain are controllers that hide a whole tree behind them.
-        let mut bridges: Vec<PciAddress> = parts
-            .filter(|part: &PciAddress| part.domain() == address.domain())
+        let mut bridges: Vec<PciAddress> = functions
+            .filter(|function: &PciAddress| function.domain() == address.domain())
             .collect();
         if bridges.last() != Some(&address) {
             bridges.push(address);

@@ -157,8 +157,8 @@ impl KfdGpus {
         functions: &[AmdFunction],
         partitions: &[&KfdGpu],
     ) -> Result<(), DeviceError> {
-        // A partition's number in the bits of the function may be a function instead. If the driver writes numbers
-        // above the function's, it has no reason to write one there.
+        // What looks like the number of a partition in the low bits may be that of a function. A driver that writes
+        // partitions into the high bits of any location writes none into the low ones.
         let has_high = self.0.iter().any(KfdGpu::is_high);
         for (at, gpu) in partitions.iter().enumerate() {
             let is_of_function = functions
@@ -168,7 +168,7 @@ impl KfdGpus {
                 let why = "KFD numbers the partitions of this node in two ways";
                 return Err(DeviceError::at(&gpu.path, why));
             }
-            // With a function other than 0, two partitions may have one location.
+            // ORed with a function other than 0, two numbers of partitions may give one location.
             let mut earlier = partitions.iter().take(at);
             if address.function() == 0 && earlier.any(|other| other.location == gpu.location) {
                 let why = format!("another GPU has the location_id {} too", gpu.location);

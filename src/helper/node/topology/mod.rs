@@ -53,7 +53,8 @@ pub struct GpuNodes {
     pub own_node: Device,
     /// All devices of the GPU, and those that it shares with other GPUs of its vendor.
     pub devices: ResolvedDevices,
-    /// The variable that names GPUs to programs, if the vendor has one, and the GPU's UUID in it.
+    /// The variable that names GPUs to programs, or `None` if no variable names this GPU; and the GPU's UUID in it, or
+    /// `None` if the variable counts GPUs or the driver does not know the UUID yet.
     pub visible_devices: Option<(&'static str, Option<String>)>,
 }
 

@@ -128,6 +128,7 @@ pub fn verify_drm_nodes(
     let Some(first) = addresses.first() else {
         return Ok(());
     };
+    // `MAJOR:MINOR` of each DRM device of these functions.
     let mut numbers = Vec::new();
     for address in addresses {
         for entry in list_class(tree, *address, "drm")? {
@@ -253,7 +254,7 @@ fn require_device(tree: &Tree, path: &str, numbers: &str) -> Result<ResolvedDevi
 fn find_device(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>, DeviceError> {
     let node = match tree.read_node(path) {
         Err(NodeError::Open(Errno::ENOENT)) => return Ok(None),
-        node => node.map_err(|why| DeviceError::at(path, why))?,
+        result => result.map_err(|why| DeviceError::at(path, why))?,
     };
     if node.kind != DeviceType::Char || format!("{}:{}", node.major, node.minor) != numbers {
         let text = format!("{path} is {node}, and the kernel's device c {numbers}");
@@ -266,8 +267,9 @@ fn find_device(tree: &Tree, path: &str, numbers: &str) -> Result<Option<Device>,
 /// Names of the driver of NVIDIA's GPUs in `/proc/devices`: from R550 on, and before.
 const NVIDIA_GPU_DRIVERS: [&str; 2] = ["nvidia", "nvidia-frontend"];
 
-/// Resolves the devices that all GPUs of a vendor share and that the GPUs among `devices` need.
-/// `gres.conf` names only the GPUs' own nodes, since Slurm leaves the others open to everyone.
+/// Resolves what the GPUs among `devices` need besides: the devices that all GPUs of their vendor
+/// share, and the render nodes of an AMD card that is named by its card node. `gres.conf` names only
+/// the GPUs' own nodes, since Slurm leaves the others open to everyone.
 ///
 /// # Errors
 ///
@@ -309,7 +311,7 @@ fn has_nvidia_gpu(tree: &Tree, devices: &[Device]) -> Result<bool, FileError> {
 }
 
 /// Lists the render nodes of the function whose card node has this minor; empty for the minor of a render node.
-/// Programs compute through a render node alone, and the card node opens all that it does.
+/// Programs compute through the render node alone, and who may open the card node may do all that it allows.
 fn render_nodes_of_card(tree: &Tree, minor: u32) -> Result<ResolvedDevices, DeviceError> {
     let link = format!("/sys/dev/char/{}:{minor}", major::DRM);
     if !is_card(&tree.read_link_name(&link)?) {

@@ -153,10 +153,14 @@ fn require_one_meaning(
     // GPUs without an address come last and move no number.
     let with_address = gpus.iter().filter(|one| one.address().is_some());
     let vendors: BTreeSet<VendorKind> = with_address.map(NumberedGpu::vendor).collect();
-    let reason = match vendors.len() {
-        0 | 1 if others.is_empty() => return Ok(()),
-        0 | 1 => "on this node",
-        _ => "among GPUs of several makers",
+    let has_several_vendors = vendors.len() > 1;
+    if others.is_empty() && !has_several_vendors {
+        return Ok(());
+    }
+    let reason = if has_several_vendors {
+        "among GPUs of several makers"
+    } else {
+        "on this node"
     };
     let parts = count_gpus(tree, cards, gpus, Numbering::Rocm)?;
     let mut meanings = format!("{} by address", describe(gpu, &parts));
