@@ -85,6 +85,7 @@ pub fn build_allowlist(
             allowlist.add_spec_text(spec, access, resolver)?;
         }
         // The major of `char-pts` never changes, and the kernel takes long to list all majors.
+        // Its rule is valid, so that only the length of the list can fail.
         let rule = DeviceRule::from_numbers(DeviceType::Char, 136, None, Access::RW);
         let result = rule.and_then(|rule| allowlist.list.push(rule));
         result.map_err(|_| AllowlistError::TooManyEntries)?;

@@ -134,7 +134,7 @@ impl Resolver {
         Ok(entries)
     }
 
-    /// Lists the entries for a name that stands for these devices.
+    /// Lists the entries for a name that stands for these devices and is no directory.
     fn directory_entries(
         &self,
         name: &DeviceName,
@@ -162,7 +162,7 @@ impl Resolver {
         }
     }
 
-    /// Lists the UUIDs of the NVIDIA GPUs among these devices, of which there must be one.
+    /// Lists the UUIDs of the NVIDIA GPUs among these devices, of which there must be at least one.
     fn list_uuids(&self, devices: &[Device]) -> Result<Vec<String>, DeviceError> {
         let gpus = nvidia::list_gpus(&self.tree)?;
         let mut uuids = Vec::new();
@@ -234,11 +234,12 @@ impl Resolver {
             GpuName::Pci(address) => topology::resolve_address(&self.tree, *address),
             GpuName::Uuid(uuid) => {
                 let gpus = nvidia::list_gpus(&self.tree)?;
-                let unknown = match nvidia::find_by_uuid(&gpus, uuid) {
+                let not_listed = match nvidia::find_by_uuid(&gpus, uuid) {
                     Ok(gpu) => return topology::resolve_address(&self.tree, gpu.address),
-                    Err(error) => error,
+                    Err(why) => why,
                 };
-                let prefix = format!("{unknown}, and by CDI");
+                // The driver may not know the UUID yet. A specification then shows which GPU has it, by the node.
+                let prefix = format!("{not_listed}, and by CDI");
                 let resolved = self.resolve_nvidia_cdi(name, Some(&prefix))?;
                 match nvidia::find_only_gpu(&gpus, &resolved.devices) {
                     Some(gpu) => topology::resolve_address(&self.tree, gpu.address),
@@ -256,8 +257,8 @@ impl Resolver {
         }
     }
 
-    /// Resolves the devices that the specifications list for an NVIDIA GPU. If they list none, the
-    /// error begins with `prefix`.
+    /// Resolves the devices that the specifications list for an NVIDIA GPU, and checks them against the
+    /// driver. If the specifications fail to name them, the error begins with `prefix`, if there is one.
     fn resolve_nvidia_cdi(
         &self,
         name: impl std::fmt::Display,
@@ -274,7 +275,8 @@ impl Resolver {
         Ok(resolved)
     }
 
-    /// Resolves the devices of each NVIDIA GPU that the node has now.
+    /// Resolves the devices of each NVIDIA GPU that the node has now. If the driver lists none, and on a Tegra, whose
+    /// own GPU it does not list, they are those of the CDI device `all`.
     fn resolve_all_gpus(&self) -> Result<ResolvedDevices, DeviceError> {
         let gpus = nvidia::list_gpus(&self.tree)?;
         if gpus.is_empty() || nvidia::is_tegra(&self.tree)? {
@@ -377,7 +379,8 @@ fn verify_cdi_device(tree: &Tree, catalog: &Catalog, name: &str) -> Result<(), D
     topology::verify_drm_nodes(tree, &addresses, &devices)
 }
 
-/// Verifies what the file of `name` lists for the UUID of the GPU with this minor.
+/// Verifies what the file of `name` lists by UUID for the GPU with this minor: the devices that have the minor in the
+/// file, and those under the UUID that the driver knows.
 fn verify_siblings(
     tree: &Tree,
     catalog: &Catalog,

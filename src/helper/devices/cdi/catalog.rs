@@ -95,6 +95,7 @@ impl SpecFile {
         Self {
             path,
             rank,
+            // A file that is parsed needs neither format nor bytes.
             format: Format::Json,
             bytes: Vec::new(),
             parsed: parsed.into(),
@@ -241,12 +242,13 @@ impl Catalog {
     ///
     /// The directory cannot be listed, is not trusted, or has too many specifications.
     fn add_dir(&mut self, tree: &Tree, path: &Path, rank: usize) -> Result<(), DeviceError> {
+        // `Tree::locate` takes UTF-8 alone, which a directory's path need not be.
         let located = tree
             .locate("/")
             .join(path.strip_prefix("/").unwrap_or(path));
         let dir = match tree.trust().dir(&located) {
             Err(error) if error.is_missing() => return Ok(()),
-            dir => dir?,
+            result => result?,
         };
         let mut files = Vec::new();
         for name in trusted_dir::list_all_names(&dir, NAMES_MAX)? {

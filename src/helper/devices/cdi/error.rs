@@ -51,7 +51,8 @@ pub(super) trait AddPlace: Sized {
 }
 
 impl<T> AddPlace for Result<T, SpecError> {
-    /// Puts the place before that of the error. An index or a name in quotes follows its list without a separator.
+    /// Puts the place before that of the error. An index (`[`) or a name in quotes, which begins with a blank, follows
+    /// its list without a separator.
     fn add_place(self, place: &str, separator: &str) -> Self {
         self.map_err(|SpecError { at, why }| {
             let joint = if at.is_empty() || at.starts_with(['[', ' ']) {

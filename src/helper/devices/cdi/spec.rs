@@ -87,6 +87,7 @@ fn parse_spec(fields: &mut Fields) -> Result<Spec, SpecError> {
     }
     Ok(Spec {
         kind,
+        // Missing edits and empty ones are alike for a file, but not for a device.
         edits: edits.flatten().unwrap_or_default(),
         devices,
         second_document: None,

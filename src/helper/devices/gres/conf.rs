@@ -96,12 +96,10 @@ impl GresConf {
         for record in &resources.0 {
             // A repeated file would shift the indexes after it, perhaps differently than in Slurm. A `MultipleFiles=`
             // list is one resource, so a repeat in it shifts none.
-            if let Some(file) = record
-                .single_files()
-                .iter()
-                .find(|file| !known.insert(*file))
-            {
-                return Err(record.faulty(RecordFault::RepeatedFile(file.clone())));
+            for file in record.single_files() {
+                if !known.insert(file) {
+                    return Err(record.faulty(RecordFault::RepeatedFile(file.clone())));
+                }
             }
         }
         Ok(resources)
@@ -147,6 +145,7 @@ impl GresConf {
     ///
     /// A fault for which slurmd refuses the file, and that may concern a record of any name.
     fn add_line(&mut self, line: KeyValues, node: &str) -> Result<(), RecordFault> {
+        // Lines are never empty, so that one which begins with no pair is an error.
         let Some((key, value)) = line.first() else {
             return Ok(line.require_complete()?);
         };

@@ -81,6 +81,7 @@ fn split_names(text: &str) -> Vec<&str> {
 /// Measures the first name of a text. A pair of brackets that begins in the name ends in it, whatever
 /// is between.
 fn name_length(text: &str) -> usize {
+    // The first separator that is in none of the brackets before `searched`.
     let mut end = find_from(text, 0, &SEPARATORS).unwrap_or(text.len());
     let mut searched = 0;
     loop {
@@ -209,7 +210,7 @@ fn expand_parts(parts: &[NamePart], max: usize) -> Result<Vec<String>, HostListE
             brackets.push(ranges);
         }
     }
-    // The number of each bracket, in the order of the name.
+    // Each choice has one number for each bracket, in the order of [`expansion_order`].
     let mut choices: Vec<Vec<String>> = vec![Vec::new()];
     for ranges in expansion_order(&brackets) {
         let mut longer = Vec::new();
@@ -227,6 +228,7 @@ fn expand_parts(parts: &[NamePart], max: usize) -> Result<Vec<String>, HostListE
         }
         choices = longer;
     }
+    // Without brackets the name stands for itself.
     if choices.len() > max {
         return Err(HostListError::TooLong);
     }

@@ -50,6 +50,7 @@ pub fn resolve(
     let tree = slurm_conf.tree();
     let files = slurm_conf.files()?;
     let lines = files.read_lines(GRES_CONF)?;
+    // The file that errors name.
     let mut path = files.path_of(GRES_CONF).display().to_string();
     let node = node_or_host_name(node_name)?;
     let (resource, kind) = match name.split_once(':') {
@@ -65,16 +66,7 @@ pub fn resolve(
     let conf = GresConf::from_lines(&lines, &node)?;
     let mut resources = conf.resources(resource)?;
     resources.check_as_slurmd()?;
-    let is_detected = conf.has_auto_detect()
-        && DETECTED_RESOURCES
-            .iter()
-            .any(|detected| detected.eq_ignore_ascii_case(resource));
-    if is_detected || resources.has_several_types() {
-        let why = if is_detected {
-            "AutoDetect"
-        } else {
-            "more than one Type="
-        };
+    if let Some(why) = why_slurmd_orders(&conf, resource, &resources) {
         let slurmd_conf = read_slurmd_gres(tree, &node).map_err(|fault| {
             let advice = "the prolog asks slurmd with DEVICES=lists";
             DeviceError::at(
@@ -110,6 +102,23 @@ pub fn resolve(
     Ok(devices.into())
 }
 
+/// Tells why only slurmd knows the order of a resource; `None` if the records give the order.
+fn why_slurmd_orders(
+    conf: &GresConf,
+    resource: &str,
+    resources: &Resources,
+) -> Option<&'static str> {
+    let is_detected = DETECTED_RESOURCES
+        .iter()
+        .any(|detected| detected.eq_ignore_ascii_case(resource));
+    if is_detected && conf.has_auto_detect() {
+        return Some("AutoDetect");
+    }
+    resources
+        .has_several_types()
+        .then_some("more than one Type=")
+}
+
 /// Reads the resources that slurmd reported.
 ///
 /// # Errors
@@ -131,7 +140,8 @@ fn read_slurmd_gres(tree: &Tree, node: &str) -> Result<GresConf, DeviceError> {
     Ok(GresConf::from_lines(&lines, node)?)
 }
 
-/// Makes a comment that names this boot and the versions of the GPU drivers.
+/// Makes the first line of [`SLURMD_GRES`], which the prolog writes in the same way: a comment that names this boot and
+/// the versions of the GPU drivers, `-` for one that is not loaded.
 fn boot_stamp(tree: &Tree) -> Result<String, DeviceError> {
     let mut stamp = format!(
         "# {}",
@@ -259,6 +269,7 @@ impl Inventory {
                 return Ok(());
             }
         };
+        // One record with the flag is enough for all of the name.
         let is_count_only = resources
             .records()
             .iter()

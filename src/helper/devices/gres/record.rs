@@ -57,6 +57,7 @@ impl Resources {
             if first.kind.is_empty() != other.kind.is_empty() {
                 return Err(other.faulty(RecordFault::MixedTypes));
             }
+            // As the first record, the other one has neither then.
             if !first.has_file() && first.kind.is_empty() {
                 return Err(other.faulty(RecordFault::RepeatedCount));
             }
@@ -127,11 +128,12 @@ impl GresRecord {
         check_form(line)?;
         let kind = line.value("Type").unwrap_or_default().to_owned();
         let count = line.value("Count").map(parse_count).transpose()?;
-        let single = match parse_files(line, "File", max)? {
+        // `Files=` is another spelling of `File=`, and is ignored beside it.
+        let file_list = match parse_files(line, "File", max)? {
             Some(files) => Some(files),
             None => parse_files(line, "Files", max)?,
         };
-        let files = match (single, parse_files(line, "MultipleFiles", max)?) {
+        let files = match (file_list, parse_files(line, "MultipleFiles", max)?) {
             (Some(_), Some(_)) => return Err(RecordFault::SeveralLists),
             (Some(files), None) if files.is_empty() => ResourceFiles::EmptyList(count.unwrap_or(1)),
             (Some(files), None) => ResourceFiles::OnePerResource(files),

@@ -62,11 +62,12 @@ impl Glob {
     pub fn matches(&self, name: &str) -> bool {
         let mut tokens = self.0.as_slice();
         let mut rest = name.chars();
-        let mut last: Option<(&[Token], Chars<'_>)> = None;
+        // The tokens behind the last star, and the part of the name from which they are tried.
+        let mut last_star: Option<(&[Token], Chars<'_>)> = None;
         loop {
             if let Some((Token::Any, after)) = tokens.split_first() {
                 tokens = after;
-                last = Some((after, rest.clone()));
+                last_star = Some((after, rest.clone()));
                 continue;
             }
             let mut ahead = rest.clone();
@@ -78,7 +79,7 @@ impl Glob {
                 }
                 _ => {
                     // Let the last star match one more character, if both exist.
-                    let Some((after, mut from)) = last else {
+                    let Some((after, mut from)) = last_star else {
                         return false;
                     };
                     if from.next().is_none() {
@@ -86,7 +87,7 @@ impl Glob {
                     }
                     tokens = after;
                     rest = from.clone();
-                    last = Some((after, from));
+                    last_star = Some((after, from));
                 }
             }
         }

@@ -159,12 +159,10 @@ impl Selector {
         if spec.chars().any(char::is_control) {
             return Err(SpecifierError::UnknownForm);
         }
-        if spec.starts_with('@') {
-            return match spec.trim_start_matches('@') {
-                "hpc" if spec == "@hpc" => Ok(Self::Hpc),
-                name if is_site_name(name) && spec.len() == name.len() + 1 => {
-                    Ok(Self::Site(name.to_owned()))
-                }
+        if let Some(name) = spec.strip_prefix('@') {
+            return match name {
+                "hpc" => Ok(Self::Hpc),
+                name if is_site_name(name) => Ok(Self::Site(name.to_owned())),
                 _ => Err(SpecifierError::UnknownPreset),
             };
         }
@@ -195,7 +193,7 @@ impl Selector {
         if matches!(first, "shm" | "mqueue") {
             return Err(SpecifierError::UserWritableDirectory);
         }
-        // Numbers have one spelling, and the caller has already checked for it.
+        // The caller has parsed `/dev/char/MAJOR:MINOR` already: this is another spelling of numbers.
         if matches!(first, "char" | "block") && parts.clone().next().is_some() {
             return Err(SpecifierError::InvalidNumbers);
         }
@@ -289,11 +287,12 @@ const GPU_DRIVERS: [&str; 8] = [
 ///
 /// A plain path follows links as stat(2) does; a path pattern follows none. A class or a major
 /// stands for every minor of majors that have a driver now: a driver that is loaded later could
-/// take a free major. A pair of numbers stands for its device with or without a node.
+/// take a free major. A pair of numbers stands for its device with or without a node. `names` are
+/// the site's.
 ///
 /// # Errors
 ///
-/// This node has no such device.
+/// This node has no such device, or the specifier is an entry that is skipped.
 pub(in crate::devices) fn resolve(
     tree: &Tree,
     specifier: &Specifier,
@@ -312,8 +311,8 @@ pub(in crate::devices) fn resolve(
     Ok(resolved)
 }
 
-/// Resolves the devices of a specifier without the warning about GPUs; none for an entry that is skipped. Its errors
-/// are those of [`resolve`].
+/// Resolves the devices of a selector without the warning about GPUs; none for those that [`resolve`] does not pass
+/// on: a site's names and entries that are skipped. Its errors are those of [`resolve`].
 fn resolve_selector(
     tree: &Tree,
     selector: &Selector,
@@ -348,13 +347,13 @@ fn resolve_selector(
             resolve_majors(tree, selector, *kind, access, |major, _| major == *number)
         }
         Selector::Hpc => Ok(resolve_hpc(tree, access)),
-        // The caller has replaced these.
         Selector::Site(_) | Selector::Skipped(_) => Ok(ResolvedDevices::default()),
     }
 }
 
-/// Resolves the devices of a site's name, each with what both its entry and `access` allow. Every entry
-/// must resolve: a part of an accelerator would not compute.
+/// Resolves the devices of a site's name, each with what both its entry and `access` allow; an entry with
+/// nothing in common with `access` is left out. Every other one must resolve: a part of an accelerator
+/// would not compute.
 fn resolve_site_name(
     tree: &Tree,
     name: &str,
@@ -371,16 +370,18 @@ fn resolve_site_name(
     };
     let mut resolved = ResolvedDevices::default();
     for entry in entries {
-        let common = Access::from_bits(entry.access.bits() & access.bits());
-        let entry = Specifier {
-            access: common.unwrap_or(Access::NONE),
-            selector: entry.selector.clone(),
-        };
-        if entry.access == Access::NONE {
+        let common_bits = entry.access.bits() & access.bits();
+        let common_access = Access::from_bits(common_bits).unwrap_or(Access::NONE);
+        if common_access == Access::NONE {
             continue;
         }
-        let devices = resolve(tree, &entry, &BTreeMap::new());
-        resolved.extend(devices.map_err(|why| DeviceError::at(&entry, why))?);
+        let narrowed = Specifier {
+            access: common_access,
+            selector: entry.selector.clone(),
+        };
+        // A site's name stands for no further names.
+        let devices = resolve(tree, &narrowed, &BTreeMap::new());
+        resolved.extend(devices.map_err(|why| DeviceError::at(&narrowed, why))?);
     }
     Ok(resolved)
 }
@@ -492,6 +493,7 @@ fn gpu_warning(tree: &Tree, specifier: &Specifier, resolved: &ResolvedDevices) -
     }
     let mut gpu_drivers = BTreeSet::new();
     for device in &resolved.devices {
+        // A rule for all minors comes from `/proc/devices`, which therefore could be read.
         if device.rule.minor().is_none() {
             gpu_drivers.extend(gpu_drivers_of(tree.read_drivers().ok()?, &device.rule));
         }

@@ -34,6 +34,7 @@ pub(super) struct Matches {
     pub(super) nodes: Vec<(String, DeviceNode)>,
     /// Errors of directories that may contain more matches.
     pub(super) unlisted: Vec<FileError>,
+    /// The names in all directories that were listed.
     names_seen: usize,
 }
 
@@ -124,15 +125,18 @@ impl Matches {
         Ok(())
     }
 
-    /// Lists the names in a directory; none if it is missing, users may write it, or a link leads to it. The error of
-    /// one that cannot be listed is kept in [`Matches::unlisted`].
+    /// Lists the names in a directory; none if it is missing, is one of [`USER_DIRS`], or lies behind a link or in a
+    /// directory that everyone may write. The error of one that cannot be listed, or has too many names by itself, is
+    /// kept in [`Matches::unlisted`].
     ///
     /// # Errors
     ///
-    /// More names than one pattern is compared with.
+    /// The directories have more names together than one pattern is compared with.
     fn list_names(&mut self, tree: &Tree, path: &str) -> Result<Vec<String>, DeviceError> {
-        let is_real = tree.read_node(path) == Err(NodeError::NotADevice);
-        if !is_real || USER_DIRS.contains(&path) {
+        // `read_node` follows no link and enters no directory that everyone may write: by this error it has reached
+        // the path itself. If that is a plain file, listing it fails below like a missing directory.
+        let is_reached = tree.read_node(path) == Err(NodeError::NotADevice);
+        if !is_reached || USER_DIRS.contains(&path) {
             return Ok(Vec::new());
         }
         match tree.list_names(path) {

@@ -10,8 +10,8 @@ pub(super) fn is_null(word: &str) -> bool {
     matches!(word, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// Parses a whole number in decimal digits, or in octal digits after a `0`; `None` for any other word, and for a
-/// number of more than 64 bits.
+/// Parses a whole number in decimal digits, or without a sign in octal digits after a `0`; `None` for any other word,
+/// and for a number of more than 64 bits.
 pub(super) fn parse_number(word: &str) -> Option<i64> {
     let digits = word.strip_prefix('-').unwrap_or(word);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -83,6 +83,7 @@ impl TreeBuilder {
     fn handle_event(&mut self, event: Event<'_>) -> Result<(), YamlError> {
         match event {
             Event::Alias(_) => Err(YamlError::NotTaken("an alias (*)")),
+            // The parser numbers anchors from 1; 0 stands for none.
             Event::Scalar(_, _, 1.., _)
             | Event::SequenceStart(1.., _)
             | Event::MappingStart(1.., _) => Err(YamlError::NotTaken("an anchor (&)")),

@@ -123,7 +123,8 @@ fn check_timeout(value: Value) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Checks a mount: both paths, its options and its type. Returns the path on the host.
+/// Checks a mount: both paths, its options and its type, of which an empty one counts as missing. Returns the path on
+/// the host.
 fn check_mount(mount: Value, version: Version) -> Result<String, SpecError> {
     Fields::parse(mount, |fields| {
         let host_path = fields.required("hostPath", nonempty_text)?;
@@ -139,7 +140,7 @@ fn check_mount(mount: Value, version: Version) -> Result<String, SpecError> {
     })
 }
 
-/// Checks `intelRdt`, whose keys differ between versions.
+/// Checks `intelRdt`, whose keys differ between versions. `enableMonitoring` counts only if it is true.
 fn check_intel_rdt(rdt: Value, version: Version) -> Result<(), SpecError> {
     version.require(Version::V0_7, "the key")?;
     Fields::parse(rdt, |fields| {
