@@ -139,7 +139,7 @@ impl OpenedFile {
     }
 
     /// Requires that not everyone may write this directory.
-    fn require_private(&self) -> Result<(), NodeError> {
+    pub(super) fn require_private(&self) -> Result<(), NodeError> {
         if self.stat.st_mode & Mode::S_IWOTH.bits() != 0 {
             return Err(NodeError::WorldWritableParent);
         }

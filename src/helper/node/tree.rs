@@ -87,6 +87,21 @@ impl Tree {
     ///
     /// The errors of [`Tree::read_node`].
     pub fn open_node(&self, path: &str) -> Result<(OwnedFd, DeviceNode), NodeError> {
+        let OpenedFile { fd, stat } = self.open_file(path)?;
+        let node = self.node_from_stat(&fd, &stat)?;
+        Ok((fd, node))
+    }
+
+    /// Tells whether a path is a directory in which [`Tree::read_node`] reads device nodes: it is behind no symbolic
+    /// link, and not everyone may write it or a directory above it.
+    pub(crate) fn is_node_dir(&self, path: &str) -> bool {
+        self.open_file(path).is_ok_and(|file| {
+            file_type(&file.stat) == SFlag::S_IFDIR && file.require_private().is_ok()
+        })
+    }
+
+    /// Opens the file at an absolute path with `O_PATH`, as [`Tree::read_node`] does.
+    fn open_file(&self, path: &str) -> Result<OpenedFile, NodeError> {
         // The root is no device.
         let Some((dir_path, name)) = path.trim_end_matches('/').rsplit_once('/') else {
             return Err(NodeError::NotADevice);
@@ -99,9 +114,7 @@ impl Tree {
         // The directory stays in the cache, also if the node cannot be opened.
         let file = dir.open(name);
         *cached = Some((dir_path.to_owned(), dir));
-        let OpenedFile { fd, stat } = file?;
-        let node = self.node_from_stat(&fd, &stat)?;
-        Ok((fd, node))
+        file
     }
 
     /// Opens a directory, which may be empty for the root, as [`Tree::read_node`] does.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::error::SpecifierError;
 use super::glob::Glob;
-use crate::node::{DeviceError, DeviceNode, FileError, NodeError, Tree};
+use crate::node::{DeviceError, DeviceNode, FileError, Tree};
 
 /// Maximum wild components of a pattern.
 const WILD_COMPONENTS_MAX: usize = 4;
@@ -12,8 +12,8 @@ const WILD_COMPONENTS_MAX: usize = 4;
 const MATCHES_MAX: usize = 1024;
 /// Maximum names that are compared with one pattern.
 const NAMES_MAX: usize = 65_536;
-/// Directories that users may write. They contain no device nodes, and their content must not
-/// decide whether a pattern resolves.
+/// Directories that users may write, whatever their mode. They contain no device nodes, and their
+/// content must not decide whether a pattern resolves.
 const USER_DIRS: [&str; 2] = ["/dev/shm", "/dev/mqueue"];
 
 /// A path with patterns as components. A wild component matches names in one directory: never `/`,
@@ -125,18 +125,14 @@ impl Matches {
         Ok(())
     }
 
-    /// Lists the names in a directory; none if it is missing, is one of [`USER_DIRS`], or lies behind a link or in a
-    /// directory that everyone may write. The error of one that cannot be listed, or has too many names by itself, is
-    /// kept in [`Matches::unlisted`].
+    /// Lists the names in a directory; none if it is missing, behind a link, or users may write it or a directory above
+    /// it. The error of one that cannot be listed, or has too many names by itself, is kept in [`Matches::unlisted`].
     ///
     /// # Errors
     ///
     /// The directories have more names together than one pattern is compared with.
     fn list_names(&mut self, tree: &Tree, path: &str) -> Result<Vec<String>, DeviceError> {
-        // `read_node` follows no link and enters no directory that everyone may write: by this error it has reached
-        // the path itself. If that is a plain file, listing it fails below like a missing directory.
-        let is_reached = tree.read_node(path) == Err(NodeError::NotADevice);
-        if !is_reached || USER_DIRS.contains(&path) {
+        if !tree.is_node_dir(path) || USER_DIRS.contains(&path) {
             return Ok(Vec::new());
         }
         match tree.list_names(path) {
@@ -237,6 +233,20 @@ mod tests {
             matches.list_names(&tree, "/dev/real"),
             Ok(vec!["a".to_owned()])
         );
+    }
+
+    /// Its names, which a user may make without end, would count against the limit of a pattern.
+    #[test]
+    fn directory_that_everyone_may_write_is_not_listed() {
+        let scratch = Scratch::new();
+        scratch.file("dev/open/a", "c 1:3");
+        scratch.mode("dev/open", 0o1777);
+        let tree = Tree::with_root(scratch.path(), scratch.trust());
+        let mut matches = Matches::default();
+        assert_eq!(matches.list_names(&tree, "/dev/open"), Ok(Vec::new()));
+        scratch.mode("dev/open", 0o755);
+        let names = matches.list_names(&tree, "/dev/open");
+        assert_eq!(names, Ok(vec!["a".to_owned()]));
     }
 
     #[test]
