@@ -59,9 +59,10 @@ type Stack<'a> = (&'a [Entry], &'a [ComparedLine]);
 /// A state of each side, as [`Side`] orders them.
 type Pair = [WalkState; 2];
 
+/// A pair of states that was reached.
 struct Visit {
     pair: Pair,
-    /// Index of the visit before this one, and the line between both.
+    /// Index of the visit before this one, and the line between both; `None` for the start.
     from: Option<(usize, Step)>,
 }
 

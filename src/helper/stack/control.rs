@@ -2,13 +2,20 @@
 
 use super::rejection::Rejection;
 
+/// What libpam does with a value that a module returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Action {
+    /// Leaves the verdict as it is.
     Ignore,
+    /// Makes the verdict favourable, unless it is unfavourable.
     Ok,
+    /// Acts as `Ok`, and ends the stack or substack unless the verdict is unfavourable.
     Done,
+    /// Makes the verdict unfavourable.
     Bad,
+    /// Acts as `Bad`, and ends the stack or substack.
     Die,
+    /// Restores the verdict at the entry to the stack or substack.
     Reset,
     /// Skips this many lines.
     Jump(usize),

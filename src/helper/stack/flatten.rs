@@ -66,6 +66,7 @@ pub(super) fn flatten(
     Ok(stack.lines)
 }
 
+/// Flattens the files of one service in one group, by one of the ways in which libpam may read them.
 struct Flattener<'a> {
     files: &'a Files<'a>,
     service: &'a str,

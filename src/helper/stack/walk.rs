@@ -27,11 +27,12 @@ impl StackVerdict {
     }
 }
 
+/// Where a walk stands, and the verdict so far.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WalkState {
     /// Index of the next line.
     pub(super) index: usize,
-    /// Level of the previous line.
+    /// Level of the previous line; 0 outside of substacks.
     level: usize,
     pub(super) verdict: StackVerdict,
     /// The verdict at the entry to each level, which a reset restores.
@@ -53,6 +54,7 @@ impl WalkState {
     }
 }
 
+/// How a login can succeed although our module has not accepted it. Lines are given by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bypass {
     /// The line `by` can jump over the line `ours`.

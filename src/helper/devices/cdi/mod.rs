@@ -30,7 +30,7 @@ const SIBLINGS_MAX: usize = 256;
 
 /// Resolves these qualified names together, by the specifications of `catalog`. The
 /// edits of a file for all its devices count once, before those of its first device among the names.
-/// Files of one kind are not merged.
+/// Files of one kind are not merged. Faults of the files that were parsed for it become warnings.
 ///
 /// # Errors
 ///
@@ -41,6 +41,7 @@ pub fn resolve(
     names: &[String],
 ) -> Result<ResolvedDevices, UnresolvedName> {
     let mut resolved = ResolvedDevices::default();
+    // The files whose edits for all their devices count already.
     let mut applied: Vec<&Path> = Vec::new();
     for name in names {
         let failed = |why| UnresolvedName {

@@ -17,9 +17,9 @@ const AUTO_DETECT_WORDS: [&str; 6] = ["full", "nvidia", "nvml", "rsmi", "oneapi"
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GresConf {
     lines: Vec<NodeLine>,
-    /// `AutoDetect` of lines for every node.
+    /// `AutoDetect` of lines for every node; `None` without one.
     every_node_auto_detect: Option<bool>,
-    /// `AutoDetect` of lines that name this node.
+    /// `AutoDetect` of lines that name this node; `None` without one.
     this_node_auto_detect: Option<bool>,
 }
 
@@ -189,6 +189,7 @@ impl GresConf {
         scope: Result<NodeScope, RecordFault>,
     ) -> Result<(), RecordFault> {
         if let Some(value) = line.value("AutoDetect") {
+            // Detection concerns every name, so it must be certain whether the line is for this node.
             scope.clone()?;
             let is_on = self.this_node_auto_detect.unwrap_or(false) || is_auto_detect(value);
             self.this_node_auto_detect = Some(is_on);

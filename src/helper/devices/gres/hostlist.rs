@@ -22,6 +22,7 @@ enum NamePart {
 struct NumberRange {
     low: u32,
     high: u32,
+    /// The characters of each number at least, filled up with zeros.
     width: usize,
 }
 

@@ -17,7 +17,9 @@ pub struct Glob(Vec<Token>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Char(char),
+    /// `?`
     One,
+    /// `*`
     Any,
     Set {
         negated: bool,

@@ -19,6 +19,7 @@ const LATE_NODE_DRIVERS: [&str; 4] = ["nvidia-uvm", "nvidia-modeset", CAPS_DRIVE
 struct SharedDriver {
     /// The names of the driver in `/proc/devices`, newest first.
     drivers: &'static [&'static str],
+    /// The kernel module to load, for the message.
     module: &'static str,
     /// Paths and minors.
     nodes: &'static [(&'static str, u32)],

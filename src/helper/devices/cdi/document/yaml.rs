@@ -67,14 +67,16 @@ enum YamlError {
 
 enum OpenCollection {
     List(Vec<Value>),
-    /// The entries so far, and the key whose value comes next.
+    /// The entries so far, and the key whose value comes next; `None` if a key comes next.
     Object(ValueMap, Option<String>),
 }
 
 #[derive(Default)]
 struct TreeBuilder {
     counter: ValueCounter,
+    /// The lists and objects around the next value, the innermost last.
     open: Vec<OpenCollection>,
+    /// The document, once it is complete.
     root: Option<Value>,
 }
 

@@ -80,7 +80,8 @@ fn parse_gid(value: Value, version: Version) -> Result<u32, SpecError> {
     number_up_to(value, u32::MAX)
 }
 
-/// Parses an element of `deviceNodes`, and drops the keys that matter in a container only.
+/// Parses an element of `deviceNodes`; checks the keys that matter in a container only, and drops them. A text that is
+/// empty counts as a missing one, except for the path.
 fn parse_node(node: Value, version: Version) -> Result<NodeEdit, SpecError> {
     Fields::parse(node, |fields| {
         for unused in ["fileMode", "uid", "gid"] {
