@@ -122,7 +122,8 @@ fn find_management_driver<'a>(drivers: &[&'a str], node: DeviceNode) -> Option<&
     })
 }
 
-/// Describes a promise of the path that the node's numbers break; `None` if they keep it.
+/// Describes a promise of the path that the node's numbers break; `None` if they keep one, or the path makes none. A
+/// minor that NVIDIA's driver gives neither a GPU nor a control device breaks the promise of any path.
 fn find_broken_promise(path: &str, node: DeviceNode, drivers: &[&str]) -> Option<String> {
     let is_known_minor = major::NVIDIA_GPU_MINORS.contains(&node.minor)
         || NVIDIA_CONTROL_MINORS.contains(&node.minor);

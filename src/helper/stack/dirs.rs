@@ -29,7 +29,7 @@ pub(super) fn vendor_dirs(root: &Path) -> Vec<PathBuf> {
         .map(|library| find_dirs(&library))
         .unwrap_or_default();
     dirs.retain(|dir| dir.trim_start_matches('/') != SITE_DIR);
-    // libpam reads the vendor's own folder last.
+    // libpam reads the distribution's usual folder first, and one that it was built with (`--enable-vendordir`) last.
     dirs.sort_by_key(|dir| dir != DISTRIBUTION_DIR);
     dirs.dedup();
     if dirs.is_empty() {

@@ -293,17 +293,18 @@ impl Catalog {
         name: &str,
         format: Format,
     ) -> Result<Option<Vec<u8>>, UnusableSpec> {
-        // The real name of the file differs, so that opening it would report a removed file.
+        // The listing has this character in place of bytes that are no UTF-8: no file has the name, and opening it
+        // would report a removed file.
         if name.contains(char::REPLACEMENT_CHARACTER) {
             return Err(UnusableSpec::new("the name is no UTF-8".to_owned()));
         }
-        let too_many = || {
+        let too_large = || {
             UnusableSpec::new(format!(
                 "the specifications have more than {BYTES_MAX} bytes in all"
             ))
         };
         if self.bytes > BYTES_MAX {
-            return Err(too_many());
+            return Err(too_large());
         }
         let bytes = match dir.read(Path::new(name), format.bytes_max() as u64) {
             Ok(bytes) => bytes,
@@ -315,7 +316,7 @@ impl Catalog {
         };
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
         if self.bytes > BYTES_MAX {
-            return Err(too_many());
+            return Err(too_large());
         }
         Ok(Some(bytes))
     }

@@ -96,9 +96,9 @@ pub fn resolve_shared_nodes(tree: &Tree) -> Result<ResolvedDevices, DeviceError>
 /// The driver has no such channel, or the node disagrees with `/proc/devices`.
 pub fn resolve_imex_channel(tree: &Tree, channel: u32) -> Result<ResolvedDevices, DeviceError> {
     let path = format!("/dev/{IMEX_DRIVER}/channel{channel}");
-    let exists = !matches!(tree.read_node(&path), Err(NodeError::Open(Errno::ENOENT)));
+    let is_absent = tree.read_node(&path).is_err_and(NodeError::is_absent);
     // The driver may have been given more channels than by default: a node shows that.
-    if channel > IMEX_CHANNEL_MAX && !exists {
+    if channel > IMEX_CHANNEL_MAX && is_absent {
         return Err(missing_channel_error(channel));
     }
     let major = require_major(tree, IMEX_DRIVER)?;

@@ -269,7 +269,7 @@ impl KfdGpu {
         has_render_node || (has_domain && differing_bits == 0)
     }
 
-    /// Checks that the render node belongs to a platform device of a partition, if sysfs has it.
+    /// Checks that the render node belongs to a platform device of a partition. A render node that sysfs lacks passes.
     fn verify_platform_device(&self, tree: &Tree) -> Result<(), DeviceError> {
         let link = format!("/sys/dev/char/{}:{}/device", major::DRM, self.render);
         match tree.read_link_name_if_exists(&link)? {
