@@ -40,6 +40,7 @@ pub(super) struct LineOptions {
 /// A planned change of a service's stack.
 #[derive(Debug)]
 pub(super) struct LinesPlan {
+    /// `None` if the file stays as it is.
     pub(super) change: Option<FileChange>,
     /// The arguments of our lines.
     pub(super) settings: Settings,
@@ -47,8 +48,9 @@ pub(super) struct LinesPlan {
     pub(super) replaced_modules: Vec<PathBuf>,
 }
 
-/// Plans both lines, and writes notes for the admin. Lines that `pam-auth-update` wrote into files of several
-/// services stay as they are, unless other arguments are given.
+/// Plans our lines with these arguments, or with those that they have or take over if none are given, and writes
+/// notes for the admin. Without given arguments, lines that `pam-auth-update` wrote into files of several services
+/// stay as they are.
 ///
 /// # Errors
 ///
@@ -86,11 +88,12 @@ pub(super) fn plan_lines(
     })
 }
 
-/// Plans the file without our lines.
+/// Plans the file without our lines and with those that they replaced, and warns of each that stays commented out.
+/// Returns the change, which is `None` if the file stays as it is, and the planned text.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] for a text that ends within a line.
+/// [`Error::Failed`] for a text that ends within a line, or if the folder leads out of the image.
 pub(super) fn plan_removal(
     stack: &Stack<'_>,
     output: &mut Output<'_>,
@@ -100,13 +103,15 @@ pub(super) fn plan_removal(
     if restored.text == stack.text {
         return Ok((None, restored));
     }
-    // The distribution's own file counts again.
+    // A file with the distribution's text is removed: libpam then reads the distribution's own file, also the next
+    // version of it.
     let is_vendors = stack.vendor_text.as_ref() == Some(&restored.text);
     let new = (!is_vendors).then(|| restored.text.clone());
     Ok((stack.plan_change(new)?, restored))
 }
 
-/// Warns of each line of ours that stays in files of several services; returns whether there is one.
+/// Warns of each line of ours that the service still has with the `restored` text; returns whether there is one. The
+/// text itself has none, so these are in files that several services include.
 ///
 /// # Errors
 ///

@@ -26,15 +26,17 @@ pub(super) fn split(text: &str) -> Result<Vec<String>, Refusal> {
 pub(super) fn join(words: &[String]) -> Result<String, Refusal> {
     let mut quoted = Vec::new();
     for word in words {
+        // Bytes of the file that are no UTF-8 were replaced by this character.
+        if word.contains(char::REPLACEMENT_CHARACTER) {
+            let why = format!("argument {word}: is no UTF-8; give it by --arguments");
+            return Err(Refusal::from(why));
+        }
         let text = if word.contains([' ', '\t']) || word.starts_with('[') {
             format!("[{}]", word.replace(']', "\\]"))
         } else {
             word.clone()
         };
-        if word.contains(char::REPLACEMENT_CHARACTER) {
-            let why = format!("argument {word}: is no UTF-8; give it by --arguments");
-            return Err(Refusal::from(why));
-        }
+        // libpam must read exactly this argument from the text.
         if split(&text).ok().as_deref() != Some(std::slice::from_ref(word)) {
             let why = format!("argument {word}: cannot be written in a PAM line");
             return Err(Refusal::from(why));
@@ -44,8 +46,8 @@ pub(super) fn join(words: &[String]) -> Result<String, Refusal> {
     Ok(quoted.join(" "))
 }
 
-/// Merges the arguments of our lines from those that all old lines have, and the given ones, which replace
-/// those of the same name.
+/// Chooses the arguments of our lines: those of the old lines, in which all of these must agree, and then the `given`
+/// ones, which replace those of the same name. Without old lines they are the given ones.
 ///
 /// # Errors
 ///
@@ -83,8 +85,8 @@ fn not_given(line: &Entry, given: &[String]) -> Vec<String> {
     words
 }
 
-/// Proposes arguments for old lines that differ: in place of what they differ in, the strictest action,
-/// or the value of the last line that has one.
+/// Proposes a text for `--arguments` if old lines differ: the given ones and, for each name in which the lines differ,
+/// the strictest action, or the value of the last line that has the name.
 fn propose(old_lines: &[&Entry], given: &[String]) -> String {
     let mut all: Vec<String> = old_lines
         .iter()
@@ -96,6 +98,7 @@ fn propose(old_lines: &[&Entry], given: &[String]) -> String {
     for word in all {
         let is_common = old_lines.iter().all(|line| line.arguments.contains(&word));
         let key = name(&word);
+        // What all lines have is taken over without being given.
         if is_common || proposed.iter().any(|other| name(other) == key) {
             continue;
         }
@@ -107,6 +110,7 @@ fn propose(old_lines: &[&Entry], given: &[String]) -> String {
         let last = from_last.find(|other| name(other) == key);
         proposed.push(last.cloned().unwrap_or(word));
     }
+    // If they cannot be written in a PAM line, the text is an example.
     join(&proposed).unwrap_or_else(|_| "action_no_jobs=deny".to_owned())
 }
 

@@ -19,9 +19,12 @@ pub(crate) struct Restored {
 #[derive(Debug)]
 struct LeftOut {
     number: usize,
-    /// The module of the line, if that is not there.
+    /// The module of the line, if that is not there; `None` if only the module of another such line is not.
     missing_module: Option<String>,
 }
+
+/// A physical line without our mark, and whether it had the mark, which comments it out.
+type MarkedLine<'a> = (bool, &'a [u8]);
 
 impl Restored {
     /// Warns of each line that stays commented out.
@@ -51,7 +54,7 @@ impl Restored {
     }
 }
 
-/// A line to insert in front of the line with the number `before`, or at the end.
+/// A line to insert in front of the line with the number `before`, or at the end if there are fewer lines.
 #[derive(Debug)]
 pub(super) struct NewLine {
     pub(super) before: usize,
@@ -96,21 +99,19 @@ fn remove_our_lines(text: &[u8]) -> Vec<u8> {
 /// Restores the text without our lines, and with the lines that they replaced; `None` if it ends in a
 /// continued line.
 pub(super) fn without_our_lines(root: &Path, text: &[u8]) -> Option<Restored> {
+    // Our lines cannot be found in a text that ends in a continued line.
     parse_lines(&decode(text))?;
     let others = remove_our_lines(text);
-    let lines: Vec<(bool, &[u8])> = physical_lines(&others)
-        .map(
-            |(_, line)| match line.strip_prefix(REPLACED_MARK.as_bytes()) {
-                Some(line) => (true, line),
-                None => (false, line),
-            },
-        )
-        .collect();
+    let mut lines: Vec<MarkedLine<'_>> = Vec::new();
+    for (_, line) in physical_lines(&others) {
+        let unmarked = line.strip_prefix(REPLACED_MARK.as_bytes());
+        lines.push((unmarked.is_some(), unmarked.unwrap_or(line)));
+    }
     join_restored(root, &lines)
 }
 
-/// Restores `before` without the lines that are commented out in `current`, if the module of one of these
-/// is not there; `None` if it ends in a continued line.
+/// Restores `before`. If the module of one of its lines that are commented out in `current` is not there, all of
+/// these stay commented out. `None` if `before` ends in a continued line.
 pub(super) fn restore(root: &Path, before: &[u8], current: &[u8]) -> Option<Restored> {
     join_restored(root, &find_replaced(before, current))
 }
@@ -128,27 +129,25 @@ pub(super) fn replaced_modules(before: &[u8], current: &[u8]) -> Option<Vec<Stri
     )
 }
 
-/// Lists each physical line of `before`, with `true` if it is commented out in `current`. Of equal lines each
-/// is compared with its own copy.
-fn find_replaced<'a>(before: &'a [u8], current: &[u8]) -> Vec<(bool, &'a [u8])> {
-    let mut lines: Vec<(bool, &[u8])> = Vec::new();
+/// Lists each physical line of `before`, marked if it is commented out in `current`. Of equal lines the first is
+/// compared with the first copy in `current`, and so on; if `current` has fewer copies, one that is commented out
+/// stands for the missing ones.
+fn find_replaced<'a>(before: &'a [u8], current: &[u8]) -> Vec<MarkedLine<'a>> {
+    let mut lines: Vec<MarkedLine<'_>> = Vec::new();
     for (_, line) in physical_lines(before) {
-        // Of equal lines maybe only some are.
-        let is_marked = find_copies(without_break(line), current);
-        let earlier = lines
+        let copies = find_copies(without_break(line), current);
+        let equal_lines_before = lines
             .iter()
             .filter(|(_, other)| without_break(other) == without_break(line))
             .count();
-        let is_replaced = is_marked.get(earlier).copied();
-        lines.push((
-            is_replaced.unwrap_or_else(|| is_marked.contains(&true)),
-            line,
-        ));
+        let own_copy = copies.get(equal_lines_before).copied();
+        let is_replaced = own_copy.unwrap_or_else(|| copies.contains(&true));
+        lines.push((is_replaced, line));
     }
     lines
 }
 
-/// Finds the copies of a line in a text; returns for each whether it is commented out.
+/// Finds the copies of a line in a text; returns for each, in their order, whether it is commented out.
 fn find_copies(line: &[u8], text: &[u8]) -> Vec<bool> {
     let mut is_marked = Vec::new();
     for (_, other) in physical_lines(text) {
@@ -166,33 +165,34 @@ fn without_break(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\n").unwrap_or(line)
 }
 
-/// Parses the logical lines with a marked physical line; `None` if the text ends in a continued line.
-fn parse_marked(lines: &[(bool, &[u8])]) -> Option<Vec<LogicalLine>> {
+/// Parses the logical lines of which at least one physical line is marked; `None` if the text ends in a continued
+/// line.
+fn parse_marked(lines: &[MarkedLine<'_>]) -> Option<Vec<LogicalLine>> {
     let text: Vec<u8> = lines
         .iter()
         .flat_map(|(_, line)| line.iter().copied())
         .collect();
-    let mut restored = parse_lines(&decode(&text))?;
-    restored.retain(|logical| {
+    let mut marked = parse_lines(&decode(&text))?;
+    marked.retain(|logical| {
         (1..)
             .zip(lines)
-            .any(|(number, (is_restored, _))| *is_restored && covers(logical, number))
+            .any(|(number, (is_marked, _))| *is_marked && covers(logical, number))
     });
-    Some(restored)
+    Some(marked)
 }
 
-/// Joins lines, of which those with `true` are restored; `None` if the text ends in a continued line. If the
-/// module of a restored line is not there, all restored ones get their mark back: a jump would skip another
-/// line than it did, and a line that never judged owners of jobs would judge them.
-fn join_restored(root: &Path, lines: &[(bool, &[u8])]) -> Option<Restored> {
+/// Joins lines, and so restores the marked ones; `None` if the text ends in a continued line. If the module of a
+/// marked line is not there, all marked lines get their mark back: without the one line, a jump among the others
+/// would skip another line than it did, and lines that never judged owners of jobs would judge them.
+fn join_restored(root: &Path, lines: &[MarkedLine<'_>]) -> Option<Restored> {
     let replaced = parse_marked(lines)?;
     let is_incomplete = replaced.iter().any(|line| calls_missing_module(root, line));
     let mut restored = Restored {
         text: Vec::new(),
         left_out: Vec::new(),
     };
-    for (is_restored, line) in lines {
-        if *is_restored && is_incomplete {
+    for (is_marked, line) in lines {
+        if *is_marked && is_incomplete {
             restored.text.extend_from_slice(REPLACED_MARK.as_bytes());
         }
         restored.text.extend_from_slice(line);
@@ -217,7 +217,8 @@ fn calls_missing_module(root: &Path, line: &LogicalLine) -> bool {
     called_module(line).is_some_and(|module| is_missing_module(root, module))
 }
 
-/// The module that the line calls; `None` for an include, and for a name that libpam completes.
+/// The module that the line calls, as the line names it; `None` for an include, and for a name with `$`, in
+/// which libpam or the loader replaces a part (`$ISA`, `$LIB`).
 fn called_module(line: &LogicalLine) -> Option<&str> {
     let [group, control, module, ..] = line.words.as_slice() else {
         return None;
@@ -246,6 +247,7 @@ pub(super) fn edit(text: &[u8], new: &[NewLine], replaced: &[usize]) -> Vec<u8> 
         }
         result.extend_from_slice(line);
     }
+    // The last line of the text may have no line break.
     if result.last().is_some_and(|byte| *byte != b'\n') {
         result.push(b'\n');
     }

@@ -46,8 +46,10 @@ const KEEP_TEXTS: [&str; 8] = [
     "don't touch",
 ];
 
-/// Finds the blocks of a text. Such a comment above all lines, with no other that ends it, is about the
-/// whole file and makes no block.
+/// Finds the blocks of a text. A block begins at a comment with the mark [`Mark::Begin`] or [`Mark::Keep`], and
+/// ends at the next one with [`Mark::End`] or with the same text. If there is none, only [`Mark::Keep`] makes a
+/// block, up to the end of the file; above the first line that is no comment it is about the whole file instead, and
+/// makes none.
 pub(super) fn find_blocks(text: &str) -> Vec<ManagedBlock> {
     let lines: Vec<&str> = text.lines().collect();
     let first_line = lines
@@ -67,13 +69,15 @@ pub(super) fn find_blocks(text: &str) -> Vec<ManagedBlock> {
             .skip(index + 1)
             .position(ends)
             .map(|after| index + 1 + after);
-        let is_in_file = mark == Some(Mark::Keep) && first_line.is_some_and(|first| first < index);
-        if end.is_some() || is_in_file {
+        let is_open = end.is_none()
+            && mark == Some(Mark::Keep)
+            && first_line.is_some_and(|first| first < index);
+        if end.is_some() || is_open {
             let last = end.unwrap_or(lines.len() - 1);
             blocks.push(ManagedBlock {
                 first: index + 1,
                 last: last + 1,
-                is_open: end.is_none(),
+                is_open,
                 title: line.trim().to_owned(),
             });
             index = last;

@@ -31,10 +31,12 @@ pub(in crate::node) struct Plan {
 /// The stack as it is without our lines.
 #[derive(Debug)]
 struct OldStack {
+    /// The text of the service's own file.
     text: Vec<u8>,
     auth: Vec<Entry>,
     account: Vec<Entry>,
     session: Vec<Entry>,
+    /// The blocks in the text.
     blocks: Vec<ManagedBlock>,
 }
 
@@ -72,13 +74,14 @@ impl OldStack {
     }
 
     /// Finds the lines in front of which our auth lines go, by their numbers: the first auth line, and the
-    /// line below the last one. `None` if the service has no auth lines of its own.
+    /// line below the last one, but none in a block. `None` if the service has no auth lines of its own.
     fn auth_places(&self) -> Option<[usize; 2]> {
+        // Lines of `other`, which libpam takes in place of missing ones, have 0.
         if self.auth.iter().all(|entry| entry.top == 0) {
             return None;
         }
         let mut lines = parse_lines(&decode(&self.text))?;
-        // A file that is included may get auth lines later.
+        // A line that includes a file for auth counts even if that has no auth lines yet: it may get some later.
         lines.retain(|line| {
             is_in_group(line, Group::Auth) || self.auth.iter().any(|entry| entry.top == line.number)
         });
@@ -98,7 +101,8 @@ struct OurLines {
     /// The same in the form of a PAM line.
     arguments: String,
     settings: Settings,
-    /// For jobs with private files: the first and the last auth line.
+    /// The places of our two auth lines ([`OldStack::auth_places`]). `None`: there are no such lines, which only
+    /// logins to jobs with private files need.
     before_auth: Option<[usize; 2]>,
     before_account: usize,
 }
@@ -115,6 +119,7 @@ impl OurLines {
 
 /// The lines that ours replace, and what the admin should know about them.
 struct Replaced<'a> {
+    /// All are in the service's own file.
     places: Vec<&'a FileLine>,
     notes: Vec<String>,
 }
@@ -122,7 +127,7 @@ struct Replaced<'a> {
 impl Stack<'_> {
     /// Plans the text with our lines at their places: account before the first line that may end the stack
     /// or that includes another file, session below all other lines, and auth around all others. The auth
-    /// lines are left out, with a note, if libpam could skip the last one.
+    /// lines are left out, with a note, if they would not be enough. `arguments` are the admin's, if any are given.
     ///
     /// # Errors
     ///
@@ -147,13 +152,15 @@ impl Stack<'_> {
     }
 
     /// Reads the stack without our lines. If a module that ours replaced is gone, all that was commented
-    /// out with it stays so: the other lines alone would judge users whom they never judged.
+    /// out with it stays so: the other lines alone would judge users whom they never judged. It fails with
+    /// [`Error::Failed`] if the service lacks account or session lines, or has a line of ours in an included file.
     fn read_old_stack(&self) -> Result<OldStack, Error> {
         let text = self.without_our_lines()?.text;
         let auth = self.read_entries(Group::Auth, &text)?;
         let account = self.read_entries(Group::Account, &text)?;
         let session = self.read_entries(Group::Session, &text)?;
         for (group, entries) in [("account", &account), ("session", &session)] {
+            // The service has no line of its own.
             if entries.iter().all(|entry| entry.top == 0) {
                 return Err(self.refusal(format!(
                     "has no {group} line, so libpam takes those of \"other\"; ours would replace them"
@@ -189,6 +196,7 @@ impl Stack<'_> {
             ))
         })?;
         let arguments = arguments::join(&words).map_err(|why| self.refusal(why))?;
+        // The first account line that may spare users our line, or that is in another file and may do so later.
         let first_end = old
             .account
             .iter()
@@ -200,6 +208,7 @@ impl Stack<'_> {
             })
             .map_or(usize::MAX, |entry| entry.top);
         let before_account = old.outside_blocks(first_end);
+        // Only a login that joins the namespaces of its job needs auth lines.
         let before_auth = if settings.join_container {
             old.auth_places()
         } else {
@@ -262,6 +271,7 @@ impl Stack<'_> {
         require_no_jump_over_slurm(&old.session).map_err(|why| self.refusal(why))?;
         let mut places: Vec<&FileLine> = rivals.iter().map(|rival| &rival.place).collect();
         let mut notes = Vec::new();
+        // In the account stack other lines may have to go too.
         if let Some(slurm) = old
             .account
             .iter()
@@ -305,7 +315,8 @@ impl Stack<'_> {
                      or try ours beside it by --arguments observe"
                 )));
             }
-            if self.is_elsewhere(place) || lines.iter().all(|line| line.number != place.line) {
+            let is_line_of_file = lines.iter().any(|line| line.number == place.line);
+            if self.is_elsewhere(place) || !is_line_of_file {
                 return Err(self.refusal(format!(
                     "{file} is at {place}; {SHARED_REMEDY}, and give its arguments here"
                 )));
@@ -314,7 +325,8 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// Compares whom the account stack admits with our line in place of pam_slurm_adopt's.
+    /// Compares whom the account stack admits before and after our line takes the place of pam_slurm_adopt's, of
+    /// which `slurm` is the first, and finds the lines that have to go as well.
     fn compare(
         &self,
         old: &OldStack,
@@ -343,10 +355,12 @@ impl Stack<'_> {
         change.find_replaced()
     }
 
-    /// Checks that no change falls into a block that another program would write again.
+    /// Checks that no replaced line is in a block that another program would write again, and that no such block
+    /// reaches to the end of the file, where our session line goes. The other lines of ours have places outside of
+    /// blocks already ([`OldStack::outside_blocks`]).
     fn require_outside_blocks(&self, old: &OldStack, replaced: &[&FileLine]) -> Result<(), Error> {
         let path = self.path.display();
-        for place in replaced.iter().filter(|place| !self.is_elsewhere(place)) {
+        for place in replaced {
             if let Some(block) = old.block_at(place.line) {
                 return Err(self.refusal(format!(
                     "{place} is in the block that another program writes from {path}:{} on ({}) and \
@@ -367,7 +381,7 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// Writes our lines into the old text, and comments the replaced ones out.
+    /// Puts our lines into the old text, comments the replaced ones out, and returns the new text.
     fn assemble(&self, old: &OldStack, ours: &OurLines, replaced: &[&FileLine]) -> Vec<u8> {
         let mut new = vec![
             NewLine {
@@ -385,6 +399,7 @@ impl Stack<'_> {
                 text: AUTH_LINE.to_owned(),
             });
         }
+        // The number of a line in another file would be that of another line here.
         let numbers: Vec<usize> = replaced
             .iter()
             .filter(|place| !self.is_elsewhere(place))
@@ -400,6 +415,7 @@ impl Stack<'_> {
         let instead = Some((self.path.as_path(), text));
         let finding = judge_stack_with(self.root, &self.service, Group::Auth, instead);
         let remedy = match &finding {
+            // If our module is missing, `write` refuses the text.
             StackFinding::Effective(_) | StackFinding::Rejected(_, Rejection::MissingModule(_)) => {
                 return None;
             }
@@ -424,7 +440,7 @@ impl Stack<'_> {
         for group in [Group::Account, Group::Session] {
             let instead = Some((self.path.as_path(), text));
             match judge_stack_with(self.root, &self.service, group, instead) {
-                // `write` refuses where the module is not installed.
+                // If our module is missing, `write` refuses the text.
                 StackFinding::Effective(_)
                 | StackFinding::Rejected(_, Rejection::MissingModule(_)) => {}
                 StackFinding::Rejected(place, why) => {
@@ -474,10 +490,11 @@ fn states_no_jobs(current: &[String], given: Option<&str>) -> bool {
         .any(|word| arguments::name(word) == "action_no_jobs")
 }
 
-/// Describes what to write by hand where a line below the old one prevents the change: with a
-/// control like the old one's, ours spares users with a job all lines below it.
-fn by_hand(slurm: &Entry, first_end: usize, arguments: &str) -> String {
-    if first_end != slurm.top {
+/// Describes what the admin can write by hand if a line below `slurm`, the old one, prevents the change. If ours
+/// would go to the place of the old line, it can have a control like that one, which spares users with a job all
+/// lines below it; if it would go elsewhere, that control would spare them other lines.
+fn by_hand(slurm: &Entry, before_account: usize, arguments: &str) -> String {
+    if before_account != slurm.top {
         return format!(
             "By hand: put that line above {SLURM_MODULE}, if it lets in users with a job, or take \
              it out of this service's stack; then run this again"

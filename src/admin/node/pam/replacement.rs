@@ -97,29 +97,36 @@ impl AccountChange<'_> {
         let rivals: Vec<usize> = (0..self.before.len())
             .filter(|index| self.is_rival(*index))
             .collect();
+        // Each line that would refuse users with a job goes as well, and then the stacks are compared again.
         let mut gates: Vec<usize> = Vec::new();
         let change = loop {
             let change = self.comment_out([rivals.as_slice(), &gates].concat())?;
-            let Some(path) = self.differs(&change, LoginClass::JobOwner, Side::Before)? else {
+            let Some(path) = self.find_difference(&change, LoginClass::JobOwner, Side::Before)?
+            else {
                 break change;
             };
             gates.push(self.gate_that_refuses(&path)?);
         };
         self.require_same_jumps(&change)?;
-        if let Some(path) = self.differs(&change, LoginClass::JobOwner, Side::After)? {
+        if let Some(path) = self.find_difference(&change, LoginClass::JobOwner, Side::After)? {
             let by = refusing_step(&path, Side::Before);
-            let mut others = change.lines.iter().filter(|line| !rivals.contains(line));
-            return Err(match (others.find(|line| !gates.contains(line)), by) {
+            // A line that goes only since it jumps over others that go.
+            let jump = change
+                .lines
+                .iter()
+                .find(|line| !rivals.contains(line) && !gates.contains(line));
+            return Err(match (jump, by) {
+                // Another line than the jump refused the login, so the jump is what the new stack lacks.
                 (Some(jump), Some(by)) if index_of(by.position) != *jump => {
                     refuse_jump(self.before.get(*jump))
                 }
                 _ => self.unlike("would no longer refuse users with a job", by),
             });
         }
-        if let Some(path) = self.differs(&change, LoginClass::Jobless, Side::Before)? {
+        if let Some(path) = self.find_difference(&change, LoginClass::Jobless, Side::Before)? {
             self.require_exemption(&rivals, &path)?;
         }
-        if let Some(path) = self.differs(&change, LoginClass::Jobless, Side::After)? {
+        if let Some(path) = self.find_difference(&change, LoginClass::Jobless, Side::After)? {
             let by = refusing_step(&path, Side::Before);
             return Err(self.unlike("would no longer refuse users without a job", by));
         }
@@ -128,7 +135,7 @@ impl AccountChange<'_> {
             LoginClass::ExemptOwner,
             LoginClass::Root,
         ] {
-            if let Some(path) = self.differs(&change, class, Side::Before)? {
+            if let Some(path) = self.find_difference(&change, class, Side::Before)? {
                 let by = refusing_step(&path, Side::After);
                 return Err(self.unlike("would refuse exempt users or root", by));
             }
@@ -150,7 +157,7 @@ impl AccountChange<'_> {
             .is_some_and(|entry| entry.file() == SLURM_MODULE)
     }
 
-    /// Reads the stack with ours and without these lines, and those that jump over one of them.
+    /// Reads the stack with ours and without these lines and those that jump over one of them.
     fn comment_out(&self, lines: Vec<usize>) -> Result<Change, Refusal> {
         let lines = self.with_jumps(lines);
         let after = (self.after)(&lines)?;
@@ -165,6 +172,7 @@ impl AccountChange<'_> {
     /// Adds to these lines those of the service's own file that jump over one of them, and those that jump
     /// over an added line.
     fn with_jumps(&self, mut lines: Vec<usize>) -> Vec<usize> {
+        // Jumps lead down the stack, so from its end one pass is enough.
         for index in (0..self.before.len()).rev() {
             let skipped = skipped_lines(self.before, index).concat();
             let skips_one = lines.iter().any(|line| skipped.contains(line));
@@ -176,17 +184,18 @@ impl AccountChange<'_> {
         lines
     }
 
-    /// Refuses a jump over lines that go and lines that stay, whether it goes or stays itself: both
-    /// would change which lines run.
+    /// Refuses jumps that would skip other lines than before: one that stays must skip the same lines but for those
+    /// that go, and one that goes must have skipped only lines that go. The jumps of pam_slurm_adopt's own lines may
+    /// go in any case, since whom they let in is compared.
     fn require_same_jumps(&self, change: &Change) -> Result<(), Refusal> {
         for index in 0..self.before.len() {
             let skipped = skipped_lines(self.before, index);
             let is_same = if change.lines.contains(&index) {
-                self.is_rival(index)
-                    || skipped
-                        .concat()
-                        .iter()
-                        .all(|line| change.lines.contains(line))
+                let skips_only_gone = skipped
+                    .concat()
+                    .iter()
+                    .all(|line| change.lines.contains(line));
+                self.is_rival(index) || skips_only_gone
             } else {
                 change.jumps_of(index) == Some(change.positions_of_kept(&skipped))
             };
@@ -197,14 +206,14 @@ impl AccountChange<'_> {
         Ok(())
     }
 
-    /// Finds a path through the stack on which a login of this class is refused after the change and was
-    /// admitted before it ([`Side::Before`]), or the other way round ([`Side::After`]); `None` if there is
-    /// none. It fails with [`Refusal`] if there are too many paths to compare.
-    fn differs(
+    /// Finds a path through the stack on which a login of this class is admitted on one side alone: before the change
+    /// and refused after it ([`Side::Before`]), or the other way round ([`Side::After`]). `None` if there is no such
+    /// path. It fails with [`Refusal`] if there are too many paths to compare.
+    fn find_difference(
         &self,
         change: &Change,
         class: LoginClass,
-        side: Side,
+        admitted: Side,
     ) -> Result<Option<Vec<Step>>, Refusal> {
         let mut old = Vec::new();
         for (index, entry) in self.before.iter().enumerate() {
@@ -221,7 +230,7 @@ impl AccountChange<'_> {
                 returns: self.returns(class, entry),
             });
         }
-        match compare_stacks((self.before, &old), (&change.after, &new), side) {
+        match compare_stacks((self.before, &old), (&change.after, &new), admitted) {
             Comparison::Same => Ok(None),
             Comparison::Differs(path) => Ok(Some(path)),
             Comparison::TooManyPaths => {
@@ -253,8 +262,8 @@ impl AccountChange<'_> {
         }
     }
 
-    /// What pam_slurm_adopt returns at one line, whose own arguments count. It ignores root, and every
-    /// login to another service than its `service=`.
+    /// What pam_slurm_adopt returns at this line, by the line's own arguments. It ignores root, and every
+    /// login to another service than its `service=`, and it knows nothing of those whom ours exempts.
     fn old_return(&self, class: LoginClass, entry: &Entry) -> ModuleReturn {
         let service = last_value(entry, "service").unwrap_or("sshd");
         if service != "*" && !service.eq_ignore_ascii_case(self.service) {
@@ -271,13 +280,13 @@ impl AccountChange<'_> {
         }
     }
 
-    /// Finds the line that refuses a user with a job on this path, if it may go: a module that decides
-    /// who may log in, in the service's own file.
+    /// Finds the line that after the change would refuse a user with a job on this path; returns its index. It fails
+    /// with [`Refusal`] if that line must not go: only one of [`GATES`] in the service's own file may.
     fn gate_that_refuses(&self, path: &[Step]) -> Result<usize, Refusal> {
-        let Some((index, entry)) = refusing_step(path, Side::After)
-            .map(|step| index_of(step.position))
-            .and_then(|index| Some((index, self.before.get(index)?)))
-        else {
+        let step = refusing_step(path, Side::After);
+        let index = step.map(|step| index_of(step.position));
+        let line = index.and_then(|index| Some((index, self.before.get(index)?)));
+        let Some((index, entry)) = line else {
             return Err(self.unlike("would refuse users with a job", None));
         };
         let is_gate = GATES.contains(&entry.file());
@@ -308,6 +317,7 @@ impl AccountChange<'_> {
     /// job.
     fn require_exemption(&self, rivals: &[usize], path: &[Step]) -> Result<(), Refusal> {
         let first = rivals.first().copied().unwrap_or_default();
+        // The lines of the old stack on the path.
         let mut passed = Vec::new();
         for step in path.iter().filter(|step| step.alone != Some(Side::After)) {
             let index = index_of(step.position);
@@ -316,17 +326,19 @@ impl AccountChange<'_> {
             }
         }
         let is_asked = passed.iter().any(|(index, ..)| rivals.contains(index));
-        let by = if is_asked {
+        let admitting = if is_asked {
+            // A line below, such as pam_access.so below a sufficient one.
             passed.iter().find(|(index, step, entry)| {
                 *index > first && step.succeeded && GATES.contains(&entry.file())
             })
         } else {
+            // The last line above, which ended the stack or jumped over pam_slurm_adopt.
             passed
                 .iter()
                 .take_while(|(index, ..)| *index < first)
                 .last()
         };
-        let Some((_, _, entry)) = by else {
+        let Some((_, _, entry)) = admitting else {
             return self.require_stated_action(first);
         };
         let Settings {
@@ -404,12 +416,14 @@ struct Change {
     /// The indices of the lines that went.
     lines: Vec<usize>,
     after: Vec<Entry>,
-    /// The positions of the lines in `after`.
+    /// For each line of `after` its number in a count of the lines of both stacks ([`position_of`]): odd for a line
+    /// of the old stack, even for ours.
     positions: Vec<usize>,
 }
 
 impl Change {
-    /// Finds the positions that each jump of a line of the old stack skips now; `None` if the line went.
+    /// Finds for each jump of the line with this index in the old stack the positions of the lines that it skips in
+    /// the new one. Jumps past the end of the stack are left out, as in [`skipped_lines`]. `None` if the line went.
     fn jumps_of(&self, index: usize) -> Option<Vec<Vec<usize>>> {
         let at = self
             .positions
@@ -427,7 +441,7 @@ impl Change {
         Some(jumps)
     }
 
-    /// Finds the positions of those lines that stay, for each of several jumps.
+    /// Finds for each jump, which is the list of the old lines that it skips, the positions of those that stay.
     fn positions_of_kept(&self, jumps: &[Vec<usize>]) -> Vec<Vec<usize>> {
         let mut positions = Vec::new();
         for skipped in jumps {
@@ -438,7 +452,7 @@ impl Change {
     }
 }
 
-/// Finds the step that refuses a login on one side alone; `None` if no step of the path does.
+/// Finds the line that refuses the login on this path and that only one side runs; `None` if there is no such line.
 fn refusing_step(path: &[Step], side: Side) -> Option<&Step> {
     path.iter()
         .find(|step| step.alone == Some(side) && step.refuses)
@@ -476,7 +490,8 @@ pub(super) fn require_no_jump_over_slurm(stack: &[Entry]) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Finds for each jump of a line the lines that it skips.
+/// Finds for each jump of a line the indices of the lines that it skips. Jumps past the end of the stack are left out:
+/// they skip no lines, since libpam refuses the login at them.
 fn skipped_lines(stack: &[Entry], index: usize) -> Vec<Vec<usize>> {
     let targets = jump_targets(stack, index);
     targets
@@ -504,6 +519,7 @@ fn position_of(index: usize) -> usize {
     2 * index + 1
 }
 
+/// The index in the old stack of the line with this position; for our line that of the line that follows it.
 fn index_of(position: usize) -> usize {
     position / 2
 }

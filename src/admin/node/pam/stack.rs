@@ -33,11 +33,12 @@ pub(in crate::node) struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    /// Reads the service's file.
+    /// Reads the site's file of the service, and the first file of the distribution, which libpam reads if the site
+    /// has none.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if there is none, or if it is a link.
+    /// [`Error::Failed`] if there is neither, if the site's is a link, or if one cannot be read.
     pub(in crate::node) fn read(root: &'a Path, service: &str) -> Result<Self, Error> {
         let service = service.to_ascii_lowercase();
         // libpam reads the site's folder first.
@@ -147,8 +148,8 @@ impl<'a> Stack<'a> {
         Ok(true)
     }
 
-    /// Finds the files of the modules whose lines are commented out in `new`. A name that no folder has
-    /// is taken to belong into the usual one.
+    /// Finds the files of the modules that the old text calls in lines which are commented out in `new`. A module
+    /// that no folder has gets the path in the usual folder; one with `$` in its name is left out.
     ///
     /// # Errors
     ///
@@ -220,7 +221,7 @@ impl<'a> Stack<'a> {
         Path::new("/").join(below)
     }
 
-    /// Plans the change of the file to this text, or its removal; `None` if it has that already.
+    /// Plans the change of the file to this text or, without one, its removal; `None` if it has that text already.
     ///
     /// # Errors
     ///
@@ -230,6 +231,7 @@ impl<'a> Stack<'a> {
         &self,
         new: Option<Vec<u8>>,
     ) -> Result<Option<FileChange>, Error> {
+        // After a removal libpam reads the distribution's file.
         let new_text = new.as_deref().or(self.vendor_text.as_deref());
         let new_text = new_text.unwrap_or_default();
         if new_text == self.text && new.is_some() {
@@ -249,7 +251,8 @@ impl<'a> Stack<'a> {
         }))
     }
 
-    /// Finds our lines in files of several services, if there is one for both phases: `pam-auth-update` writes these.
+    /// Finds our account and session lines in files that several services include, in this order and the last one of
+    /// each; `None` unless both are there, as `pam-auth-update` writes them.
     ///
     /// # Errors
     ///
