@@ -90,11 +90,11 @@ fn open_connection() -> Result<Option<Connection>, Error> {
     Err(Error::Input(format!("{text}; see job-adopt-callerid(8)")))
 }
 
-/// Finds the job of a connection, among the jobs of its owner.
+/// Finds the job of a connection, among the jobs of its owner. [`Answer::NoUser`] means that it is in none of them.
 ///
 /// # Errors
 ///
-/// A text with the causes, if the job is unknown: that differs from the answer "no job".
+/// A text with the causes, if the connection may be in a job that could not be found.
 fn find_job(flow: Flow, config: &Config, deadline: Deadline) -> Result<Answer, String> {
     let owner = diag::find_owner(flow.client, flow.server).map_err(|error| error.to_string())?;
     let Some(owner) = owner else {

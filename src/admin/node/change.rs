@@ -101,9 +101,8 @@ impl Steps {
         commands
     }
 
-    /// Runs these steps, and labels the mount point anew if this kernel has SELinux and the file system was
-    /// mounted. It fails with [`Error::Failed`] at the first step that fails, and does not run those behind
-    /// it.
+    /// Runs these steps, and then `restorecon` for the mount point if this kernel has SELinux and the file system was
+    /// mounted. It fails with [`Error::Failed`] at the first step that fails, and does not run those behind it.
     fn run(self) -> Result<(), Error> {
         // The mount's unit has to be known before it is started.
         if self.reload_units {
@@ -121,7 +120,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Runs each step, also after a failure of another one, which is only a warning. Returns whether all
+    /// Runs each step by itself, also after another one has failed, and warns of each failure. Returns whether all
     /// succeeded.
     fn run_or_warn(self, output: &mut Output<'_>) -> bool {
         let none = Self::default();
@@ -201,7 +200,7 @@ impl Change {
     }
 
     /// Makes the way back ready, before the first file is changed. If systemd runs here and reads the files,
-    /// the change goes back by itself after `trial` or, if that is `None`, after [`CHANGE_TIMEOUT`], unless
+    /// the change goes back by itself after `trial` (`None`, without a trial: after [`CHANGE_TIMEOUT`]), unless
     /// it is kept before.
     ///
     /// # Errors
@@ -277,7 +276,7 @@ impl Change {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] with the step.
+    /// [`Error::Failed`] with the step, unless that is to unmount the file system.
     pub(super) fn activate(&self, output: &mut Output<'_>) -> Result<(), Error> {
         if self.steps.mount != Some(MountStep::Stop) {
             return self.steps.run();
@@ -299,8 +298,8 @@ impl Change {
         Ok(())
     }
 
-    /// Takes back what this process has changed, and makes the node use the old files. What somebody else has
-    /// changed meanwhile stays, but for our lines in the PAM stack; so does what [`Pending::undo`] leaves out.
+    /// Takes back what this process has changed, and makes the node use the old files, as [`Pending::undo`] does: a
+    /// file that somebody else has edited meanwhile stays so, but for our lines in the PAM stack.
     ///
     /// # Errors
     ///
@@ -318,8 +317,9 @@ impl Change {
         pending.undo(output)
     }
 
-    /// Writes the journal and the copies again that the unit used up, if it ran before this process changed
-    /// the last file. It fails with [`Error::Failed`] and the file.
+    /// Writes the journal again, and the copy of each file that has its new content, if they are gone: the unit that
+    /// takes the change back uses them up, and may have run while this process went on to change files. It fails
+    /// with [`Error::Failed`] and the file.
     fn renew_way_back(&self, pending: &Pending) -> Result<(), Error> {
         if !pending.is_written() {
             pending.write()?;
@@ -414,7 +414,7 @@ pub(super) fn lock(root: &Path) -> Result<Flock<File>, Error> {
         }
         failed(error)
     })?;
-    // The unit takes no lock.
+    // The unit that takes a change back does not use this lock.
     if systemd::reads(root) {
         undo_unit::await_running();
     }

@@ -59,16 +59,18 @@ pub(super) struct FileChange {
     pub(super) old: Option<Content>,
     /// What it is to name; `None` removes it.
     pub(super) new: Option<Content>,
-    /// The lines that go and come, with `-` and `+`.
+    /// The lines that go and come, with `-` and `+`, for the admin.
     pub(super) lines: Vec<String>,
 }
 
 impl FileChange {
-    /// Plans a change of what `path` names below `root`; `None` if that is so already.
+    /// Plans a change of what `path` names below `root` to `new` or, if that is `None`, its removal. Returns `None` if
+    /// nothing has to change.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if it cannot be read, or is neither a regular file nor a link.
+    /// [`Error::Failed`] if it cannot be read, or is neither a regular file nor a link, or if its folder leads out of
+    /// the image.
     pub(super) fn plan(
         root: &Path,
         path: PathBuf,
@@ -203,6 +205,7 @@ fn differing_lines(old: Option<&Content>, new: Option<&Content>) -> Vec<String> 
         .iter()
         .rev()
         .zip(new_lines.iter().rev())
+        // A line of the common beginning is none of the end too.
         .take(shorter - head)
         .take_while(|(one, other)| one == other)
         .count();
@@ -221,13 +224,13 @@ fn differing_lines(old: Option<&Content>, new: Option<&Content>) -> Vec<String> 
 
 /// Drops empty lines, and the comments of a unit's file or of XML.
 fn drop_comments(lines: &mut Vec<String>) {
-    let mut is_inside = false;
+    let mut is_in_xml_comment = false;
     lines.retain(|line| {
         let text = line.trim_start();
-        is_inside |= text.starts_with("<!--");
-        let is_comment = is_inside || text.starts_with('#') || text.is_empty();
-        is_inside &= !text.contains("-->");
-        !is_comment
+        is_in_xml_comment |= text.starts_with("<!--");
+        let is_dropped = is_in_xml_comment || text.starts_with('#') || text.is_empty();
+        is_in_xml_comment &= !text.contains("-->");
+        !is_dropped
     });
 }
 

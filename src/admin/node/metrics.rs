@@ -157,10 +157,11 @@ fn update_state(
         }
     };
     if let Err(error) = counts.read_new_lines(log) {
+        // Without a cursor the log itself cannot be read.
         if counts.cursor.is_none() {
             return Err(error);
         }
-        // The journal does not know the cursor, and without it old lines would count twice.
+        // The journal may not know the cursor any more. The old counts must go with it: all lines are read again.
         output.warn(format_args!("{}: {error}; counting anew", state.display()));
         counts = Counts::new();
         counts.read_new_lines(log)?;
@@ -207,10 +208,13 @@ impl NodeState {
     /// only if the configuration cannot be used.
     fn read(conf: &Conf, output: &mut Output<'_>) -> Result<Self, Error> {
         let config = conf.read()?;
-        let strays = strays::count_strays(&config).map_err(|error| {
-            output.warn(format_args!("strays: {error}"));
-        });
-        let strays = strays.ok().flatten().map(|count| count as i64);
+        let strays = match strays::count_strays(&config) {
+            Ok(count) => count.map(|count| count as i64),
+            Err(error) => {
+                output.warn(format_args!("strays: {error}"));
+                None
+            }
+        };
         let usage = read_usage(&config, output);
         let slices = check::count_open_slices(conf.path()?, config).map(|count| count as i64);
         Ok(Self {
@@ -221,8 +225,8 @@ impl NodeState {
     }
 }
 
-/// Reads the usage of the logins of registered and Flux jobs. Slurm jobs are left out: their logins are in a
-/// cgroup that Slurm made.
+/// Reads the usage of the logins of registered and Flux jobs. Slurm jobs are left out, since their logins are in a
+/// cgroup that Slurm made; and so are jobs whose logins have no cgroup of their own.
 fn read_usage(config: &Config, output: &mut Output<'_>) -> Vec<JobUsage> {
     let mut config = config.clone();
     config.sources.retain(|source| *source != SourceName::Slurm);
@@ -256,10 +260,13 @@ fn read_job_usage(job: &RunningJob) -> Option<Usage> {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Counts {
     version: u32,
+    /// The last line of the log that is counted; `None` before the first one.
     cursor: Option<Cursor>,
     /// The number of decisions by phase, decision and code, with blanks between these.
     logins: BTreeMap<String, u64>,
+    /// The times by phase.
     phases: BTreeMap<String, PhaseTimes>,
+    /// When a login last joined a job, in seconds since the epoch.
     last_adoption: Option<i64>,
 }
 
@@ -275,8 +282,9 @@ enum StoredCounts {
 /// The times of a phase.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct PhaseTimes {
-    /// The number of times within each bound and above the bound before it.
+    /// The number of times within each of [`BOUNDS_MS`] and above the bound before it.
     within: BTreeMap<u64, u64>,
+    /// The number of all times, also above the last bound.
     count: u64,
     sum_ms: u64,
 }
@@ -449,13 +457,13 @@ impl PhaseTimes {
     fn to_prometheus(&self, phase: &str) -> String {
         let name = "job_adopt_phase_seconds";
         let mut text = String::new();
-        let mut within = 0;
+        let mut up_to_bound = 0;
         for bound in BOUNDS_MS {
-            within += self.within.get(&bound).copied().unwrap_or_default();
+            up_to_bound += self.within.get(&bound).copied().unwrap_or_default();
             let le = seconds(bound);
             let _ = writeln!(
                 text,
-                "{name}_bucket{{phase=\"{phase}\",le=\"{le}\"}} {within}"
+                "{name}_bucket{{phase=\"{phase}\",le=\"{le}\"}} {up_to_bound}"
             );
         }
         let Self { count, sum_ms, .. } = self;

@@ -96,10 +96,10 @@ struct Outlook {
     is_complete: bool,
 }
 
-/// Gives the notices that are due now.
+/// Gives the notices that are due now, and finds out when the next one is.
 ///
-/// The notices are stored before they are written: if that fails, none is given, since each run would
-/// give it again.
+/// The state counts them as given before they are written to terminals: if it cannot be stored, none is written,
+/// since each run would give it again.
 fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook, Error> {
     let _lock = Lock::take(Lock::NOTICES_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
     let running = find_running_jobs(config, output)?;
@@ -175,7 +175,8 @@ impl Round<'_, '_> {
         self.is_complete = false;
     }
 
-    /// Opens the terminals of a job's logins, as far as they are found in the time for their user.
+    /// Opens the terminals of a job's logins, as far as they are found in [`LISTING_TIME_OF_USER`], which all jobs of
+    /// the user share.
     fn open_terminals(&mut self, job: &RunningJob) -> Vec<OwnedFd> {
         let began = Instant::now();
         let spent = self.listing_times.entry(job.uid).or_default();
@@ -196,9 +197,9 @@ impl Round<'_, '_> {
         }
     }
 
-    /// Updates the entry of a job, and finds the notice that is due. The notice is `None` if none is due or
-    /// no login has a terminal, and the entry while nothing is known about the job's end. Slurm is asked only
-    /// while logins have terminals.
+    /// Updates the entry of a job, which is `old` or new, and finds the notice that is due. The notice is `None` if
+    /// none is due or no login has a terminal, and the entry while nothing is known about the job's end. Slurm is
+    /// asked only if a notice may be due and logins have terminals.
     fn update<'j>(
         &mut self,
         job: &'j RunningJob,
@@ -206,14 +207,15 @@ impl Round<'_, '_> {
     ) -> (Option<JobNotices>, Option<Notice<'j>>) {
         let now = self.now;
         let schedule = Schedule::new(&self.config.notice, &job.placement);
+        // Another end in the record replaces the one that is stored.
         let stored = old.filter(|entry| entry.recorded == job.ends);
         let Some(mut entry) = stored.or_else(|| JobNotices::from_record(job, old)) else {
             return (None, None);
         };
         let is_slurm = matches!(job.placement, Placement::Extern { .. });
-        // A job that goes on has another end by now, or Slurm lets it exceed its limit.
+        // The job runs past its known end: it has another one by now, or Slurm lets it exceed its limit.
         let is_late = |ends: i64| is_slurm && ends.saturating_add(EXTENSION_SECONDS_MIN) < now;
-        // A stored entry without an end has Slurm's answer that there is none.
+        // Without an end, a new entry needs Slurm's answer. A stored one has it: there is none.
         let may_be_due = match entry.ends {
             Some(ends) => is_late(ends) || entry.find_due(&schedule, now).is_some(),
             None => stored.is_none(),
@@ -224,6 +226,7 @@ impl Round<'_, '_> {
             Vec::new()
         };
         if terminals.is_empty() {
+            // An entry without an end would count as Slurm's answer.
             return (entry.ends.map(|_| entry), None);
         }
         if is_slurm {
@@ -279,23 +282,19 @@ fn describe_end(id: &JobId, ends: i64, now: i64) -> String {
 struct Schedule(BTreeSet<u32>);
 
 impl Schedule {
-    /// Builds the schedule of a job from the configured minutes. It adds the end itself, unless the job is a
+    /// Builds the schedule of a job from the configured minutes. It adds 0, for the end itself, unless the job is a
     /// registered one: `unregister` notifies the logins of such a job.
     fn new(minutes: &[u32], placement: &Placement) -> Self {
-        let has_last_line = matches!(placement, Placement::Cgroup { .. });
-        Self(
-            minutes
-                .iter()
-                .copied()
-                .chain((!has_last_line).then_some(0))
-                .collect(),
-        )
+        let is_registered = matches!(placement, Placement::Cgroup { .. });
+        let at_end = (!is_registered).then_some(0);
+        Self(minutes.iter().copied().chain(at_end).collect())
     }
 
     /// Finds the notice that is due, in minutes before the end; `None` before the first one is due, and if
-    /// this one or a later one was `given`. A late run gives only the last one that it missed.
+    /// this one or a later one was the last that was `given`. A late run gives only the last one that it missed.
     fn find_due(&self, ends: i64, now: i64, given: Option<u32>) -> Option<u32> {
         let left = ends.saturating_sub(now);
+        // Of the notices whose time has come, the one with the fewest minutes.
         let due = *self
             .0
             .iter()
@@ -345,7 +344,7 @@ fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Optio
 }
 
 /// Parses the end of this job in the lines of `squeue`, which has all tasks of an array if the job is one of
-/// them. `None` if no line is about this job; the inner value is `None` for a job without an end.
+/// them. `None` if no line is about this job; the inner value is `None` for a job without an end (`N/A`).
 fn parse_end(text: &str, id: &JobId) -> Option<Option<i64>> {
     let (_, end) = text
         .lines()
@@ -364,18 +363,18 @@ struct NoticeState {
 /// The known end of a job, and the last notice of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct JobNotices {
-    /// The end in the job's record: another one replaces `ends`.
+    /// The end in the job's record, if that has one: another one there replaces `ends`.
     recorded: Option<i64>,
     /// The last known end; `None` if Slurm has said that there is none.
     ends: Option<i64>,
-    /// The last notice, in minutes before the end.
+    /// The last notice that was given, in minutes before the end; `None` before the first one.
     minutes: Option<u32>,
 }
 
 impl JobNotices {
     /// Creates the entry from the job's record; of an `old` entry it keeps the end if the record has none,
-    /// and the last notice unless the end is later. `None` if the record has no end and no scheduler can be
-    /// asked.
+    /// and the last notice unless the end is later. `None` if the record has no end and the job is none of Slurm,
+    /// which could be asked.
     fn from_record(job: &RunningJob, old: Option<Self>) -> Option<Self> {
         let is_slurm = matches!(job.placement, Placement::Extern { .. });
         let old = old.unwrap_or(Self {
@@ -383,7 +382,7 @@ impl JobNotices {
             ends: None,
             minutes: None,
         });
-        // The record of a running job may be gone.
+        // The record of a running job may be gone: the end that it had still counts.
         let entry = Self {
             recorded: job.ends,
             ..old.with_end(job.ends.or(old.ends))
@@ -406,8 +405,8 @@ impl JobNotices {
         Some((ends, schedule.find_due(ends, now, self.minutes)?))
     }
 
-    /// Replaces the end. The notices are given again if it is later than the old one by at least
-    /// [`EXTENSION_SECONDS_MIN`], or if one of both is unknown.
+    /// Replaces the end, and forgets the notices, so that they are given again, if the new end is later than the old
+    /// one by at least [`EXTENSION_SECONDS_MIN`], or if one of both is unknown.
     fn with_end(self, ends: Option<i64>) -> Self {
         let is_extended = match (self.ends, ends) {
             (Some(old), Some(new)) => new >= old.saturating_add(EXTENSION_SECONDS_MIN),

@@ -30,8 +30,8 @@ const BUS_POLICY: &str = include_str!("../../../packaging/dbus/logins.conf");
 ///
 /// # Errors
 ///
-/// [`Error`] for an entry of `always_allowed` that is no device here, and for an account or group that
-/// cannot be looked up: no entry is left out silently.
+/// [`Error`] for an entry of `always_allowed` that is no device here or has no spelling for systemd, and for an
+/// account or group that cannot be looked up. What is no error, but left out, has a warning.
 pub(super) fn build_drop_ins(
     config: &Config,
     resolver: &Resolver,
@@ -54,7 +54,8 @@ pub(super) fn build_drop_ins(
     Ok(files)
 }
 
-/// Spells the devices of `always_allowed` as lines for systemd.
+/// Spells the devices of `always_allowed` as lines for systemd, below a comment. It warns of an entry that is skipped,
+/// and of a preset without devices here; it fails with [`Error::Failed`] for any other entry without devices.
 fn device_allow_lines(
     config: &Config,
     resolver: &Resolver,
@@ -83,6 +84,7 @@ fn device_allow_lines(
         for warning in &resolved.warnings {
             output.warn(format_args!("warning: always_allowed: {warning}"));
         }
+        // Only a preset, such as all GPUs of a maker, resolves to none.
         if resolved.devices.is_empty() {
             let text = format!("{specifier} is no device of this node");
             output.warn(format_args!("warning: always_allowed: {text}"));
@@ -165,7 +167,8 @@ pub(super) fn plan_opening(root: &Path) -> Result<Vec<FileChange>, Error> {
     Ok(planned)
 }
 
-/// Finds the drop-ins of single users that are not among `files`.
+/// Finds the drop-ins of single users in folders that are not among the names of `files`. Without a folder of units
+/// there are none. It fails with [`Error::Failed`] if that cannot be listed.
 fn find_stale_files(root: &Path, files: &BTreeMap<String, String>) -> Result<Vec<PathBuf>, Error> {
     let units = at(root, Path::new(UNIT_DIR));
     let entries = match fs::read_dir(&units) {

@@ -38,7 +38,8 @@ pub(super) fn systemctl_if_needed(words: &[&str]) {
         .status();
 }
 
-/// Runs a program.
+/// Runs a program without input, and drops its output. It fails with [`Error::Failed`] if the program cannot be
+/// started or does not succeed.
 pub(super) fn run(program: &str, words: &[&str]) -> Result<(), Error> {
     let why = match command_without_output(program, words).status() {
         Ok(status) if status.success() => return Ok(()),
@@ -81,8 +82,9 @@ pub(super) fn has_old_slices() -> bool {
     show(&["--property=NeedDaemonReload", "user-*.slice"]).contains("NeedDaemonReload=yes")
 }
 
-/// Whether a policy has changed since the system bus last read its policies.
+/// Whether a policy has changed since the system bus last read its policies; `false` if that cannot be told.
 pub(super) fn has_old_bus(policy: &Path) -> bool {
+    // The state of the bus changes when it starts and when it is reloaded, and then it reads its policies.
     let shown = show(&["--property=StateChangeTimestampMonotonic", "dbus.service"]);
     let since_boot = shown
         .trim()

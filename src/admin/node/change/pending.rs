@@ -223,18 +223,18 @@ impl Pending {
         Ok(())
     }
 
-    /// Checks that no file is back: the unit may have stopped at a later one, and then the journal is still
-    /// there. A file that is back has no copy, or is gone if there was none before. It fails with
+    /// Checks that the unit has brought no file back: if it stopped at a later one, the journal is still there. A file
+    /// that is back has no copy any more or, if there was none before the change, is gone itself. It fails with
     /// [`Error::Failed`] and the first such file.
     fn require_in_place(&self) -> Result<(), Error> {
         for file in &self.journal.files {
             let path = at(&self.root, &file.path);
-            let kept = if file.has_copy {
+            let gone_if_back = if file.has_copy {
                 copy_path(&path)
             } else {
                 path.clone()
             };
-            if Content::read(&kept)?.is_none() {
+            if Content::read(&gone_if_back)?.is_none() {
                 let why = "it went back already; job-adopt enable --undo takes the others back";
                 return Err(Error::failed("keep", path.display(), why));
             }
@@ -264,7 +264,8 @@ impl Pending {
         }
     }
 
-    /// Takes the change back. What was edited meanwhile stays, but for our lines in the PAM stack.
+    /// Takes the change back, and makes the node use the old files; does nothing without a journal, since then the
+    /// change is back already. What was edited meanwhile stays, but for our lines in the PAM stack.
     ///
     /// # Errors
     ///
@@ -285,7 +286,8 @@ impl Pending {
             }
         }
         if let Some(error) = failure {
-            // Nobody may keep what is left. If this cannot be written, the files that are back tell.
+            // A trial of which a part is back must not be kept. If this cannot be written, `require_in_place`
+            // finds the part.
             let mut interrupted = self.journal.clone();
             interrupted.state = State::Changing;
             let _ = Self::new(&self.root, interrupted).write();
@@ -299,8 +301,7 @@ impl Pending {
     }
 
     /// Brings one file back to what it was before the change. A file that was edited since the change stays
-    /// and is reported in `undone`; of a PAM stack that `enable` changed, [`Pending::restore_stack`] then
-    /// takes out our lines alone.
+    /// and is reported in `undone`; a PAM stack that `enable` changed is left to [`Pending::restore_stack`].
     fn restore(
         &self,
         file: &JournalFile,
@@ -309,7 +310,7 @@ impl Pending {
     ) -> Result<(), Error> {
         let path = at(&self.root, &file.path);
         let current = Content::read(&path)?;
-        // A copy that an earlier change has left is none of this file, which was not there.
+        // What it was before: `None` if there was no file. A copy may then be left by an earlier change.
         let copy = if file.has_copy {
             Content::read(&copy_path(&path))?
         } else {
@@ -319,6 +320,7 @@ impl Pending {
         if file.has_copy && copy.is_none() || current == copy {
             return Ok(());
         }
+        // A file that somebody has removed comes back.
         let is_edited = current.as_ref().map(hash) != file.new_hash;
         if is_edited && current.is_some() {
             undone.is_changed = true;
@@ -334,7 +336,7 @@ impl Pending {
             return Ok(());
         }
         match copy {
-            // A stack that names our module needs it.
+            // The old stack may have lines of ours, as after `disable`: then our module must be there.
             Some(Content::Text(text)) if file.part == Part::Pam => {
                 Stack::read(&self.root, &self.journal.service)?.require_module(&text)?;
                 rename_copy(&path)
@@ -345,8 +347,9 @@ impl Pending {
         }
     }
 
-    /// Brings the old stack back, without lines that ours replaced and whose module is gone. Of a stack that was
-    /// edited meanwhile, only our lines go.
+    /// Brings the stack back to what it was before `enable`; `copy` is that content, or `None` if the site had no
+    /// file. If the module of a line that ours replaced is gone, all these lines stay commented out. Of a stack that
+    /// was edited meanwhile only our lines go. `undone` gets what is not as it was.
     fn restore_stack(
         &self,
         is_edited: bool,
@@ -373,6 +376,7 @@ impl Pending {
             ));
             stack.write(&restored.text)?;
         } else if !restored.is_complete() {
+            // The copy has the lines that must not come back.
             undone.is_changed = true;
             stack.write(&restored.text)?;
         } else if copy.is_some() {

@@ -23,11 +23,11 @@ fn link_path() -> std::path::PathBuf {
     Path::new(WANTS_DIR).join(UNIT)
 }
 
-/// Checks that a unit can have the names of the files in it.
+/// Checks that the paths of the journal can stand in the unit's commands.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] with the first that it cannot.
+/// [`Error::Failed`] with the first path that cannot.
 pub(super) fn require_spelling(journal: &Journal) -> Result<(), Error> {
     let paths = journal.files.iter().map(|file| &file.path);
     for path in paths.chain(&journal.modules) {
@@ -52,7 +52,8 @@ fn spell(path: impl AsRef<Path>) -> String {
     path.as_ref().to_string_lossy().replace('\\', r"\\")
 }
 
-/// Installs the unit and starts the timer. The unit does nothing while there is no journal.
+/// Installs the unit, also for the next boot, and starts the timer, which starts the unit after `length`. The unit
+/// does nothing while there is no journal.
 ///
 /// # Errors
 ///
@@ -101,6 +102,7 @@ pub(super) fn is_armed() -> bool {
 
 /// Removes the unit and stops the timer, which have no effect without the journal.
 pub(super) fn disarm(output: &mut Output<'_>) {
+    // Without files of the unit there is nothing that systemd would have to forget.
     let mut was_armed = false;
     for path in [link_path(), UNIT_PATH.into()] {
         match fs::remove_file(&path) {
@@ -129,6 +131,7 @@ fn unit_text(journal: &Journal) -> String {
         let files: Vec<_> = journal.modules.iter().map(spell).collect();
         commands.push(format!("/bin/ls -dL {}", files.join(" ")));
     }
+    // systemd ignores the failure of a command with `-` in front.
     for file in &journal.files {
         let path = spell(&file.path);
         commands.push(format!("-/bin/rm -f {}", spell(new_path(&file.path))));
@@ -136,7 +139,7 @@ fn unit_text(journal: &Journal) -> String {
             commands.push(format!("/bin/rm -f {path}"));
         } else {
             let copy = spell(copy_path(&file.path));
-            // After an interruption of the unit itself the copy may be in its place already.
+            // If the unit was interrupted before, the copy is in its place already. The test fails if mv did.
             commands.push(format!("-/bin/mv -f -T {copy} {path}"));
             commands.push(format!("/usr/bin/test ! -e {copy}"));
         }
@@ -147,7 +150,7 @@ fn unit_text(journal: &Journal) -> String {
             ));
         }
     }
-    // At boot systemd reads its units anew all the same, and the bus is not there yet.
+    // At boot these may fail: systemd reads its units anew all the same, and the bus is not there yet.
     let steps = journal.steps.back();
     if steps.reload_units {
         commands.push("-/bin/systemctl daemon-reload".to_owned());

@@ -138,8 +138,9 @@ fn transient_command(question: &str, service: &str, user: &str) -> std::io::Resu
 pub(super) fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut transaction = Transaction::start(service, user)
         .map_err(|error| Error::failed("start", service, error))?;
-    // The module opens the session of a job with private files for sshd alone.
+    // The module opens the session of a job with private files only in a process whose name begins with "sshd".
     let _ = set_name(c"sshd-try");
+    // Credentials have no name: their result is not reported.
     for (phase, name) in [
         (Phase::Account, "account"),
         (Phase::Establish, ""),
@@ -154,6 +155,7 @@ pub(super) fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> R
         let outcome = match (&result, phase) {
             // sshd ignores the result of these phases, after a login by key.
             (_, Phase::Establish | Phase::Delete) => continue,
+            // A failure at the end refuses nobody.
             (_, Phase::Close) => "closed".to_owned(),
             (Err(error), _) => format!("refused: {error}"),
             (Ok(()), Phase::Account) => "admitted".to_owned(),
