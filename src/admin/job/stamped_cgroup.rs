@@ -28,11 +28,12 @@ pub(super) struct CheckedCgroup {
 }
 
 impl CheckedCgroup {
-    /// Opens the cgroup, and checks its processes until the deadline.
+    /// Opens the cgroup, and checks its processes until the deadline. `accounts` are those of the scheduler that may
+    /// have processes there.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] for a cgroup that cannot be opened. [`CheckedCgroup::stamp`] reports processes
+    /// [`Error::Failed`] for a cgroup that cannot be opened or read. [`CheckedCgroup::stamp`] reports processes
     /// that cannot belong to the job.
     pub(super) fn check(
         path: &CgroupPath,
@@ -43,6 +44,7 @@ impl CheckedCgroup {
         let place = Mount::open()?.open_chain(path)?;
         let dir = place.dir()?;
         let stamp = Stamp::read(dir)?;
+        // A cgroup with the job's own stamp may have logins already, and its owner was stored with the stamp.
         let is_new = stamp != Some(record_stamp(record));
         let owner = if is_new {
             dir.owner()?
@@ -99,6 +101,7 @@ impl CheckedCgroup {
         if is_new {
             withdraw_stamp(dir)?;
         }
+        // The stamp comes last, since it tells logins that they may join.
         store_occupants(dir, &self.occupants)?;
         if is_new {
             set_stamp(&stamp, dir)?;
@@ -138,8 +141,9 @@ impl StampedCgroup {
             let Some(name) = dir.path().strip_prefix("/user.slice/") else {
                 continue;
             };
-            if !name.contains('/')
-                && bpf::CgroupPrograms::read(dir)?.mode != bpf::AttachMode::Nothing
+            let is_slice_of_user = !name.contains('/');
+            // systemd attaches a filter of devices to a slice that is closed.
+            if is_slice_of_user && bpf::CgroupPrograms::read(dir)?.mode != bpf::AttachMode::Nothing
             {
                 let cause = "systemd refuses devices there, to this job too; make its cgroup \
                              outside of users' slices, or exempt the account (exempt_uids, then \
@@ -163,6 +167,7 @@ impl StampedCgroup {
         };
         let path = match parse_decimal(name) {
             Some(pid) => pin_namespace(pid, &record.id, dir.path())?,
+            // It is opened only to check it.
             None => Namespace::open(name).map(|_| name.clone())?,
         };
         set_xattr(dir.as_fd(), cgroup::NAMESPACE_XATTR, path.as_bytes(), 0)
@@ -194,7 +199,7 @@ impl StampedCgroup {
                     "warning: {path} cannot take a filter of ours itself; logins will be confined \
                      in a child of it, the job itself is not"
                 ));
-                // All levels of the target exist. The prediction itself counts the child as missing.
+                // 0: all levels of the target exist. The prediction adds the child, which does not.
                 Ok(bpf::predict_containment(target, 0, containment)?)
             }
             result => Ok(result?.name),

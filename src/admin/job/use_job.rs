@@ -71,9 +71,9 @@ struct ChoiceOwner {
 }
 
 impl ChoiceOwner {
-    /// Chooses the running job that has this name. A job that takes no logins, or does not run here, is not
-    /// chosen, and the result is [`EXIT_FINDINGS`]. If faults may hide the job, it chooses the name as given
-    /// and warns.
+    /// Chooses the user's running job that has this name. A job that takes no logins, or does not run here, is not
+    /// chosen, and the result is [`EXIT_FINDINGS`]. If the job is not found and faults may hide it, it chooses the
+    /// name as given and warns.
     fn choose(&self, name: &JobId, output: &mut Output<'_>) -> Result<u8, Error> {
         let RunningJobs {
             jobs,
@@ -118,7 +118,7 @@ impl ChoiceOwner {
     }
 
     /// Shows the chosen job, if there is one. Returns [`EXIT_FINDINGS`] if the choice does not count because
-    /// the job does not run here or takes no logins; a job that faults may hide counts.
+    /// the job does not run here or takes no logins; a job that is not found counts if faults may hide it.
     fn show(&self, output: &mut Output<'_>) -> Result<u8, Error> {
         let job = match self.choice.read() {
             Ok(Some(job)) => job,
@@ -184,20 +184,24 @@ impl ChoiceOwner {
             .unwrap_or_else(|error| no_jobs(&error))
     }
 
-    /// Builds an error that begins with the remedy.
+    /// Builds an error that begins with the remedy, or has none for other faults of the user's directory than that it
+    /// is missing or has a wrong mode.
     fn explain_error(&self, error: &TrustError) -> Error {
         let node = &self.node;
         let path = error.path();
-        let help = match error.cause() {
-            _ if path.ends_with(FILE) => {
-                "no choice counts; undo it: job-adopt use --clear\n".to_owned()
-            }
-            // The mode is the only fault of the directory that its user can cause.
-            Distrust::Open(Errno::ENOENT) | Distrust::WrongMode(_) => {
-                format!("log in to {node} by ssh once, then try again\n")
-            }
-            _ if path == self.choice.dir() => String::new(),
-            _ => format!("{node} is not set up correctly; not your fault, please report:\n"),
+        // The next login makes the directory and mends its mode, the only fault of it that its user can cause.
+        let is_mended_by_login = matches!(
+            error.cause(),
+            Distrust::Open(Errno::ENOENT) | Distrust::WrongMode(_)
+        );
+        let help = if path.ends_with(FILE) {
+            "no choice counts; undo it: job-adopt use --clear\n".to_owned()
+        } else if is_mended_by_login {
+            format!("log in to {node} by ssh once, then try again\n")
+        } else if path == self.choice.dir() {
+            String::new()
+        } else {
+            format!("{node} is not set up correctly; not your fault, please report:\n")
         };
         Error::Failed(format!("{help}{}", printable(&error.to_string())))
     }
@@ -250,7 +254,8 @@ impl UserChoice {
         result
     }
 
-    /// Removes the choice; returns whether there was one. It fails like [`UserChoice::write`].
+    /// Removes the choice; returns whether there was one. It fails with [`TrustError::is_missing`] before the directory
+    /// was made.
     fn remove(&self) -> Result<bool, TrustError> {
         let dir = self.open_dir()?;
         match unlinkat(&dir.fd, FILE, UnlinkatFlags::NoRemoveDir) {
@@ -269,7 +274,7 @@ impl UserChoice {
     /// # Errors
     ///
     /// A missing file ([`TrustError::is_missing`]), always with the directory's own path, if it or the one above
-    /// it does not exist.
+    /// it does not exist; [`Distrust::WrongOwner`], or another fault of the directories above.
     fn open_dir(&self) -> Result<UserDir, TrustError> {
         let Self { choices, uid } = self;
         let missing = || TrustError::new(&self.dir(), Distrust::Open(Errno::ENOENT));

@@ -207,8 +207,8 @@ pub(super) struct Container {
     pub(super) count: usize,
 }
 
-/// Finds the containers of a job, the oldest first. It leaves out processes that the caller may not trace, such as
-/// root's and those of sshd.
+/// Finds the containers of a job: those of the most namespaces first, and of equals the oldest. It leaves out processes
+/// that the caller may not trace, such as root's and those of sshd.
 ///
 /// # Errors
 ///
@@ -221,10 +221,11 @@ pub(super) fn find_containers(job: &JobCgroup, login: &View) -> io::Result<Vec<C
     Ok(group(&all, login))
 }
 
-/// Groups the processes that see something else than the login does.
+/// Groups the processes that see something else than the login does into containers.
 ///
 /// The helpers of a container's runtime have namespaces in which they see the node's own root directory (podman's
-/// conmon and pause process): they count only if there is nothing else.
+/// conmon and pause process): they count only if there is nothing else. The order of the processes decides which is
+/// the first of its container, and so is entered.
 fn group(all: &[JobProcess], login: &View) -> Vec<Container> {
     let mut processes = all.to_vec();
     processes.retain(|process| process.view.is_container(login));

@@ -61,8 +61,9 @@ impl Credentials {
         let no_new_privileges = find_field(status, "NoNewPrivs:")? != "0";
         let mut bounding = capabilities("CapBnd:")?;
         let permitted = capabilities("CapPrm:")?;
-        // Root's next program gets the whole bounding set, unless securebits, which the kernel shows nobody, forbid
-        // it. Another user's needs a setuid program for that, which the process can execute as well.
+        // A program that root executes gets the whole bounding set. Securebits can forbid that to the process, and
+        // no file shows them, so root keeps what the process has now. Another user gets more only by a setuid program,
+        // which the process could execute as well, unless it has no_new_privs.
         if uid == 0 || no_new_privileges {
             bounding &= permitted;
         }

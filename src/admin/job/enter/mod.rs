@@ -111,6 +111,7 @@ fn find_own_job(name: Option<&JobId>, output: &mut Output<'_>) -> Result<JobCgro
     jobs.extend(closed);
     let own = JobCgroup::find(&jobs, &Membership::read_own()?, deadline.instant());
     let failed = |cause: String| Error::failed("enter", "container", cause);
+    // A warning may say why the job was not found.
     let Some(own) = own else {
         for warning in &warnings {
             output.warn(printable(warning));
@@ -120,20 +121,24 @@ fn find_own_job(name: Option<&JobId>, output: &mut Output<'_>) -> Result<JobCgro
             "this shell is in no job of {user} on {node}; log in while one runs here"
         )));
     };
-    match name.map(|name| (name, find_by_name(&jobs, name))) {
-        Some((_, Some(job))) if job.id != own.job => Err(failed(format!(
+    let Some(name) = name else {
+        return Ok(own);
+    };
+    match find_by_name(&jobs, name) {
+        Some(job) if job.id == own.job => Ok(own),
+        Some(job) => Err(failed(format!(
             "this login is in job {}; log in to job {} to enter it",
             own.job, job.id
         ))),
-        Some((name, None)) => Err(failed(format!(
+        None => Err(failed(format!(
             "this login is in job {}, and no job {name} of yours runs here; a command goes behind --",
             own.job
         ))),
-        _ => Ok(own),
     }
 }
 
-/// Reads the process that was chosen by its number.
+/// Reads the process that was chosen by its number. It fails with [`Error::Failed`] if the process cannot be read, is
+/// not in the job, or is in no container as seen from the `login`.
 fn read_chosen(pid: i32, job: &JobCgroup, login: &View) -> Result<JobProcess, Error> {
     let failed = |cause: String| Error::failed("enter container of process", pid, cause);
     let process = JobProcess::read(pid, job)

@@ -52,6 +52,7 @@ pub(super) fn run(
     caller: CallerLimits,
 ) -> Result<u8, Error> {
     let failed = |error: io::Error| Error::failed("run", describe(words), error);
+    // A process with several threads can neither join a user namespace nor fork safely.
     let thread = SingleThread::require().map_err(failed)?;
     mark_descriptors_cloexec().map_err(failed)?;
     reset_sigchld();
@@ -59,6 +60,7 @@ pub(super) fn run(
     let signals = select_not_ignored(&own_status, FORWARDED.into_iter().chain(HANDLED))
         .ok_or_else(|| failed(io::ErrorKind::InvalidData.into()))?;
     let terminals = Terminals::detect();
+    // After the join, paths lead into the container.
     let node_dev = open_directory("/dev").map_err(|errno| failed(errno.into()))?;
 
     let joined = target.join(login)?;
@@ -129,7 +131,8 @@ impl ContainerCommand<'_> {
         EXIT_NOT_STARTED.into()
     }
 
-    /// Starts a session without the login's terminal, and gives up what the container's process has not.
+    /// In the child, starts a session with the new terminal instead of the login's, restores what this program has
+    /// changed, and gives up what the container's process has not.
     fn prepare(&self, relay: Option<&Relay>) -> io::Result<()> {
         setsid()?;
         let Self { target, .. } = self;
@@ -205,7 +208,7 @@ impl Supervisor {
                 relay.write_input();
             }
             if ready.input && !relay.read_input() {
-                // Closing the new terminal hangs it up too.
+                // The login's terminal has hung up. Closing the new one hangs that up too.
                 self.relay = None;
             }
         }
@@ -235,8 +238,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is something to do; after an interruption it returns that there is nothing.
     fn await_ready(&self) -> io::Result<Ready> {
+        // The signals, the new terminal, the login's terminal: the last two only while they are relayed.
         let mut poll_fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         let stdin = io::stdin();
         if let Some(relay) = &self.relay {
@@ -289,7 +293,7 @@ impl Supervisor {
                         relay.set_raw()?;
                     }
                 }
-                // The child is not reaped yet, so no other process has its number.
+                // One of `FORWARDED`. The child is not reaped yet, so no other process has its number.
                 _ => _ = kill(self.child, signal),
             }
         }

@@ -97,7 +97,7 @@ impl Relay {
         };
         let mut settings = relay.settings.clone();
         if !terminals.input {
-            // The login's terminal translates line ends: it is not in raw mode.
+            // Then the login's terminal does not get into raw mode (`set_raw`), and translates line ends itself.
             settings.output_flags.remove(OutputFlags::OPOST);
         }
         tcsetattr(&relay.terminal, SetArg::TCSANOW, &settings)?;
@@ -137,7 +137,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Passes the login's terminal through unchanged: what is typed is for the new one to interpret. Nothing
+    /// Sets the login's terminal to raw mode, so that the new one interprets what is typed. Nothing
     /// happens if the login's input is no terminal.
     ///
     /// # Errors
