@@ -22,7 +22,8 @@ const VISITED_CGROUPS_MAX: u64 = 1000;
 /// Length from which on the kernel may not show a path, before Linux 6.8 (`cgroup_path_ns_locked` with `PATH_MAX`).
 const SHOWN_PATH_BYTES_MAX: usize = 4095;
 
-/// Lists the numbers of the processes in a cgroup and below it.
+/// Lists the numbers of the processes in a cgroup and below it. If too many cgroups are below it, it asks each process
+/// of the node for its cgroup instead of visiting them.
 pub(crate) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
     let is_large = count_descendants(dir).is_some_and(|count| count > VISITED_CGROUPS_MAX);
     if !is_large || !shows_all_processes() {
@@ -32,6 +33,7 @@ pub(crate) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
         return list_processes(dir, deadline);
     };
     let mut members = Vec::new();
+    // Processes whose path the kernel does not show, so that they may be members.
     let mut hidden = Vec::new();
     for pid in pids.flatten() {
         match Membership::read(pid) {
@@ -42,7 +44,7 @@ pub(crate) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
             Err(_) => hidden.push(pid),
         }
     }
-    // A cgroup has no zombies in its list.
+    // /proc also lists zombies, which the list of a cgroup lacks.
     members.retain(|pid| {
         Proc::host()
             .read_process(*pid)
@@ -88,7 +90,7 @@ fn open_if_path_may_be_hidden(parent: &Dir, name: &OsStr) -> cgroup::Result<Opti
 /// Reads the processes in a cgroup and below it, except this one.
 ///
 /// It lists them twice: a number may pass to a process elsewhere before it is read, and then the second
-/// list lacks it. It reads no paths, since the kernel shows none of more than 4096 bytes.
+/// list lacks it. To read the cgroup of each instead would fail for long paths ([`SHOWN_PATH_BYTES_MAX`]).
 pub(crate) fn read_processes(dir: &Dir, deadline: Instant) -> Listing<Process> {
     let own_pid = nix::unistd::getpid().as_raw();
     let Listing { all: pids, cut } = list_members(dir, deadline);

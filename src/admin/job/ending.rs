@@ -167,7 +167,7 @@ impl<'a> EndingCgroup<'a> {
         grace: Duration,
         deadline: Instant,
     ) -> EndedLogins {
-        // A login that this walk misses gets no message. The kill reports remaining processes.
+        // A login that is not found in a quarter of the time gets no message; it is searched for again to be killed.
         let search_end = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 4;
         let logins = find_logins(self.dir, &self.leaves, record.uid, known, search_end).all;
         let line = format!("job {} has ended; closing this login", record.id);
@@ -178,6 +178,7 @@ impl<'a> EndingCgroup<'a> {
             terminals,
             usage: Usage::default(),
         };
+        // Without a grace sshd is killed next.
         if grace.is_zero() && terminals > 0 {
             sleep(LAST_MESSAGE_GRACE.min(deadline.saturating_duration_since(Instant::now())));
         }
@@ -206,7 +207,7 @@ impl<'a> EndingCgroup<'a> {
         if self.has_next_job() {
             return Self::end_known_alone(ended, known);
         }
-        // Every leaf is killed, also if a login could not be killed.
+        // Every leaf is killed, also if a login could not be killed or the deadline is over.
         let leaf_deadline = deadline.max(Instant::now() + KILL_TIMEOUT_MIN);
         let kill_results: Vec<_> = self
             .leaves
@@ -241,8 +242,8 @@ struct LeavingLogins<'a> {
 
 impl LeavingLogins<'_> {
     /// Replaces `current` by the processes that run now: in a scheduler's cgroup those of logins, and else
-    /// all in the cgroup. If the grace ends first, it has those that were found until then. `known` keeps all
-    /// that were ever found and still run. Once the cgroup belongs to another job, nothing is left to ask.
+    /// all in the cgroup. If the grace ends first, `current` has those that were found until then. Adds them to
+    /// `known`, which forgets those that have ended. Once the cgroup belongs to another job, `current` is empty.
     fn search(&mut self) {
         let found = if self.cgroup.maker == Maker::Scheduler {
             let EndingCgroup {
@@ -270,6 +271,7 @@ impl Logins for LeavingLogins<'_> {
     /// each process of the job.
     fn list(&mut self) -> BTreeSet<i32> {
         let end = self.end;
+        // Past the end no process is looked at any more, since the caller gives up then.
         self.current
             .retain(|process| Instant::now() >= end || runs(process));
         let is_recent = self
@@ -322,6 +324,7 @@ pub(super) fn end_logins(
     }
     let grace = grace.min(deadline.saturating_duration_since(Instant::now()));
     let mut ended = cgroup.ask_logins_to_end(record, &mut known, grace, deadline);
+    // The grace may have used up the time: what was asked to end is killed all the same.
     let deadline = if grace.is_zero() {
         deadline
     } else {
@@ -434,11 +437,9 @@ pub(crate) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     require_outside(dir)?;
     let mut mode = KillMode::Cgroup;
     while ignore_gone(read_event(dir, "populated"))?.flatten() == Some(true) {
-        subtree::kill(
-            dir,
-            std::mem::replace(&mut mode, KillMode::EachProcess),
-            deadline,
-        );
+        subtree::kill(dir, mode, deadline);
+        // What survives the first kill is also signaled one by one.
+        mode = KillMode::EachProcess;
         sleep(POLL_INTERVAL);
         if Instant::now() >= deadline {
             let remaining = list_members(dir, Instant::now() + LAST_MESSAGE_GRACE).all;
@@ -534,8 +535,9 @@ fn stop_with_descendants(job: &Dir, mut logins: BTreeSet<Identity>) -> BTreeSet<
     logins
 }
 
-/// Finds the descendants of these processes whose cgroup is the job's or below it. One whose path cannot be read counts
-/// as well: before Linux 6.8 the kernel shows none of more than 4096 bytes.
+/// Finds those of these processes and of their descendants whose cgroup is the job's or below it. One whose path cannot
+/// be read counts as well: before Linux 6.8 the kernel shows none of more than 4096 bytes. Finds none if `/proc` cannot
+/// be listed.
 fn find_descendants(job: &Dir, logins: &BTreeSet<Identity>) -> Vec<Identity> {
     let own_pid = nix::unistd::getpid().as_raw();
     let mut table = Vec::new();

@@ -73,6 +73,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
                 for file in &found.broken {
                     output.warn(file);
                 }
+                // Only the records of running jobs are findings; the others have a warning alone.
                 broken.extend(found.broken.into_iter().filter(|file| file.job.is_some()));
             }
             Err(ReadError::NoRegistry) => {}
@@ -252,6 +253,7 @@ impl ListedJob {
         let deadline = Instant::now() + QUERY_TIMEOUT;
         let list = || list_members(dir, deadline).complete();
         match occupants.require_no_strangers_among(dir, deadline, list) {
+            // The cgroup is not the job's any more, as a login would judge too. Other errors do not tell.
             Err(error @ cgroup::Error::UnexpectedState(_)) => {
                 self.state = REUSED;
                 self.why.push(format!("job {}: {error}", self.id));
@@ -269,6 +271,7 @@ impl ListedJob {
             return;
         }
         let target = AttachTarget::from_leaf(place);
+        // 0: all levels of the target exist.
         match target.and_then(|target| bpf::predict_containment(target, 0, &none)) {
             Ok(name) => self.containment = name,
             Err(error) => {

@@ -13,9 +13,9 @@ use std::time::Instant;
 const SEARCHED_CGROUPS_MAX: u32 = 1000;
 
 /// Refuses the cgroup of another registered job, and one above or below it: a login must not be in two
-/// jobs. The stamps above are read from the cgroups, and the registry shows which cgroups below have one,
-/// since their number is the user's choice. Only for a record that does not show its job's cgroup are they
-/// searched. A stamp whose job is not registered is a leftover.
+/// jobs. The stamps of the cgroup and above are read. Below, where the user decides how many cgroups there are, only
+/// those are read that records of the registry name; all are searched only if a record does not show its job's
+/// cgroup. A stamp whose job is not registered is a leftover.
 ///
 /// # Errors
 ///
@@ -39,6 +39,7 @@ pub(super) fn require_no_other_job(
         }
     }
     let top = place.dir()?.path();
+    // Jobs whose record does not show their cgroup.
     let mut unplaced = Vec::new();
     for job in registry.list_jobs(trust)? {
         let Some(other) = job.record.ok().or(job.salvage) else {
@@ -118,10 +119,11 @@ enum Below<'a> {
     TooManyCgroups,
 }
 
-/// Searches the cgroups below one for the stamps of these jobs.
+/// Searches the cgroups below one, of which it visits at most [`SEARCHED_CGROUPS_MAX`], for the stamps of these jobs.
 fn find_below<'a>(top: &Dir, jobs: &'a [Stamp]) -> Result<Below<'a>, Error> {
     let mut below = Below::NoJob;
     let mut count = 0;
+    // Once it is set, the walk opens no more children.
     let is_over = Cell::new(false);
     let result = walk_selected(
         top,
@@ -148,18 +150,20 @@ fn find_below<'a>(top: &Dir, jobs: &'a [Stamp]) -> Result<Below<'a>, Error> {
             Ok(())
         },
     );
+    // A failure after the end of the search does not matter.
     if !is_over.get() {
         result?;
     }
     Ok(below)
 }
 
-/// Refuses an id that is registered for another user or cgroup, or for a job that is still ending. If the
-/// same job is registered already, it returns the time when the job started, and else `None`.
+/// Refuses an id that is registered for another user or cgroup, or for a job that is still ending. An ending job that
+/// a scheduler places is forgotten, if the new one is such a job too: its end had nothing to do. If the same job is
+/// registered already, it returns the time when the job started; else, and if that is unknown, `None`.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`], which says where the id is registered, or if the registry cannot be read.
+/// [`Error::Failed`], which says where the id is registered, or if the registry cannot be read or changed.
 pub(super) fn require_unique_id(
     record: &Record,
     registry: &Registry,

@@ -75,8 +75,9 @@ pub(super) fn unpin_ended_jobs(registry: &Registry, trust: &Trust) -> Result<(),
         .map_err(|error| Error::failed("unpin namespaces in", PIN_DIR, error))
 }
 
-/// Runs `work` in the mount namespace of the system's first process, which sshd shares. A scheduler's
-/// daemon may have its own mount namespace, and mounts there would stay there.
+/// Runs `work` in the mount namespace of the system's first process, which sshd shares: a scheduler's
+/// daemon may have its own mount namespace, and mounts there would stay there. If that namespace cannot be opened, it
+/// runs `work` where it is.
 fn run_in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let Ok(first) = Namespace::open_of_process("1", "mnt", libc::CLONE_NEWNS) else {
         return work();
@@ -88,8 +89,7 @@ fn run_in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result
     result
 }
 
-/// Keeps the namespace alive by a bind mount at `path`, in place of an earlier one. It makes the directory of
-/// pins a private mount of its own first.
+/// Keeps the namespace alive by a bind mount at `path`, in place of an earlier one.
 fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
     let dir = Path::new(PIN_DIR);
     Trust::root().make_dir(dir).map_err(io::Error::other)?;

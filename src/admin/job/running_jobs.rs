@@ -140,7 +140,7 @@ pub(crate) fn find_running_jobs(
 }
 
 /// Merges the jobs of records and of schedulers. Of a job that both have, the scheduler's place counts and
-/// the record's end. The other records count only if the registry is a source of jobs.
+/// the record's end. Of the other records those with a cgroup are jobs, if the registry is a source of jobs.
 fn merge_jobs(
     records: Vec<Record>,
     scheduled: Vec<(u32, Job)>,

@@ -38,14 +38,16 @@ pub(crate) struct StopAndKill {
     pub(crate) result: Result<Vec<Identity>, Error>,
 }
 
-/// Kills all processes that `find` finds. It gets those that were stopped so far, and finds what is left of
-/// them and what is new. All are stopped first, until there are no new ones. At the deadline all that `find`
-/// found last are killed, also new ones, so that a process which starts others without end protects none.
+/// Kills all processes that `find` finds; `find` gets those that were stopped so far, and returns what still runs of
+/// them and what is new. New processes are stopped, and only a search without new ones is followed by `SIGKILL`: a
+/// stopped process starts no other that could escape. At the deadline all that were found last are killed, also new
+/// ones, so that a process which starts others without end protects none.
 pub(crate) fn stop_then_kill(
     find: impl Fn(&BTreeSet<Identity>) -> Result<Vec<Identity>, Error>,
     deadline: Instant,
 ) -> StopAndKill {
     let mut stopped = BTreeSet::new();
+    // The first failure to signal a process.
     let mut signaled = Ok(());
     let result = loop {
         // During the first search a process may have started another and ended.

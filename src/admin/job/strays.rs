@@ -61,8 +61,8 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
-/// Runs `strays`: shows the processes of users without a job, or first ends them. Returns [`EXIT_FAILED`] if
-/// there may be jobs that are not known.
+/// Runs `strays`: shows the processes of users without a job, after it has ended them if asked. Returns
+/// [`EXIT_FAILED`] if there may be jobs that are not known.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
     let named = options
@@ -158,7 +158,8 @@ pub(crate) fn count_strays(config: &Config) -> Result<Option<usize>, Error> {
 ///
 /// # Errors
 ///
-/// The errors of [`end_strays`], and [`Error::Failed`] if strays remain.
+/// The errors of [`end_strays`]; [`Error::Unkillable`] if a stray remains that no signal ends, and
+/// [`Error::Failed`] if others remain.
 pub(super) fn end_user_strays(
     config: &Config,
     uid: u32,
@@ -195,12 +196,14 @@ fn find_unkillable(strays: &[Stray]) -> Option<Error> {
 /// Ends the strays of a user, or of all users, while they have no job; returns their number. The next
 /// snapshot shows strays that remain.
 ///
-/// It fails with [`Error::Failed`] if a user may have an unknown job, and then ends no process.
+/// It fails with [`Error::Failed`] if logins join no jobs on this node or a user may have an unknown job, and from
+/// then on ends no process.
 fn end_strays(config: &Config, user: Option<u32>) -> Result<usize, Error> {
     let began = Instant::now();
     let mut signaled = BTreeSet::new();
     let mut remaining = find_strays_to_end(config, user)?;
     while !remaining.is_empty() && began.elapsed() < TERM_GRACE {
+        // Each process gets the signals once.
         remaining.retain(|stray| signaled.insert(*stray));
         for signal in [Signal::SIGTERM, Signal::SIGCONT] {
             // Ignore a process that takes no signal: the kill below reports it.
@@ -213,7 +216,7 @@ fn end_strays(config: &Config, user: Option<u32>) -> Result<usize, Error> {
         |_| find_strays_to_end(config, user),
         began + OPERATION_TIMEOUT,
     );
-    // Continue all of them: some may belong to users who have a job by now.
+    // Those that were killed do not mind. Others were only stopped, and their user may have a job by now.
     let continued = send_signals(killed.stopped.iter().copied(), Signal::SIGCONT);
     let left = killed.result?;
     continued?;
@@ -231,7 +234,8 @@ fn end_strays(config: &Config, user: Option<u32>) -> Result<usize, Error> {
     Ok(ended)
 }
 
-/// Finds the strays of a user, or of all users. It fails if one of them may have an unknown job by now.
+/// Finds the strays of a user, or of all users. It fails with [`Error::Failed`] if logins join no jobs on this node by
+/// now, or if one of the users may have an unknown job.
 fn find_strays_to_end(config: &Config, user: Option<u32>) -> Result<Vec<Identity>, Error> {
     require_adoption(config).map_err(|why| Error::failed("end", "strays", why))?;
     let snapshot = Snapshot::read(config, user)?;

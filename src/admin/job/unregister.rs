@@ -45,8 +45,8 @@ pub(crate) struct Options {
 }
 
 /// Runs `unregister`: ends the logins of the jobs with the id and, if asked, the strays of their owners. An
-/// id without a job is no failure. Of a configuration with a fault it uses what an end needs, with a warning; it fails if
-/// it then finds no job.
+/// id without a job is no failure. If the configuration has a fault, it warns and uses only the lines that it needs
+/// to end a job; it then fails if it finds no job.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let Options {
         id,
@@ -103,7 +103,8 @@ impl EndTimes {
     }
 }
 
-/// Unregisters the jobs of an id, and ends their logins and the strays of their owners; gives these owners.
+/// Unregisters the jobs of an id, ends their logins, and calls `end_strays` for their owners; returns these owners,
+/// none if there is no such job.
 ///
 /// # Errors
 ///
@@ -122,8 +123,8 @@ pub(super) fn unregister(
         let mut attempt = end_job(record.as_ref(), none, times.grace, deadline);
         let strays_ended = end_strays(job.uid);
         if attempt.result.is_err() {
-            // A stray may have held up the first attempt, for example by a file system of its own that
-            // does not answer.
+            // A stray that is ended now may have held up the first attempt, for example by a file system of its
+            // own that does not answer.
             let second_deadline = Instant::now() + SECOND_ATTEMPT_TIMEOUT.min(times.timeout);
             let Attempt { ended, known, .. } = attempt;
             attempt = end_job(record.as_ref(), known, Duration::ZERO, second_deadline).after(ended);
@@ -217,6 +218,8 @@ fn withdraw_stamp(job: &RegisteredJob) -> Result<Option<Record>, Error> {
             return Ok(Some(record.clone()));
         }
     }
+    // The cgroup is gone or has no stamp, or the record names none. A part of a broken record is then used only if
+    // an earlier call has withdrawn the stamp, and has marked the job as ending.
     Ok((job.ending || job.record.is_ok()).then(|| record.clone()))
 }
 
@@ -228,7 +231,8 @@ fn open_cgroup(record: &Record) -> Result<Option<cgroup::CgroupChain>, Error> {
     Ok(ignore_gone(Mount::open()?.open_chain(path))?)
 }
 
-/// Notifies the logins, ends them, and removes the cgroups that this project made.
+/// Notifies the logins, ends them, and removes the cgroups that this project made. Without a record that can be
+/// trusted, without a cgroup in it, and if the cgroup is gone, there is nothing to end.
 fn end_job(
     record: Option<&Record>,
     known: KnownLogins,
@@ -269,6 +273,7 @@ fn with_usage(line: Line, usage: &Usage) -> Line {
         ("login_io_read", usage.io_read),
         ("login_io_written", usage.io_written),
     ];
+    // `Line::with` leaves out an empty value.
     values.into_iter().fold(line, |line, (key, value)| {
         line.with(
             key,

@@ -62,7 +62,7 @@ impl Usage {
         }
     }
 
-    /// Shows bytes in MiB, rounded up, and processor time as H:MM:SS, for people; `-` for a missing value.
+    /// Shows bytes in MiB, rounded up, and processor time as H:MM:SS; `-` for a missing value.
     pub(super) fn columns(&self) -> [String; USAGE_HEADS.len()] {
         let bytes = |value: Option<u64>| value.map(|bytes| format!("{}M", bytes.div_ceil(1 << 20)));
         let cpu = self.cpu_usec.map(|usec| {
@@ -114,14 +114,15 @@ fn sum_disks(leaves: &[Dir], key: &str) -> Option<u64> {
     texts.map(|text| Some(count_bytes(&text?, key))).sum()
 }
 
-/// Sums up a number of all disks. A device that is made of others (LVM, RAID) does not count: the kernel counts the
-/// same bytes for these again.
+/// Sums up the value of a key, such as `rbytes=`, for all disks in the text of `io.stat`. A device that is made of
+/// others (LVM, RAID) does not count: the kernel counts the same bytes for these again.
 fn count_bytes(io_stat: &str, key: &str) -> u64 {
     let mut sum = 0;
     for line in io_stat.lines() {
         let mut words = line.split_whitespace();
         let device = words.next().unwrap_or_default();
-        if words.clone().next().is_none() || is_made_of_others(device) {
+        let has_values = words.clone().next().is_some();
+        if !has_values || is_made_of_others(device) {
             continue;
         }
         let value = words.find_map(|word| word.strip_prefix(key)?.parse().ok());

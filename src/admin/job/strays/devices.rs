@@ -27,22 +27,24 @@ pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<V
         let Some(node) = read_device(&link) else {
             continue;
         };
+        // A rule without a minor number is for all of them. Accesses do not matter here.
         let allows = |rule: &DeviceRule| {
             (rule.kind(), rule.major()) == (node.kind, node.major)
                 && rule.minor().is_none_or(|minor| minor == node.minor)
         };
-        if !allowed.iter().any(allows) {
-            let path = fs::read_link(&link)
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let plain = format!("{}:{}:{}", node.kind.letter(), node.major, node.minor);
-            names.insert(if tree.read_node(&path) == Ok(node) {
-                printable(&path)
-            } else {
-                plain
-            });
+        if allowed.iter().any(allows) {
+            continue;
         }
+        let path = fs::read_link(&link)
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let leads_to_device = tree.read_node(&path) == Ok(node);
+        names.insert(if leads_to_device {
+            printable(&path)
+        } else {
+            format!("{}:{}:{}", node.kind.letter(), node.major, node.minor)
+        });
     }
     Some(names.into_iter().collect())
 }

@@ -46,14 +46,17 @@ impl PersonFinder {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if an exempt account or group cannot be looked up.
+    /// [`Error::Failed`] if accounts or groups cannot be looked up, or if an account or group of the configuration does
+    /// not exist. A group that only a PAM line names has no members if it does not exist.
     pub(super) fn read(config: &Config) -> Result<Self, Error> {
         let mut exempt_uids: BTreeSet<u32> = exempt_accounts(config)?.into_keys().collect();
+        // These accounts are the listed members. Users whose primary group it is are found by its number.
         let mut names = config.exempt_groups.clone();
         for line in read_session_lines()
             .into_iter()
             .filter(|line| line.ours.is_some())
         {
+            // A line with a wrong argument exempts nobody: it refuses every login but root's.
             if let Ok(settings) = Settings::parse(&line.arguments) {
                 exempt_uids.extend(settings.exempt_uids);
                 names.extend(settings.exempt_groups);

@@ -40,7 +40,7 @@ impl ProcessTable {
             live_jobs: BTreeSet::new(),
             root_services: BTreeSet::new(),
         };
-        // A process may start another and end before it is read. So read those that each list has more.
+        // A process may start another and end before it is read, so /proc is listed until it has no new process.
         let mut listed = BTreeSet::new();
         for _ in 0..LISTS_MAX {
             let pids = processes::list_numbers::<i32>(Path::new("/proc"))
@@ -97,15 +97,19 @@ impl ProcessTable {
             .any(|info| info.is_root() && is_sshd_process(info.process.pid))
     }
 
-    /// Describes how a process came to its place, or `unknown`.
+    /// Describes where a stray comes from, or `unknown`. The first of these that holds counts: the directory of a
+    /// job, which has ended since its user has none, a container, the unit of systemd in whose cgroup it is, and a
+    /// login.
     pub(super) fn describe_origin(&self, info: &ProcessInfo) -> String {
         let path = info.path();
         if let Some(job) = &info.job {
             return format!("ended job {}", last_name(job));
         }
+        // A process below our pid namespace has a number in one more.
         if info.process.namespaces > Proc::host().read_current().map_or(0, |own| own.namespaces) {
             return "container".into();
         }
+        // The innermost unit; empty in no unit.
         let is_unit = |name: &&str| name.ends_with(".service") || name.ends_with(".scope");
         let unit = path.rsplit('/').find(is_unit).unwrap_or_default();
         if path.contains("/user@") {
@@ -223,6 +227,7 @@ fn job_dir(path: &str, flux: Option<u32>) -> Option<&str> {
     if path.starts_with("/user.slice/") {
         return levels.find(|level| flux.is_some_and(|flux| unit_at(level, flux).is_some()));
     }
+    // Slurm's jobs are below a cgroup with its name, so the second search goes on below the first.
     levels.find(|level| last_name(level).contains("slurm"))?;
     levels.find(|level| is_slurm_job(last_name(level)))
 }

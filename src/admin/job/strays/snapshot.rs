@@ -82,7 +82,8 @@ struct JudgedProcesses<'a> {
     of_unknown: Vec<(&'a ProcessInfo, u32)>,
 }
 
-/// Finds the processes of one user, or of all users, that may be strays.
+/// Finds the processes of one user, or of all users, that may be strays. Those without an account are only found with
+/// the processes of all users.
 fn find_judged_processes<'a>(
     table: &'a ProcessTable,
     config: &Config,
@@ -96,7 +97,7 @@ fn find_judged_processes<'a>(
                 judged.of_people.push((info, person));
             }
             Owner::Unknown(uid) if user.is_none() => judged.of_unknown.push((info, uid)),
-            _ => {}
+            Owner::Person(_) | Owner::Unknown(_) | Owner::Exempt => {}
         }
     }
     Ok(judged)
@@ -188,8 +189,8 @@ struct JobPlace {
 }
 
 impl RegisteredJobs {
-    /// Reads the records of all users. It looks at the cgroups of these `uids` alone: nobody else has
-    /// processes that are judged.
+    /// Reads the records of all users. A user counts as one with a job if a record is broken or the user's records
+    /// cannot be trusted. It looks at the cgroups of these `uids` alone: nobody else has processes that are judged.
     fn read(config: &Config, table: &ProcessTable, uids: &BTreeSet<u32>) -> Result<Self, Error> {
         let mut jobs = Self::default();
         for uid in config.registry.list_users()? {
@@ -211,10 +212,10 @@ impl RegisteredJobs {
         Ok(jobs)
     }
 
-    /// Adds the job of a record. `is_judged` tells whether processes of its owner are judged: only then it
-    /// looks at the cgroup. The owner then counts as one who has a job, unless the cgroup is gone or another
-    /// account's job has it now; a job whose cgroup cannot be opened may run. It fails with [`Error::Failed`]
-    /// if cgroup v2 cannot be opened.
+    /// Adds the cgroup of a record to the places of jobs, in which processes may be. If `is_judged`, which tells
+    /// whether processes of the owner are judged, it first looks at the cgroup: a cgroup that is gone is no place, and
+    /// the owner counts as one who has a job unless another account's job has the cgroup now. It fails with
+    /// [`Error::Failed`] if cgroup v2 cannot be opened.
     fn add(&mut self, record: &Record, table: &ProcessTable, is_judged: bool) -> Result<(), Error> {
         // The scheduler's own source reports its jobs.
         let LoginTarget::Cgroup(path) = &record.target else {
@@ -248,9 +249,9 @@ impl RegisteredJobs {
     }
 }
 
-/// Whether a scheduler has given the cgroup of this record to another account's job: it has another owner,
-/// or a process of another account. The user must have no process there besides logins: an ended process
-/// cannot be restored. Without root's rights it returns false.
+/// Whether a scheduler has given the cgroup of this record to another account's job: it has another owner, or a
+/// process of another account, also in a second check. In doubt it returns false, since an ended process cannot be
+/// restored: if the user has a process there that is no login, or without root's rights.
 fn is_reused(dir: &Dir, record: &Record, table: &ProcessTable) -> bool {
     if !Uid::effective().is_root() {
         return false;
@@ -263,6 +264,7 @@ fn is_reused(dir: &Dir, record: &Record, table: &ProcessTable) -> bool {
         .as_ref()
         .map_or(LeafName::DEFAULT, LeafName::as_str);
     let leaf = format!("{}/{leaf_name}", dir.path());
+    // The processes in the cgroup.
     let mut pids = Vec::new();
     for info in table
         .all
