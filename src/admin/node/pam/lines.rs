@@ -23,7 +23,7 @@ struct LeftOut {
     missing_module: Option<String>,
 }
 
-/// A physical line without our mark, and whether it had the mark, which comments it out.
+/// Whether our mark comments a physical line out, and the line without the mark.
 type MarkedLine<'a> = (bool, &'a [u8]);
 
 impl Restored {
