@@ -402,6 +402,7 @@ fn await_systemd_removal(scope: &Dir, deadline: Instant) -> Result<(), Error> {
 ///
 /// [`Error::Failed`] for a cgroup that cannot be read, or cannot be removed.
 pub(super) fn remove_made_cgroups(place: &CgroupChain) -> Result<(), Error> {
+    // From the job's cgroup upwards.
     let [job, above, rest @ ..] = place.levels() else {
         return Ok(());
     };

@@ -160,8 +160,8 @@ pub(super) fn register(
 type CheckedTarget = Result<Option<CheckedCgroup>, Error>;
 
 /// Checks the record's cgroup and then takes the registry's lock, so that no other call waits for the check.
-/// It checks again if the cgroup has changed until the lock was taken. Other faults of the record are to be
-/// reported before a fault of the cgroup, which is therefore returned.
+/// It checks again if the cgroup has changed until the lock was taken. A fault of the cgroup is a part of the result,
+/// since the caller reports other faults of the record first.
 ///
 /// # Errors
 ///
@@ -172,6 +172,7 @@ fn check_and_lock(record: &Record) -> Result<(CheckedTarget, Lock), Error> {
         let lock = Lock::take(Lock::REGISTRY_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
         let is_current = match (&record.target, &checked) {
             (LoginTarget::Cgroup(path), Ok(Some(cgroup))) => cgroup.is_current(path),
+            // Without a cgroup, or with a fault of it, there is nothing to check again.
             _ => Ok(true),
         };
         match is_current {
@@ -200,8 +201,8 @@ fn check_target(record: &Record) -> CheckedTarget {
 }
 
 /// Registers a job under the registry's lock, which the caller holds: it completes the check of the record,
-/// stamps and confines the cgroup that was `checked`, and writes the record last. On failure the new stamp
-/// goes and a filter stays. It fails with [`Error`] and the step.
+/// stamps and confines the cgroup that was `checked`, and writes the record last. If a step fails, `drop` of the
+/// cgroup removes a new stamp, and a filter stays. It fails with [`Error`] and the step.
 fn register_locked(
     mut record: Record,
     checked: CheckedTarget,
@@ -218,6 +219,7 @@ fn register_locked(
         .or_else(|| Some(clock::now()));
     let containment = resolve_containment(&record, config, output)?;
     let mut stamped = None;
+    // The containment that holds: the cgroup may have a filter of its scheduler.
     let mut in_force = containment.as_str();
     if let Some(checked) = checked? {
         require_no_other_job(checked.place(), &record, &config.registry, trust)?;
@@ -268,7 +270,7 @@ fn resolve_containment(
         container,
     } = resolved.map_err(refuse_devices)?;
     for device in dropped {
-        // Who names a preset means a whole accelerator, not what is left of it.
+        // The text begins with the name that was requested. A preset means a whole accelerator, not what is left of it.
         if requested_presets(record).any(|preset| device.starts_with(&format!("{preset} "))) {
             return Err(Error::Input(format!(
                 "register job {}: {}",

@@ -242,6 +242,7 @@ impl UserCommand<'_> {
     /// Waits at the gate, becomes the user and executes the command. Returns the exit status only if
     /// that fails.
     fn run(&self, gate: &OwnedFd, signals: &SigSet) -> i32 {
+        // Without the byte the parent has given up, or has ended.
         if !matches!(read(gate, &mut [0]), Ok(1)) {
             return EXIT_NOT_STARTED.into();
         }
@@ -345,7 +346,7 @@ fn discard_cgroup(path: &CgroupPath) {
     }
 }
 
-/// Creates the cgroup of a job below [`JOBS_DIR`].
+/// Creates the cgroup of a job below [`JOBS_DIR`]. It fails with [`Error::Failed`] if the name is in use.
 fn create_directory(root: &Dir, id: &JobId) -> Result<(), Error> {
     for _ in 0..CREATE_TRIES {
         match try_create_directory(root, id.as_str()) {

@@ -214,7 +214,8 @@ impl RunningJob {
         list_logins(place.dir()?, self.leaf(), self.uid, deadline)
     }
 
-    /// Opens the cgroup of a Slurm job's extern step; `None` if the job is over.
+    /// Opens the cgroup of a Slurm job's extern step, which the step's daemon shows; `None` if the job is over, or if
+    /// its id is none of Slurm's.
     fn open_extern_step(
         &self,
         spool: &str,
@@ -225,6 +226,7 @@ impl RunningJob {
             return Ok(None);
         };
         let path = Path::new(spool).join(socket.to_string());
+        // The daemon must run as root (0). With a deadline there is always a connection or an error.
         match connect_to_daemon(&path, 0, Some(deadline)) {
             Ok(Some(daemon)) => open_step_of_daemon(daemon.pid),
             Ok(None) | Err(schedulers::stepd::Error::SocketGone) => Ok(None),

@@ -356,7 +356,7 @@ impl Change {
     }
 }
 
-/// Copies a file or link to its name during a change.
+/// Writes the content that a file or link had before the change to its copy, which gets the file's owner and mode.
 fn write_copy(path: &Path, old: &Content) -> Result<(), Error> {
     let copy = copy_path(path);
     match old {

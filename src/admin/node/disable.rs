@@ -142,8 +142,8 @@ impl<'a> NodePlan<'a> {
         })
     }
 
-    /// Names what stays after the change. Returns whether lines of ours are among it, or nothing keeps users
-    /// without a job out.
+    /// Warns of what stays after the change. Returns whether lines of ours are among it, or nothing keeps users
+    /// without a job out: other things that stay do not matter to that.
     fn report_left(&self, options: &Options, output: &mut Output<'_>) -> Result<bool, Error> {
         let root = options.place.root.as_path();
         let mut is_left = false;
@@ -177,7 +177,8 @@ impl<'a> NodePlan<'a> {
     }
 }
 
-/// Finds the other services with lines of ours in their own files.
+/// Finds the other services with lines of ours in their own files, in order. Files that services include are left out
+/// (Debian's `common-`), and a folder that cannot be read has none.
 fn find_other_services(root: &Path, service: &str) -> Vec<String> {
     let mut services: Vec<String> = fs::read_dir(at(root, Path::new(PAM_DIR)))
         .into_iter()
@@ -200,7 +201,8 @@ fn names_our_module(path: &Path) -> bool {
         .any(|line| line.contains("pam_job_adopt"))
 }
 
-/// Finds drop-ins of ours that an admin has copied.
+/// Finds drop-ins of ours that an admin has copied, for services of the system or for podman, in order. A folder that
+/// cannot be read has none.
 fn find_copied_files(root: &Path) -> Vec<PathBuf> {
     let folders = fs::read_dir(at(root, Path::new(UNIT_DIR)));
     let mut paths: Vec<PathBuf> = folders

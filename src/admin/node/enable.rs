@@ -88,7 +88,8 @@ pub(crate) struct Options {
 /// Parses the length of a trial: a number of seconds, or a number with `s`, `m` or `h`; from 1 s to a day.
 fn parse_time(text: &str) -> Result<Duration, &'static str> {
     const MISTAKE: &str = "not a time as 90s, 15m or 2h, up to a day";
-    let (number, unit) = text.split_at(text.trim_end_matches(|c: char| !c.is_ascii_digit()).len());
+    let digits_end = text.trim_end_matches(|c: char| !c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits_end);
     let factor = match unit {
         "" | "s" => 1,
         "m" => 60,
@@ -196,8 +197,10 @@ impl<'a> NodePlan<'a> {
         } else {
             None
         };
-        // Logins that stay outside of jobs would lose their devices, and their containers.
-        let reason = if lines.as_ref().is_some_and(|lines| lines.settings.observe) {
+        let is_observing = lines.as_ref().is_some_and(|lines| lines.settings.observe);
+        // Why logins stay outside of jobs, if they do: closed slices and the bus policy would take their devices and
+        // their containers.
+        let reason = if is_observing {
             Some("the lines observe")
         } else if config
             .as_ref()
@@ -208,7 +211,8 @@ impl<'a> NodePlan<'a> {
             None
         };
         let is_meant = |part| place.has(part) && (reason.is_none() || place.is_named(part));
-        if lines.as_ref().is_some_and(|lines| lines.settings.observe)
+        // An earlier `enable` has closed slices, and nothing here would open them.
+        if is_observing
             && place.has(Part::Slices)
             && !is_meant(Part::Slices)
             && !plan_opening(root)?.is_empty()
@@ -370,7 +374,7 @@ fn try_change(
             return Ok(EXIT_FINDINGS);
         }
         Err(error) => {
-            // The undo then took away what the failed step needed.
+            // If the time was over, the undo took away what the failed step needed.
             let cause = require_armed(&pending).err().unwrap_or(error);
             return Err(plan.change.abandon(&pending, cause, output));
         }
@@ -383,9 +387,9 @@ fn try_change(
     Ok(EXIT_FINE)
 }
 
-/// Changes the stack and asks it, and then changes all else and begins the trial. Returns false, before all
-/// else is changed, if an answer is not as expected. It fails with [`Error::Failed`] if a step fails, or if
-/// the time was over before.
+/// Changes the stack and asks it, and then changes all else and begins the trial. If an answer is not as expected,
+/// changes nothing else and returns false. It fails with [`Error::Failed`] if a step fails, or if the time was over
+/// before.
 fn carry_out_try(
     plan: &NodePlan<'_>,
     pending: &mut Pending,

@@ -82,8 +82,8 @@ impl JobCgroup {
     }
 }
 
-/// Reads the cgroups of the daemon of a Slurm job's extern step; `None` if that is hidden from this user
-/// (`hidepid` of proc(5)).
+/// Reads the cgroups of the daemon of a Slurm job's extern step, which must run as root; `None` if it is hidden from
+/// this user (`hidepid` of proc(5)) or does not answer.
 fn read_step_daemon(
     spool: &str,
     node: &NodeName,

@@ -119,9 +119,10 @@ struct ContainerCommand<'a> {
 impl ContainerCommand<'_> {
     /// Executes the command, in the child. Returns the exit status only if that fails.
     fn execute(&self, relay: Option<&Relay>) -> i32 {
-        let error = self
-            .prepare(relay)
-            .map_or_else(|error| error, |()| self.exec());
+        let error = match self.prepare(relay) {
+            Ok(()) => self.exec(),
+            Err(error) => error,
+        };
         // Ignore the error: standard error is the last channel.
         let _ = writeln!(
             io::stderr(),

@@ -36,8 +36,8 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads the processes of one user, or of all users, and then the jobs: the list lacks processes that a
-    /// job starts in between.
+    /// Reads the processes of one user, or of all users, and then the jobs. A job that starts in between is then seen
+    /// without its processes: none of them counts as outside of jobs.
     ///
     /// # Errors
     ///

@@ -525,16 +525,21 @@ fn index_of(position: usize) -> usize {
 }
 
 /// Finds the position of each line of the new stack, given the number of lines in the old one and the indices
-/// of those that went. It fails with [`Refusal`] if the new stack is not the old one with ours and without
+/// of those that are gone. It fails with [`Refusal`] if the new stack is not the old one with ours and without
 /// these.
-fn positions_after(before: usize, lines: &[usize], after: &[Entry]) -> Result<Vec<usize>, Refusal> {
-    let mut kept = (0..before)
-        .filter(|index| !lines.contains(index))
+fn positions_after(
+    old_count: usize,
+    gone: &[usize],
+    after: &[Entry],
+) -> Result<Vec<usize>, Refusal> {
+    // The lines that must follow in `after`.
+    let mut kept = (0..old_count)
+        .filter(|index| !gone.contains(index))
         .peekable();
     let mut positions = Vec::new();
     for entry in after {
         if entry.is_our_module() {
-            positions.push(2 * kept.peek().copied().unwrap_or(before));
+            positions.push(2 * kept.peek().copied().unwrap_or(old_count));
         } else {
             positions.push(position_of(
                 kept.next().ok_or("has lines that came from nowhere")?,
