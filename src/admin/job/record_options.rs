@@ -34,7 +34,8 @@ fn policy_parser() -> impl TypedValueParser<Value = Policy> {
 }
 
 impl JobOptions {
-    /// Builds the record of the job `id` of `uid` with `target`.
+    /// Builds the record of the job `id` of `uid` with `target`. Keys that only `register` has options for stay
+    /// `None`. `command` is the one that an error names.
     ///
     /// # Errors
     ///

@@ -48,7 +48,8 @@ impl Usage {
             .unwrap_or_default())
     }
 
-    /// Reads the usage of cgroups for logins. A value that one of them lacks is missing in the sum.
+    /// Sums up the usage of cgroups for logins. A value that one of them lacks is `None`, and so is a peak if there are
+    /// several, which need not have had theirs at the same time.
     pub(super) fn read_leaves(leaves: &[Dir]) -> Self {
         let peaks = if leaves.len() == 1 { leaves } else { &[] };
         Self {

@@ -121,7 +121,8 @@ fn find_job(flow: Flow, config: &Config, deadline: Deadline) -> Result<Answer, S
     }
 }
 
-/// Logs a fault that the administrator of this node must repair.
+/// Logs a fault that the administrator of this node must repair. `asker` is the address of the other node, or empty if
+/// nothing was asked yet.
 fn log_fault(asker: &str, cause: impl std::fmt::Display) {
     log(Line::new(Severity::Error)
         .with("callerid", "unknown")

@@ -94,7 +94,8 @@ struct NodePlan<'a> {
 impl<'a> NodePlan<'a> {
     /// Plans what `disable` changes in the parts that the options select, and the steps that make the node
     /// use it; nothing is changed yet. While another service has lines of ours, it leaves out, with a
-    /// warning, what its logins need, unless the options name it. It fails with [`Error::Failed`] if a part cannot be read or planned.
+    /// warning, the other parts, which that service's logins need, unless the options name them. It fails with
+    /// [`Error::Failed`] if a part cannot be read or planned.
     fn new(options: &'a Options, output: &mut Output<'_>) -> Result<Self, Error> {
         let place = &options.place;
         let root = place.root.as_path();

@@ -26,8 +26,8 @@ struct JobOwners {
 }
 
 /// Finds the name of a user without a job here: the `requested` one, or else one whom our lines, with these
-/// settings, do not exempt and who is not among `other_than`. That is a person of this node's passwd(5) if
-/// all sources of jobs have answered, or else `nobody`.
+/// settings, do not exempt and who is not among `other_than`. It looks at the people in this node's passwd(5) and
+/// then at `nobody`; if a source of jobs has not answered, only at `nobody`, who never has one.
 ///
 /// # Errors
 ///

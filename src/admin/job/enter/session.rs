@@ -40,7 +40,8 @@ const LAST_OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// Signals that this process handles itself.
 const HANDLED: [Signal; 3] = [Signal::SIGCHLD, Signal::SIGWINCH, Signal::SIGCONT];
 
-/// Joins the container of a process and runs a command there, or a shell if there is none; returns its exit status.
+/// Joins the container of a process and runs the command of these words there, or a shell without words; returns its
+/// exit status.
 ///
 /// # Errors
 ///

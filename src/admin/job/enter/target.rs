@@ -99,10 +99,10 @@ impl Target {
         set_dumpable(false).map_err(|errno| enter_failed(&errno.desc()))?;
         setns(&self.pidfd, kinds)
             .map_err(|errno| enter_failed(&explain_refused_join(errno, kinds)))?;
-        // setns(2) changes the pid namespace of later children alone.
         let joined = Namespaces::read(&own).map_err(|errno| enter_failed(&errno.desc()))?;
-        let others = joined.difference(&self.process.view.namespaces);
-        if !(others - CloneFlags::CLONE_NEWPID).is_empty() {
+        let not_joined = joined.difference(&self.process.view.namespaces);
+        // This process itself never joins the pid namespace.
+        if !(not_joined - CloneFlags::CLONE_NEWPID).is_empty() {
             return Err(enter_failed(&"it has changed in this moment; try again"));
         }
         fchdir(&self.root)

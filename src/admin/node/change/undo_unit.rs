@@ -134,6 +134,7 @@ fn unit_text(journal: &Journal) -> String {
     // systemd ignores the failure of a command with `-` in front.
     for file in &journal.files {
         let path = spell(&file.path);
+        // What an interruption has left of a new file.
         commands.push(format!("-/bin/rm -f {}", spell(new_path(&file.path))));
         if !file.has_copy {
             commands.push(format!("/bin/rm -f {path}"));

@@ -283,9 +283,8 @@ impl AccountChange<'_> {
     /// Finds the line that after the change would refuse a user with a job on this path; returns its index. It fails
     /// with [`Refusal`] if that line must not go: only one of [`GATES`] in the service's own file may.
     fn gate_that_refuses(&self, path: &[Step]) -> Result<usize, Refusal> {
-        let step = refusing_step(path, Side::After);
-        let index = step.map(|step| index_of(step.position));
-        let line = index.and_then(|index| Some((index, self.before.get(index)?)));
+        let refusing = refusing_step(path, Side::After).map(|step| index_of(step.position));
+        let line = refusing.and_then(|index| Some((index, self.before.get(index)?)));
         let Some((index, entry)) = line else {
             return Err(self.unlike("would refuse users with a job", None));
         };
