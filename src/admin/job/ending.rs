@@ -578,7 +578,8 @@ fn may_be_inside(pid: i32, job: &Dir) -> bool {
         .is_some_and(|path| is_within(path, job.path()))
 }
 
-/// Describes the processes that remain at the deadline. Those that no signal ends come first: they need an admin.
+/// Describes the processes that remain at the deadline. If no signal ends some of them, the error is
+/// [`Error::Unkillable`] and names these alone: they need an admin.
 fn remaining_error(dir: &Dir, pids: &[i32]) -> Error {
     if let Some(which) = describe_unkillable(pids) {
         return Error::Unkillable(format!("empty {}: cannot be killed: {which}", dir.path()));

@@ -346,7 +346,8 @@ fn discard_cgroup(path: &CgroupPath) {
     }
 }
 
-/// Creates the cgroup of a job below [`JOBS_DIR`]. It fails with [`Error::Failed`] if the name is in use.
+/// Creates the cgroup of a job below [`JOBS_DIR`]. It fails with [`Error::Failed`] if the name is in use, or if the
+/// end of other jobs removes the parent each time.
 fn create_directory(root: &Dir, id: &JobId) -> Result<(), Error> {
     for _ in 0..CREATE_TRIES {
         match try_create_directory(root, id.as_str()) {

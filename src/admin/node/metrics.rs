@@ -236,16 +236,14 @@ fn read_usage(config: &Config, output: &mut Output<'_>) -> Vec<JobUsage> {
     });
     let mut usages = Vec::new();
     for job in running.jobs {
-        match read_job_usage(&job) {
-            Some(usage) if !usage.is_empty() => {
-                usages.push(JobUsage {
-                    job: job.id.to_string(),
-                    uid: job.uid,
-                    usage,
-                });
-            }
-            _ => {}
-        }
+        let Some(usage) = read_job_usage(&job).filter(|usage| !usage.is_empty()) else {
+            continue;
+        };
+        usages.push(JobUsage {
+            job: job.id.to_string(),
+            uid: job.uid,
+            usage,
+        });
     }
     usages
 }

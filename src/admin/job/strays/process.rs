@@ -148,6 +148,7 @@ impl ProcessInfo {
         let proc = Proc::host();
         let stat = processes::read_stat(&proc, pid).ok()?;
         let process = proc.read_process(pid).ok()?;
+        // A path that cannot be read may be too long for the kernel to show.
         let membership = Membership::read(pid)
             .ok()
             .or_else(|| Membership::parse(""))?;
