@@ -24,15 +24,18 @@ const USERS_SHOWN_MAX: usize = 8;
 pub(super) struct ConfigFacts {
     /// The file that switches the module off.
     off_switch: PathBuf,
+    /// Root owns that file; the module ignores any other.
     is_off: bool,
     /// The path of the configuration.
     conf: PathBuf,
+    /// Whether logins can use the configuration.
     file: Result<(), ConfigError>,
-    /// The path of the key `enforce`.
+    /// The file of the key `enforce`; `None` if the module always decides.
     enforce: Option<(PathBuf, EnforceState)>,
+    /// The entries of `always_allowed` that resolve on this node.
     always_allowed: Vec<AllowedDevices>,
     restricted_modes: Vec<RestrictedMode>,
-    /// Limits of logins whose controller is not on cgroup v2.
+    /// Limits of logins whose controller is not on cgroup v2, one for each key.
     limits_without_controller: Vec<LimitKey>,
     login_limits: LoginLimits,
     /// A disk of this node counts weights.
@@ -141,14 +144,15 @@ impl ConfigFacts {
     }
 
     /// Warns if `login_memory_high` is not below `login_memory`: logins are then killed before they are
-    /// slowed down. `None` if it is below, or if `login_memory` is not set.
+    /// slowed down. `None` if it is below, if one of both is not set, or if one is in MiB and the other in
+    /// percent of the job's limit, which cannot be compared.
     fn judge_order_of_memory(&self) -> Option<Finding> {
         let limits = &self.login_limits;
-        let high = (limits.memory_high_mib, limits.memory_high_percent);
+        // A limit is in one of two units, and 0 in the other one; a limit that is not set is 0 in both.
         let is_sound = match (limits.memory_mib, limits.memory_percent) {
             (0, 0) => true,
-            (mib, 0) => high.0 < mib,
-            (_, percent) => high.1 < percent,
+            (mib, 0) => limits.memory_high_mib < mib,
+            (_, percent) => limits.memory_high_percent < percent,
         };
         if is_sound {
             return None;
@@ -204,7 +208,7 @@ impl ConfigFacts {
 /// Reads the configuration with the rights of the helper if these can be had, as a login does.
 fn read_file(site: &Site) -> Result<(), ConfigError> {
     let read = || Config::read(&site.conf, &site.trust).map(drop);
-    // A missing account is a finding of its own.
+    // Without the helper's account, which is a finding of its own, the caller's rights have to do.
     site.with_helper_rights(read).unwrap_or_else(|_| read())
 }
 
@@ -212,6 +216,7 @@ impl EnforceState {
     /// Finds out whether the file exists, and whether only root can make or remove it.
     fn read(site: &Site, path: &Path) -> Self {
         if let Some(Err(error)) = path.parent().map(|parent| site.trust.dir(parent)) {
+            // In a folder that is missing the file is missing too, which the end reports.
             if !error.is_missing() {
                 return Self::Distrusted(error);
             }
@@ -265,7 +270,7 @@ fn runs_jobs(site: &Site) -> bool {
 }
 
 impl AllowedDevices {
-    /// Resolves an entry; `None` for one that cannot be resolved on this node.
+    /// Resolves an entry; `None` for one that cannot be resolved, as on nodes without that device.
     fn resolve(resolver: &Resolver, specifier: &Specifier) -> Option<Self> {
         if let Some(reason) = specifier.skip_reason() {
             return Some(Self {
@@ -310,12 +315,13 @@ impl AllowedDevices {
     }
 }
 
-/// Lists nodes of GPUs that not every user can open. GPUs that cannot be listed are none here: `devices`
-/// says why.
+/// Lists the nodes of GPUs that not every user can open, grouped by their mode. There are none if the GPUs
+/// cannot be listed: the command `devices` shows why.
 fn list_restricted_modes(site: &Site) -> Vec<RestrictedMode> {
     let tree = site.tree();
     let list = || topology::list_gpus(&tree).unwrap_or_default();
     let mut restricted = RestrictedNodes::default();
+    // Without the helper's account, which is a finding of its own, the caller's rights have to do.
     for gpu in site.with_helper_rights(list).unwrap_or_else(|_| list()) {
         for device in gpu.devices.devices {
             restricted.add_if_restricted(&tree, &device.node, device.rule.access());
@@ -399,6 +405,7 @@ fn read_root_cgroup(site: &Site, file: &str) -> String {
 fn list_limits_without_controller(site: &Site) -> Vec<LimitKey> {
     let controllers = read_root_cgroup(site, "cgroup.controllers");
     let mut limits: Vec<LimitKey> = site.config.login_limits.list_keys().collect();
+    // A weight of disks has two files, one after the other.
     limits.dedup_by_key(|limit| limit.key);
     limits.retain(|limit| {
         !controllers
@@ -408,7 +415,8 @@ fn list_limits_without_controller(site: &Site) -> Vec<LimitKey> {
     limits
 }
 
-/// Checks whether a disk counts weights: by its costs (cgroup-v2.rst, "IO Interface Files"), or by BFQ.
+/// Checks whether a disk of this node counts weights: the controller of costs is on for one
+/// (cgroup-v2.rst, "IO Interface Files"), or BFQ is the scheduler of one.
 fn weighs_disks(site: &Site) -> bool {
     let costs = read_root_cgroup(site, "io.cost.qos");
     if costs.split_whitespace().any(|word| word == "enable=1") {

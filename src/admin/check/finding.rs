@@ -175,13 +175,13 @@ impl Finding {
 /// The state of the node for monitoring, and the exit statuses that show it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Status {
-    /// As Nagios names it.
+    /// The state in Nagios' words.
     word: &'static str,
-    /// Of this command.
+    /// The exit status of this command.
     pub(super) exit: u8,
-    /// Of a Nagios plugin.
+    /// The exit status of a Nagios plugin.
     pub(super) nagios: u8,
-    /// For NHC, which takes a node out of service for any but 0.
+    /// The exit status for NHC, which takes a node out of service for any but 0.
     pub(super) nhc: u8,
 }
 
@@ -294,6 +294,7 @@ impl CheckReport {
                 writeln!(output.out, "  do: {}", printable(&finding.remedy))?;
             }
         }
+        // In the order of `Severity`, which is that of `counts` too.
         let names = ["errors", "warnings", "unknown", "notes", "fine"];
         let counts: Vec<String> = names
             .iter()

@@ -23,7 +23,7 @@ pub(super) enum FluxFacts {
     MissingAccount(String),
     /// The account is root.
     Root(String),
-    /// An account that a package made, without a configured instance, runs no jobs.
+    /// The account has no configured instance, and so runs no jobs: a package made it.
     Unconfigured,
     Configured(Instance),
 }
@@ -67,8 +67,9 @@ enum FluxStack {
     /// There is no such service.
     Missing,
     Unreadable(StackError),
+    /// No module moves the processes of jobs.
     Still,
-    /// A module moves the processes of jobs.
+    /// A module moves them.
     Moves {
         module: String,
         place: FileLine,
@@ -185,7 +186,8 @@ impl Instance {
 }
 
 impl InstanceConf {
-    /// Reads the configuration of the system instance; `None` if there is none.
+    /// Reads the configuration of the system instance; `None` if there is no folder for it, or if this
+    /// process cannot list that.
     fn read(site: &Site) -> Option<Result<Self, ConfFault>> {
         let dir = site.at(CONF_DIR);
         let entries = std::fs::read_dir(&dir).ok()?;
@@ -218,8 +220,8 @@ impl InstanceConf {
         self.get(path).and_then(Value::as_str) == Some(text)
     }
 
-    /// Lists settings that keep logins from finding jobs, or that end a job because of a login: the
-    /// check, whether it has the fault, the text and the remedy.
+    /// Lists the faults that settings can have, which keep logins from finding jobs or end a job because
+    /// of a login: the check, whether the fault is present, the text and the remedy.
     fn faults(&self) -> [(Check, bool, &'static str, &'static str); 6] {
         let slice = "exec.sdexec-properties.Slice";
         [
@@ -264,7 +266,7 @@ impl InstanceConf {
         ]
     }
 
-    /// Reports each setting with a fault, and that the other ones are fine.
+    /// Reports each fault of the settings, each check without one as fine, and what the stack does.
     fn findings(&self) -> Vec<Finding> {
         let object = self.dir.display();
         let mut findings = Vec::new();

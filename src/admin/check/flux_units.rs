@@ -26,10 +26,11 @@ impl FluxUnitFacts {
         if !site.config.sources.contains(&SourceName::Flux) {
             return Self::default();
         }
-        // The check of sources reports an error.
+        // Why Flux cannot be queried, the check of the sources reports.
         let Ok((jobs, _)) = query_scheduler(SourceName::Flux, &site.config) else {
             return Self::default();
         };
+        // Every job of Flux is placed in a unit.
         let paths = jobs.into_iter().filter_map(|(_, job)| match job.placement {
             Placement::Unit { path, .. } => Some(path),
             _ => None,
@@ -43,7 +44,8 @@ impl FluxUnitFacts {
         }
     }
 
-    /// Judges the units together: they have the same IMP and the same configuration.
+    /// Judges all units in one finding, since they have the same IMP and the same configuration. If the
+    /// filter of one cannot be read, nothing is known about them.
     pub(super) fn findings(&self) -> Vec<Finding> {
         for Unit { path, has_filter } in &self.units {
             if let Err(error) = has_filter {

@@ -20,18 +20,19 @@ const DEFAULT_LOCKED_BYTES: u64 = 8 << 20;
 /// What was found out about a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inheritance {
-    /// The cores on which it may run, as the kernel lists them.
+    /// The cores on which the server may run, as the kernel lists them; empty if they cannot be read.
     allowed_cores: String,
+    /// The running cores of the node, in the same form.
     online_cores: String,
-    /// Its limit of locked memory; `None` if it has none, or if it cannot be read.
+    /// The server's soft limit of locked memory; `None` if it is unlimited or cannot be read.
     locked_bytes_max: Option<u64>,
     has_rdma: bool,
     priorities: Priorities,
 }
 
 impl Inheritance {
-    /// Reads the facts from the server's directory in `/proc` and its `status`. What cannot be read counts as
-    /// usual.
+    /// Reads the facts from the server's directory in `/proc` and its `status`. What cannot be read leads to no
+    /// finding.
     pub(super) fn read(pid: i32, proc_dir: &Path, status: &str) -> Self {
         let limits = proc::read(proc_dir.join("limits")).unwrap_or_default();
         Self {

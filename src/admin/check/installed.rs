@@ -75,7 +75,8 @@ pub(super) struct InstalledFacts {
     module: PathBuf,
     /// Files beside the programs that an interrupted upgrade has left.
     leftovers: Vec<PathBuf>,
-    /// `None` for a module that root does not load here: another user may have written it.
+    /// `None` for a module that root must not load, since another user may have written it, and in the folder
+    /// of a test.
     loading: Option<Loading>,
     /// `None` in the folder of a test.
     origin: Option<Origin>,
@@ -269,7 +270,8 @@ impl Packages {
     }
 }
 
-/// Parses the state, name and version of one of these packages; `None` for one that is gone.
+/// Parses the state, name and version of one of these packages; `None` for a package that is gone, and for any
+/// other line, such as an error of rpm about a package that is not installed.
 fn parse_state(line: &str, names: &[&str]) -> Option<PackageState> {
     let [state, name, version] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
     if !names.contains(&name) || ["not-installed", "config-files"].contains(&state) {
@@ -284,7 +286,7 @@ fn parse_state(line: &str, names: &[&str]) -> Option<PackageState> {
 
 /// Parses a line of `dpkg --verify` or `rpm --verify` about a file that is not as its package has it.
 /// It is `None` for changed configuration, which the line marks with a "c", and for missing documentation.
-/// dpkg before 1.21 (Debian 11) reports a missing file as a changed one.
+/// Whether a file is missing, `exists` tells: dpkg before 1.21 (Debian 11) reports it as a changed one.
 fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<DamagedFile> {
     let path = &line[line.find(" /")? + 1..];
     let is_documentation = DOCUMENTATION_DIRS.iter().any(|dir| path.starts_with(dir));
@@ -307,7 +309,7 @@ fn read_output(command: &[&str], names: &[&str]) -> String {
     result.map(|(_, output)| output).unwrap_or_default()
 }
 
-/// Lists the files beside `path` that an interrupted upgrade has left.
+/// Lists the files beside `path` that an interrupted upgrade has left; none if the folder cannot be listed.
 fn find_unfinished(path: &Path) -> Vec<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Vec::new();
@@ -361,8 +363,8 @@ impl Loading {
     }
 }
 
-/// Loads a shared object in a child, which writes the cause of a failure into a socket. It fails if there can be
-/// no child.
+/// Loads a shared object in a child, so that its code does not run in this process. The child writes the cause
+/// of a failure into a socket. This function itself fails only if there can be no child, or no socket.
 fn load_in_child(module: &Path) -> io::Result<Loading> {
     const LOADED: i32 = 0;
     const NOT_LOADED: i32 = 1;

@@ -133,6 +133,7 @@ fn judge_pidfd(pidfd: &io::Result<()>) -> Finding {
 impl CgroupTrials {
     /// Makes the trials in the cgroup `dir`. The filter that it attaches stays until the cgroup is removed.
     fn run(dir: &Dir) -> Self {
+        // `Ok(None)` means that the kernel has no such file or event.
         let freeze = dir.read("cgroup.freeze");
         let frozen = read_event(dir, "frozen");
         Self {
@@ -260,7 +261,8 @@ fn read_filters(dir: &Dir, program: &Program) -> bpf::Result<ReportedFilters> {
     })
 }
 
-/// Judges whether the queries for attached and for effective programs both report the filter.
+/// Judges whether the queries for attached and for effective programs both report the filter. In the trial's
+/// new cgroup it is the only attached one; cgroups above may add effective ones.
 fn judge_filters(reported: &bpf::Result<ReportedFilters>) -> Finding {
     let why = match reported {
         Ok(ReportedFilters {
@@ -289,12 +291,16 @@ fn judge_filters(reported: &bpf::Result<ReportedFilters>) -> Finding {
     Finding::error(Check::KernelFilterQuery, OBJECT, text, remedy)
 }
 
-/// Moves a child into the cgroup, where it opens two devices of the kernel; opening them has no
-/// effect.
+/// Moves a child into the cgroup, where it opens `/dev/null`, which the filter allows, and `/dev/zero`, which
+/// it refuses. Opening them has no effect. The child's exit status tells how far it came.
 fn try_filter(dir: &Dir) -> Enforcement {
+    const HOLDS: i32 = 0;
+    const NO_MOVE: i32 = 1;
+    const TOO_STRICT: i32 = 2;
+    const INEFFECTIVE: i32 = 3;
     let status = run_in_child(|| {
         if dir.write("cgroup.procs", "0").is_err() {
-            return 1;
+            return NO_MOVE;
         }
         if open(
             "/dev/null",
@@ -303,22 +309,22 @@ fn try_filter(dir: &Dir) -> Enforcement {
         )
         .is_err()
         {
-            return 2;
+            return TOO_STRICT;
         }
         match open(
             "/dev/zero",
             OFlag::O_RDONLY | OFlag::O_CLOEXEC,
             Mode::empty(),
         ) {
-            Err(Errno::EPERM) => 0,
-            _ => 3,
+            Err(Errno::EPERM) => HOLDS,
+            _ => INEFFECTIVE,
         }
     });
     match status {
-        Ok(0) => Enforcement::Holds,
-        Ok(1) => Enforcement::NoMove,
-        Ok(2) => Enforcement::TooStrict,
-        Ok(3) => Enforcement::Ineffective,
+        Ok(HOLDS) => Enforcement::Holds,
+        Ok(NO_MOVE) => Enforcement::NoMove,
+        Ok(TOO_STRICT) => Enforcement::TooStrict,
+        Ok(INEFFECTIVE) => Enforcement::Ineffective,
         _ => Enforcement::Unknown,
     }
 }

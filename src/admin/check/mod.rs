@@ -105,7 +105,8 @@ pub(super) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     Ok(status.exit)
 }
 
-/// Counts the slices of users that are not closed; `None` if a slice could not be checked.
+/// Counts for `metrics` what of users' slices is not closed ([`slices::count_open`]); `None` if a part could
+/// not be checked. `conf` is the path of `config`.
 pub(super) fn count_open_slices(conf: PathBuf, config: Config) -> Option<usize> {
     let site = Site::read("/".into(), "sshd", conf, config);
     slices::count_open(&SliceFacts::read(&site).findings())

@@ -40,7 +40,8 @@ enum FavorDynMods {
     /// The kernel lacks the option, or cgroup v2 is not mounted at the usual place.
     Unsupported,
     On,
-    /// The times of a lone move and of one right after it, if they could be measured.
+    /// The times of a lone move, which waits for the kernel, and of one right after it, which does not;
+    /// `None` if they could not be measured.
     Off(Option<[Duration; 2]>),
 }
 
@@ -48,7 +49,7 @@ enum FavorDynMods {
 #[derive(Debug)]
 struct Directory {
     path: PathBuf,
-    /// The permission bits, if only root can write it.
+    /// The permission bits, if only root can write it; 0, which nobody can use, if they cannot be read.
     mode: Result<u32, TrustError>,
 }
 
@@ -77,8 +78,8 @@ impl MountFacts {
         }
     }
 
-    /// Judges the mounts and directories, except the file system of choices: [`MountFacts::judge_use_mount`]
-    /// does that.
+    /// Judges the mounts and directories. The report has the file system of choices elsewhere
+    /// ([`MountFacts::judge_use_mount`]).
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![
             judge_hierarchy(&self.hierarchy),
@@ -184,8 +185,8 @@ impl FavorDynMods {
         }
     }
 
-    /// Judges whether moves of logins wait for the kernel; `None` if there is no choice, because the option
-    /// is not supported here.
+    /// Judges whether moves of logins wait for the kernel: a lone move does if it takes [`WAIT_MIN`] more than
+    /// the next one. `None` if there is no choice, because the option is not supported here.
     fn finding(&self) -> Option<Finding> {
         let text = match self {
             Self::Unsupported => return None,

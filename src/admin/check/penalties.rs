@@ -9,15 +9,19 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 /// The settings of one sshd.
+///
+/// The methods' `peers_are_mapped` tells that the sshd sees its IPv4 peers as `::ffff:ADDRESS`, which no entry in
+/// IPv4 form matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Penalties {
     pub(super) are_on: bool,
-    /// `PerSourcePenaltyExemptList`
+    /// The addresses and networks of `PerSourcePenaltyExemptList`.
     pub(super) exempt: Vec<String>,
 }
 
 impl Penalties {
-    /// Parses the values of `sshd -T`.
+    /// Parses the values that `sshd -T` prints for `PerSourcePenalties` and `PerSourcePenaltyExemptList`;
+    /// `exempt` is `None` if it prints no list.
     pub(super) fn parse(value: &str, exempt: Option<&str>) -> Self {
         let list = exempt.filter(|list| *list != "none").unwrap_or_default();
         let entries = list
@@ -30,7 +34,8 @@ impl Penalties {
         }
     }
 
-    /// Lists the entries that spare no address, in the form in which they would.
+    /// Lists the entries that match no peer because these are mapped, in the mapped form, which matches. An
+    /// entry that is in the list in both forms is left out.
     pub(super) fn list_missing(&self, peers_are_mapped: bool) -> Vec<String> {
         if !peers_are_mapped {
             return Vec::new();
@@ -42,7 +47,7 @@ impl Penalties {
             .collect()
     }
 
-    /// Checks whether an entry spares somebody.
+    /// Checks whether an entry can match a peer: a mapped one only if the entry has the form of IPv6.
     pub(super) fn spare_any(&self, peers_are_mapped: bool) -> bool {
         self.exempt
             .iter()
@@ -65,7 +70,9 @@ fn map_to_v6(entry: &str) -> Option<String> {
 /// A listening socket of `/proc/net/tcp` or `/proc/net/tcp6`.
 #[derive(Debug, PartialEq, Eq)]
 struct Listener {
+    /// In hexadecimal, as the table has it.
     port: String,
+    /// It takes connections to every address of the node.
     is_any_address: bool,
     inode: String,
 }
@@ -93,7 +100,8 @@ impl Listeners {
         self.v6.retain(&is_kept);
     }
 
-    /// Checks whether an IPv6 socket takes the IPv4 peers of its port.
+    /// Checks whether an IPv6 socket takes the IPv4 peers of its port: it does if it is for every address, and
+    /// no IPv4 socket has the port.
     fn map_v4_peers(&self) -> bool {
         self.v6.iter().any(|listener| {
             listener.is_any_address && !self.v4.iter().any(|other| other.port == listener.port)
@@ -120,7 +128,7 @@ pub(super) fn maps_v4_peers_of_port(port: u16) -> bool {
     listeners.map_v4_peers()
 }
 
-/// Lists the sockets among the descriptors in a folder of proc(5).
+/// Lists the inodes of the sockets among the descriptors in a folder of proc(5), as far as they can be read.
 fn list_socket_inodes(descriptors: &Path) -> BTreeSet<String> {
     let numbers = processes::list_numbers::<u32>(descriptors)
         .into_iter()
@@ -135,7 +143,7 @@ fn list_socket_inodes(descriptors: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Parses the sockets in state 0A of a table (Documentation/networking/proc_net_tcp.rst).
+/// Parses the sockets in state 0A (`TCP_LISTEN`) of a table (Documentation/networking/proc_net_tcp.rst).
 fn parse_listeners(table: &str) -> Vec<Listener> {
     let mut listeners = Vec::new();
     for line in table.lines() {

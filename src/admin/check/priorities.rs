@@ -62,19 +62,19 @@ impl Priorities {
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut lost = Vec::new();
         let mut kept = Vec::new();
-        let level = self.value("IOSchedulingPriority");
-        let level = level.unwrap_or(USUAL_IO_LEVEL);
+        let io_level = self.value("IOSchedulingPriority").unwrap_or(USUAL_IO_LEVEL);
         for setting in SETTINGS {
             let Some(value) = self.value(setting) else {
                 continue;
             };
+            // -1 puts a login before the tasks of its job, 1 behind them, and 0 is the default.
             let order = match (setting, value) {
                 ("Nice" | "OOMScoreAdjust", value) => value.signum(),
                 // FIFO and RR; BATCH and IDLE.
                 ("CPUSchedulingPolicy", 1 | 2) => -1,
                 ("CPUSchedulingPolicy", 3 | 5) => 1,
                 ("IOSchedulingClass", IO_REAL_TIME) => -1,
-                ("IOSchedulingClass", IO_BEST_EFFORT) => (level - USUAL_IO_LEVEL).signum(),
+                ("IOSchedulingClass", IO_BEST_EFFORT) => (io_level - USUAL_IO_LEVEL).signum(),
                 ("IOSchedulingClass", IO_IDLE) => 1,
                 ("TimerSlackNSec", slack) if slack > 0 => (slack - USUAL_SLACK_NS).signum(),
                 _ => 0,
@@ -108,9 +108,11 @@ impl Priorities {
     }
 }
 
-/// Finds the service of systemd that runs a process, by its cgroup; `None` if none runs it.
+/// Finds the service of systemd that runs a process: the last part of its cgroup's path. `None` if the process
+/// is in no service's cgroup, or has ended.
 fn find_unit(pid: i32) -> Option<String> {
     let membership = Membership::read(pid).ok()?;
+    // With cgroup v1 systemd keeps its services in a hierarchy of its own, else in cgroup v2.
     let path = membership
         .path("name=systemd")
         .filter(|path| path.ends_with(".service"))

@@ -25,6 +25,7 @@ const EXECUTE_BY_OTHERS: u32 = 0o001;
 pub(super) struct ProgramFacts {
     modules: Vec<Result<ModuleFile, MissingModule>>,
     helper: Program,
+    /// `None` if the helper cannot be read, or is no program of ours.
     helper_version: Option<String>,
     /// This process can read the helper, which only root can.
     is_root: bool,
@@ -41,6 +42,7 @@ struct ModuleFile {
     path: PathBuf,
     /// The mode of the file, if only root can have written it.
     trusted: Result<u32, TrustError>,
+    /// `None` if the file cannot be read, or is not ours.
     version: Option<String>,
     installed: InstalledFacts,
 }
@@ -81,7 +83,7 @@ enum HelperAccount {
         uid: u32,
         /// Another account has the uid.
         is_shared: bool,
-        /// It has a password or no expiry date.
+        /// It is not both locked and expired.
         is_usable: bool,
     },
 }
@@ -269,6 +271,7 @@ fn judge_helper(helper: &Program, version: Option<&str>, is_root: bool) -> Findi
 /// which does not need it.
 fn read_keeper(site: &Site, helper: &Path) -> Option<Program> {
     let path = helper.with_file_name("keeper");
+    // `flux_user = root` is a mistake, which the check of Flux reports.
     let has_flux = find_flux_account(site).is_some_and(|account| account.uid != 0);
     let keeper = Program::read(site, path, 0o111);
     (has_flux || keeper.exists).then_some(keeper)
@@ -285,8 +288,8 @@ fn judge_keeper(keeper: &Program) -> Finding {
 }
 
 impl SelinuxLabel {
-    /// Reads the helper's label, and asks the kernel whether the loaded policy knows it. `None` unless
-    /// SELinux enforces, and if the helper cannot be opened.
+    /// Reads the helper's label, and asks the kernel whether the loaded policy knows it: `context` takes no
+    /// other one. `None` unless SELinux enforces and the helper can be opened.
     fn read(site: &Site, helper: &Path) -> Option<Self> {
         let selinux = site.at("/sys/fs/selinux");
         if std::fs::read(selinux.join("enforce")).ok()? != b"1" {
@@ -323,7 +326,7 @@ impl SelinuxLabel {
 }
 
 /// Checks that the module would run a program: only root can have written it, and its mode has one of
-/// these execute bits.
+/// these execute bits, and neither the set-user-ID nor the set-group-ID bit.
 fn require_executable(trust: &Trust, path: &Path, rights: u32) -> Result<(), TrustError> {
     let mode = require_trusted(trust, path)?;
     if mode & 0o6000 != 0 || mode & rights == 0 {
@@ -336,9 +339,10 @@ fn read_version(path: &Path) -> Option<String> {
     find_version(&std::fs::read(path).unwrap_or_default())
 }
 
-/// Finds the version that a program of this project has in one of its texts; `None` in the bytes of another
-/// file.
+/// Finds the version in the bytes of a program of this project: each one contains the text
+/// [`VERSION_MISMATCH`], which names its own version. `None` in the bytes of another file.
 fn find_version(bytes: &[u8]) -> Option<String> {
+    // The text of any version has these parts around the version; here they come from this program's.
     let (before, after) = VERSION_MISMATCH.split_once(VERSION)?;
     let text = String::from_utf8_lossy(bytes);
     text.split(before)
@@ -377,7 +381,7 @@ impl HelperAccount {
     }
 
     /// Judges the account: it must exist, must not be root, and no other account and no service may run
-    /// programs as it.
+    /// programs as it. Of several faults it reports the first in this order.
     fn finding(&self) -> Finding {
         let object = format!("account {HELPER_USER}");
         let make = "/usr/libexec/job-adopt/account makes it";
@@ -417,8 +421,8 @@ impl HelperAccount {
     }
 }
 
-/// Checks whether shadow(5) has the helper's account with a password or without an expiry date. The
-/// file lacks accounts of other name services, and only root can read it.
+/// Checks in the text of shadow(5) whether the helper's account is not both locked and expired. An account that
+/// the text lacks counts as unusable: it is of another name service, or this process cannot read the file.
 fn is_usable(shadow: &str) -> bool {
     let account = shadow
         .lines()
@@ -427,6 +431,7 @@ fn is_usable(shadow: &str) -> bool {
     let Some(fields) = account else { return false };
     let today = now() / (24 * 60 * 60);
     let expiry = fields.get(7).and_then(|day| day.parse::<i64>().ok());
+    // Day 0 may count as no expiry (shadow(5)).
     let has_expired = expiry.is_some_and(|day| (1..today).contains(&day));
     let is_locked = fields
         .get(1)

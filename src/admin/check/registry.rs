@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Pause before a second look: the epilog of such a job may be removing its record.
+/// Pause before records whose cgroup is gone are checked again: the epilog of such a job may just be removing
+/// its record.
 const EPILOG_GRACE: Duration = Duration::from_secs(1);
 
 /// What was found out about the registry.
@@ -112,7 +113,7 @@ impl RegistryFacts {
 
 impl RegistryState {
     /// Reads the records of all users. A record or directory that cannot be used becomes a fault of its user;
-    /// the others are read all the same.
+    /// the others are read all the same. A missing registry is unused: `register` makes it.
     fn read(site: &Site) -> Self {
         let registry = &site.config.registry;
         if let Err(error) = site.trust.dir(registry.dir()) {
@@ -132,6 +133,7 @@ impl RegistryState {
             match registry.read_user(&site.trust, uid) {
                 Ok(read) => {
                     records.extend(read.records);
+                    // Files that stand for no job, such as notes, refuse no login.
                     let broken = read.broken.into_iter().filter(|file| file.job.is_some());
                     faults.extend(broken.map(|file| RecordFault {
                         kind: FaultKind::Record,
@@ -140,6 +142,7 @@ impl RegistryState {
                         cause: file.cause,
                     }));
                 }
+                // The registry was removed meanwhile.
                 Err(ReadError::NoRegistry) => {}
                 Err(error) => faults.push(RecordFault {
                     kind: FaultKind::Directory,
@@ -156,7 +159,7 @@ impl RegistryState {
     }
 }
 
-/// Finds the records of jobs whose cgroup is gone, and stays gone for a while.
+/// Finds the records of jobs whose cgroup is gone, and that are still there after [`EPILOG_GRACE`].
 fn find_stale(site: &Site, mut records: Vec<Record>) -> Vec<StaleRecord> {
     records.retain(|record| is_cgroup_gone(site, record));
     if records.is_empty() {
@@ -177,6 +180,8 @@ fn find_stale(site: &Site, mut records: Vec<Record>) -> Vec<StaleRecord> {
         .collect()
 }
 
+/// Checks whether the cgroup that a record names is gone. A record that leaves the cgroup to a scheduler names
+/// none.
 fn is_cgroup_gone(site: &Site, record: &Record) -> bool {
     let LoginTarget::Cgroup(path) = &record.target else {
         return false;

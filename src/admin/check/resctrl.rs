@@ -1,5 +1,5 @@
 //! Checks whether logins leave the part of caches and memory bandwidth that their job has (resctrl.rst): a process
-//! begins in the group of its parent, and nothing but its number puts it into another.
+//! begins in the group of its parent, and leaves it only if its number is written to another group's `tasks`.
 
 use super::config::find_job_owners;
 use super::finding::{Check, Finding};
@@ -23,7 +23,7 @@ struct Group {
     has_server: bool,
 }
 
-/// The groups of this node beside the one that has every other task.
+/// The groups of this node, without the default group, which has the tasks of no other one.
 #[derive(Debug, Default)]
 pub(super) struct ResctrlFacts(Vec<Group>);
 
@@ -97,12 +97,12 @@ fn find_uid(task: i32) -> Option<u32> {
     Proc::host().effective_uid(task).ok()
 }
 
-/// Reads the groups that have a part of their own, with their tasks; none without the file system.
+/// Reads the groups below the default one, each by name with its tasks; none without the file system.
 fn read_groups(mount: &Path) -> Vec<(String, Vec<i32>)> {
     let mut groups = Vec::new();
     let entries = fs::read_dir(mount).into_iter().flatten().flatten();
     for entry in entries {
-        // Folders of the kernel have no such file.
+        // The kernel's own folders there, such as `info`, have no such file.
         let Ok(tasks) = proc::read(entry.path().join("tasks")) else {
             continue;
         };

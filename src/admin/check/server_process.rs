@@ -174,8 +174,10 @@ fn find_cgroup_fault(pid: i32) -> Option<CgroupFault> {
     Some(CgroupFault::OtherHierarchy(theirs.path().to_owned()))
 }
 
-/// Finds the files that server and command must both see, and the server does not. No path may be or
-/// contain a link.
+/// Finds the files that server and command must both see, and the server does not.
+///
+/// The server's files are opened below `/proc/PID/root`. No path may be or contain an absolute link, which would
+/// lead out of there.
 fn find_hidden_files(pid: i32, site: &Site) -> Vec<HiddenFile> {
     let helper = site.settings().helper;
     let mounts = "PrivateMounts=, TemporaryFileSystem= and the like";
@@ -199,8 +201,8 @@ fn find_hidden_files(pid: i32, site: &Site) -> Vec<HiddenFile> {
 }
 
 impl HiddenFile {
-    /// Compares a file of this node with the one that a server sees; `None` if they are one, or if
-    /// neither exists: other checks report that.
+    /// Compares a file of this node with the one that a server sees at its path; `None` if they are the same
+    /// file, or if neither exists: other checks report that.
     fn find(pid: i32, path: &Path, settings: &'static str) -> Option<Self> {
         let their_path = proc_dir(pid)
             .join("root")

@@ -69,6 +69,7 @@ enum Bus {
 struct ExistingSlice {
     name: String,
     uid: u32,
+    /// How filters are attached to the slice itself.
     filters: bpf::Result<AttachMode>,
 }
 
@@ -77,6 +78,7 @@ struct ExistingSlice {
 struct Daemon {
     name: String,
     pid: i32,
+    /// A device filter applies to it, and so to what it starts.
     is_filtered: bpf::Result<bool>,
 }
 
@@ -141,7 +143,7 @@ impl SliceFacts {
 
 impl Slices {
     /// Judges whether users' slices are closed, except the exempt ones, and what else can open devices
-    /// outside of jobs. While logins stay in the slices, these must be open instead.
+    /// outside of jobs. While logins stay in the slices (`outside` is `None`), these must be open instead.
     fn findings(&self) -> Vec<Finding> {
         let mut findings: Vec<Finding> = self
             .exempt
@@ -197,6 +199,7 @@ fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyErr
             return Err(PolicyError::FailedQuery(why.trim().to_owned()));
         }
     };
+    // One for each unit, in the order of the units.
     let policies: Vec<&str> = output
         .lines()
         .filter_map(|line| line.strip_prefix("DevicePolicy="))
@@ -204,6 +207,7 @@ fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyErr
     if policies.len() != uids.len() {
         return Err(PolicyError::MissingPolicy);
     }
+    // "auto", the default, closes nothing by itself; our drop-in sets "closed".
     let closed = uids
         .into_iter()
         .zip(policies)
@@ -240,7 +244,7 @@ impl OutsideJobs {
         let bus = Bus::read(site);
         let existing = read_existing_slices();
         let mut daemons = root_processes(&DAEMONS);
-        // While a user's command runs, a copy of the daemon is its parent.
+        // Of each name the first counts: for a user's command a daemon forks a copy of itself, with a higher number.
         daemons.dedup_by(|second, first| second.0 == first.0);
         let daemons = daemons
             .into_iter()
@@ -269,6 +273,7 @@ fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
         let Some(uid) = uid_of_slice(&name) else {
             continue;
         };
+        // The user may have logged out meanwhile.
         let Ok(slice) = above.child(&*name) else {
             continue;
         };
@@ -278,7 +283,7 @@ fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
     Some(slices)
 }
 
-/// Lists the slices of users that have a device filter now.
+/// Lists for `disable` the slices of users that have a device filter, as far as the filters can be read.
 pub(crate) fn closed_slices() -> Vec<String> {
     let mut closed = read_existing_slices().unwrap_or_default();
     closed.retain(|slice| {
@@ -298,7 +303,8 @@ fn uid_of_slice(name: &str) -> Option<u32> {
         .ok()
 }
 
-/// Judges the filters of the slices that exist. `daemon-reload` closes a slice, but opens none again.
+/// Judges the filters of the slices that exist. They may differ from the policy that systemd shows: a slice that
+/// was closed keeps its filter until it ends, whatever `daemon-reload` reads.
 fn judge_existing(slices: &[ExistingSlice], exempt: &BTreeSet<u32>) -> Vec<Finding> {
     let findings: Vec<Finding> = slices
         .iter()
@@ -343,8 +349,8 @@ impl ExistingSlice {
 impl Bus {
     /// Asks whether users can make systemd move their processes, for instance out of the job.
     ///
-    /// The call names a unit that does not exist: systemd reports that only to a user whose call it
-    /// accepts. Root makes the call as `nobody`.
+    /// The call names a unit that does not exist, and no process: systemd reports the unit as "not loaded" only to
+    /// a user whose call it accepts. Root makes the call as `nobody`.
     fn read(site: &Site) -> Self {
         if fs::symlink_metadata(site.at("/run/dbus/system_bus_socket")).is_err() {
             return Self::Missing;
@@ -417,10 +423,10 @@ impl Daemon {
     }
 }
 
-/// Checks whether a filter applies to a process.
+/// Checks whether a filter applies to a process, by its cgroup on cgroup v2.
 fn has_filter(pid: i32) -> bpf::Result<bool> {
     let membership = Membership::read(pid)?;
-    // The root cgroup, which is no valid path of a job, counts as unfiltered.
+    // "/" is no `CgroupPath`: the root cgroup counts as unfiltered, and so does a process outside of cgroup v2.
     let Ok(path) = membership.unified().unwrap_or("/").parse::<CgroupPath>() else {
         return Ok(false);
     };

@@ -29,8 +29,11 @@ pub(super) struct SlurmFacts {
 /// The parts of Slurm's configuration that are checked.
 #[derive(Debug)]
 struct SlurmConf {
+    /// The path of `slurm.conf`.
     path: PathBuf,
+    /// The lines of `slurm.conf`.
     lines: Lines,
+    /// `ConstrainDevices=yes`
     constrains: bool,
 }
 
@@ -38,7 +41,7 @@ impl SlurmFacts {
     /// Reads the facts. Slurm's files are read with the rights of the helper, as at a login.
     pub(super) fn read(site: &Site) -> Self {
         Self {
-            // A missing account is a finding of its own.
+            // Without the helper's account, which is a finding of its own, Slurm's files are not read.
             conf: site
                 .with_helper_rights(|| SlurmConf::read(site))
                 .unwrap_or(Err(ConfError::MissingSlurmConf)),
@@ -54,7 +57,7 @@ impl SlurmFacts {
         self.has_spool || !matches!(self.conf, Err(ConfError::MissingSlurmConf))
     }
 
-    /// The path of the `slurm.conf` that logins read.
+    /// The path of the `slurm.conf` that logins read; `None` if it is missing or cannot be used.
     pub(super) fn conf_path(&self) -> Option<&Path> {
         self.conf.as_ref().ok().map(|conf| conf.path.as_path())
     }
@@ -73,7 +76,7 @@ impl SlurmFacts {
                 ]
             }
             Err(ConfError::MissingSlurmConf) => Vec::new(),
-            // With `slurm_spool` jobs are found without slurm.conf, and refused only after that.
+            // With `slurm_spool` logins find jobs without slurm.conf, and are then refused as in the next arm.
             Err(error) if error.is_missing() && !self.has_spool => {
                 let text = format!("is missing, so no login finds a Slurm job: {error}");
                 let remedy = "correct slurm_conf in job_adopt.conf";
@@ -130,7 +133,7 @@ fn judge_prolog_flags(conf: &SlurmConf) -> Finding {
 /// Judges whether Slurm keeps its jobs in cgroups, which logins join.
 fn judge_cgroups(conf: &SlurmConf) -> Finding {
     let object = conf.path.display();
-    // The default of a node with cgroups (slurm.conf(5)).
+    // Without the key a node with cgroups has proctrack/cgroup (slurm.conf(5)).
     let tracks = conf.value("ProctrackType").is_none()
         || conf.has_word("ProctrackType", &["proctrack/cgroup", "cgroup"]);
     if tracks && conf.has_word("TaskPlugin", &["task/cgroup", "cgroup"]) {
@@ -156,7 +159,7 @@ impl SlurmConf {
         })
     }
 
-    /// Finds the last value of a key, which Slurm uses; `None` if no line sets it.
+    /// Finds the last value of a key, which Slurm uses; `None` if no line gives it a value.
     fn value(&self, key: &str) -> Option<&str> {
         self.lines
             .iter()

@@ -59,13 +59,13 @@ impl SourceFacts {
         findings
     }
 
-    /// Reports that no source has jobs. It is an error unless the registry waits for its first job: a
-    /// monitor that takes nodes with errors away would keep that from a new node.
+    /// Reports that no source has jobs. It is only a warning while the registry waits for its first job:
+    /// monitoring that takes nodes with errors out of service would keep a new node from getting that job.
     fn judge_missing_sources(&self, health: &[SourceHealth]) -> Finding {
-        let is_unused = health
+        let registry_waits = health
             .iter()
             .any(|source| matches!(source.answer, Err(SourceError::Unused(_))));
-        let severity = if is_unused {
+        let severity = if registry_waits {
             Severity::Warning
         } else {
             Severity::Error
@@ -98,7 +98,6 @@ impl SourceFacts {
     /// configured or runs here.
     fn judge_source(&self, health: &SourceHealth) -> Vec<Finding> {
         let source = health.source.as_str();
-        // Its scheduler is configured or runs here.
         let is_expected = health.source == SourceName::Slurm
             && (self.has_slurm || self.other_slurm_conf.is_some());
         let finding = match &health.answer {
@@ -125,7 +124,7 @@ impl SourceFacts {
     }
 }
 
-/// Checks whether a source is not in use on this node.
+/// Checks whether a source has no jobs because it is not on this node, or was not used since the node started.
 fn is_missing(source: &SourceHealth) -> bool {
     matches!(
         source.answer,
@@ -133,7 +132,8 @@ fn is_missing(source: &SourceHealth) -> bool {
     )
 }
 
-/// Judges the report of a source that has answered, which was asked about a user without jobs.
+/// Judges the report of a source that has answered. It was asked about the user `nobody`, so what it names belongs
+/// to others, or may belong to anybody.
 fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     for what in &report.broken {
@@ -154,8 +154,9 @@ fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Find
     findings
 }
 
-/// Finds the `slurm.conf` of a slurmd that runs here, if it is another one than `path`, which logins
-/// read. The text can be trusted, because only root can have started the process.
+/// Finds the `slurm.conf` that a slurmd of this node was given, if it is in another folder than `path`, which
+/// logins read; `path` is `None` if they read none. The text can be trusted, because only root can have started
+/// the process.
 fn find_other_slurm_conf(path: Option<&Path>) -> Option<String> {
     let own_dir = path.map(real_dir);
     root_processes(&["slurmd"])
@@ -176,7 +177,7 @@ fn real_dir(file: &Path) -> PathBuf {
 }
 
 /// Finds the path of `slurm.conf` that a slurmd was given, by `-f` or else by `SLURM_CONF`; `None`
-/// if it looks for the file itself.
+/// if it looks for the file itself, and for a relative path.
 fn slurm_conf_of(command_line: &[u8], environment: &[u8]) -> Option<String> {
     let options = split_words(command_line);
     let variables = split_words(environment);

@@ -122,7 +122,7 @@ fn list_other_servers() -> Vec<String> {
         "--state=active",
         "list-units",
     ]);
-    // Without systemd no socket starts a server.
+    // A failure means that systemd does not run here: then no socket starts a server.
     if let Ok((true, sockets)) = query_in_clean_environment(command.args(OTHER_SOCKETS)) {
         let names = sockets
             .lines()
@@ -144,11 +144,12 @@ pub(super) fn list_servers() -> Vec<i32> {
 
 /// Checks whether a process is root's sshd that listens, not the sshd of a login.
 fn is_server(pid: i32) -> bool {
+    // `Process::is_sshd` is true for the sshd of a login alone.
     is_sshd_process(pid) && read_process(pid).is_some_and(|process| !process.is_sshd)
 }
 
-/// Checks whether a process is in this process's pid namespace. An sshd in a container serves
-/// another node.
+/// Checks whether a process is in this process's pid namespace, or may be because that cannot be read. An sshd
+/// in a container serves another node.
 fn is_here(pid: i32) -> bool {
     shares_namespace(pid, "pid") != Some(false)
 }
@@ -179,7 +180,7 @@ struct Server {
     configuration: Result<Configuration, ConfigurationError>,
     /// A file that was changed after a process read it, and the process.
     unread_change: Option<(PathBuf, i32)>,
-    /// They see IPv4 peers as IPv6 addresses.
+    /// They see IPv4 peers as IPv6 addresses (see [`Penalties`]).
     peers_are_mapped: bool,
 }
 
@@ -232,8 +233,8 @@ fn written_at(file: &Path, pid: i32) -> Option<(i64, i64)> {
     Some((meta.mtime(), meta.mtime_nsec()))
 }
 
-/// Reads each configuration of the servers once. If none listens, reads the one that would be started
-/// for each connection.
+/// Reads each configuration of the servers once, however many servers have it. If none listens, it reads that of
+/// the packages' sshd, which systemd may start for each connection.
 fn read_servers(pids: &[i32]) -> Vec<Server> {
     let mut commands: BTreeMap<(PathBuf, Vec<String>), Vec<i32>> = BTreeMap::new();
     for pid in pids {
@@ -253,7 +254,8 @@ fn read_servers(pids: &[i32]) -> Vec<Server> {
     servers
 }
 
-/// Finds the file of the configuration that the options name.
+/// Finds the main file of the configuration: the value of the last `-f` among options of [`parse_title`], be it
+/// attached or the next word, or the default.
 fn config_file(options: &[String]) -> PathBuf {
     let mut words = options.iter();
     let mut file = DEFAULT_FILE;
@@ -268,17 +270,18 @@ fn config_file(options: &[String]) -> PathBuf {
 }
 
 impl Server {
-    /// Reads the configuration of processes with one program and one list of options; there are no
-    /// processes if each connection would start one.
+    /// Reads the configuration of processes with one program and one list of options; `pids` is empty if
+    /// systemd starts one for each connection.
     fn read(program: &Path, options: &[String], pids: &[i32]) -> Self {
         let file = config_file(options);
         let files = ConfigFiles::read(&file);
         let configuration = read_configuration(program, options);
-        let read = configuration.as_ref().ok();
+        let known = configuration.as_ref().ok();
         let unread_change =
-            read.and_then(|own| find_unread_change(&files, pids, own.pid_file.as_deref()));
+            known.and_then(|known| find_unread_change(&files, pids, known.pid_file.as_deref()));
         let peers_are_mapped = if pids.is_empty() {
-            maps_v4_peers_of_port(read.map_or(0, |own| own.port))
+            // No socket listens on port 0, which stands for an unknown one.
+            maps_v4_peers_of_port(known.map_or(0, |known| known.port))
         } else {
             pids.iter().any(|pid| maps_v4_peers(*pid))
         };
@@ -300,8 +303,7 @@ impl Server {
             .is_ok_and(|configuration| configuration.service == service)
     }
 
-    /// Judges the configuration. It may have a service of its own: that is an error only if no server has
-    /// the service that is checked.
+    /// Judges the configuration, or reports why it is not known; see [`Server::judge`] for the arguments.
     fn findings(&self, service: &str, is_served: bool) -> Vec<Finding> {
         let configuration = match &self.configuration {
             Ok(configuration) => configuration,
@@ -324,9 +326,9 @@ impl Server {
         findings
     }
 
-    /// Judges the server's configuration, of which the facts are known. `service` is the PAM service that is
-    /// checked, and `is_served` tells whether a server of this node has it. A server for system accounts
-    /// alone may do without PAM. Penalties count only if the server has the checked service.
+    /// Judges the server's configuration. `service` is the PAM service that is checked, and `is_served` tells
+    /// whether any server of this node has it: if none has, it is an error that this one has another. A server
+    /// for system accounts alone may do without PAM. Penalties count only if the server has the checked service.
     fn judge(&self, configuration: &Configuration, service: &str, is_served: bool) -> Vec<Finding> {
         if !configuration.uses_pam && configuration.is_for_system {
             let text = "UsePAM no, but AllowUsers lets in system accounts only";
@@ -450,20 +452,20 @@ fn find_unread_change(
     None
 }
 
-/// Describes the fault if refusals of a user by this service cost others at the same address their
-/// connections; `None` if they do not.
+/// Describes for `enable` the fault if refusals of a user by this service cost others at the same address their
+/// connections; `None` if they do not, or if no configuration of a server can be read.
 pub(crate) fn warn_of_penalties(service: &str) -> Option<String> {
     for server in read_servers(&list_servers()) {
-        let Ok(own) = &server.configuration else {
+        let Ok(configuration) = &server.configuration else {
             continue;
         };
-        if own.service != service {
+        if configuration.service != service {
             continue;
         }
-        let fault = own
+        let fault = configuration
             .penalties
             .as_ref()
-            .and_then(|own| server.find_penalty_fault(own));
+            .and_then(|penalties| server.find_penalty_fault(penalties));
         if let Some(PenaltyFault { text, remedy }) = fault {
             return Some(format!("sshd: {text}; {remedy}"));
         }
@@ -485,7 +487,8 @@ fn read_command(pid: i32) -> Option<(PathBuf, Vec<String>)> {
     ))
 }
 
-/// Reads the effective configuration, in the form of [`parse_configuration`].
+/// Asks a program of sshd for its effective configuration with these options (`sshd -T`). It runs as root, so
+/// only root may have written it.
 fn read_configuration(
     program: &Path,
     options: &[String],
@@ -520,7 +523,8 @@ fn query_beside_run(program: &Path, options: &[String]) -> Result<(bool, String)
     query_in_clean_environment(command.arg(program).args(options))
 }
 
-/// Parses the output of `sshd -T`, which has a key in small letters and its value on each line.
+/// Parses the output of `sshd -T`, which has a key in small letters and its value on each line. Of several ports
+/// the first is taken.
 fn parse_configuration(text: &str, program: &Path) -> Configuration {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -563,10 +567,10 @@ fn is_system_account(entry: &str) -> bool {
 }
 
 /// Parses the options in a listener's title, "sshd: PROGRAM OPTIONS [listener] ..." (sshd.c:
-/// `prepare_proctitle`); `None` for another process.
+/// `prepare_proctitle`), and keeps those of [`CONFIG_OPTIONS`] with their values. `None` for another process.
 fn parse_title(title: &str) -> Option<Vec<String>> {
     let (command, _) = title.strip_prefix("sshd: ")?.split_once(" [listener]")?;
-    let mut words = command.split_whitespace().skip(1).peekable();
+    let mut words = command.split_whitespace().skip(1);
     let mut options = Vec::new();
     while let Some(word) = words.next() {
         match CONFIG_OPTIONS
@@ -577,6 +581,7 @@ fn parse_title(title: &str) -> Option<Vec<String>> {
                 options.push(option.to_owned());
                 options.extend(words.next().map(str::to_owned));
             }
+            // The value is attached.
             Some(_) => options.push(word.to_owned()),
             None => {}
         }

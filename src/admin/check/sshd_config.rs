@@ -55,8 +55,8 @@ impl ConfigFiles {
     }
 
     /// Adds the lines of a file, and at each `Include` those of the files that it includes. Lines in a
-    /// `Match` block are left out. `depth` counts the files that include this one: past [`DEPTH_MAX`] and
-    /// [`FILES_MAX`] nothing is added.
+    /// `Match` block are left out: a block ends at the end of its file. `depth` counts the files that include
+    /// this one: past [`DEPTH_MAX`], or after [`FILES_MAX`] files, nothing is added.
     fn add(&mut self, file: &Path, depth: usize) {
         if depth > DEPTH_MAX || self.sources.len() >= FILES_MAX {
             return;
@@ -112,7 +112,8 @@ impl ConfigFiles {
     }
 }
 
-/// Splits a line into its key, in lower case, and its values; `None` for a comment and an empty line.
+/// Splits a line into its key, in lower case, and its values, which blanks or "=" separate; `None` for a comment
+/// and an empty line.
 fn split_line(line: &str) -> Option<(String, Vec<String>)> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {

@@ -152,7 +152,7 @@ pub(super) struct StackFacts<'a> {
     account: &'a [Entry],
     /// The session lines.
     session: &'a [Entry],
-    /// Whether libpam runs our lines, for each group.
+    /// Whether libpam runs our session lines; `account_line` and `auth_line` tell the same of the other groups.
     session_line: StackFinding,
     account_line: StackFinding,
     auth_line: StackFinding,
@@ -279,7 +279,8 @@ impl<'a> StackFacts<'a> {
         }
     }
 
-    /// Judges whether libpam runs our lines of a group.
+    /// Judges whether libpam runs our lines of a group. A line that does not always count is as grave as a missing
+    /// one.
     fn judge_line(&self, group: Group, line: &StackFinding) -> Finding {
         let MissingLine {
             check,
@@ -296,6 +297,7 @@ impl<'a> StackFacts<'a> {
                 };
                 Finding::fine(check, place, text)
             }
+            // A node whose jobs have no private files needs no auth lines.
             StackFinding::Absent if group == Group::Auth => {
                 Finding::note(check, service, missing_text, line_remedy)
             }
@@ -382,7 +384,7 @@ impl<'a> StackFacts<'a> {
         let mut findings: Vec<Finding> = after
             .filter_map(|entry| judge_late_module(entry, self.passes_variables))
             .collect();
-        // A line that libpam may skip or undo is reported as that.
+        // An unknown module matters only after a line that libpam always runs. Any other line has a finding already.
         if !is_effective(&self.session_line) {
             findings.retain(|finding| finding.severity != Severity::Unknown);
         }
@@ -394,8 +396,9 @@ impl<'a> StackFacts<'a> {
         findings
     }
 
-    /// Finds rival modules in the account and the session stack, but for those after our session line that
-    /// [`Self::judge_order`] reports: where that line is not effective, only those that are known to move logins.
+    /// Finds rival modules in the account and the session stack, except those that [`Self::judge_order`] reports.
+    /// After our session line it reports each one that is known to move logins and, if our line is effective,
+    /// each other one as unknown.
     fn judge_rivals(&self) -> Vec<Finding> {
         let own_line = self.session.iter().rposition(Entry::is_fit);
         let mut rivals: Vec<&Entry> = self.account.iter().collect();
@@ -488,6 +491,7 @@ impl<'a> OwnLine<'a> {
             let remedy = "add exempt_groups=NAMES or exempt_uids=NUMBERS, or remove exempt_join";
             findings.push(Finding::warning(Check::PamArguments, place, text, remedy));
         }
+        // The one finding is that about `conf`.
         if findings.len() == 1 {
             findings.push(Finding::fine(
                 Check::PamOpen,
@@ -558,7 +562,7 @@ fn list_exemptions(settings: &Settings) -> Vec<String> {
 
 impl<'a> ConfArgument<'a> {
     /// Compares the configuration `conf` of a line with the one that is checked. The usual configuration may
-    /// be missing: its defaults then hold.
+    /// be missing: its defaults then hold. In the folder of a test the paths differ, and are not compared.
     fn read(site: &'a Site, conf: &Path) -> Self {
         if conf != Path::new(Request::DEFAULT_CONF) && conf.symlink_metadata().is_err() {
             Self::Missing
@@ -639,8 +643,8 @@ fn judge_rival(entry: &Entry, observes: bool) -> Finding {
     Finding::warning(Check::PamRival, place, text, remedy)
 }
 
-/// Finds other names of the service's file, as which libpam reads our lines for another service: the
-/// module then ignores the login.
+/// Finds other names (links) of the service's file. A program that gives libpam such a name is another service,
+/// and our lines ignore its logins unless they have that name in `service=`.
 fn find_aliases(site: &Site) -> Vec<Alias> {
     let dirs = service_dirs(&site.root);
     let Some(own) = dirs

@@ -86,6 +86,7 @@ impl TrialCgroup {
         for name in top.children()? {
             let Some(name) = name.to_str() else { continue };
             let pid = name.strip_prefix(&prefix).and_then(|pid| pid.parse().ok());
+            // The call sends no signal: it fails if the check that made this cgroup is gone.
             if pid.is_some_and(|pid| kill(Pid::from_raw(pid), None).is_err()) {
                 remove(&top, name);
             }

@@ -120,6 +120,7 @@ fn find_old_helpers(site: &Site) -> Vec<i32> {
         .into_iter()
         .flatten()
         .flatten();
+    // `None`, the age of a process that has ended, is less than any number.
     pids.filter(|pid| real_uid(*pid).map(Uid::as_raw) == Some(helper.uid))
         .filter(|pid| age_seconds(*pid) > Some(HELPER_AGE_MAX_SECONDS))
         .take(NAMES_MAX)
