@@ -86,8 +86,8 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// Takes an entry of an observing module; others are left out. That of an account phase waits for the
-    /// session of the same user, which ends the comparison of a login.
+    /// Takes an entry of an observing module; others are left out. An account entry waits for a session of the same
+    /// user, with which the login is counted.
     fn add(&mut self, entry: LogEntry) {
         if entry.decision("decision") != Some(Decision::Observe) {
             return;
@@ -105,9 +105,9 @@ impl Comparison {
     /// Compares a login whose session has begun, and so was let in by the rival module, with what ours would
     /// have done. The user's oldest account entry waits no longer.
     fn add_session(&mut self, entry: LogEntry) {
+        // "yes" if theirs has put the login into the job that ours would join; empty if the module did not compare.
         let agree = entry.get("agree");
         if agree.is_empty() {
-            // This version of the module does not compare.
             return;
         }
         self.waiting

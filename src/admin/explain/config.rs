@@ -32,7 +32,8 @@ pub(crate) struct Options {
 /// A setting as it is shown: its name, its value and its origin.
 type Row = [String; 3];
 
-/// Runs `config`: shows the PAM lines and each key with its file and line, or `default`.
+/// Runs `config`: shows the PAM lines and each key with its file and line, or `default`. The file is that of
+/// `--conf`, else that of the account line.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let account = PamLine::find(&options.service, Group::Account);
     let session = PamLine::find(&options.service, Group::Session);

@@ -141,6 +141,7 @@ impl Predictor<'_> {
         };
         let (prediction, more) = self.judge_phase(&login, &session)?;
         let note = match (&admission, &prediction) {
+            // The evidence of both phases is the same.
             (Prediction::Admitted, Prediction::Admitted)
             | (Prediction::Ignored(_), Prediction::Ignored(_)) => {
                 return Ok((prediction, evidence));
@@ -177,10 +178,12 @@ impl Predictor<'_> {
             ..login.clone()
         };
         let exemption = self.find_exemption(&settings)?;
+        // With `exempt_join` an exempt user is judged, and let in outside of jobs if that fails.
         if let Some(argument) = exemption.filter(|_| !settings.exempt_join) {
             let why = format!("{argument} lets {} in, outside of jobs", login.user);
             return Ok((Prediction::Ignored(why), Vec::new()));
         }
+        // Under `observe` the module changes nothing. What the line's own arguments change is added after it.
         let (prediction, evidence) = judge_in_dry_run(
             &login,
             &Settings {
@@ -256,7 +259,8 @@ fn describe_lines(account: &PamLine, session: &PamLine) -> EvidenceLines {
     lines
 }
 
-/// Judges one phase by these settings without changing anything.
+/// Judges one phase by these settings, which have `observe`, so that nothing is changed. The prediction is what the
+/// module would do without `observe`, exemptions and actions: [`Prediction::with_arguments`] adds these.
 fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, EvidenceLines) {
     let budget = Budget::start(settings.timeout);
     let trace = RefCell::new(Trace::default());
@@ -315,6 +319,7 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
     }
     let prediction = match (outcome.reason, outcome.refusal) {
         _ if trace.needs_root => Prediction::Unknown,
+        // Nothing is enforced on this node.
         (None, _) => Prediction::Ignored(outcome.cause),
         (Some(reason), Some(text)) => Prediction::Refused(reason, text),
         (Some(_), None) => Prediction::Admitted,
@@ -419,7 +424,7 @@ fn describe_limits(
     lines
 }
 
-/// Finds the reason why a limit does not apply to the logins of a job.
+/// Finds the reason why a limit, which does not apply to the logins of a job, does not.
 fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
     let above = match job {
         Job::SlurmV1(..) => return "Slurm is on cgroup v1",
@@ -435,7 +440,10 @@ fn find_limit_obstacle(limit: LimitKey, job: &Job) -> &'static str {
         Job::Leaf(cgroups) => cgroups.place.levels().first(),
         Job::Slurm(_, step) => step.above_leaf().first(),
     };
-    if !above.is_some_and(|dir| dir.enables_controller(limit.controller).unwrap_or(false)) {
+    let is_enabled =
+        above.is_some_and(|dir| dir.enables_controller(limit.controller).unwrap_or(false));
+    // With its controller only a percentage and the weights of disks can fail to apply.
+    if !is_enabled {
         "the cgroup above has not enabled the controller for it"
     } else if limit.controller == "memory" {
         "the job's memory has no limit to take a percentage of"
@@ -459,7 +467,7 @@ pub(super) fn open_child_leaf(cgroups: &LeafJob) -> Option<Dir> {
         .ok()
 }
 
-/// The trace of a ruling.
+/// What a dry run has seen.
 #[derive(Debug, Default)]
 struct Trace {
     evidence: EvidenceLines,
@@ -469,7 +477,7 @@ struct Trace {
     is_newest: bool,
     /// True if a source that may have another job did not answer.
     is_among_answers: bool,
-    /// True if only root can read the rest.
+    /// True if the helper admits the login, and only root can check that against the job.
     needs_root: bool,
     /// The limits for the job's logins.
     limits: LoginLimits,
@@ -490,7 +498,8 @@ impl Trace {
         }
     }
 
-    /// Runs the helper's part in this process, with the helper's rights.
+    /// Runs the helper's part in this process, with the helper's rights, in place of the helper that a login starts.
+    /// Notes its evidence and what the report needs of its plan.
     fn query_helper(&mut self, request: &Request) -> Result<Reply, Failure> {
         let explained = with_helper_rights(|| Node::host().answer(request));
         let ExplainedReply { reply, evidence } = explained.map_err(|cause| {
@@ -526,7 +535,8 @@ enum Prediction {
 }
 
 impl Prediction {
-    /// Changes the prediction by arguments that let a login in outside of jobs.
+    /// Changes the prediction of a dry run by the line's arguments that let a login in outside of jobs: `observe`,
+    /// the argument `exemption` that exempts the user, if any, and the action for the reason of a refusal.
     fn with_arguments(self, settings: &Settings, exemption: Option<&str>) -> Self {
         let reason = match &self {
             Self::Admitted => Reason::Admitted,

@@ -77,7 +77,8 @@ impl Attribute {
     }
 }
 
-/// Describes the share of a login of `uid` in the job, and names last what differs.
+/// Describes the share of a login of `uid` in the job, one line for each attribute, and names last what differs.
+/// `joined` is the predicted result of the join; `None` if the login would not join.
 pub(super) fn describe_share(
     job: &Job,
     joined: Option<&JoinResult>,
@@ -133,7 +134,8 @@ fn describe_cpuset(job: &Job, processes: &JobProcesses) -> Vec<(&'static str, St
 }
 
 /// Compares a limit for the login with the one for the job's processes. A limit is the lowest of a cgroup and all
-/// above it: for the login from the leaf up, for the job from the job's cgroup up.
+/// above it: for the login from the leaf up, for the job from the job's cgroup up. The login counts the limit that it
+/// would set as well (`joined`).
 fn read_limit(
     job: &Job,
     joined: Option<&JoinResult>,
@@ -154,6 +156,7 @@ fn read_limit(
         Job::SlurmV1(_, step) => {
             let levels = step.open_levels(file.controller)?.unwrap_or_default();
             let name = file.v1.unwrap_or(file.v2);
+            // The last level is the cgroup of the logins, and the one before it the job's.
             let above = levels.split_last().map_or(&[][..], |(_, above)| above);
             (find_lowest(name, &levels)?, find_lowest(name, above)?)
         }
@@ -171,7 +174,8 @@ fn apply_limit(lowest: u64, file: &str, limits: &[LeafLimit]) -> u64 {
     planned.map_or(lowest, |(_, value)| lowest.min(*value))
 }
 
-/// Returns the lowest limit in a file of these cgroups; `u64::MAX` if none is set.
+/// Returns the lowest limit in a file of these cgroups; `u64::MAX` if none is set: a cgroup that lacks the file or
+/// has the text `max` there has no limit.
 fn find_lowest(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
     let mut lowest = u64::MAX;
     for dir in levels {
@@ -193,6 +197,7 @@ fn show_limit(limit: u64) -> String {
 
 /// Compares the devices that open. On Slurm a list of ours is on the logins' cgroup alone, elsewhere on the job's.
 fn compare_devices(job: &Job, containment: &str) -> Attribute {
+    // "enforce" and "inherit+enforce" (`protocol::Containment`).
     let is_listed = containment.ends_with("enforce");
     let [login, whole] = match job {
         Job::Slurm(..) if is_listed => ["the job's that are on the list of logins", "the job's"],
@@ -218,7 +223,8 @@ struct JobProcesses {
 }
 
 impl JobProcesses {
-    /// Reads the cores and scores of these processes. Processes that cannot be listed or read are left out.
+    /// Reads the cores and scores of the job's processes of `uid`, who owns the job. Processes that cannot be listed or
+    /// read are left out.
     fn read(job: &Job, uid: u32) -> Self {
         let deadline = Instant::now() + PROCESSES_TIMEOUT;
         let mut processes = Self {
@@ -301,6 +307,8 @@ fn list_tasks(job: &Job, uid: u32, deadline: Instant) -> Vec<i32> {
             list_first(step.step_levels(), deadline),
         ),
         Job::SlurmV1(_, step) => {
+            // Slurm keeps all processes of a job in the hierarchy of the freezer. The cgroup of the logins is the
+            // last level, and the job's the one above it.
             let levels = step.open_levels("freezer").ok().flatten();
             let mut levels = levels.unwrap_or_default();
             levels.reverse();

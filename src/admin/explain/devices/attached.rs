@@ -159,8 +159,8 @@ impl FilterReport {
     }
 }
 
-/// Lists warnings of nodes that the filters open and whose mode keeps users out; none if the filters open
-/// every node, since then they confine no job.
+/// Lists warnings of nodes that the filters open for reading and writing and whose mode keeps users out; none if
+/// the filters open every node so, since then they confine no job.
 fn list_mode_warnings(
     devices: &[ShownDevice],
     tree: &Tree,
@@ -253,6 +253,7 @@ fn access_letters(allowed: &[String]) -> String {
 
 /// The cgroup whose filters are shown.
 pub(super) struct Target {
+    /// The path that the report names.
     path: String,
     /// The cgroup v2 with its ancestors, the root last. Only the root, if cgroup v1 alone has the cgroup: a
     /// process there can be anywhere in cgroup v2. Empty without cgroup v2.
@@ -265,7 +266,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Adds the cgroup of version 1 to a cgroup of version 2.
+    /// Makes a target of the cgroup v2 `place`, with the one that cgroup v1 has at `path`, which is that of the
+    /// job if `place` is its leaf.
     fn from_place(
         place: &CgroupChain,
         path: &CgroupPath,
@@ -311,7 +313,8 @@ pub(super) fn open_target(options: &Options) -> Result<Option<Target>, Error> {
     Target::from_place(&place, path, Some(record.uid)).map(Some)
 }
 
-/// Opens a cgroup of either version.
+/// Opens a cgroup of version 2 or, if there is none at `path`, one of the devices controller of version 1. If
+/// neither has it, the error is that of version 2.
 fn open_cgroup(path: &CgroupPath) -> Result<Target, Error> {
     require_root(READ_FILTERS)?;
     let root = match Mount::open() {
@@ -319,8 +322,9 @@ fn open_cgroup(path: &CgroupPath) -> Result<Target, Error> {
         Err(cgroup::Error::NotMounted) => None,
         Err(error) => return Err(error.into()),
     };
+    // The root alone, or nothing, for a cgroup of version 1.
     let levels: Vec<Dir> = root.iter().map(|mount| mount.root().clone()).collect();
-    let error = match root
+    let missing = match root
         .ok_or(cgroup::Error::NotMounted)
         .and_then(|root| root.open_chain(path))
     {
@@ -330,6 +334,7 @@ fn open_cgroup(path: &CgroupPath) -> Result<Target, Error> {
         Err(error) => return Err(open_error(error)),
     };
     let devices = v1::open_nearest(&MountInfo::read_all()?, DEVICES_CONTROLLER, path)?;
+    // An ancestor of the cgroup is not what was asked for.
     match devices.filter(|dir| dir.path().strip_prefix('/') == Some(path.relative())) {
         Some(dir) => Ok(Target {
             path: dir.path().to_owned(),
@@ -337,7 +342,7 @@ fn open_cgroup(path: &CgroupPath) -> Result<Target, Error> {
             devices: Some(dir),
             owner: None,
         }),
-        None => Err(open_error(error)),
+        None => Err(open_error(missing)),
     }
 }
 
@@ -357,7 +362,8 @@ fn open_error(error: cgroup::Error) -> Error {
     }
 }
 
-/// Finds the only record of this id.
+/// Finds the only record of this id. It fails with [`Error::Failed`] if there is none, if several users have one,
+/// or if it cannot be used.
 pub(super) fn find_record(id: &JobId, options: &Options) -> Result<Record, Error> {
     let failed = |cause: String| Error::failed("read record of job", id, cause);
     let mut jobs = options

@@ -17,7 +17,8 @@ const NODES_SHOWN_MAX: usize = 4;
 pub(crate) struct NodeMode {
     /// Permission bits.
     mode: u32,
-    /// The group that can open it, unless only its owner can.
+    /// The group that can open it; `None` if only its owner can. The group of root, which no user is in, counts
+    /// as none.
     group: Option<u32>,
 }
 
@@ -90,8 +91,8 @@ impl NodeUser {
     }
 }
 
-/// Describes what a specification gives to containers and this user's logins do not get; without a user,
-/// no groups. `missing_files` are those of the specification that the node lacks.
+/// Describes what a specification gives to containers and this user's logins do not get. Without a user it leaves
+/// out groups. `missing_files` are those of the specification that the node lacks.
 pub(crate) fn container_warnings(
     container: &ContainerParts,
     user: Option<&NodeUser>,
@@ -103,6 +104,7 @@ pub(crate) fn container_warnings(
             groups.push(group_name(*gid));
         }
     }
+    // Only warnings of groups have the name.
     let name = user.map(|known| known.name.as_str());
     container.warnings(&groups, name.unwrap_or_default(), missing_files)
 }
@@ -186,7 +188,7 @@ fn read_mode(tree: &Tree, node: &str, access: Access, user: Option<&NodeUser>) -
     if access.contains(Access::READ) {
         required |= 0o4;
     }
-    // A file that stands for a device node is never written.
+    // Below `--root` a regular file may stand for a device node. It is never written.
     if access.contains(Access::WRITE) && !meta.is_file() {
         required |= 0o2;
     }

@@ -29,6 +29,7 @@ pub(super) fn list_nodes(tree: &Tree) -> Result<Vec<(String, DeviceNode)>, Error
 /// than `rest` files, if directories are nested deeper than [`DEPTH_MAX`], or if one cannot be listed.
 fn list_at_most(tree: &Tree, mut rest: usize) -> Result<Vec<(String, DeviceNode)>, Error> {
     let mut nodes = Vec::new();
+    // For each depth that was entered, the directories that are still to be read.
     let mut levels = vec![vec!["/dev".to_owned()]];
     while let Some(waiting) = levels.last_mut() {
         let Some(dir) = waiting.pop() else {
@@ -46,7 +47,8 @@ fn list_at_most(tree: &Tree, mut rest: usize) -> Result<Vec<(String, DeviceNode)
     Ok(nodes)
 }
 
-/// Adds the nodes of one directory to `nodes`; returns the directories in it.
+/// Adds the nodes of one directory to `nodes`; returns the directories in it that are to be read as well. `rest` is
+/// the number of files that may still be read; it fails with [`Error::Failed`] if there are more.
 fn read_directory(
     tree: &Tree,
     dir: &str,
@@ -72,12 +74,14 @@ fn read_directory(
         match tree.read_node(&path) {
             Ok(node) => nodes.push((path, node)),
             Err(NodeError::NotADevice) if is_driver_directory(tree, &path) => below.push(path),
+            // Any other file, a link, and what has vanished meanwhile.
             Err(_) => {}
         }
     }
     Ok(below)
 }
 
+/// Checks whether a path is a directory in which not every user may create files.
 fn is_driver_directory(tree: &Tree, path: &str) -> bool {
     std::fs::symlink_metadata(tree.locate(path))
         .is_ok_and(|meta| meta.is_dir() && meta.permissions().mode() & WRITABLE_BY_OTHERS == 0)

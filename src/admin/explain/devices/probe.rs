@@ -120,12 +120,14 @@ impl Probe {
                 let cause = format!("no answer in {seconds} s: is it frozen, or out of memory?");
                 return Err(failed(cause));
             }
+            // A signal has ended the child.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 return Err(failed("the process that asks was killed there".into()));
             }
             Err(error) => return Err(failed(error.to_string())),
         }
         output.rewind().map_err(|error| failed(error.to_string()))?;
+        // What the child has written: its answers, or why it could not ask.
         let result: Result<Self, String> =
             serde_json::from_reader(&output).map_err(|error| failed(error.to_string()))?;
         result.map_err(failed)
@@ -182,7 +184,7 @@ impl ProbeSite<'_> {
 
 /// Finds a cgroup whose processes have the filters of `dir`: itself, or one below without filters of its own
 /// if `dir` gives controllers to its children and therefore takes no process (cgroup-v2.rst, "No Internal
-/// Process Constraint").
+/// Process Constraint"). `None` if the first [`CGROUPS_MAX`] cgroups below have no such one that is not frozen.
 fn find_place(dir: &Dir) -> Result<Option<Dir>, Error> {
     // The root has no type, and takes processes whatever it gives to its children.
     if dir.read("cgroup.type")?.is_none() || takes_processes(dir)? {
@@ -232,6 +234,7 @@ fn ask_from_inside(
     nodes: &[(String, DeviceNode)],
 ) -> Result<Probe, String> {
     set_pdeathsig(Signal::SIGKILL).map_err(|errno| format!("prctl: {errno}"))?;
+    // A parent that ended before that sends no signal.
     if getppid() != parent {
         return Err("the command has ended".into());
     }

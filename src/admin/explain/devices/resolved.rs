@@ -75,16 +75,16 @@ impl NameReport {
         report
     }
 
-    /// Warns of nodes that their mode keeps from users, whatever the filter allows.
+    /// Warns of nodes that their mode keeps from users, whatever the filter allows. A CDI specification (`is_cdi`)
+    /// may name groups that open them, but gives these to containers only.
     fn warn_of_modes(&mut self, specifier: &str, restricted: &RestrictedNodes, is_cdi: bool) {
         for warning in restricted.warnings() {
-            let groups = if is_cdi {
+            let hint = if is_cdi {
                 "; additionalGids of a specification are for containers, not for logins"
             } else {
                 ""
             };
-            self.warnings
-                .push(format!("{specifier}: {warning}{groups}"));
+            self.warnings.push(format!("{specifier}: {warning}{hint}"));
         }
     }
 
@@ -103,8 +103,8 @@ impl NameReport {
         }
     }
 
-    /// Adds what a specifier resolved to: its devices, and its warnings under its name. A specifier without
-    /// devices is listed as empty.
+    /// Adds what a specifier resolved to: its devices, and its warnings under its name, with the paths that they
+    /// have on the node, not below `--root`. A specifier without devices is listed as empty.
     fn add(&mut self, specifier: &str, resolved: ResolvedDevices, resolver: &Resolver) {
         if resolved.devices.is_empty() {
             self.empty.push(specifier.to_owned());

@@ -20,7 +20,8 @@ use kernel::trust::Trust;
 
 const WRITE: &str = "write a directory of devices";
 
-/// Writes the directory for the names on the command line, or for those of a registered job.
+/// Writes the directory for the names on the command line, or for those in the record of a job, whose specifiers
+/// have no place in a directory and are left out.
 pub(super) fn execute(options: &Options, dir: &Path, output: &mut Output<'_>) -> Result<u8, Error> {
     require_root(WRITE)?;
     let names = match &options.job {
@@ -77,7 +78,7 @@ fn write_entries(dir: &Path, entries: &[String], trust: &Trust) -> Result<(), Er
     let name = dir
         .file_name()
         .ok_or_else(|| failed(&"no path of a directory"))?;
-    // Nobody else may put an entry into the list, or another list in its place.
+    // Only root may be able to put another directory in the place of this one.
     trust.dir(parent).map_err(|error| failed(&error))?;
     let unfinished = parent.join(format!(
         ".{}.{}",

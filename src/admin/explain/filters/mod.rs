@@ -39,8 +39,9 @@ pub(crate) struct Filter {
     pub(super) in_force: bool,
 }
 
-/// Reads the filters at a cgroup, those of the cgroup itself first and those of the root last; `levels`
-/// begin with that cgroup and end with the root.
+/// Reads the filters at a cgroup, those of the cgroup itself first, then those of each level above up to the visible
+/// root, and last those in force that are attached above it. `levels` begin with that cgroup and end with the visible
+/// root.
 ///
 /// # Errors
 ///
@@ -54,8 +55,9 @@ pub(super) fn read_filters(levels: &[Dir]) -> Result<Vec<Filter>> {
         .iter()
         .map(CgroupPrograms::read)
         .collect::<Result<_>>()?;
-    let counts = levels_in_force(&read.iter().map(|level| level.mode).collect::<Vec<_>>());
-    // An id may appear at two levels: a pin and its original can be one program.
+    let in_force = levels_in_force(&read.iter().map(|level| level.mode).collect::<Vec<_>>());
+    // The programs that run, less those whose level was found. An id may appear at two levels: a pin and its original
+    // can be one program.
     let mut rest: Vec<&Program> = running.iter().collect();
     let mut filters = Vec::new();
     for (index, (dir, level)) in levels.iter().zip(&read).enumerate() {
@@ -68,7 +70,7 @@ pub(super) fn read_filters(levels: &[Dir]) -> Result<Vec<Filter>> {
             }
             let place = rest.iter().position(|other| other.id() == program.id());
             filter.in_force = false;
-            if let (Some(place), Some(true)) = (place, counts.get(index)) {
+            if let (Some(place), Some(true)) = (place, in_force.get(index)) {
                 rest.remove(place);
                 filter.in_force = true;
             }
@@ -91,10 +93,12 @@ pub(crate) fn attach_mode_name(attached: AttachMode) -> &'static str {
     }
 }
 
-/// Reads the programs that run at a cgroup, with those of its ancestors, in the kernel's order.
+/// Reads the programs that run at a cgroup, with those of its ancestors, in the kernel's order. It fails with
+/// `EAGAIN` if they change in each of [`READ_TRIES`] rounds.
 fn read_effective_programs(dir: &Dir) -> Result<Vec<Program>> {
     for _ in 0..READ_TRIES {
         let programs = query_effective(dir)?.into_iter().map(Program::open_by_id);
+        // `None` means that one has gone since the query.
         if let Some(programs) = programs.collect::<Result<Option<_>>>()? {
             return Ok(programs);
         }
