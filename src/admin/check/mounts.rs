@@ -256,7 +256,9 @@ fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
         .and_then(|gid| gid.parse().ok())
         .unwrap_or(0);
     let hides = format!("hides the processes of other users (hidepid={hidden}, gid={gid})");
-    if gid != 0 && helper_gid == Some(gid) {
+    // Such a mount asks for the right to trace a process, whatever its gid (`has_pid_permissions`, fs/proc/base.c).
+    let ignores_gid = matches!(hidden, "4" | "ptraceable");
+    if !ignores_gid && gid != 0 && helper_gid == Some(gid) {
         let text = format!("{hides}, but not from the group of {HELPER_USER}");
         return Finding::fine(Check::ProcHidepid, "/proc", text);
     }
@@ -265,9 +267,14 @@ fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
          about callers; jobs of Slurm and of records are found"
     );
     let right_gid = helper_gid.map_or("GID".to_owned(), |group| group.to_string());
+    let right_hidepid = if ignores_gid {
+        "hidepid=invisible,"
+    } else {
+        ""
+    };
     let remedy = format!(
-        "mount -o remount,gid={right_gid} /proc, here and in /etc/fstab (gid is the primary group of \
-         {HELPER_USER}), and SupplementaryGroups={right_gid} in job-adopt-callerid@.service"
+        "mount -o remount,{right_hidepid}gid={right_gid} /proc, here and in /etc/fstab (gid is the primary \
+         group of {HELPER_USER}), and SupplementaryGroups={right_gid} in job-adopt-callerid@.service"
     );
     Finding::warning(Check::ProcHidepid, "/proc", text, remedy)
 }
@@ -397,12 +404,7 @@ mod tests {
             judge_proc(&mounts, Some(if member { 44 } else { 45 })).severity
         };
         assert_eq!(severity("rw", false), Severity::Fine);
-        for hidden in [
-            "hidepid=2",
-            "hidepid=invisible",
-            "hidepid=1",
-            "hidepid=ptraceable",
-        ] {
+        for hidden in ["hidepid=2", "hidepid=invisible", "hidepid=1"] {
             assert_eq!(
                 severity(&format!("rw,{hidden}"), true),
                 Severity::Warning,
@@ -417,6 +419,13 @@ mod tests {
                 severity(&format!("rw,{hidden},gid=44"), false),
                 Severity::Warning
             );
+        }
+        // The kernel ignores the group in this mode.
+        for hidden in ["hidepid=4", "hidepid=ptraceable"] {
+            let mounts = format!("proc /proc proc rw,{hidden},gid=44 0 0\n");
+            let finding = judge_proc(&mounts, Some(44));
+            assert_eq!(finding.severity, Severity::Warning, "{hidden}");
+            assert!(finding.remedy.contains("remount,hidepid=invisible,gid=44"));
         }
         let without_proc = "sysfs /sys sysfs rw 0 0\n/proc\n";
         assert_eq!(judge_proc(without_proc, Some(44)).severity, Severity::Error);
