@@ -55,8 +55,9 @@ impl ConfigFiles {
     }
 
     /// Adds the lines of a file, and at each `Include` those of the files that it includes. Lines in a
-    /// `Match` block are left out: a block ends at the end of its file. `depth` counts the files that include
-    /// this one: past [`DEPTH_MAX`], or after [`FILES_MAX`] files, nothing is added.
+    /// `Match` block, which ends with its file at the latest, are left out, and so are those of files that it
+    /// includes. `depth` counts the files that include this one: past [`DEPTH_MAX`], or after [`FILES_MAX`]
+    /// files, nothing is added.
     fn add(&mut self, file: &Path, depth: usize) {
         if depth > DEPTH_MAX || self.sources.len() >= FILES_MAX {
             return;
@@ -70,8 +71,12 @@ impl ConfigFiles {
             };
             match key.as_str() {
                 "include" => {
+                    let lines_before = self.lines.len();
                     for pattern in values {
                         self.add_included(&pattern, depth);
+                    }
+                    if is_in_match {
+                        self.lines.truncate(lines_before);
                     }
                 }
                 "match" => is_in_match = true,
@@ -162,7 +167,11 @@ mod tests {
         );
         scratch.file("d/20-other.conf", "UsePAM yes\nX11Forwarding no\n");
         scratch.file("d/30-note.txt", "Port 7\n");
-        let main = format!("Include \"{root}/d/*.conf\"\nUsePAM yes\nPort 22\nBanner /x\n");
+        scratch.file("block.conf", "MaxAuthTries 2\n");
+        let main = format!(
+            "Include \"{root}/d/*.conf\"\nUsePAM yes\nPort 22\nBanner /x\nMatch user a\n\
+             Include {root}/block.conf\n"
+        );
         scratch.file("site_config", &main);
         let files = ConfigFiles::read(&scratch.path().join("site_config"));
         for (key, line) in [
