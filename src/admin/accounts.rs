@@ -166,8 +166,8 @@ pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, St
         .and_then(|()| setegid(account.gid))
         .and_then(|()| seteuid(account.uid));
     let result = lowered.map(|()| look_up());
-    // The saved uid is still root's, so this succeeds. If it fails all the same, later steps lack
-    // rights and report that.
+    // The uid comes first, since only root may set groups. The saved uid is still root's, so this succeeds. If it
+    // fails all the same, later steps lack rights and report that.
     let _ = seteuid(uid)
         .and_then(|()| setegid(gid))
         .and_then(|()| setgroups(&groups));
@@ -183,9 +183,8 @@ fn find_helper() -> Result<User, String> {
     })
 }
 
-/// Makes a program run as the helper's account, if this process is root, and with the group of this name
-/// alone, if there is one. What a user, or another host, could do to the program gives no rights of
-/// root's.
+/// Makes a program run as the helper's account, if this process is root, and in one group: the one of this name,
+/// or else the account's own. What a user, or another host, could do to the program gives no rights of root's.
 ///
 /// # Errors
 ///

@@ -44,7 +44,9 @@ pub(super) fn query_program(
     })
 }
 
-/// Runs a program with its output in memory, where no full pipe can block it.
+/// Runs a program with its output in memory, where no full pipe can block it. Returns whether it succeeded, and the
+/// first [`OUTPUT_BYTES_MAX`] bytes of its standard output and error. The errors are those of [`await_exit`] and of
+/// starting it.
 fn run(command: &mut Command, timeout: Duration) -> io::Result<(bool, String)> {
     let mut output = File::from(memfd_create(c"answer", MFdFlags::MFD_CLOEXEC)?);
     command.stdin(Stdio::null());
@@ -61,11 +63,17 @@ fn run(command: &mut Command, timeout: Duration) -> io::Result<(bool, String)> {
 }
 
 /// Runs `body` in a child; returns its exit status.
+///
+/// # Errors
+///
+/// `EBUSY` if this process has several threads, those of `fork(2)`; [`io::ErrorKind::TimedOut`] after
+/// [`CHILD_TIMEOUT`], and [`io::ErrorKind::Interrupted`] if a signal ended the child.
 pub(super) fn run_in_child(body: impl FnOnce() -> i32) -> io::Result<i32> {
     await_exit(fork_child(body)?, CHILD_TIMEOUT)
 }
 
-/// Waits for a child and returns its exit status; kills it after `timeout`.
+/// Waits for a child and returns its exit status. After `timeout` it kills the child and fails with `TimedOut`; if
+/// another signal has ended the child, it fails with `Interrupted`.
 fn await_exit(child: Pid, timeout: Duration) -> io::Result<i32> {
     let deadline = Instant::now() + timeout;
     loop {

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 pub(crate) const CLOSED_DROP_IN: &str =
     include_str!("../../packaging/systemd/user-.slice.d/job-adopt.conf");
 
-/// The devices that a closed slice allows, as far as they resolve here.
+/// The devices that a closed slice allows, by the drop-in and `always_allowed`, as far as they resolve here; none if
+/// they are too many for a list.
 pub(crate) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<DeviceRule> {
     let allow: Vec<(String, String)> = CLOSED_DROP_IN
         .lines()
@@ -29,11 +30,13 @@ pub(crate) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<De
         .unwrap_or_default()
 }
 
-/// Finds the accounts whose slices stay open, each with the reason.
+/// Finds the accounts whose slices stay open, each with the reason. Of a group these are its listed members, not
+/// those who have it as their primary group.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] for an account or group that cannot be looked up.
+/// [`Error::Failed`] if the name service cannot be asked, or if a group of `exempt_groups` or one of its members does
+/// not exist. A missing `flux_user` has no slice, as on nodes without Flux.
 pub(crate) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, Error> {
     let mut exempt = BTreeMap::from([(0, "root".to_owned())]);
     let mut add = |uid: u32, why: String| {

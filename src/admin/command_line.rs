@@ -79,7 +79,7 @@ pub(super) enum Invocation {
     Text(String),
 }
 
-/// The commands for those who ask, with an example of each.
+/// The commands in the groups and the order of the help, each with an example.
 const HELP_GROUPS: [(&str, &[(&str, &str)]); 5] = [
     (
         "Set up a node",
@@ -126,13 +126,13 @@ const HELP_GROUPS: [(&str, &[(&str, &str)]); 5] = [
     ("Monitoring", &[("metrics", "job-adopt metrics --json")]),
 ];
 
-/// Writes the commands by who asks, each with its line and its example.
-fn list_commands(all: &clap::Command) -> String {
+/// Writes the commands of [`HELP_GROUPS`] for the help, each with the description that it declares and its example.
+fn list_commands(declared: &clap::Command) -> String {
     let mut text = String::new();
     for (title, commands) in HELP_GROUPS {
         _ = writeln!(text, "{title}:");
         for (name, example) in commands {
-            let about = all
+            let about = declared
                 .find_subcommand(name)
                 .and_then(clap::Command::get_about)
                 .map(ToString::to_string)
@@ -144,7 +144,7 @@ fn list_commands(all: &clap::Command) -> String {
     text
 }
 
-/// Parses the words behind the program's name.
+/// Parses the words behind the program's name. `build` is the version that `--version` shows.
 ///
 /// # Errors
 ///

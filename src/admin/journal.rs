@@ -175,7 +175,7 @@ impl JournalEntry {
 
 /// Gives each line of the module that root wrote to `each`: every user may write to the journal, which
 /// records the writer's uid. It reads behind the cursor `after`, or without one from the node's last start
-/// on, and returns the last cursor; `None` if there is no entry yet. It fails with [`Error::Failed`] if
+/// on. Returns the cursor of the last entry, or `after` if there is no new one. It fails with [`Error::Failed`] if
 /// journalctl cannot be run, fails, or prints something else than entries.
 fn read_journal(
     after: Option<&str>,
@@ -194,6 +194,7 @@ fn read_journal(
         None => command.arg("--boot"),
     };
     run_as_helper(&mut command, Some(JOURNAL_GROUP)).map_err(|why| failed(&why))?;
+    // Facility 10 is authpriv, to which the module writes.
     let mut child = command
         .args(["_UID=0", "SYSLOG_FACILITY=10"])
         .stdin(Stdio::null())

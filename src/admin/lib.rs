@@ -48,6 +48,7 @@ pub fn main(build: &'static str) -> ExitCode {
     let result = execute(&words, build, caller, &mut output)
         .and_then(|code| output.out.flush().map(|()| code).map_err(Error::Output));
     let code = result.unwrap_or_else(|error| {
+        // A reader that has closed standard output needs no message.
         if error.exit_code() != EXIT_FINE {
             output.warn(&error);
         }

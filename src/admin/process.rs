@@ -18,13 +18,14 @@ pub(crate) struct Process {
     pub(crate) start: u64,
     /// Device number of its controlling terminal, 0 for none.
     pub(crate) terminal: u32,
-    /// True for the sshd of a login that root runs, which no user controls.
+    /// True for the sshd of one login that root runs, which no user controls.
     ///
-    /// It is false for the server that listens for all logins, in any cgroup, and that server is
-    /// never killed: no other sshd started it, and it has a listening socket, which it closes in each
-    /// of its children. An sshd that systemd starts for a single connection has no listening socket.
+    /// It is false for the server that listens for all logins, in any cgroup, so that no command kills that: no
+    /// other sshd started it, and it has a listening socket, which it closes in each of its children. An sshd that
+    /// systemd starts for a single connection has no listening socket.
     pub(crate) is_sshd: bool,
-    /// Reads the uid of the login that it comes from, if pam_loginuid(8) set it. No user can remove it.
+    /// The uid of the login that it comes from, which no user can remove; `None` if pam_loginuid(8) set none, and in
+    /// the login of this command ([`read_login_uid`]).
     pub(crate) login: Option<u32>,
 }
 
@@ -46,6 +47,7 @@ pub(crate) fn read_process(pid: i32) -> Option<Process> {
         start,
         ..
     } = processes::read_stat(&Proc::host(), pid).ok()?;
+    // The cheapest question comes first: most processes are no sshd.
     let is_sshd = is_sshd_process(pid) && (is_sshd_process(parent) || !has_listening_socket(pid));
     let login = read_login_uid(pid);
     Some(Process {
@@ -74,7 +76,7 @@ pub(crate) fn read_login_uid(pid: i32) -> Option<u32> {
     (Some(session) != own_session).then(|| read_audit_number(pid, "loginuid"))?
 }
 
-/// Whether a process has a listening TCP socket.
+/// Whether a process has a listening TCP socket; `false` if its descriptors cannot be read.
 fn has_listening_socket(pid: i32) -> bool {
     let dir = Proc::host().dir(pid);
     let listening: BTreeSet<String> = ["net/tcp", "net/tcp6"]

@@ -35,7 +35,8 @@ pub(super) fn new_path(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.job-adopt"))
 }
 
-/// Writes a new file in place of one that an interrupted call has left.
+/// Writes a new file with the owner and mode of `like`, else those of a new file and 0644. It takes the place of one
+/// that an interrupted call has left.
 fn write_new(path: &Path, content: &[u8], like: Option<&Metadata>) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),

@@ -16,13 +16,17 @@ const PAM_CONV_ERR: c_int = 19;
 /// `PAM_MAX_NUM_MSG`
 const MESSAGES_MAX: usize = 32;
 
-/// A phase of a transaction.
+/// A phase of a transaction, in the order of a login.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase {
     Account,
+    /// Establishes the credentials.
     Establish,
+    /// Opens the session.
     Open,
+    /// Closes the session.
     Close,
+    /// Deletes the credentials.
     Delete,
 }
 
@@ -75,7 +79,7 @@ impl Transaction {
     }
 
     /// Runs a phase, without `PAM_SILENT`; returns its result, and the messages of its modules to the user.
-    /// A user whose password has expired passes the account phase: sshd lets in who then sets a new one.
+    /// A user whose password has expired passes the account phase: sshd lets such a user in to set a new one.
     pub(crate) fn run(&mut self, phase: Phase) -> (io::Result<()>, Vec<String>) {
         let call = match phase {
             Phase::Account => raw::pam_acct_mgmt,

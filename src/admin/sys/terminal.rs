@@ -42,6 +42,7 @@ pub(crate) fn set_window_size(terminal: BorrowedFd<'_>, size: WindowSize) -> io:
 ///
 /// `ENOTTY` if `master` is none; as `open(2)`.
 pub(crate) fn open_terminal_of_master(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // A new pseudo-terminal is locked until its master allows others to open it.
     let unlocked: libc::c_int = 0;
     // SAFETY: TIOCSPTLCK reads an int, for which the pointer is good.
     let result = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &raw const unlocked) };
