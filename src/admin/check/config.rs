@@ -70,6 +70,7 @@ struct RestrictedMode {
     nodes: String,
     /// The mode, and who can open the nodes.
     mode: String,
+    /// No group can open the nodes.
     is_owners_alone: bool,
     /// Users with jobs here who cannot open them; at most [`USERS_SHOWN_MAX`].
     excluded: Vec<String>,

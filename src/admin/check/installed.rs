@@ -192,6 +192,7 @@ impl Packages {
         }
         let [package, _] = manager.names;
         let files = read_output(manager.files, &[package]);
+        // Without links, like `module`.
         let mut paths = files
             .lines()
             .filter_map(|line| Path::new(line).canonicalize().ok());

@@ -175,7 +175,7 @@ impl ModuleFile {
 }
 
 impl MissingModule {
-    /// Reports the missing module as an error, or as unknown if its path is.
+    /// Reports the missing module as an error, or as unknown if its folder is not known.
     fn finding(&self) -> Finding {
         match self {
             Self::UnknownFolder(name) => {
@@ -244,6 +244,7 @@ impl Program {
         if !self.exists {
             return "install both packages again".to_owned();
         }
+        // The fault is that of a folder above the program.
         if why.path() != self.path {
             return trust_remedy(why);
         }

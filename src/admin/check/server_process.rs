@@ -113,7 +113,7 @@ impl ServerProcess {
             let text = "sees the same mounts as this process, and has what the module needs";
             findings.push(Finding::fine(Check::SshdServer, &object, text));
         }
-        // What logins inherit leaves the module able to work.
+        // These do not count above: what logins inherit does not keep the module from working.
         findings.extend(view.inheritance.findings(&object));
         findings
     }
@@ -230,7 +230,7 @@ impl HiddenFile {
         let settings = self.settings;
         let remedy =
             format!("remove {settings} from its unit (systemctl edit --full ssh, or sshd)");
-        // Logins are in sshd's mount namespace, which may have devices of its own.
+        // The module works with another `/dev`, but logins then have the devices of that one.
         let is_dev = self.path == Path::new("/dev");
         let severity = if is_dev {
             Severity::Warning

@@ -385,8 +385,8 @@ impl Server {
         }
     }
 
-    /// Finds what is wrong with penalties: they are on, and no address is spared, or not as the server sees
-    /// it. `None` if nothing is wrong.
+    /// Finds what is wrong with penalties that are on: entries spare no peer because the server sees IPv4 peers as
+    /// IPv6 addresses, or there is none that could. `None` if nothing is wrong, or if penalties are off.
     fn find_penalty_fault(&self, penalties: &Penalties) -> Option<PenaltyFault> {
         const PENALTIES: &str = "PerSourcePenalties is on: after some refused logins it drops \
                                  everybody's connections from their address for a while";

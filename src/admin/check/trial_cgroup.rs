@@ -31,6 +31,7 @@ pub(super) fn measure_moves(root: &Path) -> Option<[Duration; 2]> {
         sleep(IDLE_INTERVAL);
         for dir in [&trial.dir, &second] {
             let began = Instant::now();
+            // 0 stands for the process that writes.
             let moved = dir.write("cgroup.procs", "0");
             let seconds = began.elapsed().as_secs_f64();
             if moved.is_err() || times.write_all(&seconds.to_ne_bytes()).is_err() {

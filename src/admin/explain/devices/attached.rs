@@ -72,14 +72,15 @@ impl FilterReport {
             v1: target.devices.as_ref(),
         };
         let probe = Probe::ask(site, tree, &nodes)?;
-        let mut report = Self::from_probe(&nodes, &probe, tree, user);
-        report.cgroup = printable(&target.path);
-        report.filters = filters;
-        Ok(report)
+        Ok(Self {
+            cgroup: printable(&target.path),
+            filters,
+            ..Self::from_probe(&nodes, &probe, tree, user)
+        })
     }
 
-    /// Reports what the kernel has decided about each of the nodes, in their order. The caller fills in cgroup and
-    /// filters.
+    /// Reports what the kernel has decided about each of the nodes, in their order, without cgroup and filters. A
+    /// node that has gone is left out.
     fn from_probe(
         nodes: &[(String, DeviceNode)],
         probe: &Probe,
@@ -113,12 +114,10 @@ impl FilterReport {
                 .as_ref()
                 .is_some_and(|allowed| allowed.len() == probe.request_count())
         });
-        let cgroup = String::new();
-        let filters = Vec::new();
         Self {
             schema: 1,
-            cgroup,
-            filters,
+            cgroup: String::new(),
+            filters: Vec::new(),
             devices,
             warnings,
             refuses_nothing,
