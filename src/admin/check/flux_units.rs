@@ -35,9 +35,9 @@ impl FluxUnitFacts {
             Placement::Unit { path, .. } => Some(path),
             _ => None,
         });
-        let units = paths.map(|path| Unit {
-            has_filter: has_own_filter(&path),
-            path,
+        let units = paths.filter_map(|path| {
+            let has_filter = has_own_filter(&path);
+            Unit::new(path, has_filter)
         });
         Self {
             units: units.collect(),
@@ -80,8 +80,53 @@ impl FluxUnitFacts {
     }
 }
 
+impl Unit {
+    /// Makes a unit of its path and the answer about its filter; `None` if its cgroup is gone, since the job has
+    /// then ended after it was listed.
+    fn new(path: CgroupPath, has_filter: bpf::Result<bool>) -> Option<Self> {
+        if let Err(bpf::Error::System(error)) = &has_filter {
+            if matches!(
+                error.source.raw_os_error(),
+                Some(libc::ENOENT | libc::ENODEV)
+            ) {
+                return None;
+            }
+        }
+        Some(Self { path, has_filter })
+    }
+}
+
 /// Tells whether a program for devices is attached to the cgroup itself.
 fn has_own_filter(path: &CgroupPath) -> bpf::Result<bool> {
     let chain = Mount::open()?.open_chain(path)?;
     Ok(!CgroupPrograms::read(chain.dir()?)?.programs.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::finding::Severity;
+    use kernel::OperationError;
+    use std::io;
+
+    fn read(answer: Result<bool, i32>) -> FluxUnitFacts {
+        let has_filter = answer.map_err(|errno| {
+            let error = io::Error::from_raw_os_error(errno);
+            OperationError::new("query", "/unit", error).into()
+        });
+        let unit = Unit::new("/unit".parse().unwrap(), has_filter);
+        FluxUnitFacts {
+            units: unit.into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn unit_that_has_gone_meanwhile_has_no_finding() {
+        assert_eq!(read(Err(libc::ENOENT)).findings(), []);
+        assert_eq!(read(Err(libc::ENODEV)).findings(), []);
+        let severity = |answer| read(answer).findings().first().unwrap().severity;
+        assert_eq!(severity(Err(libc::EPERM)), Severity::Unknown);
+        assert_eq!(severity(Ok(false)), Severity::Warning);
+        assert_eq!(severity(Ok(true)), Severity::Fine);
+    }
 }
