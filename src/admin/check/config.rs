@@ -217,7 +217,7 @@ impl EnforceState {
     /// Finds out whether the file exists, and whether only root can make or remove it.
     fn read(site: &Site, path: &Path) -> Self {
         if let Some(Err(error)) = path.parent().map(|parent| site.trust.dir(parent)) {
-            // In a folder that is missing the file is missing too, which the end reports.
+            // A folder that is missing has no file either: that is the last case.
             if !error.is_missing() {
                 return Self::Distrusted(error);
             }

@@ -26,7 +26,7 @@ impl FluxUnitFacts {
         if !site.config.sources.contains(&SourceName::Flux) {
             return Self::default();
         }
-        // Why Flux cannot be queried, the check of the sources reports.
+        // The check of the sources reports why Flux cannot be queried.
         let Ok((jobs, _)) = query_scheduler(SourceName::Flux, &site.config) else {
             return Self::default();
         };

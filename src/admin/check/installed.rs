@@ -287,7 +287,7 @@ fn parse_state(line: &str, names: &[&str]) -> Option<PackageState> {
 
 /// Parses a line of `dpkg --verify` or `rpm --verify` about a file that is not as its package has it.
 /// It is `None` for changed configuration, which the line marks with a "c", and for missing documentation.
-/// Whether a file is missing, `exists` tells: dpkg before 1.21 (Debian 11) reports it as a changed one.
+/// `exists` tells whether a file is missing: dpkg before 1.21 (Debian 11) reports a missing one as changed.
 fn parse_damage(line: &str, exists: impl Fn(&str) -> bool) -> Option<DamagedFile> {
     let path = &line[line.find(" /")? + 1..];
     let is_documentation = DOCUMENTATION_DIRS.iter().any(|dir| path.starts_with(dir));

@@ -233,7 +233,8 @@ fn option_value<'a>(options: &'a str, name: &str) -> Option<&'a str> {
         .find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
 }
 
-/// Judges whether the helper's group sees the processes of others (`hidepid`, proc(5)).
+/// Judges whether the helper's group sees the processes of others (`hidepid`, proc(5)). `helper_gid` is `None` if
+/// the helper has no account.
 fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
     let Some(options) = mount_options(mounts, "/proc", "proc") else {
         let text = "is not mounted, so every login is refused";
@@ -252,6 +253,7 @@ fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
             "every user can see all processes",
         );
     }
+    // Without the option it is root's group, in which the helper never is.
     let gid = option_value(options, "gid")
         .and_then(|gid| gid.parse().ok())
         .unwrap_or(0);

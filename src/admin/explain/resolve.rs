@@ -183,7 +183,7 @@ impl Predictor<'_> {
             let why = format!("{argument} lets {} in, outside of jobs", login.user);
             return Ok((Prediction::Ignored(why), Vec::new()));
         }
-        // Under `observe` the module changes nothing. What the line's own arguments change is added after it.
+        // Under `observe` the module changes nothing. `with_arguments` then applies the line's own arguments.
         let (prediction, evidence) = judge_in_dry_run(
             &login,
             &Settings {

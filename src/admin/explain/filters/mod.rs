@@ -77,6 +77,7 @@ pub(super) fn read_filters(levels: &[Dir]) -> Result<Vec<Filter>> {
             filters.push(filter);
         }
     }
+    // These run too, and so are attached above the visible root.
     for program in rest {
         filters.push(Filter::read(program, None, AttachMode::Nothing)?);
     }
