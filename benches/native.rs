@@ -23,6 +23,8 @@ mod layouts;
 
 #[path = "support/check.rs"]
 mod check;
+#[path = "support/cluster.rs"]
+mod cluster;
 #[path = "support/crowd.rs"]
 mod crowd;
 #[path = "support/driver.rs"]
@@ -49,10 +51,11 @@ fn main() {
         println!("skipped: needs root");
         return;
     }
-    let parts: [(&str, fn()); 11] = [
+    let parts: [(&str, fn()); 12] = [
         ("login", login::measure),
         ("crowd", crowd::measure),
         ("fanout", fanout::measure),
+        ("cluster", cluster::measure),
         ("slurm", slurm::measure),
         ("busy", slurm::measure_busy),
         ("peer", peer::measure),

@@ -149,6 +149,21 @@ fn ranks_of_two_jobs_join_job_of_their_launcher() {
     });
 }
 
+/// Hundreds of nodes ask the launching one, so that a second question for each login would halve what its
+/// service can take.
+#[test]
+fn login_asks_host_of_its_client_once() {
+    on_cluster(2, |cluster| {
+        let jobs = start_jobs(cluster);
+        let questions = "/tmp/questions";
+        let script = format!("echo >>{questions}; {}", answer_script(&jobs.older[0].id));
+        let _service = cluster.nodes[0].serve("::", PORT, &["sh", "-c", &script]);
+        let expected = ("caller".to_owned(), jobs.older[0].id.clone());
+        assert_eq!(start_rank(cluster, &jobs.older[0], "gpu018"), expected);
+        assert_eq!(cluster.nodes[0].read(questions).lines().count(), 1);
+    });
+}
+
 #[test]
 fn login_of_node_to_itself_needs_no_service() {
     on_cluster(2, |cluster| {

@@ -10,7 +10,9 @@ use super::user::PEOPLE;
 use super::{Mount, Node, Sshd, User, is_installed, skip, tool};
 
 /// Numbers in the nodes' names, and last parts of their addresses.
-const NUMBERS: [u8; 4] = [17, 18, 19, 20];
+const NUMBERS: [u8; 16] = [
+    17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+];
 /// Options of every user's ssh client.
 const SSH_CONFIG: &str = "\
 BatchMode yes
@@ -33,7 +35,7 @@ pub(crate) struct Cluster<'a> {
     pub(crate) sshds: Vec<Sshd<'a>>,
 }
 
-/// Runs `body` on a fresh cluster of `size` nodes, at most four. Prints "skipped" if this machine
+/// Runs `body` on a fresh cluster of `size` nodes, at most sixteen. Prints "skipped" if this machine
 /// cannot have one.
 pub(crate) fn on_cluster(size: usize, body: impl FnOnce(&Cluster<'_>)) {
     /// A small machine has time for one cluster at once.
