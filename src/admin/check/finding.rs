@@ -75,6 +75,7 @@ string_enum! {
         SshdPam = "sshd-pam",
         SshdService = "sshd-service",
         SshdPenalties = "sshd-penalties",
+        SshdStartups = "sshd-startups",
         SshdServer = "sshd-server",
         SshdNamespaces = "sshd-namespaces",
         SshdCgroupMount = "sshd-cgroup-mount",

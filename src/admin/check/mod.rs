@@ -25,6 +25,7 @@ mod sources;
 pub(super) mod sshd;
 mod sshd_config;
 pub(super) mod stack;
+mod startups;
 #[cfg(test)]
 mod tests;
 mod trial_cgroup;

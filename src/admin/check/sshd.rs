@@ -6,6 +6,7 @@ use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
 use super::server_process::{ServerProcess, proc_dir, process_object, shares_namespace};
 use super::site::{Site, root_processes};
 use super::sshd_config::{ConfigFiles, DEFAULT_FILE};
+use super::startups::Startups;
 use super::trusted_file::{require_trusted, trust_remedy};
 use crate::accounts::{find_user, read_uid_min};
 use crate::child_process::query_in_clean_environment;
@@ -164,6 +165,8 @@ struct Configuration {
     service: String,
     /// `None` before OpenSSH 9.8, which has none.
     penalties: Option<Penalties>,
+    /// `None` if `sshd -T` does not say.
+    startups: Option<Startups>,
     /// The file to which sshd writes its process id whenever it has read its configuration.
     pid_file: Option<PathBuf>,
     port: u16,
@@ -348,7 +351,25 @@ impl Server {
                 }
             });
         }
+        findings.extend(self.judge_startups(configuration));
         findings
+    }
+
+    /// Judges whether a launcher can start a rank for each core of the node by ssh. Only a note, since most
+    /// launchers log in once to each node.
+    fn judge_startups(&self, configuration: &Configuration) -> Option<Finding> {
+        let cores = std::thread::available_parallelism().ok()?.get();
+        let text = configuration.startups?.find_fault(cores)?;
+        let remedy = format!(
+            "for such launchers write \"MaxStartups 1024\" {} and reload",
+            self.where_to_write("maxstartups")
+        );
+        Some(Finding::note(
+            Check::SshdStartups,
+            &self.object,
+            text,
+            remedy,
+        ))
     }
 
     /// Judges whether the server runs PAM modules at all.
@@ -539,6 +560,8 @@ fn parse_configuration(text: &str, program: &Path) -> Configuration {
         is_for_system: allows_system_only(text),
         service: value("pamservicename").unwrap_or(&name).to_owned(),
         penalties: value("persourcepenalties").map(|value| Penalties::parse(value, exempt)),
+        startups: value("maxstartups")
+            .and_then(|max| Startups::parse(max, value("persourcemaxstartups"))),
         pid_file: value("pidfile")
             .filter(|file| *file != "none")
             .map(PathBuf::from),
@@ -655,6 +678,17 @@ mod tests {
             ["Note sshd-service"]
         );
         assert_eq!(bad_findings(alternative, "ssh-alt", true), [""; 0]);
+    }
+
+    #[test]
+    fn limit_of_waiting_logins_below_number_of_cores_is_noted() {
+        let cores = std::thread::available_parallelism().unwrap().get();
+        let with = |start| format!("usepam yes\nmaxstartups {start}:30:100\n");
+        assert_eq!(bad_findings(&with(cores), "sshd", true), [""; 0]);
+        assert_eq!(
+            bad_findings(&with(cores - 1), "sshd", true),
+            ["Note sshd-startups"]
+        );
     }
 
     /// The lines are those of OpenSSH 10.0.
