@@ -31,6 +31,8 @@ mod crowd;
 mod driver;
 #[path = "support/fanout.rs"]
 mod fanout;
+#[path = "support/growth/mod.rs"]
+mod growth;
 #[path = "support/login.rs"]
 mod login;
 #[path = "support/lookup.rs"]
@@ -64,6 +66,7 @@ fn main() {
         ("check", check::measure),
         ("lookup", lookup::measure),
         ("specification", specification::measure),
+        ("growth", growth::measure),
     ];
     let chosen: Vec<String> = std::env::args()
         .skip(1)
