@@ -233,6 +233,39 @@ fn login_to_job_of_3000_processes_makes_few_more_calls_than_one_of_10() {
     });
 }
 
+/// A node of 16 GPUs has up to 112 MIG instances. Each of them costs the calls that read its files and nodes, and is not
+/// compared with all others.
+#[test]
+fn mig_instance_costs_login_the_calls_that_read_it() {
+    const GPUS: u32 = 16;
+    /// For two files and two nodes of an instance, each to open, check, read and close; a debug build also checks the
+    /// descriptors.
+    const CALLS_PER_INSTANCE_MAX: usize = 24;
+    on_node(|node| {
+        node.add_mig_gpus(GPUS);
+        let instances = node.mig_instances(GPUS);
+        let lines = ["account", "session"].map(|group| (group, "required pam_job_adopt.so"));
+        let count = |id: &str, instances: &[String]| {
+            let job = node
+                .job(ALICE, id)
+                .with("options", serde_json::json!({}))
+                .with("gpus", serde_json::json!(instances))
+                .start();
+            let [account, _] = trace_login(node, lines);
+            job.finish();
+            node.sh(&format!("rm {}", job.record_path())).ok();
+            account.helper.len()
+        };
+        let one = count("1", &instances[..1]);
+        let all = count("2", &instances);
+        eprintln!("{one} system calls of the helper for one MIG instance, {all} for 112");
+        assert!(
+            all <= one + instances.len() * CALLS_PER_INSTANCE_MAX,
+            "{one}, and {all} for all"
+        );
+    });
+}
+
 /// Writes as many files as a driver of claims leaves behind, each of a kind of its own.
 fn write_stale_claims(node: &Node, count: usize) {
     for number in 0..count {

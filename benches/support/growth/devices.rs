@@ -5,12 +5,9 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{Call, Field, Growth, LOGIN, on_field, on_field_with, probe};
-use crate::support::ALICE;
+use crate::support::{ALICE, Node};
 
-/// First GPU instance of a GPU: a driver numbers them from 1.
-const FIRST_INSTANCE: usize = 1;
-const INSTANCES_OF_GPU: usize = 7;
-const GPUS: usize = 16;
+const GPUS: u32 = 16;
 
 /// Writes specifications of claims, as their drivers leave them behind.
 fn write_claims(field: &Field<'_>, numbers: std::ops::Range<usize>) {
@@ -64,85 +61,30 @@ fn record(field: &Field<'_>, key: &str, devices: &Value) {
     field.job.record(&record.to_string());
 }
 
-fn uuid(gpu: usize) -> String {
-    format!("GPU-edfee158-11c1-52b8-0517-92f30e7fac{gpu:02x}")
-}
-
-/// Adds GPUs of NVIDIA's, with their nodes, to the bus and the driver, each split into MIG instances.
-fn add_gpus(field: &Field<'_>) {
-    let node = field.node;
-    node.add_nvidia_driver(510);
-    let script = format!(
-        "set -e
-         mount -t tmpfs -o mode=0755 tmpfs /proc/driver
-         mount -t tmpfs -o mode=0755 tmpfs /sys/bus/pci/devices
-         mkdir -p /run/nvidia /dev/nvidia-caps
-         for gpu in $(seq 0 {}); do
-             [ -e /dev/nvidia$gpu ] || mknod -m 666 /dev/nvidia$gpu c 195 $gpu
-         done",
-        GPUS - 1
-    );
-    node.sh(&script).ok();
-    for gpu in 0..GPUS {
-        let address = format!("0000:{:02x}:00.0", 0x10 + gpu);
-        let function = format!("/sys/bus/pci/devices/{address}");
-        node.create_dir(&function, 0o755);
-        node.sh(&format!("ln -s /run/nvidia {function}/driver"))
-            .ok();
-        node.write_root_file(
-            &format!("/proc/driver/nvidia/gpus/{address}/information"),
-            &format!("GPU UUID: \t {}\nDevice Minor: \t {gpu}\n", uuid(gpu)),
-        );
-        for instance in 0..INSTANCES_OF_GPU {
-            let minor = 3 + (gpu * INSTANCES_OF_GPU + instance) * 2;
-            let gi = FIRST_INSTANCE + instance;
-            let folder = format!("/proc/driver/nvidia/capabilities/gpu{gpu}/mig/gi{gi}");
-            for (path, minor) in [
-                (format!("{folder}/access"), minor),
-                (format!("{folder}/ci0/access"), minor + 1),
-            ] {
-                let text =
-                    format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
-                node.write_root_file(&path, &text);
-            }
-        }
-    }
-    let nodes = format!(
-        "for minor in $(seq 3 {}); do mknod -m 444 /dev/nvidia-caps/nvidia-cap$minor c 235 $minor; done",
-        2 + GPUS * INSTANCES_OF_GPU * 2
-    );
-    node.sh(&nodes).ok();
-}
-
 pub(super) fn gpus() {
-    let floor = "the node of each is looked at in both phases";
+    let floor = "its files and its node, and its node once more at the end";
     on_field(|field| {
-        add_gpus(field);
-        let name = |gpu| json!(uuid(gpu));
-        record(field, "gpus", &(0..1).map(name).collect());
-        let probes = [probe(LOGIN, Growth::Each(10.0, floor))];
-        field.compare("GPUs of the job", [1, GPUS], &probes, || {
-            record(field, "gpus", &(0..GPUS).map(name).collect());
+        field.node.add_mig_gpus(GPUS);
+        let names = |count| (0..count).map(|gpu| json!(Node::mig_parent(gpu))).collect();
+        record(field, "gpus", &names(1));
+        let probes = [probe(LOGIN, Growth::Each(8.0, floor))];
+        field.compare("GPUs of the job", [1, GPUS as usize], &probes, || {
+            record(field, "gpus", &names(GPUS));
         });
     });
 }
 
 pub(super) fn slices() {
-    let floor = "two files of the driver and their two nodes for each";
+    let floor = "two files of the driver and two nodes for each";
     on_field(|field| {
-        add_gpus(field);
-        let name = |number: usize| {
-            let gpu = uuid(number / INSTANCES_OF_GPU);
-            json!(format!(
-                "MIG-{gpu}/{}/0",
-                FIRST_INSTANCE + number % INSTANCES_OF_GPU
-            ))
-        };
-        record(field, "gpus", &(0..1).map(name).collect());
-        let probes = [probe(LOGIN, Growth::Each(12.0, floor))];
-        let count = GPUS * INSTANCES_OF_GPU;
-        field.compare("MIG instances of the job", [1, count], &probes, || {
-            record(field, "gpus", &(0..count).map(name).collect());
+        let node = field.node;
+        node.add_mig_gpus(GPUS);
+        let instances = node.mig_instances(GPUS);
+        record(field, "gpus", &json!(instances[..1]));
+        let probes = [probe(LOGIN, Growth::Each(16.0, floor))];
+        let range = [1, instances.len()];
+        field.compare("MIG instances of the job", range, &probes, || {
+            record(field, "gpus", &json!(instances));
         });
     });
 }

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, stat};
 use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -37,9 +37,19 @@ pub struct Tree {
 struct ReadCache {
     drivers: OnceCell<Result<ProcDevices, FileError>>,
     texts: RefCell<BTreeMap<String, Result<String, FileError>>>,
+    listings: RefCell<BTreeMap<String, Result<Vec<String>, FileError>>>,
+    nodes: RefCell<NodeCache>,
+    nodes_behind_links: RefCell<NodeCache>,
+    /// The minors of those MIG instances that were read by their names.
+    named_instances: RefCell<BTreeSet<u32>>,
+    /// The minors of all MIG instances, if one was to be found by its minor.
+    live_instances: OnceCell<Result<BTreeSet<u32>, FileError>>,
     /// The directory of the node that was read last, and its path: most nodes are in `/dev`.
     node_dir: RefCell<Option<(String, OpenedFile)>>,
 }
+
+/// Device nodes by their paths, or why there is none.
+type NodeCache = BTreeMap<String, Result<DeviceNode, NodeError>>;
 
 impl Tree {
     /// The files of the node that this process runs on.
@@ -71,14 +81,19 @@ impl Tree {
     }
 
     /// Reads the device node at an absolute path. It opens the node with `O_PATH` (open(2)), so
-    /// that no driver notices.
+    /// that no driver notices. Each node is read once: all GPUs of a vendor share some.
     ///
     /// # Errors
     ///
     /// [`NodeError`], also if a component is a symbolic link, `..`, or a directory that everyone may
     /// write, such as `/dev/shm`: a file system that a user mounts there shows any nodes.
     pub fn read_node(&self, path: &str) -> Result<DeviceNode, NodeError> {
-        self.open_node(path).map(|(_, node)| node)
+        if let Some(node) = self.cache.nodes.borrow().get(path) {
+            return *node;
+        }
+        let node = self.open_node(path).map(|(_, node)| node);
+        self.cache.nodes.borrow_mut().insert(path.to_owned(), node);
+        node
     }
 
     /// Opens the device node at an absolute path with `O_PATH`, as [`Tree::read_node`] does.
@@ -182,12 +197,23 @@ impl Tree {
     }
 
     /// Reads the device node at an absolute path. It follows symbolic links as stat(2) does, but
-    /// never to above the root.
+    /// never to above the root. Each node is read once, as by [`Tree::read_node`].
     ///
     /// # Errors
     ///
     /// [`NodeError`] if there is no such file, or if it is no device node.
     pub fn read_node_behind_links(&self, path: &str) -> Result<DeviceNode, NodeError> {
+        if let Some(node) = self.cache.nodes_behind_links.borrow().get(path) {
+            return *node;
+        }
+        let node = self.stat_node(path);
+        let mut nodes = self.cache.nodes_behind_links.borrow_mut();
+        nodes.insert(path.to_owned(), node);
+        node
+    }
+
+    /// Reads the device node behind links, without the cache.
+    fn stat_node(&self, path: &str) -> Result<DeviceNode, NodeError> {
         if !self.has_other_root() {
             return DeviceNode::from_stat(&stat(path).map_err(NodeError::Open)?);
         }
@@ -233,13 +259,22 @@ impl Tree {
         proc::read_at_most(&self.locate(path), FILE_BYTES_MAX).map_err(failed)
     }
 
-    /// Lists the names in a directory of `/dev`, `/proc` or `/sys`, sorted by their bytes.
+    /// Lists the names in a directory of `/dev`, `/proc` or `/sys`, sorted by their bytes. Each
+    /// directory is listed once, as each file is read once.
     ///
     /// # Errors
     ///
     /// [`FileError`]; `EFBIG` if there are more than 65,536 names.
     pub fn list_names(&self, path: &str) -> Result<Vec<String>, FileError> {
-        self.list_names_up_to(path, NAMES_MAX)
+        if let Some(names) = self.cache.listings.borrow().get(path) {
+            return names.clone();
+        }
+        let names = self.list_names_up_to(path, NAMES_MAX);
+        self.cache
+            .listings
+            .borrow_mut()
+            .insert(path.to_owned(), names.clone());
+        names
     }
 
     /// Lists the sorted names in a directory; none if the directory is missing.
@@ -328,6 +363,31 @@ impl Tree {
             .get_or_init(read)
             .as_ref()
             .map_err(Clone::clone)
+    }
+
+    /// Keeps the minor of a MIG instance whose file the driver has.
+    pub(super) fn add_named_instance(&self, minor: u32) {
+        self.cache.named_instances.borrow_mut().insert(minor);
+    }
+
+    /// Tells whether a MIG instance with this minor exists: it was read by its name, or is among those that `list`
+    /// finds at the first call.
+    ///
+    /// # Errors
+    ///
+    /// The error of `list`.
+    pub(super) fn has_instance(
+        &self,
+        minor: u32,
+        list: impl FnOnce() -> Result<BTreeSet<u32>, FileError>,
+    ) -> Result<bool, FileError> {
+        if self.cache.named_instances.borrow().contains(&minor) {
+            return Ok(true);
+        }
+        match self.cache.live_instances.get_or_init(list) {
+            Ok(live) => Ok(live.contains(&minor)),
+            Err(error) => Err(error.clone()),
+        }
     }
 
     /// Rewrites a message so that paths below this tree's root are those of the node: for the root `/a`,

@@ -3,6 +3,9 @@
 
 use super::Node;
 
+/// Number of instances into which a GPU can be split.
+const INSTANCES_OF_GPU: u32 = 7;
+
 /// Returns `/proc/devices` of a node with NVIDIA and AMD drivers. The major of `nvidia-uvm` is
 /// dynamic.
 fn proc_devices(uvm: u32) -> String {
@@ -86,6 +89,64 @@ impl Node {
                 &text,
             );
         }
+    }
+
+    /// Adds as many NVIDIA GPUs as stand-ins, each split into seven MIG instances, and the files of their driver.
+    pub(crate) fn add_mig_gpus(&self, gpus: u32) {
+        self.add_nvidia_driver(510);
+        let script = format!(
+            "set -e
+             mount -t tmpfs -o mode=0755 tmpfs /proc/driver
+             mount -t tmpfs -o mode=0755 tmpfs /sys/bus/pci/devices
+             mkdir -p /run/nvidia /dev/nvidia-caps
+             for gpu in $(seq 0 {}); do
+                 [ -e /dev/nvidia$gpu ] || mknod -m 666 /dev/nvidia$gpu c 195 $gpu
+                 function=/sys/bus/pci/devices/0000:$(printf %02x $((gpu + 16))):00.0
+                 mkdir -p $function
+                 ln -s /run/nvidia $function/driver
+             done
+             for minor in $(seq 1 {}); do
+                 mknod -m 444 /dev/nvidia-caps/nvidia-cap$minor c 235 $minor
+             done",
+            gpus - 1,
+            gpus * INSTANCES_OF_GPU * 2
+        );
+        self.sh(&script).ok();
+        let mut minors = 1..;
+        for gpu in 0..gpus {
+            let information = format!(
+                "/proc/driver/nvidia/gpus/0000:{:02x}:00.0/information",
+                gpu + 16
+            );
+            let uuid = Self::mig_parent(gpu);
+            let text = format!("GPU UUID: \t {uuid}\nDevice Minor: \t {gpu}\n");
+            self.write_root_file(&information, &text);
+            for gi in 1..=INSTANCES_OF_GPU {
+                let folder = format!("/proc/driver/nvidia/capabilities/gpu{gpu}/mig/gi{gi}");
+                for (dir, minor) in [folder.clone(), format!("{folder}/ci0")]
+                    .iter()
+                    .zip(&mut minors)
+                {
+                    let text = format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\n");
+                    self.write_root_file(&format!("{dir}/access"), &text);
+                }
+            }
+        }
+    }
+
+    /// Returns the UUID of a GPU of [`Node::add_mig_gpus`].
+    pub(crate) fn mig_parent(gpu: u32) -> String {
+        format!("GPU-edfee158-11c1-52b8-0517-92f30e7fac{gpu:02x}")
+    }
+
+    /// Returns the names of all instances of [`Node::add_mig_gpus`].
+    pub(crate) fn mig_instances(&self, gpus: u32) -> Vec<String> {
+        let mut names = Vec::new();
+        for gpu in 0..gpus {
+            let parent = Self::mig_parent(gpu);
+            names.extend((1..=INSTANCES_OF_GPU).map(|gi| format!("MIG-{parent}/{gi}/0")));
+        }
+        names
     }
 
     /// Returns the UUID of the GPU with this minor.

@@ -7,6 +7,7 @@ use super::information::find_value;
 use crate::node::tree::none_if_missing;
 use crate::node::{DeviceError, FileError, Tree};
 use protocol::parse_decimal;
+use std::collections::BTreeSet;
 
 /// Name of the driver of capabilities in `/proc/devices`.
 pub(in crate::node) const CAPS_DRIVER: &str = "nvidia-caps";
@@ -43,6 +44,7 @@ pub(super) fn read_capability_minor(
     };
     let minor = parse_device_file_minor(&text)
         .ok_or_else(|| DeviceError::at(&path, "no DeviceFileMinor"))?;
+    tree.add_named_instance(minor);
     let table = match tree.read_text(MIG_MINORS) {
         Err(error) if error.is_missing() => return Ok(minor),
         result => result?,
@@ -65,18 +67,26 @@ pub(super) fn read_capability_minor(
 ///
 /// [`FileError`] if a file of the driver cannot be read.
 pub(in crate::node) fn is_live_instance(tree: &Tree, minor: u32) -> Result<bool, FileError> {
+    tree.has_instance(minor, || list_live_minors(tree))
+}
+
+/// Lists the minors of the GPU instances and compute instances that exist now.
+///
+/// # Errors
+///
+/// [`FileError`] if a file of the driver cannot be read.
+fn list_live_minors(tree: &Tree) -> Result<BTreeSet<u32>, FileError> {
+    let mut minors = BTreeSet::new();
     for gpu in list_numbered(tree, CAPABILITIES_DIR, "gpu")? {
         for gi in list_numbered(tree, &format!("{gpu}/mig"), "gi")? {
             let mut instances = list_numbered(tree, &gi, "ci")?;
             instances.push(gi);
             for instance in instances {
-                if read_live_minor(tree, &instance)? == Some(minor) {
-                    return Ok(true);
-                }
+                minors.extend(read_live_minor(tree, &instance)?);
             }
         }
     }
-    Ok(false)
+    Ok(minors)
 }
 
 /// Tells whether any MIG instance exists now.

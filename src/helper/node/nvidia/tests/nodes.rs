@@ -147,27 +147,25 @@ fn capability_is_refused_if_the_driver_files_disagree() {
 #[test]
 fn imex_channel_has_the_channel_major_and_its_own_number() {
     let fixture = Fixture::new();
-    let tree = fixture.tree();
+    // A tree reads each node once.
+    let resolve = |channel| resolve_imex_channel(&fixture.tree(), channel);
     let path = "/dev/nvidia-caps-imex-channels/channel";
     for channel in [0, 1, 2047] {
-        let found = resolve_imex_channel(&tree, channel).unwrap();
+        let found = resolve(channel).unwrap();
         assert_eq!(
             rules(&found),
             [format!("{path}{channel} c:237:{channel}:rw")]
         );
         assert_eq!(found.warnings.len(), 1);
     }
-    assert_refused(resolve_imex_channel(&tree, 2048), "no IMEX channel 2048");
+    assert_refused(resolve(2048), "no IMEX channel 2048");
     fixture.file("dev/nvidia-caps-imex-channels/channel2048", "c 237:2048");
-    assert_eq!(resolve_imex_channel(&tree, 2048).unwrap().warnings.len(), 0);
+    assert_eq!(resolve(2048).unwrap().warnings.len(), 0);
     fixture.file("dev/nvidia-caps-imex-channels/channel1", "c 235:1");
-    assert_refused(
-        resolve_imex_channel(&tree, 1),
-        "but by /proc/devices it must be",
-    );
+    assert_refused(resolve(1), "but by /proc/devices it must be");
     fixture.file("proc/devices", "Character devices:\n235 nvidia-caps\n");
     assert_refused(
-        resolve_imex_channel(&fixture.tree(), 0),
+        resolve(0),
         "no driver nvidia-caps-imex-channels in /proc/devices",
     );
 }
