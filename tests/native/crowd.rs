@@ -138,6 +138,47 @@ fn hide_path(node: &Node, host_pid: i32) {
         .ok();
 }
 
+/// Each prolog and epilog makes these calls. An id is unique on the node and notes of all users become old, so they
+/// look into the folder of each user, but read no record of another one.
+#[test]
+fn records_of_other_users_are_not_read_to_register_or_unregister() {
+    const USERS: usize = 250;
+    const RECORDS_OF_USER: usize = 4;
+    /// To list a folder and to look for an id in it.
+    const CALLS_PER_USER_MAX: usize = 12;
+    on_node(|node| {
+        let job = node.job(BOB, "7").unstamped().unrecorded().start();
+        let register = format!(
+            "job-adopt register --id 7 --uid {} --policy closed --cgroup {}",
+            BOB.uid,
+            job.cgroup.path()
+        );
+        let count =
+            || [&register, "job-adopt unregister 7"].map(|command| count_calls(node, command));
+        let alone = count();
+        for user in 0..USERS {
+            let uid = 70_000 + user;
+            for number in 0..RECORDS_OF_USER {
+                let record = format!(
+                    r#"{{"version":1,"id":"{uid}-{number}","uid":{uid},"cgroup":"/gone","cdi":[]}}"#
+                );
+                let path = format!("/run/job-adopt/jobs/{uid}/{uid}-{number}.json");
+                node.write_root_file(&path, &record);
+            }
+        }
+        let beside = count();
+        eprintln!("{alone:?} system calls, and {beside:?} beside {USERS} users");
+        for (alone, beside) in alone.iter().zip(beside) {
+            assert!(
+                beside <= alone + USERS * CALLS_PER_USER_MAX,
+                "{alone}, and {beside}"
+            );
+        }
+        assert!(!node.read("/tmp/calls").contains("70000-0.json"));
+        job.finish();
+    });
+}
+
 /// Others would wait for the lock: a prolog fails after ten seconds.
 #[test]
 fn registry_is_not_locked_while_cgroups_are_visited() {

@@ -38,6 +38,10 @@ pub(super) fn require_no_other_job(
             return Err(cgroup_of_other_job(dir, &stamp));
         }
     }
+    // Most cgroups are new and have none below: then no record of another job needs to be read.
+    if !ignore_gone(place.dir()?.has_children())?.unwrap_or(true) {
+        return Ok(());
+    }
     let top = place.dir()?.path();
     // Jobs whose record does not show their cgroup.
     let mut unplaced = Vec::new();

@@ -13,7 +13,7 @@ use super::read::UserFile;
 use super::{Note, Record, Registry};
 use crate::jobs::FluxId;
 use kernel::OperationError;
-use kernel::trust::Trust;
+use kernel::trust::{Trust, TrustError, TrustedDir};
 use protocol::{JobId, parse_decimal};
 
 /// A job in the registry, running or ending.
@@ -75,7 +75,8 @@ impl Registry {
             ] {
                 match fs::symlink_metadata(&path) {
                     Ok(_) => {
-                        jobs.push(read_job(trust, &path, uid, id, ending));
+                        let dir = trust.dir(&self.user_dir(uid));
+                        jobs.push(read_job(dir.as_ref(), &path, uid, id, ending));
                     }
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => return Err(failed("stat", &path, error)),
@@ -93,20 +94,37 @@ impl Registry {
     pub fn list_jobs(&self, trust: &Trust) -> Result<Vec<RegisteredJob>, OperationError> {
         let mut jobs = Vec::new();
         for uid in self.list_users()? {
-            let dir = self.user_dir(uid);
-            let entries = match fs::read_dir(&dir) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(failed("list", &dir, error)),
-            };
-            for entry in entries {
-                let entry = entry.map_err(|error| failed("list", &dir, error))?;
-                if let Some((id, ending)) = entry.file_name().to_str().and_then(parse_job_file) {
-                    jobs.push(read_job(trust, &entry.path(), uid, &id, ending));
+            let path = self.user_dir(uid);
+            // One check of the path serves all records of the user.
+            let dir = trust.dir(&path);
+            for name in self.list_user_files(uid)? {
+                if let Some((id, ending)) = parse_job_file(&name) {
+                    jobs.push(read_job(dir.as_ref(), &path.join(name), uid, &id, ending));
                 }
             }
         }
         Ok(jobs)
+    }
+
+    /// Lists the names in a user's directory, also those that begin with a dot; none if it is missing. Invalid UTF-8
+    /// is replaced: no file of the registry has such a name.
+    ///
+    /// # Errors
+    ///
+    /// [`OperationError`] if the directory cannot be listed.
+    fn list_user_files(&self, uid: u32) -> Result<Vec<String>, OperationError> {
+        let dir = self.user_dir(uid);
+        let entries = match fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed("list", &dir, error)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|error| failed("list", &dir, error))?;
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+        Ok(names)
     }
 
     /// Lists the uids that have a directory, in order; none if the registry is missing.
@@ -189,13 +207,19 @@ impl Registry {
         remove(&self.ending_path(uid, id))
     }
 
-    /// Removes the notes that are no longer valid at `now`, and empty directories of users.
+    /// Removes the notes that are no longer valid at `now`, and empty directories of users. A user without notes costs
+    /// one listing: each prolog and epilog calls this, for all users.
     ///
     /// # Errors
     ///
     /// [`OperationError`] for the first note that cannot be removed.
     pub fn remove_old_notes(&self, trust: &Trust, now: i64) -> Result<(), OperationError> {
         for uid in self.list_users()? {
+            let names = self.list_user_files(uid).unwrap_or_default();
+            let is_note = |name: &String| matches!(UserFile::parse(name), UserFile::Note(_));
+            if !names.is_empty() && !names.iter().any(is_note) {
+                continue;
+            }
             for (id, note) in self.read_notes(trust, uid) {
                 if !note.is_valid(now) {
                     remove(&self.note_path(uid, &id))?;
@@ -285,11 +309,22 @@ fn remove(path: &Path) -> Result<(), OperationError> {
     remove_stale(path).map_err(|error| failed("remove", path, error))
 }
 
-/// Reads the file of one job: its record, or why that cannot be used, with the cgroup that it still names.
-fn read_job(trust: &Trust, path: &Path, uid: u32, id: &JobId, ending: bool) -> RegisteredJob {
-    let bytes = trust
-        .read(path, Registry::FILE_BYTES_MAX)
-        .map_err(|error| error.to_string());
+/// Reads the file of one job in the user's checked directory: its record, or why that cannot be used, with the cgroup
+/// that it still names.
+fn read_job(
+    dir: Result<&TrustedDir, &TrustError>,
+    path: &Path,
+    uid: u32,
+    id: &JobId,
+    ending: bool,
+) -> RegisteredJob {
+    let name = Path::new(path.file_name().unwrap_or_default());
+    let bytes = match dir {
+        Ok(dir) => dir
+            .read(name, Registry::FILE_BYTES_MAX)
+            .map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
     let record = bytes
         .as_deref()
         .map_err(String::clone)
