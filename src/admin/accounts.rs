@@ -8,6 +8,7 @@ use nix::unistd::{
     Gid, Group, Uid, User, getegid, geteuid, getgrouplist, getgroups, setegid, seteuid, setgroups,
 };
 use protocol::parse_decimal;
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -80,6 +81,18 @@ pub(super) fn user_name(uid: u32) -> String {
     match User::from_uid(Uid::from_raw(uid)) {
         Ok(Some(user)) => user.name,
         _ => uid.to_string(),
+    }
+}
+
+/// Names of accounts, each of which is looked up once: the C library reads all of `/etc/passwd` for each name, and many
+/// jobs have few users.
+#[derive(Debug, Default)]
+pub(super) struct UserNames(BTreeMap<u32, String>);
+
+impl UserNames {
+    /// Returns the name of an account, or its number if it has no name.
+    pub(super) fn name(&mut self, uid: u32) -> String {
+        self.0.entry(uid).or_insert_with(|| user_name(uid)).clone()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::finding::{Check, Finding};
 use super::site::Site;
 use super::trusted_file::trust_remedy;
-use crate::accounts;
+use crate::accounts::UserNames;
 use helper::Config;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use kernel::OperationError;
@@ -127,6 +127,7 @@ impl RegistryState {
             Ok(users) => users,
             Err(error) => return Self::Unlisted(error),
         };
+        let mut names = UserNames::default();
         let mut faults = Vec::new();
         let mut records = Vec::new();
         for uid in users {
@@ -138,7 +139,7 @@ impl RegistryState {
                     faults.extend(broken.map(|file| RecordFault {
                         kind: FaultKind::Record,
                         path: file.path,
-                        user: accounts::user_name(uid),
+                        user: names.name(uid),
                         cause: file.cause,
                     }));
                 }
@@ -147,20 +148,20 @@ impl RegistryState {
                 Err(error) => faults.push(RecordFault {
                     kind: FaultKind::Directory,
                     path: registry.user_dir(uid),
-                    user: accounts::user_name(uid),
+                    user: names.name(uid),
                     cause: error.to_string(),
                 }),
             }
         }
         Self::Listed {
             faults,
-            stale: find_stale(site, records),
+            stale: find_stale(site, records, &mut names),
         }
     }
 }
 
 /// Finds the records of jobs whose cgroup is gone, and that are still there after [`EPILOG_GRACE`].
-fn find_stale(site: &Site, mut records: Vec<Record>) -> Vec<StaleRecord> {
+fn find_stale(site: &Site, mut records: Vec<Record>, names: &mut UserNames) -> Vec<StaleRecord> {
     records.retain(|record| is_cgroup_gone(site, record));
     if records.is_empty() {
         return Vec::new();
@@ -174,7 +175,7 @@ fn find_stale(site: &Site, mut records: Vec<Record>) -> Vec<StaleRecord> {
         .iter()
         .map(|record| StaleRecord {
             path: registry.record_path(record.uid, &record.id),
-            user: accounts::user_name(record.uid),
+            user: names.name(record.uid),
             job: record.id.to_string(),
         })
         .collect()

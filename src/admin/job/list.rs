@@ -3,7 +3,7 @@
 use super::cgroup_members::{list_members, read_processes};
 use super::running_jobs::{QUERY_TIMEOUT, query_scheduler};
 use super::usage::{USAGE_HEADS, Usage};
-use crate::accounts;
+use crate::accounts::{self, UserNames};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use crate::options::Conf;
@@ -89,7 +89,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             code = EXIT_FAILED;
         }
     }
+    let mut names = UserNames::default();
     for job in &mut jobs {
+        job.user = names.name(job.uid);
         job.why.extend(job.explain_unknown(&config));
         for why in &job.why {
             output.warn(why);
@@ -178,12 +180,12 @@ impl ListedJob {
     }
 
     /// Describes a job of which only id and owner are known. Its source is the registry until
-    /// [`ListedJob::merge_scheduler_job`] changes that.
+    /// [`ListedJob::merge_scheduler_job`] changes that, and its owner is a number until all names are looked up.
     fn unknown(id: String, uid: u32) -> Self {
         Self {
             id,
             uid,
-            user: accounts::user_name(uid),
+            user: uid.to_string(),
             source: "registry",
             containment: "unknown",
             state: "unknown",
