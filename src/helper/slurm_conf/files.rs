@@ -15,8 +15,7 @@ use crate::node::Tree;
 use kernel::trust::{Distrust, Trust, TrustError, TrustedDir};
 use nix::errno::Errno;
 
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Maximum bytes of a file with all files that it includes.
+/// Maximum bytes of a file with all files that it includes. 20,000 nodes with a line of 90 bytes each need 1.8 MB.
 const TOTAL_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Maximum lines of a file with all files that it includes.
 const LINES_MAX: usize = 65_536;
@@ -139,7 +138,7 @@ impl SlurmConfFiles {
     fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
         match self.read_without_links(path) {
             Err(error) if may_be_link(&error) => with_slurm_trusted(&self.trust, |trust| {
-                trust.read(&resolve_links(trust, path)?, FILE_BYTES_MAX)
+                trust.read(&resolve_links(trust, path)?, TOTAL_BYTES_MAX)
             }),
             result => result,
         }
@@ -149,14 +148,14 @@ impl SlurmConfFiles {
     fn read_without_links(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
         let is_in_dir = path.parent() == Some(self.dir.as_path());
         if let (true, Some(name)) = (is_in_dir, path.file_name()) {
-            match self.open_dir()?.read(Path::new(name), FILE_BYTES_MAX) {
+            match self.open_dir()?.read(Path::new(name), TOTAL_BYTES_MAX) {
                 // If root alone is trusted with the directory, so it is with its files. The file may be Slurm's:
                 // it is read again by its path, with Slurm's account trusted too.
                 Err(error) if matches!(error.cause(), Distrust::WrongOwner(_)) => {}
                 result => return result,
             }
         }
-        with_slurm_trusted(&self.trust, |trust| trust.read(path, FILE_BYTES_MAX))
+        with_slurm_trusted(&self.trust, |trust| trust.read(path, TOTAL_BYTES_MAX))
     }
 
     /// Opens the directory of `slurm.conf`, where most files are, once.
@@ -498,6 +497,14 @@ mod tests {
             matches!(&error, ConfError::InvalidLine(at, why) if at.line == 1 && why == INVALID_INCLUDE),
             "{error}"
         );
+    }
+
+    #[test]
+    fn line_for_each_of_20000_nodes_is_read() {
+        let scratch = Scratch::new();
+        let line = "NodeName=node00000 NodeAddr=10.128.127.255 CPUs=128 RealMemory=512000 Gres=gpu:8 State=UNKNOWN\n";
+        scratch.file("etc/slurm/slurm.conf", &line.repeat(20_000));
+        assert_eq!(read(&scratch).unwrap().len(), 20_000);
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub fn join_lines(text: &str) -> Vec<(usize, String)> {
     lines.extend(unfinished);
     lines
         .into_iter()
-        .map(|(number, line)| (number, without_escapes(&line)))
+        .map(|(number, line)| (number, without_escapes(line)))
         .filter(|(_, line)| !line.trim_matches(is_space).is_empty())
         .collect()
 }
@@ -78,6 +78,10 @@ pub fn join_lines(text: &str) -> Vec<(usize, String)> {
 fn without_comment(line: &str) -> &str {
     // Slurm's strings end at a NUL.
     let line = line.split_once('\0').map_or(line, |(text, _)| text);
+    // A large cluster has a line for each node, without comments.
+    if !line.contains('#') {
+        return line;
+    }
     let mut is_escaped = false;
     for (start, letter) in line.char_indices() {
         if letter == '#' && !is_escaped {
@@ -89,7 +93,10 @@ fn without_comment(line: &str) -> &str {
 }
 
 /// Removes the backslashes that escape a character, which stays.
-fn without_escapes(line: &str) -> String {
+fn without_escapes(line: String) -> String {
+    if !line.contains('\\') {
+        return line;
+    }
     let mut plain = String::with_capacity(line.len());
     let mut letters = line.chars();
     while let Some(letter) = letters.next() {

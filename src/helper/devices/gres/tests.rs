@@ -414,12 +414,12 @@ fn file_that_others_can_change_is_not_trusted() {
 }
 
 #[test]
-fn file_of_more_than_a_mebibyte_is_refused() {
-    let scratch = node(&format!("{}{GPUS}", "#".repeat(1024 * 1024)));
+fn file_of_more_than_four_mebibytes_is_refused() {
+    let scratch = node(&format!("{}{GPUS}", "#".repeat(4 * 1024 * 1024)));
     assert!(
         resolve_gres(&scratch, "gpu", 0)
             .unwrap_err()
-            .contains("larger than 1048576 bytes")
+            .contains("larger than 4194304 bytes")
     );
 }
 
