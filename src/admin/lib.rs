@@ -12,6 +12,7 @@ mod explain;
 mod job;
 mod journal;
 mod node;
+mod number_list;
 mod options;
 mod output;
 mod process;

@@ -363,6 +363,111 @@ fn reported_memory_of_logins_is_that_of_their_leaf() {
     });
 }
 
+/// The options that `run` and `register` refuse or take together.
+const LIMITS: [&str; 10] = [
+    "--cores",
+    "1",
+    "--memory-nodes",
+    "0",
+    "--memory",
+    "256M",
+    "--memory-high",
+    "200M",
+    "--swap",
+    "0",
+];
+
+/// Enables cpuset and memory for the cgroups of `run`, as the admin of a node without systemd does.
+fn enable_at_root() {
+    std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpuset +memory").unwrap();
+}
+
+#[test]
+#[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
+fn login_has_cores_and_memory_of_job_of_run() {
+    on_node(|node| {
+        enable_at_root();
+        let id = node.cgroup().path().trim_start_matches('/').to_owned();
+        let options = ["run", "--user", "alice", "--id", &id, "--policy", "closed"];
+        let mut run = node
+            .daemon(&node.outside(), "job-adopt")
+            .args(options)
+            .args(LIMITS)
+            .args(["--", "sleep", "infinity"])
+            .spawn()
+            .unwrap();
+        eventually("the job is there", || {
+            node.exists(&format!("/run/job-adopt/jobs/1001/{id}.json"))
+        });
+        let script = "grep _allowed_list: /proc/self/status; \
+                      cd /sys/fs/cgroup$(cut -d : -f 3 /proc/self/cgroup); \
+                      grep . memory.max memory.high memory.swap.max; \
+                      dd if=/dev/zero of=/dev/null bs=512M count=1; echo ended with $?";
+        node.run_in_session(script, ALICE)
+            .ok()
+            .says("Cpus_allowed_list:\t1\n")
+            .says("Mems_allowed_list:\t0\n")
+            .says("memory.max:268435456\n")
+            .says("memory.high:209715200\n")
+            .says("memory.swap.max:0\n")
+            .says("ended with 137");
+        node.job_adopt(&["resolve", "--user", "alice"])
+            .ok()
+            .says("cores: 1, the job's")
+            .says("memory: 268435456, as the job's processes");
+        node.unregister(&id).ok();
+        eventually("the job has ended", || run.try_wait().unwrap().is_some());
+        assert!(!Cgroup::new(&format!("/job-adopt.jobs/{id}")).exists());
+    });
+}
+
+/// Checks each limit alone and all together, in a cgroup that the kernel holds to other ones before.
+#[test]
+#[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
+fn register_refuses_cgroup_that_is_not_held_to_the_limits() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        let register = |limits: &[&str]| {
+            let words = [
+                "register", "--id", "4242", "--user", "alice", "--policy", "closed",
+            ];
+            let words = [&words[..], &["--cgroup", job.cgroup.path()], limits].concat();
+            node.job_adopt(&words)
+        };
+        for above in [node.cgroup().clone(), node.cgroup().child("jobs")] {
+            above.write("cgroup.subtree_control", "-cpuset");
+        }
+        register(&["--cores", "1"])
+            .exits(3)
+            .says("the controller cpuset is not enabled: echo +cpuset >/sys/fs/cgroup/");
+        enable_at_root();
+        for above in [node.cgroup().clone(), node.cgroup().child("jobs")] {
+            above.write("cgroup.subtree_control", "+cpuset +memory");
+        }
+        register(&["--cores", "1"])
+            .exits(3)
+            .says("cpuset.cpus.effective is 0-1, not 1: set AllowedCPUs of its unit");
+        register(&LIMITS).exits(3);
+        node.cgroup().child("jobs").write("cpuset.cpus", "0");
+        job.cgroup.write("cpuset.cpus", "1");
+        register(&["--cores", "1"])
+            .exits(3)
+            .says(" above has 0 only");
+        node.cgroup().child("jobs").write("cpuset.cpus", "");
+        register(&LIMITS[..6])
+            .exits(3)
+            .says("memory.max is max, not 268435456");
+        node.account(ALICE).fails();
+        job.cgroup
+            .write("cpuset.mems", "0")
+            .write("memory.max", "256M")
+            .write("memory.high", "200M")
+            .write("memory.swap.max", "0");
+        register(&LIMITS).ok();
+        node.account(ALICE).ok();
+    });
+}
+
 /// A cgroup that gives controllers to its children takes no process, so the kernel is asked in one below that has
 /// the same filters.
 #[test]

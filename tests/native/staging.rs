@@ -1,6 +1,6 @@
 //! Cgroups that `register` refuses, and what a command of `run` inherits from root.
 
-use crate::support::{ALICE, BOB, Job, Node, eventually, on_node};
+use crate::support::{ALICE, BOB, Cgroup, Job, Node, eventually, on_node};
 
 fn register_path(node: &Node, path: &str) -> crate::support::Outcome {
     node.job_adopt(&[
@@ -204,6 +204,46 @@ fn quit_signal_ends_job() {
     on_node(|node| {
         run_with_signal(node, "--default-signal=QUIT", "QUIT", "exec sleep 30").exits(131);
         node.job_adopt(&["list"]).ok().omits("alice");
+    });
+}
+
+/// The kernel of a node on cgroup v1 has cpuset there; on the machines of tests/kernel a test may enable it.
+#[test]
+fn limits_that_are_not_in_force_leave_nothing() {
+    on_node(|node| {
+        let id = node.cgroup().path().trim_start_matches('/').to_owned();
+        let run = |limits: &[&str]| {
+            let words = ["run", "--user", "alice", "--id", &id, "--policy", "closed"];
+            node.job_adopt(&[&words[..], limits, &["--", "true"]].concat())
+        };
+        run(&["--cores", "8000"])
+            .exits(125)
+            .says("the node has no core 8000");
+        for wrong in [["--cores", "3-0"], ["--memory", "1M"], ["--swap", "1.5G"]] {
+            run(&wrong).exits(2);
+        }
+        // Only cgroup v1 has it there.
+        if std::fs::exists("/sys/fs/cgroup/cpuset").unwrap() {
+            run(&["--cores", "0"])
+                .exits(125)
+                .says("controller cpuset is on cgroup v1 here: boot with systemd.unified");
+            let job = node.job(ALICE, "7").unstamped().unrecorded().start();
+            let words = [
+                "register", "--id", "7", "--user", "alice", "--policy", "closed",
+            ];
+            let more = ["--cores", "0", "--cgroup", job.cgroup.path()];
+            node.job_adopt(&[&words[..], &more].concat())
+                .exits(3)
+                .says("hold job to --cores in ")
+                .says("on cgroup v1 here");
+            assert!(!node.exists("/run/job-adopt/jobs/1001/7.json"));
+        }
+        let via = ["register", "--id", "7", "--user", "alice", "--via", "slurm"];
+        node.job_adopt(&[&via[..], &["--policy", "closed", "--cores", "0"]].concat())
+            .exits(2)
+            .says("limits are for records with cgroup: slurm sets its own");
+        assert!(!Cgroup::new(&format!("/job-adopt.jobs/{id}")).exists());
+        assert!(!node.exists(&format!("/run/job-adopt/jobs/1001/{id}.json")));
     });
 }
 

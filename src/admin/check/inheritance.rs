@@ -3,9 +3,8 @@
 
 use super::finding::{Check, Finding};
 use super::priorities::Priorities;
+use crate::number_list::NumberList;
 use kernel::proc;
-use protocol::parse_decimal;
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -57,9 +56,9 @@ impl Inheritance {
     /// Reports a server that may not run on all cores of the node; `None` if it may, or if the cores cannot
     /// be read.
     fn judge_cores(&self, server: &str) -> Option<Finding> {
-        let allowed = parse_cores(&self.allowed_cores)?;
-        let online = parse_cores(&self.online_cores)?;
-        if allowed.is_superset(&online) {
+        let allowed: NumberList = self.allowed_cores.trim_end().parse().ok()?;
+        let online = self.online_cores.trim_end().parse().ok()?;
+        if allowed.contains_all(&online) {
             return None;
         }
         let text = format!(
@@ -84,16 +83,6 @@ impl Inheritance {
                       limits.conf(5)";
         Some(Finding::note(Check::SshdMemlock, server, text, remedy))
     }
-}
-
-/// Parses a list of cores, as `0-3,8`; `None` for another text, and for an empty list.
-fn parse_cores(list: &str) -> Option<BTreeSet<u32>> {
-    let mut cores = BTreeSet::new();
-    for range in list.trim_end().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        cores.extend(parse_decimal(first)?..=parse_decimal(last)?);
-    }
-    Some(cores)
 }
 
 /// Parses the soft limit of locked memory in `/proc/PID/limits` (proc_pid_limits(5)), in bytes; `None` for

@@ -1,5 +1,6 @@
 //! `register`: adds a job to the registry, for a prolog.
 
+use super::limits::{JobLimits, LimitOptions};
 use super::other_jobs::{require_no_other_job, require_unique_id};
 use super::pin::unpin_ended_jobs;
 use super::record_options::{JobOptions, non_empty, require_valid};
@@ -76,6 +77,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "-", value_parser = ["-"], conflicts_with_all = ["policy", "device"])]
     pub(super) json: Option<String>,
     #[command(flatten)]
+    limits: LimitOptions,
+    #[command(flatten)]
     conf: Conf,
 }
 
@@ -91,11 +94,12 @@ fn scheduler_parser() -> impl TypedValueParser<Value = Scheduler> {
     PossibleValuesParser::new(registered.map(Scheduler::as_str)).try_map(|name| name.parse())
 }
 
-/// Runs `register`: registers the job of the options or, without options other than the configuration, of the
-/// record on standard input.
+/// Runs `register`: registers the job of the options or, without options other than the configuration and the limits, of
+/// the record on standard input.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let has_options = Options {
         conf: Conf::default(),
+        limits: LimitOptions::default(),
         ..options.clone()
     } != Options::default();
     let record = if has_options {
@@ -108,8 +112,29 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if options.json.is_some() {
         record.options = Policies::parse_imp_input(&read_input(IMP_INPUT_BYTES_MAX)?)?;
     }
-    register(record, &options.conf.read()?, output)?;
+    let config = options.conf.read()?;
+    verify_limits(&options.limits, &record)?;
+    register(record, &config, output)?;
     Ok(EXIT_FINE)
+}
+
+/// Verifies the limits of the options in the cgroup of a record.
+///
+/// # Errors
+///
+/// As [`JobLimits::resolve`] and [`JobLimits::verify_at`], and [`Error::Input`] for limits of a record without a cgroup.
+fn verify_limits(options: &LimitOptions, record: &Record) -> Result<(), Error> {
+    match &record.target {
+        LoginTarget::Cgroup(path) => JobLimits::resolve("register", options)?.verify_at(path),
+        LoginTarget::Via(_) if options.is_empty() => Ok(()),
+        LoginTarget::Via(via) => {
+            let cause = format!(
+                "limits are for records with cgroup: {} sets its own",
+                via.as_str()
+            );
+            Err(Error::usage("register", cause))
+        }
+    }
 }
 
 /// Reads a job's record from standard input. It fails with [`Error::Input`] for a text that is too long for

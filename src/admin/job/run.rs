@@ -5,6 +5,7 @@
 //! the user ever runs outside of the job.
 
 use super::ending;
+use super::limits::{JobLimits, LimitOptions};
 use super::record_options::JobOptions;
 use super::register::register;
 use super::signals::select_not_ignored;
@@ -47,6 +48,8 @@ pub(crate) struct Options {
     user: String,
     #[command(flatten)]
     job: JobOptions,
+    #[command(flatten)]
+    limits: LimitOptions,
     #[command(flatten)]
     conf: Conf,
     /// The command and its arguments
@@ -93,6 +96,7 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
         .build_record("run", &id, account.uid.as_raw(), pending)?;
     require_root("run job")?;
     let config = options.conf.read()?;
+    let limits = JobLimits::resolve("run", &options.limits)?;
     let command = UserCommand {
         user: &account,
         words: &options.words,
@@ -108,7 +112,7 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
     signals.thread_block().map_err(failed("block signals of"))?;
 
     let mut child = GatedChild::start(&command, &before)?;
-    let cgroup = make_cgroup(&id, child.pid)?;
+    let cgroup = make_cgroup(&id, child.pid, &limits)?;
     record.target = LoginTarget::Cgroup(cgroup.clone());
     if let Err(error) = register(record, &config, output) {
         drop(child);
@@ -312,15 +316,21 @@ fn environment(user: &User) -> Vec<(&'static str, OsString)> {
 const JOBS_DIR: &str = "job-adopt.jobs";
 /// Maximum tries to create a cgroup while the end of other jobs removes its parent.
 const CREATE_TRIES: usize = 8;
+/// Number of a scope's properties beside its limits.
+const SCOPE_PROPERTIES: usize = 4;
 const SCOPE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Creates the cgroup of a job, and moves the child `pid` there. If it fails, it leaves no cgroup.
-fn make_cgroup(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
+/// Creates the cgroup of a job with its limits, and moves the child `pid` there. If it fails, it leaves no cgroup:
+/// systemd removes a scope when the child has ended.
+fn make_cgroup(id: &JobId, pid: Pid, limits: &JobLimits) -> Result<CgroupPath, Error> {
     let mount = Mount::open()?;
     let has_systemd = Path::new("/run/systemd/system").exists();
     if has_systemd && mount.path() == "/sys/fs/cgroup" {
-        let path = start_scope(id, pid)?;
-        set_mark(mount.open_chain(&path)?.dir()?, ending::SCOPE_XATTR)?;
+        let path = start_scope(id, pid, limits)?;
+        let at = mount.path();
+        let scope = mount.open_chain(&path)?;
+        limits.verify(&scope, at)?;
+        set_mark(scope.dir()?, ending::SCOPE_XATTR)?;
         return Ok(path);
     }
     let path: CgroupPath = format!("/{JOBS_DIR}/{id}")
@@ -331,12 +341,19 @@ fn make_cgroup(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
         let _ = mount.root().remove_child(JOBS_DIR);
         return Err(error);
     }
-    let place = mount.open_chain(&path);
-    if let Err(error) = place.and_then(|job| job.dir()?.write("cgroup.procs", &pid.to_string())) {
+    if let Err(error) = fill_cgroup(mount, &path, pid, limits) {
         discard_cgroup(&path);
-        return Err(error.into());
+        return Err(error);
     }
     Ok(path)
+}
+
+/// Sets the limits of a job's cgroup, and then moves the child there.
+fn fill_cgroup(mount: Mount, path: &CgroupPath, pid: Pid, limits: &JobLimits) -> Result<(), Error> {
+    let at = mount.path();
+    let cgroup = mount.open_chain(path)?;
+    limits.set(&cgroup, at)?;
+    Ok(cgroup.dir()?.write("cgroup.procs", &pid.to_string())?)
 }
 
 /// Removes a job's cgroup, whose process must have ended. systemd removes a scope by itself.
@@ -383,26 +400,26 @@ fn try_create_directory(root: &Dir, id: &str) -> cgroup::Result<bool> {
     Ok(true)
 }
 
-/// Starts a systemd scope with the process in it (org.freedesktop.systemd1(5)); returns its cgroup.
-fn start_scope(id: &JobId, pid: Pid) -> Result<CgroupPath, Error> {
+/// Starts a systemd scope with the process in it and these limits (org.freedesktop.systemd1(5)); returns its cgroup.
+fn start_scope(id: &JobId, pid: Pid, limits: &JobLimits) -> Result<CgroupPath, Error> {
     let unit = unit_name(id);
     let failed = |cause: String| Error::failed("start scope", &unit, cause);
+    let limits = limits.unit_properties();
+    let count = SCOPE_PROPERTIES + limits.len();
     let call = process::Command::new("busctl")
         .args(["--system", "--quiet", "call", "org.freedesktop.systemd1"])
         .args([
             "/org/freedesktop/systemd1",
             "org.freedesktop.systemd1.Manager",
         ])
-        .args(["StartTransientUnit", "ssa(sv)a(sa(sv))", &unit, "fail", "4"])
+        .args(["StartTransientUnit", "ssa(sv)a(sa(sv))", &unit, "fail"])
+        .arg(count.to_string())
         .args(["PIDs", "au", "1", &pid.to_string()])
         .args(["Delegate", "b", "true"])
         .args(["CollectMode", "s", "inactive-or-failed"])
-        .args([
-            "Description",
-            "s",
-            &format!("Job {id} of job-adopt run"),
-            "0",
-        ])
+        .args(["Description", "s", &format!("Job {id} of job-adopt run")])
+        .args(limits.concat())
+        .arg("0")
         .stdin(process::Stdio::null())
         .stdout(process::Stdio::null())
         .output()
