@@ -453,7 +453,7 @@ fn register_refuses_cgroup_that_is_not_held_to_the_limits() {
         register(&["--cores", "1"])
             .exits(3)
             .says(" above has 0 only");
-        node.cgroup().child("jobs").write("cpuset.cpus", "");
+        node.cgroup().child("jobs").write("cpuset.cpus", "0-1");
         register(&LIMITS[..6])
             .exits(3)
             .says("memory.max is max, not 268435456");
