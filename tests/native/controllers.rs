@@ -415,6 +415,10 @@ fn login_has_cores_and_memory_of_job_of_run() {
             .ok()
             .says("cores: 1, the job's")
             .says("memory: 268435456, as the job's processes");
+        node.job_adopt(&["list", "--verbose"])
+            .ok()
+            .says("  CORES  MEM-NODES  MEM-MAX  MEM-HIGH  SWAP-MAX  TASKS-MAX  CGROUP")
+            .says("  1      0          256M     200M      0M        -          /job-adopt.jobs/");
         node.unregister(&id).ok();
         eventually("the job has ended", || run.try_wait().unwrap().is_some());
         assert!(!Cgroup::new(&format!("/job-adopt.jobs/{id}")).exists());

@@ -3,6 +3,7 @@
 
 use super::resolve::open_child_leaf;
 use crate::job::cgroup_members::list_members;
+use crate::job::limits_in_force::{LIMITS, LimitFile, find_lowest, show_limit};
 use crate::job::logins::list_logins;
 use kernel::cgroup::{self, Dir};
 use kernel::proc::{self, Proc, read_record};
@@ -12,46 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Longest look at the job's processes.
 const PROCESSES_TIMEOUT: Duration = Duration::from_secs(5);
-/// Limits from here on are none: cgroup v1 writes the largest number of pages in place of `max`.
-const NO_LIMIT_BYTES_MIN: u64 = 1 << 62;
 const CORES: &str = "cores";
 const OOM_SCORE: &str = "oom score";
-
-/// A limit of cgroups: its name in the evidence, its controller, and its file on cgroup v2 and v1
-/// (cgroup-v2.rst, cgroup-v1/memory.rst).
-struct LimitFile {
-    key: &'static str,
-    controller: &'static str,
-    v2: &'static str,
-    v1: Option<&'static str>,
-}
-
-const LIMITS: [LimitFile; 4] = [
-    LimitFile {
-        key: "memory",
-        controller: "memory",
-        v2: "memory.max",
-        v1: Some("memory.limit_in_bytes"),
-    },
-    LimitFile {
-        key: "memory, slowed",
-        controller: "memory",
-        v2: "memory.high",
-        v1: None,
-    },
-    LimitFile {
-        key: "swap",
-        controller: "memory",
-        v2: "memory.swap.max",
-        v1: None,
-    },
-    LimitFile {
-        key: "tasks",
-        controller: "pids",
-        v2: "pids.max",
-        v1: Some("pids.max"),
-    },
-];
 
 /// What a login has, and what its job's processes have.
 #[derive(Debug, PartialEq, Eq)]
@@ -172,27 +135,6 @@ fn read_limit(
 fn apply_limit(lowest: u64, file: &str, limits: &[LeafLimit]) -> u64 {
     let planned = limits.iter().find(|(name, _)| *name == file);
     planned.map_or(lowest, |(_, value)| lowest.min(*value))
-}
-
-/// Returns the lowest limit in a file of these cgroups; `u64::MAX` if none is set: a cgroup that lacks the file or
-/// has the text `max` there has no limit.
-fn find_lowest(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
-    let mut lowest = u64::MAX;
-    for dir in levels {
-        let limit = dir
-            .read(file)?
-            .and_then(|text| text.trim_end().parse().ok());
-        lowest = lowest.min(limit.unwrap_or(u64::MAX));
-    }
-    Ok(lowest)
-}
-
-fn show_limit(limit: u64) -> String {
-    if limit >= NO_LIMIT_BYTES_MIN {
-        "no limit".to_owned()
-    } else {
-        limit.to_string()
-    }
 }
 
 /// Compares the devices that open. On Slurm a list of ours is on the logins' cgroup alone, elsewhere on the job's.
@@ -331,29 +273,13 @@ fn list_first(levels: &[Dir], deadline: Instant) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scratch;
 
     #[test]
-    fn lowest_limit_of_the_path_and_of_the_login_counts() {
-        let scratch = Scratch::new();
-        let dirs = ["leaf", "job", "slice"].map(|name| {
-            scratch.file(&format!("{name}/cgroup.procs"), "");
-            let file = std::fs::File::open(scratch.path().join(name)).unwrap();
-            Dir::new(file.into(), format!("/{name}"))
-        });
-        scratch.file("job/memory.max", "max\n");
-        scratch.file("slice/memory.max", "300\n");
-        let lowest = |file: &str| find_lowest(file, &dirs).unwrap();
-        assert_eq!((lowest("memory.max"), lowest("pids.max")), (300, u64::MAX));
+    fn limit_that_a_login_sets_counts_if_it_is_lower() {
         let limits = [("memory.max", 75), ("pids.max", 20)];
         assert_eq!(apply_limit(300, "memory.max", &limits), 75);
         assert_eq!(apply_limit(60, "memory.max", &limits), 60);
         assert_eq!(apply_limit(u64::MAX, "memory.high", &limits), u64::MAX);
-        assert_eq!(show_limit(300), "300");
-        // What cgroup v1 writes for no limit, and cgroup v2 without the controller.
-        for limit in [9_223_372_036_854_771_712, u64::MAX] {
-            assert_eq!(show_limit(limit), "no limit");
-        }
     }
 
     #[test]

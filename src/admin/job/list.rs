@@ -1,6 +1,7 @@
 //! `list`: shows the jobs of this node, their logins and their devices.
 
 use super::cgroup_members::{list_members, read_processes};
+use super::limits_in_force::{LIMIT_HEADS, LimitsInForce};
 use super::running_jobs::{QUERY_TIMEOUT, query_scheduler};
 use super::usage::{USAGE_HEADS, Usage};
 use crate::accounts::{self, UserNames};
@@ -33,6 +34,9 @@ pub(crate) struct Options {
     /// Only this user, by name or number
     #[arg(long)]
     user: Option<String>,
+    /// Show also what the kernel holds each job to
+    #[arg(long)]
+    verbose: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -115,7 +119,13 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             "DEVICES",
             "CGROUP",
         ];
-        if jobs.iter().all(|job| job.login_usage.is_empty()) {
+        if options.verbose {
+            let head = with_limits(HEAD, LIMIT_HEADS);
+            let rows = jobs
+                .iter()
+                .map(|job| with_limits(job.row(), job.limits.columns()));
+            output.table(head, rows)?;
+        } else if jobs.iter().all(|job| job.login_usage.is_empty()) {
             output.table(HEAD, jobs.iter().map(ListedJob::row))?;
         } else {
             let head = with_usage(HEAD, USAGE_HEADS);
@@ -156,6 +166,7 @@ struct ListedJob {
     ends: Option<i64>,
     /// The usage of the logins, if they have a separate cgroup.
     login_usage: Usage,
+    limits: LimitsInForce,
 }
 
 impl ListedJob {
@@ -217,7 +228,7 @@ impl ListedJob {
         }
     }
 
-    /// Reads the cgroup of the job: its state, its processes, and the usage of its logins, whose cgroup in it
+    /// Reads the cgroup of the job: its state, its processes, its limits, and the usage of its logins, whose cgroup in it
     /// is called `leaf` (`None`: the usual name). For a target without a cgroup it takes only the scheduler's
     /// name. A cgroup that does not exist gives the state `gone`. It fails if the cgroup cannot be read; what
     /// was read before stays.
@@ -240,8 +251,9 @@ impl ListedJob {
         };
         self.detect_reuse(place.dir()?)?;
         self.detect_foreign_filter(&place);
-        // A job that is ending has no usage any more.
+        // A job that is ending has no usage any more, and no limits.
         self.login_usage = Usage::read(place.dir()?, leaf).unwrap_or_default();
+        self.limits = LimitsInForce::read(place.levels()).unwrap_or_default();
         self.count_processes(place.dir()?)
     }
 
@@ -344,6 +356,11 @@ fn show_count(count: Option<usize>) -> String {
 /// Adds the columns of the usage before the last one.
 fn with_usage<T>([a, b, c, d, e, f, g, cgroup]: [T; 8], [h, i, j, k, l]: [T; 5]) -> [T; 13] {
     [a, b, c, d, e, f, g, h, i, j, k, l, cgroup]
+}
+
+/// Adds the columns of the limits before the last one.
+fn with_limits<T>([a, b, c, d, e, f, g, cgroup]: [T; 8], [h, i, j, k, l, m]: [T; 6]) -> [T; 14] {
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, cgroup]
 }
 
 /// Counts connections: the sshd processes of root that no other of them started.

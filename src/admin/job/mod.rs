@@ -4,6 +4,7 @@ pub(crate) mod cgroup_members;
 pub(crate) mod ending;
 pub(crate) mod enter;
 pub(crate) mod limits;
+pub(crate) mod limits_in_force;
 pub(crate) mod list;
 pub(crate) mod logins;
 pub(crate) mod names;
