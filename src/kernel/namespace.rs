@@ -13,6 +13,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, stat};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use nix::unistd::{chdir, chroot, fchdir};
+use protocol::JobId;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -20,6 +21,22 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
+
+/// The directory in which `register` pins mount namespaces of jobs.
+pub const PIN_DIR: &str = "/run/job-adopt/namespaces";
+
+/// The path of the pin for a job of this owner that its scheduler places. The path has the owner, which the caller
+/// knows: whoever only names the job gets no other user's files.
+pub fn owner_pin_path(owner: u32, record: &JobId) -> PathBuf {
+    owner_pin_dir()
+        .join(owner.to_string())
+        .join(record.as_str())
+}
+
+/// The directory of the owners' pins. No job has this name, so that it stands beside the other pins.
+pub fn owner_pin_dir() -> PathBuf {
+    Path::new(PIN_DIR).join(".via")
+}
 
 /// Comparisons of two tables. The node may mount something after the first table is read.
 const COMPARE_TRIES: u32 = 3;

@@ -387,6 +387,7 @@ mod tests {
             containment: protocol::Containment::None,
             limits: LoginLimits::default(),
             end_grace: 0,
+            namespaces: None,
             probes: Vec::new(),
             dropped: Vec::new(),
             env: protocol::Variables::default(),

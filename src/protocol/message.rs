@@ -1,7 +1,7 @@
 //! Defines the request of the privileged half and the reply of the unprivileged half.
 
 use super::names::{AbsolutePath, CgroupPath, JobId, LeafName, NodeName};
-use super::schema::{self, DecodeError, Field, Reader, Writer, schema};
+use super::schema::{self, DecodeError, Field, Reader, Text, Writer, schema};
 use super::words::{ChoiceRule, Phase, Reason, SessionLine, SeveralJobsPolicy, SourceName};
 use super::{Allowlist, END_GRACE_SECONDS_MAX, Probe, Variables};
 use std::ops::RangeInclusive;
@@ -137,13 +137,20 @@ schema!(enum Placement by "source" {
     "flux" => Unit { path as path: "cgroup", flux as flux: "manager" },
 });
 
+/// A name that is never empty.
+trait Name: Text {}
+
+impl Name for JobId {}
+impl Name for LeafName {}
+
 /// A name; an empty text stands for `None`.
-impl Field for Option<LeafName> {
+impl<T: Name> Field for Option<T> {
     fn write(&self, key: &str, out: &mut Writer) {
-        out.push_entry(key, b's', self.as_ref().map_or("", LeafName::as_str));
+        let name = self.as_ref().map(T::to_string).unwrap_or_default();
+        out.push_entry(key, b's', &name);
     }
 
-    /// Reads the name: `None` for an empty text, an error for a text that is no name of a leaf.
+    /// Reads the name: `None` for an empty text, an error for a text that is no such name.
     fn read(key: &str, input: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match input.take_entry(key, b's')? {
             "" => Ok(None),
@@ -320,6 +327,9 @@ schema! {
         limits: LoginLimits = "",
         /// Seconds that programs of logins have to save at the end of a Flux job, at most [`END_GRACE_SECONDS_MAX`].
         end_grace: u32 = "end_grace",
+        /// Record whose pinned mount namespace the login sees, of the job's owner, for a job that its scheduler places;
+        /// `None` without one.
+        namespaces: Option<JobId> = "namespaces",
         /// One node of each GPU that the scheduler gives out here or, if it names none and variables for
         /// GPUs are wanted, of each GPU of this node. The privileged half finds out which of these the login
         /// can open, and opens none.

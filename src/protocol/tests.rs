@@ -34,6 +34,7 @@ fn plan() -> Plan {
             io_weight: 10,
         },
         end_grace: 60,
+        namespaces: None,
         probes: vec!["c:195:1:rw /dev/nvidia1".parse().unwrap()],
         dropped: vec!["/dev/nvidia7: no such file".into()],
         env: Variables::default(),
@@ -58,6 +59,7 @@ fn slurm_placement() -> Placement {
 fn slurm_plan() -> Plan {
     let env = variables(&["SLURM_JOB_ID=4242", "CUDA_VISIBLE_DEVICES=0,1"]);
     Plan {
+        namespaces: Some("4242".parse().unwrap()),
         placement: slurm_placement(),
         env,
         ..plan()
@@ -257,6 +259,7 @@ fn value_out_of_range_is_refused() {
         ("tasks\0i512", "tasks\0i4194305"),
         ("cpu_weight\0i50", "cpu_weight\0i10001"),
         ("end_grace\0i60", "end_grace\0i61"),
+        ("namespaces\0s\0", "namespaces\0s../7\0"),
         ("rule\0snewest", "rule\0soldest"),
         ("rule\0snewest", "rule\0s"),
     ] {

@@ -34,6 +34,7 @@ pub(crate) fn admitting_reply(job: &str, cgroup: &Cgroup) -> Reply {
             containment: Containment::None,
             limits: LoginLimits::default(),
             end_grace: 0,
+            namespaces: None,
             probes: Vec::new(),
             dropped: Vec::new(),
             env: Variables::default(),

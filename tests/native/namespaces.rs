@@ -2,7 +2,11 @@
 
 use std::process::Child;
 
-use crate::support::{ALICE, Cgroup, Node, Outcome, Step, Tool, eventually, on_node};
+use protocol::{Containment, Plan};
+
+use crate::support::{
+    ALICE, Cgroup, Node, Outcome, Step, Tool, eventually, on_flux, on_node, plan,
+};
 
 /// Prints the namespaces of a login and some of its files.
 const LOOK: &str =
@@ -1032,5 +1036,85 @@ fn namespace_not_owned_by_root_is_not_registered() {
         // The module does not trust it later either.
         node.sh("chmod 777 /run/ns").ok();
         assert_undone(node, print_session(node, ""), "[JA07]");
+    });
+}
+
+/// Registers a job whose scheduler places the logins, with that namespace.
+fn register_via(node: &Node, scheduler: &str, id: &str, uid: &str, options: &[&str]) -> Outcome {
+    let job = ["register", "--id", id, "--uid", uid, "--via", scheduler];
+    node.job_adopt(&[&job[..], &["--policy", "auto"], options].concat())
+}
+
+/// The helper only names the record; the module finds its namespace by the login's user.
+#[test]
+fn job_of_scheduler_has_namespace_of_its_record() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let step = node.step(ALICE, &[]);
+        let with_record = |id: &str| Plan {
+            namespaces: Some(id.parse().unwrap()),
+            ..plan(Containment::None)
+        };
+        let namespaces = ["--namespaces", &path];
+        register_via(node, "slurm", "4242", "1001", &namespaces).ok();
+        node.answers(&with_record("4242"));
+        assert_inside(print_session(node, ""), &step.leaf());
+        print_session(node, "join_container=false")
+            .says("session succeeds")
+            .says("node\n");
+        // Another user's is not taken, whatever the helper says.
+        register_via(node, "slurm", "77", "1002", &namespaces).ok();
+        node.answers(&with_record("77"));
+        assert_undone(node, print_session(node, ""), "[JA07]");
+        let pins = || {
+            node.sh("cd /run/job-adopt/namespaces/.via && ls -d */*")
+                .stdout
+        };
+        assert_eq!(pins(), "1001/4242\n1002/77\n");
+        // The same job again, without one.
+        register_via(node, "slurm", "77", "1002", &[]).ok();
+        assert_eq!(pins(), "1001/4242\n");
+        node.unregister("4242").ok();
+        assert_eq!(pins(), "");
+        node.answers(&with_record("4242"));
+        assert_undone(node, print_session(node, ""), "[JA07]");
+    });
+}
+
+#[test]
+fn job_of_flux_has_namespace_of_its_record() {
+    on_flux(|node| {
+        let path = make_private_namespace(node);
+        let job = node.start_flux_job(ALICE, "fxyzzy", &["--rule", "c:1:*:rwm"]);
+        let file = format!("{}/imp-shell-0-fxyzzy.service", node.transient());
+        node.write(&file, "[Service]\nType=notify\n");
+        register_via(node, "flux", "fxyzzy", "1001", &["--namespaces", &path]).ok();
+        assert_inside(print_session(node, ""), &job.leaf());
+        register_via(node, "flux", "fxyzzy", "1001", &[]).ok();
+        print_session(node, "")
+            .says("session succeeds")
+            .says("node\n")
+            .joins_cgroup(&job.leaf());
+    });
+}
+
+#[test]
+fn job_of_scheduler_with_bad_namespace_is_not_registered() {
+    on_node(|node| {
+        make_private_namespace(node);
+        for (name, code, why) in [
+            ("/run/ns/nowhere", 3, "No such file"),
+            ("/etc/passwd", 3, "is no namespace of mounts"),
+            ("1", 2, "the number of a process, for records with cgroup"),
+        ] {
+            register_via(node, "slurm", "4242", "1001", &["--namespaces", name])
+                .exits(code)
+                .says(why);
+            assert!(!node.exists("/run/job-adopt/jobs/1001/4242.json"), "{name}");
+            assert!(
+                !node.exists("/run/job-adopt/namespaces/.via/1001/4242"),
+                "{name}"
+            );
+        }
     });
 }

@@ -2,20 +2,18 @@
 //! a login joins the namespace that `register` checked, even if the process number is reused.
 
 use crate::error::Error;
-use helper::jobs::records::Registry;
+use helper::jobs::records::{RegisteredJob, Registry};
 use kernel::cgroup::Membership;
-use kernel::namespace::{Namespace, NamespaceOrigin};
+use kernel::namespace::{Namespace, NamespaceOrigin, PIN_DIR, owner_pin_dir, owner_pin_path};
 use kernel::proc::{self, Proc};
 use kernel::trust::Trust;
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use protocol::{JobId, is_within};
+use protocol::{JobId, is_within, parse_decimal};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-
-const PIN_DIR: &str = "/run/job-adopt/namespaces";
 
 /// Pins the mount namespace of a process of the job, in place of an earlier pin. Returns the path.
 ///
@@ -49,7 +47,18 @@ pub(super) fn pin_namespace(pid: u32, id: &JobId, job: &str) -> Result<String, E
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// Unpins the namespaces of jobs that are no longer in the registry.
+/// Pins the mount namespace at a path for the owner of a job that its scheduler places, in place of an earlier pin.
+///
+/// # Errors
+///
+/// [`Error::Failed`] for a path that is no mount namespace of root's, and for a pin that cannot be made.
+pub(super) fn pin_for_owner(path: &str, owner: u32, id: &JobId) -> Result<(), Error> {
+    let namespace = Namespace::open(path)?;
+    run_in_first_namespace(|| bind(&namespace, &owner_pin_path(owner, id)))
+        .map_err(|error| Error::failed("pin namespace", path, error))
+}
+
+/// Unpins the namespaces of jobs that are no longer in the registry, or no longer have one there.
 ///
 /// # Errors
 ///
@@ -68,11 +77,42 @@ pub(super) fn unpin_ended_jobs(registry: &Registry, trust: &Trust) -> Result<(),
             stale.push(entry.path());
         }
     }
+    for (owner, path, id) in list_owner_pins() {
+        let needs_pin = |job: &RegisteredJob| {
+            let record = job.record.as_ref();
+            job.uid == owner && record.map_or(true, |record| record.namespaces.is_some())
+        };
+        if !registry.find_jobs(trust, &id)?.iter().any(needs_pin) {
+            stale.push(path);
+        }
+    }
     if stale.is_empty() {
         return Ok(());
     }
     run_in_first_namespace(|| unbind_all(&stale))
         .map_err(|error| Error::failed("unpin namespaces in", PIN_DIR, error))
+}
+
+/// Lists the pins for owners: each with the owner, its path and the id of its record.
+fn list_owner_pins() -> Vec<(u32, PathBuf, JobId)> {
+    let mut pins = Vec::new();
+    for dir in fs::read_dir(owner_pin_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let Some(owner) = dir.file_name().to_str().and_then(parse_decimal) else {
+            continue;
+        };
+        for entry in fs::read_dir(dir.path()).into_iter().flatten().flatten() {
+            let id = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            pins.extend(id.map(|id| (owner, entry.path(), id)));
+        }
+    }
+    pins
 }
 
 /// Runs `work` in the mount namespace of the system's first process, which sshd shares: a scheduler's
@@ -109,6 +149,9 @@ fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
         MsFlags::MS_PRIVATE,
         None::<&str>,
     )?;
+    if let Some(parent) = path.parent() {
+        Trust::root().make_dir(parent).map_err(io::Error::other)?;
+    }
     unbind(path)?;
     File::create_new(path)?;
     bind_mount(

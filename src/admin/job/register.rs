@@ -2,7 +2,7 @@
 
 use super::limits::{JobLimits, LimitOptions};
 use super::other_jobs::{require_no_other_job, require_unique_id};
-use super::pin::unpin_ended_jobs;
+use super::pin::{pin_for_owner, unpin_ended_jobs};
 use super::record_options::{JobOptions, non_empty, require_valid};
 use super::stamped_cgroup::CheckedCgroup;
 use crate::accounts::{self, require_root};
@@ -59,7 +59,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", conflicts_with = "via")]
     pub(super) account: Vec<String>,
     /// A root process of the job, or a path, whose mounts logins see
-    #[arg(long, value_name = "PID|PATH", conflicts_with = "via")]
+    #[arg(long, value_name = "PID|PATH")]
     pub(super) namespaces: Option<String>,
     /// The job takes no logins: they are refused
     #[arg(long)]
@@ -253,6 +253,8 @@ fn register_locked(
         cgroup.store_namespace(&record)?;
         in_force = cgroup.confine(&containment, Instant::now() + OPERATION_TIMEOUT, output)?;
         stamped = Some(cgroup);
+    } else if let Some(path) = &record.namespaces {
+        pin_for_owner(path, record.uid, &record.id)?;
     }
     config.registry.write_record(trust, &record)?;
     if let Some(cgroup) = stamped {

@@ -6,7 +6,7 @@ use super::evidence::Evidence;
 use super::refusal::LoginRefusal;
 use crate::accounts;
 use crate::node::gpu_count;
-use protocol::{Allowlist, ChoiceRule, Placement, Plan, Probe, Request};
+use protocol::{Allowlist, ChoiceRule, JobId, Placement, Plan, Probe, Request};
 
 /// The result of planning a login, and what led to it.
 pub(super) struct PlannedLogin {
@@ -75,12 +75,21 @@ impl Planner<'_> {
             containment,
             limits: self.config.login_limits,
             end_grace: self.config.end_grace,
+            namespaces: self.find_pinned_record(),
             probes,
             dropped,
             env: variables.variables,
         };
         self.add_plan(&plan);
         Ok((plan, warnings))
+    }
+
+    /// Finds the record whose mount namespace `register` has pinned, since the scheduler places the job's logins; `None`
+    /// for another record. A registered cgroup names its namespace itself.
+    fn find_pinned_record(&self) -> Option<JobId> {
+        let record = self.job.record.as_ref()?;
+        let is_pinned = !matches!(self.job.placement, Placement::Cgroup { .. });
+        (is_pinned && record.namespaces.is_some()).then(|| record.id.clone())
     }
 
     /// Decides the containment by the source of the job, and which device nodes to probe: none but for Slurm, whose

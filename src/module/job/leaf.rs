@@ -4,6 +4,7 @@
 use super::flux::{Imp, ensure_keeper};
 use super::join_result::JoinResult;
 use super::login_limits::{LeafLimit, plan_leaf_limits, plan_limits, set_limits};
+use super::recorded_namespace::open_recorded_namespace;
 use super::requirements::{require_containment, require_not_frozen};
 use crate::context::Adoption;
 use crate::error::Failure;
@@ -199,11 +200,27 @@ impl LeafJob {
                 Err(error) => joined.warnings.push(error.to_string()),
             }
         }
-        let joins_namespaces = adoption.context.settings.join_container;
-        if let (true, Some(name)) = (joins_namespaces, cgroup::read_namespace_path(job)?) {
-            joined.namespaces.push(Namespace::open(&name)?);
+        if adoption.context.settings.join_container {
+            joined
+                .namespaces
+                .extend(self.open_namespace(job, adoption)?);
         }
         Ok(joined)
+    }
+
+    /// Opens the mount namespace of the job; `None` without one. A registered cgroup names it; for a Flux job a record may.
+    fn open_namespace(
+        &self,
+        job: &Dir,
+        adoption: &Adoption<'_>,
+    ) -> Result<Option<Namespace>, Failure> {
+        match &self.proof {
+            OwnerProof::Stamp(_) => match cgroup::read_namespace_path(job)? {
+                Some(name) => Ok(Some(Namespace::open(&name)?)),
+                None => Ok(None),
+            },
+            OwnerProof::Imp(_) => open_recorded_namespace(adoption),
+        }
     }
 
     /// Opens or makes the leaf, and confines it.

@@ -8,6 +8,7 @@ mod flux;
 mod join_result;
 mod leaf;
 mod login_limits;
+mod recorded_namespace;
 mod requirements;
 mod slurm;
 

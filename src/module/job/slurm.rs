@@ -9,6 +9,7 @@ pub(super) use step_v1::ExternStepV1;
 
 use super::add_queue::AddQueue;
 use super::join_result::JoinResult;
+use super::recorded_namespace::open_recorded_namespace;
 use super::requirements::require_not_frozen;
 use crate::context::Adoption;
 use crate::error::Failure;
@@ -98,8 +99,8 @@ fn add_login(
     Ok(())
 }
 
-/// Queries the daemon for the job's namespaces and display, and adds them to the result. `join_container=false`
-/// leaves the namespaces out, `disable_x11=1` the display.
+/// Queries the daemon for the job's namespaces and display, and adds them to the result. Without any, those of the job's
+/// record count. `join_container=false` leaves the namespaces out, `disable_x11=1` the display.
 fn query_namespaces_and_display(
     mut joined: JoinResult,
     daemon: &Daemon,
@@ -112,6 +113,9 @@ fn query_namespaces_and_display(
             joined
                 .namespaces
                 .push(Namespace::from_fd(fd, kind, "of the job's step daemon")?);
+        }
+        if joined.namespaces.is_empty() {
+            joined.namespaces.extend(open_recorded_namespace(adoption)?);
         }
     }
     if !settings.disable_x11 {

@@ -37,6 +37,7 @@ pub(crate) fn plan(containment: Containment) -> Plan {
         containment,
         limits: LoginLimits::default(),
         end_grace: 0,
+        namespaces: None,
         probes: Vec::new(),
         dropped: Vec::new(),
         env: Variables::default(),

@@ -40,6 +40,7 @@ pub(crate) fn unit_reply(job: &str, path: &str, flux: u32, containment: Containm
             containment,
             limits: LoginLimits::default(),
             end_grace: 0,
+            namespaces: None,
             probes: Vec::new(),
             dropped: Vec::new(),
             env: Variables::default(),

@@ -38,8 +38,8 @@ impl RecordError {
                     .to_owned()
             }
             "namespaces" => {
-                "key namespaces is for records with cgroup: the number of a process or an \
-                             absolute path of at most 200 bytes"
+                "key namespaces has the number of a process, for records with cgroup, or an absolute \
+                 path of at most 200 bytes"
                     .to_owned()
             }
             key => format!("key {key} has a value out of range"),

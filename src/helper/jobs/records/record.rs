@@ -345,7 +345,7 @@ impl Record {
                 "namespaces",
                 self.namespaces
                     .iter()
-                    .all(|name| in_cgroup && is_namespace(name)),
+                    .all(|name| is_namespace(name) && (in_cgroup || name.starts_with('/'))),
             ),
             (
                 "scheduler",
@@ -576,7 +576,8 @@ mod tests {
         let via = Record::parse(via).unwrap();
         assert_eq!(via.target, LoginTarget::Via(Via::Flux));
         assert_eq!(Record::parse(via.to_json().unwrap().as_bytes()), Ok(via));
-        let other_via = br#"{"version":1,"id":"1","uid":5,"via":"slurm","cdi":[],
+        let other_via =
+            br#"{"version":1,"id":"1","uid":5,"via":"slurm","cdi":[],"namespaces":"/run/n",
                    "env":{"SLURM_JOB_NTASKS":"2","SLURM_JOB_WORK_DIR":"/a b"}}"#;
         let other_via = Record::parse(other_via).unwrap();
         assert_eq!(

@@ -150,6 +150,7 @@ mod tests {
                 containment: Containment::Enforce(list),
                 limits: LoginLimits::default(),
                 end_grace: 0,
+                namespaces: None,
                 probes: vec![probe; PROBES_MAX],
                 dropped: vec![long; 5000],
                 env: largest_environment(),

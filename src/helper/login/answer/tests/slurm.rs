@@ -102,8 +102,9 @@ fn record_adds_its_devices_to_a_slurm_job() {
         let text = format!(r#"{{"version":1,"id":"7","uid":5,"via":"slurm"{more}}}"#);
         bench.scratch.file("jobs/5/7.json", &text);
     };
-    record(r#","gres":{"gpu":[2]},"ends":99"#);
+    record(r#","gres":{"gpu":[2]},"ends":99,"namespaces":"/run/ns/7""#);
     let plan = bench.plan();
+    assert_eq!(plan.namespaces, Some("7".parse().unwrap()));
     let Containment::InheritAndEnforce(list) = plan.containment else {
         panic!("{:?}", plan.containment)
     };
