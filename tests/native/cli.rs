@@ -211,9 +211,19 @@ fn list_prints_table_and_json() {
             .exits(0)
             .says("4242")
             .says("alice");
+        node.job_adopt(&["list", "--verbose"])
+            .exits(0)
+            .says("  DEVICES  CORES  ")
+            .says(" MEM-MAX ");
         let json = node.job_adopt(&["list", "--json"]).exits(0).stdout;
         let parsed: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(parsed["schema"], 1, "{json}");
+        let limits = &parsed["jobs"][0]["limits"];
+        assert!(
+            limits["cores"].is_null() || limits["cores"].is_string(),
+            "{json}"
+        );
+        assert!(limits.get("tasks").is_some(), "{json}");
         assert!(json.contains("4242"), "{json}");
     });
 }

@@ -619,6 +619,14 @@ fn check_names_unit_without_filter_of_imp() {
         let finding = &find()[0];
         assert_eq!(finding["severity"], "warning");
         assert_eq!(finding["object"], open.unit.path());
+        // The site has decided it.
+        let conf = "/etc/flux/system/conf.d/exec.toml";
+        node.sh("mkdir -p /etc/flux/system/conf.d").ok();
+        for (line, severity) in [("false", "note"), ("true", "warning")] {
+            let text = format!("[exec]\nsdexec-constrain-resources = {line}\n");
+            node.write(conf, &text);
+            assert_eq!(find()[0]["severity"], severity, "{line}");
+        }
         drop(closed);
     });
 }

@@ -131,6 +131,11 @@ impl FluxFacts {
     }
 }
 
+/// Whether the configuration of Flux's system instance says that jobs get no filter.
+pub(super) fn refuses_filters(site: &Site) -> bool {
+    matches!(InstanceConf::read(site), Some(Ok(conf)) if conf.refuses_filters())
+}
+
 /// Finds Flux's account, if Flux is a source and the helper can find the account: by its number, or
 /// in `/etc/passwd`.
 pub(super) fn find_flux_account(site: &Site) -> Option<Account> {
@@ -214,6 +219,12 @@ impl InstanceConf {
     fn get(&self, path: &str) -> Option<&Value> {
         path.split('.')
             .try_fold(&self.settings, |value, key| value.get(key))
+    }
+
+    /// Whether the site has written that jobs get no filter. Without the setting there is none either, but then nobody
+    /// has decided it.
+    fn refuses_filters(&self) -> bool {
+        self.get("exec.sdexec-constrain-resources") == Some(&Value::Boolean(false))
     }
 
     fn is(&self, path: &str, text: &str) -> bool {

@@ -1,6 +1,7 @@
 //! Checks that the running jobs of Flux have the device filter of the IMP from their start.
 
 use super::finding::{Check, Finding};
+use super::flux::refuses_filters;
 use super::site::Site;
 use crate::job::running_jobs::query_scheduler;
 use kernel::bpf::{self, CgroupPrograms};
@@ -11,6 +12,8 @@ use protocol::{CgroupPath, Placement, SourceName};
 #[derive(Debug, Default)]
 pub(super) struct FluxUnitFacts {
     units: Vec<Unit>,
+    /// The site has written that jobs get no filter.
+    refuses_filters: bool,
 }
 
 #[derive(Debug)]
@@ -41,6 +44,7 @@ impl FluxUnitFacts {
         });
         Self {
             units: units.collect(),
+            refuses_filters: refuses_filters(site),
         }
     }
 
@@ -58,25 +62,33 @@ impl FluxUnitFacts {
             .iter()
             .filter(|unit| matches!(unit.has_filter, Ok(false)));
         if let Some(first) = open.next() {
-            let text = format!(
-                "has no filter of the IMP, nor have {} other jobs: until the first login to it a job has all \
-                 devices",
-                open.count()
-            );
-            let remedy = "take flux-security 0.15 or newer, and write sdexec-constrain-resources = true \
-                          under [exec]";
-            return vec![Finding::warning(
-                Check::FluxFilter,
-                &first.path,
-                text,
-                remedy,
-            )];
+            return vec![self.judge_open(&first.path, open.count())];
         }
         if self.units.is_empty() {
             return Vec::new();
         }
         let text = "have a filter from their start";
         vec![Finding::fine(Check::FluxFilter, "running jobs", text)]
+    }
+
+    /// Judges a unit without a filter, of which there are so many more.
+    fn judge_open(&self, path: &CgroupPath, others: usize) -> Finding {
+        if self.refuses_filters {
+            let text = format!(
+                "has no filter of the IMP, nor have {others} other jobs, as sdexec-constrain-resources = false \
+                 says: they have all devices, and so have logins to them"
+            );
+            let remedy = "to confine jobs to their devices, write sdexec-constrain-resources = true under \
+                          [exec]";
+            return Finding::note(Check::FluxFilter, path, text, remedy);
+        }
+        let text = format!(
+            "has no filter of the IMP, nor have {others} other jobs: until the first login to it a job has all \
+             devices"
+        );
+        let remedy = "take flux-security 0.15 or newer, and write sdexec-constrain-resources = true \
+                      under [exec]; = false if jobs are to have all devices";
+        Finding::warning(Check::FluxFilter, path, text, remedy)
     }
 }
 
