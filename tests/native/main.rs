@@ -76,5 +76,6 @@ mod strays;
 mod switch;
 mod undo;
 mod vanish;
+mod vectors;
 mod verify;
 mod world;

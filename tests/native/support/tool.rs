@@ -50,9 +50,11 @@ pub(crate) enum Tool {
     Cuda,
     /// Is many processes of a user, which wait for nothing.
     Crowd,
+    /// Opens and makes devices in the ways that its arguments name.
+    Access,
 }
 
-const ALL: [(Tool, &str, &str); 20] = [
+const ALL: [(Tool, &str, &str); 21] = [
     (Tool::Probe, "probe", include_str!("../tools/probe.c")),
     (Tool::Fake, "fake", include_str!("../tools/fake.c")),
     (Tool::Filter, "filter", include_str!("../tools/filter.c")),
@@ -85,6 +87,7 @@ const ALL: [(Tool, &str, &str); 20] = [
     ),
     (Tool::Cuda, "cuda", include_str!("../tools/cuda.c")),
     (Tool::Crowd, "crowd", include_str!("../tools/crowd.c")),
+    (Tool::Access, "access", include_str!("../tools/access.c")),
 ];
 
 impl Tool {
