@@ -1,6 +1,9 @@
 //! Compares what the helper says of a PAM stack with what the libpam of this machine does, over
 //! generated stacks with our lines at every place. `JOB_ADOPT_SEED` names another series of stacks.
 
+mod dispatch;
+mod loading;
+
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
@@ -112,12 +115,16 @@ struct Verdict {
 impl Verdict {
     /// Returns whether sshd goes on after account, and after session.
     fn admits(&self) -> [bool; 2] {
-        let [account, session] = self.codes;
-        [
-            [PAM_SUCCESS, PAM_NEW_AUTHTOK_REQD].contains(&account),
-            session == PAM_SUCCESS,
-        ]
+        admits(self.codes)
     }
+}
+
+/// Returns whether sshd goes on after account, and after session.
+fn admits([account, session]: [i32; 2]) -> [bool; 2] {
+    [
+        [PAM_SUCCESS, PAM_NEW_AUTHTOK_REQD].contains(&account),
+        session == PAM_SUCCESS,
+    ]
 }
 
 /// libpam in a process of the node, in which a module that returns what its arguments say stands for
@@ -151,28 +158,34 @@ impl<'a> Libpam<'a> {
     }
 
     fn ask(&mut self, files: &Files) -> Verdict {
+        let codes = self.run(files);
+        Verdict {
+            findings: self.judge(),
+            codes,
+        }
+    }
+
+    /// Judges the files of the last run.
+    fn judge(&self) -> [StackFinding; 2] {
+        let root = self.node.path("/");
+        [Group::Account, Group::Session].map(|group| judge_stack(&root, "sshd", group))
+    }
+
+    /// Writes the files and runs both groups; returns their results.
+    fn run(&mut self, files: &Files) -> [i32; 2] {
         for (name, text) in &files.0 {
             self.node.write(&format!("/etc/pam.d/{name}"), text);
         }
-        let root = self.node.path("/");
-        let findings =
-            [Group::Account, Group::Session].map(|group| judge_stack(&root, "sshd", group));
         self.questions.write_all(b"\n").unwrap();
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
         if let Some((account, session)) = line.trim_end().split_once(' ') {
-            return Verdict {
-                findings,
-                codes: [account, session].map(|code| code.parse().unwrap()),
-            };
+            return [account, session].map(|code| code.parse().unwrap());
         }
         // libpam before 1.6 reads some long lines for ever.
         self.process.wait().unwrap();
         (self.process, self.questions, self.answers) = start_process(self.node);
-        Verdict {
-            findings,
-            codes: [-1, -1],
-        }
+        [-1, -1]
     }
 }
 
