@@ -1,4 +1,5 @@
 mod random;
+mod reference;
 mod rules;
 
 use super::*;

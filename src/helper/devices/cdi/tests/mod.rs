@@ -1,5 +1,6 @@
 mod files;
 mod nodes;
+mod reference;
 
 use std::collections::BTreeSet;
 
