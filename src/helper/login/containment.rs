@@ -176,3 +176,6 @@ impl<'a> Planner<'a> {
         refuse_configuration(&self.job.id, format!("job {}: {error}", self.job.id))
     }
 }
+
+#[cfg(test)]
+mod tests;
