@@ -1,5 +1,6 @@
 //! Properties of every allowlist: names of all kinds together, on a node with all kinds of devices.
 
+mod mapper;
 mod node;
 
 use std::collections::BTreeMap;
