@@ -1,3 +1,5 @@
+mod toolkit;
+
 use std::os::unix::fs::symlink;
 
 use super::*;
