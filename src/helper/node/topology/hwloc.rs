@@ -192,13 +192,17 @@ fn read_processors(tree: &Tree, path: &str) -> Result<Option<BTreeSet<u32>>, Dev
         .ok_or_else(|| DeviceError::at(path, "no list of processors"))
 }
 
-/// Parses a list of processors; `None` for a text of another form, or a number that is too large.
+/// Parses a list of processors; `None` for a text of another form, a range that runs backwards, or a number that is
+/// too large.
 fn parse_processors(text: &str) -> Option<BTreeSet<u32>> {
     let mut processors = BTreeSet::new();
     for range in text.split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let first: u32 = parse_decimal(first)?;
-        let last: u32 = parse_decimal(last).filter(|last| *last <= PROCESSOR_MAX)?;
+        let last: u32 = parse_decimal(last)?;
+        if last < first || last > PROCESSOR_MAX {
+            return None;
+        }
         processors.extend(first..=last);
     }
     Some(processors)
@@ -216,5 +220,94 @@ mod tests {
         for text in ["a", "0-", "-1", "0-65536", "0--1", "01"] {
             assert_eq!(parse(text), None, "{text}");
         }
+    }
+
+    /// What a list is, the list, and its processors in ranges, `None` if it is no list.
+    type List = (&'static str, &'static str, Option<&'static [[u32; 2]]>);
+
+    /// What the tests of runc (`ToCPUSet`), opencontainers/cgroups (`RangeToBits`) and flux-core (`sdexec_parse_bitmap`)
+    /// ask. They read what users write; this list is the kernel's, which has no blanks and one spelling.
+    const LISTS: [List; 42] = [
+        ("nothing", "", Some(&[])),
+        ("the first", "0", Some(&[[0, 0]])),
+        ("the second", "1", Some(&[[1, 1]])),
+        ("two as a range", "0-1", Some(&[[0, 1]])),
+        ("two by a comma", "0,1", Some(&[[0, 1]])),
+        ("commas around", ",0,1,", Some(&[[0, 1]])),
+        ("four as a range", "0-3", Some(&[[0, 3]])),
+        ("two and a range", "0,1,2-3", Some(&[[0, 3]])),
+        ("a range and one", "0-2,8", Some(&[[0, 2], [8, 8]])),
+        ("a range of the second four", "4-7", Some(&[[4, 7]])),
+        ("a byte", "0-7", Some(&[[0, 7]])),
+        ("two bytes", "0-15", Some(&[[0, 15]])),
+        (
+            "two ranges beside each other",
+            "8-15,16-23",
+            Some(&[[8, 23]]),
+        ),
+        ("the first of the third byte", "16", Some(&[[16, 16]])),
+        (
+            "two ranges with a gap",
+            "0-3,32-33",
+            Some(&[[0, 3], [32, 33]]),
+        ),
+        (
+            "ranges out of order",
+            "127-129,1",
+            Some(&[[1, 1], [127, 129]]),
+        ),
+        (
+            "ranges out of order, behind a word",
+            "128-130,1",
+            Some(&[[1, 1], [128, 130]]),
+        ),
+        ("one that stands twice", "1,2,1-2", Some(&[[1, 2]])),
+        ("ranges that overlap", "0-5,3-8", Some(&[[0, 8]])),
+        ("a range of one", "5-5", Some(&[[5, 5]])),
+        ("the last of a mask of 1,024", "1023", Some(&[[1023, 1023]])),
+        ("the first behind that mask", "1024", Some(&[[1024, 1024]])),
+        (
+            "the last that the kernel can be built for",
+            "8191",
+            Some(&[[8191, 8191]]),
+        ),
+        ("a range far behind", "4096-4098", Some(&[[4096, 4098]])),
+        ("the last that is taken", "65535", Some(&[[65535, 65535]])),
+        // The others take none for a mistake of the user's; for the kernel it is a list of none.
+        ("a comma alone", ",", Some(&[])),
+        // The others' last one is 65,536.
+        ("one behind the last", "65536", None),
+        ("one behind the last, beside the first", "0,65536", None),
+        ("two behind the last", "65537", None),
+        ("a range that ends behind the last", "0-65537", None),
+        // The others skip blanks between ranges. The kernel writes none.
+        ("blanks behind commas", "1, 2, 1-2", None),
+        ("blanks everywhere", "  , 1  , 3 , 5-7,  ", None),
+        ("a blank alone", " ", None),
+        ("blanks in a range", "1 - 2", None),
+        ("a hyphen alone", "-", None),
+        ("a range without an end", "1-", None),
+        ("a range without a start", "-3", None),
+        ("a range that runs backwards", "54-53", None),
+        ("a range that runs backwards, beside one", "0-3,54-53", None),
+        ("a letter", "x", None),
+        ("a letter beside a number", "0,x", None),
+        ("two lines", "0-1\n2", None),
+    ];
+
+    #[test]
+    fn lists_have_the_processors_that_other_parsers_find() {
+        let mut differences = Vec::new();
+        for (name, text, ranges) in LISTS {
+            let expected = ranges.map(|ranges| {
+                let all = ranges.iter().flat_map(|[first, last]| *first..=*last);
+                all.collect::<BTreeSet<u32>>()
+            });
+            let found = parse_processors(text);
+            if found != expected {
+                differences.push(format!("{name}: {text:?}: {found:?}"));
+            }
+        }
+        assert!(differences.is_empty(), "{}", differences.join("\n"));
     }
 }
