@@ -2,6 +2,7 @@
 
 mod mapper;
 mod node;
+mod rules;
 
 use std::collections::BTreeMap;
 
