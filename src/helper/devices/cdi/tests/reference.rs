@@ -124,13 +124,16 @@ fn rules_of(scratch: &Scratch, texts: &[&str]) -> Result<Vec<String>, String> {
     Ok(rules.collect())
 }
 
+/// Names of a file's devices, each with the minor of its node.
+type Devices = &'static [(&'static str, u32)];
+
 /// The names that a row asks for, and their rules; `None` if they must be refused.
 type Wanted = (&'static [&'static str], Option<&'static [&'static str]>);
 
 /// What a row asks; files with kind and devices; and the names.
 struct Files {
     name: &'static str,
-    files: &'static [(&'static str, &'static str, &'static [(&'static str, u32)])],
+    files: &'static [(&'static str, &'static str, Devices)],
     wanted: &'static [Wanted],
 }
 
