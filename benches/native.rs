@@ -53,7 +53,7 @@ fn main() {
         println!("skipped: needs root");
         return;
     }
-    let parts: [(&str, fn()); 12] = [
+    let parts: [(&str, fn()); 13] = [
         ("login", login::measure),
         ("crowd", crowd::measure),
         ("fanout", fanout::measure),

@@ -421,7 +421,7 @@ fn login_has_cores_and_memory_of_job_of_run() {
             .says("  1      0          256M     200M      0M        -          /job-adopt.jobs/");
         node.unregister(&id).ok();
         eventually("the job has ended", || run.try_wait().unwrap().is_some());
-        assert!(!Cgroup::new(&format!("/job-adopt.jobs/{id}")).exists());
+        assert!(!Cgroup::new(format!("/job-adopt.jobs/{id}")).exists());
     });
 }
 

@@ -245,11 +245,11 @@ fn mig_instance_costs_login_the_calls_that_read_it() {
         node.add_mig_gpus(GPUS);
         let instances = node.mig_instances(GPUS);
         let lines = ["account", "session"].map(|group| (group, "required pam_job_adopt.so"));
-        let count = |id: &str, instances: &[String]| {
+        let count = |id: &str, gpus: &[String]| {
             let job = node
                 .job(ALICE, id)
                 .with("options", serde_json::json!({}))
-                .with("gpus", serde_json::json!(instances))
+                .with("gpus", serde_json::json!(gpus))
                 .start();
             let [account, _] = trace_login(node, lines);
             job.finish();

@@ -242,7 +242,7 @@ fn limits_that_are_not_in_force_leave_nothing() {
         node.job_adopt(&[&via[..], &["--policy", "closed", "--cores", "0"]].concat())
             .exits(2)
             .says("limits are for records with cgroup: slurm sets its own");
-        assert!(!Cgroup::new(&format!("/job-adopt.jobs/{id}")).exists());
+        assert!(!Cgroup::new(format!("/job-adopt.jobs/{id}")).exists());
         assert!(!node.exists(&format!("/run/job-adopt/jobs/1001/{id}.json")));
     });
 }

@@ -127,8 +127,8 @@ impl Node {
                     .iter()
                     .zip(&mut minors)
                 {
-                    let text = format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\n");
-                    self.write_root_file(&format!("{dir}/access"), &text);
+                    let access = format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\n");
+                    self.write_root_file(&format!("{dir}/access"), &access);
                 }
             }
         }
