@@ -4,8 +4,13 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::process::Child;
 
-use super::{CHECK, Call, Growth, LIST, LOGIN, STRAYS, on_field, probe};
-use crate::support::{ALICE, BOB, Cgroup, Job, User, start_crowd};
+use super::figures::Figures;
+use super::{
+    CHECK, Call, GROW, Growth, LIST, LOGIN, STRAYS, on_field, print_heading, print_row, probe,
+};
+use crate::driver::compile;
+use crate::slurm::on_job;
+use crate::support::{ALICE, BOB, Cgroup, Job, Node, User, start_crowd};
 
 /// Number of cgroups in one directory.
 const CGROUPS_OF_DIRECTORY: usize = 1_000;
@@ -69,8 +74,14 @@ pub(super) fn cgroups() {
     const CGROUPS: usize = 400_000;
     let count = CGROUPS.min(available_kib() / 2 / CGROUP_KIB);
     let floor = "none of them is visited";
-    let calls = [LOGIN, Call::Registration, LIST, STRAYS, CHECK];
-    let probes = calls.map(|call| probe(call, Growth::Flat(floor)));
+    let table = "the process table shows who is in a job of many cgroups";
+    let probes = [
+        probe(LOGIN, Growth::Flat(floor)),
+        probe(Call::Registration, Growth::Flat(floor)),
+        probe(LIST, Growth::Each(0.001, table)),
+        probe(STRAYS, Growth::Flat(floor)),
+        probe(CHECK, Growth::Flat(floor)),
+    ];
     on_field(|field| {
         let mut crowd = None;
         let crowded = field.node.job(BOB, "8").start();
@@ -82,19 +93,40 @@ pub(super) fn cgroups() {
     });
 }
 
+const MOUNTS: usize = 5_000;
+
+fn grow_mounts(node: &Node) {
+    let end = MOUNTS.to_string();
+    node.run("grow", &["mounts", "/mnt/growth", "0", &end]).ok();
+}
+
 pub(super) fn mounts() {
-    const MOUNTS: usize = 5_000;
-    let floor = "the list of mounts is read";
+    let floor = "a mount is asked for by its place";
     let calls = [LOGIN, Call::Registration, LIST, STRAYS, CHECK];
     let probes = calls.map(|call| probe(call, Growth::Flat(floor)));
     on_field(|field| {
-        field.compare("mounts", [20, MOUNTS], &probes, || {
-            let end = MOUNTS.to_string();
-            field
-                .node
-                .run("grow", &["mounts", "/mnt/growth", "0", &end])
-                .ok();
-        });
+        field.compare("mounts", [20, MOUNTS], &probes, || grow_mounts(field.node));
+    });
+}
+
+/// With a job of Slurm, which has its cgroups in hierarchies of version 1 here: the list of mounts shows where these are.
+pub(super) fn mounts_beside_slurm() {
+    on_job(|slurm| {
+        let node = slurm.node;
+        compile(node, "grow", GROW, "-lc");
+        let small = Figures::of_login(node);
+        grow_mounts(node);
+        let large = Figures::of_login(node);
+        let title = "mounts, Slurm job in cgroup v1, 20 to 5,000";
+        print_heading(title);
+        let floor = "the kernel writes the whole list, which shows the hierarchies of v1";
+        print_row(
+            title,
+            "login",
+            [small, large],
+            MOUNTS,
+            Growth::Each(0.1, floor),
+        );
     });
 }
 
@@ -116,9 +148,9 @@ pub(super) fn sessions() {
         let probes = [
             probe(LOGIN, Growth::Flat(own)),
             probe(Call::Registration, Growth::Flat("of another job")),
-            probe(LIST, Growth::Each(5.0, counted)),
-            probe(STRAYS, Growth::Each(5.0, counted)),
-            probe(CHECK, Growth::Each(5.0, counted)),
+            probe(LIST, Growth::Each(13.0, counted)),
+            probe(STRAYS, Growth::Each(19.0, counted)),
+            probe(CHECK, Growth::Each(32.0, counted)),
         ];
         let mut crowd = None;
         field.compare("open logins in the job", [1, SESSIONS], &probes, || {
@@ -146,9 +178,9 @@ pub(super) fn processes() {
         let probes = [
             probe(LOGIN, Growth::Flat("of another job")),
             probe(Call::Registration, Growth::Flat("of another job")),
-            probe(LIST, Growth::Each(5.0, counted)),
-            probe(STRAYS, Growth::Each(5.0, counted)),
-            probe(CHECK, Growth::Each(5.0, counted)),
+            probe(LIST, Growth::Each(13.0, counted)),
+            probe(STRAYS, Growth::Each(19.0, counted)),
+            probe(CHECK, Growth::Each(32.0, counted)),
         ];
         let mut crowd = None;
         field.compare("processes of the node", [1, count], &probes, || {

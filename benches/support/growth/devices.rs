@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use super::{Call, Field, Growth, LOGIN, on_field, on_field_with, probe};
-use crate::support::{ALICE, Node};
+use crate::support::{ALICE, Mount, Node};
 
 const GPUS: u32 = 16;
 
@@ -45,7 +45,7 @@ pub(super) fn specifications_of_job() {
         field.node.write_root_file("/etc/cdi/nvidia.yaml", device);
         record(field, "cdi", &json!(["nvidia.com/gpu=1"]));
         let floor = "any file may replace a device: each is opened, read and closed, not parsed";
-        let probes = [probe(LOGIN, Growth::Each(6.0, floor))];
+        let probes = [probe(LOGIN, Growth::Each(4.5, floor))];
         field.compare("CDI files, job with CDI", [1, FILES], &probes, || {
             write_claims(field, 0..FILES);
         });
@@ -67,7 +67,7 @@ pub(super) fn gpus() {
         field.node.add_mig_gpus(GPUS);
         let names = |count| (0..count).map(|gpu| json!(Node::mig_parent(gpu))).collect();
         record(field, "gpus", &names(1));
-        let probes = [probe(LOGIN, Growth::Each(8.0, floor))];
+        let probes = [probe(LOGIN, Growth::Each(6.0, floor))];
         field.compare("GPUs of the job", [1, GPUS as usize], &probes, || {
             record(field, "gpus", &names(GPUS));
         });
@@ -93,7 +93,7 @@ pub(super) fn slices() {
 pub(super) fn rules() {
     const RULES: usize = 1_000;
     let floor = "the node of each is looked at";
-    on_field_with(&[], |field| {
+    on_field_with(Mount::Unified, &[], |field| {
         let script = format!(
             "for minor in $(seq 0 {}); do
                  [ -e /dev/loop$minor ] || mknod -m 666 /dev/loop$minor b 7 $minor
@@ -108,7 +108,7 @@ pub(super) fn rules() {
             json!({ "DevicePolicy": "closed", "DeviceAllow": rules })
         };
         record(field, "options", &options(1));
-        let probes = [probe(LOGIN, Growth::Each(4.0, floor))];
+        let probes = [probe(LOGIN, Growth::Each(1.5, floor))];
         field.compare("device rules of the job", [1, RULES], &probes, || {
             record(field, "options", &options(RULES));
         });

@@ -71,7 +71,7 @@ impl Figures {
 
 /// Counts the system calls of a command and of what it starts, and the bytes that these read.
 fn count(node: &Node, command: &str) -> (usize, usize) {
-    let outcome = node.sh(&format!("strace -f -qq -y -o {TRACE} {command}"));
+    let outcome = node.sh(&format!("strace -f -qq -o {TRACE} {command}"));
     assert!((0..=1).contains(&outcome.code), "{outcome}");
     let trace = node.read(TRACE);
     let mut calls = 0;

@@ -9,20 +9,22 @@ use crate::support::ALICE;
 /// First uid of further users, of whom each has four jobs.
 const FIRST_UID: usize = 70_000;
 const OWN_FOLDER: &str = "each user's records have a folder of their own";
+const EACH_FOLDER: &str =
+    "the folder of each user: an id is unique on the node, and notes of all become old";
 
-/// Registers jobs of other users, each with a cgroup and a process less: a scheduler's prolog has run for each.
+/// Registers jobs of other users with empty cgroups, as their prologs do.
 pub(super) fn jobs() {
     const JOBS: usize = 1_000;
-    let each = "the cgroups and the record of each";
+    let each = "record, state, members and usage of each";
     let probes = [
         probe(LOGIN, Growth::Flat(OWN_FOLDER)),
+        probe(Call::Registration, Growth::Each(2.5, EACH_FOLDER)),
+        probe(LIST, Growth::Each(75.0, each)),
+        probe(STRAYS, Growth::Each(10.0, "the record of each")),
         probe(
-            Call::Registration,
-            Growth::Each(4.0, "an id is the node's: no other record may have it"),
+            CHECK,
+            Growth::Each(30.0, "record and cgroup of each, several times"),
         ),
-        probe(LIST, Growth::Each(40.0, each)),
-        probe(STRAYS, Growth::Each(40.0, each)),
-        probe(CHECK, Growth::Each(60.0, each)),
     ];
     on_field(|field| {
         field.compare("jobs of other users", [1, JOBS], &probes, || {
@@ -39,17 +41,12 @@ pub(super) fn jobs() {
     });
 }
 
-/// Adds accounts in front of the users' of the node: the C library reads these files from their start.
+/// Adds accounts behind those of the system and in front of the users' of the node.
 pub(super) fn users() {
     const USERS: usize = 10_000;
     const LIBRARY: &str = "the C library reads /etc/passwd up to the name, as it does for sshd";
-    let probes = [
-        probe(LOGIN, Growth::FlatCalls(LIBRARY)),
-        probe(Call::Registration, Growth::FlatCalls(LIBRARY)),
-        probe(LIST, Growth::FlatCalls(LIBRARY)),
-        probe(STRAYS, Growth::FlatCalls(LIBRARY)),
-        probe(CHECK, Growth::FlatCalls(LIBRARY)),
-    ];
+    let calls = [LOGIN, Call::Registration, LIST, STRAYS, CHECK];
+    let probes = calls.map(|call| probe(call, Growth::Each(0.2, LIBRARY)));
     on_field(|field| {
         field.compare("users of the node", [4, USERS], &probes, || {
             let mut passwd = String::new();
@@ -68,7 +65,9 @@ pub(super) fn users() {
             for (file, more) in [("passwd", passwd), ("group", group), ("shadow", shadow)] {
                 let path = format!("/etc/{file}");
                 let text = field.node.read(&path);
-                field.node.write(&path, &format!("{more}{text}"));
+                let at = text.find("alice:").unwrap();
+                let (system, people) = text.split_at(at);
+                field.node.write(&path, &format!("{system}{more}{people}"));
             }
         });
     });
@@ -88,16 +87,13 @@ fn write_records(field: &Field<'_>, uid: usize, ids: std::ops::Range<usize>) {
 
 pub(super) fn records() {
     const RECORDS: usize = 10_000;
-    let each = "the record of each";
+    let each = "the record of each, and whether its cgroup exists";
     let probes = [
         probe(LOGIN, Growth::Flat(OWN_FOLDER)),
-        probe(
-            Call::Registration,
-            Growth::Each(1.0, "an id is the node's: no other record may have it"),
-        ),
-        probe(LIST, Growth::Each(10.0, each)),
+        probe(Call::Registration, Growth::Each(2.5, EACH_FOLDER)),
+        probe(LIST, Growth::Each(18.0, each)),
         probe(STRAYS, Growth::Each(10.0, each)),
-        probe(CHECK, Growth::Each(20.0, each)),
+        probe(CHECK, Growth::Each(35.0, "each is a finding")),
     ];
     on_field(|field| {
         field.compare("records of other users", [1, RECORDS], &probes, || {
@@ -112,7 +108,7 @@ pub(super) fn own_records() {
     const RECORDS: usize = 1_000;
     let floor = "opens, checks, reads and closes each, and looks for its cgroup";
     on_field(|field| {
-        let probes = [probe(LOGIN, Growth::Each(8.0, floor))];
+        let probes = [probe(LOGIN, Growth::Each(5.5, floor))];
         field.compare("records of the user", [1, RECORDS], &probes, || {
             write_records(field, ALICE.uid as usize, 0..RECORDS);
         });
@@ -125,7 +121,7 @@ pub(super) fn pam_lines() {
     const LINES_OF_FILE: usize = 10;
     let floor = "libpam and the helper open and read each of 20 files";
     on_field(|field| {
-        let probes = [probe(LOGIN, Growth::Each(2.0, floor))];
+        let probes = [probe(LOGIN, Growth::Each(1.0, floor))];
         field.compare("PAM lines, with includes", [5, LINES], &probes, || {
             let mut stack = String::new();
             for file in 0..LINES / LINES_OF_FILE {
@@ -144,7 +140,7 @@ pub(super) fn pam_lines() {
 /// Describes the nodes of a cluster in lines of their own, on a node on which no job of Slurm's runs.
 pub(super) fn slurm_conf() {
     const NODES: usize = 20_000;
-    let floor = "the file is read once in pieces, and SlurmdSpoolDir may be its last line";
+    let floor = "the file is read once, and SlurmdSpoolDir may be its last line";
     on_field(|field| {
         let node = field.node;
         let start = "ClusterName=growth\nSlurmctldHost=head\nSlurmdSpoolDir=/var/spool/slurmd\n";
@@ -167,7 +163,10 @@ pub(super) fn slurm_conf() {
         write(1);
         let probes = [
             probe(LOGIN, Growth::Each(0.1, floor)),
-            probe(Call::Registration, Growth::Each(0.1, floor)),
+            probe(
+                Call::Registration,
+                Growth::Flat("only a name of gres.conf needs it"),
+            ),
             probe(LIST, Growth::Each(0.1, floor)),
             probe(CHECK, Growth::Each(0.1, floor)),
         ];

@@ -1,4 +1,4 @@
-/* grow time COUNT SECONDS COMMAND...   runs the command COUNT times, or until SECONDS are over, but at least twice;
+/* grow time COUNT SECONDS COMMAND...   runs the command COUNT times, or until SECONDS are over, but at least once;
  *                                      prints the microseconds of each run
  * grow mounts FOLDER FIRST END         mounts END - FIRST file systems below the folder
  * grow journal COUNT MESSAGE           sends the message COUNT times to the journal
@@ -25,7 +25,7 @@ static double now(void)
 static int measure(int count, double seconds, char **command)
 {
     double begin = now();
-    for (int run = 0; run < count && (run < 2 || now() - begin < seconds * 1e6); run++) {
+    for (int run = 0; run < count && (run < 1 || now() - begin < seconds * 1e6); run++) {
         int status;
         double start = now();
         pid_t child = fork();

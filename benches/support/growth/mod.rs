@@ -10,7 +10,7 @@ mod files;
 mod journal;
 
 use super::driver::{compile, install};
-use super::support::{ALICE, BOB, Job, Node, on_node};
+use super::support::{ALICE, BOB, Job, Mount, Node, on_node_with};
 use super::{GOALS, Goals};
 use figures::Figures;
 
@@ -23,8 +23,6 @@ const FLAT_MAX: f64 = 1.2;
 enum Growth {
     /// It stays: calls, bytes and time at most [`FLAT_MAX`] times as much.
     Flat(&'static str),
-    /// It stays but for bytes and time, which the kernel or the C library need.
-    FlatCalls(&'static str),
     /// It grows by at most so many system calls for each one more.
     Each(f64, &'static str),
 }
@@ -110,14 +108,16 @@ impl Field<'_> {
     }
 }
 
+const TWO_DEVICES: [&str; 2] = ["/dev/nvidia0", "/dev/nvidia1"];
+
 /// Runs `body` on a node of its own, with a job of alice that has two devices.
 fn on_field(body: impl FnOnce(&Field<'_>)) {
-    on_field_with(&["/dev/nvidia0", "/dev/nvidia1"], body);
+    on_field_with(Mount::Unified, &TWO_DEVICES, body);
 }
 
-/// Runs `body` on a node of its own, with a job of alice that has these devices.
-fn on_field_with(devices: &[&str], body: impl FnOnce(&Field<'_>)) {
-    on_node(|node| {
+/// Runs `body` on a node of its own with this mount, and with a job of alice that has these devices.
+fn on_field_with(mount: Mount, devices: &[&str], body: impl FnOnce(&Field<'_>)) {
+    on_node_with(mount, |node| {
         install(node);
         compile(node, "grow", GROW, "-lc");
         node.arguments("log_level=quiet");
@@ -131,13 +131,14 @@ fn on_field_with(devices: &[&str], body: impl FnOnce(&Field<'_>)) {
 }
 
 pub(super) fn measure() {
-    let parts: [(&str, fn()); 16] = [
+    let parts: [(&str, fn()); 17] = [
         ("jobs", files::jobs),
         ("users", files::users),
         ("records", files::records),
         ("own-records", files::own_records),
         ("cgroups", crowd::cgroups),
         ("mounts", crowd::mounts),
+        ("mounts-slurm", crowd::mounts_beside_slurm),
         ("cdi", devices::specifications),
         ("cdi-job", devices::specifications_of_job),
         ("gpus", devices::gpus),
@@ -194,10 +195,6 @@ fn print_row(title: &str, name: &str, [before, after]: [Figures; 2], more: usize
         Growth::Flat(floor) => {
             let reached = calls <= FLAT_MAX && bytes <= FLAT_MAX && time <= FLAT_MAX;
             (format!("at most {FLAT_MAX}"), floor, reached)
-        }
-        Growth::FlatCalls(floor) => {
-            let goal = format!("at most {FLAT_MAX} in calls; {slope}");
-            (goal, floor, calls <= FLAT_MAX)
         }
         Growth::Each(max, floor) => {
             let goal = format!("{slope}; at most {max} calls");
