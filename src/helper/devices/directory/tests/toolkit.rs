@@ -187,7 +187,7 @@ const ROWS: [Row; 46] = [
     // Both leave a container without GPUs: with the driver's files, and without. A login has those of the node.
     ("none", &["list/none"], Some(&[])),
     ("void", &["list/void"], Some(&[])),
-    // The toolkit decides by what it finds first.
+    // In the variable the toolkit takes `void` before all others, and else the first of `all` and `none`.
     ("none and all", &["list/none", "list/all"], None),
     ("void and all", &["list/void", "list/all"], None),
     ("none and void", &["list/none", "list/void"], None),
