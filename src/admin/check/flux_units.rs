@@ -129,6 +129,7 @@ mod tests {
         let unit = Unit::new("/unit".parse().unwrap(), has_filter);
         FluxUnitFacts {
             units: unit.into_iter().collect(),
+            refuses_filters: false,
         }
     }
 
