@@ -98,6 +98,8 @@ impl fmt::Display for NumberList {
 
 #[cfg(test)]
 mod tests {
+    mod masks;
+
     use super::*;
 
     fn list(text: &str) -> NumberList {

@@ -474,6 +474,8 @@ fn find_missing_controller(controller: &str, above: &[Dir], mount: &str) -> Opti
 
 #[cfg(test)]
 mod tests {
+    mod mapper;
+
     use super::*;
     use crate::testing::Scratch;
     use std::fs::File;
