@@ -134,6 +134,18 @@ mod tests {
     }
 
     #[test]
+    fn open_unit_is_noted_if_the_site_wants_no_filter() {
+        let facts = FluxUnitFacts {
+            refuses_filters: true,
+            ..read(Ok(false))
+        };
+        let findings = facts.findings();
+        let finding = findings.first().unwrap();
+        assert_eq!(finding.severity, Severity::Note);
+        assert!(finding.text.contains("have all devices"), "{finding:?}");
+    }
+
+    #[test]
     fn unit_that_has_gone_meanwhile_has_no_finding() {
         assert_eq!(read(Err(libc::ENOENT)).findings(), []);
         assert_eq!(read(Err(libc::ENODEV)).findings(), []);
