@@ -191,6 +191,31 @@ fn login_to_slurm_job_stays_within_budget() {
     });
 }
 
+/// The kernel writes the list of mounts while it is read, 4 KiB at a time.
+#[test]
+fn mounts_behind_those_of_cgroup_v1_are_not_read() {
+    const MOUNTS: usize = 500;
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let _job = slurm.alloc(ALICE, 1);
+        node.arguments("");
+        let count = || {
+            node.pam_under_strace(&["-y", "-e", "trace=read"], ALICE)
+                .ok();
+            node.read("/tmp/strace").matches("/mountinfo>").count()
+        };
+        count();
+        let few = count();
+        node.sh(&format!(
+            "for number in $(seq {MOUNTS}); do mkdir /mnt/$number; mount -t tmpfs tmpfs /mnt/$number || exit; done"
+        ))
+        .ok();
+        let many = count();
+        eprintln!("{few} reads of the list of mounts, {many} with {MOUNTS} more");
+        assert!(few > 0 && many <= few, "{few} reads, and {many}");
+    });
+}
+
 /// MPI logs in to each of its nodes while its job fills them, so a cost for each process would be paid by each login.
 #[test]
 fn login_to_job_of_3000_processes_makes_few_more_calls_than_one_of_10() {

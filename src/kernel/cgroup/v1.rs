@@ -8,11 +8,56 @@
 
 use super::hierarchy::MountInfo;
 use super::{Cpuset, Dir, Error, Membership, Result, ignore_gone};
+use crate::OperationError;
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, fstat, major, minor};
+use nix::sys::stat::{Mode, fstat, major, minor, stat};
 use protocol::{CgroupPath, is_within};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
+/// Size of the parts in which the list of mounts is read: as much as the kernel writes at once.
+const LIST_PART_BYTES: usize = 4096;
 
 impl MountInfo {
+    /// Reads the mounts of the v1 hierarchies of a process, up to the last of those that it needs. The kernel writes the
+    /// list while it is read, at some 5 us for each mount, and a node may have thousands; hierarchies are mounted at
+    /// boot, and so come first. The list is read to its end if a hierarchy is not mounted, or covered.
+    ///
+    /// # Errors
+    ///
+    /// As `open(2)` and `read(2)`.
+    pub fn read_hierarchies(process: &Membership) -> Result<Vec<Self>> {
+        const FILE: &str = "/proc/self/mountinfo";
+        let failed = |error| OperationError::new("read", FILE, error);
+        let hierarchies = process.v1_hierarchies();
+        let mut missing: Vec<&str> = hierarchies.map(|(controllers, _)| controllers).collect();
+        let mut mounts = Vec::new();
+        let file = File::open(FILE).map_err(failed)?;
+        for line in BufReader::with_capacity(LIST_PART_BYTES, file).split(b'\n') {
+            let line = line.map_err(failed)?;
+            let Some(mount) = Self::parse(&String::from_utf8_lossy(&line)) else {
+                continue;
+            };
+            if mount.kind != "cgroup" {
+                continue;
+            }
+            if mount.is_visible() {
+                missing.retain(|controllers| !mount.has_controllers(controllers));
+            }
+            mounts.push(mount);
+            if missing.is_empty() {
+                break;
+            }
+        }
+        Ok(mounts)
+    }
+
+    /// Tells whether no other file system covers the mount.
+    fn is_visible(&self) -> bool {
+        stat(self.at.as_str())
+            .is_ok_and(|stat| (major(stat.st_dev), minor(stat.st_dev)) == self.device)
+    }
+
     /// Tells whether this mount is the whole v1 hierarchy of these controllers: its options name each of them.
     fn has_controllers(&self, controllers: &str) -> bool {
         if self.kind != "cgroup" || self.root != "/" {

@@ -33,7 +33,7 @@ impl ExternStepV1 {
     /// [`Failure::CgroupGone`] if the step ended meanwhile; [`Failure::CheckFailed`] if the freezer
     /// is not mounted or the job is frozen.
     pub(super) fn open(mut job: v1::JobCgroups, daemon: &Membership) -> Result<Self, Failure> {
-        let mounts = MountInfo::read_all()?;
+        let mounts = MountInfo::read_hierarchies(daemon)?;
         job.add_limits(daemon, &mounts)?;
         let step = Self {
             freezers: job.open_freezers(&mounts)?,
