@@ -81,7 +81,7 @@ pub(super) fn slices() {
         node.add_mig_gpus(GPUS);
         let instances = node.mig_instances(GPUS);
         record(field, "gpus", &json!(instances[..1]));
-        let probes = [probe(LOGIN, Growth::Each(16.0, floor))];
+        let probes = [probe(LOGIN, Growth::Each(18.0, floor))];
         let range = [1, instances.len()];
         field.compare("MIG instances of the job", range, &probes, || {
             record(field, "gpus", &json!(instances));
