@@ -69,7 +69,8 @@ pub enum AllowlistError {
 }
 
 /// Builds the allowlist of a job: the pseudo-devices first, then the job's own devices, then those
-/// of the `site`; under [`Policy::Strict`] the job's own devices alone.
+/// that the `site` gives every job; under [`Policy::Strict`] the job's own devices alone. A specifier that
+/// does not resolve is dropped, with its reason; a name of the request must resolve.
 ///
 /// # Errors
 ///
@@ -153,11 +154,11 @@ impl JobAllowlist {
         }
     }
 
-    /// Adds devices and their warnings.
+    /// Adds devices, their warnings, and what their specifications give to containers.
     ///
     /// # Errors
     ///
-    /// [`AllowlistError::TooManyEntries`].
+    /// [`AllowlistError::TooManyEntries`]; some of the devices are in the list then.
     fn add_devices(&mut self, resolved: ResolvedDevices) -> Result<(), AllowlistError> {
         for device in resolved.devices {
             self.list

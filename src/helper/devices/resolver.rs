@@ -50,8 +50,9 @@ impl Resolver {
         &self.slurm_conf
     }
 
-    /// Lists the devices that Slurm's own list allows to each job (`AllowedDevicesFile` in `cgroup.conf`), and
-    /// what to log about it. An entry or a file that cannot be used allows nothing and refuses no login.
+    /// Lists the devices that Slurm's own list allows to each job (`AllowedDevicesFile` in `cgroup.conf`; none
+    /// without that key or file), and warnings for the log. An entry or a file that cannot be used allows nothing,
+    /// refuses no login, and gives a warning.
     pub(crate) fn slurm_allowed_devices(&self) -> (Vec<Specifier>, Vec<String>) {
         let files = self.slurm_conf.files();
         let lines = match files.and_then(read_allowed_devices) {
@@ -62,13 +63,16 @@ impl Resolver {
         let mut specifiers = Vec::new();
         let mut warnings = Vec::new();
         for line in lines.iter().filter(|line| !line.text.trim().is_empty()) {
-            match Specifier::parse_site_entry(line.text.trim()) {
-                Ok(specifier) if specifier.skip_reason().is_none() => specifiers.push(specifier),
-                Ok(specifier) => {
-                    let reason = specifier.skip_reason().unwrap_or_default();
-                    warnings.push(format!("{}: {specifier} {reason}", line.at));
+            let specifier = match Specifier::parse_site_entry(line.text.trim()) {
+                Ok(specifier) => specifier,
+                Err(why) => {
+                    warnings.push(format!("{}: {why}", line.at));
+                    continue;
                 }
-                Err(why) => warnings.push(format!("{}: {why}", line.at)),
+            };
+            match specifier.skip_reason() {
+                Some(reason) => warnings.push(format!("{}: {specifier} {reason}", line.at)),
+                None => specifiers.push(specifier),
             }
         }
         (specifiers, warnings)
@@ -83,12 +87,13 @@ impl Resolver {
         specifier::resolve(&self.tree, specifier, &self.settings.names)
     }
 
-    /// Resolves the devices of all these names together. CDI names are resolved in one step, so that
-    /// edits of a specification for all its devices count once.
+    /// Resolves the devices of all these names together. CDI names are resolved last and in one step, so
+    /// that edits of a specification for all its devices count once.
     ///
     /// # Errors
     ///
-    /// The first name that does not resolve. The devices of the other names are not returned then.
+    /// The first name that does not resolve, in the order of resolution. The devices of the other names are not
+    /// returned then.
     pub fn resolve_names(&self, names: &[DeviceName]) -> Result<ResolvedDevices, UnresolvedName> {
         let mut resolved = ResolvedDevices::default();
         let mut cdi_names = Vec::new();
@@ -123,6 +128,7 @@ impl Resolver {
         for name in names {
             let failed = |why| unresolved(name, why);
             for entry in self.list_entries(name).map_err(failed)? {
+                // Also a name that stands in the directory as it is must exist on this node.
                 let resolved = self.resolve_names(std::slice::from_ref(&entry))?;
                 let texts = self.directory_entries(&entry, &resolved.devices);
                 entries.extend(texts.map_err(|why| unresolved(&entry, why))?);
@@ -134,7 +140,12 @@ impl Resolver {
         Ok(entries)
     }
 
-    /// Lists the entries for a name that stands for these devices and is no directory.
+    /// Lists the entries for a name that stands for these devices and is no directory. A directory names a GPU by its
+    /// UUID alone, so that any other name of a GPU becomes the UUIDs of its devices.
+    ///
+    /// # Errors
+    ///
+    /// None of the devices is an NVIDIA GPU, or the UUID of one is unknown.
     fn directory_entries(
         &self,
         name: &DeviceName,
@@ -243,6 +254,7 @@ impl Resolver {
                 let resolved = self.resolve_nvidia_cdi(name, Some(&prefix))?;
                 match nvidia::find_only_gpu(&gpus, &resolved.devices) {
                     Some(gpu) => topology::resolve_address(&self.tree, gpu.address),
+                    // The devices are not those of one GPU that the driver lists, so that no address is known.
                     None => Ok(resolved),
                 }
             }
@@ -296,7 +308,8 @@ impl Resolver {
         Ok(resolved)
     }
 
-    /// Resolves CDI names by the specifications alone. A fault of the directories counts against the first name.
+    /// Resolves CDI names by the specifications alone. A fault of the directories counts against the first name;
+    /// without names no directory is read.
     fn resolve_by_catalog(&self, names: &[String]) -> Result<ResolvedDevices, UnresolvedName> {
         let Some(first) = names.first() else {
             return Ok(ResolvedDevices::default());
@@ -345,7 +358,8 @@ const INTEL_KIND: &str = "intel.com/gpu";
 ///
 /// NVIDIA's driver must confirm a name that contains a UUID. It does not know other names, such as
 /// indexes: if such a name is one GPU or a part of one, it must confirm what the same file lists for
-/// the UUID of that GPU. The name of an Intel GPU contains its address.
+/// the UUID of that GPU. The name of an Intel GPU contains its address, to which the DRM nodes must
+/// belong. Devices of any other kind are not checked here.
 ///
 /// # Errors
 ///
@@ -361,6 +375,7 @@ fn verify_cdi_device(tree: &Tree, catalog: &Catalog, name: &str) -> Result<(), D
     let devices = resolve_alone(tree, catalog, name)?;
     let minors = nvidia::gpu_minors(&devices);
     let uuid = parse_uuid(nvidia_name);
+    // Neither a UUID nor the node of a GPU: there is nothing that the driver could confirm.
     if uuid.is_none() && minors.is_empty() {
         return Ok(());
     }
@@ -370,7 +385,7 @@ fn verify_cdi_device(tree: &Tree, catalog: &Catalog, name: &str) -> Result<(), D
     } else if let [minor] = minors.as_slice() {
         verify_siblings(tree, catalog, name, *minor, &gpus)?;
     }
-    // DRM nodes beside the nodes of GPUs must belong to the same GPUs.
+    // DRM nodes beside the nodes of GPUs must belong to the same GPUs, if the driver lists any of these.
     let own_gpus = gpus.iter().filter(|gpu| minors.contains(&gpu.minor));
     let addresses: Vec<_> = own_gpus.map(|gpu| gpu.address).collect();
     if addresses.is_empty() {
@@ -379,8 +394,8 @@ fn verify_cdi_device(tree: &Tree, catalog: &Catalog, name: &str) -> Result<(), D
     topology::verify_drm_nodes(tree, &addresses, &devices)
 }
 
-/// Verifies what the file of `name` lists by UUID for the GPU with this minor: the devices that have the minor in the
-/// file, and those under the UUID that the driver knows.
+/// Verifies a name that is one GPU by those UUIDs in its file that concern the GPU with this minor: each whose devices
+/// have the minor's node, and the one that the driver gives the GPU. The driver must confirm the devices of each.
 fn verify_siblings(
     tree: &Tree,
     catalog: &Catalog,

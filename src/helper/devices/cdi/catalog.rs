@@ -58,6 +58,7 @@ pub struct Catalog {
 #[derive(Debug)]
 pub(super) struct SpecFile {
     pub(super) path: PathBuf,
+    /// Index of the file's directory among those of the catalog; the definition of the highest rank counts.
     rank: usize,
     format: Format,
     bytes: Vec<u8>,
@@ -130,7 +131,8 @@ impl SpecFile {
         std::str::from_utf8(&self.bytes).map_or(true, |text| can_contain_kind(text, kind))
     }
 
-    /// Tells whether the name shows another kind than this one, which the text cannot contain.
+    /// Tells whether the file need not be parsed for this kind: its name shows another one, and its text cannot
+    /// contain this one. False once it has been parsed.
     fn shows_other_kind(&self, kind: &str) -> bool {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         self.parsed.get().is_none()
@@ -151,9 +153,9 @@ impl SpecFile {
     }
 }
 
-/// Tells whether the text of a file can contain this kind. Without escapes, a kind appears
-/// literally between characters that no kind contains: a word without blanks cannot be spread over a
-/// document, and aliases and tags are refused.
+/// Tells whether the text of a file can contain this kind. A text with a backslash can, since an escape may
+/// spell any character. In every other text a kind appears literally between characters that no kind contains:
+/// a word without blanks cannot be spread over a document, and aliases and tags are refused.
 fn can_contain_kind(text: &str, kind: &str) -> bool {
     if text.contains('\\') {
         return true;
@@ -285,8 +287,13 @@ impl Catalog {
         self.files.push(file);
     }
 
-    /// Reads the content of a file; `None` if it was removed after the directory was listed, which
-    /// counts like a removal before.
+    /// Reads the content of a file, and counts its bytes against the limit for all files; `None` if it was
+    /// removed after the directory was listed, which counts like a removal before.
+    ///
+    /// # Errors
+    ///
+    /// Why the file is unusable: its name is no UTF-8, it cannot be read, or it and those before it are too large
+    /// together. After that no further file is read.
     fn read_file(
         &mut self,
         dir: &TrustedDir,
@@ -361,8 +368,8 @@ impl Catalog {
         Ok((file, spec, device))
     }
 
-    /// Finds an unusable file that may override definitions of this kind and rank, and its fault; `None` if there is
-    /// none, so that the definition counts.
+    /// Finds an unusable file of a higher rank than this one that may define devices of this kind, with its path and
+    /// fault; `None` if there is none, so that a definition of this rank counts.
     fn unusable_override(&self, kind: &str, rank: usize) -> Option<(Display<'_>, &str)> {
         let higher = self.files.iter().filter(|file| file.rank > rank);
         for file in higher.filter(|file| !file.shows_other_kind(kind)) {
@@ -370,6 +377,7 @@ impl Catalog {
                 Err(fault) if fault.can_define(kind) => {
                     return Some((file.path.display(), &fault.why));
                 }
+                // It is of another kind, or usable: then it does not define the device, or it would have the rank.
                 _ => {}
             }
         }
@@ -381,7 +389,8 @@ impl Catalog {
         self.files.iter().filter_map(SpecFile::fault)
     }
 
-    /// Makes the error of a device of this kind that no file defines.
+    /// Makes the error of a device of this kind that no file defines. It lists the kind's devices, and the unusable
+    /// files that may have defined the missing one.
     fn missing_device_error(&self, kind: &str) -> DeviceError {
         let mut known = Vec::new();
         let mut faults = Vec::new();

@@ -63,7 +63,8 @@ pub fn resolve(
 }
 
 /// Lists the qualified names of other devices of the file whose definition of `name` counts: those that `is_wanted`
-/// accepts and whose definitions in this file count too, among at most 256. Empty if no definition of `name` counts.
+/// accepts and whose definitions in this file count too, among at most 256. Empty if no definition of `name` counts. By
+/// them the caller checks the definition of a name that NVIDIA's driver does not know, such as an index.
 pub fn list_siblings(catalog: &Catalog, name: &str, is_wanted: fn(&str) -> bool) -> Vec<String> {
     let Ok((file, spec, own_device)) = find_definition(catalog, name) else {
         return Vec::new();
@@ -120,8 +121,8 @@ fn too_many() -> DeviceError {
     DeviceError::new("asks for more than 4,096 device nodes")
 }
 
-/// Resolves the device of one edit; none if the edit grants no access, or a FIFO. NVIDIA's driver makes some nodes at
-/// their first use: such a missing node gives a warning.
+/// Resolves the device of one edit; none if the edit grants neither reading nor writing, or is for a FIFO. NVIDIA's
+/// driver makes some nodes at their first use: such a missing node gives a warning.
 ///
 /// # Errors
 ///
@@ -158,7 +159,7 @@ fn granted_access(edit: &NodeEdit) -> Access {
     Access::from_bits(without_mknod).unwrap_or(Access::NONE)
 }
 
-/// Checks that the node has the type and numbers that the specification gives.
+/// Checks that the node has the type and numbers that the specification gives. What it leaves out is not checked.
 fn check_agreement(path: &str, edit: &NodeEdit, node: DeviceNode) -> Result<(), DeviceError> {
     let kind = edit.kind.map(type_letter);
     let agrees = kind.is_none_or(|kind| kind == node.kind.letter())

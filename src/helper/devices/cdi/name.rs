@@ -71,8 +71,11 @@ pub(super) fn parse_class(kind: &str) -> Result<&str, QualifiedNameError> {
     let (vendor, class) = split_kind(kind)?;
     for label in vendor.split('.') {
         let is_within = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        let has_edge = label.starts_with('-') || label.ends_with('-');
-        if label.is_empty() || label.len() > LABEL_MAX || has_edge || !label.chars().all(is_within)
+        let has_hyphen_at_edge = label.starts_with('-') || label.ends_with('-');
+        if label.is_empty()
+            || label.len() > LABEL_MAX
+            || has_hyphen_at_edge
+            || !label.chars().all(is_within)
         {
             let why = "the vendor is no DNS subdomain, such as vendor.example";
             return Err(QualifiedNameError(why.to_owned()));

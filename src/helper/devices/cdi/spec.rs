@@ -94,7 +94,7 @@ fn parse_spec(fields: &mut Fields) -> Result<Spec, SpecError> {
     })
 }
 
-/// Parses vendor and class of the file's devices.
+/// Parses vendor and class of the file's devices, and returns both together. A dot in the class came with version 0.6.0.
 fn parse_kind(value: Value, version: Version) -> Result<String, SpecError> {
     let kind = value.into_text()?;
     if !kind.contains('/') {

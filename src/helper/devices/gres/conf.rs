@@ -70,6 +70,7 @@ impl GresConf {
                     fault,
                 })?;
         }
+        // `false` sorts first; the lines of each kind keep their order.
         conf.lines
             .sort_by_key(|line| line.scope != Ok(NodeScope::EveryNode));
         Ok(conf)
@@ -105,11 +106,12 @@ impl GresConf {
         Ok(resources)
     }
 
-    /// Collects the records of the resource `name`, in which a file may stand twice.
+    /// Collects the records of the resource `name`, in which a file may stand twice: for the inventory, which counts
+    /// no indexes.
     ///
     /// # Errors
     ///
-    /// A faulty record.
+    /// A faulty record, or one with which the records have more than 1,024 files.
     pub fn records_of(&self, name: &str) -> Result<Resources, FaultyRecord> {
         let mut resources = Resources::default();
         let mut file_count = 0;
@@ -182,7 +184,8 @@ impl GresConf {
     ///
     /// # Errors
     ///
-    /// The fault of a line without `Name=`, or of a list of nodes if the line has `AutoDetect=`.
+    /// The form of a line without `Name=` is wrong; or a line has `AutoDetect=`, and whether it names this node is not
+    /// certain.
     fn add_node_line(
         &mut self,
         line: KeyValues,

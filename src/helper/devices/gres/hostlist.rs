@@ -95,6 +95,7 @@ fn name_length(text: &str) -> usize {
                 }
                 searched = close + 1;
             }
+            // No further pair of brackets begins in the name.
             _ => return end,
         }
     }

@@ -238,6 +238,7 @@ impl Inventory {
         };
         let types = read_gres_types(files)?;
         let conf = GresConf::from_lines(&lines, &node_or_host_name(node_name)?)?;
+        // Slurm detects GPUs only for resources that it has.
         let detects = DETECTED_RESOURCES.iter().any(|name| types.contains(name));
         inventory.auto_detect = conf.has_auto_detect() && detects;
         for name in conf.names() {
@@ -320,12 +321,12 @@ impl Inventory {
         )
     }
 
-    /// Resolves all devices, with those that the GPUs among them need. A missing one is left out with
-    /// a warning.
+    /// Resolves the devices of all files and those of the GPUs that Slurm detects, with what GPUs share. A file
+    /// whose device does not resolve is left out with a warning.
     ///
     /// # Errors
     ///
-    /// The GPUs of the node cannot be listed.
+    /// The GPUs of the node cannot be listed, or what they share does not resolve.
     pub fn devices(&self, tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
         let mut resolved = ResolvedDevices::default();
         let mut devices = Vec::new();
@@ -350,7 +351,7 @@ impl Inventory {
 
     /// Lists what the module tries to open after the move, to see that Slurm's own filter holds: one node of
     /// each GPU, none twice, at most as many as a plan may have. Nodes of any driver count, since Slurm's
-    /// filter denies a number whatever driver has it.
+    /// filter denies a number whatever driver has it. A file without a device is left out.
     ///
     /// # Errors
     ///

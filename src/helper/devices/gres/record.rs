@@ -40,7 +40,7 @@ impl Resources {
     }
 
     /// Checks what slurmd checks for each record, and for the records of one name together
-    /// (`_foreach_gres_conf`). The records that slurmd itself reports need no check.
+    /// (`_foreach_gres_conf`). Records in slurmd's own report need no check.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Resources {
             if first.kind.is_empty() != other.kind.is_empty() {
                 return Err(other.faulty(RecordFault::MixedTypes));
             }
-            // As the first record, the other one has neither then.
+            // The first record has neither files nor a type, and so has the other one: both only count.
             if !first.has_file() && first.kind.is_empty() {
                 return Err(other.faulty(RecordFault::RepeatedCount));
             }

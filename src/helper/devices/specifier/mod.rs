@@ -283,12 +283,12 @@ const GPU_DRIVERS: [&str; 8] = [
     "habanalabs",
 ];
 
-/// Resolves the devices of a specifier: at least one, except for a preset, which may find none.
+/// Resolves the devices of a specifier: at least one, except for `@hpc` and a site's name, which may find none.
 ///
 /// A plain path follows links as stat(2) does; a path pattern follows none. A class or a major
 /// stands for every minor of majors that have a driver now: a driver that is loaded later could
 /// take a free major. A pair of numbers stands for its device with or without a node. `names` are
-/// the site's.
+/// those of the site's configuration, with their entries.
 ///
 /// # Errors
 ///
@@ -323,6 +323,7 @@ fn resolve_selector(
             let node = tree
                 .read_node_behind_links(path)
                 .map_err(|error| match error {
+                    // `@hpc` skips a path that does not exist, and warns of any other failure.
                     NodeError::Open(Errno::ENOENT) => DeviceError::absent(error),
                     error => error.into(),
                 })?;
@@ -354,6 +355,10 @@ fn resolve_selector(
 /// Resolves the devices of a site's name, each with what both its entry and `access` allow; an entry with
 /// nothing in common with `access` is left out. Every other one must resolve: a part of an accelerator
 /// would not compute.
+///
+/// # Errors
+///
+/// The site has no such name, or an entry does not resolve.
 fn resolve_site_name(
     tree: &Tree,
     name: &str,

@@ -89,9 +89,10 @@ impl PathPattern {
     }
 }
 
-/// Adds the matches of the remaining components `parts` below the directory `dir`.
+/// Adds the matches of the remaining components `parts` below the directory `dir`, which is empty for the root.
 fn walk(tree: &Tree, dir: &str, parts: &[Part], matches: &mut Matches) -> Result<(), DeviceError> {
     let Some((part, rest)) = parts.split_first() else {
+        // Every component has matched: this is no directory, but perhaps a node.
         return matches.add_node(tree, dir);
     };
     match part {

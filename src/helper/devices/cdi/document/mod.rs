@@ -33,7 +33,12 @@ impl Format {
     }
 }
 
-/// Parses a document of at most [`Format::bytes_max`]. If the text of a JSON file is YAML instead, the error says so.
+/// Parses a document, which the caller has limited to [`Format::bytes_max`].
+///
+/// # Errors
+///
+/// The bytes are no UTF-8 or no document of this format, or break a limit of documents. If the text of a JSON file is
+/// YAML instead, the error says so.
 pub(super) fn parse_document(bytes: &[u8], format: Format) -> Result<Document, DocumentError> {
     let whole = std::str::from_utf8(bytes).map_err(|error| {
         let before = bytes.get(..error.valid_up_to()).unwrap_or_default();

@@ -10,8 +10,9 @@ pub(super) fn is_null(word: &str) -> bool {
     matches!(word, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// Parses a whole number in decimal digits, or without a sign in octal digits after a `0`; `None` for any other word,
-/// and for a number of more than 64 bits.
+/// Parses a whole number in the two forms that generators write: decimal (`195`, `-1`), or octal after a `0` and
+/// without a sign (`0666` is 438). `None` for every other word, and for a number of more than 64 bits. Words such as
+/// `-0666`, `0x1F` and `+1`, which a runtime may read as numbers, are no texts either ([`is_text`]), and so are refused.
 pub(super) fn parse_number(word: &str) -> Option<i64> {
     let digits = word.strip_prefix('-').unwrap_or(word);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -37,6 +38,7 @@ pub(super) fn is_text(word: &str) -> bool {
 
 /// Tells whether a container runtime may read the word as a number, by YAML 1.1 or 1.2.
 fn may_be_number(word: &str) -> bool {
+    // YAML 1.1 skips each `_` of a number.
     let word = word.to_ascii_lowercase().replace('_', "");
     let magnitude = word.strip_prefix(['-', '+']).unwrap_or(&word);
     let is_in_base = |prefix: &str, base: u32| {

@@ -51,8 +51,8 @@ pub(super) fn check_annotations(fields: &mut Fields, version: Version) -> Result
     Ok(())
 }
 
-/// Checks an object whose values are texts. The key came with version 0.6.0; an empty object may stand in an older
-/// file.
+/// Checks an object whose values are texts or null. The key came with version 0.6.0; an empty object may stand in an
+/// older file.
 fn check_texts(value: Value, version: Version) -> Result<(), SpecError> {
     for (key, text) in value.into_object()? {
         version.require(Version::V0_6, "the key")?;
@@ -140,7 +140,8 @@ fn check_mount(mount: Value, version: Version) -> Result<String, SpecError> {
     })
 }
 
-/// Checks `intelRdt`, whose keys differ between versions. `enableMonitoring` counts only if it is true.
+/// Checks `intelRdt`, whose keys differ between versions. An `enableMonitoring` that is false counts as missing, so
+/// that it may stand in any version.
 fn check_intel_rdt(rdt: Value, version: Version) -> Result<(), SpecError> {
     version.require(Version::V0_7, "the key")?;
     Fields::parse(rdt, |fields| {
@@ -167,7 +168,8 @@ fn check_intel_rdt(rdt: Value, version: Version) -> Result<(), SpecError> {
     })
 }
 
-/// Checks the name of a directory in `/sys/fs/resctrl`, or `/` for that directory itself.
+/// Checks the name of a class of service, which is that of a directory in `/sys/fs/resctrl`, or `/` for that directory
+/// itself. An empty name passes.
 fn check_class_of_service(value: Value) -> Result<(), SpecError> {
     let name = value.into_text()?;
     let is_long = name.len() >= CLOS_BYTES_MAX;
@@ -181,8 +183,8 @@ fn check_class_of_service(value: Value) -> Result<(), SpecError> {
     Ok(())
 }
 
-/// Checks `netDevices`: each name occurs once, on the host and in the container. Returns the names of the node's
-/// interfaces.
+/// Checks `netDevices`: no two of them have one name on the host, or one in the container. Returns the names on the
+/// host.
 fn check_net_devices(fields: &mut Fields, version: Version) -> Result<BTreeSet<String>, SpecError> {
     let mut outside = BTreeSet::new();
     let mut inside = BTreeSet::new();

@@ -57,6 +57,7 @@ pub(super) fn parse_edits(edits: Value, version: Version) -> Result<Option<Edits
         let (has_others, parts) = container::check_edits(fields, version)?;
         let is_empty = nodes.is_empty() && env.is_empty() && gids.is_empty() && !has_others;
         let container = ContainerParts {
+            // The standard ignores the group 0.
             gids: gids.into_iter().filter(|gid| *gid != 0).collect(),
             ..parts
         };
@@ -144,7 +145,8 @@ fn parse_kind(value: Value) -> Result<Option<NodeKind>, SpecError> {
     }
 }
 
-/// Parses letters of `rwm`, or the word `none`. An empty text counts as a missing one.
+/// Parses letters of `rwm`, or the word `none`; `None` for an empty text, which counts as a missing one and so grants
+/// all accesses.
 fn parse_access(value: Value) -> Result<Option<Access>, SpecError> {
     let text = value.into_text()?;
     if text.is_empty() {
