@@ -25,7 +25,7 @@ pub struct ContainerParts {
 }
 
 impl ContainerParts {
-    /// Adds the parts of another definition.
+    /// Adds the parts of another definition. Files above the 1,024th are dropped.
     pub fn extend(&mut self, other: Self) {
         self.gids.extend(other.gids);
         for file in other.files {
@@ -38,7 +38,7 @@ impl ContainerParts {
     }
 
     /// Lists the files of mounts and hooks that the node lacks. A login must not call this: a network
-    /// file system that does not answer would hold it up.
+    /// file system that does not answer would hold it up. A file that cannot be looked up counts as there.
     pub fn missing_files(&self, tree: &Tree) -> Vec<&str> {
         let mut missing = Vec::new();
         for file in &self.files {

@@ -42,7 +42,7 @@ pub struct ResolvedDevices {
 }
 
 impl ResolvedDevices {
-    /// Adds the devices and warnings of another name, each once.
+    /// Adds the devices and warnings of another name, each once, and its parts for containers.
     pub fn extend(&mut self, other: Self) {
         for device in other.devices {
             if !self.devices.contains(&device) {

@@ -40,6 +40,7 @@ impl DeviceNode {
             SFlag::S_IFBLK => DeviceType::Block,
             _ => return Err(NodeError::NotADevice),
         };
+        // The kernel has no larger number than 32 bits; one would fit no rule.
         let [major, minor] = [major(stat.st_rdev), minor(stat.st_rdev)]
             .map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         Ok(Self { kind, major, minor })
@@ -65,7 +66,7 @@ impl DeviceNode {
     ///
     /// # Errors
     ///
-    /// [`NodeError::NotADevice`] for any other content.
+    /// [`NodeError::NotADevice`] for any other content, and for a file that cannot be read.
     pub(super) fn read_stand_in(fd: &OwnedFd) -> Result<Self, NodeError> {
         // An O_PATH descriptor cannot be read, so the file is opened again through it.
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());

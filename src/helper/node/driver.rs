@@ -38,7 +38,9 @@ pub fn check_node(tree: &Tree, path: &str, node: DeviceNode) -> Result<(), Devic
     }
 }
 
-/// Finds out why a job must not have a node; `None` if it may. The text continues `PATH is NODE`.
+/// Finds out why a job must not have a node: no driver has its major, it is a device of management, it is kept for a
+/// MIG instance to come, or it is not what its path promises. `None` if the job may have it. The text continues
+/// `PATH is NODE`.
 fn find_fault(tree: &Tree, path: &str, node: DeviceNode) -> Result<Option<String>, DeviceError> {
     let drivers: Vec<&str> = tree
         .read_drivers()?
@@ -66,7 +68,8 @@ fn find_fault(tree: &Tree, path: &str, node: DeviceNode) -> Result<Option<String
 /// come, or manages the node.
 fn find_capability_fault(tree: &Tree, minor: u32) -> Result<String, DeviceError> {
     Ok(match find_capability_name(tree, minor)? {
-        // The next instance with this number may belong to another user.
+        // Names such as `gpu0/gi1/access` are those of MIG instances, and the next instance may be another user's. All
+        // other names, such as `config`, are those of devices that manage the node.
         Some(name) if name.starts_with("gpu") => {
             format!(", kept for {name}: no such MIG instance exists now")
         }
@@ -142,9 +145,11 @@ fn find_broken_promise(path: &str, node: DeviceNode, drivers: &[&str]) -> Option
             continue;
         }
         match family.expected_minor(number) {
+            // The text names the first minor that was expected.
             Some(minor) if minor != node.minor => {
                 expected_minor.get_or_insert(minor);
             }
+            // The node keeps this promise.
             _ => return None,
         }
     }

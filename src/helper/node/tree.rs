@@ -217,6 +217,7 @@ impl Tree {
         if !self.has_other_root() {
             return DeviceNode::from_stat(&stat(path).map_err(NodeError::Open)?);
         }
+        // No link may lead out of the other root.
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
         let root = open(&self.root, flags, Mode::empty()).map_err(NodeError::Open)?;
         let how = OpenHow::new()

@@ -44,6 +44,7 @@ pub(super) fn read_capability_minor(
     };
     let minor = parse_device_file_minor(&text)
         .ok_or_else(|| DeviceError::at(&path, "no DeviceFileMinor"))?;
+    // The check of the instance's node then knows it without listing all instances ([`is_live_instance`]).
     tree.add_named_instance(minor);
     let table = match tree.read_text(MIG_MINORS) {
         Err(error) if error.is_missing() => return Ok(minor),

@@ -160,8 +160,8 @@ pub fn find_only_gpu<'a>(gpus: &'a [NvidiaGpu], devices: &[Device]) -> Option<&'
 }
 
 /// Checks the devices that a specification lists for the GPU with this UUID against the driver.
-/// Minors change with each boot, and an older specification would grant another job's GPU. GPUs
-/// whose UUID the driver does not know yet cannot be checked.
+/// Minors change with each boot, and an older specification would grant another job's GPU. Without a
+/// driver, and for GPUs whose UUID it does not know yet, nothing can be checked, and the devices pass.
 ///
 /// # Errors
 ///

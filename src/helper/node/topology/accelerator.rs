@@ -27,7 +27,8 @@ string_enum! {
 ///
 /// # Errors
 ///
-/// The driver has fewer accelerators here, or a file of the node cannot be read or contradicts another one.
+/// The driver has fewer accelerators here, this one has no node to compute by, or a file of the node cannot be read or
+/// contradicts another one.
 pub fn resolve_accelerator(
     tree: &Tree,
     driver: AccelDriver,

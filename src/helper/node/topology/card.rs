@@ -77,7 +77,8 @@ impl<'a> Cards<'a> {
         Ok(cards)
     }
 
-    /// Finds the GPU at an address; `None` if the function there is no GPU, or does not exist.
+    /// Finds the GPU at an address; `None` if the function there is no GPU, is excluded by NVIDIA's driver, or does
+    /// not exist.
     ///
     /// # Errors
     ///
@@ -160,6 +161,8 @@ pub(super) fn list_functions(tree: &Tree) -> Result<Vec<PciAddress>, DeviceError
 /// The functions cannot be listed.
 pub(super) fn explain_no_gpus(tree: &Tree) -> Result<DeviceError, DeviceError> {
     for name in tree.list_entries(FUNCTIONS_DIR, FUNCTIONS_MAX)? {
+        // The classes of VGA, 3D and other display controllers and of accelerators. Without its class, a function is no
+        // reason.
         let class = tree
             .read_text(&format!("{FUNCTIONS_DIR}/{name}/class"))
             .unwrap_or_default();
@@ -185,13 +188,12 @@ pub(super) fn explain_no_gpu_at(
     address: PciAddress,
 ) -> Result<DeviceError, DeviceError> {
     let exists = none_if_missing(tree.list_names(&function_dir(address)))?.is_some();
-    let bound_driver = read_bound_driver(tree, address)?;
     if !exists {
         return Ok(DeviceError::new(format_args!(
             "no PCI function at {address}"
         )));
     }
-    Ok(DeviceError::new(match bound_driver {
+    Ok(DeviceError::new(match read_bound_driver(tree, address)? {
         None => format!("no driver is bound to {address}"),
         Some(driver) if driver == "nvidia" => {
             format!("NVIDIA's driver does not list {address} as a GPU, or excludes it")

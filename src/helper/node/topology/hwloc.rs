@@ -45,7 +45,7 @@ pub(super) fn sort_gpus(
              for: name GPUs by address or UUID",
         ));
     }
-    // One for each of the GPUs: all that are reported have an address.
+    // One slot for each of the counted GPUs, in their order: all that are reported have an address.
     let mut slots = Vec::new();
     for gpu in &counted {
         slots.extend(gpu.address().map(|address| Slot::read(tree, address)));
@@ -66,7 +66,7 @@ pub(super) fn sort_gpus(
     Ok(sorted.into_iter().map(|(_, _, gpu)| gpu.clone()).collect())
 }
 
-/// Tells whether one of hwloc's libraries reports the GPU.
+/// Tells whether one of hwloc's libraries reports the GPU; [`sort_gpus`] says which do.
 fn is_reported(gpu: &NumberedGpu) -> bool {
     match gpu {
         NumberedGpu::Card(card) => match &card.vendor {
@@ -109,6 +109,7 @@ impl Slot {
         let mut bridges: Vec<PciAddress> = functions
             .filter(|function: &PciAddress| function.domain() == address.domain())
             .collect();
+        // Whatever the link leads over, it ends at the GPU.
         if bridges.last() != Some(&address) {
             bridges.push(address);
         }
@@ -126,7 +127,8 @@ impl Slot {
 struct MachineParts(Vec<BTreeSet<u32>>);
 
 impl MachineParts {
-    /// Reads packages, dies and processors close to these slots. A slot whose processors are unknown adds none.
+    /// Reads the package and the die of the first processor close to each of these slots, and the processors close to it.
+    /// A slot whose processors are unknown adds none, nor does a part for which sysfs has no file.
     ///
     /// # Errors
     ///
@@ -169,7 +171,7 @@ impl MachineParts {
 
     /// The place of a bus in hwloc's walk: the first processor of each part that contains these
     /// processors, from the largest part down, and then a number above all processors, since the buses
-    /// of a part come after the parts within it.
+    /// of a part come after the parts within it. A bus without known processors comes after all others.
     fn position(&self, processors: &BTreeSet<u32>) -> Vec<u32> {
         let mut position = Vec::new();
         if !processors.is_empty() {

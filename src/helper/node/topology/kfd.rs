@@ -115,6 +115,7 @@ impl KfdGpus {
             match gpu.find_card(&functions) {
                 Some(card) if card.address == address => partitions.push(gpu),
                 None if gpu.may_belong_to(&functions, address) => return Err(gpu.no_card()),
+                // It belongs to another card, certain or not.
                 _ => {}
             }
         }
@@ -257,8 +258,8 @@ impl KfdGpu {
         self.location >> HIGH_PARTITION_SHIFT > 0
     }
 
-    /// Tells whether this GPU, of which no card is known, may be a part of the card at `address`: that has its render
-    /// node, or domain, bus and device are the same.
+    /// Tells whether this GPU, for which no card was found, may be a partition of the card at `address`: that card has the
+    /// GPU's render node, or has the same domain, bus and device as its location.
     fn may_belong_to(&self, functions: &[AmdFunction], address: PciAddress) -> bool {
         let has_render_node = functions
             .iter()

@@ -123,8 +123,9 @@ fn list_numbered_gpus(tree: &Tree, cards: &Cards<'_>) -> Result<Vec<NumberedGpu>
     Ok(gpus)
 }
 
-/// Tells whether an AMD card is divided into partitions. One may be left of several: KFD lists no
-/// partition for which the kernel has no render node left.
+/// Tells whether an AMD card is divided into partitions, of which KFD lists `parts`: by its mode, or by that
+/// number if its driver gives no mode. Of a divided card one partition may be left: KFD lists none for which the
+/// kernel has no render node left.
 ///
 /// # Errors
 ///
@@ -134,6 +135,7 @@ fn is_divided(tree: &Tree, address: PciAddress, parts: usize) -> Result<bool, De
         return Ok(parts > 1);
     };
     match (mode.as_str(), parts) {
+        // One partition, which is the whole card; KFD may not know the card.
         ("SPX", 0 | 1) => Ok(false),
         ("DPX" | "TPX" | "QPX" | "CPX", 1..) => Ok(true),
         _ => Err(DeviceError::new(format_args!(

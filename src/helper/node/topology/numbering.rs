@@ -105,6 +105,7 @@ fn count_gpus(
         Numbering::Rocm => {
             let mut numbered = Vec::new();
             for gpu in gpus {
+                // KFD numbers each GPU that it lists, so that no number is missing here.
                 if let Some(render) = gpu.kfd_render() {
                     numbered.push((cards.kfd_node(render)?, gpu.clone()));
                 }
@@ -131,6 +132,10 @@ impl NumberedGpu {
 
 /// Refuses a number by which somebody who counts on this node means another GPU than `gpu`. Where there are
 /// GPUs of several vendors, nobody but the kernel counts them all, so that every number is refused.
+///
+/// # Errors
+///
+/// The number is refused, or the order of those who count is not certain.
 fn require_one_meaning(
     tree: &Tree,
     cards: &Cards<'_>,
@@ -147,6 +152,7 @@ fn require_one_meaning(
         let place = usize::try_from(index).ok();
         match place.and_then(|place| counted.get(place)) {
             Some(other) if other != gpu => others.push((numbering, other.clone())),
+            // They mean the same GPU, or count fewer and mean none.
             _ => {}
         }
     }
@@ -172,14 +178,16 @@ fn require_one_meaning(
     )))
 }
 
-/// Writes a name for a GPU that is certain: the address, or ROCm's number of a partition.
+/// Writes the name under which a job can be given this GPU for certain: the address of a card, or ROCm's number of a
+/// partition. The GPU of a processor has no such name, and is shown by its directory in sysfs.
 fn describe(gpu: &NumberedGpu, rocm_order: &[NumberedGpu]) -> String {
     match gpu {
         NumberedGpu::Card(card) => card.address.to_string(),
         NumberedGpu::Part { card, render } => {
-            let place = rocm_order.iter().position(|other| other == gpu);
-            let place = place.unwrap_or(rocm_order.len());
-            format!("rocm:{place} (renderD{render} of {card})")
+            // ROCm counts every partition, so that this one is in its order.
+            let earlier = rocm_order.iter().take_while(|other| *other != gpu);
+            let number = earlier.count();
+            format!("rocm:{number} (renderD{render} of {card})")
         }
         NumberedGpu::Integrated(device) => device.clone(),
     }
