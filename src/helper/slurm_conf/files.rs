@@ -24,7 +24,7 @@ const INCLUDE_DEPTH_MAX: usize = 8;
 /// Directories of `slurm.conf` in packages and in builds from source.
 const CONF_DIRS: [&str; 3] = ["/etc/slurm", "/etc/slurm-llnl", "/usr/local/etc"];
 /// Directory on a node that gets its configuration from the controller: slurmd makes `conf` in it a
-/// symbolic link to its spool.
+/// symbolic link to its spool, and sackd, the daemon of nodes without slurmd, a directory.
 const CONFIGLESS_DIR: &str = "/run/slurm";
 const SLURM_CONF: &str = "slurm.conf";
 
@@ -147,10 +147,10 @@ impl SlurmConfFiles {
     /// Reads the bytes of a file and follows no link.
     fn read_without_links(&self, path: &Path) -> Result<Vec<u8>, TrustError> {
         let is_in_dir = path.parent() == Some(self.dir.as_path());
-        if let (true, Some(name)) = (is_in_dir, path.file_name()) {
+        if let Some(name) = path.file_name().filter(|_| is_in_dir) {
             match self.open_dir()?.read(Path::new(name), TOTAL_BYTES_MAX) {
-                // If root alone is trusted with the directory, so it is with its files. The file may be Slurm's:
-                // it is read again by its path, with Slurm's account trusted too.
+                // A directory of root's is opened with root alone trusted, for its files as well. This one may be
+                // Slurm's: it is read again by its path, with Slurm's account trusted too.
                 Err(error) if matches!(error.cause(), Distrust::WrongOwner(_)) => {}
                 result => return result,
             }
@@ -246,8 +246,8 @@ impl IncludeReader<'_> {
         Ok(())
     }
 
-    /// Finds the path of an included file: beside `slurm.conf` unless absolute; `None` if the name
-    /// has a pattern or an unknown `%`.
+    /// Finds the path of an included file: beside `slurm.conf` unless absolute; `None` if the name is
+    /// empty, or has a pattern, a backslash or a `%` whose value is unknown.
     fn include_path(&self, name: &str) -> Option<PathBuf> {
         let name = match &self.cluster {
             Some(cluster) => name.replace("%c", cluster),
@@ -273,12 +273,13 @@ fn search_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
     }
 }
 
-/// Finds the directory of the configuration that the node got from the controller, behind slurmd's link.
+/// Finds the directory of the configuration that the node got from the controller: the target of slurmd's link, or the
+/// directory of sackd, in [`CONFIGLESS_DIR`].
 ///
 /// # Errors
 ///
-/// [`ConfError::MissingSlurmConf`] without such a link; [`ConfError::UnreadableFile`] if others than root and Slurm's
-/// account could have made it.
+/// [`ConfError::MissingSlurmConf`] if neither is there, or the link is relative, as slurmd never makes it;
+/// [`ConfError::UnreadableFile`] if others than root and Slurm's account could have made it.
 fn find_configless_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
     let dir = tree.locate(CONFIGLESS_DIR);
     let conf = dir.join("conf");
@@ -288,13 +289,12 @@ fn find_configless_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
     // The link is trusted because its directory is; its target is checked when its files are read.
     with_slurm_trusted(tree.trust(), |trust| trust.dir(&dir)).map_err(ConfError::UnreadableFile)?;
     match std::fs::read_link(&conf) {
-        // slurmd's link is absolute: any other is not its own.
         Ok(target) => target
             .to_str()
             .filter(|target| target.starts_with('/'))
             .map(|target| tree.locate(target))
             .ok_or(ConfError::MissingSlurmConf),
-        // It is no link, but the directory itself.
+        // It is no link, but sackd's directory. Any other failure shows when files are read there.
         Err(_) => Ok(conf),
     }
 }

@@ -209,8 +209,8 @@ impl KeyValues {
     }
 }
 
-/// Splits a text after its first key and the `=`, before which Slurm accepts an operator. `None` for a text that
-/// begins with no key.
+/// Splits a text after its first key and the `=`, before which Slurm accepts an operator: returns the key and what
+/// follows the `=`. `None` for a text that begins with no key.
 fn split_key(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start_matches(is_space);
     let end =
@@ -224,9 +224,9 @@ fn split_key(text: &str) -> Option<(&str, &str)> {
     (!key.is_empty()).then_some((key, value))
 }
 
-/// Splits a text after its first pair, as Slurm's regular expression does (`keyvalue_pattern`). The
-/// value is quoted and followed by a blank or the end, or ends at the next blank. If the text begins
-/// with no pair, it returns `None`.
+/// Splits a text after its first pair, as Slurm's regular expression does (`keyvalue_pattern`), and
+/// returns the key, the value and the rest. The value is quoted and followed by a blank or the end, or
+/// ends at the next blank. `None` for a text that begins with no pair.
 fn split_pair(text: &str) -> Option<(&str, &str, &str)> {
     let (key, after_key) = split_key(text)?;
     let after = after_key.trim_start_matches(is_space);

@@ -250,15 +250,15 @@ pub fn parse_constrain_devices(lines: &[ConfLine]) -> Result<bool, ConfError> {
 
 const ALLOWED_DEVICES_KEY: &str = "AllowedDevicesFile";
 
-/// Reads the lines of the file that `cgroup.conf` names as `AllowedDevicesFile`; its last such line counts.
-/// `None` if it names none, or does not exist. A relative path is beside `slurm.conf`.
+/// Reads the lines of the file that `cgroup.conf` names as `AllowedDevicesFile`; the last such line counts.
+/// `None` if `cgroup.conf` names no file, or does not exist. A relative path is beside `slurm.conf`.
 ///
 /// Slurm before 22.05 let every job open the devices in this file; newer releases close none but generic
 /// resources.
 ///
 /// # Errors
 ///
-/// The file, `cgroup.conf`, or one that they include, cannot be read, or a line is malformed.
+/// The named file does not exist; it, `cgroup.conf`, or one that they include, cannot be read; or a line is malformed.
 pub fn read_allowed_devices(files: &SlurmConfFiles) -> Result<Option<Lines>, ConfError> {
     let path = files.path_of("cgroup.conf");
     let lines = match files.read_lines("cgroup.conf") {
