@@ -130,7 +130,8 @@ pub fn jump_targets(stack: &[Entry], at: usize) -> Vec<Option<usize>> {
 
 /// Returns the position of the side's next line; `None` at its end.
 fn position_of(stacks: [Stack<'_>; 2], pair: &Pair, side: usize) -> Option<usize> {
-    let (state, (_, lines)) = (pair.get(side)?, stacks.get(side)?);
+    let state = pair.get(side)?;
+    let (_, lines) = stacks.get(side)?;
     lines.get(state.index).map(|line| line.position)
 }
 
@@ -140,7 +141,7 @@ fn is_admitted(state: &WalkState) -> bool {
 }
 
 /// Returns every pair of states that can follow the line at `position`, each with the step to it. `reached` tells for
-/// each side whether its next line is that one; a side that has not reached it stays where it is.
+/// each side whether its next line is that one; a side that has not reached it stays where it is. At least one has.
 fn next_pairs(
     stacks: [Stack<'_>; 2],
     pair: &Pair,
@@ -163,7 +164,7 @@ fn next_pairs(
     let Some((entry, line)) = line else {
         return Vec::new();
     };
-    // These modules succeed in a line that only the stack after the change reaches.
+    // A line that only the stack after the change reaches succeeds with these modules ([`ModuleReturn`]).
     let returns = match line.returns {
         ModuleReturn::AccountCheck | ModuleReturn::IgnorableAccountCheck
             if alone == Some(Side::After) =>
@@ -172,44 +173,50 @@ fn next_pairs(
         }
         other => other,
     };
-    let advance = |outcome: Option<(Return, Action)>| {
-        let mut next = pair.clone();
-        let mut is_refused = false;
-        for ((state, (entries, _)), is_reached) in next.iter_mut().zip(stacks).zip(reached) {
-            if !is_reached {
-                continue;
-            }
-            enter_level(state, entry);
-            *state = match outcome {
-                Some((code, action)) => apply_action(entries, state, code, action),
-                // The line begins a substack.
-                None => state.after_line(),
-            };
-            is_refused |= state.verdict.is_negative();
-        }
-        let was_refused = pair
-            .iter()
-            .zip(reached)
-            .any(|(state, is_reached)| is_reached && state.verdict.is_negative());
-        let succeeded = outcome.is_some_and(|(code, _)| code == Return::Success);
-        (
-            next,
-            Step {
-                position,
-                alone,
-                succeeded,
-                refuses: is_refused && !was_refused,
-            },
-        )
+    // A line that begins a substack calls no module, and has one outcome.
+    let outcomes: Vec<Option<(Return, Action)>> = match &entry.control {
+        None => vec![None],
+        Some(control) => control.returning(returns).into_iter().map(Some).collect(),
     };
-    match &entry.control {
-        None => vec![advance(None)],
-        Some(control) => control
-            .returning(returns)
-            .into_iter()
-            .map(|outcome| advance(Some(outcome)))
-            .collect(),
+    let mut followers = Vec::new();
+    for outcome in outcomes {
+        let (follower, refuses) = pass_line(stacks, pair, reached, entry, outcome);
+        let step = Step {
+            position,
+            alone,
+            succeeded: outcome.is_some_and(|(code, _)| code == Return::Success),
+            refuses,
+        };
+        followers.push((follower, step));
     }
+    followers
+}
+
+/// Moves those sides past the line `entry` that have `reached` it, with what its module returns and the action for
+/// that; `None` for a line that begins a substack. Returns the pair behind the line, and [`Step::refuses`].
+fn pass_line(
+    stacks: [Stack<'_>; 2],
+    pair: &Pair,
+    reached: [bool; 2],
+    entry: &Entry,
+    outcome: Option<(Return, Action)>,
+) -> (Pair, bool) {
+    let mut next = pair.clone();
+    let mut was_refused = false;
+    let mut is_refused = false;
+    for ((state, (entries, _)), is_reached) in next.iter_mut().zip(stacks).zip(reached) {
+        if !is_reached {
+            continue;
+        }
+        was_refused |= state.verdict.is_negative();
+        enter_level(state, entry);
+        *state = match outcome {
+            Some((code, action)) => apply_action(entries, state, code, action),
+            None => state.after_line(),
+        };
+        is_refused |= state.verdict.is_negative();
+    }
+    (next, is_refused && !was_refused)
 }
 
 /// Collects the steps from the start to the visit with the index `end`.

@@ -173,8 +173,8 @@ impl Control {
     }
 
     /// Returns the values that a module may return, as far as `returns` tells, each with the line's action. A request
-    /// for a new password is never among them: comparisons leave out accounts whose password is due. That some
-    /// modules succeed where only one of the stacks reaches them is the caller's business.
+    /// for a new password is never among them: comparisons leave out accounts whose password is due. For an account
+    /// check in a line that only the stack after the change reaches, the caller passes [`ModuleReturn::Success`].
     pub(super) fn returning(&self, returns: ModuleReturn) -> Vec<(Return, Action)> {
         let outcome = |code: Return, name: &str| {
             let index = RETURNS.iter().position(|listed| *listed == name);
@@ -206,8 +206,9 @@ impl Control {
             .any(|(code, action)| *code == Return::Renew && is_bad(*action))
     }
 
-    /// Returns whether it acts as `required` or `requisite` do: success counts, every failure
-    /// refuses. The action of `new_authtok_reqd` does not matter: our module never returns it.
+    /// Returns whether it acts for our module as `required` or `requisite` do: success counts, every failure
+    /// refuses, and `PAM_IGNORE` neither jumps nor resets. Two values do not matter: `new_authtok_reqd`, which our
+    /// module never returns, and `incomplete`, after which the application calls again.
     pub(super) fn is_required(&self) -> bool {
         let is_accepted = |(name, action): (&&str, &Option<Action>)| {
             let action = action.unwrap_or(Action::Bad);
@@ -225,11 +226,9 @@ impl Control {
 /// Parses a return value: its index in [`RETURNS`], or `None` for `default`, and the text after it. The outer `None`
 /// stands for a text that begins with neither.
 fn parse_return(text: &str) -> Option<(Option<usize>, &str)> {
-    let named = RETURNS.iter().enumerate();
-    let found = named
-        .filter_map(|(code, name)| Some((Some(code), text.strip_prefix(name)?)))
-        .next();
-    found.or_else(|| Some((None, text.strip_prefix("default")?)))
+    let mut names = RETURNS.iter().enumerate();
+    let named = names.find_map(|(code, name)| Some((Some(code), text.strip_prefix(name)?)));
+    named.or_else(|| Some((None, text.strip_prefix("default")?)))
 }
 
 /// Parses an action of the control `text`; returns it and what follows it.

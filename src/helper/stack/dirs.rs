@@ -31,7 +31,6 @@ pub(super) fn vendor_dirs(root: &Path) -> Vec<PathBuf> {
     dirs.retain(|dir| dir.trim_start_matches('/') != SITE_DIR);
     // libpam reads the distribution's usual folder first, and one that it was built with (`--enable-vendordir`) last.
     dirs.sort_by_key(|dir| dir != DISTRIBUTION_DIR);
-    dirs.dedup();
     if dirs.is_empty() {
         dirs.push(DISTRIBUTION_DIR.to_owned());
     }
@@ -40,7 +39,8 @@ pub(super) fn vendor_dirs(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the folders that constants of a library name.
+/// Returns the folders that constants of a library name, each once: texts before a NUL that have the form of
+/// [`PATH_ENDS`].
 fn find_dirs(library: &[u8]) -> Vec<String> {
     let constants = library
         .split(|byte| *byte == 0)

@@ -39,31 +39,28 @@ pub(super) fn flatten(
     group: Group,
     reading: Reading,
 ) -> Result<FlatStack, StackError> {
-    let lines = FlatStack {
-        entries: Vec::new(),
-        rejected: None,
-    };
-    let mut stack = Flattener {
+    let mut flattener = Flattener {
         files,
         service,
         group,
         reading,
-        lines,
+        stack: FlatStack {
+            entries: Vec::new(),
+            rejected: None,
+        },
     };
-    if !stack.load_service(service)? {
-        stack.reject_pam_conf();
+    if !flattener.load_service(service)? {
+        flattener.reject_pam_conf();
     }
-    if stack.lines.entries.is_empty() {
-        stack.load_service(FALLBACK_SERVICE)?;
-        stack
-            .lines
-            .entries
-            .iter_mut()
-            .for_each(|entry| entry.top = 0);
+    if flattener.stack.entries.is_empty() {
+        flattener.load_service(FALLBACK_SERVICE)?;
+        for entry in &mut flattener.stack.entries {
+            entry.top = 0;
+        }
     } else {
-        stack.check_unused_fallback()?;
+        flattener.check_unused_fallback()?;
     }
-    Ok(stack.lines)
+    Ok(flattener.stack)
 }
 
 /// Flattens the files of one service in one group, by one of the ways in which libpam may read them.
@@ -72,7 +69,8 @@ struct Flattener<'a> {
     service: &'a str,
     group: Group,
     reading: Reading,
-    lines: FlatStack,
+    /// What was added so far.
+    stack: FlatStack,
 }
 
 /// How a file came to be included. The default is that of the service's own file.
@@ -201,7 +199,7 @@ impl Flattener<'_> {
     }
 
     /// Rejects `/etc/pam.conf` if it has lines: some builds of libpam read it for a service without a
-    /// file.
+    /// file. A file that cannot be read, or that libpam refuses as unfinished, is taken to have none.
     fn reject_pam_conf(&mut self) {
         let path = self.files.root.join("etc/pam.conf");
         let Ok(bytes) = read_service_file(&path) else {
@@ -215,7 +213,7 @@ impl Flattener<'_> {
 
     /// Rejects the stack because of a line. Only the first line counts.
     fn reject(&mut self, place: &FileLine, why: Rejection) {
-        self.lines
+        self.stack
             .rejected
             .get_or_insert_with(|| (place.clone(), why));
     }
@@ -332,6 +330,8 @@ impl Flattener<'_> {
             }
             return;
         };
+        // libpam refuses an empty name and `?`, which would confuse its audit records (`extract_modulename`). It keeps
+        // the file of a substack like a module, and that of an include not at all.
         let file = file_name(module);
         let name = file.rsplit_once('.').map_or(file, |(name, _)| name);
         let is_loaded = statement.is_substack() || !statement.is_include();
@@ -369,7 +369,7 @@ impl Flattener<'_> {
         control: Option<Control>,
         Inclusion { level, top, .. }: Inclusion,
     ) -> Result<(), StackError> {
-        if self.lines.entries.len() >= ENTRIES_MAX {
+        if self.stack.entries.len() >= ENTRIES_MAX {
             return Err(StackError::TooManyLines {
                 place: place.clone(),
                 group: self.group,
@@ -402,7 +402,7 @@ impl Flattener<'_> {
                 .as_ref()
                 .map(|line_control| self.check_fitness(&entry.arguments, line_control, has_dash));
         }
-        self.lines.entries.push(entry);
+        self.stack.entries.push(entry);
         Ok(())
     }
 

@@ -17,11 +17,12 @@ use std::path::Path;
 pub enum StackFinding {
     /// No login succeeds unless our module accepts it, in this line or another.
     Effective(FileLine),
-    /// The stack has a line of this module, but another line can jump over it.
+    /// The stack has a line of this module, but another line can pass over it: by a jump, or as it ends the
+    /// stack or substack.
     Skipped {
         /// The line of this module.
         ours: FileLine,
-        /// The line that jumps.
+        /// The line that passes over it.
         by: FileLine,
     },
     /// The stack has a line of this module, but another line can undo its refusal.
@@ -117,7 +118,7 @@ pub fn judge_stacks_of_login(root: &Path, service: &str) -> [StackFinding; 2] {
 }
 
 /// Analyses the stack of `service` by each way in which libpam may read it. The stack is effective only if it is so
-/// by all of them; else the finding is that of the first way by which it is not.
+/// by all of them; else the finding is that of the first way by which it is not. There is always one way at least.
 fn judge_files(
     files: &Files<'_>,
     readings: &[Reading],
@@ -172,8 +173,11 @@ pub fn read_entries_with(
 /// Judges the auth lines of this module: they have to be the first and the last one, and no other may skip the
 /// last one on a way to success.
 fn judge_auth_lines(mut stack: FlatStack) -> StackFinding {
-    if let (Some((place, fault)), None) = (find_auth_fault(&stack.entries), &stack.rejected) {
-        return StackFinding::Unreliable(place, fault);
+    // A line that libpam rejects comes before any fault of ours: the last call below reports it.
+    if stack.rejected.is_none() {
+        if let Some((place, fault)) = find_auth_fault(&stack.entries) {
+            return StackFinding::Unreliable(place, fault);
+        }
     }
     // The search for a way past our lines is content with one of them. No other line can skip the first one, so the
     // first one is not marked as ours, and the last one has to run.
@@ -207,6 +211,7 @@ fn find_auth_fault(stack: &[Entry]) -> Option<(FileLine, LineFault)> {
     if ours.len() != 2 {
         return Some((first.place.clone(), LineFault::NotTwo(ours.len())));
     }
+    // Their places are right: what is left is a fault of one of them by itself.
     ours.iter()
         .find_map(|entry| Some((entry.place.clone(), entry.ours.clone()?.err()?)))
 }

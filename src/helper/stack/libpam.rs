@@ -107,8 +107,8 @@ pub fn find_module(root: &Path, module: &str) -> Option<PathBuf> {
         .or_else(|| Some(find_module_folder(root)?.join(module)))
 }
 
-/// Returns whether libpam finds no module of that name. A name without a path is not judged on a node
-/// whose folder of modules is unknown, nor is one with `$`: libpam replaces `$ISA`, and the loader
+/// Returns whether it is certain that libpam finds no module of that name. It is not for a name without a path on
+/// a node whose folder of modules is unknown, and for a name with `$`: libpam replaces `$ISA`, and the loader
 /// replaces `$LIB`, by a folder.
 pub fn is_missing_module(root: &Path, module: &str) -> bool {
     if module.contains('$') {

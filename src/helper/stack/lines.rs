@@ -47,8 +47,8 @@ pub fn parse_lines(text: &str) -> Option<Vec<LogicalLine>> {
     pending.is_none().then_some(lines)
 }
 
-/// Finds the first line that some versions of libpam end elsewhere than [`parse_lines`] does, and returns its number;
-/// `None` if all versions read the file alike. libpam counts the bytes of the file, whatever their encoding.
+/// Finds the first line that some versions of libpam end elsewhere than [`parse_lines`] does, and returns its number and
+/// the reason; `None` if all versions read the file alike. libpam counts the bytes of the file, whatever their encoding.
 pub(super) fn find_misread_line(file: &[u8]) -> Option<(usize, Rejection)> {
     // The first physical line of a continued line, and the bytes that it takes so far.
     let mut begun: Option<(usize, usize)> = None;

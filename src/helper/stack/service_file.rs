@@ -67,7 +67,12 @@ impl ServiceFile {
     }
 }
 
-/// Reads a service file as libpam does: it follows links and checks no owner.
+/// Reads a service file as libpam does: it follows links and checks no owner. Empty for a file without lines
+/// ([`has_no_lines`]).
+///
+/// # Errors
+///
+/// The error of the system call; a file of another type, with more than a mebibyte, or with a NUL.
 pub(super) fn read_service_file(path: &Path) -> std::io::Result<Vec<u8>> {
     let (file, status) = open_file(path)?;
     if has_no_lines(&status) {

@@ -57,7 +57,7 @@ impl WalkState {
 /// How a login can succeed although our module has not accepted it. Lines are given by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bypass {
-    /// The line `by` can jump over the line `ours`.
+    /// The line `by` can pass over the line `ours`: by a jump, or as it ends the stack or substack.
     Jump { by: usize, ours: usize },
     /// The line `by` can undo our refusal.
     Reset { by: usize },
@@ -123,7 +123,8 @@ pub(super) fn enter_level(state: &mut WalkState, entry: &Entry) {
     state.level = entry.level;
 }
 
-/// Returns every state that can follow, except those in which our module accepted the login.
+/// Returns every state that can follow the line `entry`, except those in which our module let the login pass: by
+/// success, or by `PAM_IGNORE` for a login that it does not judge.
 fn next_states(stack: &[Entry], entry: &Entry, state: &WalkState) -> Vec<WalkState> {
     let mut state = state.clone();
     enter_level(&mut state, entry);
@@ -166,6 +167,7 @@ pub(super) fn apply_action(
                 .unwrap_or(StackVerdict::Open);
         }
         Action::Ok | Action::Done => {
+            // As in libpam, a favourable value other than success stays.
             if matches!(
                 state.verdict,
                 StackVerdict::Open | StackVerdict::Positive(Return::Success)
@@ -229,9 +231,9 @@ pub(super) fn find_last_skipped(
     Some(last)
 }
 
-/// Names the line to blame for the path that ends at `end`: the last one that jumped over a line of this
-/// module; else, if the path ends with a request for a new password, the last one that made it; else the
-/// last one that undid a refusal.
+/// Names the line to blame for the path that ends at `end`, in a stack with a line of this module: the last one
+/// that passed over such a line, by a jump or because it ended the stack or substack (`sufficient`); else, if the
+/// path ends with a request for a new password, the last one that made it; else the last one that undid a refusal.
 fn blame_line(stack: &[Entry], trail: &[(WalkState, Option<usize>)], end: usize) -> Bypass {
     let is_ours = |index: &usize| stack.get(*index).is_some_and(Entry::is_fit);
     let mut reset = None;
@@ -261,7 +263,7 @@ fn blame_line(stack: &[Entry], trail: &[(WalkState, Option<usize>)], end: usize)
         .is_some_and(|(state, _)| state.asks_for_password());
     match renewal {
         Some(by) if ends_by_asking => Bypass::Renewal { by },
-        // Our line failed and was not jumped over, so that a line after it has undone that.
+        // Our line failed and was not passed over, so that a line after it has undone that: `reset` is there.
         _ => Bypass::Reset {
             by: reset.unwrap_or_default(),
         },
