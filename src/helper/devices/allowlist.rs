@@ -144,8 +144,8 @@ impl JobAllowlist {
         }
     }
 
-    /// Adds the devices of a specifier, all or none. One that this node cannot resolve, or whose devices are too many, is
-    /// dropped.
+    /// Adds the devices of a specifier, all or none. One that this node cannot resolve, or whose devices are too many,
+    /// is dropped.
     pub(crate) fn add_if_fits(&mut self, specifier: &Specifier, resolver: &Resolver) {
         let before = self.clone();
         if let Err(error) = self.add_specifier(specifier, resolver) {

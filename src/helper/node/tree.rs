@@ -149,6 +149,7 @@ impl Tree {
     /// [`NodeError`] for a path or a target with `..` that leads above the root, for a missing name,
     /// for a directory that everyone may write, and for more links than the kernel would follow.
     pub fn follow_links(&self, path: &str) -> Result<String, NodeError> {
+        // The names that are still to be resolved, the next one last.
         let mut names: Vec<String> = reversed_names(path);
         // Most paths have no link, and then the node opens as it is.
         if self.read_node(path).is_ok() {

@@ -17,6 +17,7 @@ const LINKS_MAX: usize = 40;
 pub fn resolve_links(trust: &Trust, path: &Path) -> Result<PathBuf, TrustError> {
     // The part that is resolved, which has no links: its parent is the directory above.
     let mut real = PathBuf::from("/");
+    // The names that are still to be resolved, the next one last.
     let mut rest: Vec<PathBuf> = reversed_names(path);
     let mut links = 0;
     while let Some(name) = rest.pop() {

@@ -115,7 +115,7 @@ impl SpoolPath {
     }
 
     /// Finds where the directories of all nodes lie; `None` if the path does not depend on the
-    /// node.
+    /// node. For `/a/s-%n.d/spool` they are the `spool` of each entry `s-NODE.d` of `/a`.
     pub fn node_dirs(&self, host: &str) -> Option<NodeDirs> {
         let path = self.expand_host(host);
         let (before_node, after_node) = path.split_once("%n")?;

@@ -171,7 +171,11 @@ impl NumberRange {
     }
 }
 
-/// Parses a number as strtoul(3) does, with blanks before it.
+/// Parses a number as strtoul(3) does, with blanks and a `+` before it.
+///
+/// # Errors
+///
+/// [`HostListError::Malformed`] for any other text; [`HostListError::TooLong`] for more than nine characters in all.
 fn parse_number(text: &str) -> Result<u32, HostListError> {
     let signed = text.trim_start_matches([' ', '\t']);
     let digits = signed.strip_prefix('+').unwrap_or(signed);

@@ -34,9 +34,9 @@ const GPU_DRIVERS: [&str; 4] = ["nvidia", "amdgpu", "i915", "xe"];
 /// Resolves the devices, for reading and writing, of the generic resource `name`, which is `NAME` or
 /// `NAME:TYPE`, with the index `index` on this node.
 ///
-/// Slurm counts by the lines of the file, so the n-th file of a name may differ from the n-th GPU of
-/// the node. Only slurmd knows the order with `AutoDetect`, and with several types, which it takes in
-/// the order of `Gres=` in `slurm.conf`.
+/// The index counts across types; `TYPE` only has to agree. Slurm counts by the lines of the file, so the
+/// n-th file of a name may differ from the n-th GPU of the node. Only slurmd knows the order with `AutoDetect`,
+/// and with several types, which it takes in the order of `Gres=` in `slurm.conf`.
 ///
 /// # Errors
 ///

@@ -93,7 +93,7 @@ impl Specifier {
     ///
     /// # Errors
     ///
-    /// [`SpecifierError`] for any other text that is no specifier.
+    /// [`SpecifierError`] for any other text that is no specifier, such as `/dev` itself.
     pub fn parse_site_entry(text: &str) -> Result<Self, SpecifierError> {
         let is_elsewhere = text.starts_with('/') && text != "/dev" && !text.starts_with("/dev/");
         if !text.is_empty() && !is_elsewhere {

@@ -127,8 +127,8 @@ impl Slot {
 struct MachineParts(Vec<BTreeSet<u32>>);
 
 impl MachineParts {
-    /// Reads the package and the die of the first processor close to each of these slots, and the processors close to it.
-    /// A slot whose processors are unknown adds none, nor does a part for which sysfs has no file.
+    /// Reads for each of these slots the processors close to it, and the package and the die of the first one. A slot
+    /// whose processors are unknown adds no part; a part for which sysfs has no file is left out.
     ///
     /// # Errors
     ///

@@ -258,8 +258,8 @@ impl KfdGpu {
         self.location >> HIGH_PARTITION_SHIFT > 0
     }
 
-    /// Tells whether this GPU, for which no card was found, may be a partition of the card at `address`: that card has the
-    /// GPU's render node, or has the same domain, bus and device as its location.
+    /// Tells whether this GPU, for which no card was found, may be a partition of the card at `address`: the card has
+    /// the GPU's render node, or the domain, bus and device of the GPU's location.
     fn may_belong_to(&self, functions: &[AmdFunction], address: PciAddress) -> bool {
         let has_render_node = functions
             .iter()

@@ -74,7 +74,7 @@ pub(super) fn kfd_device(tree: &Tree) -> Result<ResolvedDevices, DeviceError> {
 }
 
 /// Finds the sysfs directories of the GPUs that are part of a processor and on no PCI bus. A
-/// software renderer does not count.
+/// software renderer (`vgem`) does not count, nor does a device without a driver.
 pub(super) fn find_integrated_gpus(tree: &Tree) -> Result<Vec<String>, DeviceError> {
     const CLASS: &str = "/sys/class/drm";
     let mut found = Vec::new();
@@ -156,8 +156,8 @@ pub fn verify_drm_nodes(
 }
 
 /// Tells whether a card is an Intel card of one tile, which its library counts as one device
-/// (`drivers/gpu/drm/xe/xe_tile_sysfs.c`, `drivers/gpu/drm/i915/gt/intel_gt_sysfs.c`). A directory of a second tile
-/// that cannot be listed counts as missing.
+/// (`drivers/gpu/drm/xe/xe_tile_sysfs.c`, `drivers/gpu/drm/i915/gt/intel_gt_sysfs.c`). A card whose vendor cannot be
+/// read is none; a directory that cannot be listed counts as missing.
 pub(super) fn is_intel_of_one_tile(tree: &Tree, card: &Card) -> bool {
     let dir = function_dir(card.address);
     let vendor_id = tree.read_text(&format!("{dir}/vendor"));
