@@ -36,7 +36,7 @@ const ENTRIES_MAX: usize = 1024;
 /// # Errors
 ///
 /// The directory is missing or not trusted, or contains an entry of another form or type, a link, an
-/// empty directory, or more than 1,024 entries.
+/// empty directory, `none` or `void` beside other entries, or more than 1,024 entries.
 pub fn read(tree: &Tree, path: &Path) -> Result<Vec<DeviceName>, DeviceError> {
     let Some(absolute) = path.to_str().filter(|path| path.starts_with('/')) else {
         return Err(fault(path, "not an absolute path"));

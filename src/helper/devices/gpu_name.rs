@@ -94,6 +94,7 @@ impl GpuName {
 }
 
 impl fmt::Display for GpuName {
+    /// Writes a spelling that parses to the same name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Index(index) => write!(f, "{index}"),

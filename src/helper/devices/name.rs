@@ -27,6 +27,7 @@ pub enum DeviceName {
 }
 
 impl fmt::Display for DeviceName {
+    /// Writes the name for errors. The number of a GPU has `GPU` before it, since it would say nothing alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cdi(name) => f.write_str(name),

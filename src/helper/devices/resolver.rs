@@ -269,8 +269,9 @@ impl Resolver {
         }
     }
 
-    /// Resolves the devices that the specifications list for an NVIDIA GPU, and checks them against the
-    /// driver. If the specifications fail to name them, the error begins with `prefix`, if there is one.
+    /// Resolves the devices that the specifications list under `nvidia.com/gpu=NAME`, and checks them against the
+    /// driver. If the specifications name none, the error begins with `prefix`, if there is one; an error of the
+    /// check does not.
     fn resolve_nvidia_cdi(
         &self,
         name: impl std::fmt::Display,

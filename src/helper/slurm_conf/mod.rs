@@ -216,7 +216,7 @@ pub fn read_constrain_devices(files: &SlurmConfFiles) -> Result<bool, ConfError>
     let path = files.path_of("cgroup.conf");
     match files.read_lines("cgroup.conf") {
         Ok(lines) => parse_constrain_devices(&lines),
-        // The path tells a missing file from a missing directory and from a link to nothing.
+        // The error names what is missing: the file itself may be, but not its directory or the target of a link.
         Err(ConfError::UnreadableFile(error)) if error.is_missing() && error.path() == path => {
             Ok(false)
         }
@@ -263,7 +263,7 @@ pub fn read_allowed_devices(files: &SlurmConfFiles) -> Result<Option<Lines>, Con
     let path = files.path_of("cgroup.conf");
     let lines = match files.read_lines("cgroup.conf") {
         Ok(lines) => lines,
-        // The path tells a missing file from a missing directory and from a link to nothing.
+        // The error names what is missing: the file itself may be, but not its directory or the target of a link.
         Err(ConfError::UnreadableFile(error)) if error.is_missing() && error.path() == path => {
             return Ok(None);
         }

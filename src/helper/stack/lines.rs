@@ -65,6 +65,7 @@ pub(super) fn find_misread_line(file: &[u8]) -> Option<(usize, Rejection)> {
         }
         let text = String::from_utf8_lossy(physical);
         let Some(part) = parse_physical(&text) else {
+            // A gap within a continued line.
             if number != index + 1 {
                 return Some((number, Rejection::ContinuedOverGap));
             }

@@ -209,8 +209,8 @@ fn last_of_level(stack: &[Entry], at: usize, level: usize) -> usize {
     at + rest.take_while(|entry| entry.level >= level).count()
 }
 
-/// Returns the index of the last of `count` lines after `at`, counting a substack as one line;
-/// `None` if fewer follow.
+/// Returns the index of the last of `count` lines after `at`, whose own level is `level`: a substack counts as one line
+/// with its start. `None` if fewer follow in the stack, or in the substack that contains `at`.
 pub(super) fn find_last_skipped(
     stack: &[Entry],
     at: usize,

@@ -29,8 +29,9 @@ pub use spec::{Edits, NodeEdit, NodeKind, Spec, SpecDevice};
 const SIBLINGS_MAX: usize = 256;
 
 /// Resolves these qualified names together, by the specifications of `catalog`. The
-/// edits of a file for all its devices count once, before those of its first device among the names.
-/// Files of one kind are not merged. Faults of the files that were parsed for it become warnings.
+/// edits of a file for all its devices count once, before those of its first device among the names;
+/// those of other files of the same kind do not count. The faults of all files that were parsed so far
+/// become warnings.
 ///
 /// # Errors
 ///

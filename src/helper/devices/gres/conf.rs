@@ -141,7 +141,8 @@ impl GresConf {
         names
     }
 
-    /// Adds a line unless it is for other nodes.
+    /// Adds a line unless it is for other nodes: `AutoDetect=` as a setting, a record unparsed, since its faults matter
+    /// only for its name.
     ///
     /// # Errors
     ///

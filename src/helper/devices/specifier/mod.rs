@@ -257,6 +257,7 @@ fn prefixes(kind: DeviceType) -> (&'static str, &'static str) {
 }
 
 impl fmt::Display for Selector {
+    /// Writes the specifier without its access.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) | Self::Skipped(path) => f.write_str(path),

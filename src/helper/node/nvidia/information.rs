@@ -182,7 +182,7 @@ pub fn verify_uuid(gpus: &[NvidiaGpu], uuid: &Uuid, devices: &[Device]) -> Resul
             )));
         }
     }
-    // A GPU whose UUID the driver does not know may be the one.
+    // Without a driver the specification cannot be checked; a GPU whose UUID is unknown may be the one.
     if gpus.is_empty() || gpus.iter().any(|gpu| gpu.uuid.is_none()) {
         return Ok(());
     }

@@ -89,11 +89,11 @@ pub fn resolve_shared_nodes(tree: &Tree) -> Result<ResolvedDevices, DeviceError>
     Ok(found)
 }
 
-/// Resolves an IMEX channel.
+/// Resolves an IMEX channel. A missing node gives a warning, except for a channel above those of the driver's default.
 ///
 /// # Errors
 ///
-/// The driver has no such channel, or the node disagrees with `/proc/devices`.
+/// The driver is not loaded or has no such channel, or the node disagrees with `/proc/devices`.
 pub fn resolve_imex_channel(tree: &Tree, channel: u32) -> Result<ResolvedDevices, DeviceError> {
     let path = format!("/dev/{IMEX_DRIVER}/channel{channel}");
     let is_absent = tree.read_node(&path).is_err_and(NodeError::is_absent);

@@ -194,8 +194,8 @@ fn read_processors(tree: &Tree, path: &str) -> Result<Option<BTreeSet<u32>>, Dev
         .ok_or_else(|| DeviceError::at(path, "no list of processors"))
 }
 
-/// Parses a list of processors; `None` for a text of another form, a range that runs backwards, or a number that is
-/// too large.
+/// Parses a list of processors, which is empty for an empty text; `None` for a text of another form, a range that runs
+/// backwards, or a number that is too large.
 fn parse_processors(text: &str) -> Option<BTreeSet<u32>> {
     let mut processors = BTreeSet::new();
     for range in text.split(',').filter(|range| !range.is_empty()) {

@@ -158,8 +158,8 @@ impl KfdGpus {
         functions: &[AmdFunction],
         partitions: &[&KfdGpu],
     ) -> Result<(), DeviceError> {
-        // What looks like the number of a partition in the low bits may be that of a function. A driver that writes
-        // partitions into the high bits of any location writes none into the low ones.
+        // A driver writes the numbers of all partitions into the high bits of their locations, or of all into the low
+        // ones, which may also be those of a function. So if any GPU has high bits, a further partition needs them.
         let has_high = self.0.iter().any(KfdGpu::is_high);
         for (at, gpu) in partitions.iter().enumerate() {
             let is_of_function = functions
@@ -169,7 +169,7 @@ impl KfdGpus {
                 let why = "KFD numbers the partitions of this node in two ways";
                 return Err(DeviceError::at(&gpu.path, why));
             }
-            // ORed with a function other than 0, two numbers of partitions may give one location.
+            // ORed with a function other than 0, two numbers of partitions may give one location: that is no fault.
             let mut earlier = partitions.iter().take(at);
             if address.function() == 0 && earlier.any(|other| other.location == gpu.location) {
                 let why = format!("another GPU has the location_id {} too", gpu.location);

@@ -39,7 +39,7 @@ pub fn resolve_index(tree: &Tree, index: u32) -> Result<ResolvedDevices, DeviceE
     gpu.devices(tree)
 }
 
-/// Resolves the devices of the GPU that somebody gives a number.
+/// Resolves the devices of the GPU that has this number, from 0, for whoever counts by `numbering`.
 ///
 /// # Errors
 ///
@@ -122,6 +122,7 @@ impl NumberedGpu {
         match self {
             Self::Part { render, .. } => Some(*render),
             Self::Card(card) => match &card.vendor {
+                // The card is not divided: it is its only partition.
                 Vendor::Amd { parts } => parts.first().copied(),
                 _ => None,
             },
