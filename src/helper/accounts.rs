@@ -36,8 +36,9 @@ fn find_uid_in(passwd: &[u8], name: &str) -> Option<u32> {
     None
 }
 
-/// Lists by name and number those of these groups that `/etc/group` has and that the user is not in. A group that
-/// is not there may have the user in a directory service, and is left out. Without any group no file is read.
+/// Lists, for warnings, by name and number those of these groups that `/etc/group` has and that the user is not in. A
+/// group that is not there may have the user in a directory service, and is left out; a file that cannot be read counts
+/// as empty. Without any gid no file is read.
 pub(crate) fn local_groups_without(tree: &Tree, user: &str, gids: &BTreeSet<u32>) -> Vec<String> {
     if gids.is_empty() {
         return Vec::new();

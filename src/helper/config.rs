@@ -131,8 +131,8 @@ impl Config {
     }
 
     /// Reads the settings that the end of a job needs, which are the registry's directory and the grace, so
-    /// that a mistake elsewhere in the file cannot stop that end; all others may be defaults. Also returns
-    /// the error for which [`Config::read`] would refuse the file.
+    /// that a mistake elsewhere in the file cannot stop that end. With a mistake all other settings are defaults, and so
+    /// is a grace that is malformed itself; then the error for which [`Config::read`] refuses the file comes with them.
     ///
     /// # Errors
     ///
@@ -242,7 +242,12 @@ impl Config {
         Ok(())
     }
 
-    /// Adds a site's name of devices.
+    /// Adds a line of the section `[devices]`: a name of the site's own for a list of devices.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigFault`] for a name that has other characters than it may, is a key or is there already, and for an entry
+    /// that is no specifier of a device or itself a site's name.
     fn add_name(&mut self, name: &str, value: &str) -> Result<(), ConfigFault> {
         let shown = shorten(name);
         if !is_site_name(name) {
@@ -501,8 +506,8 @@ fn store_limit<T: PartialEq + Default>(
     }
 }
 
-/// Tells whether a name is a known one in another case, or with one character wrong, missing or
-/// too many.
+/// Tells whether a name is a known one in another case or with `-` for `_`, or with one character wrong, missing or too
+/// many.
 fn is_similar(known: &str, name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     // What differs lies between a common beginning and a common end.

@@ -33,7 +33,9 @@ pub trait Logins {
 /// What a process is, and the last signal that it got.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
+    /// It is the sshd of a login, which comes last.
     is_connection: bool,
+    /// `None` before the first signal.
     signal: Option<Signal>,
 }
 
@@ -41,6 +43,7 @@ struct Asked {
 pub fn ask_to_end(logins: &mut impl Logins, grace: Duration) {
     let begin = Instant::now();
     let mut known: BTreeMap<i32, Asked> = BTreeMap::new();
+    // Since when only connections are left; `None` while programs run.
     let mut programs_ended = None;
     let mut pause = POLL_INTERVAL;
     while begin.elapsed() < grace {
@@ -67,17 +70,16 @@ pub fn ask_to_end(logins: &mut impl Logins, grace: Duration) {
         let has_sent_output = programs_ended.is_some_and(|at| at.elapsed() >= LAST_OUTPUT_GRACE);
         let is_late = begin.elapsed() >= grace / 2;
         for signal in [Signal::SIGHUP, Signal::SIGTERM] {
-            let pids: BTreeSet<i32> = known
-                .iter_mut()
-                .filter(|(pid, asked)| {
-                    begin.elapsed() < grace
-                        && next_signal(**pid, **asked, is_late, has_sent_output) == Some(signal)
-                })
-                .map(|(pid, asked)| {
+            let mut pids = BTreeSet::new();
+            for (&pid, asked) in &mut known {
+                if begin.elapsed() >= grace {
+                    break;
+                }
+                if next_signal(pid, *asked, is_late, has_sent_output) == Some(signal) {
                     asked.signal = Some(signal);
-                    *pid
-                })
-                .collect();
+                    pids.insert(pid);
+                }
+            }
             if !pids.is_empty() {
                 logins.send(&pids, signal);
                 logins.send(&pids, Signal::SIGCONT);

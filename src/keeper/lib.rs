@@ -55,6 +55,7 @@ const UNIT_REMOVAL_GRACE: Duration = Duration::from_secs(2);
 #[must_use]
 pub fn main() -> ExitCode {
     let _ = nix::sys::prctl::set_name(PROCESS_NAME);
+    // The module did not start this process.
     let Ok(handed) = KeeperFds::take() else {
         return ExitCode::from(2);
     };

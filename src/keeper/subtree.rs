@@ -29,7 +29,8 @@ pub fn kill(dir: &Dir, mode: KillMode, deadline: Instant) {
     send_signal(dir, Signal::SIGKILL, None, deadline);
 }
 
-/// Sends a signal to each process in the cgroup and below, or to those of them whose numbers are in `only`.
+/// Sends a signal to each process in the cgroup and below, or to those of them whose numbers are in `only`. It ends
+/// early at the deadline and after an error: the caller looks at what is left.
 pub(crate) fn send_signal(
     dir: &Dir,
     signal: Signal,

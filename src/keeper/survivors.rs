@@ -155,7 +155,7 @@ fn find_file(thread: &Path) -> Option<PathBuf> {
 }
 
 /// Finds the kind and the source of the file system that has this path (proc_pid_mountinfo(5)), by the longest mount
-/// point that contains it.
+/// point that contains it. `None` if the table cannot be read or is not as documented.
 fn find_mount(thread: &Path, path: &Path) -> Option<String> {
     let table = read_at_most(&thread.join("mountinfo"), MOUNTS_BYTES_MAX).ok()?;
     let mut longest: Option<(&Path, String)> = None;

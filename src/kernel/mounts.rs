@@ -246,9 +246,10 @@ impl MountTable {
     /// Finds the first path that leads elsewhere in a job's namespace than in this one, the node's; `None` if every
     /// path leads to the same files. Jobs may have the `private` directories to themselves.
     ///
-    /// Some more differences are tolerated, since they give the job no control over system files: mounts and
-    /// automounts that the node has made since then outside of the trees of programs and settings, file systems of
-    /// users there, and `VOLATILE_TREES`.
+    /// Some more differences are tolerated, since they give the job no control over system files: `VOLATILE_TREES`; the
+    /// kernel's own file systems in their places below `/proc` and `/sys`; file systems of automount points; outside of
+    /// the trees of programs and settings also mounts that the node has made since the job's namespace began, and file
+    /// systems of users.
     pub fn difference<'a>(&'a self, job: &'a Self, private: &[String]) -> Option<&'a str> {
         // Mount points of the node that the job lacks.
         let mut absent: Vec<&str> = Vec::new();
@@ -279,6 +280,8 @@ impl MountTable {
             if is_system {
                 return true;
             }
+            // A mount that only the node has: the job sees the directory on which it is mounted (`is_plain`), or a
+            // directory in such a one.
             let is_absent = there.mount.at != *at;
             let below = self.follow(at, LastMount::Ignore);
             let is_plain = below.is_some_and(|below| below.is_same(&there));
@@ -286,6 +289,7 @@ impl MountTable {
                 absent.push(at);
                 return false;
             }
+            // A mount in the job's namespace is tolerated only if it is a user's and not where the node keeps its state.
             let is_of_user = there.mount.kind == "fuse" || there.mount.kind.starts_with("fuse.");
             let is_tolerated = is_of_user && !is_absent && !is_below(at, &STATE_TREES);
             !is_tolerated

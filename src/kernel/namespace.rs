@@ -101,6 +101,7 @@ impl Namespace {
     /// A path that others can change; as [`Namespace::from_fd`].
     pub fn open(path: &str) -> Result<Self, OperationError> {
         let name = Path::new(path);
+        // Only `/` has neither parent nor name; it opens, and is no namespace.
         let dir = Trust::root().dir(name.parent().unwrap_or(name));
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = name.file_name().map_or(name, Path::new);

@@ -175,12 +175,12 @@ fn write_oom_score(score: i32) -> io::Result<()> {
 
 /// Returns the default scheduling for a thread that runs before others by its class or its nice value; `None` for
 /// scheduling that stays.
-fn default_scheduling(now: &libc::sched_attr) -> Option<libc::sched_attr> {
+fn default_scheduling(current: &libc::sched_attr) -> Option<libc::sched_attr> {
     let raised = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
     let has_raised_class = raised
         .into_iter()
-        .any(|class| now.sched_policy == class.unsigned_abs());
-    if !has_raised_class && now.sched_nice >= 0 {
+        .any(|class| current.sched_policy == class.unsigned_abs());
+    if !has_raised_class && current.sched_nice >= 0 {
         return None;
     }
     let other = libc::SCHED_OTHER.unsigned_abs();
@@ -188,15 +188,15 @@ fn default_scheduling(now: &libc::sched_attr) -> Option<libc::sched_attr> {
         sched_policy: if has_raised_class {
             other
         } else {
-            now.sched_policy
+            current.sched_policy
         },
-        sched_flags: now.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64,
+        sched_flags: current.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64,
         sched_nice: 0,
         sched_priority: 0,
         sched_runtime: 0,
         sched_deadline: 0,
         sched_period: 0,
-        ..*now
+        ..*current
     })
 }
 

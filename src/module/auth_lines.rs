@@ -49,8 +49,9 @@ impl AuthLines {
         !matches!(self.join, Join::None)
     }
 
-    /// Runs one of the lines in the process of this number, which gets its credentials. The process ends if a step fails: an
-    /// error would not help, since sshd lets in a user with a key all the same.
+    /// Runs one of the two lines, for a call of `pam_setcred(3)` in the process of this number. In the process that
+    /// becomes the user, the first call forbids programs, and the second allows them again and joins the namespaces. The
+    /// process ends if a step fails: an error would not help, since sshd lets in a user with a key all the same.
     pub fn run(&mut self, process: u32) {
         self.ran = if self.ran.0 == process {
             (process, self.ran.1 + 1)
@@ -71,6 +72,7 @@ impl AuthLines {
             }
             // The modules of a third call would work in the user's files.
             Join::Done(job) => job.refuse("credentials are set again after both auth lines"),
+            // Nothing is to be joined, or this is the process that opened the session.
             join => join,
         };
     }
@@ -96,6 +98,7 @@ impl ProgramBan {
     fn start() -> io::Result<Self> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC)?;
         let status = proc::read("/proc/self/status")?;
+        // A process whose capabilities cannot be read counts as one without any.
         let effective = proc::find_field(&status, "CapEff:").unwrap_or_default();
         let effective = u64::from_str_radix(effective, 16).unwrap_or_default();
         let during = if effective & CAP_SYS_RESOURCE == 0 {

@@ -109,6 +109,7 @@ pub(super) fn start_keeper(
     // Open the file a second time: a query through the keeper's own open file would not see its
     // lock.
     let keepers = open_keepers_file()?;
+    // The id of a job has no NUL.
     let title = CString::new(format!("job-adopt keeper {}", adoption.plan.job)).unwrap_or_default();
     let handed = KeeperFds {
         talk: keeper_socket.as_fd(),

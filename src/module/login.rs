@@ -366,6 +366,7 @@ impl Login<'_> {
                 Ok(second)
             }
             (Verdict::Refuse(refusal), detail) => Err(Failure::HelperRefused { refusal, detail }),
+            // Another job, or none because the node no longer enforces.
             _ => {
                 let cause = "the helper's second answer is about another job";
                 Err(Failure::new(Reason::AdoptionFailed, cause))

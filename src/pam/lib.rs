@@ -230,6 +230,7 @@ fn is_inside_sshd() -> bool {
 fn log_panic(phase: &str, payload: Box<dyn Any + Send>) {
     let text = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    // A second panic, while this is logged, must not unwind into C either.
     let _ = catch_unwind(|| {
         let text = text.unwrap_or_default();
         let line = Line::new(Severity::Alert)
@@ -301,6 +302,7 @@ impl Call<'_> {
         let in_account = self.login.phase == Phase::Account;
         let process = std::process::id();
         let mut memory = Memory::take(self.handle);
+        // The replies of `account` serve one call of `session`, and no later one.
         let carried = memory.replies.take();
         let carried =
             carried.filter(|carried| !in_account && carried.is_valid_for(process, arguments));

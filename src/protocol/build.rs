@@ -8,7 +8,7 @@ fn main() {
 }
 
 /// Names the build by its version and a checksum of the source below a folder (FNV-1a). A patched build
-/// has the same version and may have another protocol.
+/// has the same version and may have another protocol. A file that cannot be read counts as empty.
 pub(crate) fn name_build(folder: &Path) {
     let mut files = list_files(folder);
     // Files of an editor come and go between the builds of module and helper.

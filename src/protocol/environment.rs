@@ -424,7 +424,8 @@ impl Variables {
     }
 
     /// Adds the GPUs that a login can open, of those that were probed, to the lists of their names. A number becomes
-    /// the next number in its list: programs count the GPUs that they can open.
+    /// the next number in its list: programs count the GPUs that they can open. The limits of [`Variables::push`] are for
+    /// the helper's reply, and these come on top.
     ///
     /// If the probes name NVIDIA GPUs by UUID, their container tools get the same list, or the word for none. No reply
     /// of the helper can contain that list, and a number would not do: a daemon that starts containers counts all GPUs

@@ -268,7 +268,7 @@ impl LoginLimits {
         };
         let cpu_weight = Weight(self.cpu_weight);
         let io_weight = Weight(self.io_weight);
-        // Its maximum is lower (`BFQ_MAX_WEIGHT`).
+        // The maximum weight of BFQ is lower (`BFQ_MAX_WEIGHT`).
         let bfq_weight = Weight(self.io_weight.min(1000));
         let rows = [
             ("login_memory", "memory", "memory.max", memory),

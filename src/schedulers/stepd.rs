@@ -400,7 +400,7 @@ pub fn connect_to_daemon(
         }
         match connect(socket.as_raw_fd(), &address) {
             Ok(()) => break,
-            // A signal came in between, or the deadline has passed.
+            // A signal came in between, or the deadline has passed: `set_timeout` finds out which.
             Err(Errno::EAGAIN | Errno::EINTR) if deadline.is_some() => {}
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
             Err(errno) => return Err(socket_error("connect", errno)),
@@ -447,7 +447,8 @@ fn until(deadline: Instant) -> impl FnMut() -> Option<Instant> {
 
 impl Connection {
     /// Sends requests and receives the answers. The daemon carries out what it has received, whatever becomes
-    /// of this call, so all that can fail comes before the requests.
+    /// of this call, so all that can fail comes before the requests. `next_deadline` is called before each wait; its
+    /// `None` is [`Error::Timeout`].
     fn exchange(
         &self,
         requests: &[u8],
@@ -460,7 +461,8 @@ impl Connection {
         self.receive_until_timeout(answers, next_deadline)
     }
 
-    /// Ends the conversation, and waits until the daemon ends it too: then it has carried out every request.
+    /// Ends the conversation, and waits until the daemon ends it too, since it has carried out every request then, or
+    /// until `next_deadline` is `None`.
     fn await_end(&self, mut next_deadline: impl FnMut() -> Option<Instant>) {
         let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Write);
         // The kernel reports the other side's end without being asked.
@@ -511,6 +513,7 @@ impl Connection {
         set_timeout(&self.socket, ReceiveTimeout, deadline)?;
         match sys::socket::receive_fd(self.socket.as_fd()) {
             Ok(descriptor) => descriptor.ok_or(Error::MalformedAnswer),
+            // At the deadline `set_timeout` ends the tries.
             Err(Errno::EINTR | Errno::EAGAIN) => self.receive_descriptor(deadline),
             Err(errno) => Err(Error::SystemCall("recvmsg", errno)),
         }

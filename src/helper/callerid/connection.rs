@@ -74,6 +74,7 @@ impl Connection {
         };
         // Only TCP sockets have this option.
         stream.nodelay().map_err(failed("getsockopt TCP_NODELAY"))?;
+        // If this fails, getpeername(2) below decides: a listening socket has no peer.
         if getsockopt(&stream, AcceptConn).unwrap_or(false) {
             return Err(ConnectionError::ListeningSocket);
         }
@@ -115,6 +116,7 @@ impl Connection {
             timeouts.refused_question
         };
         let line = read_line(&self.stream, self.clock.deadline_after(wait)).ok()?;
+        // Bytes that came with the line are no part of the question.
         let line = line.split_inclusive(|byte| *byte == b'\n').next()?;
         let deadline = self.clock.deadline_after(timeouts.answer);
         let (query, answer) = match Query::parse(line) {
@@ -140,7 +142,7 @@ impl Connection {
 
     /// Sends the line of the answer, until the deadline at most.
     fn write_answer(&self, line: &str, deadline: Deadline) -> io::Result<()> {
-        // If no time is left, this fails.
+        // If no time is left, this fails: the standard library refuses a timeout of 0.
         self.stream.set_write_timeout(Some(deadline.remaining()))?;
         (&self.stream).write_all(line.as_bytes())
     }

@@ -49,8 +49,8 @@ impl DiagError {
 }
 
 /// Finds the owner of the end `local` of an established connection to `remote`. `None` if there is
-/// no such connection here, no process holds it any more, or the kernel does not report its cgroup,
-/// as before Linux 5.8 or without cgroup v2.
+/// no such connection here (as for two address families), no process holds it any more, or the kernel does not report
+/// its cgroup, as before Linux 5.8 or without cgroup v2.
 ///
 /// # Errors
 ///

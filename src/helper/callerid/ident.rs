@@ -147,7 +147,10 @@ fn parse_port(text: &str) -> Option<u16> {
     let digits = trim_blanks(text);
     let is_decimal = (1..=PORT_DIGITS_MAX).contains(&digits.len())
         && digits.bytes().all(|byte| byte.is_ascii_digit());
-    is_decimal.then(|| digits.parse().ok()).flatten()
+    if !is_decimal {
+        return None;
+    }
+    digits.parse().ok()
 }
 
 /// Tells whether the system is `OTHER`, with or without the name of the default character set.

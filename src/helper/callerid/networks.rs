@@ -26,6 +26,7 @@ impl Network {
     /// Makes the network of `bits` bits that contains the address.
     fn containing(address: IpAddr, bits: u8) -> Self {
         let number = mask_bits(address, bits);
+        // An IPv4 address is in the highest 32 bits of the number.
         let address = match address {
             IpAddr::V4(_) => Ipv4Addr::from_bits((number >> 96) as u32).into(),
             IpAddr::V6(_) => Ipv6Addr::from_bits(number).into(),

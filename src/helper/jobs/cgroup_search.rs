@@ -27,14 +27,16 @@ pub(crate) struct CgroupSearch<'a> {
 }
 
 impl CgroupSearch<'_> {
-    /// Finds the job whose cgroup, or one below it, has this id, the inode number of its directory. If
-    /// the cgroup of one job is inside another one's, the inner job wins. A Slurm job on cgroup v1 has
-    /// no cgroup that a socket could be in. `None` also if the deadline passes first.
+    /// Finds the job whose cgroup, or one below it, has this id (the inode number of its directory): the id that the
+    /// kernel gives for a socket names the cgroup v2 in which it was made. If the cgroup of one job is inside another
+    /// one's, the inner job is found. `None` also if the deadline passes or [`CGROUPS_MAX`] cgroups are visited first,
+    /// and for a Slurm job on cgroup v1.
     pub(crate) fn find_job(self, jobs: &[Job], cgroup: u64) -> Option<&JobId> {
         self.find_job_within(jobs, cgroup, CGROUPS_MAX)
     }
 
-    /// Finds the job as [`CgroupSearch::find_job`] does, and visits at most `left` cgroups below those of the jobs.
+    /// Finds the job as [`CgroupSearch::find_job`] does, and visits at most `left` cgroups below those of all jobs
+    /// together.
     fn find_job_within(self, jobs: &[Job], cgroup: u64, mut left: usize) -> Option<&JobId> {
         let mut cgroups = Vec::new();
         for job in jobs {
@@ -52,7 +54,8 @@ impl CgroupSearch<'_> {
     }
 
     /// Finds the cgroup of the job on cgroup v2. The placement of a Slurm job names none, so it is derived from the
-    /// cgroup of the job's step daemon; `None` if that cannot be connected to in time, or is in no cgroup of a job.
+    /// cgroup of the job's step daemon; `None` if the daemon cannot be connected to in time, or is in no cgroup of a
+    /// job.
     fn find_cgroup(self, job: &Job) -> Option<CgroupPath> {
         let (spool, node) = match &job.placement {
             Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => {

@@ -74,6 +74,7 @@ impl fmt::Display for FluxId {
         }
         f.write_str("f")?;
         while place > 0 {
+            // The value is below 58, so each conversion succeeds.
             let value = usize::try_from(self.0 / place % 58).unwrap_or_default();
             let digit = F58_DIGITS.get(value).copied().unwrap_or_default();
             fmt::Write::write_char(f, char::from(digit))?;

@@ -79,8 +79,8 @@ impl<'a> CallerQuery<'a> {
         }
     }
 
-    /// Finds the one of these jobs in which the client runs. Queries the client's host only if the
-    /// client does not run on this node.
+    /// Finds the one of these jobs in which the client runs. Queries the client's host unless the client is known to
+    /// run on this node.
     pub(super) fn find_job(&self, jobs: &[Job]) -> RuleAnswer {
         let Some(flow) = Flow::parse_ssh_connection(self.connection) else {
             let why = match self.connection {

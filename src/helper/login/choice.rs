@@ -17,7 +17,7 @@ use std::path::Path;
 /// The choice of a job for a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// The user has no job.
+    /// The user has no job that takes logins.
     None,
     /// This job, by this rule.
     Job(Box<Job>, ChoiceRule),
@@ -159,7 +159,8 @@ pub fn read_choice(choices: &Choices, uid: u32) -> Result<Option<JobId>, TrustEr
 ///
 /// # Errors
 ///
-/// [`TrustError`] if another account may have written the file, or if it does not hold an id.
+/// [`TrustError`] if another account may have written the file, if it is not a plain file of its own or cannot be
+/// read, or if it does not hold an id.
 fn read_from_dir(dir: &UserDir, uid: u32) -> Result<Option<JobId>, TrustError> {
     require_sole_writer(&dir.status, uid).map_err(|cause| TrustError::new(&dir.path, cause))?;
     let path = dir.path.join(FILE);
@@ -189,7 +190,8 @@ fn require_sole_writer(status: &FileStatus, uid: u32) -> Result<(), Distrust> {
     Ok(())
 }
 
-/// Requires that a file in this directory can be this user's choice.
+/// Requires that a file in this directory can be this user's choice: a small regular file that only the user can write,
+/// not mounted over the directory's own and with no second name (hard link), so that it was made here.
 fn require_choice_file(dir: &FileStatus, file: &FileStatus, uid: u32) -> Result<(), Distrust> {
     if file.mount != dir.mount {
         return Err(Distrust::Mounted);

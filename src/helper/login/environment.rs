@@ -76,9 +76,10 @@ impl LoginVariables {
         }
     }
 
-    /// Adds variables to the probes, and returns these: the privileged half makes lists of those GPUs that the login
-    /// can open. A list of the prolog stays if it tells more: if the login opens other GPUs too, or if the GPUs cannot
-    /// be named.
+    /// Gives each probe the variable that names its GPU, and returns the probes: the privileged half makes lists of
+    /// those GPUs that the login can open. For each list either the prolog's is removed from these variables, or the
+    /// names from the probes. The prolog's stays if it tells more: if the login opens other GPUs than the job's too, or
+    /// if no probe has a name for this list.
     pub(super) fn name_gpus(
         &mut self,
         probes: Vec<Probe>,
@@ -95,7 +96,7 @@ impl LoginVariables {
                     .as_ref()
                     .is_some_and(|gpu| gpu.name() == list)
             };
-            // One list alone may stay: the prolog's, or the one of the probes.
+            // Only one list may stay: the prolog's, or the one of the probes.
             if numbering == GpuNumbering::FromZero && named.iter().any(adds_to_list) {
                 self.variables.remove(list);
             } else if self.variables.has(list) {
@@ -211,7 +212,8 @@ fn gpu_variable(gpu: &GpuNodes, uses_numbers: bool) -> Option<Variable> {
 ///
 /// # Errors
 ///
-/// [`VariableError`] with the required variable that is unknown or invalid.
+/// [`VariableError`] if a required variable is missing or invalid, if the tasks of each node are not certain, and for a
+/// list of both numbers and names of GPUs.
 fn allocation_variables(
     job: &Job,
     containment: &Containment,

@@ -9,10 +9,10 @@ use protocol::{Access, Allowlist, Containment, DeviceRule, InvalidText, Placemen
 impl Planner<'_> {
     /// Decides the containment of a login to a Flux job.
     ///
-    /// The IMP's filter applies, and besides it the list of the job's record; then `unit` is empty. If the
-    /// privileged half found no filter at the unit, it passes the text of the unit in `unit`: the policy in that text
-    /// applies instead, with the list that the IMP would have made of it. A list of the record then
-    /// applies too, as one intersected list.
+    /// `unit` is empty at first: then the filter applies that Flux's IMP put on the job's unit, and besides it the list
+    /// of the job's record. If the privileged half finds no filter at the unit, it asks again with the text of the unit
+    /// in `unit`: then the policy in that text applies in place of the filter, with the list that the IMP would have
+    /// made of it. A list of the record applies too: the result is what both lists allow.
     ///
     /// # Errors
     ///

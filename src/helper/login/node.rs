@@ -71,6 +71,7 @@ impl Node {
 
     /// The files of the node.
     pub(super) fn tree(&self) -> Tree {
+        // Only `/` has no parent.
         if self.root.parent().is_none() {
             return Tree::host();
         }

@@ -52,7 +52,8 @@ impl Planner<'_> {
         let mut variables = login_variables(self.job, self.config.env, &containment);
         if self.config.env.names_gpus() {
             match list_nameable_gpus(&self.resolver.tree) {
-                // The names go into the probes: the privileged half lists the GPUs that the login can open.
+                // The names go into the probes, and the prolog's lists that these replace leave `variables`: the
+                // privileged half lists the GPUs that the login can open.
                 Ok(gpus) => probes = variables.name_gpus(probes, &gpus, self.job, &containment),
                 Err(why) => warnings.push(format!("env: no GPU is named: {why}")),
             }

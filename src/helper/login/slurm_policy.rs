@@ -17,7 +17,7 @@ impl Planner<'_> {
     ///
     /// # Errors
     ///
-    /// [`LoginRefusal`] if Slurm's configuration cannot be read, and for the causes of
+    /// [`LoginRefusal`] if Slurm's configuration or the devices in it cannot be read, and for the causes of
     /// [`super::contain_by_record`].
     pub(super) fn contain_by_slurm(
         &mut self,
@@ -80,7 +80,13 @@ impl Planner<'_> {
         Inventory::read(files, node_name).map_err(|error| self.refuse_devices(error))
     }
 
-    /// Allows the standard devices, all devices in Slurm's inventory, and those of the site.
+    /// The list of a job without a record under `slurm_devices = closed`: the standard devices, every device in Slurm's
+    /// inventory of the node (which of them are this job's, only Slurm's own filter decides), those of `always_allowed`,
+    /// and those of Slurm's own list if the site wants it ([`add_slurm_list`]).
+    ///
+    /// # Errors
+    ///
+    /// [`LoginRefusal`] if a device of the inventory cannot be read, or if they are too many for a list.
     fn contain_by_inventory(&self, inventory: &Inventory) -> Result<JobContainment, LoginRefusal> {
         let request = DeviceRequest {
             policy: Policy::Closed,

@@ -66,6 +66,7 @@ impl UnitPolicy {
                         policy.map_err(|_| error("DevicePolicy is auto, closed or strict"))?;
                 }
                 ("Service", "DeviceAllow") => unit.add_allow(value.trim()),
+                // Other properties do not concern devices.
                 _ => {}
             }
         }
@@ -95,7 +96,7 @@ fn parse_section_name(rest: &str) -> Option<&str> {
 }
 
 /// Joins continued lines, and leaves out empty ones and comments; each line has the number of its first
-/// part. A backslash at the end of a line continues it with the next line that is no comment.
+/// part. A backslash at the end of a line continues it with the next line that is no comment; an empty one ends it.
 ///
 /// # Errors
 ///

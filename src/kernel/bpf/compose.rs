@@ -521,6 +521,7 @@ impl AttachPoint<'_> {
         let Err(error) = kernel::prog_attach(self.dir.as_fd(), program.as_fd(), flags, old) else {
             return Ok(());
         };
+        // The kernel refuses to attach a program twice by EINVAL, which has other reasons too.
         let may_be_attached = error.raw_os_error() == Some(libc::EINVAL) && replace.is_none();
         if may_be_attached {
             let attached = CgroupPrograms::read(self.dir)?.ids();

@@ -257,7 +257,8 @@ fn is_leaf(dir: &Dir) -> Result<bool> {
 ///
 /// # Errors
 ///
-/// [`Error::UnexpectedState`] for a threaded or invalid cgroup, which takes no process.
+/// [`Error::UnexpectedState`] for a threaded or invalid cgroup, which takes no process, and for the root, which has no
+/// `cgroup.type`.
 pub fn takes_processes(dir: &Dir) -> Result<bool> {
     let kind = dir.read("cgroup.type")?.unwrap_or_default();
     let why = match kind.trim_end() {

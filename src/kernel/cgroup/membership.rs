@@ -70,14 +70,14 @@ impl Membership {
         Some(path)
     }
 
-    /// Requires that `now` has the same path in every hierarchy of this membership.
+    /// Requires that `current` has the same path in every hierarchy of this membership.
     ///
     /// # Errors
     ///
-    /// [`Error::UnexpectedState`] for the first hierarchy with another path.
-    pub(super) fn require_same(&self, now: &Self) -> Result<()> {
+    /// [`Error::UnexpectedState`] for the first hierarchy with another path, or that `current` lacks.
+    pub(super) fn require_same(&self, current: &Self) -> Result<()> {
         for (controllers, expected) in &self.0 {
-            let actual = now.path(controllers).unwrap_or_default();
+            let actual = current.path(controllers).unwrap_or_default();
             if actual != expected {
                 return Err(Error::elsewhere(
                     &format!("{controllers}:{expected}"),

@@ -69,6 +69,7 @@ impl Occupants {
                 accounts: Vec::new(),
             });
         };
+        // A malformed text counts as one without an owner.
         let uids = parse_uids(&value).unwrap_or_default();
         let Some((owner, accounts)) = uids.split_first() else {
             return Err(Error::malformed(&format!("accounts of {}", dir.path())));
@@ -149,6 +150,7 @@ impl Occupants {
                 evidence_max,
                 ..Census::new(self, dir, deadline)
             });
+            // `None` leaves a child out.
             let open = |parent: &Dir, name: &OsStr| {
                 if census.borrow().has_evidence() {
                     return Ok(None);

@@ -99,6 +99,7 @@ impl Origin {
     /// As `write(2)` to `cgroup.procs`, for the first move that failed; [`Error::UnexpectedState`] for a process
     /// that is not where it was moved to.
     pub fn move_back(&self) -> Result<()> {
+        // If this cannot be read, the process moves back in every hierarchy.
         let now = Membership::read_own().ok();
         let mut moves = Ok(());
         let mut expected = self.before.clone();
@@ -128,6 +129,7 @@ impl OriginCgroup {
     /// If no cgroup takes it, the failure for the root.
     fn enter_ancestor<'a>(&self, path: &'a str) -> Result<&'a str> {
         let mut failure = Error::NotMounted;
+        // For `/a/b` these are `/a` and `/`.
         for (end, _) in path.rmatch_indices('/') {
             let ancestor = path.get(..end.max(1)).unwrap_or("/");
             match self.enter(ancestor) {

@@ -129,7 +129,9 @@ impl JobCgroups {
     /// entered the job yet, or has left it, or the node uses cgroup v2.
     pub fn from_daemon(daemon: &Membership) -> Option<Self> {
         let freezer = daemon.path_of_controller("freezer")?;
+        // In the freezer's hierarchy the daemon is in its job's cgroup or in its step's, once it has entered the job.
         let path = freezer.strip_suffix(STEP_SUFFIX).unwrap_or(freezer);
+        // The root is no job's cgroup: its only name is empty.
         let names = path.strip_prefix('/')?.split('/');
         if names.into_iter().any(|name| matches!(name, "" | "..")) {
             return None;
@@ -148,7 +150,7 @@ impl JobCgroups {
     }
 
     /// Adds the hierarchies with limits in which the step has a cgroup, although its daemon is elsewhere: the daemon
-    /// of Slurm 24.11 stays out of the job's memory cgroup.
+    /// of Slurm 24.11 stays out of the job's memory cgroup. A hierarchy that is not mounted here is left out.
     ///
     /// # Errors
     ///

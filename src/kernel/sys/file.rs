@@ -92,12 +92,14 @@ pub fn read_to_end(file: OwnedFd, bytes_max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads a regular file of this length. A file of length 0, as the kernel has, is read to its end.
+/// Reads a regular file of this length, and nothing that is appended meanwhile. A file of length 0, as the kernel has,
+/// is read to its end.
 ///
 /// # Errors
 ///
 /// As [`read_to_end`].
 pub fn read_regular(file: OwnedFd, length: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+    // A file that is too long is read as well, for the error.
     if length == 0 || length > bytes_max {
         return read_to_end(file, bytes_max);
     }

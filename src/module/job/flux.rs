@@ -141,7 +141,7 @@ impl Imp {
     fn find_shell(&self, unit: &Dir) -> Shell {
         let find = |all: &[Process]| flux::find_shell(&Proc::host(), self.pid, all, self.flux);
         match find(&[]) {
-            // Some kernels do not list a process's children.
+            // Some kernels do not list a process's children. In a unit that cannot be read there is no shell.
             Shell::None => find(&read_unit_processes(unit).unwrap_or_default()),
             listed => listed,
         }

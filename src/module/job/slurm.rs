@@ -31,8 +31,8 @@ pub(super) enum SlurmJob {
     V1(Daemon, ExternStepV1),
 }
 
-/// Connects to the daemon and opens the cgroups of its job. The user of the job is the one that the daemon reports,
-/// which only root can have started, and not the one of the helper's reply.
+/// Connects to the daemon and opens the cgroups of its job. Whose job it is the daemon reports, which only root can have
+/// started; the helper's reply is no proof.
 ///
 /// # Errors
 ///

@@ -71,12 +71,13 @@ impl PrologEnvironment {
         short && !value.is_empty() && value.bytes().all(printable)
     }
 
-    /// The variables of logins to this job, which is not Slurm's. Its id comes first: the record's own, or else the id
-    /// of the job.
+    /// The variables of logins to this job, which is not Slurm's. The first one has the id: as the prolog wrote it, or
+    /// else `job`.
     ///
     /// # Errors
     ///
-    /// [`UnusableVariable`] for a variable that is not the scheduler's or not of this job, and for too many of them.
+    /// [`UnusableVariable`] for a variable that is not the scheduler's or not of this job, for a list of GPUs, which
+    /// is made at each login, and for too many variables.
     pub(crate) fn login_variables(
         &self,
         job: &JobId,

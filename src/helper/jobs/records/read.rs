@@ -56,7 +56,7 @@ impl Registry {
     /// # Errors
     ///
     /// [`ReadError::NoRegistry`] if the registry is missing, [`ReadError::Distrusted`] if a directory
-    /// cannot be trusted or listed.
+    /// cannot be trusted or listed, or the user has more than [`Registry::USER_FILES_MAX`] files.
     pub fn read_user(&self, trust: &Trust, uid: u32) -> Result<UserRecords, ReadError> {
         let registry = trust.dir(self.dir()).map_err(|error| {
             if error.is_missing() {
@@ -81,6 +81,7 @@ impl Registry {
 
     /// Tells whether the registry has no entry; `false` if it cannot be listed.
     pub(crate) fn is_empty(&self, trust: &Trust) -> bool {
+        // A second name is an error, so that the listing of a full registry ends early.
         let names = trust
             .dir(self.dir())
             .and_then(|dir| trusted_dir::list_visible_names(&dir, 1));
@@ -107,15 +108,15 @@ impl Registry {
 
 impl UserRecords {
     /// Reads one file of a user's directory, and adds it to the records, to the notes, or with the cause to the
-    /// broken files. A file that is gone by now is left out.
+    /// broken files. A file that disappeared since it was listed is left out.
     fn add(&mut self, dir: &TrustedDir, name: &str, uid: u32) {
         let (cause, job) = match UserFile::parse(name) {
             UserFile::Record(id) => match read_record(dir, name, uid, &id) {
-                Ok(record) => return self.records.extend(record),
+                Ok(read) => return self.records.extend(read),
                 Err(cause) => (cause, Some(id)),
             },
             UserFile::Note(id) => match read_note(dir, name) {
-                Ok(note) => return self.ended.extend(note.map(|note| (id, note))),
+                Ok(read) => return self.ended.extend(read.map(|note| (id, note))),
                 Err(cause) => (cause, None),
             },
             UserFile::Foreign => ("neither a record nor a note".to_owned(), None),
@@ -325,7 +326,7 @@ impl Note {
         self.ended
     }
 
-    /// Tells whether the end is at most `NOTE_VALID_SECONDS` seconds before `now`.
+    /// Tells whether the end is at most `NOTE_VALID_SECONDS` seconds before `now`, and not after it.
     pub fn is_valid(&self, now: i64) -> bool {
         (0..=NOTE_VALID_SECONDS).contains(&now.saturating_sub(self.ended))
     }

@@ -42,7 +42,7 @@ pub struct Record {
     /// Accounts of the scheduler, by name or number, that may have processes in the job's cgroup. Beside
     /// `cgroup` only.
     pub accounts: Option<Vec<String>>,
-    /// The job's mount namespace: a process of the job, or a path. Beside `cgroup` only.
+    /// The job's mount namespace: a process of the job (beside `cgroup` only), or a path.
     pub namespaces: Option<String>,
     /// `false` if the job takes no logins: the site wants it so for jobs of this kind.
     pub logins: Option<bool>,
@@ -238,8 +238,8 @@ impl Record {
         Ok(text)
     }
 
-    /// The containment that the record asks for. Any device key, even an empty list, means
-    /// containment.
+    /// The containment that the record asks for. Any device key, even an empty list, means containment, and so does a
+    /// policy other than `auto` without one.
     pub fn devices(&self) -> RecordDevices<'_> {
         let options = self.options.as_ref();
         let policy = options.and_then(|options| options.device_policy);
@@ -313,8 +313,8 @@ impl Record {
         cdi.chain(gpus).chain(gres).chain(dir).collect()
     }
 
-    /// Checks the values that serde cannot check, and that `accounts`, `namespaces` and `scheduler` stand beside
-    /// `cgroup` only. A key that is missing passes.
+    /// Checks the values that serde cannot check, and that `accounts`, `scheduler` and the number of a process in
+    /// `namespaces` stand beside `cgroup` only. A key that is missing passes.
     ///
     /// # Errors
     ///

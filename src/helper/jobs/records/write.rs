@@ -52,7 +52,7 @@ impl Registry {
             return Ok(Vec::new());
         };
         let mut jobs = self.find_by_id(trust, &canonical)?;
-        // Only a Flux job has further names. An unusable record may be one's.
+        // Only a Flux job has further names. A record that cannot be read may be a Flux job's, so it stays.
         jobs.retain(|job| {
             job.record
                 .as_ref()
@@ -86,11 +86,11 @@ impl Registry {
         Ok(jobs)
     }
 
-    /// Lists all jobs of all users, running or ending.
+    /// Lists all jobs of all users, running or ending. In a directory that is not trusted, no record is usable.
     ///
     /// # Errors
     ///
-    /// [`OperationError`] if the registry cannot be listed.
+    /// [`OperationError`] if the registry or a user's directory cannot be listed.
     pub fn list_jobs(&self, trust: &Trust) -> Result<Vec<RegisteredJob>, OperationError> {
         let mut jobs = Vec::new();
         for uid in self.list_users()? {
@@ -127,7 +127,7 @@ impl Registry {
         Ok(names)
     }
 
-    /// Lists the uids that have a directory, in order; none if the registry is missing.
+    /// Lists the uids that have a directory, in order; none if the registry is missing. Other names are skipped.
     ///
     /// # Errors
     ///
@@ -158,7 +158,8 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`OperationError`] if the record cannot be encoded or written; then the earlier one stays.
+    /// [`OperationError`] if the record cannot be encoded or written; then the earlier one stays. Also if the note
+    /// cannot be removed: then the record is written all the same.
     pub fn write_record(&self, trust: &Trust, record: &Record) -> Result<(), OperationError> {
         let path = self.record_path(record.uid, &record.id);
         let text = record
@@ -212,11 +213,12 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`OperationError`] for the first note that cannot be removed.
+    /// [`OperationError`] if the registry cannot be listed, and for the first note that cannot be removed.
     pub fn remove_old_notes(&self, trust: &Trust, now: i64) -> Result<(), OperationError> {
         for uid in self.list_users()? {
             let names = self.list_user_files(uid).unwrap_or_default();
             let is_note = |name: &String| matches!(UserFile::parse(name), UserFile::Note(_));
+            // Without any name the directory may be empty: it is removed below. One that could not be listed stays.
             if !names.is_empty() && !names.iter().any(is_note) {
                 continue;
             }
@@ -309,8 +311,8 @@ fn remove(path: &Path) -> Result<(), OperationError> {
     remove_stale(path).map_err(|error| failed("remove", path, error))
 }
 
-/// Reads the file of one job in the user's checked directory: its record, or why that cannot be used, with the cgroup
-/// that it still names.
+/// Reads the file of one job: its record, or why that cannot be used, with the cgroup that it still names. `dir` is the
+/// user's directory, or why it is not trusted, which makes the record unusable.
 fn read_job(
     dir: Result<&TrustedDir, &TrustError>,
     path: &Path,

@@ -43,8 +43,9 @@ impl RegistrySource {
         }
     }
 
-    /// Tells whether no job was registered since the node started; `false` if the site has chosen this source, which
-    /// then counts as used.
+    /// Tells whether no job was registered since the node started: the file that the first registration makes does not
+    /// exist, and the registry is empty. `false` if that cannot be found out, and if the site has chosen this source,
+    /// which then counts as used.
     fn is_unused(&self) -> bool {
         let Some(lock) = &self.first_use else {
             return false;
@@ -57,8 +58,9 @@ impl RegistrySource {
         }
     }
 
-    /// Adds a record to the report: as a running job if its cgroup exists; as an addition if a scheduler may have the
-    /// job of that id; as unusable if it says nothing about devices, or if its cgroup cannot be looked at.
+    /// Adds a record to the report: as a running job if its cgroup exists; as an addition if only a scheduler may have
+    /// the job of that id (`via`, or a cgroup that does not exist); as unusable if it says nothing about devices, or if
+    /// its cgroup cannot be looked at.
     fn add_record(&self, record: Record, report: &mut SourceReport) {
         let file = self.registry.record_path(record.uid, &record.id);
         let path = file.display();
@@ -80,9 +82,9 @@ impl RegistrySource {
                 Ok(true) => return report.jobs.push(cgroup_job(cgroup.clone(), record)),
                 // A scheduler may have the job in another cgroup. Without devices it must not be joined there either.
                 Ok(false) => {
-                    report
-                        .unusable
-                        .extend(has_no_devices.then(|| record.id.clone()));
+                    if has_no_devices {
+                        report.unusable.push(record.id.clone());
+                    }
                     format!("{path}: not running, cgroup {cgroup} is not there")
                 }
                 Err(error) => {

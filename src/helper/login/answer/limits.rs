@@ -19,8 +19,8 @@ const JOBS_MAX: usize = 256;
 /// Maximum bytes of the site's message.
 const MESSAGE_BYTES_MAX: u64 = 400;
 
-/// Puts each text of the reply on one line, and shortens texts and lists so that they can be
-/// sent.
+/// Puts each text that comes from files or names on one line, and shortens texts and lists so that they can be sent.
+/// Hint and message of the site have their limits when they are read.
 pub(super) fn shorten_to_limits(mut reply: Reply) -> Reply {
     reply.detail = shorten_text(&reply.detail, DETAIL_BYTES_MAX);
     reply.auth_fault = shorten_text(&reply.auth_fault, DETAIL_BYTES_MAX);
@@ -70,8 +70,8 @@ fn shorten_text(text: &str, max: usize) -> String {
     format!("{}...", text.get(..end).unwrap_or_default())
 }
 
-/// Reads the site's message as plain ASCII: keeps its lines, removes control characters, and replaces a tab by a blank
-/// and each byte of another character by `?`.
+/// Reads the site's message as plain ASCII: keeps its lines, removes control characters and blank space at the end, and
+/// replaces a tab by a blank and each byte of another character by `?`.
 ///
 /// # Errors
 ///

@@ -72,7 +72,8 @@ impl Node {
         reply
     }
 
-    /// Answers with the verdict, the state of the service's stack, and the site's texts.
+    /// Answers with the verdict, the state of the service's stack, and the site's texts; without asking anybody if the
+    /// configuration enforces nothing on this node.
     fn answer_by_config(&self, request: &Request, config: &Config) -> ExplainedReply {
         if let Some(path) = config.missing_enforce_path() {
             let detail = format!("{} does not exist", path.display());
@@ -154,6 +155,7 @@ impl Node {
         });
         let hint = survey.job_list_command().unwrap_or_default().to_owned();
         let (job, rule) = match choice {
+            // The cause names the faults of the sources, which are warnings elsewhere.
             Choice::None => {
                 let now = self.clock.seconds_since_epoch();
                 let LoginRefusal { refusal, cause } =

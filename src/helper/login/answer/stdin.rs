@@ -62,7 +62,8 @@ fn answer_stdin() -> Option<Vec<u8>> {
 fn answer_bytes(bytes: &[u8]) -> Option<Reply> {
     match Request::decode(bytes) {
         Ok(request) => Some(answer(&request)),
-        // During an upgrade, a module of another version reads the version of this reply and no more.
+        // During an upgrade, a module of another version reads the version of this reply and no more, so that any
+        // reason will do.
         Err(error @ DecodeError::WrongVersion(_)) => {
             let verdict = Verdict::Refuse(refusal(Reason::Timeout));
             Some(plain_reply(verdict, error.to_string()))

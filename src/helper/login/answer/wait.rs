@@ -19,8 +19,8 @@ pub(super) fn reply_deadline(request: &Request, clock: Clock) -> Deadline {
     clock.deadline_after(available_budget(request))
 }
 
-/// Queries the sources, and repeats that while the user has no job and the request's time for this
-/// lasts.
+/// Queries the sources at least once, and repeats that while the user has no job, a further query may find one, and
+/// `wait_ms` of the request lasts (0 without `wait_job`).
 pub(super) fn query_until_job(
     sources: &[Box<dyn Source>],
     request: &Request,

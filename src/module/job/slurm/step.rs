@@ -33,7 +33,8 @@ const LOGIN_CGROUPS: [&str; 2] = ["user", "task_special"];
 const DAEMON_CGROUP: &str = "slurm";
 /// Prefix of the name of a leaf for accounting; a number follows.
 const TASK_PREFIX: &str = "task_";
-/// Index of the job's own cgroup, counted from `task_special`.
+/// Index of the job's own cgroup, counted from `task_special`. In [`ExternStep::levels`] it is smaller by the number of
+/// those cgroups that are missing.
 const JOB_LEVEL: usize = 3;
 
 /// The name of the cgroup at `path`, if it is one for logins right below `user`: `task_special`, or `task_` and a
@@ -128,6 +129,7 @@ impl ExternStep {
 
     /// The existing cgroups above the leaf, the nearest first.
     pub fn above_leaf(&self) -> &[Dir] {
+        // If no cgroup is missing, the first level is the leaf itself.
         self.levels()
             .get(usize::from(self.missing == 0)..)
             .unwrap_or_default()

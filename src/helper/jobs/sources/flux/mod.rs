@@ -69,7 +69,7 @@ impl FluxSource {
     ///
     /// # Errors
     ///
-    /// [`SourceError`] if the account or its slice is missing, or `/etc/passwd` cannot be read.
+    /// [`SourceError`] if the account or its slice is missing, or is root's, or `/etc/passwd` cannot be read.
     fn inspect_units(&self, deadline: Deadline) -> Result<InspectedUnits, SourceError> {
         let flux = account_uid(&self.account)?;
         let mut report = SourceReport::default();
@@ -140,8 +140,9 @@ impl FluxSource {
         Ok((jobs, ending, report))
     }
 
-    /// Finds the user's jobs whose prolog runs: meanwhile flux-core keeps the environment of the prolog in a file. One
-    /// that cannot be read is passed over; since flux-core 0.89 only root can read it.
+    /// Finds the user's jobs whose prolog runs: meanwhile flux-core keeps the prolog's environment, with the uid of the
+    /// job, in `/run/flux-prolog@ID.env`. What cannot be listed or read is passed over; since flux-core 0.89 only root
+    /// can read these files.
     fn jobs_in_prolog(&self, uid: u32) -> impl Iterator<Item = JobId> {
         let owner_line = format!("FLUX_JOB_USERID={uid}");
         let entries = std::fs::read_dir(self.root.join("run"))
@@ -163,7 +164,7 @@ impl FluxSource {
         })
     }
 
-    /// Lists the units of jobs in their order; `report` gets the directories that cannot be listed.
+    /// Lists the units of jobs, in the order of id, rank and path; `report` gets the directories that cannot be listed.
     ///
     /// # Errors
     ///

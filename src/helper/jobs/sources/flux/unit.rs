@@ -56,7 +56,8 @@ struct ProcessTable {
 }
 
 impl UnitInspector<'_> {
-    /// Inspects the unit with this cgroup.
+    /// Inspects the unit with this cgroup. Its IMP, a setuid program that Flux's account starts, starts the job's shell
+    /// as the job's user: so a shell below an IMP shows that the job runs, and whose it is.
     pub(super) fn inspect(&self, dir: &Path) -> UnitState {
         let pids = match read_pids(dir) {
             Ok(pids) => pids,
@@ -78,7 +79,7 @@ impl UnitInspector<'_> {
             None
         };
         let Some(imp) = imp else {
-            // The job is over, unless the IMP is out of sight.
+            // The job is over, unless the IMP may be among the processes that could not be read.
             if table.has_foreign {
                 return UnitState::Invalid("its processes have no numbers here".into());
             }
@@ -152,8 +153,8 @@ impl UnitInspector<'_> {
     }
 }
 
-/// Reads the first processes of a cgroup itself, one more than are inspected. 0 means a process
-/// of another pid namespace.
+/// Reads the first processes of a cgroup itself: at most one more than are inspected, which shows the caller that there
+/// are more. 0 means a process of another pid namespace.
 fn read_pids(dir: &Path) -> io::Result<Vec<i32>> {
     let lines = BufReader::new(File::open(dir.join("cgroup.procs"))?).lines();
     let mut pids = Vec::new();

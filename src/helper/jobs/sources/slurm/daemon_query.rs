@@ -61,6 +61,7 @@ pub(super) fn query_sockets(sockets: &[&Path], terms: QueryTerms<'_>) -> Vec<Opt
             queries.push(DaemonQuery::new(index, path, terms));
         }
         let others_wait = waiting.len() > 0;
+        // A query leaves the list with its outcome.
         queries.retain_mut(|query| match query.advance(&terms, others_wait) {
             Some(outcome) => {
                 if let Some(slot) = outcomes.get_mut(query.index) {
@@ -96,7 +97,8 @@ fn wait_for_progress(queries: &[DaemonQuery<'_>], clock: Clock) {
         };
         wait = Some(wait.map_or(left, |wait| wait.min(left)));
     }
-    // Ignore a failure: reading the socket fails again and reports it.
+    // There is at least one query, so the default is not used. Ignore a failure: reading the socket fails again and
+    // reports it.
     let _ = clock.poll(&mut poll_fds, wait.unwrap_or_default());
 }
 
@@ -170,7 +172,8 @@ impl<'a> DaemonQuery<'a> {
     }
 
     /// Decides the outcome for a daemon without an answer; `None` while waiting is worthwhile: until the daemon is
-    /// late, and then to the deadline if its job may matter and no other socket waits.
+    /// late, and then to the deadline if its job may matter and no other socket waits. If jobs of all users are sought,
+    /// no daemon is waited for any longer once it is late. Whether its job matters is found out once, when it is late.
     fn check_timeout(&mut self, terms: &QueryTerms<'_>, others_wait: bool) -> Option<QueryOutcome> {
         let now = terms.deadline.clock().now();
         if now < self.late {

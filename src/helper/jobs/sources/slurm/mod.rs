@@ -444,8 +444,9 @@ fn list_sockets(
     Ok(sockets)
 }
 
-/// Explains why a directory has no socket of this node's jobs; `None` if no job may run. `node` is the node that was
-/// asked for, `other_node` one whose sockets are there; jobs without an extern step have sockets of other steps.
+/// Explains why a directory has no socket of this node's jobs; `None` if nothing there points at a running job. `node`
+/// is the node that was asked for, `other_node` one whose sockets are there; jobs without an extern step have sockets
+/// of other steps.
 fn explain_no_sockets(
     node: Option<&NodeName>,
     other_node: Option<&str>,
