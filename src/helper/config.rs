@@ -533,7 +533,7 @@ enum ConfigLine<'a> {
     Pair(&'a str, &'a str),
 }
 
-/// Parses a line, whose comment may be in any encoding.
+/// Parses a line: nothing, `[SECTION]`, or `KEY = VALUE`. Its comment may be in any encoding, the rest must be UTF-8.
 fn parse_line(line: &[u8]) -> Result<ConfigLine<'_>, ConfigFault> {
     let text = std::str::from_utf8(without_comment(line))
         .map_err(|_| ConfigFault::NotUtf8)?

@@ -255,6 +255,7 @@ fn leave_login_cgroup(root: &Dir) -> Result<(), KeeperError> {
             }
             Ok(enter(&dir)?)
         }
+        // The first process is in the root as well, or in no cgroup of version 2.
         _ => Err(error.into()),
     }
 }
@@ -321,6 +322,7 @@ fn kill_until_removed(unit: &Dir, leaf: &Dir, deadline: Instant) -> Result<(), K
 /// Removes the leaf with the cgroups below it, the deepest first; returns whether the leaf was removed.
 fn try_remove_tree(unit: &Dir, leaf: &Dir, deadline: Instant) -> bool {
     let mut children = Vec::new();
+    // Errors here and below show by a leaf that cannot be removed.
     let _ = walk(leaf, deadline, |dir| {
         for name in dir.children()? {
             children.push((dir.clone(), name));

@@ -70,6 +70,7 @@ fn wait_for_all(receiver: &mpsc::Receiver<(i32, String)>, count: usize) -> Vec<(
     while all.len() < count {
         match receiver.recv_timeout(end.saturating_duration_since(std::time::Instant::now())) {
             Ok(one) => all.push(one),
+            // The time is over.
             Err(_) => break,
         }
     }
@@ -93,6 +94,7 @@ fn find_uninterruptible_thread(pid: i32) -> Option<PathBuf> {
 /// Describes where a thread waits, and for which file; empty if the kernel does not show it.
 fn describe_wait(thread: &Path) -> String {
     let mut text = String::new();
+    // `0` stands for no function.
     let function = read_word(&thread.join("wchan"));
     if !matches!(function.as_str(), "" | "0") {
         text = format!(", in {function}");

@@ -216,7 +216,8 @@ impl MountTable {
         Some(Target { mount, file })
     }
 
-    /// The uppermost of the mounts on a directory of this one, or this one without any.
+    /// Finds the mount that one sees at the directory `at` of the mount `below`: the uppermost of those that are stacked
+    /// there, or `below` itself without any.
     fn topmost<'a>(&'a self, mut below: &'a MountEntry, at: &str) -> &'a MountEntry {
         let indexes = self.points.get(at).into_iter().flatten();
         let mut here: Vec<_> = indexes

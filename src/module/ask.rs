@@ -76,7 +76,7 @@ pub fn ask_helper(
     await_reply(process, &reply, budget)
 }
 
-/// Reads the reply until the helper has ended or the budget is used up.
+/// Reads the reply until the helper has ended or the budget is used up. The errors are those of [`ask_helper`].
 fn await_reply(mut helper: Helper, pipe: &OwnedFd, budget: &Budget) -> Result<Reply, Failure> {
     // A buffer for the longest reply would be 16 pages that the kernel has to provide.
     let mut bytes = Vec::new();

@@ -209,6 +209,7 @@ fn is_raised_io_priority(value: i32) -> bool {
     match value >> 13 {
         REAL_TIME => true,
         BEST_EFFORT => value & 7 < DEFAULT_LEVEL,
+        // Without a class the nice value decides, and an idle task comes last.
         _ => false,
     }
 }

@@ -247,7 +247,7 @@ impl Login<'_> {
         })
     }
 
-    /// Makes the outcome of an attempt.
+    /// Makes the outcome of an attempt. Returns the job as well if its join was only predicted.
     fn conclude(&self, attempt: Attempt) -> (Outcome, Option<PredictedJoin>) {
         let report = Report {
             context: self.context,

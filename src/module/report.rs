@@ -92,7 +92,7 @@ impl Report<'_> {
         }
     }
 
-    /// Returns the outcome of a login that could join its job.
+    /// Returns the outcome of a login that could join its job, in `account` and under `observe`.
     pub(super) fn admission(&self, plan: &Plan, predicted: &JoinResult) -> Outcome {
         let is_observed = self.context.settings.observe;
         let ruling = if is_observed {

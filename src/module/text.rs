@@ -96,6 +96,7 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
         .map_or("job".into(), |job| format!("job {job}"));
     let report_fault = || facts.report_line("Not your fault. Please");
     match facts.refusal.reason {
+        // No refusal has the code of an admission.
         Reason::NoJob | Reason::Admitted => {
             let user = to_ascii(&facts.login.user);
             [

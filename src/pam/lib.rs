@@ -252,7 +252,9 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Judges the login by these settings, and reports the outcome.
+    /// Judges the login by these settings, and reports the outcome. A login of another service, of an exempt user or by
+    /// a line with `close_only` is decided here. `account` keeps its replies for `session`, which keeps the namespaces
+    /// to join for the auth lines.
     fn judge(mut self, settings: &Settings, arguments: &[String], flags: i32) -> PamReturnCode {
         if self.login.service != settings.service.as_deref().unwrap_or("sshd") {
             // A mistyped name would admit all users, and so would a missing one in the stack of a second sshd.

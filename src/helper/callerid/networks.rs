@@ -53,7 +53,9 @@ impl Network {
 impl FromStr for Network {
     type Err = NetworkError;
 
-    /// Parses an address, which is a network of one host, or `ADDRESS/BITS`.
+    /// Parses an address, which is a network of one host, or `ADDRESS/BITS`. An error for other texts, for an address
+    /// with further bits than `BITS`, and for a network of mapped addresses, which would contain no address that is
+    /// looked up.
     fn from_str(text: &str) -> Result<Self, NetworkError> {
         let invalid_form = || NetworkError(INVALID_FORM.to_owned());
         let (address_text, bits_text) = match text.split_once('/') {

@@ -59,6 +59,11 @@ fn query_port(flow: Flow, port: u16, deadline: Deadline) -> Result<Answer, Query
 }
 
 /// Sends the question on a new connection, and receives the answer.
+///
+/// # Errors
+///
+/// [`QueryError::TooManyLines`] unless exactly one whole line comes; [`QueryError::InvalidAnswer`] for a line that is no
+/// answer to this question; the errors of [`query_error`].
 fn query_stream(
     flow: Flow,
     mut stream: &TcpStream,
@@ -87,7 +92,7 @@ fn with_port(mut end: SocketAddr, port: u16) -> SocketAddr {
     end
 }
 
-/// Connects from the address `local` to `remote`; returns a non-blocking socket.
+/// Connects from the address `local` to `remote`, until the deadline at most; returns a non-blocking socket.
 fn connect_from(
     local: SocketAddr,
     remote: SocketAddr,

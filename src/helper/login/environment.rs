@@ -153,6 +153,7 @@ pub(super) fn login_variables(
                 ..LoginVariables::of_id(job, scheduler)
             }),
         (Scheduler::Slurm | Scheduler::Flux, _) => LoginVariables::of_id(job, scheduler),
+        // All others are schedulers of registered jobs.
         (_, JobEnvironment::Full) => LoginVariables::of_record(job, scheduler),
         _ => LoginVariables::of_id(job, scheduler),
     }

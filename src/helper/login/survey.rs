@@ -29,7 +29,8 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// Queries the sources, which wait until `deadline` at most.
+    /// Queries the sources, which wait until `deadline` at most. A source that cannot be read counts as present, and its
+    /// error as a fault; a source that is not on this node is only noted.
     pub(super) fn query(sources: &[Box<dyn Source>], uid: u32, deadline: Deadline) -> Self {
         let mut survey = Self::default();
         for source in sources {

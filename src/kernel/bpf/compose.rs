@@ -346,7 +346,8 @@ struct DesiredFilter<'a> {
 }
 
 impl<'a> DesiredFilter<'a> {
-    /// Composes the filter: our program for the list of allowed devices. Without a list the program is empty.
+    /// Composes the filter: our program for the list of allowed devices. Without a list the program is empty, and is
+    /// never loaded.
     fn new(containment: &'a Containment, old_filter: OldFilter) -> Self {
         let insns = containment
             .list()

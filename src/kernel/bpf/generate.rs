@@ -168,7 +168,8 @@ pub fn allow_rules(rules: &[DeviceRule]) -> Vec<Insn> {
     assemble(rules).unwrap_or_else(|| REFUSE.to_vec())
 }
 
-/// Assembles the program; `None` if a jump would be too long.
+/// Assembles the program, from its end to its beginning: the refusal, a leaf for each listed access, the tree of each
+/// device type, and the loads, which run first. `None` if a jump would be too long.
 fn assemble(rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     // Most devices are character devices: their tree comes first.
     let trees: Vec<(DeviceType, Vec<Step>)> = [DeviceType::Char, DeviceType::Block]

@@ -161,7 +161,8 @@ impl LeafJob {
         require_not_frozen(self.place.levels())
     }
 
-    /// Confines and limits the leaf, moves the login into it, and probes the devices.
+    /// Confines and limits the leaf, moves the login into it, and collects what the login gets: the devices that it can
+    /// open, and the job's cores, OOM score and mount namespace.
     fn try_join(&self, adoption: &Adoption<'_>, undo: &mut Undo) -> Result<JoinResult, Failure> {
         let place = self.place.clone();
         let (leaf, confinement) =
@@ -223,7 +224,8 @@ impl LeafJob {
         }
     }
 
-    /// Opens or makes the leaf, and confines it.
+    /// Opens or makes the leaf, and confines it. It is the `child` of the job's cgroup `place`, or that cgroup itself. If
+    /// that cannot be confined beside the scheduler's filter, the default child becomes the leaf.
     fn open_confined_leaf(
         &self,
         place: CgroupChain,

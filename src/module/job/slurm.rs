@@ -126,6 +126,11 @@ fn query_namespaces_and_display(
 }
 
 /// Connects to the daemon of the plan's job.
+///
+/// # Errors
+///
+/// [`Reason::Configuration`] for an id that is no number, and for a spool directory that is not trusted; as
+/// [`Daemon::connect`].
 fn connect_to_daemon(
     adoption: &Adoption<'_>,
     spool: &AbsolutePath,

@@ -22,6 +22,7 @@ pub(super) struct MapOnly<T>(pub(super) T);
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for MapOnly<T> {
     /// Reads an object; any other value is an error.
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        // A visitor that visits maps alone, so that serde refuses every other value.
         struct Object<T>(PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {

@@ -122,7 +122,7 @@ impl RegistrySource {
 
 const NO_DEVICES: &str = "says nothing about devices";
 
-/// Makes a running job of a record with a cgroup. A start that the record lacks counts as 0.
+/// Makes a running job of a record with a cgroup. A start that the record lacks counts as 0, before all others.
 fn cgroup_job(path: CgroupPath, record: Record) -> Job {
     Job {
         id: record.id.clone(),
@@ -149,7 +149,8 @@ impl Source for RegistrySource {
         SourceName::Registry
     }
 
-    /// Reports the user's records. It reads files of root's alone and waits for nothing, so it needs no deadline.
+    /// Reports the user's records. Files that cannot be used are `unusable` if they may be records of running jobs, else
+    /// `skipped`. It reads files of root's alone and waits for nothing, so it needs no deadline.
     fn jobs(&self, uid: u32, _deadline: Deadline) -> Result<SourceReport, SourceError> {
         let user = self
             .registry

@@ -28,6 +28,7 @@ pub fn main() -> i32 {
     match argument.as_ref().and_then(|argument| argument.to_str()) {
         Some("--help") => return write_stdout(USAGE.as_bytes()),
         Some("--version") => return write_stdout(format!("helper {VERSION}\n").as_bytes()),
+        // Another argument is refused below.
         _ => {}
     }
     if argument.is_some() || Uid::effective().is_root() || Uid::current().is_root() {

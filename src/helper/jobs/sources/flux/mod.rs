@@ -219,7 +219,8 @@ impl Source for FluxSource {
         SourceName::Flux
     }
 
-    /// Reports the user's running jobs. Starting and ending jobs are reported only if none runs.
+    /// Reports the user's running jobs. Starting and ending jobs are reported only if none runs: they are only the
+    /// reason for a refusal.
     fn jobs(&self, uid: u32, deadline: Deadline) -> Result<SourceReport, SourceError> {
         let (jobs, ending, mut report) = self.inspect_units(deadline)?;
         report.jobs.extend(
