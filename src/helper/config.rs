@@ -161,7 +161,8 @@ impl Config {
             .message_file
     }
 
-    /// Reads one key, and ignores all other lines. All other settings have their defaults.
+    /// Reads one key, and ignores all other lines. All other settings have their defaults. Of several lines with the key
+    /// the last one counts.
     ///
     /// # Errors
     ///

@@ -57,11 +57,11 @@ impl Undo {
     /// other changes. The user of a job may own its cgroup, and so replace the new leaf: one that is
     /// not root's is never marked.
     pub(super) fn make_leaf(&mut self, job: &Dir, name: &LeafName) -> Result<(), Failure> {
-        let below = job.clone();
+        let job_dir = job.clone();
         if !job.make_child(name.as_str())? {
             return Ok(());
         }
-        self.made_leaf = Some((below, name.clone()));
+        self.made_leaf = Some((job_dir, name.clone()));
         let leaf = job.child(name.as_str())?;
         require_root_owner(&leaf)?;
         Ok(set_mark(&leaf, MADE_XATTR)?)

@@ -338,7 +338,8 @@ impl Daemon {
     }
 }
 
-/// Reads the time at which a socket was created, in seconds since the epoch.
+/// Reads the time at which a socket was created, in seconds since the epoch: that of its last change, since a daemon
+/// changes its socket only once, when it opens the new socket to all users.
 ///
 /// # Errors
 ///

@@ -97,6 +97,7 @@ impl Survey {
                         absence_cause: String::new(),
                     });
                 }
+                // Any other one is placed by its own record.
                 record => jobs.push(Job {
                     record,
                     ..registered_job

@@ -25,7 +25,7 @@ impl RecordError {
         Self(format!("key env: {}", printable(&variable.to_string())))
     }
 
-    /// The error for a key whose value is not allowed.
+    /// The error for a key whose value is not allowed. For some keys it says what is.
     pub(super) fn invalid_value(key: &str) -> Self {
         Self(match key {
             "env" => "key env is not for records via flux".to_owned(),

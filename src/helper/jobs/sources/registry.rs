@@ -60,7 +60,7 @@ impl RegistrySource {
 
     /// Adds a record to the report: as a running job if its cgroup exists; as an addition if only a scheduler may have
     /// the job of that id (`via`, or a cgroup that does not exist); as unusable if it says nothing about devices, or if
-    /// its cgroup cannot be looked at.
+    /// its cgroup cannot be looked at. A Flux job whose prolog runs is starting as well.
     fn add_record(&self, record: Record, report: &mut SourceReport) {
         let file = self.registry.record_path(record.uid, &record.id);
         let path = file.display();

@@ -51,7 +51,8 @@ impl FluxSource {
         }
     }
 
-    /// Finds the running jobs of all users, each with its owner, and a report of all else.
+    /// Finds the running jobs of all users, each with its owner, and a report of all else, which has no list of starting
+    /// and ending jobs.
     ///
     /// # Errors
     ///
@@ -82,7 +83,7 @@ impl FluxSource {
         let mut jobs = BTreeMap::new();
         let mut ending = Vec::new();
         let mut running: usize = 0;
-        let mut waiting: usize = 0;
+        let mut without_shell: usize = 0;
         let mut left_over: usize = 0;
         let mut late: usize = 0;
         for ((id, _, path), dir) in units {
@@ -100,13 +101,14 @@ impl FluxSource {
                     }
                 }
                 UnitState::NoShell => {
-                    waiting += 1;
+                    without_shell += 1;
                     report
                         .skipped
                         .push(format!("{path}: its shell is not there yet"));
                 }
                 UnitState::Ending(owner) => {
-                    waiting += 1;
+                    without_shell += 1;
+                    // The canonical form of an id is always valid.
                     ending.extend(id.to_string().parse().map(|id| (owner, id)));
                     report
                         .skipped
@@ -130,7 +132,7 @@ impl FluxSource {
                 .push(format!("flux: {late} units could not be looked at in time"));
         }
         report.seen.push(format!(
-            "account {}: {running} units run a job, {waiting} have no shell, {left_over} are left over",
+            "account {}: {running} units run a job, {without_shell} have no shell, {left_over} are left over",
             self.account
         ));
         let jobs = jobs

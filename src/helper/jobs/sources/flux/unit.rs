@@ -68,17 +68,13 @@ impl UnitInspector<'_> {
         let mut pids = pids.into_iter().take(flux::UNIT_PROCESSES_MAX);
         let mut table = ProcessTable::default();
         // The kernel's list begins with the unit's first process, as a rule the IMP, so that reading ends there.
-        let Some(has_imp) = self.read_processes(&mut pids, &mut table, |process| {
+        let in_time = self.read_processes(&mut pids, &mut table, |process| {
             flux::is_imp(process, self.flux)
-        }) else {
+        });
+        if in_time.is_none() {
             return UnitState::TimedOut;
-        };
-        let imp = if has_imp {
-            flux::find_imp(&table.processes, self.flux)
-        } else {
-            None
-        };
-        let Some(imp) = imp else {
+        }
+        let Some(imp) = flux::find_imp(&table.processes, self.flux) else {
             // The job is over, unless the IMP may be among the processes that could not be read.
             if table.has_foreign {
                 return UnitState::Invalid("its processes have no numbers here".into());
@@ -121,14 +117,14 @@ impl UnitInspector<'_> {
         }
     }
 
-    /// Reads processes into the table, up to the first one that is sought, and leaves the others in `pids`. Returns
-    /// whether there was one, or `None` at the deadline.
+    /// Reads processes into the table, up to the first one that is sought, and leaves the others in `pids`. `None` if
+    /// the deadline passes first.
     fn read_processes(
         &self,
         pids: &mut impl Iterator<Item = i32>,
         table: &mut ProcessTable,
         is_sought: impl Fn(&Process) -> bool,
-    ) -> Option<bool> {
+    ) -> Option<()> {
         for pid in pids {
             if self.deadline.has_passed() {
                 return None;
@@ -138,13 +134,13 @@ impl UnitInspector<'_> {
                 Ok(process) => {
                     table.processes.push(process);
                     if is_sought(&process) {
-                        return Some(true);
+                        return Some(());
                     }
                 }
                 Err(_) => table.has_unread = true,
             }
         }
-        Some(false)
+        Some(())
     }
 
     /// Tells whether other users' processes are hidden: then process 1 is hidden too.

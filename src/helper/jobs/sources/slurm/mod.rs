@@ -56,7 +56,8 @@ impl SlurmSource {
         }
     }
 
-    /// Finds the running jobs of all users, each with its owner, and a report of all else.
+    /// Finds the running jobs of all users, each with its owner, and a report of all else, which has no list of starting
+    /// and ending jobs.
     ///
     /// # Errors
     ///
@@ -306,6 +307,7 @@ fn configured_spool_dirs(
         .map_err(|error| absent_or_failed(&error))?;
     let spool =
         SpoolPath::from_lines(&lines).map_err(|error| SourceError::Failed(error.to_string()))?;
+    // A name that cannot be read stands for nothing in the path.
     let host = nix::unistd::gethostname()
         .unwrap_or_default()
         .to_string_lossy()
@@ -419,16 +421,19 @@ fn list_sockets(
             other_nodes.insert(name.node.to_string());
             continue;
         }
-        let path = path.join(name.to_string());
+        let socket_path = path.join(name.to_string());
         match socket_created_at(&dir, &name, tree.trust().owner()) {
             Ok(started) => sockets.push(Socket {
                 name,
                 spool: spool.clone(),
-                path,
+                path: socket_path,
                 started,
             }),
+            // The job has ended since the directory was listed.
             Err(Error::SocketGone) => {}
-            Err(error) => report.broken.push(format!("{}: {error}", path.display())),
+            Err(error) => report
+                .broken
+                .push(format!("{}: {error}", socket_path.display())),
         }
     }
     report
