@@ -113,7 +113,7 @@ impl Namespace {
         )
     }
 
-    /// Opens the namespace of a process. `name` is the name of its file in `/proc/PID/ns`.
+    /// Opens the namespace of a process, which is a number or `self`. `name` is the name of its file in `/proc/PID/ns`.
     ///
     /// # Errors
     ///

@@ -200,8 +200,8 @@ impl Settings {
     }
 
     /// The admin's action for a refusal with this code, and the `action_*` argument that sets
-    /// it, which is empty if none does: a frozen job, one that takes no logins, and a missing choice are no failures. The
-    /// decision applies exemptions and `observe`.
+    /// it, which is empty if none does: a frozen job, one that takes no logins, and a missing choice are no failures.
+    /// Exemptions and `observe` are applied elsewhere (`decide.rs`).
     pub fn action(&self, reason: Reason) -> (Action, &'static str) {
         match reason {
             Reason::NoJob | Reason::Starting | Reason::Ended | Reason::NoScheduler => {

@@ -249,9 +249,9 @@ impl Variable {
             .filter(|name| !Self::lists_gpus(name))
     }
 
-    /// Tells whether the variable may describe this job of a scheduler. The id of a record is the scheduler's own one,
-    /// for some followed by the task or the slot (`77.1` for `77`, `12.3.site` for `12[3].site`). A scheduler that is
-    /// not known here has its records' ids.
+    /// Tells whether the variable may describe this job of a scheduler: only the id of another job does not. The id of a
+    /// record is the scheduler's own one, for some followed by the task or the slot (`77.1` for `77`, `12.3.site` for
+    /// `12[3].site`). A scheduler that is not known here has its records' ids.
     fn describes(&self, job: &JobId, scheduler: Scheduler) -> bool {
         let job = job.as_str();
         let value = self.value.as_str();

@@ -18,6 +18,7 @@ pub(super) struct CallerQuery<'a> {
     /// PAM's `SSH_CONNECTION`.
     connection: &'a str,
     reply_deadline: Deadline,
+    /// Finds the client's socket on this node, and asks the client's host; tests replace both.
     find_owner: fn(&Flow) -> Result<Option<SocketOwner>, DiagError>,
     query_origin: fn(Flow, Deadline) -> Result<Answer, QueryError>,
 }

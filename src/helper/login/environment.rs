@@ -316,7 +316,7 @@ impl GpuNumbering {
 }
 
 /// Rewrites a list of GPUs for a login. Names stay. Numbers among all GPUs of the node become numbers
-/// among those that the login sees.
+/// among those that the login sees, if it sees the job's alone: as many as they were, from 0 on.
 ///
 /// # Errors
 ///

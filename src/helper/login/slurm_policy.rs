@@ -12,8 +12,8 @@ impl Planner<'_> {
     /// Decides the containment of a Slurm job, and which device nodes to probe.
     ///
     /// If Slurm constrains devices and the node has any that it gives out, its own filter must hold, and besides it
-    /// the list of the record or of the site (`slurm_devices = closed`). The nodes to probe are those of the GPUs that
-    /// Slurm constrains.
+    /// the list of the record or of the site (`slurm_devices = closed`); else that list alone, if there is one. The nodes
+    /// to probe are those of the GPUs that Slurm constrains.
     ///
     /// # Errors
     ///
@@ -25,6 +25,7 @@ impl Planner<'_> {
         let constrains = self.read_constraint()?;
         let record = self.job.record_of_devices();
         let is_closed = record.is_none() && self.config.slurm_devices == SlurmDevices::Closed;
+        // Without either, Slurm's inventory of the node does not matter.
         if !constrains && !is_closed {
             let containment = match record {
                 Some(record) => self.contain_by_record(record)?,

@@ -95,7 +95,7 @@ fn parse_section_name(rest: &str) -> Option<&str> {
     (!name.is_empty() && !name.contains(['[', ']'])).then_some(name)
 }
 
-/// Joins continued lines, and leaves out empty ones and comments; each line has the number of its first
+/// Joins continued lines by a blank, and leaves out empty ones and comments; each line has the number of its first
 /// part. A backslash at the end of a line continues it with the next line that is no comment; an empty one ends it.
 ///
 /// # Errors

@@ -502,6 +502,7 @@ impl AttachPoint<'_> {
             return Err(Error::obstacle(self.dir, Obstacle::ChangedByOthers));
         }
         let program = Program::load(&filter.name, &filter.insns)?;
+        // The first of ours is replaced, and any further one goes.
         self.attach(&program, ours.first().copied())?;
         for surplus in ours.iter().skip(1) {
             kernel::prog_detach(self.dir.as_fd(), surplus.as_fd())

@@ -319,7 +319,8 @@ pub(super) struct ProcessList<'a> {
 }
 
 impl ProcessList<'_> {
-    /// Reads the next numbers, as this pid namespace has them; none at the end of the list.
+    /// Reads the next numbers, as this pid namespace has them (0 for a process outside of it); none at the end of the
+    /// list.
     ///
     /// # Errors
     ///

@@ -214,8 +214,8 @@ impl CgroupChain {
         self
     }
 
-    /// The chain of the job's leaf, a child of this name or the job's own cgroup; this chain as `Err` if
-    /// the child does not exist.
+    /// The chain of the job's leaf: the `child` of this cgroup, which is the job's own, or without a name this cgroup
+    /// itself. This chain as `Err` if the child does not exist.
     ///
     /// # Errors
     ///

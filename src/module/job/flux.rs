@@ -85,9 +85,8 @@ impl Imp {
             .map_err(|error| OperationError::new("read", path.display().to_string(), error))
     }
 
-    /// Reads the text of the unit's file, with the devices that a unit without a filter should
-    /// have. The IMP attaches a filter before it starts the shell. The shell runs, so no filter
-    /// will follow.
+    /// Reads the text of the unit's file, which names the devices of the job, for a unit without a filter. The IMP would
+    /// have attached one before it started the shell. The shell runs, so none will follow.
     ///
     /// # Errors
     ///

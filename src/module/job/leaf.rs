@@ -91,7 +91,8 @@ impl LeafJob {
     ///
     /// # Errors
     ///
-    /// A frozen leaf; a keeper's executable that is not trusted; as [`bpf::predict_containment`].
+    /// A process of another account in the job's cgroup; a frozen leaf; a keeper's executable that is not trusted; as
+    /// [`bpf::predict_containment`].
     pub(super) fn predict_join(
         &self,
         adoption: &Adoption<'_>,

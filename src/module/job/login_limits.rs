@@ -93,7 +93,8 @@ fn find_lowest_limit(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
 /// A limit cannot be set; [`Failure::CgroupGone`] if the leaf is gone.
 pub(super) fn set_limits(limits: &[LeafLimit], leaf: &Dir) -> Result<(), Failure> {
     for &(file, value) in limits {
-        // The kernel rounds memory down to pages. A weight is no maximum.
+        // A lower maximum is kept, and the kernel rounds memory down to pages. A weight is no maximum: it must be this
+        // one.
         let is_weight = file.ends_with(".weight");
         let fits = |current: u64| current == value || current < value && !is_weight;
         if !read_limit(leaf, file)?.is_some_and(fits) {

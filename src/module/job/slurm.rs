@@ -87,11 +87,13 @@ fn add_login(
     adoption: &Adoption<'_>,
     undo: &mut Undo,
 ) -> Result<(), Failure> {
+    // Once the daemon has the request, it may move the login at any time.
     undo.moved = true;
     let budget = adoption.context.budget;
     let mut queue = AddQueue::enter(step, budget);
     let answer = daemon.add_process(nix::unistd::getpid().as_raw(), || queue.next_deadline());
     let answer = answer.map_err(stepd_failure)?;
+    // The time in the queue does not count.
     budget.extend(queue.entered.elapsed());
     require_running(adoption, answer)?;
     // Ignore the error: it only makes those behind this login wait for a shorter time.

@@ -151,8 +151,8 @@ impl ExternStep {
         self.place.levels()
     }
 
-    /// Asks the daemon to add the calling process, confines the cgroup where it is then, and
-    /// verifies the result.
+    /// Asks the daemon to add the calling process, confines and limits the cgroup where it is then, verifies the result,
+    /// and collects what the login gets from the job.
     ///
     /// # Errors
     ///

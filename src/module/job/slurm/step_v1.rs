@@ -96,7 +96,7 @@ impl ExternStepV1 {
         Err(Failure::new(Reason::CannotConfine, cause))
     }
 
-    /// Asks the daemon to add the calling process, and verifies the result.
+    /// Asks the daemon to add the calling process, verifies the result, and collects what the login gets from the job.
     ///
     /// # Errors
     ///
@@ -122,6 +122,7 @@ impl ExternStepV1 {
         let login = Membership::read_own()?;
         self.job.require_in_step(&login)?;
         let cgroup = self.leaf();
+        // Without such a hierarchy the job has no cpuset, and the path is not used.
         let path = login.path_of_controller("cpuset").unwrap_or_default();
         let mut joined = JoinResult {
             cgroup,

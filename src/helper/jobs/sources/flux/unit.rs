@@ -104,6 +104,7 @@ impl UnitInspector<'_> {
                 owner,
                 started: processes::start_time(self.proc, imp).unwrap_or(0),
             },
+            // Tasks of the user run only after a shell has: it has ended.
             Shell::None => {
                 let mut processes = table.processes.iter();
                 match processes.find_map(|process| flux::sole_user(process, self.flux)) {

@@ -234,7 +234,7 @@ fn connect_and_query(path: &Path, owner: u32) -> Result<Option<Connection>> {
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
     match send(connection.socket.as_raw_fd(), &request, flags) {
         Ok(sent) if sent == request.len() => Ok(Some(connection)),
-        // The buffer of a new socket has space for these few bytes.
+        // A new socket takes these few bytes as a whole, so that a part of them does not occur.
         Ok(_) | Err(Errno::EPIPE | Errno::ECONNRESET) => Err(Error::ConnectionClosed),
         Err(errno) => Err(Error::SystemCall("send", errno)),
     }

@@ -22,12 +22,14 @@ const CGROUP_MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const ROOT_UID: u32 = 0;
 
 /// Tells whether the job of the daemon `pid` may be this user's: `false` only if the cgroup that
-/// Slurm made for it names another user, or other users have processes in it and this one has none.
+/// Slurm made for it names another user, or other users have processes in it and this one has none. A daemon that was
+/// never connected to has the number 0, and may be of this user's job.
 pub(super) fn can_be_owned_by(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> bool {
     let proc = Proc::with_root(tree.locate("/proc"));
     let Ok(text) = read(proc.dir(pid).join("cgroup")) else {
         return true;
     };
+    // The paths of cgroup v1 name the owner.
     let mut paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     if let Some(owner) = paths.find_map(|path| named_owner(path, job)) {
         return owner == uid;
@@ -36,7 +38,7 @@ pub(super) fn can_be_owned_by(tree: &Tree, uid: u32, job: &JobId, pid: i32) -> b
     let Some(path) = unified.and_then(job_of_daemon) else {
         return true;
     };
-    // Where cgroup v2 is not mounted the job has no processes, which rules nobody out.
+    // At a mount point without cgroup v2 no process is found, which rules nobody out.
     let dirs = CGROUP_MOUNTS.map(|mount| locate_cgroup(tree, mount, &path));
     dirs.iter()
         .all(|dir| has_own_or_none(&proc, dir, uid).unwrap_or(true))

@@ -126,6 +126,7 @@ impl SlurmSource {
                 Some(QueryOutcome::Done(Ok(answer))) => answers.push((socket, answer)),
                 // Slurm does not remove the sockets of killed daemons.
                 Some(QueryOutcome::Done(Err(Error::SocketGone))) => gone += 1,
+                // A daemon that hung up may have a running job as well.
                 Some(QueryOutcome::Done(Err(
                     error @ (Error::Timeout | Error::ConnectionClosed),
                 ))) => {
