@@ -166,7 +166,7 @@ fn make_filled_pipe(bytes: &[u8]) -> nix::Result<OwnedFd> {
 fn require_success(end: HelperExit, budget: &Budget) -> Result<(), Failure> {
     let ended = "the helper ended without an answer:";
     match end {
-        // The timer or the limit of CPU time that it was started with, both of the budget's length.
+        // Killed by the timer or the limit of CPU time with which it was started, both of the budget's length.
         HelperExit::Killed(libc::SIGKILL) if budget.remaining().is_zero() => {
             Err(timeout_failure("the helper"))
         }

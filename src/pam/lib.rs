@@ -84,6 +84,8 @@ fn set_credentials(handle: *mut PamHandle, flags: c_int) {
         if let (Some(handle), 0) = (handle, flags & PamFlag::DELETE_CRED as c_int) {
             let mut memory = Memory::take(&handle);
             memory.auth_lines.run(std::process::id());
+            // Only the first value of a transaction can fail to be stored; then no job with private files takes the
+            // login, since not both lines have run.
             handle.store_value(memory);
         }
     });

@@ -123,7 +123,7 @@ fn connect_from(
     }
 }
 
-/// Converts the error of a system call on the connection: by most of them the host says why there is no answer.
+/// Converts the error of a system call on the connection: most of them tell why the host has given no answer.
 fn query_error(call: &'static str, errno: Errno) -> QueryError {
     match errno {
         Errno::ETIMEDOUT | Errno::EAGAIN => QueryError::Timeout,

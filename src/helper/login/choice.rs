@@ -142,7 +142,8 @@ const OTHERS_WRITE_MODE: u32 = 0o022;
 ///
 /// # Errors
 ///
-/// [`TrustError`] if another account may have written the file, or if it does not hold an id.
+/// [`TrustError`] if another account may have written the file, if it is not a plain file of its own or cannot be
+/// read, or if it does not hold an id.
 pub fn read_choice(choices: &Choices, uid: u32) -> Result<Option<JobId>, TrustError> {
     let base = match choices.trust.dir(&choices.dir) {
         Ok(base) => base,

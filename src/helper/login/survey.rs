@@ -342,7 +342,7 @@ impl Node {
     }
 
     /// Queries each source of the configuration about a user, as at a login to the node of that name,
-    /// and waits for each of them at most for `each`.
+    /// and waits for each of them at most for `each`; for `job-adopt check`.
     ///
     /// # Errors
     ///

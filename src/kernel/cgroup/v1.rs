@@ -176,6 +176,7 @@ impl JobCgroups {
     /// Tells whether the step has a cgroup in the hierarchy with this root.
     fn has_step_below(&self, root: Dir) -> Result<bool> {
         let mut dir = root;
+        // The path begins with `/`, so that its first part is empty.
         for name in self.step().split('/').skip(1) {
             let Some(child) = ignore_gone(dir.child(name))? else {
                 return Ok(false);
@@ -220,6 +221,7 @@ impl JobCgroups {
             return Ok(None);
         };
         let mut levels: Vec<Dir> = Vec::new();
+        // The path begins with `/`, so that its first part is empty.
         for name in self.step().split('/').skip(1) {
             levels.push(levels.last().unwrap_or(&root).child(name)?);
         }

@@ -38,7 +38,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// [`OperationError`] if the registry cannot be listed.
+    /// [`OperationError`] if the registry cannot be listed, or a file that exists cannot be looked at.
     pub fn find_jobs(
         &self,
         trust: &Trust,
@@ -218,7 +218,7 @@ impl Registry {
         for uid in self.list_users()? {
             let names = self.list_user_files(uid).unwrap_or_default();
             let is_note = |name: &String| matches!(UserFile::parse(name), UserFile::Note(_));
-            // Without any name the directory may be empty: it is removed below. One that could not be listed stays.
+            // Without any name the directory is empty, or cannot be listed: below it is removed only if it is empty.
             if !names.is_empty() && !names.iter().any(is_note) {
                 continue;
             }

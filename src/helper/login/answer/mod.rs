@@ -44,7 +44,7 @@ pub fn answer(request: &Request) -> Reply {
 }
 
 impl Node {
-    /// Answers a request.
+    /// Answers a request, within the limits of the protocol. A configuration that cannot be used is a refusal.
     pub fn answer(&self, request: &Request) -> ExplainedReply {
         let mut evidence = Evidence::of_line("config", &request.conf);
         let path = Path::new(&request.conf);

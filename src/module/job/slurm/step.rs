@@ -62,7 +62,7 @@ pub struct ExternStep {
 }
 
 impl ExternStep {
-    /// Opens the cgroups.
+    /// Opens the cgroups; those for logins as far as they exist.
     ///
     /// # Errors
     ///
