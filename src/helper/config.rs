@@ -588,7 +588,7 @@ fn parse_enforce(value: &str) -> Option<Option<PathBuf>> {
 }
 
 /// Parses a size or a percentage: returns MiB and percent, of which one is 0. `None` for a value of another form or
-/// too large a size.
+/// too large a size. [`store_limit`] checks the ranges.
 fn parse_memory(value: &str) -> Option<(u32, u32)> {
     if let Some(percent) = value.strip_suffix('%') {
         return Some((0, parse_decimal(percent)?));

@@ -91,8 +91,9 @@ pub fn ask_to_end(logins: &mut impl Logins, grace: Duration) {
     }
 }
 
-/// The signal that a process should get now, if any. It is late in the second half of the grace; `has_sent_output`
-/// tells that sshd has had time for the last output.
+/// The signal that a process should get now, if any: programs first `SIGHUP`, or `SIGTERM` at once if they ignore it,
+/// and `SIGTERM` in the second half of the grace (`is_late`); a connection `SIGTERM` alone, once sshd has had time for
+/// the last output (`has_sent_output`).
 fn next_signal(pid: i32, asked: Asked, is_late: bool, has_sent_output: bool) -> Option<Signal> {
     if asked.signal == Some(Signal::SIGTERM) {
         return None;

@@ -216,7 +216,8 @@ impl Login<'_> {
     }
 
     /// Prepares what the login gets from the job besides its cgroup: cores and priorities, namespaces, variables, and the
-    /// directory for a choice.
+    /// directory for a choice. Faults of cores, priorities and the directory are warnings; after an error the caller must
+    /// roll back.
     fn prepare_session(
         &self,
         plan: &Plan,

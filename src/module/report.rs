@@ -62,6 +62,7 @@ pub fn misconfiguration_outcome(login: &Request, why: &str) -> Outcome {
         is_upgrade: false,
     };
     let refusal = Some(refusal_text(&facts));
+    // The default ruling is a refusal.
     Outcome {
         reason,
         refusal,

@@ -37,7 +37,7 @@ pub(super) struct Undo {
 }
 
 impl Undo {
-    /// Starts without any change.
+    /// Starts before any change, and reads the attributes of the login, some of which the move changes.
     pub(super) fn new(origin: Origin) -> Self {
         let attributes = Attributes::read();
         Self {

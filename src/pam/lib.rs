@@ -382,7 +382,8 @@ impl Call<'_> {
             .then_some("exempt_groups")
     }
 
-    /// Writes the log, sends the user's text, and returns libpam's code for the ruling.
+    /// Writes the log, sends the user's text unless the application wants none (`PAM_SILENT`), and returns libpam's code
+    /// for the ruling.
     fn report(&self, outcome: &Outcome, min: Severity, flags: i32) -> PamReturnCode {
         let Request { service, phase, .. } = &self.login;
         write_log(None, &outcome.lines, min, service, phase.as_str());

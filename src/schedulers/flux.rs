@@ -19,7 +19,7 @@ pub struct Unit<'a> {
 }
 
 impl<'a> Unit<'a> {
-    /// Parses a unit's name; `None` for a unit that is not a job.
+    /// Parses a unit's name; `None` for a unit that is not a job's. The digits of the id are not checked to be F58.
     pub fn parse(name: &'a str) -> Option<Self> {
         let (rank, id) = name
             .strip_prefix("imp-shell-")?

@@ -349,8 +349,8 @@ impl<'a> Census<'a> {
     }
 }
 
-/// Requires that `count`, which fails for a stranger, succeeds for the cgroup. After a failure it counts once more:
-/// a setuid program may be in the job for a moment.
+/// Requires that `count`, which fails for a stranger, succeeds for the cgroup. After a failure it counts once more, and
+/// that result holds: a setuid program may be in the job for a moment.
 fn check_twice<'a>(
     dir: &Dir,
     deadline: Instant,

@@ -94,7 +94,7 @@ impl ExternStep {
         format!("{}/{user}/{leaf}", self.path)
     }
 
-    /// Predicts the containment of the login.
+    /// Predicts the containment of the login. Cgroups that the daemon has not made yet count as levels without filters.
     pub(crate) fn predict_containment(
         &self,
         adoption: &Adoption<'_>,
