@@ -58,7 +58,7 @@ impl JobNamespaces {
     pub(super) fn join(&mut self) {
         let log = Log::open().ok();
         if let Err(error) = self.try_join() {
-            self.end_process(log.as_ref(), "setcred", error);
+            self.end_inside(log.as_ref(), "setcred", error);
         }
         // The user's process needs no descriptor of them.
         self.namespaces.clear();
@@ -73,6 +73,15 @@ impl JobNamespaces {
     /// Logs the refusal of a login in `setcred`, and ends the process.
     pub(super) fn refuse(&self, why: impl Display) -> ! {
         self.end_process(None, "setcred", why)
+    }
+
+    /// Ends this process, which may be in the namespaces, and logs why to the node's log. Without a log from before
+    /// that is left out: a socket that is opened now may be the user's.
+    fn end_inside(&self, log: Option<&Log>, phase: &str, why: impl Display) -> ! {
+        match log {
+            Some(log) => self.end_process(Some(log), phase, why),
+            None => end_process(),
+        }
     }
 
     /// Logs why the login is refused, and ends this process: no further code of it runs in the user's files. `phase`
@@ -106,7 +115,7 @@ impl Drop for Visit<'_> {
     /// Leaves the namespaces; ends the process if that fails.
     fn drop(&mut self) {
         if let Err(error) = self.origin.leave() {
-            self.job.end_process(self.log.as_ref(), "session", error);
+            self.job.end_inside(self.log.as_ref(), "session", error);
         }
     }
 }
