@@ -6,7 +6,8 @@ use std::process::Child;
 
 use super::figures::Figures;
 use super::{
-    CHECK, Call, GROW, Growth, LIST, LOGIN, STRAYS, on_field, print_heading, print_row, probe,
+    CHECK, Call, GROW, Growth, LIST, LOGIN, LOGIN_ROW, STRAYS, on_field, print_heading, print_row,
+    probe,
 };
 use crate::driver::compile;
 use crate::slurm::on_job;
@@ -120,7 +121,7 @@ pub(super) fn mounts_beside_slurm() {
         let title = "mounts, Slurm job on cgroup v1, 20 to 5,000";
         print_heading(title);
         let growth = Growth::Flat("the list is read up to the hierarchies, mounted at boot");
-        print_row(title, "login", [small, large], MOUNTS, growth);
+        print_row(title, LOGIN_ROW, [small, large], MOUNTS, growth);
     });
 }
 

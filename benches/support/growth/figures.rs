@@ -5,6 +5,7 @@ use crate::support::{ALICE, Node};
 
 /// Number of timed logins, and of timed runs of a command within [`COMMAND_SECONDS`].
 const LOGINS: &str = "40";
+const PAIR_RUNS: usize = 10;
 const COMMAND_RUNS: &str = "10";
 const COMMAND_SECONDS: &str = "1";
 const TRACE: &str = "/tmp/growth-trace";
@@ -51,14 +52,14 @@ impl Figures {
     /// Measures two commands of which each undoes the other.
     pub(super) fn of_pair(node: &Node, commands: [&str; 2]) -> [Self; 2] {
         let counts = commands.map(|command| count(node, command));
-        let mut times = [Vec::new(), Vec::new()];
-        for _ in 0..5 {
-            for (command, times) in commands.iter().zip(&mut times) {
+        let mut all_times = [Vec::new(), Vec::new()];
+        for _ in 0..PAIR_RUNS {
+            for (command, times) in commands.iter().zip(&mut all_times) {
                 times.push(measure_time(node, "1", command));
             }
         }
         let mut counts = counts.into_iter();
-        times.map(|times| {
+        all_times.map(|times| {
             let (calls, bytes) = counts.next().unwrap();
             Self {
                 calls: calls as f64,

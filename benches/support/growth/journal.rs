@@ -84,14 +84,25 @@ pub(super) fn lines() {
         write_lines(node, LINES - READ_LINES);
         node.sh(METRICS).ok();
         let nexts = [next_small, next()];
-        let title = format!("lines of the journal, 1 to {}", group(READ_LINES));
-        print_heading(&title);
         let floor = "each is read once, and journalctl takes nine tenths of the time";
-        let growth = Growth::Each(1.5, floor);
-        print_row(&title, "metrics, first call", firsts, READ_LINES, growth);
-        let title = format!("lines of the journal, 1 to {}", group(LINES));
-        print_heading(&title);
-        let growth = Growth::Flat("it reads from its cursor on");
-        print_row(&title, "metrics, next call", nexts, LINES, growth);
+        let rows = [
+            (
+                "metrics, first call",
+                READ_LINES,
+                firsts,
+                Growth::Each(1.5, floor),
+            ),
+            (
+                "metrics, next call",
+                LINES,
+                nexts,
+                Growth::Flat("it reads from its cursor on"),
+            ),
+        ];
+        for (name, count, figures, growth) in rows {
+            let title = format!("lines of the journal, 1 to {}", group(count));
+            print_heading(&title);
+            print_row(&title, name, figures, count, growth);
+        }
     });
 }
