@@ -10,6 +10,7 @@
 # OpenPBS's own hook pbs_cgroups has no cgroup v2 in its sources: leave it disabled. The site decides which devices
 # a job may open: by default the standard ones. Add --gpu for those that it gives to the job.
 import os
+import pwd
 import re
 import subprocess
 import time
@@ -49,14 +50,16 @@ def write(file, value):
         opened.write("%d" % value)
 
 
-def move(pid):
-    """Moves a process into the job, unless it is pbs_mom itself, or of another job."""
+def move(pid, owner=None):
+    """Moves a process into the job, unless it is pbs_mom itself, of another job, or not the owner's."""
     def read(file, start):
         with open("/proc/%d/%s" % (pid, file)) as opened:
             return [line[len(start):].strip() for line in opened if line.startswith(start)][0]
 
     if (read("comm", ""), read("status", "PPid:")) == ("pbs_mom", "1"):
         raise OSError("process %d is pbs_mom, which is in no job" % pid)
+    if owner and set(read("status", "Uid:").split()) != {str(pwd.getpwnam(owner).pw_uid)}:
+        raise OSError("process %d does not belong to %s" % (pid, owner))
     cgroup = read("cgroup", "0::")
     if cgroup.startswith(JOBS + "/") and cgroup != "%s/%s" % (JOBS, name):
         raise OSError("process %d is in another job: %s" % (pid, cgroup))
@@ -88,13 +91,23 @@ try:
         # The process that becomes the task has started this hook.
         move(os.getppid())
     elif event.type == pbs.EXECJOB_ATTACH:
-        move(event.pid)
+        # The user names this process by pbs_attach, and pbs_mom checks whose it is only after this hook.
+        move(event.pid, str(job.euser))
+    elif event.type == pbs.EXECJOB_POSTSUSPEND:
+        write("cgroup.freeze", 1)
+    elif event.type == pbs.EXECJOB_PRERESUME:
+        write("cgroup.freeze", 0)
     else:
         end()
 except (OSError, subprocess.CalledProcessError) as error:
     reason = "job-adopt: %s %s" % (error, getattr(error, "output", ""))
+    if event.type == pbs.EXECJOB_BEGIN:
+        # No other event follows. Only a hook that fails takes the node offline; one that rejects gets the job again.
+        if os.path.isdir(folder):
+            os.rmdir(folder)
+        raise RuntimeError(reason)
     if starts:
-        # A job without logins, or a task outside of the job's cgroup, should run elsewhere.
+        # A task outside of the job's cgroup should not run.
         event.reject(reason)
     else:
         pbs.logmsg(pbs.EVENT_ERROR, reason)

@@ -499,7 +499,7 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
         let jobs = format!("{}/pbs-jobs", node.cgroup().child("jobs").path());
         install_example(node, "openpbs.py", "/pbs-jobs", &jobs);
         write_pbs_module(node, "int(os.environ['EVENT'])", "77[3].server");
-        let hook = |event: u32| format!("EVENT={event} python3 -I -c \"{OPENPBS_START}\"");
+        let hook = |event: i32| format!("EVENT={event} python3 -I -c \"{OPENPBS_START}\"");
         node.sh(&hook(1)).ok().says("accepted");
         node.job_adopt(&["list"])
             .ok()
@@ -523,6 +523,11 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
             .says("accepted")
             .says(&format!("{jobs}/77.3.server"));
         node.sh("kill -0 $(cat /run/left)").ok();
+        for (event, frozen) in [(-1, "1"), (-2, "0"), (-1, "1")] {
+            node.sh(&hook(event)).ok().says("accepted");
+            let state = node.read(&format!("/sys/fs/cgroup{jobs}/77.3.server/cgroup.freeze"));
+            assert_eq!(state.trim(), frozen);
+        }
         for event in [4, 5] {
             node.sh(&hook(event))
                 .ok()
@@ -544,6 +549,17 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
             .ok()
             .says("rejected")
             .says("is in another job");
+        for (account, outcome) in [("0", "does not belong to alice"), ("1001", "accepted")] {
+            let attach = format!(
+                "setpriv --reuid {account} --clear-groups sleep 1000 & child=$!
+                 while [ $(cat /proc/$child/comm) != sleep ]; do :; done
+                 ATTACHED=$child {}; cat /proc/$child/cgroup; kill $child",
+                hook(3)
+            );
+            let attached = node.sh(&attach).ok().says(outcome);
+            let cgroup = format!("{jobs}/77.3.server\n");
+            assert_eq!(attached.stdout.contains(&cgroup), account == "1001");
+        }
         run_as_daemon(node, "pbs_mom", &hook(2))
             .ok()
             .says("rejected")
@@ -555,11 +571,12 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
         node.sh(&format!("rmdir /sys/fs/cgroup{jobs}/78")).ok();
         node.sh("sed -i 's/, .alice.$/, \"nobody-here\"/' /tmp/pbs.py")
             .ok();
-        node.sh(&hook(1)).ok().says("rejected").omits("accepted");
-        node.sh(&format!(
-            "rmdir /sys/fs/cgroup{jobs}/77.3.server /sys/fs/cgroup{jobs}"
-        ))
-        .ok();
+        node.sh(&hook(1))
+            .fails()
+            .says("RuntimeError: job-adopt: ")
+            .omits("accepted");
+        // The failed start has removed the job's cgroup.
+        node.sh(&format!("rmdir /sys/fs/cgroup{jobs}")).ok();
     });
 }
 
@@ -719,14 +736,16 @@ fn lay_traps(node: &Node, shell: &str) {
 }
 
 /// Writes a stand-in for the module that OpenPBS gives its hooks: an event of this type for a job with
-/// this id. Types from 4 on are ends.
+/// this id. Types from 4 on are ends. ATTACHED in the environment is the process to attach.
 fn write_pbs_module(node: &Node, event: &str, id: &str) {
     let text = format!(
         "import os
 EXECJOB_BEGIN, EXECJOB_LAUNCH, EXECJOB_ATTACH, EVENT_ERROR = 1, 2, 3, 'EVENT_ERROR'
+EXECJOB_POSTSUSPEND, EXECJOB_PRERESUME = -1, -2
 def logmsg(level, text): print(level, text)
 class event:
     type = {event}
+    pid = int(os.environ.get('ATTACHED', '0'))
     def accept(self): print('accepted')
     def reject(self, text): print('rejected', text)
     class job:
