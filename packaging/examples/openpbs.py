@@ -1,14 +1,17 @@
-# OpenPBS: written from documentation, never run. Try it on one node first.
-#
-# A hook that makes the cgroup of each job on each of its nodes, registers it for ssh logins, and ends what is left
-# in it at the job's end:
+# OpenPBS: a hook that makes the cgroup of each job on each of its nodes, registers it for ssh logins, freezes it while
+# the job is suspended, and ends what is left in it at the job's end:
 #
 #   qmgr -c 'create hook job_adopt event="execjob_begin,execjob_launch,execjob_attach"'
+#   qmgr -c 'set hook job_adopt event+="execjob_postsuspend,execjob_preresume"'
 #   qmgr -c 'set hook job_adopt event+="execjob_epilogue,execjob_end,execjob_abort"'
+#   qmgr -c 'set hook job_adopt order=1000'
+#   qmgr -c 'set hook job_adopt fail_action=offline_vnodes'
 #   qmgr -c 'import hook job_adopt application/x-python default openpbs.py'
 #
-# OpenPBS's own hook pbs_cgroups has no cgroup v2 in its sources: leave it disabled. The site decides which devices
-# a job may open: by default the standard ones. Add --gpu for those that it gives to the job.
+# The order makes it the last hook: if another rejects the start after it, no event withdraws the record.
+#
+# OpenPBS's own hook pbs_cgroups has no cgroup v2: leave it disabled there, where it holds every job. The site decides
+# which devices a job may open: by default the standard ones. Add --gpu or --device for those that it gives to the job.
 import os
 import pwd
 import re
@@ -107,7 +110,9 @@ except (OSError, subprocess.CalledProcessError) as error:
             os.rmdir(folder)
         raise RuntimeError(reason)
     if starts:
-        # A task outside of the job's cgroup should not run.
+        # A task outside of the job's cgroup should not run. Without this, the job would be deleted.
+        if event.type == pbs.EXECJOB_LAUNCH:
+            job.rerun()
         event.reject(reason)
     else:
         pbs.logmsg(pbs.EVENT_ERROR, reason)

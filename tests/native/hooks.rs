@@ -547,6 +547,7 @@ fn openpbs_example_makes_cgroup_and_ends_remaining_processes() {
         node.sh(&format!("mkdir /sys/fs/cgroup{jobs}/78")).ok();
         node.sh(&other)
             .ok()
+            .says("requeued")
             .says("rejected")
             .says("is in another job");
         for (account, outcome) in [("0", "does not belong to alice"), ("1001", "accepted")] {
@@ -752,6 +753,7 @@ class event:
         id, euser = '{id}', 'alice'
         class queue: name = 'workq'
         def in_ms_mom(): return True
+        def rerun(): print('requeued')
 pbs_conf = {{'PBS_HOME': '/var/spool/pbs'}}
 "
     );
