@@ -1,6 +1,7 @@
 //! Checks the configuration, and the file that switches the module off.
 
 use super::finding::{Check, Finding, Severity};
+use super::remedy::{edit_line, run, shell_path};
 use super::site::{Site, root_processes};
 use super::trusted_file::trust_remedy;
 use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
@@ -140,7 +141,7 @@ impl ConfigFacts {
             return Finding::fine(Check::SwitchedOff, object, text);
         }
         let text = "switches the module off: every user can log in, outside of jobs";
-        let remedy = format!("rm {}", module::OFF_SWITCH_PATH);
+        let remedy = run(format!("rm {}", module::OFF_SWITCH_PATH));
         Finding::error(Check::SwitchedOff, object, text, remedy)
     }
 
@@ -199,7 +200,13 @@ impl ConfigFacts {
             }
             Err(error) => {
                 let text = format!("has a mistake, so every login is refused (JA09): {error}");
-                let remedy = "correct that line; man job_adopt.conf has all keys";
+                let advice = "correct that line; man job_adopt.conf has all keys";
+                let remedy = match error {
+                    ConfigError::InvalidLine(file, line, _) => {
+                        run(edit_line(file, *line, "s/^/#/")).and(format!("or {advice}"))
+                    }
+                    ConfigError::UntrustedFile(_) => advice.into(),
+                };
                 Finding::error(Check::Configuration, object, text, remedy)
             }
         }
@@ -247,12 +254,14 @@ impl EnforceState {
             }
             Self::Missing { has_jobs: true } => {
                 let text = "does not exist, so every user gets in, outside of jobs, and this node runs jobs";
-                let remedy = format!("touch {file}, or correct the path in {}", conf.display());
+                let remedy = run(format!("touch {}", shell_path(path)))
+                    .and(format!("or correct the path in {}", conf.display()));
                 Finding::error(Check::Enforced, object, text, remedy)
             }
             Self::Missing { has_jobs: false } => {
                 let text = "does not exist, so the module lets every user log in to this node";
-                let remedy = format!("touch {file}, unless this is a login node");
+                let remedy =
+                    run(format!("touch {}", shell_path(path))).and("unless this is a login node");
                 Finding::note(Check::Enforced, object, text, remedy)
             }
         }

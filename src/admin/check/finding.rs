@@ -1,5 +1,6 @@
 //! The findings of `check`, their report, and its forms for people, programs and monitoring.
 
+use super::remedy::Remedy;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use crate::output::Output;
@@ -127,8 +128,9 @@ pub(super) struct Finding {
     pub(super) object: String,
     /// Its state, in one sentence.
     pub(super) text: String,
-    /// The steps that an admin should take; empty if there are none.
-    pub(super) remedy: String,
+    /// What an admin should do; empty if there is nothing to do.
+    #[serde(flatten)]
+    pub(super) remedy: Remedy,
 }
 
 /// Declares a constructor for each severity: `fn error(check, object, text, remedy) -> Finding`.
@@ -138,7 +140,7 @@ macro_rules! severity_constructors {
             check: Check,
             object: impl Display,
             text: impl Display,
-            remedy: impl Display,
+            remedy: impl Into<Remedy>,
         ) -> Self {
             Self::new(Severity::$severity, check, object, text, remedy)
         })*
@@ -158,11 +160,13 @@ impl Finding {
         check: Check,
         object: impl Display,
         text: impl Display,
-        remedy: impl Display,
+        remedy: impl Into<Remedy>,
     ) -> Self {
         let object = object.to_string();
         let text = text.to_string();
-        let remedy = remedy.to_string();
+        let remedy = remedy.into();
+        #[cfg(test)]
+        super::remedy::assert_pasteable(&remedy);
         Self {
             severity,
             check,
@@ -271,7 +275,8 @@ impl CheckReport {
         )
     }
 
-    /// Writes one line for each finding, with its remedy indented below it. Fine findings appear only
+    /// Writes one line for each finding, with its remedy indented below it: a command that can be pasted behind
+    /// `run:`, words for a person behind `do:`. Fine findings appear only
     /// if `verbose`. With `json` it writes all findings as one object instead.
     pub(super) fn write(
         &self,
@@ -291,8 +296,8 @@ impl CheckReport {
             let object = printable(&finding.object);
             let text = printable(&finding.text);
             writeln!(output.out, "{severity} {check} {object}: {text}")?;
-            if !finding.remedy.is_empty() {
-                writeln!(output.out, "  do: {}", printable(&finding.remedy))?;
+            for line in finding.remedy.lines() {
+                writeln!(output.out, "{line}")?;
             }
         }
         // In the order of `Severity`, which is that of `counts` too.
@@ -339,7 +344,7 @@ mod tests {
             let mut finding = Finding::note(Check::PamOpen, "/a", "it is\nso", "change it");
             finding.severity = severity;
             if severity == Severity::Fine {
-                finding.remedy.clear();
+                finding.remedy = Remedy::default();
             }
             finding
         };
@@ -437,7 +442,7 @@ mod tests {
             serde_json::json!({
                 "schema": 1,
                 "findings": [{ "severity": "unknown", "check": "pam-open", "object": "/a",
-                    "text": "it is\nso", "remedy": "change it" }],
+                    "text": "it is\nso", "remedy": "change it", "command": "" }],
                 "counts": { "error": 0, "warning": 0, "unknown": 1, "note": 0, "fine": 0 },
             })
         );

@@ -1,6 +1,7 @@
 //! Checks Flux's configuration (flux-config(5)): logins must find and join jobs.
 
 use super::finding::{Check, Finding};
+use super::remedy::{run, shell_word};
 use super::site::{Account, Site};
 use super::stack::{find_effect, module_name};
 use helper::Config;
@@ -182,7 +183,7 @@ impl Instance {
             Ok(true) => Finding::fine(Check::FluxLinger, user, "lingers"),
             Ok(false) => {
                 let text = "does not linger, so it has no service manager in which jobs could run";
-                let remedy = format!("loginctl enable-linger {user}");
+                let remedy = run(format!("loginctl enable-linger {}", shell_word(user)));
                 Finding::warning(Check::FluxLinger, user, text, remedy)
             }
             Err(error) => Finding::unknown(Check::FluxLinger, user, error, "run this as root"),

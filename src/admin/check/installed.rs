@@ -1,6 +1,7 @@
 //! Checks that the installation is complete and from one source: one package, or by hand.
 
 use super::finding::{Check, Finding};
+use super::remedy::{run, shell_path};
 use super::site::Site;
 use super::trusted_file::require_trusted;
 use crate::child_process::{query_in_clean_environment, run_in_child};
@@ -51,7 +52,7 @@ static PACKAGE_MANAGERS: [PackageManager; 2] = [
         ],
         files: &["dpkg-query", "--listfiles"],
         verify: &["dpkg", "--verify"],
-        completion: "dpkg --configure --pending, then apt-get --fix-broken install",
+        completion: "dpkg --configure --pending && apt-get --fix-broken install",
         reinstall: "apt-get install --reinstall libpam-job-adopt job-adopt",
     },
     PackageManager {
@@ -166,7 +167,7 @@ impl InstalledFacts {
 /// Reports a file that an interrupted upgrade has left.
 fn judge_leftover(path: &Path) -> Finding {
     let text = "is left over from an interrupted upgrade";
-    let remedy = format!("install both packages again, then rm {}", path.display());
+    let remedy = run(format!("rm {}", shell_path(path))).and("and install both packages again");
     Finding::warning(Check::Upgrade, path.display(), text, remedy)
 }
 
@@ -229,7 +230,7 @@ impl Packages {
                 Check::Upgrade,
                 object,
                 text,
-                self.manager.completion,
+                run(self.manager.completion),
             ));
         }
         for DamagedFile { path, line } in &self.damage {
@@ -238,7 +239,7 @@ impl Packages {
                 Check::Installed,
                 path,
                 text,
-                self.manager.reinstall,
+                run(self.manager.reinstall),
             ));
         }
         findings.push(self.judge_module(module));
@@ -347,18 +348,13 @@ impl Loading {
             Self::Failed(why) => {
                 let text =
                     format!("cannot be loaded, so every login is refused, root's too: {why}");
-                let remedy =
-                    "job-adopt disable, then install the module for this system's C library";
+                let remedy = run("job-adopt disable")
+                    .and("then install the module for this system's C library");
                 Finding::error(Check::ModuleLoaded, object, text, remedy)
             }
             Self::Unknown => {
                 let text = "could not be tried: no child process could load it";
-                Finding::unknown(
-                    Check::ModuleLoaded,
-                    object,
-                    text,
-                    "run job-adopt check again",
-                )
+                Finding::unknown(Check::ModuleLoaded, object, text, run("job-adopt check"))
             }
         }
     }
@@ -372,13 +368,20 @@ fn load_in_child(module: &Path) -> io::Result<Loading> {
     const CAUSE_LOST: i32 = 2;
     let path = CString::new(module.as_os_str().as_bytes())?;
     let (mut read, mut write) = UnixStream::pair()?;
-    let status = run_in_child(|| match load_shared_object(&path) {
+    let result = run_in_child(|| match load_shared_object(&path) {
         Ok(()) => LOADED,
         Err(why) => match write.write_all(why.as_bytes()) {
             Ok(()) => NOT_LOADED,
             Err(_) => CAUSE_LOST,
         },
-    })?;
+    });
+    let status = match result {
+        // A signal ended it: a file that is cut off crashes whoever loads it.
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            return Ok(Loading::Failed("it crashes the process".to_owned()));
+        }
+        result => result?,
+    };
     drop(write);
     let mut why = String::new();
     read.read_to_string(&mut why)?;
@@ -491,7 +494,9 @@ mod tests {
         };
         assert_eq!(file.object, "/usr/bin/job-adopt");
         assert!(
-            file.remedy.starts_with("apt-get install --reinstall"),
+            file.remedy
+                .command
+                .starts_with("apt-get install --reinstall"),
             "{file:?}"
         );
         assert_eq!(module.object, "/m.so");

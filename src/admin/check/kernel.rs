@@ -1,6 +1,7 @@
 //! Tries the kernel features that logins need, in a temporary cgroup.
 
 use super::finding::{Check, Finding};
+use super::remedy::{Remedy, run};
 use super::site::Site;
 use super::trial_cgroup::TrialCgroup;
 use crate::child_process::run_in_child;
@@ -21,8 +22,11 @@ use std::os::fd::AsFd;
 /// The extended attribute that the trial sets; no other code reads it.
 const TRIAL_XATTR: &std::ffi::CStr = c"trusted.job_adopt_check";
 const OBJECT: &str = "kernel";
-const WRITABLE_REMEDY: &str =
-    "mount -o remount,rw /sys/fs/cgroup; in a container, run it with a writable one";
+
+/// Names the remedy for a hierarchy in which nothing can be made.
+fn writable_remedy() -> Remedy {
+    run("mount -o remount,rw /sys/fs/cgroup").and("in a container, run it with a writable one")
+}
 
 /// What was found out about the kernel; nothing without root's rights.
 #[derive(Debug)]
@@ -109,7 +113,7 @@ impl KernelFacts {
                     Check::KernelCgroup,
                     OBJECT,
                     error,
-                    WRITABLE_REMEDY,
+                    writable_remedy(),
                 ));
             }
         }
@@ -340,20 +344,20 @@ fn judge_enforcement(enforcement: Enforcement) -> Finding {
         }
         Enforcement::Unknown => {
             let text = "no child process could try a device filter";
-            let remedy = "run job-adopt check again";
+            let remedy = run("job-adopt check");
             return Finding::unknown(Check::KernelFilterHolds, OBJECT, text, remedy);
         }
         Enforcement::NoMove => (
             "no process can be moved into a cgroup, so every login is refused",
-            WRITABLE_REMEDY,
+            writable_remedy(),
         ),
         Enforcement::TooStrict => (
             "device filters refuse devices that they allow",
-            other_kernel,
+            other_kernel.into(),
         ),
         Enforcement::Ineffective => (
             "device filters let processes open devices that they refuse: logins are not confined",
-            other_kernel,
+            other_kernel.into(),
         ),
     };
     Finding::error(Check::KernelFilterHolds, OBJECT, text, remedy)

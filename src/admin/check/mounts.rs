@@ -1,6 +1,7 @@
 //! Checks the mounts that logins need: cgroup v2 as the module finds it, /proc, and /run/job-adopt.
 
 use super::finding::{Check, Finding};
+use super::remedy::{Remedy, run, shell_path, shell_word};
 use super::site::Site;
 use super::trial_cgroup::measure_moves;
 use crate::accounts::HELPER_USER;
@@ -10,11 +11,14 @@ use kernel::proc as procfs;
 use kernel::trust::{Trust, TrustError};
 use nix::sys::stat::fstat;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the cgroup v2 hierarchy of a node is mounted.
 const CGROUP_PATH: &str = "/sys/fs/cgroup";
+/// The unit of the file system of choices.
+const MOUNT_UNIT: &str = r"run-job\x2dadopt-use.mount";
 /// The mount option of cgroup v2 with which moves do not wait for the kernel.
 const FAVORDYNMODS: &str = "favordynmods";
 /// Shortest wait of a lone move that is worth a note.
@@ -32,6 +36,8 @@ pub(super) struct MountFacts {
     directories: Vec<Directory>,
     /// The directory of users' choices exists.
     has_choices: bool,
+    /// systemd may not mount that directory's file system.
+    is_use_masked: bool,
 }
 
 /// The kernel's option for moves without a wait, since Linux 6.0.
@@ -75,6 +81,8 @@ impl MountFacts {
             favordynmods,
             directories,
             has_choices: site.at(CHOICE_DIR).is_dir(),
+            is_use_masked: fs::read_link(site.at("/etc/systemd/system").join(MOUNT_UNIT))
+                .is_ok_and(|target| target == Path::new("/dev/null")),
         }
     }
 
@@ -92,7 +100,8 @@ impl MountFacts {
 
     /// Judges whether files of users are in a file system of their own, if there is a directory for them.
     pub(super) fn judge_use_mount(&self) -> Option<Finding> {
-        self.has_choices.then(|| judge_choices(&self.mounts))
+        self.has_choices
+            .then(|| judge_choices(&self.mounts, self.is_use_masked))
     }
 }
 
@@ -109,20 +118,17 @@ pub(super) enum HierarchyError {
 
 impl HierarchyError {
     /// Names what to do about the fault.
-    fn remedy(&self) -> String {
+    fn remedy(&self) -> Remedy {
         match self {
-            Self::Missing(_) => {
-                "boot with systemd.unified_cgroup_hierarchy=1, or mount it beside version 1: \
-                 mkdir /sys/fs/cgroup/unified; mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified"
-                    .to_owned()
-            }
-            Self::ReadOnly(path) => {
-                format!("mount -o remount,rw {path}; in a container, run it with a writable one")
-            }
+            Self::Missing(_) => run("mkdir -p /sys/fs/cgroup/unified && \
+                 mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified")
+            .and("beside version 1, or boot with systemd.unified_cgroup_hierarchy=1"),
+            Self::ReadOnly(path) => run(format!("mount -o remount,rw {}", shell_word(path)))
+                .and("in a container, run it with a writable one"),
             Self::OtherNamespace(_) => {
                 "run sshd and this command in the cgroup namespace of that mount, or mount cgroup v2 \
                  anew in this one"
-                    .to_owned()
+                    .into()
             }
         }
     }
@@ -211,8 +217,8 @@ impl FavorDynMods {
                     .to_owned()
             }
         };
-        let remedy = "systemctl enable --now job-adopt-favordynmods.service, or nothing: \
-                      docs/systemd.md says what it costs";
+        let remedy = run("systemctl enable --now job-adopt-favordynmods.service")
+            .and("or nothing: docs/systemd.md says what it costs");
         Some(Finding::note(
             Check::CgroupFavordynmods,
             CGROUP_PATH,
@@ -242,7 +248,7 @@ fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
             Check::ProcHidepid,
             "/proc",
             text,
-            "mount -t proc proc /proc",
+            run("mount -t proc proc /proc"),
         );
     };
     let hidden = option_value(options, "hidepid").unwrap_or("0");
@@ -268,16 +274,24 @@ fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
         "{hides}, also from {HELPER_USER}: no login finds a Flux job, and other nodes get no answer \
          about callers; jobs of Slurm and of records are found"
     );
-    let right_gid = helper_gid.map_or("GID".to_owned(), |group| group.to_string());
     let right_hidepid = if ignores_gid {
         "hidepid=invisible,"
     } else {
         ""
     };
-    let remedy = format!(
-        "mount -o remount,{right_hidepid}gid={right_gid} /proc, here and in /etc/fstab (gid is the primary \
-         group of {HELPER_USER}), and SupplementaryGroups={right_gid} in job-adopt-callerid@.service"
-    );
+    let remedy = match helper_gid {
+        Some(right_gid) => run(format!(
+            "mount -o remount,{right_hidepid}gid={right_gid} /proc"
+        ))
+        .and(format!(
+            "and write {right_hidepid}gid={right_gid} into /etc/fstab (the primary group of {HELPER_USER}), and \
+             SupplementaryGroups={right_gid} into job-adopt-callerid@.service"
+        )),
+        // A missing account is a finding of its own.
+        None => {
+            format!("write gid=GROUP into its options, the primary group of {HELPER_USER}").into()
+        }
+    };
     Finding::warning(Check::ProcHidepid, "/proc", text, remedy)
 }
 
@@ -292,9 +306,9 @@ impl Directory {
     /// Judges the directory: only root may write it, and the helper must be able to read it.
     fn finding(&self) -> Finding {
         let object = self.path.display();
-        let remedy = format!(
-            "install -d -m 0755 -o root -g root {object} (systemd-tmpfiles does so at each boot)"
-        );
+        let path = shell_path(&self.path);
+        let remedy = run(format!("install -d -m 0755 -o root -g root {path}"))
+            .and("systemd-tmpfiles does so at each boot");
         let why = match &self.mode {
             Ok(mode) if mode & 0o055 == 0o055 => {
                 let text = "belongs to root, and the helper can read it";
@@ -314,14 +328,19 @@ impl Directory {
 
 /// Judges by the text of `/proc/self/mounts` whether the files of users' choices are in a file system of
 /// their own.
-fn judge_choices(mounts: &str) -> Finding {
+fn judge_choices(mounts: &str, is_masked: bool) -> Finding {
     let mut paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
     if paths.any(|path| path == CHOICE_DIR) {
         return Finding::fine(Check::UseMount, CHOICE_DIR, "is a file system of its own");
     }
     let text = "is part of /run: any user who has logged in to a job can fill it, which stops \
                 prologs and logins";
-    let remedy = "job-adopt enable --only mount";
+    let enable = "job-adopt enable --only mount";
+    let remedy = run(if is_masked {
+        format!("systemctl unmask {} && {enable}", shell_word(MOUNT_UNIT))
+    } else {
+        enable.to_owned()
+    });
     Finding::warning(Check::UseMount, CHOICE_DIR, text, remedy)
 }
 
@@ -352,7 +371,8 @@ mod tests {
         assert!(
             finding
                 .remedy
-                .starts_with("mount -o remount,rw /sys/fs/cgroup;"),
+                .command
+                .starts_with("mount -o remount,rw /sys/fs/cgroup"),
             "{finding:?}"
         );
         assert_eq!(judge_hierarchy(&Ok(())).severity, Severity::Fine);
@@ -427,7 +447,12 @@ mod tests {
             let mounts = format!("proc /proc proc rw,{hidden},gid=44 0 0\n");
             let finding = judge_proc(&mounts, Some(44));
             assert_eq!(finding.severity, Severity::Warning, "{hidden}");
-            assert!(finding.remedy.contains("remount,hidepid=invisible,gid=44"));
+            assert!(
+                finding
+                    .remedy
+                    .command
+                    .contains("remount,hidepid=invisible,gid=44")
+            );
         }
         let without_proc = "sysfs /sys sysfs rw 0 0\n/proc\n";
         assert_eq!(judge_proc(without_proc, Some(44)).severity, Severity::Error);
@@ -436,14 +461,18 @@ mod tests {
     #[test]
     fn choices_on_the_file_system_of_run_are_a_warning() {
         let run = "tmpfs /run tmpfs rw 0 0\ntmpfs /run/job-adopt/used tmpfs rw 0 0\n";
-        let finding = judge_choices(run);
+        let finding = judge_choices(run, false);
         assert_eq!(finding.severity, Severity::Warning);
         assert!(
-            finding.remedy == "job-adopt enable --only mount",
+            finding.remedy.command == "job-adopt enable --only mount",
             "{finding:?}"
         );
+        let masked = judge_choices(run, true).remedy.command;
+        let expected =
+            r"systemctl unmask 'run-job\x2dadopt-use.mount' && job-adopt enable --only mount";
+        assert_eq!(masked, expected);
         let own = format!("{run}tmpfs /run/job-adopt/use tmpfs rw 0 0\n");
-        assert_eq!(judge_choices(&own).severity, Severity::Fine);
+        assert_eq!(judge_choices(&own, false).severity, Severity::Fine);
     }
 
     #[test]

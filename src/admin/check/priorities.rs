@@ -98,11 +98,11 @@ impl Priorities {
             let text = format!(
                 "has {settings}: so have logins, which are behind the tasks of their jobs then"
             );
-            let remedy = format!(
+            let advice = format!(
                 "remove {settings} (systemctl edit --full {}), unless logins are to yield",
                 self.unit
             );
-            findings.push(Finding::note(Check::SshdPriority, &self.unit, text, remedy));
+            findings.push(Finding::note(Check::SshdPriority, &self.unit, text, advice));
         }
         findings
     }
@@ -110,7 +110,7 @@ impl Priorities {
 
 /// Finds the service of systemd that runs a process: the last part of its cgroup's path. `None` if the process
 /// is in no service's cgroup, or has ended.
-fn find_unit(pid: i32) -> Option<String> {
+pub(super) fn find_unit(pid: i32) -> Option<String> {
     let membership = Membership::read(pid).ok()?;
     // With cgroup v1 systemd keeps its services in a hierarchy of its own, else in cgroup v2.
     let path = membership

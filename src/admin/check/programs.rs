@@ -3,6 +3,7 @@
 use super::finding::{Check, Finding};
 use super::flux::find_flux_account;
 use super::installed::InstalledFacts;
+use super::remedy::{Remedy, run, shell_path};
 use super::site::{Account, NOBODY_UID, Site};
 use super::trusted_file::{require_trusted, trust_remedy};
 use crate::accounts::HELPER_USER;
@@ -186,7 +187,7 @@ impl MissingModule {
             }
             Self::NoFile(path) => {
                 let text = "is missing, so every login of the service is refused, root's too";
-                let remedy = "job-adopt disable, or install the module again";
+                let remedy = run("job-adopt disable").and("or install the module again");
                 Finding::error(Check::ModuleFile, path.display(), text, remedy)
             }
         }
@@ -240,16 +241,16 @@ impl Program {
     }
 
     /// Names the remedy for a program that the module would not run, and that should have this mode.
-    fn remedy(&self, why: &TrustError, mode: &str) -> String {
+    fn remedy(&self, why: &TrustError, mode: &str) -> Remedy {
         if !self.exists {
-            return "install both packages again".to_owned();
+            return "install both packages again".into();
         }
         // The fault is that of a folder above the program.
         if why.path() != self.path {
             return trust_remedy(why);
         }
-        let shown = self.path.display();
-        format!("chown root: {shown} && chmod {mode} {shown}")
+        let path = shell_path(&self.path);
+        run(format!("chown root: {path} && chmod {mode} {path}"))
     }
 }
 
@@ -320,8 +321,10 @@ impl SelinuxLabel {
              root's is refused (label {:?})",
             self.text
         );
-        let remedy = "semodule -X 200 -i /usr/share/job-adopt/selinux/job-adopt.cil; \
-                      restorecon -RF /usr/libexec/job-adopt /run/job-adopt";
+        let remedy = run(
+            "semodule -X 200 -i /usr/share/job-adopt/selinux/job-adopt.cil && \
+                          restorecon -RF /usr/libexec/job-adopt /run/job-adopt",
+        );
         Finding::error(Check::Selinux, object, text, remedy)
     }
 }
@@ -385,15 +388,15 @@ impl HelperAccount {
     /// programs as it. Of several faults it reports the first in this order.
     fn finding(&self) -> Finding {
         let object = format!("account {HELPER_USER}");
-        let make = "/usr/libexec/job-adopt/account makes it";
+        let make = "/usr/libexec/job-adopt/account";
         match *self {
             Self::Missing => {
                 let text = "does not exist, so every login is refused (JA09)";
-                Finding::error(Check::Account, object, text, make)
+                Finding::error(Check::Account, object, text, run(make))
             }
             Self::Root => {
                 let text = "has root's uid or gid, so every login is refused (JA09)";
-                let remedy = format!("remove it from /etc/passwd; {make} anew");
+                let remedy = format!("remove it from /etc/passwd; {make} makes it anew");
                 Finding::error(Check::Account, object, text, remedy)
             }
             Self::Found {
@@ -404,7 +407,9 @@ impl HelperAccount {
                 let text = format!(
                     "shares uid {uid} with other accounts, whose processes can change what a login finds"
                 );
-                let remedy = "usermod --uid N job-adopt, where no other account has the uid N";
+                // Its files are root's, and no process of it outlives a login.
+                let remedy = run(format!("userdel job-adopt && {make}"))
+                    .and("which makes the account anew, with a uid of its own");
                 Finding::warning(Check::Account, object, text, remedy)
             }
             Self::Found {
@@ -412,7 +417,7 @@ impl HelperAccount {
             } => {
                 let text =
                     "is not locked and expired, so cron and other services run programs for it";
-                let remedy = "usermod --lock --expiredate 1 job-adopt";
+                let remedy = run("usermod --lock --expiredate 1 job-adopt");
                 Finding::warning(Check::Account, object, text, remedy)
             }
             Self::Found { uid, .. } => {

@@ -1,6 +1,7 @@
 //! Checks the registry, and the records in it that refuse their owners' logins.
 
 use super::finding::{Check, Finding};
+use super::remedy::{run, shell_path, shell_word};
 use super::site::Site;
 use super::trusted_file::trust_remedy;
 use crate::accounts::UserNames;
@@ -195,12 +196,16 @@ impl RecordFault {
     /// Reports the record or directory as an error: its user's logins are refused.
     fn finding(&self) -> Finding {
         let object = self.path.display();
-        let text = format!("makes logins of {} fail (JA09): {}", self.user, self.cause);
+        let path = shell_path(&self.path);
+        let text = format!(
+            "makes logins of {} fail (JA09), but for those to another job: {}",
+            self.user, self.cause
+        );
         let remedy = match self.kind {
             FaultKind::Record => {
-                format!("rm {object}, and if the job still runs, register it again")
+                run(format!("rm {path}")).and("and if the job still runs, register it again")
             }
-            FaultKind::Directory => format!("chown -R root: {object} && chmod -R go-w {object}"),
+            FaultKind::Directory => run(format!("chown -R root: {path} && chmod -R go-w {path}")),
         };
         Finding::error(Check::Records, object, text, remedy)
     }
@@ -211,7 +216,8 @@ impl StaleRecord {
         let Self { path, user, job } = self;
         let text =
             format!("is of a job whose cgroup is gone, so it admits no login of {user} (JA01)");
-        let remedy = format!("job-adopt unregister {job}, and see why its epilog did not");
+        let remedy = run(format!("job-adopt unregister {}", shell_word(job)))
+            .and("and see why its epilog did not");
         Finding::warning(Check::Records, path.display(), text, remedy)
     }
 }
@@ -259,7 +265,7 @@ mod tests {
             "{findings:?}"
         );
         assert!(
-            findings[1].remedy.starts_with("job-adopt unregister 7,"),
+            findings[1].remedy.command == "job-adopt unregister 7",
             "{findings:?}"
         );
     }

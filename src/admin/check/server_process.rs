@@ -4,6 +4,8 @@
 use super::finding::{Check, Finding, Severity};
 use super::inheritance::Inheritance;
 use super::mounts::{HierarchyError, open_hierarchy};
+use super::priorities::find_unit;
+use super::remedy::{Remedy, run, shell_word};
 use super::site::Site;
 use kernel::proc::{self, Proc};
 use std::fs;
@@ -96,10 +98,16 @@ impl ServerProcess {
             )];
         };
         let mut findings = Vec::new();
-        findings.extend(judge_namespaces(&object, &view.other_namespaces));
+        let remedy = self.override_unit(
+            "PrivateUsers=no\\nProtectControlGroups=no",
+            "remove PrivateUsers= and ProtectControlGroups= from its unit, or run it outside of the container",
+        );
+        findings.extend(judge_namespaces(&object, &view.other_namespaces, remedy));
         if let Some(fault) = &view.cgroup_fault {
-            let remedy = "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit \
-                          (systemctl edit --full ssh, or sshd)";
+            let remedy = self.override_unit(
+                "ProtectControlGroups=no",
+                "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit",
+            );
             findings.push(Finding::error(
                 Check::SshdCgroupMount,
                 &object,
@@ -107,8 +115,16 @@ impl ServerProcess {
                 remedy,
             ));
         }
-        findings.extend(view.hidden_files.iter().map(|file| file.finding(&object)));
-        findings.extend(judge_capabilities(&object, view.capabilities));
+        for file in &view.hidden_files {
+            let advice = format!("remove {} from its unit", file.settings);
+            let remedy = self.override_unit(file.reset(), &advice);
+            findings.push(file.finding(&object, remedy));
+        }
+        let remedy = self.override_unit(
+            "CapabilityBoundingSet=~",
+            "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container",
+        );
+        findings.extend(judge_capabilities(&object, view.capabilities, remedy));
         if findings.is_empty() {
             let text = "sees the same mounts as this process, and has what the module needs";
             findings.push(Finding::fine(Check::SshdServer, &object, text));
@@ -116,6 +132,23 @@ impl ServerProcess {
         // These do not count above: what logins inherit does not keep the module from working.
         findings.extend(view.inheritance.findings(&object));
         findings
+    }
+}
+
+impl ServerProcess {
+    /// The command that overrides settings of the server's unit by a drop-in that comes after the others, or `advice`
+    /// alone if no unit runs the server.
+    fn override_unit(&self, settings: &str, advice: &str) -> Remedy {
+        let Some(unit) = find_unit(self.pid) else {
+            return advice.into();
+        };
+        let folder = shell_word(format!("/etc/systemd/system/{unit}.d"));
+        let unit = shell_word(unit);
+        run(format!(
+            "mkdir -p {folder} && printf '[Service]\\n{settings}\\n' >{folder}/zz-job-adopt-login.conf && \
+             systemctl daemon-reload && systemctl restart {unit}"
+        ))
+        .and(format!("or {advice}"))
     }
 }
 
@@ -147,7 +180,7 @@ impl View {
 }
 
 /// Reports the kinds of namespaces in which a server differs from this process; `None` if there are none.
-fn judge_namespaces(object: &str, others: &[&str]) -> Option<Finding> {
+fn judge_namespaces(object: &str, others: &[&str], remedy: Remedy) -> Option<Finding> {
     if others.is_empty() {
         return None;
     }
@@ -155,8 +188,6 @@ fn judge_namespaces(object: &str, others: &[&str]) -> Option<Finding> {
         "runs in another {} namespace, so it cannot move logins into jobs outside of that",
         others.join(" and ")
     );
-    let remedy = "remove PrivateUsers= and ProtectControlGroups= from its unit (systemctl edit --full \
-                  ssh, or sshd), or run it outside of the container";
     Some(Finding::error(Check::SshdNamespaces, object, text, remedy))
 }
 
@@ -221,18 +252,27 @@ impl HiddenFile {
         })
     }
 
+    /// The settings of a unit with which it sees the file.
+    fn reset(&self) -> &'static str {
+        if self.is_dev() {
+            "PrivateDevices=no"
+        } else {
+            "InaccessiblePaths=\\nBindPaths=\\nBindReadOnlyPaths=\\nTemporaryFileSystem=\\nPrivateMounts=no"
+        }
+    }
+
+    fn is_dev(&self) -> bool {
+        self.path == Path::new("/dev")
+    }
+
     /// Reports the file as an error, since the module in the server needs it, and `/dev` as a warning.
-    fn finding(&self, server: &str) -> Finding {
+    fn finding(&self, server: &str, remedy: Remedy) -> Finding {
         let text = match &self.error {
             Some(error) => format!("{server} does not see it ({error})"),
             None => format!("{server} sees another one there"),
         };
-        let settings = self.settings;
-        let remedy =
-            format!("remove {settings} from its unit (systemctl edit --full ssh, or sshd)");
         // The module works with another `/dev`, but logins then have the devices of that one.
-        let is_dev = self.path == Path::new("/dev");
-        let severity = if is_dev {
+        let severity = if self.is_dev() {
             Severity::Warning
         } else {
             Severity::Error
@@ -259,7 +299,7 @@ fn parse_capabilities(mask: &str) -> Option<u64> {
 
 /// Reports the required capabilities that a server lacks, since a container may take them away
 /// (capabilities(7)); `None` if it has all. `effective` is `None` if they cannot be read.
-fn judge_capabilities(object: &str, effective: Option<u64>) -> Option<Finding> {
+fn judge_capabilities(object: &str, effective: Option<u64>, remedy: Remedy) -> Option<Finding> {
     let Some(set) = effective else {
         let text = "its capabilities cannot be read";
         return Some(Finding::unknown(
@@ -280,7 +320,6 @@ fn judge_capabilities(object: &str, effective: Option<u64>) -> Option<Finding> {
         return None;
     }
     let text = format!("lacks {}: logins are refused", missing.join(", "));
-    let remedy = "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container";
     Some(Finding::error(
         Check::SshdCapabilities,
         object,
@@ -300,7 +339,8 @@ mod tests {
     #[test]
     fn missing_capability_is_named() {
         let text = |set: &str| {
-            judge_capabilities("sshd", parse_capabilities(set)).map(|finding| finding.text)
+            judge_capabilities("sshd", parse_capabilities(set), Remedy::default())
+                .map(|finding| finding.text)
         };
         assert_eq!(text("000001ffffffffff"), None);
         let named = |set: &str| text(set).unwrap_or_default();

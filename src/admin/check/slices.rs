@@ -1,6 +1,7 @@
 //! Checks that systemd keeps GPUs from processes outside of jobs (job-adopt(1), `slices`).
 
 use super::finding::{Check, Finding, Severity};
+use super::remedy::{Remedy, run};
 use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::query_in_clean_environment;
 use crate::closed_slices::exempt_accounts;
@@ -117,7 +118,7 @@ impl SliceFacts {
 
     /// Judges the slices of users, or reports why nothing is known about them.
     pub(super) fn findings(&self) -> Vec<Finding> {
-        let (error, remedy): (&dyn Display, _) = match self {
+        let (error, remedy): (&dyn Display, Remedy) = match self {
             Self::Read(slices) => return slices.findings(),
             Self::Missing => {
                 let text = "systemd does not run here, so there are no slices of users to close";
@@ -125,11 +126,12 @@ impl SliceFacts {
             }
             Self::UnknownAccounts(error) => (
                 error,
-                "correct exempt_uids, exempt_groups or flux_user in job_adopt.conf",
+                "correct exempt_uids, exempt_groups or flux_user in job_adopt.conf".into(),
             ),
             Self::UnknownPolicy(error) => (
                 error,
-                "systemctl show --property=DevicePolicy user-1000.slice shows why",
+                run("systemctl show --property=DevicePolicy user-1000.slice")
+                    .and("which shows why"),
             ),
         };
         vec![Finding::unknown(
@@ -218,14 +220,14 @@ fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyErr
 fn closed_but_exempt(uid: u32) -> Finding {
     let object = format!("user-{uid}.slice");
     let text = "is closed, but the account is exempt (root, exempt_uids, exempt_groups, flux_user)";
-    Finding::warning(Check::SlicesExempt, object, text, WRITE_REMEDY)
+    Finding::warning(Check::SlicesExempt, object, text, run(WRITE_REMEDY))
 }
 
 fn closed_with_logins() -> Finding {
     let text = "users' slices are closed, but logins stay in them (observe, or enforce) and lose their \
                 GPUs";
-    let remedy = "rm /etc/systemd/system/user-.slice.d/job-adopt.conf && systemctl daemon-reload, and \
-                  have users log out; or remove observe";
+    let remedy =
+        run("job-adopt disable --only slices").and("and have users log out; or remove observe");
     Finding::warning(Check::SlicesObserve, ALL_SLICES, text, remedy)
 }
 
@@ -234,7 +236,7 @@ fn judge_drop_in(are_closed: bool) -> Finding {
         return Finding::fine(Check::SlicesDropIn, ALL_SLICES, "users' slices are closed");
     }
     let text = "is not closed: what users run outside of jobs can open every device";
-    Finding::warning(Check::SlicesDropIn, ALL_SLICES, text, WRITE_REMEDY)
+    Finding::warning(Check::SlicesDropIn, ALL_SLICES, text, run(WRITE_REMEDY))
 }
 
 impl OutsideJobs {
@@ -333,13 +335,18 @@ impl ExistingSlice {
                 Check::SlicesClosed,
                 name,
                 "has no device filter: what the user runs outside of jobs can open every device",
-                format!("systemctl daemon-reload, then loginctl terminate-user {uid}"),
+                run(format!(
+                    "systemctl daemon-reload && loginctl terminate-user {uid}"
+                ))
+                .and("which ends what the user runs there"),
             )),
             Ok(mode) if *mode != AttachMode::Nothing && is_exempt => Some(Finding::warning(
                 Check::SlicesExempt,
                 name,
                 "still has a device filter, although the account is exempt by now",
-                format!("loginctl terminate-user {uid}: a filter goes only with the whole slice"),
+                run(format!("loginctl terminate-user {uid}")).and(
+                    "which ends what the user runs there: a filter goes only with the whole slice",
+                ),
             )),
             Ok(_) => None,
         }
@@ -386,13 +393,13 @@ impl Bus {
             Self::Accepts => {
                 let text = "users can make systemd move their processes out of their jobs, with the \
                             devices that these have open (systemd-run --user --scope)";
-                Finding::warning(Check::BusClosed, object, text, WRITE_REMEDY)
+                Finding::warning(Check::BusClosed, object, text, run(WRITE_REMEDY))
             }
             Self::Unclear(why) => Finding::unknown(
                 Check::BusClosed,
                 object,
                 why,
-                "busctl --system list shows why",
+                run("busctl --system list").and("which shows why"),
             ),
         }
     }
@@ -411,11 +418,11 @@ impl Daemon {
             Ok(false) => {
                 let text =
                     "runs commands of users outside of jobs, where they can open every device";
-                let remedy = format!(
+                let remedy = run(format!(
                     "cp -r /usr/share/job-adopt/systemd/{name}.service.d /etc/systemd/system/ && \
-                     systemctl daemon-reload && systemctl restart {name}; or let no user have jobs of \
-                     {name}"
-                );
+                     systemctl daemon-reload && systemctl restart {name}"
+                ))
+                .and(format!("or let no user have jobs of {name}"));
                 Finding::warning(Check::CronClosed, object, text, remedy)
             }
             Err(error) => Finding::unknown(Check::CronClosed, object, error, "run this as root"),

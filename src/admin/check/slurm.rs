@@ -2,7 +2,10 @@
 //! only their devices.
 
 use super::finding::{Check, Finding, Severity};
-use super::site::Site;
+use super::remedy::{Remedy, run, shell_path, shell_word};
+use super::site::{Site, root_processes};
+use super::sources::find_other_slurm_conf;
+use super::trusted_file::trust_remedy;
 use helper::SlurmDevices;
 use helper::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};
 use protocol::SourceName;
@@ -24,6 +27,10 @@ pub(super) struct SlurmFacts {
     closes_devices: bool,
     /// Logins without devices of their own are refused.
     requires_devices: bool,
+    /// slurmd runs here.
+    runs: bool,
+    /// The path of the configuration.
+    own_conf: PathBuf,
 }
 
 /// The parts of Slurm's configuration that are checked.
@@ -49,12 +56,19 @@ impl SlurmFacts {
             has_spool: site.config.slurm_spool.is_some(),
             closes_devices: site.config.slurm_devices == SlurmDevices::Closed,
             requires_devices: site.settings().require_devices,
+            runs: site.is_here() && !root_processes(&["slurmd"]).is_empty(),
+            own_conf: site.conf.clone(),
         }
     }
 
     /// Checks whether Slurm is configured here.
     pub(super) fn has_slurm(&self) -> bool {
         self.has_spool || !matches!(self.conf, Err(ConfError::MissingSlurmConf))
+    }
+
+    /// Checks whether the environment or the command line of the running slurmd names its `slurm.conf`.
+    fn names_conf(&self) -> bool {
+        find_other_slurm_conf(None).is_some()
     }
 
     /// The path of the `slurm.conf` that logins read; `None` if it is missing or cannot be used.
@@ -75,17 +89,28 @@ impl SlurmFacts {
                     self.judge_devices(conf),
                 ]
             }
+            // Then the running slurmd may show which file it reads.
+            Err(ConfError::MissingSlurmConf) if self.runs && !self.names_conf() => {
+                let text = "is missing, and slurmd runs: users of Slurm jobs alone are refused";
+                let remedy = "restore it where slurmd looks for it, or name it as slurm_conf in job_adopt.conf";
+                vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)]
+            }
             Err(ConfError::MissingSlurmConf) => Vec::new(),
             // With `slurm_spool` logins find jobs without slurm.conf, and are then refused as in the next arm.
             Err(error) if error.is_missing() && !self.has_spool => {
                 let text = format!("is missing, so no login finds a Slurm job: {error}");
-                let remedy = "correct slurm_conf in job_adopt.conf";
+                let conf = shell_path(&self.own_conf);
+                let remedy = run(format!("sed -i '/^ *slurm_conf *=/s/^/#/' {conf}"))
+                    .and("or correct slurm_conf in job_adopt.conf");
                 vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)]
             }
             Err(error) => {
                 let text =
                     format!("cannot be used, so logins to Slurm jobs are refused (JA09): {error}");
-                let remedy = "correct the file that is named, and let the user job-adopt read it";
+                let remedy = match error {
+                    ConfError::UnreadableFile(error) => trust_remedy(error),
+                    _ => "correct the file that is named".into(),
+                };
                 vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)]
             }
         }
@@ -109,8 +134,14 @@ impl SlurmFacts {
         let text = format!(
             "ConstrainDevices is not set: {consequence}, unless the job's record names devices"
         );
-        let remedy = "write ConstrainDevices=yes into cgroup.conf and restart slurmd, or \
-                      slurm_devices = closed into job_adopt.conf";
+        let cgroup_conf = shell_path(&conf.path.with_file_name("cgroup.conf"));
+        let remedy = run(format!(
+            "printf '\\nConstrainDevices=yes\\n' >>{cgroup_conf} && systemctl restart slurmd"
+        ))
+        .and(
+            "users of jobs that run now are refused (JA06) until these end: drain the node before, or write \
+             slurm_devices = closed into job_adopt.conf instead",
+        );
         Finding::new(severity, Check::SlurmDevices, object, text, remedy)
     }
 }
@@ -126,7 +157,12 @@ fn judge_prolog_flags(conf: &SlurmConf) -> Finding {
         );
     }
     let text = "PrologFlags lacks Contain: jobs have no extern step, and no login finds them";
-    let remedy = "write PrologFlags=Contain into slurm.conf, and scontrol reconfigure";
+    let remedy = conf
+        .add(
+            &[conf.key_with("PrologFlags", "Contain", "")],
+            "scontrol reconfigure",
+        )
+        .and("on all nodes of the cluster; jobs that run now still have no such step");
     Finding::error(Check::SlurmPrologFlags, object, text, remedy)
 }
 
@@ -141,7 +177,13 @@ fn judge_cgroups(conf: &SlurmConf) -> Finding {
     }
     let text = "ProctrackType is not proctrack/cgroup, or TaskPlugin lacks task/cgroup: jobs are not \
                 held in cgroups, and logins cannot join";
-    let remedy = "write both into slurm.conf, and restart slurmd";
+    let lines = [
+        "ProctrackType=proctrack/cgroup".to_owned(),
+        conf.key_with("TaskPlugin", "task/cgroup", "task/none"),
+    ];
+    let remedy = conf
+        .add(&lines, "systemctl restart slurmd")
+        .and("on all nodes of the cluster; jobs that run now stay outside of cgroups");
     Finding::warning(Check::SlurmCgroups, object, text, remedy)
 }
 
@@ -157,6 +199,22 @@ impl SlurmConf {
             lines,
             constrains,
         })
+    }
+
+    /// The line that adds a word to the list that a key has now. The word `nothing` stands for an empty list.
+    fn key_with(&self, key: &str, word: &str, nothing: &str) -> String {
+        match self.value(key) {
+            Some(list) if !list.is_empty() && list != nothing => format!("{key}={list},{word}"),
+            _ => format!("{key}={word}"),
+        }
+    }
+
+    /// The command that adds lines to `slurm.conf`, of which Slurm takes the last one of a key.
+    fn add(&self, lines: &[String], reload: &str) -> Remedy {
+        let words: Vec<String> = lines.iter().map(shell_word).collect();
+        let path = shell_path(&self.path);
+        let words = words.join(" ");
+        run(format!("printf '\\n%s' {words} '' >>{path} && {reload}"))
     }
 
     /// Finds the last value of a key, which Slurm uses; `None` if no line gives it a value.

@@ -1,6 +1,7 @@
 //! Checks the sources of jobs: they must answer as at a login.
 
 use super::finding::{Check, Finding, Severity};
+use super::remedy::{Remedy, run, shell_path, shell_word};
 use super::site::{NOBODY_UID, Site, root_processes};
 use ::kernel::proc::Proc;
 use helper::jobs::sources::{SourceError, SourceReport};
@@ -24,6 +25,8 @@ pub(super) struct SourceFacts {
     has_slurm: bool,
     /// The `slurm.conf` of a running slurmd that logins do not read.
     other_slurm_conf: Option<String>,
+    /// The path of the configuration.
+    conf: PathBuf,
 }
 
 impl SourceFacts {
@@ -37,6 +40,7 @@ impl SourceFacts {
             health: answer.and_then(|health| health.map_err(|error| error.to_string())),
             has_slurm,
             other_slurm_conf: find_other_slurm_conf(slurm_conf),
+            conf: site.conf.clone(),
         }
     }
 
@@ -79,18 +83,16 @@ impl SourceFacts {
             Check::Sources,
             "all",
             text,
-            self.start_remedy(start),
+            self.start_remedy(start.into()),
         )
     }
 
     /// Names the remedy for a source without jobs: the `slurm.conf` that logins must read, if a running
     /// slurmd reads another one than they do, or else `start`, which is how to start the scheduler.
-    fn start_remedy(&self, start: &str) -> String {
+    fn start_remedy(&self, start: Remedy) -> Remedy {
         match &self.other_slurm_conf {
-            Some(conf) => format!(
-                "set slurm_conf = {conf} in job_adopt.conf: the running slurmd reads that file"
-            ),
-            None => start.to_owned(),
+            Some(conf) => name_slurm_conf(&self.conf, conf),
+            None => start,
         }
     }
 
@@ -104,9 +106,21 @@ impl SourceFacts {
             Ok(report) => return judge_report(source, report, health.took),
             Err(SourceError::Absent(what)) if is_expected => {
                 let text = format!("is configured, but no login finds its jobs: {what}");
-                let start =
-                    "systemctl start slurmd, or remove slurm from sources in job_adopt.conf";
-                Finding::warning(Check::Sources, source, text, self.start_remedy(start))
+                let start = run("systemctl start slurmd")
+                    .and("or remove slurm from sources in job_adopt.conf");
+                // A daemon that runs and is not found is no maintenance.
+                let severity = if self.other_slurm_conf.is_some() {
+                    Severity::Error
+                } else {
+                    Severity::Warning
+                };
+                Finding::new(
+                    severity,
+                    Check::Sources,
+                    source,
+                    text,
+                    self.start_remedy(start),
+                )
             }
             Err(SourceError::Absent(what)) => Finding::fine(
                 Check::Sources,
@@ -122,6 +136,15 @@ impl SourceFacts {
         };
         vec![finding]
     }
+}
+
+/// The command that names the `slurm.conf` of the running slurmd in the configuration at `conf`.
+fn name_slurm_conf(conf: &Path, slurm_conf: &str) -> Remedy {
+    let conf = shell_path(conf);
+    let key = shell_word(format!("slurm_conf = {slurm_conf}"));
+    let comment_out = format!("touch {conf} && sed -i '/^ *slurm_conf *=/s/^/#/' {conf}");
+    run(format!("{comment_out} && printf '\\n%s\\n' {key} >>{conf}"))
+        .and("since the running slurmd reads that file")
 }
 
 /// Checks whether a source has no jobs because it is not on this node, or was not used since the node started.
@@ -144,7 +167,7 @@ fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Find
     for what in report.silent.iter().chain(&report.foreign) {
         let text = format!("got no answer about what may be a job: {what}");
         let remedy =
-            "kill the process that hangs; for Slurm, scancel the job or kill its slurmstepd";
+            "end the process that hangs; for Slurm, scancel the job or kill its slurmstepd";
         findings.push(Finding::warning(Check::Sources, source, text, remedy));
     }
     if findings.is_empty() {
@@ -157,7 +180,7 @@ fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Find
 /// Finds the `slurm.conf` that a slurmd of this node was given, if it is in another folder than `path`, which
 /// logins read; `path` is `None` if they read none. The text can be trusted, because only root can have started
 /// the process.
-fn find_other_slurm_conf(path: Option<&Path>) -> Option<String> {
+pub(super) fn find_other_slurm_conf(path: Option<&Path>) -> Option<String> {
     let own_dir = path.map(real_dir);
     root_processes(&["slurmd"])
         .into_iter()
@@ -221,6 +244,7 @@ mod tests {
             health: Ok(health),
             has_slurm,
             other_slurm_conf,
+            conf: "/etc/security/job_adopt.conf".into(),
         }
         .findings()
     }
@@ -286,6 +310,7 @@ mod tests {
             health,
             has_slurm: false,
             other_slurm_conf: None,
+            conf: "/etc/security/job_adopt.conf".into(),
         }
         .findings();
         assert_eq!(findings.len(), 1);
@@ -307,7 +332,9 @@ mod tests {
         for finding in findings {
             let remedy = finding.remedy;
             assert!(
-                remedy.contains("slurm_conf = /opt/slurm/etc/slurm.conf"),
+                remedy
+                    .command
+                    .contains("slurm_conf = /opt/slurm/etc/slurm.conf"),
                 "{remedy}"
             );
         }

@@ -3,6 +3,8 @@
 
 use super::finding::{Check, Finding, Severity};
 use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
+use super::priorities::find_unit;
+use super::remedy::{Remedy, edit_line, run, shell_word};
 use super::server_process::{ServerProcess, proc_dir, process_object, shares_namespace};
 use super::site::{Site, root_processes};
 use super::sshd_config::{ConfigFiles, DEFAULT_FILE};
@@ -185,6 +187,8 @@ struct Server {
     unread_change: Option<(PathBuf, i32)>,
     /// They see IPv4 peers as IPv6 addresses (see [`Penalties`]).
     peers_are_mapped: bool,
+    /// The command by which all of the processes read their configuration anew; `None` if there are none.
+    reload: Option<String>,
 }
 
 /// The reason why the configuration of an sshd cannot be read.
@@ -201,18 +205,15 @@ enum ConfigurationError {
 }
 
 impl ConfigurationError {
-    /// Reports why the configuration of a server is not known; `object` names the server.
-    fn finding(&self, object: &str) -> Finding {
+    /// Reports why the configuration of a server is not known.
+    fn finding(&self, server: &Server) -> Finding {
         let (severity, remedy) = match self {
-            Self::NotRoot => (Severity::Unknown, "run this as root".to_owned()),
+            Self::NotRoot => (Severity::Unknown, "run this as root".into()),
             Self::Distrusted(why) => (Severity::Error, trust_remedy(why)),
-            Self::Rejected(_) => (
-                Severity::Error,
-                "correct what it prints, then try: sshd -t".to_owned(),
-            ),
-            Self::Unanswered(_) => (Severity::Unknown, "sshd -T, by hand, shows why".to_owned()),
+            Self::Rejected(why) => (Severity::Error, server.comment_out(why)),
+            Self::Unanswered(_) => (Severity::Unknown, run("sshd -T").and("which shows why")),
         };
-        Finding::new(severity, Check::SshdConfig, object, self, remedy)
+        Finding::new(severity, Check::SshdConfig, &server.object, self, remedy)
     }
 }
 
@@ -246,8 +247,11 @@ fn read_servers(pids: &[i32]) -> Vec<Server> {
         }
     }
     if commands.is_empty() {
-        if let Ok(program) = Path::new(DEFAULT_SSHD).canonicalize() {
-            commands.insert((program, Vec::new()), Vec::new());
+        let default = || Some((PathBuf::from(DEFAULT_SSHD), Vec::new()));
+        if let Some((program, options)) = find_socket_command().or_else(default) {
+            if let Ok(program) = program.canonicalize() {
+                commands.insert((program, options), Vec::new());
+            }
         }
     }
     let mut servers = Vec::new();
@@ -255,6 +259,70 @@ fn read_servers(pids: &[i32]) -> Vec<Server> {
         servers.push(Server::read(&program, &options, &server_pids));
     }
     servers
+}
+
+/// Finds the program that a socket of systemd starts for connections, with the options that change its
+/// configuration; `None` if no such socket listens.
+fn find_socket_command() -> Option<(PathBuf, Vec<String>)> {
+    let show = |properties: &str, unit: &str| {
+        let mut command = Command::new("systemctl");
+        command.args(["--no-pager", "show", properties, unit]);
+        match query_in_clean_environment(&mut command) {
+            Ok((true, text)) => Some(text),
+            _ => None,
+        }
+    };
+    for name in ["ssh", "sshd"] {
+        let socket = show("--property=ActiveState,Accept", &format!("{name}.socket"))?;
+        if !socket.contains("ActiveState=active") {
+            continue;
+        }
+        let instance = if socket.contains("Accept=yes") {
+            "@x"
+        } else {
+            ""
+        };
+        let unit = show(
+            "--property=ExecStart,EnvironmentFiles",
+            &format!("{name}{instance}.service"),
+        )?;
+        let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+        if let Some(command) = parse_unit_command(&unit, read) {
+            return Some(command);
+        }
+    }
+    None
+}
+
+/// Parses the properties `ExecStart` and `EnvironmentFiles` of sshd's unit, as systemctl shows them: the program,
+/// and those of its options that change its configuration. `read` returns the text of a file with variables.
+fn parse_unit_command(unit: &str, read: impl Fn(&str) -> String) -> Option<(PathBuf, Vec<String>)> {
+    let (_, command) = unit.split_once("argv[]=")?;
+    let (command, _) = command.split_once(" ;")?;
+    let mut variables = BTreeMap::new();
+    for line in unit.lines() {
+        let Some(files) = line.strip_prefix("EnvironmentFiles=") else {
+            continue;
+        };
+        let text = read(files.split(" (").next().unwrap_or_default());
+        for (name, value) in text.lines().filter_map(|line| line.trim().split_once('=')) {
+            let value = value.trim().trim_matches(['"', '\'']);
+            variables.insert(name.to_owned(), value.to_owned());
+        }
+    }
+    let mut words = Vec::new();
+    for word in command.split_whitespace() {
+        match word.strip_prefix('$') {
+            Some(name) => {
+                let name = name.trim_matches(['{', '}']);
+                let value = variables.get(name).map_or("", String::as_str);
+                words.extend(value.split_whitespace());
+            }
+            None => words.push(word),
+        }
+    }
+    let program = PathBuf::from(words.first()?);
+    Some((program, pick_config_options(words.into_iter().skip(1))))
 }
 
 /// Finds the main file of the configuration: the value of the last `-f` among options of [`parse_title`], be it
@@ -297,6 +365,7 @@ impl Server {
             configuration,
             unread_change,
             peers_are_mapped,
+            reload: reload_command(pids),
         }
     }
 
@@ -310,7 +379,7 @@ impl Server {
     fn findings(&self, service: &str, is_served: bool) -> Vec<Finding> {
         let configuration = match &self.configuration {
             Ok(configuration) => configuration,
-            Err(error) => return vec![error.finding(&self.object)],
+            Err(error) => return vec![error.finding(self)],
         };
         let mut findings = self.judge(configuration, service, is_served);
         if let Some((changed, pid)) = &self.unread_change {
@@ -318,7 +387,7 @@ impl Server {
             findings.retain(|finding| finding.severity != Severity::Fine);
             let process = process_object(*pid);
             let text = format!("was changed after {process} read it, which goes on as before");
-            let remedy = "systemctl reload ssh (EL: sshd), then run this again";
+            let remedy = self.reload.clone().map_or_else(|| "restart it".into(), run);
             findings.push(Finding::warning(
                 Check::SshdConfig,
                 changed.display(),
@@ -378,10 +447,11 @@ impl Server {
             return Finding::fine(Check::SshdPam, &self.object, "UsePAM yes");
         }
         let text = "UsePAM no: sshd runs no PAM module, so every login is outside of jobs";
-        let remedy = format!(
-            "write \"UsePAM yes\" {} and reload",
-            self.where_to_write("usepam")
-        );
+        let remedy = if self.object.to_ascii_lowercase().contains("usepam") {
+            "remove UsePAM from its command line, and restart it".into()
+        } else {
+            self.set("UsePAM", "yes")
+        };
         Finding::error(Check::SshdPam, &self.object, text, remedy)
     }
 
@@ -390,12 +460,43 @@ impl Server {
     fn judge_other_service(&self, own: &str, is_served: bool) -> Finding {
         if is_served {
             let text = format!("its PAM service is {own}, which was not checked");
-            let remedy = format!("job-adopt check --service {own}");
+            let remedy = run(format!("job-adopt check --service {}", shell_word(own)));
             return Finding::note(Check::SshdService, &self.object, text, remedy);
         }
         let text = format!("its PAM service is {own}, not the one that was checked");
-        let remedy = format!("set up /etc/pam.d/{own}, with service={own} on our lines");
+        let remedy = run(format!(
+            "job-adopt enable --only pam --service {}",
+            shell_word(own)
+        ));
         Finding::error(Check::SshdService, &self.object, text, remedy)
+    }
+
+    /// The command that sets a key, in place of the line that counts now, or else above all others, and has the
+    /// server read it.
+    fn set(&self, key: &str, value: &str) -> Remedy {
+        let edit = match self.files.find_place(&key.to_ascii_lowercase()) {
+            Some((file, number)) => edit_line(file, number, &format!("s/.*/{key} {value}/")),
+            None => edit_line(&self.file, 1, &format!("i{key} {value}")),
+        };
+        self.edit_and_reload(edit)
+    }
+
+    fn edit_and_reload(&self, edit: String) -> Remedy {
+        run(match &self.reload {
+            Some(reload) => format!("{edit} && {reload}"),
+            None => edit,
+        })
+    }
+
+    /// The command that makes the line a comment that sshd complains of.
+    fn comment_out(&self, complaint: &str) -> Remedy {
+        let advice = "correct what it prints, then try: sshd -t";
+        match find_rejected_line(complaint) {
+            Some((file, number)) => self
+                .edit_and_reload(edit_line(&file, number, "s/^/#/"))
+                .and(format!("or {advice}")),
+            None => advice.into(),
+        }
     }
 
     /// Names where to write a key: in place of the line that counts now, or else in the main file.
@@ -446,6 +547,27 @@ impl Server {
             remedy,
         })
     }
+}
+
+/// The command by which these processes of sshd read their configuration anew: through the unit, or a signal.
+fn reload_command(pids: &[i32]) -> Option<String> {
+    let mut commands: Vec<String> = pids
+        .iter()
+        .map(|pid| match find_unit(*pid) {
+            Some(unit) => format!("systemctl reload {}", shell_word(unit)),
+            None => format!("kill -HUP {pid}"),
+        })
+        .collect();
+    commands.dedup();
+    (!commands.is_empty()).then(|| commands.join(" && "))
+}
+
+/// Finds the file and line of sshd's complaint, as `FILE line N: ` and `FILE: line N: `.
+fn find_rejected_line(complaint: &str) -> Option<(PathBuf, usize)> {
+    let (file, rest) = complaint.split_once(" line ")?;
+    let number = rest.split(':').next()?.parse().ok()?;
+    let file = file.rsplit(' ').next()?.trim_end_matches(':');
+    file.starts_with('/').then(|| (PathBuf::from(file), number))
 }
 
 /// Penalties that cost others their connections.
@@ -593,7 +715,11 @@ fn is_system_account(entry: &str) -> bool {
 /// `prepare_proctitle`), and keeps those of [`CONFIG_OPTIONS`] with their values. `None` for another process.
 fn parse_title(title: &str) -> Option<Vec<String>> {
     let (command, _) = title.strip_prefix("sshd: ")?.split_once(" [listener]")?;
-    let mut words = command.split_whitespace().skip(1);
+    Some(pick_config_options(command.split_whitespace().skip(1)))
+}
+
+/// Picks the options that change the configuration from those of a command line.
+fn pick_config_options<'a>(mut words: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut options = Vec::new();
     while let Some(word) = words.next() {
         match CONFIG_OPTIONS
@@ -609,7 +735,7 @@ fn parse_title(title: &str) -> Option<Vec<String>> {
             None => {}
         }
     }
-    Some(options)
+    options
 }
 
 #[cfg(test)]
@@ -626,6 +752,7 @@ mod tests {
             configuration: Ok(parse_configuration(text, Path::new("/usr/sbin/sshd"))),
             unread_change: None,
             peers_are_mapped: false,
+            reload: Some("systemctl reload ssh.service".to_owned()),
         }
     }
 
@@ -777,6 +904,45 @@ mod tests {
     }
 
     #[test]
+    fn command_of_a_socket_is_that_of_its_unit() {
+        let unit = "ExecStart={ path=/usr/sbin/sshd ; argv[]=/usr/sbin/sshd -i $SSHD_OPTS ; ignore_errors=yes ; \
+                    pid=0 }\nEnvironmentFiles=/etc/default/ssh (ignore_errors=yes)\n";
+        for (variables, options) in [
+            ("# none\nSSHD_OPTS=\n", ""),
+            ("SSHD_OPTS=\"-f /etc/ssh/other -4\"\n", "-f /etc/ssh/other"),
+            ("A=1\nSSHD_OPTS=-oUsePAM=no\n", "-oUsePAM=no"),
+        ] {
+            let read = |file: &str| {
+                assert_eq!(file, "/etc/default/ssh");
+                variables.to_owned()
+            };
+            let (program, parsed) = parse_unit_command(unit, read).unwrap();
+            assert_eq!(program, Path::new("/usr/sbin/sshd"));
+            assert_eq!(parsed.join(" "), options);
+        }
+        assert_eq!(parse_unit_command("ExecStart=\n", |_| String::new()), None);
+    }
+
+    #[test]
+    fn line_of_complaint_is_found() {
+        for (complaint, expected) in [
+            (
+                "/etc/ssh/sshd_config line 124: Directive 'UsePAM' is not allowed",
+                Some("/etc/ssh/sshd_config:124"),
+            ),
+            (
+                "/etc/ssh/x.conf: line 1: Bad configuration option: UsePamm",
+                Some("/etc/ssh/x.conf:1"),
+            ),
+            ("Privilege separation user sshd does not exist", None),
+        ] {
+            let found = find_rejected_line(complaint);
+            let shown = found.map(|(file, number)| format!("{}:{number}", file.display()));
+            assert_eq!(shown.as_deref(), expected);
+        }
+    }
+
+    #[test]
     fn configuration_that_is_not_what_runs_is_not_called_fine() {
         let unread_change = Some((PathBuf::from("/etc/ssh/site.d"), 7));
         let findings = Server {
@@ -806,7 +972,7 @@ mod tests {
                 Severity::Unknown,
             ),
         ] {
-            assert_eq!(error.finding("sshd").severity, severity, "{error:?}");
+            assert_eq!(error.finding(&server("")).severity, severity, "{error:?}");
         }
     }
 }

@@ -41,8 +41,14 @@ impl ConfigFiles {
     /// Finds the file and line that decide about a key, as `FILE:LINE`; `None` if no line outside of `Match`
     /// sets the key.
     pub(super) fn find_line(&self, key: &str) -> Option<String> {
+        let (file, number) = self.find_place(key)?;
+        Some(format!("{}:{number}", file.display()))
+    }
+
+    /// Finds the file, and the number of the line in it, that decide about a key, as [`Self::find_line`] does.
+    pub(super) fn find_place(&self, key: &str) -> Option<(&Path, usize)> {
         let line = self.lines.iter().find(|line| line.key == key)?;
-        Some(format!("{}:{}", line.file.display(), line.number))
+        Some((&line.file, line.number))
     }
 
     /// Finds the first file or folder that was changed after this time, in seconds and nanoseconds; `None` if

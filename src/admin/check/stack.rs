@@ -2,25 +2,27 @@
 //! other module may undo their effect.
 
 use super::finding::{Check, Finding, Severity};
+use super::pam_edits::{comment_out, correct_arguments, remove_word, unread, unreject, unskip};
+use super::remedy::{Remedy, run, shell_word};
 use super::site::Site;
 use helper::JobEnvironment;
 use helper::stack::{
-    Entry, FileLine, Group, LineFault, Rejection, StackFinding, judge_stack, service_dirs,
+    Entry, FileLine, Group, LineFault, Rejection, StackFinding, is_missing_module, judge_stack,
+    service_dirs,
 };
 use module::{Action, Settings};
 use protocol::Request;
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Remedy for an account line that is missing or at a wrong place.
-const ACCOUNT_REMEDY: &str = "job-adopt enable, or by hand: \"account required \
-                            pam_job_adopt.so\" above every other account line but pam_nologin's";
-/// Remedy for a session line that is missing or at a wrong place.
-const SESSION_REMEDY: &str = "job-adopt enable, or by hand: \"session required pam_job_adopt.so\" as the last session \
-     line";
-/// Remedy for auth lines that are missing or at wrong places.
-const AUTH_REMEDY: &str = "job-adopt enable, or by hand: \"auth required pam_job_adopt.so\" as the first and as the \
-     last auth line";
+/// How our lines are written by hand.
+const ACCOUNT_ADVICE: &str = "or by hand: \"account required pam_job_adopt.so\" above every other account line but \
+                              pam_nologin's";
+const SESSION_ADVICE: &str =
+    "or by hand: \"session required pam_job_adopt.so\" as the last session line";
+const AUTH_ADVICE: &str =
+    "or by hand: \"auth required pam_job_adopt.so\" as the first and as the last auth line";
 
 /// Modules that put a process into a cgroup when its session opens.
 const MOVERS: [(&str, &str); 10] = [
@@ -164,8 +166,12 @@ pub(super) struct StackFacts<'a> {
     passes_variables: bool,
     /// This process can read every file of the stack.
     is_root: bool,
+    /// Debian's profile for the module of Slurm is installed.
+    has_slurm_profile: bool,
     own_lines: Vec<OwnLine<'a>>,
     aliases: Vec<Alias>,
+    /// Modules of others that are not there, although a login fails without them.
+    missing_modules: Vec<MissingModule<'a>>,
 }
 
 /// The check of our lines of a group, and what it reports if they are missing.
@@ -174,13 +180,52 @@ struct MissingLine {
     severity: Severity,
     text: &'static str,
     /// Names the line that is due.
-    remedy: &'static str,
+    advice: &'static str,
+}
+
+/// A line whose module is not there.
+#[derive(Debug)]
+struct MissingModule<'a> {
+    check: Check,
+    entry: &'a Entry,
+}
+
+impl MissingModule<'_> {
+    fn finding(&self) -> Finding {
+        let text = format!(
+            "names {}, which does not exist, so libpam refuses every login that reaches this line",
+            self.entry.module
+        );
+        let remedy = "install the package that has it, or correct or remove this line";
+        Finding::warning(self.check, &self.entry.place, text, remedy)
+    }
+}
+
+/// Finds the lines of other modules that fail because their module is not there.
+fn find_missing_modules(site: &Site) -> Vec<MissingModule<'_>> {
+    if !site.is_here() {
+        return Vec::new();
+    }
+    let mut missing = Vec::new();
+    for (check, entries) in [
+        (Check::PamAccount, &site.account),
+        (Check::PamSession, &site.session),
+    ] {
+        for entry in entries {
+            let is_needed = entry.needs_module() && !entry.is_our_module();
+            if is_needed && is_missing_module(&site.root, &entry.module) {
+                missing.push(MissingModule { check, entry });
+            }
+        }
+    }
+    missing
 }
 
 /// The arguments of a line of our module.
 #[derive(Debug)]
 struct OwnLine<'a> {
     place: &'a FileLine,
+    words: &'a [String],
     arguments: Result<Arguments<'a>, String>,
 }
 
@@ -221,11 +266,13 @@ impl<'a> StackFacts<'a> {
             observes: settings.observe,
             passes_variables: site.config.env == JobEnvironment::Full,
             is_root: site.is_root(),
+            has_slurm_profile: site.at("/usr/share/pam-configs/slurm-adopt").exists(),
             own_lines: site
                 .own_lines()
                 .map(|entry| OwnLine::read(site, entry))
                 .collect(),
             aliases: find_aliases(site),
+            missing_modules: find_missing_modules(site),
         }
     }
 
@@ -241,6 +288,9 @@ impl<'a> StackFacts<'a> {
             findings.push(self.judge_line(Group::Auth, &self.auth_line));
         }
         findings.extend(self.own_lines.iter().flat_map(OwnLine::findings));
+        findings.extend(self.judge_second_lines());
+        findings.extend(self.judge_differing_lines());
+        findings.extend(self.missing_modules.iter().map(MissingModule::finding));
         findings.extend(self.judge_order());
         findings.extend(self.judge_rivals());
         findings.extend(self.aliases.iter().map(|alias| alias.finding(self.service)));
@@ -257,14 +307,14 @@ impl<'a> StackFacts<'a> {
                 severity: Severity::Warning,
                 text: "has no auth lines of pam_job_adopt.so: logins to jobs with private files are \
                        refused (JA09)",
-                remedy: AUTH_REMEDY,
+                advice: AUTH_ADVICE,
             },
             Group::Account => MissingLine {
                 check: Check::PamAccount,
                 severity: Severity::Warning,
                 text: "has no account line of pam_job_adopt.so, so users without a job are refused \
                        late, without a reason",
-                remedy: ACCOUNT_REMEDY,
+                advice: ACCOUNT_ADVICE,
             },
             Group::Session => MissingLine {
                 check: Check::PamSession,
@@ -274,7 +324,7 @@ impl<'a> StackFacts<'a> {
                 } else {
                     "has no line of pam_job_adopt.so: logins are in no job"
                 },
-                remedy: SESSION_REMEDY,
+                advice: SESSION_ADVICE,
             },
         }
     }
@@ -286,8 +336,9 @@ impl<'a> StackFacts<'a> {
             check,
             severity,
             text: missing_text,
-            remedy: line_remedy,
+            advice,
         } = self.missing_line(group);
+        let line_remedy = self.write_lines().and(advice);
         let service = format!("service {}", self.service);
         match line {
             StackFinding::Effective(place) => {
@@ -307,12 +358,9 @@ impl<'a> StackFacts<'a> {
             StackFinding::Skipped { ours, by } => {
                 let text = format!("can be skipped: {by} may end the stack or jump over it");
                 let remedy = if group == Group::Account {
-                    line_remedy.to_owned()
+                    line_remedy
                 } else {
-                    format!(
-                        "change {by} so that it neither ends the stack nor jumps, or use its file by \
-                         substack instead of include"
-                    )
+                    unskip(by)
                 };
                 Finding::new(severity, check, ours, text, remedy)
             }
@@ -335,11 +383,12 @@ impl<'a> StackFacts<'a> {
                     ""
                 };
                 let text = format!("{why}{consequence}");
-                Finding::error(check, place, text, rejection_remedy(why))
+                let remedy = unreject(place, why, rejection_remedy(why));
+                Finding::error(check, place, text, remedy)
             }
             StackFinding::Unreliable(place, why) => {
                 let text = format!("this line of pam_job_adopt.so {why}");
-                Finding::new(severity, check, place, text, self.fault_remedy(why))
+                Finding::new(severity, check, place, text, self.fault_remedy(place, why))
             }
             StackFinding::TooManyPaths => {
                 let text =
@@ -349,8 +398,7 @@ impl<'a> StackFacts<'a> {
             }
             StackFinding::Unreadable(why) if self.is_root => {
                 let text = format!("cannot be read, so every login is refused: {why}");
-                let remedy = "restore the file that is named, or remove its include";
-                Finding::error(check, service, text, remedy)
+                Finding::error(check, service, text, unread(why))
             }
             StackFinding::Unreadable(why) => {
                 Finding::unknown(check, service, why, "run this as root")
@@ -358,21 +406,98 @@ impl<'a> StackFacts<'a> {
         }
     }
 
-    /// Names what to do about a fault of our lines.
-    fn fault_remedy(&self, fault: &LineFault) -> String {
-        let remedy = match fault {
-            LineFault::NotRequired => "write \"required\" as its control",
-            LineFault::LeadingDash => "remove the leading \"-\"",
-            LineFault::ObservesAlone => "remove observe, or add it to the account line",
-            LineFault::NotOutermost | LineFault::NotTwo(_) => AUTH_REMEDY,
-            LineFault::OtherService(other) => {
-                return format!(
-                    "write service={} into both lines, or run job-adopt check --service {other}",
-                    self.service
-                );
-            }
+    /// The command that writes our lines at their places, or moves them there.
+    fn write_lines(&self) -> Remedy {
+        if self.service == "sshd" {
+            return run("job-adopt enable --only pam");
+        }
+        let service = shell_word(self.service);
+        run(format!("job-adopt enable --only pam --service {service}"))
+    }
+
+    /// The command that takes a rival's line away. `enable` replaces it only in the service's own file, and a profile
+    /// (pam-auth-update(8)) writes it anew.
+    fn remove_rival(&self, entry: &Entry) -> Remedy {
+        let is_own_file = entry.place.file.file_name() == Some(OsStr::new(self.service));
+        let remedy = if is_own_file {
+            self.write_lines()
+        } else if self.has_slurm_profile && entry.file() == "pam_slurm_adopt.so" {
+            run("pam-auth-update --disable slurm-adopt")
+        } else {
+            comment_out(&entry.place)
         };
-        remedy.to_owned()
+        remedy.and("unless both modules shall have to agree on each login")
+    }
+
+    /// Names what to do about a fault of our lines.
+    fn fault_remedy(&self, place: &FileLine, fault: &LineFault) -> Remedy {
+        if let Some(remedy) = correct_arguments(place, fault, self.service) {
+            return remedy;
+        }
+        match fault {
+            LineFault::NotRequired => self
+                .write_lines()
+                .and("or write \"required\" as its control"),
+            LineFault::LeadingDash => self.write_lines().and("or remove the leading \"-\""),
+            LineFault::ObservesAlone => "remove observe, or add it to the account line".into(),
+            LineFault::NotOutermost | LineFault::NotTwo(_) => self.write_lines().and(AUTH_ADVICE),
+            LineFault::OtherService(other) => format!(
+                "write service={} into both lines, or run job-adopt check --service {other}",
+                self.service
+            )
+            .into(),
+        }
+    }
+
+    /// Reports each line of ours but the first one of its group: both decide, and what `resolve` shows is by the
+    /// arguments of the first.
+    fn judge_second_lines(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (group, entries) in [("account", self.account), ("session", self.session)] {
+            let ours = entries.iter().filter(|entry| entry.is_for_service());
+            for entry in ours.skip(1) {
+                let text = format!(
+                    "is a second {group} line of pam_job_adopt.so: either may refuse a login, and resolve \
+                     shows what the first decides"
+                );
+                let remedy = self.write_lines().and("or remove one of both");
+                findings.push(Finding::warning(
+                    Check::PamArguments,
+                    &entry.place,
+                    text,
+                    remedy,
+                ));
+            }
+        }
+        findings
+    }
+
+    /// Reports the session line if it decides by other arguments than the account line.
+    fn judge_differing_lines(&self) -> Option<Finding> {
+        let first = |entries: &'a [Entry]| entries.iter().find(|entry| entry.is_for_service());
+        let account = first(self.account)?;
+        let session = first(self.session)?;
+        let decisions = [account, session].map(|entry| decision_settings(&entry.arguments));
+        let [Some(account_settings), Some(session_settings)] = decisions else {
+            return None;
+        };
+        if account_settings == session_settings {
+            return None;
+        }
+        let text = format!(
+            "has other arguments than {}: an admitted login may be refused, and resolve shows what one of \
+             both decides",
+            account.place
+        );
+        let remedy = self
+            .write_lines()
+            .and("takes those of the account line; or give both the same arguments");
+        Some(Finding::warning(
+            Check::PamArguments,
+            &session.place,
+            text,
+            remedy,
+        ))
     }
 
     /// Finds modules after our session line that may move the login out of its job.
@@ -382,7 +507,7 @@ impl<'a> StackFacts<'a> {
         };
         let after = self.session.iter().skip(last + 1);
         let mut findings: Vec<Finding> = after
-            .filter_map(|entry| judge_late_module(entry, self.passes_variables))
+            .filter_map(|entry| judge_late_module(entry, self.passes_variables, self.write_lines()))
             .collect();
         // An unknown module matters only after a line that libpam always runs. Any other line has a finding already.
         if !is_effective(&self.session_line) {
@@ -413,7 +538,7 @@ impl<'a> StackFacts<'a> {
         rivals.retain(|entry| RIVAL_MODULES.contains(&module_name(entry)));
         rivals
             .into_iter()
-            .map(|entry| judge_rival(entry, self.observes))
+            .map(|entry| judge_rival(entry, self.observes, self.remove_rival(entry)))
             .collect()
     }
 }
@@ -450,6 +575,12 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
 }
 
 impl<'a> OwnLine<'a> {
+    /// The command that removes the first argument that is wrong by itself; `None` if no simple one does.
+    fn remove_bad_argument(&self) -> Option<Remedy> {
+        let is_bad = |word: &&String| Settings::parse(&[word.to_string()]).is_err();
+        remove_word(self.place, self.words.iter().find(is_bad)?)
+    }
+
     /// Parses the arguments of one of our lines, and finds out how its `conf=` stands to the checked
     /// configuration.
     fn read(site: &'a Site, entry: &'a Entry) -> Self {
@@ -459,6 +590,7 @@ impl<'a> OwnLine<'a> {
         });
         Self {
             place: &entry.place,
+            words: &entry.arguments,
             arguments,
         }
     }
@@ -470,7 +602,11 @@ impl<'a> OwnLine<'a> {
             Ok(arguments) => arguments,
             Err(error) => {
                 let text = format!("{error}: every login is refused (JA09)");
-                let remedy = "correct that argument; man pam_job_adopt has all";
+                let advice = "correct that argument; man pam_job_adopt has all";
+                let remedy = self.remove_bad_argument().map_or_else(
+                    || advice.into(),
+                    |remedy| remedy.and(format!("or {advice}")),
+                );
                 return vec![Finding::error(Check::PamArguments, place, text, remedy)];
             }
         };
@@ -478,8 +614,11 @@ impl<'a> OwnLine<'a> {
         findings.extend(find_opening_actions(place, settings));
         if settings.observe {
             let text = "observe: nothing is enforced; the log shows what would happen";
-            let remedy =
-                "job-adopt compare sums up the log; if it is as you expect, remove observe";
+            let advice =
+                "if the log is as you expect, which job-adopt compare sums up, remove observe";
+            let remedy = remove_word(place, "observe")
+                .unwrap_or_default()
+                .and(advice);
             findings.push(Finding::warning(Check::PamOpen, place, text, remedy));
         }
         for text in list_exemptions(settings) {
@@ -488,7 +627,10 @@ impl<'a> OwnLine<'a> {
         let has_exempt = !settings.exempt_uids.is_empty() || !settings.exempt_groups.is_empty();
         if settings.exempt_join && !has_exempt {
             let text = "exempt_join has no effect: no user is exempt";
-            let remedy = "add exempt_groups=NAMES or exempt_uids=NUMBERS, or remove exempt_join";
+            let advice = "or add exempt_groups=NAMES or exempt_uids=NUMBERS";
+            let remedy = remove_word(place, "exempt_join")
+                .unwrap_or_default()
+                .and(advice);
             findings.push(Finding::warning(Check::PamArguments, place, text, remedy));
         }
         // The one finding is that about `conf`.
@@ -501,6 +643,25 @@ impl<'a> OwnLine<'a> {
         }
         findings
     }
+}
+
+/// Parses the arguments of a line, and keeps those by which it chooses a job and confines a login. Actions that open
+/// are judged by themselves. `None` if an argument is wrong.
+fn decision_settings(words: &[String]) -> Option<Settings> {
+    let settings = Settings::parse(words).ok()?;
+    let defaults = Settings::default();
+    Some(Settings {
+        no_jobs: defaults.no_jobs,
+        adopt_failure: defaults.adopt_failure,
+        generic_failure: defaults.generic_failure,
+        log_level: defaults.log_level,
+        timeout: defaults.timeout,
+        wait_job: defaults.wait_job,
+        observe: defaults.observe,
+        disable_x11: defaults.disable_x11,
+        service: defaults.service,
+        ..settings
+    })
 }
 
 /// Finds the actions that let logins be outside of jobs.
@@ -525,12 +686,9 @@ fn find_opening_actions(place: &FileLine, settings: &Settings) -> Vec<Finding> {
     ] {
         if action != Action::Deny {
             let text = format!("{name}={action} opens: {effect}, outside of jobs");
-            findings.push(Finding::warning(
-                Check::PamOpen,
-                place,
-                text,
-                format!("remove {name}"),
-            ));
+            let remedy = remove_word(place, &format!("{name}={action}"))
+                .unwrap_or_else(|| format!("remove {name}").into());
+            findings.push(Finding::warning(Check::PamOpen, place, text, remedy));
         }
     }
     findings
@@ -579,12 +737,15 @@ impl<'a> ConfArgument<'a> {
             Self::Missing => {
                 let text =
                     format!("has conf={conf}, which does not exist: every login is refused (JA09)");
-                let remedy = "make the file, or remove conf=";
+                let remedy = remove_word(place, &format!("conf={conf}"))
+                    .map_or("make the file, or remove conf=".into(), |remedy| {
+                        remedy.and("or make the file")
+                    });
                 Finding::error(Check::PamArguments, place, text, remedy)
             }
             Self::Other(checked) => {
                 let text = format!("has conf={conf}, but {} was checked", checked.display());
-                let remedy = format!("job-adopt check --conf {conf}");
+                let remedy = run(format!("job-adopt check --conf {}", shell_word(conf)));
                 Finding::warning(Check::PamArguments, place, text, remedy)
             }
             Self::Checked => Finding::fine(Check::PamArguments, place, "its arguments are valid"),
@@ -602,10 +763,14 @@ pub(super) fn find_effect(module: &str) -> Option<&'static str> {
 
 /// Judges a module that runs after our session line and may move the login out of its job; `None` for a
 /// module that does not.
-fn judge_late_module(entry: &Entry, passes_variables: bool) -> Option<Finding> {
+fn judge_late_module(
+    entry: &Entry,
+    passes_variables: bool,
+    write_lines: Remedy,
+) -> Option<Finding> {
     let file = module_name(entry);
     let place = &entry.place;
-    let remedy = "move our session line below it";
+    let remedy = write_lines.and("or move our session line below it");
     if let Some(effect) = find_effect(file) {
         let text = format!("{file} runs after our session line and {effect}, out of the job");
         return Some(Finding::error(Check::PamOrder, place, text, remedy));
@@ -629,7 +794,7 @@ fn judge_late_module(entry: &Entry, passes_variables: bool) -> Option<Finding> {
 }
 
 /// Reports a rival module, which a site that observes compares with ours on purpose.
-fn judge_rival(entry: &Entry, observes: bool) -> Finding {
+fn judge_rival(entry: &Entry, observes: bool, remedy: Remedy) -> Finding {
     let file = module_name(entry);
     let place = &entry.place;
     if observes {
@@ -639,7 +804,6 @@ fn judge_rival(entry: &Entry, observes: bool) -> Finding {
     }
     let text =
         format!("{file} decides on logins too, and refuses users without a job of its scheduler");
-    let remedy = "remove this line, unless both modules shall have to agree on each login";
     Finding::warning(Check::PamRival, place, text, remedy)
 }
 
@@ -712,6 +876,8 @@ mod tests {
             is_root,
             own_lines: Vec::new(),
             aliases: Vec::new(),
+            missing_modules: Vec::new(),
+            has_slurm_profile: false,
         }
     }
 

@@ -1,21 +1,22 @@
 //! Files that only root may have written.
 
+use super::remedy::{Remedy, run, shell_path};
 use kernel::trust::{Distrust, Trust, TrustError};
 use nix::errno::Errno;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Names the remedy for a file or directory that others can write or the helper cannot read.
-pub(super) fn trust_remedy(error: &TrustError) -> String {
-    let path = error.path().display();
+pub(super) fn trust_remedy(error: &TrustError) -> Remedy {
+    let path = shell_path(error.path());
     match error.cause() {
         Distrust::WrongOwner(_)
         | Distrust::Writable(_)
         | Distrust::WrongMode(_)
         | Distrust::Open(Errno::EACCES) => {
-            format!("chown root: {path} && chmod go-w,a+rX {path}")
+            run(format!("chown root: {path} && chmod go-w,a+rX {path}"))
         }
-        _ => format!("replace {path} by one that only root can write"),
+        _ => format!("replace {path} by one that only root can write").into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checks for processes outside of jobs: those of users, and those that helpers left behind.
 
 use super::finding::{Check, Finding};
+use super::remedy::run;
 use super::site::Site;
 use crate::accounts::{self, HELPER_USER};
 use crate::error::Error;
@@ -104,8 +105,10 @@ impl OutsideProcesses {
             "{} of their processes are outside of their jobs",
             self.processes
         );
-        let remedy = "job-adopt strays shows those of users without a job, and --kill ends them; what \
-                      was started before the module was enabled stays until it ends";
+        let remedy = run("job-adopt strays").and(
+            "which shows those of users without a job, and --kill ends them; what was started before the \
+             module was enabled stays until it ends",
+        );
         Finding::note(Check::UsersOutsideJobs, object, text, remedy)
     }
 }
@@ -141,10 +144,8 @@ fn judge_old_helpers(pids: &[i32]) -> Finding {
     }
     let text = "is older than any login takes, and can kill the helpers of all logins (JA08)";
     let numbers: Vec<String> = pids.iter().map(i32::to_string).collect();
-    let remedy = format!(
-        "kill -KILL {}, and find out who started it",
-        numbers.join(" ")
-    );
+    let remedy =
+        run(format!("kill -KILL {}", numbers.join(" "))).and("and find out who started it");
     Finding::error(Check::HelperLeft, format!("process {pids:?}"), text, remedy)
 }
 

@@ -197,6 +197,13 @@ impl Control {
         }
     }
 
+    /// Returns whether a module that cannot be loaded counts as a failure (`module_unknown`).
+    pub(super) fn fails_without_module(&self) -> bool {
+        let mut actions = RETURNS.iter().zip(&self.0);
+        let unknown = actions.find(|(name, _)| **name == "module_unknown");
+        unknown.is_some_and(|(_, action)| matches!(action, None | Some(Action::Bad | Action::Die)))
+    }
+
     /// Returns whether `PAM_NEW_AUTHTOK_REQD` counts as a failure. libpam returns the first failure of a stack, and
     /// applications admit the account at this one, so that no later failure would refuse it.
     pub(super) fn fails_renewal(&self) -> bool {

@@ -56,6 +56,13 @@ impl Entry {
         })
     }
 
+    /// Returns whether a login fails that reaches the line if the module cannot be loaded.
+    pub fn needs_module(&self) -> bool {
+        self.control
+            .as_ref()
+            .is_some_and(Control::fails_without_module)
+    }
+
     /// Returns whether the line names our module, for whatever service.
     pub fn is_our_module(&self) -> bool {
         MODULE_FILES.contains(&self.file())

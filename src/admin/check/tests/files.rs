@@ -252,7 +252,7 @@ fn broken_record_is_an_error() {
     let site = site.file("run/job-adopt/jobs/5/8.json", "{");
     site.assert_bad(&["Error records 8.json"]);
     let file = site.scratch.path().join("run/job-adopt/jobs/5/8.json");
-    site.assert_mentions(&format!("rm {}, and if", file.display()));
+    site.assert_mentions(&format!("rm {}; and if", file.display()));
     site.mode("run/job-adopt/jobs/5", 0o777)
         .assert_bad(&["Error records 5"]);
     TestSite::new()
@@ -289,8 +289,7 @@ fn slurm_must_make_extern_step_and_confine_devices() {
     slurm(GOOD, "no")
         .conf("slurm_devices = closed\n")
         .assert_bad(&[]);
-    let line = "session required pam_job_adopt.so require_devices\n";
-    let text = SSHD.replace("session required pam_job_adopt.so\n", line);
+    let text = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so require_devices");
     slurm(GOOD, "no")
         .sshd(&text)
         .assert_bad(&["Error slurm-devices slurm.conf"]);

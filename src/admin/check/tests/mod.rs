@@ -105,8 +105,9 @@ impl TestSite {
     #[track_caller]
     fn assert_mentions(&self, part: &str) {
         let findings = self.findings();
-        let mentions =
-            |finding: &Finding| finding.text.contains(part) || finding.remedy.contains(part);
+        let mentions = |finding: &Finding| {
+            finding.text.contains(part) || finding.remedy.to_string().contains(part)
+        };
         assert!(findings.iter().any(mentions), "{part}: {findings:#?}");
     }
 }

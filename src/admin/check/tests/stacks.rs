@@ -54,9 +54,9 @@ fn line_that_skips_our_session_line_is_named() {
 #[test]
 fn line_that_skips_our_account_line_is_named() {
     let ours = "account required pam_job_adopt.so\n";
-    let late = SSHD
-        .replace(ours, "")
-        .replace("common\nsession", &format!("common\n{ours}session"));
+    let late =
+        SSHD.replace(ours, "")
+            .replacen("common\nsession", &format!("common\n{ours}session"), 1);
     let site = TestSite::new().sshd(&late);
     site.assert_bad(&["Warning pam-account sshd:4"]);
     site.assert_mentions("common:1 may end the stack");
@@ -106,7 +106,7 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
             "password optional pam_x.so \\\n\n\n",
             "remove the empty lines and comments",
         ),
-        ("\r\n", "line ends of Unix"),
+        ("\r\n", "sed -i 's/\\r$//' "),
         ("password\u{a0}optional pam_x.so\n", "ordinary blank"),
         ("password optional pam_x.so \\\n", "remove the backslash"),
         ("password optional .so\n", "correct this line"),
@@ -118,11 +118,14 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
         site.assert_mentions("every login is refused (JA09)");
     }
     for (line, remedy) in [
-        ("session optional pam_x.so\r", "line ends of Unix"),
+        ("session optional pam_x.so\r", "sed -i 's/\\r$//' "),
         ("session optional\u{a0}pam_x.so", "ordinary blank"),
         ("session", "correct this line"),
         ("session required", "correct this line"),
-        ("session mandatory pam_x.so", "correct this line"),
+        (
+            "session mandatory pam_x.so",
+            "sed -i '9s/ mandatory/ required/' ",
+        ),
         (
             "session [success=4294967297 default=ignore] pam_x.so",
             "the number of lines",
@@ -267,17 +270,47 @@ fn wrong_or_opening_arguments_are_reported() {
     let observing_site =
         one_line_site.sshd(&SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so observe"));
     observing_site.assert_bad(&["Warning pam-open sshd:3", "Warning pam-open sshd:8"]);
-    with("action_no_jobs=deny require_devices wait_job=2 debug").assert_bad(&[]);
-    with("conf=/no/such/file").assert_bad(&["Error pam-arguments sshd:8"]);
+    with("action_no_jobs=deny wait_job=2 debug").assert_bad(&[]);
+    with("conf=/no/such/file")
+        .assert_bad(&["Error pam-arguments sshd:8", "Warning pam-arguments sshd:8"]);
     let exempt_site = with("exempt_uids=5 exempt_groups=ops");
-    exempt_site.assert_bad(&["Note pam-open sshd:8", "Note pam-open sshd:8"]);
+    exempt_site.assert_bad(&[
+        "Note pam-open sshd:8",
+        "Note pam-open sshd:8",
+        "Warning pam-arguments sshd:8",
+    ]);
     exempt_site.assert_mentions("exempt_uids=5 opens: these users log in outside of jobs");
     exempt_site
         .assert_mentions("exempt_groups=ops opens: members of these groups log in outside of jobs");
     let joining_site = with("exempt_groups=ops exempt_join");
     joining_site
         .assert_mentions("members of these groups log in to their job, and outside of jobs if");
-    with("exempt_join").assert_bad(&["Warning pam-arguments sshd:8"]);
+    let exempt = SSHD.replace("pam_job_adopt.so", "pam_job_adopt.so exempt_join");
+    TestSite::new().sshd(&exempt).assert_bad(&[
+        "Warning pam-arguments sshd:3",
+        "Warning pam-arguments sshd:8",
+    ]);
+}
+
+#[test]
+fn our_lines_that_decide_differently_are_reported() {
+    for argument in [
+        "action_unknown=deny",
+        "require_devices",
+        "nodename=other",
+        "private_dirs=/scratch",
+    ] {
+        let line = format!("session required pam_job_adopt.so {argument}\n");
+        let text = SSHD.replace("session required pam_job_adopt.so\n", &line);
+        let site = TestSite::new().sshd(&text);
+        site.assert_bad(&["Warning pam-arguments sshd:8"]);
+        site.assert_mentions("has other arguments than");
+        site.assert_mentions("job-adopt enable --only pam");
+    }
+    let second = format!("{SSHD}session required pam_job_adopt.so\n");
+    let site = TestSite::new().sshd(&second);
+    site.assert_bad(&["Warning pam-arguments sshd:9"]);
+    site.assert_mentions("is a second session line");
 }
 
 #[test]

@@ -1,0 +1,221 @@
+//! What an admin should do about a finding: a command line to paste, words for a person, or both.
+
+use helper::printable;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+use std::fmt::{self, Display};
+use std::path::Path;
+
+/// The remedy of a finding; empty if there is nothing to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Remedy {
+    /// A command line that mends the finding when it is pasted into a root shell; empty if none does.
+    pub(super) command: String,
+    /// What a person has to decide or to do, instead of the command or after it.
+    pub(super) advice: String,
+}
+
+/// A remedy that is a command line. Each word of it that is not constant has passed [`shell_word`].
+pub(super) fn run(command: impl Into<String>) -> Remedy {
+    Remedy {
+        command: command.into(),
+        advice: String::new(),
+    }
+}
+
+impl Remedy {
+    /// Adds what a person may do instead of the command, or has to do after it.
+    pub(super) fn and(self, advice: impl Into<String>) -> Self {
+        Self {
+            advice: advice.into(),
+            ..self
+        }
+    }
+
+    /// The lines of the remedy below its finding: the command behind `run:`, the advice behind `do:`.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (label, text) in [("run", &self.command), ("do", &self.advice)] {
+            if !text.is_empty() {
+                lines.push(format!("  {label}: {}", printable(text)));
+            }
+        }
+        lines
+    }
+}
+
+/// Words are for a person.
+impl From<&str> for Remedy {
+    fn from(advice: &str) -> Self {
+        Self::default().and(advice)
+    }
+}
+
+/// Words are for a person.
+impl From<String> for Remedy {
+    fn from(advice: String) -> Self {
+        Self::default().and(advice)
+    }
+}
+
+impl Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { command, advice } = self;
+        let separator = if command.is_empty() || advice.is_empty() {
+            ""
+        } else {
+            "; "
+        };
+        write!(f, "{command}{separator}{advice}")
+    }
+}
+
+/// Quotes a word for the shell, unless it has no character that means anything there.
+pub(super) fn shell_word(word: impl Display) -> String {
+    let word = word.to_string();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word;
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// A path as a word for the shell.
+pub(super) fn shell_path(path: &Path) -> String {
+    shell_word(path.display())
+}
+
+/// A command that edits one line of a file: a `sed` expression without its address.
+pub(super) fn edit_line(file: &Path, line: usize, expression: &str) -> String {
+    format!(
+        "sed -i {} {}",
+        shell_word(format!("{line}{expression}")),
+        shell_path(file)
+    )
+}
+
+/// Escapes a text for `sed`, as pattern of a basic regular expression with `/` around it.
+pub(super) fn sed_pattern(text: &str) -> String {
+    let mut pattern = String::new();
+    for c in text.chars() {
+        if r"\/.*[]^$".contains(c) {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
+
+/// Escapes a text for `sed`, as replacement with `/` around it.
+pub(super) fn sed_replacement(text: &str) -> String {
+    let mut replacement = String::new();
+    for c in text.chars() {
+        if r"\/&".contains(c) {
+            replacement.push('\\');
+        }
+        replacement.push(c);
+    }
+    replacement
+}
+
+/// Two keys of a finding: `remedy` has the whole text, `command` what can be pasted.
+impl Serialize for Remedy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut keys = serializer.serialize_struct("Remedy", 2)?;
+        keys.serialize_field("remedy", &self.to_string())?;
+        keys.serialize_field("command", &self.command)?;
+        keys.end()
+    }
+}
+
+/// Asserts that the command can be pasted: it is one line, which a shell parses, and which begins with a program, as
+/// does each part of it. Each finding that a test makes is asserted so.
+#[cfg(test)]
+pub(super) fn assert_pasteable(remedy: &Remedy) {
+    const PROGRAMS: [&str; 26] = [
+        "/usr/libexec/job-adopt/account",
+        "apt-get",
+        "busctl",
+        "chmod",
+        "chown",
+        "cp",
+        "dnf",
+        "dpkg",
+        "install",
+        "job-adopt",
+        "kill",
+        "loginctl",
+        "mkdir",
+        "mount",
+        "pam-auth-update",
+        "printf",
+        "restorecon",
+        "rm",
+        "scontrol",
+        "sed",
+        "semodule",
+        "sshd",
+        "systemctl",
+        "touch",
+        "userdel",
+        "usermod",
+    ];
+    let Remedy { command, advice } = remedy;
+    // A program at its begin would be a command that nobody can paste.
+    let first = advice.split(' ').next().unwrap_or_default();
+    let is_command = PROGRAMS.contains(&first) && first != "install";
+    assert!(!is_command, "{remedy:?}");
+    if command.is_empty() {
+        return;
+    }
+    assert_eq!(*command, printable(command).to_string());
+    let parse = std::process::Command::new("sh")
+        .args(["-n", "-c", command])
+        .output()
+        .unwrap();
+    assert!(parse.status.success(), "{remedy:?}: {parse:?}");
+    for part in command.split(" && ") {
+        let program = part.split(' ').next().unwrap_or_default();
+        assert!(PROGRAMS.contains(&program), "{program}: {remedy:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_shell_if_they_have_to_be() {
+        for (word, quoted) in [
+            ("/etc/pam.d/sshd", "/etc/pam.d/sshd"),
+            (
+                r"run-job\x2dadopt-use.mount",
+                r"'run-job\x2dadopt-use.mount'",
+            ),
+            ("it's", r"'it'\''s'"),
+            ("a b", "'a b'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(word), quoted);
+        }
+    }
+
+    #[test]
+    fn sed_takes_words_literally() {
+        let word = r"a/b.c[d]*e&f\g^$'";
+        let script = format!("s/{}/{}/", sed_pattern(word), sed_replacement("x&/\\"));
+        let script = shell_word(script);
+        let command = format!(
+            "printf '%s\\n' {} | sed {script}",
+            shell_word(format!("<{word}>"))
+        );
+        let output = std::process::Command::new("sh")
+            .args(["-c", &command])
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "<x&/\\>\n",
+            "{command}"
+        );
+    }
+}
