@@ -14,7 +14,6 @@ use kernel::trust::TrustError;
 use protocol::{Allowlist, LimitKey, LoginLimits};
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Maximum users that a finding names.
@@ -82,9 +81,6 @@ impl ConfigFacts {
     /// about.
     pub(super) fn read(site: &Site) -> Self {
         let off_switch = site.at(module::OFF_SWITCH_PATH);
-        let is_off = off_switch
-            .symlink_metadata()
-            .is_ok_and(|meta| meta.uid() == site.trust.owner());
         let Config {
             enforce,
             always_allowed,
@@ -94,7 +90,7 @@ impl ConfigFacts {
         let resolver = Resolver::new(site.tree(), devices.clone());
         Self {
             off_switch,
-            is_off,
+            is_off: site.is_switched_off(),
             conf: site.conf.clone(),
             file: read_file(site),
             enforce: enforce

@@ -11,6 +11,7 @@ use kernel::trust::Trust;
 use module::Settings;
 use nix::unistd::{Uid, User};
 use protocol::parse_decimal;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The uid of the account `nobody`, which has no job.
@@ -121,6 +122,13 @@ impl Site {
             .filter_map(|line| Settings::parse(&line.arguments).ok())
             .next()
             .unwrap_or_default()
+    }
+
+    /// Checks whether a file that root owns switches the module off: it ignores any other.
+    pub(super) fn is_switched_off(&self) -> bool {
+        self.at(module::OFF_SWITCH_PATH)
+            .symlink_metadata()
+            .is_ok_and(|meta| meta.uid() == self.trust.owner())
     }
 
     /// Calls `look_up` with the rights of the helper's account.

@@ -107,7 +107,8 @@ impl SliceFacts {
             Ok(closed) => closed,
             Err(error) => return Self::UnknownPolicy(error),
         };
-        let logins_join_jobs = site.config.missing_enforce_path().is_none()
+        let logins_join_jobs = !site.is_switched_off()
+            && site.config.missing_enforce_path().is_none()
             && !site.session.iter().any(Entry::is_observing);
         Self::Read(Slices {
             exempt,
@@ -224,7 +225,7 @@ fn closed_but_exempt(uid: u32) -> Finding {
 }
 
 fn closed_with_logins() -> Finding {
-    let text = "users' slices are closed, but logins stay in them (observe, or enforce) and lose their \
+    let text = "users' slices are closed, but logins stay in them (observe, enforce, or the off switch) and lose their \
                 GPUs";
     let remedy =
         run("job-adopt disable --only slices").and("and have users log out; or remove observe");

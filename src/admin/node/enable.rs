@@ -85,13 +85,14 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
-/// Parses the length of a trial: a number of seconds, or a number with `s`, `m` or `h`; from 1 s to a day.
+/// Parses the length of a trial: a number with `s`, `m` or `h`, from 1 s to a day. A number alone would be taken for
+/// minutes by some, for seconds by others.
 fn parse_time(text: &str) -> Result<Duration, &'static str> {
-    const MISTAKE: &str = "not a time as 90s, 15m or 2h, up to a day";
+    const MISTAKE: &str = "not a time with its unit, as 90s, 15m or 2h, up to a day";
     let digits_end = text.trim_end_matches(|c: char| !c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits_end);
     let factor = match unit {
-        "" | "s" => 1,
+        "s" => 1,
         "m" => 60,
         "h" => 3600,
         _ => return Err(MISTAKE),
@@ -499,12 +500,13 @@ mod tests {
 
     #[test]
     fn times_up_to_a_day_are_parsed() {
-        for (text, seconds) in [("90", 90), ("90s", 90), ("15m", 900), ("24h", 86400)] {
+        for (text, seconds) in [("90s", 90), ("15m", 900), ("24h", 86400)] {
             assert_eq!(parse_time(text).unwrap().as_secs(), seconds);
         }
         for text in [
             "",
-            "0",
+            "0s",
+            "15",
             "m",
             "25h",
             "1d",
