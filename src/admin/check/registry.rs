@@ -197,8 +197,12 @@ impl RecordFault {
     fn finding(&self) -> Finding {
         let object = self.path.display();
         let path = shell_path(&self.path);
+        let exception = match self.kind {
+            FaultKind::Record => ", unless another job takes them",
+            FaultKind::Directory => "",
+        };
         let text = format!(
-            "makes logins of {} fail (JA09), but for those to another job: {}",
+            "makes logins of {} fail (JA09){exception}: {}",
             self.user, self.cause
         );
         let remedy = match self.kind {

@@ -4,7 +4,7 @@
 use super::finding::{Check, Finding, Severity};
 use super::remedy::{Remedy, run, shell_path, shell_word};
 use super::site::{Site, root_processes};
-use super::sources::find_other_slurm_conf;
+use super::sources::{find_other_slurm_conf, name_slurm_conf};
 use super::trusted_file::trust_remedy;
 use helper::SlurmDevices;
 use helper::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};
@@ -27,6 +27,8 @@ pub(super) struct SlurmFacts {
     closes_devices: bool,
     /// Logins without devices of their own are refused.
     requires_devices: bool,
+    /// The `slurm.conf` of a running slurmd that logins do not read.
+    other_conf: Option<String>,
     /// slurmd runs here.
     runs: bool,
     /// The path of the configuration.
@@ -47,11 +49,23 @@ struct SlurmConf {
 impl SlurmFacts {
     /// Reads the facts. Slurm's files are read with the rights of the helper, as at a login.
     pub(super) fn read(site: &Site) -> Self {
+        // Without the helper's account, which is a finding of its own, Slurm's files are not read.
+        let conf = site
+            .with_helper_rights(|| SlurmConf::read(site))
+            .unwrap_or(Err(ConfError::MissingSlurmConf));
+        let path = match &conf {
+            Ok(conf) => Some(conf.path.as_path()),
+            Err(_) => None,
+        };
+        // A file that cannot be used is a finding of its own too.
+        let is_judged = site.is_here() && matches!(conf, Ok(_) | Err(ConfError::MissingSlurmConf));
         Self {
-            // Without the helper's account, which is a finding of its own, Slurm's files are not read.
-            conf: site
-                .with_helper_rights(|| SlurmConf::read(site))
-                .unwrap_or(Err(ConfError::MissingSlurmConf)),
+            other_conf: if is_judged {
+                find_other_slurm_conf(path)
+            } else {
+                None
+            },
+            conf,
             is_source: site.config.sources.contains(&SourceName::Slurm),
             has_spool: site.config.slurm_spool.is_some(),
             closes_devices: site.config.slurm_devices == SlurmDevices::Closed,
@@ -66,11 +80,6 @@ impl SlurmFacts {
         self.has_spool || !matches!(self.conf, Err(ConfError::MissingSlurmConf))
     }
 
-    /// Checks whether the environment or the command line of the running slurmd names its `slurm.conf`.
-    fn names_conf(&self) -> bool {
-        find_other_slurm_conf(None).is_some()
-    }
-
     /// The path of the `slurm.conf` that logins read; `None` if it is missing or cannot be used.
     pub(super) fn conf_path(&self) -> Option<&Path> {
         self.conf.as_ref().ok().map(|conf| conf.path.as_path())
@@ -81,6 +90,11 @@ impl SlurmFacts {
         if !self.is_source {
             return Vec::new();
         }
+        if let Some(other) = &self.other_conf {
+            let text = "is what slurmd reads, and logins do not: they find only jobs in the usual spool directory";
+            let remedy = name_slurm_conf(&self.own_conf, other);
+            return vec![Finding::error(Check::SlurmConf, other, text, remedy)];
+        }
         match &self.conf {
             Ok(conf) => {
                 vec![
@@ -89,9 +103,8 @@ impl SlurmFacts {
                     self.judge_devices(conf),
                 ]
             }
-            // Then the running slurmd may show which file it reads.
-            Err(ConfError::MissingSlurmConf) if self.runs && !self.names_conf() => {
-                let text = "is missing, and slurmd runs: users of Slurm jobs alone are refused";
+            Err(ConfError::MissingSlurmConf) if self.runs => {
+                let text = "is not found, and slurmd runs: logins find only jobs in the usual spool directory";
                 let remedy = "restore it where slurmd looks for it, or name it as slurm_conf in job_adopt.conf";
                 vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)]
             }

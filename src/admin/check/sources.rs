@@ -139,7 +139,7 @@ impl SourceFacts {
 }
 
 /// The command that names the `slurm.conf` of the running slurmd in the configuration at `conf`.
-fn name_slurm_conf(conf: &Path, slurm_conf: &str) -> Remedy {
+pub(super) fn name_slurm_conf(conf: &Path, slurm_conf: &str) -> Remedy {
     let conf = shell_path(conf);
     let key = shell_word(format!("slurm_conf = {slurm_conf}"));
     let comment_out = format!("touch {conf} && sed -i '/^ *slurm_conf *=/s/^/#/' {conf}");

@@ -549,13 +549,16 @@ impl Server {
     }
 }
 
-/// The command by which these processes of sshd read their configuration anew: through the unit, or a signal.
+/// The command by which these processes of sshd read their configuration anew: through the unit of the distribution, or
+/// by a signal, since units of a site need not have a reload.
 fn reload_command(pids: &[i32]) -> Option<String> {
     let mut commands: Vec<String> = pids
         .iter()
         .map(|pid| match find_unit(*pid) {
-            Some(unit) => format!("systemctl reload {}", shell_word(unit)),
-            None => format!("kill -HUP {pid}"),
+            Some(unit) if ["ssh.service", "sshd.service"].contains(&unit.as_str()) => {
+                format!("systemctl reload {unit}")
+            }
+            _ => format!("kill -HUP {pid}"),
         })
         .collect();
     commands.dedup();
