@@ -167,7 +167,7 @@ pub(super) fn assert_pasteable(remedy: &Remedy) {
     if command.is_empty() {
         return;
     }
-    assert_eq!(*command, printable(command).to_string());
+    assert_eq!(*command, printable(command));
     let parse = std::process::Command::new("sh")
         .args(["-n", "-c", command])
         .output()

@@ -98,13 +98,17 @@ impl ServerProcess {
             )];
         };
         let mut findings = Vec::new();
-        let remedy = self.override_unit(
+        let same_namespaces = self.override_unit(
             "PrivateUsers=no\\nProtectControlGroups=no",
             "remove PrivateUsers= and ProtectControlGroups= from its unit, or run it outside of the container",
         );
-        findings.extend(judge_namespaces(&object, &view.other_namespaces, remedy));
+        findings.extend(judge_namespaces(
+            &object,
+            &view.other_namespaces,
+            same_namespaces,
+        ));
         if let Some(fault) = &view.cgroup_fault {
-            let remedy = self.override_unit(
+            let writable_cgroups = self.override_unit(
                 "ProtectControlGroups=no",
                 "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit",
             );
@@ -112,19 +116,23 @@ impl ServerProcess {
                 Check::SshdCgroupMount,
                 &object,
                 fault,
-                remedy,
+                writable_cgroups,
             ));
         }
         for file in &view.hidden_files {
             let advice = format!("remove {} from its unit", file.settings);
-            let remedy = self.override_unit(file.reset(), &advice);
-            findings.push(file.finding(&object, remedy));
+            let seen_files = self.override_unit(file.reset(), &advice);
+            findings.push(file.finding(&object, seen_files));
         }
-        let remedy = self.override_unit(
+        let all_capabilities = self.override_unit(
             "CapabilityBoundingSet=~",
             "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container",
         );
-        findings.extend(judge_capabilities(&object, view.capabilities, remedy));
+        findings.extend(judge_capabilities(
+            &object,
+            view.capabilities,
+            all_capabilities,
+        ));
         if findings.is_empty() {
             let text = "sees the same mounts as this process, and has what the module needs";
             findings.push(Finding::fine(Check::SshdServer, &object, text));

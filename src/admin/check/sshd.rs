@@ -305,7 +305,10 @@ fn parse_unit_command(unit: &str, read: impl Fn(&str) -> String) -> Option<(Path
             continue;
         };
         let text = read(files.split(" (").next().unwrap_or_default());
-        for (name, value) in text.lines().filter_map(|line| line.trim().split_once('=')) {
+        for (name, value) in text
+            .lines()
+            .filter_map(|assignment| assignment.trim().split_once('='))
+        {
             let value = value.trim().trim_matches(['"', '\'']);
             variables.insert(name.to_owned(), value.to_owned());
         }

@@ -577,7 +577,7 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
 impl<'a> OwnLine<'a> {
     /// The command that removes the first argument that is wrong by itself; `None` if no simple one does.
     fn remove_bad_argument(&self) -> Option<Remedy> {
-        let is_bad = |word: &&String| Settings::parse(&[word.to_string()]).is_err();
+        let is_bad = |word: &&String| Settings::parse(&[(*word).clone()]).is_err();
         remove_word(self.place, self.words.iter().find(is_bad)?)
     }
 
