@@ -2,7 +2,7 @@
 
 use super::cgroup_members::{list_members, read_processes};
 use super::limits_in_force::{LIMIT_HEADS, LimitsInForce};
-use super::running_jobs::{QUERY_TIMEOUT, query_scheduler};
+use super::running_jobs::{QUERY_TIMEOUT, find_cgroup, query_scheduler};
 use super::usage::{USAGE_HEADS, Usage};
 use crate::accounts::{self, UserNames};
 use crate::error::Error;
@@ -18,13 +18,11 @@ use helper::jobs::sources::SourceError;
 use helper::node::Tree;
 use helper::{Config, contain_by_record};
 use kernel::bpf::{self, AttachTarget};
-use kernel::cgroup::{self, CgroupChain, Dir, Membership, Mount, Occupants, find_frozen};
+use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, find_frozen};
 use kernel::trust::Trust;
 use nix::unistd::Uid;
-use protocol::{CgroupPath, Containment, LeafName, NodeName, Placement, SourceName};
-use schedulers::stepd::{SocketName, connect_to_daemon, job_of_daemon};
+use protocol::{Containment, LeafName, SourceName};
 use serde::Serialize;
-use std::path::Path;
 use std::time::Instant;
 
 /// Show the jobs of this node
@@ -220,11 +218,7 @@ impl ListedJob {
         self.via = Some(scheduler);
         self.cgroup = None;
         self.started = Some(job.started);
-        let path = match &job.placement {
-            Placement::Extern { spool, node } => find_slurm_cgroup(job, spool.as_str(), node),
-            Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => Some(path.clone()),
-        };
-        if let Some(path) = path {
+        if let Some(path) = find_cgroup(job) {
             // Without a record only a filter of the scheduler's can hold there.
             if self.containment == "unknown" && Uid::effective().is_root() {
                 self.containment = Containment::None.as_str();
@@ -380,16 +374,6 @@ fn count_connections(table: &[Process]) -> usize {
         .iter()
         .filter(|process| process.is_sshd && !is_sshd(process.parent))
         .count()
-}
-
-/// Finds the cgroup of a Slurm job on cgroup v2, which only its step daemon knows; `None` if that does not answer, or is
-/// elsewhere.
-fn find_slurm_cgroup(job: &Job, spool: &str, node: &NodeName) -> Option<CgroupPath> {
-    let socket = SocketName::from_job(node, &job.id)?;
-    let path = Path::new(spool).join(socket.to_string());
-    let deadline = Instant::now() + QUERY_TIMEOUT;
-    let daemon = connect_to_daemon(&path, 0, Some(deadline)).ok()??;
-    job_of_daemon(Membership::read(daemon.pid).ok()?.unified()?)
 }
 
 /// Adds the jobs that a scheduler runs for this user, or for all users, to those of records. Returns

@@ -14,7 +14,7 @@ use helper::{Config, Deadline};
 use kernel::cgroup::{CgroupChain, Dir, Listing, Membership, Mount, MountInfo, ignore_gone, v1};
 use kernel::trust::Trust;
 use protocol::{CgroupPath, JobId, LeafName, NodeName, Placement, SourceName};
-use schedulers::stepd::{SocketName, connect_to_daemon, step_of_daemon};
+use schedulers::stepd::{SocketName, connect_to_daemon, job_of_daemon, step_of_daemon};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -188,6 +188,20 @@ fn merge_jobs(
         }
     }
     jobs
+}
+
+/// Finds the cgroup of a scheduler's job on cgroup v2. That of a Slurm job only its step daemon knows: `None` if that does
+/// not answer, or is elsewhere.
+pub(crate) fn find_cgroup(job: &Job) -> Option<CgroupPath> {
+    let (spool, node) = match &job.placement {
+        Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => return Some(path.clone()),
+        Placement::Extern { spool, node } => (spool, node),
+    };
+    let socket = SocketName::from_job(node, &job.id)?;
+    let path = Path::new(spool.as_str()).join(socket.to_string());
+    let deadline = Instant::now() + QUERY_TIMEOUT;
+    let daemon = connect_to_daemon(&path, 0, Some(deadline)).ok()??;
+    job_of_daemon(Membership::read(daemon.pid).ok()?.unified()?)
 }
 
 impl RunningJob {

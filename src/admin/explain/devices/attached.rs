@@ -8,6 +8,7 @@ use crate::accounts::require_root;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINE};
 use crate::explain::filters::{Filter, read_filters};
+use crate::job::running_jobs::{find_cgroup, query_schedulers};
 use crate::output::Output;
 use helper::jobs::records::{self, Record};
 use helper::node::{DeviceNode, Tree};
@@ -15,7 +16,7 @@ use helper::printable;
 use kernel::OperationError;
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, MountInfo, v1};
 use kernel::trust::Trust;
-use protocol::{Access, CgroupPath, JobId};
+use protocol::{Access, CgroupPath, JobId, Placement};
 use serde::Serialize;
 
 /// The operation that needs root.
@@ -288,19 +289,27 @@ impl Target {
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] for a cgroup that cannot be opened, for a job that the registry lacks, for a job whose
-/// cgroup only its scheduler knows, and without root's rights for the job's cgroup.
+/// [`Error::Failed`] for a cgroup that cannot be opened, for a job that neither a scheduler nor the registry has, and
+/// without root's rights for the job's cgroup.
 pub(super) fn open_target(options: &Options) -> Result<Option<Target>, Error> {
     let id = match (&options.cgroup, &options.job) {
         (Some(path), _) => return open_cgroup(path).map(Some),
         (None, Some(id)) => id,
         (None, None) => return Ok(None),
     };
+    if let Some((uid, path)) = find_scheduled(id, options)? {
+        require_root(READ_FILTERS)?;
+        let place = Mount::open()?.open_chain(&path).map_err(open_error)?;
+        return Target::from_place(&place, &path, Some(uid)).map(Some);
+    }
     let record = find_record(id, options)?;
     let path = match &record.target {
         records::LoginTarget::Cgroup(path) => path,
         records::LoginTarget::Via(via) => {
-            let cause = format!("{} knows its cgroup; give --cgroup", via.as_str());
+            let cause = format!(
+                "{} has no such job here, or does not show its cgroup",
+                via.as_str()
+            );
             return Err(Error::failed("find cgroup of job", id, cause));
         }
     };
@@ -310,6 +319,26 @@ pub(super) fn open_target(options: &Options) -> Result<Option<Target>, Error> {
     // Before the first login there is no leaf, and the job's own filters apply to it.
     let place = place.into_leaf(child.as_ref())?.unwrap_or_else(|job| job);
     Target::from_place(&place, path, Some(record.uid)).map(Some)
+}
+
+/// Finds the job that a scheduler runs under this id: the uid of its user and its cgroup, and for Slurm that of its
+/// logins once there is one; `None` if no scheduler has it, or more than one.
+fn find_scheduled(id: &JobId, options: &Options) -> Result<Option<(u32, CgroupPath)>, Error> {
+    let mut jobs = query_schedulers(&options.conf.read()?).all;
+    jobs.retain(|(_, job)| job.has_name(id));
+    let [(uid, job)] = jobs.as_slice() else {
+        return Ok(None);
+    };
+    let Some(path) = find_cgroup(job) else {
+        return Ok(None);
+    };
+    let logins = match job.placement {
+        Placement::Extern { .. } => format!("{path}/step_extern/user/task_special").parse().ok(),
+        Placement::Cgroup { .. } | Placement::Unit { .. } => None,
+    };
+    let mount = Mount::open()?;
+    let existing = logins.filter(|leaf| mount.open_chain(leaf).is_ok());
+    Ok(Some((*uid, existing.unwrap_or(path))))
 }
 
 /// Opens a cgroup of version 2 or, if there is none at `path`, one of the devices controller of version 1. If

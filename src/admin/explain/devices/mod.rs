@@ -44,7 +44,7 @@ pub(crate) struct Options {
     /// A cgroup, below the cgroup v2 mount
     #[arg(long, value_name = "PATH", value_parser = parse_value::<CgroupPath>)]
     cgroup: Option<CgroupPath>,
-    /// A registered job
+    /// A job of a scheduler or of the registry
     #[arg(long, value_name = "ID", value_parser = names::parse_job_id, conflicts_with = "cgroup")]
     job: Option<JobId>,
     /// Judge modes of nodes for this user, by name or number
