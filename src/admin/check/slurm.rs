@@ -91,7 +91,7 @@ impl SlurmFacts {
             return Vec::new();
         }
         if let Some(other) = &self.other_conf {
-            let text = "is what slurmd reads, and logins do not: they find only jobs in the usual spool directory";
+            let text = "is what slurmd reads, and logins read another file or none: they may find no job (JA01)";
             let remedy = name_slurm_conf(&self.own_conf, other);
             return vec![Finding::error(Check::SlurmConf, other, text, remedy)];
         }
@@ -103,8 +103,8 @@ impl SlurmFacts {
                     self.judge_devices(conf),
                 ]
             }
-            Err(ConfError::MissingSlurmConf) if self.runs => {
-                let text = "is not found, and slurmd runs: logins find only jobs in the usual spool directory";
+            Err(ConfError::MissingSlurmConf) if self.runs && !self.has_spool => {
+                let text = "is not found, and slurmd runs: no login finds a Slurm job (JA01)";
                 let remedy = "restore it where slurmd looks for it, or name it as slurm_conf in job_adopt.conf";
                 vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)]
             }
