@@ -559,13 +559,24 @@ fn reload_command(pids: &[i32]) -> Option<String> {
         .iter()
         .map(|pid| match find_unit(*pid) {
             Some(unit) if ["ssh.service", "sshd.service"].contains(&unit.as_str()) => {
-                format!("systemctl reload {unit}")
+                format!("systemctl {} {unit}", reload_verb(&unit))
             }
             _ => format!("kill -HUP {pid}"),
         })
         .collect();
     commands.dedup();
     (!commands.is_empty()).then(|| commands.join(" && "))
+}
+
+/// How a unit reads its configuration anew. Debian's sshd (9.2) loses the socket that systemd gave it at a reload, and
+/// ends: "Address already in use". Logins outlive a restart (`KillMode=process`).
+fn reload_verb(unit: &str) -> &'static str {
+    let socket = unit.replace(".service", ".socket");
+    let mut command = Command::new("systemctl");
+    match query_in_clean_environment(command.args(["--quiet", "is-active", &socket])) {
+        Ok((true, _)) => "restart",
+        _ => "reload",
+    }
 }
 
 /// Finds the file and line of sshd's complaint, as `FILE line N: ` and `FILE: line N: `.
