@@ -43,6 +43,8 @@ impl RefusalFacts<'_> {
 
 /// Maximum characters of a line.
 const LINE_CHARACTERS_MAX: usize = 80;
+/// Maximum characters of the second line before its code.
+const REMEDY_CHARACTERS_MAX: usize = LINE_CHARACTERS_MAX - " [JA05]".len();
 /// Maximum characters of a device's name.
 const DEVICE_CHARACTERS_MAX: usize = 40;
 
@@ -101,11 +103,7 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
             let user = to_ascii(&facts.login.user);
             [
                 format!("login refused: you ({user}) have no running job on this node."),
-                hint_line(
-                    facts,
-                    "Your jobs:",
-                    "Log in while a job of yours is running here.",
-                ),
+                own_jobs_line(facts),
             ]
         }
         Reason::Starting => [
@@ -150,10 +148,10 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
         ],
         Reason::DeviceUnknown => [
             format!(
-                "{job} asks for {}, which this node does not have.",
+                "login refused: {} of your {job} is not usable here.",
                 device_name(facts)
             ),
-            facts.report_line("Login refused. Please"),
+            report_fault(),
         ],
         Reason::NoScheduler => [
             "login refused: no job service runs on this node.".to_owned(),
@@ -168,6 +166,18 @@ fn hint_line(facts: &RefusalFacts<'_>, lead: &str, without_hint: &str) -> String
         hint if hint.is_empty() => without_hint.to_owned(),
         // The blanks set the command apart from the code behind it.
         hint => format!("{lead} {hint}  "),
+    }
+}
+
+/// Returns the line with the command that lists the user's jobs, and whom to tell if it contradicts the refusal.
+fn own_jobs_line(facts: &RefusalFacts<'_>) -> String {
+    let without_hint = "Log in while a job of yours is running here.";
+    let line = hint_line(facts, "Your jobs:", without_hint);
+    let with_advice = format!("{line} If it shows one running here, tell your site.");
+    if line == without_hint || with_advice.len() > REMEDY_CHARACTERS_MAX {
+        line
+    } else {
+        with_advice
     }
 }
 
@@ -196,14 +206,20 @@ fn several_jobs_line(facts: &RefusalFacts<'_>) -> String {
 /// Returns the line about how to choose a job: the scheduler's command for the first job, or else one
 /// to type in a job, each if it fits.
 fn choice_line(facts: &RefusalFacts<'_>) -> String {
-    let inside = |job: &str| format!("From inside one of them, choose: job-adopt use {job}  ");
-    // Empty without a command: such a line is passed over, as one that is too long is.
-    let command = hint_line(facts, "Choose one:", "");
-    let example = facts.refusal.jobs.first().map(|job| inside(job.as_str()));
-    let capacity = LINE_CHARACTERS_MAX - " [JA05]".len();
-    let mut lines = [Some(command), example].into_iter().flatten();
-    let fitting = lines.find(|line| (1..=capacity).contains(&line.len()));
-    fitting.unwrap_or_else(|| inside("JOB"))
+    let inside = |job: &str| format!("In a shell or script of one of them: job-adopt use {job}  ");
+    let Some(job) = facts.refusal.jobs.first() else {
+        return inside("JOB");
+    };
+    // The lines with the command are empty without one, and passed over as those that are too long are.
+    let lines = [
+        hint_line(facts, &format!("Choose {job}:"), ""),
+        hint_line(facts, "Choose one:", ""),
+        inside(job.as_str()),
+    ];
+    let mut fitting = lines
+        .into_iter()
+        .filter(|line| (1..=REMEDY_CHARACTERS_MAX).contains(&line.len()));
+    fitting.next().unwrap_or_else(|| inside("JOB"))
 }
 
 /// The name of the refusal's device in ASCII, shortened to fit the line; `a device` if the helper gave none.
@@ -320,8 +336,25 @@ mod tests {
         assert_eq!(
             text(Reason::NoJob, &JOBS, ""),
             "gpu017: login refused: you (alice) have no running job on this node.\n\
-             Your jobs: squeue --me   [JA01]"
+             Your jobs: squeue --me   If it shows one running here, tell your site. [JA01]"
         );
+        let line = |hint: &str| {
+            let refusal = Failure::new(Reason::NoJob, "none").to_refusal(None);
+            let text = format_with_hint(&refusal, "gpu017", "", hint);
+            text.lines().last().unwrap().to_owned()
+        };
+        let longer = "h".repeat(20);
+        assert_eq!(line(&longer), format!("Your jobs: {longer}   [JA01]"));
+        let without = "Log in while a job of yours is running here. [JA01]";
+        assert_eq!(line(""), without);
+    }
+
+    #[test]
+    fn refusal_for_a_device_blames_no_user() {
+        let text = text(Reason::DeviceUnknown, &JOBS, "");
+        let begin = "gpu017: login refused: nvidia.com/gpu=3 of your job 4242 is not usable here.\n\
+                     Not your fault. Please report: gpu017 ";
+        assert!(text.starts_with(begin), "{text}");
     }
 
     #[test]
@@ -409,12 +442,17 @@ mod tests {
         };
         let text = |hint: &str| format_with_hint(&refusal(JOBS), "gpu017", "", hint);
         let first = "gpu017: login refused: you have 2 jobs here (4242, 4250).\n";
-        let inside = "From inside one of them, choose: job-adopt use 4242   [JA05]";
+        let inside = "In a shell or script of one of them: job-adopt use 4242   [JA05]";
         assert_eq!(text(""), format!("{first}{inside}"));
         let command = "srun --jobid=4242 --overlap job-adopt use 4242";
         assert_eq!(
             text(command),
-            format!("{first}Choose one: {command}   [JA05]")
+            format!("{first}Choose 4242: {command}   [JA05]")
+        );
+        let longer = "h".repeat(59);
+        assert_eq!(
+            text(&longer),
+            format!("{first}Choose one: {longer}   [JA05]")
         );
         assert_eq!(text(&"h".repeat(60)), format!("{first}{inside}"));
     }

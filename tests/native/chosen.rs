@@ -91,7 +91,7 @@ fn refused_user_chooses_from_inside_job() {
         let two = Two::start(node);
         let refused = node.account(ALICE).fails().says("[JA05]");
         refused
-            .says("choose: job-adopt use 4242")
+            .says("In a shell or script of one of them: job-adopt use 4242   [JA05]")
             .says("(4242, 4250)");
         assert_eq!(
             stat(node, DIR),
