@@ -112,11 +112,15 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
         ],
         Reason::Ended => [
             format!("login refused: your {job} here {}.", end_phrase(facts)),
-            hint_line(facts, "Start a new job, or see:", "Start a new job."),
+            hint_line(
+                facts,
+                "Start a new job. Your other jobs:",
+                "Start a new job.",
+            ),
         ],
         Reason::Suspended => [
             format!("login refused: your {job} is suspended here."),
-            "Try again when it has been resumed.".to_owned(),
+            "Its scheduler or your site may have paused it. Try again when it runs.".to_owned(),
         ],
         Reason::LoginsClosed => [
             format!("login refused: your {job} here takes no logins."),
@@ -154,8 +158,8 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
             report_fault(),
         ],
         Reason::NoScheduler => [
-            "login refused: no job service runs on this node.".to_owned(),
-            report_fault(),
+            "login refused: no scheduler with jobs was found on this node.".to_owned(),
+            facts.report_line("With a job here, or on a login node, please"),
         ],
     }
 }
@@ -378,6 +382,8 @@ mod tests {
             Some(format!("{begin} ended at 00:00."))
         );
         assert_eq!(line(None), Some(format!("{begin} is ending.")));
+        let remedy = "Start a new job. Your other jobs: squeue --me   [JA03]";
+        assert!(text(Reason::Ended, &JOBS, "").ends_with(remedy));
     }
 
     #[test]

@@ -370,7 +370,7 @@ fn user_whose_only_job_takes_no_logins_is_refused() {
 fn node_that_never_had_a_job_refuses_with_no_job_service() {
     on_node(|node| {
         node.sh("rm /run/job-adopt/lock").ok();
-        let text = "login refused: no job service runs on this node.";
+        let text = "login refused: no scheduler with jobs was found on this node.";
         node.account(CAROL).fails().says(text).says("[JA11]");
         node.job_adopt(&["check"])
             .says("no scheduler runs here and no job is registered");
