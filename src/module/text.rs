@@ -122,9 +122,18 @@ fn refusal_lines(facts: &RefusalFacts<'_>) -> [String; 2] {
             format!("login refused: your {job} is suspended here."),
             "Its scheduler or your site may have paused it. Try again when it runs.".to_owned(),
         ],
+        // The other jobs take logins, but none from inside of this one.
+        Reason::LoginsClosed if facts.refusal.jobs.len() > 1 => [
+            format!("login refused: your ssh runs in {job}, which takes no logins."),
+            "To join another job of yours here, type ssh on a login node.".to_owned(),
+        ],
         Reason::LoginsClosed => [
             format!("login refused: your {job} here takes no logins."),
-            "Work in it through its scheduler, or ask your site.".to_owned(),
+            hint_line(
+                facts,
+                "Work in it by:",
+                "Work in it through its scheduler, or ask your site.",
+            ),
         ],
         Reason::ChoiceNeeded => [several_jobs_line(facts), choice_line(facts)],
         Reason::CannotConfine => [
@@ -351,6 +360,25 @@ mod tests {
         assert_eq!(line(&longer), format!("Your jobs: {longer}   [JA01]"));
         let without = "Log in while a job of yours is running here. [JA01]";
         assert_eq!(line(""), without);
+    }
+
+    #[test]
+    fn refusal_by_a_closed_job_names_the_way_into_it_or_around_it() {
+        let command = "srun --jobid=4242 --overlap --pty bash";
+        let refusal = |jobs: &[&str]| Refusal {
+            jobs: jobs.iter().map(|job| job.parse().unwrap()).collect(),
+            ..Failure::new(Reason::LoginsClosed, "closed").to_refusal(None)
+        };
+        assert_eq!(
+            format_with_hint(&refusal(&["4242"]), "gpu017", "", command),
+            "gpu017: login refused: your job 4242 here takes no logins.\n\
+             Work in it by: srun --jobid=4242 --overlap --pty bash   [JA12]"
+        );
+        assert_eq!(
+            format_with_hint(&refusal(&JOBS), "gpu017", "", command),
+            "gpu017: login refused: your ssh runs in job 4242, which takes no logins.\n\
+             To join another job of yours here, type ssh on a login node. [JA12]"
+        );
     }
 
     #[test]

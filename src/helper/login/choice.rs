@@ -23,8 +23,8 @@ pub(super) enum Choice {
     Job(Box<Job>, ChoiceRule),
     /// The user must choose one of these jobs, the oldest of which comes first.
     Needed(Vec<Job>),
-    /// The login comes from this job, which takes no logins.
-    Closed(JobId),
+    /// The login comes from the first of these jobs, which takes no logins. The others take them.
+    Closed(Vec<JobId>),
 }
 
 impl Choice {
@@ -55,7 +55,8 @@ pub(super) fn choose_job(
     if jobs.len() + closed.len() > 1 {
         let id = find_id(ChoiceRule::Caller, &[jobs.as_slice(), closed].concat());
         if let Some(job) = closed.iter().find(|job| Some(&job.id) == id.as_ref()) {
-            return Choice::Closed(job.id.clone());
+            let ids = std::iter::once(job).chain(&jobs).map(|job| job.id.clone());
+            return Choice::Closed(ids.collect());
         }
         if let Some(job) = jobs.iter().find(|job| Some(&job.id) == id.as_ref()) {
             return Choice::Job(Box::new(job.clone()), ChoiceRule::Caller);
@@ -403,7 +404,11 @@ mod tests {
                     },
                 )
             };
-            assert_eq!(choose("7"), Choice::Closed("7".parse().unwrap()));
+            let Choice::Closed(ids) = choose("7") else {
+                panic!("{:?}", choose("7"))
+            };
+            assert_eq!(ids.len(), 1 + open.len(), "{ids:?}");
+            assert_eq!(ids[0].as_str(), "7");
             assert_eq!(job_and_rule(choose("1")), ("1".into(), ChoiceRule::Caller));
             let newest = open.last().unwrap().id.to_string();
             assert_eq!(job_and_rule(choose("9")).0, newest);

@@ -182,7 +182,7 @@ impl Survey {
             return refuse_job(Reason::Starting, id, None, &[]);
         }
         if let Some(job) = self.closed.first() {
-            return refuse_closed(&job.id);
+            return refuse_closed(vec![job.id.clone()]);
         }
         if let Some(id) = ending.first() {
             return refuse_job(Reason::Ended, id, None, skipped);
@@ -275,9 +275,16 @@ fn refuse(reason: Reason, causes: &[String]) -> LoginRefusal {
     }
 }
 
-/// Refuses a login to a job that takes none.
-pub(super) fn refuse_closed(id: &JobId) -> LoginRefusal {
-    refuse_job(Reason::LoginsClosed, id, None, &[])
+/// Refuses a login to the first of these jobs, which takes none, or from inside of it to the others.
+pub(super) fn refuse_closed(jobs: Vec<JobId>) -> LoginRefusal {
+    let refusal = Refusal {
+        jobs,
+        ..refusal(Reason::LoginsClosed)
+    };
+    LoginRefusal {
+        refusal,
+        cause: String::new(),
+    }
 }
 
 /// Refuses a login because of this job, with causes for the log, which may be none. `ended` is when the job ended;

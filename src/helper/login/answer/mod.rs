@@ -118,8 +118,8 @@ impl Node {
                 Err(_) => {}
             }
         }
-        // The hint of a needed choice is the command that makes it.
-        if reason != Reason::ChoiceNeeded {
+        // The hint of these is a command for the job, and no list of jobs.
+        if !matches!(reason, Reason::ChoiceNeeded | Reason::LoginsClosed) {
             if let Some(hint) = &config.hint {
                 reply.hint.clone_from(hint);
             }
@@ -160,16 +160,20 @@ impl Node {
                 let now = self.clock.seconds_since_epoch();
                 let LoginRefusal { refusal, cause } =
                     survey.refuse_without_job(now, &config.sources);
+                let hint_of_reason = if refusal.reason == Reason::LoginsClosed {
+                    survey.closed.first().map(shell_command).unwrap_or_default()
+                } else {
+                    hint
+                };
                 let reply = Reply {
-                    hint,
+                    hint: hint_of_reason,
                     ..plain_reply(Verdict::Refuse(refusal), cause)
                 };
                 return ExplainedReply { reply, evidence };
             }
-            Choice::Closed(id) => {
-                let LoginRefusal { refusal, cause } = refuse_closed(&id);
+            Choice::Closed(ids) => {
+                let LoginRefusal { refusal, cause } = refuse_closed(ids);
                 let reply = Reply {
-                    hint,
                     warnings: survey.into_warnings(warnings),
                     ..plain_reply(Verdict::Refuse(refusal), cause)
                 };
@@ -267,6 +271,15 @@ fn choice_command(job: &Job) -> String {
         SourceName::Registry => String::new(),
         SourceName::Slurm => format!("srun --jobid={id} --overlap job-adopt use {id}"),
         SourceName::Flux => format!("flux exec --jobid={id} job-adopt use {id}"),
+    }
+}
+
+/// The command by which a user starts a shell in this job without a login; empty if there is none.
+fn shell_command(job: &Job) -> String {
+    match job.placement.source() {
+        // Flux has one only for jobs that are Flux instances.
+        SourceName::Registry | SourceName::Flux => String::new(),
+        SourceName::Slurm => format!("srun --jobid={} --overlap --pty bash", job.id),
     }
 }
 

@@ -44,6 +44,8 @@ fn jobs_that_take_no_logins_refuse_unless_another_takes_them() {
     let refusal = bench.refusal();
     assert_eq!(refusal.reason, Reason::LoginsClosed);
     assert!(["6", "7"].contains(&refusal.jobs.first().unwrap().as_str()));
+    bench.configure("hint = qstat\n");
+    assert_eq!(bench.ask().hint, "", "the list of jobs is no help");
     bench.job("8", &format!(r#","logins":true{STRICT}"#));
     assert_eq!(bench.plan().job.as_str(), "8");
     std::fs::remove_file(bench.scratch.path().join("jobs/5/8.json")).unwrap();

@@ -284,6 +284,18 @@ fn slurm_job_with_unusable_record_is_not_joined() {
 }
 
 #[test]
+fn slurm_job_that_takes_no_logins_has_the_command_for_a_shell() {
+    let bench = NodeBench::new();
+    bench.configure_slurm();
+    bench.daemons.running(&bench.socket(7), 5);
+    let text = r#"{"version":1,"id":"7","uid":5,"via":"slurm","cdi":[],"logins":false}"#;
+    bench.scratch.file("jobs/5/7.json", text);
+    bench.configure("hint = qstat\n");
+    assert_eq!(bench.refusal().reason, Reason::LoginsClosed);
+    assert_eq!(bench.ask().hint, "srun --jobid=7 --overlap --pty bash");
+}
+
+#[test]
 fn record_without_its_slurm_job_is_not_running() {
     let bench = NodeBench::new();
     bench.configure_slurm();
