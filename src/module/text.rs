@@ -3,7 +3,7 @@
 //! paths and error numbers. Launchers look for the code in brackets.
 
 use kernel::sys::clock::{local_time, now};
-use protocol::{JobId, Plan, Reason, Refusal, Request};
+use protocol::{ChoiceRule, JobId, Plan, Reason, Refusal, Request};
 
 /// The texts of a reply: see [`protocol::Reply`].
 #[derive(Clone, Debug, Default)]
@@ -45,6 +45,10 @@ impl RefusalFacts<'_> {
 const LINE_CHARACTERS_MAX: usize = 80;
 /// Maximum characters of the second line before its code.
 const REMEDY_CHARACTERS_MAX: usize = LINE_CHARACTERS_MAX - " [JA05]".len();
+/// The names of the months, which need no locale.
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
 /// Maximum characters of a device's name.
 const DEVICE_CHARACTERS_MAX: usize = 40;
 
@@ -68,14 +72,18 @@ pub(super) fn refusal_text(facts: &RefusalFacts<'_>) -> String {
     text
 }
 
-/// Returns the text for an interactive login that has joined its job.
-pub(super) fn success_text(plan: &Plan, gpus: u32, node: &str) -> String {
+/// Returns the text for an interactive login that has joined its job. `gpus` is `None` if their number is
+/// not known.
+pub(super) fn success_text(plan: &Plan, gpus: Option<u32>, node: &str) -> String {
     let mut facts = Vec::new();
-    if gpus > 0 {
-        facts.push(format!("{gpus} GPU{}", if gpus == 1 { "" } else { "s" }));
+    match gpus {
+        Some(0) => facts.push("no GPUs".to_owned()),
+        Some(1) => facts.push("1 GPU".to_owned()),
+        Some(count) => facts.push(format!("{count} GPUs")),
+        None => {}
     }
     if let Some(ends) = plan.ends.and_then(local_time) {
-        facts.push(format!("ends {}", hour_and_minute(ends)));
+        facts.push(format!("ends {}", date_and_time(ends, local_time(now()))));
     }
     let facts = if facts.is_empty() {
         String::new()
@@ -83,8 +91,13 @@ pub(super) fn success_text(plan: &Plan, gpus: u32, node: &str) -> String {
         format!(": {}", facts.join(", "))
     };
     let node = to_ascii(node);
+    let why = if plan.rule == ChoiceRule::Newest {
+        ", your newest here"
+    } else {
+        ""
+    };
     format!(
-        "Joined job {} on {node}{facts}. This login ends with the job.",
+        "Joined job {} on {node}{why}{facts}. This login ends with the job.",
         plan.job
     )
 }
@@ -257,6 +270,18 @@ fn end_phrase(facts: &RefusalFacts<'_>) -> String {
 
 fn hour_and_minute(time: libc::tm) -> String {
     format!("{:02}:{:02}", time.tm_hour, time.tm_min)
+}
+
+/// Returns a time of day, and before it the date unless that is the date of `today`.
+fn date_and_time(time: libc::tm, today: Option<libc::tm>) -> String {
+    let date = |time: libc::tm| (time.tm_year, time.tm_yday);
+    let clock = hour_and_minute(time);
+    if today.map(date) == Some(date(time)) {
+        return clock;
+    }
+    let month = usize::try_from(time.tm_mon).ok();
+    let name = month.and_then(|month| MONTHS.get(month)).unwrap_or(&"");
+    format!("{} {name} {clock}", time.tm_mday)
 }
 
 /// Returns a time of day with seconds.
@@ -442,8 +467,21 @@ mod tests {
     }
 
     #[test]
-    fn welcome_counts_the_gpus() {
-        let plan = Plan {
+    fn end_on_another_day_has_its_date() {
+        let time = |epoch| local_time(epoch).unwrap();
+        let day = 24 * 60 * 60;
+        let ends = 1_795_201_200;
+        let today = date_and_time(time(ends), Some(time(ends)));
+        assert_eq!(today.len(), "14:05".len(), "{today}");
+        for other in [ends + day, ends - day, ends - 365 * day] {
+            let text = date_and_time(time(ends), Some(time(other)));
+            assert!(text.ends_with(&format!(" Nov {today}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn welcome_counts_the_gpus_and_explains_the_choice() {
+        let mut plan = Plan {
             job: "4242".parse().unwrap(),
             rule: protocol::ChoiceRule::OnlyJob,
             placement: protocol::Placement::Cgroup {
@@ -460,12 +498,22 @@ mod tests {
             dropped: Vec::new(),
             env: protocol::Variables::default(),
         };
-        for (gpus, shown) in [(0, ""), (1, ": 1 GPU"), (2, ": 2 GPUs")] {
+        for (gpus, shown) in [
+            (None, ""),
+            (Some(0), ": no GPUs"),
+            (Some(1), ": 1 GPU"),
+            (Some(2), ": 2 GPUs"),
+        ] {
             assert_eq!(
                 success_text(&plan, gpus, "gpu017"),
                 format!("Joined job 4242 on gpu017{shown}. This login ends with the job.")
             );
         }
+        plan.rule = ChoiceRule::Newest;
+        assert_eq!(
+            success_text(&plan, Some(2), "gpu017"),
+            "Joined job 4242 on gpu017, your newest here: 2 GPUs. This login ends with the job."
+        );
     }
 
     #[test]

@@ -91,12 +91,12 @@ fn log_of_session_has_its_audit_login_and_session() {
 #[test]
 fn interactive_login_reads_joined_job() {
     on_node(|node| {
-        let ends = "date -d @1795219200 +%H:%M";
+        let ends = "LC_ALL=C date -d @4000000000 '+%-d %b %H:%M'";
         let ends = node.sh(ends).ok().stdout;
         let job = node
             .job(ALICE, "4242")
             .devices(&["/dev/nvidia0", "/dev/nvidia2"]);
-        let _job = job.with("ends", 1_795_219_200.into()).start();
+        let _job = job.with("ends", 4_000_000_000_i64.into()).start();
         let line = format!("Joined job 4242 on gpu017: 2 GPUs, ends {}.", ends.trim());
         let shell = node.sshd().shell(ALICE, "exit\n").ok();
         shell.says(&line).says("This login ends with the job.");
