@@ -98,7 +98,8 @@ fn refused_user_chooses_from_inside_job() {
             format!("directory 1001 {} 2750", HELPER.uid)
         );
         assert_eq!(stat(node, USE), "directory 0 0 755");
-        let message = "the next logins of alice to gpu017 join job 4242 while it runs here\n";
+        let message =
+            "logins to gpu017 from outside your jobs now join job 4242 while it runs here\n";
         assert_eq!(two.choose(&["4242"]).exits(0).stdout, message);
         assert_eq!(two.choose(&[]).exits(0).stdout, message);
         node.log.clear();
@@ -426,7 +427,7 @@ fn use_prints_remedy_for_each_failure() {
         node.job_adopt(&["use", "4242"]).exits(3).says("root");
         run_as(node, &job, BOB, &["job-adopt", "use", "4242"])
             .exits(1)
-            .says("no running job");
+            .says("bob has no running job on gpu017\ntype this on the node of your job\n");
         assert_fits_terminal(&hers(&["4243"]));
         run_as(
             node,
@@ -438,7 +439,7 @@ fn use_prints_remedy_for_each_failure() {
         assert_fits_terminal(
             &hers(&[])
                 .exits(3)
-                .says("undo it: job-adopt use --clear")
+                .says("the file of your choice cannot be used; remove it: job-adopt use --clear")
                 .says("holds no job's id"),
         );
         hers(&["--clear"]).exits(0);

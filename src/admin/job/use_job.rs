@@ -91,14 +91,19 @@ impl ChoiceOwner {
         }
         if doubts.is_empty() {
             let why = self.explain_not_running(&jobs);
-            output.warn(format_args!("job {name} was not chosen: {why}"));
+            let help = if jobs.is_empty() {
+                "\ntype this on the node of your job"
+            } else {
+                ""
+            };
+            output.warn(format_args!("job {name} was not chosen: {why}{help}"));
             return Ok(EXIT_FINDINGS);
         }
         for text in &doubts {
             output.warn(printable(text));
         }
         output.warn(format_args!(
-            "warning: it cannot be told whether job {name} runs here"
+            "warning: it cannot be told whether job {name} runs here; choosing it anyway"
         ));
         self.write(name, output)
     }
@@ -146,12 +151,14 @@ impl ChoiceOwner {
 
     /// Reports which job the next logins join.
     fn report_effect(&self, chosen: Option<&JobId>, output: &mut Output<'_>) -> Result<u8, Error> {
-        let Self { user, node, .. } = self;
+        let node = &self.node;
         let text = match chosen {
-            Some(job) => {
-                format!("the next logins of {user} to {node} join job {job} while it runs here")
-            }
-            None => format!("no job is chosen for the next logins of {user} to {node}"),
+            Some(job) => format!(
+                "logins to {node} from outside your jobs now join job {job} while it runs here"
+            ),
+            None => format!(
+                "no job is chosen: logins to {node} join your newest, or you are asked to choose"
+            ),
         };
         writeln!(output.out, "{text}")?;
         Ok(EXIT_FINE)
@@ -184,8 +191,8 @@ impl ChoiceOwner {
             .unwrap_or_else(|error| no_jobs(&error))
     }
 
-    /// Builds an error that begins with the remedy, or has none for other faults of the user's directory than that it
-    /// is missing or has a wrong mode.
+    /// Builds an error that begins with the remedy, or has none for faults of the user's directory that may be the
+    /// user's, such as a mount.
     fn explain_error(&self, error: &TrustError) -> Error {
         let node = &self.node;
         let path = error.path();
@@ -195,10 +202,10 @@ impl ChoiceOwner {
             Distrust::Open(Errno::ENOENT) | Distrust::WrongMode(_)
         );
         let help = if path.ends_with(FILE) {
-            "no choice counts; undo it: job-adopt use --clear\n".to_owned()
+            "the file of your choice cannot be used; remove it: job-adopt use --clear\n".to_owned()
         } else if is_mended_by_login {
             format!("log in to {node} by ssh once, then try again\n")
-        } else if path == self.choice.dir() {
+        } else if path == self.choice.dir() && !matches!(error.cause(), Distrust::WrongOwner(_)) {
             String::new()
         } else {
             format!("{node} is not set up correctly; not your fault, please report:\n")
