@@ -87,7 +87,7 @@ fn enter(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> Re
         None => {
             let containers =
                 find_containers(&job, &login).map_err(|error| failed(error.to_string()))?;
-            choose(containers, &job.job)?
+            choose(containers, &job.job, &options.words)?
         }
     };
     let target = Target::open(&process, &job)?;
@@ -118,7 +118,8 @@ fn find_own_job(name: Option<&JobId>, output: &mut Output<'_>) -> Result<JobCgro
         }
         let user = accounts::user_name(uid);
         return Err(failed(format!(
-            "this shell is in no job of {user} on {node}; log in while one runs here"
+            "this shell is in no job of {user} on {node}; log in to your job's node: \
+             ssh -t NODE job-adopt enter"
         )));
     };
     let Some(name) = name else {
@@ -127,7 +128,7 @@ fn find_own_job(name: Option<&JobId>, output: &mut Output<'_>) -> Result<JobCgro
     match find_by_name(&jobs, name) {
         Some(job) if job.id == own.job => Ok(own),
         Some(job) => Err(failed(format!(
-            "this login is in job {}; log in to job {} to enter it",
+            "this login is in job {}; type job-adopt use {}, and log in again from outside your jobs",
             own.job, job.id
         ))),
         None => Err(failed(format!(
@@ -153,17 +154,30 @@ fn read_chosen(pid: i32, job: &JobCgroup, login: &View) -> Result<JobProcess, Er
 /// Chooses the only container.
 ///
 /// It fails with [`Error::Failed`] if there is none, or with their list if there are several.
-fn choose(mut containers: Vec<Container>, job: &JobId) -> Result<JobProcess, Error> {
+fn choose(
+    mut containers: Vec<Container>,
+    job: &JobId,
+    words: &[OsString],
+) -> Result<JobProcess, Error> {
     if containers.len() > 1 {
-        return Err(Error::Failed(describe_several(&containers, job)));
+        return Err(Error::Failed(describe_several(&containers, job, words)));
     }
     let only = containers.pop().map(|container| container.first);
     only.ok_or_else(|| Error::failed("enter", "container", format!("job {job} runs none here")))
 }
 
-/// Lists containers, each with the command that enters it.
-fn describe_several(all: &[Container], job: &JobId) -> String {
-    let mut text = format!("job {job} runs {} containers here; enter one:", all.len());
+/// Lists containers, each with the command that enters it. The `words` of the user's command are not repeated.
+fn describe_several(all: &[Container], job: &JobId, words: &[OsString]) -> String {
+    let reminder = if words.is_empty() {
+        ""
+    } else {
+        " (your command goes behind --)"
+    };
+    let mut text = format!(
+        "job {job} runs {} containers on {}; in a login there, enter one{reminder}:",
+        all.len(),
+        node_name()
+    );
     for Container { first, count } in all.iter().take(CONTAINERS_MAX) {
         let processes = if *count == 1 { "process" } else { "processes" };
         let _ = write!(

@@ -130,12 +130,15 @@ pub(super) fn explain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ESRCH | libc::ENOENT) => "it has ended".to_owned(),
         Some(libc::EACCES | libc::EPERM) => {
-            "the kernel does not let you read it: it is not yours, or does not let itself be traced"
+            "the kernel does not let you read it: it is not yours, or does not let itself be traced; \
+             another process of the container may work (--pid)"
                 .to_owned()
         }
         Some(libc::ENOSYS) => "the kernel is older than Linux 5.8".to_owned(),
         _ if error.kind() == io::ErrorKind::InvalidData => {
-            "its user or group has no number in its container".to_owned()
+            "its container has no number for its user or group; start another shell in it by the \
+             program that made it"
+                .to_owned()
         }
         _ => error.to_string(),
     }
@@ -145,11 +148,14 @@ pub(super) fn explain(error: &io::Error) -> String {
 fn explain_refused_join(errno: Errno, kinds: CloneFlags) -> String {
     match errno {
         Errno::EPERM if !kinds.contains(CloneFlags::CLONE_NEWUSER) => {
-            "root made it, without a user namespace (as Apptainer does if it is setuid root), and \
-             only root may enter it; start another shell in it by the program that made it"
+            "root made it, without a user namespace, and only root may enter it; start another \
+             shell in it by the program that made it, in this login (Apptainer: apptainer shell \
+             IMAGE or instance://NAME)"
                 .to_owned()
         }
-        Errno::EPERM => "the kernel refuses: its user namespace is not yours".to_owned(),
+        Errno::EPERM => "the kernel refuses: its namespaces are not all yours; you can enter only \
+                         containers of your own"
+            .to_owned(),
         Errno::EINVAL => "the kernel refuses; this needs Linux 5.8 or later".to_owned(),
         Errno::ESRCH => "it has ended".to_owned(),
         _ => errno.desc().to_owned(),
@@ -167,7 +173,7 @@ mod tests {
         let both = mounts | CloneFlags::CLONE_NEWUSER;
         for (errno, kinds, expected) in [
             (Errno::EPERM, mounts, "root made it"),
-            (Errno::EPERM, both, "not yours"),
+            (Errno::EPERM, both, "not all yours"),
             (Errno::EINVAL, both, "Linux 5.8"),
             (Errno::ESRCH, both, "it has ended"),
             (Errno::ENOMEM, both, "memory"),
