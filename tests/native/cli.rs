@@ -205,7 +205,12 @@ fn unregister_ends_and_notifies_logins() {
 #[test]
 fn list_prints_table_and_json() {
     on_node(|node| {
-        node.job_adopt(&["list"]).exits(0);
+        node.job_adopt(&["list"])
+            .exits(0)
+            .says("no jobs on this node\n");
+        node.job_adopt(&["list", "--user", "bob"])
+            .exits(0)
+            .says("no jobs of bob on this node\n");
         let _job = node.job(ALICE, "4242").devices(&["/dev/nvidia0"]).start();
         node.job_adopt(&["list"])
             .exits(0)

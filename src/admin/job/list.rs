@@ -16,7 +16,7 @@ use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use helper::jobs::sources::SourceError;
 use helper::node::Tree;
-use helper::{Config, contain_by_record};
+use helper::{Config, contain_by_record, printable};
 use kernel::bpf::{self, AttachTarget};
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, find_frozen};
 use kernel::trust::Trust;
@@ -108,6 +108,17 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if options.json {
         let broken: Vec<String> = broken.iter().map(ToString::to_string).collect();
         output.json(&serde_json::json!({ "schema": 1, "jobs": jobs, "broken": broken }))?;
+    } else if jobs.is_empty() {
+        let whose = match &options.user {
+            Some(name) => format!(" of {}", printable(name)),
+            None => String::new(),
+        };
+        let doubt = if code == EXIT_FINE {
+            ""
+        } else {
+            "; part of the list may be missing"
+        };
+        writeln!(output.out, "no jobs{whose} on this node{doubt}")?;
     } else {
         const HEAD: [&str; 8] = [
             "ID",
@@ -304,9 +315,9 @@ impl ListedJob {
         let via = self.via?;
         let is_enabled = config.sources.iter().any(|source| source.as_str() == via);
         let why = if is_enabled {
-            "has no such job here now"
+            "does not run it here now"
         } else {
-            "is not among the sources"
+            "is not asked here, since it is not among the sources"
         };
         Some(format!("job {}: {via} {why}", self.id))
     }
@@ -459,10 +470,10 @@ mod tests {
         let why = "job 7: x: not a qualified CDI name, VENDOR/CLASS=NAME";
         assert_eq!(job.why, [why]);
         let mut config = Config::default();
-        let no_job = "job 7: slurm has no such job here now";
+        let no_job = "job 7: slurm does not run it here now";
         assert_eq!(job.explain_unknown(&config).unwrap(), no_job);
         config.sources.retain(|source| *source != SourceName::Slurm);
-        let no_source = "job 7: slurm is not among the sources";
+        let no_source = "job 7: slurm is not asked here, since it is not among the sources";
         assert_eq!(job.explain_unknown(&config).unwrap(), no_source);
         let placement = Placement::Extern {
             spool: "/var/spool/slurmd".parse().unwrap(),
