@@ -439,7 +439,7 @@ fn use_prints_remedy_for_each_failure() {
         assert_fits_terminal(
             &hers(&[])
                 .exits(3)
-                .says("the file of your choice cannot be used; remove it: job-adopt use --clear")
+                .says("your choice cannot be used; remove it: job-adopt use --clear")
                 .says("holds no job's id"),
         );
         hers(&["--clear"]).exits(0);
@@ -454,7 +454,9 @@ fn use_prints_remedy_for_each_failure() {
         );
         node.set_mode(USE, 0o755);
         node.write(&job.record_path(), "{");
-        hers(&["4243"]).exits(0).says("cannot be told");
+        let warning =
+            "job-adopt: warning: cannot tell whether job 4243 runs here; choosing it anyway\n";
+        hers(&["4243"]).exits(0).says(warning);
         hers(&[]).exits(0).says("join job 4243");
     });
 }

@@ -176,8 +176,11 @@ fn site_message_is_added_to_refusal() {
     on_node(|node| {
         node.write("/etc/issue.job", "Help: help@example.org\x1b[31m\n");
         node.configure("hint = qstat -u $USER\nmessage_file = /etc/issue.job\n");
-        let outcome = node.account(CAROL).fails().says("qstat -u $USER   [JA01]");
-        outcome.says("Help: help@example.org").omits("\x1b");
+        let outcome = node.account(CAROL).fails().says(" [JA01]");
+        outcome
+            .says("Your jobs: qstat -u $USER   ")
+            .says("Help: help@example.org")
+            .omits("\x1b");
     });
 }
 

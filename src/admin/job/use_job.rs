@@ -103,7 +103,7 @@ impl ChoiceOwner {
             output.warn(printable(text));
         }
         output.warn(format_args!(
-            "warning: it cannot be told whether job {name} runs here; choosing it anyway"
+            "warning: cannot tell whether job {name} runs here; choosing it anyway"
         ));
         self.write(name, output)
     }
@@ -202,7 +202,7 @@ impl ChoiceOwner {
             Distrust::Open(Errno::ENOENT) | Distrust::WrongMode(_)
         );
         let help = if path.ends_with(FILE) {
-            "the file of your choice cannot be used; remove it: job-adopt use --clear\n".to_owned()
+            "your choice cannot be used; remove it: job-adopt use --clear\n".to_owned()
         } else if is_mended_by_login {
             format!("log in to {node} by ssh once, then try again\n")
         } else if path == self.choice.dir() && !matches!(error.cause(), Distrust::WrongOwner(_)) {
