@@ -274,9 +274,8 @@ fn hour_and_minute(time: libc::tm) -> String {
 
 /// Returns a time of day, and before it the date unless that is the date of `today`.
 fn date_and_time(time: libc::tm, today: Option<libc::tm>) -> String {
-    let date = |time: libc::tm| (time.tm_year, time.tm_yday);
     let clock = hour_and_minute(time);
-    if today.map(date) == Some(date(time)) {
+    if today.is_some_and(|day| (day.tm_year, day.tm_yday) == (time.tm_year, time.tm_yday)) {
         return clock;
     }
     let month = usize::try_from(time.tm_mon).ok();
