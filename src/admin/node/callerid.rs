@@ -30,8 +30,9 @@ pub(crate) struct Options {
     conf: Conf,
 }
 
-/// Answers one query. As soon as there is a connection, only the answer may be written: inetd(8) makes
-/// standard error the connection as well.
+/// Answers one query and stays for [`LIFETIME_MIN`]; returns the exit status, which is [`EXIT_FINE`] also if the other
+/// side has closed the connection. As soon as there is a connection, only the answer may be written: inetd(8) makes
+/// standard error the connection as well, so faults go to the log. It fails at once if there is no connection.
 pub(crate) fn execute(options: &Options, _output: &mut Output<'_>) -> Result<u8, Error> {
     let began = Instant::now();
     let config = options.conf.read();
@@ -40,10 +41,11 @@ pub(crate) fn execute(options: &Options, _output: &mut Output<'_>) -> Result<u8,
     Ok(status)
 }
 
-/// Answers one query and ends the connection; returns the exit status.
+/// Answers one query and ends the connection; returns [`EXIT_FAILED`] if the configuration cannot be used or the job
+/// of the connection cannot be found out. Then the cause is in the log.
 fn answer_once(connection: Connection, config: Result<Config, Error>) -> u8 {
     let config = config.map_err(|error| log_fault("", error));
-    // Without a configuration no network is allowed, and the answer hides all jobs.
+    // Without a configuration no network is allowed, so every query is answered with `Answer::Hidden`.
     let networks = config
         .as_ref()
         .map_or(&[][..], |config| &config.callerid_networks);
@@ -66,7 +68,8 @@ fn answer_once(connection: Connection, config: Result<Config, Error>) -> u8 {
     }
 }
 
-/// Opens the connection of a query, which is standard input; `None` if the other side has closed it.
+/// Opens the connection of a query, which is standard input; `None` if the other side has closed it. It fails with
+/// [`Error::Input`] if standard input is no TCP connection.
 fn open_connection() -> Result<Option<Connection>, Error> {
     let socket = std::io::stdin()
         .as_fd()
@@ -90,7 +93,8 @@ fn open_connection() -> Result<Option<Connection>, Error> {
     Err(Error::Input(format!("{text}; see job-adopt-callerid(8)")))
 }
 
-/// Finds the job of a connection, among the jobs of its owner. [`Answer::NoUser`] means that it is in none of them.
+/// Finds the job of a connection, among the jobs of its owner. [`Answer::NoUser`] means that it is in none of them, or
+/// that this node knows no owner of such a connection.
 ///
 /// # Errors
 ///
@@ -112,7 +116,7 @@ fn find_job(flow: Flow, config: &Config, deadline: Deadline) -> Result<Answer, S
     } = node
         .find_running_jobs(config, &node_name(), owner.uid, half)
         .map_err(|error| error.to_string())?;
-    // The node that asks decides what follows from a job that takes no logins.
+    // Jobs that take no logins are answers too: the node that asks decides what follows from one.
     jobs.extend(closed);
     match node.job_of_cgroup(&jobs, owner.cgroup, deadline) {
         Some(id) => Ok(Answer::Job(id.clone())),

@@ -43,7 +43,8 @@ pub(crate) struct Options {
 }
 
 /// Runs `disable`: takes the set-up back. A trial, or a change that was interrupted, is taken back first.
-/// Returns [`EXIT_FINDINGS`] if lines of ours stay, or if nothing keeps users without a job out.
+/// Returns [`EXIT_FINDINGS`] if lines of ours stay, or if nothing keeps users without a job out; a dry run changes
+/// nothing, and returns [`EXIT_FINE`] in any case.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let root = options.place.root.as_path();
     if options.place.dry_run {
@@ -86,6 +87,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 /// The changes that take the set-up back.
 struct NodePlan<'a> {
     change: Change,
+    /// The PAM stack as it is, and its planned text; `None` if the options leave the stack out.
     stack: Option<(Stack<'a>, Restored)>,
     /// The other services that still have lines of ours.
     other_services: Vec<String>,
@@ -105,6 +107,7 @@ impl<'a> NodePlan<'a> {
             let read = Stack::read(root, &options.service)?;
             let (lines, restored) = plan_removal(&read, output)?;
             change.add(Part::Pam, lines);
+            // If the change fails, our lines come back, and they need our module.
             change.modules = read.our_module().into_iter().collect();
             stack = Some((read, restored));
         }
@@ -211,6 +214,7 @@ fn find_copied_files(root: &Path) -> Vec<PathBuf> {
         .flatten()
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
+        // The drop-ins of users' slices are removed by `disable` itself.
         .filter(|name| name.ends_with(".d") && !name.starts_with("user-"))
         .map(|name| Path::new(UNIT_DIR).join(name).join("job-adopt.conf"))
         .chain([CONTAINERS_FILE.into()])

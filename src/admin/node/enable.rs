@@ -105,7 +105,8 @@ fn parse_time(text: &str) -> Result<Duration, &'static str> {
 }
 
 /// Runs `enable`: sets the node up, for good or as a trial, or ends a trial. A change that was interrupted
-/// before is taken back first. Without root's rights it can only show what would change.
+/// before is taken back first. Without root's rights it can only show what would change. With `--inside` or
+/// `--account`, which a trial gives to processes that it starts, it only asks the stack about one user.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let service = &options.lines.service;
     let root = &options.place.root;
@@ -161,6 +162,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
 /// The changes that make the node right.
 struct NodePlan<'a> {
     change: Change,
+    /// `None` if the options leave the PAM stack out.
     lines: Option<PlannedLines<'a>>,
 }
 
@@ -291,7 +293,7 @@ impl<'a> NodePlan<'a> {
     }
 }
 
-/// Reads the configuration: that of the image, unless the option names one.
+/// Reads the configuration: that of the image, unless the option names a file of this host.
 fn read_config(conf: &Conf, root: &Path) -> Result<Config, Error> {
     let path = match conf.option()? {
         Some(path) => path,

@@ -55,7 +55,7 @@ impl Content {
 pub(super) struct FileChange {
     /// The path on the node: in an image, without the image's folder.
     pub(super) path: PathBuf,
-    /// What the path named when the change was planned.
+    /// What the path named when the change was planned; `None` if there was nothing.
     pub(super) old: Option<Content>,
     /// What it is to name; `None` removes it.
     pub(super) new: Option<Content>,

@@ -26,8 +26,9 @@ struct JobOwners {
 }
 
 /// Finds the name of a user without a job here: the `requested` one, or else one whom our lines, with these
-/// settings, do not exempt and who is not among `other_than`. It looks at the people in this node's passwd(5) and
-/// then at `nobody`; if a source of jobs has not answered, only at `nobody`, who never has one.
+/// settings, do not exempt and who is not among `other_than`, the users whom a trial expects to get in. It looks at the
+/// people in this node's passwd(5) and then at `nobody`; if a source of jobs has not answered, only at `nobody`, who
+/// never has one.
 ///
 /// # Errors
 ///
@@ -83,13 +84,14 @@ fn find_job_owners(settings: &Settings, output: &mut Output<'_>) -> Result<JobOw
     })
 }
 
-/// Lists the names of this node's own accounts of people.
+/// Lists the names of this node's own accounts of people; none if passwd(5) cannot be read.
 fn list_people() -> Vec<String> {
     let passwd = fs::read("/etc/passwd").unwrap_or_default();
     parse_people(&passwd, read_uid_min())
 }
 
-/// Parses passwd(5) for accounts from this uid on. Names of people may be in any encoding.
+/// Parses the names of the accounts from this uid on, but `nobody`, from the text of passwd(5). Its field of real names
+/// may be in any encoding, and lines without a name and a uid are left out.
 fn parse_people(passwd: &[u8], uid_min: u32) -> Vec<String> {
     let mut names = Vec::new();
     for line in String::from_utf8_lossy(passwd).lines() {

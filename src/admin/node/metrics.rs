@@ -35,6 +35,7 @@ struct LoginMetric {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
+    /// Takes the value from the usage; `None` if that lacks it.
     value: fn(&Usage) -> Option<f64>,
 }
 
@@ -481,7 +482,7 @@ fn describe_metric(name: &str, kind: &str, help: &str) -> String {
 }
 
 /// Whether a line with these values can be one of the module's decisions: a line with others has another
-/// origin.
+/// origin. `code` may be empty: not every decision has one.
 fn is_decision(phase: &str, decision: &str, code: &str) -> bool {
     decision.parse::<Decision>().is_ok()
         && phase.parse::<Phase>().is_ok()

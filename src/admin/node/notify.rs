@@ -99,7 +99,8 @@ struct Outlook {
 /// Gives the notices that are due now, and finds out when the next one is.
 ///
 /// The state counts them as given before they are written to terminals: if it cannot be stored, none is written,
-/// since each run would give it again.
+/// since each run would give it again. It fails with [`Error::Failed`] if jobs cannot be listed, or if the state can be
+/// neither locked, read nor written.
 fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook, Error> {
     let _lock = Lock::take(Lock::NOTICES_OFFSET, Instant::now() + OPERATION_TIMEOUT)?;
     let running = find_running_jobs(config, output)?;
@@ -118,6 +119,7 @@ fn give_due_notices(config: &Config, output: &mut Output<'_>) -> Result<Outlook,
         let key = job_key(job);
         let (entry, notice) = round.update(job, state.jobs.get(&key).copied());
         notices.extend(notice);
+        // Without a new entry an old one stays.
         if let Some(entry) = entry {
             state.jobs.insert(key, entry);
         }
@@ -176,7 +178,7 @@ impl Round<'_, '_> {
     }
 
     /// Opens the terminals of a job's logins, as far as they are found in [`LISTING_TIME_OF_USER`], which all jobs of
-    /// the user share.
+    /// the user share. It warns if not all processes could be listed.
     fn open_terminals(&mut self, job: &RunningJob) -> Vec<OwnedFd> {
         let began = Instant::now();
         let spent = self.listing_times.entry(job.uid).or_default();
@@ -290,8 +292,9 @@ impl Schedule {
         Self(minutes.iter().copied().chain(at_end).collect())
     }
 
-    /// Finds the notice that is due, in minutes before the end; `None` before the first one is due, and if
-    /// this one or a later one was the last that was `given`. A late run gives only the last one that it missed.
+    /// Finds the notice that is due, in minutes before the end. `given` is the last notice that was given, or `None`
+    /// before the first one. The result is `None` before the first one is due, and if this one or one nearer to the end
+    /// was given. A late run gives only the last one that it missed.
     fn find_due(&self, ends: i64, now: i64, given: Option<u32>) -> Option<u32> {
         let left = ends.saturating_sub(now);
         // Of the notices whose time has come, the one with the fewest minutes.
@@ -344,7 +347,8 @@ fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Optio
 }
 
 /// Parses the end of this job in the lines of `squeue`, which has all tasks of an array if the job is one of
-/// them. `None` if no line is about this job; the inner value is `None` for a job without an end (`N/A`).
+/// them. `None` if no line is about this job; the inner value is `None` for a job without an end, for which Slurm has
+/// `N/A` or another text that is no positive number.
 fn parse_end(text: &str, id: &JobId) -> Option<Option<i64>> {
     let (_, end) = text
         .lines()

@@ -41,6 +41,7 @@ pub(super) fn build_drop_ins(
     let closed = format!("{CLOSED_DROP_IN}{allowed}");
     let mut files = BTreeMap::from([("user-.slice.d".to_owned(), closed)]);
     for (uid, why) in exempt_accounts(config)? {
+        // The packages have root's file with this very text, in which there is no reason.
         let head = if uid == 0 {
             String::new()
         } else {

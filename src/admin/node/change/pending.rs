@@ -134,7 +134,7 @@ impl Pending {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] for a journal that cannot be read.
+    /// [`Error::Failed`] for a journal that cannot be read, is malformed, or is of another version.
     pub(in crate::node) fn read(root: &Path) -> Result<Option<Self>, Error> {
         require_inside(root, Path::new(JOURNAL))?;
         let path = at(root, Path::new(JOURNAL));
@@ -186,8 +186,8 @@ impl Pending {
         )
     }
 
-    /// Whether the change is still going to be taken back. The timer began before the first file changed, since a
-    /// crash in between must not leave the new ones for good.
+    /// Whether the change will be taken back unless it is kept: the journal is there and, if systemd reads the files,
+    /// the timer waits. The timer begins before the first file changes, so it may be over before the last one has.
     pub(in crate::node) fn is_armed(&self) -> bool {
         self.is_written() && (!systemd::reads(&self.root) || undo_unit::is_armed())
     }
@@ -301,7 +301,9 @@ impl Pending {
     }
 
     /// Brings one file back to what it was before the change. A file that was edited since the change stays
-    /// and is reported in `undone`; a PAM stack that `enable` changed is left to [`Pending::restore_stack`].
+    /// and is reported in `undone`; a PAM stack that `enable` changed is left to [`Pending::restore_stack`]. It fails
+    /// with [`Error::Failed`] if the file cannot be read or brought back, or if our module, which the old stack calls,
+    /// is gone.
     fn restore(
         &self,
         file: &JournalFile,
@@ -316,7 +318,7 @@ impl Pending {
         } else {
             None
         };
-        // It was not changed yet, or is back already.
+        // Without its copy the file is back: the copy was renamed. If it is as before, it was not changed yet.
         if file.has_copy && copy.is_none() || current == copy {
             return Ok(());
         }

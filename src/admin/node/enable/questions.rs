@@ -99,8 +99,9 @@ pub(super) fn ask_account(service: &str, user: &str) -> Result<Answer, Error> {
     }
 }
 
-/// Runs the account phase for a user in this process. pam_slurm_adopt moves its process into the job
-/// there, so each call needs a process of its own.
+/// Runs the account phase for a user in this process; returns [`EXIT_ADMITTED`] or, for whatever cause and without the
+/// stack's messages, [`EXIT_REFUSED`]. It fails with [`Error::Failed`] if libpam does not begin. pam_slurm_adopt moves
+/// its process into the job in this phase, so each call needs a process of its own.
 pub(super) fn run_account(service: &str, user: &str) -> Result<u8, Error> {
     let mut transaction = Transaction::start(service, user)
         .map_err(|error| Error::failed("start", service, error))?;
@@ -134,7 +135,7 @@ fn transient_command(question: &str, service: &str, user: &str) -> std::io::Resu
 }
 
 /// Runs account, credentials and session for a user in this process, in sshd's order, and reports account and
-/// session.
+/// session. Returns [`EXIT_FINDINGS`] as soon as one of these two refuses the user; the later phases do not run then.
 pub(super) fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut transaction = Transaction::start(service, user)
         .map_err(|error| Error::failed("start", service, error))?;

@@ -9,6 +9,7 @@ use helper::stack::{Entry, parse_lines};
 ///
 /// [`Refusal`] if libpam would read a part of it as a comment or as another line.
 pub(super) fn split(text: &str) -> Result<Vec<String>, Refusal> {
+    // The parser takes whole lines, of which the arguments are the words from the fourth on.
     let lines = parse_lines(&format!("account required module {text}"));
     match lines.as_deref() {
         Some([line]) if !text.contains('#') => Ok(line.words.get(3..).unwrap_or_default().to_vec()),

@@ -18,6 +18,7 @@ pub(crate) struct Restored {
 /// A line that is not restored.
 #[derive(Debug)]
 struct LeftOut {
+    /// Its number in [`Restored::text`].
     number: usize,
     /// The module of the line, if that is not there; `None` if only the module of another such line is not.
     missing_module: Option<String>,
@@ -230,12 +231,14 @@ fn called_module(line: &LogicalLine) -> Option<&str> {
     (!is_other).then_some(module.as_str())
 }
 
-/// Inserts new lines into the text, and comments out the logical lines that begin at the numbers `replaced`.
+/// Inserts new lines into the text, and comments out the logical lines that begin at the numbers `replaced`. None is
+/// commented out in a text that ends in a continued line.
 pub(super) fn edit(text: &[u8], new: &[NewLine], replaced: &[usize]) -> Vec<u8> {
     let mut old = parse_lines(&decode(text)).unwrap_or_default();
     old.retain(|line| replaced.contains(&line.number));
     let mut result = Vec::new();
     for (number, line) in physical_lines(text) {
+        // Line numbers begin at 1; the place 0 is the top of the file as well.
         for inserted in new
             .iter()
             .filter(|inserted| inserted.before.max(1) == number)

@@ -25,9 +25,9 @@ impl ManagedBlock {
 /// What a comment says about the lines below it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    /// `# BEGIN …`
+    /// `# BEGIN …` or `# >>> …`
     Begin,
-    /// `# END …`
+    /// `# END …` or `# <<< …`
     End,
     /// `# … Do not edit …`
     Keep,

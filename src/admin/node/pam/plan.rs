@@ -104,6 +104,7 @@ struct OurLines {
     /// The places of our two auth lines ([`OldStack::auth_places`]). `None`: there are no such lines, which only
     /// logins to jobs with private files need.
     before_auth: Option<[usize; 2]>,
+    /// The place of our account line; [`usize::MAX`] for the end of the file.
     before_account: usize,
 }
 
@@ -185,7 +186,9 @@ impl Stack<'_> {
         })
     }
 
-    /// Chooses the arguments and places of our lines.
+    /// Chooses the arguments and places of our lines; `given` are the admin's arguments, or `None` if the admin gave
+    /// none. It fails with [`Error::Failed`] if the old lines differ in their arguments, if our module does not take
+    /// them, or if no PAM line can have them.
     fn plan_our_lines(&self, old: &OldStack, given: Option<&str>) -> Result<OurLines, Error> {
         let words = self
             .choose_words(old, given)
@@ -249,7 +252,8 @@ impl Stack<'_> {
     }
 
     /// Finds the lines that ours replace, and what the admin should know about them. If ours only observes,
-    /// no line goes, and each of a rival has a note.
+    /// no line goes, and each of a rival has a note. It fails with [`Error::Failed`] if the line of a rival cannot be
+    /// commented out, or if without it the stack would judge users otherwise than before.
     fn find_replaced<'s>(
         &self,
         old: &'s OldStack,
@@ -289,7 +293,8 @@ impl Stack<'_> {
         Ok(Replaced { places, notes })
     }
 
-    /// Finds the arguments of our line in the file, other than an auth line; `None` if there is no such line.
+    /// Finds the arguments of our account or session line in the file. `None` if there is none but lines that do
+    /// nothing, as earlier versions wrote them ([`is_close_only`]).
     fn find_our_words(&self) -> Option<Vec<String>> {
         let lines = parse_lines(&decode(&self.text))?;
         let ours = lines.iter().find(|line| {
@@ -483,6 +488,7 @@ const DEFAULTS_NOTE: &str = "note: what pam_slurm_adopt.so leaves open unless to
 /// Whether the admin decides about users without a job: by the arguments given now, or by those of our
 /// line, which were given before.
 fn states_no_jobs(current: &[String], given: Option<&str>) -> bool {
+    // Arguments that cannot be split were refused before, with the reason.
     let given_words = given.map(|text| arguments::split(text).unwrap_or_default());
     let words = given_words.as_deref().unwrap_or(current);
     words

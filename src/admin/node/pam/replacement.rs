@@ -123,6 +123,7 @@ impl AccountChange<'_> {
                 _ => self.unlike("would no longer refuse users with a job", by),
             });
         }
+        // The old stack may let users without a job in, if the admin has decided about them.
         if let Some(path) = self.find_difference(&change, LoginClass::Jobless, Side::Before)? {
             self.require_exemption(&rivals, &path)?;
         }
@@ -312,8 +313,8 @@ impl AccountChange<'_> {
 
     /// Refuses to lock out users whom a line of the old stack let in without a job, unless our arguments
     /// exempt somebody. `path` is the path of such a user through the stack, and `rivals` are the lines of
-    /// pam_slurm_adopt. If no other line let the user in, the admin must say what to do with users without a
-    /// job.
+    /// pam_slurm_adopt, at least one. If no other line let the user in, the admin must say what to do with users
+    /// without a job.
     fn require_exemption(&self, rivals: &[usize], path: &[Step]) -> Result<(), Refusal> {
         let first = rivals.first().copied().unwrap_or_default();
         // The lines of the old stack on the path.

@@ -28,7 +28,7 @@ pub(in crate::node) struct Stack<'a> {
     pub(in crate::node) text: Vec<u8>,
     /// Owner and mode of the file; `None` if it does not exist.
     pub(in crate::node) meta: Option<Metadata>,
-    /// The text of the distribution's own file.
+    /// The text of the distribution's own file, in another folder of libpam's; `None` if there is none.
     pub(in crate::node) vendor_text: Option<Vec<u8>>,
 }
 
