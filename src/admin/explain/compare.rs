@@ -27,7 +27,8 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Runs `compare`: counts on which logins of the log the module and its rival agree.
+/// Runs `compare`: counts on which logins of the log the module and its rival agree. Returns [`EXIT_FINDINGS`] if they
+/// differ on one, and [`EXIT_FAILED`] if the log has no login that was compared.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut comparison = Comparison::default();
     journal::read(options.log.as_deref(), None, &mut |entry| {

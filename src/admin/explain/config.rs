@@ -33,7 +33,7 @@ pub(crate) struct Options {
 type Row = [String; 3];
 
 /// Runs `config`: shows the PAM lines and each key with its file and line, or `default`. The file is that of
-/// `--conf`, else that of the account line.
+/// `--conf`, else that of the account line. It fails if logins could not use the file.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let account = PamLine::find(&options.service, Group::Account);
     let session = PamLine::find(&options.service, Group::Session);

@@ -155,7 +155,7 @@ impl Predictor<'_> {
     }
 
     /// Judges one phase as the module does with the arguments of its line, without changing
-    /// anything.
+    /// anything. It fails with [`Error::Failed`] if the groups of the user cannot be looked up.
     fn judge_phase(
         &self,
         login: &Request,
@@ -227,6 +227,7 @@ impl PamLine {
                 place: Some(entry.place.to_string()),
                 arguments: entry.arguments.clone(),
             },
+            // The default service is sshd.
             None => Self {
                 place: None,
                 arguments: vec![format!("service={service}")],
@@ -317,8 +318,10 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
     if trace.needs_root {
         trace.add("stamp", "only root can see it, and the filters");
     }
+    if trace.needs_root {
+        return (Prediction::Unknown, trace.evidence);
+    }
     let prediction = match (outcome.reason, outcome.refusal) {
-        _ if trace.needs_root => Prediction::Unknown,
         // Nothing is enforced on this node.
         (None, _) => Prediction::Ignored(outcome.cause),
         (Some(reason), Some(text)) => Prediction::Refused(reason, text),

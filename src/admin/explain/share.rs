@@ -232,7 +232,8 @@ fn find_login_oom_score(job: &Job) -> i32 {
     score.max(0)
 }
 
-/// Lists the processes in the job's cgroup that are none of its logins.
+/// Lists the processes in the job's cgroup that are none of its logins, as far as they can be listed in time. Logins
+/// that cannot be told from them count as such processes.
 fn list_tasks(job: &Job, uid: u32, deadline: Instant) -> Vec<i32> {
     let (all, logins) = match job {
         Job::Leaf(job) => {

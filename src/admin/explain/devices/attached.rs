@@ -159,8 +159,8 @@ impl FilterReport {
     }
 }
 
-/// Lists warnings of nodes that the filters open for reading and writing and whose mode keeps users out; none if
-/// the filters open every node so, since then they confine no job.
+/// Lists warnings of nodes that the filters open for reading and writing and whose mode keeps the user out or, without
+/// a user, not only its owner and group in; none if the filters open every node so, since then they confine no job.
 fn list_mode_warnings(
     devices: &[ShownDevice],
     tree: &Tree,

@@ -89,6 +89,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         return Ok(report.exit_code());
     }
     let caller = Uid::effective();
+    // A caller without an account counts as everyone.
     if user.is_none() && !caller.is_root() {
         user = NodeUser::find(caller.as_raw()).ok();
     }
@@ -97,7 +98,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     Ok(report.exit_code())
 }
 
-/// Resolves the names of the command line, on this node with the rights that a login's helper has.
+/// Resolves the names of the command line: on this node with the rights that a login's helper has, and below `--root`
+/// with those of the caller.
 fn resolve_names(
     options: &Options,
     user: Option<&NodeUser>,

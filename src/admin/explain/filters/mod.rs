@@ -61,6 +61,7 @@ pub(super) fn read_filters(levels: &[Dir]) -> Result<Vec<Filter>> {
     let mut rest: Vec<&Program> = running.iter().collect();
     let mut filters = Vec::new();
     for (index, (dir, level)) in levels.iter().zip(&read).enumerate() {
+        // The program that this project has marked as its pin there; `None` without a mark.
         let mark = cgroup::pinned_program_id(dir)?;
         let above = read.get(index + 1..).unwrap_or_default();
         for program in &level.programs {
