@@ -196,8 +196,9 @@ fn find_helper() -> Result<User, String> {
     })
 }
 
-/// Makes a program run as the helper's account, if this process is root, and in one group: the one of this name,
-/// or else the account's own. What a user, or another host, could do to the program gives no rights of root's.
+/// Makes a program run as the helper's account, if this process is root, and in one group: the one of this name or,
+/// without a name or such a group, the account's own. What a user, or another host, could do to the program gives no
+/// rights of root's.
 ///
 /// # Errors
 ///

@@ -157,7 +157,7 @@ struct JournalEntry {
 impl JournalEntry {
     /// Parses the message of this entry. `None` if a program other than [`PROGRAMS`] wrote it, and if its
     /// message is no text or none of the module. The program is the file that the process ran, or the name
-    /// that it gave itself if the journal does not know the file.
+    /// that it gave itself if the journal does not know the file. A time that is no number counts as 0.
     fn to_log_entry(&self) -> Option<LogEntry> {
         let program = match &self.executable {
             Some(file) => file.file_name()?.to_str()?,

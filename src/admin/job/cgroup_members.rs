@@ -23,7 +23,7 @@ const VISITED_CGROUPS_MAX: u64 = 1000;
 const SHOWN_PATH_BYTES_MAX: usize = 4095;
 
 /// Lists the numbers of the processes in a cgroup and below it. If too many cgroups are below it, it asks each process
-/// of the node for its cgroup instead of visiting them.
+/// of the node for its cgroup instead of visiting them, unless `/proc` hides processes.
 pub(crate) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
     let is_large = count_descendants(dir).is_some_and(|count| count > VISITED_CGROUPS_MAX);
     if !is_large || !shows_all_processes() {
@@ -39,6 +39,7 @@ pub(crate) fn list_members(dir: &Dir, deadline: Instant) -> Listing<i32> {
         match Membership::read(pid) {
             Ok(membership) if is_member(&membership, dir) => members.push(pid),
             Ok(_) => {}
+            // The process has ended.
             Err(error) if matches!(error.errno(), Some(libc::ENOENT | libc::ESRCH)) => {}
             // Before Linux 6.8 the kernel shows no path of more than 4096 bytes.
             Err(_) => hidden.push(pid),

@@ -255,6 +255,7 @@ impl LeavingLogins<'_> {
         };
         self.searched = Some(Instant::now());
         self.current.clear();
+        // Asked after the search: what it found may be of the next job.
         if self.cgroup.has_next_job() {
             return;
         }
@@ -443,6 +444,7 @@ pub(crate) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
         mode = KillMode::EachProcess;
         sleep(POLL_INTERVAL);
         if Instant::now() >= deadline {
+            // The list for the message takes a moment past the deadline.
             let remaining = list_members(dir, Instant::now() + LAST_MESSAGE_GRACE).all;
             return Err(remaining_error(dir, &remaining));
         }
@@ -496,8 +498,9 @@ fn kill_logins(
     killed
 }
 
-/// Finds the logins in a scheduler's cgroup, the `known` ones among them. If the search was cut short, it stops
-/// those that were found. It finds none once the cgroup belongs to another job.
+/// Finds the logins in a scheduler's cgroup, the `known` ones among them. If the search was cut short, it stops those
+/// that were found, and their descendants, and returns all these; if none was found, it fails with the cause. It
+/// finds none once the cgroup belongs to another job.
 fn find_logins_to_kill(
     cgroup: &EndingCgroup<'_>,
     known: &KnownLogins,

@@ -229,6 +229,7 @@ fn find_memory_nodes(cores: &NumberList, tree: &Tree) -> Result<Option<NumberLis
     }
     for node in without_cores {
         let dir = format!("{MEMORY_NODES_DIR}/node{node}/access0/initiators");
+        // Without the folder the firmware counts the node to no other.
         let names = tree.list_names(&dir).unwrap_or_default();
         let is_initiator = |other: &u32| names.contains(&format!("node{other}"));
         if near.iter().any(is_initiator) {
@@ -322,7 +323,8 @@ impl Limit {
         Self { kind, amount }
     }
 
-    /// Explains why the cgroup has another value in the limit's file than was asked for.
+    /// Explains why the cgroup has another value in the limit's file than was asked for: a cgroup `above` lacks some of
+    /// the cores or memory nodes, or else nobody has set the limit.
     fn explain_difference(&self, above: &[Dir], mount: &str) -> String {
         let unset = format!(
             "set {} of its unit, or write it to {}",
@@ -383,6 +385,7 @@ impl JobLimits {
     ///
     /// [`Error::Failed`] for a controller that is not enabled further up, and as [`JobLimits::verify`].
     pub(super) fn set(&self, cgroup: &CgroupChain, mount: &str) -> Result<(), Error> {
+        // A cgroup that this command has made has at least two above it.
         let [job, above, further @ ..] = cgroup.levels() else {
             return Ok(());
         };

@@ -42,7 +42,8 @@ const TASKS: LimitFile = LimitFile {
 
 pub(crate) const LIMITS: [&LimitFile; 4] = [&MEMORY, &MEMORY_HIGH, &SWAP, &TASKS];
 
-/// Returns the lowest limit in a file of these cgroups; `u64::MAX` if none is set.
+/// Returns the lowest limit in a file of these cgroups; `u64::MAX` if none is set: a cgroup that lacks the file, or has
+/// "max" or another text there, sets none.
 pub(crate) fn find_lowest(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
     let mut lowest = u64::MAX;
     for dir in levels {

@@ -9,7 +9,8 @@ use protocol::LeafName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// Lists the processes of the logins of `owner` in a job's cgroup and in the one for its logins.
+/// Lists the processes of the logins of `owner` in a job's cgroup and in the one for its logins, which is called `leaf`
+/// (`None`: the usual name).
 ///
 /// # Errors
 ///

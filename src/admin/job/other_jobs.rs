@@ -46,6 +46,7 @@ pub(super) fn require_no_other_job(
     // Jobs whose record does not show their cgroup.
     let mut unplaced = Vec::new();
     for job in registry.list_jobs(trust)? {
+        // A broken record may still name its cgroup.
         let Some(other) = job.record.ok().or(job.salvage) else {
             unplaced.push(Stamp {
                 uid: job.uid,
@@ -70,6 +71,7 @@ pub(super) fn require_no_other_job(
             return Err(cgroup_of_other_job(below.dir()?, &stamp));
         }
     }
+    // The new record replaces a broken one of this job.
     unplaced.retain(|stamp| *stamp != own);
     require_none_below(place.dir()?, &unplaced, registry)
 }

@@ -58,11 +58,13 @@ pub(super) fn pin_for_owner(path: &str, owner: u32, id: &JobId) -> Result<(), Er
         .map_err(|error| Error::failed("pin namespace", path, error))
 }
 
-/// Unpins the namespaces of jobs that are no longer in the registry, or no longer have one there.
+/// Unpins the namespaces of jobs that are no longer in the registry, and those that an owner's record no longer names.
+/// A broken record may name its pin, which stays.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] for the first pin that cannot be removed; the others are removed all the same.
+/// [`Error::Failed`] for the first pin that cannot be removed; the others are removed all the same. None is if the
+/// registry cannot be read.
 pub(super) fn unpin_ended_jobs(registry: &Registry, trust: &Trust) -> Result<(), Error> {
     let mut stale = Vec::new();
     for entry in fs::read_dir(PIN_DIR).into_iter().flatten().flatten() {
@@ -93,7 +95,8 @@ pub(super) fn unpin_ended_jobs(registry: &Registry, trust: &Trust) -> Result<(),
         .map_err(|error| Error::failed("unpin namespaces in", PIN_DIR, error))
 }
 
-/// Lists the pins for owners: each with the owner, its path and the id of its record.
+/// Lists the pins for owners: each with the owner, its path and the id of its record. Folders that cannot be read, or
+/// that are not there, have none, and names of another form are left out.
 fn list_owner_pins() -> Vec<(u32, PathBuf, JobId)> {
     let mut pins = Vec::new();
     for dir in fs::read_dir(owner_pin_dir())

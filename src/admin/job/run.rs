@@ -181,7 +181,8 @@ impl Drop for GatedChild {
     }
 }
 
-/// Waits until the command ends, or until a signal requests the job's end; returns the exit status.
+/// Waits until the command ends, or until a signal requests the job's end; returns the command's exit status, or the
+/// one that a command has which this signal ended.
 fn await_end(pid: Pid, signals: &SigSet) -> nix::Result<u8> {
     loop {
         let signal = signals.wait()?;
@@ -191,6 +192,7 @@ fn await_end(pid: Pid, signals: &SigSet) -> nix::Result<u8> {
         match waitpid(pid, Some(WaitPidFlag::WNOHANG))? {
             WaitStatus::Exited(_, status) => return Ok(u8::try_from(status).unwrap_or(u8::MAX)),
             WaitStatus::Signaled(_, fatal, _) => return Ok(signal_status(fatal)),
+            // It was only stopped or continued.
             _ => {}
         }
     }

@@ -71,7 +71,8 @@ pub(crate) struct Known<T> {
     pub(crate) doubts: Vec<String>,
 }
 
-/// Reads the usable records of all users.
+/// Reads the usable records of all users. A broken record is left out without a doubt; a user whose records cannot be
+/// read at all is one.
 ///
 /// # Errors
 ///
@@ -115,7 +116,7 @@ pub(crate) fn query_schedulers(config: &Config) -> Known<(u32, Job)> {
 #[derive(Debug, Default)]
 pub(crate) struct NodeJobs {
     pub(crate) jobs: Vec<RunningJob>,
-    /// False if a record or a scheduler could not be read.
+    /// False if the records of a user, or a scheduler, could not be read. Broken records do not count.
     pub(crate) is_complete: bool,
 }
 

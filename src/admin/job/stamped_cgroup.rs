@@ -92,7 +92,8 @@ impl CheckedCgroup {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] for a cgroup that cannot belong to a job of this owner ([`check_occupants`]).
+    /// [`Error::Failed`] for a cgroup that cannot belong to a job of this owner ([`check_occupants`]), or whose marks
+    /// cannot be written.
     pub(super) fn stamp(self, record: &Record) -> Result<StampedCgroup, Error> {
         self.result?;
         let dir = self.place.dir()?;

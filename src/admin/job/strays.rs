@@ -62,7 +62,8 @@ pub(crate) struct Options {
 }
 
 /// Runs `strays`: shows the processes of users without a job, after it has ended them if asked. Returns
-/// [`EXIT_FAILED`] if there may be jobs that are not known.
+/// [`EXIT_FAILED`] if there may be jobs that are not known, and else [`EXIT_FINDINGS`] if there are such processes.
+/// If it should end them, it fails with [`Error::Unkillable`] for one that no signal ends.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let config = options.conf.read()?;
     let named = options
@@ -203,7 +204,7 @@ fn end_strays(config: &Config, user: Option<u32>) -> Result<usize, Error> {
     let mut signaled = BTreeSet::new();
     let mut remaining = find_strays_to_end(config, user)?;
     while !remaining.is_empty() && began.elapsed() < TERM_GRACE {
-        // Each process gets the signals once.
+        // Each process gets the signals once; a stopped one acts on the first only after the second.
         remaining.retain(|stray| signaled.insert(*stray));
         for signal in [Signal::SIGTERM, Signal::SIGCONT] {
             // Ignore a process that takes no signal: the kill below reports it.

@@ -36,7 +36,8 @@ pub(super) const USAGE_HEADS: [&str; 5] = [
 ];
 
 impl Usage {
-    /// Reads the usage of the logins in a job's cgroup; empty if they have no cgroup of their own.
+    /// Reads the usage of the logins in a job's cgroup; empty if they have no cgroup of their own, which would be called
+    /// `leaf` (`None`: the usual name).
     ///
     /// # Errors
     ///
@@ -122,6 +123,7 @@ fn count_bytes(io_stat: &str, key: &str) -> u64 {
     for line in io_stat.lines() {
         let mut words = line.split_whitespace();
         let device = words.next().unwrap_or_default();
+        // The kernel may list a disk without values.
         let has_values = words.clone().next().is_some();
         if !has_values || is_made_of_others(device) {
             continue;
@@ -138,9 +140,9 @@ fn is_made_of_others(device: &str) -> bool {
     others.is_ok_and(|mut others| others.next().is_some())
 }
 
-/// Opens the child of a job's cgroup that has nothing but logins: the one with the leaf's name that this
-/// project made. Only root can read that mark. Other users take the one that root owns. `None` if there is
-/// none.
+/// Opens the child of a job's cgroup that has nothing but logins: the one with the leaf's name (`None`: the usual name)
+/// and the mark of this project. Only root can read the mark: other users take the child if root owns it. The result
+/// is `None` if there is no such child.
 ///
 /// # Errors
 ///

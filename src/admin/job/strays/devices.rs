@@ -13,8 +13,9 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Finds the devices that a process has open and that a closed slice would refuse; `None` if they cannot
-/// be read. The device numbers decide; a path is shown if it leads to the same numbers here.
+/// Finds the devices that a process has open and that a closed slice would refuse; `None` if its descriptors cannot be
+/// listed. The device numbers decide. A device is named by its path if that leads to the same numbers here, and else
+/// by its type and numbers.
 pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<Vec<String>> {
     let dir = Proc::host().dir(pid).join("fd");
     let tree = Tree::host();
@@ -50,7 +51,7 @@ pub(super) fn find_refused_devices(pid: i32, allowed: &[DeviceRule]) -> Option<V
 }
 
 /// Reads the device of a process's descriptor; `None` if it is no device, or has been closed. It opens no
-/// device, and queries no file system.
+/// device, and queries no file system, which might hang.
 fn read_device(link: &Path) -> Option<DeviceNode> {
     let file = open(link, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
     let status = read_file_status(file.as_fd()).ok()?;

@@ -98,8 +98,8 @@ impl ProcessTable {
     }
 
     /// Describes where a stray comes from, or `unknown`. The first of these that holds counts: the directory of a
-    /// job, which has ended since its user has none, a container, the unit of systemd in whose cgroup it is, and a
-    /// login.
+    /// job, which has ended since its user has none, a container, a user's service manager or session, cron or at, an
+    /// sshd above it, and another unit of systemd. A login may have left a process that is in no unit.
     pub(super) fn describe_origin(&self, info: &ProcessInfo) -> String {
         let path = info.path();
         if let Some(job) = &info.job {
