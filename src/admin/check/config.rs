@@ -276,7 +276,8 @@ fn runs_jobs(site: &Site) -> bool {
 }
 
 impl AllowedDevices {
-    /// Resolves an entry; `None` for one that cannot be resolved, as on nodes without that device.
+    /// Resolves an entry; `None` for one that cannot be resolved, as on nodes without that device. An entry that logins
+    /// skip has no devices, and the reason as its warning.
     fn resolve(resolver: &Resolver, specifier: &Specifier) -> Option<Self> {
         if let Some(reason) = specifier.skip_reason() {
             return Some(Self {

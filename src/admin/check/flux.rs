@@ -137,8 +137,8 @@ pub(super) fn refuses_filters(site: &Site) -> bool {
     matches!(InstanceConf::read(site), Some(Ok(conf)) if conf.refuses_filters())
 }
 
-/// Finds Flux's account, if Flux is a source and the helper can find the account: by its number, or
-/// in `/etc/passwd`.
+/// Finds Flux's account. `None` if Flux is no source; for a name that is not in `/etc/passwd`, where alone the helper
+/// looks; and if [`Site::find_account`] finds none, also for a number, although the helper takes any number.
 pub(super) fn find_flux_account(site: &Site) -> Option<Account> {
     let Config {
         sources,

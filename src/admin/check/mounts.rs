@@ -134,7 +134,7 @@ impl HierarchyError {
     }
 }
 
-/// Opens the cgroup v2 hierarchy below a root directory.
+/// Opens the cgroup v2 hierarchy below a root directory. A mount whose flags cannot be read counts as writable.
 ///
 /// # Errors
 ///

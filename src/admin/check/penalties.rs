@@ -85,7 +85,8 @@ struct Listeners {
 }
 
 impl Listeners {
-    /// Reads the tables of a process, or those of this process in `/proc`.
+    /// Reads the tables in a process's folder of proc(5), or in `/proc` itself those of this process. A table that
+    /// cannot be read has no sockets.
     fn read(process_dir: &Path) -> Self {
         let read =
             |table| parse_listeners(&proc::read(process_dir.join(table)).unwrap_or_default());
@@ -119,8 +120,8 @@ pub(super) fn maps_v4_peers(pid: i32) -> bool {
     listeners.map_v4_peers()
 }
 
-/// Checks whether IPv4 peers reach the first sshd on this port through an IPv6 socket of systemd, which
-/// starts it.
+/// Checks whether IPv4 peers reach sshd through an IPv6 socket of systemd, which listens on this port and starts an
+/// sshd when somebody connects.
 pub(super) fn maps_v4_peers_of_port(port: u16) -> bool {
     let port = format!("{port:04X}");
     let mut listeners = Listeners::read(Path::new("/proc"));

@@ -82,9 +82,9 @@ enum HelperAccount {
     Root,
     Found {
         uid: u32,
-        /// Another account has the uid.
+        /// Another account has the uid, or it is that of `nobody`.
         is_shared: bool,
-        /// It is not both locked and expired.
+        /// It is not both locked and expired; false if that cannot be read.
         is_usable: bool,
     },
 }
@@ -344,7 +344,8 @@ fn read_version(path: &Path) -> Option<String> {
 }
 
 /// Finds the version in the bytes of a program of this project: each one contains the text
-/// [`VERSION_MISMATCH`], which names its own version. `None` in the bytes of another file.
+/// [`VERSION_MISMATCH`], which names its own version. The two parts around the version may occur elsewhere too, so what
+/// is between them must look like a version. `None` in the bytes of another file.
 fn find_version(bytes: &[u8]) -> Option<String> {
     // The text of any version has these parts around the version; here they come from this program's.
     let (before, after) = VERSION_MISMATCH.split_once(VERSION)?;
@@ -365,8 +366,9 @@ fn is_version(text: &str) -> bool {
 }
 
 impl HelperAccount {
-    /// Looks up the helper's account, and whether other accounts of passwd(5) share its uid. The uid of
-    /// `nobody` counts as shared.
+    /// Looks up the helper's account, whether other accounts of passwd(5) share its uid, and in shadow(5) whether
+    /// services still run programs for it. Without root's rights the latter counts as false, so that no warning comes
+    /// from ignorance.
     fn read(site: &Site) -> Self {
         let Some(Account { uid, gid, .. }) = site.find_account(HELPER_USER) else {
             return Self::Missing;

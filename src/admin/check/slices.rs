@@ -265,7 +265,7 @@ impl OutsideJobs {
     }
 }
 
-/// Reads the filters of the slices of users that exist; `None` without `user.slice`.
+/// Reads the filters of the slices of users that exist; `None` if there is no `user.slice` on cgroup v2.
 fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
     let above = Mount::open()
         .and_then(|mount| mount.root().child("user.slice"))

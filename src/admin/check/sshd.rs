@@ -428,7 +428,7 @@ impl Server {
     }
 
     /// Judges whether a launcher can start a rank for each core of the node by ssh. Only a note, since most
-    /// launchers log in once to each node.
+    /// launchers log in once to each node. `None` if it can, or if the limits or the number of cores are not known.
     fn judge_startups(&self, configuration: &Configuration) -> Option<Finding> {
         let cores = std::thread::available_parallelism().ok()?.get();
         let text = configuration.startups?.find_fault(cores)?;
@@ -684,7 +684,7 @@ fn query_beside_run(program: &Path, options: &[String]) -> Result<(bool, String)
 }
 
 /// Parses the output of `sshd -T`, which has a key in small letters and its value on each line. Of several ports
-/// the first is taken.
+/// the first is taken, and without one sshd's own default.
 fn parse_configuration(text: &str, program: &Path) -> Configuration {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -710,7 +710,8 @@ fn parse_configuration(text: &str, program: &Path) -> Configuration {
     }
 }
 
-/// Checks whether `AllowUsers` names accounts below `UID_MIN` only, without a pattern.
+/// Checks in the output of `sshd -T` whether `AllowUsers` names accounts below `UID_MIN` only, without a pattern. It is
+/// false without that key, since then everybody may log in.
 fn allows_system_only(text: &str) -> bool {
     let mut users = text
         .lines()

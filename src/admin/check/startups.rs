@@ -9,8 +9,8 @@ pub(super) struct Startups {
 }
 
 impl Startups {
-    /// Parses the values of `sshd -T`: `10:30:100`, of which the first number counts, and a number or `none`.
-    /// `None` if `max` is neither.
+    /// Parses the values of `sshd -T`: `max` is one number or, as `10:30:100`, three, of which the first counts;
+    /// `per_source` is a number or, without a limit, `none`. `None` if `max` is of another form.
     pub(super) fn parse(max: &str, per_source: Option<&str>) -> Option<Self> {
         let (start, _) = max.split_once(':').unwrap_or((max, ""));
         let start: u32 = start.parse().ok()?;
