@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 pub(crate) const CLOSED_DROP_IN: &str =
     include_str!("../../packaging/systemd/user-.slice.d/job-adopt.conf");
 
-/// The devices that a closed slice allows: those that `DevicePolicy=closed` always has, those of the drop-in and those of
-/// `always_allowed`, as far as they resolve here. Empty if they are too many for a list: `strays` then names every open
-/// device.
+/// The devices that a closed slice allows: those that `DevicePolicy=closed` always has, those of the drop-in and those
+/// of `always_allowed`, as far as they resolve here. Empty if they are too many for a list: `strays` then names every
+/// open device.
 pub(crate) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<DeviceRule> {
     let allow: Vec<(String, String)> = CLOSED_DROP_IN
         .lines()

@@ -178,7 +178,8 @@ pub(super) fn generate_completions(shell: Shell) -> Vec<u8> {
     text
 }
 
-/// Puts the parser's error into one line, with a hint at the help of the command.
+/// Puts the parser's error into one line, with a hint at the help of the command, or at the general help if the first
+/// word is no command.
 fn usage_error(error: &clap::Error, words: &[OsString]) -> Error {
     let Some(first) = words.first() else {
         return Error::usage("", "a command is needed");

@@ -265,7 +265,8 @@ fn describe_lines(account: &PamLine, session: &PamLine) -> EvidenceLines {
 fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, EvidenceLines) {
     let budget = Budget::start(settings.timeout);
     let trace = RefCell::new(Trace::default());
-    let (outcome, found) = predict_login(LoginContext {
+    // What only a login in sshd has is left empty, and `with_arguments` adds the exemption.
+    let (outcome, predicted_join) = predict_login(LoginContext {
         login,
         settings,
         ask_helper: &|request| trace.borrow_mut().query_helper(request),
@@ -282,7 +283,7 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
         budget: &budget,
     });
     let mut trace = trace.into_inner();
-    if let Some(PredictedJoin { job, joined }) = found {
+    if let Some(PredictedJoin { job, joined }) = predicted_join {
         for (key, text) in &collect_evidence(&job) {
             trace.add(key, text);
         }

@@ -141,11 +141,14 @@ fn apply_limit(lowest: u64, file: &str, limits: &[LeafLimit]) -> u64 {
 fn compare_devices(job: &Job, containment: &str) -> Attribute {
     // "enforce" and "inherit+enforce" (`protocol::Containment`).
     let is_listed = containment.ends_with("enforce");
-    let [login, whole] = match job {
-        Job::Slurm(..) if is_listed => ["the job's that are on the list of logins", "the job's"],
-        _ if is_listed => ["those of the list", "those of the list"],
-        _ if containment == "none" => ["all, by no filter", "all, by no filter"],
-        _ => ["the job's", "the job's"],
+    let [login, whole] = if is_listed && matches!(job, Job::Slurm(..)) {
+        ["the job's that are on the list of logins", "the job's"]
+    } else if is_listed {
+        ["those of the list"; 2]
+    } else if containment == "none" {
+        ["all, by no filter"; 2]
+    } else {
+        ["the job's"; 2]
     };
     Attribute {
         key: "devices",

@@ -388,7 +388,7 @@ fn count_connections(table: &[Process]) -> usize {
 }
 
 /// Adds the jobs that a scheduler runs for this user, or for all users, to those of records. Returns
-/// whether the list is complete.
+/// whether the list is complete, as it is if the scheduler is not on this node.
 fn add_scheduler_jobs(
     jobs: &mut Vec<ListedJob>,
     user: Option<u32>,

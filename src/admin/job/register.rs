@@ -165,7 +165,8 @@ fn read_input(limit: u64) -> Result<Vec<u8>, Error> {
 ///
 /// # Errors
 ///
-/// [`Error`]; stamp and registry are then unchanged. A filter stays: it belongs to the job.
+/// [`Error`]. A new stamp is then removed, and the registry has no new record. If only the pins of ended jobs cannot be
+/// removed, it fails as well, but the job is registered. A filter stays: it belongs to the job.
 pub(super) fn register(
     record: Record,
     config: &Config,

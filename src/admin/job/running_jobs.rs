@@ -92,7 +92,8 @@ pub(crate) fn read_records(registry: &Registry, trust: &Trust) -> Result<Known<R
     Ok(known)
 }
 
-/// Queries the running jobs of all schedulers of the configuration, each with the uid of its user.
+/// Queries the running jobs of all schedulers of the configuration, each with the uid of its user. A scheduler that is
+/// not on this node has none, and is no doubt.
 pub(crate) fn query_schedulers(config: &Config) -> Known<(u32, Job)> {
     let mut known = Known {
         all: Vec::new(),

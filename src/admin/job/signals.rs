@@ -63,6 +63,7 @@ pub(crate) fn stop_then_kill(
             break signaled.map(|()| remaining);
         }
         let mut new = remaining.clone();
+        // Those that were not in the set.
         new.retain(|process| stopped.insert(*process));
         if new.is_empty() {
             signaled = signaled.and(send_signals(remaining.iter().copied(), Signal::SIGKILL));

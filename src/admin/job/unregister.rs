@@ -177,6 +177,7 @@ fn withdraw_jobs(id: &JobId, registry: &Registry) -> Result<Withdrawal, Error> {
     for job in registry.find_jobs(&trust, id)? {
         let record = withdraw_stamp(&job).unwrap_or_else(|error| {
             errors.push(error);
+            // A part of a broken record is not trusted without the stamp.
             job.record.clone().ok()
         });
         if let Err(error) = withdraw_record(&job, registry) {

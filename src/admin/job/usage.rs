@@ -36,8 +36,8 @@ pub(super) const USAGE_HEADS: [&str; 5] = [
 ];
 
 impl Usage {
-    /// Reads the usage of the logins in a job's cgroup; empty if they have no cgroup of their own, which would be called
-    /// `leaf` (`None`: the usual name).
+    /// Reads the usage of the logins in a job's cgroup; empty if they have no cgroup of their own, whose name is `leaf`
+    /// (`None`: the usual one).
     ///
     /// # Errors
     ///

@@ -310,6 +310,7 @@ impl Change {
         pending: &Pending,
         output: &mut Output<'_>,
     ) -> Result<Undone, Error> {
+        // From here on this process alone brings files back.
         if systemd::reads(&self.root) {
             undo_unit::stop_timer();
         }
@@ -405,6 +406,7 @@ pub(super) fn lock(root: &Path) -> Result<Flock<File>, Error> {
         .mode(0o600)
         .open(&path)
         .map_err(failed)?;
+    // The mode above is only for a new file, and less the umask.
     file.set_permissions(Permissions::from_mode(0o600))
         .map_err(failed)?;
     let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {

@@ -180,6 +180,7 @@ fn take_lock(path: &Path) -> std::io::Result<Flock<File>> {
         .truncate(false)
         .mode(0o600)
         .open(path)?;
+    // The mode above is only for a new file, and less the umask.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno.into())
 }

@@ -217,7 +217,7 @@ impl Round<'_, '_> {
         let is_slurm = matches!(job.placement, Placement::Extern { .. });
         // The job runs past its known end: it has another one by now, or Slurm lets it exceed its limit.
         let is_late = |ends: i64| is_slurm && ends.saturating_add(EXTENSION_SECONDS_MIN) < now;
-        // Without an end, a new entry needs Slurm's answer. A stored one has it: there is none.
+        // A new entry without an end needs Slurm's answer. A stored one without an end has it: there is no end.
         let may_be_due = match entry.ends {
             Some(ends) => is_late(ends) || entry.find_due(&schedule, now).is_some(),
             None => stored.is_none(),

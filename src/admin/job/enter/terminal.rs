@@ -162,7 +162,7 @@ impl Relay {
         self.terminals.input && self.pending.is_empty()
     }
 
-    /// Reads what was typed; returns false if the login's terminal has hung up.
+    /// Reads what was typed; returns false if the login's terminal has hung up, or cannot be read any more.
     pub(super) fn read_input(&mut self) -> bool {
         let mut buffer = [0; BUFFER_BYTES];
         match read(stdin(), &mut buffer) {
@@ -176,7 +176,7 @@ impl Relay {
         }
     }
 
-    /// Writes input to the new terminal, as much as it takes.
+    /// Writes input to the new terminal, as much as it takes now. Input that it refuses for good is dropped.
     pub(super) fn write_input(&mut self) {
         match write(&self.master, &self.pending) {
             Ok(count) => drop(self.pending.drain(..count)),

@@ -22,7 +22,8 @@ const DEFAULTS: [(&str, &str); 2] = [
 
 pub(super) type Variables = BTreeMap<OsString, OsString>;
 
-/// Chooses the variables from the text of `/proc/PID/environ`, and adds the login's terminal type if there is one.
+/// Chooses the variables from the text of `/proc/PID/environ`, without those of an MPI rank, and adds [`DEFAULTS`] for
+/// those that it lacks, and the login's terminal type if there is one.
 pub(super) fn choose_variables(environ: &[u8], term: Option<OsString>) -> Variables {
     let mut variables: Variables = DEFAULTS
         .iter()

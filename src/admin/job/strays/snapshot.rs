@@ -43,6 +43,7 @@ impl Snapshot {
     ///
     /// [`Error::Failed`] for accounts, processes or records that cannot be read.
     pub(crate) fn read(config: &Config, user: Option<u32>) -> Result<Self, Error> {
+        // A node without Flux has no such account. The source reports any other fault of it.
         let table = ProcessTable::read(account_uid(&config.flux_user).ok())?;
         let judged = find_judged_processes(&table, config, user)?;
         let uids = judged
@@ -251,7 +252,8 @@ impl RegisteredJobs {
 
 /// Whether a scheduler has given the cgroup of this record to another account's job: it has another owner, or a
 /// process of another account, also in a second check. In doubt it returns false, since an ended process cannot be
-/// restored: if the user has a process there that is no login, or without root's rights.
+/// restored: if the user has a process there that is no login, if the job's accounts cannot be read, or without root's
+/// rights.
 fn is_reused(dir: &Dir, record: &Record, table: &ProcessTable) -> bool {
     if !Uid::effective().is_root() {
         return false;

@@ -120,8 +120,8 @@ pub(super) fn run_stack_for(service: &str, user: &str) -> std::io::Result<bool> 
         .success())
 }
 
-/// Makes the command that runs this program in a transient unit, where it asks the real stack. In this process
-/// logind would open no second session, and the module would move the administrator's process.
+/// Makes the command that runs this program in a transient unit, where it asks the real stack as the option `question`
+/// says. In this process logind would open no second session, and the module would move the administrator's process.
 fn transient_command(question: &str, service: &str, user: &str) -> std::io::Result<Command> {
     let program = std::env::current_exe()?;
     let mut command = Command::new("systemd-run");

@@ -109,6 +109,7 @@ impl AccountChange<'_> {
         };
         self.require_same_jumps(&change)?;
         if let Some(path) = self.find_difference(&change, LoginClass::JobOwner, Side::After)? {
+            // The old line that refused them, and that the new stack lacks.
             let by = refusing_step(&path, Side::Before);
             // A line that goes only since it jumps over others that go.
             let jump = change
@@ -137,6 +138,7 @@ impl AccountChange<'_> {
             LoginClass::Root,
         ] {
             if let Some(path) = self.find_difference(&change, class, Side::Before)? {
+                // The line that refuses them now, and that did not judge them before.
                 let by = refusing_step(&path, Side::After);
                 return Err(self.unlike("would refuse exempt users or root", by));
             }
