@@ -76,7 +76,7 @@ impl FluxUnitFacts {
         if self.refuses_filters {
             let text = format!(
                 "has no filter of the IMP, nor have {others} other jobs, as sdexec-constrain-resources = false \
-                 says: they have all devices, and so have logins to them"
+                 says: they have all devices"
             );
             let remedy = "to confine jobs to their devices, write sdexec-constrain-resources = true under \
                           [exec]";

@@ -16,6 +16,16 @@ const RDMA_DIR: &str = "/dev/infiniband";
 /// (`DEFAULT_RLIMIT_MEMLOCK` of systemd).
 const DEFAULT_LOCKED_BYTES: u64 = 8 << 20;
 
+/// Counts the cores of the node that run, also those that this process may not use; `None` if they cannot be read.
+pub(super) fn count_online_cores() -> Option<usize> {
+    let online: NumberList = fs::read_to_string(ONLINE_FILE)
+        .ok()?
+        .trim_end()
+        .parse()
+        .ok()?;
+    Some(online.numbers().count())
+}
+
 /// What was found out about a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inheritance {

@@ -2,6 +2,7 @@
 //! stack, and it must see the node as this process does.
 
 use super::finding::{Check, Finding, Severity};
+use super::inheritance::count_online_cores;
 use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
 use super::priorities::find_unit;
 use super::remedy::{Remedy, edit_line, run, shell_word};
@@ -428,13 +429,15 @@ impl Server {
     }
 
     /// Judges whether a launcher can start a rank for each core of the node by ssh. Only a note, since most
-    /// launchers log in once to each node. `None` if it can, or if the limits or the number of cores are not known.
+    /// launchers log in once to each node.
     fn judge_startups(&self, configuration: &Configuration) -> Option<Finding> {
-        let cores = std::thread::available_parallelism().ok()?.get();
-        let text = configuration.startups?.find_fault(cores)?;
+        let startups = configuration.startups?;
+        let cores = count_online_cores()?;
+        let text = startups.find_fault(cores)?;
         let remedy = format!(
-            "for such launchers write \"MaxStartups 1024\" {} and reload",
-            self.where_to_write("maxstartups")
+            "for such launchers write \"{}\" {} and reload",
+            startups.sufficient_line(cores),
+            self.where_to_write(&startups.key.to_ascii_lowercase())
         );
         Some(Finding::note(
             Check::SshdStartups,
@@ -827,7 +830,7 @@ mod tests {
 
     #[test]
     fn limit_of_waiting_logins_below_number_of_cores_is_noted() {
-        let cores = std::thread::available_parallelism().unwrap().get();
+        let cores = count_online_cores().unwrap();
         let with = |start| format!("usepam yes\nmaxstartups {start}:30:100\n");
         assert_eq!(bad_findings(&with(cores), "sshd", true), [""; 0]);
         assert_eq!(

@@ -41,7 +41,11 @@ impl MountInfo {
             if mount.kind != "cgroup" {
                 continue;
             }
-            if mount.is_visible() {
+            // Only a mount that would count is looked at: one below a container may be on a file system that hangs.
+            let is_needed = missing
+                .iter()
+                .any(|controllers| mount.has_controllers(controllers));
+            if is_needed && mount.is_visible() {
                 missing.retain(|controllers| !mount.has_controllers(controllers));
             }
             mounts.push(mount);
