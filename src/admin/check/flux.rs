@@ -110,7 +110,7 @@ impl FluxFacts {
     }
 
     /// Judges Flux's account and, if an instance is configured, the instance. There are no findings on a node
-    /// without Flux.
+    /// without Flux, and for an account without an instance, which is one that a package made.
     pub(super) fn findings(&self) -> Vec<Finding> {
         match self {
             Self::Missing | Self::Unconfigured => Vec::new(),
@@ -149,8 +149,9 @@ pub(super) fn find_flux_account(site: &Site) -> Option<Account> {
         return None;
     }
     let mut local = site.local_accounts().into_iter();
-    let is_local = parse_decimal(name).is_some() || local.any(|account| account.name == *name);
-    if is_local {
+    let helper_finds_it =
+        parse_decimal(name).is_some() || local.any(|account| account.name == *name);
+    if helper_finds_it {
         site.find_account(name)
     } else {
         None

@@ -146,7 +146,8 @@ impl Site {
     }
 }
 
-/// Lists root's processes with these names, sorted by name and number.
+/// Lists the processes whose real uid is root's and whose name is one of these (proc_pid_comm(5)), sorted by name and
+/// number; none if `/proc` cannot be listed.
 pub(super) fn root_processes(names: &[&str]) -> Vec<(String, i32)> {
     let pids = processes::list_numbers::<i32>(Path::new("/proc"))
         .into_iter()

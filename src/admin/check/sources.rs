@@ -30,7 +30,8 @@ pub(super) struct SourceFacts {
 }
 
 impl SourceFacts {
-    /// Queries each source, about the user `nobody`; `slurm_conf` is the path of the file that logins read.
+    /// Queries each source about the user `nobody`, who has no job: it matters only whether the source answers.
+    /// `slurm_conf` is the path of the file that logins read, `None` if they read none.
     pub(super) fn read(site: &Site, has_slurm: bool, slurm_conf: Option<&Path>) -> Self {
         let node = site.settings().node.unwrap_or_else(node_name);
         let answer = site.with_helper_rights(|| {

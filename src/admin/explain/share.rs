@@ -75,7 +75,8 @@ pub(super) fn describe_share(
     lines
 }
 
-/// Describes the cores and memory nodes of the job's logins.
+/// Describes the cores and memory nodes of the job's logins: those of the job's cpuset or, without one, sshd's, beside
+/// the cores of the job's `processes`.
 fn describe_cpuset(job: &Job, processes: &JobProcesses) -> Vec<(&'static str, String)> {
     let cpuset = match job.read_cpuset() {
         Ok(Some(cpuset)) => cpuset,

@@ -268,8 +268,8 @@ impl LeavingLogins<'_> {
 }
 
 impl Logins for LeavingLogins<'_> {
-    /// Searches the whole job again only after a while, or once none of the known processes is left: a search reads
-    /// each process of the job.
+    /// Lists the processes that still run. It searches the whole job again only after a while, or once none of the known
+    /// processes is left: a search reads each process of the job.
     fn list(&mut self) -> BTreeSet<i32> {
         let end = self.end;
         // Past the end no process is looked at any more, since the caller gives up then.
@@ -284,6 +284,7 @@ impl Logins for LeavingLogins<'_> {
         self.current.iter().map(|(pid, _)| *pid).collect()
     }
 
+    /// Sends a signal to those of these numbers that are of the processes of the last list, until the grace ends.
     fn send(&mut self, pids: &BTreeSet<i32>, signal: Signal) {
         let asked = self
             .current

@@ -31,7 +31,7 @@ pub(super) fn pin_namespace(pid: u32, id: &JobId, job: &str) -> Result<String, E
     let is_root = Proc::host().read_process(process).map_err(gone)?.uids == [0; 4];
     let place = Membership::read(process)?;
     let namespace = Namespace::open_of_process(&number, "mnt", libc::CLONE_NEWNS)?;
-    // The process held its number all the time if it still exists.
+    // This fails if the process of the opened folder has ended. Else it held its number while all this was read.
     proc::read(format!("/proc/self/fd/{}/stat", folder.as_raw_fd())).map_err(gone)?;
     if !place.unified().is_some_and(|path| is_within(path, job)) {
         return Err(refusal("that process is not in the job"));
@@ -137,7 +137,7 @@ fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
     let dir = Path::new(PIN_DIR);
     Trust::root().make_dir(dir).map_err(io::Error::other)?;
     // The kernel refuses to bind a mount namespace to a file in a shared mount: make the directory a mount of
-    // its own, and that private.
+    // its own, and that private. The fifth field of a line is the place of a mount.
     let mounts = proc::read("/proc/self/mountinfo")?;
     if !mounts
         .lines()

@@ -57,8 +57,8 @@ pub(crate) struct Options {
     words: Vec<OsString>,
 }
 
-/// Runs `run`. A failure before the command starts has an exit status of its own, since all others may be the
-/// command's.
+/// Runs `run`; returns the exit status of the command. A failure of this program itself becomes [`EXIT_NOT_STARTED`],
+/// since all other statuses may be the command's.
 pub(crate) fn execute(
     options: &Options,
     caller: CallerLimits,
@@ -86,7 +86,7 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
         .clone()
         .map_or_else(|| default_id.parse(), Ok);
     let id: JobId = id.map_err(|error| Error::failed("run", &default_id, error))?;
-    // The path of the cgroup is known only after the child was moved.
+    // The record is checked before anything is made; its cgroup has a path only after the child was moved.
     let pending = "/pending"
         .parse()
         .map_err(|error| Error::failed("run", &id, error))?;

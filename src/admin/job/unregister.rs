@@ -62,6 +62,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         ));
     }
     let mut end_strays = |uid| {
+        // Who has a job depends on the whole configuration, so this fails if that has a fault.
         if *strays {
             strays::end_user_strays(&conf.read()?, uid, output)
         } else {
@@ -108,8 +109,9 @@ impl EndTimes {
 ///
 /// # Errors
 ///
-/// [`Error`] for the first step that failed. All other steps were done, and a second call does the
-/// rest: a job stays in the registry until its processes and those strays have ended.
+/// [`Error`] for the first step that failed, or for processes that no signal ends, if there are any. Unless the registry
+/// could not be locked or read, all other steps were done, and a second call does the rest: a job stays in the
+/// registry until its processes and those strays have ended.
 pub(super) fn unregister(
     id: &JobId,
     registry: &Registry,

@@ -144,6 +144,7 @@ impl ContainerCommand<'_> {
         }
         self.caller.restore()?;
         self.mask.thread_set_mask()?;
+        // Without a user namespace of the container's this process has no more than before.
         if self.is_privileged {
             target.credentials.apply()?;
         }

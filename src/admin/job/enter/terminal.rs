@@ -81,7 +81,8 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Gives the new terminal the settings and the window size of the login's.
+    /// Connects the login's terminal to a new one, a `pair` of its master and itself ([`open_pair`]), which gets the
+    /// settings and the window size of the login's.
     ///
     /// # Errors
     ///

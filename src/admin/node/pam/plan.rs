@@ -228,7 +228,7 @@ impl Stack<'_> {
 
     /// Chooses the arguments of our lines: without given ones those that our line has already. Otherwise, or
     /// if there is no such line, they are those of the lines that ours replace, with the given ones in place
-    /// of those of the same name.
+    /// of those of the same name. Another service than sshd is named in any case.
     fn choose_words(&self, old: &OldStack, given: Option<&str>) -> Result<Vec<String>, Refusal> {
         let current = if given.is_none() {
             self.find_our_words()

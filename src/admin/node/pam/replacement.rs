@@ -100,7 +100,7 @@ impl AccountChange<'_> {
         // Each line that would refuse users with a job goes as well, and then the stacks are compared again.
         let mut gates: Vec<usize> = Vec::new();
         let change = loop {
-            let change = self.comment_out([rivals.as_slice(), &gates].concat())?;
+            let change = self.plan_without([rivals.as_slice(), &gates].concat())?;
             let Some(path) = self.find_difference(&change, LoginClass::JobOwner, Side::Before)?
             else {
                 break change;
@@ -160,8 +160,9 @@ impl AccountChange<'_> {
             .is_some_and(|entry| entry.file() == SLURM_MODULE)
     }
 
-    /// Reads the stack with ours and without these lines and those that jump over one of them.
-    fn comment_out(&self, lines: Vec<usize>) -> Result<Change, Refusal> {
+    /// Plans the stack with ours and without these lines and those that jump over one of them. It fails with [`Refusal`]
+    /// if that stack cannot be read.
+    fn plan_without(&self, lines: Vec<usize>) -> Result<Change, Refusal> {
         let lines = self.with_jumps(lines);
         let after = (self.after)(&lines)?;
         let positions = positions_after(self.before.len(), &lines, &after)?;

@@ -40,6 +40,7 @@ impl<'a> Stack<'a> {
     ///
     /// [`Error::Failed`] if there is neither, if the site's is a link, or if one cannot be read.
     pub(in crate::node) fn read(root: &'a Path, service: &str) -> Result<Self, Error> {
+        // libpam looks every service up in lower case.
         let service = service.to_ascii_lowercase();
         // libpam reads the site's folder first.
         let mut dirs = service_dirs(root).into_iter();
