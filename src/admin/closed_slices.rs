@@ -32,7 +32,7 @@ pub(crate) fn closed_slice_rules(config: &Config, resolver: &Resolver) -> Vec<De
         .unwrap_or_default()
 }
 
-/// Finds the accounts whose slices stay open, each with the reason. Of a group these are its listed members, not
+/// Finds the accounts whose slices stay open, each with the first reason. Of a group these are its listed members, not
 /// those who have it as their primary group.
 ///
 /// # Errors

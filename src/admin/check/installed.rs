@@ -362,7 +362,7 @@ impl Loading {
 
 /// Loads a shared object in a child, so that its code does not run in this process. The child writes the cause
 /// of a failure into a socket. This function itself fails if there can be no child or no socket, and if the child takes
-/// too long or a signal ends it.
+/// too long.
 fn load_in_child(module: &Path) -> io::Result<Loading> {
     const LOADED: i32 = 0;
     const NOT_LOADED: i32 = 1;

@@ -125,8 +125,8 @@ impl Predictor<'_> {
         Ok((Prediction::Ignored("switched off".into()), evidence))
     }
 
-    /// Judges `account`, and then `session` unless `account` would refuse: `session` decides where
-    /// the login ends.
+    /// Judges `account` and then `session`, which decides where the login ends; returns the prediction of `session`,
+    /// with the evidence of both if these differ. If `account` would refuse, or only root can tell, that is the result.
     fn judge_phases(&self, login: &Request) -> Result<(Prediction, EvidenceLines), Error> {
         let account = PamLine::find(&login.service, Group::Account);
         let session = PamLine::find(&login.service, Group::Session);
@@ -369,6 +369,7 @@ fn collect_evidence(job: &Job) -> Vec<(&'static str, String)> {
             evidence.extend(step.levels().iter().map(describe_filters));
             evidence
         }
+        // On cgroup v1 a controller decides about devices, not filters.
         Job::SlurmV1(daemon, step) => vec![describe_daemon(daemon), ("leaf", step.leaf())],
     }
 }

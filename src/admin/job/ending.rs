@@ -204,6 +204,7 @@ impl<'a> EndingCgroup<'a> {
         // Processes in the leaves are killed together with the others: the origin of a process that has
         // left its leaf could not be found later.
         let mut result = kill_logins(self, &known, deadline);
+        // What is left in the cgroup may be of the next job, so it is no failure.
         if self.has_next_job() {
             return Self::end_known_alone(ended, known);
         }
@@ -268,8 +269,8 @@ impl LeavingLogins<'_> {
 }
 
 impl Logins for LeavingLogins<'_> {
-    /// Lists the processes that still run. It searches the whole job again only after a while, or once none of the known
-    /// processes is left: a search reads each process of the job.
+    /// Lists the processes that still run. It searches the whole job again only after a while, or once none of the
+    /// known processes is left: a search reads each process of the job.
     fn list(&mut self) -> BTreeSet<i32> {
         let end = self.end;
         // Past the end no process is looked at any more, since the caller gives up then.
@@ -284,7 +285,7 @@ impl Logins for LeavingLogins<'_> {
         self.current.iter().map(|(pid, _)| *pid).collect()
     }
 
-    /// Sends a signal to those of these numbers that are of the processes of the last list, until the grace ends.
+    /// Sends a signal to those of the last list that have these numbers, and none once the grace has ended.
     fn send(&mut self, pids: &BTreeSet<i32>, signal: Signal) {
         let asked = self
             .current

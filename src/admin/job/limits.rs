@@ -197,7 +197,7 @@ fn require_online(cores: &NumberList, tree: &Tree) -> Result<(), Error> {
     Ok(())
 }
 
-/// Requires that each of these nodes has memory: the kernel leaves a job without any to the memory of others.
+/// Requires that each of these nodes has memory: the kernel gives a job whose nodes have none the memory of others.
 fn require_memory(nodes: &NumberList, tree: &Tree) -> Result<(), Error> {
     let refuse = |cause: String| Err(Error::failed("limit job to memory nodes", nodes, cause));
     let Some(usable) = read_list(tree, &format!("{MEMORY_NODES_DIR}/has_memory"))? else {

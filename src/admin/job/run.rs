@@ -402,7 +402,9 @@ fn try_create_directory(root: &Dir, id: &str) -> cgroup::Result<bool> {
     Ok(true)
 }
 
-/// Starts a systemd scope with the process in it and these limits (org.freedesktop.systemd1(5)); returns its cgroup.
+/// Starts a systemd scope with the process in it and these limits (org.freedesktop.systemd1(5)), and waits until
+/// systemd has moved the process; returns the scope's cgroup. It fails with [`Error::Failed`] if systemd refuses, or
+/// does not move the process in [`OPERATION_TIMEOUT`].
 fn start_scope(id: &JobId, pid: Pid, limits: &JobLimits) -> Result<CgroupPath, Error> {
     let unit = unit_name(id);
     let failed = |cause: String| Error::failed("start scope", &unit, cause);

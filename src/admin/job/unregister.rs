@@ -109,9 +109,9 @@ impl EndTimes {
 ///
 /// # Errors
 ///
-/// [`Error`] for the first step that failed, or for processes that no signal ends, if there are any. Unless the registry
-/// could not be locked or read, all other steps were done, and a second call does the rest: a job stays in the
-/// registry until its processes and those strays have ended.
+/// [`Error`] for the first step that failed, or for processes that no signal ends, if there are any. Unless the
+/// registry could not be locked or read, all other steps were done, and a second call does the rest: a job stays in
+/// the registry until its processes and those strays have ended.
 pub(super) fn unregister(
     id: &JobId,
     registry: &Registry,

@@ -160,8 +160,8 @@ impl AccountChange<'_> {
             .is_some_and(|entry| entry.file() == SLURM_MODULE)
     }
 
-    /// Plans the stack with ours and without these lines and those that jump over one of them. It fails with [`Refusal`]
-    /// if that stack cannot be read.
+    /// Plans the stack with ours and without these lines and those that jump over one of them. It fails with
+    /// [`Refusal`] if that stack cannot be read.
     fn plan_without(&self, lines: Vec<usize>) -> Result<Change, Refusal> {
         let lines = self.with_jumps(lines);
         let after = (self.after)(&lines)?;
