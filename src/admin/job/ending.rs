@@ -454,8 +454,8 @@ pub(crate) fn kill_all(dir: &Dir, deadline: Instant) -> Result<(), Error> {
     Ok(())
 }
 
-/// Requires that this process is not in a cgroup whose processes it ends; a process without a path in cgroup v2 may be.
-/// It compares paths: a list of all processes could take too long.
+/// Requires that this process is not in a cgroup whose processes it ends. If it has no path in cgroup v2, it counts as
+/// inside. Paths are compared, since a list of all processes could take too long.
 fn require_outside(dir: &Dir) -> Result<(), Error> {
     let is_inside = Membership::read_own()?
         .unified()

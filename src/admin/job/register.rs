@@ -267,9 +267,8 @@ fn register_locked(
 
 /// Resolves the job's devices into its containment.
 ///
-/// It fails with [`Error::Input`] for a record without a word about devices, and with
-/// [`Error::Failed`] for a required name that does not resolve: an unconfined job would run with every
-/// device.
+/// It fails with [`Error::Input`] for a record that says nothing about devices, since the job would have all of them,
+/// and for a preset of which a part would be left out. Names that do not resolve fail as [`refuse_devices`] says.
 fn resolve_containment(
     record: &Record,
     config: &Config,

@@ -338,7 +338,7 @@ impl Change {
         Ok(())
     }
 
-    /// Takes the change back after an error; returns that error with how it ended.
+    /// Takes the change back after an error; returns that error with how it ended. It warns if not all goes back.
     pub(super) fn abandon(
         &self,
         pending: &Pending,

@@ -67,8 +67,8 @@ fn require_names(options: &Options) -> Result<Vec<DeviceName>, Error> {
     Ok(names)
 }
 
-/// Makes the directory with an empty file for each entry. It appears at once: it is written under another
-/// name first.
+/// Makes the directory, or fills an empty one, with an empty file for each entry. It appears at once: it is written
+/// under another name first. It fails with [`Error::Failed`] if others than root could replace it, or if it has files.
 fn write_entries(dir: &Path, entries: &[String], trust: &Trust) -> Result<(), Error> {
     let shown = || printable(&dir.to_string_lossy());
     let failed = |cause: &dyn std::fmt::Display| Error::failed(WRITE, shown(), cause);

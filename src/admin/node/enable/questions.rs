@@ -100,8 +100,8 @@ pub(super) fn ask_account(service: &str, user: &str) -> Result<Answer, Error> {
 }
 
 /// Runs the account phase for a user in this process; returns [`EXIT_ADMITTED`] or, for whatever cause and without the
-/// stack's messages, [`EXIT_REFUSED`]. It fails with [`Error::Failed`] if libpam cannot start. pam_slurm_adopt moves its
-/// process into the job in this phase, so each call needs a process of its own.
+/// stack's messages, [`EXIT_REFUSED`]. It fails with [`Error::Failed`] if libpam cannot start. pam_slurm_adopt moves
+/// its process into the job in this phase, so each call needs a process of its own.
 pub(super) fn run_account(service: &str, user: &str) -> Result<u8, Error> {
     let mut transaction = Transaction::start(service, user)
         .map_err(|error| Error::failed("start", service, error))?;

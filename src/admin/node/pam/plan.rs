@@ -303,7 +303,9 @@ impl Stack<'_> {
         Some(ours.words.get(3..).unwrap_or_default().to_vec())
     }
 
-    /// Checks that lines of rivals can be commented out, and that we understand their arguments.
+    /// Checks that each line of a rival is one of pam_slurm_adopt, whose arguments ours takes over, and is in the
+    /// service's own file, where it can be commented out. It fails with [`Error::Failed`], which says what to do about
+    /// another one.
     fn require_replaceable(&self, rivals: &[&Entry], old: &OldStack) -> Result<(), Error> {
         let lines = parse_lines(&decode(&old.text)).unwrap_or_default();
         for entry in rivals {

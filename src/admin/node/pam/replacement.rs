@@ -243,7 +243,7 @@ impl AccountChange<'_> {
         }
     }
 
-    /// What a module returns for a user of this class.
+    /// What a module returns for a user of this class; [`ModuleReturn::Any`] for one about which nothing is known.
     fn returns(&self, class: LoginClass, entry: &Entry) -> ModuleReturn {
         if entry.is_our_module() {
             return self.our_return(class);
