@@ -80,7 +80,8 @@ impl LogEntry {
     }
 }
 
-/// Parses the pairs of a line in the form of [`kernel::log::Line`].
+/// Parses the pairs of a line in the form of [`kernel::log::Line`]. Of several values of a key the last counts, and a
+/// rest without `=` is dropped.
 fn parse_pairs(text: &str) -> BTreeMap<String, String> {
     let mut pairs = BTreeMap::new();
     let mut rest = text;

@@ -296,7 +296,8 @@ fn find_socket_command() -> Option<(PathBuf, Vec<String>)> {
 }
 
 /// Parses the properties `ExecStart` and `EnvironmentFiles` of sshd's unit, as systemctl shows them: the program,
-/// and those of its options that change its configuration. `read` returns the text of a file with variables.
+/// and those of its options that change its configuration. `read` returns the text of a file with variables. `None` for
+/// a unit without a command.
 fn parse_unit_command(unit: &str, read: impl Fn(&str) -> String) -> Option<(PathBuf, Vec<String>)> {
     let (_, command) = unit.split_once("argv[]=")?;
     let (command, _) = command.split_once(" ;")?;

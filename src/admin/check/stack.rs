@@ -521,9 +521,8 @@ impl<'a> StackFacts<'a> {
         findings
     }
 
-    /// Finds rival modules in the account and the session stack, except those that [`Self::judge_order`] reports.
-    /// After our session line it reports each one that is known to move logins and, if our line is effective,
-    /// each other one as unknown.
+    /// Finds rival modules in the account and the session stack, except those that [`Self::judge_order`] reports:
+    /// behind our session line each one that is known to move logins and, if our line is effective, each other one.
     fn judge_rivals(&self) -> Vec<Finding> {
         let own_line = self.session.iter().rposition(Entry::is_fit);
         let mut rivals: Vec<&Entry> = self.account.iter().collect();

@@ -95,6 +95,7 @@ impl Target {
         let enter_failed =
             |cause: &dyn Display| Error::failed("enter container of process", pid, cause);
         let kinds = self.process.view.namespaces.difference(login);
+        // After the join `/proc` is the container's.
         let own = open_directory("/proc/self").map_err(|errno| enter_failed(&errno.desc()))?;
         set_dumpable(false).map_err(|errno| enter_failed(&errno.desc()))?;
         setns(&self.pidfd, kinds)

@@ -50,7 +50,7 @@ impl PersonFinder {
     /// not exist. A group that only a PAM line names has no members if it does not exist.
     pub(super) fn read(config: &Config) -> Result<Self, Error> {
         let mut exempt_uids: BTreeSet<u32> = exempt_accounts(config)?.into_keys().collect();
-        // These accounts are the listed members. Users whose primary group it is are found by its number.
+        // Of these groups the accounts above are the listed members; who has one as primary group is found by its gid.
         let mut names = config.exempt_groups.clone();
         for line in read_session_lines()
             .into_iter()
