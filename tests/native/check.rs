@@ -98,7 +98,7 @@ fn edited_configuration_without_reload_is_not_called_fine() {
         let outcome = check(node, &["--verbose"]).exits(1).omits("fine sshd-pam");
         outcome
             .says("/etc/ssh/sshd_config: was changed after sshd (process ")
-            .says("reload");
+            .says("run: kill -HUP ");
         reload(node);
         eventually("it is read", || findings(node).is_empty());
         // A file that the first one includes.
@@ -132,7 +132,7 @@ fn remedy_names_the_file_of_the_running_sshd() {
         });
         check(node, &[])
             .exits(1)
-            .says("write \"UsePAM yes\" into /etc/site_config and reload");
+            .says("run: sed -i '1iUsePAM yes' /etc/site_config && kill -HUP ");
         node.sh("kill $(cat /run/second.pid)").ok();
     });
 }

@@ -172,7 +172,7 @@ fn unsupported_device_name_refuses_login() {
             ),
         ] {
             let _job = node.job(ALICE, "4242").with(key, value).start();
-            let text = format!("gpu017: job 4242 asks for {name}");
+            let text = format!("gpu017: login refused: {name}");
             node.account(ALICE).fails().says("[JA10]").says(&text);
             node.session(ALICE).fails();
         }

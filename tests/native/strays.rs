@@ -255,7 +255,7 @@ fn uid_option_takes_no_name() {
 fn caller_of_command_is_not_ended() {
     on_node(|node| {
         node.sh("install -m 4755 /bin/dash /usr/bin/become").ok();
-        let script = "become -p -c 'job-adopt strays --kill'; echo $? >/tmp/status; sleep 60";
+        let script = "become -p -c 'job-adopt strays --kill'; echo $? >/tmp/new; mv /tmp/new /tmp/status; sleep 60";
         let caller = Process::new(node, ALICE, script);
         eventually("it has run", || node.exists("/tmp/status"));
         assert!(caller.runs());
