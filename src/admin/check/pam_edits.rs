@@ -64,7 +64,8 @@ pub(super) fn unskip(place: &FileLine) -> Remedy {
     }
 }
 
-/// What to do about the line at `place` that libpam rejects; `advice` is that for a person.
+/// What to do about the line at `place` that libpam rejects: a command, if one edit mends it, and `advice` for a
+/// person.
 pub(super) fn unreject(place: &FileLine, why: &Rejection, advice: &str) -> Remedy {
     let remedy = match why {
         // No control refuses more than this one.

@@ -201,7 +201,8 @@ impl MissingModule<'_> {
     }
 }
 
-/// Finds the lines of other modules that fail because their module is not there.
+/// Finds the lines of other modules that fail because their module is not there; none in the folder of a test, which
+/// has no modules.
 fn find_missing_modules(site: &Site) -> Vec<MissingModule<'_>> {
     if !site.is_here() {
         return Vec::new();
@@ -472,7 +473,8 @@ impl<'a> StackFacts<'a> {
         findings
     }
 
-    /// Reports the session line if it decides by other arguments than the account line.
+    /// Reports the session line if it decides by other arguments than the account line. `None` if one of both is
+    /// missing or has a wrong argument, which are findings of their own.
     fn judge_differing_lines(&self) -> Option<Finding> {
         let first = |entries: &'a [Entry]| entries.iter().find(|entry| entry.is_for_service());
         let account = first(self.account)?;
