@@ -557,7 +557,7 @@ impl Server {
 }
 
 /// The command by which these processes of sshd read their configuration anew: through the unit of the distribution, or
-/// by a signal, since units of a site need not have a reload.
+/// by a signal, since units of a site need not have a reload. `None` without processes.
 fn reload_command(pids: &[i32]) -> Option<String> {
     let mut commands: Vec<String> = pids
         .iter()
