@@ -224,7 +224,8 @@ impl JobProcesses {
     }
 }
 
-/// Finds the least OOM score of a login: that of the tasks of a Flux job, which its IMP has as well, else 0.
+/// Finds the least OOM score of a login: that of the tasks of a Flux job, which its IMP has as well, else 0, also if it
+/// cannot be read. The module makes a negative one 0.
 fn find_login_oom_score(job: &Job) -> i32 {
     let score = match job {
         Job::Leaf(LeafJob {

@@ -474,7 +474,8 @@ fn last_value<'a>(entry: &'a Entry, key: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
-/// Refuses a stack in which a line jumps over one of pam_slurm_adopt.so.
+/// Refuses a stack in which a line jumps over one of pam_slurm_adopt.so: once that is gone, the jump would skip another
+/// line.
 ///
 /// # Errors
 ///
