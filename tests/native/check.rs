@@ -114,7 +114,8 @@ fn edited_configuration_without_reload_is_not_called_fine() {
         reload(node);
         eventually("it is read", || findings(node) == ["error sshd-pam"]);
         // The first value counts, so the main file is no place for another.
-        check(node, &[]).says("write \"UsePAM yes\" in place of /etc/ssh/site.d/00-off.conf:2 and");
+        check(node, &[])
+            .says("run: sed -i '2s/.*/UsePAM yes/' /etc/ssh/site.d/00-off.conf && kill -HUP ");
     });
 }
 
