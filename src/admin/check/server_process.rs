@@ -98,17 +98,18 @@ impl ServerProcess {
             )];
         };
         let mut findings = Vec::new();
-        let same_namespaces = self.override_unit(
+        // "private" and "strict" of ProtectControlGroups= give the unit a cgroup namespace of its own.
+        let namespace_remedy = self.unit_remedy(
             "PrivateUsers=no\\nProtectControlGroups=no",
             "remove PrivateUsers= and ProtectControlGroups= from its unit, or run it outside of the container",
         );
         findings.extend(judge_namespaces(
             &object,
             &view.other_namespaces,
-            same_namespaces,
+            namespace_remedy,
         ));
         if let Some(fault) = &view.cgroup_fault {
-            let writable_cgroups = self.override_unit(
+            let cgroup_remedy = self.unit_remedy(
                 "ProtectControlGroups=no",
                 "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit",
             );
@@ -116,22 +117,23 @@ impl ServerProcess {
                 Check::SshdCgroupMount,
                 &object,
                 fault,
-                writable_cgroups,
+                cgroup_remedy,
             ));
         }
         for file in &view.hidden_files {
             let advice = format!("remove {} from its unit", file.settings);
-            let seen_files = self.override_unit(file.reset(), &advice);
-            findings.push(file.finding(&object, seen_files));
+            let file_remedy = self.unit_remedy(file.reset(), &advice);
+            findings.push(file.finding(&object, file_remedy));
         }
-        let all_capabilities = self.override_unit(
+        // "~" alone stands for all capabilities (systemd.exec(5)).
+        let capability_remedy = self.unit_remedy(
             "CapabilityBoundingSet=~",
             "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container",
         );
         findings.extend(judge_capabilities(
             &object,
             view.capabilities,
-            all_capabilities,
+            capability_remedy,
         ));
         if findings.is_empty() {
             let text = "sees the same mounts as this process, and has what the module needs";
@@ -146,7 +148,7 @@ impl ServerProcess {
 impl ServerProcess {
     /// The command that overrides settings of the server's unit by a drop-in that comes after the others, or `advice`
     /// alone if no unit runs the server.
-    fn override_unit(&self, settings: &str, advice: &str) -> Remedy {
+    fn unit_remedy(&self, settings: &str, advice: &str) -> Remedy {
         let Some(unit) = find_unit(self.pid) else {
             return advice.into();
         };

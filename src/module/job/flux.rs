@@ -21,7 +21,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// Requires that the path is the unit of the plan's job below the service manager of the account `flux`, and that
-/// this account can be the one of Flux: neither root nor the user.
+/// this account can be the one of Flux. Both come from the helper's reply, so they prove nothing. With uid 0 any process
+/// of root's would look like the IMP ([`flux::find_imp`]); with the user's own uid the unit would be in the user's
+/// service manager, where the user makes units of any name and starts setuid programs in them.
 pub(super) fn require_unit(
     adoption: &Adoption<'_>,
     path: &CgroupPath,

@@ -165,9 +165,13 @@ fn is_pin(
     mark == Some(program.id()) || attached == AttachMode::Multi && copied()
 }
 
-/// Reads the instructions of a program as the verifier left them; `None` if the kernel hides them, as it
-/// does from a process without `CAP_BPF`, and those with blinded constants (`net.core.bpf_jit_harden`)
-/// where `kernel.kptr_restrict` hides addresses.
+/// Reads the instructions of a program as the verifier left them; `None` if the kernel hides them: all from a process
+/// without `CAP_BPF`, and from root those whose constants it has blinded (`net.core.bpf_jit_harden`), where
+/// `kernel.kptr_restrict` hides addresses.
+///
+/// # Errors
+///
+/// As [`read_instructions`], with the program's number.
 fn read_program(program: &Program) -> Result<Option<Vec<u8>>> {
     let bytes = read_instructions(program.as_fd(), INSTRUCTION_BYTES_MAX).map_err(|error| {
         OperationError::new(

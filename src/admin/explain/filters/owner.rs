@@ -53,10 +53,11 @@ impl Owner {
     }
 }
 
-/// Recognizes the owner of a program without a name by its first and last instructions. The IMP loads
-/// major, minor and the first word into registers 2 to 4; container runtimes split the first word into
-/// registers 2 and 3 before they load major and minor into 4 and 5, as systemd does, and differ in how
-/// they return.
+/// Recognizes the owner of a program without a name by its first and last instructions. The first word of the context
+/// (`bpf_cgroup_dev_ctx`) holds type and access. The IMP loads major, minor and this word into registers 2 to 4.
+/// Container runtimes put the type into register 2, the access into 3, major and minor into 4 and 5; of these, runc sets
+/// the result by a move of 32 bits, the others by one of 64 bits. systemd's programs begin in the same way, but have a
+/// name.
 fn owner_from_shape(program: &[u8]) -> Owner {
     const RETURN_32: u8 = BPF_ALU | BPF_MOV | BPF_K;
     const RETURN_64: u8 = BPF_ALU64 | BPF_MOV | BPF_K;
