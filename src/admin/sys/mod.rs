@@ -23,11 +23,12 @@ pub(crate) fn remove_xattr(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
     checked(unsafe { libc::fremovexattr(fd.as_raw_fd(), name.as_ptr()) }.into()).map(drop)
 }
 
-/// Reads the instructions of a program as the verifier left them; `None` if the kernel hides them.
+/// Reads the instructions of a program as the verifier left them; `None` if the kernel hides them. To a process without
+/// `CAP_BPF` it gives their length as 0 (`bpf_prog_get_info_by_fd` in `kernel/bpf/syscall.c`).
 ///
 /// # Errors
 ///
-/// `EPERM` without `CAP_BPF`, and `EFBIG` for more than `max` bytes.
+/// `EFBIG` for more than `max` bytes, and the errors of `bpf(2)`.
 pub(crate) fn read_instructions(
     program: BorrowedFd<'_>,
     max: usize,
