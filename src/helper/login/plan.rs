@@ -5,6 +5,7 @@ use super::environment::{list_nameable_gpus, login_variables};
 use super::evidence::Evidence;
 use super::refusal::LoginRefusal;
 use crate::accounts;
+use crate::jobs::records::LoginTarget;
 use crate::node::gpu_count;
 use protocol::{Allowlist, ChoiceRule, JobId, Placement, Plan, Probe, Request};
 
@@ -67,6 +68,7 @@ impl Planner<'_> {
         } else {
             None
         };
+        let namespaces = self.find_pinned_record(&mut warnings);
         let plan = Plan {
             job: self.job.id.clone(),
             rule,
@@ -76,7 +78,7 @@ impl Planner<'_> {
             containment,
             limits: self.config.login_limits,
             end_grace: self.config.end_grace,
-            namespaces: self.find_pinned_record(),
+            namespaces,
             probes,
             dropped,
             env: variables.variables,
@@ -85,12 +87,28 @@ impl Planner<'_> {
         Ok((plan, warnings))
     }
 
-    /// Finds the record whose mount namespace `register` has pinned, since the scheduler places the job's logins; `None`
-    /// for another record. A registered cgroup names its namespace itself.
-    fn find_pinned_record(&self) -> Option<JobId> {
+    /// Finds the record whose mount namespace `register` has pinned for the owner: a record with `via` of a job that its
+    /// scheduler places. A registered cgroup names its namespace itself.
+    ///
+    /// A scheduler may have the job of a record with a cgroup too. Its namespace holds for that cgroup alone: the login
+    /// is in another one, so it gets a warning instead of the mounts. A refusal would shut out logins because of a record
+    /// that `register` cannot know to be wrong: the scheduler may start the job later.
+    fn find_pinned_record(&self, warnings: &mut Vec<String>) -> Option<JobId> {
         let record = self.job.record.as_ref()?;
-        let is_pinned = !matches!(self.job.placement, Placement::Cgroup { .. });
-        (is_pinned && record.namespaces.is_some()).then(|| record.id.clone())
+        let path = record.namespaces.as_ref()?;
+        if matches!(self.job.placement, Placement::Cgroup { .. }) {
+            return None;
+        }
+        if matches!(record.target, LoginTarget::Via(_)) {
+            return Some(record.id.clone());
+        }
+        warnings.push(format!(
+            "job {}: {} places the login, and the mounts of {path} count for the cgroup of the record alone: register it \
+             with via",
+            self.job.id,
+            self.job.placement.source()
+        ));
+        None
     }
 
     /// Decides the containment by the source of the job, and which device nodes to probe: none but for Slurm, whose

@@ -93,6 +93,29 @@ fn closed_devices_are_the_list_of_all_slurm_devices() {
     );
 }
 
+/// `register` pins for the owner only the namespaces of records with `via`: the module would refuse a login whose plan names
+/// another one.
+#[test]
+fn namespace_of_cgroup_record_is_a_warning_if_slurm_places_the_job() {
+    let bench = NodeBench::new();
+    bench.configure_slurm();
+    bench.daemons.running(&bench.socket(7), 5);
+    bench.job(
+        "7",
+        r#","options":{"DevicePolicy":"auto"},"namespaces":"/run/ns/7""#,
+    );
+    let Reply { warnings, .. } = bench.ask();
+    let plan = bench.plan();
+    assert!(matches!(plan.placement, Placement::Extern { .. }));
+    assert_eq!(plan.namespaces, None);
+    let expected = "job 7: slurm places the login, and the mounts of /run/ns/7 count for the cgroup of the record alone: \
+                    register it with via";
+    assert!(warnings.iter().any(|text| text == expected), "{warnings:?}");
+    // The cgroup of the record is gone.
+    std::fs::remove_dir(bench.scratch.path().join("cg/7")).unwrap();
+    assert_eq!(bench.plan().namespaces, None);
+}
+
 #[test]
 fn record_adds_its_devices_to_a_slurm_job() {
     let bench = NodeBench::new();
