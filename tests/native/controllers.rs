@@ -425,6 +425,38 @@ fn login_has_cores_and_memory_of_job_of_run() {
     });
 }
 
+/// From Linux 6.2 on a mask that was set stays with a process that moves to another cpuset. Perl binds the memory to
+/// node 0, as `numactl --membind=0` does, since the machine has no numactl.
+#[test]
+#[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]
+fn job_of_pinned_caller_has_its_own_cores_and_memory_policy() {
+    on_node(|node| {
+        enable_at_root();
+        let run = |limits: &[&str]| {
+            let script =
+                "grep Cpus_allowed_list: /proc/self/status; head -n 1 /proc/self/numa_maps";
+            let number = if cfg!(target_arch = "x86_64") {
+                238
+            } else {
+                237
+            };
+            let bind = format!("syscall({number}, 2, pack('Q', 1), 64) == 0 or die $!; exec @ARGV");
+            let words = ["-e", &bind, "taskset", "-c", "0", "job-adopt", "run"];
+            let options = ["--user", "alice", "--policy", "closed"];
+            let command = ["--", "sh", "-c", script];
+            let mut perl = node.daemon(&node.outside(), "perl");
+            let words = [&words[..], &options, limits, &command].concat();
+            Outcome::run(perl.args(words)).ok()
+        };
+        run(&["--cores", "0-1"])
+            .says("Cpus_allowed_list:\t0-1\n")
+            .says(" default ");
+        run(&["--cores", "1"]).says("Cpus_allowed_list:\t1\n");
+        run(&["--memory-nodes", "0"]).says(" default ");
+        run(&["--memory", "256M"]).says(" bind:0 ");
+    });
+}
+
 /// Checks each limit alone and all together, in a cgroup that the kernel holds to other ones before.
 #[test]
 #[ignore = "needs controllers in cgroup v2, as on the machines of tests/kernel"]

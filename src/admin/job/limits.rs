@@ -10,7 +10,9 @@ use crate::options::parse_value;
 use clap::Args;
 use helper::node::Tree;
 use kernel::cgroup::{CgroupChain, Dir, Membership, Mount};
-use nix::unistd::{SysconfVar, sysconf};
+use kernel::proc::{self, Proc, find_field};
+use kernel::sys::attributes::{CpuMask, reset_memory_policy, set_cpus};
+use nix::unistd::{Pid, SysconfVar, sysconf};
 use protocol::{CgroupPath, LoginLimits};
 use std::fmt;
 use std::str::FromStr;
@@ -358,6 +360,46 @@ impl JobLimits {
         options.resolve(command, &Tree::host()).map(Self)
     }
 
+    /// Gives up the cores and the memory policy to which this process was pinned by its caller, if the job is limited to
+    /// others: a child keeps them in the job's cpuset, from Linux 6.2 on, and a login does not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the kernel refuses it.
+    pub(super) fn unpin_this_process(&self) -> Result<(), Error> {
+        let failed = |what| move |error| Error::failed("reset", what, error);
+        if self.find(&CORES).is_some() {
+            set_cpus(&CpuMask::ALL).map_err(failed("cores of this process"))?;
+        }
+        if self.find(&CORES).or(self.find(&MEMORY_NODES)).is_some() {
+            reset_memory_policy().map_err(failed("memory policy of this process"))?;
+        }
+        Ok(())
+    }
+
+    fn find(&self, kind: &LimitKind) -> Option<&Limit> {
+        self.0.iter().find(|limit| limit.kind == kind)
+    }
+
+    /// Verifies that a process in the job's cgroup runs on all cores of the job.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] for a process that is left on other cores, or cannot be looked at.
+    pub(super) fn verify_process(&self, pid: Pid) -> Result<(), Error> {
+        let Some(Limit { amount, .. }) = self.find(&CORES) else {
+            return Ok(());
+        };
+        let status = proc::read(Proc::host().at.join(format!("{pid}/status")))
+            .map_err(|error| Error::failed("read cores of process", pid, error))?;
+        let cores = find_field(&status, "Cpus_allowed_list:").unwrap_or_default();
+        if cores == amount.to_string() {
+            return Ok(());
+        }
+        let cause = format!("the kernel leaves it on {cores}, not {amount}");
+        Err(Error::failed("hold job to --cores in process", pid, cause))
+    }
+
     /// Builds the properties of a unit with these limits, each in the words of busctl(1).
     pub(super) fn unit_properties(&self) -> Vec<Vec<String>> {
         let property = |Limit { kind, amount }: &Limit| {
@@ -481,7 +523,9 @@ mod tests {
 
     use super::*;
     use crate::testing::Scratch;
+    use kernel::sys::attributes::get_cpus;
     use std::fs::File;
+    use std::process::Command;
 
     /// A node with two sockets, of which each has cores, memory and memory on the package; core 7 is offline, and the
     /// last memory node is a GPU's.
@@ -683,6 +727,39 @@ mod tests {
             explain("1"),
             "set AllowedCPUs of its unit, or write it to cpuset.cpus"
         );
+    }
+
+    #[test]
+    fn pinned_caller_keeps_no_process_of_the_job_from_its_cores() {
+        let all = get_cpus().unwrap().to_string();
+        let first = all.split(['-', ',']).next().unwrap();
+        let thread = nix::unistd::gettid();
+        let pin = || {
+            let mut taskset = Command::new("taskset");
+            let status = taskset.args(["-cp", first, &thread.to_string()]).output();
+            assert!(status.unwrap().status.success());
+        };
+        let limits = |kind, list: &str| {
+            let amount = Amount::Numbers(list.parse().unwrap());
+            JobLimits(vec![Limit::new(kind, amount)])
+        };
+        pin();
+        limits(&CORES, &all).unpin_this_process().unwrap();
+        assert_eq!(get_cpus().unwrap().to_string(), all);
+        limits(&CORES, &all).verify_process(thread).unwrap();
+        let error = limits(&CORES, "8000").verify_process(thread).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.ends_with(&format!("leaves it on {all}, not 8000")),
+            "{text}"
+        );
+        // These promise no cores to the job.
+        for limits in [limits(&MEMORY_NODES, "0"), JobLimits::default()] {
+            pin();
+            limits.unpin_this_process().unwrap();
+            assert_eq!(get_cpus().unwrap().to_string(), first);
+            limits.verify_process(thread).unwrap();
+        }
     }
 
     #[test]

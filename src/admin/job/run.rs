@@ -110,11 +110,15 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
     let signals = select_not_ignored(&own_status, AWAITED)
         .ok_or_else(|| failed("read signals of")(Errno::EIO))?;
     signals.thread_block().map_err(failed("block signals of"))?;
+    limits.unpin_this_process()?;
 
     let mut child = GatedChild::start(&command, &before)?;
     let cgroup = make_cgroup(&id, child.pid, &limits)?;
     record.target = LoginTarget::Cgroup(cgroup.clone());
-    if let Err(error) = register(record, &config, output) {
+    let result = limits
+        .verify_process(child.pid)
+        .and_then(|()| register(record, &config, output));
+    if let Err(error) = result {
         drop(child);
         discard_cgroup(&cgroup);
         return Err(error);

@@ -159,6 +159,19 @@ pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
         .map(drop)
 }
 
+/// Gives this thread the default memory policy. One that cannot be read stays: containers usually deny that, and a
+/// kernel without NUMA has none.
+///
+/// # Errors
+///
+/// As [`set_memory_policy`].
+pub fn reset_memory_policy() -> io::Result<()> {
+    match get_memory_policy() {
+        Ok(policy) if policy != MemoryPolicy::DEFAULT => set_memory_policy(&MemoryPolicy::DEFAULT),
+        _ => Ok(()),
+    }
+}
+
 /// Reads scheduling class, nice value and real-time priority of this thread.
 ///
 /// # Errors
@@ -321,7 +334,7 @@ mod tests {
         bound.nodes[0] = 1;
         set_memory_policy(&bound).unwrap();
         assert_eq!(get_memory_policy().unwrap(), bound);
-        set_memory_policy(&MemoryPolicy::DEFAULT).unwrap();
+        reset_memory_policy().unwrap();
         assert_eq!(get_memory_policy().unwrap(), MemoryPolicy::DEFAULT);
     }
 }
