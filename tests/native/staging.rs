@@ -207,6 +207,49 @@ fn quit_signal_ends_job() {
     });
 }
 
+/// Runs the command under strace; returns the calls that could be about the registry's lock or a cgroup.
+fn trace_job_adopt(node: &Node, words: &[&str]) -> String {
+    let options = [
+        "-y",
+        "-o",
+        "/tmp/strace",
+        "-e",
+        "trace=fcntl,close,openat,mkdirat,write",
+    ];
+    node.run("strace", &[&options[..], &["job-adopt"], words].concat());
+    node.read("/tmp/strace")
+}
+
+/// Asserts that a trace has the registry's lock, a call with each of these texts, and the end of the lock, in this
+/// order and each for the first time.
+#[track_caller]
+fn assert_under_lock(trace: &str, calls: &[[&str; 2]]) {
+    const LOCK: &str = "/run/job-adopt/lock>";
+    let ends = [&[[LOCK, "F_OFD_SETLK"]], calls, &[["close(", LOCK]]].concat();
+    let places = ends.iter().map(|texts| {
+        let mut lines = trace.lines();
+        lines.position(|line| texts.iter().all(|text| line.contains(text)))
+    });
+    let places: Vec<_> = places.collect();
+    assert!(
+        places.iter().all(Option::is_some) && places.is_sorted(),
+        "{places:?}\n{trace}"
+    );
+}
+
+/// Without the lock another run would take the cgroup, while it is empty, for one that a killed run has left.
+#[test]
+fn run_makes_and_fills_its_cgroup_under_the_registrys_lock() {
+    on_node(|node| {
+        let id = node.cgroup().path().trim_start_matches('/').to_owned();
+        let words = ["run", "--user", "alice", "--id", &id, "--policy", "closed"];
+        let trace = trace_job_adopt(node, &[&words[..], &["--", "true"]].concat());
+        let made = format!("\"{id}\"");
+        assert_under_lock(&trace, &[["mkdirat(", &made], ["write(", "/cgroup.procs>"]]);
+        assert!(!Cgroup::new(format!("/job-adopt.jobs/{id}")).exists());
+    });
+}
+
 /// The kernel of a node on cgroup v1 has cpuset there; on the machines of tests/kernel a test may enable it.
 #[test]
 fn limits_that_are_not_in_force_leave_nothing() {

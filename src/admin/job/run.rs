@@ -19,6 +19,7 @@ use crate::sys::process::{fork_child, mark_descriptors_cloexec, reset_sigchld};
 use clap::Args;
 use helper::jobs::records::LoginTarget;
 use kernel::cgroup::{self, Dir, MADE_XATTR, Membership, Mount, Stamp, has_mark, set_mark};
+use kernel::lock::Lock;
 use kernel::proc::{self, Proc};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -326,8 +327,8 @@ const CREATE_TRIES: usize = 8;
 const SCOPE_PROPERTIES: usize = 4;
 const SCOPE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Creates the cgroup of a job with its limits, and moves the child `pid` there. If it fails, it leaves no cgroup:
-/// systemd removes a scope when the child has ended.
+/// Creates the cgroup of a job with its limits, and moves the child `pid` there; without systemd under the registry's
+/// lock. If it fails, it leaves no cgroup: systemd removes a scope when the child has ended.
 fn make_cgroup(id: &JobId, pid: Pid, limits: &JobLimits) -> Result<CgroupPath, Error> {
     let mount = Mount::open()?;
     let has_systemd = Path::new("/run/systemd/system").exists();
@@ -342,16 +343,24 @@ fn make_cgroup(id: &JobId, pid: Pid, limits: &JobLimits) -> Result<CgroupPath, E
     let path: CgroupPath = format!("/{JOBS_DIR}/{id}")
         .parse()
         .map_err(|error| Error::failed("make cgroup of job", id, error))?;
+    // Before the child is in it, the cgroup looks like one that a killed run has left, and which another run removes.
+    let _lock = lock_registry()?;
     if let Err(error) = create_directory(mount.root(), id) {
         // This fails while other jobs are in it.
         let _ = mount.root().remove_child(JOBS_DIR);
         return Err(error);
     }
     if let Err(error) = fill_cgroup(mount, &path, pid, limits) {
-        discard_cgroup(&path);
+        remove_cgroup(&path);
         return Err(error);
     }
     Ok(path)
+}
+
+/// Takes the lock under which jobs are registered, and their cgroups made and removed.
+fn lock_registry() -> Result<Lock, Error> {
+    let deadline = Instant::now() + OPERATION_TIMEOUT;
+    Ok(Lock::take(Lock::REGISTRY_OFFSET, deadline)?)
 }
 
 /// Sets the limits of a job's cgroup, and then moves the child there.
@@ -362,8 +371,16 @@ fn fill_cgroup(mount: Mount, path: &CgroupPath, pid: Pid, limits: &JobLimits) ->
     Ok(cgroup.dir()?.write("cgroup.procs", &pid.to_string())?)
 }
 
-/// Removes a job's cgroup, whose process must have ended. systemd removes a scope by itself.
+/// Removes the cgroup of a job that could not be registered, and whose process has ended. Without the lock it could be
+/// the one that another run has made in its place, and not filled yet: it is then left to the next run of that id.
 fn discard_cgroup(path: &CgroupPath) {
+    if let Ok(_lock) = lock_registry() {
+        remove_cgroup(path);
+    }
+}
+
+/// Removes a job's cgroup under the registry's lock, if no process is in it. systemd removes a scope by itself.
+fn remove_cgroup(path: &CgroupPath) {
     if let Ok(place) = Mount::open().and_then(|mount| mount.open_chain(path)) {
         let _ = ending::remove_made_cgroups(&place);
     }
