@@ -250,6 +250,20 @@ fn run_makes_and_fills_its_cgroup_under_the_registrys_lock() {
     });
 }
 
+/// Before the lock the path may lead to another cgroup than the one that is stamped.
+#[test]
+fn limits_of_job_are_compared_under_the_registrys_lock() {
+    on_node(|node| {
+        let job = node.job(ALICE, "7").unstamped().unrecorded().start();
+        let path = job.cgroup.path();
+        let words = [
+            "register", "--id", "7", "--user", "alice", "--policy", "closed", "--cgroup", path,
+        ];
+        let trace = trace_job_adopt(node, &[&words[..], &["--swap", "0"]].concat());
+        assert_under_lock(&trace, &[["openat(", "\"memory.swap.max\""]]);
+    });
+}
+
 /// The kernel of a node on cgroup v1 has cpuset there; on the machines of tests/kernel a test may enable it.
 #[test]
 fn limits_that_are_not_in_force_leave_nothing() {

@@ -9,11 +9,11 @@ use crate::number_list::NumberList;
 use crate::options::parse_value;
 use clap::Args;
 use helper::node::Tree;
-use kernel::cgroup::{CgroupChain, Dir, Membership, Mount};
+use kernel::cgroup::{CgroupChain, Dir, Membership};
 use kernel::proc::{self, Proc, find_field};
 use kernel::sys::attributes::{CpuMask, reset_memory_policy, set_cpus};
 use nix::unistd::{Pid, SysconfVar, sysconf};
-use protocol::{CgroupPath, LoginLimits};
+use protocol::LoginLimits;
 use std::fmt;
 use std::str::FromStr;
 
@@ -475,20 +475,6 @@ impl JobLimits {
             return Err(Error::failed(&step, dir.path(), cause));
         }
         Ok(())
-    }
-
-    /// Verifies the limits of a cgroup that another program has made.
-    ///
-    /// # Errors
-    ///
-    /// As [`JobLimits::verify`], and [`Error::Failed`] for a cgroup that cannot be opened.
-    pub(super) fn verify_at(&self, path: &CgroupPath) -> Result<(), Error> {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        let mount = Mount::open()?;
-        let at = mount.path();
-        self.verify(&mount.open_chain(path)?, at)
     }
 }
 

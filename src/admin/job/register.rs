@@ -113,27 +113,23 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         record.options = Policies::parse_imp_input(&read_input(IMP_INPUT_BYTES_MAX)?)?;
     }
     let config = options.conf.read()?;
-    verify_limits(&options.limits, &record)?;
-    register(record, &config, output)?;
+    let limits = resolve_limits(&options.limits, &record)?;
+    register(record, &limits, &config, output)?;
     Ok(EXIT_FINE)
 }
 
-/// Verifies the limits of the options in the cgroup of a record.
-///
-/// # Errors
-///
-/// As [`JobLimits::resolve`] and [`JobLimits::verify_at`], and [`Error::Input`] for limits of a record without a cgroup.
-fn verify_limits(options: &LimitOptions, record: &Record) -> Result<(), Error> {
+/// Completes the limits of the options by this node. It fails as [`JobLimits::resolve`] does, and with
+/// [`Error::Input`] for limits of a record without a cgroup.
+fn resolve_limits(options: &LimitOptions, record: &Record) -> Result<JobLimits, Error> {
     match &record.target {
-        LoginTarget::Cgroup(path) => JobLimits::resolve("register", options)?.verify_at(path),
-        LoginTarget::Via(_) if options.is_empty() => Ok(()),
-        LoginTarget::Via(via) => {
+        LoginTarget::Via(via) if !options.is_empty() => {
             let cause = format!(
                 "limits are for records with cgroup: {} sets its own",
                 via.as_str()
             );
             Err(Error::usage("register", cause))
         }
+        _ => JobLimits::resolve("register", options),
     }
 }
 
@@ -160,8 +156,8 @@ fn read_input(limit: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Registers a job: stamps and confines its cgroup, and writes its record last. Registering the same job
-/// again is no failure; new values replace old ones.
+/// Registers a job: stamps and confines its cgroup, if the kernel holds it to these limits, and writes its record last.
+/// Registering the same job again is no failure; new values replace old ones.
 ///
 /// # Errors
 ///
@@ -169,13 +165,14 @@ fn read_input(limit: u64) -> Result<Vec<u8>, Error> {
 /// removed, it fails as well, but the job is registered. A filter stays: it belongs to the job.
 pub(super) fn register(
     record: Record,
+    limits: &JobLimits,
     config: &Config,
     output: &mut Output<'_>,
 ) -> Result<(), Error> {
     let trust = Trust::root();
     let (checked, _lock) = check_and_lock(&record)?;
     config.registry.remove_old_notes(&trust, clock::now())?;
-    let result = register_locked(record, checked, config, &trust, output);
+    let result = register_locked(record, checked, limits, config, &trust, output);
     // This removes the pins of jobs whose end was not reported, and of this one if it is not
     // registered now.
     let unpinned = unpin_ended_jobs(&config.registry, &trust);
@@ -232,6 +229,7 @@ fn check_target(record: &Record) -> CheckedTarget {
 fn register_locked(
     mut record: Record,
     checked: CheckedTarget,
+    limits: &JobLimits,
     config: &Config,
     trust: &Trust,
     output: &mut Output<'_>,
@@ -249,6 +247,7 @@ fn register_locked(
     let mut in_force = containment.as_str();
     if let Some(checked) = checked? {
         require_no_other_job(checked.place(), &record, &config.registry, trust)?;
+        checked.require_limits(limits)?;
         let cgroup = checked.stamp(&record)?;
         cgroup.require_open_slices()?;
         cgroup.store_namespace(&record)?;

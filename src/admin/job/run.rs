@@ -118,7 +118,7 @@ fn run_job(options: &Options, caller: CallerLimits, output: &mut Output<'_>) -> 
     record.target = LoginTarget::Cgroup(cgroup.clone());
     let result = limits
         .verify_process(child.pid)
-        .and_then(|()| register(record, &config, output));
+        .and_then(|()| register(record, &limits, &config, output));
     if let Err(error) = result {
         drop(child);
         discard_cgroup(&cgroup);

@@ -1,5 +1,6 @@
 //! The cgroup of a job that is being registered: `register` checks, stamps and confines it.
 
+use super::limits::JobLimits;
 use super::pin::pin_namespace;
 use crate::error::Error;
 use crate::output::Output;
@@ -20,6 +21,8 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(super) struct CheckedCgroup {
     place: CgroupChain,
+    /// Where its hierarchy is mounted.
+    mount: &'static str,
     /// The stamp that the directory had.
     stamp: Option<Stamp>,
     occupants: Occupants,
@@ -41,7 +44,9 @@ impl CheckedCgroup {
         accounts: Vec<u32>,
         deadline: Instant,
     ) -> Result<Self, Error> {
-        let place = Mount::open()?.open_chain(path)?;
+        let hierarchy = Mount::open()?;
+        let mount = hierarchy.path();
+        let place = hierarchy.open_chain(path)?;
         let dir = place.dir()?;
         let stamp = Stamp::read(dir)?;
         // A cgroup with the job's own stamp may have logins already, and its owner was stored with the stamp.
@@ -65,6 +70,7 @@ impl CheckedCgroup {
         };
         Ok(Self {
             place,
+            mount,
             stamp,
             occupants,
             result,
@@ -85,6 +91,15 @@ impl CheckedCgroup {
     /// The cgroup with all its ancestors.
     pub(super) fn place(&self) -> &CgroupChain {
         &self.place
+    }
+
+    /// Requires that the kernel holds the cgroup to these limits.
+    ///
+    /// # Errors
+    ///
+    /// As [`JobLimits::verify`].
+    pub(super) fn require_limits(&self, limits: &JobLimits) -> Result<(), Error> {
+        limits.verify(&self.place, self.mount)
     }
 
     /// Stamps the cgroup, unless it already has the same stamp. The caller holds the registry's lock, and
