@@ -207,7 +207,9 @@ fn read_mounts(mut file: &File) -> io::Result<MountTable> {
 
 impl NamespaceOrigin {
     /// Opens what [`NamespaceOrigin::leave`] returns to: this process's namespaces of the same kinds as the
-    /// job's, its root and its working directory.
+    /// job's, its root and its working directory, which is kept by its path, since the login has the same path in
+    /// the job. Opens also what [`NamespaceOrigin::enter`] compares the job's mounts with: the node's `/proc` and table
+    /// of mounts.
     ///
     /// # Errors
     ///

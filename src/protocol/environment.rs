@@ -296,7 +296,8 @@ impl Variable {
         self.kind.name
     }
 
-    /// Parses a variable that lists GPUs, with one GPU in the list.
+    /// Parses the variable of a [`Probe`](super::Probe), which names to programs the one GPU whose node is probed: one of
+    /// the lists of GPUs, with one GPU in it.
     ///
     /// # Errors
     ///
@@ -305,10 +306,12 @@ impl Variable {
         let variable: Self = text.parse()?;
         // Those that a login to a job of any scheduler may have.
         let list_names = [CUDA_VARIABLE, "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"];
-        let value = &variable.value;
-        let is_one_gpu = value.len() <= GPU_NAME_BYTES_MAX && !value.contains(',');
-        if !is_one_gpu || !list_names.contains(&variable.name()) {
+        if !list_names.contains(&variable.name()) {
             return Err(UNKNOWN_NAME);
+        }
+        let value = &variable.value;
+        if value.len() > GPU_NAME_BYTES_MAX || value.contains(',') {
+            return Err(NOT_ONE_GPU);
         }
         Ok(variable)
     }
@@ -528,6 +531,7 @@ impl Field for Variables {
 
 const UNKNOWN_NAME: InvalidText =
     InvalidText("is none of the variables of such a job, which job-adopt-record(5) lists");
+const NOT_ONE_GPU: InvalidText = InvalidText("names not one GPU, or has more than 64 bytes");
 const INVALID_VALUE: InvalidText =
     InvalidText("is empty, or has blanks, signs that a shell reads, or what looks like an option");
 const LONG_VALUE: InvalidText = InvalidText("has more than 1024 bytes with its name");

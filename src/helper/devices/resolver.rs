@@ -395,8 +395,10 @@ fn verify_cdi_device(tree: &Tree, catalog: &Catalog, name: &str) -> Result<(), D
     topology::verify_drm_nodes(tree, &addresses, &devices)
 }
 
-/// Verifies a name that is one GPU by those UUIDs in its file that concern the GPU with this minor: each whose devices
-/// have the minor's node, and the one that the driver gives the GPU. The driver must confirm the devices of each.
+/// Verifies a name without a UUID, such as an index, which the driver does not know. Generators list the same GPU under
+/// its UUID in the same file, so those entries are verified in its place: each that has the node with this minor, and
+/// the one with the UUID that the driver gives the GPU of this minor. If the file is older than the present minors, one
+/// of them contradicts the driver. Without such an entry the name passes.
 fn verify_siblings(
     tree: &Tree,
     catalog: &Catalog,

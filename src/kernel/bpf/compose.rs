@@ -110,7 +110,9 @@ fn enforce(levels: &[AttachMode], job: usize, scope: AttachScope) -> Composition
 /// Decides how the scheduler's own filter holds at the leaf, with the arguments of [`decide`]; `required` is
 /// `Inherit`, or `None` for a job that needs no filter. The filter of the nearest level, up to the job, is kept, and
 /// pinned at the leaf if it is an `ALLOW_OVERRIDE` one above. A filter with flags 0 must be that nearest one: it
-/// would not run otherwise.
+/// would not run otherwise. An `ALLOW_OVERRIDE` filter at the leaf itself is not kept, although it is in force: a
+/// filter below would replace it, so it needs a pin, which cannot be attached beside it. A child of the job's cgroup, where it can be
+/// pinned, must take the login; if the leaf is that child already, the login is refused.
 fn inherit(levels: &[AttachMode], job: usize, required: &Containment) -> Composition {
     let job_levels = levels.get(..=job).unwrap_or(levels);
     let Some(nearest) = nearest_own(levels, job) else {

@@ -130,12 +130,14 @@ pub struct JobCgroups {
 
 impl JobCgroups {
     /// Derives the job's cgroups from the daemon's; `None` for a daemon that is in no job on cgroup v1: it has not
-    /// entered the job yet, or has left it, or the node uses cgroup v2.
+    /// entered the job yet, or has left it, or the node uses cgroup v2. Any other path in the freezer's hierarchy is
+    /// taken for the job's: root's daemon is where Slurm has put it, and the form of Slurm's paths differs by version.
     pub fn from_daemon(daemon: &Membership) -> Option<Self> {
         let freezer = daemon.path_of_controller("freezer")?;
         // In the freezer's hierarchy the daemon is in its job's cgroup or in its step's, once it has entered the job.
         let path = freezer.strip_suffix(STEP_SUFFIX).unwrap_or(freezer);
-        // The root is no job's cgroup: its only name is empty.
+        // The root is no job's cgroup: its only name is empty. A path with ".." is outside of this process's cgroup
+        // namespace.
         let names = path.strip_prefix('/')?.split('/');
         if names.into_iter().any(|name| matches!(name, "" | "..")) {
             return None;

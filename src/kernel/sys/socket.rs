@@ -12,7 +12,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 /// As `recvmsg(2)`.
 pub fn receive_fd(socket: BorrowedFd<'_>) -> nix::Result<Option<OwnedFd>> {
     let mut byte = [0];
-    let mut control = nix::cmsg_space!([RawFd; 1]);
+    // Room for all that one message may have (`SCM_MAX_FD` of the kernel), so that none is lost without being closed.
+    let mut control = nix::cmsg_space!([RawFd; 253]);
     let mut slices = [IoSliceMut::new(&mut byte)];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
     let message = recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags)?;

@@ -88,7 +88,8 @@ impl NameReport {
         }
     }
 
-    /// Warns of what a specification gives to containers and no login gets.
+    /// Warns of what a specification gives to containers and logins do not get: groups that `user` lacks (none are named
+    /// without a user), files that this node lacks, network devices and `intelRdt`.
     fn warn_of_container(
         &mut self,
         specifier: &str,

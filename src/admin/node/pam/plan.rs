@@ -252,7 +252,7 @@ impl Stack<'_> {
     }
 
     /// Finds the lines that ours replace, and what the admin should know about them. If ours only observes,
-    /// no line goes, and each of a rival has a note. It fails with [`Error::Failed`] if the line of a rival cannot be
+    /// no line goes, and each line of a rival gets a note. It fails with [`Error::Failed`] if the line of a rival cannot be
     /// commented out, or if without it the stack would judge users otherwise than before.
     fn find_replaced<'s>(
         &self,
@@ -272,6 +272,8 @@ impl Stack<'_> {
             });
         }
         self.require_replaceable(&rivals, old)?;
+        // In the account stack `compare` judges jumps. Nothing compares the session stack, so a jump over a replaced line
+        // there is refused outright.
         require_no_jump_over_slurm(&old.session).map_err(|why| self.refusal(why))?;
         let mut places: Vec<&FileLine> = rivals.iter().map(|rival| &rival.place).collect();
         let mut notes = Vec::new();

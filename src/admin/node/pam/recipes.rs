@@ -395,9 +395,10 @@ fn changed_lines_are_shown_in_pairs() {
     );
 }
 
-/// Root and staff need a line that lets them in, since ours ignores them.
+/// `pam_access.so` admitted root and staff. It goes with the old line, since it would refuse owners of jobs below ours.
+/// What is left, `pam_nologin.so` and ours, ignores root and staff, and libpam refuses whom every line ignores.
 #[test]
-fn stack_that_would_refuse_exempt_users_refuses() {
+fn change_is_refused_if_no_line_would_admit_exempt_users() {
     let scratch = node("debian");
     let text = format!(
         "account required pam_nologin.so\n{SLURM_SUFFICIENT}{ACCESS}\n\

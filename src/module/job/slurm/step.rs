@@ -231,7 +231,8 @@ impl ExternStep {
     ///
     /// # Errors
     ///
-    /// The login is in another cgroup: the daemon reports success even if its own move failed.
+    /// The login is in another cgroup: the daemon reports success even if its own move failed. A leaf that is gone, and
+    /// the errors of [`bpf::confine`].
     fn confine_login(
         &self,
         adoption: &Adoption<'_>,
@@ -245,8 +246,9 @@ impl ExternStep {
             return Err(cgroup::Error::elsewhere(&self.leaf(), &current).into());
         };
         let place = self.open_leaf([user, name])?;
-        // For a login in a leaf for accounting, the filters are attached to `user`, one level above: the daemon may add
-        // a process that outlives its login once more, which is then in `task_special` for a moment.
+        // For a login in a leaf for accounting (`task_N`), the filters are attached one level above, to `user`: the daemon
+        // may later add again a process that has outlived its login, and puts it into `task_special` first, where a
+        // filter at `task_N` would not hold. Levels and the job's index then count from `user`.
         let skipped_levels = usize::from(name != special);
         let target = AttachTarget {
             levels: place.levels().get(skipped_levels..).unwrap_or_default(),
