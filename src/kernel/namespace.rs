@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The directory in which `register` pins mount namespaces of jobs.
+/// The directory in which `register` pins mount namespaces of jobs. Only root may search it: whoever opens a pin holds
+/// the mounts of the job, however long it has ended.
 pub const PIN_DIR: &str = "/run/job-adopt/namespaces";
 
 /// The path of the pin for a job of this owner that its scheduler places. The path has the owner, which the caller

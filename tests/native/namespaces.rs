@@ -637,6 +637,24 @@ fn end(node: &Node, mut held: Child, pid: &str) {
     let _ = held.wait();
 }
 
+/// Registers job 4242 of alice with the namespace of a root process in it; returns the process and its number.
+fn register_held_namespace(node: &Node, job: &Cgroup) -> (Child, String) {
+    // As `make_namespace` says, not every processor will do.
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    (0..cpus)
+        .find_map(|cpu| {
+            let (holder, root_pid) = hold_namespace(node, job, cpu, "sleep 600");
+            let outcome = register_with(node, job, &root_pid);
+            if outcome.stderr.contains("Invalid argument") {
+                end(node, holder, &root_pid);
+                return None;
+            }
+            outcome.ok();
+            Some((holder, root_pid))
+        })
+        .unwrap()
+}
+
 #[test]
 fn namespace_of_process_is_pinned_until_the_job_is_unregistered() {
     on_node(|node| {
@@ -649,20 +667,7 @@ fn namespace_of_process_is_pinned_until_the_job_is_unregistered() {
         let (held, pid) = hold_namespace(node, job, 0, user);
         register_with(node, job, &pid).fails().says("is not root's");
         end(node, held, &pid);
-        // As `make_namespace` says, not every processor will do.
-        let cpus = std::thread::available_parallelism().unwrap().get();
-        let (holder, root_pid) = (0..cpus)
-            .find_map(|cpu| {
-                let (holder, root_pid) = hold_namespace(node, job, cpu, "sleep 600");
-                let outcome = register_with(node, job, &root_pid);
-                if outcome.stderr.contains("Invalid argument") {
-                    end(node, holder, &root_pid);
-                    return None;
-                }
-                outcome.ok();
-                Some((holder, root_pid))
-            })
-            .unwrap();
+        let (holder, root_pid) = register_held_namespace(node, job);
         assert_inside(print_session(node, ""), job);
         register_with(node, job, &root_pid).ok();
         pinned().says("1\n");
@@ -1116,5 +1121,32 @@ fn job_of_scheduler_with_bad_namespace_is_not_registered() {
                 "{name}"
             );
         }
+    });
+}
+
+/// The directory of the pins.
+const PINS: &str = "/run/job-adopt/namespaces";
+
+/// Registers a job of alice that Slurm places, with this namespace.
+fn register_via_slurm(node: &Node, id: &str, path: &str, options: &[&str]) -> Outcome {
+    let options = [&["--namespaces", path], options].concat();
+    register_via(node, "slurm", id, "1001", &options)
+}
+
+/// Whoever opens a pin holds the job's mounts after its end.
+#[test]
+fn only_root_opens_pins() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        node.sh(&format!("mkdir -m 755 -p {PINS}/.via/1001")).ok();
+        register_via_slurm(node, "4242", &path, &[]).ok();
+        let pin = format!("{PINS}/.via/1001/4242");
+        assert!(node.exists(&pin));
+        for uid in ["1001", "1002"] {
+            let script =
+                format!("exec setpriv --reuid {uid} --regid {uid} --clear-groups sh -c ': <{pin}'");
+            node.sh(&script).fails().says("denied");
+        }
+        assert_eq!(node.sh(&format!("stat -c %a {PINS}")).stdout, "700\n");
     });
 }

@@ -1,4 +1,4 @@
-//! Pins the mount namespaces of registered jobs: each is bound to a file that only root can replace. So
+//! Pins the mount namespaces of registered jobs: each is bound to a file that only root can open or replace. So
 //! a login joins the namespace that `register` checked, even if the process number is reused.
 
 use crate::error::Error;
@@ -10,10 +10,14 @@ use kernel::trust::Trust;
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use protocol::{JobId, is_within, parse_decimal};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+/// Mode of the directory of the pins.
+const PIN_DIR_MODE: u32 = 0o700;
 
 /// Pins the mount namespace of a process of the job, in place of an earlier pin. Returns the path.
 ///
@@ -136,6 +140,8 @@ fn run_in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result
 fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
     let dir = Path::new(PIN_DIR);
     Trust::root().make_dir(dir).map_err(io::Error::other)?;
+    // Earlier versions let everyone search it.
+    fs::set_permissions(dir, Permissions::from_mode(PIN_DIR_MODE))?;
     // The kernel refuses to bind a mount namespace to a file in a shared mount: make the directory a mount of
     // its own, and that private. The fifth field of a line is the place of a mount.
     let mounts = proc::read("/proc/self/mountinfo")?;
