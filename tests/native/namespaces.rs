@@ -1127,10 +1127,31 @@ fn job_of_scheduler_with_bad_namespace_is_not_registered() {
 /// The directory of the pins.
 const PINS: &str = "/run/job-adopt/namespaces";
 
+/// Lists the pins for owners, one a line.
+fn list_owner_pins(node: &Node) -> String {
+    node.sh(&format!("cd {PINS}/.via && ls -d */* 2>/dev/null || :"))
+        .stdout
+}
+
 /// Registers a job of alice that Slurm places, with this namespace.
 fn register_via_slurm(node: &Node, id: &str, path: &str, options: &[&str]) -> Outcome {
     let options = [&["--namespaces", path], options].concat();
     register_via(node, "slurm", id, "1001", &options)
+}
+
+#[test]
+fn pin_for_owner_goes_when_its_record_names_a_cgroup() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        register_via_slurm(node, "4242", &path, &[]).ok();
+        // The target of a record that can be read does not change.
+        node.write("/run/job-adopt/jobs/1001/4242.json", "{");
+        register_via_slurm(node, "77", &path, &[]).ok();
+        assert_eq!(list_owner_pins(node), "1001/4242\n1001/77\n");
+        register_with(node, &job.cgroup, &path).ok();
+        assert_eq!(list_owner_pins(node), "1001/77\n");
+    });
 }
 
 /// Whoever opens a pin holds the job's mounts after its end.
@@ -1148,5 +1169,39 @@ fn only_root_opens_pins() {
             node.sh(&script).fails().says("denied");
         }
         assert_eq!(node.sh(&format!("stat -c %a {PINS}")).stdout, "700\n");
+    });
+}
+
+#[test]
+fn pins_of_other_registries_stay() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let conf = "/etc/security/other.conf";
+        node.write(conf, "registry = /run/other\n");
+        register_via_slurm(node, "4242", &path, &[]).ok();
+        // An earlier version noted no registry.
+        node.write(&format!("{PINS}/old"), "");
+        // That registry does not exist.
+        node.job_adopt(&["unregister", "8", "--conf", conf]).ok();
+        assert_eq!(list_owner_pins(node), "1001/4242\n");
+        register_via_slurm(node, "8", &path, &["--conf", conf]).ok();
+        assert_eq!(list_owner_pins(node), "1001/4242\n1001/8\n");
+        assert!(node.exists(&format!("{PINS}/old")));
+        // A job that runs keeps its pin.
+        register_via_slurm(node, "4242", &path, &["--conf", conf])
+            .fails()
+            .says("registry /run/job-adopt/jobs has a job of this id");
+        assert!(!node.exists("/run/other/1001/4242.json"));
+        register_via_slurm(node, "77", &path, &[]).ok();
+        assert_eq!(list_owner_pins(node), "1001/4242\n1001/77\n1001/8\n");
+        assert!(!node.exists(&format!("{PINS}/old")));
+        node.unregister("4242").ok();
+        assert_eq!(list_owner_pins(node), "1001/77\n1001/8\n");
+        // The other registry is gone, and its job with it.
+        node.sh("rm -r /run/other").ok();
+        register_via_slurm(node, "8", &path, &[]).ok();
+        node.unregister("8").ok();
+        node.unregister("77").ok();
+        assert_eq!(list_owner_pins(node), "");
     });
 }

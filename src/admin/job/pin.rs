@@ -1,8 +1,12 @@
 //! Pins the mount namespaces of registered jobs: each is bound to a file that only root can open or replace. So
 //! a login joins the namespace that `register` checked, even if the process number is reused.
+//!
+//! All registries have their pins in one directory, since the module, which reads no configuration, looks there. A link
+//! beside each pin names its registry: a command with another one in its configuration leaves the pin alone.
 
 use crate::error::Error;
-use helper::jobs::records::{RegisteredJob, Registry};
+use helper::jobs::records::{LoginTarget, Record, Registry};
+use kernel::OperationError;
 use kernel::cgroup::Membership;
 use kernel::namespace::{Namespace, NamespaceOrigin, PIN_DIR, owner_pin_dir, owner_pin_path};
 use kernel::proc::{self, Proc};
@@ -11,9 +15,9 @@ use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use protocol::{JobId, is_within, parse_decimal};
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Mode of the directory of the pins.
@@ -25,7 +29,12 @@ const PIN_DIR_MODE: u32 = 0o700;
 ///
 /// [`Error::Failed`] for a process that is not root's or not in the cgroup `job`, for a namespace that
 /// its user may change, and for a pin that cannot be made.
-pub(super) fn pin_namespace(pid: u32, id: &JobId, job: &str) -> Result<String, Error> {
+pub(super) fn pin_namespace(
+    pid: u32,
+    id: &JobId,
+    job: &str,
+    registry: &Registry,
+) -> Result<String, Error> {
     let number = pid.to_string();
     let refusal = |cause: &str| Error::failed("join namespace of process", &number, cause);
     let gone = |error: io::Error| refusal(&error.to_string());
@@ -45,10 +54,10 @@ pub(super) fn pin_namespace(pid: u32, id: &JobId, job: &str) -> Result<String, E
                      or a file that root has bound the namespace to";
         return Err(refusal(cause));
     }
-    let path = Path::new(PIN_DIR).join(id.as_str());
-    run_in_first_namespace(|| bind(&namespace, &path))
+    let pin = Pin::for_job(id.clone());
+    pin.set(&namespace, registry)
         .map_err(|error| Error::failed("pin namespace of process", &number, error))?;
-    Ok(path.to_string_lossy().into_owned())
+    Ok(pin.path.to_string_lossy().into_owned())
 }
 
 /// Pins the mount namespace at a path for the owner of a job that its scheduler places, in place of an earlier pin.
@@ -56,14 +65,15 @@ pub(super) fn pin_namespace(pid: u32, id: &JobId, job: &str) -> Result<String, E
 /// # Errors
 ///
 /// [`Error::Failed`] for a path that is no mount namespace of root's, and for a pin that cannot be made.
-pub(super) fn pin_for_owner(path: &str, owner: u32, id: &JobId) -> Result<(), Error> {
+pub(super) fn pin_for_owner(path: &str, record: &Record, registry: &Registry) -> Result<(), Error> {
     let namespace = Namespace::open(path)?;
-    run_in_first_namespace(|| bind(&namespace, &owner_pin_path(owner, id)))
+    Pin::for_owner(record.uid, record.id.clone())
+        .set(&namespace, registry)
         .map_err(|error| Error::failed("pin namespace", path, error))
 }
 
-/// Unpins the namespaces of jobs that are no longer in the registry, and those that an owner's record no longer names.
-/// A broken record may name its pin, which stays.
+/// Unpins the namespaces of this registry's jobs that it has no longer, and those that an owner's record no longer
+/// names. A broken record may name its pin, which stays.
 ///
 /// # Errors
 ///
@@ -71,55 +81,200 @@ pub(super) fn pin_for_owner(path: &str, owner: u32, id: &JobId) -> Result<(), Er
 /// registry cannot be read.
 pub(super) fn unpin_ended_jobs(registry: &Registry, trust: &Trust) -> Result<(), Error> {
     let mut stale = Vec::new();
-    for entry in fs::read_dir(PIN_DIR).into_iter().flatten().flatten() {
-        let Some(id) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<JobId>().ok())
-        else {
-            continue;
-        };
-        if registry.find_jobs(trust, &id)?.is_empty() {
-            stale.push(entry.path());
-        }
-    }
-    for (owner, path, id) in list_owner_pins() {
-        let needs_pin = |job: &RegisteredJob| {
-            let record = job.record.as_ref();
-            job.uid == owner && record.map_or(true, |record| record.namespaces.is_some())
-        };
-        if !registry.find_jobs(trust, &id)?.iter().any(needs_pin) {
-            stale.push(path);
+    for pin in list_pins() {
+        if pin.is_stale(registry, trust)? {
+            stale.push(pin);
         }
     }
     if stale.is_empty() {
         return Ok(());
     }
-    run_in_first_namespace(|| unbind_all(&stale))
+    run_in_first_namespace(|| remove_all(&stale))
         .map_err(|error| Error::failed("unpin namespaces in", PIN_DIR, error))
 }
 
-/// Lists the pins for owners: each with the owner, its path and the id of its record. Folders that cannot be read, or
-/// that are not there, have none, and names of another form are left out.
-fn list_owner_pins() -> Vec<(u32, PathBuf, JobId)> {
+/// The pin of a job's namespace: a file to which it is bound.
+#[derive(Debug)]
+struct Pin {
+    path: PathBuf,
+    id: JobId,
+    /// The owner of a job that its scheduler places; `None` for the pin of a registered cgroup.
+    owner: Option<u32>,
+}
+
+impl Pin {
+    /// Begins the name of the link to a pin's registry. No id begins with a dot.
+    const REGISTRY_PREFIX: &str = ".registry-";
+
+    /// The pin of a job whose cgroup is registered.
+    fn for_job(id: JobId) -> Self {
+        Self {
+            path: Path::new(PIN_DIR).join(id.as_str()),
+            id,
+            owner: None,
+        }
+    }
+
+    /// The pin of a job that its scheduler places.
+    fn for_owner(owner: u32, id: JobId) -> Self {
+        Self {
+            path: owner_pin_path(owner, &id),
+            id,
+            owner: Some(owner),
+        }
+    }
+
+    /// The path of the link to the pin's registry.
+    fn registry_link(&self) -> PathBuf {
+        self.path
+            .with_file_name(format!("{}{}", Self::REGISTRY_PREFIX, self.id))
+    }
+
+    /// Reads the directory of the pin's registry; `None` if there is no pin, or one of a version that noted none.
+    ///
+    /// # Errors
+    ///
+    /// As `readlink(2)`, except for a missing link.
+    fn read_registry(&self) -> io::Result<Option<PathBuf>> {
+        match fs::read_link(self.registry_link()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
+    /// Tells whether this registry has made the pin and no longer needs it. Without a note, the default registry has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] if the registry or the link to it cannot be read.
+    fn is_stale(&self, registry: &Registry, trust: &Trust) -> Result<bool, Error> {
+        let noted = self
+            .read_registry()
+            .map_err(|error| Error::failed("read", self.registry_link().display(), error))?;
+        if noted.as_deref().unwrap_or(Path::new(Registry::DEFAULT)) != registry.dir() {
+            return Ok(false);
+        }
+        Ok(!self.is_needed(registry, trust)?)
+    }
+
+    /// Tells whether a registry has a job that may need the pin.
+    ///
+    /// # Errors
+    ///
+    /// As [`Registry::find_jobs`].
+    fn is_needed(&self, registry: &Registry, trust: &Trust) -> Result<bool, OperationError> {
+        let jobs = registry.find_jobs(trust, &self.id)?;
+        let Some(owner) = self.owner else {
+            return Ok(!jobs.is_empty());
+        };
+        Ok(jobs.iter().any(|job| {
+            let record = job.record.as_ref();
+            job.uid == owner
+                && record.map_or(true, |record| {
+                    matches!(record.target, LoginTarget::Via(_)) && record.namespaces.is_some()
+                })
+        }))
+    }
+
+    /// Binds the namespace to the pin, in place of an earlier one.
+    ///
+    /// # Errors
+    ///
+    /// A pin that another registry needs; as `open(2)`, `symlink(2)` and `mount(2)`.
+    fn set(&self, namespace: &Namespace, registry: &Registry) -> io::Result<()> {
+        self.require_unused_by_others(registry)?;
+        run_in_first_namespace(|| self.bind(namespace, registry))
+    }
+
+    /// Requires that no other registry needs the pin. A registry that is gone needs none.
+    ///
+    /// # Errors
+    ///
+    /// The registry that has made the pin, if it still has the job or cannot be read.
+    fn require_unused_by_others(&self, registry: &Registry) -> io::Result<()> {
+        let Some(other) = self.read_registry()? else {
+            return Ok(());
+        };
+        if other == registry.dir() {
+            return Ok(());
+        }
+        match self.is_needed(&Registry::new(&other), &Trust::root()) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(io::Error::other(format!(
+                "registry {} has a job of this id",
+                other.display()
+            ))),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    /// Binds the namespace as [`Pin::set`] does, in the mount namespace of this process.
+    fn bind(&self, namespace: &Namespace, registry: &Registry) -> io::Result<()> {
+        prepare_dir()?;
+        if let Some(parent) = self.path.parent() {
+            Trust::root().make_dir(parent).map_err(io::Error::other)?;
+        }
+        self.remove()?;
+        File::create_new(&self.path)?;
+        self.note_registry(registry)?;
+        self.mount(namespace)
+    }
+
+    /// Notes beside the pin which registry has the job.
+    fn note_registry(&self, registry: &Registry) -> io::Result<()> {
+        if self.read_registry()?.as_deref() == Some(registry.dir()) {
+            return Ok(());
+        }
+        let link = self.registry_link();
+        ignore_missing(fs::remove_file(&link))?;
+        symlink(registry.dir(), &link)
+    }
+
+    /// Mounts the namespace on the file of the pin, in place of what is mounted there.
+    fn mount(&self, namespace: &Namespace) -> io::Result<()> {
+        self.unmount();
+        let source = format!("/proc/self/fd/{}", namespace.raw_fd());
+        bind_mount(Path::new(&source), &self.path)
+    }
+
+    /// Unmounts all that is mounted on the file of the pin.
+    fn unmount(&self) {
+        while umount2(&self.path, MntFlags::MNT_DETACH).is_ok() {}
+    }
+
+    /// Removes the pin, if there is one.
+    fn remove(&self) -> io::Result<()> {
+        self.unmount();
+        ignore_missing(fs::remove_file(self.registry_link()))?;
+        // The file comes last: it brings the next call here if one of these fails.
+        ignore_missing(fs::remove_file(&self.path))
+    }
+}
+
+/// Lists all pins. Folders that cannot be read, or that are not there, have none, and names of another form are left out.
+fn list_pins() -> Vec<Pin> {
     let mut pins = Vec::new();
-    for dir in fs::read_dir(owner_pin_dir())
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let Some(owner) = dir.file_name().to_str().and_then(parse_decimal) else {
+    for name in list_names(Path::new(PIN_DIR)) {
+        pins.extend(name.parse().map(Pin::for_job));
+    }
+    for owner in list_names(&owner_pin_dir()) {
+        let Some(uid) = parse_decimal(&owner) else {
             continue;
         };
-        for entry in fs::read_dir(dir.path()).into_iter().flatten().flatten() {
-            let id = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok());
-            pins.extend(id.map(|id| (owner, entry.path(), id)));
+        for name in list_names(&owner_pin_dir().join(&owner)) {
+            pins.extend(name.parse().map(|id| Pin::for_owner(uid, id)));
         }
     }
     pins
+}
+
+/// Lists the names in a directory; none if it cannot be read.
+fn list_names(dir: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        names.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    names
 }
 
 /// Runs `work` in the mount namespace of the system's first process, which sshd shares: a scheduler's
@@ -136,14 +291,13 @@ fn run_in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result
     result
 }
 
-/// Keeps the namespace alive by a bind mount at `path`, in place of an earlier one.
-fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
+/// Makes the directory of the pins, which only root can search, and mounts it privately on itself: the kernel refuses to
+/// bind a mount namespace to a file in a shared mount.
+fn prepare_dir() -> io::Result<()> {
     let dir = Path::new(PIN_DIR);
     Trust::root().make_dir(dir).map_err(io::Error::other)?;
     // Earlier versions let everyone search it.
     fs::set_permissions(dir, Permissions::from_mode(PIN_DIR_MODE))?;
-    // The kernel refuses to bind a mount namespace to a file in a shared mount: make the directory a mount of
-    // its own, and that private. The fifth field of a line is the place of a mount.
     let mounts = proc::read("/proc/self/mountinfo")?;
     if !mounts
         .lines()
@@ -151,22 +305,13 @@ fn bind(namespace: &Namespace, path: &Path) -> io::Result<()> {
     {
         bind_mount(dir, dir)?;
     }
-    mount(
+    Ok(mount(
         None::<&str>,
         dir,
         None::<&str>,
         MsFlags::MS_PRIVATE,
         None::<&str>,
-    )?;
-    if let Some(parent) = path.parent() {
-        Trust::root().make_dir(parent).map_err(io::Error::other)?;
-    }
-    unbind(path)?;
-    File::create_new(path)?;
-    bind_mount(
-        Path::new(&format!("/proc/self/fd/{}", namespace.raw_fd())),
-        path,
-    )
+    )?)
 }
 
 /// Mounts the file or directory `from` also at `to`, without what is mounted below it.
@@ -181,19 +326,18 @@ fn bind_mount(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Removes all of these pins, and reports the first failure.
-fn unbind_all(paths: &[PathBuf]) -> io::Result<()> {
+fn remove_all(pins: &[Pin]) -> io::Result<()> {
     let mut result = Ok(());
-    for path in paths {
-        result = result.and(unbind(path));
+    for pin in pins {
+        result = result.and(pin.remove());
     }
     result
 }
 
-/// Removes a pin, if there is one.
-fn unbind(path: &Path) -> io::Result<()> {
-    while umount2(path, MntFlags::MNT_DETACH).is_ok() {}
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+/// Takes a missing file for removed.
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }

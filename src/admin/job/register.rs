@@ -250,11 +250,11 @@ fn register_locked(
         checked.require_limits(limits)?;
         let cgroup = checked.stamp(&record)?;
         cgroup.require_open_slices()?;
-        cgroup.store_namespace(&record)?;
+        cgroup.store_namespace(&record, &config.registry)?;
         in_force = cgroup.confine(&containment, Instant::now() + OPERATION_TIMEOUT, output)?;
         stamped = Some(cgroup);
     } else if let Some(path) = &record.namespaces {
-        pin_for_owner(path, record.uid, &record.id)?;
+        pin_for_owner(path, &record, &config.registry)?;
     }
     config.registry.write_record(trust, &record)?;
     if let Some(cgroup) = stamped {

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::output::Output;
 use crate::process::{is_sshd_process, own_ancestry};
 use crate::sys::remove_xattr;
-use helper::jobs::records::Record;
+use helper::jobs::records::{Record, Registry};
 use kernel::bpf::{self, AttachTarget, Obstacle, OldFilter};
 use kernel::cgroup::{self, CgroupChain, Dir, Mount, Occupants, Stamp};
 use kernel::namespace::Namespace;
@@ -176,13 +176,17 @@ impl StampedCgroup {
     /// # Errors
     ///
     /// [`Error::Failed`] for a path that is no mount namespace, and for a process outside of the job.
-    pub(super) fn store_namespace(&self, record: &Record) -> Result<(), Error> {
+    pub(super) fn store_namespace(
+        &self,
+        record: &Record,
+        registry: &Registry,
+    ) -> Result<(), Error> {
         let dir = self.place.dir()?;
         let Some(name) = &record.namespaces else {
             return Ok(remove_mark(dir, cgroup::NAMESPACE_XATTR)?);
         };
         let path = match parse_decimal(name) {
-            Some(pid) => pin_namespace(pid, &record.id, dir.path())?,
+            Some(pid) => pin_namespace(pid, &record.id, dir.path(), registry)?,
             // It is opened only to check it.
             None => Namespace::open(name).map(|_| name.clone())?,
         };
