@@ -158,6 +158,12 @@ impl Namespace {
         self.fd.as_raw_fd()
     }
 
+    /// Tells whether both are the same namespace: the kernel gives no number twice while one is open.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+
     /// Joins this namespace; for a namespace of processes, only the children of this process that start later are in
     /// it (setns(2)).
     fn enter(&self) -> io::Result<()> {
@@ -266,7 +272,7 @@ impl NamespaceOrigin {
     /// As `setns(2)` and `chdir(2)`.
     pub fn join(&self, job: &[Namespace]) -> io::Result<()> {
         for (current, new) in self.current.iter().zip(job) {
-            if current.id != new.id {
+            if !current.is_same(new) {
                 new.enter()?;
             }
         }

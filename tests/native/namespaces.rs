@@ -1205,3 +1205,38 @@ fn pins_of_other_registries_stay() {
         assert_eq!(list_owner_pins(node), "");
     });
 }
+
+#[test]
+fn registered_again_the_same_namespace_keeps_its_pin() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let read_time = || node.sh(&format!("stat -c %y {PINS}/.via/1001")).stdout;
+        register_via_slurm(node, "4242", &path, &[]).ok();
+        let time = read_time();
+        register_via_slurm(node, "4242", &path, &[]).ok();
+        assert_eq!(read_time(), time);
+    });
+}
+
+/// The kernel binds no namespace to a file in itself.
+#[test]
+fn failed_registration_keeps_the_earlier_pin() {
+    on_node(|node| {
+        node.sh("echo node >/tmp/whose").ok();
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        let job = &job.cgroup;
+        let (holder, root_pid) = register_held_namespace(node, job);
+        node.arguments("");
+        let mut outside = node.daemon(job, "sleep").arg("700").spawn().unwrap();
+        let find = || node.sh("pgrep -x -f 'sleep 700'").stdout.trim().to_owned();
+        eventually("the other process runs", || !find().is_empty());
+        register_with(node, job, &find())
+            .fails()
+            .says("pin namespace of process");
+        assert_inside(print_session(node, ""), job);
+        end(node, holder, &root_pid);
+        assert_inside(print_session(node, ""), job);
+        let _ = outside.kill();
+        let _ = outside.wait();
+    });
+}

@@ -176,7 +176,7 @@ impl Pin {
         }))
     }
 
-    /// Binds the namespace to the pin, in place of an earlier one.
+    /// Binds the namespace to the pin, in place of an earlier one. If that fails, the earlier one stays.
     ///
     /// # Errors
     ///
@@ -208,14 +208,37 @@ impl Pin {
         }
     }
 
-    /// Binds the namespace as [`Pin::set`] does, in the mount namespace of this process.
+    /// Binds the namespace as [`Pin::set`] does, in the mount namespace of this process. A job that is registered again
+    /// with the same namespace keeps its pin: a login at that moment finds it.
     fn bind(&self, namespace: &Namespace, registry: &Registry) -> io::Result<()> {
         prepare_dir()?;
         if let Some(parent) = self.path.parent() {
             Trust::root().make_dir(parent).map_err(io::Error::other)?;
         }
-        self.remove()?;
-        File::create_new(&self.path)?;
+        let earlier = Namespace::open(&self.path.to_string_lossy()).ok();
+        if earlier
+            .as_ref()
+            .is_some_and(|earlier| earlier.is_same(namespace))
+        {
+            return self.note_registry(registry);
+        }
+        let result = self.replace(namespace, registry);
+        if result.is_err() {
+            // The caller reports the first failure. A job that runs goes on with its earlier record.
+            let _ = match &earlier {
+                Some(earlier) => self.mount(earlier),
+                None => self.remove(),
+            };
+        }
+        result
+    }
+
+    /// Makes the file of the pin if it is missing, and binds the namespace to it.
+    fn replace(&self, namespace: &Namespace, registry: &Registry) -> io::Result<()> {
+        match File::create_new(&self.path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
         self.note_registry(registry)?;
         self.mount(namespace)
     }
