@@ -1202,7 +1202,26 @@ fn pins_of_other_registries_stay() {
         register_via_slurm(node, "8", &path, &[]).ok();
         node.unregister("8").ok();
         node.unregister("77").ok();
-        assert_eq!(list_owner_pins(node), "");
+        assert_eq!(node.sh(&format!("ls -A {PINS}/.via")).stdout, "");
+    });
+}
+
+/// Until then each prolog and epilog would look through the directories of all users that ever had a job.
+#[test]
+fn directory_of_owner_goes_with_the_last_pin() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        for id in ["4242", "77"] {
+            register_via_slurm(node, id, &path, &[]).ok();
+        }
+        node.unregister("4242").ok();
+        assert_eq!(list_owner_pins(node), "1001/77\n");
+        node.unregister("77").ok();
+        assert_eq!(node.sh(&format!("ls -A {PINS}/.via")).stdout, "");
+        node.write(&format!("{PINS}/.via/1001"), "");
+        register_via(node, "slurm", "4242", "1002", &[])
+            .fails()
+            .says("Not a directory");
     });
 }
 

@@ -78,10 +78,10 @@ pub(super) fn pin_for_owner(path: &str, record: &Record, registry: &Registry) ->
 /// # Errors
 ///
 /// [`Error::Failed`] for the first pin that cannot be removed; the others are removed all the same. None is if the
-/// registry cannot be read.
+/// registry or a directory of pins cannot be read.
 pub(super) fn unpin_ended_jobs(registry: &Registry, trust: &Trust) -> Result<(), Error> {
     let mut stale = Vec::new();
-    for pin in list_pins() {
+    for pin in list_pins()? {
         if pin.is_stale(registry, trust)? {
             stale.push(pin);
         }
@@ -265,39 +265,60 @@ impl Pin {
         while umount2(&self.path, MntFlags::MNT_DETACH).is_ok() {}
     }
 
-    /// Removes the pin, if there is one.
+    /// Removes the pin, if there is one, and the directory of an owner without another.
     fn remove(&self) -> io::Result<()> {
         self.unmount();
         ignore_missing(fs::remove_file(self.registry_link()))?;
         // The file comes last: it brings the next call here if one of these fails.
-        ignore_missing(fs::remove_file(&self.path))
+        ignore_missing(fs::remove_file(&self.path))?;
+        let Some(owner) = self.owner else {
+            return Ok(());
+        };
+        match fs::remove_dir(owner_pin_dir().join(owner.to_string())) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) => Ok(()),
+            result => ignore_missing(result),
+        }
     }
 }
 
-/// Lists all pins. Folders that cannot be read, or that are not there, have none, and names of another form are left out.
-fn list_pins() -> Vec<Pin> {
+/// Lists all pins. Names of another form are left out.
+///
+/// # Errors
+///
+/// As [`list_names`].
+fn list_pins() -> Result<Vec<Pin>, Error> {
     let mut pins = Vec::new();
-    for name in list_names(Path::new(PIN_DIR)) {
+    for name in list_names(Path::new(PIN_DIR))? {
         pins.extend(name.parse().map(Pin::for_job));
     }
-    for owner in list_names(&owner_pin_dir()) {
+    for owner in list_names(&owner_pin_dir())? {
         let Some(uid) = parse_decimal(&owner) else {
             continue;
         };
-        for name in list_names(&owner_pin_dir().join(&owner)) {
+        for name in list_names(&owner_pin_dir().join(&owner))? {
             pins.extend(name.parse().map(|id| Pin::for_owner(uid, id)));
         }
     }
-    pins
+    Ok(pins)
 }
 
-/// Lists the names in a directory; none if it cannot be read.
-fn list_names(dir: &Path) -> Vec<String> {
+/// Lists the names in a directory; none if it is missing. Invalid UTF-8 is replaced: no pin has such a name.
+///
+/// # Errors
+///
+/// [`Error::Failed`] if the directory cannot be listed.
+fn list_names(dir: &Path) -> Result<Vec<String>, Error> {
+    let failed = |error| Error::failed("list", dir.display(), error);
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        result => result.map_err(failed)?,
+    };
     let mut names = Vec::new();
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
         names.push(entry.file_name().to_string_lossy().into_owned());
     }
-    names
+    Ok(names)
 }
 
 /// Runs `work` in the mount namespace of the system's first process, which sshd shares: a scheduler's
