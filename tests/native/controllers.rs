@@ -440,7 +440,8 @@ fn job_of_pinned_caller_has_its_own_cores_and_memory_policy() {
             } else {
                 237
             };
-            let bind = format!("syscall({number}, 2, pack('Q', 1), 64) == 0 or die $!; exec @ARGV");
+            let call = format!("syscall({number}, 2, $node, 64) == 0 or die $!");
+            let bind = format!("my $node = pack('Q', 1); {call}; exec @ARGV");
             let words = ["-e", &bind, "taskset", "-c", "0", "job-adopt", "run"];
             let options = ["--user", "alice", "--policy", "closed"];
             let command = ["--", "sh", "-c", script];
