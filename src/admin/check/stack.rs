@@ -277,15 +277,16 @@ impl<'a> StackFacts<'a> {
         }
     }
 
-    /// Judges our lines, their arguments, and the modules around them. Our auth lines count only if private
-    /// files of jobs are joined and both other lines are effective.
+    /// Judges our lines, their arguments, and the modules around them. By the auth lines a login joins its job's private
+    /// files (the mount namespace). They are judged only if `join_container` is set and both other lines are
+    /// effective: otherwise no login joins a job.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![
             self.judge_line(Group::Session, &self.session_line),
             self.judge_line(Group::Account, &self.account_line),
         ];
-        let join_jobs = is_effective(&self.session_line) && is_effective(&self.account_line);
-        if join_jobs && self.joins_containers {
+        let logins_join_jobs = is_effective(&self.session_line) && is_effective(&self.account_line);
+        if logins_join_jobs && self.joins_containers {
             findings.push(self.judge_line(Group::Auth, &self.auth_line));
         }
         findings.extend(self.own_lines.iter().flat_map(OwnLine::findings));

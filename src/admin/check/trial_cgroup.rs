@@ -20,12 +20,14 @@ const SECOND_MOVE_CGROUP: &str = "second";
 /// command or of another program.
 const IDLE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Measures how long two moves of a child of this process into a temporary cgroup take: one after a
-/// pause, and one right after it, which need not wait for the kernel. `None` if they cannot be made.
+/// Measures what the mount option `favordynmods` would save. Without it a move after a pause waits for a grace period of
+/// the kernel (RCU), and a move right after that one does not. Returns the times of two such moves of a child of this
+/// process into a temporary cgroup, that of the waiting one first; `None` if they cannot be made.
 pub(super) fn measure_moves(root: &Path) -> Option<[Duration; 2]> {
     let trial = TrialCgroup::create(root).ok()?;
     trial.dir.make_child(SECOND_MOVE_CGROUP).ok()?;
     let second = trial.dir.child(SECOND_MOVE_CGROUP).ok()?;
+    // The child writes its times here.
     let mut times = File::from(memfd_create(c"times", MFdFlags::MFD_CLOEXEC).ok()?);
     let status = run_in_child(|| {
         sleep(IDLE_INTERVAL);

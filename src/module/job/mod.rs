@@ -80,8 +80,14 @@ impl Job {
         }
     }
 
-    /// Returns the text of the unit's file if the plan relies on the IMP's filter and there is none: the helper must
-    /// then make a plan of this text. `None` for another kind of job, or if the filter is there or not needed.
+    /// Returns the text of the unit's file, which names the job's devices, if the plan relies on the filter that the IMP
+    /// (Flux's setuid program) attaches to the unit, and there is none. The module parses no files: from the text the
+    /// helper makes a second plan with a list, in place of this one. `None` for another kind of job, or if the filter
+    /// is there or not needed.
+    ///
+    /// # Errors
+    ///
+    /// The programs of the cgroup cannot be read; as [`Imp::unit_text`].
     pub(super) fn unit_text_for_helper(&self, plan: &Plan) -> Result<Option<String>, Failure> {
         let Self::Leaf(
             job @ LeafJob {

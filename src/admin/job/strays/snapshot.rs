@@ -213,9 +213,13 @@ impl RegisteredJobs {
         Ok(jobs)
     }
 
-    /// Adds the cgroup of a record to the places of jobs, in which processes may be. If `is_judged`, which tells
-    /// whether processes of the owner are judged, it first looks at the cgroup: a cgroup that is gone is no place, and
-    /// the owner counts as one who has a job unless another account's job has the cgroup now. It fails with
+    /// Adds the cgroup of a record to the places of jobs, in which processes may be. `is_judged` tells whether
+    /// processes of the owner are judged; only then is the cgroup looked at. If it is gone, neither place nor owner is
+    /// added. Otherwise the owner counts as one who has a job, also if the cgroup cannot be opened, unless another
+    /// account's job has it now ([`is_reused`]).
+    ///
+    /// # Errors
+    ///
     /// [`Error::Failed`] if cgroup v2 cannot be opened.
     fn add(&mut self, record: &Record, table: &ProcessTable, is_judged: bool) -> Result<(), Error> {
         // The scheduler's own source reports its jobs.

@@ -528,9 +528,9 @@ fn index_of(position: usize) -> usize {
     position / 2
 }
 
-/// Finds the position of each line of the new stack, given the number of lines in the old one and the indices
-/// of those that are gone. It fails with [`Refusal`] if the new stack is not the old one with ours and without
-/// these.
+/// Finds the position ([`position_of`]) of each line of the new stack, given the number of lines in the old one, which
+/// has none of ours, and the indices of those that are gone. All lines but ours are taken for the remaining old ones in
+/// their order: they are counted, not compared. It fails with [`Refusal`] if there are more or fewer of them.
 fn positions_after(
     old_count: usize,
     gone: &[usize],
@@ -543,6 +543,7 @@ fn positions_after(
     let mut positions = Vec::new();
     for entry in after {
         if entry.is_our_module() {
+            // Ours: the even number before the next line that stays, or past the end.
             positions.push(2 * kept.peek().copied().unwrap_or(old_count));
         } else {
             positions.push(position_of(
