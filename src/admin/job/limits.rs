@@ -4,6 +4,7 @@
 //! systemd, which would write its own values again. Both refuse a job whose limits are not in force: systemd takes
 //! `AllowedCPUs=` also where the kernel does not hold a job to it.
 
+use super::limits_in_force::NO_LIMIT_BYTES_MIN;
 use crate::error::Error;
 use crate::number_list::NumberList;
 use crate::options::parse_value;
@@ -101,8 +102,8 @@ impl LimitOptions {
     ///
     /// # Errors
     ///
-    /// [`Error::Input`] for less memory than a login needs, and [`Error::Failed`] for cores and memory nodes that the
-    /// node does not have, and for files that cannot be read.
+    /// [`Error::Input`] for sizes that limit nothing or let no login start, and [`Error::Failed`] for cores and memory
+    /// nodes that the node does not have, and for files that cannot be read.
     fn resolve(&self, command: &str, tree: &Tree) -> Result<Vec<Limit>, Error> {
         let mut limits = Vec::new();
         if let Some(cores) = &self.cores {
@@ -127,13 +128,39 @@ impl LimitOptions {
                 continue;
             };
             let bytes = count_bytes(size, tree)?;
-            if bytes.is_some_and(|bytes| bytes < min) {
-                let cause = format!("option {}: below 64M no login starts", kind.option);
+            if let Some(cause) = bytes.and_then(|bytes| explain_impossible(bytes, min)) {
+                let cause = format!("option {}: {cause}", kind.option);
                 return Err(Error::usage(command, cause));
             }
             limits.push(Limit::new(kind, Amount::Bytes(bytes)));
         }
+        let max = find_bytes(&limits, &MEMORY).unwrap_or(u64::MAX);
+        if find_bytes(&limits, &MEMORY_HIGH).is_some_and(|high| high > max) {
+            let cause = "option --memory-high: above --memory it slows nothing down";
+            return Err(Error::usage(command, cause));
+        }
         Ok(limits)
+    }
+}
+
+/// Explains why a job cannot have this limit of bytes; `None` if it can.
+fn explain_impossible(bytes: u64, min: u64) -> Option<&'static str> {
+    if bytes < min {
+        return Some("below 64M no login starts");
+    }
+    // The kernel shows its greatest number of pages as `max`.
+    (bytes >= NO_LIMIT_BYTES_MIN).then_some("no node has so much; infinity is no limit")
+}
+
+fn find_limit<'a>(limits: &'a [Limit], kind: &LimitKind) -> Option<&'a Limit> {
+    limits.iter().find(|limit| limit.kind == kind)
+}
+
+/// Returns the bytes of a limit; `None` for no limit, and if it is not among these.
+fn find_bytes(limits: &[Limit], kind: &LimitKind) -> Option<u64> {
+    match find_limit(limits, kind)?.amount {
+        Amount::Bytes(bytes) => bytes,
+        Amount::Numbers(_) => None,
     }
 }
 
@@ -368,17 +395,14 @@ impl JobLimits {
     /// [`Error::Failed`] if the kernel refuses it.
     pub(super) fn unpin_this_process(&self) -> Result<(), Error> {
         let failed = |what| move |error| Error::failed("reset", what, error);
-        if self.find(&CORES).is_some() {
+        let has_cores = find_limit(&self.0, &CORES).is_some();
+        if has_cores {
             set_cpus(&CpuMask::ALL).map_err(failed("cores of this process"))?;
         }
-        if self.find(&CORES).or(self.find(&MEMORY_NODES)).is_some() {
+        if has_cores || find_limit(&self.0, &MEMORY_NODES).is_some() {
             reset_memory_policy().map_err(failed("memory policy of this process"))?;
         }
         Ok(())
-    }
-
-    fn find(&self, kind: &LimitKind) -> Option<&Limit> {
-        self.0.iter().find(|limit| limit.kind == kind)
     }
 
     /// Verifies that a process in the job's cgroup runs on all cores of the job.
@@ -387,7 +411,7 @@ impl JobLimits {
     ///
     /// [`Error::Failed`] for a process that is left on other cores, or cannot be looked at.
     pub(super) fn verify_process(&self, pid: Pid) -> Result<(), Error> {
-        let Some(Limit { amount, .. }) = self.find(&CORES) else {
+        let Some(Limit { amount, .. }) = find_limit(&self.0, &CORES) else {
             return Ok(());
         };
         let status = proc::read(Proc::host().at.join(format!("{pid}/status")))
@@ -648,6 +672,42 @@ mod tests {
             }
         }
         assert_eq!(resolve(&node, &[("swap", "0")]).unwrap()[0].1, "0");
+    }
+
+    #[test]
+    fn sizes_that_limit_nothing_are_wrong_usage() {
+        let node = make_node();
+        for (options, cause) in [
+            (
+                &[("memory", "16777215T")][..],
+                "--memory: no node has so much; infinity is no limit",
+            ),
+            (&[("swap", "4194304T")], "--swap: no node has so much"),
+            (
+                &[("memory_high", "9223372036854775807")],
+                "--memory-high: no node has so much",
+            ),
+            (
+                &[("memory", "1G"), ("memory_high", "1025M")],
+                "--memory-high: above --memory it slows nothing down",
+            ),
+            (
+                &[("memory", "500M"), ("memory_high", "90%")],
+                "--memory-high: above --memory",
+            ),
+        ] {
+            let error = resolve(&node, options).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{error}");
+            assert!(error.to_string().contains(cause), "{error}");
+        }
+        for options in [
+            &[("memory", "4194303T")][..],
+            &[("memory", "1G"), ("memory_high", "1G")],
+            &[("memory", "1G"), ("memory_high", "infinity")],
+            &[("memory", "infinity"), ("memory_high", "1G")],
+        ] {
+            assert_eq!(resolve(&node, options).unwrap().len(), options.len());
+        }
     }
 
     /// Makes folders that look like cgroups, the lowest first.

@@ -4,7 +4,7 @@ use kernel::cgroup::{self, Dir};
 use serde::Serialize;
 
 /// Limits from here on are none: cgroup v1 writes the largest number of pages in place of `max`.
-const NO_LIMIT_BYTES_MIN: u64 = 1 << 62;
+pub(super) const NO_LIMIT_BYTES_MIN: u64 = 1 << 62;
 
 /// A limit of cgroups: its name in the evidence, its controller, and its file on cgroup v2 and v1
 /// (cgroup-v2.rst, cgroup-v1/memory.rst).
