@@ -63,8 +63,8 @@ pub(crate) fn show_limit(limit: u64) -> String {
     }
 }
 
-/// The limits in force for a job on cgroup v2. A value is empty if there is no limit, and if nothing is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+/// The limits in force for a job on cgroup v2. A value is empty if there is no limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct LimitsInForce {
     /// The cores on which the kernel runs the job, as it lists them.
     cores: Option<String>,
@@ -78,7 +78,7 @@ pub(super) struct LimitsInForce {
     tasks: Option<u64>,
 }
 
-/// The heads of [`LimitsInForce::columns`].
+/// The heads of [`show_limits`].
 pub(super) const LIMIT_HEADS: [&str; 6] = [
     "CORES",
     "MEM-NODES",
@@ -108,20 +108,26 @@ impl LimitsInForce {
             tasks: limit(&TASKS)?,
         })
     }
+}
 
-    /// Shows the limits for people, memory in MiB; `-` for none.
-    pub(super) fn columns(&self) -> [String; LIMIT_HEADS.len()] {
-        let bytes = |limit: Option<u64>| limit.map(|bytes| format!("{}M", bytes >> 20));
-        [
-            self.cores.clone(),
-            self.memory_nodes.clone(),
-            bytes(self.memory),
-            bytes(self.memory_high),
-            bytes(self.swap),
-            self.tasks.map(|tasks| tasks.to_string()),
-        ]
-        .map(|column| column.unwrap_or_else(|| "-".to_owned()))
-    }
+/// Shows limits for people, memory in MiB: `-` for no limit, and `?` if they are unknown.
+pub(super) fn show_limits(limits: Option<&LimitsInForce>) -> [String; LIMIT_HEADS.len()] {
+    let Some(limits) = limits else {
+        return ["?"; LIMIT_HEADS.len()].map(str::to_owned);
+    };
+    [
+        limits.cores.clone(),
+        limits.memory_nodes.clone(),
+        limits.memory.map(show_mib),
+        limits.memory_high.map(show_mib),
+        limits.swap.map(show_mib),
+        limits.tasks.map(|tasks| tasks.to_string()),
+    ]
+    .map(|column| column.unwrap_or_else(|| "-".to_owned()))
+}
+
+fn show_mib(bytes: u64) -> String {
+    format!("{}M", bytes >> 20)
 }
 
 /// Reads a file of the nearest cgroup that has it: without the controller a cgroup has what the one above has. `None` if
@@ -174,12 +180,17 @@ mod tests {
         let scratch = Scratch::new();
         let dirs = make_levels(&scratch);
         let read = || LimitsInForce::read(&dirs).unwrap();
-        assert_eq!(read().columns(), ["0-3", "0", "300M", "-", "-", "-"]);
+        assert_eq!(
+            show_limits(Some(&read())),
+            ["0-3", "0", "300M", "-", "-", "-"]
+        );
         scratch.file("job/cpuset.cpus.effective", "2\n");
         scratch.file("job/pids.max", "64\n");
-        assert_eq!(read().columns(), ["2", "0", "300M", "-", "-", "64"]);
+        assert_eq!(
+            show_limits(Some(&read())),
+            ["2", "0", "300M", "-", "-", "64"]
+        );
         let json = serde_json::to_value(read()).unwrap();
         assert_eq!(json["memory"], 300 << 20);
-        assert_eq!(LimitsInForce::default().columns(), ["-"; 6]);
     }
 }

@@ -1,7 +1,7 @@
 //! `list`: shows the jobs of this node, their logins and their devices.
 
 use super::cgroup_members::{list_members, read_processes};
-use super::limits_in_force::{LIMIT_HEADS, LimitsInForce};
+use super::limits_in_force::{LIMIT_HEADS, LimitsInForce, show_limits};
 use super::running_jobs::{QUERY_TIMEOUT, find_cgroup, query_scheduler};
 use super::usage::{USAGE_HEADS, Usage};
 use crate::accounts::{self, UserNames};
@@ -134,7 +134,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             let head = with_limits(HEAD, LIMIT_HEADS);
             let rows = jobs
                 .iter()
-                .map(|job| with_limits(job.row(), job.limits.columns()));
+                .map(|job| with_limits(job.row(), show_limits(job.limits.as_ref())));
             output.table(head, rows)?;
         } else if jobs.iter().all(|job| job.login_usage.is_empty()) {
             output.table(HEAD, jobs.iter().map(ListedJob::row))?;
@@ -177,7 +177,8 @@ struct ListedJob {
     ends: Option<i64>,
     /// The usage of the logins, if they have a separate cgroup.
     login_usage: Usage,
-    limits: LimitsInForce,
+    /// What the kernel holds the job to, if that is known.
+    limits: Option<LimitsInForce>,
 }
 
 impl ListedJob {
@@ -262,10 +263,18 @@ impl ListedJob {
         };
         self.detect_reuse(place.dir()?)?;
         self.detect_foreign_filter(&place);
-        // A job that is ending has no usage any more, and no limits.
+        // A job that is ending has no usage any more.
         self.login_usage = Usage::read(place.dir()?, leaf).unwrap_or_default();
-        self.limits = LimitsInForce::read(place.levels()).unwrap_or_default();
+        self.read_limits(place.levels());
         self.count_processes(place.dir()?)
+    }
+
+    /// Reads the limits of the job's cgroup, which is the first of these. Those of a job that is ending stay unknown.
+    fn read_limits(&mut self, levels: &[Dir]) {
+        match cgroup::ignore_gone(LimitsInForce::read(levels)) {
+            Ok(limits) => self.limits = limits,
+            Err(error) => self.why.push(format!("job {}: {error}", self.id)),
+        }
     }
 
     /// Sets the state [`REUSED`] if a scheduler has given the cgroup of a record to another account's
@@ -425,6 +434,7 @@ fn add_scheduler_jobs(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Scratch;
     use protocol::Placement;
 
     #[test]
@@ -445,6 +455,29 @@ mod tests {
             2
         );
         assert_eq!(count_connections(&[]), 0);
+    }
+
+    #[test]
+    fn limit_that_cannot_be_read_is_unknown_and_explained() {
+        let scratch = Scratch::new();
+        scratch.file("job/cgroup.procs", "");
+        scratch.file("job/pids.max", "64\n");
+        let file = std::fs::File::open(scratch.path().join("job")).unwrap();
+        let levels = [Dir::new(file.into(), "/job")];
+        let mut job = ListedJob::unknown("7".into(), 5);
+        job.read_limits(&levels);
+        assert_eq!(show_limits(job.limits.as_ref())[5], "64");
+        // A folder in place of the file fails the read.
+        scratch.dir("job/memory.max");
+        let mut unreadable = ListedJob::unknown("7".into(), 5);
+        unreadable.read_limits(&levels);
+        assert_eq!(show_limits(unreadable.limits.as_ref()), ["?"; 6]);
+        let [why] = &unreadable.why[..] else {
+            panic!("{:?}", unreadable.why);
+        };
+        assert!(why.starts_with("job 7: read /job/memory.max: "), "{why}");
+        let json = serde_json::to_value(unreadable).unwrap();
+        assert!(json["limits"].is_null());
     }
 
     #[test]
