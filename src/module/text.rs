@@ -1,6 +1,6 @@
-//! Writes the texts for users. Line 1 has the event and its cause, line 2 the remedy. The texts
-//! have lines of 80 ASCII characters, with the node's name and the user's own job ids, and without
-//! paths and error numbers. Launchers look for the code in brackets.
+//! Writes the texts for users, with the node's name and the user's own job ids, and without paths and error numbers.
+//! A refusal has two lines of at most 80 ASCII characters: the event and its cause, then the remedy. Launchers look
+//! for the code in brackets.
 
 use kernel::sys::clock::{local_time, now};
 use protocol::{ChoiceRule, JobId, Plan, Reason, Refusal, Request};

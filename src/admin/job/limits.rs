@@ -444,16 +444,16 @@ impl JobLimits {
         self.0.iter().map(property).collect()
     }
 
-    /// Sets the limits of a cgroup that this command has made, as it has the one above: there it enables the
-    /// controllers, which is not its to do further up.
+    /// Sets and verifies the limits of a cgroup. This command has made it and the one above it, so it may enable
+    /// controllers in the one above. Further up they must be enabled already.
     ///
     /// # Errors
     ///
     /// [`Error::Failed`] for a controller that is not enabled further up, and as [`JobLimits::verify`].
     pub(super) fn set(&self, cgroup: &CgroupChain, mount: &str) -> Result<(), Error> {
-        // A cgroup that this command has made has at least two above it.
         let [job, above, further @ ..] = cgroup.levels() else {
-            return Ok(());
+            // Does not occur: the cgroup that this command makes has two above it.
+            return self.verify(cgroup, mount);
         };
         for Limit { kind, .. } in &self.0 {
             let controller = kind.controller;
@@ -800,11 +800,11 @@ mod tests {
             "{text}"
         );
         // These promise no cores to the job.
-        for limits in [limits(&MEMORY_NODES, "0"), JobLimits::default()] {
+        for without_cores in [limits(&MEMORY_NODES, "0"), JobLimits::default()] {
             pin();
-            limits.unpin_this_process().unwrap();
+            without_cores.unpin_this_process().unwrap();
             assert_eq!(get_cpus().unwrap().to_string(), first);
-            limits.verify_process(thread).unwrap();
+            without_cores.verify_process(thread).unwrap();
         }
     }
 
