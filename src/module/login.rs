@@ -120,8 +120,8 @@ impl Login<'_> {
             Ok(reply) => reply,
             Err(failure) => return Attempt::without_plan(failure),
         };
-        // Nothing would move a login that `account` admits if no session line of ours runs after it. The reply's
-        // warnings say what is wrong with the stack.
+        // Nothing would move a login that `account` admits if no session line of ours runs after it. The
+        // reply's detail says what is wrong with the stack.
         let lacks_session_line =
             self.context.login.phase == Phase::Account && reply.stack != SessionLine::Effective;
         let (verdict, detail) = self.keep_texts(reply);

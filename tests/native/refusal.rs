@@ -98,7 +98,11 @@ fn account_without_effective_session_line_refuses() {
             let outcome = node.account(ALICE);
             assert!(outcome.code != 0, "{what}: {outcome}");
             outcome.says("[JA09]");
-            assert_eq!(node.log.decision("JA09").severity(), 3);
+            let line = node.log.decision("JA09");
+            assert_eq!(line.severity(), 3);
+            // The refusal's own line names the cause.
+            let cause = line.field("error").unwrap_or_default();
+            assert!(cause.starts_with("service sshd: "), "{what}: {}", line.text);
         }
     });
 }

@@ -24,8 +24,8 @@ fn stack_without_session_line_is_named_beside_cause() {
         node.write_stack("account required pam_job_adopt.so\nsession required pam_permit.so\n");
         let outcome = run_resolve(node, &[]).exits(1).says("[JA09]");
         outcome
-            .says("cause: /run/job-adopt/jobs/1001/4242.json: ")
-            .says("warning: service sshd: ");
+            .says("cause: service sshd: no session line for pam_job_adopt.so; ")
+            .says("; /run/job-adopt/jobs/1001/4242.json: ");
     });
 }
 

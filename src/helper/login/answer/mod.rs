@@ -93,9 +93,12 @@ impl Node {
             reply.stack = session.session_line();
             evidence.add("stack", &session);
             if reply.stack == SessionLine::Missing {
-                reply
-                    .warnings
-                    .insert(0, format!("service {}: {session}", request.service));
+                // The module refuses for this, whatever the verdict is.
+                let cause = format!("service {}: {session}", request.service);
+                reply.detail = match reply.detail.as_str() {
+                    "" => cause,
+                    detail => format!("{cause}; {detail}"),
+                };
             }
             auth
         } else {

@@ -80,6 +80,22 @@ fn login_is_not_judged_unless_enforced() {
     assert_eq!(bench.refusal().reason, Reason::NoJob);
 }
 
+/// Asserts that the cause of a refusal begins with the session line of `etc/pam.d/sshd`, and that no warning has it.
+fn assert_names_session_line(reply: &Reply) {
+    let detail = &reply.detail;
+    assert!(
+        detail.starts_with("service sshd: session line at "),
+        "{detail}"
+    );
+    assert!(detail.contains("etc/pam.d/sshd:1"), "{detail}");
+    let mut warnings = reply.warnings.iter();
+    assert!(
+        warnings.all(|text| !text.contains("sshd")),
+        "{:?}",
+        reply.warnings
+    );
+}
+
 #[test]
 fn stack_is_judged_in_the_account_phase() {
     let mut bench = NodeBench::new();
@@ -92,10 +108,14 @@ fn stack_is_judged_in_the_account_phase() {
         .file("etc/pam.d/sshd", "session optional pam_job_adopt.so\n");
     let reply = bench.ask();
     assert_eq!(reply.stack, SessionLine::Missing);
+    assert_names_session_line(&reply);
+    std::fs::remove_dir_all(bench.scratch.path().join("cg/7")).unwrap();
+    let without_job = bench.ask();
+    assert_names_session_line(&without_job);
+    let detail = &without_job.detail;
     assert!(
-        reply.warnings.first().unwrap().contains("etc/pam.d/sshd:1"),
-        "{:?}",
-        reply.warnings
+        detail.contains("; ") && detail.contains("/7 is not there"),
+        "{detail}"
     );
 }
 
