@@ -188,7 +188,7 @@ pub(super) fn with_helper_rights<T>(look_up: impl FnOnce() -> T) -> Result<T, St
 }
 
 /// Looks up the account that the helper runs as.
-fn find_helper() -> Result<User, String> {
+pub(super) fn find_helper() -> Result<User, String> {
     let account = User::from_name(HELPER_USER).ok().flatten();
     let account = account.filter(|user| !user.uid.is_root() && user.gid != Gid::from_raw(0));
     account.ok_or_else(|| {

@@ -45,6 +45,40 @@ fn file_unreadable_to_helper_is_named_to_root() {
     });
 }
 
+/// The command answers without the helper that a login starts. It must not promise what that one refuses.
+#[test]
+fn helper_that_gives_no_reply_is_named() {
+    const HELPER: &str = "/opt/helper/helper";
+    on_node(|node| {
+        let _job = node.job(ALICE, "4242").start();
+        node.sh("mkdir -p /opt/helper && install /usr/libexec/job-adopt/helper /opt/helper")
+            .ok();
+        node.arguments(&format!("helper={HELPER}"));
+        run_resolve(node, &[]).exits(0).says("JA00");
+        for (break_helper, code, cause) in [
+            ("chmod 644", "[JA09]", "is not executable"),
+            (
+                "chmod 750",
+                "[JA09]",
+                "start helper: execveat: Permission denied",
+            ),
+            ("chmod 777", "[JA09]", "is writable by others than root"),
+            ("cp /bin/false", "[JA09]", "ended without an answer"),
+            ("rm", "[JA09]", "No such file or directory"),
+        ] {
+            node.sh(&format!("chmod 755 {HELPER} && {break_helper} {HELPER}"))
+                .ok();
+            node.account(ALICE).fails().says(code);
+            run_resolve(node, &[])
+                .exits(1)
+                .says(code)
+                .says("cause: ")
+                .says(cause)
+                .omits("JA00");
+        }
+    });
+}
+
 #[test]
 fn missing_helper_account_is_named() {
     on_node(|node| {

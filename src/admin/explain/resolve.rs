@@ -2,7 +2,7 @@
 
 use super::filters::attach_mode_name;
 use super::share::describe_share;
-use crate::accounts::{self, with_helper_rights};
+use crate::accounts::{self, find_helper, with_helper_rights};
 use crate::error::Error;
 use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use crate::options::{Conf, parse_service};
@@ -13,11 +13,11 @@ use helper::stack::{Group, read_entries};
 use helper::{ExplainedReply, Node};
 use kernel::bpf::CgroupPrograms;
 use kernel::cgroup::{Dir, MADE_XATTR, has_mark};
-use module::{Action, Settings, is_off, misconfiguration_outcome, node_name, predict_login};
 use module::{
-    Budget, Environment, Failure, Job, JoinResult, LeafJob, LoginContext, OFF_SWITCH_PATH,
-    OwnerProof, PredictedJoin,
+    Account, Budget, Environment, Failure, Job, JoinResult, LeafJob, LoginContext, OFF_SWITCH_PATH,
+    OwnerProof, PredictedJoin, ask_helper,
 };
+use module::{Action, Settings, is_off, misconfiguration_outcome, node_name, predict_login};
 use nix::unistd::{Uid, User};
 use protocol::{
     ChoiceRule, Decision, LimitKey, LimitValue, LoginLimits, Phase, Reason, Reply, Request, Verdict,
@@ -263,8 +263,11 @@ fn describe_lines(account: &PamLine, session: &PamLine) -> EvidenceLines {
 /// Judges one phase by these settings, which have `observe`, so that nothing is changed. The prediction is what the
 /// module would do without `observe`, exemptions and actions: [`Prediction::with_arguments`] adds these.
 fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, EvidenceLines) {
+    let trace = RefCell::new(Trace {
+        helper_failure: try_helper(login, settings).err(),
+        ..Trace::default()
+    });
     let budget = Budget::start(settings.timeout);
-    let trace = RefCell::new(Trace::default());
     // What only a login in sshd has is left empty, and `with_arguments` adds the exemption.
     let (outcome, predicted_join) = predict_login(LoginContext {
         login,
@@ -329,6 +332,32 @@ fn judge_in_dry_run(login: &Request, settings: &Settings) -> (Prediction, Eviden
         (Some(_), None) => Prediction::Admitted,
     };
     (prediction, trace.evidence)
+}
+
+/// Runs the helper as the module does, which shows whether logins get a reply at all. The reply itself is not used, since
+/// it has no evidence; the helper is left no time to wait for a daemon. Only root can run it so: for others nothing is
+/// tried.
+///
+/// # Errors
+///
+/// As [`ask_helper`].
+fn try_helper(login: &Request, settings: &Settings) -> Result<(), Failure> {
+    if !Uid::effective().is_root() {
+        return Ok(());
+    }
+    let account = find_helper().ok().map(|user| Account {
+        uid: user.uid.as_raw(),
+        gid: user.gid.as_raw(),
+    });
+    let request = Request {
+        conf: settings.conf.clone(),
+        ssh_connection: String::new(),
+        budget_ms: 1,
+        wait_ms: 0,
+        ..login.clone()
+    };
+    let budget = Budget::start(settings.timeout);
+    ask_helper(&settings.helper, account, &request, &budget).map(drop)
 }
 
 fn find_slurm_user() -> Option<u32> {
@@ -476,6 +505,8 @@ pub(super) fn open_child_leaf(cgroups: &LeafJob) -> Option<Dir> {
 #[derive(Debug, Default)]
 struct Trace {
     evidence: EvidenceLines,
+    /// The failure of the helper that a login starts.
+    helper_failure: Option<Failure>,
     /// The cause why the helper's part could not run.
     query_failure: Option<String>,
     /// True if the newest of several jobs was taken.
@@ -505,7 +536,11 @@ impl Trace {
 
     /// Runs the helper's part in this process, with the helper's rights, in place of the helper that a login starts.
     /// Notes its evidence and what the report needs of its plan.
+    /// Fails if the helper itself gives no reply.
     fn query_helper(&mut self, request: &Request) -> Result<Reply, Failure> {
+        if let Some(failure) = self.helper_failure.take() {
+            return Err(failure);
+        }
         let explained = with_helper_rights(|| Node::host().answer(request));
         let ExplainedReply { reply, evidence } = explained.map_err(|cause| {
             self.query_failure = Some(cause.clone());
