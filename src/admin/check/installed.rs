@@ -140,6 +140,16 @@ impl InstalledFacts {
         }
     }
 
+    /// The command that installs both packages again; `None` if the module is of none.
+    pub(super) fn reinstall(&self) -> Option<&'static str> {
+        match &self.origin {
+            Some(Origin::Packages(packages)) if packages.have_module => {
+                Some(packages.manager.reinstall)
+            }
+            _ => None,
+        }
+    }
+
     /// Judges what an upgrade has left, whether the module can be loaded, and where it comes from.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings: Vec<Finding> = self

@@ -4,6 +4,7 @@ use super::finding::{Check, Finding};
 use super::remedy::{Remedy, run, shell_path, shell_word};
 use super::site::Site;
 use super::trial_cgroup::measure_moves;
+use super::trusted_file::is_exposed;
 use crate::accounts::HELPER_USER;
 use kernel::cgroup::{self, Mount};
 use kernel::choice::DIR as CHOICE_DIR;
@@ -307,8 +308,8 @@ impl Directory {
     fn finding(&self) -> Finding {
         let object = self.path.display();
         let path = shell_path(&self.path);
-        let remedy = run(format!("install -d -m 0755 -o root -g root {path}"))
-            .and("systemd-tmpfiles does so at each boot");
+        let give_back = format!("install -d -m 0755 -o root -g root {path}");
+        let remedy = run(give_back.clone()).and("systemd-tmpfiles does so at each boot");
         let why = match &self.mode {
             Ok(mode) if mode & 0o055 == 0o055 => {
                 let text = "belongs to root, and the helper can read it";
@@ -318,6 +319,14 @@ impl Directory {
             Err(error) if error.is_missing() => {
                 let text = "is missing, so users with several jobs cannot choose one";
                 return Finding::note(Check::RunDirectory, object, text, remedy);
+            }
+            Err(error) if is_exposed(error) => {
+                let text = format!("{error}, so logins are refused");
+                let remedy = format!(
+                    "others could write there: look at ls -laR {path}, and move away what root did not make; only \
+                     then {give_back}, and register the jobs again"
+                );
+                return Finding::error(Check::RunDirectory, object, text, remedy);
             }
             Err(error) => error.to_string(),
         };
@@ -487,9 +496,14 @@ mod tests {
         assert_eq!(severity(), Severity::Note);
         scratch.dir("d");
         assert_eq!(severity(), Severity::Fine);
-        for mode in [0o775, 0o757, 0o750] {
+        for (mode, has_command) in [(0o775, false), (0o757, false), (0o750, true)] {
             scratch.mode("d", mode);
             assert_eq!(severity(), Severity::Error, "{mode:o}");
+            let remedy = Directory::read(&scratch.trust(), path.clone())
+                .finding()
+                .remedy;
+            // What others could write, a person has to look at.
+            assert_eq!(!remedy.command.is_empty(), has_command, "{remedy:?}");
         }
         scratch.mode("d", 0o755);
         let others = Trust::below(scratch.path(), scratch.trust().owner() + 1);

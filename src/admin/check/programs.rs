@@ -5,7 +5,7 @@ use super::flux::find_flux_account;
 use super::installed::InstalledFacts;
 use super::remedy::{Remedy, run, shell_path};
 use super::site::{Account, NOBODY_UID, Site};
-use super::trusted_file::{require_trusted, trust_remedy};
+use super::trusted_file::{is_exposed, require_trusted, trust_remedy};
 use crate::accounts::HELPER_USER;
 pub(crate) use helper::stack::{find_module, find_module_folder};
 use kernel::sys::clock::now;
@@ -117,6 +117,11 @@ impl ProgramFacts {
     /// Judges the modules, the helper, the keeper, the label of the helper and its account.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
+        let reinstall = self
+            .modules
+            .iter()
+            .flatten()
+            .find_map(|module| module.installed.reinstall());
         for module in &self.modules {
             match module {
                 Ok(file) => findings.extend(file.findings()),
@@ -127,8 +132,13 @@ impl ProgramFacts {
             &self.helper,
             self.helper_version.as_deref(),
             self.is_root,
+            reinstall,
         ));
-        findings.extend(self.keeper.as_ref().map(judge_keeper));
+        findings.extend(
+            self.keeper
+                .as_ref()
+                .map(|keeper| judge_keeper(keeper, reinstall)),
+        );
         findings.extend(self.selinux.as_ref().map(SelinuxLabel::finding));
         findings.push(self.account.finding());
         findings
@@ -162,7 +172,7 @@ impl ModuleFile {
     fn findings(&self) -> Vec<Finding> {
         let unread_remedy = "install both packages again";
         let mut findings = vec![
-            judge_module_file(&self.path, &self.trusted),
+            judge_module_file(&self.path, &self.trusted, self.installed.reinstall()),
             judge_version(
                 Check::ModuleVersion,
                 &self.path,
@@ -195,7 +205,12 @@ impl MissingModule {
 }
 
 /// Judges whether only root can change the module: whoever else can is root at the next login.
-fn judge_module_file(path: &Path, trusted: &Result<u32, TrustError>) -> Finding {
+/// `reinstall` is the command that installs it again, if there is one.
+fn judge_module_file(
+    path: &Path,
+    trusted: &Result<u32, TrustError>,
+    reinstall: Option<&str>,
+) -> Finding {
     match trusted {
         Ok(_) => {
             let text = "exists, and only root can change it";
@@ -203,8 +218,25 @@ fn judge_module_file(path: &Path, trusted: &Result<u32, TrustError>) -> Finding 
         }
         Err(why) => {
             let text = format!("runs as root at every login, but {why}");
-            Finding::error(Check::ModuleFile, path.display(), text, trust_remedy(why))
+            let remedy = if is_exposed(why) && !why.path().is_dir() {
+                replace_remedy(why.path(), reinstall)
+            } else {
+                trust_remedy(why)
+            };
+            Finding::error(Check::ModuleFile, path.display(), text, remedy)
         }
+    }
+}
+
+/// Names the remedy for a program that others could write: only its package knows what was in it.
+fn replace_remedy(program: &Path, reinstall: Option<&str>) -> Remedy {
+    let advice = format!(
+        "others could write {}: do not give it back, install both packages again",
+        shell_path(program)
+    );
+    match reinstall {
+        Some(command) => run(command).and(advice),
+        None => advice.into(),
     }
 }
 
@@ -240,8 +272,9 @@ impl Program {
         }
     }
 
-    /// Names the remedy for a program that the module would not run, and that should have this mode.
-    fn remedy(&self, why: &TrustError, mode: &str) -> Remedy {
+    /// Names the remedy for a program that the module would not run, and that should have this mode. `reinstall` is
+    /// the command that installs the packages again, if there is one.
+    fn remedy(&self, why: &TrustError, mode: &str, reinstall: Option<&str>) -> Remedy {
         if !self.exists {
             return "install both packages again".into();
         }
@@ -249,16 +282,26 @@ impl Program {
         if why.path() != self.path {
             return trust_remedy(why);
         }
-        let path = shell_path(&self.path);
-        run(format!("chown root: {path} && chmod {mode} {path}"))
+        if is_exposed(why) {
+            return replace_remedy(&self.path, reinstall);
+        }
+        match why.cause() {
+            Distrust::WrongMode(_) => run(format!("chmod {mode} {}", shell_path(&self.path))),
+            _ => trust_remedy(why),
+        }
     }
 }
 
 /// Judges whether the module would run the helper, and whether both have the version of this program.
-fn judge_helper(helper: &Program, version: Option<&str>, is_root: bool) -> Finding {
+fn judge_helper(
+    helper: &Program,
+    version: Option<&str>,
+    is_root: bool,
+    reinstall: Option<&str>,
+) -> Finding {
     if let Err(why) = &helper.executable {
         let text = format!("cannot be run, so every login is refused (JA09): {why}");
-        let remedy = helper.remedy(why, "0711");
+        let remedy = helper.remedy(why, "0711", reinstall);
         return Finding::error(Check::Helper, helper.path.display(), text, remedy);
     }
     let unread_remedy = if is_root {
@@ -280,13 +323,14 @@ fn read_keeper(site: &Site, helper: &Path) -> Option<Program> {
 }
 
 /// Judges whether the keeper can be run, without which no login joins a Flux job.
-fn judge_keeper(keeper: &Program) -> Finding {
+fn judge_keeper(keeper: &Program, reinstall: Option<&str>) -> Finding {
     let object = keeper.path.display();
     let Err(why) = &keeper.executable else {
         return Finding::fine(Check::Keeper, object, "can be run");
     };
     let text = format!("cannot be run, so logins to Flux jobs are refused: {why}");
-    Finding::error(Check::Keeper, object, text, keeper.remedy(why, "0755"))
+    let remedy = keeper.remedy(why, "0755", reinstall);
+    Finding::error(Check::Keeper, object, text, remedy)
 }
 
 impl SelinuxLabel {

@@ -1,9 +1,9 @@
 //! Checks the registry, and the records in it that refuse their owners' logins.
 
 use super::finding::{Check, Finding};
-use super::remedy::{run, shell_path, shell_word};
+use super::remedy::{Remedy, run, shell_path, shell_word};
 use super::site::Site;
-use super::trusted_file::trust_remedy;
+use super::trusted_file::{is_exposed, trust_remedy};
 use crate::accounts::UserNames;
 use helper::Config;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
@@ -11,13 +11,17 @@ use kernel::OperationError;
 use kernel::cgroup::{Mount, ignore_gone};
 use kernel::trust::TrustError;
 use protocol::SourceName;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
 /// Pause before records whose cgroup is gone are checked again: the epilog of such a job may just be removing
 /// its record.
 const EPILOG_GRACE: Duration = Duration::from_secs(1);
+
+/// What is left to do after [`set_aside`].
+const REGISTER_ADVICE: &str =
+    "and register the jobs again; what a user could write there must not become root's";
 
 /// What was found out about the registry.
 #[derive(Debug)]
@@ -86,12 +90,8 @@ impl RegistryFacts {
             RegistryState::Unused => Vec::new(),
             RegistryState::Distrusted(error) => {
                 let text = format!("cannot be used, so every login is refused (JA09): {error}");
-                vec![Finding::error(
-                    Check::Registry,
-                    object,
-                    text,
-                    trust_remedy(error),
-                )]
+                let remedy = self.replace_remedy(error);
+                vec![Finding::error(Check::Registry, object, text, remedy)]
             }
             RegistryState::Unlisted(error) => {
                 vec![Finding::unknown(
@@ -109,6 +109,21 @@ impl RegistryFacts {
                 findings
             }
         }
+    }
+}
+
+impl RegistryFacts {
+    /// Names the remedy for a registry that cannot be trusted. One that others could write is replaced by an empty one.
+    fn replace_remedy(&self, error: &TrustError) -> Remedy {
+        if error.path() != self.dir || !is_exposed(error) {
+            return trust_remedy(error);
+        }
+        let aside = set_aside(&self.dir);
+        let dir = shell_path(&self.dir);
+        run(format!(
+            "{aside} && install -d -m 0755 -o root -g root {dir}"
+        ))
+        .and(REGISTER_ADVICE)
     }
 }
 
@@ -182,6 +197,14 @@ fn find_stale(site: &Site, mut records: Vec<Record>, names: &mut UserNames) -> V
         .collect()
 }
 
+/// The command that moves a directory with records out of use, for a person to look at. Its files stay whose they are:
+/// giving them to root would admit logins by records, and open devices, that a user may have written.
+fn set_aside(dir: &Path) -> String {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let target = shell_word(format!("/root/job-adopt-{name}"));
+    format!("mv {} {target}.$(date +%s)", shell_path(dir))
+}
+
 /// Checks whether the cgroup that a record names is gone. A record that leaves the cgroup to a scheduler names
 /// none.
 fn is_cgroup_gone(site: &Site, record: &Record) -> bool {
@@ -196,7 +219,6 @@ impl RecordFault {
     /// Reports the record or directory as an error: its user's logins are refused.
     fn finding(&self) -> Finding {
         let object = self.path.display();
-        let path = shell_path(&self.path);
         let exception = match self.kind {
             FaultKind::Record => ", unless another job takes them",
             FaultKind::Directory => "",
@@ -206,10 +228,9 @@ impl RecordFault {
             self.user, self.cause
         );
         let remedy = match self.kind {
-            FaultKind::Record => {
-                run(format!("rm {path}")).and("and if the job still runs, register it again")
-            }
-            FaultKind::Directory => run(format!("chown -R root: {path} && chmod -R go-w {path}")),
+            FaultKind::Record => run(format!("rm {}", shell_path(&self.path)))
+                .and("and if the job still runs, register it again"),
+            FaultKind::Directory => run(set_aside(&self.path)).and(REGISTER_ADVICE),
         };
         Finding::error(Check::Records, object, text, remedy)
     }
@@ -230,6 +251,7 @@ impl StaleRecord {
 mod tests {
     use super::*;
     use crate::check::finding::Severity;
+    use kernel::trust::Distrust;
 
     fn findings(state: RegistryState) -> Vec<Finding> {
         RegistryFacts {
@@ -249,6 +271,31 @@ mod tests {
         let findings = findings(listed);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].severity, Severity::Fine);
+    }
+
+    /// A user who owned the directory may have added devices to a record of root's.
+    #[test]
+    fn directory_that_user_could_write_is_moved_aside() {
+        let fault = RecordFault {
+            kind: FaultKind::Directory,
+            path: "/r/1002".into(),
+            user: "bob".to_owned(),
+            cause: "owned by uid 1002".to_owned(),
+        };
+        let remedy = fault.finding().remedy;
+        assert_eq!(
+            remedy.command,
+            "mv /r/1002 /root/job-adopt-1002.$(date +%s)"
+        );
+        assert!(remedy.advice.contains("register the jobs again"));
+        for cause in [Distrust::WrongOwner(7), Distrust::Writable(0o777)] {
+            let error = TrustError::new(Path::new("/r"), cause);
+            let found = findings(RegistryState::Distrusted(error));
+            assert_eq!(
+                found[0].remedy.command,
+                "mv /r /root/job-adopt-r.$(date +%s) && install -d -m 0755 -o root -g root /r"
+            );
+        }
     }
 
     #[test]
