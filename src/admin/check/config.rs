@@ -137,7 +137,8 @@ impl ConfigFacts {
             return Finding::fine(Check::SwitchedOff, object, text);
         }
         let text = "switches the module off: every user can log in, outside of jobs";
-        let remedy = run(format!("rm {}", module::OFF_SWITCH_PATH));
+        let remedy = run(format!("rm {}", module::OFF_SWITCH_PATH))
+            .and("and see by job-adopt strays which logins are outside of jobs");
         Finding::error(Check::SwitchedOff, object, text, remedy)
     }
 

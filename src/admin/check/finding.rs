@@ -203,8 +203,9 @@ impl CheckReport {
     /// Sorts the findings, the gravest first, and counts them by severity.
     pub(super) fn new(mut findings: Vec<Finding>) -> Self {
         // The sort is stable: within a severity the findings keep the order of the checks, which
-        // go from the login inwards.
-        findings.sort_by_key(|finding| finding.severity);
+        // go from the login inwards. The off switch is last: it may be all that lets users in.
+        findings.sort_by_key(|finding| (finding.severity, finding.check == Check::SwitchedOff));
+        respect_off_switch(&mut findings);
         let mut counts = BTreeMap::from(Severity::ALL.map(|severity| (severity, 0)));
         for finding in &findings {
             *counts.entry(finding.severity).or_default() += 1;
@@ -309,6 +310,46 @@ impl CheckReport {
             .collect();
         Ok(writeln!(output.out, "{}", counts.join(", "))?)
     }
+}
+
+/// While the module is switched off, takes the command that switches it on out of the report, unless it is the only
+/// error left, and corrects texts that say that logins are refused.
+fn respect_off_switch(findings: &mut [Finding]) {
+    let is_error = |finding: &&mut Finding| finding.severity == Severity::Error;
+    let mut errors: Vec<&mut Finding> = findings.iter_mut().filter(is_error).collect();
+    let Some((switch, others)) = errors.split_last_mut() else {
+        return;
+    };
+    if switch.check != Check::SwitchedOff || others.is_empty() {
+        return;
+    }
+    switch.remedy = format!(
+        "last, when nothing else is an error: {}",
+        switch.remedy.command
+    )
+    .into();
+    for finding in others {
+        if is_libpams_refusal(finding) {
+            continue;
+        }
+        for refused in ["every login is refused", "logins are refused"] {
+            let later = refused
+                .replace(" is ", " will be ")
+                .replace(" are ", " will be ");
+            finding.text = finding
+                .text
+                .replace(refused, &format!("{later} when the module is on"));
+        }
+    }
+}
+
+/// Checks whether libpam refuses logins for this error, which it does without the module, and so without a code.
+fn is_libpams_refusal(finding: &Finding) -> bool {
+    let is_libpams = matches!(
+        finding.check,
+        Check::ModuleLoaded | Check::PamSession | Check::PamAccount | Check::PamAuth
+    );
+    is_libpams && !finding.text.contains("(JA")
 }
 
 #[cfg(test)]
@@ -423,6 +464,42 @@ mod tests {
             text(true),
             format!("{first}fine pam-open /a: it is?so\n{last}")
         );
+    }
+
+    /// Removing the switch first would lock all users out.
+    #[test]
+    fn off_switch_comes_last_and_without_command_while_another_error_is_left() {
+        let switch = || {
+            let remedy = super::super::remedy::run("rm /run/job-adopt/off");
+            Finding::error(Check::SwitchedOff, "/off", "is there", remedy)
+        };
+        let helper = |severity| {
+            let text = "cannot be run, so every login is refused (JA09): x";
+            Finding::new(severity, Check::Helper, "/h", text, "mend it")
+        };
+        let report = CheckReport::new(vec![switch(), helper(Severity::Error)]);
+        let [first, last] = report.findings.as_slice() else {
+            panic!("{report:?}");
+        };
+        assert_eq!(first.check, Check::Helper);
+        assert_eq!(
+            first.text,
+            "cannot be run, so every login will be refused when the module is on (JA09): x"
+        );
+        assert_eq!(last.remedy.command, "");
+        assert_eq!(
+            last.remedy.advice,
+            "last, when nothing else is an error: rm /run/job-adopt/off"
+        );
+        // libpam refuses without the module, which the switch is for.
+        let text = "cannot be loaded, so every login is refused, root's too";
+        let unloaded = Finding::error(Check::ModuleLoaded, "/m", text, "mend it");
+        let report = CheckReport::new(vec![switch(), unloaded.clone()]);
+        assert_eq!(report.findings[0], unloaded);
+        let report = CheckReport::new(vec![helper(Severity::Warning), switch()]);
+        assert_eq!(report.findings[0], switch());
+        let report = CheckReport::new(vec![helper(Severity::Error)]);
+        assert_eq!(report.findings[0], helper(Severity::Error));
     }
 
     #[test]
