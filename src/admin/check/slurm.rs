@@ -19,6 +19,8 @@ const EXTERN_STEP_FLAGS: [&str; 3] = ["contain", "runinjob", "x11"];
 #[derive(Debug)]
 pub(super) struct SlurmFacts {
     conf: Result<SlurmConf, ConfError>,
+    /// Slurm's files were looked for, with the rights of the helper.
+    was_read: bool,
     /// Slurm is a source of jobs.
     is_source: bool,
     /// The configuration names the folder of step daemons: jobs are found without `slurm.conf`.
@@ -49,10 +51,14 @@ struct SlurmConf {
 impl SlurmFacts {
     /// Reads the facts. Slurm's files are read with the rights of the helper, as at a login.
     pub(super) fn read(site: &Site) -> Self {
+        Self::from_conf(site, site.with_helper_rights(|| SlurmConf::read(site)))
+    }
+
+    /// Reads the other facts; `read_conf` is an error if the rights of the helper could not be had.
+    fn from_conf(site: &Site, read_conf: Result<Result<SlurmConf, ConfError>, String>) -> Self {
         // Without the helper's account, which is a finding of its own, Slurm's files are not read.
-        let conf = site
-            .with_helper_rights(|| SlurmConf::read(site))
-            .unwrap_or(Err(ConfError::MissingSlurmConf));
+        let was_read = read_conf.is_ok();
+        let conf = read_conf.unwrap_or(Err(ConfError::MissingSlurmConf));
         let path = match &conf {
             Ok(conf) => Some(conf.path.as_path()),
             Err(_) => None,
@@ -66,6 +72,7 @@ impl SlurmFacts {
                 None
             },
             conf,
+            was_read,
             is_source: site.config.sources.contains(&SourceName::Slurm),
             has_spool: site.config.slurm_spool.is_some(),
             closes_devices: site.config.slurm_devices == SlurmDevices::Closed,
@@ -85,9 +92,10 @@ impl SlurmFacts {
         self.conf.as_ref().ok().map(|conf| conf.path.as_path())
     }
 
-    /// Judges Slurm's configuration. There are no findings if Slurm is no source, or is not configured here.
+    /// Judges Slurm's configuration. There are no findings if Slurm is no source, is not configured here, or was not
+    /// looked for.
     pub(super) fn findings(&self) -> Vec<Finding> {
-        if !self.is_source {
+        if !self.is_source || !self.was_read {
             return Vec::new();
         }
         if let Some(other) = &self.other_conf {
@@ -246,5 +254,29 @@ impl SlurmConf {
                 .iter()
                 .any(|word| word.eq_ignore_ascii_case(item.trim()))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+    use helper::Config;
+
+    /// The missing account is the finding; no look at Slurm's files has failed.
+    #[test]
+    fn conf_is_not_reported_missing_if_nobody_looked_for_it() {
+        let scratch = Scratch::new();
+        let root = scratch.path().to_owned();
+        let site = Site::read(root, "sshd", "/none".into(), Config::default());
+        let findings = |read_conf| {
+            SlurmFacts {
+                runs: true,
+                ..SlurmFacts::from_conf(&site, read_conf)
+            }
+            .findings()
+        };
+        assert_eq!(findings(Err("no account".to_owned())), []);
+        assert_eq!(findings(Ok(Err(ConfError::MissingSlurmConf))).len(), 1);
     }
 }
