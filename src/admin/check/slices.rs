@@ -228,7 +228,10 @@ fn closed_with_logins() -> Finding {
     let text = "users' slices are closed, but logins stay in them (observe, enforce, or the off switch) and lose their \
                 GPUs";
     let remedy =
-        run("job-adopt disable --only slices").and("and have users log out; or remove observe");
+        run("job-adopt disable --only slices").and(
+        "and have users log out, since a slice stays closed until its user's last logout; or, when check shows no \
+         error, end the cause: remove observe, rm /run/job-adopt/off, or make the file of enforce",
+    );
     Finding::warning(Check::SlicesObserve, ALL_SLICES, text, remedy)
 }
 
@@ -506,6 +509,8 @@ mod tests {
             slices(&[0], &[UNUSED_UID], None),
             ["warning slices-observe user-.slice"]
         );
+        let advice = closed_with_logins().remedy.advice;
+        assert!(advice.contains("rm /run/job-adopt/off"), "{advice}");
         assert_eq!(slices(&[0], &[], None), [""; 0]);
     }
 
