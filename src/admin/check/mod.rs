@@ -47,6 +47,7 @@ use helper::Config;
 use kernel::KernelFacts;
 use mounts::MountFacts;
 use programs::ProgramFacts;
+use protocol::SourceName;
 use registry::RegistryFacts;
 use resctrl::ResctrlFacts;
 use site::Site;
@@ -151,7 +152,14 @@ impl<'a> SetupFacts<'a> {
         findings.extend(self.programs.findings());
         findings.extend(self.config.findings());
         findings.extend(self.registry.findings());
-        findings.extend(self.sources.iter().flat_map(SourceFacts::findings));
+        let sources = self.sources.iter().flat_map(SourceFacts::findings);
+        // The directory at fault is a finding already.
+        let is_repeated = self.registry.is_distrusted();
+        findings.extend(
+            sources.filter(|finding| {
+                !(is_repeated && finding.object == SourceName::Registry.as_str())
+            }),
+        );
         findings.extend(self.slurm.findings());
         findings.extend(self.flux.findings());
         findings

@@ -95,7 +95,23 @@ impl MountFacts {
             judge_proc(&self.mounts, self.helper_gid),
         ];
         findings.extend(self.favordynmods.finding());
-        findings.extend(self.directories.iter().map(Directory::finding));
+        findings.extend(self.judge_directories());
+        findings
+    }
+
+    /// Judges the directories, the upper one first. A fault that they share is one finding.
+    fn judge_directories(&self) -> Vec<Finding> {
+        let mut errors: Vec<&TrustError> = Vec::new();
+        let mut findings = Vec::new();
+        for directory in &self.directories {
+            if let Err(error) = &directory.mode {
+                if errors.contains(&error) {
+                    continue;
+                }
+                errors.push(error);
+            }
+            findings.push(directory.finding());
+        }
         findings
     }
 
@@ -482,6 +498,35 @@ mod tests {
         assert_eq!(masked, expected);
         let own = format!("{run}tmpfs /run/job-adopt/use tmpfs rw 0 0\n");
         assert_eq!(judge_choices(&own, false).severity, Severity::Fine);
+    }
+
+    #[test]
+    fn fault_that_directories_share_is_one_finding() {
+        let scratch = Scratch::new();
+        scratch.dir("run/job-adopt/use");
+        let count = || {
+            let trust = scratch.trust();
+            let site = Site {
+                trust,
+                ..Site::read(
+                    scratch.path().to_owned(),
+                    "sshd",
+                    "/none".into(),
+                    helper::Config::default(),
+                )
+            };
+            let findings = MountFacts::read(&site).judge_directories();
+            findings
+                .iter()
+                .filter(|finding| finding.severity == Severity::Error)
+                .count()
+        };
+        assert_eq!(count(), 0);
+        for dir in ["run/job-adopt/use", "run/job-adopt", "run"] {
+            scratch.mode(dir, 0o777);
+            assert_eq!(count(), 1, "{dir}");
+            scratch.mode(dir, 0o755);
+        }
     }
 
     #[test]

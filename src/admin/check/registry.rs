@@ -35,6 +35,8 @@ enum RegistryState {
     /// It is no source, or it does not exist: `register` makes it.
     Unused,
     Distrusted(TrustError),
+    /// A directory above is not trusted, which [`Check::RunDirectory`] reports.
+    BelowDistrusted,
     Unlisted(OperationError),
     Listed {
         faults: Vec<RecordFault>,
@@ -87,7 +89,7 @@ impl RegistryFacts {
     pub(super) fn findings(&self) -> Vec<Finding> {
         let object = self.dir.display();
         match &self.state {
-            RegistryState::Unused => Vec::new(),
+            RegistryState::Unused | RegistryState::BelowDistrusted => Vec::new(),
             RegistryState::Distrusted(error) => {
                 let text = format!("cannot be used, so every login is refused (JA09): {error}");
                 let remedy = self.replace_remedy(error);
@@ -113,6 +115,14 @@ impl RegistryFacts {
 }
 
 impl RegistryFacts {
+    /// Checks whether no login can use the registry, since others can write it. So the source fails too.
+    pub(super) fn is_distrusted(&self) -> bool {
+        matches!(
+            self.state,
+            RegistryState::Distrusted(_) | RegistryState::BelowDistrusted
+        )
+    }
+
     /// Names the remedy for a registry that cannot be trusted. One that others could write is replaced by an empty one.
     fn replace_remedy(&self, error: &TrustError) -> Remedy {
         if error.path() != self.dir || !is_exposed(error) {
@@ -135,6 +145,8 @@ impl RegistryState {
         if let Err(error) = site.trust.dir(registry.dir()) {
             return if error.is_missing() {
                 Self::Unused
+            } else if site.at("/run/job-adopt").starts_with(error.path()) {
+                Self::BelowDistrusted
             } else {
                 Self::Distrusted(error)
             };

@@ -59,6 +59,16 @@ fn leftovers_of_upgrade_are_named() {
 }
 
 #[test]
+fn registry_below_distrusted_directory_is_no_finding_of_its_own() {
+    let registry = "run/job-adopt/jobs";
+    TestSite::new()
+        .mode(registry, 0o777)
+        .assert_bad(&["Error registry jobs"]);
+    // The check of that directory reports it.
+    TestSite::new().mode("run/job-adopt", 0o777).assert_bad(&[]);
+}
+
+#[test]
 fn helper_must_be_executable_and_of_this_version() {
     let helper = "usr/libexec/job-adopt/helper";
     let site = TestSite::new().mode(helper, 0o644);
