@@ -7,7 +7,9 @@ use super::site::{Site, root_processes};
 use super::sources::{find_other_slurm_conf, name_slurm_conf};
 use super::trusted_file::trust_remedy;
 use helper::SlurmDevices;
-use helper::slurm_conf::{ConfError, Lines, SlurmConfFiles, read_constrain_devices};
+use helper::slurm_conf::{
+    ConfError, Lines, SlurmConfFiles, list_conf_paths, read_constrain_devices,
+};
 use protocol::SourceName;
 use std::path::{Path, PathBuf};
 
@@ -99,7 +101,7 @@ impl SlurmFacts {
             return Vec::new();
         }
         if let Some(other) = &self.other_conf {
-            let text = "is what slurmd reads, and logins read another file or none: they may find no job (JA01)";
+            let text = "is what slurmd reads, and logins read another file or none: they may find no job (JA01, JA11)";
             let remedy = name_slurm_conf(&self.own_conf, other);
             return vec![Finding::error(Check::SlurmConf, other, text, remedy)];
         }
@@ -112,8 +114,13 @@ impl SlurmFacts {
                 ]
             }
             Err(ConfError::MissingSlurmConf) if self.runs && !self.has_spool => {
-                let text = "is not found, and slurmd runs: no login finds a Slurm job (JA01)";
-                let remedy = "restore it where slurmd looks for it, or name it as slurm_conf in job_adopt.conf";
+                let text = format!(
+                    "is not found in {}, and slurmd runs: no login finds a Slurm job (JA11)",
+                    list_conf_paths()
+                );
+                // A copy may be old or another cluster's: no command can know.
+                let remedy = "restore it where slurmd looks for it (find / -xdev -name 'slurm.conf*' lists copies), or \
+                              name it as slurm_conf in job_adopt.conf";
                 vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)]
             }
             Err(ConfError::MissingSlurmConf) => Vec::new(),

@@ -7,6 +7,8 @@ use crate::clock::{Clock, Deadline};
 use crate::config::Config;
 use crate::jobs::sources::{Addition, Source, SourceError, SourceReport};
 use crate::jobs::{Job, describe_placement};
+use crate::node::Tree;
+use crate::slurm_conf::find_slurmd_sign;
 use kernel::cgroup;
 use protocol::{JobId, Reason, Refusal, SourceName};
 use std::time::Duration;
@@ -20,6 +22,8 @@ pub(super) struct Survey {
     pub(super) present: Vec<SourceName>,
     /// Texts about the sources that are not on this node.
     absent: Vec<String>,
+    /// Slurm is one of the absent sources.
+    lacks_slurm: bool,
     /// Summaries of the places that each source read.
     seen: Vec<(SourceName, String)>,
     /// The registry could not be read.
@@ -39,6 +43,7 @@ impl Survey {
                 Ok(report) => survey.add_report(name, report),
                 Err(SourceError::Absent(what) | SourceError::Unused(what)) => {
                     survey.absent.push(format!("{}: {what}", name.as_str()));
+                    survey.lacks_slurm |= name == SourceName::Slurm;
                 }
                 Err(SourceError::Failed(what)) => {
                     survey.present.push(name);
@@ -160,9 +165,10 @@ impl Survey {
     /// Refuses a user without a running job that takes logins.
     ///
     /// A fault comes first, since it may hide a job, then a missing answer, then a job that starts, one
-    /// that takes no logins, and one that ends or has ended. An absent source is a cause if no other source is present,
-    /// or if the site `configured` some and not all. `now` is in seconds since the epoch.
-    pub(super) fn refuse_without_job(&self, now: i64, configured: &[SourceName]) -> LoginRefusal {
+    /// that takes no logins, and one that ends or has ended. The causes name each absent source. If slurmd runs in `tree`
+    /// and its jobs cannot be found, the fault is not the user's, as on a node without any source. `now` is in seconds
+    /// since the epoch.
+    pub(super) fn refuse_without_job(&self, now: i64, tree: &Tree) -> LoginRefusal {
         let SourceReport {
             broken,
             silent,
@@ -195,8 +201,12 @@ impl Survey {
             return refuse(Reason::NoScheduler, &self.absent);
         }
         let mut causes = skipped.clone();
-        if configured != SourceName::ALL {
-            causes.extend_from_slice(&self.absent);
+        if self.lacks_slurm {
+            if let Some(sign) = find_slurmd_sign(tree) {
+                causes.extend_from_slice(&self.absent);
+                causes.push(format!("slurmd runs here: there is {sign}"));
+                return refuse(Reason::NoScheduler, &causes);
+            }
         }
         if causes.is_empty() {
             causes.extend(
@@ -205,6 +215,7 @@ impl Survey {
                     .map(|(source, text)| format!("{source}: {text}")),
             );
         }
+        causes.extend_from_slice(&self.absent);
         refuse(Reason::NoJob, &causes)
     }
 

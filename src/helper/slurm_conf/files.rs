@@ -27,6 +27,8 @@ const CONF_DIRS: [&str; 3] = ["/etc/slurm", "/etc/slurm-llnl", "/usr/local/etc"]
 /// symbolic link to its spool, and sackd, the daemon of nodes without slurmd, a directory.
 const CONFIGLESS_DIR: &str = "/run/slurm";
 const SLURM_CONF: &str = "slurm.conf";
+/// The pid file of slurmd, unless `slurm.conf` names another one.
+const SLURMD_PID_FILE: &str = "/run/slurmd.pid";
 
 const TOO_LONG: &str = "more than 65,536 lines or 4 MiB, with what is included";
 /// Fault of a line that includes a file whose name is unknown, or at too great a depth.
@@ -297,6 +299,26 @@ fn find_configless_dir(tree: &Tree) -> Result<PathBuf, ConfError> {
         // It is no link, but sackd's directory. Any other failure shows when files are read there.
         Err(_) => Ok(conf),
     }
+}
+
+/// Names the paths where `slurm.conf` is looked for, unless the configuration has its path.
+pub fn list_conf_paths() -> String {
+    let mut dirs: Vec<String> = CONF_DIRS.map(String::from).to_vec();
+    dirs.push(format!("{CONFIGLESS_DIR}/conf"));
+    dirs.join(", ")
+}
+
+/// Finds a sign that slurmd runs on this node; `None` also if its files lie elsewhere. The sign is its pid file
+/// (slurm.conf(5), `SlurmdPidFile`) or [`CONFIGLESS_DIR`], which is the `RuntimeDirectory` of its unit if systemd starts
+/// it without a pid file. With `conf` that directory may be the one of sackd on a login node, and is no sign.
+///
+/// Only root can write there. It is a clue for refusals, and decides about no job.
+pub(crate) fn find_slurmd_sign(tree: &Tree) -> Option<&'static str> {
+    if exists(&tree.locate(SLURMD_PID_FILE)) {
+        return Some(SLURMD_PID_FILE);
+    }
+    let dir = tree.locate(CONFIGLESS_DIR);
+    (exists(&dir) && !exists(&dir.join("conf"))).then_some(CONFIGLESS_DIR)
 }
 
 /// Tells whether something exists at the path, even a link without a target. Any other error than a

@@ -7,7 +7,8 @@ mod files;
 mod lines;
 mod links;
 
-pub use files::{Lines, SlurmConfFiles, SlurmConfSearch, with_slurm_trusted};
+pub(crate) use files::find_slurmd_sign;
+pub use files::{Lines, SlurmConfFiles, SlurmConfSearch, list_conf_paths, with_slurm_trusted};
 use kernel::trust::{Distrust, TrustError};
 pub use lines::{ConfLine, ConfPosition, KeyValues, NoPairs, join_lines};
 pub use links::resolve_links;

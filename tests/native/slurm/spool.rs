@@ -119,6 +119,41 @@ fn directory_of_other_than_root_or_slurm_refuses() {
     });
 }
 
+/// The user has a job, and is not told to start one. The log and `check` name the file.
+#[test]
+fn missing_slurm_conf_is_not_the_users_fault() {
+    const TRIED: &str = "/etc/slurm, /etc/slurm-llnl, /usr/local/etc, /run/slurm/conf";
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        node.reporting("");
+        let job = slurm.alloc(ALICE, 1);
+        node.sh("mv /etc/slurm/slurm.conf /run/slurm.conf").ok();
+        let text = "With a job here, or on a login node, please report: ";
+        node.account(ALICE).fails().says(text).says("[JA11]");
+        let line = node.log.decision("JA11");
+        let cause = line.field("error").unwrap_or_default();
+        assert!(
+            cause.contains(&format!("slurm: no slurm.conf in {TRIED}; "))
+                && cause.ends_with("slurmd runs here: there is /run/slurmd.pid"),
+            "{}",
+            line.text
+        );
+        node.session(ALICE).fails();
+        node.job_adopt(&["resolve", "--user", "alice"])
+            .exits(1)
+            .says("cause: ")
+            .says("no slurm.conf in /etc/slurm")
+            .says("JA11");
+        node.job_adopt(&["check"])
+            .says(&format!(
+                "slurm.conf: is not found in {TRIED}, and slurmd runs"
+            ))
+            .says("find / -xdev -name 'slurm.conf*'");
+        node.sh("mv /run/slurm.conf /etc/slurm/slurm.conf").ok();
+        node.pam(ALICE).ok().joins(&job);
+    });
+}
+
 #[test]
 fn missing_directory_has_no_jobs_and_configured_one_counts() {
     on_slurm(|slurm| {
@@ -127,7 +162,7 @@ fn missing_directory_has_no_jobs_and_configured_one_counts() {
         let job = slurm.alloc(ALICE, 1);
         let _his = slurm.alloc(BOB, 1);
         node.configure("slurm_spool = /var/spool/nowhere\n");
-        node.account(ALICE).fails().says("[JA01]");
+        node.account(ALICE).fails().says("[JA11]");
         node.session(ALICE).fails();
         node.configure(&format!("slurm_spool = {SPOOL}\n"));
         node.pam(ALICE).ok().joins(&job);

@@ -161,8 +161,7 @@ impl Node {
             // The cause names the faults of the sources, which are warnings elsewhere.
             Choice::None => {
                 let now = self.clock.seconds_since_epoch();
-                let LoginRefusal { refusal, cause } =
-                    survey.refuse_without_job(now, &config.sources);
+                let LoginRefusal { refusal, cause } = survey.refuse_without_job(now, &self.tree());
                 let hint_of_reason = if refusal.reason == Reason::LoginsClosed {
                     survey.closed.first().map(shell_command).unwrap_or_default()
                 } else {

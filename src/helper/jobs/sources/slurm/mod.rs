@@ -11,7 +11,9 @@ use super::{Source, SourceError, SourceReport};
 use crate::clock::Deadline;
 use crate::jobs::{Job, describe_placement};
 use crate::node::Tree;
-use crate::slurm_conf::{ConfError, SlurmConfSearch, SpoolPath, resolve_links, with_slurm_trusted};
+use crate::slurm_conf::{
+    ConfError, SlurmConfSearch, SpoolPath, list_conf_paths, resolve_links, with_slurm_trusted,
+};
 use crate::trusted_dir;
 use daemon_query::{QueryOutcome, QueryTerms, query_sockets};
 use kernel::trust::{Distrust, TrustError};
@@ -358,11 +360,13 @@ fn configured_spool_dirs(
 /// Converts an error of Slurm's configuration: if only the file is missing, Slurm is not on this node.
 fn absent_or_failed(error: &ConfError) -> SourceError {
     match error {
-        ConfError::MissingSlurmConf => SourceError::Absent(
-            "no slurm.conf where it is looked for; slurm_conf in job_adopt.conf may say where it is"
-                .to_owned(),
-        ),
-        ConfError::UnreadableFile(_) if error.is_missing() => SourceError::Absent(error.to_string()),
+        ConfError::MissingSlurmConf => SourceError::Absent(format!(
+            "no slurm.conf in {}; slurm_conf in job_adopt.conf may name it",
+            list_conf_paths()
+        )),
+        ConfError::UnreadableFile(_) if error.is_missing() => {
+            SourceError::Absent(error.to_string())
+        }
         error => SourceError::Failed(error.to_string()),
     }
 }

@@ -153,7 +153,7 @@ fn node_without_slurm_is_absent() {
         Err(SourceError::Absent(text)) => text,
         other => panic!("{other:?}"),
     };
-    assert!(text(source(None)).contains("no slurm.conf"));
+    assert!(text(source(None)).contains("no slurm.conf in /etc/slurm, "));
     assert!(text(source(Some("/gone"))).contains("/gone does not exist"));
     scratch.file("etc/slurm/slurm.conf", "");
     assert!(text(source(None)).contains("/var/spool/slurmd does not exist"));

@@ -442,3 +442,37 @@ fn node_without_spool_directory_and_registry_has_no_scheduler() {
         bench.ask().detail
     );
 }
+
+/// A user whose job cannot be found is not told that there is none. Without slurmd there is no such job.
+#[test]
+fn slurmd_without_slurm_conf_is_not_the_users_fault() {
+    let bench = NodeBench::new();
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    for sign in ["run/slurmd.pid", "run/slurm/cgroup"] {
+        let file = bench.scratch.file(sign, "");
+        assert_eq!(bench.refusal().reason, Reason::NoScheduler, "{sign}");
+        let detail = bench.ask().detail;
+        assert!(detail.contains("slurm: no slurm.conf in "), "{detail}");
+        let shown = if sign.ends_with("pid") {
+            sign
+        } else {
+            "run/slurm"
+        };
+        let end = format!("slurmd runs here: there is /{shown}");
+        assert!(detail.ends_with(&end), "{detail}");
+        bench.configure("sources = registry, flux\n");
+        assert_eq!(bench.refusal().reason, Reason::NoJob, "{sign}");
+        bench.configure("");
+        bench.job("3", STRICT);
+        assert_eq!(bench.plan().job.as_str(), "3", "{sign}");
+        std::fs::remove_file(bench.scratch.path().join("jobs/5/3.json")).unwrap();
+        std::fs::remove_file(file).unwrap();
+    }
+    // The daemon of a login node has its configuration there.
+    bench.scratch.file("run/slurm/conf/slurm.conf", "");
+    assert_eq!(bench.refusal().reason, Reason::NoJob);
+    bench.scratch.file("run/slurmd.pid", "");
+    bench.configure_slurm();
+    bench.scratch.dir("spool");
+    assert_eq!(bench.refusal().reason, Reason::NoJob, "Slurm has no job");
+}
