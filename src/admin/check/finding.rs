@@ -494,12 +494,13 @@ mod tests {
         // libpam refuses without the module, which the switch is for.
         let text = "cannot be loaded, so every login is refused, root's too";
         let unloaded = Finding::error(Check::ModuleLoaded, "/m", text, "mend it");
-        let report = CheckReport::new(vec![switch(), unloaded.clone()]);
-        assert_eq!(report.findings[0], unloaded);
-        let report = CheckReport::new(vec![helper(Severity::Warning), switch()]);
-        assert_eq!(report.findings[0], switch());
-        let report = CheckReport::new(vec![helper(Severity::Error)]);
-        assert_eq!(report.findings[0], helper(Severity::Error));
+        for (found, gravest) in [
+            (vec![switch(), unloaded.clone()], unloaded),
+            (vec![helper(Severity::Warning), switch()], switch()),
+            (vec![helper(Severity::Error)], helper(Severity::Error)),
+        ] {
+            assert_eq!(CheckReport::new(found).findings[0], gravest);
+        }
     }
 
     #[test]

@@ -338,11 +338,11 @@ impl Directory {
             }
             Err(error) if is_exposed(error) => {
                 let text = format!("{error}, so logins are refused");
-                let remedy = format!(
+                let advice = format!(
                     "others could write there: look at ls -laR {path}, and move away what root did not make; only \
                      then {give_back}, and register the jobs again"
                 );
-                return Finding::error(Check::RunDirectory, object, text, remedy);
+                return Finding::error(Check::RunDirectory, object, text, advice);
             }
             Err(error) => error.to_string(),
         };
