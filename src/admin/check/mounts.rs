@@ -257,7 +257,8 @@ fn option_value<'a>(options: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Judges whether the helper's group sees the processes of others (`hidepid`, proc(5)). `helper_gid` is `None` if
-/// the helper has no account.
+/// the helper has no account. The service job-adopt-callerid@ runs as an account of its own and sees processes by the
+/// same group, through `SupplementaryGroups=`; a new gid must be set there too.
 fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
     let Some(options) = mount_options(mounts, "/proc", "proc") else {
         let text = "is not mounted, so every login is refused";
@@ -291,6 +292,7 @@ fn judge_proc(mounts: &str, helper_gid: Option<u32>) -> Finding {
         "{hides}, also from {HELPER_USER}: no login finds a Flux job, and other nodes get no answer \
          about callers; jobs of Slurm and of records are found"
     );
+    // The other modes of hidepid respect gid=, so that they may stay.
     let right_hidepid = if ignores_gid {
         "hidepid=invisible,"
     } else {

@@ -201,8 +201,9 @@ fn judge_namespaces(object: &str, others: &[&str], remedy: Remedy) -> Option<Fin
     Some(Finding::error(Check::SshdNamespaces, object, text, remedy))
 }
 
-/// Compares the cgroup v2 hierarchy that a server sees with the one that this process sees; `None` if they
-/// are the same, or if this process sees none.
+/// Finds why the server's mount of cgroup v2 takes no login: it is missing or read-only, whatever this process sees, or
+/// it is another hierarchy than this process's. `None` if neither holds; without a writable mount of this process there
+/// is nothing to compare.
 fn find_cgroup_fault(pid: i32) -> Option<CgroupFault> {
     let theirs = match open_hierarchy(&proc_dir(pid).join("root")) {
         Ok(mount) => mount,

@@ -123,9 +123,12 @@ fn connect_from(
     }
 }
 
-/// Converts the error of a system call on the connection: most of them tell why the host has given no answer.
+/// Converts the error of a system call on the connection, or of [`read_line`] and [`Deadline::wait_until_ready`], which
+/// use `ETIMEDOUT` for the deadline, `EPIPE` for an early end and `EMSGSIZE` for too long a line. Most of them tell why
+/// the host has given no answer.
 fn query_error(call: &'static str, errno: Errno) -> QueryError {
     match errno {
+        // EAGAIN: the socket takes no more bytes of the question.
         Errno::ETIMEDOUT | Errno::EAGAIN => QueryError::Timeout,
         Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH => {
             QueryError::NoService(errno)

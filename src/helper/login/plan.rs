@@ -87,12 +87,12 @@ impl Planner<'_> {
         Ok((plan, warnings))
     }
 
-    /// Finds the record whose mount namespace `register` has pinned for the owner: a record with `via` of a job that its
-    /// scheduler places. A registered cgroup names its namespace itself.
+    /// Finds the record whose mount namespace, pinned by `register`, the login joins. `None` if the record has no
+    /// `namespaces`; if the job's place is the registered cgroup, which names its namespace by an attribute of its own;
+    /// and, with a warning, if a scheduler places the login although the record names a cgroup.
     ///
-    /// A scheduler may have the job of a record with a cgroup too. Its namespace holds for that cgroup alone: the login
-    /// is in another one, so it gets a warning instead of the mounts. A refusal would shut out logins because of a record
-    /// that `register` cannot know to be wrong: the scheduler may start the job later.
+    /// In this last case the mounts belong to the record's cgroup, and the login goes to the scheduler's. That is no
+    /// refusal: `register` cannot know such a record to be wrong, since the scheduler may start the job later.
     fn find_pinned_record(&self, warnings: &mut Vec<String>) -> Option<JobId> {
         let record = self.job.record.as_ref()?;
         let path = record.namespaces.as_ref()?;

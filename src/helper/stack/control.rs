@@ -1,4 +1,5 @@
-//! Control fields: what libpam does with each value that a module returns (pam.conf(5)).
+//! Control fields: what libpam does with each value that a module returns (pam.conf(5)). `compare` asks for the outcomes
+//! of a line while it walks a stack before and after a change.
 
 use super::rejection::Rejection;
 
@@ -172,19 +173,20 @@ impl Control {
         outcomes
     }
 
-    /// Returns the values that a module may return, as far as `returns` tells, each with the line's action. A request
-    /// for a new password is never among them: comparisons leave out accounts whose password is due. For an account
-    /// check in a line that only the stack after the change reaches, the caller passes [`ModuleReturn::Success`].
+    /// Lists the outcomes of a line whose module returns what `returns` allows: each value with the line's action. A
+    /// request for a new password is never among them: a comparison of two stacks leaves out accounts whose password is
+    /// due. Which stack reaches the line is not known here; for account checks that only the new one reaches, the
+    /// comparison asks with [`ModuleReturn::Success`].
     pub(super) fn returning(&self, returns: ModuleReturn) -> Vec<(Return, Action)> {
-        let outcome = |code: Return, name: &str| {
+        let only = |code: Return, name: &str| {
             let index = RETURNS.iter().position(|listed| *listed == name);
             let action = index.and_then(|index| self.0.get(index).copied().flatten());
             vec![(code, action.unwrap_or(Action::Bad))]
         };
         match returns {
-            ModuleReturn::Success => outcome(Return::Success, "success"),
-            ModuleReturn::Denied => outcome(Return::Other, "perm_denied"),
-            ModuleReturn::Ignore => outcome(Return::Ignore, "ignore"),
+            ModuleReturn::Success => only(Return::Success, "success"),
+            ModuleReturn::Denied => only(Return::Other, "perm_denied"),
+            ModuleReturn::Ignore => only(Return::Ignore, "ignore"),
             ModuleReturn::Any
             | ModuleReturn::AccountCheck
             | ModuleReturn::IgnorableAccountCheck => {
