@@ -136,14 +136,16 @@ impl Login<'_> {
         Attempt::without_plan(refusal)
     }
 
-    /// Moves the login into the job of a plan; in `account` and under `observe` only predicts the result.
+    /// Moves the login into the job of a plan; in `account` and under `observe` only predicts the result. If a Flux job
+    /// lacks the filter that the plan relies on, opening the job asks the helper once more: its answer replaces the
+    /// plan, or withdraws it.
     fn carry_out(&mut self, mut plan: Plan) -> Attempt {
         let job = match self.open_job(&plan) {
-            Ok((job, second)) => {
-                plan = second.unwrap_or(plan);
+            Ok((job, replacement)) => {
+                plan = replacement.unwrap_or(plan);
                 job
             }
-            // The helper has withdrawn the plan.
+            // Asked once more, the helper refuses: there is no plan any more.
             Err(failure @ Failure::HelperRefused { .. }) => {
                 return Attempt::without_plan(failure);
             }

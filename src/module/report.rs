@@ -125,7 +125,8 @@ impl Report<'_> {
         let line = with_plan(line, plan, Some(joined)).with("env", adopted.variables.join(" "));
         let line = self.with_elapsed(line);
         let mut outcome = self.new_outcome(Ruling::Admit, Reason::Admitted, line, Some(plan));
-        // A plan without GPUs does not know of any: only a probe finds that none opens.
+        // 0 in a plan means that the number is not known, and the text then names none. Only a probe can tell that none
+        // opens.
         let planned = (plan.gpus > 0).then_some(plan.gpus);
         let gpus = joined.probes.openable.or(planned);
         outcome.welcome = Some(success_text(plan, gpus, &self.context.login.node));

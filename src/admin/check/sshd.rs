@@ -514,8 +514,9 @@ impl Server {
         }
     }
 
-    /// Finds what is wrong with penalties that are on: entries spare no peer because the server sees IPv4 peers as
-    /// IPv6 addresses, or there is none that could. `None` if nothing is wrong, or if penalties are off.
+    /// Finds what is wrong with penalties that are on: an entry in IPv4 form matches nobody, because this server sees
+    /// IPv4 peers as `::ffff:ADDRESS`; or no entry can match any peer, mostly since there is none. `None` if nothing is
+    /// wrong, or if penalties are off.
     fn find_penalty_fault(&self, penalties: &Penalties) -> Option<PenaltyFault> {
         const PENALTIES: &str = "PerSourcePenalties is on: after some refused logins it drops \
                                  everybody's connections from their address for a while";
@@ -527,8 +528,8 @@ impl Server {
         if !missing.is_empty() {
             let list = [penalties.exempt.as_slice(), &missing].concat().join(",");
             let text = format!(
-                "{PENALTIES}, and PerSourcePenaltyExemptList spares no IPv4 address: through a socket \
-                 of systemd sshd sees them as ::ffff:ADDRESS"
+                "{PENALTIES}, and entries of PerSourcePenaltyExemptList in IPv4 form spare nobody: through a socket \
+                 of systemd sshd sees the peers as ::ffff:ADDRESS"
             );
             let remedy = format!(
                 "write \"PerSourcePenaltyExemptList {list}\" {} and reload",

@@ -357,7 +357,8 @@ fn make_cgroup(id: &JobId, pid: Pid, limits: &JobLimits) -> Result<CgroupPath, E
     Ok(path)
 }
 
-/// Takes the lock under which jobs are registered, and their cgroups made and removed.
+/// Takes the lock under which jobs are registered and `run` makes and discards their cgroups. The end of a job removes
+/// cgroups without it.
 fn lock_registry() -> Result<Lock, Error> {
     let deadline = Instant::now() + OPERATION_TIMEOUT;
     Ok(Lock::take(Lock::REGISTRY_OFFSET, deadline)?)
@@ -392,17 +393,17 @@ fn create_directory(root: &Dir, id: &JobId) -> Result<(), Error> {
     for _ in 0..CREATE_TRIES {
         match try_create_directory(root, id.as_str()) {
             Ok(true) => return Ok(()),
-            Ok(false) => break,
-            // The end of another job has just removed the parent.
+            Ok(false) => {
+                let cause = "there is one of this name already";
+                return Err(Error::failed("make cgroup of job", id, cause));
+            }
+            // The end of a job removes cgroups without the registry's lock, and may just have removed the parent.
             Err(error) if error.is_gone() => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Err(Error::failed(
-        "make cgroup of job",
-        id,
-        "there is one of this name already",
-    ))
+    let cause = "the end of other jobs removed the cgroup above each time: try again";
+    Err(Error::failed("make cgroup of job", id, cause))
 }
 
 /// Creates parent and cgroup; returns false if the name is in use.
