@@ -381,13 +381,24 @@ fn end_stuck(node: &Node, mut stuckfs: Child) {
     });
 }
 
-/// Waits until a process of the cgroup waits for the file system.
+/// Waits until a process of the cgroup waits for the file system to read from its file, which it never does. Before, it
+/// waits for answers that come.
 fn await_stuck(cgroup: &Cgroup) {
+    let has_opened =
+        |pid: &i32| {
+            let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
+            descriptors.into_iter().flatten().flatten().any(|entry| {
+                fs::read_link(entry.path()).is_ok_and(|file| file.ends_with("stuck/data"))
+            })
+        };
     let waits = |pid: &i32| {
         fs::read_to_string(format!("/proc/{pid}/wchan"))
             .is_ok_and(|function| function.contains("request_wait_answer"))
     };
-    eventually("it waits", || cgroup.pids_or_empty().iter().any(waits));
+    eventually("it waits", || {
+        let pids = cgroup.pids_or_empty();
+        pids.iter().any(|pid| has_opened(pid) && waits(pid))
+    });
 }
 
 /// A process that waits for a file system which does not answer takes no signal.

@@ -170,7 +170,7 @@ fn open_spool(adoption: &Adoption<'_>, path: &Path) -> Result<TrustedDir, TrustE
 fn require_running(adoption: &Adoption<'_>, answer: stepd::Answer) -> Result<(), Failure> {
     let uid = answer.uid;
     if uid != adoption.uid() {
-        let cause = format_args!("the job is uid {uid}'s");
+        let cause = format!("the job is uid {uid}'s");
         return Err(daemon_failure(Reason::AdoptionFailed, cause));
     }
     match answer.state {
