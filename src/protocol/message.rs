@@ -49,8 +49,9 @@ impl Request {
     /// Maximum bytes of [`Request::unit`].
     pub const UNIT_BYTES_MAX: usize = 40 * 1024;
 
-    /// Tells whether both requests have the same answer. Only `phase` and `budget_ms` may differ: the
-    /// phase matters to the examination of the stack alone.
+    /// Tells whether the reply to the one request serves for the other too, so that `session` can use what `account` got.
+    /// Only `phase` and `budget_ms` may differ: the time left changes no answer, and what the phase changes (for
+    /// `account` our session line is looked for too) does no harm in `session`, where that line runs.
     pub fn shares_answer_with(&self, other: &Self) -> bool {
         let Self {
             phase, budget_ms, ..

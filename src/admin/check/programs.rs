@@ -218,6 +218,8 @@ fn judge_module_file(
         }
         Err(why) => {
             let text = format!("runs as root at every login, but {why}");
+            // The fault may be that of a folder above the module, which no package brings back. Comparing paths does not
+            // tell: the module may be named by a link.
             let remedy = if is_exposed(why) && !why.path().is_dir() {
                 replace_remedy(why.path(), reinstall)
             } else {

@@ -340,7 +340,7 @@ fn run_in_first_namespace<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result
 fn prepare_dir() -> io::Result<()> {
     let dir = Path::new(PIN_DIR);
     Trust::root().make_dir(dir).map_err(io::Error::other)?;
-    // Earlier versions let everyone search it.
+    // make_dir lets everyone search a directory that it makes, and earlier versions left it so.
     fs::set_permissions(dir, Permissions::from_mode(PIN_DIR_MODE))?;
     let mounts = proc::read("/proc/self/mountinfo")?;
     if !mounts

@@ -391,8 +391,8 @@ fn try_change(
 }
 
 /// Changes the stack and asks it, and then changes all else and begins the trial. If an answer is not as expected,
-/// changes nothing else and returns false. It fails with [`Error::Failed`] if a step fails, or if the time was over
-/// before.
+/// changes nothing else and returns false. The timer of the undo has run since the change began: it fails with
+/// [`Error::Failed`] if that goes off before all is in place, or if a step fails.
 fn carry_out_try(
     plan: &NodePlan<'_>,
     pending: &mut Pending,
@@ -409,11 +409,12 @@ fn carry_out_try(
     plan.finish(output)?;
     require_armed(pending)?;
     pending.begin_trial()?;
-    // The undo may have removed the journal just before it was written again.
+    // begin_trial writes the journal. If the undo had removed it just before, it is there again, but no timer waits.
     require_armed(pending)?;
     Ok(true)
 }
 
+/// Fails if the undo has begun meanwhile.
 fn require_armed(pending: &Pending) -> Result<(), Error> {
     if pending.is_armed() {
         return Ok(());

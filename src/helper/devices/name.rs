@@ -44,7 +44,7 @@ impl fmt::Display for DeviceName {
 /// A name that must resolve and does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnresolvedName {
-    /// The name as the job gave it.
+    /// The refused name: the one that the job gave or, if that is a directory, that of the entry in it.
     pub name: String,
     /// The reason.
     pub why: DeviceError,

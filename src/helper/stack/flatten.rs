@@ -419,8 +419,8 @@ impl Flattener<'_> {
             .filter_map(|word| service_argument(word))
             .next_back()
             .unwrap_or_else(|| DEFAULT_SERVICE.to_owned());
-        // An auth line takes no arguments, so its `service=` does not matter. It acts only if our session line, whose
-        // `service=` is checked here, has opened the session.
+        // An auth line takes no arguments, so its `service=` does not matter. It acts in pam_setcred(3), and only if our
+        // session line, whose `service=` is checked here, has opened the session.
         if self.group != Group::Auth && service != self.service {
             return Err(LineFault::OtherService(service));
         }

@@ -191,12 +191,13 @@ fn resolve_name(name: &RequestedName, resolver: &Resolver) -> Result<ResolvedDev
         NameKind::Specifier(specifier) => resolver
             .resolve_specifier(specifier)
             .map_err(|error| error.to_string()),
-        NameKind::Named(name) => {
+        NameKind::Named(requested) => {
             resolver
-                .resolve_names(std::slice::from_ref(name))
+                .resolve_names(std::slice::from_ref(requested))
                 .map_err(|error| {
-                    // The row begins with the requested name. Only an entry of a directory has another.
-                    if error.name == name.to_string() {
+                    // The row begins with the requested name, so it is not repeated. If that is a directory, the error
+                    // names one of its entries: this name is kept.
+                    if error.name == requested.to_string() {
                         error.why.to_string()
                     } else {
                         error.to_string()

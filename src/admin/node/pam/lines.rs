@@ -184,7 +184,8 @@ fn parse_marked(lines: &[MarkedLine<'_>]) -> Option<Vec<LogicalLine>> {
 
 /// Joins lines, and so restores the marked ones; `None` if the text ends in a continued line. If the module of a
 /// marked line is not there, all marked lines get their mark back: without the one line, a jump among the others
-/// would skip another line than it did, and lines that never judged owners of jobs would judge them.
+/// would skip another line than it did; and if it was sufficient, the lines after it would judge the owners of jobs
+/// whom it had let past them.
 fn join_restored(root: &Path, lines: &[MarkedLine<'_>]) -> Option<Restored> {
     let replaced = parse_marked(lines)?;
     let is_incomplete = replaced.iter().any(|line| calls_missing_module(root, line));

@@ -85,7 +85,8 @@ fn find_gpu<'a>(
     })
 }
 
-/// Sorts the GPUs that somebody counts, among all GPUs of the node. Those that they do not count are left out.
+/// Lists the GPUs that somebody counts, in their order; those that they do not count are left out. `gpus` are all GPUs
+/// of the node, by PCI address.
 ///
 /// # Errors
 ///
@@ -98,6 +99,7 @@ fn count_gpus(
 ) -> Result<Vec<NumberedGpu>, DeviceError> {
     match numbering {
         Numbering::Flux => hwloc::sort_gpus(tree, gpus),
+        // In the order of `gpus`.
         Numbering::Nvidia => {
             let own = gpus.iter().filter(|gpu| gpu.vendor() == VendorKind::Nvidia);
             Ok(own.cloned().collect())
@@ -105,7 +107,7 @@ fn count_gpus(
         Numbering::Rocm => {
             let mut numbered = Vec::new();
             for gpu in gpus {
-                // KFD numbers each GPU that it lists, so that no number is missing here.
+                // KFD lists this GPU, so it has a node there, by whose number they are sorted.
                 if let Some(render) = gpu.kfd_render() {
                     numbered.push((cards.kfd_node(render)?, gpu.clone()));
                 }
