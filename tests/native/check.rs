@@ -115,7 +115,7 @@ fn edited_configuration_without_reload_is_not_called_fine() {
         eventually("it is read", || findings(node) == ["error sshd-pam"]);
         // The first value counts, so the main file is no place for another.
         check(node, &[])
-            .says("run: sed -i '2s/.*/UsePAM yes/' /etc/ssh/site.d/00-off.conf && kill -HUP ");
+            .says("run: sed -i --follow-symlinks '2s/.*/UsePAM yes/' /etc/ssh/site.d/00-off.conf && kill -HUP ");
     });
 }
 
@@ -133,7 +133,7 @@ fn remedy_names_the_file_of_the_running_sshd() {
         });
         check(node, &[])
             .exits(1)
-            .says("run: sed -i '1iUsePAM yes' /etc/site_config && kill -HUP ");
+            .says("run: sed -i --follow-symlinks '1iUsePAM yes' /etc/site_config && kill -HUP ");
         node.sh("kill $(cat /run/second.pid)").ok();
     });
 }

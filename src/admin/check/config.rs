@@ -1,7 +1,7 @@
 //! Checks the configuration, and the file that switches the module off.
 
 use super::finding::{Check, Finding, Severity};
-use super::remedy::{edit_line, run, shell_path};
+use super::remedy::{run, shell_path};
 use super::site::{Site, root_processes};
 use super::trusted_file::trust_remedy;
 use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
@@ -197,13 +197,8 @@ impl ConfigFacts {
             }
             Err(error) => {
                 let text = format!("has a mistake, so every login is refused (JA09): {error}");
-                let advice = "correct that line; man job_adopt.conf has all keys";
-                let remedy = match error {
-                    ConfigError::InvalidLine(file, line, _) => {
-                        run(edit_line(file, *line, "s/^/#/")).and(format!("or {advice}"))
-                    }
-                    ConfigError::UntrustedFile(_) => advice.into(),
-                };
+                // No command takes the line away: its key would have the default, which may open the node.
+                let remedy = "correct that line; man job_adopt.conf has all keys";
                 Finding::error(Check::Configuration, object, text, remedy)
             }
         }

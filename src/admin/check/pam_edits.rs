@@ -47,11 +47,6 @@ fn replace_word(place: &FileLine, word: &str, new: &str) -> Option<Remedy> {
     })
 }
 
-/// The command that makes a line a comment.
-pub(super) fn comment_out(place: &FileLine) -> Remedy {
-    run(edit_line(&place.file, place.line, "s/^/#/"))
-}
-
 /// What to do about a line that may skip ours: one that is sufficient becomes optional, which ends no stack.
 pub(super) fn unskip(place: &FileLine) -> Remedy {
     let advice = format!(
@@ -72,7 +67,7 @@ pub(super) fn unreject(place: &FileLine, why: &Rejection, advice: &str) -> Remed
         Rejection::BadControl(word) => replace_word(place, word, "required"),
         Rejection::FalseBlank('\r') => return end_lines(place),
         Rejection::Unfinished => Some(run(format!(
-            "sed -i '$s/\\\\$//' {}",
+            "sed -i --follow-symlinks '$s/\\\\$//' {}",
             shell_path(&place.file)
         ))),
         Rejection::MissingModule(path) if path.is_absolute() => {
@@ -91,7 +86,10 @@ pub(super) fn unreject(place: &FileLine, why: &Rejection, advice: &str) -> Remed
 
 /// The command that gives a file the line ends of Unix.
 fn end_lines(place: &FileLine) -> Remedy {
-    run(format!("sed -i 's/\\r$//' {}", shell_path(&place.file)))
+    run(format!(
+        "sed -i --follow-symlinks 's/\\r$//' {}",
+        shell_path(&place.file)
+    ))
 }
 
 /// What to do about a stack that cannot be read.
@@ -99,7 +97,8 @@ pub(super) fn unread(why: &StackError) -> Remedy {
     match why {
         StackError::MissingFile { place, name } if name.ends_with('\r') => end_lines(place),
         StackError::MissingFile { place, name } => {
-            comment_out(place).and(format!("or restore the file {name}, if it should be there"))
+            // Without the line nothing of that file judges: a password may then not be asked for.
+            format!("restore the file {name}, or correct its name in {place}").into()
         }
         _ => "restore the file that is named, or remove its include".into(),
     }

@@ -10,7 +10,7 @@ use helper::jobs::records::{LoginTarget, ReadError, Record};
 use kernel::OperationError;
 use kernel::cgroup::{Mount, ignore_gone};
 use kernel::trust::TrustError;
-use protocol::SourceName;
+use protocol::{Request, SourceName};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -56,7 +56,9 @@ struct RecordFault {
 #[derive(Clone, Copy, Debug)]
 enum FaultKind {
     Record,
-    /// The directory of the user's records.
+    /// The directory of the user's records, which others than root could write.
+    Exposed,
+    /// The directory of the user's records, for another cause.
     Directory,
 }
 
@@ -66,6 +68,8 @@ struct StaleRecord {
     path: PathBuf,
     user: String,
     job: String,
+    /// The option that names the configuration, if that is another than the default.
+    conf: String,
 }
 
 impl RegistryFacts {
@@ -173,8 +177,12 @@ impl RegistryState {
                 }
                 // The registry was removed meanwhile.
                 Err(ReadError::NoRegistry) => {}
-                Err(error) => faults.push(RecordFault {
-                    kind: FaultKind::Directory,
+                Err(ReadError::Distrusted(error)) => faults.push(RecordFault {
+                    kind: if is_exposed(&error) {
+                        FaultKind::Exposed
+                    } else {
+                        FaultKind::Directory
+                    },
                     path: registry.user_dir(uid),
                     user: names.name(uid),
                     cause: error.to_string(),
@@ -199,22 +207,35 @@ fn find_stale(site: &Site, mut records: Vec<Record>, names: &mut UserNames) -> V
     records.retain(|record| {
         registry.record_path(record.uid, &record.id).exists() && is_cgroup_gone(site, record)
     });
+    // Another configuration may have another registry.
+    let conf = if site.conf == Path::new(Request::DEFAULT_CONF) {
+        String::new()
+    } else {
+        format!(" --conf {}", shell_path(&site.conf))
+    };
     records
         .iter()
         .map(|record| StaleRecord {
             path: registry.record_path(record.uid, &record.id),
             user: names.name(record.uid),
             job: record.id.to_string(),
+            conf: conf.clone(),
         })
         .collect()
 }
 
 /// The command that moves a directory with records out of use, for a person to look at. Its files stay whose they are:
-/// giving them to root would admit logins by records, and open devices, that a user may have written.
+/// giving them to root would admit logins by records, and open devices, that a user may have written. It is renamed
+/// within its file system: a copy would follow what its owner does meanwhile.
 fn set_aside(dir: &Path) -> String {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let target = shell_word(format!("/root/job-adopt-{name}"));
-    format!("mv {} {target}.$(date +%s)", shell_path(dir))
+    let folder = dir.with_file_name(".aside");
+    let target = shell_path(&folder.join(&*name));
+    let folder = shell_path(&folder);
+    format!(
+        "install -d -m 0700 -o root -g root {folder} && mv -T {} {target}.$(date +%s)",
+        shell_path(dir)
+    )
 }
 
 /// Checks whether the cgroup that a record names is gone. A record that leaves the cgroup to a scheduler names
@@ -233,7 +254,7 @@ impl RecordFault {
         let object = self.path.display();
         let exception = match self.kind {
             FaultKind::Record => ", unless another job takes them",
-            FaultKind::Directory => "",
+            FaultKind::Exposed | FaultKind::Directory => "",
         };
         let text = format!(
             "makes logins of {} fail (JA09){exception}: {}",
@@ -242,7 +263,10 @@ impl RecordFault {
         let remedy = match self.kind {
             FaultKind::Record => run(format!("rm {}", shell_path(&self.path)))
                 .and("and if the job still runs, register it again"),
-            FaultKind::Directory => run(set_aside(&self.path)).and(REGISTER_ADVICE),
+            FaultKind::Exposed => run(set_aside(&self.path)).and(REGISTER_ADVICE),
+            FaultKind::Directory => {
+                "see what is in it: other records than those of jobs that run may go".into()
+            }
         };
         Finding::error(Check::Records, object, text, remedy)
     }
@@ -250,10 +274,15 @@ impl RecordFault {
 
 impl StaleRecord {
     fn finding(&self) -> Finding {
-        let Self { path, user, job } = self;
+        let Self {
+            path,
+            user,
+            job,
+            conf,
+        } = self;
         let text =
             format!("is of a job whose cgroup is gone, so it admits no login of {user} (JA01)");
-        let remedy = run(format!("job-adopt unregister {}", shell_word(job)))
+        let remedy = run(format!("job-adopt unregister{conf} {}", shell_word(job)))
             .and("and see why its epilog did not");
         Finding::warning(Check::Records, path.display(), text, remedy)
     }
@@ -289,7 +318,7 @@ mod tests {
     #[test]
     fn directory_that_user_could_write_is_moved_aside() {
         let fault = RecordFault {
-            kind: FaultKind::Directory,
+            kind: FaultKind::Exposed,
             path: "/r/1002".into(),
             user: "bob".to_owned(),
             cause: "owned by uid 1002".to_owned(),
@@ -297,7 +326,7 @@ mod tests {
         let remedy = fault.finding().remedy;
         assert_eq!(
             remedy.command,
-            "mv /r/1002 /root/job-adopt-1002.$(date +%s)"
+            "install -d -m 0700 -o root -g root /r/.aside && mv -T /r/1002 /r/.aside/1002.$(date +%s)"
         );
         assert!(remedy.advice.contains("register the jobs again"));
         for cause in [Distrust::WrongOwner(7), Distrust::Writable(0o777)] {
@@ -305,7 +334,8 @@ mod tests {
             let found = findings(RegistryState::Distrusted(error));
             assert_eq!(
                 found[0].remedy.command,
-                "mv /r /root/job-adopt-r.$(date +%s) && install -d -m 0755 -o root -g root /r"
+                "install -d -m 0700 -o root -g root /.aside && mv -T /r /.aside/r.$(date +%s) && install -d -m 0755 \
+                 -o root -g root /r"
             );
         }
     }
@@ -317,6 +347,7 @@ mod tests {
             path,
             user: "alice".to_owned(),
             job: "7".to_owned(),
+            conf: String::new(),
         }];
         let findings = findings(RegistryState::Listed {
             faults: Vec::new(),

@@ -84,10 +84,10 @@ pub(super) fn shell_path(path: &Path) -> String {
     shell_word(path.display())
 }
 
-/// A command that edits one line of a file: a `sed` expression without its address.
+/// A command that edits one line of a file: a `sed` expression without its address. A link to the file stays one.
 pub(super) fn edit_line(file: &Path, line: usize, expression: &str) -> String {
     format!(
-        "sed -i {} {}",
+        "sed -i --follow-symlinks {} {}",
         shell_word(format!("{line}{expression}")),
         shell_path(file)
     )

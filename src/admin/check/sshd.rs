@@ -211,7 +211,7 @@ impl ConfigurationError {
         let (severity, remedy) = match self {
             Self::NotRoot => (Severity::Unknown, "run this as root".into()),
             Self::Distrusted(why) => (Severity::Error, trust_remedy(why)),
-            Self::Rejected(why) => (Severity::Error, server.comment_out(why)),
+            Self::Rejected(why) => (Severity::Error, Server::correct(why)),
             Self::Unanswered(_) => (Severity::Unknown, run("sshd -T").and("which shows why")),
         };
         Finding::new(severity, Check::SshdConfig, &server.object, self, remedy)
@@ -495,14 +495,16 @@ impl Server {
         })
     }
 
-    /// The command that makes the line a comment that sshd complains of.
-    fn comment_out(&self, complaint: &str) -> Remedy {
-        let advice = "correct what it prints, then try: sshd -t";
+    /// Names the line that sshd complains of. No command takes it away: the block of a `Match` would then hold for all,
+    /// and a key would have its default, which may let more people in.
+    fn correct(complaint: &str) -> Remedy {
         match find_rejected_line(complaint) {
-            Some((file, number)) => self
-                .edit_and_reload(edit_line(&file, number, "s/^/#/"))
-                .and(format!("or {advice}")),
-            None => advice.into(),
+            Some((file, number)) => format!(
+                "correct {}:{number}, and do not reload before sshd -t is silent",
+                file.display()
+            )
+            .into(),
+            None => "correct what it prints, then try: sshd -t".into(),
         }
     }
 

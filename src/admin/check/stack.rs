@@ -2,7 +2,7 @@
 //! other module may undo their effect.
 
 use super::finding::{Check, Finding, Severity};
-use super::pam_edits::{comment_out, correct_arguments, remove_word, unread, unreject, unskip};
+use super::pam_edits::{correct_arguments, remove_word, unread, unreject, unskip};
 use super::remedy::{Remedy, run, shell_word};
 use super::site::Site;
 use helper::JobEnvironment;
@@ -426,7 +426,13 @@ impl<'a> StackFacts<'a> {
         } else if self.has_slurm_profile && entry.file() == "pam_slurm_adopt.so" {
             run("pam-auth-update --disable slurm-adopt")
         } else {
-            comment_out(&entry.place)
+            // A jump above the line would skip another line once it is gone.
+            return format!(
+                "remove the line {}, and adjust jumps ([success=N]) over it, unless both modules shall have to agree \
+                 on each login",
+                entry.place
+            )
+            .into();
         };
         remedy.and("unless both modules shall have to agree on each login")
     }

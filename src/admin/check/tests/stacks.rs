@@ -106,7 +106,7 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
             "password optional pam_x.so \\\n\n\n",
             "remove the empty lines and comments",
         ),
-        ("\r\n", "sed -i 's/\\r$//' "),
+        ("\r\n", "sed -i --follow-symlinks 's/\\r$//' "),
         ("password\u{a0}optional pam_x.so\n", "ordinary blank"),
         ("password optional pam_x.so \\\n", "remove the backslash"),
         ("password optional .so\n", "correct this line"),
@@ -118,13 +118,16 @@ fn line_that_libpam_rejects_or_reads_by_version_is_an_error() {
         site.assert_mentions("every login is refused (JA09)");
     }
     for (line, remedy) in [
-        ("session optional pam_x.so\r", "sed -i 's/\\r$//' "),
+        (
+            "session optional pam_x.so\r",
+            "sed -i --follow-symlinks 's/\\r$//' ",
+        ),
         ("session optional\u{a0}pam_x.so", "ordinary blank"),
         ("session", "correct this line"),
         ("session required", "correct this line"),
         (
             "session mandatory pam_x.so",
-            "sed -i '9s/ mandatory/ required/' ",
+            "sed -i --follow-symlinks '9s/ mandatory/ required/' ",
         ),
         (
             "session [success=4294967297 default=ignore] pam_x.so",
