@@ -33,13 +33,25 @@ impl Remedy {
 
     /// The lines of the remedy below its finding: the command behind `run:`, the advice behind `do:`.
     pub(super) fn lines(&self) -> Vec<String> {
+        let Self { command, advice } = self.shown();
         let mut lines = Vec::new();
-        for (label, text) in [("run", &self.command), ("do", &self.advice)] {
+        for (label, text) in [("run", &command), ("do", &advice)] {
             if !text.is_empty() {
                 lines.push(format!("  {label}: {}", printable(text)));
             }
         }
         lines
+    }
+
+    /// The remedy as reports show it: a command with a character that no report can print is no command to paste, since
+    /// a shell or a configuration may take what follows a line break for a line of its own. It becomes words for a person.
+    fn shown(&self) -> Self {
+        if printable(&self.command) == self.command {
+            return self.clone();
+        }
+        let text = printable(&self.to_string());
+        format!("by hand, since a name has characters that cannot be pasted (here ?): {text}")
+            .into()
     }
 }
 
@@ -120,9 +132,10 @@ pub(super) fn sed_replacement(text: &str) -> String {
 /// Two keys of a finding: `remedy` has the whole text, `command` what can be pasted.
 impl Serialize for Remedy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let shown = self.shown();
         let mut keys = serializer.serialize_struct("Remedy", 2)?;
-        keys.serialize_field("remedy", &self.to_string())?;
-        keys.serialize_field("command", &self.command)?;
+        keys.serialize_field("remedy", &shown.to_string())?;
+        keys.serialize_field("command", &shown.command)?;
         keys.end()
     }
 }
@@ -198,6 +211,19 @@ mod tests {
         ] {
             assert_eq!(shell_word(word), quoted);
         }
+    }
+
+    /// `jq -r .command | sh` would write a second key.
+    #[test]
+    fn command_of_several_lines_is_words_for_a_person() {
+        let remedy = run("printf '/a\nenforce = if-exists:/none' >>conf").and("or not");
+        let words = "by hand, since a name has characters that cannot be pasted (here ?): printf '/a?enforce = \
+                     if-exists:/none' >>conf; or not";
+        assert_eq!(remedy.lines(), [format!("  do: {words}")]);
+        assert_eq!(
+            serde_json::to_value(&remedy).unwrap(),
+            serde_json::json!({ "remedy": words, "command": "" })
+        );
     }
 
     #[test]

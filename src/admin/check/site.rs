@@ -1,7 +1,6 @@
 //! The node that is checked: its files, accounts and processes of root.
 
 use crate::accounts::with_helper_rights;
-use crate::process::real_uid;
 use helper::Config;
 use helper::jobs::sources::processes;
 use helper::node::Tree;
@@ -11,11 +10,14 @@ use kernel::trust::Trust;
 use module::Settings;
 use nix::unistd::{Uid, User};
 use protocol::parse_decimal;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The uid of the account `nobody`, which has no job.
 pub(super) const NOBODY_UID: u32 = 65_534;
+/// The mode bits set-user-ID and set-group-ID.
+const SET_ID_BITS: u32 = 0o6000;
 
 /// The node that is checked, with the service's stack and the configuration.
 #[derive(Debug)]
@@ -147,23 +149,56 @@ impl Site {
 }
 
 /// Lists the processes whose real uid is root's and whose name is one of these (proc_pid_comm(5)), sorted by name and
-/// number; none if `/proc` cannot be listed.
+/// number; none if `/proc` cannot be listed. No user can make one up: see [`is_roots_program`].
 pub(super) fn root_processes(names: &[&str]) -> Vec<(String, i32)> {
-    let pids = processes::list_numbers::<i32>(Path::new("/proc"))
+    root_processes_in(Path::new("/proc"), &Trust::root(), names)
+}
+
+/// Lists processes as [`root_processes`] does, in a mount of `/proc`.
+fn root_processes_in(proc_dir: &Path, trust: &Trust, names: &[&str]) -> Vec<(String, i32)> {
+    let proc = Proc::with_root(proc_dir.to_owned());
+    let pids = processes::list_numbers::<i32>(proc_dir)
         .into_iter()
         .flatten()
         .flatten();
     let mut matching = Vec::new();
     for pid in pids {
-        let Ok(stat) = processes::read_stat(&Proc::host(), pid) else {
+        let Ok(stat) = processes::read_stat(&proc, pid) else {
             continue;
         };
-        if names.contains(&stat.name.as_str()) && real_uid(pid).is_some_and(Uid::is_root) {
+        if names.contains(&stat.name.as_str()) && is_roots_program(&proc, trust, pid, &stat.name) {
             matching.push((stat.name, pid));
         }
     }
     matching.sort();
     matching
+}
+
+/// Checks whether root has started a process, as the program that its name says.
+///
+/// The name is that of the link by which a program was started, and set-user-ID programs such as `sudo` and `at` have
+/// root's real uid for a while, with the environment of the user who started them. So the program itself must have that
+/// name, belong to root and have no set-ID bits. The effective uid says nothing: that of atd is another account's.
+///
+/// Without root's rights nothing is known of root's processes, and none counts.
+fn is_roots_program(proc: &Proc, trust: &Trust, pid: i32, name: &str) -> bool {
+    let is_root = proc
+        .read_process(pid)
+        .is_ok_and(|process| process.uids[0] == 0);
+    if !is_root {
+        return false;
+    }
+    let exe = proc.dir(pid).join("exe");
+    let (Ok(program), Ok(meta)) = (exe.read_link(), exe.metadata()) else {
+        return false;
+    };
+    // The name of a process is cut after 15 bytes, and a file that was replaced has " (deleted)" behind its name.
+    let is_named = program
+        .file_name()
+        .is_some_and(|file| file.as_bytes().starts_with(name.as_bytes()));
+    is_named
+        && meta.mode() & SET_ID_BITS == 0
+        && trust.check_owner(meta.uid(), meta.mode(), &program).is_ok()
 }
 
 /// An account of the node.
@@ -185,5 +220,49 @@ impl Account {
             uid: uid.parse().ok()?,
             gid: gid.parse().ok()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// Makes a process with this real uid that runs a program with this name and mode.
+    fn make_slurmd(scratch: &Scratch, pid: i32, uid: u32, program: &str, mode: u32) {
+        let dir = scratch.path().join(pid.to_string());
+        fs::create_dir(&dir).unwrap();
+        let fields = "S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0";
+        fs::write(dir.join("stat"), format!("{pid} (slurmd) {fields}\n")).unwrap();
+        let uids = format!("{uid}\t2\t2\t2");
+        let status = format!("Name:\tslurmd\nState:\tS (sleeping)\nPPid:\t1\nUid:\t{uids}\n");
+        fs::write(dir.join("status"), status).unwrap();
+        let file = dir.join(program);
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+        symlink(&file, dir.join("exe")).unwrap();
+    }
+
+    /// Each user may start sudo or at through a link `slurmd`.
+    #[test]
+    fn no_user_makes_up_a_process_of_root() {
+        let scratch = Scratch::new();
+        make_slurmd(&scratch, 11, 0, "slurmd", 0o755);
+        make_slurmd(&scratch, 12, 0, "slurmd (deleted)", 0o755);
+        make_slurmd(&scratch, 13, 0, "at", 0o755);
+        make_slurmd(&scratch, 14, 0, "slurmd", 0o4755);
+        make_slurmd(&scratch, 15, 0, "slurmd", 0o2755);
+        make_slurmd(&scratch, 16, 0, "slurmd", 0o775);
+        make_slurmd(&scratch, 17, 1001, "slurmd", 0o755);
+        make_slurmd(&scratch, 18, 0, "slurmd", 0o755);
+        fs::remove_file(scratch.path().join("18/exe")).unwrap();
+        let own = Trust::below(scratch.path(), Uid::effective().as_raw());
+        let found = root_processes_in(scratch.path(), &own, &["slurmd"]);
+        let name = || "slurmd".to_owned();
+        assert_eq!(found, [(name(), 11), (name(), 12)]);
+        let others = Trust::below(scratch.path(), Uid::effective().as_raw() + 1);
+        assert_eq!(root_processes_in(scratch.path(), &others, &["slurmd"]), []);
     }
 }

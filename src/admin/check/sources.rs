@@ -3,6 +3,7 @@
 use super::finding::{Check, Finding, Severity};
 use super::remedy::{Remedy, run, shell_path, shell_word};
 use super::site::{NOBODY_UID, Site, root_processes};
+use ::kernel::log::is_disruptive;
 use ::kernel::proc::Proc;
 use helper::jobs::sources::{SourceError, SourceReport};
 use helper::{Node, SourceHealth};
@@ -179,8 +180,8 @@ fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Find
 }
 
 /// Finds the `slurm.conf` that a slurmd of this node was given, if it is in another folder than `path`, which
-/// logins read; `path` is `None` if they read none. The text can be trusted, because only root can have started
-/// the process.
+/// logins read; `path` is `None` if they read none. The text can be trusted, because root has started the process
+/// ([`root_processes`]).
 pub(super) fn find_other_slurm_conf(path: Option<&Path>) -> Option<String> {
     let own_dir = path.map(real_dir);
     root_processes(&["slurmd"])
@@ -201,7 +202,7 @@ fn real_dir(file: &Path) -> PathBuf {
 }
 
 /// Finds the path of `slurm.conf` that a slurmd was given, by `-f` or else by `SLURM_CONF`; `None`
-/// if it looks for the file itself, and for a relative path.
+/// if it looks for the file itself, and for a path that is relative or would not stay in one line of a configuration.
 fn slurm_conf_of(command_line: &[u8], environment: &[u8]) -> Option<String> {
     let options = split_words(command_line);
     let variables = split_words(environment);
@@ -210,7 +211,10 @@ fn slurm_conf_of(command_line: &[u8], environment: &[u8]) -> Option<String> {
             .iter()
             .find_map(|variable| variable.strip_prefix("SLURM_CONF="))
     })?;
-    path.starts_with('/').then(|| path.to_owned())
+    if !path.starts_with('/') || path.chars().any(is_disruptive) {
+        return None;
+    }
+    Some(path.to_owned())
 }
 
 /// Finds the value of `-f`, which may be a word of its own; `None` without the option.
@@ -354,6 +358,11 @@ mod tests {
             ("slurmd\0-f/f/slurm.conf\0", b"", Some("/f/slurm.conf")),
             ("slurmd\0-f\0slurm.conf\0", b"", None),
             ("slurmd\0--conf-server\0x\0", b"XSLURM_CONF=/x", None),
+            (
+                "slurmd\0",
+                b"SLURM_CONF=/a\nenforce = if-exists:/none",
+                None,
+            ),
             ("", b"", None),
         ] {
             let found = slurm_conf_of(command_line.as_bytes(), environment);
