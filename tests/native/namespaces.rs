@@ -1206,6 +1206,31 @@ fn pins_of_other_registries_stay() {
     });
 }
 
+/// A pin of an earlier version has no note, and one of a command that was killed may have a half-made one.
+#[test]
+fn pin_without_note_is_the_default_registrys() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let conf = "/etc/security/other.conf";
+        node.write(conf, "registry = /run/other\n");
+        register_via_slurm(node, "4242", &path, &[]).ok();
+        node.sh(&format!(
+            "cd {PINS}/.via/1001 && mv .registry-4242 .new-registry-4242"
+        ))
+        .ok();
+        register_via_slurm(node, "4242", &path, &["--conf", conf])
+            .fails()
+            .says("registry /run/job-adopt/jobs has a job of this id");
+        register_via_slurm(node, "4242", &path, &[]).ok();
+        node.sh(&format!("readlink {PINS}/.via/1001/.registry-4242"))
+            .says("/run/job-adopt/jobs");
+        node.sh(&format!("ln -s / {PINS}/.via/1001/.new-registry-4242"))
+            .ok();
+        node.unregister("4242").ok();
+        assert_eq!(node.sh(&format!("ls -A {PINS}/.via")).stdout, "");
+    });
+}
+
 /// Until then each prolog and epilog would look through the directories of all users that ever had a job.
 #[test]
 fn directory_of_owner_goes_with_the_last_pin() {

@@ -105,6 +105,8 @@ struct Pin {
 impl Pin {
     /// Begins the name of the link to a pin's registry. No id begins with a dot.
     const REGISTRY_PREFIX: &str = ".registry-";
+    /// Begins the name of that link until it is complete.
+    const NEW_REGISTRY_PREFIX: &str = ".new-registry-";
 
     /// The pin of a job whose cgroup is registered.
     fn for_job(id: JobId) -> Self {
@@ -130,19 +132,31 @@ impl Pin {
             .with_file_name(format!("{}{}", Self::REGISTRY_PREFIX, self.id))
     }
 
-    /// Reads the directory of the pin's registry; `None` if there is no pin, or one of a version that noted none.
+    /// The path of that link until it is complete.
+    fn new_registry_link(&self) -> PathBuf {
+        self.path
+            .with_file_name(format!("{}{}", Self::NEW_REGISTRY_PREFIX, self.id))
+    }
+
+    /// Reads the directory of the pin's registry; `None` if there is no pin. One without a note is of a version that
+    /// noted none, and of the default registry.
     ///
     /// # Errors
     ///
-    /// As `readlink(2)`, except for a missing link.
+    /// As `readlink(2)`, except for a missing link, and as `lstat(2)`, except for a missing pin.
     fn read_registry(&self) -> io::Result<Option<PathBuf>> {
         match fs::read_link(self.registry_link()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            result => return result.map(Some),
+        }
+        match self.path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            result => result.map(Some),
+            Err(error) => Err(error),
+            Ok(_) => Ok(Some(Registry::DEFAULT.into())),
         }
     }
 
-    /// Tells whether this registry has made the pin and no longer needs it. Without a note, the default registry has.
+    /// Tells whether this registry has made the pin and no longer needs it.
     ///
     /// # Errors
     ///
@@ -151,7 +165,7 @@ impl Pin {
         let noted = self
             .read_registry()
             .map_err(|error| Error::failed("read", self.registry_link().display(), error))?;
-        if noted.as_deref().unwrap_or(Path::new(Registry::DEFAULT)) != registry.dir() {
+        if noted.as_deref() != Some(registry.dir()) {
             return Ok(false);
         }
         Ok(!self.is_needed(registry, trust)?)
@@ -243,14 +257,13 @@ impl Pin {
         self.mount(namespace)
     }
 
-    /// Notes beside the pin which registry has the job.
+    /// Notes beside the pin which registry has the job. At no moment the pin is without its note, and so another
+    /// registry's.
     fn note_registry(&self, registry: &Registry) -> io::Result<()> {
-        if self.read_registry()?.as_deref() == Some(registry.dir()) {
-            return Ok(());
-        }
-        let link = self.registry_link();
-        ignore_missing(fs::remove_file(&link))?;
-        symlink(registry.dir(), &link)
+        let new = self.new_registry_link();
+        ignore_missing(fs::remove_file(&new))?;
+        symlink(registry.dir(), &new)?;
+        fs::rename(new, self.registry_link())
     }
 
     /// Mounts the namespace on the file of the pin, in place of what is mounted there.
@@ -268,6 +281,7 @@ impl Pin {
     /// Removes the pin, if there is one, and the directory of an owner without another.
     fn remove(&self) -> io::Result<()> {
         self.unmount();
+        ignore_missing(fs::remove_file(self.new_registry_link()))?;
         ignore_missing(fs::remove_file(self.registry_link()))?;
         // The file comes last: it brings the next call here if one of these fails.
         ignore_missing(fs::remove_file(&self.path))?;
