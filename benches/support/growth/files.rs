@@ -19,7 +19,7 @@ pub(super) fn jobs() {
     let probes = [
         probe(LOGIN, Growth::Flat(OWN_FOLDER)),
         probe(Call::Registration, Growth::Each(2.5, EACH_FOLDER)),
-        probe(LIST, Growth::Each(75.0, each)),
+        probe(LIST, Growth::Each(125.0, each)),
         probe(STRAYS, Growth::Each(10.0, "the record of each")),
         probe(
             CHECK,
