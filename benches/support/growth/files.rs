@@ -15,7 +15,7 @@ const EACH_FOLDER: &str =
 /// Registers jobs of other users with empty cgroups, as their prologs do.
 pub(super) fn jobs() {
     const JOBS: usize = 1_000;
-    let each = "record, state, members and usage of each";
+    let each = "record, state, members, usage and limits of each";
     let probes = [
         probe(LOGIN, Growth::Flat(OWN_FOLDER)),
         probe(Call::Registration, Growth::Each(2.5, EACH_FOLDER)),
