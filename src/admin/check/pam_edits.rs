@@ -100,7 +100,7 @@ pub(super) fn unread(why: &StackError) -> Remedy {
             // Without the line nothing of that file judges: a password may then not be asked for.
             format!("restore the file {name}, or correct its name in {place}").into()
         }
-        _ => "restore the file that is named, or remove its include".into(),
+        _ => "restore the file that is named".into(),
     }
 }
 

@@ -3,9 +3,9 @@
 
 use super::resolve::open_child_leaf;
 use crate::job::cgroup_members::list_members;
-use crate::job::limits_in_force::{LIMITS, LimitFile, find_lowest, show_limit};
+use crate::job::limits_in_force::{LIMITS, LimitFile, show_limit};
 use crate::job::logins::list_logins;
-use kernel::cgroup::{self, Dir};
+use kernel::cgroup::{self, Dir, find_lowest_limit};
 use kernel::proc::{self, Proc, read_record};
 use module::{Job, JoinResult, LeafJob, LeafLimit, OwnerProof};
 use std::collections::BTreeSet;
@@ -109,20 +109,26 @@ fn read_limit(
     let (login, whole) = match job {
         Job::Leaf(job) => {
             let levels = job.place.levels();
-            let whole = find_lowest(file.v2, levels)?;
+            let whole = find_lowest_limit(file.v2, levels)?;
             let leaf = open_child_leaf(job);
-            (whole.min(find_lowest(file.v2, leaf.as_slice())?), whole)
+            (
+                whole.min(find_lowest_limit(file.v2, leaf.as_slice())?),
+                whole,
+            )
         }
         Job::Slurm(_, step) => (
-            find_lowest(file.v2, step.levels())?,
-            find_lowest(file.v2, step.job_levels())?,
+            find_lowest_limit(file.v2, step.levels())?,
+            find_lowest_limit(file.v2, step.job_levels())?,
         ),
         Job::SlurmV1(_, step) => {
             let levels = step.open_levels(file.controller)?.unwrap_or_default();
             let name = file.v1.unwrap_or(file.v2);
             // The last level is the cgroup of the logins, and the one before it the job's.
             let above = levels.split_last().map_or(&[][..], |(_, above)| above);
-            (find_lowest(name, &levels)?, find_lowest(name, above)?)
+            (
+                find_lowest_limit(name, &levels)?,
+                find_lowest_limit(name, above)?,
+            )
         }
     };
     Ok(Attribute {

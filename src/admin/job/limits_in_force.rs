@@ -1,6 +1,6 @@
 //! The limits to which the kernel holds a job: the lowest of its cgroup and all above it.
 
-use kernel::cgroup::{self, Dir};
+use kernel::cgroup::{self, Dir, find_lowest_limit};
 use serde::Serialize;
 
 /// Limits from here on are none: cgroup v1 writes the largest number of pages in place of `max`.
@@ -41,19 +41,6 @@ const TASKS: LimitFile = LimitFile {
 };
 
 pub(crate) const LIMITS: [&LimitFile; 4] = [&MEMORY, &MEMORY_HIGH, &SWAP, &TASKS];
-
-/// Returns the lowest limit in a file of these cgroups; `u64::MAX` if none is set: a cgroup that lacks the file, or has
-/// "max" or another text there, sets none.
-pub(crate) fn find_lowest(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
-    let mut lowest = u64::MAX;
-    for dir in levels {
-        let limit = dir
-            .read(file)?
-            .and_then(|text| text.trim_end().parse().ok());
-        lowest = lowest.min(limit.unwrap_or(u64::MAX));
-    }
-    Ok(lowest)
-}
 
 pub(crate) fn show_limit(limit: u64) -> String {
     if limit >= NO_LIMIT_BYTES_MIN {
@@ -96,7 +83,7 @@ impl LimitsInForce {
     /// As [`Dir::read`].
     pub(super) fn read(levels: &[Dir]) -> cgroup::Result<Self> {
         let limit = |file: &LimitFile| {
-            let lowest = find_lowest(file.v2, levels)?;
+            let lowest = find_lowest_limit(file.v2, levels)?;
             cgroup::Result::Ok((lowest < NO_LIMIT_BYTES_MIN).then_some(lowest))
         };
         Ok(Self {
@@ -165,7 +152,7 @@ mod tests {
     fn lowest_limit_of_the_path_counts() {
         let scratch = Scratch::new();
         let dirs = make_levels(&scratch);
-        let lowest = |file: &str| find_lowest(file, &dirs).unwrap();
+        let lowest = |file: &str| find_lowest_limit(file, &dirs).unwrap();
         assert_eq!(lowest("memory.max"), 300 << 20);
         assert_eq!(lowest("pids.max"), u64::MAX);
         assert_eq!(show_limit(300), "300");

@@ -25,7 +25,10 @@ pub use hierarchy::{
 pub use membership::Membership;
 pub use occupants::Occupants;
 pub use origin::{Origin, enter, verify_in_leaf};
-pub use subtree::{Listing, ignore_gone, list_own_processes, list_processes, walk, walk_selected};
+pub use subtree::{
+    Listing, find_lowest_limit, ignore_gone, list_own_processes, list_processes, walk,
+    walk_selected,
+};
 
 use crate::OperationError;
 use thiserror::Error;

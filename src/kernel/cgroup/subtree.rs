@@ -116,6 +116,23 @@ pub fn list_own_processes(dir: &Dir) -> Result<Vec<i32>> {
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
+/// Reads the lowest limit in a file of these cgroups; `u64::MAX` if none is set: a cgroup that lacks the file, such as
+/// the root, or has "max" or another text there, sets none.
+///
+/// # Errors
+///
+/// The errors of [`Dir::read`].
+pub fn find_lowest_limit(file: &str, levels: &[Dir]) -> Result<u64> {
+    let mut lowest = u64::MAX;
+    for dir in levels {
+        let limit = dir
+            .read(file)?
+            .and_then(|text| text.trim_end().parse().ok());
+        lowest = lowest.min(limit.unwrap_or(u64::MAX));
+    }
+    Ok(lowest)
+}
+
 /// Turns the error of a cgroup that is gone into `None`.
 ///
 /// # Errors

@@ -5,7 +5,7 @@
 //! `job-adopt resolve` shows why.
 
 use crate::error::Failure;
-use kernel::cgroup::{self, CgroupChain, Dir, MADE_XATTR, has_mark};
+use kernel::cgroup::{self, CgroupChain, Dir, MADE_XATTR, find_lowest_limit, has_mark};
 use protocol::{LimitKey, LimitValue, LoginLimits};
 
 /// A limit for one leaf: its file (cgroup-v2.rst) and its value there, which is bytes for `memory.max` and
@@ -70,19 +70,6 @@ pub(super) fn plan_leaf_limits(
         return Ok(Vec::new());
     }
     plan_limits(limits, leaf.levels().get(1..).unwrap_or_default())
-}
-
-/// Returns the lowest limit in a file of these cgroups; `u64::MAX` if none is set. The root has no such
-/// file, and "max" is no number.
-fn find_lowest_limit(file: &str, levels: &[Dir]) -> cgroup::Result<u64> {
-    let mut lowest = u64::MAX;
-    for dir in levels {
-        let limit = dir
-            .read(file)?
-            .and_then(|text| text.trim_end().parse().ok());
-        lowest = lowest.min(limit.unwrap_or(u64::MAX));
-    }
-    Ok(lowest)
 }
 
 /// Sets limits, and reads them back. It raises no maximum: the logins that came before, and whoever has
