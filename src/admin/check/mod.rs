@@ -25,6 +25,7 @@ pub(crate) mod slices;
 mod slurm;
 mod sources;
 pub(super) mod sshd;
+mod sshd_command;
 mod sshd_config;
 pub(super) mod stack;
 mod startups;
