@@ -129,6 +129,21 @@ mod tests {
     use super::*;
     use crate::testing::Scratch;
 
+    /// Without the line the modules of the file judge nobody, and the others may admit.
+    #[test]
+    fn include_of_a_missing_file_is_left_to_a_person() {
+        let why = StackError::MissingFile {
+            place: FileLine {
+                file: "/etc/pam.d/sshd".into(),
+                line: 3,
+            },
+            name: "comon-auth".to_owned(),
+        };
+        let remedy = unread(&why);
+        assert_eq!(remedy.command, "");
+        assert!(remedy.advice.contains("comon-auth"), "{remedy}");
+    }
+
     #[test]
     fn argument_is_removed_only_if_one_edit_does() {
         for (line, is_offered) in [

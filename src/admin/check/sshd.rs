@@ -772,6 +772,15 @@ mod tests {
         assert_eq!(service("pamservicename x\n"), "x");
     }
 
+    /// Without the line its key has the default, and a block of `Match` holds for all.
+    #[test]
+    fn line_that_sshd_rejects_is_left_to_a_person() {
+        let complaint = "/etc/ssh/sshd_config: line 9: Bad configuration option: AllowGruops";
+        let remedy = Server::correct(complaint);
+        assert_eq!(remedy.command, "");
+        assert!(remedy.advice.contains("/etc/ssh/sshd_config:9"), "{remedy}");
+    }
+
     #[test]
     fn line_of_complaint_is_found() {
         for (complaint, expected) in [
