@@ -1,9 +1,10 @@
 //! The folders in which libpam looks for service files. Which they are was decided when it was built
 //! (`--enable-vendordir`), so its file is asked: the paths are constants in it.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::libpam::read_library;
+use super::libpam::open_library;
 
 /// The site's folder, which every libpam reads first.
 pub(super) const SITE_DIR: &str = "etc/pam.d";
@@ -25,9 +26,12 @@ pub fn service_dirs(root: &Path) -> Vec<PathBuf> {
 /// Returns the folders of the distribution that libpam reads, in its order; the usual one if the library is not found
 /// or names none.
 pub(super) fn vendor_dirs(root: &Path) -> Vec<PathBuf> {
-    let mut dirs = read_library(root)
-        .map(|library| find_dirs(&library))
-        .unwrap_or_default();
+    let mut library = Vec::new();
+    if let Some(mut file) = open_library(root) {
+        // A library that cannot be read names no folder.
+        let _ = file.read_to_end(&mut library);
+    }
+    let mut dirs = find_dirs(&library);
     dirs.retain(|dir| dir.trim_start_matches('/') != SITE_DIR);
     // libpam reads the distribution's usual folder first, and one that it was built with (`--enable-vendordir`) last.
     dirs.sort_by_key(|dir| dir != DISTRIBUTION_DIR);

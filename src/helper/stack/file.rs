@@ -7,12 +7,6 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Reads a regular file of at most that many bytes.
-pub(super) fn read_bytes(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let (file, status) = open_file(path)?;
-    read_if_regular(file, &status, bytes_max)
-}
-
 /// Opens a file of any type for reading, without waiting for the other end of a FIFO.
 pub(super) fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
     let file = OpenOptions::new()

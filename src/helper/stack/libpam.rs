@@ -1,7 +1,7 @@
 //! How the libpam of a node reads service files, as far as builds differ.
 
-use super::file::read_bytes;
-use std::io::BufRead;
+use super::file::open_file;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// Folders below the root that may have `libpam.so.0`, before those of another word size.
@@ -12,6 +12,8 @@ const MODULE_FOLDERS: [&str; 2] = ["usr/lib64/security", "lib64/security"];
 /// Folders of PAM modules into which Debian's libpam looks besides its own.
 const COMMON_FOLDERS: [&str; 2] = ["usr/lib/security", "lib/security"];
 const LIBRARY_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Size of the parts in which a library is searched.
+const SEARCH_BYTES: usize = 16 * 1024;
 /// A module of every installation of libpam.
 const STOCK_MODULE: &str = "pam_permit.so";
 
@@ -44,35 +46,50 @@ impl Reading {
     /// Returns the ways in which the node's libpam may read: one if the library is found, else the widest and
     /// upstream's.
     pub(super) fn possible(root: &Path) -> Vec<Self> {
-        let Some(library) = read_library(root) else {
+        let Some(library) = open_library(root) else {
             return vec![Self::WIDEST, Self::UPSTREAM];
         };
-        vec![if has_at_include(&library) {
-            Self::DEBIAN
-        } else {
-            Self::UPSTREAM
-        }]
+        vec![
+            if has_at_include(BufReader::with_capacity(SEARCH_BYTES, library)) {
+                Self::DEBIAN
+            } else {
+                Self::UPSTREAM
+            },
+        ]
     }
 }
 
-/// Returns the content of the node's libpam; `None` if it is at none of the usual places.
-pub(super) fn read_library(root: &Path) -> Option<Vec<u8>> {
+/// Opens the node's libpam; `None` if it is at none of the usual places. A file above the maximum size counts as none.
+pub(super) fn open_library(root: &Path) -> Option<impl Read> {
     let arch = std::env::consts::ARCH;
     let multiarch = ["usr/lib", "lib"].map(|lib| format!("{lib}/{arch}-linux-gnu"));
     let mut folders = multiarch.iter().map(String::as_str).chain(LIBRARY_FOLDERS);
-    folders.find_map(|folder| {
-        read_bytes(&root.join(folder).join("libpam.so.0"), LIBRARY_BYTES_MAX).ok()
-    })
+    let library = folders.find_map(|folder| {
+        let (file, status) = open_file(&root.join(folder).join("libpam.so.0")).ok()?;
+        (status.is_file() && status.len() <= LIBRARY_BYTES_MAX).then_some(file)
+    })?;
+    Some(library.take(LIBRARY_BYTES_MAX))
 }
 
-/// Returns whether the library has the word `@include`.
-fn has_at_include(mut library: &[u8]) -> bool {
+/// Returns whether a library has the word `@include`. Each login searches it, so it is not held in memory.
+fn has_at_include(mut library: impl BufRead) -> bool {
     while library.skip_until(b'@').is_ok_and(|skipped| skipped > 0) {
-        if library.starts_with(b"include\0") {
+        if begins_with(&mut library, b"include\0") {
             return true;
         }
     }
     false
+}
+
+/// Returns whether these bytes come next. Reads no byte that differs: another word may begin there.
+fn begins_with(library: &mut impl BufRead, bytes: &[u8]) -> bool {
+    for byte in bytes {
+        match library.fill_buf() {
+            Ok(next) if next.first() == Some(byte) => library.consume(1),
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// Returns the folders in which a libpam may look for modules, that of this program's architecture first.
