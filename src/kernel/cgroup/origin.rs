@@ -64,7 +64,8 @@ impl Origin {
         Ok(())
     }
 
-    /// Opens the calling process's cgroups of version 1 as well, for a job that uses these hierarchies.
+    /// Opens the calling process's cgroups in the hierarchies of version 1 that a job uses. The way back in another one
+    /// is opened once the process has left its cgroup there.
     ///
     /// # Errors
     ///
@@ -74,19 +75,22 @@ impl Origin {
         hierarchies: &[String],
         mounts: &[MountInfo],
     ) -> Result<()> {
-        for (controllers, path) in self.before.clone().v1_hierarchies() {
-            if let Some(root) = v1::open_root(mounts, controllers) {
-                // A hierarchy that cannot be opened counts only if the job uses it.
-                let _ = self.add(controllers, path, &root);
-            }
-        }
         for required in hierarchies {
-            if !self.procs_fds.contains_key(required) {
+            if !self.add_v1(required, mounts) {
                 let why = "is in use by the job and not mounted here: no way back would lead there";
                 return Err(Error::unfit(&format!("{required}:/"), why));
             }
         }
         Ok(())
+    }
+
+    /// Opens the process's cgroup in a hierarchy of version 1; returns whether that was possible.
+    fn add_v1(&mut self, controllers: &str, mounts: &[MountInfo]) -> bool {
+        let Some(path) = self.before.path(controllers).map(str::to_owned) else {
+            return false;
+        };
+        v1::open_root(mounts, controllers)
+            .is_some_and(|root| self.add(controllers, &path, &root).is_ok())
     }
 
     /// Moves the process back in every hierarchy that it has left. One failure does not stop the others.
@@ -98,9 +102,10 @@ impl Origin {
     ///
     /// As `write(2)` to `cgroup.procs`, for the first move that failed; [`Error::UnexpectedState`] for a process
     /// that is not where it was moved to.
-    pub fn move_back(&self) -> Result<()> {
+    pub fn move_back(&mut self) -> Result<()> {
         // If this cannot be read, the process moves back in every hierarchy.
         let now = Membership::read_own().ok();
+        self.open_others(now.as_ref());
         let mut moves = Ok(());
         let mut expected = self.before.clone();
         for (hierarchy, cgroup) in &self.procs_fds {
@@ -118,6 +123,26 @@ impl Origin {
             moves = moves.and(result);
         }
         moves.and_then(|()| expected.require_same(&Membership::read_own()?))
+    }
+
+    /// Opens the way back in the hierarchies of version 1 that the process has left although the job does not use them.
+    /// Where that fails, the process stays away, which the caller finds out.
+    fn open_others(&mut self, now: Option<&Membership>) {
+        let hierarchies = self.before.v1_hierarchies();
+        let others: Vec<String> = hierarchies
+            .filter(|(controllers, path)| {
+                !self.procs_fds.contains_key(*controllers)
+                    && now.and_then(|now| now.path(controllers)) != Some(path)
+            })
+            .map(|(controllers, _)| controllers.to_owned())
+            .collect();
+        if others.is_empty() {
+            return;
+        }
+        let mounts = MountInfo::read_hierarchies(&self.before).unwrap_or_default();
+        for controllers in others {
+            self.add_v1(&controllers, &mounts);
+        }
     }
 }
 
