@@ -10,7 +10,7 @@ use helper::jobs::records::{LoginTarget, ReadError, Record};
 use kernel::OperationError;
 use kernel::cgroup::{Mount, ignore_gone};
 use kernel::trust::TrustError;
-use protocol::{Request, SourceName};
+use protocol::{JobId, Request, SourceName};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -27,6 +27,11 @@ const REGISTER_ADVICE: &str =
 #[derive(Debug)]
 pub(super) struct RegistryFacts {
     dir: PathBuf,
+    /// Schedulers are sources too. Their jobs are not joined while their records cannot be used, and would be without
+    /// records: logins would get all that the scheduler gives.
+    has_schedulers: bool,
+    /// The option that names the configuration, if that is another than the default.
+    conf: String,
     state: RegistryState,
 }
 
@@ -53,9 +58,10 @@ struct RecordFault {
     cause: String,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum FaultKind {
-    Record,
+    /// The record of this job.
+    Record(JobId),
     /// The directory of the user's records, which others than root could write.
     Exposed,
     /// The directory of the user's records, for another cause.
@@ -67,9 +73,7 @@ enum FaultKind {
 struct StaleRecord {
     path: PathBuf,
     user: String,
-    job: String,
-    /// The option that names the configuration, if that is another than the default.
-    conf: String,
+    job: JobId,
 }
 
 impl RegistryFacts {
@@ -83,8 +87,16 @@ impl RegistryFacts {
         } else {
             RegistryState::Unused
         };
+        // Another configuration may have another registry.
+        let conf = if site.conf == Path::new(Request::DEFAULT_CONF) {
+            String::new()
+        } else {
+            format!(" --conf {}", shell_path(&site.conf))
+        };
         Self {
             dir: registry.dir().to_owned(),
+            has_schedulers: sources.iter().any(|name| *name != SourceName::Registry),
+            conf,
             state,
         }
     }
@@ -110,8 +122,8 @@ impl RegistryFacts {
             RegistryState::Listed { faults, stale } => {
                 let text = "only root can write it";
                 let mut findings = vec![Finding::fine(Check::Registry, object, text)];
-                findings.extend(faults.iter().map(RecordFault::finding));
-                findings.extend(stale.iter().map(StaleRecord::finding));
+                findings.extend(faults.iter().map(|fault| self.judge_fault(fault)));
+                findings.extend(stale.iter().map(|record| self.judge_stale(record)));
                 findings
             }
         }
@@ -134,10 +146,65 @@ impl RegistryFacts {
         }
         let aside = set_aside(&self.dir);
         let dir = shell_path(&self.dir);
-        run(format!(
-            "{aside} && install -d -m 0755 -o root -g root {dir}"
-        ))
-        .and(REGISTER_ADVICE)
+        let command = format!("{aside} && install -d -m 0755 -o root -g root {dir}");
+        self.aside_remedy(command, "no job runs here (drain the node)")
+    }
+
+    /// The remedy that moves records out of use. Beside a scheduler it waits until these `jobs` have ended.
+    fn aside_remedy(&self, command: String, jobs: &str) -> Remedy {
+        if self.has_schedulers {
+            return format!(
+                "once {jobs}: {command}; before, their logins would get all that the scheduler gives, until you have \
+                 registered the jobs again"
+            )
+            .into();
+        }
+        run(command).and(REGISTER_ADVICE)
+    }
+
+    /// The command that takes a job out of the registry. It ends the logins too, which `rm` would leave.
+    fn unregister(&self, job: &JobId) -> String {
+        format!("job-adopt unregister{} {}", self.conf, shell_word(job))
+    }
+
+    /// Reports a record or directory as an error: its user's logins are refused.
+    fn judge_fault(&self, fault: &RecordFault) -> Finding {
+        let RecordFault {
+            kind,
+            path,
+            user,
+            cause,
+        } = fault;
+        let exception = match kind {
+            FaultKind::Record(_) => ", unless another job takes them",
+            FaultKind::Exposed | FaultKind::Directory => "",
+        };
+        let text = format!("makes logins of {user} fail (JA09){exception}: {cause}");
+        let remedy = match kind {
+            FaultKind::Record(job) if self.has_schedulers => format!(
+                "register job {job} again, which replaces the record; if it has ended: {}",
+                self.unregister(job)
+            )
+            .into(),
+            FaultKind::Record(job) => run(self.unregister(job))
+                .and("or, if the job still runs, register it again, which replaces the record"),
+            FaultKind::Exposed => {
+                self.aside_remedy(set_aside(path), &format!("no job of {user} runs here"))
+            }
+            FaultKind::Directory => {
+                "see what is in it: other records than those of jobs that run may go".into()
+            }
+        };
+        Finding::error(Check::Records, path.display(), text, remedy)
+    }
+
+    /// Warns of a record that is left of a job.
+    fn judge_stale(&self, record: &StaleRecord) -> Finding {
+        let StaleRecord { path, user, job } = record;
+        let text =
+            format!("is of a job whose cgroup is gone, so it admits no login of {user} (JA01)");
+        let remedy = run(self.unregister(job)).and("and see why its epilog did not");
+        Finding::warning(Check::Records, path.display(), text, remedy)
     }
 }
 
@@ -167,13 +234,15 @@ impl RegistryState {
                 Ok(read) => {
                     records.extend(read.records);
                     // Files that stand for no job, such as notes, refuse no login.
-                    let broken = read.broken.into_iter().filter(|file| file.job.is_some());
-                    faults.extend(broken.map(|file| RecordFault {
-                        kind: FaultKind::Record,
-                        path: file.path,
-                        user: names.name(uid),
-                        cause: file.cause,
-                    }));
+                    for file in read.broken {
+                        let Some(job) = file.job else { continue };
+                        faults.push(RecordFault {
+                            kind: FaultKind::Record(job),
+                            path: file.path,
+                            user: names.name(uid),
+                            cause: file.cause,
+                        });
+                    }
                 }
                 // The registry was removed meanwhile.
                 Err(ReadError::NoRegistry) => {}
@@ -207,19 +276,12 @@ fn find_stale(site: &Site, mut records: Vec<Record>, names: &mut UserNames) -> V
     records.retain(|record| {
         registry.record_path(record.uid, &record.id).exists() && is_cgroup_gone(site, record)
     });
-    // Another configuration may have another registry.
-    let conf = if site.conf == Path::new(Request::DEFAULT_CONF) {
-        String::new()
-    } else {
-        format!(" --conf {}", shell_path(&site.conf))
-    };
     records
         .iter()
         .map(|record| StaleRecord {
             path: registry.record_path(record.uid, &record.id),
             user: names.name(record.uid),
-            job: record.id.to_string(),
-            conf: conf.clone(),
+            job: record.id.clone(),
         })
         .collect()
 }
@@ -248,68 +310,42 @@ fn is_cgroup_gone(site: &Site, record: &Record) -> bool {
     ignore_gone(open).is_ok_and(|chain| chain.is_none())
 }
 
-impl RecordFault {
-    /// Reports the record or directory as an error: its user's logins are refused.
-    fn finding(&self) -> Finding {
-        let object = self.path.display();
-        let exception = match self.kind {
-            FaultKind::Record => ", unless another job takes them",
-            FaultKind::Exposed | FaultKind::Directory => "",
-        };
-        let text = format!(
-            "makes logins of {} fail (JA09){exception}: {}",
-            self.user, self.cause
-        );
-        let remedy = match self.kind {
-            FaultKind::Record => run(format!("rm {}", shell_path(&self.path)))
-                .and("and if the job still runs, register it again"),
-            FaultKind::Exposed => run(set_aside(&self.path)).and(REGISTER_ADVICE),
-            FaultKind::Directory => {
-                "see what is in it: other records than those of jobs that run may go".into()
-            }
-        };
-        Finding::error(Check::Records, object, text, remedy)
-    }
-}
-
-impl StaleRecord {
-    fn finding(&self) -> Finding {
-        let Self {
-            path,
-            user,
-            job,
-            conf,
-        } = self;
-        let text =
-            format!("is of a job whose cgroup is gone, so it admits no login of {user} (JA01)");
-        let remedy = run(format!("job-adopt unregister{conf} {}", shell_word(job)))
-            .and("and see why its epilog did not");
-        Finding::warning(Check::Records, path.display(), text, remedy)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::check::finding::Severity;
     use kernel::trust::Distrust;
 
-    fn findings(state: RegistryState) -> Vec<Finding> {
+    fn facts(state: RegistryState, has_schedulers: bool) -> RegistryFacts {
         RegistryFacts {
             dir: "/r".into(),
+            has_schedulers,
+            conf: String::new(),
             state,
         }
-        .findings()
+    }
+
+    /// Judges a registry with one fault, and returns the remedy of that.
+    fn fault_remedy(kind: FaultKind, path: &str, has_schedulers: bool) -> Remedy {
+        let faults = vec![RecordFault {
+            kind,
+            path: path.into(),
+            user: "bob".to_owned(),
+            cause: "owned by uid 1002".to_owned(),
+        }];
+        let stale = Vec::new();
+        let state = RegistryState::Listed { faults, stale };
+        facts(state, has_schedulers).findings().remove(1).remedy
     }
 
     #[test]
     fn registry_without_records_is_fine_and_unused_one_is_not_mentioned() {
-        assert_eq!(findings(RegistryState::Unused), []);
+        assert_eq!(facts(RegistryState::Unused, true).findings(), []);
         let listed = RegistryState::Listed {
             faults: Vec::new(),
             stale: Vec::new(),
         };
-        let findings = findings(listed);
+        let findings = facts(listed, true).findings();
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].severity, Severity::Fine);
     }
@@ -317,13 +353,7 @@ mod tests {
     /// A user who owned the directory may have added devices to a record of root's.
     #[test]
     fn directory_that_user_could_write_is_moved_aside() {
-        let fault = RecordFault {
-            kind: FaultKind::Exposed,
-            path: "/r/1002".into(),
-            user: "bob".to_owned(),
-            cause: "owned by uid 1002".to_owned(),
-        };
-        let remedy = fault.finding().remedy;
+        let remedy = fault_remedy(FaultKind::Exposed, "/r/1002", false);
         assert_eq!(
             remedy.command,
             "install -d -m 0700 -o root -g root /r/.aside && mv -T /r/1002 /r/.aside/1002.$(date +%s)"
@@ -331,7 +361,7 @@ mod tests {
         assert!(remedy.advice.contains("register the jobs again"));
         for cause in [Distrust::WrongOwner(7), Distrust::Writable(0o777)] {
             let error = TrustError::new(Path::new("/r"), cause);
-            let found = findings(RegistryState::Distrusted(error));
+            let found = facts(RegistryState::Distrusted(error), false).findings();
             assert_eq!(
                 found[0].remedy.command,
                 "install -d -m 0700 -o root -g root /.aside && mv -T /r /.aside/r.$(date +%s) && install -d -m 0755 \
@@ -340,19 +370,37 @@ mod tests {
         }
     }
 
+    /// The scheduler alone places the job's logins then, without the record's list of devices.
+    #[test]
+    fn no_command_takes_the_record_of_a_schedulers_job() {
+        let job = || FaultKind::Record("7".parse().unwrap());
+        let remedy = fault_remedy(job(), "/r/1002/7.json", true);
+        assert_eq!(remedy.command, "");
+        assert_eq!(
+            remedy.advice,
+            "register job 7 again, which replaces the record; if it has ended: job-adopt unregister 7"
+        );
+        let exposed = fault_remedy(FaultKind::Exposed, "/r/1002", true);
+        assert_eq!(exposed.command, "");
+        assert!(exposed.advice.starts_with("once no job of bob runs here: "));
+        let error = TrustError::new(Path::new("/r"), Distrust::Writable(0o777));
+        let distrusted = facts(RegistryState::Distrusted(error), true).findings();
+        assert_eq!(distrusted[0].remedy.command, "");
+        // Without a scheduler only a record admits.
+        let alone = fault_remedy(job(), "/r/1002/7.json", false);
+        assert_eq!(alone.command, "job-adopt unregister 7");
+    }
+
     #[test]
     fn stale_record_is_a_warning_that_names_job_and_user() {
         let path = "/r/5/7.json".into();
         let stale = vec![StaleRecord {
             path,
             user: "alice".to_owned(),
-            job: "7".to_owned(),
-            conf: String::new(),
+            job: "7".parse().unwrap(),
         }];
-        let findings = findings(RegistryState::Listed {
-            faults: Vec::new(),
-            stale,
-        });
+        let faults = Vec::new();
+        let findings = facts(RegistryState::Listed { faults, stale }, true).findings();
         assert_eq!(findings[1].severity, Severity::Warning);
         assert!(
             findings[1].text.ends_with("no login of alice (JA01)"),
