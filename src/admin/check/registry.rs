@@ -2,10 +2,12 @@
 
 use super::finding::{Check, Finding};
 use super::remedy::{Remedy, run, shell_path, shell_word};
-use super::site::Site;
+use super::site::{Site, root_processes};
 use super::trusted_file::{is_exposed, trust_remedy};
 use crate::accounts::UserNames;
+use crate::job::running_jobs::{Known, query_scheduler, query_schedulers};
 use helper::Config;
+use helper::jobs::Job;
 use helper::jobs::records::{LoginTarget, ReadError, Record};
 use kernel::OperationError;
 use kernel::cgroup::{Mount, ignore_gone};
@@ -74,6 +76,8 @@ struct StaleRecord {
     path: PathBuf,
     user: String,
     job: JobId,
+    /// Each scheduler was asked, and has no such job.
+    has_ended: bool,
 }
 
 impl RegistryFacts {
@@ -200,10 +204,21 @@ impl RegistryFacts {
 
     /// Warns of a record that is left of a job.
     fn judge_stale(&self, record: &StaleRecord) -> Finding {
-        let StaleRecord { path, user, job } = record;
+        let StaleRecord {
+            path,
+            user,
+            job,
+            has_ended,
+        } = record;
         let text =
             format!("is of a job whose cgroup is gone, so it admits no login of {user} (JA01)");
-        let remedy = run(self.unregister(job)).and("and see why its epilog did not");
+        let command = self.unregister(job);
+        let remedy = if *has_ended {
+            run(command).and("and see why its epilog did not")
+        } else {
+            format!("if the scheduler, which gave no full answer, has no job {job}: {command}")
+                .into()
+        };
         Finding::warning(Check::Records, path.display(), text, remedy)
     }
 }
@@ -265,7 +280,8 @@ impl RegistryState {
     }
 }
 
-/// Finds the records of jobs whose cgroup is gone, and that are still there after [`EPILOG_GRACE`].
+/// Finds the records of jobs whose cgroup is gone, and that are still there after [`EPILOG_GRACE`]. That of a job which a
+/// scheduler has is none of them: it still restricts the devices of its logins.
 fn find_stale(site: &Site, mut records: Vec<Record>, names: &mut UserNames) -> Vec<StaleRecord> {
     records.retain(|record| is_cgroup_gone(site, record));
     if records.is_empty() {
@@ -276,14 +292,31 @@ fn find_stale(site: &Site, mut records: Vec<Record>, names: &mut UserNames) -> V
     records.retain(|record| {
         registry.record_path(record.uid, &record.id).exists() && is_cgroup_gone(site, record)
     });
+    let (scheduled, is_complete) = query_jobs(site);
+    records.retain(|record| !scheduled.iter().any(|job| job.has_name(&record.id)));
     records
         .iter()
         .map(|record| StaleRecord {
             path: registry.record_path(record.uid, &record.id),
             user: names.name(record.uid),
             job: record.id.clone(),
+            has_ended: is_complete,
         })
         .collect()
+}
+
+/// Queries the jobs of the schedulers, and returns whether that are all: each that runs here has answered. Slurm that
+/// logins do not find, while slurmd runs, has not.
+fn query_jobs(site: &Site) -> (Vec<Job>, bool) {
+    if !site.is_here() {
+        return (Vec::new(), true);
+    }
+    let Known { all, doubts } = query_schedulers(&site.config);
+    let is_slurm_hidden = site.config.sources.contains(&SourceName::Slurm)
+        && !root_processes(&["slurmd"]).is_empty()
+        && query_scheduler(SourceName::Slurm, &site.config).is_err();
+    let jobs = all.into_iter().map(|(_, job)| job).collect();
+    (jobs, doubts.is_empty() && !is_slurm_hidden)
 }
 
 /// The command that moves a directory with records out of use, for a person to look at. Its files stay whose they are:
@@ -392,23 +425,22 @@ mod tests {
     }
 
     #[test]
-    fn stale_record_is_a_warning_that_names_job_and_user() {
-        let path = "/r/5/7.json".into();
-        let stale = vec![StaleRecord {
-            path,
-            user: "alice".to_owned(),
-            job: "7".parse().unwrap(),
-        }];
-        let faults = Vec::new();
-        let findings = facts(RegistryState::Listed { faults, stale }, true).findings();
-        assert_eq!(findings[1].severity, Severity::Warning);
-        assert!(
-            findings[1].text.ends_with("no login of alice (JA01)"),
-            "{findings:?}"
-        );
-        assert!(
-            findings[1].remedy.command == "job-adopt unregister 7",
-            "{findings:?}"
-        );
+    fn stale_record_is_a_warning_and_goes_by_command_if_no_scheduler_has_the_job() {
+        for (has_ended, command) in [(true, "job-adopt unregister 7"), (false, "")] {
+            let stale = vec![StaleRecord {
+                path: "/r/5/7.json".into(),
+                user: "alice".to_owned(),
+                job: "7".parse().unwrap(),
+                has_ended,
+            }];
+            let faults = Vec::new();
+            let state = RegistryState::Listed { faults, stale };
+            let finding = facts(state, true).findings().remove(1);
+            assert_eq!(finding.severity, Severity::Warning);
+            let text = &finding.text;
+            assert!(text.ends_with("no login of alice (JA01)"), "{text}");
+            assert_eq!(finding.remedy.command, command);
+            assert_ne!(finding.remedy.advice, "");
+        }
     }
 }

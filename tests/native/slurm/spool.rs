@@ -154,6 +154,32 @@ fn missing_slurm_conf_is_not_the_users_fault() {
     });
 }
 
+/// The record restricts the devices of the job also without the cgroup that it names. While Slurm is not found, it may
+/// have the job.
+#[test]
+fn check_removes_no_record_that_slurm_may_have_a_job_of() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        let job = slurm.alloc(ALICE, 1);
+        node.create_dir("/run/job-adopt/jobs/1001", 0o755);
+        for id in [&job.id, "99999"] {
+            let record =
+                format!(r#"{{"version":1,"id":"{id}","uid":1001,"cgroup":"/gone","cdi":[]}}"#);
+            node.write(&format!("/run/job-adopt/jobs/1001/{id}.json"), &record);
+        }
+        node.job_adopt(&["check"])
+            .says("run: job-adopt unregister 99999")
+            .omits(&format!("unregister {}", job.id));
+        node.sh("mv /etc/slurm/slurm.conf /run/slurm.conf").ok();
+        for id in [&job.id, "99999"] {
+            node.job_adopt(&["check"]).says(&format!(
+                "do: if the scheduler, which gave no full answer, has no job {id}: job-adopt unregister {id}"
+            ));
+        }
+        node.sh("mv /run/slurm.conf /etc/slurm/slurm.conf").ok();
+    });
+}
+
 #[test]
 fn missing_directory_has_no_jobs_and_configured_one_counts() {
     on_slurm(|slurm| {
