@@ -226,7 +226,6 @@ fn find_missing_modules(site: &Site) -> Vec<MissingModule<'_>> {
 #[derive(Debug)]
 struct OwnLine<'a> {
     place: &'a FileLine,
-    words: &'a [String],
     arguments: Result<Arguments<'a>, String>,
 }
 
@@ -583,12 +582,6 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
 }
 
 impl<'a> OwnLine<'a> {
-    /// The command that removes the first argument that is wrong by itself; `None` if no simple one does.
-    fn remove_bad_argument(&self) -> Option<Remedy> {
-        let is_bad = |word: &&String| Settings::parse(&[(*word).clone()]).is_err();
-        remove_word(self.place, self.words.iter().find(is_bad)?)
-    }
-
     /// Parses the arguments of one of our lines, and finds out how its `conf=` stands to the checked
     /// configuration.
     fn read(site: &'a Site, entry: &'a Entry) -> Self {
@@ -598,7 +591,6 @@ impl<'a> OwnLine<'a> {
         });
         Self {
             place: &entry.place,
-            words: &entry.arguments,
             arguments,
         }
     }
@@ -610,11 +602,9 @@ impl<'a> OwnLine<'a> {
             Ok(arguments) => arguments,
             Err(error) => {
                 let text = format!("{error}: every login is refused (JA09)");
-                let advice = "correct that argument; man pam_job_adopt has all";
-                let remedy = self.remove_bad_argument().map_or_else(
-                    || advice.into(),
-                    |remedy| remedy.and(format!("or {advice}")),
-                );
+                // No command takes it away: what was meant may close what its default opens.
+                let remedy = "correct that argument, rather than remove it: its default may open the node; man \
+                              pam_job_adopt has all";
                 return vec![Finding::error(Check::PamArguments, place, text, remedy)];
             }
         };
@@ -745,10 +735,8 @@ impl<'a> ConfArgument<'a> {
             Self::Missing => {
                 let text =
                     format!("has conf={conf}, which does not exist: every login is refused (JA09)");
-                let remedy = remove_word(place, &format!("conf={conf}"))
-                    .map_or("make the file, or remove conf=".into(), |remedy| {
-                        remedy.and("or make the file")
-                    });
+                // Without the argument another configuration holds, or the defaults, which may open the node.
+                let remedy = "bring the file back (see whether its file system is mounted), or correct the path";
                 Finding::error(Check::PamArguments, place, text, remedy)
             }
             Self::Other(checked) => {

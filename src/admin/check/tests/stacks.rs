@@ -295,6 +295,25 @@ fn wrong_or_opening_arguments_are_reported() {
     ]);
 }
 
+/// Without the argument its default holds, and without `conf=` another configuration.
+#[test]
+fn no_command_removes_an_argument_that_may_close_the_node() {
+    for argument in ["require_devces", "wait_job=soon", "conf=/no/such/file"] {
+        let line = format!("pam_job_adopt.so {argument}\n");
+        let site = TestSite::new().sshd(&SSHD.replace("pam_job_adopt.so\n", &line));
+        let findings = site.findings();
+        let bad: Vec<&Finding> = findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error)
+            .collect();
+        assert_eq!(bad.len(), 2, "{bad:#?}");
+        for finding in bad {
+            assert_eq!(finding.remedy.command, "", "{argument}");
+            assert!(finding.remedy.advice.contains("correct"), "{argument}");
+        }
+    }
+}
+
 #[test]
 fn our_lines_that_decide_differently_are_reported() {
     for argument in [
