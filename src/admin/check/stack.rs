@@ -162,6 +162,8 @@ pub(super) struct StackFacts<'a> {
     joins_containers: bool,
     /// Our lines decide nothing.
     observes: bool,
+    /// Our lines leave users to other modules, wherever they stand: by an argument, the off switch, or `enforce`.
+    leaves_users_to_others: bool,
     /// Logins get the variables of records.
     passes_variables: bool,
     /// This process can read every file of the stack.
@@ -255,6 +257,15 @@ impl<'a> StackFacts<'a> {
     /// Reads the service's stack, whether libpam runs our lines in it, and their arguments.
     pub(super) fn read(site: &'a Site) -> Self {
         let settings = site.settings();
+        let is_enforced = site
+            .config
+            .enforce
+            .as_ref()
+            .is_none_or(|file| file.exists());
+        let own_lines: Vec<OwnLine<'_>> = site
+            .own_lines()
+            .map(|entry| OwnLine::read(site, entry))
+            .collect();
         Self {
             service: &site.service,
             account: &site.account,
@@ -264,13 +275,13 @@ impl<'a> StackFacts<'a> {
             auth_line: judge_stack(&site.root, &site.service, Group::Auth),
             joins_containers: settings.join_container,
             observes: settings.observe,
+            leaves_users_to_others: site.is_switched_off()
+                || !is_enforced
+                || own_lines.iter().any(OwnLine::opens),
             passes_variables: site.config.env == JobEnvironment::Full,
             is_root: site.is_root(),
             has_slurm_profile: site.at("/usr/share/pam-configs/slurm-adopt").exists(),
-            own_lines: site
-                .own_lines()
-                .map(|entry| OwnLine::read(site, entry))
-                .collect(),
+            own_lines,
             aliases: find_aliases(site),
             missing_modules: find_missing_modules(site),
         }
@@ -339,7 +350,7 @@ impl<'a> StackFacts<'a> {
             text: missing_text,
             advice,
         } = self.missing_line(group);
-        let line_remedy = self.write_lines().and(advice);
+        let line_remedy = self.write_lines(advice);
         let service = format!("service {}", self.service);
         match line {
             StackFinding::Effective(place) => {
@@ -407,33 +418,51 @@ impl<'a> StackFacts<'a> {
         }
     }
 
-    /// The command that writes our lines at their places, or moves them there.
-    fn write_lines(&self) -> Remedy {
-        if self.service == "sshd" {
-            return run("job-adopt enable --only pam");
+    /// The command that writes our lines at their places, or moves them there; `advice` is what may be done instead. It
+    /// takes the line of a rival away, and is for a person while ours leave users to that.
+    fn write_lines(&self, advice: &str) -> Remedy {
+        let mut command = "job-adopt enable --only pam".to_owned();
+        if self.service != "sshd" {
+            command += &format!(" --service {}", shell_word(self.service));
         }
-        let service = shell_word(self.service);
-        run(format!("job-adopt enable --only pam --service {service}"))
+        let mut entries = self.account.iter().chain(self.session);
+        let has_rival = entries.any(|entry| RIVAL_MODULES.contains(&module_name(entry)));
+        if has_rival && self.leaves_users_to_others && !self.observes {
+            return format!(
+                "mend arguments that open, the off switch and enforce before {command}: it takes away the line of the \
+                 other module, and nothing else judges logins; {advice}"
+            )
+            .into();
+        }
+        run(command).and(advice)
     }
 
     /// The command that takes a rival's line away. `enable` replaces it only in the service's own file, and a profile
-    /// (pam-auth-update(8)) writes it anew.
+    /// (pam-auth-update(8)) writes it anew. Nothing takes it away while no other line judges logins.
     fn remove_rival(&self, entry: &Entry) -> Remedy {
+        const ALTERNATIVE: &str = "unless both modules shall have to agree on each login";
         let is_own_file = entry.place.file.file_name() == Some(OsStr::new(self.service));
-        let remedy = if is_own_file {
-            self.write_lines()
+        // In its own file `enable` writes our lines in the same step.
+        let judges_logins = !self.leaves_users_to_others
+            && (is_own_file
+                || (is_effective(&self.session_line) && is_effective(&self.account_line)));
+        if !judges_logins {
+            return "leave it until ours decides, since nothing else judges logins: mend what is named here of our \
+                    lines, the off switch and enforce, then run job-adopt check again"
+                .into();
+        }
+        if is_own_file {
+            self.write_lines(ALTERNATIVE)
         } else if self.has_slurm_profile && entry.file() == "pam_slurm_adopt.so" {
-            run("pam-auth-update --disable slurm-adopt")
+            run("pam-auth-update --disable slurm-adopt").and(ALTERNATIVE)
         } else {
             // A jump above the line would skip another line once it is gone.
-            return format!(
-                "remove the line {}, and adjust jumps ([success=N]) over it, unless both modules shall have to agree \
-                 on each login",
+            format!(
+                "remove the line {}, and adjust jumps ([success=N]) over it, {ALTERNATIVE}",
                 entry.place
             )
-            .into();
-        };
-        remedy.and("unless both modules shall have to agree on each login")
+            .into()
+        }
     }
 
     /// Names what to do about a fault of our lines.
@@ -442,12 +471,10 @@ impl<'a> StackFacts<'a> {
             return remedy;
         }
         match fault {
-            LineFault::NotRequired => self
-                .write_lines()
-                .and("or write \"required\" as its control"),
-            LineFault::LeadingDash => self.write_lines().and("or remove the leading \"-\""),
+            LineFault::NotRequired => self.write_lines("or write \"required\" as its control"),
+            LineFault::LeadingDash => self.write_lines("or remove the leading \"-\""),
             LineFault::ObservesAlone => "remove observe, or add it to the account line".into(),
-            LineFault::NotOutermost | LineFault::NotTwo(_) => self.write_lines().and(AUTH_ADVICE),
+            LineFault::NotOutermost | LineFault::NotTwo(_) => self.write_lines(AUTH_ADVICE),
             LineFault::OtherService(other) => format!(
                 "write service={} into both lines, or run job-adopt check --service {other}",
                 self.service
@@ -467,7 +494,7 @@ impl<'a> StackFacts<'a> {
                     "is a second {group} line of pam_job_adopt.so: either may refuse a login, and resolve \
                      shows what the first decides"
                 );
-                let remedy = self.write_lines().and("or remove one of both");
+                let remedy = self.write_lines("or remove one of both");
                 findings.push(Finding::warning(
                     Check::PamArguments,
                     &entry.place,
@@ -497,9 +524,8 @@ impl<'a> StackFacts<'a> {
              both decides",
             account.place
         );
-        let remedy = self
-            .write_lines()
-            .and("takes those of the account line; or give both the same arguments");
+        let remedy =
+            self.write_lines("takes those of the account line; or give both the same arguments");
         Some(Finding::warning(
             Check::PamArguments,
             &session.place,
@@ -515,7 +541,10 @@ impl<'a> StackFacts<'a> {
         };
         let after = self.session.iter().skip(last + 1);
         let mut findings: Vec<Finding> = after
-            .filter_map(|entry| judge_late_module(entry, self.passes_variables, self.write_lines()))
+            .filter_map(|entry| {
+                let remedy = self.write_lines("or move our session line below it");
+                judge_late_module(entry, self.passes_variables, remedy)
+            })
             .collect();
         // An unknown module matters only after a line that libpam always runs. Any other line has a finding already.
         if !is_effective(&self.session_line) {
@@ -593,6 +622,21 @@ impl<'a> OwnLine<'a> {
             place: &entry.place,
             arguments,
         }
+    }
+
+    /// Checks whether an argument leaves users to other modules.
+    fn opens(&self) -> bool {
+        self.arguments.as_ref().is_ok_and(|arguments| {
+            let settings = &arguments.settings;
+            settings.observe
+                || [
+                    settings.no_jobs,
+                    settings.adopt_failure,
+                    settings.generic_failure,
+                ]
+                .iter()
+                .any(|action| *action != Action::Deny)
+        })
     }
 
     /// Judges the arguments, and reports those that let a login be outside of a job.
@@ -759,14 +803,9 @@ pub(super) fn find_effect(module: &str) -> Option<&'static str> {
 
 /// Judges a module that runs after our session line and may move the login out of its job; `None` for a
 /// module that does not.
-fn judge_late_module(
-    entry: &Entry,
-    passes_variables: bool,
-    write_lines: Remedy,
-) -> Option<Finding> {
+fn judge_late_module(entry: &Entry, passes_variables: bool, remedy: Remedy) -> Option<Finding> {
     let file = module_name(entry);
     let place = &entry.place;
-    let remedy = write_lines.and("or move our session line below it");
     if let Some(effect) = find_effect(file) {
         let text = format!("{file} runs after our session line and {effect}, out of the job");
         return Some(Finding::error(Check::PamOrder, place, text, remedy));
@@ -868,6 +907,7 @@ mod tests {
             auth_line: StackFinding::Absent,
             joins_containers: true,
             observes: false,
+            leaves_users_to_others: false,
             passes_variables: false,
             is_root,
             own_lines: Vec::new(),

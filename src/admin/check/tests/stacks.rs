@@ -1,6 +1,8 @@
 //! Tests of checks of PAM stacks.
 
 use super::*;
+use crate::check::finding::Check;
+use crate::check::remedy::Remedy;
 
 #[test]
 fn unreliable_session_line_is_an_error() {
@@ -249,6 +251,66 @@ fn rival_module_is_named() {
         "Note pam-rival sshd:1",
     ]);
     observing_site.assert_mentions("job-adopt compare");
+}
+
+/// Without the rival nobody would judge logins.
+#[test]
+fn no_command_takes_a_rival_away_while_ours_does_not_decide() {
+    let rival = "account required pam_slurm_adopt.so\n";
+    let profile = |text: &str| {
+        TestSite::new()
+            .file("usr/share/pam-configs/slurm-adopt", "")
+            .file("etc/pam.d/common", &format!("{rival}{COMMON}"))
+            .sshd(text)
+    };
+    let with = |arguments: &str| {
+        let line = format!("pam_job_adopt.so {arguments}\n");
+        SSHD.replace("pam_job_adopt.so\n", &line)
+    };
+    let ours = "account required pam_job_adopt.so\n";
+    for site in [
+        profile(&SSHD.replace("pam_job_adopt.so", "pam_unix.so")),
+        profile(&SSHD.replace(ours, "")),
+        profile(&with("action_no_jobs=ignore")),
+        profile(&with("action_generic_failure=allow")),
+        profile(SSHD).file("run/job-adopt/off", ""),
+        profile(SSHD).conf("enforce = if-exists:/none/such\n"),
+        TestSite::new().sshd(&format!("{rival}{}", with("action_no_jobs=ignore"))),
+    ] {
+        let remedy = rival_remedy(&site);
+        assert_eq!(remedy.command, "", "{remedy}");
+        assert!(remedy.advice.starts_with("leave it"), "{remedy}");
+    }
+    let remedy = rival_remedy(&profile(SSHD));
+    assert_eq!(remedy.command, "pam-auth-update --disable slurm-adopt");
+    let own_file = TestSite::new().sshd(&format!("{rival}{SSHD}"));
+    assert_eq!(
+        rival_remedy(&own_file).command,
+        "job-adopt enable --only pam"
+    );
+}
+
+/// `enable` takes the rival's line away.
+#[test]
+fn no_command_replaces_a_rival_by_lines_that_leave_users_to_it() {
+    let rival = "account required pam_slurm_adopt.so\n";
+    let text = SSHD.replace("pam_job_adopt.so", "pam_unix.so");
+    let site = TestSite::new()
+        .sshd(&format!("{rival}{text}"))
+        .file("run/job-adopt/off", "");
+    for finding in site.findings() {
+        let command = finding.remedy.command;
+        assert!(!command.starts_with("job-adopt enable"), "{command}");
+    }
+    site.assert_mentions("enforce before job-adopt enable --only pam: it takes away the line");
+}
+
+/// The remedy of the one rival of a site.
+fn rival_remedy(site: &TestSite) -> Remedy {
+    let mut findings = site.findings();
+    findings.retain(|finding| finding.check == Check::PamRival);
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    findings.remove(0).remedy
 }
 
 #[test]
