@@ -1,7 +1,7 @@
 //! Checks that the installation is complete and from one source: one package, or by hand.
 
 use super::finding::{Check, Finding};
-use super::remedy::{run, shell_path};
+use super::remedy::{Remedy, run, shell_path};
 use super::site::Site;
 use super::trusted_file::require_trusted;
 use crate::child_process::{query_in_clean_environment, run_in_child};
@@ -160,7 +160,7 @@ impl InstalledFacts {
         findings.extend(
             self.loading
                 .as_ref()
-                .map(|loading| loading.finding(&self.module)),
+                .map(|loading| loading.finding(&self.module, self.reinstall())),
         );
         match &self.origin {
             Some(Origin::Packages(packages)) => findings.extend(packages.findings(&self.module)),
@@ -171,6 +171,29 @@ impl InstalledFacts {
             None => {}
         }
         findings
+    }
+}
+
+/// The command that installs the packages of this node again, also without a module; `None` without packages, and in the
+/// folder of a test.
+pub(super) fn find_reinstall(site: &Site) -> Option<&'static str> {
+    if !site.is_here() {
+        return None;
+    }
+    PACKAGE_MANAGERS
+        .iter()
+        .find(|manager| !manager.list_states().is_empty())
+        .map(|manager| manager.reinstall)
+}
+
+/// The remedy for a module without which libpam refuses every login: `reinstall`, if there are packages, or else
+/// `advice`. What opens the node instead is only for a person.
+pub(super) fn bring_back(reinstall: Option<&str>, advice: &str) -> Remedy {
+    let opening =
+        "if root must log in before, job-adopt disable takes our lines out: then everybody gets in";
+    match reinstall {
+        Some(command) => run(command).and(opening),
+        None => format!("{advice}; {opening}").into(),
     }
 }
 
@@ -190,14 +213,20 @@ impl Origin {
     }
 }
 
+impl PackageManager {
+    /// Lists which of our packages are installed, and how far.
+    fn list_states(&self) -> Vec<PackageState> {
+        read_output(self.list, &self.names)
+            .lines()
+            .filter_map(|line| parse_state(line, &self.names))
+            .collect()
+    }
+}
+
 impl Packages {
     /// Queries a package manager; `None` if neither package is installed.
     fn read(manager: &'static PackageManager, module: &Path) -> Option<Self> {
-        let listed = read_output(manager.list, &manager.names);
-        let states: Vec<PackageState> = listed
-            .lines()
-            .filter_map(|line| parse_state(line, &manager.names))
-            .collect();
+        let states = manager.list_states();
         if states.is_empty() {
             return None;
         }
@@ -350,16 +379,18 @@ impl Loading {
     }
 
     /// Judges whether the module can be loaded: one for another C library or architecture refuses
-    /// every login.
-    fn finding(&self, module: &Path) -> Finding {
+    /// every login. `reinstall` is the command that installs it again, if there is one.
+    fn finding(&self, module: &Path, reinstall: Option<&str>) -> Finding {
         let object = module.display();
         match self {
             Self::Done => Finding::fine(Check::ModuleLoaded, object, "can be loaded"),
             Self::Failed(why) => {
                 let text =
                     format!("cannot be loaded, so every login is refused, root's too: {why}");
-                let remedy = run("job-adopt disable")
-                    .and("then install the module for this system's C library");
+                let remedy = bring_back(
+                    reinstall,
+                    "install the module for this system's C library again",
+                );
                 Finding::error(Check::ModuleLoaded, object, text, remedy)
             }
             Self::Unknown => {
@@ -521,10 +552,29 @@ mod tests {
     #[test]
     fn module_that_cannot_be_loaded_is_an_error() {
         let module = Path::new("/m.so");
-        assert_eq!(Loading::Done.finding(module).severity, Severity::Fine);
-        assert_eq!(Loading::Unknown.finding(module).severity, Severity::Unknown);
-        let finding = Loading::Failed("GLIBC_9.1 not found".to_owned()).finding(module);
-        assert_eq!(finding.severity, Severity::Error);
-        assert!(finding.text.ends_with("GLIBC_9.1 not found"), "{finding:?}");
+        let finding = |loading: Loading| loading.finding(module, None);
+        assert_eq!(finding(Loading::Done).severity, Severity::Fine);
+        assert_eq!(finding(Loading::Unknown).severity, Severity::Unknown);
+        let failed = finding(Loading::Failed("GLIBC_9.1 not found".to_owned()));
+        assert_eq!(failed.severity, Severity::Error);
+        assert!(failed.text.ends_with("GLIBC_9.1 not found"), "{failed:?}");
+    }
+
+    /// `disable` lets everybody in.
+    #[test]
+    fn module_comes_back_by_its_package_and_not_by_opening_the_node() {
+        let module = Path::new("/m.so");
+        let remedy = |reinstall| {
+            Loading::Failed(String::new())
+                .finding(module, reinstall)
+                .remedy
+        };
+        let packaged = remedy(Some("dnf reinstall job-adopt pam_job_adopt"));
+        assert_eq!(packaged.command, "dnf reinstall job-adopt pam_job_adopt");
+        let by_hand = remedy(None);
+        assert_eq!(by_hand.command, "");
+        for Remedy { advice, .. } in [packaged, by_hand] {
+            assert!(advice.contains("job-adopt disable takes our lines out"));
+        }
     }
 }

@@ -73,9 +73,6 @@ pub(super) fn unreject(place: &FileLine, why: &Rejection, advice: &str) -> Remed
         Rejection::MissingModule(path) if path.is_absolute() => {
             replace_word(place, &path.display().to_string(), "pam_job_adopt.so")
         }
-        Rejection::MissingModule(_) => {
-            return run("job-adopt disable").and("or install the module again");
-        }
         _ => None,
     };
     match remedy {

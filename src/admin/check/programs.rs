@@ -2,7 +2,7 @@
 
 use super::finding::{Check, Finding};
 use super::flux::find_flux_account;
-use super::installed::InstalledFacts;
+use super::installed::{InstalledFacts, bring_back, find_reinstall};
 use super::remedy::{Remedy, run, shell_path};
 use super::site::{Account, NOBODY_UID, Site};
 use super::trusted_file::{is_exposed, require_trusted, trust_remedy};
@@ -53,7 +53,11 @@ struct ModuleFile {
 enum MissingModule {
     /// The folder of the PAM modules is not known, so neither is the file of this name.
     UnknownFolder(String),
-    NoFile(PathBuf),
+    NoFile {
+        path: PathBuf,
+        /// The command that installs the packages again, if there are any.
+        reinstall: Option<&'static str>,
+    },
 }
 
 /// A program that the module runs.
@@ -158,7 +162,8 @@ impl ModuleFile {
         let path = folder.join(name.trim_start_matches('/'));
         // libpam follows links.
         let Ok(real) = path.canonicalize() else {
-            return Err(MissingModule::NoFile(path));
+            let reinstall = find_reinstall(site);
+            return Err(MissingModule::NoFile { path, reinstall });
         };
         Ok(Self {
             path,
@@ -195,9 +200,9 @@ impl MissingModule {
                     "find / -name pam_permit.so shows it; give the full path in the PAM lines";
                 Finding::unknown(Check::ModuleFile, name, text, remedy)
             }
-            Self::NoFile(path) => {
+            Self::NoFile { path, reinstall } => {
                 let text = "is missing, so every login of the service is refused, root's too";
-                let remedy = run("job-adopt disable").and("or install the module again");
+                let remedy = bring_back(*reinstall, "install the module again");
                 Finding::error(Check::ModuleFile, path.display(), text, remedy)
             }
         }

@@ -599,7 +599,9 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
         Rejection::MissingModule(path) if path.is_absolute() => {
             "write pam_job_adopt.so without a path"
         }
-        Rejection::MissingModule(_) => "job-adopt disable, or install the module again",
+        Rejection::MissingModule(_) => {
+            "install the module again; job-adopt disable takes our lines out instead: then everybody gets in"
+        }
         Rejection::PamConf => "write the service's lines into a file of its own in /etc/pam.d",
         Rejection::UnknownGroup(_)
         | Rejection::NoControl

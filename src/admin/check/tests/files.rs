@@ -35,6 +35,10 @@ fn module_must_be_writable_by_root_only_and_of_this_version() {
         "Error module-file pam_job_adopt.so",
     ]);
     site.assert_mentions("root's too");
+    for finding in site.findings() {
+        assert!(!finding.remedy.command.contains("disable"), "{finding:?}");
+    }
+    site.assert_mentions("job-adopt disable takes our lines out");
     std::fs::remove_file(site.scratch.path().join("usr/lib/security/pam_permit.so")).unwrap();
     site.assert_bad(&["Unknown module-file pam_job_adopt.so"]);
 }
