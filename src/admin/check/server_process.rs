@@ -6,9 +6,8 @@ use super::inheritance::Inheritance;
 use super::mounts::{HierarchyError, open_hierarchy};
 use super::priorities::find_unit;
 use super::remedy::{Remedy, run, shell_word};
-use super::site::Site;
+use super::site::{Site, shares_namespace};
 use kernel::proc::{self, Proc};
-use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -31,13 +30,6 @@ pub(super) fn proc_dir(pid: i32) -> PathBuf {
 /// The object of findings about a server.
 pub(super) fn process_object(pid: i32) -> String {
     format!("sshd (process {pid})")
-}
-
-/// Tells whether a process and this one are in the same namespace of a kind; `None` if that cannot be read.
-pub(super) fn shares_namespace(pid: i32, kind: &str) -> Option<bool> {
-    let theirs = fs::read_link(proc_dir(pid).join("ns").join(kind)).ok()?;
-    let ours = fs::read_link(Path::new("/proc/self/ns").join(kind)).ok()?;
-    Some(theirs == ours)
 }
 
 /// A server that listens, and what its mounts, namespaces, capabilities and limits do to logins.
@@ -80,8 +72,8 @@ struct HiddenFile {
 
 impl ServerProcess {
     pub(super) fn read(pid: i32, site: &Site) -> Self {
-        let view =
-            shares_namespace(pid, "mnt").map(|shares_mounts| View::read(pid, site, shares_mounts));
+        let view = shares_namespace(&Proc::host(), pid, "mnt")
+            .map(|shares_mounts| View::read(pid, site, shares_mounts));
         Self { pid, view }
     }
 
@@ -171,7 +163,7 @@ impl View {
         Self {
             other_namespaces: ["cgroup", "user"]
                 .into_iter()
-                .filter(|kind| shares_namespace(pid, kind) == Some(false))
+                .filter(|kind| shares_namespace(&Proc::host(), pid, kind) == Some(false))
                 .collect(),
             cgroup_fault: if shares_mounts {
                 None

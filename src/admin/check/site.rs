@@ -149,7 +149,8 @@ impl Site {
 }
 
 /// Lists the processes whose real uid is root's and whose name is one of these (proc_pid_comm(5)), sorted by name and
-/// number; none if `/proc` cannot be listed. No user can make one up: see [`is_roots_program`].
+/// number; none if `/proc` cannot be listed. No user can make one up ([`is_roots_program`]), and none is of a container
+/// ([`is_of_this_node`]).
 pub(super) fn root_processes(names: &[&str]) -> Vec<(String, i32)> {
     root_processes_in(Path::new("/proc"), &Trust::root(), names)
 }
@@ -199,6 +200,36 @@ fn is_roots_program(proc: &Proc, trust: &Trust, pid: i32, name: &str) -> bool {
     is_named
         && meta.mode() & SET_ID_BITS == 0
         && trust.check_owner(meta.uid(), meta.mode(), &program).is_ok()
+        && is_of_this_node(proc, pid, &program)
+}
+
+/// Checks whether a process is in this process's pid namespace, and runs a program of this node, whatever mounts its unit
+/// gives it. Who is root in a container may run what they like there, and serves another node. What cannot be read counts
+/// as this node's.
+fn is_of_this_node(proc: &Proc, pid: i32, program: &Path) -> bool {
+    if shares_namespace(proc, pid, "pid") == Some(false) {
+        return false;
+    }
+    shares_namespace(proc, pid, "mnt") != Some(false)
+        || is_same_file(&proc.dir(pid).join("exe"), program)
+}
+
+/// Tells whether a process and this one are in the same namespace of a kind; `None` if that cannot be read.
+pub(super) fn shares_namespace(proc: &Proc, pid: i32, kind: &str) -> Option<bool> {
+    let read = |dir: PathBuf| dir.join("ns").join(kind).read_link().ok();
+    let own_pid = i32::try_from(std::process::id()).ok()?;
+    Some(read(proc.dir(pid))? == read(proc.dir(own_pid))?)
+}
+
+/// The device and inode of a file, which its other names share; `None` if it cannot be looked at.
+pub(super) fn file_identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Checks whether two paths lead to one file.
+pub(super) fn is_same_file(first: &Path, second: &Path) -> bool {
+    let identity = file_identity(first);
+    identity.is_some() && identity == file_identity(second)
 }
 
 /// An account of the node.
@@ -229,6 +260,39 @@ mod tests {
     use crate::testing::Scratch;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// A root daemon of a container may be anything, and its files are not this node's.
+    #[test]
+    fn process_of_a_container_is_none_of_the_node() {
+        let scratch = Scratch::new();
+        let own = i32::try_from(std::process::id()).unwrap();
+        fs::create_dir(scratch.path().join(own.to_string())).unwrap();
+        let join = |pid: i32, pids: &str, mounts: &str| {
+            let dir = scratch.path().join(format!("{pid}/ns"));
+            fs::create_dir(&dir).unwrap();
+            symlink(pids, dir.join("pid")).unwrap();
+            symlink(mounts, dir.join("mnt")).unwrap();
+        };
+        join(own, "pid:[1]", "mnt:[1]");
+        for (pid, pids, mounts) in [
+            (11, "pid:[1]", "mnt:[1]"),
+            (12, "pid:[2]", "mnt:[2]"),
+            // A unit with PrivateTmp.
+            (13, "pid:[1]", "mnt:[2]"),
+        ] {
+            make_slurmd(&scratch, pid, 0, "slurmd", 0o755);
+            join(pid, pids, mounts);
+        }
+        let trust = Trust::below(scratch.path(), Uid::effective().as_raw());
+        let found = root_processes_in(scratch.path(), &trust, &["slurmd"]);
+        let pids: Vec<i32> = found.iter().map(|(_, pid)| *pid).collect();
+        assert_eq!(pids, [11, 13]);
+        // In a container with the pids of its host the program is not the one of that path here.
+        let proc = Proc::with_root(scratch.path().to_owned());
+        for program in ["11/slurmd", "none"] {
+            assert!(!is_of_this_node(&proc, 13, &scratch.path().join(program)));
+        }
+    }
 
     /// Makes a process with this real uid that runs a program with this name and mode.
     fn make_slurmd(scratch: &Scratch, pid: i32, uid: u32, program: &str, mode: u32) {

@@ -2,7 +2,7 @@
 
 use super::finding::{Check, Finding, Severity};
 use super::remedy::{Remedy, run, shell_path, shell_word};
-use super::site::{NOBODY_UID, Site, root_processes};
+use super::site::{NOBODY_UID, Site, is_same_file, root_processes};
 use ::kernel::log::is_disruptive;
 use ::kernel::proc::Proc;
 use helper::jobs::sources::{SourceError, SourceReport};
@@ -186,13 +186,18 @@ pub(super) fn find_other_slurm_conf(path: Option<&Path>) -> Option<String> {
     let own_dir = path.map(real_dir);
     root_processes(&["slurmd"])
         .into_iter()
-        .filter_map(|(_, pid)| {
-            let dir = Proc::host().dir(pid);
-            let command_line = fs::read(dir.join("cmdline")).unwrap_or_default();
-            let environment = fs::read(dir.join("environ")).unwrap_or_default();
-            slurm_conf_of(&command_line, &environment)
-        })
+        .filter_map(|(_, pid)| read_slurm_conf(&Proc::host().dir(pid)))
         .find(|conf| Some(real_dir(Path::new(conf))) != own_dir)
+}
+
+/// Reads the path of the `slurm.conf` that a slurmd was given, of which `/proc` has this directory; `None` if it looks for
+/// the file itself, and if the path leads to another file here than with its mounts.
+fn read_slurm_conf(proc_dir: &Path) -> Option<String> {
+    let command_line = fs::read(proc_dir.join("cmdline")).unwrap_or_default();
+    let environment = fs::read(proc_dir.join("environ")).unwrap_or_default();
+    let path = slurm_conf_of(&command_line, &environment)?;
+    let theirs = proc_dir.join("root").join(path.trim_start_matches('/'));
+    is_same_file(&theirs, Path::new(&path)).then_some(path)
 }
 
 /// The directory of a file, without symbolic links: the files beside `slurm.conf` lie in it.
@@ -238,6 +243,8 @@ fn split_words(bytes: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Scratch;
+    use std::os::unix::fs::symlink;
 
     fn judge_sources(
         health: Vec<SourceHealth>,
@@ -343,6 +350,23 @@ mod tests {
                 "{remedy}"
             );
         }
+    }
+
+    /// With mounts of its own, slurmd reads another file of that name.
+    #[test]
+    fn configuration_of_slurmd_is_taken_only_if_it_is_this_nodes_file() {
+        let scratch = Scratch::new();
+        scratch.file("slurm.conf", "");
+        let path = scratch.path().join("slurm.conf").display().to_string();
+        scratch.file("proc/cmdline", &format!("slurmd\0-f\0{path}\0"));
+        let proc_dir = scratch.path().join("proc");
+        symlink("/", proc_dir.join("root")).unwrap();
+        assert_eq!(read_slurm_conf(&proc_dir).as_ref(), Some(&path));
+        fs::remove_file(proc_dir.join("root")).unwrap();
+        symlink(scratch.path().join("container"), proc_dir.join("root")).unwrap();
+        assert_eq!(read_slurm_conf(&proc_dir), None);
+        scratch.file(&format!("container{path}"), "");
+        assert_eq!(read_slurm_conf(&proc_dir), None);
     }
 
     #[test]

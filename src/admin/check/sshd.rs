@@ -6,8 +6,8 @@ use super::inheritance::count_online_cores;
 use super::penalties::{Penalties, maps_v4_peers, maps_v4_peers_of_port};
 use super::priorities::find_unit;
 use super::remedy::{Remedy, edit_line, run, shell_word};
-use super::server_process::{ServerProcess, process_object, shares_namespace};
-use super::site::{Site, root_processes};
+use super::server_process::{ServerProcess, process_object};
+use super::site::{Site, root_processes, shares_namespace};
 use super::sshd_command::{config_file, find_socket_command, read_command};
 use super::sshd_config::ConfigFiles;
 use super::startups::Startups;
@@ -113,9 +113,7 @@ impl SshdFacts {
 fn list_other_servers() -> Vec<String> {
     let mut others = Vec::new();
     for (name, pid) in root_processes(&OTHER_SERVERS) {
-        if is_here(pid) {
-            others.push(format!("{name} (process {pid})"));
-        }
+        others.push(format!("{name} (process {pid})"));
     }
     let mut command = Command::new("systemctl");
     command.args([
@@ -154,7 +152,7 @@ fn is_server(pid: i32) -> bool {
 /// Checks whether a process is in this process's pid namespace, or may be because that cannot be read. An sshd
 /// in a container serves another node.
 fn is_here(pid: i32) -> bool {
-    shares_namespace(pid, "pid") != Some(false)
+    shares_namespace(&Proc::host(), pid, "pid") != Some(false)
 }
 
 /// The effective configuration of an sshd, as far as it matters here.

@@ -4,7 +4,7 @@
 use super::finding::{Check, Finding, Severity};
 use super::pam_edits::{correct_arguments, remove_word, unread, unreject, unskip};
 use super::remedy::{Remedy, run, shell_word};
-use super::site::Site;
+use super::site::{Site, file_identity};
 use helper::JobEnvironment;
 use helper::stack::{
     Entry, FileLine, Group, LineFault, Rejection, StackFinding, is_missing_module, judge_stack,
@@ -13,7 +13,6 @@ use helper::stack::{
 use module::{Action, Settings};
 use protocol::Request;
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// How our lines are written by hand.
@@ -871,11 +870,6 @@ fn find_aliases(site: &Site) -> Vec<Alias> {
         }
     }
     aliases
-}
-
-/// The device and inode of a file, which its other names share.
-fn file_identity(path: &Path) -> Option<(u64, u64)> {
-    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 impl Alias {
