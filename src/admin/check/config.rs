@@ -92,7 +92,7 @@ impl ConfigFacts {
             off_switch,
             is_off: site.is_switched_off(),
             conf: site.conf.clone(),
-            file: read_file(site),
+            file: require_configuration(site),
             enforce: enforce
                 .as_ref()
                 .map(|path| (path.clone(), EnforceState::read(site, path))),
@@ -205,8 +205,12 @@ impl ConfigFacts {
     }
 }
 
-/// Reads the configuration with the rights of the helper if these can be had, as a login does.
-fn read_file(site: &Site) -> Result<(), ConfigError> {
+/// Requires that logins can use the configuration: it is read with the rights of the helper if these can be had.
+///
+/// # Errors
+///
+/// As [`Config::read`].
+pub(super) fn require_configuration(site: &Site) -> Result<(), ConfigError> {
     let read = || Config::read(&site.conf, &site.trust).map(drop);
     // Without the helper's account, which is a finding of its own, the caller's rights have to do.
     site.with_helper_rights(read).unwrap_or_else(|_| read())

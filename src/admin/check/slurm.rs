@@ -69,7 +69,7 @@ impl SlurmFacts {
         let is_judged = site.is_here() && matches!(conf, Ok(_) | Err(ConfError::MissingSlurmConf));
         Self {
             other_conf: if is_judged {
-                find_other_slurm_conf(path)
+                find_other_slurm_conf(site, path)
             } else {
                 None
             },

@@ -1,5 +1,6 @@
 //! Checks the sources of jobs: they must answer as at a login.
 
+use super::config::require_configuration;
 use super::finding::{Check, Finding, Severity};
 use super::remedy::{Remedy, run, shell_path, shell_word};
 use super::site::{NOBODY_UID, Site, is_same_file, root_processes};
@@ -41,7 +42,7 @@ impl SourceFacts {
         Self {
             health: answer.and_then(|health| health.map_err(|error| error.to_string())),
             has_slurm,
-            other_slurm_conf: find_other_slurm_conf(slurm_conf),
+            other_slurm_conf: find_other_slurm_conf(site, slurm_conf),
             conf: site.conf.clone(),
         }
     }
@@ -140,13 +141,22 @@ impl SourceFacts {
     }
 }
 
-/// The command that names the `slurm.conf` of the running slurmd in the configuration at `conf`.
+/// The command that names the `slurm.conf` of the running slurmd in the valid configuration at `conf`. The key comes
+/// first, since it may not stand in a section; a new file must be readable whatever root's umask is.
 pub(super) fn name_slurm_conf(conf: &Path, slurm_conf: &str) -> Remedy {
+    let key = format!("slurm_conf = {slurm_conf}");
+    let has_lines = conf.metadata().is_ok_and(|meta| meta.len() > 0);
     let conf = shell_path(conf);
-    let key = shell_word(format!("slurm_conf = {slurm_conf}"));
-    let comment_out = format!("touch {conf} && sed -i '/^ *slurm_conf *=/s/^/#/' {conf}");
-    run(format!("{comment_out} && printf '\\n%s\\n' {key} >>{conf}"))
-        .and("since the running slurmd reads that file")
+    let command = if has_lines {
+        // sed takes a backslash out of the text.
+        let insertion = shell_word(format!("1i {}", key.replace('\\', r"\\")));
+        let comment_out = r"-e '/^[[:space:]]*slurm_conf[[:space:]]*=/s/^/#/'";
+        format!("sed -i --follow-symlinks {comment_out} -e {insertion} {conf}")
+    } else {
+        let key = shell_word(key);
+        format!("printf '%s\\n' {key} >>{conf} && chmod a+r {conf}")
+    };
+    run(command).and("since the running slurmd reads that file")
 }
 
 /// Checks whether a source has no jobs because it is not on this node, or was not used since the node started.
@@ -181,8 +191,11 @@ fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Find
 
 /// Finds the `slurm.conf` that a slurmd of this node was given, if it is in another folder than `path`, which
 /// logins read; `path` is `None` if they read none. The text can be trusted, because root has started the process
-/// ([`root_processes`]).
-pub(super) fn find_other_slurm_conf(path: Option<&Path>) -> Option<String> {
+/// ([`root_processes`]). `None` while the configuration has a fault, since what logins read is not known then.
+pub(super) fn find_other_slurm_conf(site: &Site, path: Option<&Path>) -> Option<String> {
+    if require_configuration(site).is_err() {
+        return None;
+    }
     let own_dir = path.map(real_dir);
     root_processes(&["slurmd"])
         .into_iter()
@@ -244,7 +257,7 @@ fn split_words(bytes: &[u8]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::testing::Scratch;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn judge_sources(
         health: Vec<SourceHealth>,
@@ -349,6 +362,43 @@ mod tests {
                     .contains("slurm_conf = /opt/slurm/etc/slurm.conf"),
                 "{remedy}"
             );
+        }
+    }
+
+    /// A key in a section, and a file that logins cannot read, refuse everybody.
+    #[test]
+    fn slurm_conf_is_named_above_sections_and_for_all_to_read() {
+        let devices = "[devices]\nfpga = /dev/fpga0\n";
+        for (text, expected) in [
+            (None, ""),
+            (Some(""), ""),
+            (Some(devices), devices),
+            (
+                Some("\tslurm_conf\t= /old\nend_grace = 3\n"),
+                "#\tslurm_conf\t= /old\nend_grace = 3\n",
+            ),
+        ] {
+            let scratch = Scratch::new();
+            let conf = scratch.path().join("job_adopt.conf");
+            let target = scratch.path().join("target");
+            symlink("target", &conf).unwrap();
+            if let Some(text) = text {
+                scratch.file("target", text);
+            }
+            let remedy = name_slurm_conf(&conf, r"/opt/a b\c/slurm.conf");
+            super::super::remedy::assert_pasteable(&remedy);
+            let output = std::process::Command::new("sh")
+                .args(["-c", &format!("umask 077 && {}", remedy.command)])
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let after = fs::read_to_string(&target).unwrap();
+            let line = r"slurm_conf = /opt/a b\c/slurm.conf";
+            assert_eq!(after, format!("{line}\n{expected}"), "{remedy}");
+            assert!(helper::Config::parse(after.as_bytes()).is_ok());
+            let mode = fs::metadata(&target).unwrap().permissions().mode();
+            assert_eq!(mode & 0o444, 0o444);
+            assert!(conf.is_symlink());
         }
     }
 
