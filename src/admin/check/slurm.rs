@@ -127,9 +127,11 @@ impl SlurmFacts {
             // With `slurm_spool` logins find jobs without slurm.conf, and are then refused as in the next arm.
             Err(error) if error.is_missing() && !self.has_spool => {
                 let text = format!("is missing, so no login finds a Slurm job: {error}");
-                let conf = shell_path(&self.own_conf);
-                let remedy = run(format!("sed -i '/^ *slurm_conf *=/s/^/#/' {conf}"))
-                    .and("or correct slurm_conf in job_adopt.conf");
+                // Without the key a slurm.conf of another cluster may count, which does not confine devices.
+                let remedy = format!(
+                    "bring that file back (see whether its file system is mounted), or correct slurm_conf in {}",
+                    self.own_conf.display()
+                );
                 vec![Finding::error(Check::SlurmConf, "slurm.conf", text, remedy)]
             }
             Err(error) => {

@@ -311,6 +311,11 @@ fn slurm_must_make_extern_step_and_confine_devices() {
     let site = TestSite::new().conf("slurm_conf = /none/slurm.conf\n");
     site.assert_bad(&["Error slurm-conf slurm.conf"]);
     site.assert_mentions("no login finds a Slurm job");
+    let findings = site.findings();
+    let is_missing = |finding: &&Finding| finding.text.contains("no login finds a Slurm job");
+    let missing = findings.iter().find(is_missing).unwrap();
+    // Without the key another cluster's file may count.
+    assert_eq!(missing.remedy.command, "");
 }
 
 #[test]
