@@ -2,7 +2,8 @@
 //! place: the words of a logical line may be in brackets, or on another line of the file.
 
 use super::remedy::{Remedy, edit_line, run, sed_pattern, sed_replacement, shell_path};
-use helper::stack::{FileLine, LineFault, Rejection, StackError};
+use helper::stack::{FileLine, Group, LineFault, Rejection, StackError};
+use std::ffi::OsStr;
 use std::fs;
 
 /// Reads the line at `place` as it is in the file; `None` if it cannot be read.
@@ -47,13 +48,24 @@ fn replace_word(place: &FileLine, word: &str, new: &str) -> Option<Remedy> {
     })
 }
 
-/// What to do about a line that may skip ours: one that is sufficient becomes optional, which ends no stack.
-pub(super) fn unskip(place: &FileLine) -> Remedy {
+/// What to do about a line that may skip our lines of a group: a session line of the service's own file that is
+/// sufficient becomes optional, which ends no stack. In other files it serves other services too, and an auth line that is
+/// optional admits nobody: where the next one denies all, everybody is locked out.
+pub(super) fn unskip(place: &FileLine, group: Group, service: &str) -> Remedy {
+    if group == Group::Auth {
+        return format!(
+            "use the file of {place} by substack instead of include; if it is the service's own file, move that line \
+             and those that it skips into a file of their own"
+        )
+        .into();
+    }
     let advice = format!(
         "change {place} so that it neither ends the stack nor jumps, or use its file by substack instead of \
          include"
     );
-    match replace_word(place, "sufficient", "optional") {
+    let is_own_file = place.file.file_name() == Some(OsStr::new(service));
+    let edit = replace_word(place, "sufficient", "optional");
+    match edit.filter(|_| is_own_file) {
         Some(remedy) => remedy.and(format!("or {advice}")),
         None => advice.into(),
     }
@@ -139,6 +151,23 @@ mod tests {
         let remedy = unread(&why);
         assert_eq!(remedy.command, "");
         assert!(remedy.advice.contains("comon-auth"), "{remedy}");
+    }
+
+    /// In `auth sufficient pam_unix.so` and `auth required pam_deny.so`, the first admits: optional, it would admit nobody.
+    #[test]
+    fn sufficient_line_is_edited_only_where_it_serves_sessions_of_this_service() {
+        let scratch = Scratch::new();
+        for (name, group, is_edited) in [
+            ("sshd", Group::Session, true),
+            ("sshd", Group::Auth, false),
+            ("password-auth", Group::Session, false),
+            ("password-auth", Group::Auth, false),
+        ] {
+            let file = scratch.file(name, "x sufficient pam_unix.so\n");
+            let remedy = unskip(&FileLine { file, line: 1 }, group, "sshd");
+            assert_eq!(!remedy.command.is_empty(), is_edited, "{remedy}");
+            assert!(remedy.advice.contains("by substack instead of include"));
+        }
     }
 
     #[test]

@@ -371,7 +371,7 @@ impl<'a> StackFacts<'a> {
                 let remedy = if group == Group::Account {
                     line_remedy
                 } else {
-                    unskip(by)
+                    unskip(by, group, self.service)
                 };
                 Finding::new(severity, check, ours, text, remedy)
             }
