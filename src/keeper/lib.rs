@@ -14,6 +14,9 @@ pub mod grace;
 pub mod sshd;
 pub mod subtree;
 pub mod survivors;
+#[cfg(test)]
+#[path = "../testing.rs"]
+mod testing;
 
 use grace::{Logins, ask_to_end};
 use kernel::OperationError;

@@ -264,8 +264,13 @@ impl Server {
     /// systemd starts one for each connection.
     fn read(program: &Path, options: &[String], pids: &[i32]) -> Self {
         let file = config_file(options);
-        let files = ConfigFiles::read(&file);
         let configuration = read_configuration(program, options);
+        // Who could write the program could choose the file, too.
+        let files = if matches!(configuration, Err(ConfigurationError::Distrusted(_))) {
+            ConfigFiles::default()
+        } else {
+            ConfigFiles::read(&file)
+        };
         let known = configuration.as_ref().ok();
         let unread_change =
             known.and_then(|known| find_unread_change(&files, pids, known.pid_file.as_deref()));
@@ -639,7 +644,27 @@ fn is_system_account(entry: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Scratch, skip};
     use kernel::trust::Distrust;
+
+    /// What a user could write chooses no file for root to read.
+    #[test]
+    fn program_that_others_could_write_has_no_files() {
+        if !geteuid().is_root() {
+            return skip("only root asks sshd for its configuration");
+        }
+        let scratch = Scratch::new();
+        let program = scratch.file("sshd", "");
+        scratch.mode("sshd", 0o777);
+        let conf = scratch.file("conf", "UsePAM no\n");
+        let options = ["-f".to_owned(), conf.display().to_string()];
+        let server = Server::read(&program, &options, &[]);
+        assert_eq!(server.files.find_line("usepam"), None);
+        assert!(matches!(
+            server.configuration,
+            Err(ConfigurationError::Distrusted(_))
+        ));
+    }
 
     /// A server with this output of `sshd -T`.
     fn server(text: &str) -> Server {

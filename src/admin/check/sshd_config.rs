@@ -1,8 +1,10 @@
 //! The files of an sshd's configuration: which of them sets a key, and whether sshd has read them as
 //! they are now. What the keys amount to, `sshd -T` knows better.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use nix::fcntl::OFlag;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file of an sshd that names no other.
@@ -69,7 +71,7 @@ impl ConfigFiles {
             return;
         }
         self.sources.push(file.to_owned());
-        let text = fs::read(file).unwrap_or_default();
+        let text = read_regular(file).unwrap_or_default();
         let mut is_in_match = false;
         for (number, line) in (1..).zip(String::from_utf8_lossy(&text).lines()) {
             let Some((key, values)) = split_line(line) else {
@@ -121,6 +123,30 @@ impl ConfigFiles {
             self.add(&folder.join(name), depth + 1);
         }
     }
+}
+
+/// Reads a regular file. Opening another one may have an effect, as with a watchdog, or never end, as with a FIFO.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::InvalidInput`] for a file that is not regular, and the errors of its calls.
+fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    let require_regular = |meta: Metadata| {
+        if meta.is_file() {
+            return Ok(());
+        }
+        Err(io::Error::from(io::ErrorKind::InvalidInput))
+    };
+    require_regular(path.metadata()?)?;
+    // It may be another one by now.
+    let mut file = File::options()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits())
+        .open(path)?;
+    require_regular(file.metadata()?)?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// Splits a line into its key, in lower case, and its values, which blanks or "=" separate; `None` for a comment
@@ -193,6 +219,18 @@ mod tests {
                 "{key}"
             );
         }
+    }
+
+    #[test]
+    fn file_that_is_not_regular_is_not_opened() {
+        let scratch = Scratch::new();
+        let fifo = scratch.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let text = format!("Include {}\nPort 22\n", fifo.display());
+        let files = ConfigFiles::read(&scratch.file("site_config", &text));
+        assert!(files.find_line("port").is_some());
+        let error = read_regular(&fifo).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]
