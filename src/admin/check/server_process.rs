@@ -36,6 +36,8 @@ pub(super) fn process_object(pid: i32) -> String {
 #[derive(Debug)]
 pub(super) struct ServerProcess {
     pid: i32,
+    /// `None` if no unit runs it.
+    unit: Option<String>,
     /// `None` if its namespaces cannot be read.
     view: Option<View>,
 }
@@ -74,7 +76,11 @@ impl ServerProcess {
     pub(super) fn read(pid: i32, site: &Site) -> Self {
         let view = shares_namespace(&Proc::host(), pid, "mnt")
             .map(|shares_mounts| View::read(pid, site, shares_mounts));
-        Self { pid, view }
+        Self {
+            pid,
+            unit: find_unit(pid),
+            view,
+        }
     }
 
     /// Judges whether the module can work in the logins of this server, and what these inherit from it.
@@ -92,6 +98,7 @@ impl ServerProcess {
         let mut findings = Vec::new();
         // "private" and "strict" of ProtectControlGroups= give the unit a cgroup namespace of its own.
         let namespace_remedy = self.unit_remedy(
+            "namespaces",
             "PrivateUsers=no\\nProtectControlGroups=no",
             "remove PrivateUsers= and ProtectControlGroups= from its unit, or run it outside of the container",
         );
@@ -102,6 +109,7 @@ impl ServerProcess {
         ));
         if let Some(fault) = &view.cgroup_fault {
             let cgroup_remedy = self.unit_remedy(
+                "cgroups",
                 "ProtectControlGroups=no",
                 "remove ProtectControlGroups=, ReadOnlyPaths= and the like from its unit",
             );
@@ -114,11 +122,12 @@ impl ServerProcess {
         }
         for file in &view.hidden_files {
             let advice = format!("remove {} from its unit", file.settings);
-            let file_remedy = self.unit_remedy(file.reset(), &advice);
+            let file_remedy = self.unit_remedy(file.subject(), file.reset(), &advice);
             findings.push(file.finding(&object, file_remedy));
         }
         // "~" alone stands for all capabilities (systemd.exec(5)).
         let capability_remedy = self.unit_remedy(
+            "capabilities",
             "CapabilityBoundingSet=~",
             "add them to CapabilityBoundingSet= of its unit, or by --cap-add to its container",
         );
@@ -139,15 +148,15 @@ impl ServerProcess {
 
 impl ServerProcess {
     /// The command that overrides settings of the server's unit by a drop-in that comes after the others, or `advice`
-    /// alone if no unit runs the server.
-    fn unit_remedy(&self, settings: &str, advice: &str) -> Remedy {
-        let Some(unit) = find_unit(self.pid) else {
+    /// alone if no unit runs the server. Its `subject` has a drop-in of its own: one command undoes no other.
+    fn unit_remedy(&self, subject: &str, settings: &str, advice: &str) -> Remedy {
+        let Some(unit) = &self.unit else {
             return advice.into();
         };
         let folder = shell_word(format!("/etc/systemd/system/{unit}.d"));
         let unit = shell_word(unit);
         run(format!(
-            "mkdir -p {folder} && printf '[Service]\\n{settings}\\n' >{folder}/zz-job-adopt-login.conf && \
+            "mkdir -p {folder} && printf '[Service]\\n{settings}\\n' >{folder}/zz-job-adopt-{subject}.conf && \
              systemctl daemon-reload && systemctl restart {unit}"
         ))
         .and(format!("or {advice}"))
@@ -255,6 +264,11 @@ impl HiddenFile {
         })
     }
 
+    /// The name of the drop-in for [`Self::reset`].
+    fn subject(&self) -> &'static str {
+        if self.is_dev() { "devices" } else { "files" }
+    }
+
     /// The settings of a unit with which it sees the file.
     fn reset(&self) -> &'static str {
         if self.is_dev() {
@@ -355,6 +369,41 @@ mod tests {
         assert_eq!(named("no number"), "its capabilities cannot be read");
     }
 
+    /// Each is pasted after the other, and the unit has all of them.
+    #[test]
+    fn commands_for_a_unit_write_a_drop_in_each() {
+        let hidden = |path: &str| HiddenFile {
+            path: path.into(),
+            settings: "",
+            error: None,
+        };
+        let view = View {
+            other_namespaces: vec!["cgroup"],
+            cgroup_fault: Some(CgroupFault::OtherHierarchy("/x".to_owned())),
+            hidden_files: vec![hidden("/dev"), hidden("/run/job-adopt")],
+            capabilities: Some(0),
+            inheritance: Inheritance::default(),
+        };
+        let server = ServerProcess {
+            pid: 1,
+            unit: Some("ssh.service".to_owned()),
+            view: Some(view),
+        };
+        let mut files: Vec<String> = server
+            .findings()
+            .iter()
+            .filter_map(|finding| finding.remedy.command.split_once(" >"))
+            .map(|(_, rest)| rest.split(' ').next().unwrap_or_default().to_owned())
+            .collect();
+        files.sort();
+        files.dedup();
+        assert_eq!(files.len(), 5, "{files:?}");
+        assert_eq!(
+            files[0],
+            "/etc/systemd/system/ssh.service.d/zz-job-adopt-capabilities.conf"
+        );
+    }
+
     #[test]
     fn each_difference_of_view_is_reported() {
         let good = || View {
@@ -403,7 +452,12 @@ mod tests {
                 "unknown sshd-capabilities",
             ),
         ] {
-            let findings = ServerProcess { pid: 7, view }.findings();
+            let findings = ServerProcess {
+                pid: 7,
+                unit: None,
+                view,
+            }
+            .findings();
             let [finding] = findings.as_slice() else {
                 panic!("{findings:?}")
             };
