@@ -710,6 +710,23 @@ fn namespace_of_job_never_unregistered_is_unpinned() {
     });
 }
 
+/// A scheduler may keep the cgroup for its next job, whose stamp would come first.
+#[test]
+fn cgroup_of_unregistered_job_has_no_namespace() {
+    on_node(|node| {
+        let path = make_private_namespace(node);
+        let job = node.job(ALICE, "4242").unstamped().unrecorded().start();
+        let marks = format!(
+            "getfattr -m trusted.job_adopt /sys/fs/cgroup{}",
+            job.cgroup.path()
+        );
+        register_with(node, &job.cgroup, &path).ok();
+        node.sh(&marks).ok().says("trusted.job_adopt_namespace");
+        node.unregister("4242").ok();
+        node.sh(&marks).ok().omits("trusted.job_adopt_namespace");
+    });
+}
+
 #[test]
 fn number_of_process_from_before_an_upgrade_refuses_login() {
     on_node(|node| {

@@ -252,13 +252,15 @@ fn set_stamp(stamp: &Stamp, dir: &Dir) -> cgroup::Result<()> {
     }
 }
 
-/// Removes a directory's stamp, if it has one, of any job.
+/// Removes a directory's stamp, if it has one, of any job, and then the path of that job's mount namespace: the next job
+/// with this cgroup must not have it for a moment.
 ///
 /// # Errors
 ///
 /// The errors of `fremovexattr(2)`.
 pub(super) fn withdraw_stamp(dir: &Dir) -> cgroup::Result<()> {
-    remove_mark(dir, cgroup::STAMP_XATTR)
+    remove_mark(dir, cgroup::STAMP_XATTR)?;
+    remove_mark(dir, cgroup::NAMESPACE_XATTR)
 }
 
 /// Removes a mark, which is an extended attribute, if the directory has it.
