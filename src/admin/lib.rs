@@ -17,6 +17,7 @@ mod options;
 mod output;
 mod process;
 mod replace_file;
+mod shell;
 mod sys;
 mod terminals;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What an admin should do about a finding: a command line to paste, words for a person, or both.
 
+pub(super) use crate::shell::{shell_path, shell_word};
 use helper::printable;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::fmt::{self, Display};
@@ -79,21 +80,6 @@ impl Display for Remedy {
         };
         write!(f, "{command}{separator}{advice}")
     }
-}
-
-/// Quotes a word for the shell, unless it has no character that means anything there.
-pub(super) fn shell_word(word: impl Display) -> String {
-    let word = word.to_string();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word;
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// A path as a word for the shell.
-pub(super) fn shell_path(path: &Path) -> String {
-    shell_word(path.display())
 }
 
 /// A command that edits one line of a file: a `sed` expression without its address. A link to the file stays one.
@@ -196,22 +182,6 @@ pub(super) fn assert_pasteable(remedy: &Remedy) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_are_quoted_for_shell_if_they_have_to_be() {
-        for (word, quoted) in [
-            ("/etc/pam.d/sshd", "/etc/pam.d/sshd"),
-            (
-                r"run-job\x2dadopt-use.mount",
-                r"'run-job\x2dadopt-use.mount'",
-            ),
-            ("it's", r"'it'\''s'"),
-            ("a b", "'a b'"),
-            ("", "''"),
-        ] {
-            assert_eq!(shell_word(word), quoted);
-        }
-    }
 
     /// `jq -r .command | sh` would write a second key.
     #[test]

@@ -8,6 +8,7 @@ use super::limits_in_force::NO_LIMIT_BYTES_MIN;
 use crate::error::Error;
 use crate::number_list::NumberList;
 use crate::options::parse_value;
+use crate::shell::shell_word;
 use clap::Args;
 use helper::node::Tree;
 use kernel::cgroup::{CgroupChain, Dir, Membership};
@@ -522,8 +523,9 @@ fn find_missing_controller(controller: &str, above: &[Dir], mount: &str) -> Opti
     let lacking = from_top.find(|dir| !dir.enables_controller(controller).unwrap_or(false))?;
     // The root's path is `/`.
     let path = lacking.path().trim_end_matches('/');
+    let file = shell_word(format!("{mount}{path}/cgroup.subtree_control"));
     Some(format!(
-        "the controller {controller} is not enabled: echo +{controller} >{mount}{path}/cgroup.subtree_control"
+        "the controller {controller} is not enabled: echo +{controller} >{file}"
     ))
 }
 
@@ -752,6 +754,21 @@ mod tests {
         }
         scratch.file("slice/cgroup.subtree_control", "cpu memory\n");
         assert_eq!(find("memory"), None);
+    }
+
+    /// Below a delegated cgroup, users name theirs as they like.
+    #[test]
+    fn path_in_the_command_is_quoted() {
+        let root = &[
+            ("cgroup.controllers", "cpu"),
+            ("cgroup.subtree_control", "cpu"),
+        ];
+        let scratch = Scratch::new();
+        let slice = &[("cgroup.subtree_control", "")];
+        let above = chain(&scratch, &[("a;$(b) c", slice), ("", root)]);
+        let cause = find_missing_controller("cpu", &above, "/cgroup").unwrap();
+        let command = "echo +cpu >'/cgroup/a;$(b) c/cgroup.subtree_control'";
+        assert!(cause.ends_with(command), "{cause}");
     }
 
     #[test]
