@@ -377,8 +377,8 @@ impl RestrictedMode {
                 self.excluded.join(", ")
             )
         };
-        let remedy = "add the users to that group, or set MODE=\"0666\" in a rule of udev: the \
-                      filters of jobs keep the others out";
+        let remedy = "add the users to that group; MODE=\"0666\" in a rule of udev opens them to all that runs outside \
+                      of confined jobs: only if check reports neither open slices nor slurm-devices";
         Finding::new(severity, Check::DeviceModes, &self.nodes, text, remedy)
     }
 }
@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn mode_is_a_warning_if_it_keeps_somebody_out() {
-        let severity = |is_owners_alone: bool, excluded: &[&str]| {
+        let finding = |is_owners_alone: bool, excluded: &[&str]| {
             let excluded = excluded.iter().map(|name| (*name).to_owned()).collect();
             let nodes = "/dev/dri/renderD128".to_owned();
             let mode = "mode 0660".to_owned();
@@ -479,10 +479,14 @@ mod tests {
                 excluded,
             }
             .finding()
-            .severity
         };
+        let severity =
+            |is_owners_alone: bool, excluded: &[&str]| finding(is_owners_alone, excluded).severity;
         assert_eq!(severity(false, &[]), Severity::Note);
         assert_eq!(severity(false, &["alice"]), Severity::Warning);
         assert_eq!(severity(true, &[]), Severity::Warning);
+        // A mode for all is safe only where nobody is outside of a filter.
+        let advice = finding(false, &[]).remedy.advice;
+        assert!(advice.contains("only if check reports neither open slices nor slurm-devices"));
     }
 }
