@@ -5,7 +5,7 @@ use super::flux::find_flux_account;
 use super::installed::{InstalledFacts, bring_back, find_reinstall};
 use super::remedy::{Remedy, run, shell_path};
 use super::site::{Account, NOBODY_UID, Site};
-use super::trusted_file::{is_exposed, require_trusted, trust_remedy};
+use super::trusted_file::{EXECUTE_BY_OTHERS, is_exposed, require_trusted, trust_remedy};
 use crate::accounts::HELPER_USER;
 pub(crate) use helper::stack::{find_module, find_module_folder};
 use kernel::sys::clock::now;
@@ -17,9 +17,6 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-
-/// The mode bit for those who neither own a file nor are in its group.
-const EXECUTE_BY_OTHERS: u32 = 0o001;
 
 /// What was found out about the programs of a login.
 #[derive(Debug)]

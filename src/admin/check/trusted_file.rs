@@ -6,6 +6,9 @@ use nix::errno::Errno;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// The mode bit for those who neither own a file nor are in its group.
+pub(super) const EXECUTE_BY_OTHERS: u32 = 0o001;
+
 /// Names the remedy for a file or directory that others can write or the helper cannot read. What others could write
 /// has no command: one that gave it to root would make root's what they have written.
 pub(super) fn trust_remedy(error: &TrustError) -> Remedy {
@@ -18,10 +21,31 @@ pub(super) fn trust_remedy(error: &TrustError) -> Remedy {
         .into();
     }
     match error.cause() {
-        // It keeps its owner: a user's file is the next finding.
-        Distrust::Open(Errno::EACCES) => run(format!("chmod a+rX {path}")),
+        Distrust::Open(Errno::EACCES) => match find_closed_folder(error.path()) {
+            // Who may pass a folder such as /root is for a person.
+            Some(folder) => {
+                let folder = shell_path(folder);
+                format!(
+                    "{folder} lets only some pass: put {path} elsewhere, or, if everybody may pass it, chmod o+x {folder}"
+                )
+                .into()
+            }
+            // It keeps its owner: a user's file is the next finding.
+            None => run(format!("chmod a+rX {path}")),
+        },
         _ => format!("replace {path} by one that only root can write").into(),
     }
+}
+
+/// Finds the first folder above a file that does not let every user pass; `None` if all do, or cannot be looked at.
+fn find_closed_folder(path: &Path) -> Option<&Path> {
+    let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
+    folders.reverse();
+    folders.into_iter().find(|folder| {
+        folder
+            .metadata()
+            .is_ok_and(|meta| meta.mode() & EXECUTE_BY_OTHERS == 0)
+    })
 }
 
 /// Checks whether others than root could have written the file, or what is in the directory.
@@ -54,6 +78,26 @@ pub(super) fn require_trusted(trust: &Trust, path: &Path) -> Result<u32, TrustEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Scratch;
+
+    /// The mode of the file changes nothing then.
+    #[test]
+    fn folder_that_keeps_the_helper_out_is_named_instead_of_its_file() {
+        let scratch = Scratch::new();
+        let conf = scratch.file("root/site/conf", "");
+        scratch.mode("root", 0o700);
+        let error = TrustError::new(&conf, Distrust::Open(Errno::EACCES));
+        let remedy = trust_remedy(&error);
+        assert_eq!(remedy.command, "");
+        let folder = scratch.path().join("root").display().to_string();
+        let advice = format!("{folder} lets only some pass");
+        assert!(remedy.advice.starts_with(&advice), "{remedy}");
+        scratch.mode("root", 0o755);
+        assert_eq!(
+            trust_remedy(&error).command,
+            format!("chmod a+rX {}", conf.display())
+        );
+    }
 
     #[test]
     fn file_that_others_could_write_is_looked_at_before_it_becomes_roots() {
