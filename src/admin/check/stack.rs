@@ -418,12 +418,10 @@ impl<'a> StackFacts<'a> {
     }
 
     /// The command that writes our lines at their places, or moves them there; `advice` is what may be done instead. It
-    /// takes the line of a rival away, and is for a person while ours leave users to that.
+    /// takes the line of a rival away, and gives all our lines the arguments of one. So it is for a person while ours
+    /// leave users to the rival, or differ.
     fn write_lines(&self, advice: &str) -> Remedy {
-        let mut command = "job-adopt enable --only pam".to_owned();
-        if self.service != "sshd" {
-            command += &format!(" --service {}", shell_word(self.service));
-        }
+        let command = self.enable_command();
         let mut entries = self.account.iter().chain(self.session);
         let has_rival = entries.any(|entry| RIVAL_MODULES.contains(&module_name(entry)));
         if has_rival && self.leaves_users_to_others && !self.observes {
@@ -433,7 +431,30 @@ impl<'a> StackFacts<'a> {
             )
             .into();
         }
+        if !self.lines_agree() {
+            return format!(
+                "give all our lines the same arguments before {command}: it takes those of one; {advice}"
+            )
+            .into();
+        }
         run(command).and(advice)
+    }
+
+    fn enable_command(&self) -> String {
+        let mut command = "job-adopt enable --only pam".to_owned();
+        if self.service != "sshd" {
+            command += &format!(" --service {}", shell_word(self.service));
+        }
+        command
+    }
+
+    /// Checks whether no line of ours has an argument that opens or closes more than another one.
+    fn lines_agree(&self) -> bool {
+        let entries = self.account.iter().chain(self.session);
+        let ours = entries.filter(|entry| entry.is_for_service());
+        let mut settings = ours.map(|entry| confining_settings(&entry.arguments));
+        let first = settings.next();
+        settings.all(|other| first.as_ref() == Some(&other))
     }
 
     /// The command that takes a rival's line away. `enable` replaces it only in the service's own file, and a profile
@@ -523,8 +544,10 @@ impl<'a> StackFacts<'a> {
              both decides",
             account.place
         );
-        let remedy =
-            self.write_lines("takes those of the account line; or give both the same arguments");
+        let remedy = format!(
+            "give both the same arguments; {} takes those of the account line, which may open more",
+            self.enable_command()
+        );
         Some(Finding::warning(
             Check::PamArguments,
             &session.place,
@@ -691,16 +714,26 @@ impl<'a> OwnLine<'a> {
 /// Parses the arguments of a line, and keeps those by which it chooses a job and confines a login. Actions that open
 /// are judged by themselves. `None` if an argument is wrong.
 fn decision_settings(words: &[String]) -> Option<Settings> {
-    let settings = Settings::parse(words).ok()?;
+    let settings = confining_settings(words)?;
     let defaults = Settings::default();
     Some(Settings {
         no_jobs: defaults.no_jobs,
         adopt_failure: defaults.adopt_failure,
         generic_failure: defaults.generic_failure,
+        observe: defaults.observe,
+        ..settings
+    })
+}
+
+/// Parses the arguments of a line, and keeps those that decide who gets in, where to, and with what. `None` if an argument
+/// is wrong.
+fn confining_settings(words: &[String]) -> Option<Settings> {
+    let settings = Settings::parse(words).ok()?;
+    let defaults = Settings::default();
+    Some(Settings {
         log_level: defaults.log_level,
         timeout: defaults.timeout,
         wait_job: defaults.wait_job,
-        observe: defaults.observe,
         disable_x11: defaults.disable_x11,
         service: defaults.service,
         ..settings

@@ -305,6 +305,34 @@ fn no_command_replaces_a_rival_by_lines_that_leave_users_to_it() {
     site.assert_mentions("enforce before job-adopt enable --only pam: it takes away the line");
 }
 
+/// `enable` gives both lines the arguments of one, here those that open more.
+#[test]
+fn no_command_gives_a_line_the_arguments_of_another() {
+    for (account, session) in [
+        ("", "require_devices"),
+        ("action_no_jobs=ignore", "action_no_jobs=deny"),
+    ] {
+        let text = SSHD
+            .replacen(
+                "pam_job_adopt.so\n",
+                &format!("pam_job_adopt.so {account}\n"),
+                1,
+            )
+            .replace(
+                "session required pam_job_adopt.so\n",
+                &format!(
+                    "session required pam_job_adopt.so {session}\nsession optional pam_systemd.so\n"
+                ),
+            );
+        let site = TestSite::new().sshd(&text);
+        for finding in site.findings() {
+            let command = finding.remedy.command;
+            assert!(!command.starts_with("job-adopt enable"), "{command}");
+        }
+        site.assert_mentions("same arguments before job-adopt enable --only pam: it takes");
+    }
+}
+
 /// The remedy of the one rival of a site.
 fn rival_remedy(site: &TestSite) -> Remedy {
     let mut findings = site.findings();
