@@ -227,11 +227,10 @@ fn closed_but_exempt(uid: u32) -> Finding {
 fn closed_with_logins() -> Finding {
     let text = "users' slices are closed, but logins stay in them (observe, enforce, or the off switch) and lose their \
                 GPUs";
-    let remedy =
-        run("job-adopt disable --only slices").and(
-        "and have users log out, since a slice stays closed until its user's last logout; or, when check shows no \
-         error, end the cause: remove observe, rm /run/job-adopt/off, or make the file of enforce",
-    );
+    // No command: open slices give all GPUs to whoever is outside of jobs.
+    let remedy = "when check shows no error, end the cause: remove observe, rm /run/job-adopt/off, or make the file of \
+                  enforce; or open all GPUs to these logins by job-adopt disable --only slices, and have users log out, \
+                  since a slice stays closed until its user's last logout";
     Finding::warning(Check::SlicesObserve, ALL_SLICES, text, remedy)
 }
 
@@ -509,7 +508,8 @@ mod tests {
             slices(&[0], &[UNUSED_UID], None),
             ["warning slices-observe user-.slice"]
         );
-        let advice = closed_with_logins().remedy.advice;
+        let Remedy { command, advice } = closed_with_logins().remedy;
+        assert_eq!(command, "");
         assert!(advice.contains("rm /run/job-adopt/off"), "{advice}");
         assert_eq!(slices(&[0], &[], None), [""; 0]);
     }

@@ -384,16 +384,13 @@ impl Server {
     /// Reports that the server's PAM service is `own` and not the checked one. That is an error unless
     /// another server has the checked service (`is_served`).
     fn judge_other_service(&self, own: &str, is_served: bool) -> Finding {
+        // Only a check of its stack knows whether a line of another module there may go.
+        let remedy = run(format!("job-adopt check --service {}", shell_word(own)));
         if is_served {
             let text = format!("its PAM service is {own}, which was not checked");
-            let remedy = run(format!("job-adopt check --service {}", shell_word(own)));
             return Finding::note(Check::SshdService, &self.object, text, remedy);
         }
         let text = format!("its PAM service is {own}, not the one that was checked");
-        let remedy = run(format!(
-            "job-adopt enable --only pam --service {}",
-            shell_word(own)
-        ));
         Finding::error(Check::SshdService, &self.object, text, remedy)
     }
 
@@ -728,6 +725,8 @@ mod tests {
             ["Note sshd-service"]
         );
         assert_eq!(bad_findings(alternative, "ssh-alt", true), [""; 0]);
+        let other = server(alternative).judge_other_service("ssh-alt", false);
+        assert_eq!(other.remedy.command, "job-adopt check --service ssh-alt");
     }
 
     #[test]
