@@ -165,3 +165,29 @@ pub(super) fn may_exist(path: &Path) -> bool {
         Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn word_is_found_wherever_the_parts_of_a_library_end() {
+        for (library, expected) in [
+            ("\0@include\0", true),
+            ("@inc@include\0", true),
+            ("@@include\0", true),
+            ("@include", false),
+            ("@included\0@", false),
+            ("", false),
+        ] {
+            for part_bytes in 1..=library.len().max(1) {
+                let parts = BufReader::with_capacity(part_bytes, library.as_bytes());
+                assert_eq!(
+                    has_at_include(parts),
+                    expected,
+                    "{library:?} in parts of {part_bytes}"
+                );
+            }
+        }
+    }
+}
