@@ -1,7 +1,7 @@
 //! Checks for processes outside of jobs: those of users, and those that helpers left behind.
 
 use super::finding::{Check, Finding};
-use super::remedy::run;
+use super::remedy::{Remedy, run};
 use super::site::Site;
 use crate::accounts::{self, HELPER_USER};
 use crate::error::Error;
@@ -25,7 +25,10 @@ pub(super) struct UserFacts(Result<ProcessFacts, Error>);
 
 #[derive(Debug)]
 struct ProcessFacts {
-    outside: OutsideProcesses,
+    /// Those of users who have a job.
+    of_job_owners: OutsideProcesses,
+    /// Those that `strays` shows.
+    strays: OutsideProcesses,
     /// Processes of the helper's account that are older than any login; at most [`NAMES_MAX`].
     old_helpers: Vec<i32>,
 }
@@ -44,8 +47,11 @@ impl UserFacts {
     pub(super) fn read(site: &Site) -> Self {
         Self(
             Snapshot::read(&site.config, None).map(|snapshot| ProcessFacts {
-                outside: OutsideProcesses::count(
-                    snapshot.outside.iter().map(|process| process.uid),
+                of_job_owners: OutsideProcesses::count(
+                    snapshot.of_job_owners().map(|process| process.uid),
+                ),
+                strays: OutsideProcesses::count(
+                    snapshot.into_strays().iter().map(|process| process.uid),
                 ),
                 old_helpers: find_old_helpers(site),
             }),
@@ -55,10 +61,11 @@ impl UserFacts {
     /// Judges the processes of users and of the helper's account.
     pub(super) fn findings(&self) -> Vec<Finding> {
         match &self.0 {
-            Ok(facts) => vec![
-                facts.outside.finding(),
-                judge_old_helpers(&facts.old_helpers),
-            ],
+            Ok(facts) => {
+                let mut findings = facts.judge_outside();
+                findings.push(judge_old_helpers(&facts.old_helpers));
+                findings
+            }
             Err(error) => vec![Finding::unknown(
                 Check::UsersOutsideJobs,
                 "users",
@@ -90,26 +97,39 @@ impl OutsideProcesses {
         }
     }
 
-    /// Reports how many processes are outside of their users' jobs, as a note: they may be older than the
-    /// module.
-    fn finding(&self) -> Finding {
-        if self.processes == 0 {
-            let text = "no user has a process outside of their jobs";
-            return Finding::fine(Check::UsersOutsideJobs, "users", text);
-        }
+    /// Notes the number of processes, below the names of their users.
+    fn note(&self, text: &str, remedy: impl Into<Remedy>) -> Finding {
         let mut object = self.names.join(", ");
         if self.users > self.names.len() {
             object.push_str(&format!(", and {} more", self.users - self.names.len()));
         }
         let text = format!(
-            "{} of their processes are outside of their jobs",
+            "{} of their processes are outside of {text}",
             self.processes
         );
-        let remedy = run("job-adopt strays").and(
-            "which shows those of users without a job, and --kill ends them; what was started before the \
-             module was enabled stays until it ends",
-        );
         Finding::note(Check::UsersOutsideJobs, object, text, remedy)
+    }
+}
+
+impl ProcessFacts {
+    /// Reports processes outside of their users' jobs, as notes: they may be older than the module. What `strays` does
+    /// not show gets no command.
+    fn judge_outside(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if self.strays.processes > 0 {
+            let remedy = run("job-adopt strays").and("which shows them, and --kill ends them");
+            findings.push(self.strays.note("jobs, and they have none here", remedy));
+        }
+        if self.of_job_owners.processes > 0 {
+            let advice = "nothing: logins from before the module was enabled, and services of systemctl --user, stay \
+                          until they end; strays shows what outlives the user's last job";
+            findings.push(self.of_job_owners.note("their jobs", advice));
+        }
+        if findings.is_empty() {
+            let text = "no user has a process outside of their jobs";
+            findings.push(Finding::fine(Check::UsersOutsideJobs, "users", text));
+        }
+        findings
     }
 }
 
@@ -163,21 +183,39 @@ mod tests {
         assert!(own < 60 * 60 && first >= own, "{own} {first}");
     }
 
+    fn facts(of_job_owners: OutsideProcesses, strays: OutsideProcesses) -> ProcessFacts {
+        ProcessFacts {
+            of_job_owners,
+            strays,
+            old_helpers: Vec::new(),
+        }
+    }
+
     #[test]
     fn processes_outside_of_jobs_are_counted() {
-        assert_eq!(
-            OutsideProcesses::default().finding().severity,
-            Severity::Fine
-        );
+        let none = facts(OutsideProcesses::default(), OutsideProcesses::default());
+        assert_eq!(none.judge_outside()[0].severity, Severity::Fine);
         let uids = (0..30).map(|process| 4_000_000_000 + process % 10);
-        let finding = OutsideProcesses::count(uids).finding();
-        assert_eq!(finding.severity, Severity::Note);
-        assert!(finding.text.starts_with("30 of"), "{}", finding.text);
+        let findings =
+            facts(OutsideProcesses::default(), OutsideProcesses::count(uids)).judge_outside();
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].severity, Severity::Note);
+        assert!(findings[0].text.starts_with("30 of"), "{findings:?}");
         assert!(
-            finding.object.ends_with("4000000007, and 2 more"),
-            "{}",
-            finding.object
+            findings[0].object.ends_with("4000000007, and 2 more"),
+            "{findings:?}"
         );
+    }
+
+    /// `strays` prints nothing about users who have a job.
+    #[test]
+    fn strays_is_advised_only_for_what_it_shows() {
+        let one = || OutsideProcesses::count(std::iter::once(4_000_000_000));
+        let findings = facts(one(), OutsideProcesses::default()).judge_outside();
+        assert_eq!(findings[0].remedy.command, "");
+        let findings = facts(OutsideProcesses::default(), one()).judge_outside();
+        assert_eq!(findings[0].remedy.command, "job-adopt strays");
+        assert_eq!(facts(one(), one()).judge_outside().len(), 2);
     }
 
     #[test]

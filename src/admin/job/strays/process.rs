@@ -195,6 +195,27 @@ impl ProcessInfo {
     fn service(&self) -> Option<&str> {
         system_service(self.path())
     }
+
+    /// Whether it is the service manager of `user`, or the process that holds its PAM session (`(sd-pam)`): systemd
+    /// starts both at the first login and ends them after the last one.
+    pub(super) fn is_user_manager(&self, user: u32) -> bool {
+        let is_at_place =
+            self.path() == format!("/user.slice/user-{user}.slice/user@{user}.service/init.scope");
+        let link = |pid: i32| fs::read_link(Proc::host().dir(pid).join("exe")).ok();
+        is_at_place
+            && link(self.process.pid)
+                .zip(link(1))
+                .is_some_and(|(program, init)| is_program_of_systemd(&program, &init))
+    }
+}
+
+/// Whether a program is systemd's own, by where process 1 has its program. Users can move any process to the cgroup of
+/// their service manager. From systemd 255 on, `(sd-pam)` runs `systemd-executor`.
+fn is_program_of_systemd(program: &Path, init: &Path) -> bool {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    // An upgrade has replaced the file.
+    let name = name.trim_end_matches(" (deleted)");
+    program.parent() == init.parent() && ["systemd", "systemd-executor"].contains(&name)
 }
 
 /// A path and its parents, the longest last.
@@ -305,6 +326,24 @@ mod tests {
                 (job_dir(path, Some(5)), job_dir(path, None)),
                 (None, None),
                 "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn program_of_systemd_is_recognized_by_its_folder() {
+        let init = Path::new("/usr/lib/systemd/systemd");
+        for (program, expected) in [
+            ("/usr/lib/systemd/systemd", true),
+            ("/usr/lib/systemd/systemd (deleted)", true),
+            ("/usr/lib/systemd/systemd-executor", true),
+            ("/usr/lib/systemd/systemd-run", false),
+            ("/home/alice/systemd", false),
+        ] {
+            assert_eq!(
+                is_program_of_systemd(Path::new(program), init),
+                expected,
+                "{program}"
             );
         }
     }

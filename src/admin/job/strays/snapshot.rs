@@ -25,8 +25,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The processes outside of jobs, and the users with jobs, at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
-    /// The processes, also those of users who have a job.
-    pub(crate) outside: Vec<Stray>,
+    /// The processes, also those of users who have a job, but for these users' service managers: each login starts one.
+    outside: Vec<Stray>,
     /// The processes outside of jobs whose owner is unknown: they may belong to root's containers.
     pub(super) unowned: Vec<Stray>,
     /// The uids of users who have a job.
@@ -62,8 +62,15 @@ impl Snapshot {
         Ok(facts.judge(judged))
     }
 
+    /// The processes of users who have a job.
+    pub(crate) fn of_job_owners(&self) -> impl Iterator<Item = &Stray> {
+        self.outside
+            .iter()
+            .filter(|process| self.owners.contains(&process.uid))
+    }
+
     /// The processes of users who have no job.
-    pub(super) fn into_strays(self) -> Vec<Stray> {
+    pub(crate) fn into_strays(self) -> Vec<Stray> {
         let Self {
             mut outside,
             owners,
@@ -127,12 +134,18 @@ impl Facts<'_> {
     /// Judges which of these processes are outside of jobs, and who has a job.
     fn judge(self, judged: JudgedProcesses<'_>) -> Snapshot {
         let mut outside = Vec::new();
+        let mut managers = BTreeSet::new();
         let mut owners_in_jobs = BTreeSet::new();
         for (info, person) in judged.of_people {
             match self.find_place(info, person.uid) {
                 Place::LiveJob => _ = owners_in_jobs.insert(person.uid),
                 Place::Allowed => {}
-                Place::Outside => outside.push(Stray::new(info, person, self.table)),
+                Place::Outside => {
+                    if info.is_user_manager(person.uid) {
+                        managers.insert(info.process.pid);
+                    }
+                    outside.push(Stray::new(info, person, self.table));
+                }
             }
         }
         let mut unowned = Vec::new();
@@ -148,6 +161,8 @@ impl Facts<'_> {
         let mut owners = self.registered.owners;
         owners.extend(self.scheduled.owners);
         owners.extend(owners_in_jobs);
+        outside
+            .retain(|process| !(managers.contains(&process.pid) && owners.contains(&process.uid)));
         Snapshot {
             outside,
             unowned,
