@@ -14,6 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// The drop-in by which `job-adopt enable` closes the slices of all users.
+const CLOSED_DROP_IN_PATH: &str = "/etc/systemd/system/user-.slice.d/job-adopt.conf";
 /// The uid of the account `nobody`, which has no job.
 pub(super) const NOBODY_UID: u32 = 65_534;
 /// The mode bits set-user-ID and set-group-ID.
@@ -110,6 +112,12 @@ impl Site {
             .iter()
             .chain(&self.session)
             .filter(|entry| entry.is_for_service())
+    }
+
+    /// Checks whether `job-adopt enable` has set anything up here: without our lines, a node whose slices are closed has
+    /// lost them, and any other is new.
+    pub(super) fn is_set_up(&self) -> bool {
+        self.own_lines().next().is_some() || self.at(CLOSED_DROP_IN_PATH).exists()
     }
 
     /// Parses the arguments of the first session line that is valid, else of the first such account

@@ -41,8 +41,8 @@ pub(super) struct Slices {
     exempt: BTreeSet<u32>,
     /// Those of `exempt`, and [`UNUSED_UID`], whose slices have a device policy that closes them.
     closed: BTreeSet<u32>,
-    /// What else runs outside of jobs; `None` if logins are in users' slices, because the module observes
-    /// or does not decide.
+    /// What else runs outside of jobs; `None` if logins are in users' slices, because the node is not set up, or the
+    /// module observes or does not decide.
     outside: Option<OutsideJobs>,
 }
 
@@ -107,7 +107,8 @@ impl SliceFacts {
             Ok(closed) => closed,
             Err(error) => return Self::UnknownPolicy(error),
         };
-        let logins_join_jobs = !site.is_switched_off()
+        let logins_join_jobs = site.is_set_up()
+            && !site.is_switched_off()
             && site.config.missing_enforce_path().is_none()
             && !site.session.iter().any(Entry::is_observing);
         Self::Read(Slices {

@@ -169,6 +169,8 @@ pub(super) struct StackFacts<'a> {
     is_root: bool,
     /// Debian's profile for the module of Slurm is installed.
     has_slurm_profile: bool,
+    /// The node has something of what `enable` writes.
+    is_set_up: bool,
     own_lines: Vec<OwnLine<'a>>,
     aliases: Vec<Alias>,
     /// Modules of others that are not there, although a login fails without them.
@@ -280,6 +282,7 @@ impl<'a> StackFacts<'a> {
             passes_variables: site.config.env == JobEnvironment::Full,
             is_root: site.is_root(),
             has_slurm_profile: site.at("/usr/share/pam-configs/slurm-adopt").exists(),
+            is_set_up: site.is_set_up(),
             own_lines,
             aliases: find_aliases(site),
             missing_modules: find_missing_modules(site),
@@ -349,7 +352,11 @@ impl<'a> StackFacts<'a> {
             text: missing_text,
             advice,
         } = self.missing_line(group);
-        let line_remedy = self.write_lines(advice);
+        let line_remedy = if self.is_set_up {
+            self.write_lines(advice)
+        } else {
+            self.describe_trial()
+        };
         let service = format!("service {}", self.service);
         match line {
             StackFinding::Effective(place) => {
@@ -415,6 +422,17 @@ impl<'a> StackFacts<'a> {
                 Finding::unknown(check, service, why, "run this as root")
             }
         }
+    }
+
+    /// The way to set a new node up, for a person: what enforces at once is no command to paste there.
+    fn describe_trial(&self) -> Remedy {
+        let service = if self.service == "sshd" {
+            String::new()
+        } else {
+            format!("--service {} ", shell_word(self.service))
+        };
+        format!("try it: job-adopt enable --try 15m {service}USER, with a user who has a job here (job-adopt list)")
+            .into()
     }
 
     /// The command that writes our lines at their places, or moves them there; `advice` is what may be done instead. It
@@ -943,6 +961,7 @@ mod tests {
             aliases: Vec::new(),
             missing_modules: Vec::new(),
             has_slurm_profile: false,
+            is_set_up: true,
         }
     }
 

@@ -33,6 +33,37 @@ fn unreliable_session_line_is_an_error() {
     }
 }
 
+/// On a new node, what is pasted must not enforce untried; on one that has lost its lines it restores them.
+#[test]
+fn command_that_writes_lines_is_not_for_new_nodes() {
+    let lines = |site: &TestSite| {
+        let findings = site.findings().into_iter();
+        let found: Vec<String> = findings
+            .filter(|finding| finding.check == finding::Check::PamSession)
+            .flat_map(|finding| finding.remedy.lines())
+            .collect();
+        found.join("\n")
+    };
+    let none: String = SSHD
+        .lines()
+        .filter(|line| !line.contains("pam_job_adopt"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let site = TestSite::new().sshd(&none);
+    assert!(
+        lines(&site).starts_with("  do: try it: job-adopt enable --try 15m USER"),
+        "{}",
+        lines(&site)
+    );
+    assert!(!lines(&site).contains("run:"));
+    let site = site.file("etc/systemd/system/user-.slice.d/job-adopt.conf", "");
+    assert!(
+        lines(&site).starts_with("  run: job-adopt enable --only pam"),
+        "{}",
+        lines(&site)
+    );
+}
+
 #[test]
 fn line_that_skips_our_session_line_is_named() {
     let common = format!("{COMMON}session [success=1 default=ignore] pam_umask.so\n");
