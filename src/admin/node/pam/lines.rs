@@ -263,30 +263,65 @@ pub(super) fn edit(text: &[u8], new: &[NewLine], replaced: &[usize]) -> Vec<u8> 
 }
 
 /// Lists the lines by which two texts of a service's file differ, with `-` before those that go and `+` before
-/// those that come. No general diff: the texts may differ only in our own lines, and in lines of others that got
-/// or lost the mark of a replaced line.
+/// those that come, each run of them between its neighbours, which show the place: the next line above and below that
+/// is no comment. `…` stands for further such lines.
 pub(crate) fn changed_lines(old: &[u8], new: &[u8]) -> Vec<String> {
     let old = String::from_utf8_lossy(old);
     let new = String::from_utf8_lossy(new);
+    let mut compared = compare_lines(&old, &new);
+    compared.retain(|(mark, line)| *mark != KEPT || !is_comment(line));
+    let is_changed = |index: Option<usize>| {
+        let line = index.and_then(|index| compared.get(index));
+        line.is_some_and(|(mark, _)| *mark != KEPT)
+    };
+    let mut shown: Vec<String> = Vec::new();
+    for (index, (mark, line)) in compared.iter().enumerate() {
+        let is_neighbour = is_changed(index.checked_sub(1)) || is_changed(Some(index + 1));
+        if *mark != KEPT || is_neighbour {
+            shown.push(format!("{mark} {line}"));
+        } else if shown.last().is_none_or(|last| last != GAP) {
+            shown.push(GAP.to_owned());
+        }
+    }
+    if shown == [GAP] {
+        return Vec::new();
+    }
+    shown
+}
+
+/// The mark of a line that both texts have.
+const KEPT: char = ' ';
+/// Stands for lines that are not shown.
+const GAP: &str = "  …";
+
+fn is_comment(line: &str) -> bool {
+    let text = line.trim_start();
+    text.is_empty() || text.starts_with('#')
+}
+
+/// Compares two texts of a service's file: all lines, each behind its mark. No general diff: the texts may differ only in
+/// our own lines, and in lines of others that got or lost the mark of a replaced line.
+fn compare_lines<'a>(old: &'a str, new: &'a str) -> Vec<(char, &'a str)> {
     let mut old_lines = old.lines().peekable();
-    let mut changes = Vec::new();
+    let mut compared = Vec::new();
     for line in new.lines() {
         // Only our own lines go without a line that comes in their place.
         while let Some(gone) = old_lines.next_if(|other| *other != line && is_our_text(other)) {
-            changes.push(format!("- {gone}"));
+            compared.push(('-', gone));
         }
         if old_lines.next_if_eq(&line).is_some() {
+            compared.push((KEPT, line));
             continue;
         }
         if let Some(gone) =
             old_lines.next_if(|other| without_mark(line) == *other || without_mark(other) == line)
         {
-            changes.push(format!("- {gone}"));
+            compared.push(('-', gone));
         }
-        changes.push(format!("+ {line}"));
+        compared.push(('+', line));
     }
-    changes.extend(old_lines.map(|gone| format!("- {gone}")));
-    changes
+    compared.extend(old_lines.map(|gone| ('-', gone)));
+    compared
 }
 
 fn is_our_text(line: &str) -> bool {

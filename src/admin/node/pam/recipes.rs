@@ -356,8 +356,33 @@ fn old_line_that_kept_no_user_out_refuses() {
     }
 }
 
+/// The changed lines without their neighbours.
 fn changes(old: &str, new: &str) -> Vec<String> {
-    changed_lines(old.as_bytes(), new.as_bytes())
+    let mut lines = changed_lines(old.as_bytes(), new.as_bytes());
+    lines.retain(|line| line.starts_with(['+', '-']));
+    lines
+}
+
+/// Both auth lines are equal: only their places tell them apart.
+#[test]
+fn changed_lines_are_shown_with_their_places() {
+    let old = "# head\n@include common-auth\n\naccount required a.so\n# note\n@include common-account\n\
+               session required b.so\n@include common-session\n";
+    let new = "# head\nauth ours\n@include common-auth\nauth ours\n\naccount required a.so\naccount ours\n# note\n\
+               @include common-account\nsession required b.so\n@include common-session\nsession ours\n";
+    let shown = [
+        "+ auth ours",
+        "  @include common-auth",
+        "+ auth ours",
+        "  account required a.so",
+        "+ account ours",
+        "  @include common-account",
+        "  …",
+        "  @include common-session",
+        "+ session ours",
+    ];
+    assert_eq!(changed_lines(old.as_bytes(), new.as_bytes()), shown);
+    assert_eq!(changed_lines(new.as_bytes(), new.as_bytes()), [""; 0]);
 }
 
 /// The admin sees each old line right above the line that replaces it.
