@@ -64,6 +64,29 @@ pub(super) fn is_in_group(user: &User, group: &str) -> Result<bool, Error> {
     Ok(list_groups(user)?.contains(&group.gid))
 }
 
+/// Describes each of these exempt users and groups that the name service does not know, or cannot tell, as the arguments
+/// of our lines spell them. Such a group may be made later: until then it exempts nobody.
+pub(super) fn describe_missing_accounts(uids: &[u32], groups: &[String]) -> Vec<String> {
+    let mut missing = Vec::new();
+    for uid in uids {
+        let fault = match User::from_uid(Uid::from_raw(*uid)) {
+            Ok(Some(_)) => continue,
+            Ok(None) => "no account has this uid, so it exempts nobody",
+            Err(errno) => errno.desc(),
+        };
+        missing.push(format!("exempt_uids={uid}: {fault}"));
+    }
+    for name in groups {
+        let fault = match Group::from_name(name) {
+            Ok(Some(_)) => continue,
+            Ok(None) => "no such group, so it exempts nobody",
+            Err(errno) => errno.desc(),
+        };
+        missing.push(format!("exempt_groups={name}: {fault}"));
+    }
+    missing
+}
+
 /// Looks up the uid of a user who is given by name or number. The number needs no account.
 ///
 /// # Errors

@@ -141,6 +141,41 @@ fn unsupported_stack_is_refused_and_unchanged() {
     });
 }
 
+/// Nothing refuses a misspelt name, since a group may be made later: it locks operators out.
+#[test]
+fn exempt_group_that_does_not_exist_is_named_before_a_change_and_last() {
+    on_node(|node| {
+        install_shape(node, "debian");
+        let enable = [
+            "enable",
+            "--only",
+            "pam",
+            "--arguments",
+            "exempt_groups=ops,opz",
+        ];
+        let warning =
+            "job-adopt: warning: exempt_groups=opz: no such group, so it exempts nobody\n";
+        let shown = node
+            .job_adopt(&[&enable[..], &["--dry-run"]].concat())
+            .exits(0);
+        assert!(shown.stderr.ends_with(warning), "{shown}");
+        let made = node.job_adopt(&enable).exits(0);
+        assert_eq!(made.stderr.matches(warning).count(), 2, "{made}");
+        let check = node.job_adopt(&["check"]).exits(1);
+        check
+            .says("warning pam-arguments /etc/pam.d/sshd:")
+            .says("exempt_groups=opz: no such group");
+        node.sh("groupadd opz").ok();
+        node.job_adopt(&["check"]).omits("no such group");
+        node.job_adopt(&enable).exits(0).omits("no such group");
+        let before = node.read("/etc/pam.d/sshd");
+        node.job_adopt(&["enable", "--only", "pam", "--arguments", "conf=/etc/none"])
+            .exits(3)
+            .says("argument conf=/etc/none: no such file");
+        assert_eq!(node.read("/etc/pam.d/sshd"), before);
+    });
+}
+
 /// Lines of sites above and below pam_slurm_adopt.so, with real modules. Each lets in alice, who has
 /// a job, and some let in the staff.
 const RECIPES: [&str; 11] = [

@@ -1,6 +1,6 @@
 //! The node that is checked: its files, accounts and processes of root.
 
-use crate::accounts::with_helper_rights;
+use crate::accounts::{self, with_helper_rights};
 use helper::Config;
 use helper::jobs::sources::processes;
 use helper::node::Tree;
@@ -104,6 +104,15 @@ impl Site {
             uid: user.uid.as_raw(),
             gid: user.gid.as_raw(),
         })
+    }
+
+    /// Describes each exempt user and group of the settings that does not exist; none in a test's folder, whose
+    /// accounts the name service does not know.
+    pub(super) fn describe_missing_accounts(&self, settings: &Settings) -> Vec<String> {
+        if !self.is_here() {
+            return Vec::new();
+        }
+        accounts::describe_missing_accounts(&settings.exempt_uids, &settings.exempt_groups)
     }
 
     /// Iterates over the lines of our module, except those that name another service.

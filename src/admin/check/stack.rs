@@ -230,6 +230,8 @@ fn find_missing_modules(site: &Site) -> Vec<MissingModule<'_>> {
 struct OwnLine<'a> {
     place: &'a FileLine,
     arguments: Result<Arguments<'a>, String>,
+    /// The exempt users and groups that do not exist.
+    missing: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -660,9 +662,14 @@ impl<'a> OwnLine<'a> {
             let conf = ConfArgument::read(site, Path::new(&settings.conf));
             Arguments { settings, conf }
         });
+        let missing = match &arguments {
+            Ok(Arguments { settings, .. }) => site.describe_missing_accounts(settings),
+            Err(_) => Vec::new(),
+        };
         Self {
             place: &entry.place,
             arguments,
+            missing,
         }
     }
 
@@ -707,6 +714,10 @@ impl<'a> OwnLine<'a> {
         }
         for text in list_exemptions(settings) {
             findings.push(Finding::note(Check::PamOpen, place, text, ""));
+        }
+        for text in &self.missing {
+            let remedy = "correct the name, or make the account; until then these users are refused without a job";
+            findings.push(Finding::warning(Check::PamArguments, place, text, remedy));
         }
         let has_exempt = !settings.exempt_uids.is_empty() || !settings.exempt_groups.is_empty();
         if settings.exempt_join && !has_exempt {

@@ -7,6 +7,7 @@ mod questions;
 
 use super::change::{Change, Command, MountStep, Pending, lock};
 use super::jobless::find_jobless_user;
+use super::missing_names::{describe_missing, require_files};
 use super::pam::{LineOptions, LinesPlan, Stack, plan_lines};
 use super::part::{Part, PlaceOptions};
 use super::slices::{
@@ -117,6 +118,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         let plan = NodePlan::new(options, output)?;
         plan.change.describe(output)?;
         writeln!(output.out, "{}", plan.describe_dry_run())?;
+        plan.warn_of_missing(output);
         return Ok(EXIT_FINE);
     }
     require_root("change the node")?;
@@ -151,12 +153,16 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let plan = NodePlan::new(options, output)?;
     if plan.change.is_empty() {
         writeln!(output.out, "unchanged: the node is as asked")?;
+        plan.warn_of_missing(output);
         return Ok(EXIT_FINE);
     }
-    match options.length {
+    let status = match options.length {
         Some(length) => try_change(&plan, length, options, output),
         None => make_change(&plan, output),
-    }
+    }?;
+    // Once more, below all else.
+    plan.warn_of_missing(output);
+    Ok(status)
 }
 
 /// The changes that make the node right.
@@ -164,6 +170,8 @@ struct NodePlan<'a> {
     change: Change,
     /// `None` if the options leave the PAM stack out.
     lines: Option<PlannedLines<'a>>,
+    /// The exempt users and groups that do not exist.
+    missing: Vec<String>,
 }
 
 /// The stack, and the arguments that our lines get.
@@ -193,6 +201,7 @@ impl<'a> NodePlan<'a> {
             } = plan;
             change.add(Part::Pam, stack_change);
             change.modules = replaced_modules;
+            require_files(&settings, root)?;
             lines = Some(PlannedLines { stack, settings });
         }
         let config = if place.has(Part::Slices) {
@@ -200,6 +209,8 @@ impl<'a> NodePlan<'a> {
         } else {
             None
         };
+        let settings = lines.as_ref().map(|lines| &lines.settings);
+        let missing = describe_missing(settings, config.as_ref(), root);
         let is_observing = lines.as_ref().is_some_and(|lines| lines.settings.observe);
         // Why logins stay outside of jobs, if they do: closed slices and the bus policy would take their devices and
         // their containers.
@@ -256,7 +267,20 @@ impl<'a> NodePlan<'a> {
                 || has_bus && systemd::has_old_bus(Path::new(BUS_POLICY_PATH));
             change.steps.mount = (has_mount && !is_mounted()).then_some(MountStep::Start);
         }
-        Ok(Self { change, lines })
+        Ok(Self {
+            change,
+            lines,
+            missing,
+        })
+    }
+
+    /// Warns of exempt users and groups that do not exist: a misspelt name would lock operators out.
+    fn warn_of_missing(&self, output: &mut Output<'_>) {
+        // Standard error has no buffer, and the admin reads both.
+        let _ = output.out.flush();
+        for text in &self.missing {
+            output.warn(format_args!("warning: {text}"));
+        }
     }
 
     fn describe_dry_run(&self) -> &'static str {
@@ -307,6 +331,7 @@ fn read_config(conf: &Conf, root: &Path) -> Result<Config, Error> {
 fn make_change(plan: &NodePlan<'_>, output: &mut Output<'_>) -> Result<u8, Error> {
     plan.change.describe(output)?;
     plan.warn_of_penalties(output);
+    plan.warn_of_missing(output);
     plan.save_original()?;
     let pending = plan.change.begin(None, output)?;
     let made = plan
@@ -367,6 +392,7 @@ fn try_change(
     questions.push(Question::ask(service, "root", Expected::NotNewlyRefused)?);
     plan.change.describe(output)?;
     plan.warn_of_penalties(output);
+    plan.warn_of_missing(output);
     plan.save_original()?;
     let mut pending = plan.change.begin(Some(length), output)?;
     match carry_out_try(plan, &mut pending, service, users, &questions, output) {

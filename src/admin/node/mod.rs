@@ -7,6 +7,7 @@ pub(crate) mod enable;
 mod file_change;
 pub(crate) mod jobless;
 pub(crate) mod metrics;
+mod missing_names;
 pub(crate) mod notify;
 pub(crate) mod pam;
 mod part;
