@@ -29,6 +29,21 @@ fn stack_without_session_line_is_named_beside_cause() {
     });
 }
 
+/// A refusal would frighten the admin of a node that does not ask us yet.
+#[test]
+fn stack_without_our_lines_affects_no_login() {
+    on_node(|node| {
+        node.write_stack("account required pam_permit.so\nsession required pam_permit.so\n");
+        let outcome = run_resolve(node, &[]).exits(1).says("[JA09]");
+        assert!(
+            outcome.stdout.starts_with("logins are not affected: "),
+            "{outcome}"
+        );
+        node.write_stack("account required pam_job_adopt.so\nsession required pam_permit.so\n");
+        run_resolve(node, &[]).exits(1).omits("not affected");
+    });
+}
+
 /// Root can read what the helper cannot.
 #[test]
 fn file_unreadable_to_helper_is_named_to_root() {

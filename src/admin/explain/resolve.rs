@@ -79,6 +79,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         output.json(&prediction.to_json(&evidence))?;
         return Ok(prediction.exit_status());
     }
+    if evidence.iter().any(|(_, text)| text == UNAFFECTED) {
+        writeln!(output.out, "{UNAFFECTED}. An account line alone would say:")?;
+    }
     match &prediction {
         Prediction::Admitted => writeln!(output.out, "{}", Reason::Admitted)?,
         Prediction::Ignored(why) => writeln!(output.out, "not judged: {why}")?,
@@ -246,12 +249,18 @@ impl PamLine {
     }
 }
 
-/// Describes the lines whose arguments hold, and notes a difference.
+/// The note about a service whose stack does not call us.
+const UNAFFECTED: &str = "logins are not affected: no line of this service names pam_job_adopt.so";
+
+/// Describes the lines whose arguments hold, and notes a difference, or that there are none.
 fn describe_lines(account: &PamLine, session: &PamLine) -> EvidenceLines {
     let mut lines = vec![
         ("account line".to_owned(), account.describe()),
         ("session line".to_owned(), session.describe()),
     ];
+    if account.place.is_none() && session.place.is_none() {
+        lines.push(("note".to_owned(), UNAFFECTED.to_owned()));
+    }
     if account.place.is_some() && session.place.is_some() && account.arguments != session.arguments
     {
         let note = "account and session line have different arguments";
