@@ -156,19 +156,27 @@ pub(super) fn require_owner(name: &str, command: &str) -> Result<User, Error> {
 
 /// The first uid of people if login.defs(5) has none.
 const DEFAULT_UID_MIN: u32 = 1000;
+/// The last uid of people in passwd(5) if login.defs(5) has none.
+const DEFAULT_UID_MAX: u32 = 60_000;
 
 /// Reads the first uid of people on this node.
 pub(crate) fn read_uid_min() -> u32 {
     let defs = fs::read("/etc/login.defs").unwrap_or_default();
-    parse_uid_min(&defs).unwrap_or(DEFAULT_UID_MIN)
+    parse_uid_limit(&defs, "UID_MIN").unwrap_or(DEFAULT_UID_MIN)
 }
 
-/// Parses `UID_MIN` of login.defs(5), whose comments may be in any encoding; `None` if the file does not set
+/// Reads the last uid that this node gives to people in passwd(5). A name service may have people above it.
+pub(crate) fn read_uid_max() -> u32 {
+    let defs = fs::read("/etc/login.defs").unwrap_or_default();
+    parse_uid_limit(&defs, "UID_MAX").unwrap_or(DEFAULT_UID_MAX)
+}
+
+/// Parses `UID_MIN` or `UID_MAX` of login.defs(5), whose comments may be in any encoding; `None` if the file does not set
 /// it.
-fn parse_uid_min(defs: &[u8]) -> Option<u32> {
+fn parse_uid_limit(defs: &[u8], key: &str) -> Option<u32> {
     String::from_utf8_lossy(defs).lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
-        (words.next()? == "UID_MIN").then(|| words.next()?.parse().ok())?
+        (words.next()? == key).then(|| words.next()?.parse().ok())?
     })
 }
 
@@ -252,16 +260,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uid_min_of_login_defs_is_parsed() {
-        assert_eq!(
-            parse_uid_min(b"#UID_MIN 5\nUID_MAX 9\nUID_MIN\t\t 500\n"),
-            Some(500)
-        );
-        assert_eq!(
-            parse_uid_min(b"# f\xfcr Menschen\nUID_MIN 500 # \xfc\n"),
-            Some(500)
-        );
-        assert_eq!(parse_uid_min(b"UID_MIN x\n"), None);
-        assert_eq!(parse_uid_min(b""), None);
+    fn uid_limits_of_login_defs_are_parsed() {
+        for (defs, min, max) in [
+            (
+                &b"#UID_MIN 5\nUID_MAX 9\nUID_MIN\t\t 500\n"[..],
+                Some(500),
+                Some(9),
+            ),
+            (b"# f\xfcr Menschen\nUID_MIN 500 # \xfc\n", Some(500), None),
+            (b"UID_MIN x\n", None, None),
+            (b"", None, None),
+        ] {
+            assert_eq!(parse_uid_limit(defs, "UID_MIN"), min);
+            assert_eq!(parse_uid_limit(defs, "UID_MAX"), max);
+        }
     }
 }

@@ -429,6 +429,49 @@ fn try_asks_both_stacks_about_users_with_and_without_a_job() {
     });
 }
 
+/// What cannot be tried is said before anything changes, and the last line says who gets in.
+#[test]
+fn try_ends_with_a_verdict() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        fake_systemd(node);
+        let old = node.read("/etc/pam.d/sshd");
+        node.job_adopt(&["enable", "--try", "15m", "alcie"])
+            .exits(3)
+            .says("no such user")
+            .omits("pam: change");
+        assert_eq!(node.read("/etc/pam.d/sshd"), old);
+        node.sh("echo greeting >/etc/motd").ok();
+        let text = "account required pam_permit.so\nsession required pam_motd.so\n";
+        node.write("/etc/pam.d/sshd", text);
+        let tried = try_for(node, "timeout=40").exits(0).omits("greeting");
+        assert!(
+            tried
+                .stdout
+                .contains("\nalice in (job 4242), carol out (no job), root in\n"),
+            "{tried}"
+        );
+        let kept = node.job_adopt(&["enable", "--keep"]).exits(0);
+        drop(kept);
+        let again = node
+            .job_adopt(&["enable", "--try", "15m", "alice"])
+            .exits(0);
+        let again = again
+            .says("nothing is tried, and no timer runs")
+            .says("alice in (job 4242)");
+        assert!(!again.stdout.contains("goes back"), "{again}");
+        node.job_adopt(&["disable"]).exits(0);
+        let refused = node
+            .job_adopt(&["enable", "--try", "15m", "carol"])
+            .exits(1);
+        let fault =
+            "user carol would not get in: choose a user with a running job: job-adopt list\n";
+        assert!(refused.stdout.contains(fault), "{refused}");
+        assert_eq!(node.read("/etc/pam.d/sshd"), text);
+        drop(job);
+    });
+}
+
 #[test]
 fn try_finds_a_user_without_a_job_by_itself() {
     on_node(|node| {

@@ -4,9 +4,9 @@
 //! With `--try` everything goes back unless the admin keeps it. [`change`](super::change) says how.
 
 mod questions;
+mod verdict;
 
 use super::change::{Change, Command, MountStep, Pending, lock};
-use super::jobless::find_jobless_user;
 use super::missing_names::{describe_missing, require_files};
 use super::pam::{LineOptions, LinesPlan, Stack, plan_lines};
 use super::part::{Part, PlaceOptions};
@@ -19,16 +19,19 @@ use crate::accounts::{self, require_root};
 use crate::check::sshd::warn_of_penalties;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
+use crate::job::running_jobs::find_running_jobs;
 use crate::options::Conf;
 use crate::output::Output;
 use clap::{ArgGroup, Args};
 use helper::Config;
 use helper::devices::Resolver;
 use helper::node::Tree;
+use kernel::trust::Trust;
 use module::Settings;
-use questions::{Expected, Question, ask_account, run_account, run_stack, run_stack_for};
+use questions::{run_account, run_stack};
 use std::path::Path;
 use std::time::Duration;
+use verdict::Trial;
 
 /// Longest trial.
 const TRIAL_MAX_SECONDS: u64 = 24 * 3600;
@@ -153,8 +156,13 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let plan = NodePlan::new(options, output)?;
     if plan.change.is_empty() {
         writeln!(output.out, "unchanged: the node is as asked")?;
+        let status = if options.length.is_some() {
+            ask_unchanged(&plan, options, output)?
+        } else {
+            EXIT_FINE
+        };
         plan.warn_of_missing(output);
-        return Ok(EXIT_FINE);
+        return Ok(status);
     }
     let status = match options.length {
         Some(length) => try_change(&plan, length, options, output),
@@ -323,7 +331,7 @@ fn read_config(conf: &Conf, root: &Path) -> Result<Config, Error> {
         Some(path) => path,
         None => at(root, &conf.path()?),
     };
-    Ok(Config::read(&path, &kernel::trust::Trust::root())?)
+    Ok(Config::read(&path, &Trust::root())?)
 }
 
 /// Makes the planned change for good: first the stack, then all else. It fails with [`Error::Failed`] if a
@@ -370,32 +378,13 @@ fn try_change(
             "systemd does not run here, so nothing would bring the files back",
         ));
     }
-    let service = &lines.stack.service;
-    let users = &options.users;
-    for user in users {
-        if accounts::find_user(user)?.is_some_and(|user| user.uid.is_root()) {
-            output
-                .warn("root gets in whatever these lines do: log in as a user with a job here too");
-        }
-    }
-    let requested = options.without_job.as_deref();
-    let jobless = find_jobless_user(requested, users, &lines.settings, output)?;
-    let mut questions = Vec::new();
-    for user in users {
-        questions.push(Question::ask(service, user, Expected::Admitted)?);
-    }
-    questions.push(Question::ask(
-        service,
-        &jobless,
-        Expected::NotNewlyAdmitted,
-    )?);
-    questions.push(Question::ask(service, "root", Expected::NotNewlyRefused)?);
+    let trial = begin_trial(lines, options, output)?;
     plan.change.describe(output)?;
     plan.warn_of_penalties(output);
     plan.warn_of_missing(output);
     plan.save_original()?;
     let mut pending = plan.change.begin(Some(length), output)?;
-    match carry_out_try(plan, &mut pending, service, users, &questions, output) {
+    match carry_out_try(plan, &mut pending, &trial, output) {
         Ok(true) => {}
         Ok(false) => {
             let undone = plan.change.roll_back(&pending, output)?;
@@ -416,20 +405,59 @@ fn try_change(
     Ok(EXIT_FINE)
 }
 
+/// Asks the stack, as it is now, about the users of a trial. It fails with [`Error::Failed`] for a user who does not
+/// exist, if no user without a job is found, and without an answer.
+fn begin_trial<'a>(
+    lines: &'a PlannedLines<'_>,
+    options: &Options,
+    output: &mut Output<'_>,
+) -> Result<Trial<'a>, Error> {
+    let users = &options.users;
+    for user in users {
+        if accounts::require_user(user)?.uid.is_root() {
+            output
+                .warn("root gets in whatever these lines do: log in as a user with a job here too");
+        }
+    }
+    let settings = &lines.settings;
+    let config = Config::read(Path::new(&settings.conf), &Trust::root())?;
+    let running = find_running_jobs(&config, output)?;
+    let jobless = options.without_job.as_deref();
+    Trial::begin(&lines.stack.service, users, jobless, settings, running)
+}
+
+/// Runs the stack of a node that is as asked for the users of a trial. Returns [`EXIT_FINDINGS`] if an answer is not as
+/// expected. It fails with [`Error::Failed`] as [`begin_trial`] does.
+fn ask_unchanged(
+    plan: &NodePlan<'_>,
+    options: &Options,
+    output: &mut Output<'_>,
+) -> Result<u8, Error> {
+    writeln!(output.out, "nothing is tried, and no timer runs")?;
+    output.out.flush()?;
+    let lines = plan.lines.as_ref();
+    let Some(lines) = lines.filter(|_| systemd::reads(&options.place.root)) else {
+        return Ok(EXIT_FINE);
+    };
+    if begin_trial(lines, options, output)?.passes(output)? {
+        Ok(EXIT_FINE)
+    } else {
+        Ok(EXIT_FINDINGS)
+    }
+}
+
 /// Changes the stack and asks it, and then changes all else and begins the trial. If an answer is not as expected,
 /// changes nothing else and returns false. The timer of the undo has run since the change began: it fails with
 /// [`Error::Failed`] if that goes off before all is in place, or if a step fails.
 fn carry_out_try(
     plan: &NodePlan<'_>,
     pending: &mut Pending,
-    service: &str,
-    users: &[String],
-    questions: &[Question],
+    trial: &Trial<'_>,
     output: &mut Output<'_>,
 ) -> Result<bool, Error> {
     plan.change.apply(|part| part == Part::Pam)?;
     require_armed(pending)?;
-    if !passes(service, users, questions, output)? {
+    if !trial.passes(output)? {
         return Ok(false);
     }
     plan.finish(output)?;
@@ -447,44 +475,6 @@ fn require_armed(pending: &Pending) -> Result<(), Error> {
     }
     let why = "the time was over before all was in place; try a longer one";
     Err(Error::failed("try", "the change", why))
-}
-
-/// Runs the new stack for the users, and asks it about each user whom the old one was asked about. Returns
-/// whether all answers are as expected; a stack that gives no answer does not pass.
-fn passes(
-    service: &str,
-    users: &[String],
-    questions: &[Question],
-    output: &mut Output<'_>,
-) -> Result<bool, Error> {
-    let mut passes = true;
-    for user in users {
-        passes &= run_stack_for(service, user).unwrap_or_else(|error| {
-            output.warn(format_args!("run the stack: {error}"));
-            false
-        });
-    }
-    for question in questions {
-        let now = match ask_account(service, &question.user) {
-            Ok(now) => now,
-            Err(error) => {
-                output.warn(error);
-                passes = false;
-                continue;
-            }
-        };
-        let name = &question.user;
-        writeln!(
-            output.out,
-            "account of {name}: {} before, {now} now",
-            question.before
-        )?;
-        if let Some(fault) = question.find_fault(now) {
-            output.warn(format_args!("user {name} {fault}"));
-            passes = false;
-        }
-    }
-    Ok(passes)
 }
 
 /// Ends a trial and keeps its change. It fails with [`Error::Failed`] if nothing is pending, if the pending

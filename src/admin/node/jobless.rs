@@ -1,49 +1,39 @@
 //! A user of this node who has no job here, to ask a PAM stack about.
 
-use crate::accounts::{self, read_uid_min};
+use crate::accounts::{self, read_uid_max, read_uid_min};
 use crate::error::Error;
-use crate::job::running_jobs::{NodeJobs, find_running_jobs};
-use crate::output::Output;
-use helper::Config;
-use kernel::trust::Trust;
+use crate::job::running_jobs::NodeJobs;
 use module::Settings;
 use nix::unistd::User;
 use protocol::parse_decimal;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::ops::RangeInclusive;
 
 /// The account that never has a job.
 const NOBODY: &str = "nobody";
 /// Maximum accounts that are looked at.
 const CANDIDATES_MAX: usize = 64;
 
-/// The users who have jobs here.
-struct JobOwners {
-    uids: BTreeSet<u32>,
-    /// Set if every source of jobs has answered.
-    is_complete: bool,
-}
-
 /// Finds the name of a user without a job here: the `requested` one, or else one whom our lines, with these
 /// settings, do not exempt and who is not among `other_than`, the users whom a trial expects to get in. It looks at the
 /// people in this node's passwd(5) and then at `nobody`; if a source of jobs has not answered, only at `nobody`, who
-/// never has one.
+/// never has one. `running` are the jobs of this node.
 ///
 /// # Errors
 ///
 /// [`Error::Failed`] if the requested user is unknown or has a job, if there is no user without a job who is
-/// not exempt, or if jobs or accounts cannot be looked up.
+/// not exempt, or if accounts cannot be looked up.
 pub(super) fn find_jobless_user(
     requested: Option<&str>,
     other_than: &[String],
     settings: &Settings,
-    output: &mut Output<'_>,
+    running: &NodeJobs,
 ) -> Result<String, Error> {
-    let owners = find_job_owners(settings, output)?;
+    let owners: BTreeSet<u32> = running.jobs.iter().map(|job| job.uid).collect();
     if let Some(name) = requested {
         let user = accounts::require_user(name)?;
-        if owners.uids.contains(&user.uid.as_raw()) {
+        if owners.contains(&user.uid.as_raw()) {
             return Err(Error::failed(
                 "try",
                 name,
@@ -52,7 +42,7 @@ pub(super) fn find_jobless_user(
         }
         return Ok(user.name);
     }
-    let mut names = if owners.is_complete {
+    let mut names = if running.is_complete {
         list_people()
     } else {
         Vec::new()
@@ -64,7 +54,7 @@ pub(super) fn find_jobless_user(
         let Some(user) = accounts::find_user(&name)? else {
             continue;
         };
-        if !owners.uids.contains(&user.uid.as_raw()) && !is_exempt(&user, settings)? {
+        if !owners.contains(&user.uid.as_raw()) && !is_exempt(&user, settings)? {
             return Ok(user.name);
         }
     }
@@ -73,32 +63,22 @@ pub(super) fn find_jobless_user(
     Err(Error::failed("try", "the stack", why))
 }
 
-/// Finds the users who have jobs here, by the configuration that our lines name in these settings. It fails
-/// with [`Error::Failed`] if the configuration cannot be used or the registry cannot be listed.
-fn find_job_owners(settings: &Settings, output: &mut Output<'_>) -> Result<JobOwners, Error> {
-    let config = Config::read(Path::new(&settings.conf), &Trust::root())?;
-    let NodeJobs { jobs, is_complete } = find_running_jobs(&config, output)?;
-    Ok(JobOwners {
-        uids: jobs.iter().map(|job| job.uid).collect(),
-        is_complete,
-    })
-}
-
 /// Lists the names of this node's own accounts of people; none if passwd(5) cannot be read.
 fn list_people() -> Vec<String> {
     let passwd = fs::read("/etc/passwd").unwrap_or_default();
-    parse_people(&passwd, read_uid_min())
+    parse_people(&passwd, read_uid_min()..=read_uid_max())
 }
 
-/// Parses the names of the accounts from this uid on, but `nobody`, from the text of passwd(5). Its field of real names
-/// may be in any encoding, and lines without a name and a uid are left out.
-fn parse_people(passwd: &[u8], uid_min: u32) -> Vec<String> {
+/// Parses the names of the accounts with these uids, but `nobody`, from the text of passwd(5). Its field of real names
+/// may be in any encoding, and lines without a name and a uid are left out. Above the uids of people are accounts such
+/// as Debian's `slurm`, which an admin would take for locked out.
+fn parse_people(passwd: &[u8], uids: RangeInclusive<u32>) -> Vec<String> {
     let mut names = Vec::new();
     for line in String::from_utf8_lossy(passwd).lines() {
         let [name, _, uid, ..] = *line.split(':').collect::<Vec<_>>() else {
             continue;
         };
-        if parse_decimal(uid).is_some_and(|uid| uid >= uid_min) && name != NOBODY {
+        if parse_decimal(uid).is_some_and(|uid| uids.contains(&uid)) && name != NOBODY {
             names.push(name.to_owned());
         }
     }
@@ -124,10 +104,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_are_accounts_from_the_first_uid_on() {
+    fn people_are_accounts_with_their_uids() {
         let passwd = b"root:x:0:0::/:/bin/sh\nnobody:x:65534:1::/:/bin/false\n\
-                       alice:x:1001:1:M\xfcller:/:/bin/sh\nbroken\nbob:x:1002:1::/:/bin/sh\n";
-        assert_eq!(parse_people(passwd, 1000), ["alice", "bob"]);
-        assert_eq!(parse_people(passwd, 1002), ["bob"]);
+                       alice:x:1001:1:M\xfcller:/:/bin/sh\nbroken\nbob:x:1002:1::/:/bin/sh\n\
+                       slurm:x:64030:1::/:/bin/false\n";
+        assert_eq!(parse_people(passwd, 1000..=60_000), ["alice", "bob"]);
+        assert_eq!(parse_people(passwd, 1002..=60_000), ["bob"]);
     }
 }

@@ -17,12 +17,19 @@ const EXIT_ADMITTED: u8 = 10;
 /// Exit status of `--account` for a refused user.
 const EXIT_REFUSED: u8 = 11;
 
+/// How the user without a job was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Named,
+    Picked,
+}
+
 /// What the new stack must answer about a user.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     Admitted,
-    /// Refused, unless the old stack admitted the user.
-    NotNewlyAdmitted,
+    /// Refused, unless the old stack admitted the user, who has no job here.
+    NotNewlyAdmitted(Choice),
     /// Admitted, unless the old stack refused the user.
     NotNewlyRefused,
 }
@@ -31,9 +38,9 @@ pub(super) enum Expected {
 #[derive(Debug)]
 pub(super) struct Question {
     pub(super) user: String,
-    expected: Expected,
+    pub(super) expected: Expected,
     /// The answer of the old stack.
-    pub(super) before: Answer,
+    before: Answer,
 }
 
 impl Question {
@@ -51,11 +58,31 @@ impl Question {
         })
     }
 
+    /// Describes both answers, and why a user without a job is asked about.
+    pub(super) fn describe(&self, now: Answer) -> String {
+        let Self {
+            expected, before, ..
+        } = self;
+        let answers = format!("{before} before, {now} now");
+        let Expected::NotNewlyAdmitted(choice) = expected else {
+            return answers;
+        };
+        let origin = match choice {
+            Choice::Named => "has no job here",
+            Choice::Picked => "picked, has no job here",
+        };
+        match (before, now) {
+            (_, Answer::Refused) => format!("{answers} (as it should be: {origin})"),
+            (Answer::Admitted, Answer::Admitted) => format!("{answers} (as before: {origin})"),
+            (Answer::Refused, Answer::Admitted) => answers,
+        }
+    }
+
     /// Finds what is wrong with the answer of the new stack; `None` if it is as expected.
     pub(super) fn find_fault(&self, now: Answer) -> Option<&'static str> {
         match (self.expected, self.before, now) {
             (Expected::Admitted, _, Answer::Refused) => Some("would not get in"),
-            (Expected::NotNewlyAdmitted, Answer::Refused, Answer::Admitted) => {
+            (Expected::NotNewlyAdmitted(_), Answer::Refused, Answer::Admitted) => {
                 Some("has no job here, and would get in now")
             }
             (Expected::NotNewlyRefused, Answer::Admitted, Answer::Refused) => {
@@ -113,11 +140,26 @@ pub(super) fn run_account(service: &str, user: &str) -> Result<u8, Error> {
     })
 }
 
-/// Runs the real stack in a transient unit; returns whether it admits the user.
-pub(super) fn run_stack_for(service: &str, user: &str) -> std::io::Result<bool> {
-    Ok(transient_command("--inside", service, user)?
-        .status()?
-        .success())
+/// What stands before the cgroup of an opened session.
+const OPENED: &str = "opened, in ";
+
+/// Runs the real stack in a transient unit, and writes what that reports. Returns the cgroup of the session; `None` if
+/// the stack refuses the user.
+pub(super) fn run_stack_for(
+    service: &str,
+    user: &str,
+    output: &mut Output<'_>,
+) -> std::io::Result<Option<String>> {
+    let mut command = transient_command("--inside", service, user)?;
+    let done = command.stderr(Stdio::inherit()).output()?;
+    output.out.write_all(&done.stdout)?;
+    if !done.status.success() {
+        return Ok(None);
+    }
+    let opened = format!("session of {user}: {OPENED}");
+    let report = String::from_utf8_lossy(&done.stdout);
+    let cgroup = report.lines().find_map(|line| line.strip_prefix(&opened));
+    Ok(cgroup.map(str::to_owned))
 }
 
 /// Makes the command that runs this program in a transient unit, where it asks the real stack as the option `question`
@@ -136,6 +178,7 @@ fn transient_command(question: &str, service: &str, user: &str) -> std::io::Resu
 
 /// Runs account, credentials and session for a user in this process, in sshd's order, and reports account and
 /// session. Returns [`EXIT_FINDINGS`] as soon as one of these two refuses the user; the later phases do not run then.
+/// What the stack prints is shown if it refuses: else it is the message of the day, and the like.
 pub(super) fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> Result<u8, Error> {
     let mut transaction = Transaction::start(service, user)
         .map_err(|error| Error::failed("start", service, error))?;
@@ -150,9 +193,6 @@ pub(super) fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> R
         (Phase::Delete, ""),
     ] {
         let (result, messages) = transaction.run(phase);
-        for line in messages.iter().flat_map(|text| text.lines()) {
-            writeln!(output.out, "  {}", printable(line))?;
-        }
         let outcome = match (&result, phase) {
             // sshd ignores the result of these phases, after a login by key.
             (_, Phase::Establish | Phase::Delete) => continue,
@@ -160,12 +200,16 @@ pub(super) fn run_stack(service: &str, user: &str, output: &mut Output<'_>) -> R
             (_, Phase::Close) => "closed".to_owned(),
             (Err(error), _) => format!("refused: {error}"),
             (Ok(()), Phase::Account) => "admitted".to_owned(),
-            (Ok(()), Phase::Open) => format!("opened, in {}", own_cgroup()),
+            (Ok(()), Phase::Open) => format!("{OPENED}{}", own_cgroup()),
         };
-        writeln!(output.out, "{name} of {user}: {outcome}")?;
         if result.is_err() && !matches!(phase, Phase::Close) {
+            for line in messages.iter().flat_map(|text| text.lines()) {
+                writeln!(output.out, "  {}", printable(line))?;
+            }
+            writeln!(output.out, "{name} of {user}: {outcome}")?;
             return Ok(EXIT_FINDINGS);
         }
+        writeln!(output.out, "{name} of {user}: {outcome}")?;
     }
     Ok(EXIT_FINE)
 }
