@@ -1,7 +1,7 @@
 //! Checks the mounts that logins need: cgroup v2 as the module finds it, /proc, and /run/job-adopt.
 
 use super::finding::{Check, Finding};
-use super::remedy::{Remedy, run, shell_path, shell_word};
+use super::remedy::{Remedy, page_path, run, shell_path, shell_word};
 use super::site::Site;
 use super::trial_cgroup::measure_moves;
 use super::trusted_file::is_exposed;
@@ -234,8 +234,10 @@ impl FavorDynMods {
                     .to_owned()
             }
         };
-        let remedy = run("systemctl enable --now job-adopt-favordynmods.service")
-            .and("or nothing: docs/systemd.md says what it costs");
+        let remedy = run("systemctl enable --now job-adopt-favordynmods.service").and(format!(
+            "or nothing: {} says what it costs",
+            page_path("systemd.md")
+        ));
         Some(Finding::note(
             Check::CgroupFavordynmods,
             CGROUP_PATH,

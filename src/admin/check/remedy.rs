@@ -119,6 +119,31 @@ pub(super) fn sed_replacement(text: &str) -> String {
     replacement
 }
 
+/// Where packages of Debian, EL and SUSE have the pages.
+const PAGE_DIRS: [&str; 3] = [
+    "/usr/share/doc/libpam-job-adopt",
+    "/usr/share/doc/pam_job_adopt",
+    "/usr/share/doc/packages/pam_job_adopt",
+];
+
+/// The path of a page on this node, or its place in the source if the node has no pages.
+pub(super) fn page_path(name: &str) -> String {
+    page_path_below(Path::new("/"), name)
+}
+
+/// Finds a page below `root`. Debian compresses long ones.
+fn page_path_below(root: &Path, name: &str) -> String {
+    for dir in PAGE_DIRS {
+        for file in [name.to_owned(), format!("{name}.gz")] {
+            let path = format!("{dir}/{file}");
+            if root.join(path.trim_start_matches('/')).exists() {
+                return path;
+            }
+        }
+    }
+    format!("docs/{name} of the source")
+}
+
 /// Two keys of a finding: `remedy` has the whole text, `command` what can be pasted.
 impl Serialize for Remedy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -186,6 +211,18 @@ pub(super) fn assert_pasteable(remedy: &Remedy) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn page_is_named_where_the_package_has_it() {
+        let root = Scratch::new();
+        let find = || page_path_below(root.path(), "systemd.md");
+        assert_eq!(find(), "docs/systemd.md of the source");
+        root.file("usr/share/doc/pam_job_adopt/systemd.md", "");
+        assert_eq!(find(), "/usr/share/doc/pam_job_adopt/systemd.md");
+        root.file("usr/share/doc/libpam-job-adopt/systemd.md.gz", "");
+        assert_eq!(find(), "/usr/share/doc/libpam-job-adopt/systemd.md.gz");
+    }
 
     /// `jq -r .command | sh` would write a second key.
     #[test]
