@@ -72,6 +72,8 @@ struct ExistingSlice {
     uid: u32,
     /// How filters are attached to the slice itself.
     filters: bpf::Result<AttachMode>,
+    /// The ids of these filters.
+    programs: Vec<u32>,
 }
 
 /// A daemon that runs commands of users.
@@ -230,8 +232,7 @@ fn closed_with_logins() -> Finding {
                 GPUs";
     // No command: open slices give all GPUs to whoever is outside of jobs.
     let remedy = "when check shows no error, end the cause: remove observe, rm /run/job-adopt/off, or make the file of \
-                  enforce; or open all GPUs to these logins by job-adopt disable --only slices, and have users log out, \
-                  since a slice stays closed until its user's last logout";
+                  enforce; or open all GPUs to these logins by job-adopt disable --only slices";
     Finding::warning(Check::SlicesObserve, ALL_SLICES, text, remedy)
 }
 
@@ -283,22 +284,41 @@ fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
         let Ok(slice) = above.child(&*name) else {
             continue;
         };
-        let filters = CgroupPrograms::read(&slice).map(|level| level.mode);
-        slices.push(ExistingSlice { name, uid, filters });
+        let level = CgroupPrograms::read(&slice);
+        let programs = level.as_ref().map(CgroupPrograms::ids).unwrap_or_default();
+        let filters = level.map(|level| level.mode);
+        slices.push(ExistingSlice {
+            name,
+            uid,
+            filters,
+            programs,
+        });
     }
     Some(slices)
 }
 
+/// A slice of a user that has a device filter.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ClosedSlice {
+    pub(crate) name: String,
+    /// The ids of its filters, which differ as soon as one is replaced.
+    programs: Vec<u32>,
+}
+
 /// Lists for `disable` the slices of users that have a device filter, as far as the filters can be read.
-pub(crate) fn closed_slices() -> Vec<String> {
-    let mut closed = read_existing_slices().unwrap_or_default();
-    closed.retain(|slice| {
+pub(crate) fn closed_slices() -> Vec<ClosedSlice> {
+    let mut existing = read_existing_slices().unwrap_or_default();
+    existing.retain(|slice| {
         slice
             .filters
             .as_ref()
             .is_ok_and(|mode| *mode != AttachMode::Nothing)
     });
-    closed.into_iter().map(|slice| slice.name).collect()
+    let closed = existing.into_iter().map(|slice| ClosedSlice {
+        name: slice.name,
+        programs: slice.programs,
+    });
+    closed.collect()
 }
 
 /// Parses the uid in the name of a user's slice; `None` for another name.
@@ -523,6 +543,7 @@ mod tests {
                 name,
                 uid,
                 filters: Ok(mode),
+                programs: Vec::new(),
             }];
             slices(&[7], &[UNUSED_UID], outside(Some(existing)))
                 .pop()

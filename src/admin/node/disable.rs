@@ -4,11 +4,11 @@ use super::change::{Change, Command, MountStep, Pending, lock};
 use super::file_change::at;
 use super::pam::{Restored, Stack, plan_removal, warn_of_remaining_lines};
 use super::part::{Part, PlaceOptions};
+use super::slice_opening::{open_slices, remove_openings};
 use super::slices::{plan_open_bus, plan_opening};
 use super::systemd;
 use super::use_mount::{MOUNT_UNIT, plan_link};
 use crate::accounts::require_root;
-use crate::check::slices::closed_slices;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
 use crate::options::parse_service;
@@ -29,8 +29,8 @@ const CONTAINERS_FILE: &str = "/etc/containers/containers.conf.d/job-adopt.conf"
 #[command(after_help = "\
 Shows each file and command before it changes anything. First our lines go, and the lines that they replaced come
 back; then users' slices open, the bus allows what it did, and the mount of job-adopt use goes. A try ends as well.
-Names what stays: lines in files of several services, slices of users who are logged in, drop-ins that were copied by
-hand. While another service has lines of ours, slices, bus and mount stay, unless --only names them. At once, without
+Names what stays: lines in files of several services, slices that could not be opened, drop-ins that were copied by
+hand. The packages leave configuration, records and accounts until they are purged (apt purge). While another service has lines of ours, slices, bus and mount stay, unless --only names them. At once, without
 this: touch /run/job-adopt/off.
 Exit status: 0 fine, also where nothing had to change, 1 lines of ours are left, or nothing keeps users without a job
 out, 2 wrong usage, 3 refused or not done; the node is then as it was, or the message says what is not.")]
@@ -59,6 +59,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     require_root("change the node")?;
     let _lock = lock(root)?;
+    if systemd::reads(root) {
+        remove_openings()?;
+    }
     if let Some(pending) = Pending::read(root)? {
         output.warn(pending.describe());
         pending.undo(output)?;
@@ -146,8 +149,8 @@ impl<'a> NodePlan<'a> {
         })
     }
 
-    /// Warns of what stays after the change. Returns whether lines of ours are among it, or nothing keeps users
-    /// without a job out: other things that stay do not matter to that.
+    /// Opens the slices of users who are logged in, and warns of what stays after the change. Returns whether lines of
+    /// ours are among it, or nothing keeps users without a job out: other things that stay do not matter to that.
     fn report_left(&self, options: &Options, output: &mut Output<'_>) -> Result<bool, Error> {
         let root = options.place.root.as_path();
         let mut is_left = false;
@@ -170,7 +173,12 @@ impl<'a> NodePlan<'a> {
             }
             let is_opening = self.other_services.is_empty() || options.place.is_named(Part::Slices);
             if systemd::reads(root) && !options.place.dry_run && is_opening {
-                for slice in closed_slices() {
+                let slices = open_slices(output);
+                // A second call opens them again, which changes nothing.
+                for slice in slices.opened.iter().filter(|_| !self.change.is_empty()) {
+                    writeln!(output.out, "slices: {slice}: open again")?;
+                }
+                for slice in slices.left {
                     output.warn(format_args!(
                         "{slice}: stays closed until its user's last logout"
                     ));

@@ -10,6 +10,7 @@ use super::change::{Change, Command, MountStep, Pending, lock};
 use super::missing_names::{describe_missing, require_files};
 use super::pam::{LineOptions, LinesPlan, Stack, plan_lines};
 use super::part::{Part, PlaceOptions};
+use super::slice_opening::remove_openings;
 use super::slices::{
     BUS_POLICY_PATH, build_drop_ins, plan_bus_policy, plan_drop_ins, plan_opening,
 };
@@ -138,6 +139,9 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         };
     }
     let _lock = lock(root)?;
+    if systemd::reads(root) {
+        remove_openings()?;
+    }
     let pending = Pending::read(root)?;
     if options.keep {
         return keep(pending, output);

@@ -11,6 +11,7 @@ mod missing_names;
 pub(crate) mod notify;
 pub(crate) mod pam;
 mod part;
+mod slice_opening;
 mod slices;
 mod systemd;
 mod use_mount;

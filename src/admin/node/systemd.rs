@@ -77,6 +77,20 @@ pub(super) fn is_starting(unit: &str) -> bool {
     show(&["--property=ActiveState", unit]).contains("ActiveState=activating")
 }
 
+/// Whether a unit's files limit its devices; so counts a policy that cannot be read.
+pub(super) fn has_device_policy(unit: &str) -> bool {
+    limits_devices(&show(&["--property=DevicePolicy,DeviceAllow", unit]))
+}
+
+/// Whether these properties of a unit limit its devices. Without entries systemd 252 leaves `DeviceAllow` out.
+fn limits_devices(properties: &str) -> bool {
+    let is_auto = properties.lines().any(|line| line == "DevicePolicy=auto");
+    let has_entry = properties
+        .lines()
+        .any(|line| line.starts_with("DeviceAllow=") && line != "DeviceAllow=");
+    !is_auto || has_entry
+}
+
 /// Whether systemd has loaded users' slices from other files than there are now.
 pub(super) fn has_old_slices() -> bool {
     show(&["--property=NeedDaemonReload", "user-*.slice"]).contains("NeedDaemonReload=yes")
@@ -116,5 +130,24 @@ fn show(words: &[&str]) -> String {
     match query_in_clean_environment(&mut command) {
         Ok((true, shown)) => shown,
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_policy_of_the_site_is_recognized() {
+        for open in ["DevicePolicy=auto\n", "DevicePolicy=auto\nDeviceAllow=\n"] {
+            assert!(!limits_devices(open), "{open}");
+        }
+        for closed in [
+            "",
+            "DevicePolicy=closed\n",
+            "DeviceAllow=/dev/null rw\nDevicePolicy=auto\n",
+        ] {
+            assert!(limits_devices(closed), "{closed}");
+        }
     }
 }

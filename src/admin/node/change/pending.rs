@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::node::file_change::{Content, FileChange, at, require_inside};
 use crate::node::pam::Stack;
 use crate::node::part::Part;
+use crate::node::slice_opening::open_slices;
 use crate::output::Output;
 use crate::replace_file::{new_path, replace_file};
 use serde::{Deserialize, Serialize};
@@ -297,7 +298,20 @@ impl Pending {
             undone.is_changed = true;
         }
         self.forget(output);
+        if systemd::reads(&self.root) && self.closes_slices() {
+            for slice in open_slices(output).left {
+                output.warn(format_args!(
+                    "{slice}: stays closed until its user's last logout"
+                ));
+            }
+        }
         Ok(undone)
+    }
+
+    /// Whether the change had drop-ins that close slices.
+    fn closes_slices(&self) -> bool {
+        let mut parts = self.journal.files.iter().map(|file| file.part);
+        self.journal.command == Command::Enable && parts.any(|part| part == Part::Slices)
     }
 
     /// Brings one file back to what it was before the change. A file that was edited since the change stays
