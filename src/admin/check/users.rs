@@ -213,8 +213,8 @@ mod tests {
         let one = || OutsideProcesses::count(std::iter::once(4_000_000_000));
         let findings = facts(one(), OutsideProcesses::default()).judge_outside();
         assert_eq!(findings[0].remedy.command, "");
-        let findings = facts(OutsideProcesses::default(), one()).judge_outside();
-        assert_eq!(findings[0].remedy.command, "job-adopt strays");
+        let of_strays = facts(OutsideProcesses::default(), one()).judge_outside();
+        assert_eq!(of_strays[0].remedy.command, "job-adopt strays");
         assert_eq!(facts(one(), one()).judge_outside().len(), 2);
     }
 

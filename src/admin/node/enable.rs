@@ -443,7 +443,7 @@ fn ask_unchanged(
     let Some(lines) = lines.filter(|_| systemd::reads(&options.place.root)) else {
         return Ok(EXIT_FINE);
     };
-    if begin_trial(lines, options, output)?.passes(output)? {
+    if begin_trial(lines, options, output)?.report_answers(output)? {
         Ok(EXIT_FINE)
     } else {
         Ok(EXIT_FINDINGS)
@@ -461,7 +461,7 @@ fn carry_out_try(
 ) -> Result<bool, Error> {
     plan.change.apply(|part| part == Part::Pam)?;
     require_armed(pending)?;
-    if !trial.passes(output)? {
+    if !trial.report_answers(output)? {
         return Ok(false);
     }
     plan.finish(output)?;

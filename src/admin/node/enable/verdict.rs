@@ -19,28 +19,25 @@ pub(super) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// Asks the stack, as it is now, about the users, about one without a job and about root. `jobless` is the user
-    /// without a job that the admin has named.
+    /// Asks the stack, as it is now, about the users, about one without a job and about root. `named_jobless` is the
+    /// user without a job whom the admin has named.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] for a user who does not exist, if there is no user without a job, and without an answer.
+    /// [`Error::Failed`] if there is no user without a job, and without an answer.
     pub(super) fn begin(
         service: &'a str,
         users: &[String],
-        jobless: Option<&str>,
+        named_jobless: Option<&str>,
         settings: &Settings,
         running: NodeJobs,
     ) -> Result<Self, Error> {
-        for user in users {
-            accounts::require_user(user)?;
-        }
-        let choice = if jobless.is_some() {
+        let choice = if named_jobless.is_some() {
             Choice::Named
         } else {
             Choice::Picked
         };
-        let jobless = find_jobless_user(jobless, users, settings, &running)?;
+        let jobless = find_jobless_user(named_jobless, users, settings, &running)?;
         let mut questions = Vec::new();
         for user in users {
             questions.push(Question::ask(service, user, Expected::Admitted)?);
@@ -58,7 +55,7 @@ impl<'a> Trial<'a> {
     /// Runs the stack, as it is now, for the users, and asks it about everybody whom it was asked about before. Reports
     /// each answer and, last, who gets in. Returns whether all answers are as expected; a stack that gives no answer
     /// does not pass.
-    pub(super) fn passes(&self, output: &mut Output<'_>) -> Result<bool, Error> {
+    pub(super) fn report_answers(&self, output: &mut Output<'_>) -> Result<bool, Error> {
         let mut verdicts = Vec::new();
         let mut faults = Vec::new();
         for question in &self.questions {
