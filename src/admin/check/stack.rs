@@ -354,11 +354,7 @@ impl<'a> StackFacts<'a> {
             text: missing_text,
             advice,
         } = self.missing_line(group);
-        let line_remedy = if self.is_set_up {
-            self.write_lines(advice)
-        } else {
-            self.describe_trial()
-        };
+        let line_remedy = self.write_lines(advice);
         let service = format!("service {}", self.service);
         match line {
             StackFinding::Effective(place) => {
@@ -439,7 +435,7 @@ impl<'a> StackFacts<'a> {
 
     /// The command that writes our lines at their places, or moves them there; `advice` is what may be done instead. It
     /// takes the line of a rival away, and gives all our lines the arguments of one. So it is for a person while ours
-    /// leave users to the rival, or differ.
+    /// leave users to the rival, or differ, and on a node that is not set up.
     fn write_lines(&self, advice: &str) -> Remedy {
         let command = self.enable_command();
         let mut entries = self.account.iter().chain(self.session);
@@ -450,6 +446,9 @@ impl<'a> StackFacts<'a> {
                  other module, and nothing else judges logins; {advice}"
             )
             .into();
+        }
+        if !self.is_set_up {
+            return self.describe_trial();
         }
         if !self.lines_agree() {
             return format!(

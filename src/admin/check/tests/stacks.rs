@@ -56,6 +56,14 @@ fn command_that_writes_lines_is_not_for_new_nodes() {
         lines(&site)
     );
     assert!(!lines(&site).contains("run:"));
+    let rival = none.replace("session", "account required pam_slurm_adopt.so\nsession");
+    let migrating = TestSite::new().sshd(&rival);
+    assert!(
+        migrating
+            .findings()
+            .iter()
+            .all(|finding| !finding.remedy.command.contains("enable"))
+    );
     let site = site.file("etc/systemd/system/user-.slice.d/job-adopt.conf", "");
     assert!(
         lines(&site).starts_with("  run: job-adopt enable --only pam"),
