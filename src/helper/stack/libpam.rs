@@ -1,7 +1,7 @@
 //! How the libpam of a node reads service files, as far as builds differ.
 
 use super::file::open_file;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// Folders below the root that may have `libpam.so.0`, before those of another word size.
@@ -43,19 +43,17 @@ impl Reading {
         includes_vendor_files: true,
     };
 
-    /// Returns the ways in which the node's libpam may read: one if the library is found, else the widest and
+    /// Returns the ways in which the node's libpam may read: one if the library can be read, else the widest and
     /// upstream's.
     pub(super) fn possible(root: &Path) -> Vec<Self> {
         let Some(library) = open_library(root) else {
             return vec![Self::WIDEST, Self::UPSTREAM];
         };
-        vec![
-            if has_at_include(BufReader::with_capacity(SEARCH_BYTES, library)) {
-                Self::DEBIAN
-            } else {
-                Self::UPSTREAM
-            },
-        ]
+        match has_at_include(BufReader::with_capacity(SEARCH_BYTES, library)) {
+            Ok(true) => vec![Self::DEBIAN],
+            Ok(false) => vec![Self::UPSTREAM],
+            Err(_) => vec![Self::WIDEST, Self::UPSTREAM],
+        }
     }
 }
 
@@ -72,24 +70,24 @@ pub(super) fn open_library(root: &Path) -> Option<impl Read> {
 }
 
 /// Returns whether a library has the word `@include`. Each login searches it, so it is not held in memory.
-fn has_at_include(mut library: impl BufRead) -> bool {
-    while library.skip_until(b'@').is_ok_and(|skipped| skipped > 0) {
-        if begins_with(&mut library, b"include\0") {
-            return true;
+fn has_at_include(mut library: impl BufRead) -> io::Result<bool> {
+    while library.skip_until(b'@')? > 0 {
+        if begins_with(&mut library, b"include\0")? {
+            return Ok(true);
         }
     }
-    false
+    Ok(false)
 }
 
 /// Returns whether these bytes come next. Reads no byte that differs: another word may begin there.
-fn begins_with(library: &mut impl BufRead, bytes: &[u8]) -> bool {
+fn begins_with(library: &mut impl BufRead, bytes: &[u8]) -> io::Result<bool> {
     for byte in bytes {
-        match library.fill_buf() {
-            Ok(next) if next.first() == Some(byte) => library.consume(1),
-            _ => return false,
+        if library.fill_buf()?.first() != Some(byte) {
+            return Ok(false);
         }
+        library.consume(1);
     }
-    true
+    Ok(true)
 }
 
 /// Returns the folders in which a libpam may look for modules, that of this program's architecture first.
@@ -183,7 +181,7 @@ mod tests {
             for part_bytes in 1..=library.len().max(1) {
                 let parts = BufReader::with_capacity(part_bytes, library.as_bytes());
                 assert_eq!(
-                    has_at_include(parts),
+                    has_at_include(parts).unwrap(),
                     expected,
                     "{library:?} in parts of {part_bytes}"
                 );
