@@ -102,73 +102,86 @@ impl Origin {
     ///
     /// As `write(2)` to `cgroup.procs`, for the first move that failed; [`Error::UnexpectedState`] for a process
     /// that is not where it was moved to.
-    pub fn move_back(&mut self) -> Result<()> {
+    pub fn move_back(&self) -> Result<()> {
         // If this cannot be read, the process moves back in every hierarchy.
         let now = Membership::read_own().ok();
-        self.open_others(now.as_ref());
         let mut moves = Ok(());
         let mut expected = self.before.clone();
         for (hierarchy, cgroup) in &self.procs_fds {
-            let path = self.before.path(hierarchy).unwrap_or_default();
-            if now.as_ref().and_then(|now| now.path(hierarchy)) == Some(path) {
+            let Some(path) = self.path_left(hierarchy, now.as_ref()) else {
                 continue;
-            }
-            let result = match enter(path, &cgroup.procs) {
-                Err(error) if error.is_gone() => cgroup
-                    .enter_ancestor(path)
-                    .map(|ancestor| expected.set_path(hierarchy, ancestor)),
-                result => result,
             };
-            // The first failure stays.
-            moves = moves.and(result);
+            let moved = enter(path, &cgroup.procs);
+            match enter_ancestor_if_gone(moved, path, &cgroup.root) {
+                Ok(path) => expected.set_path(hierarchy, path),
+                Err(error) => moves = moves.and(Err(error)),
+            }
+        }
+        // These come last, since their mounts and cgroups are opened while the job's limits may still hold.
+        for (hierarchy, root) in self.open_others(now.as_ref()) {
+            let path = self.before.path(&hierarchy).unwrap_or_default();
+            let moved = enter_path(path, &root);
+            match enter_ancestor_if_gone(moved, path, &root) {
+                Ok(path) => expected.set_path(&hierarchy, path),
+                Err(error) => moves = moves.and(Err(error)),
+            }
         }
         moves.and_then(|()| expected.require_same(&Membership::read_own()?))
     }
 
-    /// Opens the way back in the hierarchies of version 1 that the process has left although the job does not use them.
-    /// Where that fails, the process stays away, which the caller finds out.
-    fn open_others(&mut self, now: Option<&Membership>) {
+    /// Returns the path of the process's original cgroup in a hierarchy; `None` if the process is still there.
+    fn path_left(&self, hierarchy: &str, now: Option<&Membership>) -> Option<&str> {
+        let path = self.before.path(hierarchy)?;
+        (now.and_then(|now| now.path(hierarchy)) != Some(path)).then_some(path)
+    }
+
+    /// Opens the roots of the hierarchies of version 1 that the process has left although its job does not use them:
+    /// Slurm's accounting puts a login into one that its daemon has not joined. Where a root is not visible, the process
+    /// stays away, which the caller finds out.
+    fn open_others(&self, now: Option<&Membership>) -> Vec<(String, Dir)> {
         let hierarchies = self.before.v1_hierarchies();
-        let others: Vec<String> = hierarchies
-            .filter(|(controllers, path)| {
-                !self.procs_fds.contains_key(*controllers)
-                    && now.and_then(|now| now.path(controllers)) != Some(path)
-            })
-            .map(|(controllers, _)| controllers.to_owned())
-            .collect();
-        if others.is_empty() {
-            return;
+        let mut left = hierarchies
+            .map(|(hierarchy, _)| hierarchy)
+            .filter(|hierarchy| !self.procs_fds.contains_key(*hierarchy))
+            .filter(|hierarchy| self.path_left(hierarchy, now).is_some())
+            .peekable();
+        if left.peek().is_none() {
+            return Vec::new();
         }
         let mounts = MountInfo::read_hierarchies(&self.before).unwrap_or_default();
-        for controllers in others {
-            self.add_v1(&controllers, &mounts);
-        }
+        left.filter_map(|hierarchy| {
+            v1::open_root(&mounts, hierarchy).map(|root| (hierarchy.to_owned(), root))
+        })
+        .collect()
     }
 }
 
-impl OriginCgroup {
-    /// Moves to the nearest cgroup above `path` that takes the process; returns its path.
-    ///
-    /// # Errors
-    ///
-    /// If no cgroup takes it, the failure for the root.
-    fn enter_ancestor<'a>(&self, path: &'a str) -> Result<&'a str> {
-        let mut failure = Error::NotMounted;
-        // For `/a/b` these are `/a` and `/`.
-        for (end, _) in path.rmatch_indices('/') {
-            let ancestor = path.get(..end.max(1)).unwrap_or("/");
-            match self.enter(ancestor) {
-                Ok(()) => return Ok(ancestor),
-                Err(error) => failure = error,
-            }
+/// Moves the process to the nearest cgroup above `path` that takes it, if a move to `path` failed because that cgroup is
+/// gone. Returns where the process is.
+///
+/// # Errors
+///
+/// The failure of the move for another reason; if no cgroup takes the process, that for the root.
+fn enter_ancestor_if_gone<'a>(moved: Result<()>, path: &'a str, root: &Dir) -> Result<&'a str> {
+    let mut failure = match moved {
+        Ok(()) => return Ok(path),
+        Err(error) if error.is_gone() => error,
+        Err(error) => return Err(error),
+    };
+    // For `/a/b` these are `/a` and `/`.
+    for (end, _) in path.rmatch_indices('/') {
+        let ancestor = path.get(..end.max(1)).unwrap_or("/");
+        match enter_path(ancestor, root) {
+            Ok(()) => return Ok(ancestor),
+            Err(error) => failure = error,
         }
-        Err(failure)
     }
+    Err(failure)
+}
 
-    /// Moves the process into the cgroup at this path of the hierarchy.
-    fn enter(&self, path: &str) -> Result<()> {
-        enter(path, &open_path(&self.root, path)?.open_procs()?)
-    }
+/// Moves the calling process into the cgroup at this path of a hierarchy.
+fn enter_path(path: &str, root: &Dir) -> Result<()> {
+    enter(path, &open_path(root, path)?.open_procs()?)
 }
 
 /// Moves the calling process, with all its threads, into a cgroup. It writes `0` to `cgroup.procs`, by which the
