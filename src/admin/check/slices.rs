@@ -8,7 +8,7 @@ use crate::closed_slices::exempt_accounts;
 use crate::error::Error;
 use helper::stack::Entry;
 use kernel::bpf::{self, AttachMode, CgroupPrograms};
-use kernel::cgroup::{Membership, Mount};
+use kernel::cgroup::{Dir, Membership, Mount};
 use protocol::CgroupPath;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -72,8 +72,6 @@ struct ExistingSlice {
     uid: u32,
     /// How filters are attached to the slice itself.
     filters: bpf::Result<AttachMode>,
-    /// The ids of these filters.
-    programs: Vec<u32>,
 }
 
 /// A daemon that runs commands of users.
@@ -271,6 +269,25 @@ impl OutsideJobs {
 
 /// Reads the filters of the slices of users that exist; `None` if there is no `user.slice` on cgroup v2.
 fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
+    let slices = list_user_slices()?.into_iter().map(|slice| ExistingSlice {
+        name: slice.name,
+        uid: slice.uid,
+        filters: CgroupPrograms::read(&slice.dir).map(|level| level.mode),
+    });
+    Some(slices.collect())
+}
+
+/// The slice of a user who is logged in, or has a lingering manager.
+#[derive(Debug)]
+pub(crate) struct UserSlice {
+    pub(crate) name: String,
+    uid: u32,
+    /// Its cgroup.
+    pub(crate) dir: Dir,
+}
+
+/// Lists the slices of users that exist; `None` if there is no `user.slice` on cgroup v2.
+pub(crate) fn list_user_slices() -> Option<Vec<UserSlice>> {
     let above = Mount::open()
         .and_then(|mount| mount.root().child("user.slice"))
         .ok()?;
@@ -281,44 +298,11 @@ fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
             continue;
         };
         // The user may have logged out meanwhile.
-        let Ok(slice) = above.child(&*name) else {
-            continue;
-        };
-        let level = CgroupPrograms::read(&slice);
-        let programs = level.as_ref().map(CgroupPrograms::ids).unwrap_or_default();
-        let filters = level.map(|level| level.mode);
-        slices.push(ExistingSlice {
-            name,
-            uid,
-            filters,
-            programs,
-        });
+        if let Ok(dir) = above.child(&*name) {
+            slices.push(UserSlice { name, uid, dir });
+        }
     }
     Some(slices)
-}
-
-/// A slice of a user that has a device filter.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ClosedSlice {
-    pub(crate) name: String,
-    /// The ids of its filters, which differ as soon as one is replaced.
-    programs: Vec<u32>,
-}
-
-/// Lists for `disable` the slices of users that have a device filter, as far as the filters can be read.
-pub(crate) fn closed_slices() -> Vec<ClosedSlice> {
-    let mut existing = read_existing_slices().unwrap_or_default();
-    existing.retain(|slice| {
-        slice
-            .filters
-            .as_ref()
-            .is_ok_and(|mode| *mode != AttachMode::Nothing)
-    });
-    let closed = existing.into_iter().map(|slice| ClosedSlice {
-        name: slice.name,
-        programs: slice.programs,
-    });
-    closed.collect()
 }
 
 /// Parses the uid in the name of a user's slice; `None` for another name.
@@ -543,7 +527,6 @@ mod tests {
                 name,
                 uid,
                 filters: Ok(mode),
-                programs: Vec::new(),
             }];
             slices(&[7], &[UNUSED_UID], outside(Some(existing)))
                 .pop()

@@ -4,7 +4,7 @@ use super::change::{Change, Command, MountStep, Pending, lock};
 use super::file_change::at;
 use super::pam::{Restored, Stack, plan_removal, warn_of_remaining_lines};
 use super::part::{Part, PlaceOptions};
-use super::slice_opening::{open_slices, remove_openings};
+use super::slice_opening::open_slices;
 use super::slices::{plan_open_bus, plan_opening};
 use super::systemd;
 use super::use_mount::{MOUNT_UNIT, plan_link};
@@ -59,9 +59,6 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     require_root("change the node")?;
     let _lock = lock(root)?;
-    if systemd::reads(root) {
-        remove_openings()?;
-    }
     if let Some(pending) = Pending::read(root)? {
         output.warn(pending.describe());
         pending.undo(output)?;
@@ -174,15 +171,10 @@ impl<'a> NodePlan<'a> {
             let is_opening = self.other_services.is_empty() || options.place.is_named(Part::Slices);
             if systemd::reads(root) && !options.place.dry_run && is_opening {
                 let slices = open_slices(output);
-                // A second call opens them again, which changes nothing.
-                for slice in slices.opened.iter().filter(|_| !self.change.is_empty()) {
+                for slice in &slices.opened {
                     writeln!(output.out, "slices: {slice}: open again")?;
                 }
-                for slice in slices.left {
-                    output.warn(format_args!(
-                        "{slice}: stays closed until its user's last logout"
-                    ));
-                }
+                slices.warn_of_left(output);
             }
         }
         Ok(is_left)

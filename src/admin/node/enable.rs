@@ -10,7 +10,6 @@ use super::change::{Change, Command, MountStep, Pending, lock};
 use super::missing_names::{describe_missing, require_files};
 use super::pam::{LineOptions, LinesPlan, Stack, plan_lines};
 use super::part::{Part, PlaceOptions};
-use super::slice_opening::remove_openings;
 use super::slices::{
     BUS_POLICY_PATH, build_drop_ins, plan_bus_policy, plan_drop_ins, plan_opening,
 };
@@ -139,9 +138,6 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         };
     }
     let _lock = lock(root)?;
-    if systemd::reads(root) {
-        remove_openings()?;
-    }
     let pending = Pending::read(root)?;
     if options.keep {
         return keep(pending, output);
@@ -155,7 +151,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             let why = "end the try first";
             return Err(Error::failed("change", "the node", why));
         }
-        pending.undo(output)?;
+        pending.take_back(output)?;
     }
     let plan = NodePlan::new(options, output)?;
     if plan.change.is_empty() {

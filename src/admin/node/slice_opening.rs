@@ -1,99 +1,96 @@
 //! Opens the slices of users who are logged in, once their drop-ins are gone.
 //!
-//! systemd replaces the filter of a slice that exists, but detaches none when the slice has no device policy any more
-//! (seen with 252): such a slice would stay closed until its user's last logout. So a drop-in of the runtime folder
-//! allows all devices there, systemd attaches that filter, and the drop-in goes. What remains attached closes nothing,
-//! and the next `enable` replaces it.
+//! systemd leaves its filter on a slice that has no device policy any more (seen with 252, 257 and 262): such a slice
+//! would stay closed until its user's last logout. So the filter is detached here. systemd ignores that it is gone when
+//! it attaches the next one.
 
-use super::systemd;
-use crate::check::slices::{ClosedSlice, closed_slices};
+use super::systemd::{self, DevicePolicy};
+use crate::check::slices::{UserSlice, list_user_slices};
 use crate::error::Error;
 use crate::output::Output;
-use crate::replace_file::replace_file;
-use std::fs;
-use std::path::{Path, PathBuf};
+use kernel::bpf::{self, CgroupPrograms};
 
-/// The folder of drop-ins that last until the next boot.
-const RUNTIME_DIR: &str = "/run/systemd/system";
-const FILE_NAME: &str = "job-adopt-open.conf";
-/// Allows what no filter would deny either.
-const OPEN_DROP_IN: &str = "# Written by job-adopt, which removes it at once.\n[Slice]\n\
-                            DeviceAllow=char-* rwm\nDeviceAllow=block-* rwm\n";
+/// The name of systemd's device filters. Before systemd 250 they have none.
+const SYSTEMD_FILTER: &str = "sd_devices";
 
-/// The names of the slices that had a filter although no drop-in closes them.
+/// The names of the slices that had a filter although no unit file closes them.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     pub(super) opened: Vec<String>,
-    /// Those that stay closed until their user's last logout.
-    pub(super) left: Vec<String>,
+    left: Vec<String>,
 }
 
-/// Opens each slice that has a filter although no drop-in closes it. Slices that a drop-in of the site closes stay so. A
-/// failure leaves slices closed, with a warning.
+impl Opening {
+    /// Warns of the slices that stay closed.
+    pub(super) fn warn_of_left(&self, output: &mut Output<'_>) {
+        for slice in &self.left {
+            output.warn(format_args!(
+                "{slice}: stays closed until its user's last logout"
+            ));
+        }
+    }
+}
+
+/// Opens each slice that has a filter although no unit file closes it. Slices that the site closes stay so. A failure
+/// leaves a slice closed, with a warning.
 pub(super) fn open_slices(output: &mut Output<'_>) -> Opening {
-    let before: Vec<ClosedSlice> = closed_slices()
-        .into_iter()
-        .filter(|slice| !systemd::has_device_policy(&slice.name))
-        .collect();
-    if before.is_empty() {
-        return Opening::default();
-    }
-    if let Err(error) = replace_filters(&before) {
-        output.warn(error);
-    }
-    let after = closed_slices();
     let mut opening = Opening::default();
-    for slice in before {
-        // A slice without a new filter was not opened; one that is gone, or has none, is not closed.
-        if after.contains(&slice) {
-            opening.left.push(slice.name);
-        } else {
-            opening.opened.push(slice.name);
+    for slice in list_user_slices().unwrap_or_default() {
+        match open_slice(&slice) {
+            Ok(true) => opening.opened.push(slice.name),
+            Ok(false) => {}
+            Err(error) => {
+                output.warn(error);
+                opening.left.push(slice.name);
+            }
         }
     }
     opening
 }
 
-/// Makes systemd attach a filter that allows all devices to these slices. The drop-ins are removed in any case. It fails
-/// with [`Error::Failed`] at the first step that fails.
-fn replace_filters(slices: &[ClosedSlice]) -> Result<(), Error> {
-    let written = slices
-        .iter()
-        .try_for_each(|slice| write_drop_in(&slice.name))
-        .and_then(|()| systemd::reload_units());
-    remove_openings().and(written)
-}
-
-fn write_drop_in(slice: &str) -> Result<(), Error> {
-    let folder = drop_in_dir(slice);
-    fs::create_dir_all(&folder).map_err(|error| Error::failed("make", folder.display(), error))?;
-    replace_file(&folder.join(FILE_NAME), OPEN_DROP_IN, None)
-}
-
-fn drop_in_dir(slice: &str) -> PathBuf {
-    Path::new(RUNTIME_DIR).join(format!("{slice}.d"))
-}
-
-/// Removes the drop-ins, also those of a call that was killed, and has systemd forget them: they would open slices that
-/// are to be closed.
+/// Opens a slice. Returns whether it was closed, and is open now.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] with the first one that cannot be removed, or if systemd does not read its units again.
-pub(super) fn remove_openings() -> Result<(), Error> {
-    let mut is_reload_due = false;
-    for entry in fs::read_dir(RUNTIME_DIR).into_iter().flatten().flatten() {
-        let path = entry.path().join(FILE_NAME);
-        if fs::symlink_metadata(&path).is_err() {
-            continue;
+/// [`Error::Failed`] if its filters or its device policy cannot be read, if one of the filters is not systemd's, and
+/// if one cannot be detached.
+fn open_slice(slice: &UserSlice) -> Result<bool, Error> {
+    let failed = |cause: &str| Error::failed("open", &slice.name, cause);
+    let read = |error: bpf::Error| failed(&error.to_string());
+    let level = CgroupPrograms::read(&slice.dir).map_err(read)?;
+    if level.programs.is_empty() {
+        return Ok(false);
+    }
+    match systemd::read_device_policy(&slice.name) {
+        DevicePolicy::Limited => return Ok(false),
+        DevicePolicy::Unknown => return Err(failed("systemctl does not show its device policy")),
+        DevicePolicy::Open => {}
+    }
+    if !level
+        .programs
+        .iter()
+        .all(|program| is_systemds_filter(&program.name()))
+    {
+        return Err(failed("another program has attached a filter"));
+    }
+    for program in &level.programs {
+        bpf::detach(&slice.dir, program).map_err(read)?;
+    }
+    Ok(true)
+}
+
+fn is_systemds_filter(name: &str) -> bool {
+    name.is_empty() || name == SYSTEMD_FILTER
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_of_another_program_is_left() {
+        for (name, expected) in [("sd_devices", true), ("", true), ("job_adopt_1", false)] {
+            assert_eq!(is_systemds_filter(name), expected, "{name}");
         }
-        fs::remove_file(&path).map_err(|error| Error::failed("remove", path.display(), error))?;
-        // It stays if it has other files.
-        let _ = fs::remove_dir(entry.path());
-        is_reload_due = true;
     }
-    if is_reload_due {
-        systemd::reload_units()?;
-    }
-    Ok(())
 }

@@ -77,18 +77,34 @@ pub(super) fn is_starting(unit: &str) -> bool {
     show(&["--property=ActiveState", unit]).contains("ActiveState=activating")
 }
 
-/// Whether a unit's files limit its devices; so counts a policy that cannot be read.
-pub(super) fn has_device_policy(unit: &str) -> bool {
-    limits_devices(&show(&["--property=DevicePolicy,DeviceAllow", unit]))
+/// What a unit's files say about its devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DevicePolicy {
+    /// Nothing: the unit opens all devices.
+    Open,
+    Limited,
+    /// systemd does not show it.
+    Unknown,
 }
 
-/// Whether these properties of a unit limit its devices. Without entries systemd 252 leaves `DeviceAllow` out.
-fn limits_devices(properties: &str) -> bool {
-    let is_auto = properties.lines().any(|line| line == "DevicePolicy=auto");
-    let has_entry = properties
-        .lines()
-        .any(|line| line.starts_with("DeviceAllow=") && line != "DeviceAllow=");
-    !is_auto || has_entry
+pub(super) fn read_device_policy(unit: &str) -> DevicePolicy {
+    parse_device_policy(&show(&["--property=DevicePolicy,DeviceAllow", unit]))
+}
+
+/// Parses these properties of a unit. Without entries systemd 252 leaves `DeviceAllow` out.
+fn parse_device_policy(properties: &str) -> DevicePolicy {
+    let mut policy = DevicePolicy::Unknown;
+    for line in properties.lines() {
+        match line.split_once('=') {
+            Some(("DevicePolicy", "auto")) if policy == DevicePolicy::Unknown => {
+                policy = DevicePolicy::Open;
+            }
+            Some(("DevicePolicy", _)) => policy = DevicePolicy::Limited,
+            Some(("DeviceAllow", entry)) if !entry.is_empty() => policy = DevicePolicy::Limited,
+            _ => {}
+        }
+    }
+    policy
 }
 
 /// Whether systemd has loaded users' slices from other files than there are now.
@@ -139,15 +155,21 @@ mod tests {
 
     #[test]
     fn device_policy_of_the_site_is_recognized() {
-        for open in ["DevicePolicy=auto\n", "DevicePolicy=auto\nDeviceAllow=\n"] {
-            assert!(!limits_devices(open), "{open}");
-        }
-        for closed in [
-            "",
-            "DevicePolicy=closed\n",
-            "DeviceAllow=/dev/null rw\nDevicePolicy=auto\n",
+        for (properties, expected) in [
+            ("DevicePolicy=auto\n", DevicePolicy::Open),
+            ("DevicePolicy=auto\nDeviceAllow=\n", DevicePolicy::Open),
+            ("DevicePolicy=closed\n", DevicePolicy::Limited),
+            (
+                "DeviceAllow=/dev/null rw\nDevicePolicy=auto\n",
+                DevicePolicy::Limited,
+            ),
+            (
+                "DevicePolicy=auto\nDeviceAllow=/dev/null rw\n",
+                DevicePolicy::Limited,
+            ),
+            ("", DevicePolicy::Unknown),
         ] {
-            assert!(limits_devices(closed), "{closed}");
+            assert_eq!(parse_device_policy(properties), expected, "{properties}");
         }
     }
 }

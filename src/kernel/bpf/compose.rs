@@ -8,7 +8,7 @@
 
 use super::error::{Error, Obstacle, Result};
 use super::generate::{Insn, allow_rules};
-use super::program::{AttachMode, CgroupPrograms, Program, program_name, query_effective};
+use super::program::{AttachMode, CgroupPrograms, Program, detach, program_name, query_effective};
 use crate::OperationError;
 use crate::cgroup::{self, CgroupChain, Dir};
 use crate::lock::Lock;
@@ -507,8 +507,7 @@ impl AttachPoint<'_> {
         // The first of ours is replaced, and any further one goes.
         self.attach(&program, ours.first().copied())?;
         for surplus in ours.iter().skip(1) {
-            kernel::prog_detach(self.dir.as_fd(), surplus.as_fd())
-                .map_err(|error| self.dir.failed("detach filter from", "", error))?;
+            detach(self.dir, surplus)?;
         }
         Ok(None)
     }

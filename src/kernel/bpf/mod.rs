@@ -14,5 +14,4 @@ pub use compose::{
 };
 pub use error::{Error, Obstacle, Result};
 pub use generate::{INSN_BYTES, Insn, allow_rules};
-pub use program::is_ours;
-pub use program::{AttachMode, CgroupPrograms, Program, query_effective};
+pub use program::{AttachMode, CgroupPrograms, Program, detach, is_ours, query_effective};

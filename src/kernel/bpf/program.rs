@@ -166,6 +166,16 @@ impl CgroupPrograms {
     }
 }
 
+/// Detaches a program from a cgroup.
+///
+/// # Errors
+///
+/// `ENOENT` if it is not attached there; else as `bpf(2)`.
+pub fn detach(dir: &Dir, program: &Program) -> Result<()> {
+    kernel::prog_detach(dir.as_fd(), program.as_fd())
+        .map_err(|error| dir.failed("detach filter from", "", error).into())
+}
+
 /// Queries the ids of the programs that run at a cgroup, the ancestors' included.
 ///
 /// # Errors

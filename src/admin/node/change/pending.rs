@@ -265,14 +265,25 @@ impl Pending {
         }
     }
 
+    /// Takes the change back as [`Pending::take_back`] does, and opens the slices of users who are logged in, if the
+    /// change had closed them. It fails as [`Pending::take_back`] does.
+    pub(in crate::node) fn undo(&self, output: &mut Output<'_>) -> Result<Undone, Error> {
+        let undone = self.take_back(output)?;
+        if systemd::reads(&self.root) && self.closes_slices() {
+            open_slices(output).warn_of_left(output);
+        }
+        Ok(undone)
+    }
+
     /// Takes the change back, and makes the node use the old files; does nothing without a journal, since then the
-    /// change is back already. What was edited meanwhile stays, but for our lines in the PAM stack.
+    /// change is back already. What was edited meanwhile stays, but for our lines in the PAM stack. Slices with a user
+    /// stay closed: whoever closes them again next must not open them for a moment.
     ///
     /// # Errors
     ///
     /// [`Error::Failed`] with the first file that cannot be brought back. The others are, and a second call
     /// tries again.
-    pub(in crate::node) fn undo(&self, output: &mut Output<'_>) -> Result<Undone, Error> {
+    pub(in crate::node) fn take_back(&self, output: &mut Output<'_>) -> Result<Undone, Error> {
         if systemd::reads(&self.root) {
             undo_unit::stop_timer();
         }
@@ -298,13 +309,6 @@ impl Pending {
             undone.is_changed = true;
         }
         self.forget(output);
-        if systemd::reads(&self.root) && self.closes_slices() {
-            for slice in open_slices(output).left {
-                output.warn(format_args!(
-                    "{slice}: stays closed until its user's last logout"
-                ));
-            }
-        }
         Ok(undone)
     }
 
