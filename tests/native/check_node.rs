@@ -416,3 +416,25 @@ fn record_of_job_that_is_gone_is_found() {
         check(node).spares("records", "whose cgroup is gone");
     });
 }
+
+/// A record that a newer version wrote is broken, and the job runs: `unregister` would end it.
+#[test]
+fn broken_record_has_command_only_once_its_cgroup_is_gone() {
+    on_node(|node| {
+        node.configure("sources = registry\n");
+        let job = node.job(ALICE, "4242").start();
+        let record = "/run/job-adopt/jobs/1001/4242.json";
+        node.sh(&format!("sed -i 's/{{/{{\"newer\":1,/' {record}"))
+            .ok();
+        let commands = || -> Vec<Value> {
+            let checked = check(node);
+            checked.says("error", "records", "makes logins of alice fail");
+            let findings = checked.all("records");
+            findings.map(|finding| finding["command"].clone()).collect()
+        };
+        assert_eq!(commands(), [""]);
+        job.cgroup.remove();
+        assert_eq!(commands(), ["job-adopt unregister 4242"]);
+        node.sh(&format!("rm {record}")).ok();
+    });
+}

@@ -62,8 +62,8 @@ struct RecordFault {
 
 #[derive(Debug)]
 enum FaultKind {
-    /// The record of this job.
-    Record(JobId),
+    /// The record of this job. `unregister` ends what runs in its cgroup, unless that is gone.
+    Record { job: JobId, is_gone: bool },
     /// The directory of the user's records, which others than root could write.
     Exposed,
     /// The directory of the user's records, for another cause.
@@ -180,18 +180,19 @@ impl RegistryFacts {
             cause,
         } = fault;
         let exception = match kind {
-            FaultKind::Record(_) => ", unless another job takes them",
+            FaultKind::Record { .. } => ", unless another job takes them",
             FaultKind::Exposed | FaultKind::Directory => "",
         };
         let text = format!("makes logins of {user} fail (JA09){exception}: {cause}");
         let remedy = match kind {
-            FaultKind::Record(job) if self.has_schedulers => format!(
+            FaultKind::Record { job, is_gone } if *is_gone && !self.has_schedulers => {
+                run(self.unregister(job)).and("and see why its epilog did not")
+            }
+            FaultKind::Record { job, .. } => format!(
                 "register job {job} again, which replaces the record; if it has ended: {}",
                 self.unregister(job)
             )
             .into(),
-            FaultKind::Record(job) => run(self.unregister(job))
-                .and("or, if the job still runs, register it again, which replaces the record"),
             FaultKind::Exposed => {
                 self.aside_remedy(set_aside(path), &format!("no job of {user} runs here"))
             }
@@ -252,7 +253,10 @@ impl RegistryState {
                     for file in read.broken {
                         let Some(job) = file.job else { continue };
                         faults.push(RecordFault {
-                            kind: FaultKind::Record(job),
+                            kind: FaultKind::Record {
+                                is_gone: is_job_gone(site, &job),
+                                job,
+                            },
                             path: file.path,
                             user: names.name(uid),
                             cause: file.cause,
@@ -333,6 +337,18 @@ fn set_aside(dir: &Path) -> String {
     )
 }
 
+/// Checks whether `unregister` would find no cgroup of this job: that of each record of the id, as far as a broken one
+/// still names it, is gone. A record that a newer version wrote is broken too, and its job runs.
+fn is_job_gone(site: &Site, id: &JobId) -> bool {
+    let jobs = site.config.registry.find_jobs(&site.trust, id);
+    jobs.is_ok_and(|jobs| {
+        jobs.iter().all(|job| {
+            let record = job.record.as_ref().ok().or(job.salvage.as_ref());
+            record.is_some_and(|record| is_cgroup_gone(site, record))
+        })
+    })
+}
+
 /// Checks whether the cgroup that a record names is gone. A record that leaves the cgroup to a scheduler names
 /// none.
 fn is_cgroup_gone(site: &Site, record: &Record) -> bool {
@@ -403,25 +419,30 @@ mod tests {
         }
     }
 
-    /// The scheduler alone places the job's logins then, without the record's list of devices.
+    /// `unregister` ends what runs in a job's cgroup. Beside a scheduler, that alone places the job's logins then, without
+    /// the record's list of devices.
     #[test]
-    fn no_command_takes_the_record_of_a_schedulers_job() {
-        let job = || FaultKind::Record("7".parse().unwrap());
-        let remedy = fault_remedy(job(), "/r/1002/7.json", true);
-        assert_eq!(remedy.command, "");
-        assert_eq!(
-            remedy.advice,
-            "register job 7 again, which replaces the record; if it has ended: job-adopt unregister 7"
-        );
+    fn no_command_takes_the_record_of_a_job_that_may_run() {
+        let fault = |is_gone| FaultKind::Record {
+            job: "7".parse().unwrap(),
+            is_gone,
+        };
+        for (is_gone, has_schedulers) in [(false, false), (false, true), (true, true)] {
+            let remedy = fault_remedy(fault(is_gone), "/r/1002/7.json", has_schedulers);
+            assert_eq!(remedy.command, "");
+            assert_eq!(
+                remedy.advice,
+                "register job 7 again, which replaces the record; if it has ended: job-adopt unregister 7"
+            );
+        }
+        let gone = fault_remedy(fault(true), "/r/1002/7.json", false);
+        assert_eq!(gone.command, "job-adopt unregister 7");
         let exposed = fault_remedy(FaultKind::Exposed, "/r/1002", true);
         assert_eq!(exposed.command, "");
         assert!(exposed.advice.starts_with("once no job of bob runs here: "));
         let error = TrustError::new(Path::new("/r"), Distrust::Writable(0o777));
         let distrusted = facts(RegistryState::Distrusted(error), true).findings();
         assert_eq!(distrusted[0].remedy.command, "");
-        // Without a scheduler only a record admits.
-        let alone = fault_remedy(job(), "/r/1002/7.json", false);
-        assert_eq!(alone.command, "job-adopt unregister 7");
     }
 
     #[test]

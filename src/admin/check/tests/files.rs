@@ -266,6 +266,8 @@ fn broken_record_is_an_error() {
     let site = site.file("run/job-adopt/jobs/5/8.json", "{");
     site.assert_bad(&["Error records 8.json"]);
     site.assert_mentions("register job 8 again, which replaces the record");
+    let site = site.conf("sources = registry\n");
+    site.assert_mentions("if it has ended: job-adopt unregister");
     site.mode("run/job-adopt/jobs/5", 0o777)
         .assert_bad(&["Error records 5"]);
     TestSite::new()
