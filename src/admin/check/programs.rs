@@ -62,6 +62,8 @@ enum MissingModule {
 struct Program {
     path: PathBuf,
     exists: bool,
+    /// It is one of this project, as far as this process can read it.
+    is_ours: bool,
     /// Why the module would not run it.
     executable: Result<(), TrustError>,
 }
@@ -271,6 +273,7 @@ impl Program {
     fn read(site: &Site, path: PathBuf, rights: u32) -> Self {
         Self {
             exists: path.symlink_metadata().is_ok(),
+            is_ours: read_version(&path).is_some(),
             executable: require_executable(&site.trust, &path, rights),
             path,
         }
@@ -290,7 +293,15 @@ impl Program {
             return replace_remedy(&self.path, reinstall);
         }
         match why.cause() {
-            Distrust::WrongMode(_) => run(format!("chmod {mode} {}", shell_path(&self.path))),
+            Distrust::WrongMode(_) if self.is_ours => {
+                run(format!("chmod {mode} {}", shell_path(&self.path)))
+            }
+            // A mistyped helper= may name any file.
+            Distrust::WrongMode(_) => format!(
+                "if it is a program of this project, chmod {mode} {}; if not, correct its path",
+                shell_path(&self.path)
+            )
+            .into(),
             _ => trust_remedy(why),
         }
     }

@@ -3,6 +3,7 @@
 use super::remedy::{Remedy, run, shell_path};
 use kernel::trust::{Distrust, Trust, TrustError};
 use nix::errno::Errno;
+use protocol::Request;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -10,7 +11,8 @@ use std::path::Path;
 pub(super) const EXECUTE_BY_OTHERS: u32 = 0o001;
 
 /// Names the remedy for a file or directory that others can write or the helper cannot read. What others could write
-/// has no command: one that gave it to root would make root's what they have written.
+/// has no command: one that gave it to root would make root's what they have written. Nor has what may hold a secret, such
+/// as a part of slurm.conf, or a file that a mistyped argument names.
 pub(super) fn trust_remedy(error: &TrustError) -> Remedy {
     let path = shell_path(error.path());
     if is_exposed(error) {
@@ -30,8 +32,14 @@ pub(super) fn trust_remedy(error: &TrustError) -> Remedy {
                 )
                 .into()
             }
-            // It keeps its owner: a user's file is the next finding.
-            None => run(format!("chmod a+rX {path}")),
+            // It has no secrets, and keeps its owner: a user's file is the next finding.
+            None if error.path() == Path::new(Request::DEFAULT_CONF) => {
+                run(format!("chmod a+rX {path}"))
+            }
+            None => format!(
+                "the helper, and so everybody, has to read {path}: if there is no secret in it, chmod a+rX {path}"
+            )
+            .into(),
         },
         _ => format!("replace {path} by one that only root can write").into(),
     }
@@ -93,10 +101,25 @@ mod tests {
         let advice = format!("{folder} lets only some pass");
         assert!(remedy.advice.starts_with(&advice), "{remedy}");
         scratch.mode("root", 0o755);
-        assert_eq!(
-            trust_remedy(&error).command,
-            format!("chmod a+rX {}", conf.display())
-        );
+        let remedy = trust_remedy(&error);
+        let part = format!("chmod a+rX {}", conf.display());
+        assert!(remedy.advice.ends_with(&part), "{remedy}");
+    }
+
+    /// slurm.conf may include a file with the password of the database.
+    #[test]
+    fn no_command_lets_everybody_read_a_file_but_our_configuration() {
+        for (path, command) in [
+            (
+                "/etc/security/job_adopt.conf",
+                "chmod a+rX /etc/security/job_adopt.conf",
+            ),
+            ("/etc/shadow", ""),
+            ("/etc/slurm/secret.conf", ""),
+        ] {
+            let error = TrustError::new(Path::new(path), Distrust::Open(Errno::EACCES));
+            assert_eq!(trust_remedy(&error).command, command);
+        }
     }
 
     #[test]
@@ -107,7 +130,5 @@ mod tests {
             assert_eq!(command, "");
             assert!(advice.contains("others could write /etc/x: look at it"));
         }
-        let unreadable = remedy(Distrust::Open(Errno::EACCES));
-        assert_eq!(unreadable.command, "chmod a+rX /etc/x");
     }
 }

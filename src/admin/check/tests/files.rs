@@ -78,9 +78,21 @@ fn helper_must_be_executable_and_of_this_version() {
     let site = TestSite::new().mode(helper, 0o644);
     site.assert_bad(&["Error helper helper"]);
     let path = site.scratch.path().join(helper).display().to_string();
-    site.assert_mentions(&format!("chmod 0711 {path}"));
+    let command = format!("chmod 0711 {path}");
+    let has_command = |site: &TestSite| {
+        let findings = site.findings();
+        findings
+            .iter()
+            .any(|finding| finding.remedy.command == command)
+    };
+    assert!(has_command(&site));
+    let other = site
+        .file(helper, "no program of this project")
+        .mode(helper, 0o600);
+    assert!(!has_command(&other));
+    other.assert_mentions(&format!("if it is a program of this project, {command}"));
     std::fs::remove_file(&path).unwrap();
-    site.assert_mentions("install both packages again");
+    other.assert_mentions("install both packages again");
     TestSite::new()
         .mode(helper, 0o700)
         .assert_bad(&["Error helper helper"]);
