@@ -168,10 +168,36 @@ fn exempt_group_that_does_not_exist_is_named_before_a_change_and_last() {
         node.sh("groupadd opz").ok();
         node.job_adopt(&["check"]).omits("no such group");
         node.job_adopt(&enable).exits(0).omits("no such group");
+    });
+}
+
+/// Else nobody but root would get in.
+#[test]
+fn file_that_logins_cannot_use_is_refused_before_a_change() {
+    on_node(|node| {
+        install_shape(node, "debian");
         let before = node.read("/etc/pam.d/sshd");
-        node.job_adopt(&["enable", "--only", "pam", "--arguments", "conf=/etc/none"])
-            .exits(3)
-            .says("argument conf=/etc/none: no such file");
+        // What root can read, and the helper cannot.
+        node.sh("install -m 0600 /dev/null /etc/shut.conf; ln -s /dev/null /etc/link.conf")
+            .ok();
+        for (argument, why) in [
+            (
+                "conf=/etc/none",
+                "cannot be used, so every login is refused (JA09): /etc/none",
+            ),
+            ("conf=/etc/link.conf", "a symbolic link"),
+            ("conf=/etc/shut.conf", "Permission denied"),
+            ("conf=/etc/security", "cannot be used"),
+            (
+                "helper=/usr/bin",
+                "cannot be run, so every login is refused (JA09): /usr/bin",
+            ),
+        ] {
+            node.job_adopt(&["enable", "--only", "pam", "--arguments", argument])
+                .exits(3)
+                .says(&format!("argument {argument}: "))
+                .says(why);
+        }
         assert_eq!(node.read("/etc/pam.d/sshd"), before);
     });
 }

@@ -4,13 +4,14 @@ use super::finding::{Check, Finding, Severity};
 use super::remedy::{run, shell_path};
 use super::site::{Site, root_processes};
 use super::trusted_file::trust_remedy;
+use crate::accounts::with_helper_rights;
 use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
 use crate::job::running_jobs::{query_schedulers, read_records};
 use helper::devices::{Resolver, Specifier};
 use helper::node::{gpu_count, topology};
 use helper::{Config, ConfigError};
 use kernel::cgroup::Mount;
-use kernel::trust::TrustError;
+use kernel::trust::{Trust, TrustError};
 use protocol::{Allowlist, LimitKey, LoginLimits};
 use std::collections::BTreeSet;
 use std::fs;
@@ -92,7 +93,7 @@ impl ConfigFacts {
             off_switch,
             is_off: site.is_switched_off(),
             conf: site.conf.clone(),
-            file: require_configuration(site),
+            file: require_configuration(&site.conf, &site.trust, &site.root),
             enforce: enforce
                 .as_ref()
                 .map(|path| (path.clone(), EnforceState::read(site, path))),
@@ -191,29 +192,46 @@ impl ConfigFacts {
                 let text = "is valid, or missing, and only root can change it";
                 Finding::fine(Check::Configuration, object, text)
             }
-            Err(ConfigError::UntrustedFile(error)) => {
-                let text = format!("cannot be used, so every login is refused (JA09): {error}");
-                Finding::error(Check::Configuration, object, text, trust_remedy(error))
-            }
             Err(error) => {
-                let text = format!("has a mistake, so every login is refused (JA09): {error}");
-                // No command takes the line away: its key would have the default, which may open the node.
-                let remedy = "correct that line; man job_adopt.conf has all keys";
-                Finding::error(Check::Configuration, object, text, remedy)
+                let remedy = match error {
+                    ConfigError::UntrustedFile(error) => trust_remedy(error),
+                    // No command takes the line away: its key would have the default, which may open the node.
+                    ConfigError::InvalidLine(..) => {
+                        "correct that line; man job_adopt.conf has all keys".into()
+                    }
+                };
+                Finding::error(Check::Configuration, object, describe_fault(error), remedy)
             }
         }
     }
 }
 
-/// Requires that logins can use the configuration: it is read with the rights of the helper if these can be had.
+/// Requires that logins can use the configuration at `conf`: on this node, whose root is `/`, it is read with the rights of
+/// the helper if these can be had.
 ///
 /// # Errors
 ///
 /// As [`Config::read`].
-pub(super) fn require_configuration(site: &Site) -> Result<(), ConfigError> {
-    let read = || Config::read(&site.conf, &site.trust).map(drop);
+pub(crate) fn require_configuration(
+    conf: &Path,
+    trust: &Trust,
+    root: &Path,
+) -> Result<(), ConfigError> {
+    let read = || Config::read(conf, trust).map(drop);
+    if root != Path::new("/") {
+        return read();
+    }
     // Without the helper's account, which is a finding of its own, the caller's rights have to do.
-    site.with_helper_rights(read).unwrap_or_else(|_| read())
+    with_helper_rights(read).unwrap_or_else(|_| read())
+}
+
+/// Describes why logins cannot use the configuration, and what becomes of them.
+pub(crate) fn describe_fault(error: &ConfigError) -> String {
+    let fault = match error {
+        ConfigError::UntrustedFile(_) => "cannot be used",
+        ConfigError::InvalidLine(..) => "has a mistake",
+    };
+    format!("{fault}, so every login is refused (JA09): {error}")
 }
 
 impl EnforceState {

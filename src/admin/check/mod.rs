@@ -4,7 +4,7 @@
 //! that [`trial_cgroup`] makes and removes a cgroup; a pure function judges it. So each judgement can be
 //! tested without a node. A finding names one cause and its remedy.
 
-mod config;
+pub(super) mod config;
 mod finding;
 mod flux;
 mod flux_units;

@@ -97,7 +97,6 @@ impl ProgramFacts {
     /// the keeper.
     pub(super) fn read(site: &Site) -> Self {
         let helper = site.at(&site.settings().helper);
-        // The account job-adopt runs the helper: it neither owns the file nor is in its group.
         let helper_program = Program::read(site, helper.clone(), EXECUTE_BY_OTHERS);
         let names: BTreeSet<&str> = site
             .own_lines()
@@ -315,7 +314,7 @@ fn judge_helper(
     reinstall: Option<&str>,
 ) -> Finding {
     if let Err(why) = &helper.executable {
-        let text = format!("cannot be run, so every login is refused (JA09): {why}");
+        let text = describe_helper_fault(why);
         let remedy = helper.remedy(why, "0711", reinstall);
         return Finding::error(Check::Helper, helper.path.display(), text, remedy);
     }
@@ -396,6 +395,21 @@ fn require_executable(trust: &Trust, path: &Path, rights: u32) -> Result<(), Tru
         return Err(TrustError::new(path, Distrust::WrongMode(mode)));
     }
     Ok(())
+}
+
+/// Checks that the module would run the helper at `path`. The account job-adopt runs it, which neither owns the file nor is
+/// in its group.
+///
+/// # Errors
+///
+/// As [`require_executable`].
+pub(crate) fn require_helper(trust: &Trust, path: &Path) -> Result<(), TrustError> {
+    require_executable(trust, path, EXECUTE_BY_OTHERS)
+}
+
+/// Describes why the module would not run the helper, and what becomes of logins.
+pub(crate) fn describe_helper_fault(why: &TrustError) -> String {
+    format!("cannot be run, so every login is refused (JA09): {why}")
 }
 
 fn read_version(path: &Path) -> Option<String> {

@@ -1,8 +1,8 @@
 //! What an admin should do about a finding: a command line to paste, words for a person, or both.
 //!
-//! A command never opens the node, never gives a job's login more than it had, never makes a user's file root's, and ends no
-//! job, whatever else is wrong there: it is pasted at night, or by a script. What might is words, with what to look at first
-//! and the command to type then.
+//! A command never opens the node, never gives a job's login more than it had, never makes a user's file root's, shows nobody a
+//! file that may have a secret, and ends no job, whatever else is wrong there: it is pasted at night, or by a script. What
+//! might is words, with what to look at first and the command to type then.
 
 pub(super) use crate::shell::{shell_path, shell_word};
 use helper::printable;

@@ -193,7 +193,7 @@ fn judge_report(source: &str, report: &SourceReport, took: Duration) -> Vec<Find
 /// logins read; `path` is `None` if they read none. The text can be trusted, because root has started the process
 /// ([`root_processes`]). `None` while the configuration has a fault, since what logins read is not known then.
 pub(super) fn find_other_slurm_conf(site: &Site, path: Option<&Path>) -> Option<String> {
-    if require_configuration(site).is_err() {
+    if require_configuration(&site.conf, &site.trust, &site.root).is_err() {
         return None;
     }
     let own_dir = path.map(real_dir);

@@ -1,34 +1,47 @@
-//! What the arguments of our lines and the configuration name, and what of it this node does not have.
+//! What the arguments of our lines and the configuration name, and what of it this node does not have, or logins cannot use.
 
 use super::file_change::at;
 use crate::accounts::describe_missing_accounts;
+use crate::check::config::{describe_fault, require_configuration};
+use crate::check::programs::{describe_helper_fault, require_helper};
 use crate::error::Error;
-use helper::Config;
+use helper::{Config, printable};
+use kernel::trust::Trust;
 use module::Settings;
+use nix::unistd::Uid;
 use std::path::Path;
 
-/// Checks that the files exist which the arguments name: without one, our lines refuse every login but root's. The usual
-/// configuration may be missing, since its defaults then hold, and the usual helper comes with the module.
+/// Requires that logins can use the files which the arguments name: without one, our lines refuse every login but root's.
+/// The usual ones may be missing: the defaults of the configuration then hold, and the helper comes with the module.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] with the first argument whose file is missing.
+/// [`Error::Failed`] with the first argument whose file logins cannot use, and why, in the words of `check`.
 pub(super) fn require_files(settings: &Settings, root: &Path) -> Result<(), Error> {
     let usual = Settings::default();
-    for (argument, path, usual_path) in [
-        ("conf", &settings.conf, &usual.conf),
-        ("helper", &settings.helper, &usual.helper),
-    ] {
-        if path != usual_path && !at(root, Path::new(path)).exists() {
-            let why = "no such file, without which every login is refused";
-            return Err(Error::failed(
-                "enable",
-                format_args!("argument {argument}={path}"),
-                why,
-            ));
-        }
+    let trust = if root == Path::new("/") {
+        Trust::root()
+    } else {
+        // Whoever shows what would change in an image may own it.
+        Trust::below(root, 0).or_owned_by(Uid::effective().as_raw())
+    };
+    let conf = at(root, Path::new(&settings.conf));
+    if settings.conf != usual.conf || conf.symlink_metadata().is_ok() {
+        require_configuration(&conf, &trust, root)
+            .map_err(|error| failed("conf", &settings.conf, describe_fault(&error)))?;
+    }
+    let helper = at(root, Path::new(&settings.helper));
+    if settings.helper != usual.helper || helper.symlink_metadata().is_ok() {
+        require_helper(&trust, &helper)
+            .map_err(|why| failed("helper", &settings.helper, describe_helper_fault(&why)))?;
     }
     Ok(())
+}
+
+/// Reports the argument whose file logins cannot use.
+fn failed(argument: &str, path: &str, why: String) -> Error {
+    let object = format_args!("argument {argument}={path}");
+    Error::failed("enable", object, printable(&why))
 }
 
 /// Describes each exempt user and group that the name service of this node does not know. An image has another name
@@ -67,15 +80,38 @@ mod tests {
     }
 
     #[test]
-    fn missing_file_of_an_argument_is_refused_by_name() {
+    fn file_that_logins_cannot_use_is_refused_by_its_argument() {
         let image = Scratch::new();
         assert!(require_files(&settings(&[]), image.path()).is_ok());
-        for argument in ["conf=/etc/site.conf", "helper=/opt/helper"] {
-            let error = require_files(&settings(&[argument]), image.path()).unwrap_err();
-            assert!(error.to_string().contains(argument), "{error}");
-        }
+        let conf = "conf=/etc/site.conf";
+        let helper = "helper=/opt/helper";
+        let refusal = |argument: &str| {
+            let result = require_files(&settings(&[argument]), image.path());
+            result.map_err(|error| error.to_string()).err()
+        };
+        let assert_refused = |argument: &str, why: &str| {
+            let text = refusal(argument).unwrap_or_default();
+            let begin = format!("enable argument {argument}: ");
+            let is_named = text.starts_with(&begin) && text.contains(why);
+            assert!(is_named, "{argument}: {why:?}: {text:?}");
+        };
+        assert_refused(conf, "cannot be used, so every login is refused (JA09)");
+        assert_refused(helper, "cannot be run, so every login is refused (JA09)");
+        image.file("etc/other.conf", "");
+        let link = image.path().join("etc/site.conf");
+        std::os::unix::fs::symlink("other.conf", &link).unwrap();
+        assert_refused(conf, "a symbolic link");
+        std::fs::remove_file(&link).unwrap();
+        image.file("etc/site.conf", "key = value\n");
+        assert_refused(conf, "has a mistake, so every login is refused (JA09)");
         image.file("etc/site.conf", "");
-        assert!(require_files(&settings(&["conf=/etc/site.conf"]), image.path()).is_ok());
+        assert_eq!(refusal(conf), None);
+        assert_refused("conf=/etc", "cannot be used");
+        image.file("opt/helper", "");
+        assert_refused(helper, "has mode 0644");
+        image.mode("opt/helper", 0o711);
+        assert_eq!(refusal(helper), None);
+        assert_refused("helper=/opt", "not a regular file");
     }
 
     #[test]
