@@ -25,6 +25,8 @@ pub(super) struct UserFacts(Result<ProcessFacts, Error>);
 
 #[derive(Debug)]
 struct ProcessFacts {
+    /// If not, all users are outside of jobs, and nothing is wrong about that.
+    logins_join_jobs: bool,
     /// Those of users who have a job.
     of_job_owners: OutsideProcesses,
     /// Those that `strays` shows.
@@ -47,6 +49,7 @@ impl UserFacts {
     pub(super) fn read(site: &Site) -> Self {
         Self(
             Snapshot::read(&site.config, None).map(|snapshot| ProcessFacts {
+                logins_join_jobs: site.logins_join_jobs(),
                 of_job_owners: OutsideProcesses::count(
                     snapshot.of_job_owners().map(|process| process.uid),
                 ),
@@ -115,6 +118,10 @@ impl ProcessFacts {
     /// Reports processes outside of their users' jobs, as notes: they may be older than the module. What `strays` does
     /// not show gets no command.
     fn judge_outside(&self) -> Vec<Finding> {
+        if !self.logins_join_jobs {
+            let text = "their processes do not count, since logins join no jobs here";
+            return vec![Finding::fine(Check::UsersOutsideJobs, "users", text)];
+        }
         let mut findings = Vec::new();
         if self.strays.processes > 0 {
             let remedy = run("job-adopt strays").and("which shows them, and --kill ends them");
@@ -185,6 +192,7 @@ mod tests {
 
     fn facts(of_job_owners: OutsideProcesses, strays: OutsideProcesses) -> ProcessFacts {
         ProcessFacts {
+            logins_join_jobs: true,
             of_job_owners,
             strays,
             old_helpers: Vec::new(),
@@ -216,6 +224,17 @@ mod tests {
         let of_strays = facts(OutsideProcesses::default(), one()).judge_outside();
         assert_eq!(of_strays[0].remedy.command, "job-adopt strays");
         assert_eq!(facts(one(), one()).judge_outside().len(), 2);
+    }
+
+    /// All users who are logged in would be named beside a command that ends their processes.
+    #[test]
+    fn nobody_is_outside_of_jobs_while_logins_join_none() {
+        let one = || OutsideProcesses::count(std::iter::once(4_000_000_000));
+        let mut new_node = facts(one(), one());
+        new_node.logins_join_jobs = false;
+        let findings = new_node.judge_outside();
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].severity, Severity::Fine);
     }
 
     #[test]
