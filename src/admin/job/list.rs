@@ -230,7 +230,7 @@ impl ListedJob {
         self.via = Some(scheduler);
         self.cgroup = None;
         self.started = Some(job.started);
-        if let Some(path) = find_cgroup(job) {
+        if let Some(path) = find_cgroup(&job.id, &job.placement) {
             // Without a record only a filter of the scheduler's can hold there.
             if self.containment == "unknown" && Uid::effective().is_root() {
                 self.containment = Containment::None.as_str();

@@ -194,12 +194,12 @@ fn merge_jobs(
 
 /// Finds the cgroup of a scheduler's job on cgroup v2. That of a Slurm job only its step daemon knows: `None` if that does
 /// not answer, or is elsewhere.
-pub(crate) fn find_cgroup(job: &Job) -> Option<CgroupPath> {
-    let (spool, node) = match &job.placement {
+pub(crate) fn find_cgroup(id: &JobId, placement: &Placement) -> Option<CgroupPath> {
+    let (spool, node) = match placement {
         Placement::Cgroup { path, .. } | Placement::Unit { path, .. } => return Some(path.clone()),
         Placement::Extern { spool, node } => (spool, node),
     };
-    let socket = SocketName::from_job(node, &job.id)?;
+    let socket = SocketName::from_job(node, id)?;
     let path = Path::new(spool.as_str()).join(socket.to_string());
     let deadline = Instant::now() + QUERY_TIMEOUT;
     let daemon = connect_to_daemon(&path, 0, Some(deadline)).ok()??;

@@ -329,7 +329,7 @@ fn find_scheduled(id: &JobId, options: &Options) -> Result<Option<(u32, CgroupPa
     let [(uid, job)] = jobs.as_slice() else {
         return Ok(None);
     };
-    let Some(path) = find_cgroup(job) else {
+    let Some(path) = find_cgroup(&job.id, &job.placement) else {
         return Ok(None);
     };
     let logins = match job.placement {

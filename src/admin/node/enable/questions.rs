@@ -40,7 +40,7 @@ pub(super) struct Question {
     pub(super) user: String,
     pub(super) expected: Expected,
     /// The answer of the old stack.
-    before: Answer,
+    pub(super) before: Answer,
 }
 
 impl Question {

@@ -3,12 +3,12 @@
 use super::questions::{Answer, Choice, Expected, Question, ask_account, run_stack_for};
 use crate::accounts;
 use crate::error::Error;
-use crate::job::running_jobs::{NodeJobs, RunningJob};
+use crate::job::running_jobs::{NodeJobs, RunningJob, find_cgroup};
 use crate::node::jobless::find_jobless_user;
 use crate::output::Output;
 use helper::printable;
 use module::Settings;
-use protocol::{Placement, is_within};
+use protocol::is_within;
 
 /// The users of a trial, and the jobs of the node.
 #[derive(Debug)]
@@ -16,6 +16,15 @@ pub(super) struct Trial<'a> {
     service: &'a str,
     questions: Vec<Question>,
     running: NodeJobs,
+}
+
+/// What is said of a user whom the stack was asked about.
+#[derive(Debug)]
+struct Verdict {
+    /// Whether the user gets in, and where to: a part of the line that sums all up.
+    text: String,
+    /// What is wrong about that.
+    fault: Option<String>,
 }
 
 impl<'a> Trial<'a> {
@@ -59,37 +68,23 @@ impl<'a> Trial<'a> {
         let mut verdicts = Vec::new();
         let mut faults = Vec::new();
         for question in &self.questions {
-            let name = &question.user;
-            let mut cgroup = None;
-            if question.expected == Expected::Admitted {
-                match run_stack_for(self.service, name, output) {
-                    Ok(opened) => cgroup = opened,
-                    Err(error) => output.warn(format_args!("run the stack: {error}")),
-                }
-            }
-            let now = match ask_account(self.service, name) {
+            let user = &question.user;
+            let cgroup = if question.expected == Expected::Admitted {
+                self.open_session(user, output)
+            } else {
+                None
+            };
+            let now = match ask_account(self.service, user) {
                 Ok(now) => now,
                 Err(error) => {
                     faults.push(error.to_string());
                     continue;
                 }
             };
-            writeln!(output.out, "account of {name}: {}", question.describe(now))?;
-            let is_in = now == Answer::Admitted
-                && (question.expected != Expected::Admitted || cgroup.is_some());
-            let word = if is_in { "in" } else { "out" };
-            verdicts.push(match (question.expected, &cgroup) {
-                (Expected::Admitted, Some(path)) => {
-                    format!("{name} {word} ({})", self.describe_place(path))
-                }
-                (Expected::NotNewlyAdmitted(_), _) => format!("{name} {word} (no job)"),
-                _ => format!("{name} {word}"),
-            });
-            if let Some(fault) = question.find_fault(now) {
-                faults.push(format!("user {name} {fault}{}", self.advise(question)));
-            } else if question.expected == Expected::Admitted && !is_in {
-                faults.push(format!("user {name} would get no session"));
-            }
+            writeln!(output.out, "account of {user}: {}", question.describe(now))?;
+            let Verdict { text, fault } = self.judge(question, now, cgroup.as_deref());
+            verdicts.push(text);
+            faults.extend(fault);
         }
         writeln!(output.out, "{}", verdicts.join(", "))?;
         for fault in &faults {
@@ -98,20 +93,64 @@ impl<'a> Trial<'a> {
         Ok(faults.is_empty())
     }
 
-    /// The job whose cgroup has this path or one above it, or the path.
-    fn describe_place(&self, path: &str) -> String {
-        match self.running.jobs.iter().find(|job| has_path(job, path)) {
-            Some(job) => format!("job {}", job.id),
+    /// Runs the stack for a user, as a login would. Returns the cgroup of the session; `None` if there is none.
+    fn open_session(&self, user: &str, output: &mut Output<'_>) -> Option<String> {
+        match run_stack_for(self.service, user, output) {
+            Ok(cgroup) => cgroup,
+            Err(error) => {
+                output.warn(format_args!("run the stack: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Judges the answer about a user, and the cgroup of the session of a user who should get in.
+    fn judge(&self, question: &Question, now: Answer, cgroup: Option<&str>) -> Verdict {
+        let user = &question.user;
+        let needs_session = question.expected == Expected::Admitted;
+        let is_in = now == Answer::Admitted && (!needs_session || cgroup.is_some());
+        let word = if is_in { "in" } else { "out" };
+        let place = match (question.expected, cgroup) {
+            (Expected::NotNewlyAdmitted(_), _) => " (no job)".to_owned(),
+            (_, Some(path)) => format!(" ({})", self.describe_place(user, path)),
+            (_, None) => String::new(),
+        };
+        let fault = if let Some(fault) = question.find_fault(now) {
+            Some(format!("user {user} {fault}{}", self.advise(question)))
+        } else if needs_session && !is_in {
+            Some(format!("user {user} would get no session"))
+        } else {
+            let job = cgroup.and_then(|path| self.find_job(path));
+            let others_job = job.filter(|job| Some(job.uid) != find_uid(user));
+            others_job.map(|job| format!("user {user} would be in job {}, of another user", job.id))
+        };
+        Verdict {
+            text: format!("{user} {word}{place}"),
+            fault,
+        }
+    }
+
+    /// Finds the job whose cgroup has this path or one above it. A user may name a cgroup in their own slice as Slurm names
+    /// those of jobs, so the step daemon of a Slurm job is asked.
+    fn find_job(&self, path: &str) -> Option<&RunningJob> {
+        self.running.jobs.iter().find(|job| {
+            find_cgroup(&job.id, &job.placement)
+                .is_some_and(|cgroup| is_within(path, &cgroup.to_string()))
+        })
+    }
+
+    /// Describes the job of a session in this cgroup, or the cgroup.
+    fn describe_place(&self, user: &str, path: &str) -> String {
+        match self.find_job(path) {
+            Some(job) if find_uid(user) == Some(job.uid) => format!("job {}", job.id),
+            Some(job) => format!("job {} of {}", job.id, accounts::user_name(job.uid)),
             None => printable(path),
         }
     }
 
     /// What to add about a user who should get in and has no job here.
     fn advise(&self, question: &Question) -> &'static str {
-        let uid = accounts::find_user(&question.user)
-            .ok()
-            .flatten()
-            .map(|user| user.uid.as_raw());
+        let uid = find_uid(&question.user);
         let has_job = self.running.jobs.iter().any(|job| Some(job.uid) == uid);
         if question.expected == Expected::Admitted && !has_job {
             ": choose a user with a running job: job-adopt list"
@@ -121,60 +160,73 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Whether a path lies in the cgroup of a job. Slurm names a job's cgroup after it.
-fn has_path(job: &RunningJob, path: &str) -> bool {
-    match &job.placement {
-        Placement::Cgroup { path: place, .. } | Placement::Unit { path: place, .. } => {
-            is_within(path, &place.to_string())
-        }
-        Placement::Extern { .. } => {
-            let name = format!("job_{}", job.id);
-            path.split('/').any(|level| level == name)
-        }
-    }
+/// Looks up the uid of a user; `None` if there is no such user, or if the name service cannot be asked.
+fn find_uid(name: &str) -> Option<u32> {
+    let user = accounts::find_user(name).ok().flatten();
+    user.map(|user| user.uid.as_raw())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protocol::Placement;
 
-    fn slurm_job(id: &str) -> RunningJob {
-        RunningJob {
-            id: id.parse().unwrap(),
-            uid: 1001,
-            placement: Placement::Extern {
-                spool: "/var/spool/slurmd".parse().unwrap(),
-                node: "n1".parse().unwrap(),
+    /// A trial on a node with job 7 of this user.
+    fn trial(uid: u32) -> Trial<'static> {
+        let job = RunningJob {
+            id: "7".parse().unwrap(),
+            uid,
+            placement: Placement::Cgroup {
+                path: "/jobs/job_7".parse().unwrap(),
+                leaf: None,
             },
             ends: None,
+        };
+        Trial {
+            service: "sshd",
+            questions: Vec::new(),
+            running: NodeJobs {
+                jobs: vec![job],
+                is_complete: true,
+            },
         }
     }
 
     #[test]
     fn place_of_a_session_is_its_job_or_the_cgroup() {
-        let trial = Trial {
-            service: "sshd",
-            questions: Vec::new(),
-            running: NodeJobs {
-                jobs: vec![slurm_job("7")],
-                is_complete: true,
-            },
-        };
         for (path, place) in [
+            ("/jobs/job_7/leaf", "job 7"),
+            ("/jobs/job_77", "/jobs/job_77"),
             (
-                "/system.slice/slurmstepd.scope/job_7/step_extern/user/task_special",
-                "job 7",
-            ),
-            (
-                "/slurmstepd.scope/job_77/step_extern",
-                "/slurmstepd.scope/job_77/step_extern",
-            ),
-            (
-                "/user.slice/user-1001.slice/session-1.scope",
-                "/user.slice/user-1001.slice/session-1.scope",
+                "/user.slice/user-0.slice/user@0.service/job_7",
+                "/user.slice/user-0.slice/user@0.service/job_7",
             ),
         ] {
-            assert_eq!(trial.describe_place(path), place);
+            assert_eq!(trial(0).describe_place("root", path), place);
         }
+        let place = trial(1).describe_place("root", "/jobs/job_7");
+        assert!(place.starts_with("job 7 of "), "{place}");
+    }
+
+    /// The account phase alone cannot show it.
+    #[test]
+    fn session_in_the_job_of_another_user_is_a_fault() {
+        let question = Question {
+            user: "root".to_owned(),
+            expected: Expected::Admitted,
+            before: Answer::Admitted,
+        };
+        let fault = |owner: u32, cgroup: Option<&str>| {
+            trial(owner)
+                .judge(&question, Answer::Admitted, cgroup)
+                .fault
+        };
+        assert_eq!(fault(0, Some("/jobs/job_7")), None);
+        assert_eq!(fault(1, Some("/user.slice")), None);
+        assert_eq!(
+            fault(1, Some("/jobs/job_7/leaf")).unwrap(),
+            "user root would be in job 7, of another user"
+        );
+        assert_eq!(fault(0, None).unwrap(), "user root would get no session");
     }
 }
