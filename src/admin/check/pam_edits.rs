@@ -5,6 +5,8 @@ use super::remedy::{Remedy, edit_line, run, sed_pattern, sed_replacement, shell_
 use helper::stack::{FileLine, Group, LineFault, Rejection, StackError};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Reads the line at `place` as it is in the file; `None` if it cannot be read.
 fn read_line(place: &FileLine) -> Option<String> {
@@ -63,12 +65,19 @@ pub(super) fn unskip(place: &FileLine, group: Group, service: &str) -> Remedy {
         "change {place} so that it neither ends the stack nor jumps, or use its file by substack instead of \
          include"
     );
-    let is_own_file = place.file.file_name() == Some(OsStr::new(service));
     let edit = replace_word(place, "sufficient", "optional");
-    match edit.filter(|_| is_own_file) {
+    match edit.filter(|_| serves_alone(&place.file, service)) {
         Some(remedy) => remedy.and(format!("or {advice}")),
         None => advice.into(),
     }
+}
+
+/// Checks whether a file serves this service alone: it has its name, and no other one.
+fn serves_alone(file: &Path, service: &str) -> bool {
+    file.file_name() == Some(OsStr::new(service))
+        && file
+            .symlink_metadata()
+            .is_ok_and(|meta| meta.is_file() && meta.nlink() == 1)
 }
 
 /// What to do about the line at `place` that libpam rejects: a command, if one edit mends it, and `advice` for a
@@ -168,6 +177,27 @@ mod tests {
             assert_eq!(!remedy.command.is_empty(), is_edited, "{remedy}");
             assert!(remedy.advice.contains("by substack instead of include"));
         }
+    }
+
+    /// An edit through the link serves all services of the shared file.
+    #[test]
+    fn line_of_a_file_with_another_name_is_left_to_a_person() {
+        let scratch = Scratch::new();
+        let shared = scratch.file("shared", "x sufficient pam_unix.so\n");
+        let file = scratch.path().join("sshd");
+        let assert_left = || {
+            let place = FileLine {
+                file: file.clone(),
+                line: 1,
+            };
+            let remedy = unskip(&place, Group::Session, "sshd");
+            assert_eq!(remedy.command, "");
+        };
+        std::os::unix::fs::symlink(&shared, &file).unwrap();
+        assert_left();
+        fs::remove_file(&file).unwrap();
+        fs::hard_link(&shared, &file).unwrap();
+        assert_left();
     }
 
     #[test]
