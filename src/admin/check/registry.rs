@@ -296,31 +296,33 @@ fn find_stale(site: &Site, mut records: Vec<Record>, names: &mut UserNames) -> V
     records.retain(|record| {
         registry.record_path(record.uid, &record.id).exists() && is_cgroup_gone(site, record)
     });
-    let (scheduled, is_complete) = query_jobs(site);
-    records.retain(|record| !scheduled.iter().any(|job| job.has_name(&record.id)));
+    let Known { all, doubts } = query_jobs(&site.config);
+    records.retain(|record| !all.iter().any(|(_, job)| job.has_name(&record.id)));
     records
         .iter()
         .map(|record| StaleRecord {
             path: registry.record_path(record.uid, &record.id),
             user: names.name(record.uid),
             job: record.id.clone(),
-            has_ended: is_complete,
+            has_ended: doubts.is_empty(),
         })
         .collect()
 }
 
-/// Queries the jobs of the schedulers, and returns whether that are all: each that runs here has answered. Slurm that
-/// logins do not find, while slurmd runs, has not.
-fn query_jobs(site: &Site) -> (Vec<Job>, bool) {
-    if !site.is_here() {
-        return (Vec::new(), true);
+/// Queries the jobs of the schedulers. It is a doubt too if logins do not find Slurm while its daemons run, for example
+/// while slurm.conf is not mounted: for [`query_schedulers`] Slurm is then not on this node.
+fn query_jobs(config: &Config) -> Known<(u32, Job)> {
+    let mut known = query_schedulers(config);
+    if config.sources.contains(&SourceName::Slurm) && runs_slurm() {
+        let error = query_scheduler(SourceName::Slurm, config).err();
+        known.doubts.extend(error.map(|error| error.to_string()));
     }
-    let Known { all, doubts } = query_schedulers(&site.config);
-    let is_slurm_hidden = site.config.sources.contains(&SourceName::Slurm)
-        && !root_processes(&["slurmd"]).is_empty()
-        && query_scheduler(SourceName::Slurm, &site.config).is_err();
-    let jobs = all.into_iter().map(|(_, job)| job).collect();
-    (jobs, doubts.is_empty() && !is_slurm_hidden)
+    known
+}
+
+/// Checks whether a daemon of Slurm runs here. Those of steps live on without slurmd, which is down during an upgrade.
+fn runs_slurm() -> bool {
+    !root_processes(&["slurmd", "slurmstepd"]).is_empty()
 }
 
 /// The command that moves a directory with records out of use, for a person to look at. Its files stay whose they are:

@@ -170,13 +170,20 @@ fn check_removes_no_record_that_slurm_may_have_a_job_of() {
         node.job_adopt(&["check"])
             .says("run: job-adopt unregister 99999")
             .omits(&format!("unregister {}", job.id));
-        node.sh("mv /etc/slurm/slurm.conf /run/slurm.conf").ok();
-        for id in [&job.id, "99999"] {
-            node.job_adopt(&["check"]).says(&format!(
-                "do: if the scheduler, which gave no full answer, has no job {id}: job-adopt unregister {id}"
-            ));
+        // Its job runs on while slurmd is down for an upgrade.
+        for daemon in ["slurmd", "slurmstepd"] {
+            if daemon == "slurmstepd" {
+                slurm.stop_slurmd();
+            }
+            node.sh("mv /etc/slurm/slurm.conf /run/slurm.conf").ok();
+            for id in [&job.id, "99999"] {
+                node.job_adopt(&["check"]).says(&format!(
+                    "do: if the scheduler, which gave no full answer, has no job {id}: job-adopt unregister {id}"
+                ));
+            }
+            node.sh("mv /run/slurm.conf /etc/slurm/slurm.conf").ok();
         }
-        node.sh("mv /run/slurm.conf /etc/slurm/slurm.conf").ok();
+        slurm.start_slurmd();
     });
 }
 
