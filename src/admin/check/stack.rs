@@ -440,7 +440,9 @@ impl<'a> StackFacts<'a> {
         let command = self.enable_command();
         let mut entries = self.account.iter().chain(self.session);
         let has_rival = entries.any(|entry| RIVAL_MODULES.contains(&module_name(entry)));
-        if has_rival && self.leaves_users_to_others && !self.observes {
+        // `enable` leaves a rival beside lines that observe.
+        let takes_rival_away = has_rival && !self.observes;
+        if takes_rival_away && self.leaves_users_to_others {
             return format!(
                 "mend arguments that open, the off switch and enforce before {command}: it takes away the line of the \
                  other module, and nothing else judges logins; {advice}"
@@ -471,7 +473,7 @@ impl<'a> StackFacts<'a> {
     fn lines_agree(&self) -> bool {
         let entries = self.account.iter().chain(self.session);
         let ours = entries.filter(|entry| entry.is_for_service());
-        let mut settings = ours.map(|entry| confining_settings(&entry.arguments));
+        let mut settings = ours.map(|entry| settings_for_enable(&entry.arguments));
         let first = settings.next();
         settings.all(|other| first.as_ref() == Some(&other))
     }
@@ -551,7 +553,7 @@ impl<'a> StackFacts<'a> {
         let first = |entries: &'a [Entry]| entries.iter().find(|entry| entry.is_for_service());
         let account = first(self.account)?;
         let session = first(self.session)?;
-        let decisions = [account, session].map(|entry| decision_settings(&entry.arguments));
+        let decisions = [account, session].map(|entry| settings_for_resolve(&entry.arguments));
         let [Some(account_settings), Some(session_settings)] = decisions else {
             return None;
         };
@@ -739,31 +741,32 @@ impl<'a> OwnLine<'a> {
     }
 }
 
-/// Parses the arguments of a line, and keeps those by which it chooses a job and confines a login. Actions that open
-/// are judged by themselves. `None` if an argument is wrong.
-fn decision_settings(words: &[String]) -> Option<Settings> {
-    let settings = confining_settings(words)?;
-    let defaults = Settings::default();
-    Some(Settings {
-        no_jobs: defaults.no_jobs,
-        adopt_failure: defaults.adopt_failure,
-        generic_failure: defaults.generic_failure,
-        observe: defaults.observe,
-        ..settings
-    })
-}
-
-/// Parses the arguments of a line, and keeps those that decide who gets in, where to, and with what. `None` if an argument
-/// is wrong.
-fn confining_settings(words: &[String]) -> Option<Settings> {
+/// The arguments of a line without those that neither open nor close anything. Where two lines have the same, `enable`
+/// may write one of both in place of the other. `None` if an argument is wrong.
+fn settings_for_enable(words: &[String]) -> Option<Settings> {
     let settings = Settings::parse(words).ok()?;
     let defaults = Settings::default();
     Some(Settings {
         log_level: defaults.log_level,
         timeout: defaults.timeout,
         wait_job: defaults.wait_job,
-        disable_x11: defaults.disable_x11,
         service: defaults.service,
+        ..settings
+    })
+}
+
+/// The arguments of a line that decide whether a user's login joins a job, and which. Where two lines have the same,
+/// `resolve` shows what both decide. Of the arguments of [`settings_for_enable`] it leaves out X11, which is no decision,
+/// and actions and `observe`, which are findings of their own. `None` if an argument is wrong.
+fn settings_for_resolve(words: &[String]) -> Option<Settings> {
+    let settings = settings_for_enable(words)?;
+    let defaults = Settings::default();
+    Some(Settings {
+        no_jobs: defaults.no_jobs,
+        adopt_failure: defaults.adopt_failure,
+        generic_failure: defaults.generic_failure,
+        observe: defaults.observe,
+        disable_x11: defaults.disable_x11,
         ..settings
     })
 }

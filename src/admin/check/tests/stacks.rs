@@ -350,6 +350,7 @@ fn no_command_gives_a_line_the_arguments_of_another() {
     for (account, session) in [
         ("", "require_devices"),
         ("action_no_jobs=ignore", "action_no_jobs=deny"),
+        ("", "disable_x11=1"),
     ] {
         let text = SSHD
             .replacen(
