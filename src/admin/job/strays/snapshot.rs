@@ -134,6 +134,7 @@ impl Facts<'_> {
     /// Judges which of these processes are outside of jobs, and who has a job.
     fn judge(self, judged: JudgedProcesses<'_>) -> Snapshot {
         let mut outside = Vec::new();
+        // The service managers of users, with or without a job.
         let mut managers = BTreeSet::new();
         let mut owners_in_jobs = BTreeSet::new();
         for (info, person) in judged.of_people {
@@ -161,6 +162,7 @@ impl Facts<'_> {
         let mut owners = self.registered.owners;
         owners.extend(self.scheduled.owners);
         owners.extend(owners_in_jobs);
+        // Who has a job is known only now. Their service managers count as no process outside, since each login starts one.
         outside
             .retain(|process| !(managers.contains(&process.pid) && owners.contains(&process.uid)));
         Snapshot {

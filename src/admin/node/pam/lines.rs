@@ -269,24 +269,29 @@ pub(crate) fn changed_lines(old: &[u8], new: &[u8]) -> Vec<String> {
     let old = String::from_utf8_lossy(old);
     let new = String::from_utf8_lossy(new);
     let mut compared = compare_lines(&old, &new);
+    if compared.iter().all(|(mark, _)| *mark == KEPT) {
+        return Vec::new();
+    }
+    // Without them, neighbours are the next lines that are no comment.
     compared.retain(|(mark, line)| *mark != KEPT || !is_comment(line));
-    let is_changed = |index: Option<usize>| {
-        let line = index.and_then(|index| compared.get(index));
-        line.is_some_and(|(mark, _)| *mark != KEPT)
-    };
     let mut shown: Vec<String> = Vec::new();
     for (index, (mark, line)) in compared.iter().enumerate() {
-        let is_neighbour = is_changed(index.checked_sub(1)) || is_changed(Some(index + 1));
-        if *mark != KEPT || is_neighbour {
+        if is_changed_or_neighbour(&compared, index) {
             shown.push(format!("{mark} {line}"));
         } else if shown.last().is_none_or(|last| last != GAP) {
             shown.push(GAP.to_owned());
         }
     }
-    if shown == [GAP] {
-        return Vec::new();
-    }
     shown
+}
+
+/// Checks whether a line, or the one above or below it, goes or comes.
+fn is_changed_or_neighbour(compared: &[(char, &str)], index: usize) -> bool {
+    let above = index.saturating_sub(1);
+    let below = (index + 1).min(compared.len() - 1);
+    compared[above..=below]
+        .iter()
+        .any(|(mark, _)| *mark != KEPT)
 }
 
 /// The mark of a line that both texts have.
