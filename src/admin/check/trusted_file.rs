@@ -101,9 +101,9 @@ mod tests {
         let advice = format!("{folder} lets only some pass");
         assert!(remedy.advice.starts_with(&advice), "{remedy}");
         scratch.mode("root", 0o755);
-        let remedy = trust_remedy(&error);
+        let of_file = trust_remedy(&error);
         let part = format!("chmod a+rX {}", conf.display());
-        assert!(remedy.advice.ends_with(&part), "{remedy}");
+        assert!(of_file.advice.ends_with(&part), "{of_file}");
     }
 
     /// slurm.conf may include a file with the password of the database.

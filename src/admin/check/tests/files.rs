@@ -79,20 +79,20 @@ fn helper_must_be_executable_and_of_this_version() {
     site.assert_bad(&["Error helper helper"]);
     let path = site.scratch.path().join(helper).display().to_string();
     let command = format!("chmod 0711 {path}");
-    let has_command = |site: &TestSite| {
-        let findings = site.findings();
+    let has_command = |checked: &TestSite| {
+        let findings = checked.findings();
         findings
             .iter()
             .any(|finding| finding.remedy.command == command)
     };
     assert!(has_command(&site));
-    let other = site
+    let foreign_site = site
         .file(helper, "no program of this project")
         .mode(helper, 0o600);
-    assert!(!has_command(&other));
-    other.assert_mentions(&format!("if it is a program of this project, {command}"));
+    assert!(!has_command(&foreign_site));
+    foreign_site.assert_mentions(&format!("if it is a program of this project, {command}"));
     std::fs::remove_file(&path).unwrap();
-    other.assert_mentions("install both packages again");
+    foreign_site.assert_mentions("install both packages again");
     TestSite::new()
         .mode(helper, 0o700)
         .assert_bad(&["Error helper helper"]);

@@ -120,9 +120,10 @@ impl<'a> Trial<'a> {
         } else if needs_session && !is_in {
             Some(format!("user {user} would get no session"))
         } else {
-            let job = cgroup.and_then(|path| self.find_job(path));
-            let others_job = job.filter(|job| Some(job.uid) != find_uid(user));
-            others_job.map(|job| format!("user {user} would be in job {}, of another user", job.id))
+            cgroup
+                .and_then(|path| self.find_job(path))
+                .filter(|job| Some(job.uid) != find_uid(user))
+                .map(|job| format!("user {user} would be in job {}, of another user", job.id))
         };
         Verdict {
             text: format!("{user} {word}{place}"),

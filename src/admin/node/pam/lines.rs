@@ -288,10 +288,8 @@ pub(crate) fn changed_lines(old: &[u8], new: &[u8]) -> Vec<String> {
 /// Checks whether a line, or the one above or below it, goes or comes.
 fn is_changed_or_neighbour(compared: &[(char, &str)], index: usize) -> bool {
     let above = index.saturating_sub(1);
-    let below = (index + 1).min(compared.len() - 1);
-    compared[above..=below]
-        .iter()
-        .any(|(mark, _)| *mark != KEPT)
+    let mut nearby = compared.iter().take(index + 2).skip(above);
+    nearby.any(|(mark, _)| *mark != KEPT)
 }
 
 /// The mark of a line that both texts have.
