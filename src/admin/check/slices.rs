@@ -343,17 +343,18 @@ impl ExistingSlice {
                 Check::SlicesClosed,
                 name,
                 "has no device filter: what the user runs outside of jobs can open every device",
-                run(format!(
-                    "systemctl daemon-reload && loginctl terminate-user {uid}"
-                ))
-                .and("which ends what the user runs there"),
+                run("systemctl daemon-reload").and(format!(
+                    "if it stays: loginctl terminate-user {uid}, which ends what the user runs there"
+                )),
             )),
             Ok(mode) if *mode != AttachMode::Nothing && is_exempt => Some(Finding::warning(
                 Check::SlicesExempt,
                 name,
                 "still has a device filter, although the account is exempt by now",
-                run(format!("loginctl terminate-user {uid}")).and(
-                    "which ends what the user runs there: a filter goes only with the whole slice",
+                // No command: a job may be registered below the slice.
+                format!(
+                    "it goes with the user's last logout, or by loginctl terminate-user {uid}, which ends what the user \
+                     runs there"
                 ),
             )),
             Ok(_) => None,
