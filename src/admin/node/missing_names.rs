@@ -40,7 +40,7 @@ pub(super) fn require_files(settings: &Settings, root: &Path) -> Result<(), Erro
 
 /// Reports the argument whose file logins cannot use.
 fn failed(argument: &str, path: &str, why: String) -> Error {
-    let object = format_args!("argument {argument}={path}");
+    let object = format!("argument {argument}={path}");
     Error::failed("enable", object, printable(&why))
 }
 
