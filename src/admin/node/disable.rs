@@ -30,8 +30,9 @@ const CONTAINERS_FILE: &str = "/etc/containers/containers.conf.d/job-adopt.conf"
 Shows each file and command before it changes anything. First our lines go, and the lines that they replaced come
 back; then users' slices open, the bus allows what it did, and the mount of job-adopt use goes. A try ends as well.
 Names what stays: lines in files of several services, slices that could not be opened, drop-ins that were copied by
-hand. The packages leave configuration, records and accounts until they are purged (apt purge). While another service has lines of ours, slices, bus and mount stay, unless --only names them. At once, without
-this: touch /run/job-adopt/off.
+hand. While another service has lines of ours, slices, bus and mount stay, unless --only names them. The packages leave
+configuration, records and accounts until they are purged (apt purge). At once, without this: touch
+/run/job-adopt/off.
 Exit status: 0 fine, also where nothing had to change, 1 lines of ours are left, or nothing keeps users without a job
 out, 2 wrong usage, 3 refused or not done; the node is then as it was, or the message says what is not.")]
 pub(crate) struct Options {

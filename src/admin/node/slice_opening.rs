@@ -66,12 +66,9 @@ fn open_slice(slice: &UserSlice) -> Result<bool, Error> {
         DevicePolicy::Unknown => return Err(failed("systemctl does not show its device policy")),
         DevicePolicy::Open => {}
     }
-    if !level
-        .programs
-        .iter()
-        .all(|program| is_systemds_filter(&program.name()))
-    {
-        return Err(failed("another program has attached a filter"));
+    let mut programs = level.programs.iter();
+    if programs.any(|program| !is_systemds_filter(&program.name())) {
+        return Err(failed("it has a filter that is not systemd's"));
     }
     for program in &level.programs {
         bpf::detach(&slice.dir, program).map_err(read)?;
