@@ -12,6 +12,7 @@ mod inheritance;
 mod installed;
 mod kernel;
 mod mounts;
+pub(super) mod other_modules;
 mod pam_edits;
 mod penalties;
 mod priorities;

@@ -6,7 +6,8 @@ use super::managed::{ManagedBlock, find_blocks};
 use super::refusal::Refusal;
 use super::replacement::{AccountChange, Replacement, SLURM_MODULE, require_no_jump_over_slurm};
 use super::stack::{Stack, is_rival};
-use crate::check::stack::{module_name, rejection_remedy};
+use crate::check::other_modules::module_name;
+use crate::check::stack::rejection_remedy;
 use crate::error::Error;
 use helper::stack::{
     Entry, FileLine, Group, LogicalLine, Rejection, StackFinding, is_close_only, judge_stack_with,

@@ -1,8 +1,8 @@
 //! A service's own file: what it has without our lines, and how it is written.
 
 use super::lines::{self, Restored, decode, is_our_line};
+use crate::check::other_modules::{RIVAL_MODULES, module_name};
 use crate::check::programs::{find_module, find_module_folder};
-use crate::check::stack::{RIVAL_MODULES, module_name};
 use crate::error::Error;
 use crate::node::file_change::{Content, FileChange, require_inside};
 use crate::output::Output;
