@@ -13,6 +13,7 @@ mod installed;
 mod kernel;
 mod mounts;
 pub(super) mod other_modules;
+mod own_line;
 mod pam_edits;
 mod penalties;
 mod priorities;
