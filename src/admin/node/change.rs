@@ -298,7 +298,7 @@ impl Change {
         Ok(())
     }
 
-    /// Takes back what this process has changed, and makes the node use the old files, as [`Pending::undo`] does: a
+    /// Takes back what this process has changed, and makes the node use the old files, as [`Pending::undo_files_and_slices`] does: a
     /// file that somebody else has edited meanwhile stays so, but for our lines in the PAM stack.
     ///
     /// # Errors
@@ -315,7 +315,7 @@ impl Change {
             undo_unit::stop_timer();
         }
         self.renew_way_back(pending)?;
-        pending.undo(output)
+        pending.undo_files_and_slices(output)
     }
 
     /// Writes the journal again, and the copy of each file that has its new content, if they are gone: the unit that

@@ -62,7 +62,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     let _lock = lock(root)?;
     if let Some(pending) = Pending::read(root)? {
         output.warn(pending.describe());
-        pending.undo(output)?;
+        pending.undo_files_and_slices(output)?;
     }
     let plan = NodePlan::new(options, output)?;
     if plan.change.is_empty() {

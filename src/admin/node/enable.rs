@@ -145,14 +145,23 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if options.undo {
         return undo(pending, output);
     }
-    if let Some(pending) = pending {
-        output.warn(pending.describe());
-        if pending.is_trial() {
-            let why = "end the try first";
-            return Err(Error::failed("change", "the node", why));
-        }
-        pending.take_back(output)?;
+    let Some(pending) = pending else {
+        return set_up(options, output);
+    };
+    output.warn(pending.describe());
+    if pending.is_trial() {
+        let why = "end the try first";
+        return Err(Error::failed("change", "the node", why));
     }
+    pending.undo_files(output)?;
+    let result = set_up(options, output);
+    // Not before: slices that are closed again must not open for a moment. This plan may leave them out, or fail.
+    pending.open_slices(output);
+    result
+}
+
+/// Changes what is missing, for good or as a trial. It fails with [`Error::Failed`] if that cannot be planned or made.
+fn set_up(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let plan = NodePlan::new(options, output)?;
     if plan.change.is_empty() {
         writeln!(output.out, "unchanged: the node is as asked")?;
@@ -504,7 +513,7 @@ fn undo(pending: Option<Pending>, output: &mut Output<'_>) -> Result<u8, Error> 
         let why = "nothing is tried, and nothing was interrupted; job-adopt disable takes all back";
         return Err(Error::failed("undo", "the change", why));
     };
-    let undone = pending.undo(output)?;
+    let undone = pending.undo_files_and_slices(output)?;
     writeln!(output.out, "{}", undone.describe())?;
     Ok(if undone.is_changed || undone.is_open {
         EXIT_FINDINGS

@@ -265,25 +265,34 @@ impl Pending {
         }
     }
 
-    /// Takes the change back as [`Pending::take_back`] does, and opens the slices of users who are logged in, if the
-    /// change had closed them. It fails as [`Pending::take_back`] does.
-    pub(in crate::node) fn undo(&self, output: &mut Output<'_>) -> Result<Undone, Error> {
-        let undone = self.take_back(output)?;
-        if systemd::reads(&self.root) && self.closes_slices() {
-            open_slices(output).warn_of_left(output);
-        }
+    /// Takes all of the change back: the files, as [`Pending::undo_files`] does, and then the slices
+    /// ([`Pending::open_slices`]). It fails as [`Pending::undo_files`] does.
+    pub(in crate::node) fn undo_files_and_slices(
+        &self,
+        output: &mut Output<'_>,
+    ) -> Result<Undone, Error> {
+        let undone = self.undo_files(output)?;
+        self.open_slices(output);
         Ok(undone)
     }
 
-    /// Takes the change back, and makes the node use the old files; does nothing without a journal, since then the
-    /// change is back already. What was edited meanwhile stays, but for our lines in the PAM stack. Slices with a user
-    /// stay closed: whoever closes them again next must not open them for a moment.
+    /// Opens the slices of users who are logged in, if the change had closed them and no unit file closes them now. Warns
+    /// of those that stay closed.
+    pub(in crate::node) fn open_slices(&self, output: &mut Output<'_>) {
+        if systemd::reads(&self.root) && self.closes_slices() {
+            open_slices(output).warn_of_left(output);
+        }
+    }
+
+    /// Brings the old files back, and makes the node use them; does nothing without a journal, since then they are
+    /// back already. What was edited meanwhile stays, but for our lines in the PAM stack. Slices with a user stay
+    /// closed, as systemd leaves them, until [`Pending::open_slices`].
     ///
     /// # Errors
     ///
     /// [`Error::Failed`] with the first file that cannot be brought back. The others are, and a second call
     /// tries again.
-    pub(in crate::node) fn take_back(&self, output: &mut Output<'_>) -> Result<Undone, Error> {
+    pub(in crate::node) fn undo_files(&self, output: &mut Output<'_>) -> Result<Undone, Error> {
         if systemd::reads(&self.root) {
             undo_unit::stop_timer();
         }
