@@ -853,6 +853,11 @@ fn all_parts_are_shown_enabled_once_and_disabled() {
         }
         node.sh("mkdir /etc/systemd/system/cron.service.d; touch /etc/systemd/system/cron.service.d/job-adopt.conf")
             .ok();
+        let enabled = state(node);
+        node.job_adopt(&["disable", "--dry-run"])
+            .exits(0)
+            .says("slices: detach systemd's filter from those of users who are logged in");
+        assert_eq!(state(node), enabled);
         node.job_adopt(&["disable"])
             .exits(0)
             .says("cron.service.d/job-adopt.conf: stays");

@@ -4,7 +4,7 @@ use super::change::{Change, Command, MountStep, Pending, lock};
 use super::file_change::at;
 use super::pam::{Restored, Stack, plan_removal, warn_of_remaining_lines};
 use super::part::{Part, PlaceOptions};
-use super::slice_opening::open_slices;
+use super::slice_opening::{find_closed_slices, open_slices};
 use super::slices::{plan_open_bus, plan_opening};
 use super::systemd;
 use super::use_mount::{MOUNT_UNIT, plan_link};
@@ -53,7 +53,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             output.warn(pending.describe());
         }
         let plan = NodePlan::new(options, output)?;
-        plan.change.describe(output)?;
+        plan.describe(output)?;
         plan.report_left(options, output)?;
         writeln!(output.out, "unchanged (--dry-run)")?;
         return Ok(EXIT_FINE);
@@ -65,23 +65,22 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         pending.undo_files_and_slices(output)?;
     }
     let plan = NodePlan::new(options, output)?;
-    if plan.change.is_empty() {
-        let is_left = plan.report_left(options, output)?;
-        writeln!(output.out, "unchanged: the node is as asked")?;
-        return Ok(if is_left { EXIT_FINDINGS } else { EXIT_FINE });
+    plan.describe(output)?;
+    if !plan.change.is_empty() {
+        plan.make_change(output)?;
     }
-    plan.change.describe(output)?;
-    let pending = plan.change.begin(None, output)?;
-    let made = plan
-        .change
-        .apply(|_| true)
-        .and_then(|()| plan.change.activate(output))
-        .and_then(|()| pending.keep(output));
-    if let Err(error) = made {
-        return Err(plan.change.abandon(&pending, error, output));
+    // Before all that may fail: the change is kept.
+    let opened = plan.open_slices(output);
+    for slice in &opened {
+        writeln!(output.out, "slices: {slice}: open again")?;
     }
     let is_left = plan.report_left(options, output)?;
-    writeln!(output.out, "disabled")?;
+    let result = if plan.change.is_empty() && opened.is_empty() {
+        "unchanged: the node is as asked"
+    } else {
+        "disabled"
+    };
+    writeln!(output.out, "{result}")?;
     Ok(if is_left { EXIT_FINDINGS } else { EXIT_FINE })
 }
 
@@ -92,6 +91,8 @@ struct NodePlan<'a> {
     stack: Option<(Stack<'a>, Restored)>,
     /// The other services that still have lines of ours.
     other_services: Vec<String>,
+    /// Set if the slices of users who are logged in open as well.
+    opens_slices: bool,
 }
 
 impl<'a> NodePlan<'a> {
@@ -144,11 +145,53 @@ impl<'a> NodePlan<'a> {
             change,
             stack,
             other_services,
+            opens_slices: is_opening && systemd::reads(root),
         })
     }
 
-    /// Opens the slices of users who are logged in, and warns of what stays after the change. Returns whether lines of
-    /// ours are among it, or nothing keeps users without a job out: other things that stay do not matter to that.
+    /// Writes what will change.
+    fn describe(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        self.change.describe(output)?;
+        if !self.opens_slices {
+            return Ok(());
+        }
+        if self.change.has(Part::Slices) {
+            writeln!(
+                output.out,
+                "slices: detach systemd's filter from those of users who are logged in, unless another file closes them"
+            )?;
+        } else {
+            for slice in find_closed_slices() {
+                writeln!(output.out, "slices: {slice}: detach systemd's filter")?;
+            }
+        }
+        Ok(output.out.flush()?)
+    }
+
+    /// Makes the change for good. It fails with [`Error::Failed`] if a step fails; the change is then taken back, and
+    /// the error tells whether all is as it was.
+    fn make_change(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        let pending = self.change.begin(None, output)?;
+        let made = self
+            .change
+            .apply(|_| true)
+            .and_then(|()| self.change.activate(output))
+            .and_then(|()| pending.keep(output));
+        made.map_err(|error| self.change.abandon(&pending, error, output))
+    }
+
+    /// Opens the slices of users who are logged in; returns their names. Warns of those that stay closed.
+    fn open_slices(&self, output: &mut Output<'_>) -> Vec<String> {
+        if !self.opens_slices {
+            return Vec::new();
+        }
+        let opening = open_slices(output);
+        opening.warn_of_left(output);
+        opening.opened
+    }
+
+    /// Warns of what stays after the change. Returns whether lines of ours are among it, or nothing keeps users without a
+    /// job out: other things that stay do not matter to that.
     fn report_left(&self, options: &Options, output: &mut Output<'_>) -> Result<bool, Error> {
         let root = options.place.root.as_path();
         let mut is_left = false;
@@ -168,14 +211,6 @@ impl<'a> NodePlan<'a> {
                     "{}: stays, since it was copied by hand; remove it and restart its service",
                     path.display()
                 ));
-            }
-            let is_opening = self.other_services.is_empty() || options.place.is_named(Part::Slices);
-            if systemd::reads(root) && !options.place.dry_run && is_opening {
-                let slices = open_slices(output);
-                for slice in &slices.opened {
-                    writeln!(output.out, "slices: {slice}: open again")?;
-                }
-                slices.warn_of_left(output);
             }
         }
         Ok(is_left)

@@ -8,7 +8,7 @@ use super::systemd::{self, DevicePolicy};
 use crate::check::slices::{UserSlice, list_user_slices};
 use crate::error::Error;
 use crate::output::Output;
-use kernel::bpf::{self, CgroupPrograms};
+use kernel::bpf::{self, CgroupPrograms, Program};
 
 /// The name of systemd's device filters. Before systemd 250 they have none.
 const SYSTEMD_FILTER: &str = "sd_devices";
@@ -48,32 +48,52 @@ pub(super) fn open_slices(output: &mut Output<'_>) -> Opening {
     opening
 }
 
-/// Opens a slice. Returns whether it was closed, and is open now.
+/// Names the slices that [`open_slices`] would open now. One whose filters this process cannot read is left out.
+pub(super) fn find_closed_slices() -> Vec<String> {
+    let slices = list_user_slices().unwrap_or_default().into_iter();
+    slices
+        .filter(|slice| find_filters(slice).is_ok_and(|filters| !filters.is_empty()))
+        .map(|slice| slice.name)
+        .collect()
+}
+
+/// Opens a slice. Returns whether it was closed, and is open now. It fails as [`find_filters`] does, and if a filter
+/// cannot be detached.
+fn open_slice(slice: &UserSlice) -> Result<bool, Error> {
+    let filters = find_filters(slice)?;
+    for program in &filters {
+        bpf::detach(&slice.dir, program).map_err(|error| failed(slice, &error.to_string()))?;
+    }
+    Ok(!filters.is_empty())
+}
+
+/// Finds systemd's filters of a slice that no unit file closes.
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] if its filters or its device policy cannot be read, if one of the filters is not systemd's, and
-/// if one cannot be detached.
-fn open_slice(slice: &UserSlice) -> Result<bool, Error> {
-    let failed = |cause: &str| Error::failed("open", &slice.name, cause);
-    let read = |error: bpf::Error| failed(&error.to_string());
-    let level = CgroupPrograms::read(&slice.dir).map_err(read)?;
+/// [`Error::Failed`] if its filters or its device policy cannot be read, and if one of the filters is not systemd's.
+fn find_filters(slice: &UserSlice) -> Result<Vec<Program>, Error> {
+    let level =
+        CgroupPrograms::read(&slice.dir).map_err(|error| failed(slice, &error.to_string()))?;
     if level.programs.is_empty() {
-        return Ok(false);
+        return Ok(Vec::new());
     }
     match systemd::read_device_policy(&slice.name) {
-        DevicePolicy::Limited => return Ok(false),
-        DevicePolicy::Unknown => return Err(failed("systemctl does not show its device policy")),
+        DevicePolicy::Limited => return Ok(Vec::new()),
+        DevicePolicy::Unknown => {
+            return Err(failed(slice, "systemctl does not show its device policy"));
+        }
         DevicePolicy::Open => {}
     }
     let mut programs = level.programs.iter();
     if programs.any(|program| !is_systemds_filter(&program.name())) {
-        return Err(failed("it has a filter that is not systemd's"));
+        return Err(failed(slice, "it has a filter that is not systemd's"));
     }
-    for program in &level.programs {
-        bpf::detach(&slice.dir, program).map_err(read)?;
-    }
-    Ok(true)
+    Ok(level.programs)
+}
+
+fn failed(slice: &UserSlice, cause: &str) -> Error {
+    Error::failed("open", &slice.name, cause)
 }
 
 fn is_systemds_filter(name: &str) -> bool {
