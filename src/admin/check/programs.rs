@@ -11,20 +11,23 @@ pub(crate) use helper::stack::{find_module, find_module_folder};
 use kernel::sys::clock::now;
 use kernel::sys::file::get_xattr;
 use kernel::trust::{Distrust, Trust, TrustError};
+use nix::fcntl::OFlag;
 use protocol::{VERSION, VERSION_MISMATCH};
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+/// Longest part of a program that is searched for its version; builds with debug information have some 50 MB.
+const PROGRAM_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// What was found out about the programs of a login.
 #[derive(Debug)]
 pub(super) struct ProgramFacts {
     modules: Vec<Result<ModuleFile, MissingModule>>,
     helper: Program,
-    /// `None` if the helper cannot be read, or is no program of ours.
-    helper_version: Option<String>,
     /// This process can read the helper, which only root can.
     is_root: bool,
     /// `None` on a node without Flux, where it may be missing.
@@ -40,7 +43,7 @@ struct ModuleFile {
     path: PathBuf,
     /// The mode of the file, if only root can have written it.
     trusted: Result<u32, TrustError>,
-    /// `None` if the file cannot be read, or is not ours.
+    /// `None` as for [`Program::version`].
     version: Option<String>,
     installed: InstalledFacts,
 }
@@ -62,10 +65,10 @@ enum MissingModule {
 struct Program {
     path: PathBuf,
     exists: bool,
-    /// It is one of this project, as far as this process can read it.
-    is_ours: bool,
     /// Why the module would not run it.
     executable: Result<(), TrustError>,
+    /// `None` if the file cannot be read, others could have written it, or it is no program of this project.
+    version: Option<String>,
 }
 
 /// The label of the helper where SELinux enforces.
@@ -97,7 +100,6 @@ impl ProgramFacts {
     /// the keeper.
     pub(super) fn read(site: &Site) -> Self {
         let helper = site.at(&site.settings().helper);
-        let helper_program = Program::read(site, helper.clone(), EXECUTE_BY_OTHERS);
         let names: BTreeSet<&str> = site
             .own_lines()
             .map(|entry| entry.module.as_str())
@@ -107,12 +109,11 @@ impl ProgramFacts {
                 .into_iter()
                 .map(|name| ModuleFile::read(site, name, &helper))
                 .collect(),
-            helper_version: read_version(&helper),
             is_root: site.is_root(),
             keeper: read_keeper(site, &helper),
             selinux: SelinuxLabel::read(site, &helper),
             account: HelperAccount::read(site),
-            helper: helper_program,
+            helper: Program::read(site, helper, EXECUTE_BY_OTHERS),
         }
     }
 
@@ -130,12 +131,7 @@ impl ProgramFacts {
                 Err(missing) => findings.push(missing.finding()),
             }
         }
-        findings.push(judge_helper(
-            &self.helper,
-            self.helper_version.as_deref(),
-            self.is_root,
-            reinstall,
-        ));
+        findings.push(judge_helper(&self.helper, self.is_root, reinstall));
         findings.extend(
             self.keeper
                 .as_ref()
@@ -163,26 +159,30 @@ impl ModuleFile {
             let reinstall = find_reinstall(site);
             return Err(MissingModule::NoFile { path, reinstall });
         };
+        let trusted = require_trusted(&site.trust, &real);
         Ok(Self {
             path,
-            trusted: require_trusted(&site.trust, &real),
-            version: read_version(&real),
+            version: trusted.as_ref().ok().and_then(|_| read_version(&real)),
+            trusted,
             installed: InstalledFacts::read(site, &real, helper),
         })
     }
 
     /// Judges the owner and the version of the module, and its installation.
     fn findings(&self) -> Vec<Finding> {
-        let unread_remedy = "install both packages again";
-        let mut findings = vec![
-            judge_module_file(&self.path, &self.trusted, self.installed.reinstall()),
-            judge_version(
+        let mut findings = vec![judge_module_file(
+            &self.path,
+            &self.trusted,
+            self.installed.reinstall(),
+        )];
+        if self.trusted.is_ok() {
+            findings.push(judge_version(
                 Check::ModuleVersion,
                 &self.path,
                 self.version.as_deref(),
-                unread_remedy,
-            ),
-        ];
+                "install both packages again",
+            ));
+        }
         findings.extend(self.installed.findings());
         findings
     }
@@ -270,10 +270,20 @@ fn judge_version(check: Check, path: &Path, version: Option<&str>, unread_remedy
 impl Program {
     /// Reads a program, whose mode must have one of the execute bits `rights`.
     fn read(site: &Site, path: PathBuf, rights: u32) -> Self {
+        let executable = require_executable(&site.trust, &path, rights);
+        // A wrong mode is found last: nobody but root could have written that file either.
+        let is_trusted = executable
+            .as_ref()
+            .err()
+            .is_none_or(|why| matches!(why.cause(), Distrust::WrongMode(_)));
         Self {
             exists: path.symlink_metadata().is_ok(),
-            is_ours: read_version(&path).is_some(),
-            executable: require_executable(&site.trust, &path, rights),
+            version: if is_trusted {
+                read_version(&path)
+            } else {
+                None
+            },
+            executable,
             path,
         }
     }
@@ -292,7 +302,7 @@ impl Program {
             return replace_remedy(&self.path, reinstall);
         }
         match why.cause() {
-            Distrust::WrongMode(_) if self.is_ours => {
+            Distrust::WrongMode(_) if self.version.is_some() => {
                 run(format!("chmod {mode} {}", shell_path(&self.path)))
             }
             // A mistyped helper= may name any file.
@@ -307,12 +317,7 @@ impl Program {
 }
 
 /// Judges whether the module would run the helper, and whether both have the version of this program.
-fn judge_helper(
-    helper: &Program,
-    version: Option<&str>,
-    is_root: bool,
-    reinstall: Option<&str>,
-) -> Finding {
+fn judge_helper(helper: &Program, is_root: bool, reinstall: Option<&str>) -> Finding {
     if let Err(why) = &helper.executable {
         let text = describe_helper_fault(why);
         let remedy = helper.remedy(why, "0711", reinstall);
@@ -323,7 +328,12 @@ fn judge_helper(
     } else {
         "run this as root"
     };
-    judge_version(Check::Helper, &helper.path, version, unread_remedy)
+    judge_version(
+        Check::Helper,
+        &helper.path,
+        helper.version.as_deref(),
+        unread_remedy,
+    )
 }
 
 /// Reads the keeper, which ends the logins of Flux jobs; `None` if it is missing on a node without Flux,
@@ -355,7 +365,12 @@ impl SelinuxLabel {
         if std::fs::read(selinux.join("enforce")).ok()? != b"1" {
             return None;
         }
-        let file = File::open(helper).ok()?;
+        // A mistyped helper= may name a FIFO, for which `open` would wait.
+        let file = File::options()
+            .read(true)
+            .custom_flags(OFlag::O_NONBLOCK.bits())
+            .open(helper)
+            .ok()?;
         let label = get_xattr(file.as_fd(), c"security.selinux").unwrap_or_default();
         let context = File::options().write(true).open(selinux.join("context"));
         Some(Self {
@@ -412,8 +427,13 @@ pub(crate) fn describe_helper_fault(why: &TrustError) -> String {
     format!("cannot be run, so every login is refused (JA09): {why}")
 }
 
+/// Reads the version of a program of this project; `None` in another file, and in one that cannot be read. The caller has
+/// checked that nobody but root can have written it: a user's file may have no end, or keep whoever opens it waiting.
 fn read_version(path: &Path) -> Option<String> {
-    find_version(&std::fs::read(path).unwrap_or_default())
+    let mut bytes = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(PROGRAM_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    find_version(&bytes)
 }
 
 /// Finds the version in the bytes of a program of this project: each one contains the text

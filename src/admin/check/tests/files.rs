@@ -1,7 +1,11 @@
 //! Tests of checks of files: module, helper, accounts, configuration, records, schedulers.
 
 use super::*;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use protocol::VERSION;
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Returns another version, and this version built from other source.
 fn other_versions() -> [String; 2] {
@@ -122,6 +126,31 @@ fn helper_must_be_executable_and_of_this_version() {
             .mode(helper, 0o711)
             .assert_bad(&["Error helper helper"]);
     }
+}
+
+/// Who may write in the folder of a mistyped `helper=` could keep root's `check` waiting, or fill its memory.
+#[test]
+fn program_that_others_could_write_is_not_opened() {
+    let site = TestSite::new().file("sys/fs/selinux/enforce", "1");
+    for name in [
+        "usr/lib/security/pam_job_adopt.so",
+        "usr/libexec/job-adopt/helper",
+        "usr/libexec/job-adopt/keeper",
+    ] {
+        let path = site.scratch.path().join(name);
+        let _ = std::fs::remove_file(&path);
+        mkfifo(&path, Mode::from_bits_truncate(0o755)).unwrap();
+    }
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(site.bad_findings()));
+    let findings = receiver.recv_timeout(Duration::from_secs(20));
+    let expected = [
+        "Error module-file pam_job_adopt.so",
+        "Error helper helper",
+        "Error keeper keeper",
+        "Error selinux helper",
+    ];
+    assert_eq!(findings.unwrap(), expected);
 }
 
 /// The booted node that enforces tests the good case, a label that its policy knows.
