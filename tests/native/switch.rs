@@ -193,9 +193,12 @@ fn file_that_logins_cannot_use_is_refused_before_a_change() {
                 "cannot be run, so every login is refused (JA09): /usr/bin",
             ),
         ] {
+            let file = argument
+                .replace("conf=", "configuration ")
+                .replace('=', " ");
             node.job_adopt(&["enable", "--only", "pam", "--arguments", argument])
                 .exits(3)
-                .says(&format!("argument {argument}: "))
+                .says(&format!("enable {file}: "))
                 .says(why);
         }
         assert_eq!(node.read("/etc/pam.d/sshd"), before);

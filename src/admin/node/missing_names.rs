@@ -16,7 +16,7 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// [`Error::Failed`] with the first argument whose file logins cannot use, and why, in the words of `check`.
+/// [`Error::Failed`] with the first file that logins cannot use, and why, in the words of `check`.
 pub(super) fn require_files(settings: &Settings, root: &Path) -> Result<(), Error> {
     let usual = Settings::default();
     let trust = if root == Path::new("/") {
@@ -28,20 +28,19 @@ pub(super) fn require_files(settings: &Settings, root: &Path) -> Result<(), Erro
     let conf = at(root, Path::new(&settings.conf));
     if settings.conf != usual.conf || conf.symlink_metadata().is_ok() {
         require_configuration(&conf, &trust, root)
-            .map_err(|error| failed("conf", &settings.conf, describe_fault(&error)))?;
+            .map_err(|error| failed("configuration", &settings.conf, &describe_fault(&error)))?;
     }
     let helper = at(root, Path::new(&settings.helper));
     if settings.helper != usual.helper || helper.symlink_metadata().is_ok() {
         require_helper(&trust, &helper)
-            .map_err(|why| failed("helper", &settings.helper, describe_helper_fault(&why)))?;
+            .map_err(|why| failed("helper", &settings.helper, &describe_helper_fault(&why)))?;
     }
     Ok(())
 }
 
-/// Reports the argument whose file logins cannot use.
-fn failed(argument: &str, path: &str, why: String) -> Error {
-    let object = format!("argument {argument}={path}");
-    Error::failed("enable", object, printable(&why))
+/// Reports the file of a kind that logins cannot use. It does not name the argument, which nobody gives for a usual file.
+fn failed(kind: &str, path: &str, why: &str) -> Error {
+    Error::failed("enable", format!("{kind} {path}"), printable(why))
 }
 
 /// Describes each exempt user and group that the name service of this node does not know. An image has another name
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_logins_cannot_use_is_refused_by_its_argument() {
+    fn file_that_logins_cannot_use_is_refused_by_name() {
         let image = Scratch::new();
         assert!(require_files(&settings(&[]), image.path()).is_ok());
         let conf = "conf=/etc/site.conf";
@@ -91,7 +90,10 @@ mod tests {
         };
         let assert_refused = |argument: &str, why: &str| {
             let text = refusal(argument).unwrap_or_default();
-            let begin = format!("enable argument {argument}: ");
+            let file = argument
+                .replace("conf=", "configuration ")
+                .replace('=', " ");
+            let begin = format!("enable {file}: ");
             let is_named = text.starts_with(&begin) && text.contains(why);
             assert!(is_named, "{argument}: {why:?}: {text:?}");
         };
@@ -112,6 +114,11 @@ mod tests {
         image.mode("opt/helper", 0o711);
         assert_eq!(refusal(helper), None);
         assert_refused("helper=/opt", "not a regular file");
+        // Nobody gave an argument for the usual one.
+        image.file("etc/security/job_adopt.conf", "key = value\n");
+        let usual = require_files(&settings(&[]), image.path()).unwrap_err();
+        let begin = "enable configuration /etc/security/job_adopt.conf: has a mistake";
+        assert!(usual.to_string().starts_with(begin), "{usual}");
     }
 
     #[test]
