@@ -2,7 +2,7 @@
 
 use super::finding::{Check, Finding, Severity};
 use super::remedy::{run, shell_path};
-use super::site::{Site, root_processes};
+use super::site::{Site, runs_slurm};
 use super::trusted_file::trust_remedy;
 use crate::accounts::with_helper_rights;
 use crate::explain::devices::modes::{NodeMode, NodeUser, RestrictedNodes};
@@ -282,10 +282,9 @@ impl EnforceState {
     }
 }
 
-/// Checks whether this is a compute node: Slurm's daemon runs here, or jobs are registered.
+/// Checks whether this is a compute node: a daemon of Slurm runs here, or jobs are registered.
 fn runs_jobs(site: &Site) -> bool {
-    let has_slurm = site.is_here() && !root_processes(&["slurmd"]).is_empty();
-    has_slurm
+    site.is_here() && runs_slurm()
         || site
             .config
             .registry

@@ -2,7 +2,7 @@
 
 use super::finding::{Check, Finding};
 use super::remedy::{Remedy, run, shell_path, shell_word};
-use super::site::{Site, root_processes};
+use super::site::{Site, runs_slurm};
 use super::trusted_file::{is_exposed, trust_remedy};
 use crate::accounts::UserNames;
 use crate::job::running_jobs::{Known, query_scheduler, query_schedulers};
@@ -318,11 +318,6 @@ fn query_jobs(config: &Config) -> Known<(u32, Job)> {
         known.doubts.extend(error.map(|error| error.to_string()));
     }
     known
-}
-
-/// Checks whether a daemon of Slurm runs here. Those of steps live on without slurmd, which is down during an upgrade.
-fn runs_slurm() -> bool {
-    !root_processes(&["slurmd", "slurmstepd"]).is_empty()
 }
 
 /// The command that moves a directory with records out of use, for a person to look at. Its files stay whose they are:

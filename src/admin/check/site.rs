@@ -174,6 +174,11 @@ impl Site {
     }
 }
 
+/// Checks whether a daemon of Slurm runs here. Those of steps live on without slurmd, which is down during an upgrade.
+pub(super) fn runs_slurm() -> bool {
+    !root_processes(&["slurmd", "slurmstepd"]).is_empty()
+}
+
 /// Lists the processes whose real uid is root's and whose name is one of these (proc_pid_comm(5)), sorted by name and
 /// number; none if `/proc` cannot be listed. No user can make one up ([`is_roots_program`]), and none is of a container
 /// ([`is_of_this_node`]).

@@ -187,6 +187,20 @@ fn check_removes_no_record_that_slurm_may_have_a_job_of() {
     });
 }
 
+/// With `enforce` of a file that is gone everybody gets in, which only a node without jobs may want.
+#[test]
+fn jobs_of_a_stopped_slurmd_make_a_missing_enforce_file_an_error() {
+    on_slurm(|slurm| {
+        let node = slurm.node;
+        node.configure("enforce = if-exists:/no/such/path\n");
+        slurm.alloc(ALICE, 1);
+        slurm.stop_slurmd();
+        node.job_adopt(&["check"])
+            .says("so every user gets in, outside of jobs, and this node runs jobs");
+        slurm.start_slurmd();
+    });
+}
+
 #[test]
 fn missing_directory_has_no_jobs_and_configured_one_counts() {
     on_slurm(|slurm| {
