@@ -3,7 +3,6 @@
 use helper::jobs::sources::processes;
 pub(crate) use keeper::sshd::is_sshd_process;
 use kernel::proc::{self, Proc, read_audit_number};
-use nix::unistd::Uid;
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -106,12 +105,6 @@ fn listening_socket(line: &str) -> Option<String> {
     (*fields.get(3)? == "0A").then_some(format!("socket:[{}]", fields.get(9)?))
 }
 
-/// Reads the real uid of a process; `None` if it has ended.
-pub(crate) fn real_uid(pid: i32) -> Option<Uid> {
-    let [uid, ..] = Proc::host().read_process(pid).ok()?.uids;
-    Some(Uid::from_raw(uid))
-}
-
 /// Whether all threads of a process have ended.
 pub(crate) fn has_ended(process: &proc::Process) -> bool {
     process.ended
@@ -154,13 +147,16 @@ mod tests {
         let comm = comm.unwrap_or_default();
         let parent_and_uid = (
             read_process(pid).map(|process| process.parent),
-            real_uid(pid),
+            Proc::host()
+                .read_process(pid)
+                .map(|process| process.uids[0]),
         );
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(comm.starts_with(b"\xff\xc3"), "{comm:?}");
-        let own = (nix::unistd::getpid().as_raw(), nix::unistd::getuid());
-        assert_eq!(parent_and_uid, (Some(own.0), Some(own.1)));
+        let own = nix::unistd::getpid().as_raw();
+        assert_eq!(parent_and_uid.0, Some(own));
+        assert_eq!(parent_and_uid.1.unwrap(), nix::unistd::getuid().as_raw());
     }
 
     #[test]

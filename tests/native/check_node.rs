@@ -387,6 +387,9 @@ fn processes_outside_jobs_are_counted() {
         .ok();
         check(node).spares("users-outside-jobs", "alice");
         node.sh("cp /run/lines /etc/pam.d/sshd").ok();
+        // Nor does `strays --kill` end anything here.
+        node.arguments("action_no_jobs=ignore");
+        check(node).spares("users-outside-jobs", "alice");
         let _ = stray.kill();
         let _ = stray.wait();
     });

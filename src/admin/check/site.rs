@@ -129,15 +129,6 @@ impl Site {
         self.own_lines().next().is_some() || self.at(CLOSED_DROP_IN_PATH).exists()
     }
 
-    /// Checks whether logins of the service join jobs: it has our session line, which decides. If not, whoever is logged in
-    /// is outside of jobs.
-    pub(super) fn logins_join_jobs(&self) -> bool {
-        self.session.iter().any(Entry::is_for_service)
-            && !self.session.iter().any(Entry::is_observing)
-            && !self.is_switched_off()
-            && self.config.missing_enforce_path().is_none()
-    }
-
     /// Parses the arguments of the first session line that is valid, else of the first such account
     /// line, else the defaults.
     pub(super) fn settings(&self) -> Settings {

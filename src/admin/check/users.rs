@@ -2,17 +2,14 @@
 
 use super::finding::{Check, Finding};
 use super::remedy::{Remedy, run};
-use super::site::Site;
+use super::site::{Site, shares_namespace};
 use crate::accounts::{self, HELPER_USER};
 use crate::error::Error;
-use crate::job::strays::Snapshot;
-use crate::process::real_uid;
+use crate::job::strays::{Snapshot, require_adoption};
 use helper::jobs::sources::processes;
 use kernel::proc::Proc;
 use kernel::sys::clock::now;
-use nix::unistd::Uid;
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// Longest life of a helper: no phase of a login (`timeout=`) and no query of `callerid` takes longer.
 const HELPER_AGE_MAX_SECONDS: i64 = 120;
@@ -25,8 +22,8 @@ pub(super) struct UserFacts(Result<ProcessFacts, Error>);
 
 #[derive(Debug)]
 struct ProcessFacts {
-    /// If not, all users are outside of jobs, and nothing is wrong about that.
-    logins_join_jobs: bool,
+    /// If it fails, users are outside of jobs, and nothing is wrong about that.
+    adoption: Result<(), &'static str>,
     /// Those of users who have a job.
     of_job_owners: OutsideProcesses,
     /// Those that `strays` shows.
@@ -47,18 +44,21 @@ struct OutsideProcesses {
 impl UserFacts {
     /// Lists the users' processes outside of jobs, and old processes of the helper's account.
     pub(super) fn read(site: &Site) -> Self {
-        Self(
-            Snapshot::read(&site.config, None).map(|snapshot| ProcessFacts {
-                logins_join_jobs: site.logins_join_jobs(),
+        Self(Snapshot::read(&site.config, None).map(|snapshot| {
+            ProcessFacts {
+                adoption: require_adoption(&site.config),
                 of_job_owners: OutsideProcesses::count(
                     snapshot.of_job_owners().map(|process| process.uid),
                 ),
                 strays: OutsideProcesses::count(
                     snapshot.into_strays().iter().map(|process| process.uid),
                 ),
-                old_helpers: find_old_helpers(site),
-            }),
-        )
+                old_helpers: site
+                    .find_account(HELPER_USER)
+                    .map(|helper| find_old_helpers(&Proc::host(), helper.uid))
+                    .unwrap_or_default(),
+            }
+        }))
     }
 
     /// Judges the processes of users and of the helper's account.
@@ -116,10 +116,10 @@ impl OutsideProcesses {
 
 impl ProcessFacts {
     /// Reports processes outside of their users' jobs, as notes: they may be older than the module. What `strays` does
-    /// not show gets no command.
+    /// not show gets no command, and nothing is reported where `strays --kill` refuses.
     fn judge_outside(&self) -> Vec<Finding> {
-        if !self.logins_join_jobs {
-            let text = "their processes do not count, since logins join no jobs here";
+        if let Err(why) = self.adoption {
+            let text = format!("may be outside of jobs: {why}");
             return vec![Finding::fine(Check::UsersOutsideJobs, "users", text)];
         }
         let mut findings = Vec::new();
@@ -140,26 +140,27 @@ impl ProcessFacts {
     }
 }
 
-/// Finds processes of the helper's account that are older than any login, at most [`NAMES_MAX`] of them; none
-/// if the account is missing.
-fn find_old_helpers(site: &Site) -> Vec<i32> {
-    let Some(helper) = site.find_account(HELPER_USER) else {
-        return Vec::new();
-    };
-    let pids = processes::list_numbers::<i32>(Path::new("/proc"))
+/// Finds processes of the helper's account that are older than any login, at most [`NAMES_MAX`] of them. Those in another
+/// pid namespace, as of a container, see no process of a login, and may be of an account with the same uid there.
+fn find_old_helpers(proc: &Proc, uid: u32) -> Vec<i32> {
+    let pids = processes::list_numbers::<i32>(&proc.at)
         .into_iter()
         .flatten()
         .flatten();
     // `None`, the age of a process that has ended, is less than any number.
-    pids.filter(|pid| real_uid(*pid).map(Uid::as_raw) == Some(helper.uid))
-        .filter(|pid| age_seconds(*pid) > Some(HELPER_AGE_MAX_SECONDS))
-        .take(NAMES_MAX)
-        .collect()
+    pids.filter(|pid| {
+        proc.read_process(*pid)
+            .is_ok_and(|process| process.uids[0] == uid)
+    })
+    .filter(|pid| age_seconds(proc, *pid) > Some(HELPER_AGE_MAX_SECONDS))
+    .filter(|pid| shares_namespace(proc, *pid, "pid") != Some(false))
+    .take(NAMES_MAX)
+    .collect()
 }
 
 /// The age of a process; `None` if it has ended.
-fn age_seconds(pid: i32) -> Option<i64> {
-    Some(now() - processes::start_time(&Proc::host(), pid)?)
+fn age_seconds(proc: &Proc, pid: i32) -> Option<i64> {
+    Some(now() - processes::start_time(proc, pid)?)
 }
 
 /// Reports old helpers as an error: such a process has escaped its login, and can kill every later
@@ -171,8 +172,13 @@ fn judge_old_helpers(pids: &[i32]) -> Finding {
     }
     let text = "is older than any login takes, and can kill the helpers of all logins (JA08)";
     let numbers: Vec<String> = pids.iter().map(i32::to_string).collect();
-    let remedy =
-        run(format!("kill -KILL {}", numbers.join(" "))).and("and find out who started it");
+    // No command: it may be of a container that has the node's pids, or of another account with the uid, and of a job.
+    let remedy = format!(
+        "see what it is: ps -o pid,user,lstart,cgroup,args -p {}; if no container, and no other account of its uid, has \
+         started it, kill -KILL {}, and find out who has",
+        numbers.join(","),
+        numbers.join(" ")
+    );
     Finding::error(Check::HelperLeft, format!("process {pids:?}"), text, remedy)
 }
 
@@ -180,19 +186,55 @@ fn judge_old_helpers(pids: &[i32]) -> Finding {
 mod tests {
     use super::*;
     use crate::check::finding::Severity;
+    use crate::testing::Scratch;
+    use std::os::unix::fs::symlink;
+
+    /// A kill may end a job of a container.
+    #[test]
+    fn helper_older_than_any_phase_is_an_error_without_command() {
+        assert_eq!(judge_old_helpers(&[]).severity, Severity::Fine);
+        let finding = judge_old_helpers(&[7, 8]);
+        assert_eq!(finding.severity, Severity::Error);
+        assert_eq!(finding.remedy.command, "");
+        assert!(
+            finding.remedy.advice.contains("-p 7,8; if no container"),
+            "{finding:?}"
+        );
+        let own = age_seconds(&Proc::host(), i32::try_from(std::process::id()).unwrap()).unwrap();
+        let first = age_seconds(&Proc::host(), 1).unwrap();
+        assert!(own < 60 * 60 && first >= own, "{own} {first}");
+    }
 
     #[test]
-    fn helper_older_than_any_phase_is_an_error() {
-        assert_eq!(judge_old_helpers(&[]).severity, Severity::Fine);
-        assert_eq!(judge_old_helpers(&[7]).severity, Severity::Error);
-        let own = age_seconds(i32::try_from(std::process::id()).unwrap()).unwrap();
-        let first = age_seconds(1).unwrap();
-        assert!(own < 60 * 60 && first >= own, "{own} {first}");
+    fn old_process_in_a_pid_namespace_of_its_own_is_no_helper() {
+        let scratch = Scratch::new();
+        scratch.file("stat", "btime 100\n");
+        let ticks_of_now = (now() - 100) * 100;
+        for (pid, namespace, uid, start) in [
+            (11, "pid:[1]", 990, 0),
+            (12, "pid:[2]", 990, 0),
+            (13, "pid:[1]", 991, 0),
+            (14, "pid:[1]", 990, ticks_of_now),
+            (std::process::id(), "pid:[1]", 0, 0),
+        ] {
+            let uids = format!("{uid}\t{uid}\t{uid}\t{uid}");
+            let status = format!("Name:\tx\nState:\tS (sleeping)\nPPid:\t1\nUid:\t{uids}\n");
+            scratch.file(&format!("{pid}/status"), &status);
+            let fields = "S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0";
+            scratch.file(
+                &format!("{pid}/stat"),
+                &format!("{pid} (x) {fields} {start} 0 0\n"),
+            );
+            scratch.dir(&format!("{pid}/ns"));
+            symlink(namespace, scratch.path().join(format!("{pid}/ns/pid"))).unwrap();
+        }
+        let proc = Proc::with_root(scratch.path().to_owned());
+        assert_eq!(find_old_helpers(&proc, 990), [11]);
     }
 
     fn facts(of_job_owners: OutsideProcesses, strays: OutsideProcesses) -> ProcessFacts {
         ProcessFacts {
-            logins_join_jobs: true,
+            adoption: Ok(()),
             of_job_owners,
             strays,
             old_helpers: Vec::new(),
@@ -231,7 +273,7 @@ mod tests {
     fn nobody_is_outside_of_jobs_while_logins_join_none() {
         let one = || OutsideProcesses::count(std::iter::once(4_000_000_000));
         let mut new_node = facts(one(), one());
-        new_node.logins_join_jobs = false;
+        new_node.adoption = Err("/run/job-adopt/off is there");
         let findings = new_node.judge_outside();
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].severity, Severity::Fine);

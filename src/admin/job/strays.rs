@@ -6,6 +6,7 @@ mod owner;
 mod process;
 mod snapshot;
 
+pub(crate) use adoption::require_adoption;
 pub(crate) use snapshot::Snapshot;
 
 use super::signals::{send_signals, stop_then_kill};
@@ -16,7 +17,6 @@ use crate::exit_status::{EXIT_FAILED, EXIT_FINDINGS, EXIT_FINE};
 use crate::options::{Conf, OPERATION_TIMEOUT};
 use crate::output::{Output, log};
 use crate::process::Identity;
-use adoption::require_adoption;
 use clap::Args;
 use devices::find_refused_devices;
 use helper::devices::Resolver;

@@ -16,7 +16,7 @@ pub(super) fn read_session_lines() -> Vec<Entry> {
 /// # Errors
 ///
 /// The cause, as a text for the admin.
-pub(super) fn require_adoption(config: &Config) -> Result<(), &'static str> {
+pub(crate) fn require_adoption(config: &Config) -> Result<(), &'static str> {
     if config.missing_enforce_path().is_some() {
         return Err("logins are not judged on this node (enforce)");
     }
