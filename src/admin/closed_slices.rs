@@ -11,6 +11,39 @@ use std::collections::BTreeMap;
 pub(crate) const CLOSED_DROP_IN: &str =
     include_str!("../../packaging/systemd/user-.slice.d/job-adopt.conf");
 
+/// The name of systemd's device filters. Before systemd 250 they have none.
+pub(crate) const SYSTEMD_FILTER: &str = "sd_devices";
+
+/// A slice without an account, which so has the settings of all users' slices. After `daemon-reload` systemd 257 may close
+/// a slice that exists only when it loads another unit, such as this one.
+pub(crate) const UNUSED_SLICE: &str = "user-4294967293.slice";
+
+/// What a unit's files say about its devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DevicePolicy {
+    /// Nothing: the unit opens all devices.
+    Open,
+    Limited,
+    /// systemd does not show it.
+    Unknown,
+}
+
+/// Parses the properties `DevicePolicy` and `DeviceAllow` of a unit. Without entries systemd 252 leaves `DeviceAllow` out.
+pub(crate) fn parse_device_policy(properties: &str) -> DevicePolicy {
+    let mut policy = DevicePolicy::Unknown;
+    for line in properties.lines() {
+        match line.split_once('=') {
+            Some(("DevicePolicy", "auto")) if policy == DevicePolicy::Unknown => {
+                policy = DevicePolicy::Open;
+            }
+            Some(("DevicePolicy", _)) => policy = DevicePolicy::Limited,
+            Some(("DeviceAllow", entry)) if !entry.is_empty() => policy = DevicePolicy::Limited,
+            _ => {}
+        }
+    }
+    policy
+}
+
 /// The devices that a closed slice allows: those that `DevicePolicy=closed` always has, those of the drop-in and those
 /// of `always_allowed`, as far as they resolve here. Empty if they are too many for a list: `strays` then names every
 /// open device.
@@ -67,4 +100,29 @@ pub(crate) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, 
         }
     }
     Ok(exempt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_policy_of_the_site_is_recognized() {
+        for (properties, expected) in [
+            ("DevicePolicy=auto\n", DevicePolicy::Open),
+            ("DevicePolicy=auto\nDeviceAllow=\n", DevicePolicy::Open),
+            ("DevicePolicy=closed\n", DevicePolicy::Limited),
+            (
+                "DeviceAllow=/dev/null rw\nDevicePolicy=auto\n",
+                DevicePolicy::Limited,
+            ),
+            (
+                "DevicePolicy=auto\nDeviceAllow=/dev/null rw\n",
+                DevicePolicy::Limited,
+            ),
+            ("", DevicePolicy::Unknown),
+        ] {
+            assert_eq!(parse_device_policy(properties), expected, "{properties}");
+        }
+    }
 }

@@ -252,8 +252,8 @@ fn hidden_processes_are_found() {
 fn fake_closed_slices_except(node: &Node, open: &str) {
     node.create_dir("/run/systemd/system", 0o755);
     let text = format!(
-        "#!/bin/sh\nfor unit; do case $unit in {open}) echo DevicePolicy=auto;; \
-         *.slice) echo DevicePolicy=closed;; esac; done\n"
+        "#!/bin/sh\nfor unit; do case $unit in {open}) printf 'DevicePolicy=auto\\n\\n';; \
+         *.slice) printf 'DevicePolicy=closed\\n\\n';; esac; done\n"
     );
     node.write("/run/systemctl", &text);
     node.sh("install -m 0755 /run/systemctl /usr/bin/systemctl")
@@ -352,6 +352,13 @@ fn slice_without_filter_is_found() {
         check(node).says("fine", "slices-closed", "every user's slice");
         his.attach(Flags::Multi, "sd_devices", &["195:1"]);
         check(node).says("warning", "slices-exempt", "user-1002.slice");
+        // systemd leaves a filter on a slice that a drop-in no longer closes.
+        node.arguments("observe");
+        check(node).spares("slices-observe", "user-1001.slice");
+        fake_closed_slices_except(node, "user-4294967293.slice|user-1001.slice");
+        check(node)
+            .says("warning", "slices-observe", "user-1001.slice")
+            .spares("slices-observe", "user-1002.slice");
     });
 }
 

@@ -4,11 +4,11 @@ use super::finding::{Check, Finding, Severity};
 use super::remedy::{Remedy, run};
 use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::query_in_clean_environment;
-use crate::closed_slices::exempt_accounts;
+use crate::closed_slices::{DevicePolicy, exempt_accounts, parse_device_policy};
 use crate::error::Error;
 use helper::stack::Entry;
 use kernel::bpf::{self, AttachMode, CgroupPrograms};
-use kernel::cgroup::{Dir, Membership, Mount};
+use kernel::cgroup::{self, Dir, Membership, Mount, ignore_gone};
 use protocol::CgroupPath;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -18,7 +18,7 @@ use std::process::Command;
 
 /// Programs that run commands of users.
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
-/// A uid without an account: its slice has the settings of all users' slices.
+/// The uid of [`crate::closed_slices::UNUSED_SLICE`].
 const UNUSED_UID: u32 = u32::MAX - 2;
 /// The object of findings about the slices of all users.
 const ALL_SLICES: &str = "user-.slice";
@@ -39,8 +39,10 @@ pub(super) enum SliceFacts {
 pub(super) struct Slices {
     /// The uids whose slices must stay open.
     exempt: BTreeSet<u32>,
-    /// Those of `exempt`, and [`UNUSED_UID`], whose slices have a device policy that closes them.
+    /// Those of `exempt` and `existing`, and [`UNUSED_UID`], whose slices have a device policy that closes them.
     closed: BTreeSet<u32>,
+    /// The slices that exist; `None` if users have none here.
+    existing: cgroup::Result<Option<Vec<ExistingSlice>>>,
     /// What else runs outside of jobs; `None` if logins are in users' slices, because the node is not set up, or the
     /// module observes or does not decide.
     outside: Option<OutsideJobs>,
@@ -50,8 +52,6 @@ pub(super) struct Slices {
 #[derive(Debug)]
 struct OutsideJobs {
     bus: Bus,
-    /// The slices that exist; `None` if users have none here.
-    existing: Option<Vec<ExistingSlice>>,
     daemons: Vec<Daemon>,
 }
 
@@ -93,7 +93,7 @@ pub(super) enum PolicyError {
 }
 
 impl SliceFacts {
-    /// Reads the device policies of slices and, unless logins stay in users' slices, what else can open
+    /// Reads the device policies and filters of slices and, unless logins stay in users' slices, what else can open
     /// devices there.
     pub(super) fn read(site: &Site) -> Self {
         if fs::symlink_metadata(site.at("/run/systemd/system")).is_err() {
@@ -103,18 +103,23 @@ impl SliceFacts {
             Ok(accounts) => accounts.into_keys().collect(),
             Err(error) => return Self::UnknownAccounts(error),
         };
-        let closed = match read_closed_slices(&exempt) {
+        let existing = read_existing_slices();
+        let mut uids = exempt.clone();
+        uids.insert(UNUSED_UID);
+        uids.extend(existing.iter().flatten().flatten().map(|slice| slice.uid));
+        let closed = match read_closed_slices(uids) {
             Ok(closed) => closed,
             Err(error) => return Self::UnknownPolicy(error),
         };
-        let logins_join_jobs = site.is_set_up()
+        let must_be_closed = site.is_set_up()
             && !site.is_switched_off()
             && site.config.missing_enforce_path().is_none()
             && !site.session.iter().any(Entry::is_observing);
         Self::Read(Slices {
             exempt,
             closed,
-            outside: logins_join_jobs.then(|| OutsideJobs::read(site)),
+            existing,
+            outside: must_be_closed.then(|| OutsideJobs::read(site)),
         })
     }
 
@@ -155,20 +160,37 @@ impl Slices {
             .map(|uid| closed_but_exempt(*uid))
             .collect();
         let are_closed = self.closed.contains(&UNUSED_UID);
-        if let Some(outside) = &self.outside {
-            findings.push(judge_drop_in(are_closed));
-            findings.push(outside.bus.finding());
-            findings.extend(
-                outside
-                    .existing
-                    .iter()
-                    .flat_map(|slices| judge_existing(slices, &self.exempt)),
-            );
-            findings.extend(outside.daemons.iter().map(Daemon::finding));
-        } else if are_closed {
-            findings.push(closed_with_logins());
+        let Some(outside) = &self.outside else {
+            if are_closed {
+                findings.push(closed_with_logins());
+            } else {
+                findings.extend(self.judge_existing(|slice| slice.judge_open(&self.closed)));
+            }
+            return findings;
+        };
+        findings.push(judge_drop_in(are_closed));
+        findings.push(outside.bus.finding());
+        let of_existing =
+            self.judge_existing(|slice| slice.judge_closed(self.exempt.contains(&slice.uid)));
+        if of_existing.is_empty() && matches!(self.existing, Ok(Some(_))) {
+            let text = "every user's slice is closed, unless exempt";
+            findings.push(Finding::fine(Check::SlicesClosed, "user.slice", text));
         }
+        findings.extend(of_existing);
+        findings.extend(outside.daemons.iter().map(Daemon::finding));
         findings
+    }
+
+    /// Judges the filters of the slices that exist. They may differ from the policy that systemd shows: a slice that
+    /// was closed keeps its filter until it ends, whatever `daemon-reload` reads.
+    fn judge_existing(&self, judge: impl Fn(&ExistingSlice) -> Option<Finding>) -> Vec<Finding> {
+        match &self.existing {
+            Ok(slices) => slices.iter().flatten().filter_map(judge).collect(),
+            Err(error) => {
+                let finding = Finding::unknown(Check::SlicesClosed, "user.slice", error, "");
+                vec![finding]
+            }
+        }
     }
 }
 
@@ -189,13 +211,12 @@ pub(super) fn count_open(findings: &[Finding]) -> Option<usize> {
     Some(count)
 }
 
-/// Lists the exempt uids, and [`UNUSED_UID`], whose slices have a device policy that closes them.
-fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyError> {
-    let uids: Vec<u32> = exempt.iter().copied().chain([UNUSED_UID]).collect();
+/// Lists those of the uids whose slices have a device policy that closes them.
+fn read_closed_slices(uids: BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyError> {
     let units = uids.iter().map(|uid| format!("user-{uid}.slice"));
     let mut systemctl = Command::new("systemctl");
     systemctl
-        .args(["--no-pager", "show", "--property=DevicePolicy"])
+        .args(["--no-pager", "show", "--property=DevicePolicy,DeviceAllow"])
         .args(units);
     let output = match query_in_clean_environment(&mut systemctl) {
         Ok((true, output)) => output,
@@ -204,18 +225,18 @@ fn read_closed_slices(exempt: &BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyErr
         }
     };
     // One for each unit, in the order of the units.
-    let policies: Vec<&str> = output
-        .lines()
-        .filter_map(|line| line.strip_prefix("DevicePolicy="))
+    let policies: Vec<DevicePolicy> = output
+        .split("\n\n")
+        .map(parse_device_policy)
+        .filter(|policy| *policy != DevicePolicy::Unknown)
         .collect();
     if policies.len() != uids.len() {
         return Err(PolicyError::MissingPolicy);
     }
-    // "auto", the default, closes nothing by itself; our drop-in sets "closed".
     let closed = uids
         .into_iter()
         .zip(policies)
-        .filter(|(_, policy)| *policy != "auto");
+        .filter(|(_, policy)| *policy == DevicePolicy::Limited);
     Ok(closed.map(|(uid, _)| uid).collect())
 }
 
@@ -247,7 +268,6 @@ impl OutsideJobs {
     /// of users.
     fn read(site: &Site) -> Self {
         let bus = Bus::read(site);
-        let existing = read_existing_slices();
         let mut daemons = root_processes(&DAEMONS);
         // Of each name the first counts: for a user's command a daemon forks a copy of itself, with a higher number.
         daemons.dedup_by(|second, first| second.0 == first.0);
@@ -259,22 +279,22 @@ impl OutsideJobs {
                 is_filtered: has_filter(pid),
             })
             .collect();
-        Self {
-            bus,
-            existing,
-            daemons,
-        }
+        Self { bus, daemons }
     }
 }
 
-/// Reads the filters of the slices of users that exist; `None` if there is no `user.slice` on cgroup v2.
-fn read_existing_slices() -> Option<Vec<ExistingSlice>> {
-    let slices = list_user_slices()?.into_iter().map(|slice| ExistingSlice {
+/// Reads the filters of the slices of users that exist; `None` if there is no `user.slice` on cgroup v2. It fails as
+/// [`list_user_slices`] does.
+fn read_existing_slices() -> cgroup::Result<Option<Vec<ExistingSlice>>> {
+    let Some(slices) = list_user_slices()? else {
+        return Ok(None);
+    };
+    let existing = slices.into_iter().map(|slice| ExistingSlice {
         name: slice.name,
         uid: slice.uid,
         filters: CgroupPrograms::read(&slice.dir).map(|level| level.mode),
     });
-    Some(slices.collect())
+    Ok(Some(existing.collect()))
 }
 
 /// The slice of a user who is logged in, or has a lingering manager.
@@ -287,22 +307,31 @@ pub(crate) struct UserSlice {
 }
 
 /// Lists the slices of users that exist; `None` if there is no `user.slice` on cgroup v2.
-pub(crate) fn list_user_slices() -> Option<Vec<UserSlice>> {
-    let above = Mount::open()
-        .and_then(|mount| mount.root().child("user.slice"))
-        .ok()?;
+///
+/// # Errors
+///
+/// As `open(2)` and `getdents(2)`, but for a slice that ends meanwhile.
+pub(crate) fn list_user_slices() -> cgroup::Result<Option<Vec<UserSlice>>> {
+    let mount = match Mount::open() {
+        Ok(mount) => mount,
+        Err(cgroup::Error::NotMounted) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Some(above) = ignore_gone(mount.root().child("user.slice"))? else {
+        return Ok(None);
+    };
     let mut slices = Vec::new();
-    for name in above.children().unwrap_or_default() {
+    for name in above.children()? {
         let name = name.to_string_lossy().into_owned();
         let Some(uid) = uid_of_slice(&name) else {
             continue;
         };
         // The user may have logged out meanwhile.
-        if let Ok(dir) = above.child(&*name) {
+        if let Some(dir) = ignore_gone(above.child(&*name))? {
             slices.push(UserSlice { name, uid, dir });
         }
     }
-    Some(slices)
+    Ok(Some(slices))
 }
 
 /// Parses the uid in the name of a user's slice; `None` for another name.
@@ -313,32 +342,13 @@ fn uid_of_slice(name: &str) -> Option<u32> {
         .ok()
 }
 
-/// Judges the filters of the slices that exist. They may differ from the policy that systemd shows: a slice that
-/// was closed keeps its filter until it ends, whatever `daemon-reload` reads.
-fn judge_existing(slices: &[ExistingSlice], exempt: &BTreeSet<u32>) -> Vec<Finding> {
-    let findings: Vec<Finding> = slices
-        .iter()
-        .filter_map(|slice| slice.finding(exempt.contains(&slice.uid)))
-        .collect();
-    if findings.is_empty() {
-        let text = "every user's slice is closed, unless exempt";
-        return vec![Finding::fine(Check::SlicesClosed, "user.slice", text)];
-    }
-    findings
-}
-
 impl ExistingSlice {
     /// Judges a slice of a user: a filter must be attached or, if the account is exempt, none. `None` if that
     /// is so.
-    fn finding(&self, is_exempt: bool) -> Option<Finding> {
+    fn judge_closed(&self, is_exempt: bool) -> Option<Finding> {
         let Self { name, uid, .. } = self;
         match &self.filters {
-            Err(error) => Some(Finding::unknown(
-                Check::SlicesClosed,
-                name,
-                error,
-                "run this as root",
-            )),
+            Err(error) => Some(self.report_unread(error)),
             Ok(AttachMode::Nothing) if !is_exempt => Some(Finding::warning(
                 Check::SlicesClosed,
                 name,
@@ -359,6 +369,32 @@ impl ExistingSlice {
             )),
             Ok(_) => None,
         }
+    }
+
+    /// Judges a slice of a user while logins stay in it and the settings of all users' slices are open: no filter may be
+    /// attached, unless the site closes this one, as `closed` tells. `None` if that is so.
+    fn judge_open(&self, closed: &BTreeSet<u32>) -> Option<Finding> {
+        match &self.filters {
+            Err(error) => Some(self.report_unread(error)),
+            Ok(mode) if *mode != AttachMode::Nothing && !closed.contains(&self.uid) => {
+                let text = "still has a device filter, although users' slices are open by now: logins there lose their \
+                            GPUs";
+                // No command: open slices give all GPUs to whoever is outside of jobs.
+                let remedy = "it goes with the user's last logout; or open all GPUs to these logins at once by job-adopt \
+                              disable --only slices";
+                Some(Finding::warning(
+                    Check::SlicesObserve,
+                    &self.name,
+                    text,
+                    remedy,
+                ))
+            }
+            Ok(_) => None,
+        }
+    }
+
+    fn report_unread(&self, error: &bpf::Error) -> Finding {
+        Finding::unknown(Check::SlicesClosed, &self.name, error, "run this as root")
     }
 }
 
@@ -452,6 +488,8 @@ fn has_filter(pid: i32) -> bpf::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernel::OperationError;
+    use nix::errno::Errno;
 
     #[test]
     fn unknown_slice_leaves_no_count() {
@@ -471,12 +509,18 @@ mod tests {
         assert_eq!(count_open(&[without_systemctl]), None);
     }
 
-    fn slices(exempt: &[u32], closed: &[u32], outside: Option<OutsideJobs>) -> Vec<String> {
+    fn slices(
+        exempt: &[u32],
+        closed: &[u32],
+        existing: cgroup::Result<Option<Vec<ExistingSlice>>>,
+        outside: Option<OutsideJobs>,
+    ) -> Vec<String> {
         let exempt = exempt.iter().copied().collect();
         let closed = closed.iter().copied().collect();
         let findings = SliceFacts::Read(Slices {
             exempt,
             closed,
+            existing,
             outside,
         })
         .findings();
@@ -485,25 +529,35 @@ mod tests {
         findings.into_iter().map(shown).collect()
     }
 
-    fn outside(existing: Option<Vec<ExistingSlice>>) -> Option<OutsideJobs> {
+    fn outside() -> Option<OutsideJobs> {
         Some(OutsideJobs {
             bus: Bus::Denies,
-            existing,
             daemons: Vec::new(),
         })
+    }
+
+    fn existing(uid: u32, mode: AttachMode) -> cgroup::Result<Option<Vec<ExistingSlice>>> {
+        Ok(Some(vec![ExistingSlice {
+            name: format!("user-{uid}.slice"),
+            uid,
+            filters: Ok(mode),
+        }]))
     }
 
     #[test]
     fn exempt_slice_that_is_closed_is_a_warning() {
         let bus = "fine bus-closed system bus";
         let fine = "fine slices-drop-in user-.slice";
-        assert_eq!(slices(&[0, 7], &[UNUSED_UID], outside(None)), [fine, bus]);
         assert_eq!(
-            slices(&[0, 7], &[7, UNUSED_UID], outside(None)),
+            slices(&[0, 7], &[UNUSED_UID], Ok(None), outside()),
+            [fine, bus]
+        );
+        assert_eq!(
+            slices(&[0, 7], &[7, UNUSED_UID], Ok(None), outside()),
             ["warning slices-exempt user-7.slice", fine, bus]
         );
         assert_eq!(
-            slices(&[0], &[], outside(None)),
+            slices(&[0], &[], Ok(None), outside()),
             ["warning slices-drop-in user-.slice", bus]
         );
     }
@@ -511,25 +565,19 @@ mod tests {
     #[test]
     fn closed_slices_are_a_warning_if_logins_stay_in_them() {
         assert_eq!(
-            slices(&[0], &[UNUSED_UID], None),
+            slices(&[0], &[UNUSED_UID], Ok(None), None),
             ["warning slices-observe user-.slice"]
         );
         let Remedy { command, advice } = closed_with_logins().remedy;
         assert_eq!(command, "");
         assert!(advice.contains("rm /run/job-adopt/off"), "{advice}");
-        assert_eq!(slices(&[0], &[], None), [""; 0]);
+        assert_eq!(slices(&[0], &[], Ok(None), None), [""; 0]);
     }
 
     #[test]
     fn filter_of_existing_slice_is_judged_by_exemption() {
         let judge = |uid: u32, mode: AttachMode| {
-            let name = format!("user-{uid}.slice");
-            let existing = vec![ExistingSlice {
-                name,
-                uid,
-                filters: Ok(mode),
-            }];
-            slices(&[7], &[UNUSED_UID], outside(Some(existing)))
+            slices(&[7], &[UNUSED_UID], existing(uid, mode), outside())
                 .pop()
                 .unwrap()
         };
@@ -544,6 +592,34 @@ mod tests {
             "warning slices-closed user-8.slice"
         );
         assert_eq!(judge(8, AttachMode::Multi), closed);
+    }
+
+    /// Whoever is logged in loses their GPUs, and no policy shows it.
+    #[test]
+    fn slice_that_was_closed_is_named_while_logins_stay_in_it() {
+        let left = "warning slices-observe user-8.slice";
+        let judge = |closed: &[u32], mode| slices(&[7], closed, existing(8, mode), None);
+        assert_eq!(judge(&[], AttachMode::Multi), [left]);
+        assert_eq!(judge(&[], AttachMode::Nothing), [""; 0]);
+        // The site closes it by a file of its own.
+        assert_eq!(judge(&[8], AttachMode::Multi), [""; 0]);
+        assert_eq!(
+            judge(&[UNUSED_UID], AttachMode::Multi),
+            ["warning slices-observe user-.slice"]
+        );
+    }
+
+    #[test]
+    fn slices_that_cannot_be_listed_are_unknown() {
+        let unknown = "unknown slices-closed user.slice";
+        let failed = || {
+            let error = OperationError::new("open", "user.slice", Errno::EMFILE);
+            Err(cgroup::Error::from(error))
+        };
+        assert_eq!(slices(&[], &[], failed(), None), [unknown]);
+        let with_jobs = slices(&[], &[UNUSED_UID], failed(), outside());
+        assert_eq!(with_jobs.last().unwrap(), unknown);
+        assert_eq!(with_jobs.len(), 3, "{with_jobs:?}");
     }
 
     #[test]

@@ -35,7 +35,13 @@ impl Opening {
 /// leaves a slice closed, with a warning.
 pub(super) fn open_slices(output: &mut Output<'_>) -> Opening {
     let mut opening = Opening::default();
-    for slice in list_user_slices().unwrap_or_default() {
+    let slices = list_user_slices().unwrap_or_else(|error| {
+        output.warn(format_args!(
+            "{error}: those of users who are logged in may stay closed until their last logout"
+        ));
+        None
+    });
+    for slice in slices.unwrap_or_default() {
         match open_slice(&slice) {
             Ok(true) => opening.opened.push(slice.name),
             Ok(false) => {}
@@ -48,10 +54,12 @@ pub(super) fn open_slices(output: &mut Output<'_>) -> Opening {
     opening
 }
 
-/// Names the slices that [`open_slices`] would open now. One whose filters this process cannot read is left out.
+/// Names the slices that [`open_slices`] would open now. What this process cannot read is left out.
 pub(super) fn find_closed_slices() -> Vec<String> {
-    let slices = list_user_slices().unwrap_or_default().into_iter();
+    let slices = list_user_slices().unwrap_or_default();
     slices
+        .into_iter()
+        .flatten()
         .filter(|slice| find_filters(slice).is_ok_and(|filters| !filters.is_empty()))
         .map(|slice| slice.name)
         .collect()

@@ -1,6 +1,9 @@
 //! Commands of systemd, and what it has not read yet.
 
+pub(super) use crate::closed_slices::DevicePolicy;
+
 use crate::child_process::query_in_clean_environment;
+use crate::closed_slices::{UNUSED_SLICE, parse_device_policy};
 use crate::error::Error;
 use nix::time::{ClockId, clock_gettime};
 use std::fs;
@@ -8,9 +11,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
-
-/// A slice of no account. systemd 257 may close a slice that exists only when it loads another unit.
-const UNUSED_SLICE: &str = "user-4294967293.slice";
 
 /// Whether systemd runs here and reads the files below `root`.
 pub(super) fn reads(root: &Path) -> bool {
@@ -77,34 +77,8 @@ pub(super) fn is_starting(unit: &str) -> bool {
     show(&["--property=ActiveState", unit]).contains("ActiveState=activating")
 }
 
-/// What a unit's files say about its devices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DevicePolicy {
-    /// Nothing: the unit opens all devices.
-    Open,
-    Limited,
-    /// systemd does not show it.
-    Unknown,
-}
-
 pub(super) fn read_device_policy(unit: &str) -> DevicePolicy {
     parse_device_policy(&show(&["--property=DevicePolicy,DeviceAllow", unit]))
-}
-
-/// Parses these properties of a unit. Without entries systemd 252 leaves `DeviceAllow` out.
-fn parse_device_policy(properties: &str) -> DevicePolicy {
-    let mut policy = DevicePolicy::Unknown;
-    for line in properties.lines() {
-        match line.split_once('=') {
-            Some(("DevicePolicy", "auto")) if policy == DevicePolicy::Unknown => {
-                policy = DevicePolicy::Open;
-            }
-            Some(("DevicePolicy", _)) => policy = DevicePolicy::Limited,
-            Some(("DeviceAllow", entry)) if !entry.is_empty() => policy = DevicePolicy::Limited,
-            _ => {}
-        }
-    }
-    policy
 }
 
 /// Whether systemd has loaded users' slices from other files than there are now.
@@ -146,30 +120,5 @@ fn show(words: &[&str]) -> String {
     match query_in_clean_environment(&mut command) {
         Ok((true, shown)) => shown,
         _ => String::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_policy_of_the_site_is_recognized() {
-        for (properties, expected) in [
-            ("DevicePolicy=auto\n", DevicePolicy::Open),
-            ("DevicePolicy=auto\nDeviceAllow=\n", DevicePolicy::Open),
-            ("DevicePolicy=closed\n", DevicePolicy::Limited),
-            (
-                "DeviceAllow=/dev/null rw\nDevicePolicy=auto\n",
-                DevicePolicy::Limited,
-            ),
-            (
-                "DevicePolicy=auto\nDeviceAllow=/dev/null rw\n",
-                DevicePolicy::Limited,
-            ),
-            ("", DevicePolicy::Unknown),
-        ] {
-            assert_eq!(parse_device_policy(properties), expected, "{properties}");
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! Recognizes the program that attached a filter, by its name or its instructions.
 
+use crate::closed_slices::SYSTEMD_FILTER;
 use kernel::bpf::generate::code::{
     ACCESS_SHIFT, BPF_ALU, BPF_ALU64, BPF_AND, BPF_K, BPF_MOV, CTX_ACCESS_TYPE, CTX_MAJOR,
     CTX_MINOR,
@@ -12,8 +13,6 @@ const BPF_RSH: u8 = 0x70;
 
 /// Slurm's name of its programs (`BPF_OBJ_NAME_LEN` of `linux/bpf.h` cuts names at 15 bytes).
 const SLURM_PROGRAM: &str = "Slurm_Cgroup_v2";
-/// systemd's name of its programs.
-const SYSTEMD_PROGRAM: &str = "sd_devices";
 
 string_enum! {
     /// The program that attached a filter. Only root can load or name one, so a name can be trusted;
@@ -45,7 +44,7 @@ impl Owner {
     pub(super) fn from_program(name: &str, insns: Option<&[u8]>) -> Self {
         match name {
             SLURM_PROGRAM => Self::Slurm,
-            SYSTEMD_PROGRAM => Self::Systemd,
+            SYSTEMD_FILTER => Self::Systemd,
             name if is_ours(name) => Self::Ours,
             "" => insns.map_or(Self::Unknown, owner_from_shape),
             _ => Self::Unknown,
