@@ -4,7 +4,7 @@ use super::finding::{Check, Finding, Severity};
 use super::remedy::{Remedy, run};
 use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::query_in_clean_environment;
-use crate::closed_slices::{DevicePolicy, exempt_accounts, parse_device_policy};
+use crate::closed_slices::{DevicePolicy, UNUSED_SLICE, exempt_accounts, parse_device_policy};
 use crate::error::Error;
 use helper::stack::Entry;
 use kernel::bpf::{self, AttachMode, CgroupPrograms};
@@ -18,7 +18,7 @@ use std::process::Command;
 
 /// Programs that run commands of users.
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
-/// The uid of [`crate::closed_slices::UNUSED_SLICE`].
+/// The uid of [`UNUSED_SLICE`].
 const UNUSED_UID: u32 = u32::MAX - 2;
 /// The object of findings about the slices of all users.
 const ALL_SLICES: &str = "user-.slice";
@@ -353,7 +353,10 @@ impl ExistingSlice {
                 Check::SlicesClosed,
                 name,
                 "has no device filter: what the user runs outside of jobs can open every device",
-                run("systemctl daemon-reload").and(format!(
+                run(format!(
+                    "systemctl daemon-reload && systemctl show --property=Id {UNUSED_SLICE} >/dev/null"
+                ))
+                .and(format!(
                     "if it stays: loginctl terminate-user {uid}, which ends what the user runs there"
                 )),
             )),
@@ -620,6 +623,16 @@ mod tests {
         let with_jobs = slices(&[], &[UNUSED_UID], failed(), outside());
         assert_eq!(with_jobs.last().unwrap(), unknown);
         assert_eq!(with_jobs.len(), 3, "{with_jobs:?}");
+    }
+
+    /// systemd 257 closes no slice before it loads another unit.
+    #[test]
+    fn reload_that_closes_a_slice_loads_another_unit() {
+        let slice = existing(8, AttachMode::Nothing).unwrap().unwrap().remove(0);
+        let remedy = slice.judge_closed(false).unwrap().remedy;
+        let load = format!(" && systemctl show --property=Id {UNUSED_SLICE} ");
+        assert!(remedy.command.contains(&load), "{remedy}");
+        assert_eq!(uid_of_slice(UNUSED_SLICE), Some(UNUSED_UID));
     }
 
     #[test]
