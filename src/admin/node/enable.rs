@@ -10,6 +10,7 @@ use super::change::{Change, Command, MountStep, Pending, lock};
 use super::missing_names::{describe_missing, require_files};
 use super::pam::{LineOptions, LinesPlan, Stack, plan_lines};
 use super::part::{Part, PlaceOptions};
+use super::slice_opening::open_slices;
 use super::slices::{
     BUS_POLICY_PATH, build_drop_ins, plan_bus_policy, plan_drop_ins, plan_opening,
 };
@@ -47,11 +48,13 @@ Shows each file and command before it changes anything, and changes only what is
   bus     a policy by which users move no process out of a job
   mount   the file system of job-adopt use
 With --try it runs the service's real stack for each USER, who must have a job here or be exempt; for a user without
-a job; and for root. All goes back at once if the new stack refuses a USER, lets a user without a job in whom the old
-one refused, or refuses root whom the old one let in; else after TIME or at the next boot, unless you run job-adopt
-enable --keep before. That needs systemd. What is interrupted goes back by itself or in the next call.
-Exit status: 0 fine, also where nothing had to change, 1 a USER was refused, or something is left after --undo,
-2 wrong usage, 3 refused or not done; the node is then as it was, or the message says what is not."
+a job; and for root. All goes back at once if the new stack refuses a USER, gives one no session or the job of another
+user, lets a user without a job in whom the old one refused, refuses root whom the old one let in, or gives no answer;
+else after TIME or at the next boot, unless you run job-adopt enable --keep before. That needs systemd. What is
+interrupted goes back by itself or in the next call. Slices of users who are logged in stay closed after what goes back
+by itself; --undo opens them.
+Exit status: 0 fine, also where nothing had to change, 1 an answer by which a try goes back, or something is left after
+--undo, 2 wrong usage, 3 refused or not done; the node is then as it was, or the message says what is not."
 )]
 pub(crate) struct Options {
     /// Go back after so long: a number with s, m or h
@@ -66,7 +69,7 @@ pub(crate) struct Options {
     /// Keep what is tried
     #[arg(long, group = "what", conflicts_with = "dry_run")]
     keep: bool,
-    /// Take back what is tried or was interrupted
+    /// Take back what is tried or was interrupted, and open slices that are left closed
     #[arg(long, group = "what", conflicts_with = "dry_run")]
     undo: bool,
     /// Run the stack for the user in this process
@@ -143,7 +146,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         return keep(pending, output);
     }
     if options.undo {
-        return undo(pending, output);
+        return undo(pending, root, output);
     }
     let Some(pending) = pending else {
         return set_up(options, output);
@@ -411,6 +414,12 @@ fn try_change(
         "it goes back in {} s, and when the node starts, unless you run: job-adopt enable --keep",
         length.as_secs()
     )?;
+    if plan.change.has(Part::Slices) {
+        writeln!(
+            output.out,
+            "slices of users who are logged in stay closed then, until you run: job-adopt enable --undo"
+        )?;
+    }
     Ok(EXIT_FINE)
 }
 
@@ -505,13 +514,12 @@ fn keep(pending: Option<Pending>, output: &mut Output<'_>) -> Result<u8, Error> 
     Ok(EXIT_FINE)
 }
 
-/// Takes back a trial, or a change that was interrupted. Returns [`EXIT_FINDINGS`] if something is not as it
-/// was before, or if nothing keeps users without a job out now. It fails with [`Error::Failed`] if nothing is
-/// pending, or if a file cannot be brought back.
-fn undo(pending: Option<Pending>, output: &mut Output<'_>) -> Result<u8, Error> {
+/// Takes back a trial, or a change that was interrupted; if there is none, opens the slices that an earlier trial has
+/// left closed. Returns [`EXIT_FINDINGS`] if something is not as it was before, or if nothing keeps users without a job
+/// out now. It fails with [`Error::Failed`] if there is nothing to take back, or if a file cannot be brought back.
+fn undo(pending: Option<Pending>, root: &Path, output: &mut Output<'_>) -> Result<u8, Error> {
     let Some(pending) = pending else {
-        let why = "nothing is tried, and nothing was interrupted; job-adopt disable takes all back";
-        return Err(Error::failed("undo", "the change", why));
+        return open_left_slices(root, output);
     };
     let undone = pending.undo_files_and_slices(output)?;
     writeln!(output.out, "{}", undone.describe())?;
@@ -520,6 +528,25 @@ fn undo(pending: Option<Pending>, output: &mut Output<'_>) -> Result<u8, Error> 
     } else {
         EXIT_FINE
     })
+}
+
+/// Opens the slices of users who are logged in that no unit file closes: a trial that goes back by itself leaves them
+/// closed. It fails with [`Error::Failed`] if there are none.
+fn open_left_slices(root: &Path, output: &mut Output<'_>) -> Result<u8, Error> {
+    let mut opened = Vec::new();
+    if systemd::reads(root) {
+        let opening = open_slices(output);
+        opening.warn_of_left(output);
+        opened = opening.opened;
+    }
+    if opened.is_empty() {
+        let why = "nothing is tried, and nothing was interrupted; job-adopt disable takes back what was kept";
+        return Err(Error::failed("undo", "the change", why));
+    }
+    for slice in opened {
+        writeln!(output.out, "slices: {slice}: open again")?;
+    }
+    Ok(EXIT_FINE)
 }
 
 #[cfg(test)]
