@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub(crate) const CLOSED_DROP_IN: &str =
     include_str!("../../packaging/systemd/user-.slice.d/job-adopt.conf");
 
-/// The name of systemd's device filters. Before systemd 250 they have none.
+/// The name of systemd's device filters.
 pub(crate) const SYSTEMD_FILTER: &str = "sd_devices";
 
 /// A slice without an account, which so has the settings of all users' slices. After `daemon-reload` systemd 257 may close

@@ -6,12 +6,13 @@
 
 use super::systemd::{self, DevicePolicy};
 use crate::check::slices::{UserSlice, list_user_slices};
+use crate::closed_slices::SYSTEMD_FILTER;
 use crate::error::Error;
 use crate::output::Output;
 use kernel::bpf::{self, CgroupPrograms, Program};
 
-/// The name of systemd's device filters. Before systemd 250 they have none.
-const SYSTEMD_FILTER: &str = "sd_devices";
+/// The first version of systemd whose device filters have a name.
+const NAMED_FILTERS_VERSION: u32 = 250;
 
 /// The names of the slices that had a filter although no unit file closes them.
 #[derive(Debug, Default)]
@@ -94,7 +95,7 @@ fn find_filters(slice: &UserSlice) -> Result<Vec<Program>, Error> {
         DevicePolicy::Open => {}
     }
     let mut programs = level.programs.iter();
-    if programs.any(|program| !is_systemds_filter(&program.name())) {
+    if programs.any(|program| !is_systemds_filter(&program.name(), systemd::read_version)) {
         return Err(failed(slice, "it has a filter that is not systemd's"));
     }
     Ok(level.programs)
@@ -104,18 +105,31 @@ fn failed(slice: &UserSlice, cause: &str) -> Error {
     Error::failed("open", &slice.name, cause)
 }
 
-fn is_systemds_filter(name: &str) -> bool {
-    name.is_empty() || name == SYSTEMD_FILTER
+/// Checks by its name whether a filter is systemd's. One without a name is, if systemd gives its filters none.
+fn is_systemds_filter(name: &str, read_version: impl Fn() -> Option<u32>) -> bool {
+    if name.is_empty() {
+        return read_version().is_some_and(|version| version < NAMED_FILTERS_VERSION);
+    }
+    name == SYSTEMD_FILTER
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// runc and Flux's IMP give their filters no names either.
     #[test]
     fn filter_of_another_program_is_left() {
-        for (name, expected) in [("sd_devices", true), ("", true), ("job_adopt_1", false)] {
-            assert_eq!(is_systemds_filter(name), expected, "{name}");
+        for (name, version, expected) in [
+            ("sd_devices", Some(257), true),
+            ("sd_devices", None, true),
+            ("", Some(249), true),
+            ("", Some(250), false),
+            ("", None, false),
+            ("job_adopt_1", Some(249), false),
+        ] {
+            let is_systemds = is_systemds_filter(name, || version);
+            assert_eq!(is_systemds, expected, "{name} {version:?}");
         }
     }
 }

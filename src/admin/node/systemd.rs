@@ -81,6 +81,22 @@ pub(super) fn read_device_policy(unit: &str) -> DevicePolicy {
     parse_device_policy(&show(&["--property=DevicePolicy,DeviceAllow", unit]))
 }
 
+/// The number of the running systemd's version; `None` if it does not show one.
+pub(super) fn read_version() -> Option<u32> {
+    parse_version(&show(&["--property=Version"]))
+}
+
+/// Parses this property of the manager, such as `252.39-1~deb12u1` or `v258-rc1`.
+fn parse_version(property: &str) -> Option<u32> {
+    let version = property.trim().strip_prefix("Version=")?;
+    let number = version.trim_start_matches('v');
+    number
+        .split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
+}
+
 /// Whether systemd has loaded users' slices from other files than there are now.
 pub(super) fn has_old_slices() -> bool {
     show(&["--property=NeedDaemonReload", "user-*.slice"]).contains("NeedDaemonReload=yes")
@@ -120,5 +136,24 @@ fn show(words: &[&str]) -> String {
     match query_in_clean_environment(&mut command) {
         Ok((true, shown)) => shown,
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_a_version_is_found_in_the_forms_of_distributions() {
+        for (property, expected) in [
+            ("Version=252.39-1~deb12u1\n", Some(252)),
+            ("Version=239 (239-82.el8)\n", Some(239)),
+            ("Version=249.11-0ubuntu3\n", Some(249)),
+            ("Version=v258-rc1\n", Some(258)),
+            ("Version=\n", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_version(property), expected, "{property}");
+        }
     }
 }
