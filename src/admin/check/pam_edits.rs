@@ -3,9 +3,7 @@
 
 use super::remedy::{Remedy, edit_line, run, sed_pattern, sed_replacement, shell_path};
 use helper::stack::{FileLine, Group, LineFault, Rejection, StackError};
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Reads the line at `place` as it is in the file; `None` if it cannot be read.
@@ -51,9 +49,9 @@ fn replace_word(place: &FileLine, word: &str, new: &str) -> Option<Remedy> {
 }
 
 /// What to do about a line that may skip our lines of a group: a session line of the service's own file that is
-/// sufficient becomes optional, which ends no stack. In other files it serves other services too, and an auth line that is
-/// optional admits nobody: where the next one denies all, everybody is locked out.
-pub(super) fn unskip(place: &FileLine, group: Group, service: &str) -> Remedy {
+/// sufficient becomes optional, which ends no stack. In other files, and if `sole_file` is `None`, it serves other services
+/// too, and an auth line that is optional admits nobody: where the next one denies all, everybody is locked out.
+pub(super) fn unskip(place: &FileLine, group: Group, sole_file: Option<&Path>) -> Remedy {
     if group == Group::Auth {
         return format!(
             "use the file of {place} by substack instead of include; if it is the service's own file, move that line \
@@ -66,18 +64,10 @@ pub(super) fn unskip(place: &FileLine, group: Group, service: &str) -> Remedy {
          include"
     );
     let edit = replace_word(place, "sufficient", "optional");
-    match edit.filter(|_| serves_alone(&place.file, service)) {
+    match edit.filter(|_| sole_file == Some(&place.file)) {
         Some(remedy) => remedy.and(format!("or {advice}")),
         None => advice.into(),
     }
-}
-
-/// Checks whether a file serves this service alone: it has its name, and no other one.
-fn serves_alone(file: &Path, service: &str) -> bool {
-    file.file_name() == Some(OsStr::new(service))
-        && file
-            .symlink_metadata()
-            .is_ok_and(|meta| meta.is_file() && meta.nlink() == 1)
 }
 
 /// What to do about the line at `place` that libpam rejects: a command, if one edit mends it, and `advice` for a
@@ -166,6 +156,7 @@ mod tests {
     #[test]
     fn sufficient_line_is_edited_only_where_it_serves_sessions_of_this_service() {
         let scratch = Scratch::new();
+        let sole_file = scratch.path().join("sshd");
         for (name, group, is_edited) in [
             ("sshd", Group::Session, true),
             ("sshd", Group::Auth, false),
@@ -173,31 +164,10 @@ mod tests {
             ("password-auth", Group::Auth, false),
         ] {
             let file = scratch.file(name, "x sufficient pam_unix.so\n");
-            let remedy = unskip(&FileLine { file, line: 1 }, group, "sshd");
+            let remedy = unskip(&FileLine { file, line: 1 }, group, Some(&sole_file));
             assert_eq!(!remedy.command.is_empty(), is_edited, "{remedy}");
             assert!(remedy.advice.contains("by substack instead of include"));
         }
-    }
-
-    /// An edit through the link serves all services of the shared file.
-    #[test]
-    fn line_of_a_file_with_another_name_is_left_to_a_person() {
-        let scratch = Scratch::new();
-        let shared = scratch.file("shared", "x sufficient pam_unix.so\n");
-        let file = scratch.path().join("sshd");
-        let assert_left = || {
-            let place = FileLine {
-                file: file.clone(),
-                line: 1,
-            };
-            let remedy = unskip(&place, Group::Session, "sshd");
-            assert_eq!(remedy.command, "");
-        };
-        std::os::unix::fs::symlink(&shared, &file).unwrap();
-        assert_left();
-        fs::remove_file(&file).unwrap();
-        fs::hard_link(&shared, &file).unwrap();
-        assert_left();
     }
 
     #[test]

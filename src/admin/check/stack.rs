@@ -8,14 +8,15 @@ use super::other_modules::{
 use super::own_line::OwnLine;
 use super::pam_edits::{correct_arguments, unread, unreject, unskip};
 use super::remedy::{Remedy, run, shell_word};
-use super::site::{Site, file_identity};
+use super::site::{Site, file_identity, is_same_file};
 use helper::JobEnvironment;
 use helper::stack::{
     Entry, FileLine, Group, LineFault, Rejection, StackFinding, is_missing_module, judge_stack,
-    service_dirs,
+    read_entries, service_dirs,
 };
 use module::Settings;
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// How our lines are written by hand.
@@ -53,7 +54,9 @@ pub(super) struct StackFacts<'a> {
     /// The node has something of what `enable` writes.
     is_set_up: bool,
     own_lines: Vec<OwnLine<'a>>,
-    aliases: Vec<Alias>,
+    aliases: Vec<OtherService>,
+    /// The service's file, if no other service runs its session lines; looked for only if one of these can skip ours.
+    sole_file: Option<PathBuf>,
     /// Modules of others that are not there, although a login fails without them.
     missing_modules: Vec<MissingModule<'a>>,
 }
@@ -106,9 +109,9 @@ fn find_missing_modules(site: &Site) -> Vec<MissingModule<'_>> {
     missing
 }
 
-/// Another name of the service's file, as which our lines do nothing.
+/// Another service, and its file.
 #[derive(Debug)]
-struct Alias {
+struct OtherService {
     path: PathBuf,
     name: String,
 }
@@ -126,11 +129,16 @@ impl<'a> StackFacts<'a> {
             .own_lines()
             .map(|entry| OwnLine::read(site, entry))
             .collect();
+        let session_line = judge_stack(&site.root, &site.service, Group::Session);
         Self {
             service: &site.service,
             account: &site.account,
             session: &site.session,
-            session_line: judge_stack(&site.root, &site.service, Group::Session),
+            sole_file: match &session_line {
+                StackFinding::Skipped { .. } => find_sole_file(site),
+                _ => None,
+            },
+            session_line,
             account_line: judge_stack(&site.root, &site.service, Group::Account),
             auth_line: judge_stack(&site.root, &site.service, Group::Auth),
             joins_containers: settings.join_container,
@@ -166,7 +174,11 @@ impl<'a> StackFacts<'a> {
         findings.extend(self.missing_modules.iter().map(MissingModule::finding));
         findings.extend(self.judge_order());
         findings.extend(self.judge_rivals());
-        findings.extend(self.aliases.iter().map(|alias| alias.finding(self.service)));
+        findings.extend(
+            self.aliases
+                .iter()
+                .map(|alias| alias.alias_finding(self.service)),
+        );
         findings
     }
 
@@ -233,7 +245,7 @@ impl<'a> StackFacts<'a> {
                 let remedy = if group == Group::Account {
                     line_remedy
                 } else {
-                    unskip(by, group, self.service)
+                    unskip(by, group, self.sole_file.as_deref())
                 };
                 Finding::new(severity, check, ours, text, remedy)
             }
@@ -544,36 +556,65 @@ fn settings_for_resolve(words: &[String]) -> Option<Settings> {
 
 /// Finds other names (links) of the service's file. A program that gives libpam such a name is another service,
 /// and our lines ignore its logins unless they have that name in `service=`.
-fn find_aliases(site: &Site) -> Vec<Alias> {
-    let dirs = service_dirs(&site.root);
-    let Some(own) = dirs
-        .iter()
-        .find_map(|dir| file_identity(&dir.join(&site.service)))
-    else {
+fn find_aliases(site: &Site) -> Vec<OtherService> {
+    let Some(own) = find_service_file(site).and_then(|file| file_identity(&file)) else {
         return Vec::new();
     };
-    let mut aliases = Vec::new();
-    for entry in dirs
+    let mut aliases = list_other_services(site);
+    aliases.retain(|alias| {
+        file_identity(&alias.path) == Some(own)
+            && !is_effective(&judge_stack(&site.root, &alias.name, Group::Session))
+    });
+    aliases
+}
+
+/// Lists the other services. libpam takes any file in its folders for one; a hidden one is a copy of an editor.
+fn list_other_services(site: &Site) -> Vec<OtherService> {
+    service_dirs(&site.root)
         .iter()
         .filter_map(|dir| dir.read_dir().ok())
         .flatten()
         .flatten()
-    {
-        let path = entry.path();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name == site.service || name.starts_with('.') || file_identity(&path) != Some(own) {
-            continue;
-        }
-        if !is_effective(&judge_stack(&site.root, &name, Group::Session)) {
-            aliases.push(Alias { path, name });
-        }
-    }
-    aliases
+        .map(|entry| OtherService {
+            path: entry.path(),
+            name: entry.file_name().to_string_lossy().into_owned(),
+        })
+        .filter(|other| other.name != site.service && !other.name.starts_with('.'))
+        .filter(|other| other.path.is_file())
+        .collect()
 }
 
-impl Alias {
-    /// Reports the other name of the file of `service`.
-    fn finding(&self, service: &str) -> Finding {
+/// Finds the file of the service that libpam reads.
+fn find_service_file(site: &Site) -> Option<PathBuf> {
+    service_dirs(&site.root)
+        .into_iter()
+        .map(|dir| dir.join(&site.service))
+        .find(|file| file.is_file())
+}
+
+/// Finds the service's file, if an edit of its session lines serves this service alone: it is no link and has no other name,
+/// and no other service includes it. A service that cannot be read may.
+fn find_sole_file(site: &Site) -> Option<PathBuf> {
+    let file = find_service_file(site)?;
+    let meta = file.symlink_metadata().ok()?;
+    if !meta.is_file() || meta.nlink() != 1 {
+        return None;
+    }
+    for other in list_other_services(site) {
+        let lines = read_entries(&site.root, &other.name, Group::Session).ok()?;
+        if lines
+            .iter()
+            .any(|line| is_same_file(&line.place.file, &file))
+        {
+            return None;
+        }
+    }
+    Some(file)
+}
+
+impl OtherService {
+    /// Reports the file as another name of that of `service`.
+    fn alias_finding(&self, service: &str) -> Finding {
         let name = &self.name;
         let text = format!(
             "is the file of service {service} under another name, and our lines in it are not for \
@@ -607,6 +648,7 @@ mod tests {
             is_root,
             own_lines: Vec::new(),
             aliases: Vec::new(),
+            sole_file: None,
             missing_modules: Vec::new(),
             has_slurm_profile: false,
             is_set_up: true,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::check::finding::Check;
 use crate::check::remedy::Remedy;
+use std::os::unix::fs::symlink;
 
 #[test]
 fn unreliable_session_line_is_an_error() {
@@ -90,6 +91,60 @@ fn line_that_skips_our_session_line_is_named() {
     let undone = "session [default=reset] pam_x.so\nsession required pam_y.so\n";
     let undone_site = TestSite::new().sshd(&format!("{SSHD}{undone}"));
     undone_site.assert_bad(&["Error pam-session sshd:9"]);
+}
+
+/// An edit of the file would change the sessions of all services that have its lines.
+#[test]
+fn line_that_serves_other_services_is_left_to_a_person() {
+    let site = TestSite::new().sshd(&format!("session sufficient pam_umask.so\n{SSHD}"));
+    let pam = site.scratch.path().join("etc/pam.d");
+    let file = pam.join("sshd");
+    let command = format!(
+        "sed -i --follow-symlinks '1s/ sufficient/ optional/' {}",
+        file.display()
+    );
+    let is_offered = || {
+        let mut findings = site.findings().into_iter();
+        let skipped = findings
+            .find(|finding| finding.check == Check::PamSession)
+            .unwrap();
+        assert!(
+            skipped.text.contains("sshd:1 may end the stack"),
+            "{skipped:?}"
+        );
+        assert!(
+            ["", &command].contains(&skipped.remedy.command.as_str()),
+            "{skipped:?}"
+        );
+        !skipped.remedy.command.is_empty()
+    };
+    assert!(is_offered());
+    let other = pam.join("other-sshd");
+    symlink("sshd", &other).unwrap();
+    assert!(!is_offered());
+    std::fs::remove_file(&other).unwrap();
+    std::fs::hard_link(&file, &other).unwrap();
+    assert!(!is_offered());
+    std::fs::remove_file(&other).unwrap();
+    for include in [
+        "@include sshd",
+        "session include sshd",
+        "session substack sshd",
+    ] {
+        site.scratch
+            .file("etc/pam.d/other-sshd", &format!("{include}\n"));
+        assert!(!is_offered(), "{include}");
+    }
+    // It may include the file.
+    site.scratch
+        .file("etc/pam.d/other-sshd", "session include none\n");
+    assert!(!is_offered());
+    site.scratch
+        .file("etc/pam.d/other-sshd", "session include common\n");
+    assert!(is_offered());
+    std::fs::rename(&file, pam.join("shared")).unwrap();
+    symlink("shared", &file).unwrap();
+    assert!(!is_offered());
 }
 
 #[test]
