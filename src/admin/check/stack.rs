@@ -164,8 +164,8 @@ impl<'a> StackFacts<'a> {
             self.judge_line(Group::Session, &self.session_line),
             self.judge_line(Group::Account, &self.account_line),
         ];
-        let logins_join_jobs = is_effective(&self.session_line) && is_effective(&self.account_line);
-        if logins_join_jobs && self.joins_containers {
+        let both_lines_hold = is_effective(&self.session_line) && is_effective(&self.account_line);
+        if both_lines_hold && self.joins_containers {
             findings.push(self.judge_line(Group::Auth, &self.auth_line));
         }
         findings.extend(self.own_lines.iter().flat_map(OwnLine::findings));
