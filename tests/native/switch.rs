@@ -180,6 +180,8 @@ fn file_that_logins_cannot_use_is_refused_before_a_change() {
         // What root can read, and the helper cannot.
         node.sh("install -m 0600 /dev/null /etc/shut.conf; ln -s /dev/null /etc/link.conf")
             .ok();
+        node.sh("echo ' speaks to version 0.0.1 of pam_job_adopt' >/run/old; chmod 0711 /run/old")
+            .ok();
         for (argument, why) in [
             (
                 "conf=/etc/none",
@@ -192,6 +194,12 @@ fn file_that_logins_cannot_use_is_refused_before_a_change() {
                 "helper=/usr/bin",
                 "cannot be run, so every login is refused (JA09): /usr/bin",
             ),
+            (
+                "helper=/usr/libexec/job-adopt/keeper",
+                "is no program of pam_job_adopt",
+            ),
+            ("helper=/usr/bin/true", "is no program of pam_job_adopt"),
+            ("helper=/run/old", "is of another version than job-adopt"),
         ] {
             let file = argument
                 .replace("conf=", "configuration ")
@@ -201,6 +209,11 @@ fn file_that_logins_cannot_use_is_refused_before_a_change() {
                 .says(&format!("enable {file}: "))
                 .says(why);
         }
+        let helper = "/usr/libexec/job-adopt/helper";
+        node.sh(&format!("mv {helper} {helper}.away")).ok();
+        node.job_adopt(&["enable", "--only", "pam"])
+            .exits(3)
+            .says(&format!("enable helper {helper}: cannot be run"));
         assert_eq!(node.read("/etc/pam.d/sshd"), before);
     });
 }

@@ -429,7 +429,7 @@ pub(crate) fn describe_helper_fault(why: &TrustError) -> String {
 
 /// Reads the version of a program of this project; `None` in another file, and in one that cannot be read. The caller has
 /// checked that nobody but root can have written it: a user's file may have no end, or keep whoever opens it waiting.
-fn read_version(path: &Path) -> Option<String> {
+pub(crate) fn read_version(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     let file = File::open(path).ok()?;
     file.take(PROGRAM_BYTES_MAX).read_to_end(&mut bytes).ok()?;

@@ -3,23 +3,26 @@
 use super::file_change::at;
 use crate::accounts::describe_missing_accounts;
 use crate::check::config::{describe_fault, require_configuration};
-use crate::check::programs::{describe_helper_fault, require_helper};
+use crate::check::programs::{describe_helper_fault, read_version, require_helper};
 use crate::error::Error;
 use helper::{Config, printable};
 use kernel::trust::Trust;
 use module::Settings;
 use nix::unistd::Uid;
+use protocol::VERSION;
 use std::path::Path;
 
 /// Requires that logins can use the files which the arguments name: without one, our lines refuse every login but root's.
-/// The usual ones may be missing: the defaults of the configuration then hold, and the helper comes with the module.
+/// The usual configuration may be missing: then its defaults hold. In an image the usual helper may be missing too: it
+/// comes with the module.
 ///
 /// # Errors
 ///
 /// [`Error::Failed`] with the first file that logins cannot use, and why, in the words of `check`.
 pub(super) fn require_files(settings: &Settings, root: &Path) -> Result<(), Error> {
     let usual = Settings::default();
-    let trust = if root == Path::new("/") {
+    let is_node = root == Path::new("/");
+    let trust = if is_node {
         Trust::root()
     } else {
         // Whoever shows what would change in an image may own it.
@@ -31,11 +34,27 @@ pub(super) fn require_files(settings: &Settings, root: &Path) -> Result<(), Erro
             .map_err(|error| failed("configuration", &settings.conf, &describe_fault(&error)))?;
     }
     let helper = at(root, Path::new(&settings.helper));
-    if settings.helper != usual.helper || helper.symlink_metadata().is_ok() {
+    if is_node || settings.helper != usual.helper || helper.symlink_metadata().is_ok() {
         require_helper(&trust, &helper)
             .map_err(|why| failed("helper", &settings.helper, &describe_helper_fault(&why)))?;
+        require_version(&helper, root).map_err(|why| failed("helper", &settings.helper, why))?;
     }
     Ok(())
+}
+
+/// Requires that an executable file is a program of this project and, on this node, of this version. Without root's
+/// rights, which reading the helper needs, nothing is required. It fails with a text for another file.
+fn require_version(helper: &Path, root: &Path) -> Result<(), &'static str> {
+    if !Uid::effective().is_root() {
+        return Ok(());
+    }
+    match read_version(helper) {
+        None => Err("is no program of pam_job_adopt, so every login is refused"),
+        Some(version) if root == Path::new("/") && version != VERSION => {
+            Err("is of another version than job-adopt, so every login is refused (JA08)")
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 /// Reports the file of a kind that logins cannot use. It does not name the argument, which nobody gives for a usual file.
@@ -72,6 +91,7 @@ pub(super) fn describe_missing(
 mod tests {
     use super::*;
     use crate::testing::Scratch;
+    use protocol::VERSION_MISMATCH;
 
     fn settings(words: &[&str]) -> Settings {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -111,6 +131,12 @@ mod tests {
         assert_refused("conf=/etc", "cannot be used");
         image.file("opt/helper", "");
         assert_refused(helper, "has mode 0644");
+        image.mode("opt/helper", 0o711);
+        if Uid::effective().is_root() {
+            assert_refused(helper, "is no program of pam_job_adopt");
+        }
+        // The image decides about the version.
+        image.file("opt/helper", &VERSION_MISMATCH.replace(VERSION, "0.0.1"));
         image.mode("opt/helper", 0o711);
         assert_eq!(refusal(helper), None);
         assert_refused("helper=/opt", "not a regular file");
