@@ -90,6 +90,38 @@ fn drop_ins_are_shown_and_written_once() {
     });
 }
 
+/// Another file may exempt other users, or leave the node out by `enforce`.
+#[test]
+fn slices_close_by_the_configuration_of_the_lines() {
+    on_node(|node| {
+        node.configure("exempt_uids = 1002\n");
+        node.write("/etc/site.conf", "exempt_uids = 1003\n");
+        node.create_dir("/etc/dbus-1/system.d", 0o755);
+        let exempt = "/etc/systemd/system/user-1003.slice.d/job-adopt.conf";
+        let enable = ["enable", "--arguments", "conf=/etc/site.conf"];
+        node.job_adopt(&enable).ok();
+        assert!(node.exists(exempt));
+        assert!(!node.exists("/etc/systemd/system/user-1002.slice.d"));
+        // So it is if the lines are there already, and left out.
+        node.job_adopt(&["disable", "--only", "slices,bus"]).ok();
+        node.job_adopt(&CLOSE).ok();
+        assert!(node.exists(exempt));
+        let default_conf = "--conf=/etc/security/job_adopt.conf";
+        for words in [&CLOSE[..], &["enable"]] {
+            node.job_adopt(&[words, &[default_conf]].concat())
+                .exits(3)
+                .says("enable by /etc/security/job_adopt.conf: logins use /etc/site.conf");
+        }
+        let conf = "--conf=/etc/site.conf";
+        let again = node.job_adopt(&[&CLOSE[..], &[conf]].concat()).ok();
+        assert_eq!(again.stdout, "unchanged: the node is as asked\n");
+        // Without lines there is no other one.
+        node.job_adopt(&["disable"]).ok();
+        node.job_adopt(&[&CLOSE[..], &[conf]].concat()).ok();
+        assert!(node.exists(exempt));
+    });
+}
+
 /// An image has a configuration of its own.
 #[test]
 fn image_is_enabled_and_disabled_without_the_node() {

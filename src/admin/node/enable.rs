@@ -8,7 +8,7 @@ mod verdict;
 
 use super::change::{Change, Command, MountStep, Pending, lock};
 use super::missing_names::{describe_missing, require_files};
-use super::pam::{LineOptions, LinesPlan, Stack, plan_lines};
+use super::pam::{LineOptions, LinesPlan, Stack, plan_lines, read_conf_argument};
 use super::part::{Part, PlaceOptions};
 use super::slice_opening::open_slices;
 use super::slices::{
@@ -224,12 +224,12 @@ impl<'a> NodePlan<'a> {
             require_files(&settings, root)?;
             lines = Some(PlannedLines { stack, settings });
         }
+        let settings = lines.as_ref().map(|lines| &lines.settings);
         let config = if place.has(Part::Slices) {
-            Some(read_config(&options.conf, root)?)
+            Some(read_config(options, settings)?)
         } else {
             None
         };
-        let settings = lines.as_ref().map(|lines| &lines.settings);
         let missing = describe_missing(settings, config.as_ref(), root);
         let is_observing = lines.as_ref().is_some_and(|lines| lines.settings.observe);
         // Why logins stay outside of jobs, if they do: closed slices and the bus policy would take their devices and
@@ -337,11 +337,27 @@ impl<'a> NodePlan<'a> {
     }
 }
 
-/// Reads the configuration: that of the image, unless the option names a file of this host.
-fn read_config(conf: &Conf, root: &Path) -> Result<Config, Error> {
-    let path = match conf.option()? {
-        Some(path) => path,
-        None => at(root, &conf.path()?),
+/// Reads the configuration that logins use: the one of our planned lines or, if these are left out, of those that the
+/// service has. For an image, or without lines of ours, the option may name a file of this host.
+///
+/// # Errors
+///
+/// [`Error::Failed`] for a file that cannot be used, and if the option names another one than logins use: it may exempt
+/// other users.
+fn read_config(options: &Options, settings: Option<&Settings>) -> Result<Config, Error> {
+    let root = options.place.root.as_path();
+    let lines_conf = match settings {
+        Some(settings) => Some(settings.conf.clone()),
+        None => read_conf_argument(root, &options.lines.service),
+    };
+    let path = match (options.conf.option()?, lines_conf) {
+        (Some(path), Some(conf)) if root == Path::new("/") && path != Path::new(&conf) => {
+            let why = format!("logins use {conf}, which the lines name: leave --conf out");
+            return Err(Error::failed("enable by", path.display(), why));
+        }
+        (Some(path), _) => path,
+        (None, Some(conf)) => at(root, Path::new(&conf)),
+        (None, None) => at(root, &options.conf.path()?),
     };
     Ok(Config::read(&path, &Trust::root())?)
 }

@@ -19,12 +19,12 @@ use crate::error::Error;
 use crate::options::parse_service;
 use crate::output::Output;
 use clap::Args;
-use helper::stack::Group;
+use helper::stack::{Group, read_entries};
 pub(super) use lines::Restored;
 use module::Settings;
 use plan::SHARED_REMEDY;
 pub(super) use stack::Stack;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The service, and the arguments of both lines.
 #[derive(Clone, Debug, Args)]
@@ -86,6 +86,15 @@ pub(super) fn plan_lines(
         change: stack.plan_change(Some(plan.text))?,
         settings: plan.settings,
     })
+}
+
+/// Reads the path of the configuration that the service's account line of ours names, as an argument or by default. `None`
+/// if there is no such line, if its arguments are wrong, or if the stack cannot be read.
+pub(super) fn read_conf_argument(root: &Path, service: &str) -> Option<String> {
+    let entries = read_entries(root, service, Group::Account).ok()?;
+    let line = entries.iter().find(|entry| entry.is_for_service())?;
+    let settings = Settings::parse(&line.arguments).ok()?;
+    Some(settings.conf)
 }
 
 /// Plans the file without our lines and with those that they replaced, and warns of each that stays commented out.
