@@ -39,7 +39,8 @@ pub(super) enum SliceFacts {
 pub(super) struct Slices {
     /// The uids whose slices must stay open.
     exempt: BTreeSet<u32>,
-    /// Those of `exempt` and `existing`, and [`UNUSED_UID`], whose slices have a device policy that closes them.
+    /// Those of `exempt`, and [`UNUSED_UID`], whose slices have a device policy that closes them; where all should be open,
+    /// also those of `existing` with a filter.
     closed: BTreeSet<u32>,
     /// The slices that exist; `None` if users have none here.
     existing: cgroup::Result<Option<Vec<ExistingSlice>>>,
@@ -103,24 +104,7 @@ impl SliceFacts {
             Ok(accounts) => accounts.into_keys().collect(),
             Err(error) => return Self::UnknownAccounts(error),
         };
-        let existing = read_existing_slices();
-        let mut uids = exempt.clone();
-        uids.insert(UNUSED_UID);
-        uids.extend(existing.iter().flatten().flatten().map(|slice| slice.uid));
-        let closed = match read_closed_slices(uids) {
-            Ok(closed) => closed,
-            Err(error) => return Self::UnknownPolicy(error),
-        };
-        let must_be_closed = site.is_set_up()
-            && !site.is_switched_off()
-            && site.config.missing_enforce_path().is_none()
-            && !site.session.iter().any(Entry::is_observing);
-        Self::Read(Slices {
-            exempt,
-            closed,
-            existing,
-            outside: must_be_closed.then(|| OutsideJobs::read(site)),
-        })
+        Slices::read(site, exempt).map_or_else(Self::UnknownPolicy, Self::Read)
     }
 
     /// Judges the slices of users, or reports why nothing is known about them.
@@ -151,6 +135,35 @@ impl SliceFacts {
 }
 
 impl Slices {
+    /// Reads the policies and the slices that exist. It fails as [`read_closed_slices`] does.
+    fn read(site: &Site, exempt: BTreeSet<u32>) -> Result<Self, PolicyError> {
+        let must_be_closed = site.is_set_up()
+            && !site.is_switched_off()
+            && site.config.missing_enforce_path().is_none()
+            && !site.session.iter().any(Entry::is_observing);
+        let mut uids = exempt.clone();
+        uids.insert(UNUSED_UID);
+        let mut closed = read_closed_slices(uids)?;
+        let existing = read_existing_slices();
+        // Closed ones have long lists of devices, so those of hundreds of users are not asked for.
+        if !must_be_closed && !closed.contains(&UNUSED_UID) {
+            let filtered = existing
+                .iter()
+                .flatten()
+                .flatten()
+                .filter(|slice| slice.has_filter())
+                .map(|slice| slice.uid)
+                .collect();
+            closed.extend(read_closed_slices(filtered)?);
+        }
+        Ok(Self {
+            exempt,
+            closed,
+            existing,
+            outside: must_be_closed.then(|| OutsideJobs::read(site)),
+        })
+    }
+
     /// Judges whether users' slices are closed, except the exempt ones, and what else can open devices
     /// outside of jobs. While logins stay in the slices (`outside` is `None`), these must be open instead.
     fn findings(&self) -> Vec<Finding> {
@@ -213,6 +226,10 @@ pub(super) fn count_open(findings: &[Finding]) -> Option<usize> {
 
 /// Lists those of the uids whose slices have a device policy that closes them.
 fn read_closed_slices(uids: BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyError> {
+    // Without a unit systemctl shows the manager.
+    if uids.is_empty() {
+        return Ok(uids);
+    }
     let units = uids.iter().map(|uid| format!("user-{uid}.slice"));
     let mut systemctl = Command::new("systemctl");
     systemctl
@@ -343,6 +360,11 @@ fn uid_of_slice(name: &str) -> Option<u32> {
 }
 
 impl ExistingSlice {
+    /// Checks whether a filter is attached, as far as that is known.
+    fn has_filter(&self) -> bool {
+        !matches!(self.filters, Ok(AttachMode::Nothing) | Err(_))
+    }
+
     /// Judges a slice of a user: a filter must be attached or, if the account is exempt, none. `None` if that
     /// is so.
     fn judge_closed(&self, is_exempt: bool) -> Option<Finding> {
@@ -360,7 +382,7 @@ impl ExistingSlice {
                     "if it stays: loginctl terminate-user {uid}, which ends what the user runs there"
                 )),
             )),
-            Ok(mode) if *mode != AttachMode::Nothing && is_exempt => Some(Finding::warning(
+            Ok(_) if self.has_filter() && is_exempt => Some(Finding::warning(
                 Check::SlicesExempt,
                 name,
                 "still has a device filter, although the account is exempt by now",
@@ -379,7 +401,7 @@ impl ExistingSlice {
     fn judge_open(&self, closed: &BTreeSet<u32>) -> Option<Finding> {
         match &self.filters {
             Err(error) => Some(self.report_unread(error)),
-            Ok(mode) if *mode != AttachMode::Nothing && !closed.contains(&self.uid) => {
+            Ok(_) if self.has_filter() && !closed.contains(&self.uid) => {
                 let text = "still has a device filter, although users' slices are open by now: logins there lose their \
                             GPUs";
                 // No command: open slices give all GPUs to whoever is outside of jobs.
