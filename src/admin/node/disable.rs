@@ -4,7 +4,7 @@ use super::change::{Change, Command, MountStep, Pending, lock};
 use super::file_change::at;
 use super::pam::{Restored, Stack, plan_removal, warn_of_remaining_lines};
 use super::part::{Part, PlaceOptions};
-use super::slice_opening::{find_closed_slices, open_slices};
+use super::slice_opening::{find_closed_slices, open_slices, report_opened};
 use super::slices::{plan_open_bus, plan_opening};
 use super::systemd;
 use super::use_mount::{MOUNT_UNIT, plan_link};
@@ -70,10 +70,12 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
         plan.make_change(output)?;
     }
     // Before all that may fail: the change is kept.
-    let opened = plan.open_slices(output);
-    for slice in &opened {
-        writeln!(output.out, "slices: {slice}: open again")?;
-    }
+    let opened = if plan.opens_slices {
+        open_slices(output)
+    } else {
+        Vec::new()
+    };
+    report_opened(&opened, output)?;
     let is_left = plan.report_left(options, output)?;
     let result = if plan.change.is_empty() && opened.is_empty() {
         "unchanged: the node is as asked"
@@ -178,16 +180,6 @@ impl<'a> NodePlan<'a> {
             .and_then(|()| self.change.activate(output))
             .and_then(|()| pending.keep(output));
         made.map_err(|error| self.change.abandon(&pending, error, output))
-    }
-
-    /// Opens the slices of users who are logged in; returns their names. Warns of those that stay closed.
-    fn open_slices(&self, output: &mut Output<'_>) -> Vec<String> {
-        if !self.opens_slices {
-            return Vec::new();
-        }
-        let opening = open_slices(output);
-        opening.warn_of_left(output);
-        opening.opened
     }
 
     /// Warns of what stays after the change. Returns whether lines of ours are among it, or nothing keeps users without a

@@ -10,7 +10,7 @@ use super::change::{Change, Command, MountStep, Pending, lock};
 use super::missing_names::{describe_missing, require_files};
 use super::pam::{LineOptions, LinesPlan, Stack, plan_lines, read_conf_argument};
 use super::part::{Part, PlaceOptions};
-use super::slice_opening::open_slices;
+use super::slice_opening::{open_slices, report_opened};
 use super::slices::{
     BUS_POLICY_PATH, build_drop_ins, plan_bus_policy, plan_drop_ins, plan_opening,
 };
@@ -311,10 +311,15 @@ impl<'a> NodePlan<'a> {
         }
     }
 
-    /// Changes all parts but the stack, and makes the node use the new files.
+    /// Changes all parts but the stack, and makes the node use the new files. Slices of users who are exempt from now on
+    /// open.
     fn finish(&self, output: &mut Output<'_>) -> Result<(), Error> {
         self.change.apply(|part| part != Part::Pam)?;
-        self.change.activate(output)
+        self.change.activate(output)?;
+        if self.change.has(Part::Slices) && self.change.steps.reload_units {
+            report_opened(&open_slices(output), output)?;
+        }
+        Ok(())
     }
 
     /// Warns if, with the planned lines, refusals of a user would cost others at the same address their
@@ -549,19 +554,16 @@ fn undo(pending: Option<Pending>, root: &Path, output: &mut Output<'_>) -> Resul
 /// Opens the slices of users who are logged in that no unit file closes: a trial that goes back by itself leaves them
 /// closed. It fails with [`Error::Failed`] if there are none.
 fn open_left_slices(root: &Path, output: &mut Output<'_>) -> Result<u8, Error> {
-    let mut opened = Vec::new();
-    if systemd::reads(root) {
-        let opening = open_slices(output);
-        opening.warn_of_left(output);
-        opened = opening.opened;
-    }
+    let opened = if systemd::reads(root) {
+        open_slices(output)
+    } else {
+        Vec::new()
+    };
     if opened.is_empty() {
         let why = "nothing is tried, and nothing was interrupted; job-adopt disable takes back what was kept";
         return Err(Error::failed("undo", "the change", why));
     }
-    for slice in opened {
-        writeln!(output.out, "slices: {slice}: open again")?;
-    }
+    report_opened(&opened, output)?;
     Ok(EXIT_FINE)
 }
 

@@ -1,4 +1,4 @@
-//! Opens the slices of users who are logged in, once their drop-ins are gone.
+//! Opens the slices of users who are logged in, once no drop-in closes them any more.
 //!
 //! systemd leaves its filter on a slice that has no device policy any more (seen with 252, 257 and 262): such a slice
 //! would stay closed until its user's last logout. So the filter is detached here. systemd ignores that it is gone when
@@ -14,28 +14,10 @@ use kernel::bpf::{self, CgroupPrograms, Program};
 /// The first version of systemd whose device filters have a name.
 const NAMED_FILTERS_VERSION: u32 = 250;
 
-/// The names of the slices that had a filter although no unit file closes them.
-#[derive(Debug, Default)]
-pub(super) struct Opening {
-    pub(super) opened: Vec<String>,
-    left: Vec<String>,
-}
-
-impl Opening {
-    /// Warns of the slices that stay closed.
-    pub(super) fn warn_of_left(&self, output: &mut Output<'_>) {
-        for slice in &self.left {
-            output.warn(format_args!(
-                "{slice}: stays closed until its user's last logout"
-            ));
-        }
-    }
-}
-
-/// Opens each slice that has a filter although no unit file closes it. Slices that the site closes stay so. A failure
-/// leaves a slice closed, with a warning.
-pub(super) fn open_slices(output: &mut Output<'_>) -> Opening {
-    let mut opening = Opening::default();
+/// Opens each slice that has a filter although no unit file closes it; returns the names of these. Slices that the site
+/// closes stay so. A failure leaves a slice closed, with a warning.
+pub(super) fn open_slices(output: &mut Output<'_>) -> Vec<String> {
+    let mut opened = Vec::new();
     let slices = list_user_slices().unwrap_or_else(|error| {
         output.warn(format_args!(
             "{error}: those of users who are logged in may stay closed until their last logout"
@@ -44,15 +26,22 @@ pub(super) fn open_slices(output: &mut Output<'_>) -> Opening {
     });
     for slice in slices.unwrap_or_default() {
         match open_slice(&slice) {
-            Ok(true) => opening.opened.push(slice.name),
+            Ok(true) => opened.push(slice.name),
             Ok(false) => {}
-            Err(error) => {
-                output.warn(error);
-                opening.left.push(slice.name);
-            }
+            Err(error) => output.warn(format_args!(
+                "{error}; it stays closed until its user's last logout"
+            )),
         }
     }
-    opening
+    opened
+}
+
+/// Writes the names of slices that were opened.
+pub(super) fn report_opened(slices: &[String], output: &mut Output<'_>) -> Result<(), Error> {
+    for slice in slices {
+        writeln!(output.out, "slices: {slice}: open again")?;
+    }
+    Ok(())
 }
 
 /// Names the slices that [`open_slices`] would open now. What this process cannot read is left out.

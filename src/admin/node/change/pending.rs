@@ -280,7 +280,7 @@ impl Pending {
     /// of those that stay closed.
     pub(in crate::node) fn open_slices(&self, output: &mut Output<'_>) {
         if systemd::reads(&self.root) && self.closes_slices() {
-            open_slices(output).warn_of_left(output);
+            open_slices(output);
         }
     }
 
