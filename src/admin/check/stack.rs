@@ -342,7 +342,7 @@ impl<'a> StackFacts<'a> {
     fn lines_agree(&self) -> bool {
         let entries = self.account.iter().chain(self.session);
         let ours = entries.filter(|entry| entry.is_for_service());
-        let mut settings = ours.map(|entry| settings_for_enable(&entry.arguments));
+        let mut settings = ours.map(|entry| parse_shared_settings(&entry.arguments));
         let first = settings.next();
         settings.all(|other| first.as_ref() == Some(&other))
     }
@@ -422,7 +422,7 @@ impl<'a> StackFacts<'a> {
         let first = |entries: &'a [Entry]| entries.iter().find(|entry| entry.is_for_service());
         let account = first(self.account)?;
         let session = first(self.session)?;
-        let decisions = [account, session].map(|entry| settings_for_resolve(&entry.arguments));
+        let decisions = [account, session].map(|entry| parse_job_choice(&entry.arguments));
         let [Some(account_settings), Some(session_settings)] = decisions else {
             return None;
         };
@@ -524,9 +524,10 @@ pub(crate) fn rejection_remedy(why: &Rejection) -> &'static str {
     }
 }
 
-/// The arguments of a line without those that neither open nor close anything. Where two lines have the same, `enable`
-/// may write one of both in place of the other. `None` if an argument is wrong.
-fn settings_for_enable(words: &[String]) -> Option<Settings> {
+/// Parses the arguments of a line, and resets those in which two lines may differ: the log level, the service, and how
+/// long a login may wait. Lines that are equal then let in the same users, so `enable` may write one of both in place of
+/// the other. `None` if an argument is wrong.
+fn parse_shared_settings(words: &[String]) -> Option<Settings> {
     let settings = Settings::parse(words).ok()?;
     let defaults = Settings::default();
     Some(Settings {
@@ -538,11 +539,12 @@ fn settings_for_enable(words: &[String]) -> Option<Settings> {
     })
 }
 
-/// The arguments of a line that decide whether a user's login joins a job, and which. Where two lines have the same,
-/// `resolve` shows what both decide. Of the arguments of [`settings_for_enable`] it leaves out X11, which is no decision,
-/// and actions and `observe`, which are findings of their own. `None` if an argument is wrong.
-fn settings_for_resolve(words: &[String]) -> Option<Settings> {
-    let settings = settings_for_enable(words)?;
+/// Parses the arguments of a line, and resets all but those that decide whether a user's login joins a job, and which:
+/// beside those that [`parse_shared_settings`] resets these are X11, which is no decision, and actions and `observe`,
+/// which are findings of their own. Of lines that are equal then, `resolve` shows what both decide. `None` if an argument
+/// is wrong.
+fn parse_job_choice(words: &[String]) -> Option<Settings> {
+    let settings = parse_shared_settings(words)?;
     let defaults = Settings::default();
     Some(Settings {
         no_jobs: defaults.no_jobs,
