@@ -111,7 +111,7 @@ impl Proc {
         Process::parse(pid, &text).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
-    /// Reads the effective uid of a process by the owner of its directory, which costs a tenth of reading
+    /// Reads the effective uid of a process by the owner of its directory, which costs a fifth of reading
     /// `status`. For that directory alone the kernel ignores whether the process is dumpable
     /// (`task_dump_owner` in `fs/proc/base.c`).
     ///

@@ -7,8 +7,8 @@
 use protocol::{Phase, Request};
 
 use crate::support::{
-    ALICE, Artifact, Cost, HELPER, Node, Tool, artifact_path, finished_dir, on_node, on_slurm,
-    skip, start_crowd, trace_login,
+    ALICE, Artifact, Cost, HELPER, Node, ROOT, Tool, artifact_path, finished_dir, on_node,
+    on_slurm, skip, start_crowd, trace_login,
 };
 
 const HELPER_PATH: &str = "/usr/libexec/job-adopt/helper";
@@ -250,6 +250,35 @@ fn login_to_job_of_3000_processes_makes_few_more_calls_than_one_of_10() {
             );
             assert_eq!(opened[0], opened[1], "{:#?}", beside_3000.opened);
             assert!(bytes[1] <= bytes[0] + 1_024, "{:#?}", beside_3000.module);
+        }
+        job.finish();
+        for mut crowd in crowds {
+            crowd.wait().unwrap();
+        }
+    });
+}
+
+/// Each login to a job's own cgroup leaves a process of sshd there, which runs as root: whose it is only its `status`
+/// tells, at five times the cost of its owner.
+#[test]
+fn login_reads_status_of_no_root_process_behind_those_of_enough_logins() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let lines = ["account", "session"].map(|group| (group, "required pam_job_adopt.so"));
+        let opened = || trace_login(node, lines).map(|cost| cost.opened.values().sum::<usize>());
+        let mut crowds = vec![start_crowd(node, &job.cgroup, ALICE, 9)];
+        opened();
+        let alone = opened();
+        crowds.push(start_crowd(node, &job.cgroup, ROOT, 40));
+        let beside_few = opened();
+        crowds.push(start_crowd(node, &job.cgroup, ALICE, 70));
+        let beside_many = opened();
+        eprintln!(
+            "opened files: {alone:?}; {beside_few:?} with 40 of root; {beside_many:?} with 70 more of the user"
+        );
+        for phase in 0..2 {
+            assert!(beside_few[phase] >= alone[phase] + 40);
+            assert_eq!(beside_many[phase], alone[phase]);
         }
         job.finish();
         for mut crowd in crowds {

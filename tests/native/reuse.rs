@@ -194,6 +194,32 @@ fn setuid_program_of_next_job_refuses_previous_user() {
     });
 }
 
+/// A login ends its search at 64 processes of its user, and looks last at those that run as root.
+#[test]
+fn list_finds_setuid_program_of_next_job_among_many_of_previous_user() {
+    on_node(|node| {
+        let job = node.job(ALICE, "4242").start();
+        let mut left = start_crowd(node, &job.cgroup, ALICE, 70);
+        let setuid = Process::start_in(
+            node,
+            &job.cgroup,
+            ROOT,
+            "exec setpriv --ruid 1002 sleep infinity",
+        );
+        eventually("it has both uids", || {
+            setuid.uids().starts_with("1002\t0\t")
+        });
+        node.job_adopt(&["list"])
+            .exits(1)
+            .says("reused")
+            .says("uid 1002");
+        setuid.end();
+        node.job_adopt(&["list"]).ok();
+        job.cgroup.kill();
+        left.wait().unwrap();
+    });
+}
+
 #[test]
 fn root_and_accounts_of_record_are_ignored() {
     on_node(|node| {

@@ -11,7 +11,7 @@ use crate::sys::nsfs::namespace_owner;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, getpid};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -145,9 +145,13 @@ impl Occupants {
     /// As [`Occupants::require_no_strangers`].
     fn require_up_to(&self, dir: &Dir, deadline: Instant, evidence_max: usize) -> Result<()> {
         self.require_owner(dir)?;
+        // A count that is repeated looks at each process at once: one that forks and exits all the time is gone by the
+        // end of a count.
+        let is_first = Cell::new(true);
         check_twice(dir, deadline, || {
             let census = RefCell::new(Census {
                 evidence_max,
+                defers_root: is_first.replace(false) && evidence_max < usize::MAX,
                 ..Census::new(self, dir, deadline)
             });
             // `None` leaves a child out.
@@ -162,7 +166,9 @@ impl Occupants {
             walk_selected(dir, deadline, open, |cgroup| {
                 census.borrow_mut().add_processes(cgroup)
             })?;
-            Ok(census.into_inner())
+            let mut census = census.into_inner();
+            census.add_deferred()?;
+            Ok(census)
         })
     }
 
@@ -199,42 +205,58 @@ impl Occupants {
 
     /// Finds out whose process this is.
     fn identify(&self, pid: i32) -> io::Result<Occupant> {
-        if pid == 0 {
-            return Err(io::Error::other("it is in another pid namespace"));
-        }
-        match self.identify_living(pid) {
-            // A hidden process looks as if it was gone, but takes signals.
-            Err(_) if kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH) => Ok(Occupant::Gone),
-            result => result,
+        match self.identify_unless_root(pid)? {
+            Some(occupant) => Ok(occupant),
+            None => self.identify_by_real_uid(pid),
         }
     }
 
-    /// Finds out whose process this is, from its effective and real uid and the owner of its user namespace. It fails
-    /// for a process that is gone or hidden.
-    fn identify_living(&self, pid: i32) -> io::Result<Occupant> {
-        let uid = Proc::host().effective_uid(pid)?;
-        if uid == self.user {
-            return Ok(Occupant::User);
+    /// Finds out whose process this is; `None` if it runs as root. The owner of a process costs a fifth of its real uid.
+    fn identify_unless_root(&self, pid: i32) -> io::Result<Option<Occupant>> {
+        if pid == 0 {
+            return Err(io::Error::other("it is in another pid namespace"));
         }
-        // The effective uid does not tell who runs a set-uid program, which may be all that there is of another user's
-        // job. The real one does.
-        let [real, ..] = Proc::host().read_process(pid)?.uids;
+        match Proc::host().effective_uid(pid) {
+            Ok(0) => Ok(None),
+            Ok(uid) if uid == self.user => Ok(Some(Occupant::User)),
+            Ok(_) => self.identify_by_real_uid(pid).map(Some),
+            Err(error) => require_gone(pid, error).map(Some),
+        }
+    }
+
+    /// Finds out whose process this is, from its real uid and the owner of its user namespace. The effective uid does
+    /// not tell who runs a set-uid program, which may be all that there is of another user's job.
+    fn identify_by_real_uid(&self, pid: i32) -> io::Result<Occupant> {
+        let real = match Proc::host().read_process(pid) {
+            Ok(process) => process.uids[0],
+            Err(error) => return require_gone(pid, error),
+        };
         if real == self.user {
             return Ok(Occupant::User);
         }
         if self.is_admitted(real) {
             return Ok(Occupant::Admitted);
         }
-        if namespace_owner(pid)? == Some(self.user) {
-            return Ok(Occupant::User);
+        match namespace_owner(pid) {
+            Ok(owner) if owner == Some(self.user) => Ok(Occupant::User),
+            Ok(_) => Ok(Occupant::Stranger(real)),
+            Err(error) => require_gone(pid, error),
         }
-        Ok(Occupant::Stranger(real))
     }
 
     /// Tells whether processes of this account may be in the job.
     pub fn is_admitted(&self, uid: u32) -> bool {
         uid == 0 || uid == self.user || self.accounts.contains(&uid)
     }
+}
+
+/// Returns [`Occupant::Gone`] for a process that has ended, and the error for one that lives: a hidden process looks as
+/// if it was gone, but takes signals.
+fn require_gone(pid: i32, error: io::Error) -> io::Result<Occupant> {
+    if kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH) {
+        return Ok(Occupant::Gone);
+    }
+    Err(error)
 }
 
 /// The owner of a process in a job's cgroup.
@@ -263,6 +285,10 @@ struct Census<'a> {
     total: usize,
     /// Processes of the job's user.
     of_user: usize,
+    /// Set if processes that run as root are looked at last, and only without enough of the user.
+    defers_root: bool,
+    /// Those that were deferred.
+    deferred: Vec<i32>,
     /// Processes that ended before it was known whose they were.
     gone: usize,
 }
@@ -278,6 +304,8 @@ impl<'a> Census<'a> {
             evidence_max: EVIDENCE_MAX,
             total: 0,
             of_user: 0,
+            defers_root: false,
+            deferred: Vec::new(),
             gone: 0,
         }
     }
@@ -285,6 +313,15 @@ impl<'a> Census<'a> {
     /// Returns whether there are enough processes of the user to end the search.
     fn has_evidence(&self) -> bool {
         self.of_user >= self.evidence_max
+    }
+
+    /// Requires that the deadline has not passed.
+    fn require_time(&self) -> Result<()> {
+        if Instant::now() >= self.deadline {
+            let operation = "look at processes in";
+            return Err(self.top.failed(operation, "", ErrorKind::TimedOut));
+        }
+        Ok(())
     }
 
     /// Adds the processes right in a cgroup, until there are enough of the user. A cgroup that is gone or threaded adds
@@ -328,15 +365,45 @@ impl<'a> Census<'a> {
             let why = "has more processes than are looked at";
             return Err(Error::unfit(self.top.path(), why));
         }
-        if Instant::now() >= self.deadline {
-            let operation = "look at processes in";
-            return Err(self.top.failed(operation, "", ErrorKind::TimedOut));
-        }
+        self.require_time()?;
         if pid == self.own {
             return Ok(());
         }
+        let found = if self.defers_root {
+            self.occupants.identify_unless_root(pid)
+        } else {
+            self.occupants.identify(pid).map(Some)
+        };
+        match found.transpose() {
+            Some(occupant) => self.add_occupant(pid, occupant),
+            None => {
+                self.deferred.push(pid);
+                Ok(())
+            }
+        }
+    }
+
+    /// Counts the processes that were deferred, until there are enough of the user.
+    ///
+    /// # Errors
+    ///
+    /// As [`Census::add`].
+    fn add_deferred(&mut self) -> Result<()> {
+        for pid in std::mem::take(&mut self.deferred) {
+            if self.has_evidence() {
+                break;
+            }
+            self.require_time()?;
+            let occupant = self.occupants.identify_by_real_uid(pid);
+            self.add_occupant(pid, occupant)?;
+        }
+        Ok(())
+    }
+
+    /// Counts an occupant, by what was found out about its process.
+    fn add_occupant(&mut self, pid: i32, found: io::Result<Occupant>) -> Result<()> {
         let failed = |error| OperationError::new("look at process", pid.to_string(), error);
-        match self.occupants.identify(pid).map_err(failed)? {
+        match found.map_err(failed)? {
             Occupant::User => self.of_user += 1,
             Occupant::Admitted => {}
             Occupant::Gone => self.gone += 1,
