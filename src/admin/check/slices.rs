@@ -386,11 +386,8 @@ impl ExistingSlice {
                 Check::SlicesExempt,
                 name,
                 "still has a device filter, although the account is exempt by now",
-                // No command: a job may be registered below the slice.
-                format!(
-                    "it goes with the user's last logout, or by loginctl terminate-user {uid}, which ends what the user \
-                     runs there"
-                ),
+                // No command: it opens all GPUs to what the user runs there, and ends a try.
+                "it goes with the user's last logout; job-adopt enable --undo opens it at once, and takes back what is tried",
             )),
             Ok(_) => None,
         }
