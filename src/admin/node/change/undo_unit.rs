@@ -3,6 +3,7 @@
 
 use super::pending::{JOURNAL, Journal, copy_path};
 use super::{MountStep, systemd};
+use crate::closed_slices::UNUSED_SLICE;
 use crate::error::Error;
 use crate::node::use_mount::MOUNT_UNIT;
 use crate::output::Output;
@@ -155,6 +156,8 @@ fn unit_text(journal: &Journal) -> String {
     let steps = journal.steps.back();
     if steps.reload_units {
         commands.push("-/bin/systemctl daemon-reload".to_owned());
+        // As `systemd::reload_units` does.
+        commands.push(format!("-/bin/systemctl show --property=Id {UNUSED_SLICE}"));
     }
     if steps.reload_bus {
         commands.push("-/bin/systemctl --no-block reload dbus.service".to_owned());
@@ -188,4 +191,32 @@ fn unit_text(journal: &Journal) -> String {
         journal.command.name(),
         journal.command.name(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::change::pending::State;
+    use crate::node::change::{Command, Steps};
+
+    /// systemd 257 may close a slice that exists only when it loads another unit.
+    #[test]
+    fn unit_has_systemd_close_slices_that_exist() {
+        let journal = Journal {
+            version: Journal::VERSION,
+            command: Command::Enable,
+            state: State::Trying,
+            service: "sshd".to_owned(),
+            files: Vec::new(),
+            steps: Steps {
+                reload_units: true,
+                ..Steps::default()
+            },
+            modules: Vec::new(),
+        };
+        let text = unit_text(&journal);
+        let (_, behind) = text.split_once("daemon-reload\n").unwrap();
+        let load = format!("ExecStart=-/bin/systemctl show --property=Id {UNUSED_SLICE}\n");
+        assert!(behind.starts_with(&load), "{text}");
+    }
 }
