@@ -60,7 +60,8 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     require_root("change the node")?;
     let _lock = lock(root)?;
-    if let Some(pending) = Pending::read(root)? {
+    let pending = Pending::read(root)?;
+    if let Some(pending) = &pending {
         output.warn(pending.describe());
         pending.undo_files_and_slices(output)?;
     }
@@ -77,7 +78,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     };
     report_opened(&opened, output)?;
     let is_left = plan.report_left(options, output)?;
-    let result = if plan.change.is_empty() && opened.is_empty() {
+    let result = if pending.is_none() && plan.change.is_empty() && opened.is_empty() {
         "unchanged: the node is as asked"
     } else {
         "disabled"
