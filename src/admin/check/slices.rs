@@ -403,7 +403,7 @@ impl ExistingSlice {
                             GPUs";
                 // No command: open slices give all GPUs to whoever is outside of jobs.
                 let remedy = "it goes with the user's last logout; or open all GPUs to these logins at once by job-adopt \
-                              disable --only slices";
+                              enable --undo, which also takes back what is tried";
                 Some(Finding::warning(
                     Check::SlicesObserve,
                     &self.name,
