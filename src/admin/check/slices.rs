@@ -318,7 +318,7 @@ fn read_existing_slices() -> cgroup::Result<Option<Vec<ExistingSlice>>> {
 #[derive(Debug)]
 pub(crate) struct UserSlice {
     pub(crate) name: String,
-    uid: u32,
+    pub(crate) uid: u32,
     /// Its cgroup.
     pub(crate) dir: Dir,
 }
@@ -387,7 +387,8 @@ impl ExistingSlice {
                 name,
                 "still has a device filter, although the account is exempt by now",
                 // No command: it opens all GPUs to what the user runs there, and ends a try.
-                "it goes with the user's last logout; job-adopt enable --undo opens it at once, and takes back what is tried",
+                "it goes with the user's last logout; job-adopt enable --keep opens it at once if a try exempts the \
+                 account, else job-adopt enable --undo does",
             )),
             Ok(_) => None,
         }

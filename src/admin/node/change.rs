@@ -183,6 +183,13 @@ impl Change {
         self.files.iter().any(|(other, _)| *other == part)
     }
 
+    /// Whether the change makes a file that was not there.
+    pub(super) fn creates(&self, path: &Path) -> bool {
+        self.files
+            .iter()
+            .any(|(_, file)| file.path == path && file.old.is_none())
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.files.is_empty() && self.steps == Steps::default()
     }

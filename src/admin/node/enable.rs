@@ -10,14 +10,16 @@ use super::change::{Change, Command, MountStep, Pending, lock};
 use super::missing_names::{describe_missing, require_files};
 use super::pam::{LineOptions, LinesPlan, Stack, plan_lines, read_conf_argument};
 use super::part::{Part, PlaceOptions};
-use super::slice_opening::{open_slices, report_opened};
+use super::slice_opening::{find_filtered_slices, open_slices, open_slices_of, report_opened};
 use super::slices::{
-    BUS_POLICY_PATH, build_drop_ins, plan_bus_policy, plan_drop_ins, plan_opening,
+    BUS_POLICY_PATH, build_drop_ins, closed_drop_in_path, plan_bus_policy, plan_drop_ins,
+    plan_opening,
 };
 use super::use_mount::{MOUNT_UNIT, find_unit, plan_link};
 use super::{file_change::at, systemd};
 use crate::accounts::{self, require_root};
 use crate::check::sshd::warn_of_penalties;
+use crate::closed_slices::exempt_accounts;
 use crate::error::Error;
 use crate::exit_status::{EXIT_FINDINGS, EXIT_FINE};
 use crate::job::running_jobs::find_running_jobs;
@@ -30,6 +32,7 @@ use helper::node::Tree;
 use kernel::trust::Trust;
 use module::Settings;
 use questions::{run_account, run_stack};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use verdict::Trial;
@@ -122,7 +125,7 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
             output.warn(pending.describe());
         }
         let plan = NodePlan::new(options, output)?;
-        plan.change.describe(output)?;
+        plan.describe(output)?;
         writeln!(output.out, "{}", plan.describe_dry_run())?;
         plan.warn_of_missing(output);
         return Ok(EXIT_FINE);
@@ -158,8 +161,13 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     }
     pending.undo_files(output)?;
     let result = set_up(options, output);
-    // Not before: slices that are closed again must not open for a moment. This plan may leave them out, or fail.
-    pending.open_slices(output);
+    // Not before: slices that are closed again must not open for a moment. This plan may leave them out, or fail. A try
+    // that has them detaches no filter before it is kept.
+    let is_tried =
+        matches!(Pending::read(root), Ok(Some(new)) if new.is_trial() && new.closes_slices());
+    if !is_tried {
+        pending.open_slices(output);
+    }
     result
 }
 
@@ -192,6 +200,9 @@ struct NodePlan<'a> {
     lines: Option<PlannedLines<'a>>,
     /// The exempt users and groups that do not exist.
     missing: Vec<String>,
+    /// The uids whose slices stay open, each with the reason; none if the change leaves slices as they are.
+    exempt: BTreeMap<u32, String>,
+    is_trial: bool,
 }
 
 /// The stack, and the arguments that our lines get.
@@ -261,10 +272,14 @@ impl<'a> NodePlan<'a> {
         }
         let is_closing = is_meant(Part::Slices);
         let has_bus = is_meant(Part::Bus);
+        let mut exempt = BTreeMap::new();
         if let Some(config) = config.filter(|_| is_closing) {
             let resolver = Resolver::new(Tree::host(), config.devices.clone());
             let drop_ins = build_drop_ins(&config, &resolver, output)?;
             change.add(Part::Slices, plan_drop_ins(root, &drop_ins)?);
+            if systemd::reads(root) && change.has(Part::Slices) {
+                exempt = exempt_accounts(&config)?;
+            }
         }
         if has_bus {
             change.add(Part::Bus, plan_bus_policy(root)?);
@@ -291,7 +306,26 @@ impl<'a> NodePlan<'a> {
             change,
             lines,
             missing,
+            exempt,
+            is_trial: options.length.is_some(),
         })
+    }
+
+    /// Writes what will change.
+    fn describe(&self, output: &mut Output<'_>) -> Result<(), Error> {
+        self.change.describe(output)?;
+        let when = if self.is_trial {
+            ", once this is kept"
+        } else {
+            ""
+        };
+        for slice in find_filtered_slices(|uid| self.exempt.contains_key(&uid)) {
+            writeln!(
+                output.out,
+                "slices: {slice}: detach systemd's filter, unless another file closes it{when}"
+            )?;
+        }
+        Ok(output.out.flush()?)
     }
 
     /// Warns of exempt users and groups that do not exist: a misspelt name would lock operators out.
@@ -311,15 +345,10 @@ impl<'a> NodePlan<'a> {
         }
     }
 
-    /// Changes all parts but the stack, and makes the node use the new files. Slices of users who are exempt from now on
-    /// open.
+    /// Changes all parts but the stack, and makes the node use the new files.
     fn finish(&self, output: &mut Output<'_>) -> Result<(), Error> {
         self.change.apply(|part| part != Part::Pam)?;
-        self.change.activate(output)?;
-        if self.change.has(Part::Slices) && self.change.steps.reload_units {
-            report_opened(&open_slices(output), output)?;
-        }
-        Ok(())
+        self.change.activate(output)
     }
 
     /// Warns if, with the planned lines, refusals of a user would cost others at the same address their
@@ -367,10 +396,11 @@ fn read_config(options: &Options, settings: Option<&Settings>) -> Result<Config,
     Ok(Config::read(&path, &Trust::root())?)
 }
 
-/// Makes the planned change for good: first the stack, then all else. It fails with [`Error::Failed`] if a
+/// Makes the planned change for good: first the stack, then all else. Slices of users who are exempt from then on open
+/// last: devices that they open meanwhile would stay open if the change went back. It fails with [`Error::Failed`] if a
 /// step fails; the change is then taken back, and the error tells whether all is as it was.
 fn make_change(plan: &NodePlan<'_>, output: &mut Output<'_>) -> Result<u8, Error> {
-    plan.change.describe(output)?;
+    plan.describe(output)?;
     plan.warn_of_penalties(output);
     plan.warn_of_missing(output);
     plan.save_original()?;
@@ -383,6 +413,8 @@ fn make_change(plan: &NodePlan<'_>, output: &mut Output<'_>) -> Result<u8, Error
     if let Err(error) = made {
         return Err(plan.change.abandon(&pending, error, output));
     }
+    let opened = open_slices_of(|uid| plan.exempt.contains_key(&uid), output);
+    report_opened(&opened, output)?;
     writeln!(
         output.out,
         "enabled; job-adopt check looks at the node, and job-adopt disable takes this back"
@@ -412,7 +444,7 @@ fn try_change(
         ));
     }
     let trial = begin_trial(lines, options, output)?;
-    plan.change.describe(output)?;
+    plan.describe(output)?;
     plan.warn_of_penalties(output);
     plan.warn_of_missing(output);
     plan.save_original()?;
@@ -435,7 +467,7 @@ fn try_change(
         "it goes back in {} s, and when the node starts, unless you run: job-adopt enable --keep",
         length.as_secs()
     )?;
-    if plan.change.has(Part::Slices) {
+    if plan.change.creates(&closed_drop_in_path()) {
         writeln!(
             output.out,
             "slices of users who are logged in stay closed then, until you run: job-adopt enable --undo"
@@ -531,18 +563,23 @@ fn keep(pending: Option<Pending>, output: &mut Output<'_>) -> Result<u8, Error> 
         ));
     }
     pending.keep(output)?;
+    // Not in the try: what a mistyped account opens stays open. systemd may open a slice when it reads the drop-in.
+    pending.open_slices(output);
     writeln!(output.out, "kept; job-adopt disable takes it back")?;
     Ok(EXIT_FINE)
 }
 
-/// Takes back a trial, or a change that was interrupted; if there is none, opens the slices that an earlier trial has
-/// left closed. Returns [`EXIT_FINDINGS`] if something is not as it was before, or if nothing keeps users without a job
+/// Takes back a trial, or a change that was interrupted, and opens the slices that it or an earlier trial has left
+/// closed. Returns [`EXIT_FINDINGS`] if something is not as it was before, or if nothing keeps users without a job
 /// out now. It fails with [`Error::Failed`] if there is nothing to take back, or if a file cannot be brought back.
 fn undo(pending: Option<Pending>, root: &Path, output: &mut Output<'_>) -> Result<u8, Error> {
     let Some(pending) = pending else {
         return open_left_slices(root, output);
     };
-    let undone = pending.undo_files_and_slices(output)?;
+    let undone = pending.undo_files(output)?;
+    if systemd::reads(root) {
+        report_opened(&open_slices(output), output)?;
+    }
     writeln!(output.out, "{}", undone.describe())?;
     Ok(if undone.is_changed || undone.is_open {
         EXIT_FINDINGS
@@ -552,7 +589,7 @@ fn undo(pending: Option<Pending>, root: &Path, output: &mut Output<'_>) -> Resul
 }
 
 /// Opens the slices of users who are logged in that no unit file closes: a trial that goes back by itself leaves them
-/// closed. It fails with [`Error::Failed`] if there are none.
+/// closed. It fails with [`Error::Failed`] if none opens.
 fn open_left_slices(root: &Path, output: &mut Output<'_>) -> Result<u8, Error> {
     let opened = if systemd::reads(root) {
         open_slices(output)
@@ -560,7 +597,7 @@ fn open_left_slices(root: &Path, output: &mut Output<'_>) -> Result<u8, Error> {
         Vec::new()
     };
     if opened.is_empty() {
-        let why = "nothing is tried, and nothing was interrupted; job-adopt disable takes back what was kept";
+        let why = "nothing is tried or was interrupted, and no slice opens; job-adopt disable takes back what was kept";
         return Err(Error::failed("undo", "the change", why));
     }
     report_opened(&opened, output)?;

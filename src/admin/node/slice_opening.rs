@@ -17,6 +17,14 @@ const NAMED_FILTERS_VERSION: u32 = 250;
 /// Opens each slice that has a filter although no unit file closes it; returns the names of these. Slices that the site
 /// closes stay so. A failure leaves a slice closed, with a warning.
 pub(super) fn open_slices(output: &mut Output<'_>) -> Vec<String> {
+    open_slices_of(|_| true, output)
+}
+
+/// Opens slices as [`open_slices`] does, but only those of the uids for which `is_meant` is true.
+pub(super) fn open_slices_of(
+    is_meant: impl Fn(u32) -> bool,
+    output: &mut Output<'_>,
+) -> Vec<String> {
     let mut opened = Vec::new();
     let slices = list_user_slices().unwrap_or_else(|error| {
         output.warn(format_args!(
@@ -24,7 +32,11 @@ pub(super) fn open_slices(output: &mut Output<'_>) -> Vec<String> {
         ));
         None
     });
-    for slice in slices.unwrap_or_default() {
+    let meant = slices
+        .into_iter()
+        .flatten()
+        .filter(|slice| is_meant(slice.uid));
+    for slice in meant {
         match open_slice(&slice) {
             Ok(true) => opened.push(slice.name),
             Ok(false) => {}
@@ -51,6 +63,22 @@ pub(super) fn find_closed_slices() -> Vec<String> {
         .into_iter()
         .flatten()
         .filter(|slice| find_filters(slice).is_ok_and(|filters| !filters.is_empty()))
+        .map(|slice| slice.name)
+        .collect()
+}
+
+/// Names the slices of these uids that have only filters of systemd, whatever the unit files say. What this process
+/// cannot read is left out.
+pub(super) fn find_filtered_slices(is_meant: impl Fn(u32) -> bool) -> Vec<String> {
+    let slices = list_user_slices().unwrap_or_default();
+    slices
+        .into_iter()
+        .flatten()
+        .filter(|slice| is_meant(slice.uid))
+        .filter(|slice| {
+            CgroupPrograms::read(&slice.dir)
+                .is_ok_and(|level| !level.programs.is_empty() && are_systemds(&level.programs))
+        })
         .map(|slice| slice.name)
         .collect()
 }
@@ -83,8 +111,7 @@ fn find_filters(slice: &UserSlice) -> Result<Vec<Program>, Error> {
         }
         DevicePolicy::Open => {}
     }
-    let mut programs = level.programs.iter();
-    if programs.any(|program| !is_systemds_filter(&program.name(), systemd::read_version)) {
+    if !are_systemds(&level.programs) {
         return Err(failed(slice, "it has a filter that is not systemd's"));
     }
     Ok(level.programs)
@@ -92,6 +119,12 @@ fn find_filters(slice: &UserSlice) -> Result<Vec<Program>, Error> {
 
 fn failed(slice: &UserSlice, cause: &str) -> Error {
     Error::failed("open", &slice.name, cause)
+}
+
+fn are_systemds(filters: &[Program]) -> bool {
+    filters
+        .iter()
+        .all(|filter| is_systemds_filter(&filter.name(), systemd::read_version))
 }
 
 /// Checks by its name whether a filter is systemd's. One without a name is, if systemd gives its filters none.

@@ -153,6 +153,11 @@ pub(super) fn plan_open_bus(root: &Path) -> Result<Option<FileChange>, Error> {
     FileChange::plan(root, BUS_POLICY_PATH.into(), None)
 }
 
+/// The drop-in that closes all users' slices.
+pub(super) fn closed_drop_in_path() -> PathBuf {
+    Path::new(UNIT_DIR).join("user-.slice.d").join(FILE_NAME)
+}
+
 /// Plans the removal of all drop-ins.
 ///
 /// # Errors
@@ -160,8 +165,7 @@ pub(super) fn plan_open_bus(root: &Path) -> Result<Option<FileChange>, Error> {
 /// [`Error::Failed`] if a file or the folder cannot be read.
 pub(super) fn plan_opening(root: &Path) -> Result<Vec<FileChange>, Error> {
     let mut planned = Vec::new();
-    let all = Path::new(UNIT_DIR).join("user-.slice.d").join(FILE_NAME);
-    planned.extend(FileChange::plan(root, all, None)?);
+    planned.extend(FileChange::plan(root, closed_drop_in_path(), None)?);
     for path in find_stale_files(root, &BTreeMap::new())? {
         planned.extend(FileChange::plan(root, path, None)?);
     }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::node::file_change::{Content, FileChange, at, require_inside};
 use crate::node::pam::Stack;
 use crate::node::part::Part;
-use crate::node::slice_opening::open_slices;
+use crate::node::slice_opening::{open_slices, report_opened};
 use crate::output::Output;
 use crate::replace_file::{new_path, replace_file};
 use serde::{Deserialize, Serialize};
@@ -276,11 +276,13 @@ impl Pending {
         Ok(undone)
     }
 
-    /// Opens the slices of users who are logged in, if the change had closed them and no unit file closes them now. Warns
-    /// of those that stay closed.
+    /// Opens the slices of users who are logged in, if the change had drop-ins for them and no unit file closes them now.
+    /// Names them, and warns of those that stay closed.
     pub(in crate::node) fn open_slices(&self, output: &mut Output<'_>) {
         if systemd::reads(&self.root) && self.closes_slices() {
-            open_slices(output);
+            let opened = open_slices(output);
+            // The change is over, also if nobody reads that.
+            let _ = report_opened(&opened, output);
         }
     }
 
@@ -322,7 +324,7 @@ impl Pending {
     }
 
     /// Whether the change had drop-ins that close slices.
-    fn closes_slices(&self) -> bool {
+    pub(in crate::node) fn closes_slices(&self) -> bool {
         let mut parts = self.journal.files.iter().map(|file| file.part);
         self.journal.command == Command::Enable && parts.any(|part| part == Part::Slices)
     }
