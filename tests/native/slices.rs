@@ -110,7 +110,7 @@ fn slices_close_by_the_configuration_of_the_lines() {
         for words in [&CLOSE[..], &["enable"]] {
             node.job_adopt(&[words, &[default_conf]].concat())
                 .exits(3)
-                .says("enable by /etc/security/job_adopt.conf: logins use /etc/site.conf");
+                .says("enable by /etc/security/job_adopt.conf: logins use /etc/site.conf: leave --conf out, or");
         }
         let conf = "--conf=/etc/site.conf";
         let again = node.job_adopt(&[&CLOSE[..], &[conf]].concat()).ok();

@@ -55,7 +55,7 @@ a job; and for root. All goes back at once if the new stack refuses a USER, give
 user, lets a user without a job in whom the old one refused, refuses root whom the old one let in, or gives no answer;
 else after TIME or at the next boot, unless you run job-adopt enable --keep before. That needs systemd. What is
 interrupted goes back by itself or in the next call. Slices of users who are logged in stay closed after what goes back
-by itself; --undo opens them.
+by itself; --undo opens them. --conf is for images, and where the lines name no other file.
 Exit status: 0 fine, also where nothing had to change, 1 an answer by which a try goes back, or something is left after
 --undo, 2 wrong usage, 3 refused or not done; the node is then as it was, or the message says what is not."
 )]
@@ -386,7 +386,9 @@ fn read_config(options: &Options, settings: Option<&Settings>) -> Result<Config,
     };
     let path = match (options.conf.option()?, lines_conf) {
         (Some(path), Some(conf)) if root == Path::new("/") && path != Path::new(&conf) => {
-            let why = format!("logins use {conf}, which the lines name: leave --conf out");
+            let why = format!(
+                "logins use {conf}: leave --conf out, or have the lines name it by --arguments conf=FILE"
+            );
             return Err(Error::failed("enable by", path.display(), why));
         }
         (Some(path), _) => path,
