@@ -305,8 +305,9 @@ impl Change {
         Ok(())
     }
 
-    /// Takes back what this process has changed, and makes the node use the old files, as [`Pending::undo_files_and_slices`] does: a
-    /// file that somebody else has edited meanwhile stays so, but for our lines in the PAM stack.
+    /// Takes back what this process has changed, and makes the node use the old files, as
+    /// [`Pending::undo_files_and_slices`] does: a file that somebody else has edited meanwhile stays so, but for our lines
+    /// in the PAM stack.
     ///
     /// # Errors
     ///
