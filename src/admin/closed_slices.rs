@@ -14,8 +14,11 @@ pub(crate) const CLOSED_DROP_IN: &str =
 /// The name of systemd's device filters.
 pub(crate) const SYSTEMD_FILTER: &str = "sd_devices";
 
-/// A slice without an account, which so has the settings of all users' slices. After `daemon-reload` systemd 257 may close
-/// a slice that exists only when it loads another unit, such as this one.
+/// A uid without an account.
+pub(crate) const UNUSED_UID: u32 = u32::MAX - 2;
+
+/// The slice of [`UNUSED_UID`], which has the settings of all users' slices and no others. After `daemon-reload` systemd
+/// 257 may close a slice that exists only when it loads another unit, such as this one.
 pub(crate) const UNUSED_SLICE: &str = "user-4294967293.slice";
 
 /// What a unit's files say about its devices.
@@ -105,6 +108,11 @@ pub(crate) fn exempt_accounts(config: &Config) -> Result<BTreeMap<u32, String>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unused_slice_is_that_of_the_unused_uid() {
+        assert_eq!(UNUSED_SLICE, format!("user-{UNUSED_UID}.slice"));
+    }
 
     #[test]
     fn device_policy_of_the_site_is_recognized() {

@@ -172,20 +172,22 @@ fn setuid_program_of_user_keeps_job_with_its_owner() {
     });
 }
 
+/// Starts a process as a set-uid program of root's that bob runs: it has his real uid, and root's effective one.
+fn start_setuid_program_of_bob(node: &Node, cgroup: &Cgroup) -> Process {
+    let script = "exec setpriv --ruid 1002 sleep infinity";
+    let program = Process::start_in(node, cgroup, ROOT, script);
+    eventually("it has both uids", || {
+        program.uids().starts_with("1002\t0\t")
+    });
+    program
+}
+
 #[test]
 fn setuid_program_of_next_job_refuses_previous_user() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         end_without_epilog(&job);
-        let setuid = Process::start_in(
-            node,
-            &job.cgroup,
-            ROOT,
-            "exec setpriv --ruid 1002 sleep infinity",
-        );
-        eventually("it has both uids", || {
-            setuid.uids().starts_with("1002\t0\t")
-        });
+        let setuid = start_setuid_program_of_bob(node, &job.cgroup);
         assert_refused_with(
             node,
             ALICE,
@@ -200,15 +202,7 @@ fn list_finds_setuid_program_of_next_job_among_many_of_previous_user() {
     on_node(|node| {
         let job = node.job(ALICE, "4242").start();
         let mut left = start_crowd(node, &job.cgroup, ALICE, 70);
-        let setuid = Process::start_in(
-            node,
-            &job.cgroup,
-            ROOT,
-            "exec setpriv --ruid 1002 sleep infinity",
-        );
-        eventually("it has both uids", || {
-            setuid.uids().starts_with("1002\t0\t")
-        });
+        let setuid = start_setuid_program_of_bob(node, &job.cgroup);
         node.job_adopt(&["list"])
             .exits(1)
             .says("reused")

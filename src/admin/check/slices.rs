@@ -4,7 +4,9 @@ use super::finding::{Check, Finding, Severity};
 use super::remedy::{Remedy, run};
 use super::site::{NOBODY_UID, Site, root_processes};
 use crate::child_process::query_in_clean_environment;
-use crate::closed_slices::{DevicePolicy, UNUSED_SLICE, exempt_accounts, parse_device_policy};
+use crate::closed_slices::{
+    DevicePolicy, UNUSED_SLICE, UNUSED_UID, exempt_accounts, parse_device_policy,
+};
 use crate::error::Error;
 use helper::stack::Entry;
 use kernel::bpf::{self, AttachMode, CgroupPrograms};
@@ -18,8 +20,6 @@ use std::process::Command;
 
 /// Programs that run commands of users.
 const DAEMONS: [&str; 5] = ["cron", "crond", "atd", "anacron", "fcron"];
-/// The uid of [`UNUSED_SLICE`].
-const UNUSED_UID: u32 = u32::MAX - 2;
 /// The object of findings about the slices of all users.
 const ALL_SLICES: &str = "user-.slice";
 const WRITE_REMEDY: &str = "job-adopt enable --only slices,bus";
