@@ -1,5 +1,5 @@
 //! Reads the module's lines from the log: from the journal, or from a file of a syslog daemon. A cursor
-//! continues where the last reader stopped.
+//! continues where the last reader stopped. Of the journal's last part, the lines of sshd that admit a user are read too.
 
 use super::accounts::run_as_helper;
 use crate::error::Error;
@@ -19,6 +19,8 @@ const MESSAGE_PREFIX: &str = "pam_job_adopt(";
 const PROGRAMS: [&str; 4] = ["sshd", "sshd-session", "sshd-auth", "job-adopt"];
 /// The group that may read the journal (systemd-journald(8)).
 const JOURNAL_GROUP: &str = "systemd-journal";
+/// Maximum entries of the journal's last part that are read: the logins of an hour, three each second.
+const RECENT_ENTRIES_MAX: u32 = 40_000;
 /// Maximum bytes of a line: more than the module and a syslog daemon write.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -61,6 +63,15 @@ impl LogEntry {
             Self::parse(message, at)
         } else {
             None
+        }
+    }
+
+    /// Makes a line of these pairs, as the module writes them.
+    #[cfg(test)]
+    pub(super) fn from_pairs(text: &str, at: i64) -> Self {
+        Self {
+            at,
+            pairs: parse_pairs(text),
         }
     }
 
@@ -136,6 +147,47 @@ pub(super) fn read(
     }
 }
 
+/// A message about a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LoginMessage {
+    /// The process that wrote it, 0 if the journal does not know that. The one that opens a user's session has logged
+    /// before that sshd accepts the user.
+    pub(super) pid: i32,
+    /// The time of the message, in seconds since the epoch.
+    pub(super) at: i64,
+    pub(super) content: LoginContent,
+}
+
+/// What a message about a login says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LoginContent {
+    /// A line of the module.
+    Module(LogEntry),
+    /// sshd has authenticated this user, whom PAM's account phase has admitted (OpenSSH's `auth_log`).
+    Accepted(String),
+}
+
+/// Calls `each` for the module's lines, and for those in which sshd accepts a user, that this boot's journal has since
+/// the time `since`; of very many for the last ones.
+///
+/// # Errors
+///
+/// As [`read`].
+pub(super) fn read_recent(since: i64, each: &mut dyn FnMut(LoginMessage)) -> Result<(), Error> {
+    // Facility 4 is auth, to which sshd writes unless its configuration says otherwise.
+    let arguments = [
+        "--boot".to_owned(),
+        format!("--since=@{since}"),
+        format!("--lines={RECENT_ENTRIES_MAX}"),
+        "SYSLOG_FACILITY=4".to_owned(),
+    ];
+    query_journal(&arguments, &mut |entry| {
+        if let Some(message) = entry.to_login_message() {
+            each(message);
+        }
+    })
+}
+
 /// An entry in the output of `journalctl --output=json`.
 #[derive(Deserialize)]
 struct JournalEntry {
@@ -153,56 +205,95 @@ struct JournalEntry {
     /// The name that the process gave itself.
     #[serde(rename = "SYSLOG_IDENTIFIER", default)]
     identifier: serde_json::Value,
+    /// The number of the process.
+    #[serde(rename = "_PID", default)]
+    pid: serde_json::Value,
 }
 
 impl JournalEntry {
-    /// Parses the message of this entry. `None` if a program other than [`PROGRAMS`] wrote it, and if its
-    /// message is no text or none of the module. The program is the file that the process ran, or the name
-    /// that it gave itself if the journal does not know the file. A time that is no number counts as 0.
-    fn to_log_entry(&self) -> Option<LogEntry> {
+    /// The message and its time; `None` if a program other than [`PROGRAMS`] wrote it, and if it is no text. The program is
+    /// the file that the process ran, or the name that it gave itself if the journal does not know the file. A time that
+    /// is no number counts as 0.
+    fn message(&self) -> Option<(&str, i64)> {
         let program = match &self.executable {
             Some(file) => file.file_name()?.to_str()?,
             None => self.identifier.as_str()?,
         };
         let at = self.micros.parse::<i64>().unwrap_or_default() / 1_000_000;
-        let message = self.message.as_str();
-        if PROGRAMS.contains(&program) {
-            LogEntry::parse(message?, at)
-        } else {
-            None
-        }
+        let message = self.message.as_str()?;
+        PROGRAMS.contains(&program).then_some((message, at))
+    }
+
+    /// Parses a line of the module; `None` for another message.
+    fn to_log_entry(&self) -> Option<LogEntry> {
+        let (message, at) = self.message()?;
+        LogEntry::parse(message, at)
+    }
+
+    /// Parses a message about a login; `None` for another one.
+    fn to_login_message(&self) -> Option<LoginMessage> {
+        let (message, at) = self.message()?;
+        let content = match LogEntry::parse(message, at) {
+            Some(entry) => LoginContent::Module(entry),
+            None => LoginContent::Accepted(parse_accepted(message)?.to_owned()),
+        };
+        let pid = self.pid.as_str().and_then(|pid| pid.parse().ok());
+        Some(LoginMessage {
+            pid: pid.unwrap_or_default(),
+            at,
+            content,
+        })
     }
 }
 
-/// Gives each line of the module that root wrote to `each`: every user may write to the journal, which
-/// records the writer's uid. It reads behind the cursor `after`, or without one from the node's last start
-/// on. Returns the cursor of the last entry, or `after` if there is no new one. It fails with [`Error::Failed`] if
-/// journalctl cannot be run, fails, or prints something else than entries.
+/// Finds the user in sshd's message that it accepts one: `Accepted METHOD for USER from ADDRESS`. `None` in another one.
+fn parse_accepted(message: &str) -> Option<&str> {
+    let (_, rest) = message.strip_prefix("Accepted ")?.split_once(" for ")?;
+    let (user, _) = rest.rsplit_once(" from ")?;
+    Some(user)
+}
+
+/// Gives each line of the module to `each`. It reads behind the cursor `after`, or without one from the node's last start
+/// on. Returns the cursor of the last entry, or `after` if there is no new one. It fails as [`query_journal`] does.
 fn read_journal(
     after: Option<&str>,
     each: &mut dyn FnMut(LogEntry),
 ) -> Result<Option<Cursor>, Error> {
+    let start = match after {
+        Some(cursor) => format!("--after-cursor={cursor}"),
+        None => "--boot".to_owned(),
+    };
+    let mut last = after.map(str::to_owned);
+    query_journal(&[start], &mut |entry| {
+        if let Some(log_entry) = entry.to_log_entry() {
+            each(log_entry);
+        }
+        last = Some(entry.cursor);
+    })?;
+    Ok(last.map(Cursor::Journal))
+}
+
+/// Gives each entry that root wrote to authpriv, the module's facility, to `each`: every user may write to the journal,
+/// which records the writer's uid. `arguments` say which part of the journal is read, and name further facilities. It
+/// fails with [`Error::Failed`] if journalctl cannot be run, fails, or prints something else than entries.
+fn query_journal(arguments: &[String], each: &mut dyn FnMut(JournalEntry)) -> Result<(), Error> {
     let failed = |cause: &dyn std::fmt::Display| Error::failed("run", "journalctl", cause);
     let mut command = Command::new("journalctl");
     command.args([
         "--quiet",
         "--no-pager",
         "--output=json",
-        "--output-fields=MESSAGE,_EXE,SYSLOG_IDENTIFIER",
+        "--output-fields=MESSAGE,_EXE,SYSLOG_IDENTIFIER,_PID",
     ]);
-    match after {
-        Some(cursor) => command.arg(format!("--after-cursor={cursor}")),
-        None => command.arg("--boot"),
-    };
     run_as_helper(&mut command, Some(JOURNAL_GROUP)).map_err(|why| failed(&why))?;
-    // Facility 10 is authpriv, to which the module writes.
+    // Facility 10 is authpriv.
     let mut child = command
+        .args(arguments)
         .args(["_UID=0", "SYSLOG_FACILITY=10"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| failed(&error))?;
-    let mut last = after.map(str::to_owned);
     for line in child
         .stdout
         .take()
@@ -210,17 +301,13 @@ fn read_journal(
         .flat_map(|out| BufReader::new(out).lines())
     {
         let line = line.map_err(|error| failed(&error))?;
-        let entry: JournalEntry = serde_json::from_str(&line).map_err(|error| failed(&error))?;
-        if let Some(log_entry) = entry.to_log_entry() {
-            each(log_entry);
-        }
-        last = Some(entry.cursor);
+        each(serde_json::from_str(&line).map_err(|error| failed(&error))?);
     }
     let status = child.wait().map_err(|error| failed(&error))?;
     if !status.success() {
         return Err(failed(&status));
     }
-    Ok(last.map(Cursor::Journal))
+    Ok(())
 }
 
 /// Gives each line of the module behind the cursor to `each`, and returns the new cursor: it reads the file,
@@ -371,6 +458,32 @@ mod tests {
             entry(r#","MESSAGE":[112,97],"_EXE":"/usr/sbin/sshd""#),
             None
         );
+    }
+
+    #[test]
+    fn message_about_a_login_has_its_process() {
+        let parse = |message: &str| {
+            let text = format!(
+                r#"{{"__CURSOR":"c","__REALTIME_TIMESTAMP":"7000000","_PID":"42","_EXE":"/usr/sbin/sshd","MESSAGE":"{message}"}}"#
+            );
+            serde_json::from_str::<JournalEntry>(&text)
+                .unwrap()
+                .to_login_message()
+        };
+        let accepted =
+            parse("Accepted publickey for alice from 10.0.0.1 port 4242 ssh2: ED25519 x");
+        let content = LoginContent::Accepted("alice".to_owned());
+        let (pid, at) = (42, 7);
+        assert_eq!(accepted, Some(LoginMessage { pid, at, content }));
+        let of_module = parse(FORGED).unwrap();
+        assert!(of_module.pid == 42 && matches!(of_module.content, LoginContent::Module(_)));
+        for other in [
+            "Failed password for alice from 10.0.0.1 port 1 ssh2",
+            "Accepted x",
+            "Connection closed by invalid user Accepted x for root from 1 port 2",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
+        }
     }
 
     fn ids(path: &Path, from: Option<&Cursor>) -> (Vec<String>, Cursor) {

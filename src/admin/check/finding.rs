@@ -87,6 +87,8 @@ string_enum! {
         SshdPriority = "sshd-priority",
         Resctrl = "resctrl",
         SshOthers = "ssh-others",
+        // The log.
+        Refusals = "refusals",
         // The mounts.
         CgroupMount = "cgroup-mount",
         CgroupFavordynmods = "cgroup-favordynmods",

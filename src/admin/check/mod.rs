@@ -18,6 +18,7 @@ mod pam_edits;
 mod penalties;
 mod priorities;
 pub(super) mod programs;
+mod refusals;
 mod registry;
 mod remedy;
 mod resctrl;
@@ -51,6 +52,7 @@ use kernel::KernelFacts;
 use mounts::MountFacts;
 use programs::ProgramFacts;
 use protocol::SourceName;
+use refusals::RefusalFacts;
 use registry::RegistryFacts;
 use resctrl::ResctrlFacts;
 use site::Site;
@@ -172,6 +174,7 @@ impl<'a> SetupFacts<'a> {
 /// What was found out about the running node.
 struct NodeFacts {
     sshd: SshdFacts,
+    refusals: RefusalFacts,
     resctrl: ResctrlFacts,
     mounts: MountFacts,
     kernel: KernelFacts,
@@ -185,6 +188,7 @@ impl NodeFacts {
     fn read(site: &Site) -> Self {
         Self {
             sshd: SshdFacts::read(site),
+            refusals: RefusalFacts::read(site),
             resctrl: ResctrlFacts::read(site),
             mounts: MountFacts::read(site),
             kernel: KernelFacts::read(site),
@@ -197,6 +201,7 @@ impl NodeFacts {
     /// Judges all of these facts, in the order in which a report shows findings of the same severity.
     fn findings(&self) -> Vec<Finding> {
         let mut findings = self.sshd.findings();
+        findings.extend(self.refusals.findings());
         findings.extend(self.resctrl.findings());
         findings.extend(self.mounts.findings());
         findings.extend(self.kernel.findings());
