@@ -19,10 +19,10 @@ fn run_script(node: &Node, before: &str) -> Outcome {
         node.install(&file, &format!("/srv/gpu/{name}"));
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu/run");
+    node.install(&script, "/srv/gpu/run");
     let cgroup = node.cgroup().path().trim_start_matches('/');
     node.sh(&format!(
-        "{before}\nJOB_ADOPT_GPU_CGROUP={cgroup}/gpu {} /srv/gpu",
-        script.display()
+        "{before}\nJOB_ADOPT_GPU_CGROUP={cgroup}/gpu /srv/gpu/run /srv/gpu"
     ))
 }
 

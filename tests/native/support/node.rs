@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::iter;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -21,6 +22,15 @@ const ENTER: &str = r#"ulimit -n 1024 && echo 0 > "$0" && exec "$@""#;
 
 /// The files of `/dev`.
 const DEVICES: &str = include_str!("devices");
+
+/// Returns the folders of the checkout and of what is compiled. A node has a `/root` and a `/tmp` of its own, where a
+/// checkout often lies: so no node has one, wherever it lies.
+fn hidden_dirs() -> Vec<&'static Path> {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    let outside = target.filter(|target| !target.starts_with(checkout));
+    iter::once(checkout).chain(outside).collect()
+}
 
 static NODES: AtomicU32 = AtomicU32::new(0);
 
@@ -86,6 +96,7 @@ impl Node {
             ])
             .args([mount.layout(), inside, &name])
             .arg(tool::installed_product())
+            .args(hidden_dirs())
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .stdin(Stdio::piped())

@@ -1,12 +1,14 @@
 # Builds one private node. It runs as process 1 of new mount, PID, network and UTS namespaces.
 # Arguments: unified|hybrid|v1|namespace, the name of the cgroup that holds everything of this node,
-# its host name, and if wanted a folder whose `usr` lies on top of /usr. With "namespace" the cgroup is the root
-# of this script's cgroup namespace, and its name is ".". The caller makes the devices, which `devices` lists.
+# its host name, and if wanted a folder whose `usr` lies on top of /usr and folders that the node does not show. With
+# "namespace" the cgroup is the root of this script's cgroup namespace, and its name is ".". The caller makes the devices,
+# which `devices` lists.
 # Only cgroups outlive the namespaces. The node lives while the caller keeps standard input open; then
 # the caller removes the cgroups. If the caller was killed, this script removes them.
 set -eu
 umask 022
 layout=$1 cgroup=$2 name=$3 installed=${4-}
+hidden=("${@:5}")
 
 # Every test pays for each process of this script, and an emulated processor starts few in a second: so one mount(8)
 # makes most mounts. It skips those that it finds mounted already, so their source is a name that no other mount has.
@@ -28,6 +30,13 @@ test-node /proc proc defaults 0 0
 test-node /dev tmpfs mode=0755 0 0
 test-node /dev/pts devpts newinstance,ptmxmode=0666,mode=0620,gid=5,x-mount.mkdir 0 0
 END
+# What the folders above show no longer, need not be hidden.
+for folder in "${hidden[@]}"; do
+    case $folder/ in
+    /home/* | /root/* | /mnt/* | /srv/* | /tmp/* | /run/*) ;;
+    *) [ ! -d "$folder" ] || echo "test-node ${folder// /\\040} tmpfs mode=0755 0 0" >>/run/.overlay/fstab ;;
+    esac
+done
 mount --all --fstab /run/.overlay/fstab
 # The account of Flux lingers, as with its system instance.
 mkdir -p /var/lib/systemd/linger
