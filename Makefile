@@ -45,6 +45,9 @@ export MACHINE
 GLIBC ?= $(if $(MACHINE)$(filter dist test-%,$(MAKECMDGOALS)),2.28)
 export GLIBC
 BUILD = $(or $(BUILT),$(CARGO_TARGET_DIR)/$(if $(GLIBC),glibc-$(GLIBC),dist)$(MACHINE:%=-%))
+# The module as the name of a target, in which a blank has a backslash. It is the last file of those that are built.
+empty =
+MODULE = $(subst $(empty) $(empty),\ ,$(BUILD))/pam_job_adopt.so
 SOURCES = Cargo.toml Cargo.lock build.rs $(shell find src -name '*.rs' -o -name Cargo.toml)
 PARTS = test-slurm test-nodes test-kernels test-stress test-release
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -57,16 +60,16 @@ endif
 
 .PHONY: all help needs install uninstall demo picture test test-all $(PARTS) lint fresh faults soak bench fuzz corpus dist clean
 
-all: $(if $(BUILT),,$(BUILD)/pam_job_adopt.so)
+all: $(if $(BUILT),,$(MODULE))
 
-$(BUILD)/pam_job_adopt.so: $(SOURCES)
-	packaging/build $(BUILD)
+$(MODULE): $(SOURCES)
+	packaging/build '$(BUILD)'
 
 help:
 	@sed -n 's/^## \{0,1\}//p' Makefile
 
 install: all
-	@packaging/install $(BUILD)
+	@packaging/install '$(BUILD)'
 
 uninstall:
 	@packaging/install --remove
@@ -76,14 +79,14 @@ needs:
 
 demo:
 	@packaging/needs demo
-	@tests/development $(DEVELOPMENT)
-	@JOB_ADOPT_ARTIFACTS=$(DEVELOPMENT) tests/demo
+	@tests/development '$(DEVELOPMENT)'
+	@JOB_ADOPT_ARTIFACTS='$(DEVELOPMENT)' tests/demo
 
 picture:
 	@packaging/needs demo
-	@tests/development $(DEVELOPMENT)
-	JOB_ADOPT_ARTIFACTS=$(DEVELOPMENT) tests/demo >$(DEVELOPMENT)/output 2>&1
-	docs/pictures/render <$(DEVELOPMENT)/output >docs/pictures/demo.svg
+	@tests/development '$(DEVELOPMENT)'
+	JOB_ADOPT_ARTIFACTS='$(DEVELOPMENT)' tests/demo >'$(DEVELOPMENT)/output' 2>&1
+	docs/pictures/render <'$(DEVELOPMENT)/output' >docs/pictures/demo.svg
 
 test:
 	@SUITE='$(SUITE)' CHART='$(CHART)' tests/all core
@@ -104,14 +107,14 @@ fresh:
 
 faults soak:
 	@packaging/needs test-stress
-	@packaging/build $(BUILD)
-	JOB_ADOPT_FAULTS=all LOGINS=$(LOGINS) JOB_ADOPT_TESTS=all JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) \
-	    $(CARGO) test --locked --test native -- --nocapture --test-threads 4 $@::
+	@packaging/build '$(BUILD)'
+	JOB_ADOPT_FAULTS=all LOGINS=$(LOGINS) JOB_ADOPT_TESTS=all JOB_ADOPT_ARTIFACTS="$$(realpath '$(BUILD)')" \
+	    '$(CARGO)' test --locked --test native -- --nocapture --test-threads 4 $@::
 
 bench:
 	@packaging/needs bench
-	@packaging/build $(BUILD)
-	JOB_ADOPT_ARTIFACTS=$(abspath $(BUILD)) $(CARGO) bench --locked --bench native
+	@packaging/build '$(BUILD)'
+	JOB_ADOPT_ARTIFACTS="$$(realpath '$(BUILD)')" '$(CARGO)' bench --locked --bench native
 
 fuzz:
 	@packaging/needs --check fuzz
@@ -122,7 +125,7 @@ corpus:
 	fuzz/run keep $(TARGET)
 
 dist:
-	@DRAFT='$(DRAFT)' MAINTAINER='$(MAINTAINER)' packaging/release $(CARGO_TARGET_DIR)/releases/$(VERSION)
+	@DRAFT='$(DRAFT)' MAINTAINER='$(MAINTAINER)' packaging/release '$(CARGO_TARGET_DIR)/releases/$(VERSION)'
 
 clean:
-	$(CARGO) clean
+	'$(CARGO)' clean

@@ -32,11 +32,11 @@ impl Cache {
 
     /// Builds an image. The script of mmdebstrap knows the image's root as `$made`.
     fn build(&self, mmdebstrap: &str) -> Output {
-        let find_root = "for root; do [ $root = http://archive ] || made=$root; done";
+        let find_root = "for root; do [ \"$root\" = http://archive ] || made=$root; done";
         self.write_program("mmdebstrap", &format!("{find_root}; {mmdebstrap}"));
         Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/image/build"))
-            .arg("bookworm")
-            .arg(self.folder.join("packages"))
+            .args(["bookworm", "packages"])
+            .current_dir(&self.folder)
             .env("JOB_ADOPT_IMAGES", self.folder.join("cache"))
             .env(
                 "PATH",
@@ -64,7 +64,7 @@ fn failed_image_is_reported_in_one_line_and_leaves_nothing() {
         "E: Failed to fetch http://archive/x.deb",
         "tar: x: No space left on device",
     ] {
-        let script = format!("mkdir -p $made/usr; echo '{reason}'; echo 'E: failed'; exit 25");
+        let script = format!("mkdir -p \"$made/usr\"; echo '{reason}'; echo 'E: failed'; exit 25");
         let failed = cache.build(&script);
         assert!(!failed.status.success());
         let output = output_text(&failed);
@@ -75,7 +75,7 @@ fn failed_image_is_reported_in_one_line_and_leaves_nothing() {
         );
         assert!(cache.images().is_empty(), "{:?}", cache.images());
     }
-    let built = cache.build("mkdir -p $made/etc/systemd/system");
+    let built = cache.build("mkdir -p \"$made/etc/systemd/system\"");
     let image = output_text(&built);
     assert!(built.status.success(), "{image}");
     assert!(

@@ -42,9 +42,10 @@ fn empty_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Makes a folder with the files that `make` builds, as far as an installation is concerned.
+/// Makes a folder with the files that `make` builds, as far as an installation is concerned. Its path has a blank, as
+/// that of a checkout may.
 fn built_files() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("built");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("built files");
     std::fs::create_dir_all(folder.join("completions")).unwrap();
     for name in ["pam_job_adopt.so", "helper", "keeper", "job-adopt"] {
         std::fs::write(folder.join(name), name).unwrap();
@@ -91,6 +92,95 @@ fn list_files(folder: &Path) -> Vec<(String, u32)> {
         }
     }
     files
+}
+
+#[test]
+fn missing_programs_are_named_and_nothing_is_installed() {
+    let [built, stage] = ["half built", "half stage"].map(empty_folder);
+    std::fs::create_dir(built.join("completions")).unwrap();
+    for name in ["keeper", "job-adopt", "completions/bash", "completions/zsh"] {
+        std::fs::write(built.join(name), name).unwrap();
+    }
+    let refused = script("packaging/install")
+        .arg(&built)
+        .env("DESTDIR", &stage)
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let output = output_text(&refused);
+    let missing = "lacks helper completions/fish pam_job_adopt.so;";
+    assert!(output.contains(missing), "{output}");
+    assert_eq!(list_files(&stage), []);
+}
+
+/// Plays cargo: it stores the compiler's options, one a line, and makes a copy of `true` of each program.
+const CARGO_STAND_IN: &str = r#"#!/bin/sh
+set -eu
+printf '%s' "$CARGO_ENCODED_RUSTFLAGS" | tr '\037' '\n' >"$CARGO_TARGET_DIR.options"
+mkdir -p "$CARGO_TARGET_DIR/release"
+for program in libpam_job_adopt.so helper keeper job-adopt; do
+    cp /bin/true "$CARGO_TARGET_DIR/release/$program"
+done
+"#;
+
+/// A checkout lies where its user puts it.
+#[test]
+fn checkout_below_path_with_blank_is_built_and_installed() {
+    let folder = empty_folder("a blank");
+    let checkout = folder.join("a checkout");
+    std::fs::create_dir(&checkout).unwrap();
+    let copied = Command::new("cp")
+        .args(["-r", "Makefile", "Cargo.toml", "Cargo.lock", "build.rs"])
+        .args(["packaging", "docs", "src"])
+        .arg(&checkout)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    assert!(copied.unwrap().success());
+    write_program(&folder.join("cargo"), CARGO_STAND_IN);
+    let make = |goal: &str, target: &str| {
+        let mut make = Command::new("make");
+        make.arg(goal)
+            .current_dir(&checkout)
+            .env("CARGO", folder.join("cargo"))
+            .env("CARGO_TARGET_DIR", target)
+            .env("DESTDIR", folder.join("stage"))
+            .env("SECURITYDIR", "/lib/security");
+        for name in [
+            "MAKEFLAGS",
+            "MAKELEVEL",
+            "GLIBC",
+            "BUILT",
+            "RUSTFLAGS",
+            "PREFIX",
+        ] {
+            make.env_remove(name);
+        }
+        make.output()
+    };
+    for target in ["target", "a target"] {
+        let installed = match make("install", target) {
+            // `cargo test` needs no make.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            output => output.unwrap(),
+        };
+        assert!(installed.status.success(), "{}", output_text(&installed));
+        let options = checkout.join(target).with_extension("options");
+        let options = std::fs::read_to_string(options).unwrap();
+        let whole = |option: &str| option.starts_with("--remap-path-prefix=");
+        assert!(options.lines().all(whole), "{options}");
+        for path in [
+            "lib/security/pam_job_adopt.so",
+            "usr/libexec/job-adopt/helper",
+        ] {
+            let length = std::fs::metadata(folder.join("stage").join(path))
+                .unwrap()
+                .len();
+            assert_ne!(length, 0, "{path}");
+        }
+        let removed = make("uninstall", target).unwrap();
+        assert!(removed.status.success(), "{}", output_text(&removed));
+    }
+    assert_eq!(list_files(&folder.join("stage")), []);
 }
 
 #[test]
