@@ -4,7 +4,7 @@ use super::finding::{Check, Finding};
 use super::remedy::{Remedy, run, shell_path};
 use super::site::Site;
 use super::trusted_file::require_trusted;
-use crate::child_process::{query_in_clean_environment, run_in_child};
+use crate::child_process::{QueryError, query_in_clean_environment, run_in_child};
 use crate::sys::process::load_shared_object;
 use std::ffi::{CString, OsStr};
 use std::io::{self, Read, Write};
@@ -346,8 +346,10 @@ fn read_output(command: &[&str], names: &[&str]) -> String {
     let Some((program, arguments)) = command.split_first() else {
         return String::new();
     };
-    let result = query_in_clean_environment(Command::new(program).args(arguments).args(names));
-    result.map(|(_, output)| output).unwrap_or_default()
+    match query_in_clean_environment(Command::new(program).args(arguments).args(names)) {
+        Ok(output) | Err(QueryError::Failed { output, .. }) => output,
+        Err(QueryError::Unanswered(_)) => String::new(),
+    }
 }
 
 /// Lists the files beside `path` that an interrupted upgrade has left; none if the folder cannot be listed.

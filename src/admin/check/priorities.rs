@@ -40,10 +40,7 @@ impl Priorities {
         let mut command = Command::new("systemctl");
         let property = format!("--property={}", SETTINGS.join(","));
         command.args(["--no-pager", "show", &property, &unit]);
-        let text = match query_in_clean_environment(&mut command) {
-            Ok((true, text)) => text,
-            Ok((false, _)) | Err(_) => String::new(),
-        };
+        let text = query_in_clean_environment(&mut command).unwrap_or_default();
         Self {
             unit,
             values: parse_values(&text),

@@ -3,7 +3,7 @@
 use super::finding::{Check, Finding, Severity};
 use super::remedy::{Remedy, run};
 use super::site::{NOBODY_UID, Site, root_processes};
-use crate::child_process::query_in_clean_environment;
+use crate::child_process::{QueryError, query_in_clean_environment};
 use crate::closed_slices::{
     DevicePolicy, UNUSED_SLICE, UNUSED_UID, exempt_accounts, parse_device_policy,
 };
@@ -235,12 +235,8 @@ fn read_closed_slices(uids: BTreeSet<u32>) -> Result<BTreeSet<u32>, PolicyError>
     systemctl
         .args(["--no-pager", "show", "--property=DevicePolicy,DeviceAllow"])
         .args(units);
-    let output = match query_in_clean_environment(&mut systemctl) {
-        Ok((true, output)) => output,
-        Ok((false, why)) | Err(why) => {
-            return Err(PolicyError::FailedQuery(why.trim().to_owned()));
-        }
-    };
+    let output = query_in_clean_environment(&mut systemctl)
+        .map_err(|error| PolicyError::FailedQuery(error.to_string()))?;
     // One for each unit, in the order of the units.
     let policies: Vec<DevicePolicy> = output
         .split("\n\n")
@@ -443,9 +439,14 @@ impl Bus {
             call.uid(NOBODY_UID).gid(NOBODY_UID);
         }
         match query_in_clean_environment(&mut call) {
-            Ok((_, output)) if output.contains("not loaded") => Self::Accepts,
-            Ok((false, output)) if output.contains("denied") => Self::Denies,
-            Ok((_, why)) | Err(why) => Self::Unclear(why.trim().to_owned()),
+            Err(QueryError::Failed { complaint, .. }) if complaint.contains("not loaded") => {
+                Self::Accepts
+            }
+            Err(QueryError::Failed { complaint, .. }) if complaint.contains("denied") => {
+                Self::Denies
+            }
+            Err(why) => Self::Unclear(why.to_string()),
+            Ok(answer) => Self::Unclear(answer.trim().to_owned()),
         }
     }
 

@@ -13,7 +13,7 @@ use super::sshd_config::ConfigFiles;
 use super::startups::Startups;
 use super::trusted_file::{require_trusted, trust_remedy};
 use crate::accounts::{find_user, read_uid_min};
-use crate::child_process::query_in_clean_environment;
+use crate::child_process::{QueryError, query_in_clean_environment};
 use crate::process::{is_sshd_process, read_process};
 use helper::jobs::sources::processes;
 use kernel::proc::Proc;
@@ -124,7 +124,7 @@ fn list_other_servers() -> Vec<String> {
         "list-units",
     ]);
     // A failure means that systemd does not run here: then no socket starts a server.
-    if let Ok((true, sockets)) = query_in_clean_environment(command.args(OTHER_SOCKETS)) {
+    if let Ok(sockets) = query_in_clean_environment(command.args(OTHER_SOCKETS)) {
         let names = sockets
             .lines()
             .filter_map(|line| line.split_whitespace().next());
@@ -497,7 +497,7 @@ fn reload_verb(unit: &str) -> &'static str {
     let socket = unit.replace(".service", ".socket");
     let mut command = Command::new("systemctl");
     match query_in_clean_environment(command.args(["--quiet", "is-active", &socket])) {
-        Ok((true, _)) => "restart",
+        Ok(_) => "restart",
         _ => "reload",
     }
 }
@@ -567,15 +567,16 @@ fn read_configuration(
     }
     require_trusted(&Trust::root(), program).map_err(ConfigurationError::Distrusted)?;
     let mut answer = query_in_clean_environment(Command::new(program).arg("-T").args(options));
-    if matches!(&answer, Ok((false, why)) if why.contains(NO_PRIVSEP_DIR)) {
+    if matches!(&answer, Err(QueryError::Failed { complaint, .. }) if complaint.contains(NO_PRIVSEP_DIR))
+    {
         answer = query_beside_run(program, options);
     }
     match answer {
-        Ok((true, text)) => Ok(parse_configuration(&text, program)),
-        Ok((false, why)) => Err(ConfigurationError::Rejected(
-            why.trim().replace(['\r', '\n'], " "),
+        Ok(text) => Ok(parse_configuration(&text, program)),
+        Err(QueryError::Unanswered(why)) => Err(ConfigurationError::Unanswered(why)),
+        Err(failure) => Err(ConfigurationError::Rejected(
+            failure.to_string().replace(['\r', '\n'], " "),
         )),
-        Err(why) => Err(ConfigurationError::Unanswered(why)),
     }
 }
 
@@ -583,7 +584,7 @@ fn read_configuration(
 const NO_PRIVSEP_DIR: &str = "Missing privilege separation directory";
 
 /// Asks sshd for its configuration in a mount namespace with a `/run` of its own, where the folder is.
-fn query_beside_run(program: &Path, options: &[String]) -> Result<(bool, String), String> {
+fn query_beside_run(program: &Path, options: &[String]) -> Result<String, QueryError> {
     let script =
         "mount -t tmpfs -o mode=0755 tmpfs /run && mkdir -m 0755 /run/sshd && exec \"$@\" -T";
     let mut command = Command::new("unshare");

@@ -17,10 +17,7 @@ pub(super) fn find_socket_command() -> Option<(PathBuf, Vec<String>)> {
     let show = |properties: &str, unit: &str| {
         let mut command = Command::new("systemctl");
         command.args(["--no-pager", "show", properties, unit]);
-        match query_in_clean_environment(&mut command) {
-            Ok((true, text)) => Some(text),
-            _ => None,
-        }
+        query_in_clean_environment(&mut command).ok()
     };
     for name in ["ssh", "sshd"] {
         let socket = show("--property=ActiveState,Accept", &format!("{name}.socket"))?;

@@ -11,6 +11,7 @@ use super::register::register;
 use super::signals::select_not_ignored;
 use super::unregister::{EndTimes, unregister};
 use crate::accounts::{self, require_root};
+use crate::child_process::{QueryError, query_in_clean_environment};
 use crate::error::Error;
 use crate::exit_status::{EXIT_NOT_STARTED, signal_status};
 use crate::options::{Conf, OPERATION_TIMEOUT};
@@ -432,8 +433,8 @@ fn start_scope(id: &JobId, pid: Pid, limits: &JobLimits) -> Result<CgroupPath, E
     let failed = |cause: String| Error::failed("start scope", &unit, cause);
     let limits = limits.unit_properties();
     let count = SCOPE_PROPERTIES + limits.len();
-    let call = process::Command::new("busctl")
-        .args(["--system", "--quiet", "call", "org.freedesktop.systemd1"])
+    let mut call = process::Command::new("busctl");
+    call.args(["--system", "--quiet", "call", "org.freedesktop.systemd1"])
         .args([
             "/org/freedesktop/systemd1",
             "org.freedesktop.systemd1.Manager",
@@ -445,16 +446,13 @@ fn start_scope(id: &JobId, pid: Pid, limits: &JobLimits) -> Result<CgroupPath, E
         .args(["CollectMode", "s", "inactive-or-failed"])
         .args(["Description", "s", &format!("Job {id} of job-adopt run")])
         .args(limits.concat())
-        .arg("0")
-        .stdin(process::Stdio::null())
-        .stdout(process::Stdio::null())
-        .output()
-        .map_err(|error| failed(format!("busctl: {error}")))?;
-    if !call.status.success() {
-        return Err(failed(
-            String::from_utf8_lossy(&call.stderr).trim().to_owned(),
-        ));
-    }
+        .arg("0");
+    query_in_clean_environment(&mut call).map_err(|error| {
+        failed(match error {
+            QueryError::Unanswered(why) => format!("busctl: {why}"),
+            failure @ QueryError::Failed { .. } => failure.to_string(),
+        })
+    })?;
     let deadline = Instant::now() + OPERATION_TIMEOUT;
     while Instant::now() < deadline {
         let membership = Membership::read(pid.as_raw()).ok();

@@ -337,12 +337,12 @@ fn query_job_end(id: &JobId, config: &Config, deadline: Instant) -> Result<Optio
         command.env("SLURM_CONF", path);
     }
     run_as_helper(&mut command, None)?;
-    let (succeeded, text) = query_program(&mut command, ANSWER_TIMEOUT.min(left))?;
-    if !succeeded {
+    let answer = query_program(&mut command, ANSWER_TIMEOUT.min(left));
+    let text = answer.map_err(|error| {
         // What squeue prints last is its error.
-        let message = text.lines().rfind(|line| !line.trim().is_empty());
-        return Err(message.unwrap_or("no answer").to_owned());
-    }
+        let message = error.to_string();
+        message.lines().next_back().unwrap_or_default().to_owned()
+    })?;
     parse_end(&text, id).ok_or_else(|| "no answer about this job".to_owned())
 }
 

@@ -133,10 +133,7 @@ pub(super) fn has_old_bus(policy: &Path) -> bool {
 fn show(words: &[&str]) -> String {
     let mut command = Command::new("systemctl");
     command.args(["--no-pager", "show"]).args(words);
-    match query_in_clean_environment(&mut command) {
-        Ok((true, shown)) => shown,
-        _ => String::new(),
-    }
+    query_in_clean_environment(&mut command).unwrap_or_default()
 }
 
 #[cfg(test)]
