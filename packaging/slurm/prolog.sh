@@ -105,7 +105,7 @@ lists,GPU-*,* | lists,MIG-*,*)
 lists,*,) ;;
 lists,*)
     ask_slurmd || :
-    list="$list --gres gpu:$SLURM_JOB_GPUS"
+    list="$list --gres gpu:$SLURM_JOB_GPUS ${SLURMD_NODENAME:+--node $SLURMD_NODENAME}"
     ;;
 slurm,*) ;;
 *)

@@ -40,10 +40,11 @@ fn on_slurm_node(body: impl FnOnce(&Node)) {
     });
 }
 
-/// Runs a script with the variables of a job, and these.
+/// Runs a script with the variables of a job, and these, of which the last one of a name counts.
 fn run_hook(node: &Node, name: &str, more: &[&str]) -> Outcome {
     let script = format!("/etc/slurm/{name}");
-    let arguments: Vec<&str> = ["-i"]
+    let node_name = format!("SLURMD_NODENAME={}", node.name());
+    let arguments: Vec<&str> = ["-i", &node_name]
         .into_iter()
         .chain(JOB)
         .chain(more.iter().copied())
@@ -120,6 +121,24 @@ fn record_lists_gpus_that_slurm_names() {
         assert_eq!(record["env"]["CUDA_VISIBLE_DEVICES"], "2,3");
         assert_eq!(record["env"]["SLURM_JOB_NODELIST"], "gpu017");
         assert_eq!(record["env"]["SLURM_JOB_WORK_DIR"], "/home/alice");
+    });
+}
+
+/// Several slurmd of a host have names of their own, and each its own GPUs.
+#[test]
+fn gpus_are_those_of_the_node_that_slurmd_names() {
+    on_slurm_node(|node| {
+        write_gpu_files(node);
+        let lines =
+            "NodeName=n1 Name=gpu File=/dev/nvidia0\nNodeName=n2 Name=gpu File=/dev/nvidia[1-3]\n";
+        node.write("/etc/slurm/gres.conf", lines);
+        for (name, index, has_list) in [("n2", "2", true), ("n1", "2", false), ("", "0", false)] {
+            let name = format!("SLURMD_NODENAME={name}");
+            let gpus = format!("SLURM_JOB_GPUS={index}");
+            run_hook(node, "prolog.sh", &[&name, &gpus]).ok();
+            let record = read_record(node);
+            assert_eq!(record.get("gres").is_some(), has_list, "{name}: {record}");
+        }
     });
 }
 

@@ -24,7 +24,7 @@ use kernel::lock::Lock;
 use kernel::log::{Line, Severity};
 use kernel::sys::clock;
 use kernel::trust::Trust;
-use protocol::{CgroupPath, Containment, Reason, Scheduler, SourceName};
+use protocol::{CgroupPath, Containment, NodeName, Reason, Scheduler, SourceName};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::Instant;
@@ -73,6 +73,9 @@ pub(crate) struct Options {
     /// A variable of the job, for env = full; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_variable)]
     pub(super) env: Vec<(String, String)>,
+    /// What Slurm calls this node, whose lines of gres.conf count (SLURMD_NODENAME of a prolog)
+    #[arg(long, value_name = "NAME", value_parser = parse_value::<NodeName>)]
+    pub(super) node: Option<NodeName>,
     /// Policy and devices from the input of Flux's IMP, on standard input; all else from options
     #[arg(long, value_name = "-", value_parser = ["-"], conflicts_with_all = ["policy", "device"])]
     pub(super) json: Option<String>,
@@ -94,11 +97,12 @@ fn scheduler_parser() -> impl TypedValueParser<Value = Scheduler> {
     PossibleValuesParser::new(registered.map(Scheduler::as_str)).try_map(|name| name.parse())
 }
 
-/// Runs `register`: registers the job of the options or, without options other than the configuration and the limits, of
-/// the record on standard input.
+/// Runs `register`: registers the job of the options or, without options other than the configuration, the node's name
+/// and the limits, of the record on standard input.
 pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, Error> {
     let has_options = Options {
         conf: Conf::default(),
+        node: None,
         limits: LimitOptions::default(),
         ..options.clone()
     } != Options::default();
@@ -112,10 +116,29 @@ pub(crate) fn execute(options: &Options, output: &mut Output<'_>) -> Result<u8, 
     if options.json.is_some() {
         record.options = Policies::parse_imp_input(&read_input(IMP_INPUT_BYTES_MAX)?)?;
     }
-    let config = options.conf.read()?;
+    let mut config = options.conf.read()?;
+    if let Some(node) = &options.node {
+        config.devices.node_name = Some(node.to_string());
+    }
+    require_node_name(&record, &config)?;
     let limits = resolve_limits(&options.limits, &record)?;
     register(record, &limits, &config, output)?;
     Ok(EXIT_FINE)
+}
+
+/// Requires the name by which Slurm counts the resources of a Slurm job: where it is not the host's, the lines of another
+/// node would count, with other devices. It fails with [`Error::Input`] if neither the options nor the configuration have
+/// the name.
+fn require_node_name(record: &Record, config: &Config) -> Result<(), Error> {
+    let needs_name = record.gres.is_some() && record.target == LoginTarget::Via(Via::Slurm);
+    if !needs_name || config.devices.node_name.is_some() {
+        return Ok(());
+    }
+    Err(Error::Input(format!(
+        "register job {}: gres of a Slurm job needs what Slurm calls this node: give --node, in a prolog \
+         \"$SLURMD_NODENAME\", or set nodename in job_adopt.conf",
+        record.id
+    )))
 }
 
 /// Completes the limits of the options by this node. It fails as [`JobLimits::resolve`] does, and with
@@ -478,6 +501,24 @@ mod tests {
         let given = ["--id", "7", "--uid", "5", "--via", "slurm"].map(str::to_owned);
         let variables = variables.iter().map(|text| format!("--env={text}"));
         build_from(given.into_iter().chain(variables))
+    }
+
+    #[test]
+    fn gres_of_slurm_job_needs_name_of_node() {
+        let config = |node: Option<&str>| {
+            let mut config = Config::default();
+            config.devices.node_name = node.map(str::to_owned);
+            config
+        };
+        let record =
+            |target: &str| build(&format!("--id 7 --uid 5 {target} --gres gpu:0")).unwrap();
+        let error = require_node_name(&record("--via slurm"), &config(None)).unwrap_err();
+        assert!(error.to_string().contains("give --node"), "{error}");
+        for (target, node) in [("--via slurm", Some("n1")), ("--cgroup /a", None)] {
+            require_node_name(&record(target), &config(node)).unwrap();
+        }
+        let other = build("--id 7 --uid 5 --via slurm --policy closed").unwrap();
+        require_node_name(&other, &config(None)).unwrap();
     }
 
     #[test]
